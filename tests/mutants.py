@@ -188,11 +188,11 @@ MUTANTS = [
         "tests/engine/models/test_golden_teacher_forced.py",
     ),
     Mutant(
-        "logits of attention to oneself are not scaled",
+        "logits of attention with Shaw's positions are not scaled",
         "engine/models/layers.py",
         " * self.width**-0.5)",
         ")",
-        "tests/export/importers/test_marian.py -k teacher_forced",
+        "tests/export/importers/test_ctranslate2.py -k Shaw",
     ),
     Mutant(
         "a cancellation is lost",

@@ -201,8 +201,11 @@ def test_blocks_that_grow_move_and_what_was_captured_is_captured_anew(monkeypatc
         ([*([5 + i] * n), 2], DecodeOptions(beam_size=2, min_length=m, max_length=m))
         for i, (n, m) in enumerate([(5, 9), (20, 30), (60, 20), (9, 39), (31, 4), (94, 33)])
     ]
-    wanted = run(lane_of(TorchExecutor(model("transformer"), BEAMS, SLOTS)), jobs, 1)
-    assert_same(run(lane, jobs, 1), wanted)
+    before, after = (([token] * 5 + [2], jobs[0][1]) for token in (13, 14))  # of one size
+    jobs = [before, *jobs, after]
+    alone = lane_of(TorchExecutor(model("transformer"), BEAMS, SLOTS))
+    for batch in ([before], jobs, [after]):
+        assert_same(run(lane, batch, 0), run(alone, batch, 0))
     assert lane.executor.generation >= 2
     assert lane.executor.memory.mask.shape[1] == 96
 
