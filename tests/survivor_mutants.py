@@ -292,4 +292,11 @@ MUTANTS = [
         "self.find(self._unread.pop())",
         "tests/server/test_shared_records.py -k reads_only_those",
     ),
+    (
+        "a wrong method is told the first route's methods alone",
+        "server/http/middleware.py",
+        "        if error.status_code == 405:\n",
+        "        if False:\n",
+        "tests/server/test_openapi.py -k wrong_method",
+    ),
 ]

@@ -10,12 +10,13 @@ from starlette.types import Scope
 
 Pairs = list[tuple[bytes, bytes]]
 
+METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")  # of all contracts
 OTHER_HEADERS: Final = [
     (
         b"access-control-allow-headers",
         b"Authorization, Content-Type, X-API-Key, X-Request-ID, X-Request-Timeout",
     ),
-    (b"access-control-allow-methods", b"GET, HEAD, POST, PUT, PATCH, DELETE"),
+    (b"access-control-allow-methods", ", ".join(METHODS).encode()),
     (b"access-control-expose-headers", b"Retry-After, X-Request-ID, X-Trace-ID"),
     (b"access-control-max-age", b"1728000"),
 ]

@@ -13,12 +13,13 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
+from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from engine.api import ConvoyError, Stopping
 from server.contract import Contract, path_of
 from server.errors import INTERNAL, Refusal, error_response, http_response
-from server.http.cors import cors_headers
+from server.http.cors import METHODS, cors_headers
 from server.http.responses import MEDIA
 from server.observing.access_log import BodySizes, log_request
 from server.observing.context import ID_HEADER, RequestContext, context_of, current
@@ -153,10 +154,23 @@ def http_exceptions(
 
     async def on_http_exception(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, HTTPException)
+        if error.status_code == 405:
+            error.headers = {"Allow": ", ".join(_methods_of(request))}
         request_line = f"{request.method} {request.url.path[:200]}"
         return http_response(error, request_line, contract_of(path_of(request.scope)))
 
     return on_http_exception
+
+
+def _methods_of(request: Request) -> list[str]:
+    """The methods of all routes of a request's path; HEAD is answered as GET is."""
+    scope = {name: request.scope[name] for name in ("type", "path", "root_path")}
+
+    def answers(method: str) -> bool:
+        asked = {**scope, "method": "GET" if method == "HEAD" else method}
+        return any(route.matches(asked)[0] is Match.FULL for route in request.app.routes)
+
+    return [*filter(answers, METHODS)]
 
 
 def check_host(host: str, settings: ServerSettings) -> None:

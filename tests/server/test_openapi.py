@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from collections import defaultdict
 from urllib.parse import urlencode
 
 import pytest
@@ -51,6 +52,17 @@ def test_every_route_says_what_it_answers(operations):
             for kind, content in answer.get("content", {}).items():
                 assert content.get("schema") or kind != "application/json", (path, method, status)
             assert "422" not in operation["responses"] or "parameters" in operation, path
+
+
+def test_a_wrong_method_is_told_all_methods_of_its_path(client, operations):
+    methods = defaultdict(set)
+    for path, method, _ in operations:
+        methods[path] |= {"GET", "HEAD"} if method == "get" else {method.upper()}
+    assert max(map(len, methods.values())) > 3, "a path with several routes"
+    for path, known in methods.items():
+        answer = client.request("QUERY", re.sub(r"{\w+}", "x", path))
+        assert answer.status_code == 405, path
+        assert set(answer.headers["allow"].split(", ")) == known, path
 
 
 def test_every_reference_leads_to_a_description(client):
