@@ -323,8 +323,8 @@ MUTANTS = [
     (
         "equal jobs that draw samples are decoded once",
         "engine/schedule/aio.py",
-        "key = number if options.sampling else",
-        "key = number if False else",
+        "return None if options.sampling else",
+        "return None if False else",
         "tests/engine/schedule/test_aio.py -k draw_samples",
     ),
     (

@@ -299,4 +299,18 @@ MUTANTS = [
         "        if False:\n",
         "tests/server/test_openapi.py -k wrong_method",
     ),
+    (
+        "lines in flight are decoded each, equal or not",
+        "engine/answers/stream.py",
+        "                known.update(entry.asked)\n",
+        "",
+        "tests/engine/answers/test_api.py -k equal_sentences",
+    ),
+    (
+        "a line fails because an equal one has",
+        "engine/answers/stream.py",
+        "outcome is None or (outcome.done() and not isinstance(outcome.result(), Result))",
+        "outcome is None",
+        "tests/engine/answers/test_api.py -k equal_one_has_failed",
+    ),
 ]

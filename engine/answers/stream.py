@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeAlias, TypeVar
+from weakref import WeakValueDictionary
 
 from engine.answers.compose import Retry, TextResult, settle
 from engine.answers.options import TextOptions
 from engine.answers.plan import Plan, plan
 from engine.answers.text_model import TextModel
 from engine.errors import ConvoyError, Overloaded, Stopping
+from engine.schedule.aio import equality_key
 from engine.schedule.any_engine import AnyEngine
 from engine.schedule.slices import at_once
 from engine.text.placeables.masking import MarkedText
@@ -46,26 +48,17 @@ MAX_BUFFERED_TEXTS: Final = 4_096  # between the text read last and the one yiel
 
 @dataclass(eq=False, slots=True)
 class _Entry(Generic[J]):
-    """A text in flight; `answers` is filled by the engine's thread."""
+    """A text in flight.
+
+    requests: what the engine is asked for it.
+    asked: outcomes of these by `equality_key`; the engine's thread sets them.
+    outcomes: of all its jobs; an equal job may be an earlier text's.
+    """
 
     plan: J
-    requests: list[Request] = field(default_factory=list)
-    answers: dict[int, Outcome] = field(default_factory=dict)
-    done: threading.Event = field(default_factory=threading.Event)
-
-    def __post_init__(self) -> None:
-        jobs = self.plan.jobs
-        self.requests = [Request(s, options, self._answer(i)) for i, (s, options) in enumerate(jobs)]
-        if not jobs:
-            self.done.set()
-
-    def _answer(self, index: int) -> Callable[[Outcome], None]:
-        def reply(outcome: Outcome) -> None:
-            self.answers[index] = outcome
-            if len(self.answers) == len(self.requests):
-                self.done.set()
-
-        return reply
+    requests: list[Request]
+    asked: dict[Hashable, Future[Outcome]]
+    outcomes: list[Future[Outcome]]
 
 
 def stream(
@@ -99,11 +92,13 @@ def flow(
     prepare: makes the jobs of an item.
     finish: makes the answer of the jobs and their results.
 
-    Leaving the iterator early cancels the requests in flight. Raises Stopping when the engine does not run.
+    Equal jobs of items in flight are decoded once, but for those that draw samples. Leaving the iterator
+    early cancels the requests in flight. Raises Stopping when the engine does not run.
     """
     if not engine.healthy:
         raise Stopping("the engine does not run: start the service first")
     pending: deque[_Entry[P] | ConvoyError] = deque()
+    known = WeakValueDictionary[Hashable, Future[Outcome]]()  # of entries that still wait for theirs
     ahead = 0  # source tokens of `pending`
 
     def leave() -> T | ConvoyError:
@@ -121,7 +116,7 @@ def flow(
     try:
         for item in items:
             try:
-                entry = _Entry(prepare(item))
+                entry = _entry(prepare(item), known)
                 ahead += entry.plan.tokens
                 while pending and (
                     ahead > engine.settings.queue_tokens or len(pending) >= MAX_BUFFERED_TEXTS
@@ -133,6 +128,7 @@ def flow(
                 pending.append(error)
             else:
                 pending.append(entry)
+                known.update(entry.asked)
         while pending:
             yield leave()
     finally:
@@ -156,6 +152,19 @@ def answers_of(
             yield outcome
 
 
+def _entry(plan: J, known: Mapping[Hashable, Future[Outcome]]) -> _Entry[J]:
+    """An entry that asks for the jobs that are not known; for one that failed it asks again."""
+    entry = _Entry(plan, [], {}, [])
+    for job in plan.jobs:
+        key = equality_key(*job) or object()
+        outcome = entry.asked.get(key) or known.get(key)
+        if outcome is None or (outcome.done() and not isinstance(outcome.result(), Result)):
+            outcome = entry.asked[key] = Future()
+            entry.requests.append(Request(*job, outcome.set_result))
+        entry.outcomes.append(outcome)
+    return entry
+
+
 def _try_submit(engine: AnyEngine, entry: _Entry[P], *, must: bool) -> bool:
     try:
         engine.submit(entry.requests)
@@ -172,7 +181,7 @@ def _compose_or_retry(
     """Compose the answer; a sentence whose numbers got lost is translated again, before all other work."""
     outcome = at_once(settle(model, planned, results))
     while isinstance(outcome, Retry):
-        entry = _Entry(outcome)
+        entry = _entry(outcome, {})
         engine.submit(entry.requests, again=True)
         merged = outcome.merge(iter(_wait_for_results(entry)))
         outcome = at_once(settle(model, outcome.plan, merged))
@@ -180,11 +189,9 @@ def _compose_or_retry(
 
 
 def _wait_for_results(entry: _Entry[J]) -> list[Result]:
-    """Wait for the engine."""
-    entry.done.wait()
+    """Wait for the engine, for all requests before the first failure is raised."""
     results: list[Result] = []
-    for index in range(len(entry.requests)):
-        outcome = entry.answers[index]
+    for outcome in [outcome.result() for outcome in entry.outcomes]:
         if not isinstance(outcome, Result):
             raise outcome
         results.append(outcome)

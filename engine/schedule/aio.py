@@ -6,9 +6,9 @@ import asyncio
 import logging
 import math
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from engine.schedule.any_engine import AnyEngine
 from engine.schedule.slices import in_slices, one_slice
@@ -98,11 +98,19 @@ async def generate_group(
 
 def _equal_jobs(jobs: Sequence[DecodeJob]) -> list[list[int]]:
     """Numbers of jobs, those together whose answers are equal; in the order of the first of each."""
-    equal: dict[Any, list[int]] = {}
-    for number, (source, options) in enumerate(jobs):
-        key = number if options.sampling else (tuple(source), options)
-        equal.setdefault(key, []).append(number)
+    equal: dict[Hashable, list[int]] = {}
+    for number, job in enumerate(jobs):
+        equal.setdefault(equality_key(*job) or number, []).append(number)
     return list(equal.values())
+
+
+def equality_key(source: Sequence[int], options: DecodeOptions) -> Hashable | None:
+    """Return what jobs with equal answers have in common; None where samples are drawn, which differ.
+
+    source: tokens of the job.
+    options: how it is decoded.
+    """
+    return None if options.sampling else (tuple(source), options)
 
 
 class Inbox:

@@ -2,10 +2,12 @@
 
 import asyncio
 import math
+import random
 import shutil
 import threading
 import time
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +21,7 @@ from engine.api import (
     BundleError,
     ConfigError,
     DeadlineExceeded,
+    ExecutorFailed,
     InvalidRequest,
     Overloaded,
     Placement,
@@ -279,6 +282,43 @@ def test_many_lines_come_back_in_order_and_equal_to_one_at_a_time(service):
     assert sum(done) == len(lines)
 
 
+def test_equal_sentences_of_lines_in_flight_are_decoded_once(service):
+    rng = random.Random(3)
+    lines = [" ".join(rng.choices(LINES[:20], k=rng.randrange(1, 4))) for _ in range(60)]
+    sentences = {sentence + "." for line in lines for sentence in line.rstrip(".").split(". ")}
+    with running() as own:
+        results = list(own.run_many("toy-de-en", lines))
+        assert own.stats()["toy-de-en"].encoded_requests == len(sentences)
+    assert [r.text for r in results] == [ask(service, line).text for line in lines]
+
+
+def test_equal_lines_that_draw_samples_are_decoded_each():
+    drawn = TextOptions({"sampling": True, "seed": 7, "max_length": 3})
+    with running() as own:
+        list(own.run_many("toy-de-en", LINES[:1] * 5, drawn))
+        assert own.stats()["toy-de-en"].encoded_requests == 5
+
+
+def test_a_line_is_decoded_again_where_an_equal_one_has_failed():
+    """What failed once may have been another line's fault."""
+    with running() as own:
+        engine = own.shelf.loaded["toy-de-en"].engine
+        submit, failed = engine.submit, []
+
+        def fail_first(requests, **options):
+            if not failed:
+                failed.extend(requests)
+                requests[0].reply(ExecutorFailed("a batch failed"))
+            else:
+                submit(requests, **options)
+
+        engine.submit = fail_first
+        texts = [(text, TextOptions()) for text in LINES[:1] * 3]
+        first, *others = own.run_each("toy-de-en", texts)
+        assert isinstance(first, ExecutorFailed)
+        assert len({other.text for other in others}) == 1
+
+
 def test_reading_ahead_is_bounded_by_the_queue():
     read = []
 
@@ -322,7 +362,7 @@ def test_answers_that_never_come_name_their_line():
 
 
 def test_leaving_the_stream_early_frees_every_slot(service):
-    stream = service.run_many("toy-de-en", ["😀", *["Das ist gut."] * 40], TextOptions(LONG))
+    stream = service.run_many("toy-de-en", ["😀", *LINES[:40]], TextOptions(LONG))
     assert next(stream).text == "😀"
     assert sum(busy(service)) > 0
     answered = service.stats()["toy-de-en"].answered
@@ -348,25 +388,27 @@ class Gate:
 def crowded():
     """A service of one slot, which is taken, and whose queue has room for as many more lines as asked."""
     encode = open_tokenizer(open_bundle(bundles() / "toy-de-en")).encode
-    line, size = LINES[0], len(encode(LINES[0])) + 1
-    others = [other for other in LINES[1:] if len(encode(other)) + 1 == size]
+    size = len(encode(LINES[0])) + 1
+    alike = (line for line in LINES if len(encode(line)) + 1 == size)
+    texts, others = list(islice(alike, 12)), list(islice(alike, 6))
     gate = Gate()
     with running(observe=lambda _: gate, queue_tokens=5 * size, lanes=((4, 1),)) as service:
 
         def lines(room):
-            yield from [line] * room
+            yield from texts[:room]
             gate.opened.set()  # the rest is asked for when the queue is full
-            yield from [line] * (12 - room)
+            yield from texts[room:]
 
         async def stream(room):
-            groups = [asyncio.create_task(service.run("toy-de-en", [line]))]
+            groups = [asyncio.create_task(service.run("toy-de-en", others[5:]))]
             while busy(service)[0] == 0:
                 await asyncio.sleep(0.002)
             groups.append(asyncio.create_task(service.run("toy-de-en", others[: 5 - room])))
             await asyncio.sleep(0)
-            texts = lines(room) if room else [line] * 12  # the first of which is refused
+            asked = lines(room) if room else texts  # the first of which is refused
             try:
-                return await asyncio.to_thread(lambda: list(service.run_many("toy-de-en", texts)))
+                results = await asyncio.to_thread(lambda: list(service.run_many("toy-de-en", asked)))
+                return texts, [result.text for result in results]
             finally:
                 gate.opened.set()
                 for group in groups:
@@ -381,8 +423,8 @@ def test_a_stream_fails_when_others_fill_the_queue_and_it_has_nothing_in_flight(
 
 
 def test_a_stream_waits_for_its_own_answers_when_others_fill_the_queue(service, crowded):
-    results = asyncio.run(crowded(2))
-    assert [r.text for r in results] == [ask(service, LINES[0]).text] * 12
+    texts, answers = asyncio.run(crowded(2))
+    assert answers == [ask(service, text).text for text in texts]
 
 
 def test_a_stream_needs_a_running_service():
