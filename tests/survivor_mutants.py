@@ -313,4 +313,11 @@ MUTANTS = [
         "outcome is None",
         "tests/engine/answers/test_api.py -k equal_one_has_failed",
     ),
+    (
+        "a lone sentence in a lane of one slot waits for four steps",
+        "engine/executors/cuda/stepper.py",
+        "n == self.executor.slots > 1",
+        "n == self.executor.slots",
+        "tests/engine/executors/test_cuda_graph.py -k lane_of_one_slot",
+    ),
 ]

@@ -41,7 +41,8 @@ from engine.types import QUOTAS, Hypothesis, Request
 FLAGS_KEPT: Final = 3  # launches whose flags have places of their own: one under way, and two that are read
 # plain steps that are launched at once, at most: as many as the device does in a turn of the host
 MOST_STEPS: Final = 2
-MOST_STEPS_OF_ALL: Final = 4  # while all slots are in use, so that others wait for the host's turns too
+# while all of several slots are in use, so that others wait for the host's turns too
+MOST_STEPS_OF_ALL: Final = 4
 UNCAPTURED_STEPS: Final = 3  # of an unusual kind, before a graph of it is captured
 MAX_GRAPHS: Final = 256  # of a lane; the least used are forgotten
 # a lane of many slots encodes some sources before slots are free for them, lest batches be of a few
@@ -174,7 +175,7 @@ class CapturedStepper:
             self._settle()
             kind = self.search.kind(n)
             plain = kind == usual(kind.columns)
-            most = MOST_STEPS_OF_ALL if n == self.executor.slots else MOST_STEPS
+            most = MOST_STEPS_OF_ALL if n == self.executor.slots > 1 else MOST_STEPS
             wanted = self._together + 1 if idle else self._together - 1
             self._together = max(1, min(wanted, most))
             steps = self._together if plain and not attention else 1

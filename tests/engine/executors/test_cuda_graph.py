@@ -55,6 +55,7 @@ NAMES = (
     "fused",
 )
 BEAMS, SLOTS = 3, 4
+FORTY_TOKENS = DecodeOptions(beam_size=3, min_length=40, max_length=40)
 
 
 def captured(
@@ -270,12 +271,19 @@ def test_as_many_plain_steps_go_together_as_the_device_does_in_a_turn_of_its_hos
 
 def test_a_device_that_has_work_left_is_given_a_step_fewer_each_time() -> None:
     work = Emulation()
-    lane = captured("emulated", "glu", work, slots=1)
-    lane.admit([Request([4, 7, 2], DecodeOptions(beam_size=3, min_length=40, max_length=40), print)])
+    lane = captured("emulated", "glu", work, slots=2)
+    lane.admit([Request([4, 7, 2], FORTY_TOKENS, print) for _ in range(2)])
     launched = [lane.step() for _ in range(4)]
     work.mark = lambda: Over(1 << 30)
     launched += [lane.step() for _ in range(5)]
     assert launched == [1, 2, 3, 4, 4, 3, 2, 1, 1]
+
+
+def test_a_sentence_that_has_a_lane_of_one_slot_gets_two_steps_at_a_time_at_most() -> None:
+    """It waits for each launch, and steps behind its end would do nothing for anybody."""
+    lane = captured("emulated", "glu", slots=1)
+    lane.admit([Request([4, 7, 2], FORTY_TOKENS, print)])
+    assert [lane.step() for _ in range(5)] == [1, 2, 2, 2, 2]
 
 
 def test_common_graphs_are_captured_before_the_first_request() -> None:
