@@ -320,4 +320,11 @@ MUTANTS = [
         "n == self.executor.slots",
         "tests/engine/executors/test_cuda_graph.py -k lane_of_one_slot",
     ),
+    (
+        "an article is the name of a device",
+        "engine/text/placeables/amounts.py",
+        'rf"(?<![\\w-])(?!{ARTICLE})(?:[a-z]?[A-Z]',
+        'rf"(?<![\\w-])(?:[a-z]?[A-Z]',
+        "tests/engine/text/test_grammar.py -k left_apart",
+    ),
 ]

@@ -132,6 +132,12 @@ FIRM: Final = (
     rf"(?:{FIRM_WORD} ){{1,3}}?(?:{LEGAL_FORM})(?![\w-]){FIRM_END}"  # Deutsche Bahn AG
     r"|(?<![\w&])[A-Z]{1,3}+&[A-Z]{1,3}+(?![\w&;])"  # AT&T
 )
+# a device or a system of several: iPhone 15 Pro  Galaxy S24 Ultra  MacBook Air
+MODEL: Final = "(?:Pro(?: Max)?|Plus|Ultra|[Mm]ini|Lite|Slim|Air|SE|Home|Enterprise)"
+DEVICE: Final = (
+    rf"(?<![\w-])(?!{ARTICLE})(?:[a-z]?[A-Z][a-z]{{1,14}}(?:[A-Z][a-z]{{1,14}})? [A-Z]?\d{{1,4}}[a-z]?"
+    rf"|(?:[a-z]|[A-Z][a-z]{{1,14}})[A-Z][a-z]{{1,14}}) {MODEL}(?![\w-])"
+)
 PARAGRAPH: Final = (  # § 4.2  § 433 Abs. 2 BGB  6(1)(b)
     r"(?<!\w)\d{1,4}[a-z]?+(?:\((?:\d{1,3}|[a-z])\)){1,4}+(?!\w)"
     rf"|(?:§§?|(?<!\w)(?:[nN][°º]|[nN]o\.|Art\.)){GAP}?\d++(?:\.\d++)*+[a-z]?+(?!\w)"

@@ -114,6 +114,7 @@ KINDS: Final = (
     Placeable("call", code.CALL, "rgb(255, 128, 0)"),
     Placeable("scope", code.SCOPE, "std::vector<int>"),
     Placeable("assignment", code.ASSIGNMENT, "PATH=/usr/bin:$PATH"),
+    Placeable("device", amounts.DEVICE, "iPhone 15 Pro"),
     Placeable("identifier", code.IDENTIFIER, "user_id"),
     Placeable("hyphenated name", code.KEBAB, "kebab-case-name"),
     Placeable("tagged name", code.TAGGED, "nginx:latest"),

@@ -43,7 +43,15 @@ def phrases(text):
         "<3",
     ]
     + ["H2O", "A4", "COVID-19", "GPT-4", "report.pdf", "backup-2.tar.gz", "/etc/hosts", "~/.profile"]
-    + ["./run.sh", "../a/b/", "C:\\Users\\tom\\x.docx", "/usr/local/lib/libc.so"],
+    + ["./run.sh", "../a/b/", "C:\\Users\\tom\\x.docx", "/usr/local/lib/libc.so"]
+    + [
+        "iPhone 15 Pro",
+        "iPhone 15 Pro Max",
+        "Galaxy S24 Ultra",
+        "Windows 11 Home",
+        "MacBook Pro",
+        "iPad mini",
+    ],
 )
 def test_what_belongs_together_is_one_phrase(thing):
     assert phrases(f"Da ist {thing} zu sehen.") == [thing]
@@ -66,6 +74,7 @@ def test_what_belongs_together_is_one_phrase(thing):
         ("PEUR 5, EURO 6", ["5", "6"]),
         ("2.5-fach, 1.2-beste", ["2.5", "1.2"]),
         ("a@b.de #1", ["a@b.de", "#1"]),
+        ("Das 15 Pro, Windows 11 Programme, ein iPad Airbag", ["15", "11", "iPad"]),
     ],
 )
 def test_what_does_not_belong_together_is_left_apart(text, found):
