@@ -327,4 +327,18 @@ MUTANTS = [
         'rf"(?<![\\w-])(?:[a-z]?[A-Z]',
         "tests/engine/text/test_grammar.py -k left_apart",
     ),
+    (
+        "a quotation is closed as the model closed it",
+        "engine/answers/choices.py",
+        "        text = close_as_opened(text, model.target)\n",
+        "        pass\n",
+        "tests/everyday/test_marks.py -k typewriter",
+    ),
+    (
+        "an apostrophe closes a quotation",
+        "engine/text/placeables/pairs.py",
+        "if partner and last and not apostrophe and",
+        "if partner and last and",
+        "tests/engine/text/test_pairs.py -k partner_of_the_first",
+    ),
 ]

@@ -15,7 +15,7 @@ from engine.answers.plan import Plan, Sentence
 from engine.answers.text_model import TextModel
 from engine.text.form import follow
 from engine.text.placeables.mend import mend, whole
-from engine.text.placeables.pairs import keeps_pairs
+from engine.text.placeables.pairs import close_as_opened, keeps_pairs
 from engine.types import Hypothesis
 
 GLUED_WORD: Final = re.compile(r"[^\W\d_]{5}")  # that touches a phrase, and is no ending
@@ -114,6 +114,8 @@ def _choice(
         text = tokenizer.decode(tokens)
     if plan.masked.mark:
         text = text.replace(plan.masked.mark, "")
+    if sentence.pairs:
+        text = close_as_opened(text, model.target)
     text = plan.masked.as_written(text, sentence.spelled, model.word_tokens)
     numbers = {symbol: number for number, symbol in sentence.symbols.items()}
 

@@ -14,6 +14,7 @@ import pytest
 
 from engine.answers.stream import answers_of, stream
 from engine.api import Placement, Service, ServiceSettings, TextOptions
+from engine.text.placeables.pairs import find_pairs
 from engine.text.words import BundleWords
 from export.graphs.onnx import add_graphs
 from export.importers import convert
@@ -68,6 +69,24 @@ def test_nearly_every_line_keeps_its_marks(served):
     assert len(lines) >= 40
     results = asyncio.run(service.run(f"tatoeba-{pair}", [text for text, _ in lines], PROTECTED))
     assert len(missed(lines, results)) <= 0.01 * len(lines), missed(lines, results)
+
+
+SPEECH = (
+    'The landlord thought: "A chef like that would be useful in my pub!"',
+    "He asked: “Who said ‘no’?”",
+    '"I don\'t like to see you crying." "Is that true, love?"',
+    '"Tom, would you help me?" "Me? Are you out of your mind? Of course not."',
+)
+
+
+def test_what_a_mark_of_a_typewriter_opens_no_other_closes(served):
+    pair, service = served
+    if not pair.startswith("en"):
+        pytest.skip("lines in English")
+    for result in asyncio.run(service.run(f"tatoeba-{pair}", SPEECH, PROTECTED)):
+        for first, last in find_pairs(result.text).pairs:
+            marks = {result.text[mark.begin : mark.end] for mark in (first, last)}
+            assert '"' not in marks or marks == {'"'}, result.text
 
 
 def test_a_model_that_copies_nothing_loses_nearly_nothing(served):

@@ -78,6 +78,25 @@ def keeps_pairs(source: str, answer: str) -> bool:
     return there.counts == here.counts and here.strays <= there.strays
 
 
+def close_as_opened(text: str, language: str) -> str:
+    """Write the last quotation mark of each pair as the partner of the first: models mix a typewriter's marks
+    with others.
+
+    text: an answer.
+    language: its code.
+    """
+    outer, outer_last, inner, inner_last = QUOTATION_MARKS.get(primary(language), ENGLISH)
+    partners = {'"': '"', "'": "'", outer.strip(SPACES): outer_last, inner.strip(SPACES): inner_last}
+    pairs = find_pairs(text).pairs if MARK.search(text) else ()
+    for opening, closing in sorted(pairs, key=lambda pair: pair[1], reverse=True):
+        first, last = (text[mark.begin : mark.end].strip(SPACES) for mark in (opening, closing))
+        partner = partners.get(first)
+        apostrophe = first not in SINGLE and last in "'’"
+        if partner and last and not apostrophe and last != partner.strip(SPACES):
+            text = text[: closing.begin] + partner + text[closing.end :]
+    return text
+
+
 def without_pairs(text: str, language: str) -> PlainText:
     """Leave out the marks in pairs of a sentence, and note them as formats.
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.answers.formats import apply, formats_of
-from engine.text.placeables.pairs import find_pairs, keeps_pairs, without_pairs
+from engine.text.placeables.pairs import close_as_opened, find_pairs, keeps_pairs, without_pairs
 
 MARKS = st.text(alphabet="ab \u00a0„“”\"'«»‚‘’()[].", max_size=24)
 
@@ -78,3 +78,25 @@ def test_any_sentence_keeps_its_own_marks_and_comes_back_with_as_many(text):
     length = len(plain.text) + sum(len(f.before) + len(f.after) for f in formats)
     spaces = sum(text.count(space) for space in " \u00a0")
     assert len(text) - spaces <= length <= len(text)
+
+
+@pytest.mark.parametrize(
+    ("answer", "language", "closed"),
+    [
+        ('Er dachte: "Das ist gut!“', "de", 'Er dachte: "Das ist gut!"'),
+        ('"Wer sagte „Wer“?“', "de", '"Wer sagte „Wer“?"'),
+        ("„Wer hat 'nein' gesagt?\"", "de", "„Wer hat 'nein' gesagt?“"),
+        ("« C'est vrai ?\"", "fr", "« C'est vrai ?\u202f»"),
+        ("'zugzwang\", the player", "en", "'zugzwang', the player"),
+        ('“Dogs’ names aren\'t "ours".”', "en", '“Dogs’ names aren\'t "ours".”'),
+        ("“Über, “ja”", "xx", "“Über, “ja”"),
+    ],
+)
+def test_the_last_mark_of_a_pair_is_the_partner_of_the_first(answer, language, closed):
+    assert close_as_opened(answer, language) == closed
+
+
+@given(MARKS, st.sampled_from(["de", "en", "fr", "xx"]))
+def test_closing_marks_as_they_were_opened_loses_no_letter(text, language):
+    letters = [c for c in close_as_opened(text, language) if c in "ab()[]."]
+    assert letters == [c for c in text if c in "ab()[]."]
