@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import Final, NamedTuple
 
 import torch
 from torch import Tensor
@@ -36,6 +36,18 @@ LONG_DIM: Final = 2048  # beyond it 16 warps share a sum, else 8
 MAX_TILED_BYTES: Final = 80 * 1024  # bytes of staged rows; more are read where they lie
 MAX_AHEAD_BYTES: Final = 8 * 2**20  # bytes of weights that are fetched ahead; caches hold a few times as much
 LONG_ENTRIES: Final = ("tiled_long", "tiled_unstaged")  # of 16 warps
+
+
+class _Launch(NamedTuple):
+    """A kernel and how much of the device it gets.
+
+    shared: bytes of dynamic shared memory.
+    """
+
+    kernel: Kernel
+    blocks: int
+    threads: int
+    shared: int
 
 
 class Products:
@@ -132,24 +144,39 @@ class Products:
         options = fed[-2], ACTIVATIONS[finish.activation], *wide
         parts = (norm.gain, norm.shift, norm.epsilon) if norm else (None, None, 0.0)
         tensors = x, weight, bias, residual, *parts[:2], heat
-        each, split, ahead = weight.element_size(), tuple[int, ...](), tuple[int, ...]()
-        size = rung_of(ROW_BUCKETS if entry is None else TILED_ROW_BUCKETS, rows)
-        assert rows <= size
-        if entry is not None:
-            kernel = Kernel("tiled_product.cu", entry, ELEMENTS[weight.dtype], LOAD_BYTES // each, size)
-            grid = min(ceil_div(y.shape[-1], TILE_OUTPUTS), 2 * self.processors)
-            block = (2 if entry in LONG_ENTRIES else 1) * PRODUCT_WARPS * WARP
-            shared = 0 if entry == "tiled_unstaged" else size * (dim + TILE_PAD) * each
-            ahead = self._ahead(weight)
-            tensors = *tensors, *of_lookup
+        sizes, factors = (rows, dim, outputs), (float(parts[2]), float(finish.factor))
+        if entry is None:
+            pairs = ceil_div(outputs, 2)
+            split = self._split(pairs, dim)
+            launch = self._by_warps(weight, rows, pairs * split)
+            arguments = *tensors, *sizes, split, *options, *factors, normed, y
         else:
-            kernel = Kernel("product.cu", "product", *form_of(dim, weight), size)
-            split = (self._split(ceil_div(outputs, 2), dim),)
-            grid = min(ceil_div(ceil_div(outputs, 2) * split[0], PRODUCT_WARPS), 4 * self.processors)
-            block, shared = PRODUCT_WARPS * WARP, size * dim * each
-        scalars = rows, dim, outputs, *split, *options, float(parts[2]), float(finish.factor), *ahead
-        self.run(Call(kernel, (grid, 1, 1), (block, 1, 1), shared, (*tensors, *scalars, normed, y)))
+            launch = self._by_tiles(entry, weight, rows, y.shape[-1])
+            ahead = self._ahead(weight)
+            arguments = *tensors, *of_lookup, *sizes, *options, *factors, *ahead, normed, y
+        blocks, threads = (launch.blocks, 1, 1), (launch.threads, 1, 1)
+        self.run(Call(launch.kernel, blocks, threads, launch.shared, arguments))
         return y, normed
+
+    def _by_warps(self, weight: Tensor, rows: int, warps: int) -> _Launch:
+        """The launch of product.cu for a product of so many rows, by so many warps where the device has room
+        for them."""
+        dim, size = weight.shape[1], rung_of(ROW_BUCKETS, rows)
+        assert rows <= size
+        kernel = Kernel("product.cu", "product", *form_of(dim, weight), size)
+        blocks = min(ceil_div(warps, PRODUCT_WARPS), 4 * self.processors)
+        return _Launch(kernel, blocks, PRODUCT_WARPS * WARP, size * dim * weight.element_size())
+
+    def _by_tiles(self, entry: str, weight: Tensor, rows: int, columns: int) -> _Launch:
+        """The launch of an entry of tiled_product.cu for a product of so many rows, whose result has so many
+        columns."""
+        dim, size, each = weight.shape[1], rung_of(TILED_ROW_BUCKETS, rows), weight.element_size()
+        assert rows <= size
+        kernel = Kernel("tiled_product.cu", entry, ELEMENTS[weight.dtype], LOAD_BYTES // each, size)
+        blocks = min(ceil_div(columns, TILE_OUTPUTS), 2 * self.processors)
+        threads = (2 if entry in LONG_ENTRIES else 1) * PRODUCT_WARPS * WARP
+        shared = 0 if entry == "tiled_unstaged" else size * (dim + TILE_PAD) * each
+        return _Launch(kernel, blocks, threads, shared)
 
     def _ahead(self, weight: Tensor) -> tuple[Address, int]:
         """Tell where the weight of the product behind this one lies, and how many bytes to fetch ahead.
