@@ -148,7 +148,7 @@ def decode_options(
     values["alignment"] = options.alignment or values.get("alignment", defaults.alignment)
     if "beam_size" not in values:
         values["beam_size"] = max(defaults.beam_size, values["n_best"])
-    if options.alternatives >= values["beam_size"]:
+    if 0 < options.alternatives >= values["beam_size"]:
         least = options.alternatives + 1
         raise InvalidRequest(f"{options.alternatives} alternatives need a beam_size of at least {least}")
     return replace(defaults, **values, prefix=begin, free_prefix=len(begin))

@@ -154,9 +154,11 @@ def http_exceptions(
 
     async def on_http_exception(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, HTTPException)
-        if error.status_code == 405:
-            error.headers = {"Allow": ", ".join(_methods_of(request))}
         request_line = f"{request.method} {request.url.path[:200]}"
+        if error.status_code == 405:
+            methods = ", ".join(_methods_of(request))
+            error.headers = {"Allow": methods}
+            request_line += f", which takes {methods}"
         return http_response(error, request_line, contract_of(path_of(request.scope)))
 
     return on_http_exception

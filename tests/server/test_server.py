@@ -558,11 +558,23 @@ def test_wrong_paths_and_methods_are_json_errors(client, method, path, status):
     assert path in answer.json()["error"]
 
 
+def test_a_wrong_method_is_told_the_right_one(client):
+    message = client.get("/translate").json()["error"]
+    assert message == "Method Not Allowed: GET /translate, which takes POST; /docs shows what is answered"
+
+
 @pytest.mark.parametrize("value", ["x", "0", "-1", "nan", "inf"])
 def test_a_senseless_timeout_is_refused(client, value):
     answer = client.post("/translate", json={"q": "a"}, headers={"X-Request-Timeout": value})
     assert answer.status_code == 400
     assert "X-Request-Timeout" in answer.json()["error"]
+
+
+def test_every_option_out_of_its_range_is_named_together(client):
+    answer = post(client, beam_size=0, temperature=-1, top_p=2)
+    assert answer.status_code == 400
+    for fault in ("beam_size must be between 1 and 4", "temperature must be a", "top_p must be above 0"):
+        assert fault in answer.json()["error"]
 
 
 def test_every_error_of_the_engine_has_a_status():

@@ -11,7 +11,7 @@ from server.contracts.openai.answers import ERROR_STATUSES, error_body
 
 CONTRACT: Final = Contract(
     routers=(chat.router, completions.router),
-    paths=("/v1/chat/*", "/v1/completions", "/v1/models*"),
+    paths=("/v1/*",),
     error_body=error_body,
     statuses=ERROR_STATUSES,
 )

@@ -153,6 +153,13 @@ def test_what_is_not_supported_is_refused_as_openai_does(client, values, status,
     assert error.body["message"]
 
 
+def test_a_path_of_openai_that_there_is_not_is_refused_as_openai_does(client):
+    with pytest.raises(openai.NotFoundError) as caught:
+        client.embeddings.create(model="toy-de-en", input="Gut.")
+    assert caught.value.type == "invalid_request_error"
+    assert "Not Found: POST /v1/embeddings" in caught.value.body["message"]
+
+
 def test_keys_and_quotas_are_refused_as_openai_does():
     with server(api_keys="0123456789abcdef", char_quota=10) as (web, _, _):
         with client_of(web, "wrong") as stranger, pytest.raises(openai.AuthenticationError) as wrong:
