@@ -45,6 +45,10 @@ class RemoteServer:
     timeout: float = 300.0
     concurrency: int = 16
 
+    def __post_init__(self) -> None:
+        if not self.url.startswith(("http://", "https://")):
+            raise InvalidRequest(f"--url {self.url}: an address begins with http:// or https://")
+
 
 @contextmanager
 def connect(server: RemoteServer) -> Iterator[tuple[Client, list[Model]]]:

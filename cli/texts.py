@@ -140,10 +140,10 @@ def settings_of(place: ModelChoice, flags: AnswerFlags, models: Sequence[Path]) 
         usual_beam_size(open_bundle(model, verify=False).options.beam_size, fast=place.fast)
         for model in models
     }
-    beam = flags.decode.get("beam_size") or max(*widths, flags.decode.get("n_best", 1))
-    if beam > ROWS:
+    beam = flags.decode.get("beam_size", max(*widths, flags.decode.get("n_best", 1)))
+    if not 1 <= beam <= ROWS:
         raise InvalidRequest(f"beam_size must be between 1 and {ROWS}, the rows of the widest lane")
-    widths.add(max(1, beam))
+    widths.add(beam)
     placement = Placement(
         place.backend,
         place.device,

@@ -124,8 +124,9 @@ def _fault(outcome: httpx.Response | httpx.TransportError) -> tuple[ClientError,
     """The error, and whether to try again."""
     if isinstance(outcome, httpx.TransportError):
         late = isinstance(outcome, httpx.TimeoutException)
-        reason = str(outcome) or type(outcome).__name__
-        return Unreachable(f"no answer in time: {reason}" if late else f"no connection: {reason}"), not late
+        reason, address = str(outcome) or type(outcome).__name__, outcome.request.url
+        lack = "no answer in time from" if late else "no connection to"
+        return Unreachable(f"{lack} {address.scheme}://{address.netloc.decode()}: {reason}"), not late
     if outcome.is_redirect:
         where = outcome.headers.get("location", "elsewhere")
         return ApiError(f"the server is at another place: {where}", outcome.status_code), False

@@ -334,7 +334,7 @@ class ServerSettings(BaseSettings):
             return value
         pairs = [part.strip().split("x") for part in value.split(",")]
         if not all(len(pair) == 2 and all(n.isdecimal() and int(n) > 0 for n in pair) for pair in pairs):
-            raise ValueError(f"lanes are pairs BEAMSxSLOTS, such as 1x32,5x32; not {value!r}")
+            raise ValueError("lanes are pairs BEAMSxSLOTS, such as 1x32,5x32")
         return pairs
 
     @property

@@ -163,4 +163,5 @@ def purpose(task: str, source: str | None, target: str | None) -> str:
     task: a verb.
     source, target: codes of languages; None: any.
     """
-    return f"{task} from {source or 'any language'} to {target or 'any language'}"
+    languages = f" from {source or 'any language'} to {target or 'any language'}"
+    return task + languages * bool(source or target)

@@ -107,7 +107,7 @@ def test_the_client_does_not_try_again_after_its_own_time_out():
     steps = exchange(Patience(60.0, 3))
     next(steps)
     with pytest.raises(Unreachable):
-        steps.send(httpx.ReadTimeout("late"))
+        steps.send(httpx.ReadTimeout("late", request=httpx.Request("GET", "http://x")))
 
 
 def test_names_in_paths_are_quoted():
