@@ -341,4 +341,11 @@ MUTANTS = [
         "if partner and last and",
         "tests/engine/text/test_pairs.py -k partner_of_the_first",
     ),
+    (
+        "a summary keeps the white space around its text",
+        "engine/answers/plan.py",
+        'if model.task != "translate":  # a summary',
+        "if False:  # a summary",
+        "tests/engine/answers/test_summaries.py -k white_space",
+    ),
 ]

@@ -253,6 +253,8 @@ class _Planner:
         if truncated:
             source = model.beginning(ids)
             sentence = replace(sentence, source=source, quotas=self._quotas(source, sentence.symbols))
+        if model.task != "translate":  # a summary has nothing of what stands around its text
+            layout = Layout([text.strip()], ["", ""])
         return Plan(layout, [sentence], self.options, self.masked, truncated)
 
     def _parts(self) -> Plan:

@@ -75,6 +75,11 @@ def test_a_text_that_fits_is_summarized_as_ever(stage, strategy):
     assert ours == replace(usual, timings=ours.timings)
 
 
+def test_a_summary_has_no_white_space_of_its_text(stage):
+    framed, plain = summarized(stage, f"\n  {SENTENCE}\n\n", SENTENCE)
+    assert framed.text == plain.text == plain.text.strip()
+
+
 def test_texts_of_one_request_are_cut_each_for_itself(stage):
     short, long = summarized(stage, SENTENCE, LONG, strategy="refine")
     assert short.text == summarized(stage, SENTENCE)[0].text
