@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from corpus.job import CorpusJob
     from corpus.plan import ShardPlan
 
+MAX_PROBLEMS: Final = 20  # files that standard error names
 INCOMPLETE: Final = 1  # exit code: all is done that can be, and some files can't be read
 
 Inputs = Annotated[list[str], typer.Argument(help="Files, folders, globs, or URLs that fsspec opens.")]
@@ -207,7 +208,11 @@ def _run(
         _work(folder, plan, choice, sharing, left)
     summary = folder.finish(plan)["summary"]
     typer.echo(json.dumps(summary))
-    if summary["files_with_problems"]:
+    if found := [f"{file.path}: {file.problem}" for file in plan.files if file.problem]:
+        for problem in found[:MAX_PROBLEMS]:
+            typer.echo(f"convoy: error: {problem}", err=True)
+        if len(found) > MAX_PROBLEMS:
+            typer.echo(f"convoy: error: manifest.json names {len(found) - MAX_PROBLEMS} more", err=True)
         raise typer.Exit(INCOMPLETE)
 
 

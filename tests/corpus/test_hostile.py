@@ -123,6 +123,20 @@ def test_a_line_of_two_hundred_megabytes_is_too_long_in_flat_memory(tmp_path):
     assert int(done.stderr.splitlines()[-1]) < 180_000  # kB; a job of three lines has 105,000
 
 
+def test_files_that_can_not_be_read_are_named_on_standard_error(tmp_path):
+    folder, out = tmp_path / "in", tmp_path / "out"
+    folder.mkdir()
+    (folder / "good.txt").write_text(f"{GOOD}\n", "utf-8")
+    for number in range(22):
+        (folder / f"b{number:02}.tsv").write_text("id\ttext\n1\ta\n", "utf-8")
+    done = subprocess.run(command([folder], out), cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 1
+    first, *_, last = [line for line in done.stderr.splitlines() if line.startswith("convoy: error: ")]
+    assert first == f"convoy: error: {folder}/b00.tsv: has columns: name the text's with --column"
+    assert last == "convoy: error: manifest.json names 2 more"
+    assert "good.txt" in output_of(out)
+
+
 @pytest.mark.parametrize("ending", [".gz", ".zst"])
 def test_a_compressed_file_that_was_cut_off_is_read_up_to_there(service, tmp_path, ending):
     texts = sentences(400)
