@@ -316,8 +316,9 @@ def _check_token(token: SecretStr | None, authorization: str) -> None:
             credentials = ""
     # digests, so that not even the length takes time to tell
     if not hmac.compare_digest(digest_of(credentials.strip()), digest_of(token.get_secret_value())):
-        challenge = 'Basic realm="Convoy", charset="UTF-8"'
-        raise Refusal("unauthorized", "this page needs the operator's token", {"WWW-Authenticate": challenge})
+        challenge = {"WWW-Authenticate": 'Basic realm="Convoy", charset="UTF-8"'}
+        message = "this needs the operator's token: send it as Authorization: Bearer TOKEN"
+        raise Refusal("unauthorized", message, challenge)
 
 
 def _token_of_head(scope: Scope, headers: Headers) -> str | None:
