@@ -35,22 +35,35 @@ def words(
         Path | None,
         typer.Option(help="Sources and translations, tab separated: --names is what suits these best."),
     ] = None,
+    reset: Annotated[
+        bool, typer.Option("--reset", help="Forget what the bundle had by rule before.")
+    ] = False,
 ) -> None:
-    """Fix the translations of short phrases, and let names stay as they are; the model card names both."""
+    """Fix the translations of short phrases, and let names stay as they are; the model card names both.
+
+    What no flag names stays as it was; without flags the bundle is left alone.
+    """
     from engine.bundle.bundle import add_files, open_bundle
-    from engine.text.words import WORDS_FILE, dump_words
+    from engine.text.words import WORDS_FILE, dump_words, stored_words
 
     opened = open_bundle(bundle)
     if opened.task != "translate" or {"sources", "languages"} & set(opened.text):
         raise InvalidRequest(f"{bundle}: only models of one direction have words by rule")
     if choose_names and names is not None:
         raise InvalidRequest("give --names, or --choose-names and pairs to choose it by")
-    pairs = _phrases(opened, phrases) if phrases else {}
-    names = _best_names(bundle, choose_names) if choose_names else names
-    card = opened.file(CARD_FILE).read_text(encoding="utf-8") if CARD_FILE in opened.files() else ""
-    files = {WORDS_FILE: dump_words(names, pairs), CARD_FILE: _card(card, names, pairs).encode()}
-    add_files(bundle, files)
-    typer.echo(f"{bundle / WORDS_FILE}: {len(pairs)} phrases")
+    changed = reset or phrases or choose_names or names is not None
+    had_names, pairs = (None, {}) if reset else stored_words(opened)
+    pairs = _phrases(opened, phrases) if phrases else pairs
+    if choose_names:
+        names = _best_names(bundle, choose_names)
+    elif names is None:
+        names = had_names
+    if changed:
+        card = opened.file(CARD_FILE).read_text(encoding="utf-8") if CARD_FILE in opened.files() else ""
+        files = {WORDS_FILE: dump_words(names, pairs), CARD_FILE: _card(card, names, pairs).encode()}
+        add_files(bundle, files)
+    rule = "no rule for names" if names is None else f"--names {names}"
+    typer.echo(f"{bundle / WORDS_FILE}: {len(pairs)} phrases, {rule}")
 
 
 def _best_names(bundle: Path, path: Path) -> int | None:

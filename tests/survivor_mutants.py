@@ -348,4 +348,11 @@ MUTANTS = [
         "if False:  # a summary",
         "tests/engine/answers/test_summaries.py -k white_space",
     ),
+    (
+        "words by rule that no flag names are forgotten",
+        "cli/words.py",
+        "(None, {}) if reset else stored_words(opened)",
+        "(None, {})",
+        "tests/engine/text/test_words.py -k not_told",
+    ),
 ]

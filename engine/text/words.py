@@ -45,9 +45,16 @@ def key(phrase: str) -> str:
 
 def read_words(bundle: Bundle) -> BundleWords:
     """Read the words that a bundle treats by rule. Raises BundleError on a file that holds anything else."""
+    names, phrases = stored_words(bundle)
+    return BundleWords(names, {key(source): target for source, target in phrases.items()})
+
+
+def stored_words(bundle: Bundle) -> tuple[int | None, dict[str, str]]:
+    """Read `words.json` of a bundle, if it has one: what `dump_words` was given. Raises BundleError as
+    `read_words` does."""
     if WORDS_FILE not in bundle.files():
-        return BundleWords()
-    path, remedy = bundle.file(WORDS_FILE), f"run: convoy words {bundle.path}"
+        return None, {}
+    path, remedy = bundle.file(WORDS_FILE), f"run: convoy words {bundle.path} --reset"
     description = read_json(path, dict, remedy)
     names, phrases = description.get("names"), description.get("phrases", {})
     if not (names is None or (type(names) is int and 0 <= names <= MAX_NAME_TOKENS)):
@@ -57,7 +64,7 @@ def read_words(bundle: Bundle) -> BundleWords:
             f"{path}: phrases must be at most {MAX_PHRASES} pairs of at most {MAX_PHRASE_CHARACTERS} "
             f"characters; {remedy}"
         )
-    return BundleWords(names, {key(source): target for source, target in phrases.items()})
+    return names, phrases
 
 
 def _fits(pair: tuple[str, Any]) -> bool:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -116,6 +117,28 @@ def test_the_command_writes_the_phrases_of_the_direction_and_the_card_names_them
     card = bundle.file("README.md").read_text("utf-8")
     assert card.count("## Words by rule") == card.count("## Scores") == card.count("House = Haus") == 1
     assert "5 tokens or more" in card
+
+
+def test_what_the_command_is_not_told_stays_as_it_was(tmp_path):
+    folder = shutil.copytree(MODEL, tmp_path / "model")
+    before = read_words(open_bundle(folder))
+    assert before.phrases
+    manifest = (folder / "manifest.json").read_bytes()
+
+    def words(*flags):
+        result = CliRunner().invoke(table, ["words", str(folder), *flags])
+        assert result.exit_code == 0, result.output
+        return result.output, read_words(open_bundle(folder))
+
+    told, found = words()
+    assert (folder / "manifest.json").read_bytes() == manifest
+    assert told.endswith(f"{len(before.phrases)} phrases, --names {before.names}\n")
+    assert words("--names", "9")[1] == replace(before, names=9)
+    (tmp_path / "phrases.tsv").write_text("de\ten\nHaus\tHouse\n")
+    assert words("--phrases", str(tmp_path / "phrases.tsv"))[1] == BundleWords(9, {"house": "Haus"})
+    assert words("--reset")[1] == BundleWords()
+    add_files(folder, {WORDS_FILE: b"[]"})
+    assert words("--reset", "--names", "4")[1] == BundleWords(4), "as the error about such a file says"
 
 
 def test_a_file_of_phrases_of_other_languages_is_refused(tmp_path):
