@@ -47,6 +47,11 @@ def test_lines_of_text_keep_their_ends_and_the_encoding(encoding):
     assert shouted("a.TXT", data) == f"{mark}EINS\r\n\r\n  ZWEI  \nÜBER".encode(encoding)
 
 
+def test_text_in_utf_32_is_refused_and_not_read_as_utf_16():
+    with pytest.raises(Unreadable, match="'utf-32le'.*save it as UTF-8"):
+        read_document("a.txt", "Guten Morgen!".encode("utf-32"))
+
+
 @pytest.mark.parametrize(
     "note",
     [
