@@ -1,7 +1,7 @@
 """Capitals and final marks that follow the source, and streams that are a beginning of what follows."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from engine.text.form import beginning, follow, is_all_capitals, to_sentence_case
@@ -71,6 +71,7 @@ LANGUAGES = st.sampled_from(
 
 @settings(max_examples=500)
 @given(MARKED.map("".join), MARKED.map("".join), LANGUAGES, st.integers(0, 30))
+@example("Ich komme", "I come. ", ("de", "en"), 8)
 def test_what_is_told_while_it_grows_is_never_taken_back(source, target, languages, size):
     """Of a target's beginning up to a space, as tokenizers settle words."""
     cut = target.rfind(" ", 0, size) + 1
