@@ -55,6 +55,7 @@ def serve(**flags: Any) -> None:
     check_address(settings.host, settings.port)
     if settings.grpc_port is not None:
         check_address(settings.host, settings.grpc_port, "--grpc-port")
+    check_writable(settings.store_folder, settings.suggestions)
     if settings.fetch:
         from cli.fetch import fetch_missing
 
@@ -101,6 +102,24 @@ def check_address(host: str, port: int, flag: str = "--port") -> None:
         ) from None
 
 
+def check_writable(folder: Path | None, suggestions: Path | None) -> None:
+    """Raise InvalidRequest where nothing can be kept, before models are loaded.
+
+    folder: where files are to be kept; is made where it is not there.
+    suggestions: the file that better translations are added to; likewise.
+    """
+    try:
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidRequest(f"--store-folder {folder}: can't be made ({error.strerror})") from None
+    try:
+        if suggestions is not None:
+            suggestions.open("ab").close()
+    except OSError as error:
+        raise InvalidRequest(f"--suggestions {suggestions}: can't be written ({error.strerror})") from None
+
+
 def unknown_variables(names: Iterable[str], settings: Sequence[str]) -> list[str]:
     """Make a warning for each variable that looks like one of ours and is none.
 
@@ -126,7 +145,9 @@ def _format_default(default: Any) -> str:
 def _fault(error: Any) -> str:
     from server.errors import reason_of
 
-    name = str(error["loc"][0]) if error["loc"] else "settings"
+    if not error["loc"]:  # of several settings together; the input is all of them, keys too
+        return reason_of(error)
+    name = str(error["loc"][0])
     flag = name.replace("_", "-")
     suffix = "" if name in SECRET else f", not {error['input']!r}"
     return f"--{flag} (CONVOY_{name.upper()}): {reason_of(error)}{suffix}"

@@ -233,11 +233,13 @@ class ServerSettings(BaseSettings):
         return several | values
 
     @model_validator(mode="after")
-    def _some_front_end(self) -> Self:
+    def _together(self) -> Self:
         if self.engines > 1 and not self.frontends:
             raise ValueError(f"--engines {self.engines} needs front ends: add --frontends 1 or more")
         if self.frontends > 1 and self.grpc_port == 0:
             raise ValueError("several front ends need one port of gRPC, not any free one: name it")
+        if self.grpc_port and self.grpc_port == self.port:
+            raise ValueError(f"--port and --grpc-port are both {self.port}: gRPC needs one of its own")
         return self
 
     @field_validator("api_keys", mode="before")

@@ -355,4 +355,11 @@ MUTANTS = [
         "(None, {})",
         "tests/engine/text/test_words.py -k not_told",
     ),
+    (
+        "a fault of several settings together prints all of them",
+        "cli/serve.py",
+        '    if not error["loc"]:  # of several settings together',
+        "    if False:  # of several settings together",
+        "tests/cli/test_cli.py -k told_before_a_model",
+    ),
 ]

@@ -444,6 +444,26 @@ def test_a_wrong_setting_names_its_flag_and_variable(capsys, given):
     assert message.count(f"not '{given[1]}'") == 1
 
 
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (["--engines", "2"], "--engines 2 needs front ends: add --frontends 1 or more"),
+        (["--port", "8999", "--grpc-port", "8999"], "--port and --grpc-port are both 8999: gRPC needs one"),
+        (["--store-folder", "FILE/store"], "--store-folder FILE/store: can't be made (Not a directory)"),
+        (["--suggestions", "FILE/x"], "--suggestions FILE/x: can't be written (Not a directory)"),
+    ],
+)
+def test_settings_that_can_not_be_are_told_before_a_model_is_loaded(capsys, tmp_path, bundle, given, told):
+    file = tmp_path / "file"
+    file.touch()
+    secret = "0123456789abcdef"
+    flags = [flag.replace("FILE", str(file)) for flag in given]
+    code, message = failure(capsys, "serve", "--models", bundle, "--api-keys", secret, *flags)
+    assert code == 2
+    assert message.startswith(f"convoy: error: {told.replace('FILE', str(file))}")
+    assert secret not in message
+
+
 def test_a_wrong_variable_is_told_like_a_wrong_flag(capsys, monkeypatch):
     monkeypatch.setenv("CONVOY_PORT", "70000")
     assert "--port (CONVOY_PORT)" in failure(capsys, "serve")[1]
