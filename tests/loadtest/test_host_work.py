@@ -32,10 +32,11 @@ def test_a_turn_in_which_nobody_comes_or_goes_is_some_replays_one_copy_and_one_e
     assert traffic.device.calls == {"query": 1, "replay": replays, "copy down": 1, "event": 1}
 
 
-def test_each_request_is_answered_after_as_many_steps_as_its_answer_has_tokens():
-    traffic = Traffic(1, 1)
-    traffic.engine.submit([traffic.request(7)])
-    while not traffic.answered:
+@pytest.mark.parametrize(("slots", "launched"), [(1, [1, 2, 2, 2, 2]), (2, [1, 2, 3, 4, 4])])
+def test_each_request_is_answered_after_as_many_steps_as_its_answer_has_tokens(slots, launched):
+    """Seven; those launched last went before the flags of the seventh were read."""
+    traffic = Traffic(slots, 1)
+    traffic.engine.submit([traffic.request(7) for _ in range(slots)])
+    while traffic.answered < slots:
         traffic.turn()
-    # 1, 2, 3 and 4 at a time: the last four were launched before the flags of the seventh were read
-    assert traffic.engine.stats().steps == 10 + 4
+    assert traffic.engine.stats().steps == sum(launched)
