@@ -7,6 +7,7 @@ import zipfile
 from contextlib import suppress
 from dataclasses import replace
 from html import unescape
+from types import SimpleNamespace
 
 import ebooklib
 import polib
@@ -182,11 +183,13 @@ def test_a_catalogue_of_gettext_gets_the_translations_that_it_lacks():
     assert units["eine Datei"].target.strings == ["EINE DATEI", "%d DATEIEN", "%d DATEIEN"]
 
 
-def test_a_catalogue_that_is_the_name_of_a_file_opens_none(tmp_path):
-    secret = tmp_path / "secret.po"
+def test_a_catalogue_that_is_the_name_of_a_file_opens_none(tmp_path, monkeypatch):
+    secret, opened = tmp_path / "secret.po", []
     secret.write_text('msgid "geheim"\nmsgstr ""\n', "utf-8")
+    monkeypatch.setattr(polib, "io", SimpleNamespace(open=lambda *given, **_: opened.append(given)))
     with pytest.raises(Unreadable):
         read_document("a.po", str(secret).encode())
+    assert not opened
 
 
 SETTINGS = """# Kommentar
