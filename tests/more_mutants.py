@@ -324,8 +324,8 @@ MUTANTS = [
     (
         "weights that a step makes are read before they are made",
         "engine/kernels/fused.py",
-        "constant, fed = is_constant(what.weight), _what(x)",
-        "constant, fed = True, _what(x)",
+        "constant, fed = is_constant(what.weight), deferred_of(x)",
+        "constant, fed = True, deferred_of(x)",
         "tests/engine/kernels/test_cuda_kernels.py -k weights_that_a_step",
     ),
     (

@@ -105,13 +105,21 @@ class DeferredTensor(Tensor):
         raise RuntimeError(f"{func} of a result that is not computed yet: ask the mode that deferred it")
 
 
+def deferred_of(x: Tensor) -> Deferred | None:
+    """Return what was deferred of a tensor and is not computed yet, if anything is.
+
+    x: of any shape.
+    """
+    return x.what if isinstance(x, DeferredTensor) and x.value is None else None
+
+
 def without_factor(x: Tensor) -> tuple[Tensor, float]:
     """Return a product without its factor, and the factor, for whoever multiplies by it anyway; 1 for what is
     computed already and what is no product.
 
     x: of any shape.
     """
-    what = x.what if isinstance(x, DeferredTensor) and x.value is None else None
+    what = deferred_of(x)
     if not isinstance(what, Product) or not what.plain:
         return x, 1.0
     plain = replace(what, finish=replace(what.finish, factor=1.0))

@@ -22,6 +22,7 @@ from engine.kernels.deferred import (
     Shifted,
     Softmax,
     Unflattened,
+    deferred_of,
     without_factor,
 )
 from engine.kernels.linear import Finish, Lookup, Norm, is_constant, library_product, wide_product
@@ -155,7 +156,7 @@ class FusedMode(Mode):
         return DeferredTensor(Unflattened(x), (*x.shape[:-1], *sizes), x)
 
     def _embedding(self, tokens: Tensor, table: Tensor, *_: Any, **__: Any) -> Any:
-        shifted = _what(tokens)
+        shifted = deferred_of(tokens)
         if isinstance(shifted, Shifted) and shifted.by >= 0:
             tokens, table = shifted.rows, table[shifted.by :]
         if tokens.dim() != 2 or tokens.dtype != torch.int64 or table.dtype != self.dtype:
@@ -209,7 +210,7 @@ class FusedMode(Mode):
         return DeferredTensor(Normalisation(x.contiguous(), norm), tuple(x.shape), weight)
 
     def _fuse_temperature(self, x: Any, heat: Any) -> Any:
-        what = _what(x)
+        what = deferred_of(x)
         slots = isinstance(heat, Tensor) and heat.shape == (x.shape[0], 1, 1) and heat.dtype == torch.float32
         if slots and not isinstance(x, DeferredTensor) and x.dtype == self.dtype != torch.float32:
             return torch.div(x, heat, out=torch.empty_like(x))  # in one kernel, for a product
@@ -262,7 +263,7 @@ class FusedMode(Mode):
         if not self._few(x, what.weight, glu=glu):
             y = library_product(self._own(x), *weights, finish)
             return self.kernels.glu(y) if glu else y
-        constant, fed = is_constant(what.weight), _what(x)
+        constant, fed = is_constant(what.weight), deferred_of(x)
         if constant and isinstance(fed, Lookup) and self.kernels.takes_lookup(fed, what.weight, glu=glu):
             y, value = self.kernels.product(fed, weights, finish, constant=True)
         else:
@@ -278,23 +279,23 @@ class FusedMode(Mode):
 
         Of anything else nothing is computed, and nothing asked for.
         """
-        made = _what(product)
+        made = deferred_of(product)
         x = made.x if isinstance(made, Product) else None
-        summed = None if x is None else _what(x)
+        summed = None if x is None else deferred_of(x)
         if isinstance(x, DeferredTensor) and isinstance(summed, NormalisedSum):
             x.value = self._normalised_sum(summed, ahead)
 
     def _rows(self, x: Tensor) -> tuple[Tensor, Norm | None, Tensor | None]:
         """Return the rows of a product, and the norm and the divisors that are in front of it."""
-        what = _what(x)
+        what = deferred_of(x)
         if isinstance(what, Normalisation):
             return what.x, what.norm, what.heat
         rows = self.value(x)
         return (rows if rows.dtype == torch.float32 else rows.to(self.dtype)).contiguous(), None, None
 
     def _few(self, x: Tensor, weight: Tensor, norm: Norm | None = None, *, glu: bool = False) -> bool:
-        if isinstance(x, DeferredTensor) and isinstance(x.what, Normalisation) and x.value is None:
-            norm = x.what.norm
+        if isinstance(what := deferred_of(x), Normalisation):
+            norm = what.norm
         return x.dim() == 3 and self.kernels.fits(x, weight, norm, constant=is_constant(weight), glu=glu)
 
     def _step(self, x: Tensor, taps: Tensor, ring: Tensor | None, index: Tensor | None) -> Tensor:
@@ -315,10 +316,10 @@ class FusedMode(Mode):
 
     def _tapped_step(self, x: Tensor, taps: Tensor, ring: Tensor, index: Tensor) -> Tensor | None:
         """Do a step that makes its own taps, a product of few rows of x; None where it can't."""
-        heads, softmax = _what(taps), False
+        heads, softmax = deferred_of(taps), False
         if isinstance(heads, Softmax):
-            heads, softmax = _what(heads.logits), True
-        made = _what(heads.whole) if isinstance(heads, Unflattened) else None
+            heads, softmax = deferred_of(heads.logits), True
+        made = deferred_of(heads.whole) if isinstance(heads, Unflattened) else None
         if (
             not isinstance(made, Product)
             or made.x is not x
@@ -371,7 +372,7 @@ class FusedMode(Mode):
         assert not dropout
         (q, scale), memory = without_factor(q), (keys, values, mask)
         self._ask_ahead(q, Remembered(keys, values))
-        made = _what(q)
+        made = deferred_of(q)
         if not self.weights and isinstance(made, Product) and made.finish == Finish() and q.dim() == 3:
             rows, norm, heat = self._rows(made.x)
             if heat is None and self.kernels.takes_queries(rows, made.weight, norm, memory):
@@ -393,8 +394,3 @@ class FusedMode(Mode):
     def _own(self, x: Tensor) -> Tensor:
         own: Tensor = self.value(x)
         return own.to(self.dtype).contiguous()
-
-
-def _what(x: Tensor) -> Deferred | None:
-    """What was deferred of a tensor and is not computed yet."""
-    return x.what if isinstance(x, DeferredTensor) and x.value is None else None
