@@ -45,14 +45,14 @@ from engine.errors import (
     UnknownModel,
     WouldBeLate,
 )
+from engine.repository.budget import State
+from engine.repository.catalogue import ModelRoute
+from engine.repository.figures import DeviceMemory, RepositoryEntry
+from engine.repository.heap import trim_heap
+from engine.repository.loading import ModelInfo, ServiceSettings
+from engine.repository.service import Service
 from engine.schedule.slices import Slices, at_once, each, in_slices, one_slice
 from engine.schedule.stats import Observer, Stats
-from engine.shelf.budget import State
-from engine.shelf.catalogue import ModelRoute
-from engine.shelf.figures import DeviceMemory, ShelfEntry
-from engine.shelf.heap import trim_heap
-from engine.shelf.loading import ModelInfo, ServiceSettings
-from engine.shelf.service import Service
 from engine.text.codes import short
 from engine.text.detect import Detection
 from engine.text.placeables.masking import KeptSpan, MarkedText
@@ -60,8 +60,8 @@ from engine.types import OPTION_BOUNDS, OPTION_HELP, DecodeOptions, Limits, Timi
 
 if TYPE_CHECKING:
     # for annotations only: not in `__all__`, whose names are there when the program runs
-    from engine.shelf.link.host import EngineHost as EngineHost  # noqa: PLC0414
-    from engine.shelf.link.service import RemoteService as RemoteService  # noqa: PLC0414
+    from engine.repository.ipc.host import EngineHost as EngineHost  # noqa: PLC0414
+    from engine.repository.ipc.service import RemoteService as RemoteService  # noqa: PLC0414
 
 __all__ = [
     "BACKEND_HELP",
@@ -103,7 +103,7 @@ __all__ = [
     "Service",
     "ServiceSettings",
     "Slices",
-    "ShelfEntry",
+    "RepositoryEntry",
     "State",
     "Stats",
     "Stopping",
@@ -146,13 +146,13 @@ def connect_service(paths: Sequence[Path], settings: ServiceSettings) -> RemoteS
     paths: of the sockets, one of each engine process.
     settings: how every model is run.
     """
-    from engine.shelf.link.service import RemoteService
+    from engine.repository.ipc.service import RemoteService
 
     return RemoteService.connect(paths, settings)
 
 
 def host_service(service: Service) -> EngineHost:
     """Make what offers the models of a started service to front ends, in the event loop that runs."""
-    from engine.shelf.link.host import EngineHost
+    from engine.repository.ipc.host import EngineHost
 
     return EngineHost(service)

@@ -75,7 +75,9 @@ def create_app(
     size, lag = state.cache.size if state.cache else int, state.lag.longest
     sources = Sources(lambda: state.ready, size, lag)
     if context is None:  # else the engine processes tell of their engines
-        sources = replace(sources, stats=service.stats, memory=service.memory, shelved=service.shelf_entries)
+        sources = replace(
+            sources, stats=service.stats, memory=service.memory, stored=service.repository_entries
+        )
     metrics.watch(sources)
     tracing = Tracing.to(settings.traces) if settings.traces else None
 
@@ -291,7 +293,7 @@ def open_service(settings: ServerSettings, figures: Metrics, weights: Path | Non
     run = settings.service()
     run = replace(run, placement=replace(run.placement, shared=weights))
     service = Service.open(settings.models, run, figures.observer)
-    for name, entry in service.shelf_entries().items():
+    for name, entry in service.repository_entries().items():
         logger.info("%s %s: about %d MiB of memory", entry.state, name, entry.cost >> 20)
     return service
 

@@ -75,7 +75,7 @@ class EngineProcess:
                 lambda: True,  # front ends tell whether the server is ready
                 stats=service.stats,
                 memory=service.memory,
-                shelved=service.shelf_entries,
+                stored=service.repository_entries,
             )
         )
         self._figures.refresh()

@@ -61,7 +61,7 @@ class AppState:
 
     def __post_init__(self, context: ProcessContext | None) -> None:
         self.loaded_at_start = frozenset(
-            n for n, entry in self.service.shelf_entries().items() if entry.state is State.LOADED
+            n for n, entry in self.service.repository_entries().items() if entry.state is State.LOADED
         )
         self.peers = Peers(context, self.obey) if context else None
         self.remote = cast("RemoteService", self.service) if context else None

@@ -44,7 +44,7 @@ MAX_PAUSE_SECONDS: Final = 30.0  # between a death and the next start, at most
 LOOK_SECONDS: Final = 1.0  # between two looks whether all processes go on
 BAD_INPUT_CODE: Final = 2
 # that are imported once, where they are needed
-SERVED_MODULES: Final = ("engine.shelf.link.host", "engine.shelf.link.service")
+SERVED_MODULES: Final = ("engine.repository.ipc.host", "engine.repository.ipc.service")
 MAX_SOCKET_PATH_BYTES: Final = 100  # that every system takes
 
 

@@ -1,5 +1,5 @@
 """One thread for torch, whose pool would fight with the engine's threads and other test processes; how many
-examples property tests draw (`tests.thorough`); and which tests are traced for coverage.
+examples property tests draw (`tests.support.thorough`); and which tests are traced for coverage.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
-from tests import host_kernels
-from tests.lost_context import pytest_runtest_makereport, pytest_runtest_setup  # noqa: F401 - hooks
-from tests.thorough import THOROUGH
+from tests.support import host_kernels
+from tests.support.lost_context import pytest_runtest_makereport, pytest_runtest_setup  # noqa: F401 - hooks
+from tests.support.thorough import THOROUGH
 
 torch.set_num_threads(1)
 

@@ -15,10 +15,10 @@ MUTANTS = [
     ),
     (
         "memory that is being freed counts twice",
-        "engine/shelf/budget.py",
+        "engine/repository/budget.py",
         "lacking -= sum(m.cost for",
         "lacking -= 2 * sum(m.cost for",
-        "tests/engine/shelf/test_shelf.py -k counted_once",
+        "tests/engine/repository/test_repository.py -k counted_once",
     ),
     (
         "work goes on after its deadline",

@@ -13,7 +13,7 @@ MUTANTS = [
     ),
     (
         "a bundle that one look misses is gone",
-        "engine/shelf/folders.py",
+        "engine/repository/folders.py",
         "for path in sorted(lacking & self._missing):",
         "for path in sorted(lacking):",
         "tests/server/test_folders.py -k one_look_misses",
@@ -62,7 +62,7 @@ MUTANTS = [
     ),
     (
         "a bundle's own cut is not heeded",
-        "engine/shelf/loading.py",
+        "engine/repository/loading.py",
         "        max_sentence_tokens=bundle.max_sentence_tokens,\n",
         "",
         "tests/engine/answers/test_api.py -k without_sentence_ends",
@@ -245,17 +245,17 @@ MUTANTS = [
     ),
     (
         "a frame may be of any size",
-        "engine/shelf/link/frames.py",
+        "engine/repository/ipc/frames.py",
         "if size > MAX_FRAME_BYTES:",
         "if size > 1 << 40:",
-        "tests/engine/shelf/link/test_link.py -k hangs_up_before",
+        "tests/engine/repository/ipc/test_link.py -k hangs_up_before",
     ),
     (
         "what was cancelled is waited for",
-        "engine/shelf/link/links.py",
+        "engine/repository/ipc/links.py",
         "                link.forget(number, job)\n",
         "",
-        "tests/engine/shelf/link/test_link.py -k full_queue",
+        "tests/engine/repository/ipc/test_link.py -k full_queue",
     ),
     (
         "an unknown step after the embedding is left out",
@@ -273,10 +273,10 @@ MUTANTS = [
     ),
     (
         "of two processes the first one's fault alone is told",
-        "engine/shelf/figures.py",
+        "engine/repository/figures.py",
         "fault=one.fault or other.fault",
         "fault=one.fault",
-        "tests/engine/shelf/test_shelf.py -k fault_of_either",
+        "tests/engine/repository/test_repository.py -k fault_of_either",
     ),
     (
         "the first token of transformers counts as a new one",

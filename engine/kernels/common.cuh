@@ -1,5 +1,5 @@
 // What the kernels share: the type of elements, loads of several at once, sums over a block. No header of the
-// toolkit is needed, so NVRTC compiles the files anywhere, and so does a C++20 compiler behind tests/cuda_shim.h.
+// toolkit is needed, so NVRTC compiles the files anywhere, and so does a C++20 compiler behind tests/support/cuda_shim.h.
 //
 // CONVOY_ELEMENT: float, fp16 or bf16, in which tensors are stored; all sums are float.
 // CONVOY_VECTOR: how many neighbouring elements a thread loads at once; divides the axis they lie on.

@@ -11,7 +11,7 @@ from engine.types import Request
 
 
 class AnyEngine(Protocol):
-    """What `engine.schedule.engine.Engine` offers to those who submit, and to a shelf that keeps it."""
+    """What `engine.schedule.engine.Engine` offers to those who submit, and to a repository that keeps it."""
 
     settings: EngineSettings
 

@@ -84,7 +84,7 @@ def main() -> None:
     long = list(islice((pair for pair in pairs if len(pair[0].split()) >= SENTENCE_WORDS), SENTENCES))
     service = Service.open([given.bundle], ServiceSettings(Placement(threads=1)))
     service.start()
-    (loaded,) = service.shelf.loaded.values()
+    (loaded,) = service.repository.loaded.values()
     print(f"cut at | {len(texts)} texts without ends: BLEU, chrF | s | {len(long)} long sentences | s")
     for cut in given.cuts:
         model = replace(loaded.text, max_sentence_tokens=cut)

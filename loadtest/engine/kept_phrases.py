@@ -100,7 +100,7 @@ def main() -> None:
     for bundle in arguments.bundles:
         service = Service.open([bundle], ServiceSettings(Placement(threads=1)))
         service.start()
-        (loaded,) = service.shelf.loaded.values()
+        (loaded,) = service.repository.loaded.values()
         for beam in arguments.beams:
             for limited in (False, True):
                 print(row(loaded.engine, loaded.text, pairs, beam, limited), flush=True)

@@ -44,7 +44,7 @@ def measure(service: Service, lines: Sequence[str], beam: int, rounds: int) -> N
     beam: width of the search.
     rounds: how often all lines are answered.
     """
-    (model,) = service.shelf.loaded
+    (model,) = service.repository.loaded
     ways = [TextOptions({"beam_size": beam}, protect=protect, follow_form=True) for protect in (True, False)]
     ratios = list[float]()
     for number in range(rounds + 1):

@@ -29,11 +29,11 @@ from engine.api import Service, share_threads
 from engine.bundle.bundle import open_bundle
 from engine.errors import ConvoyError
 from engine.executors import open_executors
+from engine.repository.folders import Folders
+from engine.repository.loading import ModelSource, open_model
+from engine.repository.repository import Repository
 from engine.schedule.engine import Engine, EngineSettings
 from engine.search.executor import Executor
-from engine.shelf.folders import Folders
-from engine.shelf.loading import ModelSource, open_model
-from engine.shelf.shelf import Shelf
 from engine.types import Hypothesis, Request, Result, Timings
 from loadtest.http.overhead import in_thread
 from loadtest.texts import sentences
@@ -115,8 +115,8 @@ def echo_service(path: Path, settings: ServerSettings, metrics: Metrics) -> tupl
     engine = EchoEngine(open_executors(bundle, placed.placement), limits)
     model = replace(model, engine=engine)
     source = ModelSource(lambda _: model.facts, lambda _: model)
-    shelf = Shelf([model.facts], source, loaded=[model])
-    return Service(shelf, Folders([path], {bundle.name: path}, ())), engine
+    repository = Repository([model.facts], source, loaded=[model])
+    return Service(repository, Folders([path], {bundle.name: path}, ())), engine
 
 
 class Asker(asyncio.Protocol):

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from engine.api import connect_service, share_threads
+from engine.repository.repository import Repository
 from engine.schedule.aio import generate_group
 from engine.schedule.any_engine import AnyEngine
-from engine.shelf.shelf import Shelf
 from engine.types import DecodeJob, DecodeOptions
 from loadtest.hosting import offer
 from loadtest.http.front_cost import echo_service
@@ -70,14 +70,14 @@ async def ask_all(engine: AnyEngine, jobs: Iterator[DecodeJob], under_way: int) 
     await asyncio.gather(*(one_after_the_other() for _ in range(under_way)))
 
 
-async def measure(shelf: Shelf, options: argparse.Namespace, others: Sequence[int]) -> list[float]:
+async def measure(repository: Repository, options: argparse.Namespace, others: Sequence[int]) -> list[float]:
     """Measure microseconds of the processor for a group: of this process, and of each other one.
 
-    shelf: has the engine alone.
+    repository: has the engine alone.
     options: of the command line.
     others: numbers of processes.
     """
-    (model,) = shelf.loaded.values()
+    (model,) = repository.loaded.values()
     await ask_all(model.engine, jobs(options.groups // WARM_UP), options.under_way)
     own, theirs = time.process_time(), [processor_seconds(process) for process in others]
     await ask_all(model.engine, jobs(options.groups), options.under_way)
@@ -101,7 +101,7 @@ async def over_a_link(settings: ServerSettings, options: argparse.Namespace) -> 
                 service.start()
                 while not service.healthy():
                     await asyncio.sleep(0.01)
-                return await measure(service.shelf, options, [process.pid])
+                return await measure(service.repository, options, [process.pid])
             finally:
                 process.kill()
 
@@ -111,7 +111,7 @@ async def without_a_link(settings: ServerSettings, options: argparse.Namespace) 
     service, engine = echo_service(options.model, settings, Metrics())
     engine.turn_seconds = options.turn / 1e3
     service.start()
-    (taken,) = await measure(service.shelf, options, [])
+    (taken,) = await measure(service.repository, options, [])
     service.stop(drain=False)
     return taken
 

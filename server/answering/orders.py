@@ -35,4 +35,4 @@ async def order(request: Request, verb: str, name: str) -> JSONResponse:
     except (BundleError, ExecutorFailed, Unavailable) as error:
         message = f"the old model goes on: {error}" if verb == "reload" else str(error)
         raise Refusal("conflict", message) from error
-    return JSONResponse(describe(info, state.service.shelf_entries()[name]))
+    return JSONResponse(describe(info, state.service.repository_entries()[name]))

@@ -24,7 +24,7 @@ from engine.api import (
     DecodeOptions,
     InvalidRequest,
     ModelInfo,
-    ShelfEntry,
+    RepositoryEntry,
     Slices,
     TextOptions,
     TextResult,
@@ -353,7 +353,7 @@ def check_cells(count: int) -> None:
         )
 
 
-def describe(info: ModelInfo, entry: ShelfEntry) -> dict[str, Any]:
+def describe(info: ModelInfo, entry: RepositoryEntry) -> dict[str, Any]:
     """Describe a model as JSON."""
     description = asdict(info) | {"state": entry.state, "memory": entry.cost}
     description["options"] = {name: finite(description["options"][name]) for name in OPTION_NAMES}

@@ -27,7 +27,7 @@ from prometheus_client import (
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 from prometheus_client.registry import Collector
 
-from engine.api import DeviceMemory, Observer, ShelfEntry, State, Stats, TextResult, TextScore, slowest
+from engine.api import DeviceMemory, Observer, RepositoryEntry, State, Stats, TextResult, TextScore, slowest
 from server.observing.context import ModelWork, current
 
 LATENCY_SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
@@ -86,7 +86,7 @@ class Sources:
     lag: Callable[[], float] = float
     stats: Callable[[], Mapping[str, Stats]] = dict
     memory: Callable[[], Mapping[str, DeviceMemory]] = dict
-    shelved: Callable[[], Mapping[str, ShelfEntry]] = dict
+    stored: Callable[[], Mapping[str, RepositoryEntry]] = dict
 
 
 class Metrics:
@@ -251,7 +251,7 @@ class _Figures:
             self._memory.labels(device).set(memory.used)
             self._room.labels(device).set(memory.total)
         self._engines(self.sources.stats())
-        for model, entry in self.sources.shelved().items():
+        for model, entry in self.sources.stored().items():
             there = entry.state is State.LOADED
             self._loaded.labels(model).set(there)
             self._bytes.labels(model).set(entry.cost if there else 0)

@@ -29,8 +29,8 @@ from server.callers.keys import KeyRing
 from server.settings import ServerSettings
 from tests.documents.samples import book, slides
 from tests.documents.test_documents import odt, word
-from tests.golden_fixtures import read_golden
-from tests.served import bundles, server, settings_of, until
+from tests.support.golden_fixtures import read_golden
+from tests.support.served import bundles, server, settings_of, until
 from tests.training.numbers import ENGLISH, TINY, WORDS
 
 ROOT = Path(__file__).parents[2]

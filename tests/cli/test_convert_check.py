@@ -8,7 +8,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from cli.main import app
-from tests import ctranslate2_models, hf_models, marian_models
+from tests.support import ctranslate2_models, hf_models, marian_models
 
 SAID = re.compile(r"Checked: (\d+) of 10 answers are those of (\S+)")
 

@@ -14,8 +14,8 @@ from libretranslatepy import LibreTranslateAPI
 from cli.foreign import Foreign, digest, models_at, newest, served_paths
 from engine.api import Service
 from engine.errors import CheckpointError, InvalidRequest
-from tests.argos_packages import pack, write
-from tests.served import bundles, server, settings_of
+from tests.support.argos_packages import pack, write
+from tests.support.served import bundles, server, settings_of
 
 
 def every_file(folder: Path) -> dict[str, tuple[int, int]]:

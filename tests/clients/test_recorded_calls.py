@@ -7,8 +7,8 @@ from cli.foreign import served_paths
 from cli.serve import unknown_variables
 from engine.api import Service
 from server.languages import resolve_code
-from tests.argos_packages import write
-from tests.served import server, settings_of
+from tests.support.argos_packages import write
+from tests.support.served import server, settings_of
 
 GERMAN = "Das ist gut."
 

@@ -13,8 +13,8 @@ import pytest
 
 from engine.api import Placement, Service, ServiceSettings
 from tests.everyday.test_marks import MODELS, whole
-from tests.served import server
-from tests.thorough import THOROUGH
+from tests.support.served import server
+from tests.support.thorough import THOROUGH
 
 HERE = Path(__file__).parent
 WEBLATE = Path(os.environ.get("CONVOY_WEBLATE", HERE.parents[1] / ".venv" / "oracles" / "weblate"))

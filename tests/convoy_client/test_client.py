@@ -30,7 +30,7 @@ from convoy_client import (
     Unreachable,
 )
 from convoy_client.events import Event, EventReader
-from tests.served import server, until
+from tests.support.served import server, until
 
 ROOT = Path(__file__).parents[2]
 GERMAN = "Wo ist denn hier der Bahnhof?"

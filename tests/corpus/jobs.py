@@ -16,8 +16,8 @@ from corpus.job import CorpusJob, models_of
 from corpus.leases import Leases
 from corpus.worker import CorpusWorker
 from engine.api import TextOptions
-from tests.golden_fixtures import real_golden
-from tests.served import bundles, until
+from tests.support.golden_fixtures import real_golden
+from tests.support.served import bundles, until
 
 ROOT = Path(__file__).parents[2]
 MODEL = "toy-de-en"

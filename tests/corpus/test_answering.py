@@ -11,7 +11,7 @@ from corpus import answering
 from corpus.columns import options_for, parse_columns
 from engine.api import InvalidRequest, TextOptions
 from tests.corpus.jobs import MODEL, job_of, output_of, run_job, sentences, start
-from tests.served import bundles, running
+from tests.support.served import bundles, running
 
 GERMAN = [
     "Ich weiß nicht, ob er morgen kommt, aber wir sollten trotzdem auf ihn warten.",

@@ -27,8 +27,8 @@ from tests.corpus.jobs import (
     sentences,
     start,
 )
-from tests.served import running, until
-from tests.thorough import some
+from tests.support.served import running, until
+from tests.support.thorough import some
 
 LINES = 1_600
 KINDS = ["text", "jsonl", *(["parquet"] if find_spec("pyarrow") else [])]

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from corpus.formats.records import read_records
 from engine.api import InvalidRequest, TextOptions
 from tests.corpus.jobs import MODEL, job_of, output_of, run_job, sentences
-from tests.served import running
+from tests.support.served import running
 
 needs_arrow = pytest.mark.skipif(find_spec("pyarrow") is None, reason="needs the extra `corpus`")
 TEXTS = [*sentences(60), "", "  ", "!?", 'Er sagte: "Ja, gut."', "Tabulator\tmitten drin"]

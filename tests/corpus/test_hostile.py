@@ -18,7 +18,7 @@ from corpus import streams
 from corpus.inputs import find_inputs
 from engine.api import InvalidRequest
 from tests.corpus.jobs import ROOT, command, job_of, output_of, run_job, sentences
-from tests.served import running
+from tests.support.served import running
 
 GOOD = "Das ist gut."
 needs_arrow = pytest.mark.skipif(find_spec("pyarrow") is None, reason="needs the extra `corpus`")

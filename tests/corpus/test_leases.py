@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corpus.leases import Leases
-from tests.served import until
+from tests.support.served import until
 
 SHORT = 0.3  # seconds
 

@@ -8,8 +8,8 @@ import urllib.request
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.corpus.jobs import sentences, start
-from tests.served import until
 from tests.server.test_server_process import free_port
+from tests.support.served import until
 
 
 def scraped(port):

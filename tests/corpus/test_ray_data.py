@@ -14,8 +14,8 @@ import pytest
 from corpus.folder import STATE
 from tests.corpus.jobs import finish, output_of, start
 from tests.corpus.test_exactly_once import FLAGS, KINDS, corpus_of
-from tests.served import until
-from tests.thorough import some
+from tests.support.served import until
+from tests.support.thorough import some
 
 pytestmark = [
     pytest.mark.ray,

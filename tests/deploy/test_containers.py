@@ -17,9 +17,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.served import until
 from tests.server.test_server_process import free_port
-from tests.thorough import THOROUGH
+from tests.support.served import until
+from tests.support.thorough import THOROUGH
 
 ROOT = Path(__file__).parents[2]
 ENGINE = ROOT / "tests" / "containers" / "engine.sh"
@@ -205,7 +205,7 @@ def test_the_image_is_small_and_holds_no_torch_no_compiler_no_package_manager_an
 
 @pytest.mark.containers
 def test_a_volume_of_libretranslate_is_served_from_where_nobody_may_write(stack, tmp_path):
-    from tests.argos_packages import write
+    from tests.support.argos_packages import write
 
     variables, *_ = stack
     for number, (source, target) in enumerate((("de", "en"), ("en", "fr"), ("en", "es"))):

@@ -10,8 +10,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.served import server, until
 from tests.server.test_server_process import GERMAN, SLOW, free_port
+from tests.support.served import server, until
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docker" / "prometheus"

@@ -20,7 +20,7 @@ from documents.formats.subtitles import wrap
 from engine.api import Overloaded, TooLarge
 from server.files.store import Store, safe, translated_name
 from tests.documents.samples import PIXEL, printed
-from tests.served import server, until
+from tests.support.served import server, until
 
 CONTENT = """<office:document-content xmlns:office="urn:oasis:names:tc:opendocument:xmlns:office:1.0"
  xmlns:text="urn:oasis:names:tc:opendocument:xmlns:text:1.0" xmlns:xlink="http://www.w3.org/1999/xlink"

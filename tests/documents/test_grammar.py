@@ -18,7 +18,7 @@ from documents.projection import project
 from documents.spans import weave
 from tests.documents.test_documents import CONTENT, word
 from tests.documents.test_spans import aligned
-from tests.thorough import THOROUGH
+from tests.support.thorough import THOROUGH
 
 many = settings(
     max_examples=10_000 if THOROUGH else 200, deadline=None, suppress_health_check=list(HealthCheck)

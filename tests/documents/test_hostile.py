@@ -20,7 +20,7 @@ from documents.spans import MAX_SPANS
 from tests.documents.samples import printed
 from tests.documents.test_documents import odt, texts, word
 from tests.documents.test_spans import aligned
-from tests.timing import assert_linear
+from tests.support.timing import assert_linear
 
 CUE = "1\n00:00:01,000 --> 00:00:02,500\n"
 # a text of n, which a parser could take n times n for

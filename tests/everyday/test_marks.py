@@ -18,7 +18,7 @@ from engine.text.placeables.pairs import find_pairs
 from engine.text.words import BundleWords
 from export.graphs.onnx import add_graphs
 from export.importers import convert
-from tests.students import GOLDEN
+from tests.support.students import GOLDEN
 
 HERE = Path(__file__).parent
 MODELS = HERE.parents[1] / "models"
@@ -92,7 +92,7 @@ def test_what_a_mark_of_a_typewriter_opens_no_other_closes(served):
 def test_a_model_that_copies_nothing_loses_nearly_nothing(served):
     """As an imported one without placeholders: everything is put back by attention."""
     pair, service = served
-    loaded = service.shelf.loaded[f"tatoeba-{pair}"]
+    loaded = service.repository.loaded[f"tatoeba-{pair}"]
     tokenizer = copy.copy(loaded.text.tokenizer)
     tokenizer.placeholders = ()
     bare = replace(loaded.text, tokenizer=tokenizer)
@@ -110,7 +110,7 @@ def student(tmp_path_factory):
     add_graphs(convert("bergamot", GOLDEN, bundle))
     service = Service.open([bundle], ServiceSettings(Placement(lanes=((1, 16),))))
     service.start()
-    yield service.shelf.loaded["deen"]
+    yield service.repository.loaded["deen"]
     service.stop(drain=False, timeout=10)
 
 

@@ -20,8 +20,8 @@ from engine.bundle.bundle import open_bundle
 from engine.errors import CheckpointError, InvalidRequest
 from export import mirror
 from loadtest.http.serving import free_port, serving
-from tests.served import bundles
-from tests.students import GOLDEN
+from tests.support.served import bundles
+from tests.support.students import GOLDEN
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from loadtest.engine import cut_lengths
-from tests.served import bundles
+from tests.support.served import bundles
 
 
 def test_joined_texts_hold_neighbours_side_by_side_without_ends() -> None:

@@ -167,7 +167,7 @@ def test_the_tree_that_travels_is_small_and_has_what_is_run_there(tmp_path):
         "loadtest/gpu.sh",
         "models/tatoeba-en-de/model.safetensors",
         "engine/kernels/product.cu",
-        "tests/emulated.py",
+        "tests/support/emulated.py",
     ):
         assert (tmp_path / "tree" / path).is_file()
     assert not (tmp_path / "tree" / "models" / "tatoeba-de-en" / "model.safetensors").exists()

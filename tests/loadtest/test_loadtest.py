@@ -27,7 +27,7 @@ from loadtest.engine import record
 from loadtest.engine.processor import nearest
 from loadtest.http.openloop import TimedAnswer, arrivals, percentile, run, summarise, translate
 from loadtest.texts import sentences
-from tests.served import VOCABULARY, bundles, server
+from tests.support.served import VOCABULARY, bundles, server
 from training.plot import svg
 
 ROOT = Path(__file__).parents[2]

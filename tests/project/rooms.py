@@ -35,7 +35,7 @@ ROOMS: Final = {
     "executors": "a lane's tensors and steps",
     "schedule": "who goes when; one thread",
     "answers": "texts in, answers out",
-    "shelf": "which models are in memory",
+    "repository": "which models are in memory",
     "api": "the door",
 }
 NOTES: Final = {

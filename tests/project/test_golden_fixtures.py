@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests import golden_fixtures
-from tests.golden_fixtures import ENSEMBLE, checkpoints, parameters
+from tests.support import golden_fixtures
+from tests.support.golden_fixtures import ENSEMBLE, checkpoints, parameters
 
 
 def test_the_empty_folder_of_an_ensemble_is_a_fixture_that_is_not_at_hand(tmp_path, monkeypatch):

@@ -23,8 +23,8 @@ from typing import Any
 import pytest
 
 from engine.text.placeables.grammar import KINDS
-from tests.thorough import THOROUGH
-from tests.timing import processor_seconds, thrice
+from tests.support.thorough import THOROUGH
+from tests.support.timing import processor_seconds, thrice
 
 pytestmark = pytest.mark.no_cover  # what is timed is not traced
 ROOT = Path(__file__).parents[2]

@@ -26,7 +26,7 @@ def test_beside(): pass
 def test_after_the_context_is_lost_tests_of_the_gpu_are_skipped_by_the_culprit_s_name(tmp_path):
     (tmp_path / "test_some.py").write_text(TESTS, encoding="utf-8")
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = gpu\n", encoding="utf-8")
-    command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "tests.lost_context", str(tmp_path)]
+    command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "tests.support.lost_context", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert "1 failed, 2 passed, 1 skipped" in done.stdout, done.stdout + done.stderr
     assert "lost at test_some.py::test_culprit" in done.stdout

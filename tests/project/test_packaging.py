@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from engine.native.build import this_machine
-from tests.thorough import THOROUGH
+from tests.support.thorough import THOROUGH
 
 ROOT = Path(__file__).parents[2]
 PARTS = ("engine", "documents", "corpus", "server", "export", "cli", "training", "convoy_client")

@@ -198,11 +198,11 @@ from engine.kernels.calls import Kernels
 from engine.native import library
 from engine.types import DecodeOptions, InvalidRequest, Limits
 from server.http.schemas import OPTION_NAMES
-from tests.emulated import Emulation
+from tests.support.emulated import Emulation
 from tests.engine.search.test_beam import decode
-from tests.fake import FakeExecutor, FakeModel
-from tests.host_kernels import COMPILER, Host
-from tests.models import executor as open_executor, model
+from tests.support.fake import FakeExecutor, FakeModel
+from tests.support.host_kernels import COMPILER, Host
+from tests.support.models import executor as open_executor, model
 
 source = [5, 9, 2]
 backends = {"none": FakeExecutor(FakeModel(19, seed=3), 2, 4)}
@@ -262,7 +262,7 @@ CONTRACT: Final = Contract((router,), ("/echo/*",), under("complaint"), open_pat
         }
     },
     """
-from tests.served import server
+from tests.support.served import server
 
 with server() as (client, *_):
     assert client.get("/echo/hello").json() == {"text": "hello"}

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from tests.timing import Starved, stolen_seconds
+from tests.support.timing import Starved, stolen_seconds
 
 STAT = """cpu  30 0 0 0 0 0 0 9 0 0
 cpu0 10 0 0 0 0 0 0 {} 0 0

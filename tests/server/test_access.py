@@ -29,7 +29,7 @@ from server.callers.keys import KeyRing, digest_of, editing, keys_from_tokens, m
 from server.callers.quotas import Quotas, rates_of
 from server.observing.metrics import Metrics
 from server.settings import ServerSettings
-from tests.served import bundles, running, until
+from tests.support.served import bundles, running, until
 
 ROOT = Path(__file__).parents[2]
 GERMAN = {"q": "Das ist gut.", "source": "de", "target": "en", "max_length": 4}

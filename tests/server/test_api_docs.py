@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from server.libretranslate import TWINS
-from tests.served import server
 from tests.server.contracts.test_clients import modules
+from tests.support.served import server
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "api.md"
@@ -31,7 +31,7 @@ def address():
     if not (ROOT / "models" / "tatoeba-de-en").is_dir():
         pytest.skip("the shipped models are not there")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tests.served.bundles", lambda: ROOT / "models")
+        patch.setattr("tests.support.served.bundles", lambda: ROOT / "models")
         lanes = {"lanes": ((1, 4), (5, 8)), "verify": False}
         with server(service_settings=lanes, plugins=PLUGINS) as (client, _, _):
             yield str(client.base_url).rstrip("/")

@@ -22,10 +22,10 @@ import pytest
 from tritonclient.grpc import service_pb2
 
 from server.grpc.bridge import STATUS_CODES
-from tests.served import LINES, until
 from tests.server.test_server_process import GERMAN, free_port, process
-from tests.thorough import THOROUGH
-from tests.timing import MachineLag, Starved
+from tests.support.served import LINES, until
+from tests.support.thorough import THOROUGH
+from tests.support.timing import MachineLag, Starved
 
 HEALTH = 0.1  # seconds
 SLOWER = 2.0  # times as long may a sentence take

@@ -11,10 +11,10 @@ from contextlib import closing
 import httpx
 import pytest
 
-from tests.served import until
 from tests.server.test_attacks import Others, sender, slowed
 from tests.server.test_processes import LONGER, connections, pids, processes, value
 from tests.server.test_server_process import GERMAN
+from tests.support.served import until
 
 ATTACKS = (
     "a word without end",

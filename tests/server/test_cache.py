@@ -9,9 +9,9 @@ from hypothesis import given
 
 from engine.api import MarkedText, ModelRoute, TextOptions, TextResult, Timings, at_once
 from server.cache import Cache, keys_of, repeatable, size_of
-from tests.served import open_service, server, until
 from tests.server.test_reload import NAME, TOKEN, asked, place, rewritten
 from tests.server.test_server_process import GERMAN
+from tests.support.served import open_service, server, until
 
 KEYS = st.binary(min_size=1, max_size=1)
 OPERATIONS = st.lists(st.tuples(st.booleans(), KEYS, st.integers(0, 900)), max_size=60)

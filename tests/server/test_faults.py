@@ -33,9 +33,9 @@ from engine.bundle.bundle import open_bundle
 from loadtest.http.openloop import arrivals, percentile, run, summarise, translate
 from loadtest.texts import sentences
 from server.callers.keys import editing, make_key
-from tests.served import LANES, bundles, busy, server, until
 from tests.server.test_server_process import GERMAN, MAIN, ROOT, SLOW, free_port, process, raw_request
-from tests.timing import MachineLag, thrice
+from tests.support.served import LANES, bundles, busy, server, until
+from tests.support.timing import MachineLag, thrice
 
 pytestmark = pytest.mark.faults
 
@@ -151,7 +151,10 @@ def test_a_reset_never_meets_an_accepted_request_when_the_server_drains():
 
 def test_a_lost_device_fails_what_is_in_flight_and_ends_the_process_with_70(tmp_path):
     broken = tmp_path / "broken"
-    with process(["-m", "tests.doomed", str(broken)]) as (client, running), ThreadPoolExecutor(8) as pool:
+    with (
+        process(["-m", "tests.support.doomed", str(broken)]) as (client, running),
+        ThreadPoolExecutor(8) as pool,
+    ):
         # of one client: a new one takes so long to make that the first request may have ended
         flights = [pool.submit(client.post, "/translate", json=SLOW, timeout=60) for _ in range(8)]
         until(lambda: "convoy_requests_in_flight 9.0" in client.get("/metrics").text)
@@ -244,7 +247,7 @@ def test_jumps_of_the_wall_clock_fail_no_request_and_lose_nothing(tmp_path, monk
 @pytest.mark.parametrize("part", ["encode", "launch"])
 def test_a_backend_that_raises_fails_only_what_was_in_its_hands(part):
     with server() as (client, house, _):
-        lane = house.service.shelf.loaded[NAME].engine.lanes[1]
+        lane = house.service.repository.loaded[NAME].engine.lanes[1]
         owner, every = (lane.executor, 5) if part == "encode" else (lane.stepper, 20)
         real, count = getattr(owner, part), iter(range(10_000))
 
@@ -271,7 +274,7 @@ def test_a_backend_that_raises_fails_only_what_was_in_its_hands(part):
 @pytest.mark.parametrize("part", ["encode", "decode"])
 def test_a_tokenizer_that_raises_is_a_500_of_one_request_and_leaks_nothing(part, monkeypatch, caplog):
     with server() as (client, house, _):
-        tokenizer = house.service.shelf.loaded[NAME].text.tokenizer
+        tokenizer = house.service.repository.loaded[NAME].text.tokenizer
         real = getattr(type(tokenizer), part)
 
         def fail(self, *args):

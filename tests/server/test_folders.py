@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 
 from engine.api import BundleError, Service
-from tests.served import MODELS, bundles, server, settings_of, until
 from tests.server.test_reload import damaged
+from tests.support.served import MODELS, bundles, server, settings_of, until
 
 DE, EN, TITLE = MODELS
 GERMAN = {"q": "Das ist gut.", "source": "de", "target": "en"}
@@ -106,7 +106,7 @@ def test_a_bundle_that_one_look_misses_while_it_is_replaced_goes_on(folder):
 def test_who_uses_a_model_that_is_taken_out_is_answered_before_its_memory_is_freed(folder):
     shutil.copytree(bundles() / EN, folder / EN)
     with served_from(folder) as (client, house, _):
-        engine = house.service.shelf.loaded[DE].engine
+        engine = house.service.repository.loaded[DE].engine
         long = {"q": "Das ist gut.", "source": "de", "target": "en", "min_length": 1500, "max_length": 1500}
         answers = []
         asking = threading.Thread(target=lambda: answers.append(client.post("/translate", json=long)))
@@ -117,14 +117,14 @@ def test_who_uses_a_model_that_is_taken_out_is_answered_before_its_memory_is_fre
         assert client.post("/translate", json=ENGLISH).status_code == 200
         asking.join(60)
         assert answers[0].status_code == 200
-        until(lambda: DE not in house.service.shelf.loaded)
+        until(lambda: DE not in house.service.repository.loaded)
         until(lambda: not engine.healthy)
 
 
 def test_a_bundle_that_is_put_back_while_its_old_model_still_answers_is_served_after_that(folder):
     shutil.copytree(bundles() / EN, folder / EN)
     with served_from(folder) as (client, house, _):
-        with house.service.shelf.using([DE]):
+        with house.service.repository.using([DE]):
             shutil.rmtree(folder / DE)
             until(lambda: names(client) == {EN})
             shutil.copytree(bundles() / DE, folder / DE)

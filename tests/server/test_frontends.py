@@ -5,8 +5,8 @@ import json
 import httpx
 import pytest
 
-from tests.served import bundles, lending
 from tests.server.test_processes import processes
+from tests.support.served import bundles, lending
 
 TEXTS = ["Das ist gut.", "Das ist schlecht. Es war einmal ein König.", "", "Guten Morgen, <b>Welt</b>!"]
 GERMAN = {"q": TEXTS[1], "source": "de", "target": "en"}

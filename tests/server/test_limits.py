@@ -56,8 +56,8 @@ from server.process.allocator import STATM, TRIM_BYTES, resident, trimming
 from server.process.temporary import OwnFolder
 from server.process.watchdog import LoopLag
 from server.settings import ServerSettings
-from tests.served import server, until
 from tests.server.test_server_process import GERMAN
+from tests.support.served import server, until
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

@@ -15,8 +15,8 @@ import pytest
 
 from tests.server.test_attacks import FORM, HEALTH, SHARED, Others
 from tests.server.test_server_process import GERMAN, process
-from tests.thorough import THOROUGH
-from tests.timing import ATTEMPTS, MachineLag
+from tests.support.thorough import THOROUGH
+from tests.support.timing import ATTEMPTS, MachineLag
 
 BODY_BYTES = 1_000_000  # of a body, a little less than the default limit
 HEAD_BYTES = 10_000  # of what stands in an address, before it is escaped

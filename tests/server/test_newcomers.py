@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.served import server
+from tests.support.served import server
 
 GERMAN = {"q": "Das ist gut.", "source": "de", "target": "en"}
 TENSOR = {"name": "text_input", "shape": [1], "datatype": "BYTES", "data": ["Das ist gut."]}

@@ -11,7 +11,7 @@ import pytest
 
 from engine.api import OPTION_BOUNDS, DecodeOptions, InvalidRequest
 from engine.types import Limits
-from tests.served import server
+from tests.support.served import server
 
 PLUGINS = "deeplx,immersive,mtran,google,apertium,mcp"
 CHECKS = (

@@ -19,9 +19,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from server.supervisor import pause_after
-from tests.served import LINES, bundles, until
 from tests.server.test_reload import NAME, TOKEN, asked, damaged, rewritten
 from tests.server.test_server_process import GERMAN, MAIN, ROOT, SLOW, free_port
+from tests.support.served import LINES, bundles, until
 
 COUNT = 2
 READY = r"engine process \d is ready"
@@ -426,7 +426,7 @@ def test_without_another_engine_process_requests_of_one_that_ends_or_hangs_are_r
 def test_an_engine_process_whose_device_is_lost_or_whose_step_never_ends_is_replaced(tmp_path):
     file, faults = tmp_path / "fault", {"lost": "a device is lost", "hangs": "hangs for 5 seconds"}
     given = {"MODELS": str(bundles() / NAME), "HANG_TIMEOUT": "5"}
-    with processes(1, 2, ["-m", "tests.doomed", str(file)], **given) as (client, running):
+    with processes(1, 2, ["-m", "tests.support.doomed", str(file)], **given) as (client, running):
         for begun, (fault, said) in enumerate(faults.items(), 3):
             engines = pids(running, "engine process")
             file.write_text(fault, "utf-8")

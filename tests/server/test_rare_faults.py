@@ -25,8 +25,8 @@ from server.callers.quotas import Counters
 from server.files.document_processes import DocumentProcesses
 from server.files.store import Store
 from server.http.middleware import check_host
-from tests.served import LINES, busy, server, until
 from tests.server.test_server_process import SLOW, raw_request
+from tests.support.served import LINES, busy, server, until
 
 
 async def test_a_window_ends_when_it_was_to_end_however_often_it_is_hit():

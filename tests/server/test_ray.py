@@ -19,9 +19,9 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.served import bundles, until
 from tests.server.test_reload import NAME, TOKEN, asked, damaged, rewritten
 from tests.server.test_server_process import ENDLESS, GERMAN, ROOT, free_port
+from tests.support.served import bundles, until
 
 pytestmark = [
     pytest.mark.ray,

@@ -13,8 +13,8 @@ import pytest
 
 from engine.api import BundleError, ExecutorFailed, Placement, Service, ServiceSettings
 from engine.bundle.bundle import Description, open_bundle, write_bundle
-from tests.served import LANES, bundles, server, until
 from tests.server.test_server_process import GERMAN, SLOW, process
+from tests.support.served import LANES, bundles, server, until
 
 TOKEN = {"Authorization": "Bearer operator-operator"}
 NAME = "toy-de-en"
@@ -148,7 +148,7 @@ def test_a_bad_new_bundle_is_refused_and_the_old_one_goes_on(served, fault):
 
 def test_a_reload_brings_a_dead_engine_back(served):
     client, house, _ = served
-    house.service.shelf.loaded[NAME].engine.stop(drain=False, timeout=10)
+    house.service.repository.loaded[NAME].engine.stop(drain=False, timeout=10)
     assert client.get("/health/ready").status_code == 503
     assert client.post(f"/models/{NAME}/reload", headers=TOKEN).status_code == 200
     assert client.get("/health/ready").status_code == 200

@@ -31,7 +31,7 @@ from server.http.schemas import ELSEWHERE
 from server.languages import inward, outward
 from server.observing.metrics import Metrics
 from server.settings import ServerSettings
-from tests.served import LANES, LINES, MODELS, bundles, open_service, server, until
+from tests.support.served import LANES, LINES, MODELS, bundles, open_service, server, until
 
 GERMAN = "Wo ist denn hier der Bahnhof?"
 

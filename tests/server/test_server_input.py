@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.served import server
+from tests.support.served import server
 
 MODEL = "/v2/models/toy-de-en"
 # path: the key of its errors

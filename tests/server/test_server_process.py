@@ -16,7 +16,7 @@ import pytest
 
 from engine.bundle.bundle import open_bundle
 from engine.text.tokenizers.tokenizer import open_tokenizer
-from tests.served import LINES, LONG, bundles, busy, open_service, server, slow_down, until
+from tests.support.served import LINES, LONG, bundles, busy, open_service, server, slow_down, until
 
 ROOT = Path(__file__).parents[2]
 GERMAN = {"q": "Das ist gut.", "source": "de", "target": "en"}
@@ -78,7 +78,7 @@ def test_a_full_queue_is_a_429_that_says_when_to_come_back():
     size = sum(len(tokens) + 1 for tokens in map(open_tokenizer(bundle).encode, SLOW["q"][:4]))
     with server(service_settings={"queue_tokens": 7 * size // 4}) as (client, house, _):
         slow = SLOW | {"q": SLOW["q"][:4]}
-        for lane in house.service.shelf.loaded["toy-de-en"].engine.lanes:
+        for lane in house.service.repository.loaded["toy-de-en"].engine.lanes:
             slow_down(lane.stepper)
 
         def ask():
@@ -120,7 +120,7 @@ def test_a_deadline_is_a_504_and_frees_the_slots():
 
 def test_a_dead_engine_turns_readiness_off_and_leaves_liveness_on():
     with server() as (client, house, _):
-        house.service.shelf.loaded["toy-title"].engine.stop(drain=False, timeout=10)
+        house.service.repository.loaded["toy-title"].engine.stop(drain=False, timeout=10)
         answer = client.get("/health/ready")
         assert (answer.status_code, answer.json()) == (503, {"error": "an engine has stopped"})
         assert client.get("/health").status_code == 200

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from engine.api import ConfigError, ExecutorFailed
 from server.observing.context import ID_HEADER, context_of
 from server.observing.tracing import Tracing
-from tests.served import draining, server, until
 from tests.server.test_server_process import ENDLESS, GERMAN, SLOW, process
+from tests.support.served import draining, server, until
 
 PATIENT = {"X-Request-Timeout": "300"}  # so that no slow machine refuses it as late
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

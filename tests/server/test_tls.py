@@ -9,8 +9,8 @@ import sys
 import httpx
 import pytest
 
-from tests.served import bundles
 from tests.server.test_server_process import GERMAN, MAIN, ROOT, free_port, until_ready
+from tests.support.served import bundles
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs the openssl command")
 

@@ -7,7 +7,7 @@ import pytest
 from convoy_client import Client, UnreadOption
 from server.contracts.kserve.tensors import INPUT_NAME
 from server.http.unread import unread_of
-from tests.served import server
+from tests.support.served import server
 
 GERMAN = {"q": "Das ist gut.", "source": "de", "target": "en"}
 MISSPELT = {"beamsize": 2, "colour": "red"}

@@ -19,7 +19,7 @@ from documents import FORMATS
 from server.contracts.convoy import web
 from server.languages import name_of
 from server.settings import ServerSettings
-from tests.served import busy, server, until
+from tests.support.served import busy, server, until
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 MODELS = Path(__file__).parents[2] / "models"
@@ -42,7 +42,7 @@ def shipped():
     if not (MODELS / "tatoeba-de-en").is_dir():
         pytest.skip("the shipped models are not there")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tests.served.bundles", lambda: MODELS)
+        patch.setattr("tests.support.served.bundles", lambda: MODELS)
         opened = ExitStack()
         settings = {"lanes": ((1, 4), (5, 8)), "verify": False}
         client, house, _ = opened.enter_context(server(service_settings=settings, frontend_timeout=50))
@@ -205,7 +205,7 @@ def test_control_and_enter_ask_at_once_and_escape_no_text(browser, visit):
 @contextmanager
 def held_after(house, steps, model="toy-de-en"):
     """The decoder stops after so many steps of a stream, until the event that this gives is set."""
-    stepper = house.service.shelf.loaded[model].engine.lanes[1].stepper
+    stepper = house.service.repository.loaded[model].engine.lanes[1].stepper
     launch, go, count = stepper.launch, threading.Event(), 0
 
     def slow(*args, **kwargs):
@@ -794,7 +794,7 @@ def test_a_visitor_who_asks_too_often_is_told_when_to_come_back(visit):
 def test_what_fails_in_the_midst_of_an_answer_is_told(visit):
     with server(frontend_timeout=50, **SLOW) as (client, house, _):
         page = visit(client)
-        executor = house.service.shelf.loaded["toy-de-en"].engine.lanes[1].executor
+        executor = house.service.repository.loaded["toy-de-en"].engine.lanes[1].executor
         with held_after(house, 16) as go:
             page.fill("#text", TEXT)
             shown(page, "document.querySelector('#answer').matches('.growing')")

@@ -20,7 +20,7 @@ from engine.text.tokenizers.utf8_bytes import BytesSettings, Utf8Bytes
 from server.contracts.libretranslate import suggest
 from server.errors import Refusal
 from server.grpc.bridge import Bridge
-from tests.served import server
+from tests.support.served import server
 
 
 def test_a_model_of_several_languages_translates_none_into_itself():

@@ -52,7 +52,7 @@ async def version() -> JSONResponse:
 async def models(request: Request) -> JSONResponse:
     """List the models with their limits and decoding defaults, and whether each is loaded."""
     service = state_of(request).service
-    entries = service.shelf_entries()
+    entries = service.repository_entries()
     return JSONResponse([describe(info, entries[info.name]) for info in service.models()])
 
 

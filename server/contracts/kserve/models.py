@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict
 
-from engine.api import InvalidRequest, ModelInfo, ShelfEntry, State, TextOptions, UnknownModel
+from engine.api import InvalidRequest, ModelInfo, RepositoryEntry, State, TextOptions, UnknownModel
 from server.answering.orders import ORDER_ERRORS, order
 from server.answering.results import results_of
 from server.callers.access import charge
@@ -133,7 +133,7 @@ async def index(request: Request) -> JSONResponse:
     return JSONResponse(
         [
             {"name": name, "version": MODEL_VERSION} | _state(state, name, entry)
-            for name, entry in state.service.shelf_entries().items()
+            for name, entry in state.service.repository_entries().items()
         ]
     )
 
@@ -335,7 +335,7 @@ def _alive(state: AppState) -> bool:
     return not state.draining and state.service.healthy()
 
 
-def _state(state: AppState, name: str, entry: ShelfEntry) -> dict[str, str]:
+def _state(state: AppState, name: str, entry: RepositoryEntry) -> dict[str, str]:
     """Triton's word for it, and why."""
     if entry.state in (State.LOADING, State.UNLOADING):
         return {"state": entry.state.upper(), "reason": ""}

@@ -36,7 +36,7 @@ from engine.bundle.bundle import open_bundle
 from engine.schedule.aio import generate
 from engine.text.tokenizers.tokenizer import open_tokenizer
 from engine.types import DecodeOptions
-from tests.served import (
+from tests.support.served import (
     LANES,
     LINES,
     LONG,
@@ -65,7 +65,7 @@ def alone(service, sentence, model="toy-de-en", **changes):
     """The engine's own answer to one sentence."""
     bundle = open_bundle(bundles() / model)
     source = [*open_tokenizer(bundle).encode(sentence), bundle.config.eos]
-    engine = service.shelf.loaded[model].engine
+    engine = service.repository.loaded[model].engine
     return asyncio.run(generate(engine, source, replace(bundle.options, **changes)))
 
 
@@ -163,7 +163,7 @@ def test_a_text_without_sentence_ends_is_cut_where_its_bundle_says(name):
     text = "Tom und Maria gehen in das Haus " * 100
     service = Service.open([folder], ServiceSettings(Placement(threads=1)))
     service.start()
-    (loaded,) = service.shelf.loaded.values()
+    (loaded,) = service.repository.loaded.values()
     sources = [sentence.source for sentence in plan(loaded.text, text, TextOptions()).sentences]
     service.stop(drain=False, timeout=30)
     count = len(open_tokenizer(bundle).encode(text.strip()))
@@ -302,7 +302,7 @@ def test_equal_lines_that_draw_samples_are_decoded_each():
 def test_a_line_is_decoded_again_where_an_equal_one_has_failed():
     """What failed once may have been another line's fault."""
     with running() as own:
-        engine = own.shelf.loaded["toy-de-en"].engine
+        engine = own.repository.loaded["toy-de-en"].engine
         submit, failed = engine.submit, []
 
         def fail_first(requests, **options):
@@ -345,7 +345,7 @@ def test_an_error_names_its_line(service):
 def test_an_engine_that_stops_ends_the_stream_with_the_line(service):
     with running() as own:
         stream = own.run_many("toy-de-en", ["Das ist gut."] * 2, TextOptions(LONG))
-        own.shelf.loaded["toy-de-en"].engine.stop(drain=False, timeout=0)
+        own.repository.loaded["toy-de-en"].engine.stop(drain=False, timeout=0)
         with pytest.raises(Stopping):
             next(stream)
 
@@ -355,7 +355,7 @@ def test_answers_that_never_come_name_their_line():
 
         def lines():
             yield "Das ist gut."
-            own.shelf.loaded["toy-de-en"].engine.stop(drain=False, timeout=30)
+            own.repository.loaded["toy-de-en"].engine.stop(drain=False, timeout=30)
 
         with pytest.raises(Stopping, match="^line 1: "):
             list(own.run_many("toy-de-en", lines(), TextOptions(LONG)))
@@ -476,7 +476,7 @@ def test_languages_are_detected_among_those_loaded(service):
 
 def test_a_vocabulary_of_crumbs_is_no_judge_of_a_language(service):
     """It has hardly a word of German whole, so it would take every German word for a foreign one."""
-    text = service.shelf.loaded["toy-de-en"].text
+    text = service.repository.loaded["toy-de-en"].text
     assert text.word_tokens("Bahnhof") > 1
     assert text.known_share(["Bahnhof"], "de") == 1.0
     assert text.known_share(["Bahnhof"], "xx") == 1.0

@@ -24,7 +24,7 @@ from engine.api import (
     UnknownModel,
 )
 from engine.bundle.bundle import Description, open_bundle, write_bundle
-from tests.served import LANES, LONG, bundles, busy, lending, until
+from tests.support.served import LANES, LONG, bundles, busy, lending, until
 
 CHAIN = "toy-de-en+toy-en-fr"
 TEXT = " Das ist gut. Wer bist du?\n😀 Guten Abend!"
@@ -179,7 +179,7 @@ def test_amounts_in_a_pivot_are_written_as_the_last_language_does(keeping, many)
 
 def test_amounts_are_read_in_the_language_between_where_the_first_model_keeps_nothing(keeping, service):
     first, last = (
-        place.shelf.loaded[name].text for place, name in ((service, "toy-de-en"), (keeping, "toy-en-fr"))
+        place.repository.loaded[name].text for place, name in ((service, "toy-de-en"), (keeping, "toy-en-fr"))
     )
     early, late = options_of(TextOptions(protect=True, local_numbers=True), first, last)
     assert (early.local_numbers, late.local_numbers) == (False, True)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from engine.answers.quality import MISSED, coverage, repetition
 from engine.api import Placement, Service, ServiceSettings, TextOptions
-from tests.golden_fixtures import ROOT
-from tests.served import server
+from tests.support.golden_fixtures import ROOT
+from tests.support.served import server
 
 MODELS = ROOT.parent / "models"
 

@@ -27,10 +27,10 @@ from export.graphs.onnx import graphs
 from server.app import create_app
 from server.observing.metrics import Metrics
 from server.settings import ServerSettings
-from tests.golden_fixtures import SHARED, fixture, folder, imported
-from tests.models import CONFIGS, executor, model
-from tests.served import LANES, STACK, VOCABULARY, bundles
-from tests.thorough import some_of
+from tests.support.golden_fixtures import SHARED, fixture, folder, imported
+from tests.support.models import CONFIGS, executor, model
+from tests.support.served import LANES, STACK, VOCABULARY, bundles
+from tests.support.thorough import some_of
 
 EOS = 2
 LONGEST = 30

@@ -26,9 +26,9 @@ from engine.api import (
 )
 from engine.text.tokenizers.pieces import Pieces
 from tests.engine.text.test_text import real_tokenizer, toy
-from tests.golden_fixtures import ROOT, real_golden
-from tests.served import LINES, LONG, busy, draining, running, server, slow_down, until
-from tests.thorough import some
+from tests.support.golden_fixtures import ROOT, real_golden
+from tests.support.served import LINES, LONG, busy, draining, running, server, slow_down, until
+from tests.support.thorough import some
 
 MODELS = ROOT.parent / "models"
 CORPUS = ROOT.parent.parent / "shared" / "corpora" / "tatoeba-de-en" / "test.tsv.gz"
@@ -227,7 +227,7 @@ def test_a_single_sample_is_told_word_by_word(service):
 def test_the_first_sentence_is_told_before_the_others_are_decoded(service):
     """All have the same length: together they would end in the same step, and none would be told by words."""
     options = TextOptions(dict.fromkeys(LONG, 60))
-    stepper = service.shelf.loaded["toy-de-en"].engine.lanes[1].stepper
+    stepper = service.repository.loaded["toy-de-en"].engine.lanes[1].stepper
     slow_down(stepper)  # who listens is told of the newest only
     try:
         told, results = listen(service, ["Das ist gut. Wer bist du? Was ist das?"], options)
@@ -256,7 +256,7 @@ def test_a_stream_raises_what_a_run_raises(service):
     with pytest.raises(InvalidRequest, match="unknown decoding options"):
         listen(service, ["a"], TextOptions({"beams": 1}))
     with running() as broken:
-        engine = broken.shelf.loaded["toy-de-en"].engine
+        engine = broken.repository.loaded["toy-de-en"].engine
 
         def fail(*args, **kwargs):
             raise RuntimeError("no device")
@@ -377,7 +377,7 @@ def test_what_is_wrong_from_the_start_has_its_status(place, path):
 
 def test_a_failure_after_the_start_is_an_event(place):
     client, house, _ = place
-    engine = house.service.shelf.loaded["toy-de-en"].engine
+    engine = house.service.repository.loaded["toy-de-en"].engine
     with client.stream("POST", "/translate", json=BODY | ENDLESS) as response:
         lines = response.iter_lines()
         assert next(lines) == "event: partial"
@@ -420,7 +420,7 @@ def test_silence_is_filled_with_comments(place, monkeypatch):
     monkeypatch.setattr("server.answering.events.COMMENT_SECONDS", 0.02)
     monkeypatch.setattr("server.answering.events.PLAIN_ERROR_SECONDS", 0.01)
     client, house, _ = place
-    engine = house.service.shelf.loaded["toy-de-en"].engine
+    engine = house.service.repository.loaded["toy-de-en"].engine
     stepper, launch = engine.lanes[1].stepper, engine.lanes[1].stepper.launch
 
     def slow(*args, **kwargs):

@@ -17,7 +17,7 @@ from engine.answers.score import score_many
 from engine.api import InvalidRequest, Placement, Service, ServiceSettings, TooLarge
 from engine.bundle.bundle import Description, add_files, open_bundle, write_bundle
 from export.graphs.onnx import graphs
-from tests.served import LANES, bundles, server, settings_of
+from tests.support.served import LANES, bundles, server, settings_of
 
 SENTENCE = "The house is small and the garden is green."
 LONG = " ".join([SENTENCE, "We walk home.", "It rains, and the dog sleeps."] * 12)

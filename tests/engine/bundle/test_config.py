@@ -16,8 +16,8 @@ from engine.executors import OPENERS, open_executors
 from engine.executors.onnx.sessions import open_sessions
 from engine.models import load
 from export.graphs.onnx import graphs
-from tests.models import CONFIGS, weights
-from tests.served import bundles
+from tests.support.models import CONFIGS, weights
+from tests.support.served import bundles
 
 GOOD = CONFIGS["glu"]
 

@@ -17,13 +17,13 @@ from engine.bundle.shortlist import SHORTLIST, Shortlist, load_shortlist
 from engine.errors import ConfigError
 from engine.executors import open_executors
 from engine.executors.shortlists import Among
+from engine.repository.loading import facts_of
 from engine.search.executor import StepInput
-from engine.shelf.loading import facts_of
 from engine.text.tokenizers.tokenizer import open_tokenizer
 from engine.types import DecodeOptions
 from export.graphs.onnx import shortlisted_graphs
 from server.settings import ServerSettings
-from tests.served import VOCABULARY, bundles, server, settings_of
+from tests.support.served import VOCABULARY, bundles, server, settings_of
 from training.shortlist import learn
 
 EOS = 2

@@ -13,9 +13,9 @@ from engine.bundle.bundle import open_bundle
 from engine.executors import open_executors
 from engine.schedule.lane import Lane
 from engine.types import DecodeOptions, Result
-from tests.lanes import outcomes_of
-from tests.models import KERNELS
-from tests.thorough import THOROUGH, some
+from tests.support.lanes import outcomes_of
+from tests.support.models import KERNELS
+from tests.support.thorough import THOROUGH, some
 
 MODEL = Path(__file__).parents[3] / "models" / "tatoeba-de-en"
 WIDTHS = (1, 5, 16)

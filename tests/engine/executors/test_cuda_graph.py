@@ -1,4 +1,4 @@
-"""Steps as captured graphs: emulated on the CPU (tests/emulated.py), and on a GPU where there is one."""
+"""Steps as captured graphs: emulated on the CPU (`tests.support.emulated`) and run on a GPU if there is one."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from engine.schedule.engine import Engine, EngineSettings
 from engine.schedule.lane import Lane
 from engine.types import DecodeOptions, Request, Result
 from loadtest.engine.nothing import Nothing
-from tests import cases
-from tests.emulated import Emulation, Forbidden, Over
 from tests.engine.models.test_golden_search import TORCH_KINDS, check, decode, options_of, settings_of
-from tests.fake import FakeExecutor, FakeModel
-from tests.golden_fixtures import fixture, parameters
-from tests.host_kernels import COMPILER
-from tests.lanes import lane_of
-from tests.models import CONFIGS, model
-from tests.rig import MODEL, PAST, Inbox, assert_right, exhaust, turn
-from tests.thorough import THOROUGH, some, some_of
+from tests.support import cases
+from tests.support.emulated import Emulation, Forbidden, Over
+from tests.support.fake import FakeExecutor, FakeModel
+from tests.support.golden_fixtures import fixture, parameters
+from tests.support.host_kernels import COMPILER
+from tests.support.lanes import lane_of
+from tests.support.models import CONFIGS, model
+from tests.support.rig import MODEL, PAST, Inbox, assert_right, exhaust, turn
+from tests.support.thorough import THOROUGH, some, some_of
 
 NEEDS_COMPILER = pytest.mark.skipif(COMPILER is None, reason="no g++ to compile the kernels for the CPU")
 GPU = [

@@ -15,10 +15,10 @@ from engine.executors.cuda.executor import CapturedExecutor
 from engine.executors.cuda.graphs import Graphs
 from engine.executors.cuda.streams import CudaWork
 from engine.executors.torch.executor import TorchExecutor
-from tests.emulated import Emulation
 from tests.engine.executors.test_cuda_graph import BEAMS, SLOTS, assert_same, random_jobs, run
-from tests.lanes import lane_of
-from tests.models import model
+from tests.support.emulated import Emulation
+from tests.support.lanes import lane_of
+from tests.support.models import model
 
 
 class Cuda:

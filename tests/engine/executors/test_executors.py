@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from engine.bundle.specs import SOURCE
 from engine.executors.onnx.executor import OnnxExecutor
 from engine.search.executor import Executor, StepInput
-from tests.models import (
+from tests.support.models import (
     BACKENDS,
     BESIDE,
     CONFIGS,
@@ -25,7 +25,7 @@ from tests.models import (
     model,
     sessions,
 )
-from tests.thorough import THOROUGH, in_turn, some
+from tests.support.thorough import THOROUGH, in_turn, some
 
 EOS, PAD, UNK = 2, 1, 3
 

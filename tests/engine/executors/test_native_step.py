@@ -15,8 +15,8 @@ from engine.native import library
 from engine.schedule.lane import Lane
 from engine.search.stepper import PlainStepper
 from engine.types import DecodeOptions, Request
-from tests.models import sessions
-from tests.thorough import THOROUGH
+from tests.support.models import sessions
+from tests.support.thorough import THOROUGH
 
 pytestmark = pytest.mark.skipif(library() is None, reason="no native operators: make native")
 ROUNDS = 12 if THOROUGH else 2

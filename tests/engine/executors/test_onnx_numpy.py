@@ -11,8 +11,8 @@ import pytest
 
 from engine.executors.onnx.executor import OnnxExecutor
 from engine.search.state import trace
-from tests import models
 from tests.engine.executors.test_executors import inputs, join, leave
+from tests.support import models
 
 ROOT = Path(__file__).parents[3]
 

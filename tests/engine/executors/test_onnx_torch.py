@@ -12,7 +12,7 @@ from engine.executors.onnx.executor import OnnxExecutor
 from engine.executors.onnx.on_cuda import PROVIDER, BoundSession, OrtDevice
 from engine.search.executor import StepInput, TopK
 from tests.engine.executors.test_executors import check, inputs, join, random_source
-from tests.models import sessions
+from tests.support.models import sessions
 
 
 def test_results_lie_in_tensors_of_their_own_and_feeds_are_read_where_they_are():

@@ -26,12 +26,12 @@ from engine.kernels.calls import Kernels
 from engine.kernels.launches import Call
 from engine.search.state import FIELDS, SNAPSHOT
 from engine.types import DecodeOptions, Request
-from tests import cases
-from tests.emulated import Emulation
 from tests.engine.executors.test_cuda_graph import CONFIGS, assert_same, random_jobs, run
-from tests.host_kernels import COMPILER
-from tests.lanes import lane_of
-from tests.models import model
+from tests.support import cases
+from tests.support.emulated import Emulation
+from tests.support.host_kernels import COMPILER
+from tests.support.lanes import lane_of
+from tests.support.models import model
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no g++ to compile the kernels for the CPU")
 BEAMS, SLOTS = 3, 4

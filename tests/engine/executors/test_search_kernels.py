@@ -23,8 +23,8 @@ from engine.search.executor import Ended, TopK
 from engine.search.finished import finished_hypotheses
 from engine.search.state import FIELDS
 from engine.types import CANDIDATES, DecodeOptions, Limits
-from tests import cases
-from tests.host_kernels import COMPILER
+from tests.support import cases
+from tests.support.host_kernels import COMPILER
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no g++ to compile the kernels for the CPU")
 PAD, EOS, VOCAB, SLOTS, TARGET = 1, 2, 23, 4, 12

@@ -42,8 +42,8 @@ from export.graphs.standalone import with_weights
 from export.graphs.tensorrt import LaneShape, build
 from tests.engine.executors.test_executors import inputs, join, started
 from tests.engine.kernels.test_cuda_kernels import parameters
-from tests.host_kernels import COMPILER
-from tests.models import CONFIGS, model, some_models, weights
+from tests.support.host_kernels import COMPILER
+from tests.support.models import CONFIGS, model, some_models, weights
 
 MAKERS = {"encoder": encoder_graph, "step": step_graph}
 
@@ -257,8 +257,8 @@ def bindings(request, tmp_path_factory):
 
 
 def probe(bindings: Path, task: str, orders: list[Any]) -> list[Any]:
-    """Run tests/trt_probe.py where `import tensorrt` works: what it tells of each order."""
-    found = in_bindings(bindings, ["-m", "tests.trt_probe", task, json.dumps(orders)])
+    """Run tests/support/trt_probe.py where `import tensorrt` works: what it tells of each order."""
+    found = in_bindings(bindings, ["-m", "tests.support.trt_probe", task, json.dumps(orders)])
     assert found.returncode == 0, found.stderr[-3000:]
     return json.loads(found.stdout.rpartition("RESULT")[2])
 

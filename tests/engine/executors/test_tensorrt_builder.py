@@ -23,8 +23,8 @@ from engine.kernels.calls import Kernels
 from engine.types import Result
 from export.graphs.onnx import graphs
 from tests.engine.executors.test_cuda_graph import assert_same, random_jobs, run
-from tests.lanes import lane_of
-from tests.models import CONFIGS, model, weights
+from tests.support.lanes import lane_of
+from tests.support.models import CONFIGS, model, weights
 
 pytestmark = [
     pytest.mark.gpu,

@@ -1,5 +1,5 @@
 """The CUDA kernels against the torch reference: on the CPU, where g++ compiles the very same source behind a
-shim (tests/cuda_shim.h), and on a GPU when there is one."""
+shim (tests/support/cuda_shim.h), and on a GPU when there is one."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ from engine.models.select import SelectionRules, select
 from engine.search.executor import StepInput, TopK
 from engine.search.state import blank
 from tests.engine.executors.test_executors import check, inputs, join, leave, random_source
-from tests.host_kernels import COMPILER, SOURCES
-from tests.models import model
-from tests.thorough import THOROUGH
+from tests.support.host_kernels import COMPILER, SOURCES
+from tests.support.models import model
+from tests.support.thorough import THOROUGH
 
 FLOAT, HALF, BRAIN = torch.float32, torch.float16, torch.bfloat16
 TOLERANCE = {FLOAT: 2e-6, HALF: 2e-3, BRAIN: 1.6e-2}  # of values of about one: a few units in the last place

@@ -19,7 +19,6 @@ from engine.kernels.linear import Finish, Norm
 from engine.kernels.reference import QKV
 from engine.kernels.selection import Scanned
 from engine.search.executor import TopK
-from tests.cubins import budgets
 from tests.engine.kernels.test_cuda_kernels import (
     attention,
     calls,
@@ -29,8 +28,9 @@ from tests.engine.kernels.test_cuda_kernels import (
     search,
     selection,
 )
-from tests.host_kernels import SOURCES
-from tests.thorough import THOROUGH
+from tests.support.cubins import budgets
+from tests.support.host_kernels import SOURCES
+from tests.support.thorough import THOROUGH
 
 __all__ = ["compiler"]  # a fixture
 BRAIN, FLOAT = torch.bfloat16, torch.float32

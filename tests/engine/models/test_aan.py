@@ -26,7 +26,7 @@ from engine.search.executor import Executor, StepInput
 from export.graphs.onnx import graphs
 from export.importers.tensorflow import aan
 from tests.engine.executors.test_executors import Slot, inputs
-from tests.models import CONFIGS, model
+from tests.support.models import CONFIGS, model
 
 GOLDEN = Path(__file__).resolve().parents[4] / "shared" / "golden" / "aan"
 golden = pytest.mark.skipif(not GOLDEN.is_dir(), reason="no ../shared/golden/aan")

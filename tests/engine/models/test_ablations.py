@@ -15,9 +15,9 @@ from engine.executors.onnx.executor import OnnxExecutor
 from engine.models import build
 from engine.models.dynamicconv import ConvEncoderLayer
 from engine.models.model import Dropout
-from tests import loops
 from tests.engine.executors.test_executors import Slot, inputs, join, random_source
-from tests.models import CONFIGS, sessions
+from tests.support import loops
+from tests.support.models import CONFIGS, sessions
 
 VOCAB = 23
 NARROW = {"embed_dim": 8, "conv_dim": 8, "ffn_dim": 12, "heads": 2}

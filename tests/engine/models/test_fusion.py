@@ -28,10 +28,10 @@ from export.graphs.onnx import add_graphs
 from export.importers import convert
 from export.importers.fairseq.lightconv_lm import LIGHTCONV_LM_ARCHITECTURES, model_config
 from export.importers.settings import FairseqImport
-from tests.golden_fixtures import SELECTION
-from tests.lanes import lane_of, outcomes_of
-from tests.models import BACKENDS, CONFIGS, KERNELS, executor, model
-from tests.oracle import oracle
+from tests.support.golden_fixtures import SELECTION
+from tests.support.lanes import lane_of, outcomes_of
+from tests.support.models import BACKENDS, CONFIGS, KERNELS, executor, model
+from tests.support.oracle import oracle
 
 EOS, BEAMS = 2, 3
 WEIGHTS = (0.0, 0.3, 1.0, 2.5)

@@ -16,9 +16,9 @@ from engine.schedule.lane import Lane
 from engine.text.tokenizers.tokenizer import open_tokenizer
 from engine.types import DecodeOptions, Request, Result
 from export.graphs.onnx import add_graphs
-from tests.golden_fixtures import fixture, imported, parameters, real_golden
-from tests.models import BACKENDS
-from tests.thorough import THOROUGH
+from tests.support.golden_fixtures import fixture, imported, parameters, real_golden
+from tests.support.models import BACKENDS
+from tests.support.thorough import THOROUGH
 
 RENAMED = {
     "beam_size": "beam_size",

@@ -12,7 +12,7 @@ import torch
 from engine.executors.history import History
 from engine.models import load
 from engine.models.model import Past
-from tests.golden_fixtures import NAMES, fixture, folder, imported, parameters, right_padded
+from tests.support.golden_fixtures import NAMES, fixture, folder, imported, parameters, right_padded
 
 BATCHES = range(6)
 WITHOUT_ATTENTION = ("old061_dyn_glu",)
@@ -130,7 +130,7 @@ def test_steps_equal_the_full_pass_while_beams_change_places(name):
 @pytest.mark.skipif(folder("real-de-en") is None, reason="no ../shared/golden/real-de-en")
 def test_real_hypotheses_have_the_scores_of_the_reference():
     """Scores are the mean log-probability per token, end-of-sentence included, at length penalty 1."""
-    from tests.golden_fixtures import real_golden
+    from tests.support.golden_fixtures import real_golden
 
     model = model_of("real-de-en")
     for result in real_golden()["results"][:40]:

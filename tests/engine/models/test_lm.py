@@ -31,9 +31,9 @@ from export.importers.fairseq.lightconv_lm import (
     model_weights,
     options,
 )
-from tests.golden_fixtures import SHARED, fixture, folder, imported
-from tests.lanes import lane_of, outcomes_of
-from tests.models import CONFIGS, executor, model, sessions, weights
+from tests.support.golden_fixtures import SHARED, fixture, folder, imported
+from tests.support.lanes import lane_of, outcomes_of
+from tests.support.models import CONFIGS, executor, model, sessions, weights
 
 EOS, PAD = 2, 1
 NAME = "lm_adaptive"

@@ -31,8 +31,8 @@ from engine.search.executor import Executor, StepInput
 from engine.types import DecodeOptions, Request
 from export.graphs.onnx import graphs
 from export.importers.tensorflow import slicenet
-from tests import models
 from tests.engine.executors.test_batch_independence import decode, facts
+from tests.support import models
 
 GOLDEN = Path(__file__).resolve().parents[4] / "shared" / "golden" / "slicenet"
 NAMES = sorted(path.name for path in GOLDEN.glob("*/")) if GOLDEN.is_dir() else []

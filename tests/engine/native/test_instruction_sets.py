@@ -17,7 +17,7 @@ from engine.errors import ConfigError
 from engine.native import build, instruction_set, library
 from engine.native.build import COMMON, FAST, HERE, SETS, WIDE
 from engine.native.step_arrays import STEP_VERSION, HeldColumn, RowIndex, StepArrays, check_layout
-from tests.thorough import THOROUGH
+from tests.support.thorough import THOROUGH
 
 PROBE = Path(__file__).with_name("probe.cpp")
 COMPILER = shutil.which("g++")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from engine.native import build, library, pack, pack32
-from tests.thorough import some_of
+from tests.support.thorough import some_of
 
 pytestmark = pytest.mark.skipif(library() is None, reason="no native operators: make native")
 SETS = tuple(build.SETS.get(build.this_machine().machine, ["baseline"]))

@@ -12,9 +12,9 @@ from engine.errors import DeadlineExceeded, ExecutorFailed, InvalidRequest, Over
 from engine.schedule.aio import Inbox, generate, generate_group
 from engine.schedule.engine import Engine, EngineSettings
 from engine.types import DecodeOptions, Result
-from tests import cases
-from tests.fake import EOS, FakeExecutor, FakeModel
-from tests.rig import LONG, MODEL, PAST, QUICK, Switchable
+from tests.support import cases
+from tests.support.fake import EOS, FakeExecutor, FakeModel
+from tests.support.rig import LONG, MODEL, PAST, QUICK, Switchable
 
 
 @pytest.fixture

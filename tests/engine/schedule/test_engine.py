@@ -16,11 +16,11 @@ from engine.errors import (
 )
 from engine.schedule.engine import Engine, EngineSettings
 from engine.types import DecodeOptions, Result
-from tests import cases
-from tests.fake import EOS, PAD
-from tests.late import stepper  # noqa: F401
-from tests.rig import LONG, MODEL, PAST, QUICK, Inbox, assert_right, busy, engine_of, exhaust, turn
-from tests.thorough import some
+from tests.support import cases
+from tests.support.fake import EOS, PAD
+from tests.support.late import stepper  # noqa: F401
+from tests.support.rig import LONG, MODEL, PAST, QUICK, Inbox, assert_right, busy, engine_of, exhaust, turn
+from tests.support.thorough import some
 
 # --- many in flight
 

@@ -10,10 +10,10 @@ from engine.errors import DeadlineExceeded, DeviceLost, ExecutorFailed, Overload
 from engine.executors.cuda.errors import is_device_lost
 from engine.schedule.engine import Engine
 from engine.types import DecodeOptions, Request
-from tests import cases
-from tests.fake import EOS, FakeExecutor
-from tests.rig import LONG, MODEL, PAST, QUICK, Inbox, assert_right, engine_of, exhaust, turn
-from tests.served import until
+from tests.support import cases
+from tests.support.fake import EOS, FakeExecutor
+from tests.support.rig import LONG, MODEL, PAST, QUICK, Inbox, assert_right, engine_of, exhaust, turn
+from tests.support.served import until
 
 # --- deadlines and cancellation
 

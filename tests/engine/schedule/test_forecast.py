@@ -18,8 +18,8 @@ from engine.schedule.tempo import LineFit, Margin, Tempo
 from engine.types import DecodeOptions, Limits, Request, Result, Timings
 from server.contracts import contract_of
 from server.errors import error_response
-from tests.fake import EOS
-from tests.rig import LONG, MODEL, Inbox, Switchable, exhaust, turn
+from tests.support.fake import EOS
+from tests.support.rig import LONG, MODEL, Inbox, Switchable, exhaust, turn
 
 LIMITS = Limits(beams=1, source=64, target=200, vocab=8)
 

@@ -9,9 +9,9 @@ import pytest
 from engine.errors import ExecutorFailed
 from engine.schedule.lane import Lane
 from engine.types import DecodeOptions, Request, Result
-from tests import cases
-from tests.fake import EOS, FakeExecutor, FakeModel
-from tests.late import stepper  # noqa: F401
+from tests.support import cases
+from tests.support.fake import EOS, FakeExecutor, FakeModel
+from tests.support.late import stepper  # noqa: F401
 
 pytestmark = pytest.mark.usefixtures("stepper")
 LONG = DecodeOptions(beam_size=4, n_best=2, min_length=13, max_length=13)

@@ -18,8 +18,8 @@ from engine.schedule.engine import Engine, EngineSettings
 from engine.search.executor import TopK
 from engine.search.stepper import PlainStepper
 from engine.types import DecodeOptions, Limits, Request, Result
-from tests.fake import EOS, PAD, FakeEncoded
-from tests.thorough import some_of
+from tests.support.fake import EOS, PAD, FakeEncoded
+from tests.support.thorough import some_of
 
 WORD = 4
 GREEDY = DecodeOptions(beam_size=1)

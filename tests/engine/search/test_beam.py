@@ -16,11 +16,11 @@ from engine.search.beam import BeamSearch
 from engine.search.executor import Ended, TopK
 from engine.search.finished import finished_hypotheses
 from engine.types import DecodeOptions, Limits, Result
-from tests import cases
-from tests.fake import EOS, PAD, UNK, FakeExecutor, FakeModel
-from tests.lanes import lane_of, outcomes_of
-from tests.oracle import noise, oracle, repeating
-from tests.thorough import some
+from tests.support import cases
+from tests.support.fake import EOS, PAD, UNK, FakeExecutor, FakeModel
+from tests.support.lanes import lane_of, outcomes_of
+from tests.support.oracle import noise, oracle, repeating
+from tests.support.thorough import some
 
 NOBODY = print
 

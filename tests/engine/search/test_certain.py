@@ -15,9 +15,9 @@ from engine.schedule.lane import Lane
 from engine.search.beam import BeamSearch
 from engine.search.certain import BOUNDED, certain
 from engine.types import DecodeOptions, Request, Result
-from tests import cases, models
-from tests.fake import FakeExecutor, FakeModel
-from tests.rig import Inbox, engine_of, exhaust
+from tests.support import cases, models
+from tests.support.fake import FakeExecutor, FakeModel
+from tests.support.rig import Inbox, engine_of, exhaust
 
 
 def watched(source, options, told):

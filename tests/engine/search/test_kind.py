@@ -9,7 +9,7 @@ import pytest
 from engine.search.beam import BeamSearch
 from engine.search.kind import GREEDY_OPTIONS, PLAIN_OPTIONS, SIMPLE_OPTIONS, kind_of
 from engine.types import DecodeOptions
-from tests.fake import FakeExecutor, FakeModel
+from tests.support.fake import FakeExecutor, FakeModel
 
 # a value of each option that is not its default
 OTHERS = {

@@ -12,7 +12,7 @@ from engine.text.placeables.markup import PlainText, read_capitals, read_markup
 from engine.text.placeables.masking import MarkedText, MaskRules, mask
 from engine.text.placeables.phrases import Phrases
 from engine.text.split import split
-from tests.timing import assert_linear, assert_slower_at_most
+from tests.support.timing import assert_linear, assert_slower_at_most
 
 SYMBOLS = tuple(f"<ph{i}>" for i in range(16))
 

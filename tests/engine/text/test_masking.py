@@ -24,9 +24,9 @@ from engine.types import DecodeOptions, Hypothesis, Request
 from server.app import create_app
 from server.observing.metrics import Metrics
 from server.settings import ServerSettings
-from tests.golden_fixtures import ROOT
-from tests.served import running
-from tests.thorough import some
+from tests.support.golden_fixtures import ROOT
+from tests.support.served import running
+from tests.support.thorough import some
 
 MODELS = ROOT.parent / "models"
 CORPUS = ROOT.parent.parent / "shared" / "corpora" / "tatoeba-de-en" / "test.tsv.gz"
@@ -120,7 +120,7 @@ def test_a_stream_of_texts_is_mended_like_single_ones(service):
 
 def test_a_sentence_that_is_decoded_again_never_waits_for_room_in_the_queue(service, monkeypatch):
     text, options = "Die Nummer ist 4711 und 0815.", TextOptions(protect=True)
-    with service.shelf.using(["tatoeba-de-en"]) as models:
+    with service.repository.using(["tatoeba-de-en"]) as models:
         engine = models["tatoeba-de-en"].engine
     long = DecodeOptions(beam_size=1, min_length=100)
     others = [Request([5] * 40 + [engine.eos], long, lambda outcome: None) for _ in range(2000)]
@@ -232,7 +232,7 @@ def test_alignment_shows_phrases_in_place_of_symbols(service):
 
 
 def test_a_hypothesis_that_holds_every_phrase_comes_before_a_better_one_that_must_be_mended(service):
-    model = service.shelf.loaded["tatoeba-de-en"].text
+    model = service.repository.loaded["tatoeba-de-en"].text
     made = plan(model, "Tom hat {name} gesehen.", TextOptions({"n_best": 3}, protect=True))
     (sentence,) = made.sentences
     attention = np.full((20, len(sentence.source)), 0.1, np.float32)
@@ -249,7 +249,7 @@ def test_a_hypothesis_that_holds_every_phrase_comes_before_a_better_one_that_mus
 
 
 def test_an_answer_without_the_quotation_marks_of_its_source_comes_behind_one_with_them(service):
-    model = service.shelf.loaded["tatoeba-de-en"].text
+    model = service.repository.loaded["tatoeba-de-en"].text
     made = plan(model, "Er sagte „nein“.", TextOptions(protect=True))
     lacking, right = (
         Hypothesis(model.tokenizer.encode_target(text), -0.1, [], "stop", None)
@@ -263,7 +263,7 @@ def test_an_answer_without_the_quotation_marks_of_its_source_comes_behind_one_wi
 
 
 def test_a_word_that_touches_a_phrase_is_set_apart_where_the_source_has_a_space(service):
-    model = service.shelf.loaded["tatoeba-de-en"].text
+    model = service.repository.loaded["tatoeba-de-en"].text
     answers = []
     for text in ("Die {x} Option.", "Die {x}Option."):
         made = plan(model, text, TextOptions(protect=True))

@@ -162,7 +162,7 @@ def test_a_sentence_of_several_names_and_numbers_is_read_with_placeholders_at_on
     if not (MODELS / "tatoeba-de-en").is_dir():
         pytest.skip("models/tatoeba-de-en is not there")
     service = Service.open([MODELS / "tatoeba-de-en"], ServiceSettings(Placement(), verify=False))
-    model = service.shelf.loaded["tatoeba-de-en"].text
+    model = service.repository.loaded["tatoeba-de-en"].text
     texts = (
         "Frau Möchlichen traf Willfried Schomber.",
         "Frau Möchlichen hat 47 Bücher.",
@@ -181,7 +181,7 @@ def test_a_sentence_that_lost_a_name_is_read_again_without_attention_and_mended_
     settings = ServiceSettings(Placement(lanes=((5, 16),)), verify=False)
     service = Service.open([MODELS / "tatoeba-de-en"], settings)
     text = "Sibilla Möchlichen kommt morgen."
-    first = plan(service.shelf.loaded["tatoeba-de-en"].text, text, TextOptions(protect=True))
+    first = plan(service.repository.loaded["tatoeba-de-en"].text, text, TextOptions(protect=True))
     (again,) = first.stricter([0]).jobs
     (last,) = first.stricter([0]).stricter([0]).jobs
     assert [job.options.alignment for job in (*first.jobs, again, last)] == [False, False, True]

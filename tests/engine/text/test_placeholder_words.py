@@ -30,8 +30,8 @@ from engine.text.tokenizers.placeholder_words import (
 )
 from engine.text.tokenizers.tokenizer import open_tokenizer
 from engine.types import DecodeJob
-from tests.golden_fixtures import ROOT
-from tests.thorough import some
+from tests.support.golden_fixtures import ROOT
+from tests.support.thorough import some
 
 MODELS = ROOT.parent / "models"
 EACH = some(48)
@@ -75,7 +75,7 @@ def words_of(tokenizer):
 
 @pytest.fixture(scope="module")
 def model(service):
-    text = service.shelf.loaded["tatoeba-de-en"].text
+    text = service.repository.loaded["tatoeba-de-en"].text
     return replace(text, tokenizer=bare(text.tokenizer), placeholder_words=words_of(text.tokenizer))
 
 
@@ -100,7 +100,7 @@ def test_a_sentence_is_asked_with_words_and_told_with_symbols(model):
 
 
 def test_phrases_are_kept_once_whatever_the_model_does(service, model):
-    engine = service.shelf.loaded["tatoeba-de-en"].engine
+    engine = service.repository.loaded["tatoeba-de-en"].engine
     results = list(answered(engine, model, TEXTS, TextOptions(protect=True)))
     for result, things in zip(results, THINGS, strict=True):
         for thing in things:
@@ -114,11 +114,11 @@ def test_phrases_are_kept_once_whatever_the_model_does(service, model):
 
 def test_the_search_brings_no_placeholder_twice_and_none_that_the_source_lacks(service, model):
     """Of every hypothesis; without quotas some do."""
-    engine = service.shelf.loaded["tatoeba-de-en"].engine
+    engine = service.repository.loaded["tatoeba-de-en"].engine
     lines = (ROOT / "everyday" / "de-en.tsv").read_text("utf-8").splitlines()
     sources = [line.partition("\t")[0] for line in lines[:EACH]]
     texts = [begin + source for begin in ("Tom, Maria und {name}: ", "Tom und {name} ") for source in sources]
-    for own in (model, service.shelf.loaded["tatoeba-de-en"].text):
+    for own in (model, service.repository.loaded["tatoeba-de-en"].text):
         planned = [plan(own, text, TextOptions(protect=True)) for text in texts]
         jobs = [job for one in planned for job in one.jobs if job.options.quotas]
         tokens = {own.placeholder_tokenizer.encode_target(symbol)[-1] for symbol in own.placeholders}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from engine.errors import BundleError
 from engine.text.tokenizers.subwords import Subwords, SubwordVocabulary, read_subtokens, read_subwords
-from tests.golden_fixtures import ROOT
+from tests.support.golden_fixtures import ROOT
 
 VOCABULARY = ROOT / "golden" / "tensorflow" / "vocab.subwords"
 GOLDEN = json.loads((ROOT / "golden" / "tensorflow" / "subwords.json").read_text())

@@ -24,7 +24,7 @@ from engine.text.split import break_long, split
 from engine.text.tokenizers import fairseq
 from engine.text.tokenizers.dictionary import SPECIALS
 from engine.text.tokenizers.tokenizer import open_tokenizer
-from tests.golden_fixtures import REAL, ROOT, SELECTION, real_golden
+from tests.support.golden_fixtures import REAL, ROOT, SELECTION, real_golden
 
 STACK = StackConfig(embed_dim=8, conv_dim=8, ffn_dim=8, heads=2, kernel_sizes=(3,))
 PLACEHOLDERS = [f"<ph{i}>" for i in range(16)]

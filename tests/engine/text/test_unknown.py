@@ -28,7 +28,7 @@ from export.importers import convert
 from export.importers.checkpoint import read_checkpoint
 from export.importers.settings import FairseqImport
 from server.http.schemas import TranslateRequest, text_options, validate
-from tests.golden_fixtures import folder, parameters
+from tests.support.golden_fixtures import folder, parameters
 
 NAME = "fconv_base"
 MODELS = Path(__file__).parents[3] / "models"

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 from export.graphs.onnx import graphs, shortlisted_graphs
-from tests.models import CONFIGS
-from tests.thorough import THOROUGH
+from tests.support.models import CONFIGS
+from tests.support.thorough import THOROUGH
 
 ROOT = Path(__file__).parents[3]
 SOME = (

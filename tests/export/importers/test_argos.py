@@ -20,7 +20,7 @@ from engine.errors import CheckpointError
 from engine.text.tokenizers.tokenizer import open_tokenizer
 from export.graphs.onnx import add_graphs
 from export.importers.ctranslate2.zips import unpack
-from tests.argos_packages import TEXTS, convert, pack, sentencepiece_model, write
+from tests.support.argos_packages import TEXTS, convert, pack, sentencepiece_model, write
 
 
 @pytest.fixture(scope="module")

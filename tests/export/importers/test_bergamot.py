@@ -23,10 +23,10 @@ from export.graphs.onnx import add_graphs
 from export.importers import convert
 from export.importers.settings import StudentImport
 from tests.export.importers.test_marian_native import AAN, BASE, DECODING, PRE, SSRU, arrays_of, with_options
-from tests.marian_models import pieces, sentences
-from tests.marian_reference import Reference, write_binary
-from tests.models import NEEDS_LIBRARY
-from tests.students import GOLDEN, agreement, alignment_agreement, answers, quantised
+from tests.support.marian_models import pieces, sentences
+from tests.support.marian_reference import Reference, write_binary
+from tests.support.models import NEEDS_LIBRARY
+from tests.support.students import GOLDEN, agreement, alignment_agreement, answers, quantised
 
 INT8 = ["onnx-pure", pytest.param("onnx-native", marks=NEEDS_LIBRARY)]
 TEXTS = (GOLDEN / "input.txt").read_text("utf-8").splitlines()

@@ -22,7 +22,7 @@ from export.importers import convert
 from export.importers.marian.binary import read_binary
 from tests.export.importers.test_bergamot import make
 from tests.export.importers.test_marian_native import SSRU, with_options
-from tests.marian_reference import write_binary
+from tests.support.marian_reference import write_binary
 
 MODEL, LEXICON, PIECES = "model.deen.intgemm.bin", "lex.50.50.deen.s2t.bin", "vocab.deen.spm"
 MOST = 48 * 2**20  # bytes at any time; the whole student has 0.1 MB

@@ -12,8 +12,8 @@ from engine.text.tokenizers.tokenizer import open_tokenizer
 from export.graphs.onnx import add_graphs
 from export.importers import convert
 from loadtest.engine import students_compare
-from tests.students import answers
-from tests.thorough import THOROUGH
+from tests.support.students import answers
+from tests.support.thorough import THOROUGH
 
 MODELS, EACH = (6, 84) if THOROUGH else (1, 40)
 PIECES = 128

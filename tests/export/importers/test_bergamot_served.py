@@ -10,8 +10,8 @@ import pytest
 from engine.api import Placement, Service, ServiceSettings, TextOptions
 from export.graphs.onnx import add_graphs
 from export.importers import convert
-from tests.served import server
-from tests.students import GOLDEN
+from tests.support.served import server
+from tests.support.students import GOLDEN
 
 LANES = ((1, 4),)
 
@@ -32,7 +32,8 @@ def bundles(tmp_path_factory):
 def test_every_pair_and_pivot_is_listed_and_answers_within_the_budget(bundles):
     placement = Placement(precision="int8", lanes=LANES)
     (cost, *_) = {
-        kept.cost for kept in Service.open([bundles], ServiceSettings(placement)).shelf_entries().values()
+        kept.cost
+        for kept in Service.open([bundles], ServiceSettings(placement)).repository_entries().values()
     }
 
     def opened(observe):

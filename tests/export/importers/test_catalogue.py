@@ -1,4 +1,4 @@
-"""Every layout of the catalogue (`tests/catalogue.py`) is converted whole.
+"""Every layout of the catalogue (`tests/support/catalogue.py`) is converted whole.
 
 Some, in the thorough run all, get their graphs and answer a text.
 """
@@ -20,12 +20,12 @@ from engine.text.tokenizers.tokenizer import open_tokenizer
 from export.importers import convert
 from export.importers.huggingface.files import DEFAULTS
 from export.importers.settings import HuggingFaceImport
-from tests import marian_models
-from tests.catalogue import LAYOUTS, REFUSED
-from tests.golden_fixtures import ROOT
-from tests.hf_models import WISH, imported, transformers
-from tests.marian_models import sentences
-from tests.thorough import some_of
+from tests.support import marian_models
+from tests.support.catalogue import LAYOUTS, REFUSED
+from tests.support.golden_fixtures import ROOT
+from tests.support.hf_models import WISH, imported, transformers
+from tests.support.marian_models import sentences
+from tests.support.thorough import some_of
 
 OPEN_TASK = HuggingFaceImport(source="en", target="de")
 ANSWERED = set(some_of(list(LAYOUTS), 6))

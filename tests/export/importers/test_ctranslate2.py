@@ -31,10 +31,10 @@ from export.importers.ctranslate2 import vocabulary_map as ctranslate2_map
 from export.importers.ctranslate2.variables import Variables, read_variables
 from export.importers.settings import CTranslate2Import
 from loadtest.engine import int8_bleu
-from tests.ctranslate2_models import Options, answers, words, write
 from tests.engine.executors.test_batch_independence import decode
-from tests.students import WHOLE
-from tests.thorough import THOROUGH
+from tests.support.ctranslate2_models import Options, answers, words, write
+from tests.support.students import WHOLE
+from tests.support.thorough import THOROUGH
 
 CT2 = "CTranslate2"
 LONGEST, BEAM = 60, 4
@@ -362,7 +362,7 @@ def test_unknown_pieces_become_those_of_the_source() -> None:
     ],
 )
 def test_what_is_not_carried_over_is_refused_by_name(change, complaint, tmp_path, monkeypatch) -> None:
-    import tests.ctranslate2_models as made
+    import tests.support.ctranslate2_models as made
 
     whole = made.specification
 

@@ -10,7 +10,7 @@ import pytest
 from cli.main import app
 from engine.bundle.bundle import open_bundle
 from export.importers.fairseq.importer import FAMILIES
-from tests.golden_fixtures import ROOT
+from tests.support.golden_fixtures import ROOT
 
 TEXT = (ROOT.parent / "docs" / "import.md").read_text("utf-8")
 COMMANDS = re.findall(r"^(convoy convert \w+ tests/golden.*?)(?: +#.*)?$", TEXT, re.MULTILINE)

@@ -17,8 +17,8 @@ from engine.bundle.bundle import open_bundle
 from engine.models import load
 from export.importers import convert
 from export.importers.settings import FairseqImport
-from tests.checkpoints import folder_of, namespace, refused, same_weights, state
-from tests.golden_fixtures import SELECTION, imported
+from tests.support.checkpoints import folder_of, namespace, refused, same_weights, state
+from tests.support.golden_fixtures import SELECTION, imported
 
 
 @pytest.fixture

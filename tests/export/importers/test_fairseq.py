@@ -17,8 +17,17 @@ from engine.models import load
 from export.importers import convert
 from export.importers.checkpoint import read_checkpoint
 from export.importers.fairseq.importer import FAMILIES
-from tests.checkpoints import folder_of, joined, namespace, refused, same_weights, state
-from tests.golden_fixtures import ENSEMBLE, NAMES, ROOT, SELECTION, fixture, folder, imported, parameters
+from tests.support.checkpoints import folder_of, joined, namespace, refused, same_weights, state
+from tests.support.golden_fixtures import (
+    ENSEMBLE,
+    NAMES,
+    ROOT,
+    SELECTION,
+    fixture,
+    folder,
+    imported,
+    parameters,
+)
 
 SHARED = ROOT.parent.parent / "shared"
 OMEGACONF = SELECTION / "omegaconf"

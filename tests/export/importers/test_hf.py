@@ -20,10 +20,10 @@ from export.graphs.onnx import add_graphs
 from export.importers import convert
 from export.importers.huggingface.language_codes import language_symbols
 from tests.export.importers.test_marian import decoded, executor
-from tests.hf_models import EVERY, NEWER, SPOKEN, WISH, imported
-from tests.marian_models import sentences
-from tests.models import NEEDS_LIBRARY
-from tests.thorough import THOROUGH, some
+from tests.support.hf_models import EVERY, NEWER, SPOKEN, WISH, imported
+from tests.support.marian_models import sentences
+from tests.support.models import NEEDS_LIBRARY
+from tests.support.thorough import THOROUGH, some
 
 
 @pytest.fixture(scope="module")

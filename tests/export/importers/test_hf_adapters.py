@@ -11,8 +11,8 @@ from safetensors.torch import load_file, save_file
 from engine.errors import CheckpointError
 from export.importers import convert
 from export.importers.settings import HuggingFaceImport
-from tests import marian_models
-from tests.hf_models import WISH, make
+from tests.support import marian_models
+from tests.support.hf_models import WISH, make
 
 QUERY = "decoder.block.0.layer.0.SelfAttention.q"
 

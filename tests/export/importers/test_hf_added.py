@@ -10,8 +10,8 @@ from engine.errors import BundleError, CheckpointError
 from engine.text.tokenizers.tokenizer import open_tokenizer
 from export.importers import convert
 from export.importers.settings import HuggingFaceImport
-from tests import marian_models
-from tests.hf_models import NEWER, SPOKEN, WISH, make, transformers
+from tests.support import marian_models
+from tests.support.hf_models import NEWER, SPOKEN, WISH, make, transformers
 
 LINES = [
     "ba<hl> de ko<hl>",

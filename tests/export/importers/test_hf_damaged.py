@@ -9,8 +9,8 @@ import pytest
 
 from engine.errors import BundleError, CheckpointError
 from export.importers import convert
-from tests.hf_models import WISH, imported
-from tests.marian_models import make as make_marian
+from tests.support.hf_models import WISH, imported
+from tests.support.marian_models import make as make_marian
 
 CUTTERS = ("spiece.model", "sentencepiece.bpe.model", "source.spm", "vocab.json", "tokenizer_config.json")
 

@@ -19,8 +19,8 @@ from engine.text.tokenizers.tokenizer import open_tokenizer
 from export.importers import convert
 from export.importers.huggingface.generation import generation
 from export.importers.huggingface.tokenizer_json import sentencepiece_model
-from tests.hf_models import SPOKEN, WISH, imported, transformers
-from tests.marian_models import sentences
+from tests.support.hf_models import SPOKEN, WISH, imported, transformers
+from tests.support.marian_models import sentences
 
 
 def copied(family: str, setting: str, place: Path) -> Path:

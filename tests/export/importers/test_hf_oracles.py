@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.hf_models import NEWER
-from tests.thorough import THOROUGH
+from tests.support.hf_models import NEWER
+from tests.support.thorough import THOROUGH
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]

@@ -21,12 +21,12 @@ from engine.text.tokenizers.tokenizer import open_tokenizer
 from export.graphs.onnx import add_graphs
 from export.importers import convert
 from export.importers.settings import HuggingFaceImport, MarianImport
-from tests import marian_models
 from tests.export.importers.test_marian import decoded, executor
-from tests.hf_models import WISH, imported, make
-from tests.marian_models import sentences
-from tests.models import NEEDS_LIBRARY
-from tests.served import server, settings_of
+from tests.support import marian_models
+from tests.support.hf_models import WISH, imported, make
+from tests.support.marian_models import sentences
+from tests.support.models import NEEDS_LIBRARY
+from tests.support.served import server, settings_of
 
 
 def lines(count, seed=5):

@@ -20,9 +20,9 @@ from engine.schedule.lane import Lane
 from engine.types import Request
 from export.graphs.onnx import graphs
 from export.importers import convert
-from tests.marian_models import OPTIONS, make, sentences, transformers
-from tests.models import BACKENDS
-from tests.thorough import some, some_of
+from tests.support.marian_models import OPTIONS, make, sentences, transformers
+from tests.support.models import BACKENDS
+from tests.support.thorough import some, some_of
 
 
 @pytest.fixture(scope="module")

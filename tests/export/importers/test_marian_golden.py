@@ -20,9 +20,9 @@ from engine.text.tokenizers.tokenizer import open_tokenizer
 from export.graphs.onnx import add_graphs
 from export.importers import convert
 from export.importers.settings import MarianImport, StudentImport
-from tests.models import NEEDS_LIBRARY
-from tests.students import WHOLE, Agreement, agreement, alignment_agreement, answers
-from tests.thorough import THOROUGH
+from tests.support.models import NEEDS_LIBRARY
+from tests.support.students import WHOLE, Agreement, agreement, alignment_agreement, answers
+from tests.support.thorough import THOROUGH
 
 pytestmark = pytest.mark.skipif(not WHOLE.is_dir(), reason="no ../shared/students/golden")
 BACKENDS = ["onnx-pure", pytest.param("onnx-native", marks=NEEDS_LIBRARY), "torch"]

@@ -18,9 +18,9 @@ from export.importers import convert
 from export.importers.marian.files import read_symbols
 from export.importers.settings import MarianImport
 from tests.export.importers.test_marian import decoded, executor
-from tests.marian_models import pieces, sentences, vocabulary
-from tests.marian_reference import Reference, positions, write_binary
-from tests.models import BACKENDS
+from tests.support.marian_models import pieces, sentences, vocabulary
+from tests.support.marian_reference import Reference, positions, write_binary
+from tests.support.models import BACKENDS
 
 DIM, FFN, HEADS = 24, 32, 4
 BASE = {

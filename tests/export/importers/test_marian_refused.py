@@ -17,7 +17,7 @@ from engine.errors import BundleError, CheckpointError
 from export.importers import convert
 from export.importers.settings import MarianImport
 from tests.export.importers.test_safety import traps
-from tests.marian_models import make
+from tests.support.marian_models import make
 
 
 @pytest.fixture(scope="module")

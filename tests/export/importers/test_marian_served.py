@@ -11,8 +11,8 @@ import torch
 
 from cli.main import app
 from engine.api import Placement, Service, ServiceSettings, TextOptions, UnknownModel
-from tests.marian_models import make, sentences
-from tests.served import server, settings_of
+from tests.support.marian_models import make, sentences
+from tests.support.served import server, settings_of
 
 LANES = ((1, 4), (4, 4))
 
@@ -163,7 +163,7 @@ def test_a_direction_of_a_model_that_is_not_loaded_loads_it(folders):
     cost = max(
         kept.cost
         for kept in Service.open([folders[1]], ServiceSettings(Placement(lanes=LANES)))
-        .shelf_entries()
+        .repository_entries()
         .values()
     )
     (line,) = short(1, 26)
@@ -171,7 +171,7 @@ def test_a_direction_of_a_model_that_is_not_loaded_loads_it(folders):
         for name, own in (("mul@es:fr", "fra"), ("mul@spa:deu", "deu"), ("mul@es:de", "deu")):
             (result,) = asyncio.run(service.run(name, [line]))
             assert result.text == expected(folders[0]["mul"], f">>{own}<< {line}")
-        assert {name: str(kept.state) for name, kept in service.shelf_entries().items()} == {
+        assert {name: str(kept.state) for name, kept in service.repository_entries().items()} == {
             "eng-nld": "unloaded",
             "mul": "loaded",
         }

@@ -16,8 +16,8 @@ from engine.errors import BundleError
 from engine.text.tokenizers.tokenizer import open_tokenizer
 from export.importers import convert
 from export.importers.settings import MarianImport
-from tests.golden_fixtures import ROOT
-from tests.marian_models import make, sentences, train_pieces, transformers, vocabulary
+from tests.support.golden_fixtures import ROOT
+from tests.support.marian_models import make, sentences, train_pieces, transformers, vocabulary
 
 CORPUS = ROOT.parent.parent / "shared" / "corpora" / "newstest"
 LINES = 1_000

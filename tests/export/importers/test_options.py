@@ -8,7 +8,7 @@ import torch
 
 from engine.models import load
 from export.importers import convert
-from tests.golden_fixtures import SELECTION, right_padded
+from tests.support.golden_fixtures import SELECTION, right_padded
 
 FOLDERS = sorted((SELECTION / "options").iterdir())
 

@@ -14,8 +14,8 @@ import torch
 from engine.errors import CheckpointError
 from export.importers import convert
 from export.importers.settings import FairseqImport
-from tests.checkpoints import folder_of, namespace, refused, state
-from tests.golden_fixtures import ROOT, fixture, parameters
+from tests.support.checkpoints import folder_of, namespace, refused, state
+from tests.support.golden_fixtures import ROOT, fixture, parameters
 
 
 @pytest.fixture

@@ -21,8 +21,8 @@ from engine.bundle.bundle import open_bundle
 from engine.errors import CheckpointError
 from export.importers import convert
 from export.importers.settings import FairseqImport
-from tests.checkpoints import folder_of, namespace, refused, state
-from tests.golden_fixtures import SELECTION
+from tests.support.checkpoints import folder_of, namespace, refused, state
+from tests.support.golden_fixtures import SELECTION
 
 
 @pytest.fixture

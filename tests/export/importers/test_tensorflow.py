@@ -21,7 +21,7 @@ from export.importers import convert
 from export.importers.settings import ThumtImport
 from export.importers.tensorflow import aan, slicenet
 from export.importers.tensorflow.checkpoint import read_variables
-from tests.golden_fixtures import ROOT
+from tests.support.golden_fixtures import ROOT
 
 GOLDEN = ROOT / "golden" / "tensorflow"
 INDEX, DATA = "model.ckpt-7.index", "model.ckpt-7.data-00000-of-00001"

@@ -18,8 +18,8 @@ from engine.text.tokenizers.tokenizer import open_tokenizer
 from export.importers import convert
 from export.importers.checkpoint import read_checkpoint
 from export.importers.settings import FairseqImport
-from tests.checkpoints import folder_of, namespace, state
-from tests.golden_fixtures import REAL, ROOT, SELECTION, fixture, folder, imported, real_golden
+from tests.support.checkpoints import folder_of, namespace, state
+from tests.support.golden_fixtures import REAL, ROOT, SELECTION, fixture, folder, imported, real_golden
 
 SENTENCES = [
     "The ship sails well-known waters at 7:30, doesn't it?",

@@ -21,8 +21,8 @@ from deep_translator import LibreTranslator
 from libretranslatepy import LibreTranslateAPI
 from tritonclient.utils import InferenceServerException
 
-from tests.deepl_clients import make_impatient
-from tests.served import server
+from tests.support.deepl_clients import make_impatient
+from tests.support.served import server
 
 GERMAN = "Wo ist denn hier der Bahnhof?"
 PACKAGES = {"translate": "3.1.0", "deepl-node": "1.28.0"}

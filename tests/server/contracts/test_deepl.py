@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from engine.api import Service
 from server.contracts.deepl.languages import model_code
 from server.contracts.deepl.translate import on_one_line
-from tests.served import bundles, server, settings_of
+from tests.support.served import bundles, server, settings_of
 
 GERMAN = "Wo ist denn hier der Bahnhof?"
 ENGLISH = "Where can I find the railway station?"

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from engine.api import Service, TextOptions
-from tests.served import bundles, lending, server, settings_of
+from tests.support.served import bundles, lending, server, settings_of
 
 PAGE = """<!DOCTYPE html><html lang="de"><head><meta name="description" content="Das ist gut."></head>
 <body><p title="Guten Abend!">Das kostet 1.234,56 €.</p>

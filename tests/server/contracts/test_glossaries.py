@@ -29,9 +29,9 @@ from server.contracts.deepl.glossaries import Glossaries, Glossary, merge_entrie
 from server.contracts.deepl.multilingual import MultilingualGlossaries, MultilingualGlossary
 from server.errors import Refusal
 from server.files.shared_records import Records
-from tests.deepl_clients import make_impatient
-from tests.served import bundles, lending, server, until
 from tests.server.contracts.test_clients import node
+from tests.support.deepl_clients import make_impatient
+from tests.support.served import bundles, lending, server, until
 
 MODELS = Path(__file__).parents[3] / "models"
 KEYS = "a-key-of-somebody,a-key-of-another"
@@ -46,7 +46,7 @@ def place():
     if not (MODELS / "tatoeba-de-en").is_dir():
         pytest.skip("the shipped models are not there")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tests.served.bundles", lambda: MODELS)
+        patch.setattr("tests.support.served.bundles", lambda: MODELS)
         lanes = {"lanes": ((1, 4), (5, 8)), "verify": False}
         opened = ExitStack()
         client, _, _ = opened.enter_context(server(service_settings=lanes, api_keys=KEYS))
@@ -192,7 +192,7 @@ def test_what_is_read_while_it_is_changed_is_whole(tmp_path):
 
 def test_glossaries_on_disk_are_read_beside_the_event_loop(tmp_path, monkeypatch):
     lending(bundles() / "toy-de-en", tmp_path / "models")
-    monkeypatch.setattr("tests.served.bundles", lambda: tmp_path / "models")
+    monkeypatch.setattr("tests.support.served.bundles", lambda: tmp_path / "models")
     terms = {"source_lang": "DE", "target_lang": "EN", "entries": "Haus\thouse", "entries_format": "tsv"}
     with server(store_folder=tmp_path / "store") as (first, _, _):
         old = first.post("/v2/glossaries", json=terms | {"name": "old"}).json()["glossary_id"]

@@ -22,7 +22,7 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc  # noqa: E402
 from tritonclient.utils import InferenceServerException  # noqa: E402
 
 from server.grpc.messages import MESSAGES, make_pool, message_classes  # noqa: E402
-from tests.served import LINES, busy, server, until  # noqa: E402
+from tests.support.served import LINES, busy, server, until  # noqa: E402
 
 GERMAN = "Wo ist denn hier der Bahnhof?"
 KEY = "0123456789abcdef"

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from tests.served import LINES, MODELS, server
+from tests.support.served import LINES, MODELS, server
 
 GERMAN = "Wo ist denn hier der Bahnhof?"
 MODEL = "/v2/models/toy-de-en"

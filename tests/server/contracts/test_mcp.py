@@ -11,7 +11,7 @@ httpx2 = pytest.importorskip("httpx2")
 
 from mcp.client.streamable_http import streamable_http_client  # noqa: E402
 
-from tests.served import LINES, busy, server, until  # noqa: E402
+from tests.support.served import LINES, busy, server, until  # noqa: E402
 
 GERMAN = "Wo ist denn hier der Bahnhof?"
 KEY = "0123456789abcdef"

@@ -9,7 +9,7 @@ openai = pytest.importorskip("openai", reason="pip install openai")
 
 from server.contracts.openai.chat import read_messages  # noqa: E402
 from server.contracts.openai.tasks import Instruction, read_instruction  # noqa: E402
-from tests.served import LINES, server  # noqa: E402
+from tests.support.served import LINES, server  # noqa: E402
 
 GERMAN = "Wo ist denn hier der Bahnhof?"
 FROM_GERMAN = {"role": "system", "content": "Translate from German to English"}
@@ -182,7 +182,7 @@ def test_a_failure_in_a_stream_reaches_the_client():
 
 
 def test_a_client_that_goes_leaves_nothing_behind():
-    from tests.served import busy, until
+    from tests.support.served import busy, until
 
     with server() as (web, house, _):
         body = {"model": "toy-de-en", "messages": [user(" ".join(LINES[:300]))], "stream": True}

@@ -5,7 +5,7 @@ import json
 import deepl
 import pytest
 
-from tests.served import server
+from tests.support.served import server
 
 LINES = ["Wo ist der Bahnhof?", "x" * 60, "Das ist gut.", "Il fait beau aujourd'hui à Paris, n'est-ce pas ?"]
 CODE = "invalid_request"

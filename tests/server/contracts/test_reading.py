@@ -6,7 +6,7 @@ import pytest
 
 from server.contracts.reading.shapes import SHAPES
 from server.settings import ServerSettings
-from tests.served import server
+from tests.support.served import server
 
 GERMAN = "Wo ist denn hier der Bahnhof?"
 ALL = "deeplx,immersive,mtran,google,apertium"

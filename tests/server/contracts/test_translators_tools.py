@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.served import server
+from tests.support.served import server
 
 MODELS = Path(__file__).parents[3] / "models"
 # strings of a project, with what Weblate's checks highlight in them
@@ -31,7 +31,7 @@ def client():
     if not (MODELS / "tatoeba-de-en").is_dir():
         pytest.skip("the shipped models are not there")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tests.served.bundles", lambda: MODELS)
+        patch.setattr("tests.support.served.bundles", lambda: MODELS)
         opened = ExitStack()
         client, _, _ = opened.enter_context(
             server(service_settings={"lanes": ((1, 4), (5, 8)), "verify": False})

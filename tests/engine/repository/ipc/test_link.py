@@ -1,0 +1,371 @@
+"""Models in a process of their own answer as those of this process, and neither end's death leaves anybody
+waiting."""
+
+import asyncio
+import contextlib
+import multiprocessing
+import os
+import shutil
+import signal
+import socket
+import struct
+import time
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.answers.compose import NO_TIME
+from engine.api import Service, TextOptions, connect_service
+from engine.errors import DeadlineExceeded, InvalidRequest, Overloaded, Unavailable, UnknownModel, WouldBeLate
+from engine.repository.ipc.frames import MAX_FRAME_BYTES, LinkEnd
+from engine.repository.ipc.messages import Asked, Cancel, Numbers, Told, error_of, result_of, told_of
+from engine.schedule.aio import generate_group
+from engine.types import DecodeJob, DecodeOptions, Hypothesis, Result, Timings
+from tests.server.test_reload import NAME, rewritten
+from tests.support.hosting import host
+from tests.support.served import bundles, settings_of, until
+
+SETTINGS = settings_of(queue_tokens=2000)
+LONG = DecodeOptions(beam_size=4, min_length=2000, max_length=2000, max_length_b=2000)
+
+
+class Hosted:
+    """Processes that host bundles, by number."""
+
+    def __init__(self, folder, models, count):
+        self.models, self.paths, self.processes = models, [Path(folder, f"{n}") for n in range(count)], {}
+        for number in range(count):
+            self.start(number)
+
+    def start(self, number):
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["tests.support.hosting"])
+        process = context.Process(
+            target=host, args=([self.models], SETTINGS, self.paths[number]), daemon=True
+        )
+        process.start()
+        self.processes[number] = process
+
+    def kill(self, number):
+        os.kill(self.processes[number].pid, signal.SIGKILL)
+
+    @asynccontextmanager
+    async def connected(self):
+        """A service of their models."""
+        service = await asyncio.to_thread(connect_service, self.paths, SETTINGS)
+        service.start()
+        while len(service._links.offered().get(NAME, ())) != len(self.paths):
+            await asyncio.sleep(0.01)
+        try:
+            yield service
+        finally:
+            await asyncio.to_thread(service.stop, drain=False, timeout=5)
+            service._links.close()
+            await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+def hosted(tmp_path):
+    models = tmp_path / "models"
+    shutil.copytree(bundles() / NAME, models / NAME)
+    places = []
+
+    def host_some(count):
+        places.append(Hosted(tmp_path, models, count))
+        return places[-1]
+
+    yield host_some
+    for process in places[0].processes.values():
+        process.kill()
+        process.join()
+
+
+def busy(service):
+    stats = service.stats()[NAME]
+    return stats.waiting_requests + sum(stats.active)
+
+
+def engine_of(service):
+    return service.repository.loaded[NAME].engine
+
+
+async def refusal(work):
+    try:
+        return await work
+    except Exception as error:
+        return error
+
+
+async def test_answers_beginnings_and_refusals_are_those_of_a_service_here(hosted):
+    place, texts = hosted(1), ["Das ist gut.", "Es war einmal ein König. Er war alt.", "Ja" * 40]
+    wishes = [TextOptions(), TextOptions(alignment=True), TextOptions(decode={"sampling": True, "seed": 3})]
+    wishes += [TextOptions(decode={"beam_size": 9}), TextOptions(alternatives=2, coverage=True)]
+    here = Service.open([place.models], SETTINGS)
+    here.start()
+
+    async def told(service, options):
+        found = await refusal(service.run(NAME, texts, options))
+        if isinstance(found, Exception):
+            return type(found), str(found)
+        return [replace(one, timings=NO_TIME, alignment=[]) for one in found], [
+            (a.source, a.target, np.asarray(a.matrix).tolist()) for one in found for a in one.alignment
+        ]
+
+    async with place.connected() as there:
+        for options in wishes:
+            assert await told(there, options) == await told(here, options)
+        stream = [event async for event in there.stream(NAME, texts)]
+        (whole,) = [event for event in stream if isinstance(event, list)]
+        assert [one.text for one in whole] == [one.text for one in await here.run(NAME, texts)]
+        assert len(stream) > 1
+        late = there.run(NAME, texts, deadline=time.monotonic() - 1)
+        assert isinstance(await refusal(late), DeadlineExceeded | WouldBeLate)
+        with pytest.raises(UnknownModel):
+            await there.run("nobody", texts)
+        with pytest.raises(UnknownModel):
+            await asyncio.to_thread(there.reload, "nobody")
+    here.stop(drain=False, timeout=5)
+
+
+async def test_a_full_queue_says_how_long_to_wait_and_takes_nothing_of_what_it_refuses(hosted):
+    async with hosted(1).connected() as service:
+        jobs = [DecodeJob([5] * 18 + [n, 2], LONG) for n in range(5, 45)]
+        groups = [asyncio.create_task(refusal(generate_group(engine_of(service), jobs))) for _ in range(6)]
+        refused = [await groups[number] for number in range(2, 6)]
+        assert all(isinstance(one, Overloaded) and one.retry_after >= 1 for one in refused), refused
+        assert not any(group.done() for group in groups[:2])
+        for group in groups[:2]:
+            group.cancel()
+        await asyncio.gather(*groups, return_exceptions=True)
+        while busy(service):
+            await asyncio.sleep(0.01)
+            await service.run(NAME, ["Ja."])  # the load comes with answers
+        assert engine_of(service).stats().waiting_requests == 0, "what was cancelled is not waited for"
+
+
+async def test_of_two_processes_the_one_with_more_room_is_asked_and_one_that_dies_hands_over(hosted):
+    place = hosted(2)
+    async with place.connected() as service:
+        jobs = [
+            DecodeJob([5, 6, 2], replace(LONG, min_length=1000, max_length=1000, seed=n)) for n in range(4)
+        ]
+        alone = await generate_group(engine_of(service), jobs[:1])
+        groups = [asyncio.create_task(generate_group(engine_of(service), [job])) for job in jobs]
+        await asyncio.sleep(0)
+        assert [len(link._groups) for link in service._links.links] == [2, 2]
+        place.kill(0)
+        results = await asyncio.wait_for(asyncio.gather(*groups), 60)
+        assert [r[0].hypotheses[0].tokens for r in results] == [alone[0].hypotheses[0].tokens] * 4
+        assert service.healthy()
+        place.kill(1)
+        gone = await refusal(generate_group(engine_of(service), jobs))
+        assert (type(gone), gone.retry_after) == (Unavailable, 1.0)
+        assert not service.healthy()
+        place.start(0)
+        while not service.healthy():
+            await asyncio.sleep(0.01)
+        assert (await service.run(NAME, ["Das ist gut."]))[0].text
+
+
+async def test_what_somebody_has_heard_of_is_not_begun_anew_by_another_process(hosted):
+    place, heard = hosted(2), asyncio.Event()
+    async with place.connected() as service:
+        job = DecodeJob([5, 6, 2], LONG)
+        watch = asyncio.create_task(
+            refusal(generate_group(engine_of(service), [job], watch=lambda *_: heard.set()))
+        )
+        await heard.wait()
+        asked = next(n for n, link in enumerate(service._links.links) if link._groups)
+        place.kill(asked)
+        assert isinstance(await asyncio.wait_for(watch, 10), Unavailable)
+
+
+async def test_the_requests_of_a_front_end_that_goes_are_cancelled_and_no_others(hosted):
+    place = hosted(1)
+    async with place.connected() as here, place.connected() as gone:
+        own = asyncio.create_task(generate_group(engine_of(here), [DecodeJob([5, 6, 2], LONG)]))
+        jobs = [DecodeJob([n, 2], LONG) for n in range(5, 17)]
+        lost = asyncio.create_task(refusal(generate_group(engine_of(gone), jobs)))
+        while busy(here) < 13:
+            await asyncio.sleep(0.01)
+            await here.run(NAME, ["Ja."], TextOptions(decode={"beam_size": 1}))
+        gone._links.close()
+        assert isinstance(await lost, Unavailable)
+        while busy(here) > 1:
+            await asyncio.sleep(0.01)
+            await here.run(NAME, ["Ja."], TextOptions(decode={"beam_size": 1}))
+        assert len((await own)[0].hypotheses[0].tokens) == 2000
+
+
+async def test_a_reload_fails_no_request_of_either_bundle_and_lets_the_old_one_go_in_the_end(hosted):
+    place = hosted(1)
+    async with place.connected() as first, place.connected() as second:
+        old = (await first.run(NAME, ["Das ist gut."]))[0].text
+        rewritten(place.models / NAME, lambda weights: -weights)
+        info = await asyncio.to_thread(first.reload, NAME)
+        assert len(first._links.offered()[NAME][0].digests) == 2
+        assert (await second.run(NAME, ["Das ist gut."]))[0].text == old
+        new = (await first.run(NAME, ["Das ist gut."]))[0].text
+        assert new != old
+        await asyncio.to_thread(second.follow, NAME, info.digest)
+        assert (await second.run(NAME, ["Das ist gut."]))[0].text == new
+        await asyncio.to_thread(first.settle, NAME)
+        while len(first._links.offered()[NAME][0].digests) > 1:
+            await asyncio.sleep(0.01)
+        shutil.rmtree(place.models / NAME / "onnx")
+        with pytest.raises(Exception, match="onnx"):
+            await asyncio.to_thread(first.reload, NAME)
+        assert (await first.run(NAME, ["Das ist gut."]))[0].text == new
+
+
+# what comes over a link
+
+
+def hostile():
+    """Frames of anything: bytes, msgpack of the wrong shape, numbers of nobody, sizes beyond all memory."""
+    value = st.recursive(
+        st.none() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.binary() | st.text(),
+        lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=3),
+        max_leaves=12,
+    )
+    tagged = st.tuples(st.integers(0, 12), st.lists(value, max_size=9)).map(lambda pair: [pair[0], *pair[1]])
+    group = st.tuples(st.integers(), st.integers(), st.just([[5, 2]]), st.just([3]), st.just([0, 0, 7]))
+    groups = group.map(lambda values: [3, *values, None, True, False])
+    messages = st.lists(tagged | groups | value, max_size=3)
+    sized = messages.map(msgspec.msgpack.encode).map(lambda body: struct.pack(">I", len(body)) + body)
+    heads = st.sampled_from([b"\xdd\xff\xff\xff\xff", b"\xc6\xff\xff\xff\xff", b"\xdf\xff\xff\xff\xff"])
+    liars = heads.map(lambda head: struct.pack(">I", len(head)) + head)
+    return sized | liars | st.binary(max_size=40) | st.just(struct.pack(">I", MAX_FRAME_BYTES + 1))
+
+
+@pytest.fixture(scope="module")
+def listening(tmp_path_factory):
+    """A host in a process, and a service that asks it."""
+    folder = tmp_path_factory.mktemp("listening")
+    shutil.copytree(bundles() / NAME, folder / "models" / NAME)
+    place = Hosted(folder, folder / "models", 1)
+    until(place.paths[0].exists)
+    yield place
+    place.processes[0].kill()
+    place.processes[0].join()
+
+
+@given(st.lists(hostile(), min_size=1, max_size=3))
+def test_a_host_outlives_whatever_is_sent_to_it(listening, frames):
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(str(listening.paths[0]))
+        with contextlib.suppress(OSError):  # it may have hung up already
+            connection.sendall(b"".join(frames))
+    assert listening.processes[0].is_alive()
+
+
+async def test_after_all_that_the_host_answers(listening):
+    async with listening.connected() as service:
+        assert (await service.run(NAME, ["Das ist gut."]))[0].text
+
+
+@asynccontextmanager
+async def linked(*values):
+    """An end of what it is made of, and the socket that is its other end."""
+    ours, other = socket.socketpair()
+    connect = asyncio.get_running_loop().create_connection
+    _, end = await connect(lambda: LinkEnd(*values), sock=ours)
+    try:
+        yield end, other
+    finally:
+        end.close()
+        await asyncio.sleep(0)
+        other.close()
+
+
+@given(st.sampled_from([Asked, Told]), st.binary(max_size=200), st.integers(1, 50))
+def test_an_end_takes_any_bytes_in_any_pieces_and_hangs_up_at_most_once(kind, data, size):
+    async def feed():
+        lost = []
+        async with linked(kind, lambda messages: None, lambda: lost.append(True)) as (end, _):
+            for start in range(0, len(data), size):
+                piece = data[start : start + size]
+                end.get_buffer(-1)[: len(piece)] = piece
+                end.buffer_updated(len(piece))
+        while not lost:
+            await asyncio.sleep(0)
+        return lost
+
+    assert asyncio.run(feed()) == [True]
+
+
+async def test_an_end_hangs_up_before_the_rest_of_a_frame_comes_that_is_larger_than_any():
+    for size, hung_up in ((MAX_FRAME_BYTES, []), (MAX_FRAME_BYTES + 1, [True])):
+        lost = []
+        async with linked(Told, lambda messages: None, lambda lost=lost: lost.append(True)) as (end, _):
+            end.get_buffer(-1)[:4] = struct.pack(">I", size)
+            end.buffer_updated(4)
+            await asyncio.sleep(0)
+            assert lost == hung_up
+
+
+async def test_what_threads_send_arrives_whole_and_in_order_though_the_other_end_reads_late():
+    async with linked(Asked, lambda messages: None, lambda: None) as (end, other):
+        senders = [
+            asyncio.to_thread(
+                lambda group=group: [end.send_now([Cancel(group, [job])]) for job in range(30_000)]
+            )
+            for group in range(2)
+        ]
+        await asyncio.gather(*senders)
+        assert end.slow
+        end.send(Cancel(2, [0]))
+        other.setblocking(False)
+        data, jobs = b"", [[], [], []]
+        while not jobs[2]:
+            data += await asyncio.get_running_loop().sock_recv(other, 1 << 20)
+            while len(data) >= 4 and len(data) >= (end_of := 4 + int.from_bytes(data[:4], "big")):
+                for message in msgspec.msgpack.decode(data[4:end_of], type=list[Asked]):
+                    jobs[message.group] += message.jobs
+                data = data[end_of:]
+        assert jobs == [[*range(30_000)], [*range(30_000)], [0]]
+        assert not end.slow
+
+
+floats = st.floats(allow_nan=False)
+
+
+@given(st.lists(st.tuples(st.lists(st.integers(0, 2**31)), floats, st.lists(floats), st.integers(0, 3))))
+def test_results_come_back_as_they_went(rows):
+    attentions = [np.full((n, 4), 0.25, np.float32) if n else None for *_, n in rows]
+    result = Result(
+        [Hypothesis(t, s, ts, "stop", a) for (t, s, ts, _), a in zip(rows, attentions, strict=True)],
+        Timings(0.5, 0.25, 1.0, 7),
+    )
+    data = msgspec.msgpack.encode(told_of(3, 4, result))
+    found = result_of(msgspec.msgpack.decode(data, type=Told))
+    assert found.timings == result.timings
+    for one, other in zip(found.hypotheses, result.hypotheses, strict=True):
+        assert (one.tokens, one.score, one.token_scores) == (other.tokens, other.score, other.token_scores)
+        assert (one.attention is None) == (other.attention is None)
+        assert np.array_equal(one.attention, other.attention) or one.attention is None
+
+
+def test_errors_come_back_with_their_class_and_the_seconds_to_wait():
+    for error in (InvalidRequest("a"), WouldBeLate("b", 2.5), Unavailable("c"), Unavailable("d", 1.0)):
+        told = told_of(1, 0, error)
+        found = error_of(told.code, told.message, told.retry_after)
+        assert (type(found), str(found)) == (type(error), str(error))
+        assert getattr(found, "retry_after", None) == getattr(error, "retry_after", None)
+
+
+@given(st.integers(1, 8), st.lists(st.integers(0, 12)))
+def test_what_a_link_names_by_numbers_has_one_of_so_many_and_the_other_end_knows_it(count, keys):
+    numbers, known = Numbers(count), {}
+    for key in keys:
+        number, is_new = numbers.number_of(key)
+        assert 0 <= number < count
+        if is_new:
+            known[number] = key
+        assert known[number] == key

@@ -1,0 +1,53 @@
+"""A server whose engine fails in a step, once, when a file is there: "lost" is its device, or it "hangs".
+
+python -m tests.support.doomed FILE
+"""
+
+import sys
+import time
+from pathlib import Path
+
+import engine.executors as executors
+from server.settings import ServerSettings
+from server.supervisor import serve
+
+
+class AcceleratorError(RuntimeError):
+    """As torch names it."""
+
+
+def doomed(bundle, placement, real=executors.OPENERS["onnx"]):
+    """Open executors whose steps fail as the file says."""
+    opened = real(bundle, placement)
+    for executor in opened:
+
+        def stepper(make=executor.stepper):
+            made = make()
+
+            def launch(*args, launch=made.launch, **kwargs):
+                fail(Path(sys.argv[1]))
+                return launch(*args, **kwargs)
+
+            made.launch = launch
+            return made
+
+        executor.stepper = stepper
+    return opened
+
+
+def fail(file):
+    """Fail as a file says, which goes with it."""
+    try:
+        fault = file.read_text("utf-8")
+        file.unlink()
+    except FileNotFoundError:
+        return
+    if fault == "lost":
+        raise AcceleratorError("CUDA error: an illegal memory access was encountered")
+    time.sleep(600)
+
+
+executors.OPENERS["onnx"] = doomed  # in every process, as each imports this
+
+if __name__ == "__main__":
+    sys.exit(serve(ServerSettings()))

@@ -1,0 +1,341 @@
+"""Small models of Hugging Face's families: random weights and vocabularies, saved by `transformers`.
+
+`transformers` itself is the oracle; nothing is downloaded.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import json
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sentencepiece
+import torch
+
+from engine.bundle.bundle import Bundle
+from export.importers import convert
+from export.importers.settings import HuggingFaceImport
+from tests.support.marian_models import sentences
+
+transformers = pytest.importorskip("transformers", reason="the oracle is transformers (extra dev)")
+NLLB_LANGUAGES = importlib.import_module("transformers.models.nllb.tokenization_nllb").FAIRSEQ_LANGUAGE_CODES
+NEWER = int(transformers.__version__.partition(".")[0]) >= 5  # tests/export/importers/test_hf_oracles.py
+
+# source and target as the tokenizers name them
+SPOKEN = {
+    "mbart50": ("en_XX", "de_DE"),
+    "m2m100": ("en", "de"),
+    "small100": ("de", "de"),
+    "nllb": ("eng_Latn", "deu_Latn"),
+}
+FAIRSEQ_PIECES = "sentencepiece.bpe.model"
+WISH = HuggingFaceImport(source="en", target="de", task="translate")
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A folder with the model and tokenizer that are in it."""
+
+    path: Path
+    model: Any
+    tokenizer: Any
+
+
+@cache
+def pieces(bos: int, eos: int, unk: int, pad: int, symbols: tuple[str, ...] = ()) -> bytes:
+    out = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(sentences(400, 5)),
+        model_writer=out,
+        vocab_size=70,
+        hard_vocab_limit=False,
+        character_coverage=1.0,
+        bos_id=bos,
+        eos_id=eos,
+        unk_id=unk,
+        pad_id=pad,
+        user_defined_symbols=list(symbols),
+        minloglevel=2,
+    )
+    return out.getvalue()
+
+
+def _spiece(
+    path: Path,
+    kind: str,
+    *ids: int,
+    name: str = "spiece.model",
+    symbols: tuple[str, ...] = (),
+    listed: tuple[str, ...] = (),
+    **options: Any,
+) -> Any:
+    """The tokenizer that `transformers` makes of a folder with a SentencePiece model.
+
+    kind: its class. symbols: of the model itself. listed: beside it, as tokenizer_config.json says.
+    """
+    path.mkdir(parents=True, exist_ok=True)
+    (path / name).write_bytes(pieces(*ids, symbols=symbols))
+    said = {"tokenizer_class": kind} | ({"additional_special_tokens": listed} if listed else {})
+    (path / "tokenizer_config.json").write_text(json.dumps(said))
+    return getattr(transformers, kind).from_pretrained(path, **options)
+
+
+def _bart_tokenizer(path: Path) -> Any:
+    """Merges learned the plain way: the most frequent pair of each word, again and again."""
+    from engine.text.tokenizers.byte_bpe import CHARACTERS, WORDS
+
+    words = [["".join(CHARACTERS[b]) for b in w.encode()] for s in sentences(80, 9) for w in WORDS.findall(s)]
+    merges: list[tuple[str, str]] = []
+    for _ in range(40):
+        counts: dict[tuple[str, str], int] = {}
+        for word in words:
+            for pair in zip(word, word[1:], strict=False):
+                counts[pair] = counts.get(pair, 0) + 1
+        best = max(counts, key=lambda pair: (counts[pair], pair))
+        merges.append(best)
+        for i, word in enumerate(words):
+            joined, at = [], 0
+            while at < len(word):
+                here = tuple(word[at : at + 2]) == best
+                joined.append("".join(word[at : at + 2]) if here else word[at])
+                at += 2 if here else 1
+            words[i] = joined
+    symbols = ["<s>", "<pad>", "</s>", "<unk>", *CHARACTERS.values(), *map("".join, merges), "<mask>"]
+    path.mkdir(parents=True, exist_ok=True)
+    (path / "vocab.json").write_text(json.dumps({s: i for i, s in enumerate(dict.fromkeys(symbols))}))
+    (path / "merges.txt").write_text("#version: 0.2\n" + "".join(f"{a} {b}\n" for a, b in merges))
+    return transformers.BartTokenizer.from_pretrained(path)
+
+
+def _m2m_tokenizer(path: Path) -> Any:
+    path.mkdir(parents=True, exist_ok=True)
+    (path / FAIRSEQ_PIECES).write_bytes(pieces(1, 2, 0, -1))
+    processor = sentencepiece.SentencePieceProcessor(model_proto=pieces(1, 2, 0, -1))
+    own = [processor.id_to_piece(i) for i in range(3, processor.get_piece_size())]
+    symbols = ["<s>", "<pad>", "</s>", "<unk>", *reversed(own)]  # another order than SentencePiece's
+    (path / "vocab.json").write_text(json.dumps({s: i for i, s in enumerate(symbols)}))
+    return transformers.M2M100Tokenizer.from_pretrained(path)
+
+
+def _fsmt_tokenizer(path: Path) -> Any:
+    """Rules that subword-nmt learns, and two vocabularies of other orders, as fairseq's are converted."""
+    from subword_nmt.learn_bpe import learn_bpe
+
+    out = io.StringIO()
+    learn_bpe(io.StringIO("\n".join(sentences(200, 9))), out, 40)
+    rules = out.getvalue().splitlines()[1:]
+    letters = sorted({letter for line in sentences(200, 9) for letter in line if not letter.isspace()})
+    made = [*letters, *(f"{letter}</w>" for letter in letters), *(rule.replace(" ", "") for rule in rules)]
+    path.mkdir(parents=True, exist_ok=True)
+    for name, symbols in (("vocab-src.json", made), ("vocab-tgt.json", made[::-1][:-2])):
+        own = dict.fromkeys(["<s>", "<pad>", "</s>", "<unk>", *symbols])
+        (path / name).write_text(json.dumps({symbol: i for i, symbol in enumerate(own)}))
+    (path / "merges.txt").write_text("".join(f"{rule} {100 - i}\n" for i, rule in enumerate(rules)))
+    (path / "tokenizer_config.json").write_text(json.dumps({"langs": ["en", "de"], "do_lower_case": False}))
+    return transformers.FSMTTokenizer.from_pretrained(path)
+
+
+BART: dict[str, Any] = {
+    "d_model": 32,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 48,
+    "decoder_ffn_dim": 48,
+    "max_position_embeddings": 64,
+    "init_std": 0.3,
+}
+T5: dict[str, Any] = {
+    "d_model": 32,
+    "d_kv": 8,
+    "d_ff": 48,
+    "num_layers": 2,
+    "num_decoder_layers": 3,
+    "num_heads": 4,
+    "initializer_factor": 1.0,
+    "decoder_start_token_id": 0,
+}
+
+
+@dataclass(frozen=True)
+class Family:
+    """How to make a family's configuration and tokenizer. options: what one setting of it changes."""
+
+    config: str
+    model: str
+    base: dict[str, Any]
+    tokenizer: Callable[[Path], Any]
+    settings: dict[str, dict[str, Any]]
+    tokenizer_class: str | None = None  # named in the folder, where `transformers` itself has no such class
+
+
+FAMILIES: dict[str, Family] = {
+    "bart": Family(
+        "BartConfig",
+        "BartForConditionalGeneration",
+        BART,
+        _bart_tokenizer,
+        {
+            "large-cnn": {"forced_bos_token_id": 0},
+            "scaled, deep": {"scale_embedding": True, "decoder_layers": 3},
+        },
+    ),
+    "mbart50": Family(
+        "MBartConfig",
+        "MBartForConditionalGeneration",
+        BART | {"scale_embedding": True, "decoder_start_token_id": 2, "tokenizer_class": "MBart50Tokenizer"},
+        lambda path: _spiece(path, "MBart50Tokenizer", 1, 2, 0, -1, name=FAIRSEQ_PIECES),
+        {"gelu": {}, "relu": {"activation_function": "relu", "encoder_ffn_dim": 32}},
+    ),
+    "pegasus": Family(
+        "PegasusConfig",
+        "PegasusForConditionalGeneration",
+        BART | {"scale_embedding": True, "activation_function": "relu"},
+        lambda path: _spiece(path, "PegasusTokenizer", -1, 1, 2, 0),
+        {"relu": {}, "gelu, one layer": {"activation_function": "gelu", "encoder_layers": 1}},
+    ),
+    "m2m100": Family(
+        "M2M100Config",
+        "M2M100ForConditionalGeneration",
+        BART
+        | {"scale_embedding": True, "activation_function": "relu", "decoder_start_token_id": 2}
+        | {"vocab_size": 180},  # its tokenizer does not count languages
+        _m2m_tokenizer,
+        {"relu": {}, "untied": {"tie_word_embeddings": False}},
+    ),
+    "small100": Family(  # the target's symbol before the source, by a tokenizer of its own
+        "M2M100Config",
+        "M2M100ForConditionalGeneration",
+        BART
+        | {"scale_embedding": True, "activation_function": "relu", "decoder_start_token_id": 2}
+        | {"vocab_size": 180},
+        _m2m_tokenizer,
+        {"deep encoder": {"encoder_layers": 3, "decoder_layers": 1}, "gelu": {"activation_function": "gelu"}},
+        "SMALL100Tokenizer",
+    ),
+    "fsmt": Family(  # fairseq's wmt19 models in this layout
+        "FSMTConfig",
+        "FSMTForConditionalGeneration",
+        BART | {"scale_embedding": True, "activation_function": "relu", "langs": ["en", "de"]},
+        _fsmt_tokenizer,
+        {"relu": {}, "deep encoder": {"encoder_layers": 3, "encoder_ffn_dim": 32}},
+    ),
+    "nllb": Family(
+        "M2M100Config",
+        "M2M100ForConditionalGeneration",
+        BART | {"scale_embedding": True, "activation_function": "relu", "decoder_start_token_id": 2},
+        lambda path: _spiece(
+            path, "NllbTokenizer", 1, 2, 0, -1, name=FAIRSEQ_PIECES, listed=tuple(NLLB_LANGUAGES)
+        ),
+        {"relu": {}, "swish": {"activation_function": "swish", "decoder_layers": 1}},
+    ),
+    "t5": Family(
+        "T5Config",
+        "T5ForConditionalGeneration",
+        T5,
+        lambda path: _spiece(path, "T5Tokenizer", -1, 1, 2, 0, extra_ids=4, legacy=True),
+        {
+            "tied relu": {},
+            "few distances": {"relative_attention_max_distance": 16, "relative_attention_num_buckets": 8},
+        },
+    ),
+    "flan": Family(
+        "T5Config",
+        "T5ForConditionalGeneration",
+        T5 | {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False},
+        lambda path: _spiece(path, "T5Tokenizer", -1, 1, 2, 0, extra_ids=4, legacy=True),
+        {"wide heads": {"d_kv": 12}, "gated": {}},
+    ),
+    "mt5": Family(
+        "MT5Config",
+        "MT5ForConditionalGeneration",
+        T5 | {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False},
+        lambda path: _spiece(path, "T5Tokenizer", -1, 1, 2, 0, extra_ids=0, legacy=True),
+        {"gated": {}, "more heads": {"num_heads": 8}},
+    ),
+    "umt5": Family(  # a bias by distance in each layer
+        "UMT5Config",
+        "UMT5ForConditionalGeneration",
+        T5 | {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False},
+        lambda path: _spiece(path, "T5Tokenizer", -1, 1, 2, 0, extra_ids=0, legacy=True),
+        {"gated": {}, "tied relu": {"feed_forward_proj": "relu", "tie_word_embeddings": True}},
+    ),
+    "madlad": Family(
+        "T5Config",
+        "T5ForConditionalGeneration",
+        T5
+        | {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
+        | {"pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 0},
+        lambda path: _spiece(
+            path,
+            "T5Tokenizer",
+            *(1, 2, 0, -1),
+            symbols=("<2de>", "<2en>", "<2zh_Hant>"),
+            pad_token="<s>",
+            extra_ids=0,
+            legacy=True,
+        ),
+        {"gated": {}, "two layers": {"num_decoder_layers": 2}},
+    ),
+    "byt5": Family(
+        "T5Config",
+        "T5ForConditionalGeneration",
+        T5 | {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False},
+        lambda path: transformers.ByT5Tokenizer(extra_ids=0),
+        {"gated": {}, "deep encoder": {"num_layers": 4}},
+    ),
+}
+EVERY = [(family, setting) for family, made in FAMILIES.items() for setting in made.settings]
+
+
+def make(path: Path, family: str, setting: str, seed: int = 1, **more: Any) -> Folder:
+    """A folder with random weights, saved by `transformers` itself. more: options of its configuration."""
+    made = FAMILIES[family]
+    tokenizer = made.tokenizer(path / "parts")
+    sizes = {"vocab_size": len(tokenizer)}
+    if family == "fsmt":
+        sizes = {f"{side}_vocab_size": getattr(tokenizer, f"{side}_vocab_size") for side in ("src", "tgt")}
+    options = {**sizes, **made.base, **made.settings[setting], **more}
+    torch.manual_seed(seed)
+    forced = options.pop("forced_bos_token_id", None)
+    model = getattr(transformers, made.model)(getattr(transformers, made.config)(**options)).eval()
+    if NEWER and made.config.endswith("T5Config") and not options.get("tie_word_embeddings", True):
+        model.lm_head.weight = torch.nn.Parameter(torch.randn_like(model.lm_head.weight))  # as loading does
+    model.generation_config.forced_bos_token_id = forced
+    with torch.no_grad():  # none at its initial value: an exchange of two would not show
+        for name, weight in model.named_parameters():
+            if weight.dim() == 1 or "relative_attention_bias" in name:
+                weight += 0.2 * torch.randn_like(weight)
+        if hasattr(model, "final_logits_bias"):
+            model.final_logits_bias.normal_(std=0.3)
+    model.save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    if made.tokenizer_class is not None:
+        said = json.loads((path / "tokenizer_config.json").read_text())
+        named = json.dumps(said | {"tokenizer_class": made.tokenizer_class})
+        (path / "tokenizer_config.json").write_text(named)
+    return Folder(path, model, tokenizer)
+
+
+@cache
+def _root() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="convoy-hf-")
+
+
+@cache
+def imported(family: str, setting: str) -> tuple[Folder, Bundle]:
+    """A folder with its model, and the bundle that it becomes; made once, for translations from English into
+    German."""
+    place = Path(_root().name) / family / setting.replace(" ", "-")
+    folder = make(place / "hf", family, setting)
+    if family in SPOKEN:
+        folder.tokenizer.src_lang, folder.tokenizer.tgt_lang = SPOKEN[family]
+    return folder, convert("hf", folder.path, place / "bundle", WISH)
