@@ -2,8 +2,8 @@
 
 What a published folder holds that a folder saved today does not, or the other way round: settings that the
 importer must read past, names of weights, copies of tables, files of the tokenizer. Sizes of vocabularies and
-layers are scaled down (`tests.support.hf_models`), weights are random. None of these files was available: `known`
-is the source that documents each layout.
+layers are scaled down (`tests.support.hf_models`), weights are random. None of these files was available:
+`known` is the source that documents each layout.
 """
 
 from __future__ import annotations

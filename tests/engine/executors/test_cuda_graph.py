@@ -1,4 +1,4 @@
-"""Steps as captured graphs: emulated on the CPU (`tests.support.emulated`) and run on a GPU if there is one."""
+"""Steps as captured graphs: emulated on the CPU (`tests.support.emulated`) and run on a GPU if any."""
 
 from __future__ import annotations
 

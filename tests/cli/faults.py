@@ -1,0 +1,25 @@
+"""Faults of cli, as (name, file, old, new, pytest arguments); see `tests.mutants`."""
+
+FAULTS = [
+    (
+        "a byte order mark is part of the first line",
+        "cli/lines.py",
+        "            line = line.removeprefix(codecs.BOM_UTF8)\n",
+        "            pass\n",
+        "tests/cli/test_cli.py -k byte_order",
+    ),
+    (
+        "words by rule that no flag names are forgotten",
+        "cli/words.py",
+        "(None, {}) if reset else stored_words(opened)",
+        "(None, {})",
+        "tests/engine/text/test_words.py -k not_told",
+    ),
+    (
+        "a fault of several settings together prints all of them",
+        "cli/serve.py",
+        '    if not error["loc"]:  # of several settings together',
+        "    if False:  # of several settings together",
+        "tests/cli/test_cli.py -k told_before_a_model",
+    ),
+]

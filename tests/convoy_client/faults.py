@@ -1,0 +1,53 @@
+"""Faults of convoy_client, as (name, file, old, new, pytest arguments); see `tests.mutants`."""
+
+FAULTS = [
+    (
+        "the client waits less than the server says",
+        "convoy_client/exchange.py",
+        "return backoff if retry_after is None else retry_after + backoff",
+        "return backoff",
+        "tests/convoy_client/test_client.py",
+    ),
+    (
+        "the client gives up at the first refusal",
+        "convoy_client/exchange.py",
+        "RETRIED_STATUSES: Final = frozenset({429, 503})",
+        "RETRIED_STATUSES: Final = frozenset({503})",
+        "tests/convoy_client/test_client.py",
+    ),
+    (
+        "an event of several lines loses all but the last",
+        "convoy_client/events.py",
+        '"\\n".join(self._data)',
+        "self._data[-1]",
+        "tests/convoy_client/test_client.py",
+    ),
+    (
+        "the client tries again after its own time-out",
+        "convoy_client/exchange.py",
+        'reason}"), not late',
+        'reason}"), True',
+        "tests/server/test_rare_faults.py -k own_time_out",
+    ),
+    (
+        "names in the client's paths are not quoted",
+        "convoy_client/calls.py",
+        "{quote(name, safe='')}",
+        "{name}",
+        "tests/server/test_rare_faults.py -k quoted",
+    ),
+    (
+        "lists of an answer are of other texts",
+        "convoy_client/results.py",
+        " or any(len(value) != count for value in lists.values()):",
+        ":",
+        "tests/convoy_client/test_client.py -k not_all_answered",
+    ),
+    (
+        "a field of another kind is taken as it is",
+        "convoy_client/results.py",
+        "return value if isinstance(value, kind) else default",
+        "return value",
+        "tests/convoy_client/test_client.py -k another_kind",
+    ),
+]

@@ -1,0 +1,25 @@
+"""Faults of engine/native, as (name, file, old, new, pytest arguments); see `tests.mutants`."""
+
+FAULTS = [
+    (
+        "the native step takes the penalty of the first slot for all",
+        "engine/native/selection.cpp",
+        ".unk_penalty = unk_penalty.as<float>()[i / beams],",
+        ".unk_penalty = unk_penalty.as<float>()[0],",
+        "tests/engine/native/test_native.py -k 'equals_numpy and not each'",
+    ),
+    (
+        "a token that a slot's list lacks is taken for the list's first",
+        "engine/native/selection.cpp",
+        "return found == list + vocab ? int64_t{-1} : found - list;",
+        "return found == list + vocab ? int64_t{0} : found - list;",
+        "tests/engine/native/test_native.py -k list_lacks",
+    ),
+    (
+        "a library that was built from other sources is called",
+        "engine/native/__init__.py",
+        "    check_layout(path)\n",
+        "",
+        "tests/engine/native/test_instruction_sets.py -k other_sources",
+    ),
+]

@@ -1,0 +1,46 @@
+"""Faults of engine/repository, as (name, file, old, new, pytest arguments); see `tests.mutants`."""
+
+FAULTS = [
+    (
+        "memory that is being freed counts twice",
+        "engine/repository/budget.py",
+        "lacking -= sum(m.cost for",
+        "lacking -= 2 * sum(m.cost for",
+        "tests/engine/repository/test_repository.py -k counted_once",
+    ),
+    (
+        "a bundle that one look misses is gone",
+        "engine/repository/folders.py",
+        "for path in sorted(lacking & self._missing):",
+        "for path in sorted(lacking):",
+        "tests/server/test_folders.py -k one_look_misses",
+    ),
+    (
+        "a bundle's own cut is not heeded",
+        "engine/repository/loading.py",
+        "        max_sentence_tokens=bundle.max_sentence_tokens,\n",
+        "",
+        "tests/engine/answers/test_api.py -k without_sentence_ends",
+    ),
+    (
+        "a frame may be of any size",
+        "engine/repository/ipc/frames.py",
+        "if size > MAX_FRAME_BYTES:",
+        "if size > 1 << 40:",
+        "tests/engine/repository/ipc/test_link.py -k hangs_up_before",
+    ),
+    (
+        "what was cancelled is waited for",
+        "engine/repository/ipc/links.py",
+        "                link.forget(number, job)\n",
+        "",
+        "tests/engine/repository/ipc/test_link.py -k full_queue",
+    ),
+    (
+        "of two processes the first one's fault alone is told",
+        "engine/repository/figures.py",
+        "fault=one.fault or other.fault",
+        "fault=one.fault",
+        "tests/engine/repository/test_repository.py -k fault_of_either",
+    ),
+]

@@ -1,0 +1,217 @@
+"""Faults of engine/schedule, as (name, file, old, new, pytest arguments); see `tests.mutants`."""
+
+FAULTS = [
+    (
+        "a cancellation is lost",
+        "engine/schedule/lane.py",
+        "f.request.cancelled or f.request.deadline <= now",
+        "f.request.deadline <= now",
+        "tests/engine/schedule/test_engine.py tests/engine/schedule/test_engine_faults.py tests/engine/schedule/test_aio.py",
+    ),
+    (
+        "late flags are taken for those of whoever is there now",
+        "engine/schedule/lane.py",
+        "for row in done if (flight := step.flights[row]).slot >= 0]",
+        "for row in done if (flight := step.flights[row])]",
+        "tests/engine/schedule/test_lane.py tests/engine/executors/test_cuda_graph.py",
+    ),
+    (
+        "deadlines are ignored during decoding",
+        "engine/schedule/lane.py",
+        "f.request.cancelled or f.request.deadline <= now",
+        "f.request.cancelled",
+        "tests/engine/schedule/test_engine.py tests/engine/schedule/test_engine_faults.py tests/engine/schedule/test_aio.py",
+    ),
+    (
+        "deadlines are ignored in the queue",
+        "engine/schedule/queue.py",
+        "while self._deadlines and self._deadlines[0][0] <= now:",
+        "while False:",
+        "tests/engine/schedule/test_queue.py tests/engine/schedule/test_engine.py tests/engine/schedule/test_engine_faults.py",
+    ),
+    (
+        "a group is admitted in part",
+        "engine/schedule/engine.py",
+        ("            if missing > 0 and not again:\n                wait"),
+        (
+            "            while missing > 0 and len(group) > 1:\n"
+            "                missing -= len(group[-1].source)\n"
+            "                group, lanes = group[:-1], lanes[:-1]\n"
+            "            if missing > 0 and not again:\n"
+            "                wait"
+        ),
+        "tests/engine/schedule/test_engine.py tests/engine/schedule/test_engine_faults.py",
+    ),
+    (
+        "the time of a request's own decoding does not count",
+        "engine/schedule/forecast.py",
+        "own = max(self._steps(r, lane, 2.0) for r in mine)",
+        "own = 0.0",
+        "tests/engine/schedule/test_forecast.py",
+    ),
+    (
+        "newcomers make groups late that let them pass",
+        "engine/schedule/forecast.py",
+        "        self._check_promises(lane, mine, turn, reserve, now)\n",
+        "",
+        "tests/engine/schedule/test_forecast.py",
+    ),
+    (
+        "a lost device is an error like others",
+        "engine/schedule/engine.py",
+        "        if is_device_lost(error):\n",
+        "        if False:\n",
+        "tests/engine/schedule/test_engine_faults.py",
+    ),
+    (
+        "groups wait for those before them to finish",
+        "engine/schedule/queue.py",
+        ("            if len(group.requests) > 1:\n                groups.move_to_end(ticket)"),
+        ("            if False:\n                groups.move_to_end(ticket)"),
+        "tests/engine/schedule/test_queue.py tests/engine/schedule/test_engine.py",
+    ),
+    (
+        "queue space is not given back",
+        "engine/schedule/queue.py",
+        ("request), request)\n        self.tokens -= len(request.source)\n"),
+        "request), request)\n",
+        "tests/engine/schedule/test_queue.py tests/engine/schedule/test_engine.py",
+    ),
+    (
+        "answers whose options decided their length teach the forecast",
+        "engine/schedule/forecast.py",
+        "        if not request.decided:\n",
+        "        if True:\n",
+        "tests/engine/schedule/test_forecast.py -k teaches",
+    ),
+    (
+        "work goes on after its deadline",
+        "engine/schedule/slices.py",
+        "            if work.future.cancelled():\n",
+        "            if False:\n",
+        "tests/server/test_limits.py -k deadline",
+    ),
+    (
+        "long work is not interrupted for other work",
+        "engine/schedule/slices.py",
+        "        while time.monotonic() < end:\n",
+        "        while True:\n",
+        "tests/server/test_limits.py -k by_turns",
+    ),
+    (
+        "an error of work beside the event loop is lost",
+        "engine/schedule/slices.py",
+        "            work.future.set_exception(error)\n",
+        "            work.future.set_result(None)\n",
+        "tests/server/test_limits.py -k reaches",
+    ),
+    (
+        "requests that never had time make others seem long",
+        "engine/schedule/forecast.py",
+        "if own * seconds_each <= budget:",
+        "if True:",
+        "tests/engine/schedule/test_forecast.py -k never_had",
+    ),
+    (
+        "a pause is a long turn",
+        "engine/schedule/forecast.py",
+        "(now if any(left.requests for left in work) else None), 0",
+        "(now if any(left.requests for left in work) or self._queue.requests else None), 0",
+        "tests/engine/schedule/test_forecast.py -k passes_while",
+    ),
+    (
+        "a group that came with hardly time enough keeps others out",
+        "engine/schedule/queue.py",
+        "if size > 1 and last.promised and",
+        "if size > 1 and",
+        "tests/engine/schedule/test_forecast.py -k hardly",
+    ),
+    (
+        "a hole that somebody came for is given away once more",
+        "engine/schedule/lane.py",
+        "        del holes[: len(here)]\n",
+        "",
+        "tests/engine/schedule/test_lane.py -k who_comes",
+    ),
+    (
+        "a cancelled request uses up the encoder's budget",
+        "engine/schedule/queue.py",
+        ("                self._leave(request, line)\n                continue\n"),
+        (
+            "                self._leave(request, line)\n"
+            "                budget -= len(request.source)\n"
+            "                continue\n"
+        ),
+        "tests/server/test_rare_faults.py -k cancelled",
+    ),
+    (
+        "a timeout of the work is told as a deadline",
+        "engine/schedule/slices.py",
+        "if not limit.expired():",
+        "if False:",
+        "tests/server/test_rare_faults.py -k timeout_of_the_work",
+    ),
+    (
+        "a group may fill a lane",
+        "engine/schedule/queue.py",
+        "has and has >= room.share(request, len(groups))",
+        "False",
+        "tests/engine/schedule/test_queue.py -k share",
+    ),
+    (
+        "long sources have as many slots as short ones",
+        "engine/schedule/queue.py",
+        "int(slots // 2 * SHORT_TOKENS // max(SHORT_TOKENS, tokens))",
+        "slots // 2",
+        "tests/engine/schedule/test_queue.py -k share",
+    ),
+    (
+        "what a group holds is not counted as it is taken",
+        "engine/schedule/queue.py",
+        "            held[ticket] = has + 1\n",
+        "",
+        "tests/engine/schedule/test_queue.py -k share",
+    ),
+    (
+        "turns are counted in requests, however many steps these take",
+        "engine/schedule/queue.py",
+        "group.owed + request.expected_steps - TURN_STEPS",
+        "group.owed",
+        "tests/engine/schedule/test_queue.py -k counted_in_steps",
+    ),
+    (
+        "the forecast knows no shares of slots",
+        "engine/schedule/queue.py",
+        "min(each, max(each / size, steps), share * turns)",
+        "min(each, max(each / size, steps))",
+        "tests/engine/schedule/test_forecast.py -k shares",
+    ),
+    (
+        "equal sources that are decoded in other ways have one answer",
+        "engine/schedule/aio.py",
+        "else (tuple(source), options)",
+        "else tuple(source)",
+        "tests/engine/schedule/test_aio.py -k equal_jobs",
+    ),
+    (
+        "equal jobs that draw samples are decoded once",
+        "engine/schedule/aio.py",
+        "return None if options.sampling else",
+        "return None if False else",
+        "tests/engine/schedule/test_aio.py -k draw_samples",
+    ),
+    (
+        "jobs of a client who has left go on",
+        "engine/schedule/aio.py",
+        "            engine.cancel(requests)\n",
+        "            pass\n",
+        "tests/engine/schedule/test_aio.py -k cancelling_the_task_frees_slots_and_queue",
+    ),
+    (
+        "one late answer widens the margin as often as there are late ones",
+        "engine/schedule/tempo.py",
+        "if arrived >= self._since:",
+        "if True:",
+        "tests/engine/schedule/test_forecast.py -k for_all_who_came_before_and_time_takes_it_back",
+    ),
+]

@@ -1,0 +1,53 @@
+"""Faults of export, as (name, file, old, new, pytest arguments); see `tests.mutants`."""
+
+FAULTS = [
+    (
+        "activations are quantised with one scale for the whole batch",
+        "export/graphs/ops.py",
+        'g.emit("ReduceMax", g.emit("Abs", x.name), g.ints(-1), keepdims=1)',
+        'g.emit("ReduceMax", g.emit("Abs", x.name), keepdims=1)',
+        "tests/engine/executors/test_executors.py -k neighbours",
+    ),
+    (
+        "bytes sent anew are appended to the old part",
+        "export/mirror.py",
+        "        size = size if resumed else 0\n",
+        "",
+        "tests/export/test_mirror.py -k anew",
+    ),
+    (
+        "an index may come from another host",
+        "export/mirror.py",
+        "if path == INDEX and response.url.host",
+        "if False and response.url.host",
+        "tests/export/test_mirror.py -k another_host",
+    ),
+    (
+        "-128 stays in the weights of CTranslate2",
+        "export/importers/ctranslate2/variables.py",
+        "values = array if array.min(initial=0) > -128 else np.maximum(array, np.int8(-127))",
+        "values = array",
+        "tests/export/importers/test_ctranslate2.py -k lowest_integer",
+    ),
+    (
+        "Marian's integers need no room for their multiplier",
+        "export/importers/marian/binary.py",
+        "count * dtype.itemsize + (MULTIPLIER if integers else 0)",
+        "count * dtype.itemsize",
+        "tests/export/importers/test_bergamot_hostile.py -k without_room",
+    ),
+    (
+        "an unknown step after the embedding is left out",
+        "export/importers/marian/options.py",
+        'not in ("", "n"):',
+        'not in ("", "n", "a"):',
+        "tests/export/importers/test_marian_native.py",
+    ),
+    (
+        "the first token of transformers counts as a new one",
+        "export/importers/huggingface/generation.py",
+        'rules["max_new_tokens"] - 1',
+        'rules["max_new_tokens"]',
+        "tests/export/importers/test_hf_layouts.py -k lengths_count",
+    ),
+]

@@ -1,0 +1,25 @@
+"""Faults of server/answering, as (name, file, old, new, pytest arguments); see `tests.mutants`."""
+
+FAULTS = [
+    (
+        "texts that could not be answered are charged",
+        "server/answering/partly.py",
+        "        await give_back(request, (texts[number] for number in good if faults[number]), prefix)\n",
+        "",
+        "tests/server/contracts/test_partly.py -k can_be_translated_are_and_others_have_errors",
+    ),
+    (
+        "a doubtful guess that is the target is given back",
+        "server/answering/translation.py",
+        'if best["confidence"] < DOUBTFUL_CONFIDENCE and',
+        "if False and",
+        "tests/server/contracts/test_translators_tools.py -k gives_way",
+    ),
+    (
+        "options of texts that no model reads are not checked",
+        "server/answering/translation.py",
+        "        state.service.check_options(options)\n",
+        "",
+        "tests/server/test_openapi.py -k options_are_checked",
+    ),
+]

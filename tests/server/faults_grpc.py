@@ -1,0 +1,25 @@
+"""Faults of server/grpc, as (name, file, old, new, pytest arguments); see `tests.mutants`."""
+
+FAULTS = [
+    (
+        "parts of a message over gRPC are not counted",
+        "server/grpc/codec.py",
+        "if count > MAX_FIELDS:",
+        "if False:",
+        "tests/server/contracts/test_grpc.py -k many_parts",
+    ),
+    (
+        "a call of gRPC may name any header",
+        "server/grpc/bridge.py",
+        "if key in FORWARDED and isinstance(value, str)",
+        "if isinstance(value, str)",
+        "tests/server/test_wider_faults.py -k forwards",
+    ),
+    (
+        "the sooner of two deadlines of a call does not count",
+        "server/grpc/bridge.py",
+        "if limit is None or not _sooner(limit, seconds):",
+        "if limit is None:",
+        "tests/server/test_wider_faults.py -k sooner",
+    ),
+]

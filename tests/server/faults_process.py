@@ -1,0 +1,105 @@
+"""Faults of server, as (name, file, old, new, pytest arguments); see `tests.mutants`."""
+
+FAULTS = [
+    (
+        "a full queue answers as an internal error",
+        "server/errors.py",
+        '    "overloaded": 429,\n',
+        '    "overloaded": 500,\n',
+        "tests/server/test_server.py",
+    ),
+    (
+        "a folder goes while its process lives",
+        "server/process/temporary.py",
+        "            locks.lock(self._held.fileno())\n",
+        "",
+        "tests/server/test_limits.py -k killed_process",
+    ),
+    (
+        "a folder that another start swept is used",
+        "server/process/temporary.py",
+        "            if self.path.exists():\n",
+        "            if True:\n",
+        "tests/server/test_limits.py -k another_start_sweeps",
+    ),
+    (
+        "the first contract answers for all paths",
+        "server/contract.py",
+        "if path == p or (p.endswith",
+        "if (p.endswith",
+        "tests/server/test_limits.py -k longest_path",
+    ),
+    (
+        "the lag of the event loop is forgotten at once",
+        "server/process/watchdog.py",
+        "if began >= since), default=0.0)",
+        "if began > since + 60), default=0.0)",
+        "tests/server/test_limits.py -k lag",
+    ),
+    (
+        "a cached answer of other options is taken",
+        "server/cache.py",
+        "_plain(options)))",
+        "0))",
+        "tests/server/test_cache.py -k tells_everything",
+    ),
+    (
+        "a head that comes byte by byte gets more time",
+        "server/process/watchdog.py",
+        "        if self._deadline is None and not",
+        ("        self._stop()\n        if self._deadline is None and not"),
+        "tests/server/test_limits.py -k byte_by_byte",
+    ),
+    (
+        "freed memory stays",
+        "server/process/allocator.py",
+        "if now > least + TRIM_BYTES and now != seen:",
+        "if False:",
+        "tests/server/test_limits.py -k freed",
+    ),
+    (
+        "an answer larger than the cache empties it",
+        "server/cache.py",
+        ("            if size > self._limit:\n                return\n"),
+        "",
+        "tests/server/test_rare_faults.py -k larger_than",
+    ),
+    (
+        "processes that share a folder have clocks of their own",
+        "server/process/clock.py",
+        'return float(path.read_text("utf-8"))',
+        "return offset",
+        "tests/server/test_clock.py -k processes_that_share_a_folder_agree_whenever_they_start",
+    ),
+    (
+        "a client chooses a later deadline than the server's",
+        "server/state.py",
+        "limit = min(limit, seconds)",
+        "limit = seconds",
+        "tests/server/test_server_process.py -k a_deadline_is_a_504_and_frees_the_slots",
+    ),
+    (
+        "a body in crumbs is told by its chunks alone",
+        "server/process/watchdog.py",
+        "CHUNK_BYTES * event.chunk_start - len(event.data))",
+        "CHUNK_BYTES * event.chunk_start)",
+        "tests/server/test_limits.py -k crumbs",
+    ),
+    (
+        "a large chunk pays for crumbs that come later",
+        "server/process/watchdog.py",
+        "self._lacking = max(0, self._lacking + CHUNK_BYTES * event.chunk_start - len(event.data))",
+        "self._lacking += CHUNK_BYTES * event.chunk_start - len(event.data)",
+        "tests/server/test_limits.py -k crumbs",
+    ),
+    (
+        "what a server is made of is collected again and again",
+        "server/app.py",
+        (
+            "        if self.own_process:  # routes and their schemas would double the time of a collection\n"
+            "            spare_collector()\n"
+        ),
+        "",
+        "tests/server/test_server_process.py -k made_of",
+    ),
+]

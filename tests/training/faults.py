@@ -1,0 +1,11 @@
+"""Faults of training, as (name, file, old, new, pytest arguments); see `tests.mutants`."""
+
+FAULTS = [
+    (
+        "training pairs that copy their source stay",
+        "training/cleaning.py",
+        "if source == target and len(source.split()) >= COPIED:",
+        "if False:",
+        "tests/training/test_pairs.py -k pairs_with_a_fault_are_left_out_and_counted",
+    ),
+]
