@@ -1,7 +1,7 @@
 """Inject each fault of the tables `faults*.py` into a copy of the code and run the tests that must catch it.
 
-`make test-mutants` injects every fault; `python -m tests.mutants NAME...` injects the named ones. The old text
-of a fault must occur exactly once in its file: `tests/project/test_mutants.py` checks that on every run.
+`make test-mutants` injects every fault; `python -m tests.mutants NAME...` injects the named ones. The old
+text of a fault must occur exactly once in its file: `tests/project/test_mutants.py` checks that on every run.
 """
 
 from __future__ import annotations
