@@ -97,6 +97,8 @@ def lanes_of(
     from engine.executors.onnx.executor import OnnxExecutor
     from engine.executors.onnx.sessions import open_sessions
     from engine.native import library
+    from engine.schedule.lane import Lane
+    from engine.types import Request, Result
     from export.graphs.onnx import graphs
 
     onnx_graphs = {name: graph for name, graph in graphs(config).items() if isinstance(graph, bytes)}
@@ -106,37 +108,18 @@ def lanes_of(
         operators = library() if kernels == "native" else None
         return OnnxExecutor(open_sessions(config, parts, weights, work.threads, operators), work.beam, SLOTS)
 
-    return timed_lanes(open_executor, options, vocab, lambda source: [*source, config.eos])
-
-
-def timed_lanes(
-    open_executor: Callable[[Workload], Executor],
-    options: DecodeOptions,
-    vocab: int,
-    frame: Callable[[list[int]], list[int]],
-) -> Translate:
-    """Make a run over lanes of ours; the lane of the last kind of work stays open.
-
-    open_executor: opens one for a kind of work.
-    options: how to decode; beam and lengths are the work's.
-    vocab: tokens that sources are drawn from.
-    frame: puts around a source's tokens what the model expects.
-    """
-    from engine.schedule.lane import Lane
-    from engine.types import Request, Result
-
     lanes: dict[tuple[str, int, int], Lane] = {}
 
     def translate(work: Workload) -> float:
         key = (work.precision, work.threads, work.beam)
         if key not in lanes:
-            lanes.clear()  # one model at a time: some take gigabytes
+            lanes.clear()  # one model in memory at a time
             lanes[key] = Lane(open_executor(work), lambda request, out: request.reply(out))
         length = work.length
         exact = replace(options, min_length=length, max_length=length, max_length_b=length)
         exact = replace(exact, beam_size=work.beam)
         answers: list[Any] = []
-        requests = [Request(frame(source), exact, answers.append) for source in sources(work, vocab)]
+        requests = [Request([*source, config.eos], exact, answers.append) for source in sources(work, vocab)]
         began = time.perf_counter()
         lanes[key].drain(requests)
         seconds = time.perf_counter() - began
@@ -155,21 +138,14 @@ def ctranslate2(size: Size, folder: Path) -> Translate:
     spec.validate()
     spec.optimize(quantization=None)
     spec.save(str(folder))
-    return translators_of(lambda _: folder, numbered_words, size.vocab)
+    return translators_of(folder, size.vocab)
 
 
-def translators_of(
-    folder_of: Callable[[str], Path],
-    words_of: Callable[[list[int]], list[str]],
-    vocab: int,
-    prefix: Sequence[str] = (),
-) -> Translate:
-    """Make a run over translators of CTranslate2; that of the last kind of work stays open.
+def translators_of(folder: Path, vocab: int) -> Translate:
+    """Make a run over CTranslate2's translators; the translator of the last precision and threads stays open.
 
-    folder_of: the folder of the model in a precision of CTranslate2's.
-    words_of: the words of a source's tokens.
-    vocab: tokens that sources are drawn from.
-    prefix: words that every answer begins with.
+    folder: folder of a model with the words `t3`, `t4`, ...
+    vocab: number of tokens that sources are drawn from.
     """
     import ctranslate2 as ct2
 
@@ -179,30 +155,22 @@ def translators_of(
         key = (work.precision, work.threads)
         if key not in translators:
             translators.clear()
-            kind = PEER_PRECISIONS[work.precision]
             translators[key] = ct2.Translator(
-                str(folder_of(kind)),
+                str(folder),
                 device="cpu",
-                compute_type=kind,
+                compute_type=PEER_PRECISIONS[work.precision],
                 inter_threads=1,
                 intra_threads=work.threads,
             )
-        batch = [words_of(source) for source in sources(work, vocab)]
+        batch = [[f"t{token}" for token in source] for source in sources(work, vocab)]
         limits: dict[str, Any] = {"min_decoding_length": work.length, "max_decoding_length": work.length}
-        limits |= {"target_prefix": [list(prefix)] * len(batch)} if prefix else {}
         began = time.perf_counter()
         results = translators[key].translate_batch(batch, beam_size=work.beam, max_batch_size=0, **limits)
         seconds = time.perf_counter() - began
-        # a prefix counts as part of the answer, or does not, by version
-        assert all(0 <= len(f.hypotheses[0]) - work.length <= len(prefix) for f in results)
+        assert all(len(f.hypotheses[0]) == work.length for f in results)
         return seconds
 
     return translate
-
-
-def numbered_words(source: list[int]) -> list[str]:
-    """Return the words of a source in the vocabularies that are made up here."""
-    return [f"t{token}" for token in source]
 
 
 def sources(work: Workload, vocab: int) -> list[list[int]]:

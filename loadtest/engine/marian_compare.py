@@ -26,7 +26,6 @@ from loadtest.engine.cpu_compare import (
     Translate,
     add_work,
     lanes_of,
-    numbered_words,
     pure_and_native,
     translators_of,
 )
@@ -106,7 +105,7 @@ def ctranslate2(folder: Path, vocab: int) -> Translate:
 
     converter = MarianConverter(str(folder / "model.npz"), [str(folder / "vocab.yml")] * 2)
     converter.convert(str(folder / "ct2"), force=True)
-    return translators_of(lambda _: folder / "ct2", numbered_words, vocab)
+    return translators_of(folder / "ct2", vocab)
 
 
 def main() -> None:

@@ -95,15 +95,6 @@ def processor_seconds(process: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def memory_mib(process: int) -> dict[str, float]:
-    """Read the MiB of memory that a process has, by the kernel's names: "Pss", "Private_Dirty" and so on.
-
-    process: its number.
-    """
-    rollup = Path(f"/proc/{process}/smaps_rollup").read_text("ascii")
-    return {name: int(kib) / 1024 for name, kib in re.findall(r"^(\w+): +(\d+) kB", rollup, re.MULTILINE)}
-
-
 def _ready(client: httpx.Client) -> bool:
     try:
         return client.get("/health/ready").status_code == 200

@@ -1,11 +1,26 @@
-"""A process that hosts bundles over a link; imports as little as such a process needs."""
+"""A process that hosts bundles over an ipc connection; imports as little as such a process needs."""
 
 import asyncio
 
-from engine.api import Service
-from loadtest.hosting import offer
+from engine.api import Service, host_service
 
 
 def host(paths, settings, socket):
-    """Host bundles for a life."""
-    asyncio.run(offer(Service.open(paths, settings), socket, pause=0.01))
+    """Host bundles until the process ends."""
+    asyncio.run(_offer(Service.open(paths, settings), socket))
+
+
+async def _offer(service, path, pause=0.01):
+    """Start a service and offer its models over connections to a socket, without end.
+
+    service: service that holds the models.
+    path: path of the socket.
+    pause: seconds between two announcements of the models.
+    """
+    service.start()
+    host = host_service(service)
+    await host.prove_models()
+    async with await host.listen(path):
+        while True:
+            await asyncio.sleep(pause)
+            host.announce()

@@ -11,21 +11,18 @@ from engine.backends import Placement
 from engine.text.tokenizers.tokenizer import open_tokenizer
 from export.graphs.onnx import add_graphs
 from export.importers import convert
-from loadtest.engine import students_compare
+from tests.support.random_students import StudentSize, corpus, write_student
 from tests.support.students import answers
 from tests.support.thorough import THOROUGH
 
 MODELS, EACH = (6, 84) if THOROUGH else (1, 40)
-PIECES = 128
 
 
 @pytest.mark.parametrize("seed", range(MODELS))
-def test_fxtranslate_writes_the_same_tokens(tmp_path, monkeypatch, seed):
+def test_fxtranslate_writes_the_same_tokens(tmp_path, seed):
     fxtranslate = pytest.importorskip("fxtranslate", reason="the oracle is fxtranslate (extra dev)")
-    monkeypatch.setattr(students_compare, "PIECES", PIECES)
-    monkeypatch.setattr(students_compare, "VOCABULARY", PIECES)
-    lines = students_compare.corpus(400)
-    students_compare.write_student(tmp_path, students_compare.StudentSize(64, 128, 2), lines, seed)
+    lines = corpus(400)
+    write_student(tmp_path, StudentSize(64, 128, 2), lines, seed)
     files = [next(tmp_path.glob(name)).read_bytes() for name in ("model*", "vocab*", "lex*")]
     theirs = fxtranslate.Translator(files[0], files[1], files[1], files[2])
     bundle = add_graphs(convert("bergamot", tmp_path, tmp_path / "bundle"))
