@@ -1,0 +1,1 @@
+"""The cases of `tests/project/test_linear.py`: patterns and parsers that read text from outside."""

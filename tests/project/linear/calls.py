@@ -1,0 +1,238 @@
+"""Functions that give a text to one parser each, for the cases of `test_linear.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+
+
+def page(kind: str) -> Callable[[str], object]:
+    """Return a function that reads a file of this kind and writes it again."""
+
+    def read(text: str) -> object:
+        from documents import Unreadable, read_document
+
+        try:
+            document = read_document(f"x.{kind}", text.encode("utf-8", "surrogatepass"))
+        except Unreadable:
+            return None
+        return document.write(document.segments)
+
+    return read
+
+
+def masked(text: str) -> object:
+    from engine.text.placeables.masking import MarkedText, MaskRules, mask
+
+    return mask(MarkedText(text), MaskRules(ignore=["a b", "a.", "x"], glossary={"a": "b"}, protect=True))
+
+
+def marked_up(text: str) -> object:
+    from engine.text.placeables.markup import read_markup
+
+    return read_markup(text)
+
+
+def in_capitals(text: str) -> object:
+    from engine.text.placeables.markup import PlainText, read_capitals
+
+    return read_capitals(PlainText(text), "de", lambda word: 1 if word.islower() else 9)
+
+
+def named(text: str) -> object:
+    from engine.text.placeables.names import NameRule, find_acronyms, find_names
+
+    rules = (
+        NameRule(language, lambda word: 1 if word.islower() else 9, 4) for language in ("de", "en", "fr")
+    )
+    return [(list(find_names(text, rule)), list(find_acronyms(text, rule))) for rule in rules]
+
+
+def with_counterparts(text: str) -> object:
+    from engine.text.placeables.counterparts import find_counterparts, title_before
+
+    pairs = [(there, here) for there in ("de", "en", "fr") for here in ("de", "en", "fr")]
+    return [(list(find_counterparts(text, pair)), title_before(text, len(text), pair)) for pair in pairs]
+
+
+def in_clauses(text: str) -> object:
+    from engine.text.split import split
+
+    return split(text, "de", clauses=True)
+
+
+def in_pairs(text: str) -> object:
+    from engine.text.placeables.pairs import keeps_pairs, without_pairs
+
+    return keeps_pairs(text, text), without_pairs(text, "en")
+
+
+def amount(text: str) -> object:
+    from engine.text.placeables.numerals import localise
+
+    return localise(text, "de", "en")
+
+
+def subword_tokens(text: str) -> object:
+    from engine.text.tokenizers.subwords import split
+
+    return split(text)
+
+
+def ending(text: str) -> object:
+    from engine.text.form import beginning, follow
+
+    return follow(text, text, ("de", "en")), beginning(text, text, ("de", "en"))
+
+
+def cased(text: str) -> object:
+    from engine.text.form import follow
+
+    return follow("Ab Cd Ef", text, ("de", "en"))
+
+
+def sentences(text: str) -> object:
+    from engine.text.split import split
+
+    return split(text, "de", lambda part: len(part) < 200)
+
+
+def entries(text: str) -> object:
+    from engine.api import InvalidRequest
+    from server.contracts.deepl.glossaries import read_entries
+
+    for kind in ("tsv", "csv"):
+        with suppress(InvalidRequest):
+            read_entries(text, kind)
+
+
+def one_line(text: str) -> object:
+    from server.contracts.deepl.translate import on_one_line
+
+    return on_one_line(text)
+
+
+def instruction(text: str) -> object:
+    from server.contracts.openai.tasks import read_instruction
+
+    return read_instruction(text)
+
+
+def present_phrases(text: str) -> object:
+    from engine.api import at_once
+    from server.contracts.deepl.glossaries import present
+
+    return at_once(present({"a b c": "x", "a" * 100: "y", "b": "z"}, [text]))
+
+
+def body(text: str) -> object:
+    from engine.api import InvalidRequest
+    from server.http.parameters import parse_json
+
+    try:
+        return parse_json(text.encode())
+    except InvalidRequest:
+        return None
+
+
+def tensors(text: str) -> object:
+    from engine.api import InvalidRequest
+    from server.contracts.kserve.tensors import read_tensors
+
+    tensor = {"name": "text_input", "datatype": "BYTES", "shape": [ord(c) for c in text], "data": ["a"]}
+    flat = tensor | {"shape": [len(text)], "data": list(text)}
+    nested = tensor | {"shape": [1], "data": [[c] for c in text]}
+    packed = tensor | {"shape": [len(text)], "parameters": {"binary_data_size": 4 * len(text)}}
+    for one in (tensor, flat, nested, packed):
+        with suppress(InvalidRequest):
+            read_tensors({"inputs": [one]}, b"\0\0\0\0" * len(text), "m", -1)
+    with suppress(InvalidRequest):
+        read_tensors({"inputs": [flat], "outputs": list(text)}, b"", "m", -1)
+    return None
+
+
+def form_fields(text: str) -> object:
+    from engine.api import InvalidRequest, at_once
+    from server.http.forms import read_fields
+
+    try:
+        return at_once(read_fields(text.encode("utf-8", "surrogatepass")))
+    except InvalidRequest:
+        return None
+
+
+def html(text: str) -> object:
+    from documents.formats.html import read_html
+
+    found = read_html(text)
+    return found.join(found.segments)
+
+
+def grpc_messages(text: str) -> object:
+    pytest.importorskip("grpc")
+    from server.grpc.codec import BadMessage, parse_message, read_parameters, read_request
+    from server.grpc.messages import make_pool, message_classes
+
+    kind = message_classes(make_pool())["ModelInferRequest"]
+    message = kind(model_name=text)
+    message.parameters["text"].string_param = text
+    for letter in text[::16]:  # to make a tensor takes far longer than to read one
+        message.inputs.add(name="text_input", datatype="BYTES").contents.bytes_contents.append(
+            letter.encode()
+        )
+    read_parameters(message.parameters)
+    with suppress(BadMessage):
+        parse_message(kind, text.encode())
+    with suppress(BadMessage):
+        read_request(parse_message(kind, message.SerializeToString()))
+    return None
+
+
+def json_strings(text: str) -> object:
+    import json
+
+    return page("json")(json.dumps([text, f"{{n, plural, one {{{text}}} other {{x}}}}"]))
+
+
+def captions(text: str) -> object:
+    return page("vtt")("WEBVTT\n\n" + text), page("vtt")("WEBVTT\n\n00:01.000 --> 00:02.000\n" + text)
+
+
+def server_names(text: str) -> object:
+    pytest.importorskip("mcp")
+    from server.contracts.mcp.routes import NAME
+
+    return sum(1 for _ in NAME.finditer(text.encode()))
+
+
+def html_attributes(text: str) -> object:
+    from documents.formats.attributes import read_with_attributes
+
+    page = read_with_attributes(f"<p><img{text}></p>")
+    return page.join(page.segments)
+
+
+def outlined(text: str) -> object:
+    from documents.formats.html import MarkupRules, outline
+
+    return outline(text, MarkupRules(xml=True))
+
+
+def placed(text: str) -> object:
+    from engine.text.places import locate
+
+    return locate(text, list(text[: len(text) // 2]))
+
+
+def detected(text: str) -> object:
+    from engine.text.detect import detect
+
+    return detect(text[:4000], ["de", "en"])
+
+
+def decoded(text: str) -> object:
+    from documents.formats.plain import decode
+
+    return decode(text.encode("utf-8", "surrogatepass"))
