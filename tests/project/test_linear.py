@@ -2,9 +2,9 @@
 
 Slow patterns and loops show on a repeated string (a pump). Each case is timed on pumps of one length (up to
 64,000 characters while that takes no noticeable time) and of four times that length, which may take a little
-more than four times as long. Unless tests run thoroughly, the longer text is tried only if the time grows more
-than linearly from a quarter of the length. Times are those of this thread's processor, so that other processes
-change little.
+more than four times as long. Unless tests run thoroughly, the longer text is tried only if the time grows
+more than linearly from a quarter of the length. Times are those of this thread's processor, so that other
+processes change little.
 """
 
 from __future__ import annotations
