@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from engine.backends import Placement, processors, usual_precision
+
 if TYPE_CHECKING:
     from engine.api import TextOptions
 
@@ -33,6 +35,17 @@ class ModelChoice:
     target: str | None = None
     shortlist: bool | None = None
     fast: bool = False
+
+    def placement(self) -> Placement:
+        """Return where the model runs, with the default precision and number of threads filled in."""
+        return Placement(
+            self.backend,
+            self.device,
+            self.precision or usual_precision(self.device, fast=self.fast),
+            self.threads or processors(),
+            shortlist=self.shortlist,
+            fast=self.fast,
+        )
 
 
 @dataclass(frozen=True, slots=True)

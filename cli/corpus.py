@@ -144,12 +144,13 @@ def corpus(
     """
     from corpus.engines import EngineChoice
     from corpus.job import ERRORS, CorpusJob
+    from engine.api import offline_settings
 
     given = explicit_flags(rest)
     place = ModelChoice(model, **{"threads": 1} | _of(PLACE_FLAGS, given))
     models = [path.resolve() for path in (model, then) if path]
     wish = AnswerFlags(_of(flags_of_options(), given), **_of(ANSWER_FLAGS, given))
-    choice = EngineChoice(tuple(models), texts.settings_of(place, wish, models))
+    choice = EngineChoice(tuple(models), offline_settings(models, place.placement(), wish.decode))
     job = CorpusJob(
         **_what(choice, place, wish, columns),
         column=column,

@@ -229,19 +229,19 @@ def convert_all(bundles: Mapping[Foreign, Path]) -> None:
 
     Raises CheckpointError for the first that can't be converted.
     """
-    from cli.convert.flags import graphs
     from export.importers import convert
     from export.importers.ctranslate2.packages import open_package
+    from export.importers.proving import add_graphs
     from export.importers.settings import CTranslate2Import, ImportSettings
 
     for model, out in bundles.items():
         if model.kind == "argos":
             with open_package(model.path) as package:
                 named = ImportSettings(name=model.name)
-                convert("argos", package.folder, out, named, stages=[graphs])
+                convert("argos", package.folder, out, named, stages=[add_graphs])
         else:
             settings = CTranslate2Import(name=model.name, source=model.source, target=model.target)
-            convert("ctranslate2", model.path, out, settings, stages=[graphs])
+            convert("ctranslate2", model.path, out, settings, stages=[add_graphs])
 
 
 def digest(path: Path) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
 
@@ -13,13 +13,7 @@ from cli import lines, texts
 from cli.choices import AnswerFlags, ModelChoice
 from engine.errors import InvalidRequest
 
-if TYPE_CHECKING:
-    from engine.api import PlaceholderChoice
-    from engine.bundle.bundle import Bundle
-
 DEFAULT_PLACEHOLDERS: Final = 8
-NOTHING: Final = "the model copies no word of its vocabulary reliably: glossaries and ignore are refused"
-PLACEHOLDERS_FILE: Final = "placeholders.json"
 THINGS: Final = ("{name}", "12,50 €", "%s", "https://example.org/a", "@anna", "+49 30 123456")
 MAX_MEASURED_SENTENCES: Final = 500  # texts of which the share that is kept whole is told
 
@@ -35,6 +29,7 @@ def placeholders(
 ) -> None:
     """Choose words that a model copies as placeholders, so that glossaries and protection work with it."""
     from engine.bundle.bundle import add_files, open_bundle
+    from export.importers.proving import NOTHING_COPIED, choose_placeholders
 
     opened = open_bundle(bundle)
     if opened.task != "translate":
@@ -44,7 +39,7 @@ def placeholders(
     if choice is None:
         typer.echo(f"{bundle}: its vocabulary has placeholder symbols of its own")
     elif not choice.words:
-        raise InvalidRequest(f"{bundle}: {NOTHING}")
+        raise InvalidRequest(f"{bundle}: {NOTHING_COPIED}")
     else:
         add_files(bundle, choice.files)
         for word, share in zip(choice.words, choice.shares, strict=True):
@@ -52,26 +47,6 @@ def placeholders(
     if sentences:
         share = copy_rate(ModelChoice(bundle), opened.name, sentences)
         typer.echo(f"kept whole: {share:.1%} of the texts with such things")
-
-
-def choose_placeholders(
-    bundle: Bundle, sentences: Sequence[str] = (), count: int = DEFAULT_PLACEHOLDERS
-) -> PlaceholderChoice | None:
-    """Choose placeholders of a translating model; its bundle must have its graphs.
-
-    bundle: the model.
-    sentences: text of its source language, perhaps none.
-    count: number of placeholders.
-
-    Returns words and how often each was copied, no words where none was; None where the vocabulary has
-    placeholder symbols.
-    """
-    greedy = AnswerFlags({"beam_size": 1})
-    with texts.open_service(ModelChoice(bundle.path), greedy) as service:
-        (info,) = service.models()
-        if info.placeholders and PLACEHOLDERS_FILE not in bundle.files():
-            return None
-        return service.choose_placeholders(info.name, bundle.config.source_vocab, sentences, count)
 
 
 def copy_rate(place: ModelChoice, name: str, sentences: Sequence[str]) -> float:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 from tqdm import tqdm
@@ -17,21 +17,11 @@ from cli import complete, remote
 from cli.choices import AnswerFlags, ModelChoice
 from cli.lines import read, writing
 from cli.remote import RemoteServer
-from engine.backends import (
-    BACKEND_HELP,
-    DEVICE_HELP,
-    FAST_HELP,
-    PRECISION_HELP,
-    usual_beam_size,
-    usual_precision,
-)
+from engine.backends import BACKEND_HELP, DEVICE_HELP, FAST_HELP, PRECISION_HELP
 from engine.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from engine.api import ModelRoute, Service, ServiceSettings, TextResult
-
-MAX_SLOTS: Final = 32
-ROWS: Final = 2_048  # slots x beams that a lane may have, so that memory ends somewhere
+    from engine.api import ModelRoute, Service, TextResult
 
 File = Annotated[Path | None, typer.Argument(help="A file, as --input.", show_default=False)]
 Model = Annotated[
@@ -105,55 +95,19 @@ class OutputFormat:
     as_json: bool = False
 
 
-@contextmanager
-def open_service(place: ModelChoice, flags: AnswerFlags) -> Iterator[Service]:
+def open_service(place: ModelChoice, flags: AnswerFlags) -> AbstractContextManager[Service]:
     """Start a service with one model and a lane as wide as the flags need, and stop it at the end.
+
+    place: the model, and where it runs.
+    flags: decoding options of the requests.
 
     Raises BundleError, and InvalidRequest when no model is named.
     """
-    from engine.api import Service
+    from engine.api import offline_service
 
     if place.model is None:
         raise InvalidRequest("give --model, a bundle folder here, or --url, a server")
-    service = Service.open([place.model], settings_of(place, flags, [place.model]))
-    service.start()
-    try:
-        yield service
-    finally:
-        service.stop(drain=False, timeout=10.0)
-
-
-def settings_of(place: ModelChoice, flags: AnswerFlags, models: Sequence[Path]) -> ServiceSettings:
-    """Choose how models run, in lanes as wide as the flags need.
-
-    place: where they run.
-    flags: how texts are answered.
-    models: the bundles.
-
-    Raises BundleError, and InvalidRequest on a beam that is too wide.
-    """
-    from engine.api import LaneSize, Placement, ServiceSettings, processors
-    from engine.bundle.bundle import open_bundle
-
-    # a lane for each model's default must always be there
-    widths = {
-        usual_beam_size(open_bundle(model, verify=False).options.beam_size, fast=place.fast)
-        for model in models
-    }
-    beam = flags.decode.get("beam_size", max(*widths, flags.decode.get("n_best", 1)))
-    if not 1 <= beam <= ROWS:
-        raise InvalidRequest(f"beam_size must be between 1 and {ROWS}, the rows of the widest lane")
-    widths.add(beam)
-    placement = Placement(
-        place.backend,
-        place.device,
-        place.precision or usual_precision(place.device, fast=place.fast),
-        place.threads or processors(),
-        tuple(LaneSize(width, max(1, min(MAX_SLOTS, ROWS // width))) for width in sorted(widths)),
-        place.shortlist,
-        place.fast,
-    )
-    return ServiceSettings(placement)
+    return offline_service(place.model, place.placement(), flags.decode)
 
 
 def answers(

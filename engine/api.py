@@ -11,7 +11,7 @@ from engine.answers.compose import TextResult, slowest
 from engine.answers.directions import Language
 from engine.answers.drafts import Partial
 from engine.answers.options import TextOptions
-from engine.answers.placeholders import PlaceholderChoice
+from engine.answers.placeholders import DEFAULT_PLACEHOLDERS, PlaceholderChoice
 from engine.answers.quality import Coverage, Repetition
 from engine.answers.score import TextScore, perplexity
 from engine.backends import (
@@ -50,6 +50,7 @@ from engine.repository.catalogue import ModelRoute
 from engine.repository.figures import DeviceMemory, RepositoryEntry
 from engine.repository.heap import trim_heap
 from engine.repository.loading import ModelInfo, ServiceSettings
+from engine.repository.offline import offline_service, offline_settings
 from engine.repository.service import Service
 from engine.schedule.slices import Slices, at_once, each, in_slices, one_slice
 from engine.schedule.stats import Observer, Stats
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BACKEND_HELP",
     "BACKENDS",
+    "DEFAULT_PLACEHOLDERS",
     "DEVICE_HELP",
     "FAST_HELP",
     "FAST_LANES",
@@ -120,6 +122,8 @@ __all__ = [
     "each",
     "host_service",
     "in_slices",
+    "offline_service",
+    "offline_settings",
     "one_slice",
     "perplexity",
     "processors",

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from cli.convert.check import check
-from engine.errors import CheckpointError, ConvoyError, InvalidRequest
+from engine.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from engine.bundle.bundle import Bundle, Content, Stage
+    from engine.bundle.bundle import Stage
     from export.importers.settings import ImportSettings
-
-PROOF: Final = "A 1."  # a text that every tokenizer can cut
-LONGEST_PROOF_TOKENS: Final = 4
 
 Folder = Annotated[Path, typer.Argument(help="The model's files: weights, vocabularies, text models.")]
 Out = Annotated[Path, typer.Argument(help="The bundle folder to write.")]
@@ -72,23 +68,28 @@ class Conversion:
         settings: of the source's class; a name in them counts more than the flag.
         """
         from export.importers import convert
+        from export.importers.proving import check_with_peer
 
         if self.check and not self.onnx:
             raise InvalidRequest("--check needs the graphs: leave out --no-onnx")
         name, stages = settings.name or self.name, self.stages()
         named = replace(settings, name=name, max_sentence_tokens=self.max_sentence_tokens)
         if self.check:
-            stages = (*stages, partial(check, folder, getattr(settings, "adapter", None)))
+            adapter = getattr(settings, "adapter", None)
+            stages = (*stages, partial(check_with_peer, typer.echo, folder, adapter))
         bundle = convert(source, folder, out, named, overwrite=self.overwrite, stages=stages)
         typer.echo(
             f"{bundle.path}: {bundle.name}, {len(bundle.files())} files; next: convoy inspect {bundle.path}"
         )
 
     def stages(self) -> tuple[Stage, ...]:
-        """Return what adds files to a bundle, and proves it, before it has its place."""
+        """Return the steps that add files to the new bundle and prove it."""
+        from export.importers.proving import add_graphs, add_placeholders, prove_answer
+
         if not self.onnx:
             return ()
-        return (graphs, prove, choose) if self.placeholders else (graphs, prove)
+        proved = (add_graphs, prove_answer)
+        return (*proved, partial(add_placeholders, typer.echo)) if self.placeholders else proved
 
 
 def conversion_flags(command: Callable[..., None]) -> Callable[..., None]:
@@ -110,53 +111,3 @@ def conversion_flags(command: Callable[..., None]) -> Callable[..., None]:
         ]
     )
     return wrapper
-
-
-def graphs(bundle: Bundle) -> Mapping[str, Content]:
-    """Make the graphs that a server on the CPU needs."""
-    from export.graphs.onnx import graph_files
-
-    return graph_files(bundle)
-
-
-def prove(bundle: Bundle) -> Mapping[str, Content]:
-    """Answer one short text by the bundle's own defaults. Raises CheckpointError when that can't be done."""
-    from cli import texts
-    from cli.choices import AnswerFlags, ModelChoice
-
-    if not bundle.config.reads_source:
-        return {}
-    most = max(LONGEST_PROOF_TOKENS, bundle.options.min_length)
-    flags = AnswerFlags({"max_length_a": 0.0, "max_length_b": most})
-    try:
-        with texts.open_service(ModelChoice(bundle.path), flags) as service:
-            list(service.run_many(bundle.name, [PROOF], flags.options()))
-    except ConvoyError as error:
-        reason = str(error).replace(str(bundle.path), bundle.name)
-        raise CheckpointError(
-            f"{bundle.name}: the model can't answer as its settings say: {reason}"
-        ) from error
-    return {}
-
-
-def choose(bundle: Bundle) -> Mapping[str, Content]:
-    """Choose placeholders and say which. A model that can't copy any is imported all the same."""
-    from cli.placeholders import NOTHING, choose_placeholders
-
-    if bundle.task != "translate":
-        return {}
-    try:
-        choice = choose_placeholders(bundle)
-    except ConvoyError as error:
-        typer.echo(f"{bundle.name}: no placeholders: {error}")
-        return {}
-    if choice is None:
-        typer.echo(f"{bundle.name}: its vocabulary has placeholder symbols of its own")
-    elif not choice.words:
-        typer.echo(f"{bundle.name}: no placeholders: {NOTHING}")
-    else:
-        words = [f"{w.word} {share:.0%}" for w, share in zip(choice.words, choice.shares, strict=True)]
-        listed = ", ".join(words)
-        typer.echo(f"{bundle.name}: placeholders, and how often the model copies each by itself: {listed}")
-        return choice.files
-    return {}

@@ -2,6 +2,7 @@
 
 settings       what a person says of an import, for each source
 importing      how every import goes: check, read, problems, write
+proving        the last steps: graphs, a proof, placeholders, a comparison with the model's own engine
 weights        weights under our names, and what keeps them from fitting
 json_object    a JSON object of a file from outside
 checkpoint     tensors of pickled files, without running what they hold

@@ -92,6 +92,7 @@ ALLOWED = {
     "server": ("server", "documents", "engine.api"),
     "export": (
         "export",
+        "engine.api",
         *(
             f"engine.{name}"
             for name in ROOMS

@@ -12,7 +12,7 @@ import pytest
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from cli.choices import ModelChoice
-from cli.convert.flags import Conversion, choose
+from cli.convert.flags import Conversion
 from cli.placeholders import copy_rate
 from engine.answers.placeholders import best_copied
 from engine.answers.plan import plan
@@ -30,6 +30,7 @@ from engine.text.tokenizers.placeholder_words import (
 )
 from engine.text.tokenizers.tokenizer import open_tokenizer
 from engine.types import DecodeJob
+from export.importers.proving import add_graphs, add_placeholders, prove_answer
 from tests.support.golden_fixtures import ROOT
 from tests.support.thorough import some
 
@@ -196,24 +197,24 @@ def without_symbols(tmp_path):
     return open_bundle(path)
 
 
-def test_an_imported_model_lends_words_and_keeps_texts_whole(without_symbols, monkeypatch, capsys):
+def test_an_imported_model_lends_words_and_keeps_texts_whole(without_symbols, monkeypatch):
     monkeypatch.setattr("engine.answers.placeholders.CANDIDATES", 120)
     monkeypatch.setattr("engine.answers.placeholders.FINE_SENTENCES", 4)
-    add_files(without_symbols.path, choose(without_symbols))
-    assert re.search("placeholders, and how often .* [0-9]+%", capsys.readouterr().out)
+    reported = []
+    add_files(without_symbols.path, add_placeholders(reported.append, without_symbols))
+    assert re.search("placeholders, and how often .* [0-9]+%", reported[0])
     assert "placeholders.json" in open_bundle(without_symbols.path).files()
     lines = (ROOT / "everyday" / "de-en.tsv").read_text("utf-8").splitlines()
     sentences = [line.split("\t")[0] for line in lines if len(line.split("\t")[0].split()) > 3][:EACH]
     assert copy_rate(ModelChoice(without_symbols.path), without_symbols.name, sentences) >= 0.99
 
 
-def test_placeholders_are_left_out_when_asked_and_where_nothing_is_copied(
-    without_symbols, monkeypatch, capsys
-):
-    assert choose not in Conversion(placeholders=False).stages()
+def test_placeholders_are_left_out_when_asked_and_where_nothing_is_copied(without_symbols, monkeypatch):
+    assert Conversion(placeholders=False).stages() == (add_graphs, prove_answer)
     monkeypatch.setattr("engine.answers.placeholders.CANDIDATE_WORD", re.compile("none at all"))
-    assert choose(without_symbols) == {}
-    assert "no placeholders: the model copies no word" in capsys.readouterr().out
+    reported = []
+    assert add_placeholders(reported.append, without_symbols) == {}
+    assert "no placeholders: the model copies no word" in reported[0]
 
 
 def test_a_file_of_words_of_another_vocabulary_is_refused(tmp_path):

@@ -14,11 +14,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from cli.convert.flags import graphs, prove
 from engine.errors import CheckpointError
 from engine.text.tokenizers.tokenizer import open_tokenizer
 from export.importers import convert
 from export.importers.huggingface.files import DEFAULTS
+from export.importers.proving import add_graphs, prove_answer
 from export.importers.settings import HuggingFaceImport
 from tests.support import marian_models
 from tests.support.catalogue import LAYOUTS, REFUSED
@@ -89,7 +89,7 @@ def test_a_published_layout_becomes_the_bundle_of_its_weights(tmp_path, marian, 
     of_marian = layout.family == "marian"
     folder, plain = marian(layout.setting) if of_marian else imported(layout.family, layout.setting)
     place = published(layout, folder.path, tmp_path / name.rpartition("/")[2])
-    stages = (graphs, prove) if name in ANSWERED else ()
+    stages = (add_graphs, prove_answer) if name in ANSWERED else ()
     bundle = convert("hf", place, tmp_path / "out", OPEN_TASK, stages=stages)
     ours, theirs = bundle.weights(), plain.weights()
     assert set(ours) == set(theirs)
