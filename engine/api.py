@@ -10,7 +10,7 @@ from engine.answers.alignment import Alignment
 from engine.answers.compose import TextResult, slowest
 from engine.answers.directions import Language
 from engine.answers.drafts import Partial
-from engine.answers.options import TextOptions
+from engine.answers.options import USUAL_OPTIONS, OfferedOption, TextOptions, offered_options
 from engine.answers.placeholders import DEFAULT_PLACEHOLDERS, PlaceholderChoice
 from engine.answers.quality import Coverage, Repetition
 from engine.answers.score import TextScore, perplexity
@@ -75,6 +75,7 @@ __all__ = [
     "OPTION_HELP",
     "PRECISION_HELP",
     "PRECISIONS",
+    "USUAL_OPTIONS",
     "Alignment",
     "PlaceholderChoice",
     "BundleError",
@@ -98,6 +99,7 @@ __all__ = [
     "ModelInfo",
     "ModelRoute",
     "Observer",
+    "OfferedOption",
     "Overloaded",
     "Partial",
     "Placement",
@@ -122,6 +124,7 @@ __all__ = [
     "each",
     "host_service",
     "in_slices",
+    "offered_options",
     "offline_service",
     "offline_settings",
     "one_slice",

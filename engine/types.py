@@ -42,9 +42,17 @@ class Limits:
     language_model: bool = False
 
 
-def _option(default: Any, sentence: str) -> Any:
-    """A field with the sentence that the flags and the HTTP schema show of it."""
-    return field(default=default, metadata={"help": sentence})
+def option(default: Any, sentence: str, **metadata: Any) -> Any:
+    """Make a field of an options class.
+
+    default: value of an option that the caller leaves out, or a function that makes it.
+    sentence: description of the option in --help and in /openapi.json.
+    metadata: further properties of the option, by name.
+    """
+    metadata |= {"help": sentence}
+    if callable(default):
+        return field(default_factory=default, metadata=metadata)
+    return field(default=default, metadata=metadata)
 
 
 class KeptHash:
@@ -65,54 +73,54 @@ class DecodeOptions(KeptHash):
     end-of-sentence, unless `normalize_scores` is off. All that makes a score: `engine.search.penalties`.
     """
 
-    beam_size: int = _option(5, "Hypotheses kept at each step.")
-    n_best: int = _option(1, "Hypotheses returned for each text.")
-    length_penalty: float = _option(1.0, "Scores divide by length ** penalty.")
-    normalize_scores: bool = _option(True, "Divide scores by the length at all.")
-    length_normalization: str = _option(
+    beam_size: int = option(5, "Hypotheses kept at each step.")
+    n_best: int = option(1, "Hypotheses returned for each text.")
+    length_penalty: float = option(1.0, "Scores divide by length ** penalty.")
+    normalize_scores: bool = option(True, "Divide scores by the length at all.")
+    length_normalization: str = option(
         "power", "power: length ** penalty; wu: ((5 + length) / 6) ** penalty."
     )
-    word_reward: float = _option(
+    word_reward: float = option(
         0.0, "Added to the score for each target token: longer targets; negative: shorter ones."
     )
-    coverage_penalty: float = _option(
+    coverage_penalty: float = option(
         0.0, "Weight of source words that got little attention (Wu et al. 2016); 0: off."
     )
-    beam_rule: str = _option(
+    beam_rule: str = option(
         "fairseq", "fairseq: 2 x beam_size candidates a step; marian: each answer found narrows the beam."
     )
-    stepwise_penalty: bool = _option(
+    stepwise_penalty: bool = option(
         False, "Candidates of each step compete by coverage too, not at the end only."
     )
-    min_length: int = _option(1, "Shortest target: this plus min_length_a x source tokens.")
-    min_length_a: float = _option(0.0, "Shortest target: see min_length.")
-    max_length: int | None = _option(None, "Longest target in tokens.")
-    max_length_a: float = _option(0.0, "Longest target also: this x source tokens + max_length_b.")
-    max_length_b: int = _option(200, "Longest target: see max_length_a.")
-    no_repeat_ngram_size: int = _option(0, "Never repeat n tokens in a row; 0: off.")
-    unk_penalty: float = _option(0.0, "Subtracted from the log-probability of the unknown token.")
-    lm_weight: float = _option(
+    min_length: int = option(1, "Shortest target: this plus min_length_a x source tokens.")
+    min_length_a: float = option(0.0, "Shortest target: see min_length.")
+    max_length: int | None = option(None, "Longest target in tokens.")
+    max_length_a: float = option(0.0, "Longest target also: this x source tokens + max_length_b.")
+    max_length_b: int = option(200, "Longest target: see max_length_a.")
+    no_repeat_ngram_size: int = option(0, "Never repeat n tokens in a row; 0: off.")
+    unk_penalty: float = option(0.0, "Subtracted from the log-probability of the unknown token.")
+    lm_weight: float = option(
         0.0, "Weight of the language model beside the model, where the bundle has one; 0: off."
     )
-    temperature: float = _option(1.0, "Divides the logits.")
+    temperature: float = option(1.0, "Divides the logits.")
     # tokens that every hypothesis begins with
     prefix: tuple[int, ...] = ()
     # so many tokens of the prefix cost nothing: those that only name a language
     free_prefix: int = 0
     # tokens, and how many times at most each comes; those of a prefix count
     quotas: tuple[tuple[int, int], ...] = ()
-    sampling: bool = _option(False, "Draw independent samples instead of beam search.")
-    top_k: int = _option(0, "Sampling: only the k best tokens; 0: off.")
-    top_p: float = _option(1.0, "Sampling: the smallest set of best tokens with this much probability.")
-    seed: int = _option(0, "Sampling: same seed, same answer, whatever else is in flight.")
-    diverse_groups: int = _option(1, "Diverse beam search: number of groups; 1: off.")
-    diverse_strength: float = _option(
+    sampling: bool = option(False, "Draw independent samples instead of beam search.")
+    top_k: int = option(0, "Sampling: only the k best tokens; 0: off.")
+    top_p: float = option(1.0, "Sampling: the smallest set of best tokens with this much probability.")
+    seed: int = option(0, "Sampling: same seed, same answer, whatever else is in flight.")
+    diverse_groups: int = option(1, "Diverse beam search: number of groups; 1: off.")
+    diverse_strength: float = option(
         0.5, "Diverse beam search: penalty on tokens that an earlier group chose."
     )
-    diverse_discount: float = _option(
+    diverse_discount: float = option(
         1.0, "Diverse beam search: weight of what groups shared in earlier steps."
     )
-    alignment: bool = _option(False, "The cross-attention of each hypothesis, in JSON.")
+    alignment: bool = option(False, "The cross-attention of each hypothesis, in JSON.")
 
     def __hash__(self) -> int:
         try:

@@ -1,72 +1,120 @@
-"""How texts are answered: what a caller may ask for, checked against what a model can do."""
+"""Options of an answer: what a caller may set, checked against the abilities of the model."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Final
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_type_hints
 
-from engine.answers.text_model import TextModel
 from engine.errors import InvalidRequest, TooLarge
-from engine.types import DecodeOptions, Limits
+from engine.types import DecodeOptions, Limits, option
+
+if TYPE_CHECKING:  # commands read the options before they load anything heavy
+    from engine.answers.text_model import TextModel
 
 OPTIONS: Final = frozenset(f.name for f in fields(DecodeOptions))
-# truncate: the beginning of a text is read. parts: a text is cut at sentence borders, and the summaries of
-# the parts are joined. refine: likewise, and the joined summaries are summarized until one part is left
 STRATEGIES: Final = ("truncate", "parts", "refine")
-# options that are made of texts and of the model's languages
 PREFIX_CHARACTERS_PER_TOKEN: Final = 16
+# decoding options that are made of texts and of the model's languages
 TEXTUAL_OPTIONS: Final = frozenset({"prefix", "free_prefix", "quotas"})
 
 
 @dataclass(frozen=True, slots=True)
 class TextOptions:
-    """How texts are answered.
+    """How texts are answered. Callers may set the fields with a sentence, some for one task only.
 
     decode: overrides of the model's DecodeOptions by field name.
-    prefix: text that the first sentence's target begins with.
     alternatives: number of further hypotheses; the beam grows with them unless `decode` names a beam_size.
-    alignment: whether the result has the attention of each sentence.
-    split: whether a text is translated sentence by sentence; off, each text is one source. Summaries never
-        split.
-    truncate: whether a source that is too long is shortened (the result says so) instead of refused.
-    strategy: how a text that is too long for one source is summarized (STRATEGIES); None: as `truncate` says.
-    coverage: whether the result says which source words nothing attended to.
-    replace_unk: whether an unknown target word becomes the source word that it attends to most, by the
-        bundle's dictionary of such words or as it stands.
-    ignore: phrases that stay as they are, to the letter and as whole words.
-    glossary: source phrase to the target phrase in its place, to the letter and as whole words.
-    protect: whether whatever is no word stays as it is (`engine.text.placeables`), as far as the model has
-        placeholders; a model without placeholders refuses `ignore` and `glossary`.
-    local_numbers: whether protected amounts are written as a language does: the target's, or `numerals`.
     numerals: code of the language that amounts are written in; "": the target language.
-    follow_form: whether capitals and final marks follow the source (`engine.text.form`), and a sentence in
-        capitals is read in small letters.
-    raw: whether the model reads each text as it is, as one source, and its answer stays as it is; then split,
-        protect, local_numbers and follow_form do not count.
     """
 
     decode: Mapping[str, Any] = field(default_factory=dict)
-    prefix: str = ""
+    prefix: str = option("", "Text that the answer begins with.")
     alternatives: int = 0
-    alignment: bool = False
-    split: bool = True
-    truncate: bool = False
-    strategy: str | None = None
-    coverage: bool = False
-    replace_unk: bool = False
-    ignore: tuple[str, ...] = ()
-    glossary: Mapping[str, str] = field(default_factory=dict)
-    protect: bool = False
-    local_numbers: bool = False
+    alignment: bool = option(False, "Also answer the cross-attention of each sentence.")
+    split: bool = option(
+        True, "Translate sentence by sentence; off: each text is one source.", task="translate"
+    )
+    truncate: bool = option(False, "Shorten a text that must stay whole and is too long; else it is refused.")
+    strategy: str | None = option(
+        None,
+        "How to summarize a text that is too long: truncate reads its beginning; parts joins the summaries "
+        "of its parts; refine summarizes those again until one is left. Otherwise the text is refused.",
+        task="summarize",
+        values=STRATEGIES,
+    )
+    coverage: bool = option(False, "Also answer which source words nothing attended to.")
+    # by the bundle's dictionary of such words, where it has one
+    replace_unk: bool = option(
+        False, "Replace unknown words by the source words that they attend to most.", task="translate"
+    )
+    ignore: tuple[str, ...] = option((), "Phrases to keep as they are, as whole words.", task="translate")
+    glossary: Mapping[str, str] = option(dict, "Source phrases with their translations.", task="translate")
+    protect: bool = option(
+        False,
+        "Keep addresses, numbers, emoji and fields of formats (%s, {name}) as they are, where the model has "
+        "placeholder symbols.",
+        task="translate",
+    )
+    local_numbers: bool = option(
+        False,
+        "Write amounts as the target language does (1.234,56 € as €1,234.56); with protect.",
+        task="translate",
+    )
     numerals: str = ""
-    follow_form: bool = False
-    raw: bool = False
+    # also reads a source in capitals in small letters
+    follow_form: bool = option(
+        False, "Give the answer the capitals and final marks of its source.", task="translate"
+    )
+    raw: bool = option(
+        False,
+        "The model reads each text as it is, as one source, and its answer stays as it is: split, protect, "
+        "local_numbers and follow_form do not count.",
+        task="translate",
+    )
 
     @property
     def cuts(self) -> bool:
         """Whether a text that is too long is cut into parts."""
         return self.strategy in ("parts", "refine")
+
+
+# defaults of commands and HTTP requests, by task
+USUAL_OPTIONS: Final[Mapping[str, TextOptions]] = {
+    "translate": TextOptions(protect=True, follow_form=True),
+    "summarize": TextOptions(split=False),
+}
+
+
+class OfferedOption(NamedTuple):
+    """A field of TextOptions that callers may set.
+
+    kind: its type.
+    default: its value unless the caller sets it.
+    help: its sentence.
+    values: valid values; empty: any of its type.
+    """
+
+    name: str
+    kind: Any
+    default: Any
+    help: str
+    values: tuple[str, ...] = ()
+
+
+@cache
+def offered_options(task: str) -> Sequence[OfferedOption]:
+    """List the options that callers may set for a task: "translate" or "summarize"."""
+    kinds, usual, found = get_type_hints(TextOptions), USUAL_OPTIONS[task], []
+    for f in fields(TextOptions):
+        known = f.metadata
+        if "help" in known and known.get("task", task) == task:
+            default = getattr(usual, f.name)
+            found.append(
+                OfferedOption(f.name, kinds[f.name], default, known["help"], known.get("values", ()))
+            )
+    return found
 
 
 @dataclass(frozen=True, slots=True)

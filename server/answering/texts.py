@@ -14,7 +14,16 @@ from fastapi import Request
 
 from documents.formats.attributes import AttributedPage
 from documents.formats.html import Page
-from engine.api import InvalidRequest, ModelRoute, Service, TextOptions, TextResult, in_slices, one_slice
+from engine.api import (
+    USUAL_OPTIONS,
+    InvalidRequest,
+    ModelRoute,
+    Service,
+    TextOptions,
+    TextResult,
+    in_slices,
+    one_slice,
+)
 from server.answering.results import OnPartial
 from server.answering.translation import page_prose, read_pages, routes_for, run_each, translate_pages
 from server.callers.access import charge
@@ -22,8 +31,8 @@ from server.http.schemas import SHOWN_CHARACTERS, check_sizes, check_tags
 from server.languages import inward, resolve_code
 from server.state import AppState, state_of
 
-TRANSLATION: Final = TextOptions(protect=True, follow_form=True)
-SUMMARY: Final = TextOptions(split=False)
+TRANSLATION: Final = USUAL_OPTIONS["translate"]
+SUMMARY: Final = USUAL_OPTIONS["summarize"]
 
 
 @dataclass(frozen=True, slots=True)

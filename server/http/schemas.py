@@ -1,10 +1,10 @@
-"""Shapes of requests and answers. Decoding options come from the fields of DecodeOptions."""
+"""Shapes of requests and answers. Options come from the fields of TextOptions and DecodeOptions."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from functools import partial
 from typing import Annotated, Any, Final, Literal, TypeVar, get_type_hints
 
@@ -15,12 +15,12 @@ from pydantic import (
     Field,
     ValidationError,
     create_model,
-    field_validator,
 )
 
 from engine.api import (
     OPTION_BOUNDS,
     OPTION_HELP,
+    USUAL_OPTIONS,
     DecodeOptions,
     InvalidRequest,
     ModelInfo,
@@ -30,6 +30,7 @@ from engine.api import (
     TextResult,
     TooLarge,
     each,
+    offered_options,
     one_slice,
     slowest,
 )
@@ -46,28 +47,42 @@ MAX_FAULTS: Final = 10  # that an error names
 SHOWN_CHARACTERS: Final = 200  # of a client's own words that an error repeats
 
 
-class PhraseFields(BaseModel):
-    """Phrases that a translation of a text or a file keeps, or translates as the client says."""
+def _split_lines(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    return [line for part in value.split("\n") if (line := part.removesuffix("\r"))]
 
-    ignore: list[str] = Field([], description="Phrases to keep as they are; in a form one for each line.")
-    glossary: dict[str, str] = Field(
-        {}, description="Source phrases with their translations; in a form as a JSON object."
-    )
 
-    @field_validator("ignore", mode="before")
-    @classmethod
-    def _lines(cls, value: Any) -> Any:
-        if not isinstance(value, str):
-            return value
-        return [line for part in value.split("\n") if (line := part.removesuffix("\r"))]
+def _parse_object(value: Any) -> Any:
+    try:
+        return parse_json(value.encode()) if isinstance(value, str) else value
+    except (InvalidRequest, UnicodeEncodeError) as error:
+        raise ValueError(str(error)) from None  # names the field
 
-    @field_validator("glossary", mode="before")
-    @classmethod
-    def _object(cls, value: Any) -> Any:
-        try:
-            return parse_json(value.encode()) if isinstance(value, str) else value
-        except (InvalidRequest, UnicodeEncodeError) as error:
-            raise ValueError(str(error)) from None  # names the field
+
+# types of text options that a form writes as a string: the type of the field, and the format in a form
+FORM_KINDS: Final[Mapping[Any, tuple[Any, str]]] = {
+    tuple[str, ...]: (Annotated[list[str], BeforeValidator(_split_lines)], " In a form: one on each line."),
+    Mapping[str, str]: (Annotated[dict[str, str], BeforeValidator(_parse_object)], " In a form: as JSON."),
+}
+
+
+def _text_field(task: str, name: str, **bounds: Any) -> Any:
+    """Make the field of a text option, with its usual value and its sentence."""
+    (option,) = (option for option in offered_options(task) if option.name == name)
+    _, form = FORM_KINDS.get(option.kind, (None, ""))
+    return Field(option.default, description=option.help + form, **bounds)
+
+
+def text_fields(task: str) -> dict[str, Any]:
+    """Return the definition of a request's field for each text option of a task, by name."""
+    definitions = {}
+    for option in offered_options(task):
+        kind, _ = FORM_KINDS.get(option.kind, (option.kind, ""))
+        if option.values:
+            kind = Literal[option.values] | None
+        definitions[option.name] = (kind, _text_field(task, option.name))
+    return definitions
 
 
 class TextRequest(BaseModel):
@@ -77,60 +92,32 @@ class TextRequest(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     model: str | None = Field(None, description="A model's name; else the first that fits.")
-    prefix: str = Field("", description="What the answer begins with.", max_length=MAX_PREFIX_CHARACTERS)
-    alignment: bool = Field(False, description="Also answer the cross-attention of each sentence.")
+    prefix: str = _text_field("translate", "prefix", max_length=MAX_PREFIX_CHARACTERS)
+    alignment: bool = _text_field("translate", "alignment")
     scores: bool = Field(False, description="Also answer score, tokens, their scores and the finish reason.")
     timings: bool = Field(False, description="Also answer seconds waited, encoded and decoded.")
-    truncate: bool = Field(False, description="Shorten a text that must stay whole and is too long.")
     partial: bool = Field(
         False,
         description="Of an array: answer the texts that can be answered, with null and an entry of `errors` "
         "for the others.",
     )
     stream: bool = Field(False, description="Answer by server-sent events, as soon as words are certain.")
-    coverage: bool = Field(False, description="Also answer which source words nothing attended to.")
+    coverage: bool = _text_field("translate", "coverage")
     repetition: bool = Field(False, description="Also answer how much the answer repeats itself.")
 
 
-class TranslateFields(PhraseFields, TextRequest):
-    split: bool = Field(True, description="Translate sentence by sentence; off, each text is one source.")
-    protect: bool = Field(
-        True,
-        description="Keep addresses, numbers and fields of formats (%s, {name}) as they are, "
-        "where the model has placeholder symbols.",
-    )
+class TranslateFields(TextRequest):
     attributes: bool = Field(
         False, description="HTML: translate `alt`, `title`, `placeholder` and descriptions too."
-    )
-    local_numbers: bool = Field(
-        False,
-        description="Write amounts as the target language does (1.234,56 € as €1,234.56); with protect.",
-    )
-    follow_form: bool = Field(
-        True,
-        description="Capitals and final marks follow the source.",
-    )
-    raw: bool = Field(
-        False,
-        description="The model reads each text as it is, as one source, and its answer stays as it is: "
-        "split, protect, local_numbers and follow_form do not count.",
     )
     forced: bool = Field(
         False,
         description="Also answer how many phrases and marks the model had lost and were put back.",
     )
-    replace_unk: bool = Field(
-        False, description="Unknown words become the source words that they attend to most."
-    )
 
 
 class SummarizeFields(TextRequest):
     source: str | None = Field(None, description="Language of the text; else any.")
-    strategy: Literal["truncate", "parts", "refine"] | None = Field(
-        None,
-        description="Of texts that are too long: read the beginning; summarize parts and join what they "
-        "give; or summarize those again until one is left. Else such texts are refused.",
-    )
 
 
 Fields = TypeVar("Fields", bound=TextRequest)
@@ -145,10 +132,10 @@ def _refuse_boolean(value: Any) -> Any:
 NO_BOOLEAN: Final = BeforeValidator(_refuse_boolean)
 
 
-def _with_options(name: str, base: type[Fields]) -> type[Fields]:
-    """The model with one field for each decoding option."""
+def _with_options(name: str, base: type[Fields], task: str) -> type[Fields]:
+    """Return the model with one field for each text option of a task and each decoding option."""
     hints = get_type_hints(DecodeOptions)
-    definitions: dict[str, Any] = {}
+    definitions = {name: made for name, made in text_fields(task).items() if name not in base.model_fields}
     for option in OPTION_NAMES:
         sentence = f"{OPTION_HELP[option]} Null: as the model has it."
         kind = hints[option] if hints[option] in (bool, str) else Annotated[hints[option], NO_BOOLEAN]
@@ -164,8 +151,8 @@ def _write_bounds(bounds: Mapping[str, Any], schema: dict[str, Any]) -> None:
             kind.update(bounds)
 
 
-TranslateRequest: Final = _with_options("TranslateRequest", TranslateFields)
-SummarizeRequest: Final = _with_options("SummarizeRequest", SummarizeFields)
+TranslateRequest: Final = _with_options("TranslateRequest", TranslateFields, "translate")
+SummarizeRequest: Final = _with_options("SummarizeRequest", SummarizeFields, "summarize")
 Checked = TypeVar("Checked", bound=BaseModel)
 
 
@@ -183,34 +170,17 @@ def validate(kind: type[Checked], values: dict[str, Any]) -> Checked:
 
 def text_options(request: TextRequest, alternatives: int) -> TextOptions:
     """Make the options of a request. What was not given stays the model's default."""
+    task = "translate" if isinstance(request, TranslateFields) else "summarize"
     decode = {name: getattr(request, name) for name in OPTION_NAMES if getattr(request, name) is not None}
-    return TextOptions(
-        decode=decode,
-        prefix=request.prefix,
-        alternatives=alternatives,
-        alignment=request.alignment,
-        truncate=request.truncate,
-        coverage=request.coverage,
-        **(_of_translations(request) if isinstance(request, TranslateFields) else _of_summaries(request)),
-    )
+    return replace(options_of(request, task), decode=decode, alternatives=alternatives)
 
 
-def _of_summaries(request: TextRequest) -> dict[str, Any]:
-    strategy = request.strategy if isinstance(request, SummarizeFields) else None
-    return {"split": False, "strategy": strategy}
-
-
-def _of_translations(request: TranslateFields) -> dict[str, Any]:
-    return {
-        "split": request.split,
-        "replace_unk": request.replace_unk,
-        "protect": request.protect,
-        "local_numbers": request.local_numbers,
-        "follow_form": request.follow_form,
-        "raw": request.raw,
-        "ignore": tuple(request.ignore),
-        "glossary": request.glossary,
-    }
+def options_of(request: BaseModel, task: str) -> TextOptions:
+    """Return the usual options of a task with those that a request has fields for."""
+    names = [option.name for option in offered_options(task) if hasattr(request, option.name)]
+    values: dict[str, Any] = {name: getattr(request, name) for name in names}
+    frozen: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in values.items()}
+    return replace(USUAL_OPTIONS[task], **frozen)
 
 
 def texts_of(values: dict[str, Any]) -> str | list[str]:

@@ -169,8 +169,8 @@ OPTION = Recipe(
     {},
     {
         "engine/types.py": {
-            '    alignment: bool = _option(False, "The cross-attention of each hypothesis, in JSON.")\n': (
-                '    avoided: int = _option(-1, "A token that is never generated.")\n'
+            '    alignment: bool = option(False, "The cross-attention of each hypothesis, in JSON.")\n': (
+                '    avoided: int = option(-1, "A token that is never generated.")\n'
             ),
             "    def _choice_faults(self, limits: Limits) -> list[tuple[bool, str]]:\n        return [\n": (
                 '            (not -1 <= self.avoided < limits.vocab, "avoided must be a token, or -1"),\n'

@@ -128,7 +128,7 @@ async def _answer(
         "summaryText": [result.text for result in results],
         "truncated": [result.truncated for result in results],
     }
-    if wish.strategy is not None:
+    if options.strategy is not None:
         lists["parts"] = [result.parts for result in results]
         lists["rounds"] = [result.rounds for result in results]
     if call.alternatives:

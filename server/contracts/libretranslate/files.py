@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from fastapi import APIRouter, Request
 from fastapi.responses import FileResponse, JSONResponse, Response
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, create_model
 
 from documents import FORMATS, UNKNOWN_FORMAT
-from engine.api import InvalidRequest, TextOptions
+from engine.api import InvalidRequest
 from server.callers.access import QUERY_KEY_FIELDS, charge, share_of
 from server.errors import Refusal
 from server.files.documents import (
@@ -27,7 +27,14 @@ from server.files.documents import (
 from server.files.store import translated_name
 from server.http.openapi import MULTIPART, errors, request_of
 from server.http.parameters import FORM_OVERHEAD, upload, while_connected
-from server.http.schemas import SHOWN_CHARACTERS, PhraseFields, check_phrases, phrases_of, validate
+from server.http.schemas import (
+    SHOWN_CHARACTERS,
+    check_phrases,
+    options_of,
+    phrases_of,
+    text_fields,
+    validate,
+)
 from server.http.unread import unread_of, with_warnings
 from server.languages import resolve_code
 from server.state import AppState, deadline_of, state_of
@@ -40,25 +47,24 @@ class FileAnswer(BaseModel):
     warnings: dict[str, str] = {}
 
 
-class FileWishes(PhraseFields):
-    """What a file is asked with besides, as /translate has it."""
-
+class FileFields(BaseModel):
     attributes: bool = Field(
         False, description="HTML: translate `alt`, `title`, `placeholder` and descriptions too."
     )
-    local_numbers: bool = Field(False, description="Write amounts as the target language does.")
 
 
-READ: Final = frozenset((*FileWishes.model_fields, "file", "source", "target", *QUERY_KEY_FIELDS))
-WISHES: Final = FileWishes.model_json_schema()["properties"]
-# as a form says them
-FORM_PHRASES: Final[dict[str, Any]] = {
-    "ignore": {"type": "string", "description": "Phrases to keep as they are, one for each line."},
-    "glossary": {
-        "type": "string",
-        "contentMediaType": "application/json",
-        "description": "Source phrases with their translations, as a JSON object.",
-    },
+OPTIONS: Final = ("ignore", "glossary", "local_numbers")
+FileRequest: Final = create_model(
+    "FileRequest", __base__=FileFields, **{name: text_fields("translate")[name] for name in OPTIONS}
+)
+READ: Final = frozenset((*FileRequest.model_fields, "file", "source", "target", *QUERY_KEY_FIELDS))
+FORM_TYPES: Final[dict[str, Any]] = {
+    "ignore": {"type": "string"},
+    "glossary": {"type": "string", "contentMediaType": "application/json"},
+}
+FORM_FIELDS: Final = {
+    name: FORM_TYPES[name] | {"description": schema["description"]} if name in FORM_TYPES else schema
+    for name, schema in FileRequest.model_json_schema()["properties"].items()
 }
 
 
@@ -71,7 +77,7 @@ FORM_PHRASES: Final[dict[str, Any]] = {
             "file": FILE_FIELD,
             "source": {"type": "string", "description": 'Language code, or "auto".'},
             "target": {"type": "string"},
-            **{name: FORM_PHRASES.get(name, told) for name, told in WISHES.items()},
+            **FORM_FIELDS,
         },
         ["file", "source", "target"],
         {"file": "Guten Morgen!", "source": "de", "target": "en"},
@@ -87,20 +93,13 @@ async def translate_file(request: Request) -> Response:
     values, name, data = await upload(request, state.settings.file_limit + FORM_OVERHEAD)
     source, target = _check_form(state, values, name, data)
     check_phrases(phrases_of(values), state.settings.phrase_limit)
-    wishes = validate(FileWishes, values)
-    document = await open_file(request, name, data or b"", attributes=wishes.attributes)
+    fields = validate(FileRequest, values)
+    document = await open_file(request, name, data or b"", attributes=fields.attributes)
     await charge(request, (segment.text for segment in document.segments))
     route = await route_of(state, document, source, target, deadline)
-    options = TextOptions(
-        protect=True,
-        follow_form=True,
-        local_numbers=wishes.local_numbers,
-        ignore=tuple(wishes.ignore),
-        glossary=wishes.glossary,
-    )
     name = translated_name(name, target)
     files = files_of(request)
-    task = DocumentTask(document, route, options, share_of(request), name)
+    task = DocumentTask(document, route, options_of(fields, "translate"), share_of(request), name)
     translated = await while_connected(request, translate_document(state, files.processes, task, deadline))
     public = await asyncio.to_thread(files.store.put, name, translated, share_of(request))
     return JSONResponse(with_warnings({"translatedFileUrl": _url(request, public)}, unread_of(values, READ)))
