@@ -1,17 +1,17 @@
-"""Models of others to bundles: `convert`. Rooms are sources; what they stand on lies beside them.
+"""`convert` makes bundles of foreign models. Each folder here is a source; the modules are shared.
 
-settings       what a person says of an import, for each source
-importing      how every import goes: check, read, problems, write
+settings       settings of an import, for each source
+importing      the steps of every import: check, read, report problems, write
 proving        the last steps: graphs, a proof, placeholders, a comparison with the model's own engine
-weights        weights under our names, and what keeps them from fitting
-json_object    a JSON object of a file from outside
-checkpoint     tensors of pickled files, without running what they hold
-buckets        the distances that T5's bias of attention tells apart
+weights        renames weights and checks that they fit a model
+json_object    reads JSON objects of foreign files
+checkpoint     reads tensors of pickled files without running code in them
+buckets        buckets of distances of T5's attention bias
 fairseq        checkpoints, dictionaries and BPE codes of fairseq
 marian         Marian's own layout; students of Firefox Translations and Bergamot
 huggingface    folders of `transformers`, Marian's among them
-ctranslate2    what CTranslate2's converters wrote, and packages of Argos Translate
-tensorflow     tensor2tensor's SliceNet and THUMT's averaged attention; nobody else imports it
+ctranslate2    models in CTranslate2's format, and packages of Argos Translate
+tensorflow     tensor2tensor's SliceNet and THUMT's averaged attention
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ImportSource:
-    """Where models come from.
+    """A source of models.
 
-    module: a `ModelReader` (`export.importers.importing`), below this package.
-    settings: class of what a person says of such an import.
-    torch: whether reading needs torch itself, and not only shapes.
+    module: name of its `ModelReader` (`export.importers.importing`), below this package.
+    settings: class of its settings.
+    torch: whether reading needs torch itself, and not only the shapes of `export.shapes`.
     """
 
     module: str
@@ -53,7 +53,7 @@ SOURCES: Final = {
     "tensor2tensor": ImportSource("tensorflow.tensor2tensor", of.Tensor2TensorImport),
     "thumt": ImportSource("tensorflow.thumt", of.ThumtImport),
 }
-HF_SETTINGS: Final = "config.json"  # a folder of Marian in Hugging Face's layout holds it
+HF_SETTINGS: Final = "config.json"  # file of a folder in Hugging Face's layout
 
 
 def convert(
@@ -67,15 +67,15 @@ def convert(
 ) -> Bundle:
     """Import the model of a folder as a bundle.
 
-    source: a name in `SOURCES`.
-    folder: with the model's files.
+    source: name of the source, a key of `SOURCES`.
+    folder: folder of the model.
     out: the bundle's folder.
-    settings: of the source's class.
-    overwrite: replace `out` where it is there.
-    stages: what adds files to the bundle before it has its place (`engine.bundle.bundle.Writing`).
+    settings: settings, of the source's class; None: its defaults.
+    overwrite: replace an existing `out`.
+    stages: steps that add files to the bundle before it is renamed to `out` (`engine.bundle.bundle.Writing`).
 
-    Raises CheckpointError with all that is missing, unsupported, damaged or does not fit; BundleError when
-    `out` exists. Nothing is written before everything was checked.
+    Raises CheckpointError with everything that is missing, unsupported, damaged or does not fit; BundleError
+    if `out` exists. Nothing is written before everything was checked.
     """
     entry, folder = SOURCES[source], Path(folder)
     if not entry.torch:

@@ -1,4 +1,4 @@
-"""Buckets of distances: T5's bias of attention has a row for each, ours one for each distance."""
+"""Buckets of distances: T5's attention bias has a row for each bucket, ours a row for each distance."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 
 def buckets(count: int, span: int, *, causal: bool) -> NDArray[np.int64]:
-    """Return the bucket of each distance, of the query after the key, from the least to the most that counts.
+    """Return the bucket of each distance (query position minus key position), in ascending order.
 
-    count: of buckets.
-    span: the distance from which on all are one.
-    causal: keys after the query don't count.
+    count: number of buckets.
+    span: largest distance; greater ones share its bucket.
+    causal: whether the query attends to no later keys, so that distances begin at 0 instead of -span.
     """
     distances = np.arange(0 if causal else -span, span + 1)
     half = count if causal else count // 2

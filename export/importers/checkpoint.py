@@ -1,8 +1,7 @@
 """Reading fairseq checkpoints without running what they hold.
 
-`torch.load(weights_only=True)` with a closed list of stand-ins for the classes that such files name
-(docs/reference.md 7). None of the stand-ins does anything but hold what it is given; any other global
-is refused.
+`torch.load(weights_only=True)` gets a closed list of stand-ins for the classes that such files name
+(docs/reference.md 7). A stand-in only stores its state. Any other global is refused.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ from engine.errors import CheckpointError
 
 
 class Arguments(dict[str, Any]):
-    """Stands for argparse.Namespace: its attributes as a dictionary."""
+    """Stand-in for argparse.Namespace: its attributes as a dictionary."""
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.update(state)
 
 
 class IgnoredObject(dict[Any, Any]):
-    """Stands for training statistics (meters, numpy scalars), which are dropped."""
+    """Stand-in for training statistics (meters, numpy scalars), which are dropped."""
 
     def __init__(self, *_: Any) -> None:
         super().__init__()
@@ -39,7 +38,7 @@ class IgnoredObject(dict[Any, Any]):
 
 
 class OmegaNode:
-    """Stands for a node of OmegaConf, of which fairseq 0.10 made its `cfg`: holds what the node wraps."""
+    """Stand-in for a node of OmegaConf, the type of `cfg` in fairseq 0.10: stores the wrapped value."""
 
     content: Any = None
 
@@ -52,16 +51,8 @@ NODES: Final = (
     "listconfig.ListConfig",
     *(f"nodes.{kind}Node" for kind in ("Any", "String", "Integer", "Float", "Boolean")),
 )
-BUILTIN_TYPES: Final = (
-    "dict",
-    "list",
-    "tuple",
-    "str",
-    "int",
-    "long",
-    "float",
-    "bool",
-)  # named, never called
+# checkpoints name these types but never call them
+BUILTIN_TYPES: Final = ("dict", "list", "tuple", "str", "int", "long", "float", "bool")
 METERS: Final = ("AverageMeter", "TimeMeter", "StopwatchMeter", "SumMeter", "MetersDict")
 PLACES: Final = ("meters", "logging.meters")
 STAND_INS: Final[dict[str, type]] = {
@@ -77,15 +68,17 @@ STAND_INS: Final[dict[str, type]] = {
     "typing.Any": IgnoredObject,
     **{f"{place}.{name}": IgnoredObject for name in BUILTIN_TYPES for place in ("builtins", "__builtin__")},
 }
-# parts of a `cfg` that newer models keep as groups, for "encoder_embed_dim" and the like
+# newer models nest the options of these parts: encoder.embed_dim for encoder_embed_dim
 GROUPS: Final = ("encoder", "decoder", "quant_noise")
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What inference needs of a checkpoint: options by name, and the state dictionary on the CPU.
+    """Options by name, and the state dictionary on the CPU.
 
-    arguments also hold `encoder_version` and `decoder_version`, those of the state dictionary; 1 if absent.
+    arguments: options of the model and task; also `encoder_version` and `decoder_version`, the layout
+        versions in the state dictionary, 1 if absent.
+    state: tensors by name.
     """
 
     arguments: dict[str, Any]
@@ -95,7 +88,7 @@ class Checkpoint:
 def read_checkpoint(path: Path) -> Checkpoint:
     """Read a checkpoint of the "args" or "cfg" layout, zip or older format, saved on any device.
 
-    Raises CheckpointError: a refused global by its name, a damaged file, or another layout.
+    Raises CheckpointError for a global that is not on the list, a damaged file, or another layout.
     """
     content = _load(path)
     if not isinstance(content, dict) or not isinstance(content.get("model"), Mapping):
@@ -105,7 +98,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
 
 
 def _tensors(path: Path, content: Any, what: str) -> dict[str, Tensor]:
-    """A state dictionary whose tensors are all there, under names that may be shown."""
+    """Return a state dictionary. Raises CheckpointError on an unprintable name or an incomplete tensor."""
     state: dict[str, Any] = dict(content) if isinstance(content, Mapping) else {"": None}
     if not all(isinstance(n, str) and isinstance(w, Tensor) for n, w in state.items()):
         raise CheckpointError(f"{path}: {what} must map names to tensors; is it the right file?")
@@ -152,7 +145,7 @@ def average(checkpoints: Sequence[tuple[Path, Checkpoint]]) -> Checkpoint:
 
 
 def _versions(path: Path, state: Mapping[str, Tensor]) -> dict[str, float]:
-    """The versions of the layout of both sides' weights."""
+    """Return the layout version of the encoder's weights and of the decoder's."""
     versions = {}
     for side in ("encoder", "decoder"):
         version = state.get(f"{side}.version")
@@ -184,12 +177,12 @@ def _load(path: Path) -> Any:
 
 
 def _printable(text: str) -> str:
-    """Text that comes from a file, for a terminal."""
+    """Return text of a file with unprintable characters replaced."""
     return "".join(c if c.isprintable() else "?" for c in text)
 
 
 def _check_sums(path: Path) -> None:
-    """torch itself reads over wrong checksums. Files of the older format have none."""
+    """Check the checksums of a zip file, which torch ignores. Older files have no checksums."""
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
             if len(set(archive.namelist())) < len(archive.namelist()):
@@ -200,7 +193,7 @@ def _check_sums(path: Path) -> None:
 
 
 def _arguments(path: Path, content: dict[str, Any]) -> dict[str, Any]:
-    """Options of the model, from `args` or `cfg`; in `cfg` those of the task fill what the model lacks."""
+    """Return the model's options, of `args` or `cfg`; options of the task fill the gaps of a `cfg`."""
     if isinstance(content.get("args"), Arguments):
         return dict(content["args"])
     try:
@@ -224,9 +217,10 @@ def _arguments(path: Path, content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _unwrap(value: Any, cache: dict[int, Any]) -> Any:
-    """A configuration without OmegaConf's nodes.
+    """Return a configuration without OmegaConf's nodes.
 
-    cache: by id, so that what is shared is visited once.
+    value: part of the configuration.
+    cache: unwrapped parts by `id`; a shared part is visited once.
     """
     if id(value) in cache:
         return cache[id(value)]
@@ -243,7 +237,7 @@ def _unwrap(value: Any, cache: dict[int, Any]) -> Any:
 
 
 def _plain(weight: Tensor) -> bool:
-    """Whether all values of a tensor are there: dense, on the CPU, and not one value standing for many."""
+    """Return whether a tensor is dense, on the CPU, and stores each of its values."""
     if type(weight) not in (Tensor, torch.nn.Parameter) or weight.is_nested or weight.is_quantized:
         return False
     if weight.layout != torch.strided or weight.device.type != "cpu":

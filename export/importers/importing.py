@@ -1,4 +1,4 @@
-"""How every import goes: check the folders, read the model, tell all problems at once, write the bundle."""
+"""The steps of every import: check folders, read the model, report all problems, write the bundle."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from export.importers.settings import ImportSettings
 from export.importers.weights import half_holds
 
 T = TypeVar("T")
-MAX_BEAMS: Final = 2_048  # rows of the widest lane that a command makes
+MAX_BEAMS: Final = 2_048  # rows of the widest lane of an offline service
 THEIR_PAGE: Final = "Licence and training data: those of the model's own page"
 
 
@@ -36,15 +36,18 @@ THEIR_PAGE: Final = "Licence and training data: those of the model's own page"
 class ImportedModel:
     """A foreign model, read and checked.
 
-    origin: what the card says of where the model comes from.
-    weights: by our names.
+    origin: the importer and the original architecture, for the card.
+    config: configuration of the model.
+    weights: weights by our names.
     text: tokenizer settings, with their "kind".
-    files: of the text pipeline, by their names in the bundle.
+    files: files of the text pipeline, by their names in the bundle.
     source, target: language codes.
     half: whether the files store fp16.
+    task: "translate", "summarize" or "language-model".
     generation: decoding defaults, by field of `DecodeOptions`.
-    max_sentence_tokens: where a longer sentence is cut: what the source cuts at, or has learnt from at most,
-        where that is known (`known_length`).
+    shortlisted: whether `files` hold a shortlist that is used by default.
+    max_sentence_tokens: length at which sentences are cut: the source's limit or the longest training
+        sentence, if the files name one (`known_length`).
     notes: further lines of the card.
     """
 
@@ -64,29 +67,30 @@ class ImportedModel:
 
 
 class StoppedError(CheckpointError):
-    """Reading can't go on; the list of problems says why."""
+    """Reading can't go on; the list of problems holds the reason."""
 
 
 class ProblemList:
-    """What is wrong with a model's files, of all that is looked at, for one message."""
+    """Collects the problems of a model's files for one error message."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._problems = folder, list[str]()
 
     def add(self, *problems: str) -> None:
-        """Add sentences, each of which begins with the file at fault where one is."""
+        """Add sentences; a sentence about a file begins with its path."""
         self._problems += problems
 
     def unfit(self, what: str, problems: Iterable[str]) -> None:
         """Add the problems of one file as one sentence, if there are any.
 
-        what: the file, and what they keep from being done.
+        what: beginning of the sentence: the file, and the consequence of the problems.
+        problems: problems of the file.
         """
         if listed := "; ".join(problems):
             self.add(f"{what}: {listed}")
 
     def of(self, look: Callable[[], T]) -> T | None:
-        """Return what `look` finds, or None when it raises an error of files, which is added."""
+        """Return the result of `look`, or add its CheckpointError or BundleError and return None."""
         try:
             return look()
         except StoppedError:
@@ -96,12 +100,10 @@ class ProblemList:
             return None
 
     def naming(self, what: str, look: Callable[[], T]) -> T:
-        """Return what `look` finds; what it raises is added under the name of what was looked at.
+        """Return the result of `look`, or add its error after `what` and raise StoppedError.
 
-        what: the file, and what the error keeps from being done.
-        look: may raise an error of files.
-
-        Raises StoppedError when `look` raised.
+        what: the file, and the consequence of the error.
+        look: function that may raise CheckpointError or BundleError.
         """
         try:
             return look()
@@ -110,12 +112,12 @@ class ProblemList:
             raise StoppedError from error
 
     def stop(self) -> None:
-        """Raise StoppedError if anything was wrong."""
+        """Raise StoppedError if there are problems."""
         if self._problems:
             raise StoppedError
 
     def check(self) -> None:
-        """Raise CheckpointError with all that was wrong, if anything was."""
+        """Raise CheckpointError with all problems, if there are any."""
         if len(self._problems) == 1:
             raise CheckpointError(self._problems[0])
         if self._problems:
@@ -125,16 +127,16 @@ class ProblemList:
 
 
 class ModelReader(Protocol):
-    """A module that reads models of one source."""
+    """A module that reads the models of one source."""
 
     def read(self, folder: Path, settings: Any, problems: ProblemList, /) -> ImportedModel:
         """Read and check the model of a folder.
 
-        folder: of the model.
-        settings: of the source's own class.
-        problems: gets everything that is wrong; reading may go on past it.
+        folder: folder of the model.
+        settings: settings, of the source's class.
+        problems: receives all problems; reading may go on after one.
 
-        Raises CheckpointError or BundleError on what it can't go on past.
+        Raises CheckpointError or BundleError on an error after which reading can't go on.
         """
 
 
@@ -149,15 +151,15 @@ def convert_by(
 ) -> Bundle:
     """Import the model of a folder as a bundle.
 
-    reader: of the source.
-    folder: with the model's files.
+    reader: module that reads the source's models.
+    folder: folder of the model.
     out: the bundle's folder.
-    settings: of the source's own class.
-    overwrite: replace `out` where it is there.
-    stages: what adds files to the bundle before it has its place (`write_in_stages`).
+    settings: settings, of the source's class.
+    overwrite: replace an existing `out`.
+    stages: steps that add files to the bundle before it is renamed to `out` (`write_in_stages`).
 
-    Raises CheckpointError with all that is missing, unsupported, damaged or does not fit; BundleError when
-    `out` exists. Nothing is written before everything was checked.
+    Raises CheckpointError with everything that is missing, unsupported, damaged or does not fit; BundleError
+    if `out` exists. Nothing is written before everything was checked.
     """
     check_folders(folder, out, overwrite=overwrite)
     problems = ProblemList(folder)
@@ -183,7 +185,7 @@ def convert_by(
     files = {**model.files, "README.md": _card(description, model)}
 
     def release(_: Bundle) -> dict[str, Content]:
-        weights.clear()  # large models: what the stages load finds room
+        weights.clear()  # frees memory for the stages of a large model
         return {}
 
     how = Writing(half, overwrite, (release, _read_text, *stages))
@@ -191,12 +193,12 @@ def convert_by(
 
 
 def known_length(value: object) -> int:
-    """Return the tokens at which sentences are cut, by a setting of the source; as usual where it is none."""
+    """Return the length in tokens at which sentences are cut: `value`, or the default if it is no length."""
     return value if type(value) is int and value >= MIN_SENTENCE_TOKENS else MAX_SENTENCE_TOKENS
 
 
 def _search_problems(model: ImportedModel) -> list[str]:
-    """What keeps a request without options of its own from being answered."""
+    """Return the problem of the decoding defaults: they must suit a request without options."""
     try:
         options = from_json(DecodeOptions, dict(model.generation), "generation")
         options.check(model.config.limits(MAX_BEAMS, shortlisted=model.shortlisted))
@@ -206,7 +208,7 @@ def _search_problems(model: ImportedModel) -> list[str]:
 
 
 def _read_text(bundle: Bundle) -> dict[str, Content]:
-    """Cut a text as serving will. Raises BundleError when files and settings don't go together."""
+    """Tokenize a text with the bundle's files. Raises BundleError if files and settings don't fit."""
     tokens, most = open_tokenizer(bundle).encode("A 1."), bundle.config.source_vocab
     if not all(0 <= token < most for token in tokens):
         raise BundleError(f"{bundle.name}: its tokenizer has more tokens than the model's {most:,}")
@@ -214,13 +216,13 @@ def _read_text(bundle: Bundle) -> dict[str, Content]:
 
 
 def check_folders(folder: Path, out: Path, *, overwrite: bool) -> None:
-    """Look whether an import may begin.
+    """Check the folders of an import.
 
-    folder: of the model.
+    folder: folder of the model.
     out: the bundle's folder.
-    overwrite: whether `out` may be there already.
+    overwrite: whether `out` may exist.
 
-    Raises CheckpointError when there is no `folder`, BundleError when `out` is there.
+    Raises CheckpointError if `folder` is missing, BundleError if `out` exists.
     """
     if not folder.is_dir():
         raise CheckpointError(f"{folder}: there is no such folder")

@@ -1,4 +1,4 @@
-"""A JSON object in a file of a folder from outside."""
+"""Read JSON objects from files of foreign models."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ from engine.errors import CheckpointError
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Read an object of a folder's file. Raises CheckpointError naming it."""
+    """Return the JSON object of a file. Raises CheckpointError that names the file."""
     return read_json(path, dict, "download it again", CheckpointError)

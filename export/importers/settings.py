@@ -1,4 +1,4 @@
-"""What a person says of an import beyond the files, for each source: plain data, read without torch."""
+"""Settings of an import that the user gives, a class for each source: plain data, read without torch."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportSettings:
-    """What every source may be told. None: find out from the files, or refuse.
+    """Settings of every source. None: the importer finds the value in the files, or refuses the model.
 
-    name: of the model; None: that of the bundle's folder.
-    source, target: language codes; of several sources all, with "," between.
-    half: store fp16; None: as the files do, where fp16 holds what is stored.
-    max_sentence_tokens: where a longer sentence is cut; None: as the source says, else as usual.
+    name: name of the model; None: the name of the bundle's folder.
+    source, target: language codes; several source languages are separated by commas.
+    half: store fp16; None: store fp16 if the files do and fp16 holds every weight exactly.
+    max_sentence_tokens: length at which sentences are cut; None: the source's own limit, or the default.
     """
 
     name: str | None = None
@@ -25,20 +25,20 @@ class ImportSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FairseqImport(ImportSettings):
-    """What a folder of fairseq does not say.
+    """Settings of fairseq's importer.
 
-    task: "translate", "summarize", ...; None: by the model.
+    task: "translate", "summarize", ...; None: derived from the model.
     checkpoints: file names, several for an ensemble.
-    average: their mean instead.
+    average: average the weights of all checkpoints instead of making an ensemble.
     dictionaries: folder of dict.LANGUAGE.txt.
     normalize: language of the punctuation rules, or "" for none.
-    aggressive: Moses splits dashes; None: as the source dictionary shows.
-    escape: Moses escapes &, | and the like; None: as the source dictionary shows.
-    lowercase: the source is lower-cased; None: as the source dictionary shows.
-    pretokenized: text is tokens between spaces; None: when there is nothing to segment words with.
-    unk_dictionary: words in the place of unknown ones (`engine.text`).
-    language_model: bundle of one for beside the model.
-    lm_weight: its weight where a request names none.
+    aggressive: Moses splits dashes; None: derived from the source dictionary.
+    escape: Moses escapes &, | and other special characters; None: derived from the source dictionary.
+    lowercase: the source is lower-cased; None: derived from the source dictionary.
+    pretokenized: text is tokens between spaces; None: True if no file says how to segment words.
+    unk_dictionary: file of translations for unknown words (`engine.text.tokenizers`).
+    language_model: bundle of a language model for shallow fusion.
+    lm_weight: default weight of the language model.
     """
 
     task: str | None = None
@@ -57,9 +57,9 @@ class FairseqImport(ImportSettings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarianImport(ImportSettings):
-    """What a folder of Marian does not say.
+    """Settings of Marian's importer.
 
-    checkpoint: name of the file of weights, where there are several.
+    checkpoint: name of the weights file if there are several.
     adapter: folder of a LoRA adapter; in Hugging Face's layout only.
     """
 
@@ -69,9 +69,9 @@ class MarianImport(ImportSettings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudentImport(MarianImport):
-    """What a student's folder does not say.
+    """Settings of the importer of students.
 
-    alphas: int8 follows the file's scales of activations, where it has them; else row by row.
+    alphas: int8 uses the file's scales of activations if it has them; otherwise a scale for each row.
     """
 
     alphas: bool = True
@@ -79,11 +79,11 @@ class StudentImport(MarianImport):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HuggingFaceImport(ImportSettings):
-    """What a folder of Hugging Face does not say.
+    """Settings of Hugging Face's importer.
 
-    task: "translate" or "summarize"; None: by the kind of model.
-    prompt: what is written before each source; None: as config.json says.
-    int8: store matrices and tables of tokens in int8.
+    task: "translate" or "summarize"; None: derived from the kind of model.
+    prompt: text that is written before each source; None: the prompt of config.json.
+    int8: store matrices and token embeddings in int8.
     adapter: folder of a LoRA adapter that is merged into the weights.
     """
 
@@ -95,11 +95,11 @@ class HuggingFaceImport(ImportSettings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CTranslate2Import(ImportSettings):
-    """What a folder of CTranslate2 does not say.
+    """Settings of CTranslate2's importer.
 
     pieces: SentencePiece models, one for both sides or the source's and the target's.
     codes: file of BPE codes (subword-nmt).
-    prefix: symbol that every target begins with and that is not shown.
+    prefix: symbol that every target begins with and that answers leave out.
     """
 
     pieces: tuple[Path, ...] = ()
@@ -109,11 +109,11 @@ class CTranslate2Import(ImportSettings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tensor2TensorImport(ImportSettings):
-    """What a folder of tensor2tensor does not say.
+    """Settings of tensor2tensor's importer.
 
-    checkpoint: its name, such as "model.ckpt-250000".
-    vocabularies: file names of the source's and the target's.
-    target_space: the problem's number of the target space, which hparams.json seldom holds.
+    checkpoint: name of the checkpoint, such as "model.ckpt-250000".
+    vocabularies: file names of the source vocabulary and the target vocabulary.
+    target_space: the problem's id of the target space, which hparams.json seldom holds.
     """
 
     checkpoint: str | None = None
@@ -123,11 +123,11 @@ class Tensor2TensorImport(ImportSettings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThumtImport(ImportSettings):
-    """What a folder of THUMT does not say.
+    """Settings of THUMT's importer.
 
-    checkpoint: its name, such as "model.ckpt-250000".
-    vocabularies: file names of the source's and the target's.
-    codes: name of the file of BPE codes; without, text comes and goes as symbols between spaces.
+    checkpoint: name of the checkpoint, such as "model.ckpt-250000".
+    vocabularies: file names of the source vocabulary and the target vocabulary.
+    codes: name of the file of BPE codes; None: text is symbols between spaces.
     """
 
     checkpoint: str | None = None

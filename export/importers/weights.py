@@ -1,4 +1,4 @@
-"""Weights of others under our names, and everything that keeps them from fitting a model of ours."""
+"""Weights renamed to our names, and checks that they fit a model of ours."""
 
 from __future__ import annotations
 
@@ -20,18 +20,20 @@ Weights = dict[str, NDArray[np.float32]]
 Array = NDArray[np.float32] | QuantizedWeight
 
 IMPOSSIBLE: Final = -1e4  # the logit of a token that is never chosen; fp16 holds it
-LARGEST_SIZE: Final = 65_536  # of any width or number of positions; tables are made for every model
+# limit of every width and number of positions: the importer allocates tables of these sizes
+LARGEST_SIZE: Final = 65_536
 MOST_LAYERS: Final = 1_000
-CHECKED_ROWS: Final = 4096  # of a weight, looked at together
+CHECKED_ROWS: Final = 4096  # rows of a weight that are checked at once
 PLAIN_TABLES: Final = re.compile(r"\.(embed_positions|relative)\.weight$")  # int8 graphs read them as floats
 JOINT: Final = re.compile(r"\.in_proj_(weight|bias)$")
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """How a family's weights are called in files of all eras.
+    """Names of a family's weights in files of all versions.
 
-    dropped: weights without a use.
+    renamed: pairs of a pattern and its replacement, applied in order.
+    dropped: pattern of the names of unused weights.
     """
 
     renamed: tuple[tuple[re.Pattern[str], str], ...]
@@ -44,23 +46,25 @@ def read_weights(
     names: Names,
     ties: Iterable[tuple[str, str]] = (),
 ) -> tuple[Weights, list[str]]:
-    """Return the state dictionary of any era under our names, and every weight that is missing, left over,
-    of another shape, not finite, or said to be shared but different.
+    """Return a state dictionary under our names, and the problems of its weights.
+
+    A problem is a weight that is missing, left over, of another shape, not finite, or a copy of a shared
+    weight that differs from its original.
 
     state: tensors by the file's names.
-    config: of the model.
-    names: what the family's weights are called.
-    ties: pairs (copy, original); a file may leave the copy out (release era) or keep both (main).
+    config: configuration of the model.
+    names: names of the family's weights.
+    ties: pairs (copy, original); older files leave the copy out.
     """
     named, problems = rename(state, names)
     return fit_weights(named, config, problems + untie(named, ties))
 
 
 def untie(named: dict[str, Tensor], ties: Iterable[tuple[str, str]]) -> list[str]:
-    """Drop the copies of shared tables, and return what is wrong with those that differ.
+    """Drop the copies of shared tables, and return a problem for each copy that differs.
 
-    named: weights by our names; loses the copies.
-    ties: pairs (copy, original), a copy of a copy last.
+    named: weights by our names; copies are removed from it.
+    ties: pairs (copy, original); a copy of a copy comes last.
     """
     pairs = [(copy, original) for copy, original in ties if original in named]
     problems = [
@@ -76,11 +80,11 @@ def untie(named: dict[str, Tensor], ties: Iterable[tuple[str, str]]) -> list[str
 def fit_weights(
     named: Mapping[str, Tensor], config: ModelConfig, problems: list[str]
 ) -> tuple[Weights, list[str]]:
-    """Return weights under our names as arrays, and `problems` with every one that does not fit the model.
+    """Return weights as arrays, and the problems found before with those of weights that don't fit.
 
     named: tensors by our names.
-    config: of the model.
-    problems: what was wrong before.
+    config: configuration of the model.
+    problems: problems found before.
     """
     problems = [*problems, *_shape_problems(named, config), *_value_problems(named)]
     return {name: weight.detach().to(torch.float32).numpy() for name, weight in named.items()}, problems
@@ -89,20 +93,18 @@ def fit_weights(
 def fitted_later(
     named: Mapping[str, Tensor], config: ModelConfig, problems: list[str]
 ) -> tuple[dict[str, Later], list[str]]:
-    """Do as `fit_weights`, for large models.
-
-    Arrays are made one by one, in int8 where the configuration says so.
+    """Return weights and problems like `fit_weights`, but convert each weight only when it is written.
 
     named: tensors by our names.
-    config: of the model.
-    problems: what was wrong before.
+    config: configuration of the model; its `quantization` decides whether matrices are stored in int8.
+    problems: problems found before.
     """
     problems = [*problems, *_shape_problems(named, config), *_value_problems(named)]
     return {name: _later(name, weight, config) for name, weight in named.items()}, problems
 
 
 def _later(name: str, weight: Tensor, config: ModelConfig) -> Later:
-    """Matrices that are multiplied with, and tables of tokens, may be int8; tables of positions are not."""
+    """Return a weight that is converted when it is written; tables of positions are never int8."""
     whole = config.quantization == "rows" and weight.dim() == 2 and not PLAIN_TABLES.search(name)
     narrow = weight.dtype in (torch.float16, torch.float32)
 
@@ -129,7 +131,7 @@ def _shape_problems(named: Mapping[str, Tensor], config: ModelConfig) -> list[st
 
 
 def rename(state: Mapping[str, Tensor], names: Names) -> tuple[dict[str, Tensor], list[str]]:
-    """Return the weights that matter under their newest names, and those that came under two."""
+    """Return the used weights under their newest names, and a problem for each that has two names."""
     named: dict[str, Tensor] = {}
     problems = []
     for old, weight in state.items():
@@ -153,12 +155,12 @@ def tied_embeddings(config: ModelConfig) -> list[tuple[str, str]]:
 
 
 def same(a: Tensor, b: Tensor) -> bool:
-    """Tell whether two tensors hold the same numbers."""
+    """Return whether two tensors hold the same numbers."""
     return a is b or (a.shape == b.shape and torch.equal(a.float(), b.float()))
 
 
 def _split_joint(name: str, weight: Tensor) -> list[tuple[str, Tensor]]:
-    """Before fairseq 0.9 the projections of attention were one weight, rows q | k | v."""
+    """Split the joint weight of attention that fairseq had before 0.9 (rows q | k | v) into three."""
     match = JOINT.search(name)
     if not match or not weight.dim() or weight.shape[0] % 3:
         return [(name, weight)]
@@ -168,7 +170,7 @@ def _split_joint(name: str, weight: Tensor) -> list[tuple[str, Tensor]]:
 
 
 def misfitting(weights: Mapping[str, Array], config: ModelConfig) -> list[str]:
-    """List all that keeps weights from being a model's: missing ones, shapes, values that are no numbers."""
+    """Return the problems of a model's weights: missing or extra names, wrong shapes, values not finite."""
     with torch.device("meta"):
         shapes = weight_shapes(build(config))
     problems = misfits(shapes, {name: tuple(weight.shape) for name, weight in weights.items()})
@@ -181,12 +183,12 @@ def misfitting(weights: Mapping[str, Array], config: ModelConfig) -> list[str]:
 
 
 def all_half(tensors: Mapping[str, Tensor]) -> bool:
-    """Tell whether a file stores all its floats as fp16."""
+    """Return whether a file stores all its floats as fp16."""
     return all(tensor.dtype == torch.float16 for tensor in tensors.values() if tensor.is_floating_point())
 
 
 def half_holds(weights: Mapping[str, Stored]) -> bool:
-    """Tell whether fp16 holds every weight as it is; not where an import computed with what was stored."""
+    """Return whether fp16 holds every weight exactly; weights that an importer computed may need fp32."""
     with np.errstate(over="ignore"):
         return all(_half_holds(weight) for weight in weights.values())
 

@@ -1,4 +1,4 @@
-"""`convoy convert argos`: unpacked packages of Argos Translate (`packages.open_package`) to bundles."""
+"""`convoy convert argos`: read unpacked packages of Argos Translate (`packages.open_package`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from export.importers.ctranslate2.packages import MODEL_FOLDER, TRANSLATION, rea
 from export.importers.importing import ImportedModel, ProblemList
 from export.importers.settings import CTranslate2Import, ImportSettings
 
-# as Argos decodes; ARGOS_BEAM_SIZE is 4 where nobody sets it
+# defaults of Argos Translate; its ARGOS_BEAM_SIZE is 4 by default
 ARGOS_DEFAULTS: Final[dict[str, Any]] = {"beam_size": 4, "length_penalty": 0.2, "max_length_b": 256}
 PIECES, CODES = "sentencepiece.model", "bpe.model"
 
@@ -19,11 +19,11 @@ PIECES, CODES = "sentencepiece.model", "bpe.model"
 def read(folder: Path, settings: ImportSettings, problems: ProblemList) -> ImportedModel:
     """Read the package of a folder.
 
-    folder: with metadata.json.
-    settings: nothing of them is needed; the package says its languages.
-    problems: gets what is missing, unsupported, or does not fit.
+    folder: folder of the package, which holds metadata.json.
+    settings: unused; metadata.json names the languages.
+    problems: receives whatever is missing, unsupported or does not fit.
 
-    Raises CheckpointError on what it can't go on past.
+    Raises CheckpointError on an error after which reading can't go on.
     """
     package = problems.of(lambda: read_package(folder))
     if package is not None and package.kind != TRANSLATION:

@@ -1,6 +1,6 @@
-"""`convoy convert ctranslate2`: a folder that CTranslate2's converters wrote to a bundle.
+"""`convoy convert ctranslate2`: read a folder that CTranslate2's converters wrote.
 
-What is refused and where the search differs: docs/import.md.
+docs/import.md lists unsupported models and differences of the search.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from export.importers.weights import IMPOSSIBLE, Array, misfitting
 
 CONFIG_FILE: Final = "config.json"
 SPECIFICATIONS: Final = ("", "TransformerBase", "TransformerBig", "TransformerSpec")
-LONGEST_TARGET_TOKENS: Final = 256  # targets that CTranslate2 makes unless it is asked for longer ones
+LONGEST_TARGET_TOKENS: Final = 256  # CTranslate2's default of max_decoding_length
 PIECES_FILES: Final = ("sentencepiece.model", "*.spm", "*.model")
 CODES_FILES: Final = ("bpe.model", "bpe.codes", "bpecodes", "codes")
 USUAL_SYMBOLS: Final = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
@@ -54,21 +54,21 @@ CT2_DEFAULTS: Final[dict[str, Any]] = {
 def read(folder: Path, settings: CTranslate2Import, problems: ProblemList) -> ImportedModel:
     """Read the model of a folder; int8 weights stay int8.
 
-    folder: with model.bin, vocabularies and what cuts text.
-    settings: what the folder does not say; the languages must be there.
-    problems: gets what is missing, unsupported, or does not fit.
+    folder: folder of model.bin, vocabularies and segmentation models.
+    settings: settings of the user, which must include the languages.
+    problems: receives whatever is missing, unsupported or does not fit.
 
-    Raises CheckpointError on what it can't go on past.
+    Raises CheckpointError on an error after which reading can't go on.
     """
     return read_with(folder, settings, TextRules(), problems)
 
 
 @dataclass(frozen=True, slots=True)
 class TextRules:
-    """What a library that runs models of CTranslate2 does with text besides.
+    """Text processing of a library that runs CTranslate2's models.
 
-    moses: text is normalised and escaped by Moses' rules before codes are applied.
-    replace_unknown: unknown symbols become the source's.
+    moses: text is normalised and escaped by Moses' rules before BPE codes are applied.
+    replace_unknown: unknown symbols of an answer are replaced by source symbols.
     """
 
     moses: bool = False
@@ -78,14 +78,14 @@ class TextRules:
 def read_with(
     folder: Path, settings: CTranslate2Import, rules: TextRules, problems: ProblemList
 ) -> ImportedModel:
-    """Read the model of a folder that a library runs by rules of its own.
+    """Read the model of a folder like `read`, for a library with its own text processing.
 
-    folder: of the model.
-    settings: as of `read`.
-    rules: of the text.
-    problems: as of `read`.
+    folder: folder of the model.
+    settings: settings of the user, which must include the languages.
+    rules: text processing of the library.
+    problems: receives whatever is missing, unsupported or does not fit.
 
-    Raises CheckpointError as `read` does.
+    Raises CheckpointError on an error after which reading can't go on.
     """
     path = folder / MODEL_FILE
     if settings.source is None or settings.target is None:
@@ -144,7 +144,7 @@ def _read_options_of_file(folder: Path) -> dict[str, Any]:
 
 
 def _fill_options(options: dict[str, Any], variables: Variables) -> None:
-    """Add what config.json leaves out; files before version 6 hold its content as variables."""
+    """Add options that config.json lacks; files before version 6 store them as variables."""
     for name in ("unk_token", "bos_token", "eos_token"):
         if name in variables and name not in options:
             options[name] = variables.array(name).tobytes().decode("utf-8", "replace")
@@ -216,7 +216,7 @@ def _model(
 class Tables:
     """Embeddings and output projection, by our names.
 
-    scale: embeddings times the root of the width.
+    scale: whether the model multiplies embeddings by the square root of their width.
     """
 
     weights: dict[str, Array]
@@ -228,7 +228,7 @@ class Tables:
 def _tables(
     variables: Variables, encoder: ReadSide, decoder: ReadSide, vocabularies: FileVocabularies
 ) -> Tables:
-    """Tables are shared where the file shares them and nothing distinguishes the two uses."""
+    """Return the tables, shared if the file shares them and both uses have the same scale and order."""
     names = encoder.table, decoder.table, "decoder/projection/weight"
     factor = variables.number("decoder/scale_outputs", 1.0)
     sides = encoder, decoder
@@ -248,13 +248,13 @@ def _tables(
     bias = "decoder/projection/bias"
     if bias in variables or len(vocabularies.target) > vocabularies.rows[1]:
         own = variables.array(bias).astype(np.float32) if bias in variables else np.zeros(output.shape[0])
-        more = np.full(len(vocabularies.target) - len(own), IMPOSSIBLE)  # of our own symbols
+        more = np.full(len(vocabularies.target) - len(own), IMPOSSIBLE)  # symbols that were added
         weights["decoder.output_bias"] = np.concatenate([own, more]).astype(np.float32)
     return Tables(weights, joint, tied, all(roots))
 
 
 def _reorder_rows(weight: Array, vocabularies: FileVocabularies, side: int) -> Array:
-    """A table with its rows in the order of our vocabulary; zeros for symbols that are ours."""
+    """Return a table with rows in the order of our vocabulary; added symbols have zeros."""
     order, rows = vocabularies.orders[side], vocabularies.rows[side]
     if weight.shape[0] != rows:
         raise CheckpointError(f"a table has {weight.shape[0]} rows, its vocabulary {rows} symbols")
@@ -274,14 +274,14 @@ def _precision(variables: Variables) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TextSources:
-    """What cuts text: SentencePiece models, one or one a side, or codes; neither where symbols are words."""
+    """Segmentation files: one or two SentencePiece models, or BPE codes; neither if symbols are words."""
 
     pieces: tuple[Path, ...]
     codes: Path | None
 
 
 def _text_sources(folder: Path, settings: CTranslate2Import) -> TextSources:
-    """The chosen SentencePiece models or codes, else those of the folder; each is read once, as a check."""
+    """Return the chosen segmentation files, or those of the folder; each is read once, as a check."""
     pieces, codes = settings.pieces, settings.codes
     if not pieces and codes is None:
         codes = next((folder / name for name in CODES_FILES if (folder / name).is_file()), None)
@@ -297,7 +297,7 @@ def _text_sources(folder: Path, settings: CTranslate2Import) -> TextSources:
 def _text(
     sources: TextSources, settings: CTranslate2Import, rules: TextRules, vocabularies: FileVocabularies
 ) -> tuple[TextSettings, dict[str, Content]]:
-    """Text settings and files."""
+    """Return the settings and files of the text pipeline."""
     both = vocabularies.source == vocabularies.target
     names = ["vocab.json"] if both else ["vocab.source.json", "vocab.target.json"]
     files: dict[str, Content] = {

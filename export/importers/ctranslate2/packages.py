@@ -1,4 +1,4 @@
-"""Packages of Argos Translate, which LibreTranslate serves; read without torch.
+"""Metadata of Argos Translate's packages, the models of LibreTranslate; read without torch.
 
 A package is a folder, or a zip with one folder (`.argosmodel`): `metadata.json`, `model/` of CTranslate2, and
 `sentencepiece.model` or `bpe.model`.
@@ -20,16 +20,16 @@ from export.importers.json_object import read_object
 METADATA_FILE: Final = "metadata.json"
 MODEL_FOLDER: Final = "model"
 ENDING: Final = ".argosmodel"
-TRANSLATION: Final = "translate"  # the type of packages that are served; others find sentences' ends
+TRANSLATION: Final = "translate"  # type of translation models; other packages split sentences
 LANGUAGE_CODE: Final = re.compile(r"[A-Za-z][A-Za-z0-9-]{1,15}")
 
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """What metadata.json says of a package.
+    """Metadata of a package.
 
-    kind: TRANSLATION, or of something that is not served: then the rest is empty.
-    prefix: what every target begins with.
+    kind: TRANSLATION, or the type of another package, whose other fields are empty.
+    prefix: symbol that every target begins with, or None.
     """
 
     folder: Path
@@ -45,13 +45,13 @@ class Package:
 
 
 def is_package(path: Path) -> bool:
-    """Tell whether a path looks like a package, packed or not."""
+    """Return whether a path looks like a package, packed or not."""
     packed = path.suffix == ENDING and path.is_file()
     return packed or ((path / METADATA_FILE).is_file() and (path / MODEL_FOLDER).is_dir())
 
 
 def packages_at(path: Path) -> list[Path]:
-    """List the package that a path is, or those in the folder. Raises CheckpointError when there is none."""
+    """Return the path itself if it is a package, or all packages in it. Raises CheckpointError if none is."""
     if is_package(path):
         return [path]
     paths = sorted(filter(is_package, path.iterdir())) if path.is_dir() else []
@@ -65,7 +65,7 @@ def packages_at(path: Path) -> list[Path]:
 
 @contextmanager
 def open_package(path: Path) -> Iterator[Package]:
-    """Open a package with its folder, unpacked where it is packed. Raises CheckpointError."""
+    """Yield a package, unpacked into a temporary folder if it is a file. Raises CheckpointError."""
     if path.is_file():
         with unpack(path) as folder:
             yield read_package(folder)
@@ -74,7 +74,7 @@ def open_package(path: Path) -> Iterator[Package]:
 
 
 def read_package(folder: Path) -> Package:
-    """Read what metadata.json says. Raises CheckpointError with all that is wrong with it."""
+    """Read metadata.json. Raises CheckpointError with all its problems."""
     path = folder / METADATA_FILE
     metadata, problems = read_object(path), []
     kind = metadata.get("type", TRANSLATION)

@@ -1,4 +1,4 @@
-"""CTranslate2's variables turned into our weights, and its attributes into our configuration."""
+"""Convert CTranslate2's variables to our weights, and its attributes to our configuration."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from export.importers.ctranslate2.variables import Variables
 from export.importers.weights import MOST_LAYERS, Array
 
 CT2_ACTIVATIONS: Final = ("relu", "gelu_tanh", "swish", "gelu", "gelu_sigmoid", "tanh", "sigmoid")
-MAX_POSITIONS: Final = 1024  # of what CTranslate2 reads at most; it makes sines without end
-MAX_SPAN: Final = 4096  # of biases by distance
-HEADS: Final = {"TransformerBig": 16}  # of old files that don't say; else 8
-# last parts of names of what is not carried over, unless it is 0
+MAX_POSITIONS: Final = 1024  # CTranslate2's limit; sinusoidal positions themselves have none
+MAX_SPAN: Final = 4096  # distances of a relative bias
+HEADS: Final = {"TransformerBig": 16}  # old files store no number of heads; the others have 8
+# unsupported parts of variables' names, unless the variable is 0
 REFUSED: Final = {
     "rotary_dim": "rotary positions",
     "num_heads_kv": "fewer heads of keys and values than of queries",
@@ -60,11 +60,14 @@ ATTRIBUTES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ReadSide:
-    """One side of a model.
+    """An encoder or decoder.
 
-    stack: its description; its weights are named without "encoder." or "decoder.".
-    table: the variable of the embeddings.
-    scale: what they are multiplied with.
+    stack: its configuration.
+    weights: weights by names without "encoder." or "decoder.".
+    table: name of the embeddings' variable.
+    embedding: embeddings [tokens, dim].
+    scale: factor of the embeddings.
+    computed_positions: whether the model adds sinusoidal positions.
     """
 
     stack: StackConfig
@@ -77,16 +80,18 @@ class ReadSide:
 
 @dataclass(slots=True)
 class Layers:
-    """The layers of one side, by our names; everything that is wrong with them is listed."""
+    """Reads the layers of one side into `weights`, by our names."""
 
     variables: Variables
     side: str
     weights: dict[str, Array] = field(default_factory=dict)
 
     def linear(self, theirs: str, *ours: str, factors: tuple[float, ...] = ()) -> None:
-        """Add a projection, or several whose rows are stored as one.
+        """Add a projection, or several whose rows are stored in one variable.
 
-        factors: what each is multiplied with.
+        theirs: name of the variable, without the side.
+        ours: names of the projections.
+        factors: factor of each projection; empty: 1.
         """
         name = f"{self.side}/{theirs}"
         weight = self.variables.weight(f"{name}/weight")
@@ -105,7 +110,7 @@ class Layers:
 
     @property
     def rms(self) -> bool:
-        """Whether the side's norms are by the root of the mean square: without a beta."""
+        """Whether the side has RMS norms, which have no beta."""
         return f"{self.side}/layer_0/ffn/layer_norm/beta" not in self.variables
 
     def norm(self, theirs: str, ours: str) -> None:
@@ -116,7 +121,11 @@ class Layers:
             self.weights[f"{ours}.{our}"] = self.variables.array(f"{name}/{part}").astype(np.float32)
 
     def query_factor(self, theirs: str, width: int) -> float:
-        """Return what queries are multiplied with besides the usual width ** -0.5."""
+        """Return the factor of queries divided by the usual width ** -0.5.
+
+        theirs: name of the attention, without the side.
+        width: width of a head.
+        """
         usual = float(np.float32(width) ** np.float32(-0.5))
         scale = self.variables.number(f"{self.side}/{theirs}/queries_scale", usual)
         return 1.0 if scale == usual else scale * width**0.5
@@ -139,12 +148,14 @@ def scale_weight(weight: Array, factor: float) -> Array:
 
 
 def read_side(variables: Variables, side: str, settings: Mapping[str, Any]) -> ReadSide:
-    """Read the encoder or the decoder. Raises CheckpointError that names what is missing or not supported.
+    """Read the encoder or the decoder.
 
-    variables: of the file.
+    variables: variables of the file.
     side: "encoder" or "decoder".
-    settings: "epsilon" of norms, None for the usual one, and "window", positions that a decoder with vectors
-        by distance sees.
+    settings: "epsilon" of norms, None for the default, and "window", the number of positions that a decoder
+        with relative position vectors attends to.
+
+    Raises CheckpointError that names a missing or unsupported part.
     """
     layers = Layers(variables, side)
     count = depth(variables, side)
@@ -189,7 +200,7 @@ def read_side(variables: Variables, side: str, settings: Mapping[str, Any]) -> R
 
 
 def _norms(layers: Layers) -> dict[str, Any]:
-    """Where norms stand beside those of sub-blocks, and of which kind; their weights are added."""
+    """Add the weights of the norms outside of layers, and return the fields of `StackConfig` about norms."""
     side, variables = layers.side, layers.variables
     pre = bool(_attribute(variables, side, "pre_norm", 1))
     final = f"{side}/layer_norm/gamma" in variables
@@ -211,7 +222,7 @@ def _norms(layers: Layers) -> dict[str, Any]:
 
 
 def unsupported_parts(variables: Variables) -> Iterator[str]:
-    """Yield what a model has that is not carried over."""
+    """Yield a problem for each unsupported part of a model."""
     for name in sorted({*variables.arrays, *variables.aliases}):
         parts = name.split("/")
         for part in REFUSED:
@@ -240,12 +251,12 @@ def depth(variables: Variables, side: str) -> int:
 
 
 def _attribute(variables: Variables, side: str, name: str, usual: int) -> int:
-    """Of a side; old files say it once for both."""
+    """Return an attribute of a side; old files store one for both sides."""
     return int(variables.number(f"{side}/{name}", variables.number(name, usual)))
 
 
 def _table(variables: Variables, side: str) -> str:
-    """The variable of a side's embeddings."""
+    """Return the name of the variable of a side's embeddings."""
     if f"{side}/embeddings_1/weight" in variables:
         raise CheckpointError("several features of each source token are not supported")
     names = (f"{side}/embeddings_0/weight", f"{side}/embeddings/weight")
@@ -257,7 +268,7 @@ def _table(variables: Variables, side: str) -> str:
 
 
 def _embedding_scale(variables: Variables, side: str, dim: int) -> float:
-    """A flag (int8) says whether it is the root of the width; any other number is the factor itself."""
+    """Return the factor of the embeddings. An int8 variable is a flag: true means the root of the width."""
     names = (
         f"{side}/scale_embeddings",
         f"{side}/embeddings_0/multiply_by_sqrt_depth",
@@ -280,7 +291,7 @@ def _positions(variables: Variables, name: str, dim: int) -> NDArray[np.float32]
 
 
 def _reach(layers: Layers, count: int) -> int:
-    """The largest distance that self-attention knows, 0 for none; its vectors become weights."""
+    """Add the relative position vectors, and return their largest distance, 0 without any."""
     at = f"{layers.side}/layer_{{}}/self_attention/relative_position_"
     if f"{at.format(0)}keys" not in layers.variables:
         return 0
@@ -297,7 +308,7 @@ def _reach(layers: Layers, count: int) -> int:
 
 
 def _alignment(variables: Variables, heads: int, count: int) -> dict[str, Any]:
-    """Whose attention an alignment is: the first heads (0: all) of a layer, which may count from the end."""
+    """Return the layer and the number of its first heads (0: all) whose attention is the alignment."""
     shown = int(variables.number("decoder/alignment_heads", 1))
     layer = int(variables.number("decoder/alignment_layer", -1))
     if not 0 <= shown <= heads or not -count <= layer < count:
@@ -306,7 +317,7 @@ def _alignment(variables: Variables, heads: int, count: int) -> dict[str, Any]:
 
 
 def _inner(variables: Variables, side: str, heads: int) -> int:
-    """The width of all heads together, of the projection that follows them."""
+    """Return the width of all heads together, the input width of the output projection."""
     name = f"{side}/layer_0/self_attention"
     shape = variables.array(f"{name}/linear_1/weight").shape
     inner = shape[1] if len(shape) == 2 else 0
@@ -319,7 +330,7 @@ def _inner(variables: Variables, side: str, heads: int) -> int:
 
 
 def _biases(layers: Layers, count: int, heads: int) -> int:
-    """The largest distance that T5's bias tells apart, 0 for none; our weight has a row for each."""
+    """Add T5's relative bias, a row for each distance, and return the largest distance, 0 without a bias."""
     variables, at = layers.variables, f"{layers.side}/layer_{{}}/self_attention/relative_attention_"
     name = f"{at.format(0)}bias"
     if name not in variables:

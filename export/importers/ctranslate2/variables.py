@@ -1,8 +1,8 @@
-"""CTranslate2's `model.bin`: variables by name, in the binary versions 2 to 6.
+"""Read CTranslate2's `model.bin`, binary versions 2 to 6.
 
 Little-endian: version, name and revision of the specification, variables (name, shape, type, bytes, numbers)
-and aliases (python/ctranslate2/specs/model_spec.py and src/models/model.cc of CTranslate2). All sizes are
-compared with the file before anything is made of them; arrays are views of the file.
+and aliases (python/ctranslate2/specs/model_spec.py and src/models/model.cc of CTranslate2). Every size is
+compared with the file's before memory is allocated; arrays are views of the file.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from engine.errors import CheckpointError
 
 MODEL_FILE: Final = "model.bin"
 VERSIONS: Final = range(2, 7)
-MAX_AXES: Final = 8  # axes of a variable
-# numbers of types since version 4; before, an item's size tells it
+MAX_AXES: Final = 8
+# by the id of the type since version 4; older files store only the bytes of a number
 VARIABLE_TYPES: Final[tuple[np.dtype[Any], ...]] = tuple(
     np.dtype(name) for name in ("<f4", "i1", "<i2", "<i4", "<f2", ml_dtypes.bfloat16)
 )
 TYPES_BY_BYTES: Final = {4: 0, 2: 2, 1: 1}
-INT16_SCALE: Final = 1000.0  # where a file holds none
+INT16_SCALE: Final = 1000.0  # default of files that store no scale
 SCALE: Final = "_scale"
 
 
@@ -36,9 +36,12 @@ SCALE: Final = "_scale"
 class Variables:
     """The variables of a model.
 
-    specification: of the layers, such as "TransformerSpec"; empty in old files.
-    aliases: names that stand for others.
-    used: names that were asked for.
+    version: version of the binary format.
+    specification: kind of the model, such as "TransformerSpec"; empty in old files.
+    revision: version of the specification.
+    arrays: variables by name.
+    aliases: alias to name.
+    used: names of variables that were read so far.
     """
 
     version: int
@@ -56,12 +59,12 @@ class Variables:
         return self.aliases.get(name, name)
 
     def same(self, one: str, other: str) -> bool:
-        """Tell whether two variables are one, or equal: files before version 3 have no aliases."""
+        """Return whether two variables are aliases or equal: files before version 3 have no aliases."""
         a, b = (self.array(name) for name in (one, other))
         return a is b or (a.shape == b.shape and a.dtype == b.dtype and np.array_equal(a, b))
 
     def array(self, name: str) -> NDArray[Any]:
-        """Return a variable as it is stored. Raises CheckpointError when it is missing."""
+        """Return a variable as stored. Raises CheckpointError if it is missing."""
         origin = self.origin(name)
         if origin not in self.arrays:
             raise CheckpointError(f"{name} is missing")
@@ -69,7 +72,7 @@ class Variables:
         return self.arrays[origin]
 
     def number(self, name: str, usual: float) -> float:
-        """Return a scalar, or `usual` where there is none."""
+        """Return a scalar variable, or the default `usual` if it is missing."""
         if name not in self:
             return usual
         array = self.array(name)
@@ -78,7 +81,7 @@ class Variables:
         return float(array.reshape(()))
 
     def weight(self, name: str) -> QuantizedWeight | NDArray[np.float32]:
-        """Return a weight: int8 with its scales (inverted, -128 as -127), all else as floats."""
+        """Return a weight: int8 with inverted scales and -128 replaced by -127; other types as floats."""
         array = self.array(name)
         if array.dtype == np.int8:
             scale = self.array(name + SCALE).astype(np.float32).reshape(-1)
@@ -96,13 +99,13 @@ class Variables:
         return array.astype(np.float32)
 
     def unused_names(self) -> list[str]:
-        """List variables that nothing asked for."""
+        """Return the names of variables that were never read."""
         reached = {self.origin(name) for name in self.used}
         return sorted(name for name in self.arrays if name not in reached)
 
 
 def read_variables(path: Path) -> Variables:
-    """Read a model.bin. Raises CheckpointError naming the file and what is wrong with it."""
+    """Read a model.bin. Raises CheckpointError that names the file and its problem."""
     try:
         return _parse_variables(np.memmap(path, np.uint8, "r"))
     except CheckpointError as error:
@@ -153,7 +156,7 @@ def _variables(reader: _VariablesReader, version: int) -> Iterator[tuple[str, ND
 
 
 class _VariablesReader:
-    """Reads from left to right and never behind the end."""
+    """Reads numbers and strings in order. Raises CheckpointError at the end of the file."""
 
     def __init__(self, content: Any) -> None:
         self.content, self.at = np.frombuffer(content, np.uint8), 0
@@ -169,14 +172,14 @@ class _VariablesReader:
         return int.from_bytes(self.bytes(size).tobytes(), "little")
 
     def count(self, least: int) -> int:
-        """A number of entries, each of which takes `least` bytes."""
+        """Return a number of entries, each at least `least` bytes long."""
         count = self.number(4)
         if count * least > len(self.content) - self.at:
             raise CheckpointError(f"it has no room for {count} entries; copy it again")
         return count
 
     def text(self) -> str:
-        """A string, whose length counts the zero at its end."""
+        """Return a string; its stored length includes a final zero."""
         text = self.bytes(self.number(2)).tobytes().removesuffix(b"\0").decode("utf-8")
         if not text.isprintable():
             raise CheckpointError(f"it holds a name {text!r}")

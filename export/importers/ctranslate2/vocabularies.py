@@ -1,4 +1,4 @@
-"""The vocabularies of CTranslate2's folders, with the special symbols at the same ids on both sides."""
+"""Read the vocabularies of CTranslate2's folders, with special symbols at the same ids on both sides."""
 
 from __future__ import annotations
 
@@ -12,18 +12,22 @@ from engine.errors import CheckpointError
 from engine.text.tokenizers.symbols import MAX_SYMBOL_CHARACTERS
 
 PADDING: Final = ("<blank>", "<pad>")
-ADDED: Final = "<padding>"  # where no symbol is free to pad with
+ADDED: Final = "<padding>"  # added if no symbol of the file is free for padding
 
 
 @dataclass(frozen=True, slots=True)
 class FileVocabularies:
-    """Symbols by id, and special ones. Our models have one id of a special symbol for both sides, so the
-    source's may be in another order than the file's.
+    """Symbols by id, and special symbols.
 
-    orders: of source and target, which row of the file's tables each symbol has.
-    rows: how many rows those tables have: symbols beyond are ours.
-    shared: both are one.
-    begin: what every source begins with.
+    Our models have the same id for a special symbol on both sides, so that the order of the source symbols
+    may differ from the file's.
+
+    orders: source and target; row of the file's table for each symbol.
+    rows: source and target; number of rows of the file's table. Symbols from there on were added.
+    shared: whether both sides have the same vocabulary.
+    eos, unk, pad, start: ids of special symbols; None: there is no such symbol.
+    begin: symbol that every source begins with, or None.
+    unknown: symbol of `unk`.
     """
 
     source: list[str]
@@ -42,9 +46,10 @@ class FileVocabularies:
 def read_vocabularies(folder: Path, options: Mapping[str, Any]) -> FileVocabularies:
     """Read the vocabularies of a folder.
 
-    options: its config.json.
+    folder: folder of the model.
+    options: content of config.json.
 
-    Raises CheckpointError.
+    Raises CheckpointError if a file is missing or damaged, or lacks a special symbol.
     """
     source, target = _files(folder)
     shared = source == target
@@ -52,7 +57,7 @@ def read_vocabularies(folder: Path, options: Mapping[str, Any]) -> FileVocabular
     begin = options["bos_token"] if options["add_source_bos"] else None
     _check_symbols("source", source, [unknown, eos, *([] if begin is None else [begin])])
     _check_symbols("target", target, [unknown, eos])
-    start = start if start in target else unknown  # as CTranslate2 has it; Marian's begin with zeros anyway
+    start = start if start in target else unknown  # like CTranslate2; Marian's models begin with zeros anyway
     specials = {eos, unknown}
     free = [s for s in (*PADDING, options["bos_token"]) if s in target and s in source and s not in specials]
     rows = len(source), len(target)
@@ -96,7 +101,7 @@ def _swap(symbols: list[str], order: list[int], a: int, b: int) -> None:
 
 
 def _files(folder: Path) -> tuple[list[str], list[str]]:
-    """Source and target symbols."""
+    """Return source and target symbols."""
     path = _find(folder, "shared_vocabulary")
     if path is not None:
         return _read_symbols(path), _read_symbols(path)
@@ -114,7 +119,7 @@ def _find(folder: Path, name: str) -> Path | None:
 
 
 def _read_symbols(path: Path) -> list[str]:
-    """A JSON list, or one symbol a line; a carriage return belongs to a line's end if all lines have one."""
+    """Read a JSON list, or one symbol a line; carriage returns are dropped if all lines have one."""
     try:
         text = path.read_bytes().decode("utf-8")
         symbols = json.loads(text) if path.suffix == ".json" else text.removesuffix("\n").split("\n")

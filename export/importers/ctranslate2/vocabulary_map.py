@@ -1,8 +1,8 @@
-"""CTranslate2's vocabulary map (`vmap.txt`) as a shortlist: which targets a source makes likely.
+"""CTranslate2's vocabulary map (`vmap.txt`) as a shortlist: the target tokens that a source makes likely.
 
-A line is a phrase of source symbols, a tab, and target symbols between spaces; the phrase "" is of every
-source. CTranslate2 looks up every phrase of a source; a shortlist knows single symbols, so the targets of a
-longer phrase are those of its first symbol: no token that CTranslate2 allows is missing.
+A line is a phrase of source symbols, a tab, and target symbols between spaces; the phrase "" is part of every
+source. CTranslate2 looks up every phrase of a source, a shortlist only single symbols: here the targets of a
+longer phrase belong to its first symbol, so that no token that CTranslate2 allows is missing.
 """
 
 from __future__ import annotations
@@ -18,24 +18,25 @@ from engine.errors import CheckpointError
 from export.importers.ctranslate2.vocabularies import FileVocabularies
 
 MAP_FILE: Final = "vmap.txt"
-MAX_MAP_BYTES: Final = 256_000_000  # bytes of a file
-MAX_SYMBOL_TARGETS: Final = 4_096  # targets of a symbol
-MAX_TABLE_CELLS: Final = 100_000_000  # places of the table, for all symbols
+MAX_MAP_BYTES: Final = 256_000_000
+MAX_SYMBOL_TARGETS: Final = 4_096
+MAX_TABLE_CELLS: Final = 100_000_000  # symbols x targets of a symbol
 
 
 def read_map(folder: Path, vocabularies: FileVocabularies) -> Shortlist | None:
-    """Read the map of a folder, where it has one.
+    """Return the shortlist of a folder's vocabulary map, or None if it has no map.
 
-    vocabularies: of the folder, as a bundle has them.
+    folder: folder of the model.
+    vocabularies: vocabularies of the folder, in the order of the bundle.
 
-    Raises CheckpointError on a file that is none.
+    Raises CheckpointError if the file is damaged or too large.
     """
     path = folder / MAP_FILE
     if not path.is_file():
         return None
     ids = {symbol: i for i, symbol in enumerate(vocabularies.source)}
     targets = {symbol: i for i, symbol in enumerate(vocabularies.target)}
-    phrases: dict[str, list[int]] = {}  # a later line takes the place of an earlier one of the same phrase
+    phrases: dict[str, list[int]] = {}  # a later line replaces an earlier one of the same phrase
     for number, line in enumerate(_lines(path), 1):
         phrase, tab, named = line.partition("\t")
         if not tab:

@@ -1,5 +1,6 @@
-"""Zipped packages of models, unpacked into a folder that goes afterwards. Archives are hostile: nothing is
-written outside the folder, and nothing larger than it was said to be."""
+"""Unpack zipped packages of models into a temporary folder.
+
+Archives may be hostile: no file is written outside the folder, and none may be larger than its entry says."""
 
 from __future__ import annotations
 
@@ -14,18 +15,18 @@ from typing import Final
 
 from engine.errors import CheckpointError
 
-LARGEST_ARCHIVE: Final = 1 << 33  # bytes of all files
-MOST_EXPANSION: Final = 200  # times as large as it is packed; weights hardly shrink
+LARGEST_ARCHIVE: Final = 1 << 33  # bytes of all unpacked files
+MOST_EXPANSION: Final = 200  # ratio of unpacked to packed bytes; weights barely compress
 MOST_FILES: Final = 10_000
 CHUNK_BYTES: Final = 1 << 20
 
 
 @contextmanager
 def unpack(path: Path) -> Iterator[Path]:
-    """Unpack a zip and yield its one top folder, which lasts as long as the context is open.
+    """Unpack a zip and yield its top folder, which is removed at the end of the context.
 
-    Raises CheckpointError for an archive that is damaged, or has paths outside of it, links, a member twice,
-    several top folders, or more bytes than fit its size.
+    Raises CheckpointError for an archive that is damaged or has paths that lead outside, links, duplicate
+    members, several top folders, or an implausible unpacked size.
     """
     with tempfile.TemporaryDirectory(prefix="convoy-") as name:
         try:
@@ -46,7 +47,7 @@ def unpack(path: Path) -> Iterator[Path]:
 
 
 def _check_members(path: Path, archive: zipfile.ZipFile) -> str:
-    """The name of the top folder."""
+    """Check all members, and return the name of the top folder."""
     members = archive.infolist()
     if not members or len(members) > MOST_FILES:
         raise CheckpointError(f"{path}: holds {len(members)} files, so it is no package")

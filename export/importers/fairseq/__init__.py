@@ -1,11 +1,11 @@
 """Folders of fairseq: `convoy convert fairseq`.
 
-importer        a folder to a model, or several checkpoints to an ensemble
-archive         which file of a folder is what: checkpoints, dictionaries, codes
-options         what checkpoints say, by the defaults of their architectures
-transformer     the map of Transformers
-lightconv       the map of light and dynamic convolutions
-lightconv_lm    the map of language models of dynamic convolutions
-fconv           the map of ConvS2S
-language_model  a language model for beside the model
+importer        reads one checkpoint as a model, or several as an ensemble
+archive         finds the files of a folder: checkpoints, dictionaries, codes
+options         options of checkpoints, with the defaults of their architectures
+transformer     options and weights of Transformers
+lightconv       options and weights of light and dynamic convolutions
+lightconv_lm    options and weights of language models of dynamic convolutions
+fconv           options and weights of ConvS2S
+language_model  adds a language model for shallow fusion
 """

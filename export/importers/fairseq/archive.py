@@ -1,7 +1,7 @@
-"""What a folder with a fairseq model holds: checkpoints, dictionaries and the files of its text pipeline.
+"""Find the files of a fairseq model: checkpoints, dictionaries and the files of its text pipeline.
 
-The published archives keep model.pt or several checkpoints beside dict.LANGUAGE.txt and bpecodes; a data-bin
-folder keeps the dictionaries alone. Where a folder leaves a choice, nothing is guessed: the error names it.
+Published archives hold model.pt or several checkpoints, dict.LANGUAGE.txt and bpecodes; a data-bin folder
+holds only dictionaries. If a folder leaves a choice, nothing is guessed: the error lists the candidates.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from engine.text.tokenizers.unknown import read_table
 
 PREFERRED: Final = ("model.pt", "checkpoint_best.pt", "checkpoint.pt")
 CODES: Final = ("bpecodes", "code", "codes", "bpe.codes")
-BYTE_LEVEL: Final = "vocab.json"  # beside merges.txt: the byte-level BPE of GPT-2
+BYTE_LEVEL: Final = "vocab.json"  # with merges.txt: the byte-level BPE of GPT-2
 LANGUAGE_MODEL: Final = "dict.txt"
 UNKNOWN: Final = "unk_dictionary.txt"
 ESCAPES: Final = ("&apos;", "&quot;", "&amp;", "&#124;", "&#91;", "&#93;", "&lt;", "&gt;")
@@ -27,7 +27,7 @@ ESCAPES: Final = ("&apos;", "&quot;", "&amp;", "&#124;", "&#91;", "&#93;", "&lt;
 
 @dataclass(frozen=True, slots=True)
 class Languages:
-    """Of the source and the target. Both are "und" for a language model whose language nothing tells."""
+    """Codes of the source and target language; both are "und" for a language model of unknown language."""
 
     source: str
     target: str
@@ -35,7 +35,12 @@ class Languages:
 
 @dataclass(frozen=True, slots=True)
 class TextFiles:
-    """Dictionaries, read, and all files of the text pipeline by the names that they have in a bundle."""
+    """Files of the text pipeline.
+
+    source, target: the dictionaries.
+    files: paths by the files' names in the bundle.
+    settings: settings of the bundle's tokenizer.
+    """
 
     source: Dictionary
     target: Dictionary
@@ -44,7 +49,13 @@ class TextFiles:
 
 
 def find_checkpoints(folder: Path, names: Sequence[str]) -> list[Path]:
-    """Find the named checkpoints, else the one of the folder. Several are not guessed from."""
+    """Return the paths of the named checkpoints, or of the folder's only one without names.
+
+    folder: the model's folder.
+    names: file names, may be empty.
+
+    Raises CheckpointError if a file is missing or named twice, or if the folder holds several.
+    """
     if names:
         paths = [folder / name for name in names]
         for path, name in zip(paths, names, strict=True):
@@ -70,7 +81,13 @@ def find_checkpoints(folder: Path, names: Sequence[str]) -> list[Path]:
 
 
 def find_dictionaries(folder: Path, named_folder: Path | None) -> Path:
-    """Find the folder of the dictionaries: the chosen one, the model's, or the only sub-folder with any."""
+    """Return the folder of the dictionaries: the chosen one, the model's, or its only sub-folder with some.
+
+    folder: the model's folder.
+    named_folder: the folder that the user chose, or None.
+
+    Raises CheckpointError if there is no such folder, or if several sub-folders hold dictionaries.
+    """
     if named_folder is not None:
         if not named_folder.is_dir():
             raise CheckpointError(f"{named_folder}: there is no such folder of dictionaries")
@@ -87,12 +104,14 @@ def find_dictionaries(folder: Path, named_folder: Path | None) -> Path:
 
 
 def languages(folder: Path, options: Mapping[str, Any], source: str | None, target: str | None) -> Languages:
-    """Return the chosen languages, else the checkpoint's: the dictionaries alone don't tell the direction.
+    """Return the chosen languages, or the checkpoint's; dictionaries alone don't show the direction.
 
-    folder: of the dictionaries.
-    options: of the checkpoint.
-    source: language code, if chosen.
-    target: language code, if chosen.
+    folder: folder of the dictionaries.
+    options: options of the checkpoint.
+    source: language code that the user chose, or None.
+    target: language code that the user chose, or None.
+
+    Raises CheckpointError if a language is unknown or has no dictionary.
     """
     if is_language_model(options):
         language = target or source or "und"
@@ -115,12 +134,14 @@ def is_language_model(options: Mapping[str, Any]) -> bool:
 
 
 def read_text(folder: Path, dictionaries: Path, spoken: Languages, *, language_model: bool) -> TextFiles:
-    """Read the dictionaries and find the files that segment words. Raises CheckpointError naming the file.
+    """Read the dictionaries and find the files that segment words.
 
-    folder: of the model.
+    folder: the model's folder.
     dictionaries: folder of dict.*.txt.
     spoken: languages of the dictionaries.
-    language_model: there is one dictionary, of no language.
+    language_model: whether there is only one dictionary, without a language in its name.
+
+    Raises CheckpointError that names the file.
     """
     single = [LANGUAGE_MODEL] * 2
     names = single if language_model else [f"dict.{spoken.source}.txt", f"dict.{spoken.target}.txt"]
@@ -142,7 +163,7 @@ def read_text(folder: Path, dictionaries: Path, spoken: Languages, *, language_m
 
 
 def _segmenters(folder: Path, dictionaries: Path) -> tuple[Path | None, Path | None]:
-    """BPE codes or a SentencePiece model, which was read as a check; neither where words are whole."""
+    """Return the checked BPE codes and SentencePiece model, at most one of them; None where there is none."""
     codes = _only("files of BPE codes", _present([folder, dictionaries], CODES))
     pieces = _only("SentencePiece models", _matching([folder, dictionaries], "*.model"))
     if codes and pieces:
@@ -163,7 +184,7 @@ def _segmenters(folder: Path, dictionaries: Path) -> tuple[Path | None, Path | N
 
 
 def with_unknown(text_files: TextFiles, path: Path) -> TextFiles:
-    """Return the text files with a dictionary of words that replace unknown ones."""
+    """Return the text files with a table of replacements for unknown words, read from `path`."""
     if text_files.settings.sentencepiece:
         raise CheckpointError(f"{path}: only dictionaries of words have words to replace: leave it out")
     read_table(path)
@@ -172,7 +193,7 @@ def with_unknown(text_files: TextFiles, path: Path) -> TextFiles:
 
 
 def infer_moses(settings: FairseqSettings, symbols: Iterable[str]) -> FairseqSettings:
-    """Return the settings with the Moses options that made a dictionary's own symbols."""
+    """Return the settings with the Moses options that produced the symbols of the source dictionary."""
     own_symbols = set(symbols) - set(SPECIALS)
     return replace(
         settings,

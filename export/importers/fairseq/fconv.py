@@ -1,7 +1,7 @@
-"""The map of fairseq's `fconv` (ConvS2S) to ours: options and weights (docs/reference.md 4 and 8).
+"""Convert options and weights of fairseq's `fconv` (ConvS2S) to ours (docs/reference.md 4 and 8).
 
 Layers are written as Python expressions, "[(512, 3)] * 9 + [(1024, 3, 2)]", which are parsed and never run.
-Weight normalisation is folded: what a bundle holds are plain weights.
+Weight normalisation is folded into plain weights.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ BOTH_SIDES: Final = ("encoder", "decoder")
 
 
 def _defaults(name: str) -> dict[str, Any]:
-    """Options of the preset of that name, layers as fairseq writes them."""
+    """Return the options of a preset, with layers as fairseq writes them."""
     dims = {f"{side}_embed_dim": f"{side}.embed_dim" for side in BOTH_SIDES}
     values = defaults(name, {**dims, "decoder_out_embed_dim": "decoder.feature_dim"})
     for side in BOTH_SIDES:
@@ -56,15 +56,15 @@ FCONV_NAMES: Final = Names(
     dropped=re.compile(r"^(encoder|decoder)\.version$|\._linearized_weight$"),
 )
 CONVOLUTION: Final = re.compile(r"^(encoder|decoder)\.convolutions\.(\d+)\.weight$")
-MAX_EXPRESSION_CHARACTERS: Final = 2_000  # characters of an expression
-UNUSABLE: Final = 2  # rows of a table of positions that no token has: those up to pad's
+MAX_EXPRESSION_CHARACTERS: Final = 2_000
+UNUSABLE: Final = 2  # rows of a position table that no token uses: those up to the row of pad
 
 
 def options(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return all options of the model, and what is wrong with them.
+    """Return all options of the model, and their problems.
 
-    Options that are absent take their architecture's defaults.
-    Layers come as tuples (channels, kernel width, residual), `decoder_attention` as a truth value for each.
+    Absent options have their architecture's defaults.
+    Layers are tuples (channels, kernel width, residual); `decoder_attention` is a boolean for each layer.
     """
     values, problems = read_options(positions(arguments), FCONV_OPTIONS)
     for name, parse in (
@@ -90,7 +90,7 @@ def options(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
 def model_config(
     arguments: Mapping[str, Any], source_vocab: int, target_vocab: int
 ) -> tuple[ModelConfig | None, list[str]]:
-    """Return our configuration of a checkpoint's options, or None and all the reasons why there is none.
+    """Return the configuration that a checkpoint's options describe, or None and the problems.
 
     arguments: options of the checkpoint.
     source_vocab: number of source symbols.
@@ -115,10 +115,9 @@ def model_config(
 
 
 def model_weights(state: Mapping[str, Tensor], config: ModelConfig) -> tuple[Weights, list[str]]:
-    """Return the state dictionary under our names, and every weight that does not fit.
+    """Return a state dictionary under our names, without weight normalisation, and its problems.
 
-    It is without weight normalisation. Before version 2 of the decoder its convolutions were normalised along
-    another axis.
+    Before version 2 the decoder's convolutions were normalised along another axis.
     """
     version = state.get("decoder.version")
     named, problems = rename(state, FCONV_NAMES)
@@ -148,7 +147,7 @@ def _stack(values: Mapping[str, Any], side: str) -> ConvStack:
 
 
 def _fold_weight_norm(named: Mapping[str, Tensor], *, old: bool) -> tuple[dict[str, Tensor], list[str]]:
-    """Each pair `weight_g`, `weight_v` (Salimans and Kingma 2016) as the one weight g v / |v|."""
+    """Replace each pair `weight_g`, `weight_v` (Salimans and Kingma 2016) by the weight g v / |v|."""
     plain = {n: w for n, w in named.items() if not n.endswith((".weight_g", ".weight_v"))}
     problems = []
     for base in sorted({name[:-2] for name in named if name not in plain}):
@@ -167,7 +166,7 @@ def _fold_weight_norm(named: Mapping[str, Tensor], *, old: bool) -> tuple[dict[s
 
 
 def _normalised(base: str, gains: Tensor, directions: Tensor, *, old: bool) -> Tensor | str:
-    """The weight of a pair, or what is wrong with its shapes."""
+    """Return the weight of a pair, or the problem of its shapes."""
     convolution = CONVOLUTION.search(base)
     gain_axis = 2 if convolution and not (old and convolution[1] == "decoder") else 0
     rank = 3 if convolution else 2
@@ -183,14 +182,14 @@ def _normalised(base: str, gains: Tensor, directions: Tensor, *, old: bool) -> T
 
 
 def _axes_problem(name: str, weight: Tensor, config: ModelConfig) -> str | None:
-    """What is wrong with the axes of a convolution's kernel, which are one when it is flat."""
+    """Return the problem of a convolution kernel's axes, which must be checked before `_flat` merges them."""
     convolution = CONVOLUTION.search(name)
     stack = config.decoder if name.startswith("decoder") else config.encoder
     if not convolution or weight.dim() != 3 or not isinstance(stack, ConvStack):
         return None
     layer = int(convolution[2][:9])
     if layer >= stack.layers:
-        return None  # named as a weight that is not part of the model
+        return None  # `fit_weights` reports it as a weight that is not part of the model
     shape = stack.kernel_sizes[layer], stack.inputs[layer]
     return (
         None
@@ -200,14 +199,14 @@ def _axes_problem(name: str, weight: Tensor, config: ModelConfig) -> str | None:
 
 
 def _flat(name: str, weight: Tensor) -> Tensor:
-    """A convolution's kernel [K, dim, 2 * width] as our projection [2 * width, K * dim]."""
+    """Return a convolution's kernel [K, dim, 2 * width] as our projection [2 * width, K * dim]."""
     if not CONVOLUTION.search(name) or weight.dim() != 3:
         return weight
     return weight.permute(2, 0, 1).flatten(1).contiguous()
 
 
 def _layers(value: Any) -> list[tuple[int, int, int]]:
-    """(channels, kernel width, how many layers back the residual begins) of each layer."""
+    """Return (channels, kernel width, distance of the residual's input in layers) of each layer."""
     if not isinstance(value, (list, tuple)) or not value:
         raise ValueError("it must be a list of layers")
     layers = []
@@ -230,7 +229,7 @@ def _flags(value: Any) -> bool | tuple[bool, ...]:
 
 
 def _parse_expression(text: str) -> Any:
-    """The value of an expression of numbers, truth values, lists, tuples, `+` and `*`. Nothing is run."""
+    """Return the value of an expression of numbers, booleans, lists, tuples, `+` and `*`; runs nothing."""
     if len(text) > MAX_EXPRESSION_CHARACTERS:
         raise ValueError(f"it is longer than {MAX_EXPRESSION_CHARACTERS} characters")
     try:

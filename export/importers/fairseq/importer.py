@@ -25,7 +25,7 @@ from export.importers.importing import ImportedModel, ProblemList
 from export.importers.settings import FairseqImport
 from export.importers.weights import Weights, all_half
 
-# fairseq's architecture: the map that reads it
+# by the name of the architecture
 FAMILIES: Final[dict[str, Family]] = {
     architecture: family
     for family in (FCONV, LIGHTCONV, LIGHTCONV_LM, TRANSFORMER)
@@ -36,7 +36,7 @@ LICENCE: Final = "Licence and training data: those of the checkpoint, which does
 
 @dataclass(frozen=True, slots=True)
 class ReadCheckpoint:
-    """A checkpoint as it was read, and where from."""
+    """A checkpoint and the path that it was read from."""
 
     path: Path
     checkpoint: Checkpoint
@@ -51,13 +51,13 @@ class ReadCheckpoint:
 
 
 def read(folder: Path, settings: FairseqImport, problems: ProblemList) -> ImportedModel:
-    """Read the model of a folder, or several of them as an ensemble.
+    """Read one checkpoint of a folder as a model, or several as an ensemble.
 
-    folder: with checkpoints, and maybe dictionaries and BPE codes.
-    settings: what the checkpoints do not say.
-    problems: gets every unsupported option, missing file and weight that does not fit.
+    folder: folder of checkpoints, dictionaries and BPE codes.
+    settings: settings of the user.
+    problems: receives every unsupported option, missing file and weight that does not fit.
 
-    Raises CheckpointError on what it can't go on past.
+    Raises CheckpointError on an error after which reading can't go on.
     """
     paths = archive.find_checkpoints(folder, settings.checkpoints)
     sources = [ReadCheckpoint(path, read_checkpoint(path)) for path in paths]
@@ -114,7 +114,7 @@ def _option_problems(source: ReadCheckpoint) -> list[str]:
 
 
 def _average_sources(sources: Sequence[ReadCheckpoint]) -> ReadCheckpoint:
-    """One checkpoint with the mean of the weights, as fairseq's average_checkpoints.py makes it."""
+    """Return one checkpoint with the mean of the weights, like fairseq's average_checkpoints.py."""
     if len(sources) < 2:
         raise CheckpointError(f"{sources[0].path}: an average needs several checkpoints; name them all")
     first = sources[0]
@@ -130,7 +130,7 @@ def _average_sources(sources: Sequence[ReadCheckpoint]) -> ReadCheckpoint:
 
 
 def _check_companions(sources: Sequence[ReadCheckpoint], text_files: archive.TextFiles) -> None:
-    """Checkpoints from other folders must come with the same dictionaries and the same direction."""
+    """Raise CheckpointError if a checkpoint of another folder has other dictionaries or another direction."""
     settings = text_files.settings
     names = (settings.source_dictionary, text_files.source), (settings.target_dictionary, text_files.target)
     dictionaries = text_files.files[settings.source_dictionary].parent
@@ -150,7 +150,7 @@ def _check_companions(sources: Sequence[ReadCheckpoint], text_files: archive.Tex
 def _members(
     sources: Sequence[ReadCheckpoint], text_files: archive.TextFiles, problems: ProblemList
 ) -> list[tuple[ModelConfig, Weights]]:
-    """The models of the checkpoints, of which no two are the same."""
+    """Return the model of each checkpoint. Raises CheckpointError if two are the same."""
     members = [_member(source, text_files, problems) for source in sources]
     problems.stop()
     complete = [member for member in members if member is not None]
@@ -161,7 +161,7 @@ def _members(
 def _member(
     source: ReadCheckpoint, text_files: archive.TextFiles, problems: ProblemList
 ) -> tuple[ModelConfig, Weights] | None:
-    """The configuration and weights of one checkpoint; None where its options make no model."""
+    """Return the configuration and weights of one checkpoint, or None if its options make no model."""
     sizes = len(text_files.source.symbols), len(text_files.target.symbols)
     config, faults = source.family.model_config(source.arguments, *sizes)
     if config is not None:
@@ -197,7 +197,7 @@ def _vocabulary_problems(
 def _check_different(
     sources: Sequence[ReadCheckpoint], members: Sequence[tuple[ModelConfig, Weights]]
 ) -> None:
-    """No weights are stored twice: a model that is named again would only make the others count less."""
+    """Raise CheckpointError if two members are equal: the second would only outweigh the others."""
     for (i, (config, weights)), (j, (other, same)) in itertools.combinations(enumerate(members), 2):
         if config == other and all(np.array_equal(weights[name], same[name]) for name in weights):
             raise CheckpointError(
@@ -206,7 +206,7 @@ def _check_different(
 
 
 def _ensemble(members: Sequence[tuple[ModelConfig, Weights]]) -> tuple[ModelConfig, Weights]:
-    """One member as it is; several as an ensemble whose limits all members reach."""
+    """Return the only member, or an ensemble with the smallest length limits of its members."""
     if len(members) == 1:
         return members[0]
     configs = tuple(config for config, _ in members)
@@ -225,7 +225,7 @@ def _ensemble(members: Sequence[tuple[ModelConfig, Weights]]) -> tuple[ModelConf
 
 
 def _text(text_files: archive.TextFiles, choices: FairseqImport) -> TextSettings:
-    """The text pipeline; where the settings are silent, the one that made the dictionary's own symbols."""
+    """Return the text pipeline: the user's choices, otherwise those derived from the dictionary's symbols."""
     settings = text_files.settings
     whole = settings.bpe is None and settings.sentencepiece is None
     pretokenized = whole if choices.pretokenized is None else choices.pretokenized

@@ -1,4 +1,4 @@
-"""A language model for beside a translation model: what fairseq's `--lm-path` names, as a bundle."""
+"""A language model for shallow fusion with a translation model (fairseq's `--lm-path`), from a bundle."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ ITSELF = "it stands beside a model of the same target dictionary"
 
 
 def read(path: Path, target: Dictionary) -> Bundle:
-    """Open the bundle of a language model of this vocabulary.
+    """Open the bundle of a language model that has the model's target dictionary.
 
-    path: of the bundle.
+    path: the bundle's folder.
     target: the model's target dictionary.
 
-    Raises BundleError when it can't be opened; CheckpointError when it is no language model, or one with
+    Raises BundleError if the bundle can't be opened; CheckpointError if it is no language model or has
     another dictionary.
     """
     if not (path / MANIFEST).is_file():
@@ -45,7 +45,13 @@ def read(path: Path, target: Dictionary) -> Bundle:
 
 
 def add_language_model(model: tuple[ModelConfig, Weights], beside: Bundle) -> tuple[ModelConfig, Weights]:
-    """Put the language model beside the model. Raises ConfigError where they don't go together."""
+    """Return the model with a language model for shallow fusion.
+
+    model: configuration and weights.
+    beside: bundle of the language model.
+
+    Raises ConfigError if the two don't fit.
+    """
     config, weights = model
     together = {f"translation.{name}": weight for name, weight in weights.items()}
     own = beside.weights().items()

@@ -1,4 +1,4 @@
-"""The map of fairseq's `lightconv` family (LightConv and DynamicConv) to ours: options and weights.
+"""Convert options and weights of fairseq's `lightconv` family (LightConv and DynamicConv) to ours.
 
 Names and defaults: docs/reference.md 2.3 and 8.
 """
@@ -45,8 +45,8 @@ LIGHTCONV_INHERITED: Final = {
     "decoder_input_dim": "decoder_embed_dim",
     "decoder_output_dim": "decoder_embed_dim",
 }
-# all of them have dynamic kernels unless their options say otherwise
-AS_THE_ENCODER: Final = ("", "_wmt_en_de")  # widths of the decoder
+# the decoder of these has the encoder's widths; all architectures have dynamic kernels by default
+AS_THE_ENCODER: Final = ("", "_wmt_en_de")
 LIGHTCONV_ARCHITECTURES: Final = {
     f"lightconv{name}": defaults(
         f"dynamicconv{name}",
@@ -66,7 +66,7 @@ LIGHTCONV_NAMES: Final = Names(
         (re.compile(r"^(encoder\.layers\.\d+\.)layer_norms\.1\."), r"\1layer_norm2."),
         (re.compile(r"^decoder\.embed_out$"), "decoder.output_projection.weight"),
     ),
-    # conv_bias is unused and never initialised; the others are markers of versions and of generated tables
+    # conv_bias is unused and never initialised; the others mark versions and generated tables
     dropped=re.compile(
         r"^(encoder|decoder)\.version$|\.embed_positions\.(_float_tensor|weights)$|\.conv\.conv_bias$"
     ),
@@ -74,9 +74,9 @@ LIGHTCONV_NAMES: Final = Names(
 
 
 def options(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return all options of the model, and what is wrong with them.
+    """Return all options of the model, and their problems.
 
-    Options that are absent take their architecture's defaults.
+    Absent options have their architecture's defaults.
     """
     values, problems = read_options(positions(arguments), LIGHTCONV_OPTIONS)
     return values, problems + equal_kernels(values, BOTH_SIDES)
@@ -85,7 +85,7 @@ def options(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
 def model_config(
     arguments: Mapping[str, Any], source_vocab: int, target_vocab: int
 ) -> tuple[ModelConfig | None, list[str]]:
-    """Return our configuration of a checkpoint's options, or None and all the reasons why there is none.
+    """Return the configuration that a checkpoint's options describe, or None and the problems.
 
     arguments: options of the checkpoint.
     source_vocab: number of source symbols.
@@ -104,7 +104,7 @@ def model_config(
 
 
 def model_weights(state: Mapping[str, Tensor], config: ModelConfig) -> tuple[Weights, list[str]]:
-    """Return the state dictionary of either era under our names, and every weight that does not fit."""
+    """Return a state dictionary under our names, and the problems of its weights."""
     return read_weights(state, config, LIGHTCONV_NAMES, tied_embeddings(config))
 
 

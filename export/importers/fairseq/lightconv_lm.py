@@ -1,4 +1,4 @@
-"""The map of fairseq's `lightconv_lm` language models to ours (docs/reference.md 3 and 8)."""
+"""Convert options and weights of fairseq's `lightconv_lm` to ours (docs/reference.md 3 and 8)."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ LIGHTCONV_LM_OPTIONS: Final = Options(
 )
 EMBEDDINGS: Final = "decoder.embed_tokens.embeddings"
 SOFTMAX: Final = "decoder.adaptive_softmax"
-VERSION: Final = f"{SOFTMAX}.version"  # files without it have tails of another form
+VERSION: Final = f"{SOFTMAX}.version"  # files without it have tails of another layout
 LIGHTCONV_LM_NAMES: Final = Names(
     renamed=((re.compile(r"^decoder\.embed_out$"), "decoder.output_projection.weight"),),
     dropped=re.compile(
@@ -82,10 +82,10 @@ LIGHTCONV_LM_NAMES: Final = Names(
 
 
 def options(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return all options of the model, and what is wrong with them.
+    """Return all options of the model, and their problems.
 
-    Options that are absent take their architecture's defaults. Beside fairseq's own there are
-    `adaptive_softmax` and `adaptive_inputs`: their bands, or None.
+    Absent options have their architecture's defaults. The result has two further options, `adaptive_softmax`
+    and `adaptive_inputs`: their bands, or None.
     """
     if arguments.get("max_target_positions") is None:
         arguments = {**arguments, "max_target_positions": arguments.get("tokens_per_sample")}
@@ -103,9 +103,9 @@ def options(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
 def model_config(
     arguments: Mapping[str, Any], source_vocab: int, target_vocab: int
 ) -> tuple[ModelConfig | None, list[str]]:
-    """Return our configuration of a checkpoint's options, or None and all the reasons why there is none.
+    """Return the configuration that a checkpoint's options describe, or None and the problems.
 
-    The model reads no source: `max_source` is as long as its targets, and says nothing.
+    The model reads no source: `max_source` equals `max_target` and has no effect.
 
     arguments: options of the checkpoint.
     source_vocab: number of source symbols.
@@ -114,7 +114,7 @@ def model_config(
 
     def make(values: Mapping[str, Any]) -> ModelConfig:
         longest = values["max_target_positions"]
-        # fairseq normalises before, whatever the file says
+        # fairseq ignores the file's option and normalises before each block
         stack = StackConfig(**of_convolutions(values, "decoder"), normalize_before=True, final_norm=False)
         return ModelConfig(
             architecture="lightconv_lm",
@@ -133,7 +133,7 @@ def model_config(
 
 
 def model_weights(state: Mapping[str, Tensor], config: ModelConfig) -> tuple[Weights, list[str]]:
-    """Return the state dictionary of either era under our names, and every weight that does not fit."""
+    """Return a state dictionary under our names, and the problems of its weights."""
     adaptive, ties = config.adaptive, tied_embeddings(config)
     if adaptive and adaptive.softmax and adaptive.tie_weights:
         ties.append((f"{SOFTMAX}.head.word_proj.weight", f"{EMBEDDINGS}.0.0.weight"))
@@ -157,14 +157,14 @@ def _adaptive(values: Mapping[str, Any], vocab: int) -> AdaptiveConfig | None:
 
 
 def _within(bands: Bands | None, vocab: int) -> Bands | None:
-    """Bands without a last cutoff that is the end of the vocabulary."""
+    """Return bands without a last cutoff that equals the size of the vocabulary."""
     if bands is None or bands.cutoffs[-1] != vocab:
         return bands
     return Bands(bands.cutoffs[:-1], bands.factor)
 
 
 def _bands(arguments: Mapping[str, Any], side: str) -> tuple[Bands | None, str | None]:
-    """The bands of one side, or what is wrong with them. Cutoffs are a list, or text such as "[40, 80]"."""
+    """Return the bands of one side, or their problem. Cutoffs are a list, or text such as "[40, 80]"."""
     cutoffs, factor = arguments.get(f"adaptive_{side}_cutoff"), arguments.get(f"adaptive_{side}_factor")
     bounds = cutoffs
     if isinstance(cutoffs, str):

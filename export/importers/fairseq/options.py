@@ -1,7 +1,7 @@
-"""The options of fairseq's checkpoints, common to its families.
+"""Options of fairseq's checkpoints, common to its families.
 
 A family is a module that ends with its `Family`.
-Nothing is ever guessed: every function returns what it found and everything that is wrong with it.
+Functions never guess: they return their result and a list of all problems.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from engine.bundle.presets import preset
 from engine.errors import ConfigError
 from export.importers.weights import LARGEST_SIZE, MOST_LAYERS, Weights
 
-# options that only some builds of fairseq have, and that change the arithmetic of every family
+# options of some builds of fairseq that change the arithmetic of every family: the supported values
 UNUSUAL: Final[dict[str, tuple[Any, ...]]] = {
     "task": (None, "translation"),
     **dict.fromkeys(
@@ -43,7 +43,7 @@ UNUSUAL: Final[dict[str, tuple[Any, ...]]] = {
 }
 
 BOTH_SIDES: Final = ("encoder", "decoder")
-# options that stacks of every family have, and where presets hold their values
+# options of every family, and the fields of a preset that hold their values
 SHARING: Final[dict[str, Any]] = {
     "share_decoder_input_output_embed": False,
     "share_all_embeddings": False,
@@ -61,17 +61,17 @@ STACK_FIELDS: Final = {
 }
 DECODER_WIDTHS: Final = {"decoder_embed_dim": "decoder.embed_dim", "decoder_ffn_embed_dim": "decoder.ffn_dim"}
 
-FEWEST_TOKENS: Final = 4  # that a vocabulary can have
+FEWEST_TOKENS: Final = 4  # smallest vocabulary: the special symbols
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a family's checkpoints may say.
+    """Options that a family's checkpoints may have.
 
-    base: defaults of the options that matter, each of the option's type.
-    inherited: an option that is absent takes the value of another.
-    architectures: what differs from `base` under each name.
-    neutral: options that change the arithmetic and are not carried over, with their harmless values.
+    base: defaults of the supported options; a value of another type is refused.
+    inherited: option to the option whose value it has when absent.
+    architectures: defaults that differ from `base`, by architecture.
+    neutral: unsupported options that change the arithmetic, with the values that have no effect.
     """
 
     base: Mapping[str, Any]
@@ -82,12 +82,13 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """The map of one of fairseq's model families.
+    """Conversion of one of fairseq's model families.
 
-    table: what its checkpoints may say, by architecture (`arch`).
-    options: of a checkpoint's arguments, all options of the model, and what is wrong with them.
-    model_config: of arguments and two vocabularies' sizes, our configuration, or None and all reasons why.
-    model_weights: of a state dictionary and a configuration, weights under our names, and all that don't fit.
+    table: options of its checkpoints.
+    options: function from a checkpoint's arguments to all options of the model, and problems.
+    model_config: function from arguments and the sizes of both vocabularies to our configuration or None,
+        and problems.
+    model_weights: function from a state dictionary and a configuration to our weights, and problems.
     """
 
     table: Options
@@ -97,9 +98,12 @@ class Family:
 
 
 def read_options(arguments: Mapping[str, Any], options: Options) -> tuple[dict[str, Any], list[str]]:
-    """Return all options by their architecture's defaults, and what is wrong with them.
+    """Return all options, with their architecture's defaults, and problems.
 
-    The value of an option is None where it is not understood.
+    arguments: options of the checkpoint.
+    options: options of the family.
+
+    The value of an option that is not understood is None.
     """
     defaults = {**options.base, **options.architectures[arguments["arch"]]}
     problems = [
@@ -128,7 +132,8 @@ def read_options(arguments: Mapping[str, Any], options: Options) -> tuple[dict[s
 def defaults(name: str, fields: Mapping[str, str]) -> dict[str, Any]:
     """Return the options of a preset (`engine.bundle.presets`).
 
-    fields: where our configuration has each option.
+    name: name of the preset.
+    fields: option to the path of our configuration's field, such as "encoder.layers".
     """
     config = preset(name, FEWEST_TOKENS, FEWEST_TOKENS)
     values = {option: attrgetter(path)(config) for option, path in fields.items()}
@@ -136,7 +141,11 @@ def defaults(name: str, fields: Mapping[str, str]) -> dict[str, Any]:
 
 
 def equal_kernels(values: dict[str, Any], sides: Iterable[str]) -> list[str]:
-    """Repeat a single kernel width for every layer of a side; what is wrong where there are several."""
+    """Repeat a single kernel width for every layer, and return a problem for each wrong number of widths.
+
+    values: options of the model; changed in place.
+    sides: "encoder", "decoder" or both.
+    """
     problems = []
     for side in sides:
         kernels, layers = values[f"{side}_kernel_size_list"], values[f"{side}_layers"]
@@ -150,7 +159,11 @@ def equal_kernels(values: dict[str, Any], sides: Iterable[str]) -> list[str]:
 def make_config(
     options: tuple[dict[str, Any], list[str]], make: Callable[[dict[str, Any]], ModelConfig]
 ) -> tuple[ModelConfig | None, list[str]]:
-    """Return what `make` makes of a checkpoint's options, or None and all the reasons why there is none."""
+    """Return the configuration of a checkpoint's options, or None and the problems.
+
+    options: options of the model, and their problems.
+    make: makes the configuration; may raise ConfigError.
+    """
     values, problems = options
     if problems:
         return None, problems
@@ -161,7 +174,7 @@ def make_config(
 
 
 def of_both_sides(values: Mapping[str, Any], source_vocab: int, target_vocab: int) -> dict[str, Any]:
-    """Return what the options of residual encoder-decoders say of a whole model.
+    """Return the fields of `ModelConfig` that the options of a residual encoder-decoder describe.
 
     values: all options of the model.
     source_vocab: number of source symbols.
@@ -180,7 +193,11 @@ def of_both_sides(values: Mapping[str, Any], source_vocab: int, target_vocab: in
 
 
 def of_convolutions(values: Mapping[str, Any], side: str) -> dict[str, Any]:
-    """Return what the options say of a stack of light or dynamic convolutions."""
+    """Return the fields of `StackConfig` that the options of light or dynamic convolutions describe.
+
+    values: all options of the model.
+    side: "encoder" or "decoder".
+    """
     embed = values[f"{side}_embed_dim"]
     widths = [values[f"decoder_{part}_dim"] if side == "decoder" else embed for part in ("input", "output")]
     return {
@@ -199,13 +216,13 @@ def of_convolutions(values: Mapping[str, Any], side: str) -> dict[str, Any]:
 
 
 def positions(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `arguments` with the two limits that files before fairseq 0.5 hold as one."""
+    """Return `arguments` with separate limits of positions; before fairseq 0.5 both sides shared one."""
     old = arguments.get("max_positions")
     return {"max_source_positions": old, "max_target_positions": old, **arguments} if old else dict(arguments)
 
 
 def _like(example: Any, value: Any) -> Any:
-    """The value when it is of the example's type, else None. Some files hold booleans or numbers as text."""
+    """Return the value in the type of `example`, or None. Some files hold booleans or numbers as text."""
     if isinstance(example, bool):
         return {"True": True, "False": False}.get(str(value))
     if isinstance(example, list):

@@ -1,4 +1,4 @@
-"""The map of fairseq's `transformer` encoder-decoders to ours (docs/reference.md 5 and 8)."""
+"""Convert options and weights of fairseq's `transformer` to ours (docs/reference.md 5 and 8)."""
 
 from __future__ import annotations
 
@@ -30,14 +30,15 @@ TRANSFORMER_BASE: Final[dict[str, Any]] = SHARING | {
     "layernorm_embedding": False,
     "no_decoder_final_norm": False,
 }
-# decoder_input_dim is not among them: this family's embeddings have the decoder's own width whatever it says
+# without decoder_input_dim: this family ignores it, its embeddings have the decoder's width
 TRANSFORMER_FIELDS: Final = STACK_FIELDS | {"activation_fn": "encoder.activation"}
 TRANSFORMER_INHERITED: Final = {
     "decoder_embed_dim": "encoder_embed_dim",
     "decoder_ffn_embed_dim": "encoder_ffn_embed_dim",
     "decoder_output_dim": "decoder_embed_dim",
 }
-AS_THE_ENCODER: Final = ("transformer", "transformer_tiny", "transformer_wmt_en_de")  # widths of the decoder
+# the decoder of these has the encoder's widths
+AS_THE_ENCODER: Final = ("transformer", "transformer_tiny", "transformer_wmt_en_de")
 TRANSFORMER_ARCHITECTURES: Final = {
     name: defaults(
         name, TRANSFORMER_FIELDS if name in AS_THE_ENCODER else TRANSFORMER_FIELDS | DECODER_WIDTHS
@@ -78,7 +79,10 @@ TRANSFORMER_NAMES: Final = Names(
         (re.compile(DECODER + r"(layer_norms\.0|self_attn_layer_norm)\."), r"\1conv_layer_norm."),
         (re.compile(DECODER + r"layer_norms\.1\."), r"\1encoder_attn_layer_norm."),
         (re.compile(DECODER + r"layer_norms\.2\."), r"\1final_layer_norm."),
-        (re.compile(r"_attn\.([qkv])_proj_weight$"), r"_attn.\1_proj.weight"),  # 0.7 and 0.8, two widths
+        (
+            re.compile(r"_attn\.([qkv])_proj_weight$"),
+            r"_attn.\1_proj.weight",
+        ),  # fairseq 0.7 and 0.8, if widths differ
         (re.compile(r"^decoder\.embed_out$"), "decoder.output_projection.weight"),
     ),
     dropped=re.compile(r"^(encoder|decoder)\.version$|\.embed_positions\.(_float_tensor|weights)$"),
@@ -86,9 +90,9 @@ TRANSFORMER_NAMES: Final = Names(
 
 
 def options(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return all options of the model, and what is wrong with them.
+    """Return all options of the model, and their problems.
 
-    Options that are absent take their architecture's defaults.
+    Absent options have their architecture's defaults.
     """
     return read_options(positions(arguments), TRANSFORMER_OPTIONS)
 
@@ -96,12 +100,10 @@ def options(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
 def model_config(
     arguments: Mapping[str, Any], source_vocab: int, target_vocab: int
 ) -> tuple[ModelConfig | None, list[str]]:
-    """Return our configuration of a checkpoint's options, or None and all the reasons why there is none.
-
-    `encoder_version` and `decoder_version`: those of the state dictionary (`export.importers.checkpoint`).
+    """Return the configuration that a checkpoint's options describe, or None and the problems.
 
     arguments: options of the checkpoint, with `encoder_version` and `decoder_version` of the state
-        dictionary.
+        dictionary (`export.importers.checkpoint`).
     source_vocab: number of source symbols.
     target_vocab: number of target symbols.
     """
@@ -119,14 +121,14 @@ def model_config(
 
 
 def model_weights(state: Mapping[str, Tensor], config: ModelConfig) -> tuple[Weights, list[str]]:
-    """Return the state dictionary of any era under our names, and every weight that does not fit."""
+    """Return a state dictionary under our names, and the problems of its weights."""
     return read_weights(state, config, TRANSFORMER_NAMES, tied_embeddings(config))
 
 
 def _stack(arguments: Mapping[str, Any], values: Mapping[str, Any], side: str) -> StackConfig:
     embed, decoder = values[f"{side}_embed_dim"], side == "decoder"
     output = values["decoder_output_dim"] if decoder else embed
-    # files before version 2 come from code that did not normalise after the last layer
+    # before version 2 fairseq had no layer norm after the last layer
     final = arguments.get(f"{side}_version", 3) >= 2 and not (decoder and values["no_decoder_final_norm"])
     return StackConfig(
         embed_dim=embed,
