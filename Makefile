@@ -8,7 +8,7 @@ SHIPPED := engine documents corpus server export cli training convoy_client
 SOURCE := $(SHIPPED) loadtest tests deploy
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test lint types types-everywhere tests coverage oracles test-mutants test-containers test-faults test-ray audit lock native bench bench-check bench-record wheel wheels client-wheel release format clean
+.PHONY: help hooks serve test lint types types-everywhere tests coverage oracles test-mutants test-containers test-faults test-ray audit lock native bench bench-check bench-record wheel wheels client-wheel release format clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -77,6 +77,9 @@ lock:  ## pin what the images install, with hashes (needs uv)
 	uv pip compile pyproject.toml --extra client --extra convert --extra otel --extra redis $(LOCK) -o docker/requirements-convert.txt
 	uv pip compile pyproject.toml --extra otel --extra redis --extra torch $(LOCK) -o docker/requirements-gpu.txt
 	uv pip compile pyproject.toml --extra otel --extra redis --extra ray $(LOCK) -o docker/requirements-ray.txt
+
+hooks:  ## check the subject of each commit in this clone (.githooks/commit-msg)
+	git config core.hooksPath .githooks
 
 native:  ## build the C++ operators again (installing builds them too, where a compiler is)
 	$(PYTHON) engine/native/build.py

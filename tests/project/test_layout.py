@@ -1,0 +1,134 @@
+"""Layout of the sources: length of test files, and no value on lines of its own because of its comment."""
+
+from __future__ import annotations
+
+import io
+import keyword
+import re
+import tokenize
+from collections.abc import Iterator
+from typing import Final
+
+import pytest
+
+from tests.project.rooms import PARTS, ROOT
+
+TEST_FILE_LINES: Final = 400
+# test files that are still longer; the list only shrinks
+LONG_TEST_FILES: Final = frozenset(
+    {
+        "tests/cli/test_cli.py",
+        "tests/convoy_client/test_client.py",
+        "tests/deploy/test_containers.py",
+        "tests/documents/test_documents.py",
+        "tests/documents/test_formats.py",
+        "tests/engine/answers/test_api.py",
+        "tests/engine/answers/test_score.py",
+        "tests/engine/answers/test_stream.py",
+        "tests/engine/executors/test_cuda_graph.py",
+        "tests/engine/executors/test_placing.py",
+        "tests/engine/executors/test_tensorrt.py",
+        "tests/engine/kernels/test_cuda_kernels.py",
+        "tests/engine/models/test_convs2s.py",
+        "tests/engine/models/test_lm.py",
+        "tests/engine/models/test_slicenet.py",
+        "tests/engine/repository/test_repository.py",
+        "tests/engine/schedule/test_engine_faults.py",
+        "tests/engine/schedule/test_forecast.py",
+        "tests/engine/search/test_beam.py",
+        "tests/engine/text/test_masking.py",
+        "tests/engine/text/test_text.py",
+        "tests/export/importers/test_ctranslate2.py",
+        "tests/export/importers/test_marian_native.py",
+        "tests/loadtest/test_gpu_bench.py",
+        "tests/server/contracts/test_glossaries.py",
+        "tests/server/test_access.py",
+        "tests/server/test_attacks.py",
+        "tests/server/test_faults.py",
+        "tests/server/test_limits.py",
+        "tests/server/test_processes.py",
+        "tests/server/test_server.py",
+        "tests/server/test_web.py",
+        "tests/support/trt_probe.py",
+        "tests/training/test_training.py",
+    }
+)
+# files with a value that a comment still breaks; the list only shrinks
+BROKEN_VALUES: Final = frozenset(
+    {
+        "documents/formats/odt.py",
+        "engine/schedule/queue.py",
+        "engine/text/placeables/amounts.py",
+        "export/graphs/symbols.py",
+    }
+)
+# a quick look before a file is split into tokens
+MAYBE_BROKEN: Final = re.compile(r"\(\s*\n[^\n]*#[^\n]*\n\s*\)")
+SILENT_TOKENS: Final = {tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT}
+
+
+def broken_values(source: str) -> Iterator[int]:
+    """Yield the line of each pair of parentheses that only makes room for a comment.
+
+    Such parentheses group one line of code with a comment behind it:
+
+        x = (
+            value  # reason
+        )
+    """
+    if not MAYBE_BROKEN.search(source):
+        return
+    tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
+    opened = []
+    for index, token in enumerate(tokens):
+        if token.type != tokenize.OP:
+            continue
+        if token.string in "([{":
+            opened.append(index)
+        elif token.string in ")]}":
+            start = opened.pop()
+            before = tokens[start - 1]
+            is_call = before.type == tokenize.NAME and not keyword.iskeyword(before.string)
+            if is_call or tokens[start].string != "(" or before.string in (")", "]"):
+                continue
+            inner = [each for each in tokens[start + 1 : index] if each.type not in SILENT_TOKENS]
+            comments = [each.start[0] for each in inner if each.type == tokenize.COMMENT]
+            rows = {
+                row for each in inner if each.type != tokenize.COMMENT for row in (each.start[0], each.end[0])
+            }
+            if len(rows) == 1 and rows <= set(comments) and tokens[start].start[0] not in rows:
+                yield tokens[start].start[0]
+
+
+def test_no_test_file_is_long():
+    long = {
+        str(path.relative_to(ROOT)): lines
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        if (lines := len(path.read_text(encoding="utf-8").splitlines())) > TEST_FILE_LINES
+    }
+    assert not {name: lines for name, lines in long.items() if name not in LONG_TEST_FILES}
+
+
+def test_no_value_is_broken_over_lines_for_its_comment():
+    wrong = [
+        f"{name}:{line}: put the comment on a line above"
+        for part in (*PARTS, "tests", "deploy")
+        for path in sorted((ROOT / part).rglob("*.py"))
+        if (name := str(path.relative_to(ROOT))) not in BROKEN_VALUES
+        for line in broken_values(path.read_text(encoding="utf-8"))
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    "source, lines",
+    [
+        ("x = (\n    5  # seconds\n)\n", [1]),
+        ("with (\n    a as b  # reason\n):\n    pass\n", [1]),
+        ("# seconds\nx = 5\n", []),
+        ("x = (\n    a\n    or b  # reason\n)\n", []),
+        ("f(\n    5,  # seconds\n)\n", []),
+    ],
+)
+def test_parentheses_around_a_value_and_its_comment_are_found(source, lines):
+    assert list(broken_values(source)) == lines
