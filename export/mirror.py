@@ -14,7 +14,6 @@ fetches names one.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import shutil
@@ -26,6 +25,7 @@ from typing import Any, Final, Protocol
 
 from engine.bundle.bundle import open_bundle
 from engine.bundle.folder import replacing, write_file
+from engine.bundle.manifest import file_digest
 from engine.errors import CheckpointError
 
 INDEX: Final = "index.json"
@@ -177,7 +177,7 @@ def write_index(tree: Path, models: Sequence[MirrorModel]) -> None:
 
 def mirror_file(tree: Path, path: Path) -> MirrorFile:
     """Describe a file of a mirror's folder."""
-    return MirrorFile(path.relative_to(tree).as_posix(), path.stat().st_size, _digest(path))
+    return MirrorFile(path.relative_to(tree).as_posix(), path.stat().st_size, file_digest(path))
 
 
 def fetch(mirror: Mirror, model: MirrorModel, folder: Path, tell: Callable[[int], None]) -> None:
@@ -213,7 +213,7 @@ def place_bundle(folder: Path, target: Path, *, keep: bool) -> None:
 
 
 def _fetch(mirror: Mirror, file: MirrorFile, target: Path, tell: Callable[[int], None]) -> None:
-    if target.is_file() and target.stat().st_size == file.size and _digest(target) == file.sha256:
+    if target.is_file() and target.stat().st_size == file.size and file_digest(target) == file.sha256:
         tell(file.size)
         return
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -234,18 +234,13 @@ def _fetch(mirror: Mirror, file: MirrorFile, target: Path, tell: Callable[[int],
         raise CheckpointError(
             f"{file.path}: ended after {size:,} of {file.size:,} bytes; run the command again"
         )
-    if size > file.size or _digest(partial) != file.sha256:
+    if size > file.size or file_digest(partial) != file.sha256:
         partial.unlink()
         raise CheckpointError(
             f"{file.path}: is not the file of the index (another size or SHA-256); run the command again, or "
             "tell whoever keeps the mirror"
         )
     partial.replace(target)
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _model(entry: dict[str, Any]) -> MirrorModel:

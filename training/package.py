@@ -20,7 +20,7 @@ from engine.bundle.bundle import (
     write_bundle,
 )
 from engine.bundle.stacks import StackConfig
-from engine.bundle.weights import QuantizedWeight, by_rows
+from engine.bundle.weights import QuantizedWeight, quantize_rows
 from engine.errors import InvalidRequest
 from engine.models import build, weight_shapes
 from export.graphs.onnx import graphs
@@ -107,7 +107,7 @@ def package(recipe: Recipe, run: Path, out: Path, device: str, *, overwrite: boo
     state = torch.load(averaged, map_location="cpu", weights_only=True)
     floats = {name: state[name].numpy() for name in weight_shapes(build(config))}
     weights: dict[str, NDArray[np.float32] | QuantizedWeight] = {
-        name: by_rows(weight) if recipe.stored == "int8" and weight.ndim == 2 else weight
+        name: quantize_rows(weight) if recipe.stored == "int8" and weight.ndim == 2 else weight
         for name, weight in floats.items()
     }
     description = Description(

@@ -12,13 +12,13 @@ from engine.bundle.stacks import StackConfig
 class Bands:
     """A vocabulary sorted by frequency, cut into bands; each is `factor` times narrower than the one before.
 
-    cutoffs: the id at which each band after the first begins.
+    cutoffs: the id at which each band after the first ranges.
     """
 
     cutoffs: tuple[int, ...]
     factor: float = 4.0
 
-    def begins(self, vocab: int) -> list[tuple[int, int]]:
+    def ranges(self, vocab: int) -> list[tuple[int, int]]:
         """List the first id of each band, and the one after its last."""
         edges = (0, *self.cutoffs, vocab)
         return list(zip(edges, edges[1:], strict=False))

@@ -29,23 +29,23 @@ from engine.bundle.config import ModelConfig
 from engine.bundle.folder import replacing, write_file
 from engine.bundle.json_file import read_json
 from engine.bundle.manifest import (
-    AGAIN,
     CONFIG,
     FORMAT,
     GENERATION,
     MANIFEST,
     PICKLES,
+    REMEDY,
     WEIGHTS,
     FileEntry,
     check_file,
     check_name,
-    digest,
+    file_digest,
     read_manifest,
     read_versioned,
     typed,
 )
 from engine.bundle.strict import from_json
-from engine.bundle.tensors import KeptArrays, MappedTensors, TensorPart, write_tensors
+from engine.bundle.tensors import MappedTensors, SharedArrays, TensorPart, write_tensors
 from engine.bundle.weights import Stored, Weights, parts_of, specs_of
 from engine.errors import BundleError, ConfigError
 from engine.types import DecodeOptions
@@ -60,7 +60,7 @@ SHORTLISTED: Final = "shortlisted"
 MAX_SENTENCE_TOKENS: Final = 256  # of a bundle that does not say; a longer source would hold a slot for long
 MIN_SENTENCE_TOKENS: Final = 16  # a character may be several tokens
 # what a `Description` need not say: written where it is not so
-USUAL: Final = {SHORTLISTED: False, "truncates": False, "max_sentence_tokens": MAX_SENTENCE_TOKENS}
+DEFAULTS: Final = {SHORTLISTED: False, "truncates": False, "max_sentence_tokens": MAX_SENTENCE_TOKENS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,10 +160,10 @@ class Bundle:
         try:
             packed = MappedTensors(self.file(PACKED)) if PACKED in self.manifest else None
             stored = MappedTensors(path)
-            kept = KeptArrays(shared, self.name, self.digest) if shared else None
-            weights = Weights(stored, packed, kept)
+            arrays = SharedArrays(shared, self.name, self.digest) if shared else None
+            weights = Weights(stored, packed, arrays)
         except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
-            raise BundleError(f"{path}: not a readable safetensors file ({error}); {AGAIN}") from error
+            raise BundleError(f"{path}: not a readable safetensors file ({error}); {REMEDY}") from error
         stored.forget()  # what was only checked is not needed yet, and maybe never
         return weights
 
@@ -215,6 +215,7 @@ def open_bundle(path: Path, *, verify: bool = True) -> Bundle:
         config = ModelConfig.from_dict(described.model)
     except ConfigError as error:
         raise ConfigError(f"{path / CONFIG}: {error}") from error
+    generation = read_json(path / GENERATION, dict, REMEDY)
     return Bundle(
         path=path,
         name=described.name,
@@ -222,7 +223,7 @@ def open_bundle(path: Path, *, verify: bool = True) -> Bundle:
         source=described.source,
         target=described.target,
         config=config,
-        options=typed(DecodeOptions, read_json(path / GENERATION, dict, AGAIN), path / GENERATION, "options"),
+        options=typed(DecodeOptions, generation, path / GENERATION, "options"),
         text=described.text,
         manifest=manifest,
         shortlisted=described.shortlisted,
@@ -232,7 +233,7 @@ def open_bundle(path: Path, *, verify: bool = True) -> Bundle:
 
 
 @dataclass(frozen=True, slots=True)
-class Writing:
+class WriteOptions:
     """How a bundle is written.
 
     half: floats are stored as fp16, else as fp32.
@@ -264,7 +265,7 @@ def write_bundle(
     half: floats are stored as fp16, else as fp32.
     overwrite: replace `path` where it is there.
     """
-    return write_in_stages(path, description, weights, files, Writing(half, overwrite))
+    return write_in_stages(path, description, weights, files, WriteOptions(half, overwrite))
 
 
 def write_in_stages(
@@ -272,7 +273,7 @@ def write_in_stages(
     description: Description,
     weights: Mapping[str, Stored],
     files: Mapping[str, Content],
-    how: Writing,
+    how: WriteOptions,
 ) -> Bundle:
     """Write a bundle and open it. The same input gives the same bytes.
 
@@ -295,8 +296,8 @@ def write_in_stages(
         "model": description.config.to_dict(),
         "text": dict(description.text),
     }
-    said = {name: getattr(description, name) for name in USUAL}
-    config |= {name: value for name, value in said.items() if value != USUAL[name]}
+    values = {name: getattr(description, name) for name in DEFAULTS}
+    config |= {name: value for name, value in values.items() if value != DEFAULTS[name]}
     own: dict[str, Content] = {
         CONFIG: _dump(config),
         GENERATION: _dump(dict(description.generation)),
@@ -333,7 +334,7 @@ def _extend(folder: Path, contents: Mapping[str, Content], manifest: dict[str, F
             content(folder / name)
         else:
             write_file(folder / name, content if isinstance(content, bytes) else content.read_bytes())
-        manifest[name] = FileEntry((folder / name).stat().st_size, digest(folder / name))
+        manifest[name] = FileEntry((folder / name).stat().st_size, file_digest(folder / name))
     listed = {name: dataclasses.asdict(entry) for name, entry in sorted(manifest.items())}
     write_file(folder / MANIFEST, _dump({"format": FORMAT, "files": listed}))
     return open_bundle(folder, verify=False)
@@ -374,10 +375,10 @@ def _check_names(path: Path, files: Mapping[str, Content], reserved: set[str]) -
 def _description(path: Path) -> ConfigFile:
     described = typed(ConfigFile, read_versioned(path), path, "config")
     if not isinstance(described.text.get("kind"), str):
-        raise BundleError(f"{path}: text needs a 'kind', such as \"sentencepiece\"; {AGAIN}")
+        raise BundleError(f"{path}: text needs a 'kind', such as \"sentencepiece\"; {REMEDY}")
     if described.max_sentence_tokens < MIN_SENTENCE_TOKENS:
         raise BundleError(
             f"{path}: max_sentence_tokens must be at least {MIN_SENTENCE_TOKENS}, not "
-            f"{described.max_sentence_tokens}; {AGAIN}"
+            f"{described.max_sentence_tokens}; {REMEDY}"
         )
     return described

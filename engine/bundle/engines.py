@@ -22,7 +22,7 @@ from engine.bundle.strict import from_json
 from engine.errors import BundleError, ConfigError
 
 FOLDER: Final = "tensorrt"
-ABOUT: Final = "engine.json"
+DESCRIPTION: Final = "engine.json"
 SOURCES_ROOT: Final = Path(__file__).parents[2]
 # what decides an engine beside the bundle: kernels, how they are launched and compiled, the models' own code,
 # and how graphs are traced and rewritten
@@ -60,7 +60,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class About:
+class EngineDescription:
     """engine.json.
 
     weights, graphs, kernels: SHA-256 of what it was made of.
@@ -100,14 +100,14 @@ def fingerprints(bundle: Bundle) -> dict[str, str]:
     }
 
 
-def find(bundle: Bundle, target: Target) -> tuple[About, dict[str, Path]]:
+def find(bundle: Bundle, target: Target) -> tuple[EngineDescription, dict[str, Path]]:
     """Find the engines of a bundle for a target, by part.
 
     Raises BundleError, with what to run, where there is none or one of another machine, version, or state of
     the bundle.
     """
     command = target.command(bundle)
-    name = f"{target.folder}/{ABOUT}"
+    name = f"{target.folder}/{DESCRIPTION}"
     if name not in bundle.manifest:
         others = sorted({Path(f).parts[1] for f in bundle.files() if f.startswith(f"{FOLDER}/")})
         there = f"only for {', '.join(others)}" if others else "none at all"
@@ -131,9 +131,9 @@ def find(bundle: Bundle, target: Target) -> tuple[About, dict[str, Path]]:
     return about, {part: bundle.file(path) for part, path in parts.items()}
 
 
-def _about(path: Path, command: str) -> About:
+def _about(path: Path, command: str) -> EngineDescription:
     description = read_json(path, dict, f"run: {command}")
     try:
-        return from_json(About, description, "the description")
+        return from_json(EngineDescription, description, "the description")
     except ConfigError as error:
         raise BundleError(f"{path}: {error}; run: {command}") from None

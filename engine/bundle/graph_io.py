@@ -11,15 +11,14 @@ from typing import Any, Final
 
 from engine.bundle.config import ModelConfig
 from engine.bundle.specs import SOURCE, MemorySpec, StateSpec
+from engine.native.step_arrays import STEP_INPUTS
 
 MEMORY: Final = "memory"
 STATE: Final = "state"
 CACHE: Final = "cache"
 INDEX: Final = "index"
 COLUMN: Final = "column"
-HELD: Final = (MEMORY, STATE, CACHE)  # kinds of inputs that an executor keeps between steps
-# the fields of `engine.search.executor.StepInput` that every step graph reads, beside `k`
-ASKED: Final = ("tokens", "positions", "forced", "banned", "temperature", "unk_penalty", "eos_penalty")
+STATEFUL: Final = (MEMORY, STATE, CACHE)  # kinds of inputs that an executor keeps between steps
 LM_WEIGHT: Final = "lm_weight"  # and one more where a language model is beside the model
 
 
@@ -30,7 +29,7 @@ def io_name(kind: str, of: str | int) -> str:
 
 def step_fields(config: ModelConfig) -> tuple[str, ...]:
     """List the fields of `StepInput` that the step graph of a model reads, beside `k`."""
-    return ASKED if config.language_model is None else (*ASKED, LM_WEIGHT)
+    return STEP_INPUTS if config.language_model is None else (*STEP_INPUTS, LM_WEIGHT)
 
 
 def kind_of(name: str) -> str:
@@ -77,7 +76,7 @@ def lane_inputs(
     return inputs | {io_name(CACHE, name): block for name, block in caches.items()}
 
 
-def followed_inputs(rows: Mapping[int, Any], lineage: Any) -> dict[str, Any]:
+def history_inputs(rows: Mapping[int, Any], lineage: Any) -> dict[str, Any]:
     """Collect the inputs by which a step finds each hypothesis's own among what is held.
 
     lineage: None where nothing is cached.
@@ -91,5 +90,5 @@ def lane_dtype(types: Mapping[str, Any], wide: Any) -> Any:
 
     It is theirs where they agree, else `wide` (running sums stay fp32 in a graph of a narrower type).
     """
-    dtypes = {dtype for name, dtype in types.items() if kind_of(name) in HELD}
+    dtypes = {dtype for name, dtype in types.items() if kind_of(name) in STATEFUL}
     return dtypes.pop() if len(dtypes) == 1 else wide

@@ -16,7 +16,7 @@ FORMAT: Final = 1
 MANIFEST: Final = "manifest.json"
 # suffixes under which pickles travel; a bundle has no place for them, so nobody is ever led to load one
 PICKLES: Final = frozenset({".pt", ".pth", ".pkl", ".pickle", ".bin", ".ckpt", ".joblib"})
-AGAIN: Final = "copy or convert the bundle again"
+REMEDY: Final = "copy or convert the bundle again"
 CONFIG: Final = "config.json"
 GENERATION: Final = "generation_config.json"
 WEIGHTS: Final = "model.safetensors"
@@ -47,7 +47,7 @@ def check_name(path: Path, name: str) -> None:
         or "\0" in name
         or not {"", ".", ".."}.isdisjoint(parts)
     ):
-        raise BundleError(f"{path}: the file name {name!r} leaves the bundle's folder; {AGAIN}")
+        raise BundleError(f"{path}: the file name {name!r} leaves the bundle's folder; {REMEDY}")
     if pure.suffix.lower() in PICKLES:
         raise BundleError(f"{path}: {name} looks like a pickle; convert it to safetensors or leave it out")
 
@@ -62,15 +62,15 @@ def check_file(path: Path, entry: FileEntry, verify: bool) -> None:
     Raises BundleError.
     """
     if not path.is_file():
-        raise BundleError(f"{path}: the file is missing; {AGAIN}")
+        raise BundleError(f"{path}: the file is missing; {REMEDY}")
     size = path.stat().st_size
     if size != entry.size:
-        raise BundleError(f"{path}: has {size} bytes, the manifest says {entry.size}; {AGAIN}")
-    if verify and digest(path) != entry.sha256:
-        raise BundleError(f"{path}: its SHA-256 is not the manifest's, the content has changed; {AGAIN}")
+        raise BundleError(f"{path}: has {size} bytes, the manifest says {entry.size}; {REMEDY}")
+    if verify and file_digest(path) != entry.sha256:
+        raise BundleError(f"{path}: its SHA-256 is not the manifest's, the content has changed; {REMEDY}")
 
 
-def digest(path: Path) -> str:
+def file_digest(path: Path) -> str:
     """Compute the hexadecimal SHA-256 of a file."""
     with path.open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
@@ -78,7 +78,7 @@ def digest(path: Path) -> str:
 
 def read_versioned(path: Path) -> dict[str, Any]:
     """Read an object that names its format. Raises BundleError for a format of another version."""
-    values = read_json(path, dict, AGAIN)
+    values = read_json(path, dict, REMEDY)
     if values.get("format") != FORMAT or isinstance(values["format"], bool):
         version = values.get("format")
         raise BundleError(
@@ -91,14 +91,14 @@ def read_manifest(path: Path) -> dict[str, FileEntry]:
     """Read the manifest of a bundle's folder, by name. Raises BundleError."""
     listed = read_versioned(path / MANIFEST).get("files")
     if not isinstance(listed, dict):
-        raise BundleError(f"{path / MANIFEST}: lacks the object `files`; {AGAIN}")
+        raise BundleError(f"{path / MANIFEST}: lacks the object `files`; {REMEDY}")
     manifest = {}
     for name, entry in sorted(listed.items()):
         check_name(path / MANIFEST, name)
         manifest[name] = typed(FileEntry, entry, path / MANIFEST, name)
     missing = [name for name in (CONFIG, GENERATION, WEIGHTS) if name not in manifest]
     if missing:
-        raise BundleError(f"{path / MANIFEST}: does not list {missing[0]}; {AGAIN}")
+        raise BundleError(f"{path / MANIFEST}: does not list {missing[0]}; {REMEDY}")
     return manifest
 
 
@@ -115,4 +115,4 @@ def typed(cls: type[T], data: Any, path: Path, where: str) -> T:
     try:
         return from_json(cls, data, where)
     except ConfigError as error:
-        raise BundleError(f"{path}: {error}; {AGAIN}") from None
+        raise BundleError(f"{path}: {error}; {REMEDY}") from None

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.bundle.tables import sinusoids, timing
-from engine.bundle.weights import QuantizedWeight, Weights, by_rows, packed_name
+from engine.bundle.weights import QuantizedWeight, Weights, packed_name, quantize_rows
 from engine.errors import BundleError
 from engine.native import pack, pack32
 
@@ -74,7 +74,7 @@ def quantize_weight(name: str, weights: Mapping[str, Array]) -> QuantizedWeight:
     """Return a weight as int8: the file's own, or rounded with a scale for each row."""
     if isinstance(weights, Weights) and name in weights.quantized:
         return weights.quantized[name]
-    return by_rows(weights[name])
+    return quantize_rows(weights[name])
 
 
 def _int8(form: str, weight: QuantizedWeight) -> NDArray[Any]:

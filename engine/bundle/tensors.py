@@ -87,7 +87,7 @@ class MappedTensors(dict[str, NDArray[Any]]):
             self._pages.madvise(mmap.MADV_DONTNEED)
 
 
-class KeptArrays:
+class SharedArrays:
     """Arrays made of a bundle that processes of one machine have in memory once: in files, which all map."""
 
     def __init__(self, folder: Path, name: str, digest: str) -> None:

@@ -1,9 +1,9 @@
-"""The weights of a bundle: floats, and int8 as a quantised file had it, never rounded a second time.
+"""The weights of a bundle: floats, and int8 weights exactly as a quantised file had them.
 
-An int8 weight is three tensors of model.safetensors: `NAME` (int8 [rows, columns]), `NAME.scale` (fp32 [1],
-or [rows]: one of each row) and maybe `NAME.alpha` (fp32 [1]). The weight is `NAME` times `NAME.scale`; what
-it is multiplied with is rounded after a multiplication by `NAME.alpha`, or row by row where there is none.
-Weights that were floats are stored so, rounded row by row (`by_rows`), where a smaller file is worth more.
+An int8 weight is two or three tensors of model.safetensors: `NAME` (int8 [rows, columns]), `NAME.scale`
+(fp32 [1], or [rows]) and optionally `NAME.alpha` (fp32 [1]). The weight is `NAME` times `NAME.scale`. The
+activations that it multiplies are rounded to int8 after multiplication by `NAME.alpha`, or, without alpha,
+row by row. `quantize_rows` stores float weights in the same form for a smaller file.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.bundle.tensors import KeptArrays, Spec, TensorPart
+from engine.bundle.tensors import SharedArrays, Spec, TensorPart
 
 Floats = NDArray[np.float32]
 SCALE: Final = ".scale"
@@ -68,7 +68,7 @@ class QuantizedWeight:
 
 
 @dataclass(frozen=True, slots=True)
-class Later:
+class LazyWeight:
     """A weight that is made when it is written, so that one at a time is in memory.
 
     shape: of what `make` gives, fp16 or fp32.
@@ -80,7 +80,7 @@ class Later:
     int8: bool = False
 
 
-Stored: TypeAlias = NDArray[Any] | QuantizedWeight | Later
+Stored: TypeAlias = NDArray[Any] | QuantizedWeight | LazyWeight
 
 
 class Weights(Mapping[str, Floats]):
@@ -88,25 +88,25 @@ class Weights(Mapping[str, Floats]):
 
     quantized: those that came as int8.
     packed: int8 weights in the order that native products read them, made beforehand.
-    kept: what is made of them, shared with other processes; None: it is this process's own.
+    shared: what is made of them, shared with other processes; None: it is this process's own.
     """
 
     def __init__(
         self,
         stored: Mapping[str, NDArray[Any]],
         packed: Mapping[str, NDArray[Any]] | None = None,
-        kept: KeptArrays | None = None,
+        shared: SharedArrays | None = None,
     ) -> None:
         """stored: the tensors of a file.
         packed: int8 weights as products read them, by `packed_name`.
-        kept: see above.
+        shared: see above.
 
         Raises ValueError that names one that does not fit.
         """
         whole = {name for name, tensor in stored.items() if tensor.dtype == np.int8}
         parts = {name + end for name in whole for end in (SCALE, ALPHA)}
         self.quantized = {name: _read_quantized(name, stored) for name in sorted(whole)}
-        self.packed, self.kept = {} if packed is None else packed, kept
+        self.packed, self.shared = {} if packed is None else packed, shared
         self._floats = {name: stored[name] for name in stored if name not in whole | parts}
         wrong = sorted(n for n, w in self._floats.items() if w.dtype not in (np.float16, np.float32))
         if wrong:
@@ -128,7 +128,7 @@ class Weights(Mapping[str, Floats]):
         return len(self._floats) + len(self.quantized)
 
 
-def by_rows(weight: NDArray[Any]) -> QuantizedWeight:
+def quantize_rows(weight: NDArray[Any]) -> QuantizedWeight:
     """Return a weight [rows, columns] rounded to int8, with a scale for each row: exact where it was so
     before."""
     wide = np.asarray(weight, np.float32)
@@ -152,7 +152,7 @@ def specs_of(name: str, weight: Stored, floats: np.dtype[Any]) -> dict[str, Spec
     if isinstance(weight, QuantizedWeight):
         specs = {name: Spec(whole, weight.shape), name + SCALE: Spec(scale, weight.scale.shape)}
         return specs if weight.alpha is None else specs | {name + ALPHA: Spec(scale, weight.alpha.shape)}
-    if isinstance(weight, Later) and weight.int8:
+    if isinstance(weight, LazyWeight) and weight.int8:
         return {name: Spec(whole, weight.shape), name + SCALE: Spec(scale, weight.shape[:1])}
     return {name: Spec(floats, tuple(weight.shape))}
 
@@ -171,13 +171,13 @@ def parts_of(name: str, weight: Stored, floats: np.dtype[Any]) -> Iterator[Tenso
         if weight.alpha is not None:
             yield TensorPart(name + ALPHA, weight.alpha)
         return
-    values = weight.make() if isinstance(weight, Later) else np.asarray(weight)
+    values = weight.make() if isinstance(weight, LazyWeight) else np.asarray(weight)
     rows = values.reshape(values.shape[0] if values.ndim else 1, -1)
     step = max(1, PIECE // max(1, rows.shape[1]))
     for first in range(0, len(rows), step):
         piece = rows[first : first + step]
-        if isinstance(weight, Later) and weight.int8:
-            int8_rows = by_rows(piece)
+        if isinstance(weight, LazyWeight) and weight.int8:
+            int8_rows = quantize_rows(piece)
             yield TensorPart(name, int8_rows.values, first * rows.shape[1])
             yield TensorPart(name + SCALE, int8_rows.scale, first)
             stored: NDArray[Any] = int8_rows.scale

@@ -40,7 +40,7 @@ class AdaptiveInput(nn.Module):
         """widths: of the first band's rows, and of what comes out."""
         super().__init__()
         first, width = widths
-        self.edges = bands.begins(vocab)
+        self.edges = bands.ranges(vocab)
         parts = []
         for band, (begin, end) in enumerate(self.edges):
             narrow = bands.width(first, band)
@@ -108,7 +108,7 @@ class AdaptiveSoftmax(nn.Module):
     ) -> None:
         """tied: whose rows the logits are made with; with tie_projections by its projections backwards."""
         super().__init__()
-        self.edges = bands.begins(vocab)
+        self.edges = bands.ranges(vocab)
         (_, self.first), *rest = self.edges
         self.head: nn.Module
         if tied is None:

@@ -17,7 +17,7 @@ STATE_FIELDS: Final = (
     *("temperature", "unk_penalty", "word_reward"),
 )
 # inputs of the graph, likewise
-FED: Final = ("tokens", "positions", "forced", "banned", "temperature", "unk_penalty", "eos_penalty")
+STEP_INPUTS: Final = ("tokens", "positions", "forced", "banned", "temperature", "unk_penalty", "eos_penalty")
 
 
 class HeldColumn(ctypes.Structure):
@@ -45,7 +45,7 @@ class StepArrays(ctypes.Structure):
         *((name, WHOLE) for name in ("beams", "state_columns", "candidates", "pad", "eos")),
         *((name, POINTER) for name in STATE_FIELDS),
         ("taken", POINTER),
-        *((f"fed_{name}", POINTER) for name in FED),
+        *((f"fed_{name}", POINTER) for name in STEP_INPUTS),
         ("best", POINTER),
         ("ids", POINTER),
         ("ancestors", POINTER),

@@ -20,7 +20,7 @@ from engine.answers.text_model import TextModel
 from engine.backends import BACKENDS, LaneSize, Placement, usual_beam_size
 from engine.bundle.bundle import Bundle, open_bundle
 from engine.bundle.config import ModelConfig
-from engine.bundle.manifest import AGAIN, MANIFEST, WEIGHTS
+from engine.bundle.manifest import MANIFEST, REMEDY, WEIGHTS
 from engine.bundle.shortlist import SHORTLIST
 from engine.errors import BundleError, ConfigError, InvalidRequest
 from engine.executors import open_executors, uses_shortlist
@@ -313,7 +313,7 @@ def _parameters(path: Path) -> int:
         with safe_open(path, framework="np") as weights:
             return sum(math.prod(weights.get_slice(name).get_shape()) for name in weights.keys())  # noqa: SIM118
     except (SafetensorError, OSError) as error:
-        raise BundleError(f"{path}: not a readable safetensors file ({error}); {AGAIN}") from error
+        raise BundleError(f"{path}: not a readable safetensors file ({error}); {REMEDY}") from error
 
 
 SENTENCE_TOKENS: Final = 32  # that caches are counted for; longer answers make them grow

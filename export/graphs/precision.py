@@ -21,7 +21,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from engine.bundle.config import ModelConfig
-from engine.bundle.graph_io import COLUMN, HELD, STATE, kind_of
+from engine.bundle.graph_io import COLUMN, STATE, STATEFUL, kind_of
 from engine.bundle.recipes import METADATA
 from export.graphs.symbols import without_external
 
@@ -111,7 +111,7 @@ class _Rewrite:
     def apply(self) -> bytes:
         for value in self.graph.input:
             tensor = value.type.tensor_type
-            if tensor.elem_type == FLOAT and kind_of(value.name) in HELD and not self._is_sum(value.name):
+            if tensor.elem_type == FLOAT and kind_of(value.name) in STATEFUL and not self._is_sum(value.name):
                 tensor.elem_type = self.narrow
             self.types[value.name] = tensor.elem_type if tensor.elem_type in (FLOAT, self.narrow) else OTHER
         for initializer in self.graph.initializer:

@@ -18,7 +18,7 @@ import onnx
 import torch
 
 from engine.bundle.bundle import Bundle, add_files, graph_parts
-from engine.bundle.engines import ABOUT, About, Target, fingerprints
+from engine.bundle.engines import DESCRIPTION, EngineDescription, Target, fingerprints
 from engine.bundle.folder import write_file
 from engine.errors import BundleError, ConfigError
 from engine.kernels.nvrtc import Compiler, default_cache
@@ -80,7 +80,7 @@ def build(bundle: Bundle, lane: LaneShape, timings: Path | None = None, device: 
 def _build_engines(bundle: Bundle, lane: LaneShape, version: str, timings: Path) -> Bundle:
     target = Target(torch.cuda.get_device_name(), version, lane.precision, lane.beams, lane.slots)
     k = min(lane.k or max(CANDIDATES, 2 * lane.beams), bundle.config.target_vocab)
-    about = About(
+    about = EngineDescription(
         target.gpu,
         target.tensorrt,
         lane.precision,
@@ -92,7 +92,7 @@ def _build_engines(bundle: Bundle, lane: LaneShape, version: str, timings: Path)
     )
     cache = timings / f"timing-{Path(target.folder).parts[1]}.cache"
     weights = bundle.weights()
-    files: dict[str, bytes | Path] = {f"{target.folder}/{ABOUT}": about.to_json()}
+    files: dict[str, bytes | Path] = {f"{target.folder}/{DESCRIPTION}": about.to_json()}
     for part in graph_parts(bundle.config):
         graph = _graph(bundle, part, lane.precision, k)
         with tempfile.TemporaryDirectory() as folder:

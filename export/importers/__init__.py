@@ -72,7 +72,7 @@ def convert(
     out: the bundle's folder.
     settings: settings, of the source's class; None: its defaults.
     overwrite: replace an existing `out`.
-    stages: steps that add files to the bundle before it is renamed to `out` (`engine.bundle.bundle.Writing`).
+    stages: steps that add files before the bundle is renamed to `out` (`engine.bundle.bundle.WriteOptions`).
 
     Raises CheckpointError with everything that is missing, unsupported, damaged or does not fit; BundleError
     if `out` exists. Nothing is written before everything was checked.

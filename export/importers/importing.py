@@ -15,12 +15,12 @@ from engine.bundle.bundle import (
     Content,
     Description,
     Stage,
-    Writing,
+    WriteOptions,
     write_in_stages,
 )
 from engine.bundle.config import ModelConfig
 from engine.bundle.strict import from_json
-from engine.bundle.weights import Later, QuantizedWeight, Stored
+from engine.bundle.weights import LazyWeight, QuantizedWeight, Stored
 from engine.errors import BundleError, CheckpointError, ConfigError, InvalidRequest
 from engine.text.tokenizers.tokenizer import open_tokenizer
 from engine.types import DecodeOptions
@@ -188,7 +188,7 @@ def convert_by(
         weights.clear()  # frees memory for the stages of a large model
         return {}
 
-    how = Writing(half, overwrite, (release, _read_text, *stages))
+    how = WriteOptions(half, overwrite, (release, _read_text, *stages))
     return write_in_stages(out, description, weights, files, how)
 
 
@@ -233,7 +233,7 @@ def check_folders(folder: Path, out: Path, *, overwrite: bool) -> None:
 def _card(description: Description, model: ImportedModel) -> bytes:
     parameters = sum(math.prod(weight.shape) for weight in model.weights.values())
     quantized = any(
-        isinstance(weight, QuantizedWeight) or (isinstance(weight, Later) and weight.int8)
+        isinstance(weight, QuantizedWeight) or (isinstance(weight, LazyWeight) and weight.int8)
         for weight in model.weights.values()
     )
     floats, config = "fp16" if model.half else "fp32", model.config

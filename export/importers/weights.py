@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from engine.bundle.config import ModelConfig
-from engine.bundle.weights import Later, QuantizedWeight, Stored
+from engine.bundle.weights import LazyWeight, QuantizedWeight, Stored
 from engine.models import build, misfits, weight_shapes
 
 Weights = dict[str, NDArray[np.float32]]
@@ -92,7 +92,7 @@ def fit_weights(
 
 def fitted_later(
     named: Mapping[str, Tensor], config: ModelConfig, problems: list[str]
-) -> tuple[dict[str, Later], list[str]]:
+) -> tuple[dict[str, LazyWeight], list[str]]:
     """Return weights and problems like `fit_weights`, but convert each weight only when it is written.
 
     named: tensors by our names.
@@ -103,7 +103,7 @@ def fitted_later(
     return {name: _later(name, weight, config) for name, weight in named.items()}, problems
 
 
-def _later(name: str, weight: Tensor, config: ModelConfig) -> Later:
+def _later(name: str, weight: Tensor, config: ModelConfig) -> LazyWeight:
     """Return a weight that is converted when it is written; tables of positions are never int8."""
     whole = config.quantization == "rows" and weight.dim() == 2 and not PLAIN_TABLES.search(name)
     narrow = weight.dtype in (torch.float16, torch.float32)
@@ -112,7 +112,7 @@ def _later(name: str, weight: Tensor, config: ModelConfig) -> Later:
         values: NDArray[Any] = weight.detach().to(weight.dtype if narrow else torch.float32).numpy()
         return values
 
-    return Later(tuple(weight.shape), make, whole)
+    return LazyWeight(tuple(weight.shape), make, whole)
 
 
 def _value_problems(named: Mapping[str, Tensor]) -> list[str]:
@@ -194,7 +194,7 @@ def half_holds(weights: Mapping[str, Stored]) -> bool:
 
 
 def _half_holds(weight: Stored) -> bool:
-    if isinstance(weight, QuantizedWeight) or (isinstance(weight, Later) and weight.int8):
+    if isinstance(weight, QuantizedWeight) or (isinstance(weight, LazyWeight) and weight.int8):
         return True
-    values = weight.make() if isinstance(weight, Later) else np.asarray(weight)
+    values = weight.make() if isinstance(weight, LazyWeight) else np.asarray(weight)
     return values.dtype == np.float16 or np.array_equal(values.astype(np.float16).astype(np.float32), values)

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from engine.backends import LaneSize
-from engine.bundle.graph_io import COLUMN, followed_inputs, io_name, lane_inputs, step_fields
+from engine.bundle.graph_io import COLUMN, history_inputs, io_name, lane_inputs, step_fields
 from engine.bundle.specs import Specs
 from engine.executors.base import SlotExecutor
 from engine.executors.memory import EncoderBatch
@@ -52,7 +52,7 @@ class OnnxExecutor(SlotExecutor):
         if self.among:
             feeds["among"] = self.among.view(n, inputs.forced)
         feeds |= lane_inputs(memory, mask, past.rings, past.caches)
-        feeds |= followed_inputs(past.rows, past.lineage)
+        feeds |= history_inputs(past.rows, past.lineage)
         attention = attention and bool(memory)
         output_names = ["scores", "ids", *(["attention"] if attention else []), *self._columns]
         scores, ids, *rest = self.sessions.step.run(output_names, feeds)

@@ -15,7 +15,7 @@ import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
 
-from engine.bundle.graph_io import HELD, kind_of
+from engine.bundle.graph_io import STATEFUL, kind_of
 
 Array = NDArray[Any]
 NUMPY_TYPES: Final = {"tensor(float)": np.float32, "tensor(int64)": np.int64}
@@ -39,7 +39,7 @@ class HeldSession:
 
     def __init__(self, session: ort.InferenceSession) -> None:
         self.session = session
-        self._held = {n.name for n in session.get_inputs() if kind_of(n.name) in HELD}
+        self._held = {n.name for n in session.get_inputs() if kind_of(n.name) in STATEFUL}
         self._outputs = {node.name: node for node in session.get_outputs()}
         self._bindings: dict[tuple[int, ...], Binding] = {}
         # by beams and input: the arrays that bound ones are views of

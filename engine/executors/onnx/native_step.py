@@ -23,7 +23,7 @@ from engine.bundle.graph_io import (
     INDEX,
     LM_WEIGHT,
     STATE,
-    followed_inputs,
+    history_inputs,
     io_name,
     lane_inputs,
     step_fields,
@@ -32,7 +32,15 @@ from engine.bundle.specs import StateSpec
 from engine.executors.base import SlotExecutor
 from engine.executors.onnx.held_session import Binding, HeldSession
 from engine.executors.onnx.sessions import Sessions
-from engine.native.step_arrays import FED, POINTER, STATE_FIELDS, WHOLE, HeldColumn, RowIndex, StepArrays
+from engine.native.step_arrays import (
+    POINTER,
+    STATE_FIELDS,
+    STEP_INPUTS,
+    WHOLE,
+    HeldColumn,
+    RowIndex,
+    StepArrays,
+)
 from engine.search.executor import TopK
 from engine.search.kind import Kind
 from engine.search.stepper import CompletedStep, PlainStepper
@@ -91,7 +99,7 @@ class BoundStep:
             *(executor.beams, search.columns, candidates, executor.pad, executor.eos),
             *(_address(getattr(state, name)) for name in STATE_FIELDS),
             _address(search.taken),
-            *(_address(fed[name]) for name in FED),
+            *(_address(fed[name]) for name in STEP_INPUTS),
             *(_address(self.scores), _address(self.ids)),
             *(_address(rings.ancestors), rings.ancestors.shape[2]),
             *(ctypes.addressof(self._parts[1]), len(indices), ctypes.addressof(self._parts[0]), len(states)),
@@ -197,7 +205,7 @@ class NativeStepper(PlainStepper):
         held = {} if caches is None else caches.view(n, columns)
         feeds |= lane_inputs(*executor.memory.view(n), rings, held)
         entries = (n, executor.beams, columns * executor.beams)
-        feeds |= followed_inputs(rows, None if caches is None else np.zeros(entries, np.float32))
+        feeds |= history_inputs(rows, None if caches is None else np.zeros(entries, np.float32))
         if lists is not None:
             feeds["among"] = lists
         if LM_WEIGHT in self._asked:

@@ -167,10 +167,10 @@ class Initializers(dict[str, ort.OrtValue]):
 
     def _array(self, recipe: Mapping[str, Any]) -> NDArray[Any]:
         make = partial(initializer, recipe, self._weights)
-        kept = self._weights.kept if isinstance(self._weights, Weights) else None
-        if kept is None or not (self._is_table(recipe) or recipe.get("form") in READ_IN_PLACE):
+        shared = self._weights.shared if isinstance(self._weights, Weights) else None
+        if shared is None or not (self._is_table(recipe) or recipe.get("form") in READ_IN_PLACE):
             return make()
-        return kept.array(json.dumps(recipe, sort_keys=True), make)
+        return shared.array(json.dumps(recipe, sort_keys=True), make)
 
     def settle(self) -> None:
         """Forget the weights, and all that no session reads here: there will be no further session."""

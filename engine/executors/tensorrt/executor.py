@@ -15,8 +15,8 @@ from torch import Tensor
 from engine.backends import LaneSize
 from engine.bundle.bundle import Bundle
 from engine.bundle.config import ModelConfig
-from engine.bundle.engines import About, Target, find
-from engine.bundle.graph_io import followed_inputs, lane_dtype, lane_inputs, specs_of, step_fields
+from engine.bundle.engines import EngineDescription, Target, find
+from engine.bundle.graph_io import history_inputs, lane_dtype, lane_inputs, specs_of, step_fields
 from engine.bundle.specs import MemorySpec, Specs, StateSpec
 from engine.errors import BundleError, ConfigError
 from engine.executors.base import Arrays
@@ -41,7 +41,7 @@ class Engines:
     """
 
     config: ModelConfig
-    about: About
+    about: EngineDescription
     encoder: Any
     step: Any
     device: str
@@ -136,7 +136,7 @@ class TensorRTExecutor(CapturedSlots):
         past = self.history.advance(inputs.parents, inputs.positions, columns, followed=followed)
         caches = {} if self.history.caches is None else self.history.caches.blocks
         blocks = lane_inputs(self.memory.blocks, self.memory.mask, self.history.rings.rings, caches)
-        fed = {name: getattr(inputs, name) for name in self._asked} | followed_inputs(past.rows, past.lineage)
+        fed = {name: getattr(inputs, name) for name in self._asked} | history_inputs(past.rows, past.lineage)
         outputs = self._engine(n, {name: block[:n] for name, block in blocks.items()}, fed)
         new = {name.removeprefix("column."): c for name, c in outputs.items() if name.startswith("column.")}
         self.history.store(new, inputs.positions, followed=followed)

@@ -32,7 +32,7 @@ FAULTS = [
     (
         "a bundle does not write where it cuts",
         "engine/bundle/bundle.py",
-        "if value != USUAL[name]}",
+        "if value != DEFAULTS[name]}",
         "if value is True}",
         "tests/engine/bundle/test_bundle.py -k says_where",
     ),

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from engine.bundle.bundle import MAX_SENTENCE_TOKENS, Description, add_files, open_bundle, write_bundle
 from engine.bundle.config import ModelConfig
 from engine.bundle.stacks import StackConfig
-from engine.bundle.weights import by_rows
+from engine.bundle.weights import quantize_rows
 from engine.errors import BundleError, ConfigError
 from engine.types import DecodeOptions
 
@@ -94,12 +94,12 @@ def test_weights_rounded_by_rows_are_stored_in_a_quarter_and_rounded_no_second_t
     rng = np.random.default_rng(0)
     weight = rng.normal(size=(40, 24)).astype(np.float32) * rng.uniform(0.01, 10, (40, 1)).astype(np.float32)
     weight[3] = 0
-    rounded = by_rows(weight)
+    rounded = quantize_rows(weight)
     stored = write_bundle(tmp_path / "toy", DESCRIBED, {"w": rounded}, {}, half=True).weights()
     assert stored.quantized["w"].values.dtype == np.int8
     largest = np.abs(weight).max(axis=1, keepdims=True)
     assert (np.abs(stored["w"] - weight) <= largest / 254 * 1.001).all()
-    again = by_rows(stored["w"])
+    again = quantize_rows(stored["w"])
     np.testing.assert_array_equal(again.values, rounded.values)
     np.testing.assert_allclose(again.scale, rounded.scale, rtol=1e-6)
 

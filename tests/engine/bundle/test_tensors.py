@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
-from engine.bundle.tensors import ALIGNMENT, KeptArrays, MappedTensors, Spec, TensorPart, write_tensors
-from engine.bundle.weights import PIECE, Later, by_rows, parts_of, specs_of
+from engine.bundle.tensors import ALIGNMENT, MappedTensors, SharedArrays, Spec, TensorPart, write_tensors
+from engine.bundle.weights import PIECE, LazyWeight, parts_of, quantize_rows, specs_of
 
 shapes = st.lists(st.integers(0, 5), max_size=3).map(tuple)
 kinds = st.sampled_from((np.float32, np.float16, np.int8))
@@ -51,7 +51,7 @@ def test_what_safetensors_writes_is_mapped_and_can_not_be_changed(tmp_path):
 def test_a_weight_that_is_made_later_is_the_weight_in_pieces(int8):
     rows = PIECE // 500 + 7  # two pieces
     weight = np.random.default_rng(1).standard_normal((rows, 500), np.float32)
-    later = Later(weight.shape, lambda: weight, int8)
+    later = LazyWeight(weight.shape, lambda: weight, int8)
     specs, half = specs_of("w", later, np.dtype(np.float16)), np.dtype(np.float16)
     assert list(specs) == (["w", "w.scale"] if int8 else ["w"])
     pieces = list(parts_of("w", later, half))
@@ -59,7 +59,7 @@ def test_a_weight_that_is_made_later_is_the_weight_in_pieces(int8):
     whole = {name: np.zeros(np.prod(spec.shape, dtype=int), spec.dtype) for name, spec in specs.items()}
     for part in pieces:
         whole[part.name][part.first : part.first + part.values.size] = part.values.ravel()
-    expected = by_rows(weight)
+    expected = quantize_rows(weight)
     if int8:
         assert (whole["w"].reshape(weight.shape) == expected.values).all()
         assert (whole["w.scale"] == expected.scale).all()
@@ -100,7 +100,7 @@ def never():
 
 def test_what_one_process_has_made_of_a_bundle_others_map(tmp_path):
     made = np.arange(4096, dtype=np.float32).reshape(64, 64).T
-    first, second = (KeptArrays(tmp_path, "a/../b", "0123") for _ in range(2))
+    first, second = (SharedArrays(tmp_path, "a/../b", "0123") for _ in range(2))
     own = first.array("transposed", lambda: made)
     mapped = second.array("transposed", never)
     np.testing.assert_array_equal(own, made)
@@ -109,8 +109,8 @@ def test_what_one_process_has_made_of_a_bundle_others_map(tmp_path):
         mapped[0, 0] = 1
     assert len([path for path in tmp_path.rglob("*") if path.is_file()]) == 1
     # another bundle of the name takes its place, and those who map the old one keep it
-    KeptArrays(tmp_path, "c", "0123").array("transposed", lambda: made)
-    new = KeptArrays(tmp_path, "a/../b", "4567").array("transposed", lambda: -made)
+    SharedArrays(tmp_path, "c", "0123").array("transposed", lambda: made)
+    new = SharedArrays(tmp_path, "a/../b", "4567").array("transposed", lambda: -made)
     np.testing.assert_array_equal(new, -made)
     np.testing.assert_array_equal(mapped, made)
     assert len([path for path in tmp_path.rglob("*") if path.is_file()]) == 2
@@ -118,7 +118,7 @@ def test_what_one_process_has_made_of_a_bundle_others_map(tmp_path):
 
 def test_what_is_made_at_once_by_two_processes_is_one_file(tmp_path):
     made = np.ones((64, 64), np.float32)
-    first, second = (KeptArrays(tmp_path, "a", "0") for _ in range(2))
+    first, second = (SharedArrays(tmp_path, "a", "0") for _ in range(2))
 
     def slow():
         """The other process comes first."""
@@ -134,13 +134,13 @@ def test_what_is_made_at_once_by_two_processes_is_one_file(tmp_path):
 
 
 def test_what_is_small_or_mapped_or_finds_no_room_is_not_kept_again(tmp_path, caplog):
-    kept, small, large = KeptArrays(tmp_path / "kept", "a", "0"), np.ones(9), np.ones((99, 99))
+    kept, small, large = SharedArrays(tmp_path / "kept", "a", "0"), np.ones(9), np.ones((99, 99))
     assert kept.array("small", lambda: small) is small
     save_file({"large": large.astype(np.float32)}, tmp_path / "a.safetensors")
     mapped = MappedTensors(tmp_path / "a.safetensors")["large"]
     assert kept.array("mapped", lambda: mapped.T) is not None
     assert not list(tmp_path.rglob("*.npy"))
     (tmp_path / "file").write_text("no folder")
-    own = KeptArrays(tmp_path / "file", "a", "0").array("large", lambda: large)
+    own = SharedArrays(tmp_path / "file", "a", "0").array("large", lambda: large)
     assert own is large
     assert "weights are not shared with other processes" in caplog.text

@@ -25,7 +25,7 @@ from cli.verify import TOLERANCES, Check, _verdict
 from engine.backends import Placement
 from engine.bundle import engines
 from engine.bundle.bundle import Bundle, Description, add_files, graph_parts, open_bundle, write_bundle
-from engine.bundle.engines import ABOUT, Target, find
+from engine.bundle.engines import DESCRIPTION, Target, find
 from engine.errors import BundleError, ConfigError
 from engine.executors import open_executors
 from engine.executors.onnx.executor import OnnxExecutor
@@ -436,7 +436,7 @@ def test_the_fingerprint_of_an_engine_covers_all_that_decides_it(source, tmp_pat
 def test_an_engine_of_other_weights_graphs_or_kernels_is_refused(built, tmp_path):
     shutil.copytree(built[0], tmp_path / "toy")
     made, target = open_bundle(tmp_path / "toy"), Target(GPU, VERSION, "fp16", 3, 9)
-    name = f"{target.folder}/{ABOUT}"
+    name = f"{target.folder}/{DESCRIPTION}"
     values = json.loads(made.file(name).read_bytes())
     for key in ("weights", "graphs", "kernels"):
         changed = add_files(made.path, {name: json.dumps(values | {key: "0" * 64}).encode()})
