@@ -16,6 +16,7 @@ from corpus.line import LineStatus, OutputRow, Window
 from engine.api import (
     Cancelled,
     ConvoyError,
+    DecodeOptions,
     DeviceLost,
     ExecutorFailed,
     Overloaded,
@@ -54,7 +55,7 @@ class Answering:
     def __init__(self, service: Service, job: CorpusJob) -> None:
         self._service, self._job = service, job
         self._seed = int(job.options.decode.get("seed", 0))
-        self._sampling = bool(job.options.decode.get("sampling"))
+        self._sampling = DecodeOptions(**job.options.decode).draws
         self._detects = job.only_language or "language" in job.columns
 
     def answer(

@@ -61,6 +61,11 @@ class Stopping(ConvoyError):
 
     code = "stopping"
 
+    def __init__(
+        self, message: str = "the server is stopping: send the request again, elsewhere or later"
+    ) -> None:
+        super().__init__(message)
+
 
 class Unavailable(ConvoyError):
     """The model is not in memory and can't be brought there now; the next use tries again.
@@ -82,10 +87,16 @@ class ExecutorFailed(ConvoyError):
 
 
 class DeviceLost(ConvoyError):
-    """The device can't be used by this process any more: the process ends, and a supervisor starts
-    another."""
+    """This process can't use its device any more: the process ends, and a supervisor starts another."""
 
     code = "device_lost"
+
+    def __init__(
+        self,
+        message: str = "the device of this server is lost and it starts again: send the request again, "
+        "elsewhere or later",
+    ) -> None:
+        super().__init__(message)
 
 
 class BundleError(ConvoyError):

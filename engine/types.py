@@ -13,6 +13,7 @@ from engine.errors import ConvoyError, InvalidRequest
 
 CANDIDATES: Final = 64  # sampling sees this many best tokens of each row, so top_k and the nucleus end there
 QUOTAS: Final = 64  # tokens that a request may limit
+MAX_SENTENCE_TOKENS: Final = 256  # default of a bundle; a longer source would occupy a slot for long
 
 NO_LANGUAGE_MODEL: Final = (
     "lm_weight needs a language model beside the model, and this one has none: leave it out, or import the "
@@ -42,6 +43,42 @@ class Limits:
     language_model: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class OptionBounds:
+    """Values that a decoding option may have for any model.
+
+    schema: keywords of JSON Schema.
+    rule: end of the message "NAME must ..." for other values. Empty: a rule of `DecodeOptions` refuses them.
+    """
+
+    schema: Mapping[str, Any]
+    rule: str = ""
+
+    def allow(self, value: Any) -> bool:
+        """Return whether the schema allows a value. Infinite and undefined numbers are refused."""
+        if "enum" in self.schema:
+            return value in self.schema["enum"]
+        low, high = self.schema.get("minimum", -math.inf), self.schema.get("maximum", math.inf)
+        above = self.schema.get("exclusiveMinimum", -math.inf)
+        return bool(low <= value <= high and above < value < math.inf)
+
+
+def _between(low: int, high: int, shown: str = "") -> OptionBounds:
+    return OptionBounds({"minimum": low, "maximum": high}, f"be between {low} and {shown or high}")
+
+
+def _one_of(*names: str) -> OptionBounds:
+    return OptionBounds({"enum": [*names]}, f"be {' or '.join(map(repr, names))}")
+
+
+# the largest value depends on the model or on another option
+_AT_LEAST_ONE: Final = OptionBounds({"minimum": 1})
+_NOT_NEGATIVE: Final = OptionBounds({"minimum": 0}, "not be negative")
+_FINITE: Final = OptionBounds({"minimum": 0}, "be a finite number, not negative")
+_POSITIVE: Final = OptionBounds({"exclusiveMinimum": 0}, "be a positive, finite number")
+_SHARE: Final = OptionBounds({"exclusiveMinimum": 0, "maximum": 1}, "be above 0 and at most 1")
+
+
 def option(default: Any, sentence: str, **metadata: Any) -> Any:
     """Make a field of an options class.
 
@@ -56,7 +93,7 @@ def option(default: Any, sentence: str, **metadata: Any) -> Any:
 
 
 class KeptHash:
-    """What is a key so often that its hash is worked out once."""
+    """A base class that keeps the hash of an object used as a key many times."""
 
     __slots__ = ("_hash",)
     _hash: int
@@ -73,36 +110,47 @@ class DecodeOptions(KeptHash):
     end-of-sentence, unless `normalize_scores` is off. All that makes a score: `engine.search.penalties`.
     """
 
-    beam_size: int = option(5, "Hypotheses kept at each step.")
+    beam_size: int = option(5, "Hypotheses kept at each step.", bounds=_AT_LEAST_ONE)
     n_best: int = option(1, "Hypotheses returned for each text.")
     length_penalty: float = option(1.0, "Scores divide by length ** penalty.")
     normalize_scores: bool = option(True, "Divide scores by the length at all.")
     length_normalization: str = option(
-        "power", "power: length ** penalty; wu: ((5 + length) / 6) ** penalty."
+        "power", "power: length ** penalty; wu: ((5 + length) / 6) ** penalty.", bounds=_one_of("power", "wu")
     )
+    # larger values would drown the log-probabilities, which are summed in single precision
     word_reward: float = option(
-        0.0, "Added to the score for each target token: longer targets; negative: shorter ones."
+        0.0,
+        "Added to the score for each target token: longer targets; negative: shorter ones.",
+        bounds=_between(-100, 100),
     )
     coverage_penalty: float = option(
-        0.0, "Weight of source words that got little attention (Wu et al. 2016); 0: off."
+        0.0, "Weight of source words that got little attention (Wu et al. 2016); 0: off.", bounds=_FINITE
     )
     beam_rule: str = option(
-        "fairseq", "fairseq: 2 x beam_size candidates a step; marian: each answer found narrows the beam."
+        "fairseq",
+        "fairseq: 2 x beam_size candidates a step; marian: each answer found narrows the beam.",
+        bounds=_one_of("fairseq", "marian"),
     )
     stepwise_penalty: bool = option(
         False, "Candidates of each step compete by coverage too, not at the end only."
     )
-    min_length: int = option(1, "Shortest target: this plus min_length_a x source tokens.")
-    min_length_a: float = option(0.0, "Shortest target: see min_length.")
-    max_length: int | None = option(None, "Longest target in tokens.")
-    max_length_a: float = option(0.0, "Longest target also: this x source tokens + max_length_b.")
-    max_length_b: int = option(200, "Longest target: see max_length_a.")
-    no_repeat_ngram_size: int = option(0, "Never repeat n tokens in a row; 0: off.")
+    min_length: int = option(
+        1, "Shortest target: this plus min_length_a x source tokens.", bounds=_NOT_NEGATIVE
+    )
+    min_length_a: float = option(0.0, "Shortest target: see min_length.", bounds=_FINITE)
+    max_length: int | None = option(None, "Longest target in tokens.", bounds=_AT_LEAST_ONE)
+    max_length_a: float = option(
+        0.0, "Longest target also: this x source tokens + max_length_b.", bounds=_FINITE
+    )
+    max_length_b: int = option(200, "Longest target: see max_length_a.", bounds=_NOT_NEGATIVE)
+    no_repeat_ngram_size: int = option(0, "Never repeat n tokens in a row; 0: off.", bounds=_between(0, 32))
     unk_penalty: float = option(0.0, "Subtracted from the log-probability of the unknown token.")
     lm_weight: float = option(
-        0.0, "Weight of the language model beside the model, where the bundle has one; 0: off."
+        0.0,
+        "Weight of the language model beside the model, where the bundle has one; 0: off.",
+        bounds=_between(0, 100),
     )
-    temperature: float = option(1.0, "Divides the logits.")
+    temperature: float = option(1.0, "Divides the logits.", bounds=_POSITIVE)
     # tokens that every hypothesis begins with
     prefix: tuple[int, ...] = ()
     # so many tokens of the prefix cost nothing: those that only name a language
@@ -110,15 +158,21 @@ class DecodeOptions(KeptHash):
     # tokens, and how many times at most each comes; those of a prefix count
     quotas: tuple[tuple[int, int], ...] = ()
     sampling: bool = option(False, "Draw independent samples instead of beam search.")
-    top_k: int = option(0, "Sampling: only the k best tokens; 0: off.")
-    top_p: float = option(1.0, "Sampling: the smallest set of best tokens with this much probability.")
-    seed: int = option(0, "Sampling: same seed, same answer, whatever else is in flight.")
-    diverse_groups: int = option(1, "Diverse beam search: number of groups; 1: off.")
+    top_k: int = option(0, "Sampling: only the k best tokens; 0: off.", bounds=_between(0, CANDIDATES))
+    top_p: float = option(
+        1.0, "Sampling: the smallest set of best tokens with this much probability.", bounds=_SHARE
+    )
+    seed: int = option(
+        0,
+        "Sampling: same seed, same answer, whatever else is in flight.",
+        bounds=_between(0, 2**63 - 1, "2**63 - 1"),
+    )
+    diverse_groups: int = option(1, "Diverse beam search: number of groups; 1: off.", bounds=_AT_LEAST_ONE)
     diverse_strength: float = option(
-        0.5, "Diverse beam search: penalty on tokens that an earlier group chose."
+        0.5, "Diverse beam search: penalty on tokens that an earlier group chose.", bounds=_FINITE
     )
     diverse_discount: float = option(
-        1.0, "Diverse beam search: weight of what groups shared in earlier steps."
+        1.0, "Diverse beam search: weight of what groups shared in earlier steps.", bounds=_between(0, 1)
     )
     alignment: bool = option(False, "The cross-attention of each hypothesis, in JSON.")
 
@@ -135,8 +189,13 @@ class DecodeOptions(KeptHash):
         return self.alignment or self.coverage_penalty > 0
 
     @property
+    def draws(self) -> bool:
+        """Whether tokens are drawn at random, so that equal requests may have different answers."""
+        return self.sampling
+
+    @property
     def _plain(self) -> bool:
-        return not self.sampling and self.diverse_groups == 1
+        return not self.draws and self.diverse_groups == 1
 
     def check(self, limits: Limits) -> None:
         """Raise InvalidRequest that names every option at fault."""
@@ -154,7 +213,17 @@ class DecodeOptions(KeptHash):
         return int(min(self.min_length_a * source + self.min_length, longest)), longest
 
     def _faults(self, limits: Limits) -> list[tuple[bool, str]]:
-        return self._score_faults(limits) + self._length_faults(limits) + self._choice_faults(limits)
+        bounded = [
+            (not bounds.allow(value), f"{name} must {bounds.rule}")
+            for name, bounds in _RULES.items()
+            if (value := getattr(self, name)) is not None
+        ]
+        return [
+            *bounded,
+            *self._score_faults(limits),
+            *self._length_faults(limits),
+            *self._choice_faults(limits),
+        ]
 
     def _score_faults(self, limits: Limits) -> list[tuple[bool, str]]:
         beams = min(limits.beams, limits.vocab - 1)
@@ -163,19 +232,8 @@ class DecodeOptions(KeptHash):
             (not 1 <= self.n_best <= max(1, self.beam_size), "n_best must be between 1 and beam_size"),
             (not math.isfinite(self.length_penalty), "length_penalty must be a finite number"),
             (
-                self.length_normalization not in ("power", "wu"),
-                "length_normalization must be 'power' or 'wu'",
-            ),
-            (self.beam_rule not in ("fairseq", "marian"), "beam_rule must be 'fairseq' or 'marian'"),
-            (
                 self.beam_rule == "marian" and not self._plain,
                 "beam_rule 'marian' is of beam search without sampling or diverse_groups",
-            ),
-            # more would drown the log-probabilities, which are summed in single precision
-            (not -100 <= self.word_reward <= 100, "word_reward must be between -100 and 100"),
-            (
-                not 0 <= self.coverage_penalty < math.inf,
-                "coverage_penalty must be a finite number, not negative",
             ),
             (
                 (self.stepwise_penalty or self.word_reward != 0) and not self._plain,
@@ -189,10 +247,6 @@ class DecodeOptions(KeptHash):
 
     def _length_faults(self, limits: Limits) -> list[tuple[bool, str]]:
         return [
-            (self.min_length < 0, "min_length must not be negative"),
-            (not 0 <= self.min_length_a < math.inf, "min_length_a must be a finite number, not negative"),
-            (not 0 <= self.max_length_a < math.inf, "max_length_a must be a finite number, not negative"),
-            (self.max_length_b < 0, "max_length_b must not be negative"),
             (
                 self.max_length is not None and not 1 <= self.max_length <= limits.target,
                 f"max_length must be between 1 and {limits.target}, the model's limit",
@@ -209,15 +263,12 @@ class DecodeOptions(KeptHash):
 
     def _choice_faults(self, limits: Limits) -> list[tuple[bool, str]]:
         return [
-            (not 0 <= self.no_repeat_ngram_size <= 32, "no_repeat_ngram_size must be between 0 and 32"),
             (
                 len(self.quotas) > QUOTAS or any(not 0 <= t < limits.vocab or n < 0 for t, n in self.quotas),
                 f"quotas must be at most {QUOTAS} tokens of the target vocabulary, each with a count",
             ),
             (not self.unk_penalty > -math.inf, "unk_penalty must be a number above minus infinity"),
-            (not 0 <= self.lm_weight <= 100, "lm_weight must be between 0 and 100"),
             (self.lm_weight > 0 and not limits.language_model, NO_LANGUAGE_MODEL),
-            (not 0 < self.temperature < math.inf, "temperature must be a positive, finite number"),
             (
                 any(not 0 <= t < limits.vocab for t in self.prefix),
                 "prefix holds a token outside the target vocabulary",
@@ -230,19 +281,11 @@ class DecodeOptions(KeptHash):
                 not 0 <= self.free_prefix <= len(self.prefix),
                 "free_prefix must be between 0 and the length of the prefix",
             ),
-            (not 0 <= self.top_k <= CANDIDATES, f"top_k must be between 0 and {CANDIDATES}"),
-            (not 0 < self.top_p <= 1, "top_p must be above 0 and at most 1"),
-            (not 0 <= self.seed < 2**63, "seed must be between 0 and 2**63 - 1"),
             (
                 self.diverse_groups < 1 or self.beam_size % max(1, self.diverse_groups) != 0,
                 "diverse_groups must divide beam_size",
             ),
             (self.sampling and self.diverse_groups > 1, "sampling and diverse_groups exclude each other"),
-            (
-                not 0 <= self.diverse_strength < math.inf,
-                "diverse_strength must be a finite number, not negative",
-            ),
-            (not 0 <= self.diverse_discount <= 1, "diverse_discount must be between 0 and 1"),
         ]
 
 
@@ -251,23 +294,16 @@ _OPTIONS_OF: Final = attrgetter(*(option.name for option in fields(DecodeOptions
 OPTION_HELP: Final[Mapping[str, str]] = {
     option.name: option.metadata["help"] for option in fields(DecodeOptions) if "help" in option.metadata
 }
-_POSITIVE: Final = {"exclusiveMinimum": 0}
-_NOT_NEGATIVE: Final = {"minimum": 0}
-# what an option may be whatever the model, in the words of JSON Schema
+_RULES: Final[Mapping[str, OptionBounds]] = {
+    option.name: bounds
+    for option in fields(DecodeOptions)
+    if (bounds := option.metadata.get("bounds")) and bounds.rule
+}
+# JSON Schema keywords of each option that has bounds for any model
 OPTION_BOUNDS: Final[Mapping[str, Mapping[str, Any]]] = {
-    **dict.fromkeys(("beam_size", "max_length", "diverse_groups"), {"minimum": 1}),
-    **dict.fromkeys(("min_length", "min_length_a", "max_length_a", "max_length_b"), _NOT_NEGATIVE),
-    **dict.fromkeys(("coverage_penalty", "diverse_strength"), _NOT_NEGATIVE),
-    "length_normalization": {"enum": ["power", "wu"]},
-    "beam_rule": {"enum": ["fairseq", "marian"]},
-    "word_reward": {"minimum": -100, "maximum": 100},
-    "no_repeat_ngram_size": {"minimum": 0, "maximum": 32},
-    "lm_weight": {"minimum": 0, "maximum": 100},
-    "temperature": _POSITIVE,
-    "top_k": {"minimum": 0, "maximum": CANDIDATES},
-    "top_p": {"exclusiveMinimum": 0, "maximum": 1},
-    "seed": {"minimum": 0, "maximum": 2**63 - 1},
-    "diverse_discount": {"minimum": 0, "maximum": 1},
+    option.name: option.metadata["bounds"].schema
+    for option in fields(DecodeOptions)
+    if option.metadata.get("bounds")
 }
 
 

@@ -69,8 +69,8 @@ def repeatable(infos: Sequence[ModelInfo], options: TextOptions) -> bool:
 
     Beam search does, and sampling with a seed of the request.
     """
-    sampling = [options.decode.get("sampling", info.options.sampling) for info in infos]
-    return not any(sampling) or "seed" in options.decode
+    draws = any(replace(info.options, **options.decode).draws for info in infos)
+    return not draws or "seed" in options.decode
 
 
 def keys_of(

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import InitVar, dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, cast
 
 from starlette.requests import Request
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-STOPPING: Final = "the server is stopping: send the request again, elsewhere or later"
 RETRY_SECONDS = 1.0  # seconds between two tries of a canary
 
 
@@ -177,7 +176,7 @@ def refuse_while_draining(request: Request) -> None:
     Raises Stopping.
     """
     if state_of(request).draining:
-        raise Stopping(STOPPING)
+        raise Stopping()
 
 
 def deadline_of(request: Request, state: AppState) -> float:

@@ -12,7 +12,6 @@ import torch
 from numpy.typing import NDArray
 
 from engine.bundle.bundle import (
-    MAX_SENTENCE_TOKENS,
     MIN_SENTENCE_TOKENS,
     Bundle,
     Description,
@@ -23,6 +22,7 @@ from engine.bundle.stacks import StackConfig
 from engine.bundle.weights import QuantizedWeight, quantize_rows
 from engine.errors import InvalidRequest
 from engine.models import build, weight_shapes
+from engine.types import MAX_SENTENCE_TOKENS
 from export.graphs.onnx import graphs
 from training import curve
 from training.data import learnt_length

@@ -7,13 +7,12 @@ from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from typing import Final
 
-from engine.bundle.bundle import MAX_SENTENCE_TOKENS
 from engine.text.codes import primary
 from engine.text.first_words import FIRST_WORDS
 from engine.text.tokenizers.placeholder_words import PlaceholderTokenizer, PlaceholderWord, symbols_of
 from engine.text.tokenizers.tokenizer import Tokenizer
 from engine.text.words import BundleWords
-from engine.types import DecodeOptions, Limits
+from engine.types import MAX_SENTENCE_TOKENS, DecodeOptions, Limits
 
 # languages written without spaces between sentences; their translations need one
 SPACELESS: Final = frozenset({"bo", "ja", "km", "lo", "my", "th", "zh", "zt"})

@@ -48,7 +48,7 @@ from engine.bundle.strict import from_json
 from engine.bundle.tensors import MappedTensors, SharedArrays, TensorPart, write_tensors
 from engine.bundle.weights import Stored, Weights, parts_of, specs_of
 from engine.errors import BundleError, ConfigError
-from engine.types import DecodeOptions
+from engine.types import MAX_SENTENCE_TOKENS, DecodeOptions
 
 T = TypeVar("T")
 # of a file: its bytes, where they lie, or what writes it
@@ -57,7 +57,6 @@ PACKED: Final = "onnx/packed.safetensors"  # int8 weights of a large model as na
 PRECISIONS: Final = ("fp32", "int8")  # of the graphs
 # the part of a step's graph that reads lists of tokens, and what a bundle says that uses it by default
 SHORTLISTED: Final = "shortlisted"
-MAX_SENTENCE_TOKENS: Final = 256  # of a bundle that does not say; a longer source would hold a slot for long
 MIN_SENTENCE_TOKENS: Final = 16  # a character may be several tokens
 # what a `Description` need not say: written where it is not so
 DEFAULTS: Final = {SHORTLISTED: False, "truncates": False, "max_sentence_tokens": MAX_SENTENCE_TOKENS}

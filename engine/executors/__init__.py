@@ -4,6 +4,7 @@ base         what executors share: slots, filled from encoded batches
 memory       what the encoder left, by slot
 history      what the decoder keeps: rings, caches, ancestors
 shortlists   which tokens each slot may have
+device_errors  errors after which a device is lost
 torch        plain torch, the readable reference, and the same in int8
 onnx         ONNX Runtime: the default on the CPU
 cuda         steps of model and search as CUDA graphs

@@ -11,6 +11,7 @@ from engine.backends import LaneSize
 from engine.bundle.config import ModelConfig
 from engine.bundle.shortlist import Shortlist
 from engine.bundle.specs import Specs
+from engine.executors.device_errors import is_device_lost
 from engine.executors.history import History
 from engine.executors.memory import EncoderBatch, Ends, Memory, StagedBatch, encoder_batches
 from engine.executors.shortlists import Among
@@ -81,6 +82,9 @@ class SlotExecutor(ABC):
 
     def stepper(self) -> Stepper:
         return PlainStepper(self)
+
+    def is_device_lost(self, error: BaseException) -> bool:
+        return is_device_lost(error)
 
     @abstractmethod
     def step(self, n: int, inputs: StepInput, *, attention: bool = False) -> TopK:

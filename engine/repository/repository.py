@@ -33,7 +33,6 @@ from engine.repository.figures import NO_STATS, RepositoryEntry, together
 from engine.repository.heap import trim_heap
 from engine.repository.loading import LoadedModel, ModelFacts, ModelInfo, ModelSource
 from engine.schedule.any_engine import AnyEngine
-from engine.schedule.engine import STOPPED
 from engine.schedule.stats import Stats
 
 logger = logging.getLogger(__name__)
@@ -133,7 +132,7 @@ class Repository:
             waiting = [self._waiting.pop(t) for t in self._budget.give_up() if t in self._waiting]
             engines = [engine for some in self._engines.values() for engine in some]
         for future in waiting:
-            future.set_result(Stopping(STOPPED))
+            future.set_result(Stopping())
         for engine in engines:  # none may go on accepting while another drains
             engine.stop(drain=drain, timeout=0)
         for engine in engines:
@@ -284,7 +283,7 @@ class Repository:
         """
         with self._change:
             if self._closed and not all(name in self.loaded for name in ticket.names):
-                raise Stopping(STOPPED)
+                raise Stopping()
             if not ticket.unload and (gone := [name for name in ticket.names if name not in self._facts]):
                 raise UnknownModel(f"no model {gone[0]!r} any more: its bundle was taken out of its folder")
             if self._limit is not None and not ticket.unload and not self._budget.fits(ticket.names):
@@ -373,7 +372,7 @@ class Repository:
     def _add_loaded(self, name: str, fresh: LoadedModel) -> None:
         if self._closed:
             fresh.engine.stop(drain=False)
-            raise Stopping(STOPPED)
+            raise Stopping()
         self.loaded = self.loaded | {name: fresh}
         self._engines.setdefault(name, []).append(fresh.engine)
         self._counts[name, "load"] += 1

@@ -110,7 +110,7 @@ def equality_key(source: Sequence[int], options: DecodeOptions) -> Hashable | No
     source: tokens of the job.
     options: how it is decoded.
     """
-    return None if options.sampling else (tuple(source), options)
+    return None if options.draws else (tuple(source), options)
 
 
 class Inbox:

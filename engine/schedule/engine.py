@@ -23,7 +23,6 @@ from engine.errors import (
     Stopping,
     TooLarge,
 )
-from engine.executors.cuda.errors import is_device_lost
 from engine.schedule.forecast import Forecast, LaneWork
 from engine.schedule.lane import Lane
 from engine.schedule.queue import FairQueue, LaneRoom
@@ -33,9 +32,7 @@ from engine.types import DecodeOptions, Limits, Outcome, Request, Result
 
 logger = logging.getLogger(__name__)
 
-STOPPED = "the server is stopping: send the request again, elsewhere or later"
 PATIENCE_SECONDS = 0.002  # for which a lane may step without a look at the queue
-LOST = "the device of this server is lost and it starts again: send the request again, elsewhere or later"
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +258,7 @@ class Engine:
 
     def _closing_error(self) -> ConvoyError:
         """Why the engine takes nothing any more."""
-        return DeviceLost(LOST) if self.device_lost else Stopping(STOPPED)
+        return DeviceLost() if self.device_lost else Stopping()
 
     def _busy(self) -> bool:
         return any(lane.in_use for lane in self.lanes)
@@ -272,7 +269,7 @@ class Engine:
                 self._reply(flight.request, DeadlineExceeded("the deadline passed during decoding"))
                 lane.drop(flight)
         except Exception as error:
-            self._fail(lane.clear(), error)
+            self._fail(lane, lane.clear(), error)
 
     def _admit(self) -> None:
         """Widths come first in turn, so that none uses up the others' share of the encoder."""
@@ -305,7 +302,7 @@ class Engine:
         try:
             seconds = lane.admit(batch)
         except Exception as error:
-            self._fail(batch, error)
+            self._fail(lane, batch, error)
             return
         self._encode_seconds += seconds
         self._forecast.note_encoding(seconds)
@@ -321,7 +318,7 @@ class Engine:
         try:
             steps = lane.step(PATIENCE_SECONDS if alone else 0.0)
         except Exception as error:
-            self._fail(lane.clear(), error)
+            self._fail(lane, lane.clear(), error)
         self._forecast.note_step(self._width_of(lane.executor.beams), slots, steps)
         self._steps += steps
         self._step_seconds += (seconds := time.monotonic() - began)
@@ -329,9 +326,9 @@ class Engine:
             for _ in range(steps):
                 self._safely(self._observer.on_step, seconds / steps, slots)
 
-    def _fail(self, requests: list[Request], error: Exception) -> None:
+    def _fail(self, lane: Lane, requests: list[Request], error: Exception) -> None:
         logger.error("the backend failed with %d requests in flight", len(requests), exc_info=error)
-        if is_device_lost(error):
+        if lane.executor.is_device_lost(error):
             with self._wake:
                 self.device_lost = self._stopping = self._aborting = True
         for request in requests:

@@ -186,3 +186,6 @@ class Executor(Protocol):
 
     def stepper(self) -> Stepper:
         """Make a stepper of its slots with a search over them."""
+
+    def is_device_lost(self, error: BaseException) -> bool:
+        """Return whether this process can never use the device again after an error of this executor."""

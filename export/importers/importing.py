@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
 from engine.bundle.bundle import (
-    MAX_SENTENCE_TOKENS,
     MIN_SENTENCE_TOKENS,
     Bundle,
     Content,
@@ -23,7 +22,7 @@ from engine.bundle.strict import from_json
 from engine.bundle.weights import LazyWeight, QuantizedWeight, Stored
 from engine.errors import BundleError, CheckpointError, ConfigError, InvalidRequest
 from engine.text.tokenizers.tokenizer import open_tokenizer
-from engine.types import DecodeOptions
+from engine.types import MAX_SENTENCE_TOKENS, DecodeOptions
 from export.importers.settings import ImportSettings
 from export.importers.weights import half_holds
 

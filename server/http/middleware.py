@@ -25,7 +25,7 @@ from server.observing.access_log import BodySizes, log_request
 from server.observing.context import ID_HEADER, RequestContext, context_of, current
 from server.observing.tracing import Tracing
 from server.settings import ServerSettings
-from server.state import STOPPING, AppState
+from server.state import AppState
 
 logger = logging.getLogger(__name__)
 
@@ -90,7 +90,7 @@ class RequestMiddleware:
         try:
             await self._pass(scope, receive, answer)
         except asyncio.CancelledError:  # the server is told twice to stop: it ends this task next
-            return None if answer.status else Stopping(STOPPING)
+            return None if answer.status else Stopping()
         except ConvoyError as error:
             self._state.metrics.rejections.labels(error.code).inc()
             if answer.status:  # too late for another answer
@@ -109,7 +109,7 @@ class RequestMiddleware:
             return
         check_host(Headers(scope=scope).get("host", ""), self._state.settings)
         if self._state.draining and scope["method"] in ("POST", "PUT", "PATCH"):
-            raise Stopping(STOPPING)
+            raise Stopping()
         await self._app(scope, receive, send)
 
 

@@ -12,12 +12,13 @@ import time
 from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
-from engine.api import Timings
+if TYPE_CHECKING:
+    from engine.api import Timings
 
 ID_HEADER: Final = "x-request-id"
 ID: Final = re.compile(r"[\w.:/+=@-]{1,128}", re.ASCII)

@@ -28,7 +28,7 @@ DOCS = sorted((ROOT / "docs").glob("*.md"))
 TORCH_SIDE = ("engine.kernels", "engine.models")  # importing them imports torch
 # executors that serve without torch; every other one may import it
 NUMPY_EXECUTORS = (
-    *("base", "history", "memory", "shortlists", "cuda", "cuda.errors", "onnx", "onnx.executor"),
+    *("base", "history", "memory", "shortlists", "cuda", "device_errors", "onnx", "onnx.executor"),
     *("onnx.graph_metadata", "onnx.held_session", "onnx.native_step", "onnx.sessions", "tensorrt", "torch"),
 )
 # package: prefixes of the modules that may import it, loadtest/ apart

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import array_api_compat.numpy
 import numpy as np
 
+from engine.executors.device_errors import is_device_lost
 from engine.search.executor import StepInput, TopK
 from engine.search.stepper import PlainStepper
 from engine.types import Limits
@@ -115,6 +116,9 @@ class FakeExecutor:
 
     def encode(self, sources: Sequence[Sequence[int]]) -> FakeEncoded:
         return FakeEncoded([self.model.memory(s) for s in sources])
+
+    def is_device_lost(self, error: BaseException) -> bool:
+        return is_device_lost(error)
 
     def place(self, encoded: FakeEncoded, i: int, slot: int, prefix: Sequence[int] = ()) -> None:
         self.memories[slot] = encoded.memories[i]

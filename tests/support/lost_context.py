@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from engine.executors.cuda.errors import is_device_lost
+from engine.executors.device_errors import is_device_lost
 
 LOST = pytest.StashKey[str]()
 

@@ -7,8 +7,8 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final
 
-from engine.executors.cuda.errors import is_device_lost
 from engine.executors.cuda.streams import LaneStreams, Replay
+from engine.executors.device_errors import is_device_lost
 
 logger = logging.getLogger(__name__)
 

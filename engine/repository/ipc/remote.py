@@ -10,7 +10,7 @@ from typing import Final
 from engine.errors import ConvoyError, Stopping, TooLarge
 from engine.repository.figures import NO_STATS
 from engine.repository.ipc.links import Asking, Links
-from engine.schedule.engine import STOPPED, EngineSettings
+from engine.schedule.engine import EngineSettings
 from engine.schedule.stats import Stats
 from engine.types import Request
 
@@ -63,7 +63,7 @@ class RemoteEngine:
         Raises Stopping.
         """
         if self._stopped:
-            raise Stopping(STOPPED)
+            raise Stopping()
         self._links.soon(self._submit, list(group), again)
 
     def _submit(self, group: list[Request], again: bool) -> None:
@@ -98,7 +98,7 @@ class RemoteEngine:
         requests = self._under_way()
         self._links.cancel(requests)
         for request in requests:
-            request.reply(Stopping(STOPPED))
+            request.reply(Stopping())
 
     def stats(self) -> Stats:
         """Count what this process waits for."""

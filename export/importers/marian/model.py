@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from engine.bundle.bundle import MAX_SENTENCE_TOKENS
 from engine.bundle.config import ModelConfig
 from engine.errors import CheckpointError
 from engine.text.codes import by_short_code, short
 from engine.text.tokenizers.marian import MarianSettings as TextSettings
 from engine.text.tokenizers.marian import language_codes
+from engine.types import MAX_SENTENCE_TOKENS
 from export.importers.importing import THEIR_PAGE, ImportedModel, ProblemList
 from export.importers.settings import MarianImport
 from export.importers.weights import Array, misfitting

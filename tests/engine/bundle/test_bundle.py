@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.bundle.bundle import MAX_SENTENCE_TOKENS, Description, add_files, open_bundle, write_bundle
+from engine.bundle.bundle import Description, add_files, open_bundle, write_bundle
 from engine.bundle.config import ModelConfig
 from engine.bundle.stacks import StackConfig
 from engine.bundle.weights import quantize_rows
 from engine.errors import BundleError, ConfigError
-from engine.types import DecodeOptions
+from engine.types import MAX_SENTENCE_TOKENS, DecodeOptions
 
 STACK = StackConfig(embed_dim=8, conv_dim=8, ffn_dim=8, heads=2, kernel_sizes=(3,))
 CONFIG = ModelConfig("dynamicconv", source_vocab=9, target_vocab=9, encoder=STACK, decoder=STACK)

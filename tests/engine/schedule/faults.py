@@ -59,7 +59,7 @@ FAULTS = [
     (
         "a lost device is an error like others",
         "engine/schedule/engine.py",
-        "        if is_device_lost(error):\n",
+        "        if lane.executor.is_device_lost(error):\n",
         "        if False:\n",
         "tests/engine/schedule/test_engine_faults.py",
     ),
@@ -196,7 +196,7 @@ FAULTS = [
     (
         "equal jobs that draw samples are decoded once",
         "engine/schedule/aio.py",
-        "return None if options.sampling else",
+        "return None if options.draws else",
         "return None if False else",
         "tests/engine/schedule/test_aio.py -k draw_samples",
     ),

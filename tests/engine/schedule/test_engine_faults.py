@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from engine.errors import DeadlineExceeded, DeviceLost, ExecutorFailed, Overloaded, Stopping
-from engine.executors.cuda.errors import is_device_lost
+from engine.executors.device_errors import is_device_lost
 from engine.schedule.engine import Engine
 from engine.types import DecodeOptions, Request
 from tests.support import cases
