@@ -1,4 +1,4 @@
-"""What processes change in a folder that they share: one holds the journal at a time, and learns of it."""
+"""What processes change in a folder that they share: one locks the journal at a time, and learns of it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Journal:
         self._file: BinaryIO | None = None
 
     @contextmanager
-    def held(self) -> Iterator[list[str] | None]:
+    def locked(self) -> Iterator[list[str] | None]:
         """Hold the journal: no other process does.
 
         Yields the ids that others have changed since; None where everything may have changed.

@@ -14,81 +14,81 @@ T = TypeVar("T")
 
 
 class KnownRecords(Generic[T]):
-    """What records say, by their ids. Only what another process has changed is read anew: to list them costs
-    no look at the disk for each."""
+    """A cache of records as objects, by id. A record is read again only after another process changed it."""
 
     def __init__(
         self, records: Records, read: Callable[[dict[str, Any]], T], write: Callable[[T], dict[str, Any]]
     ) -> None:
-        """Know what records say.
+        """Start with an empty cache.
 
-        records: those of other processes too, where they lie in a shared folder.
-        read: makes an object of a record.
-        write: makes a record of an object.
+        records: stored records, shared with other processes if they are in a folder.
+        read: function that makes an object of a record.
+        write: function that makes a record of an object.
         """
         self._records, self._read, self._write = records, read, write
         self._journal = Journal(records.folder) if records.folder else None
-        self._known: dict[str, T] = {}
-        self._unread = set[str]()  # ids that another process has changed
-        self._looking = threading.Lock()  # guards what is known, for as long as one record is read
-        self._turn = threading.Lock()  # of the thread that holds all records
+        self._cached: dict[str, tuple[tuple[int, ...], T]] = {}  # the record's version, and its object
+        self._changed = set[str]()  # ids of records that another process has changed since they were read
+        self._cache_lock = threading.Lock()  # guards the cache while one record is read
+        self._write_lock = threading.Lock()  # held by the thread that has locked all records
 
-    def find(self, id: str, *, anew: bool = False) -> T | None:
-        """Return what a record says, where there is one by now.
-
-        id: the record's.
-        anew: whether it is read though it is known, as it may have been replaced.
-        """
-        with self._looking:
-            if not anew and id in self._known and self._records.has(id):
-                return self._known[id]
-            self._known.pop(id, None)
-            record = self._records.get(id)
-            if record is not None:
-                self._known[id] = self._read(record)
-            return self._known.get(id)
+    def find(self, id: str) -> T | None:
+        """Return the object of a record as it is now; None when there is no such record."""
+        with self._cache_lock:
+            version = self._records.version(id)
+            if id in self._cached and self._cached[id][0] == version:
+                return self._cached[id][1]
+            self._cached.pop(id, None)
+            record = None if version is None else self._records.get(id)
+            if version is None or record is None:
+                return None
+            self._cached[id] = version, self._read(record)
+            return self._cached[id][1]
 
     @contextmanager
-    def held(self) -> Iterator[list[T]]:
-        """Hold all records: nobody else changes one meanwhile. For a thread, as others may hold them.
+    def locked(self) -> Iterator[list[T]]:
+        """Lock all records: no other thread or process changes one. May block, so call it in a thread.
 
-        Yields what each of them says. Raises Refusal where the folder can't be written.
+        Yields the objects of all records. Raises Refusal when the folder can't be written.
         """
-        with self._turn, self._changed() as ids:
-            self._unread.update(ids)
-            while self._unread:
-                self.find(self._unread.pop(), anew=True)
-            with self._looking:
-                every = list(self._known.values())
-            yield every
+        with self._write_lock, self._changes() as ids:
+            self._changed.update(ids)
+            while self._changed:
+                id = self._changed.pop()
+                with self._cache_lock:
+                    self._cached.pop(id, None)
+                self.find(id)
+            with self._cache_lock:
+                objects = [cached for _, cached in self._cached.values()]
+            yield objects
 
     def put(self, id: str, changed: T) -> None:
-        """Keep an object in the place of an older one. For who holds the records; raises as `held` does."""
+        """Store an object, in place of an older one. Needs the lock; raises what `locked` raises."""
         self._note(id)
         self._records.put(id, self._write(changed))
-        with self._looking:
-            self._known[id] = changed
+        with self._cache_lock:
+            self._cached[id] = self._records.version(id) or (), changed
 
     def drop(self, id: str) -> None:
-        """Drop a record. For who holds the records."""
+        """Remove a record. Needs the lock."""
         self._note(id)
         self._records.drop(id)
-        with self._looking:
-            self._known.pop(id, None)
+        with self._cache_lock:
+            self._cached.pop(id, None)
 
     def _note(self, id: str) -> None:
         if self._journal is not None:
             self._journal.note(id)
 
     @contextmanager
-    def _changed(self) -> Iterator[Collection[str]]:
-        """Ids of what may be another than it was."""
+    def _changes(self) -> Iterator[Collection[str]]:
+        """Lock the folder, and yield the ids of records that may have changed since the last lock."""
         if self._journal is None:
             yield ()
             return
         try:
             self._records.make_folder()
-            with self._journal.held() as news:
-                yield [*self._records.ids(), *list(self._known)] if news is None else news
+            with self._journal.locked() as changed:
+                yield [*self._records.ids(), *list(self._cached)] if changed is None else changed
         except OSError as error:
             raise storage_full(error) from error

@@ -55,10 +55,17 @@ class Records:
             return None
         return record
 
-    def has(self, id: str) -> bool:
+    def version(self, id: str) -> tuple[int, ...] | None:
+        """Return a value that differs after a record has been replaced; None when there is no such record."""
         if self.folder is None:
-            return id in self._memory
-        return bool(RECORD_ID.fullmatch(id)) and (self.folder / f"{id}{RECORD_ENDING}").exists()
+            return () if id in self._memory else None
+        if not RECORD_ID.fullmatch(id):
+            return None
+        try:
+            status = (self.folder / f"{id}{RECORD_ENDING}").stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return status.st_ino, status.st_mtime_ns, status.st_size
 
     def ids(self) -> list[str]:
         if self.folder is None:

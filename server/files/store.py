@@ -163,7 +163,7 @@ class Store:
     @contextmanager
     def _changing(self) -> Iterator[None]:
         """One process at a time looks for room and takes it, and learns what others have changed since."""
-        with self._journal.held() as news:
+        with self._journal.locked() as news:
             if news is None:
                 self._room, news = Room(), self._records.ids()
             for token in news:

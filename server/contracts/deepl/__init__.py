@@ -1,5 +1,9 @@
-"""DeepL's interface, version 2: translate.py, documents.py, languages.py;
-glossaries.py and their routes, multilingual.py those of version 3.
+"""DeepL's interface.
+
+translate, documents, languages     version 2
+glossaries, entries                 the store of glossaries of both versions, and lookup of their entries
+glossary_routes                     glossaries of version 2, of one pair of languages
+multilingual_routes                 glossaries of version 3, of several pairs
 
 Errors are {"message": "..."}.
 """

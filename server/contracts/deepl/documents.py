@@ -21,7 +21,7 @@ from documents import written_ending
 from engine.api import ConvoyError, InvalidRequest, Overloaded, TextOptions, in_slices
 from server.callers.access import charge, share_of
 from server.callers.keys import digest_of
-from server.contracts.deepl.glossaries import present
+from server.contracts.deepl.entries import present
 from server.contracts.deepl.glossary_routes import text_parameter
 from server.contracts.deepl.languages import codes_of
 from server.contracts.deepl.multilingual_routes import entries_of

@@ -1,174 +1,222 @@
-"""Glossaries as DeepL has them: made once, never changed, named in requests."""
+"""Glossaries of DeepL's versions 2 and 3 in one store.
+
+A glossary has a dictionary for each pair of languages. Version 2 makes glossaries of one pair, which never
+change. Each version lists only its own glossaries; a translation may name glossaries of both.
+"""
 
 from __future__ import annotations
 
-import csv
-import io
-import time
 import uuid
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, Final, cast
+from pathlib import Path
+from typing import Any, Final
 
-from engine.api import InvalidRequest, Service, Slices, TooLarge
+from engine.api import InvalidRequest, Service, TooLarge
+from server.contracts.deepl.entries import MAX_ENTRIES, check_count
 from server.contracts.deepl.languages import base_of
 from server.errors import Refusal
 from server.files.known_records import KnownRecords
 from server.files.shared_records import Records
 
-MAX_GLOSSARIES: Final = 1_000  # of one owner
-MAX_ENTRIES: Final = 50_000  # of one glossary, and of all that a request names
+MAX_GLOSSARIES: Final = 1_000  # glossaries of one share
 MAX_NAME_CHARACTERS: Final = 1_024
-OWNER_SHARES: Final = 4  # an owner has at most one of so many parts of the store
-MIN_BYTES: Final = 4_096  # that a glossary counts as
-MAX_PHRASE_CHARACTERS: Final = 1_024  # of a phrase
-MAX_STORE_BYTES: Final = 67_108_864  # of all glossaries together, about
-GRAM_CHARACTERS: Final = 8  # by which an entry is looked for first
-SLICE_ENTRIES: Final = 100  # that are read at once
-SLICE_CHARACTERS: Final = 10_000  # at which keys are looked for at once
-MANY_PHRASES: Final = 500  # of one length, which are quicker looked for all at once than each by itself
-MAX_LOOKUP_SECONDS: Final = 5.0  # of a processor, for which a request's entries are looked for
-ENTRY_BYTES: Final = 250  # that Python takes for an entry or a glossary, beside its characters
+MAX_STORE_BYTES: Final = 67_108_864  # estimated bytes of all glossaries
+OWNER_SHARES: Final = 4  # one share holds at most 1 / OWNER_SHARES of the store
+MIN_BYTES: Final = 4_096  # least size that a glossary is counted with
+ENTRY_BYTES: Final = 250  # bytes that Python needs for an entry, in addition to its characters
+
+Pair = tuple[str, str]  # DeepL's codes of source and target, without region, in lower case
+Dictionaries = Mapping[Pair, Mapping[str, str]]  # translations by source phrase, by pair of languages
 
 
 @dataclass(frozen=True, slots=True)
 class Glossary:
-    """Phrases with their translations.
+    """A named set of dictionaries.
 
     owner: name of the visitor who alone may use it.
-    name: what its owner calls it.
-    source, target: DeepL's codes without variants, in lower case.
-    entries: source phrases with their translations.
-    sharer: name of the visitor whose share of the store it takes; "": the owner's.
-    id: what requests name it by.
-    created: when it was made.
-    size: bytes in memory, about.
+    name: name that its owner gave it.
+    dictionaries: translations by source phrase, by pair of languages.
+    sharer: name of the visitor whose share of the store it takes; "": the owner.
+    version: DeepL's version of the interface that it was made by, 2 or 3.
+    id: random name, used by requests.
+    created: time of its creation.
+    size: estimated bytes in memory.
     """
 
     owner: str
     name: str
-    source: str
-    target: str
-    entries: Mapping[str, str]
+    dictionaries: Dictionaries
     sharer: str = ""
+    version: int = 2
     id: str = field(default_factory=lambda: str(uuid.uuid4()))
     created: datetime = field(default_factory=lambda: datetime.now(UTC))
     size: int = field(init=False)
 
     def __post_init__(self) -> None:
-        texts = (self.name, *self.entries, *self.entries.values())
-        size = sum(len(text.encode()) + ENTRY_BYTES for text in texts)
+        entries = [entry for entries in self.dictionaries.values() for entry in entries.items()]
+        phrases = (self.name, *(phrase for entry in entries for phrase in entry))
+        size = sum(len(phrase.encode()) + ENTRY_BYTES for phrase in phrases)
         object.__setattr__(self, "size", max(MIN_BYTES, size))
 
     @property
     def share(self) -> str:
-        """Whose share of the store it takes."""
+        """Name of the visitor whose share of the store the glossary takes."""
         return self.sharer or self.owner
 
-    def tsv(self) -> str:
-        return "\n".join(f"{source}\t{target}" for source, target in self.entries.items())
+    def entries(self, pair: Pair) -> Mapping[str, str]:
+        """Return the dictionary of a pair. Raises InvalidRequest or Refusal when there is none."""
+        if pair not in self.dictionaries and self.version == 2:
+            own = " to ".join(code.upper() for code in next(iter(self.dictionaries)))
+            raise InvalidRequest(f"Value for 'glossary_id' not supported: the glossary is for {own}.")
+        if pair not in self.dictionaries:
+            raise Refusal("unknown_glossary", f"Glossary has no dictionary for {' to '.join(pair)}.")
+        return self.dictionaries[pair]
+
+    def with_dictionaries(self, changed: Dictionaries, *, merge: bool) -> Glossary:
+        """Return the glossary with other dictionaries.
+
+        changed: new dictionaries; those of other pairs stay.
+        merge: whether an existing dictionary of the same pair keeps its entries of other source phrases.
+
+        Raises InvalidRequest when a dictionary gets too many entries.
+        """
+        old = self.dictionaries if merge else {}
+        changed = {pair: {**old.get(pair, {}), **entries} for pair, entries in changed.items()}
+        for entries in changed.values():
+            check_count(entries)
+        return replace(self, dictionaries={**self.dictionaries, **changed})
+
+    def without(self, pair: Pair) -> Glossary:
+        """Return the glossary without the dictionary of a pair. Raises Refusal when there is none."""
+        self.entries(pair)
+        rest = {other: entries for other, entries in self.dictionaries.items() if other != pair}
+        return replace(self, dictionaries=rest)
+
+
+def tsv_of(entries: Mapping[str, str]) -> str:
+    """Return entries as lines of two columns with a tab between."""
+    return "\n".join(f"{source}\t{target}" for source, target in entries.items())
 
 
 class Glossaries:
-    """By their ids; each owner sees only their own. All is for a thread, as disks may be slow."""
+    """Glossaries by id; owners can use only their own. Methods read the disk: call them in a thread."""
 
     def __init__(self, records: Records) -> None:
-        """records: those of another process too, where they lie in a shared folder."""
-        self._known = KnownRecords(records, _glossary, _record)
+        """records: stored glossaries, shared with other processes if they are in a folder."""
+        self._known = KnownRecords(records, _from_record, _to_record)
 
     def add(self, glossary: Glossary) -> None:
-        """Keep a glossary.
+        """Store a glossary.
 
-        Raises InvalidRequest when the owner has too many, TooLarge when there is no room.
+        Raises InvalidRequest when its share has too many glossaries, TooLarge when the store has no room.
         """
-        check_name(glossary.name)
-        with self._known.held() as kept:
-            own = [other for other in kept if other.share == glossary.share]
-            if len(own) >= MAX_GLOSSARIES:
-                raise InvalidRequest(
-                    f"there are {MAX_GLOSSARIES} glossaries, as many as this server keeps: delete one"
-                )
-            for others, room in ((own, MAX_STORE_BYTES // OWNER_SHARES), (kept, MAX_STORE_BYTES)):
-                if sum(other.size for other in others) + glossary.size > room:
-                    raise TooLarge(
-                        f"this server keeps {room} bytes of glossaries: delete some, or send a smaller one"
-                    )
-            self._known.put(glossary.id, glossary)
+        with self._known.locked() as stored:
+            self._put(glossary, stored)
 
-    def of(self, owner: str) -> list[Glossary]:
-        """List an owner's glossaries, the oldest first."""
-        with self._known.held() as kept:
-            own = [glossary for glossary in kept if glossary.owner == owner]
+    def of(self, owner: str, version: int = 2) -> list[Glossary]:
+        """Return an owner's glossaries of one version, the oldest first."""
+        with self._known.locked() as stored:
+            own = [one for one in stored if (one.owner, one.version) == (owner, version)]
         return sorted(own, key=lambda glossary: glossary.created)
 
-    def find(self, owner: str, id: str) -> Glossary:
-        """Find an owner's glossary.
+    def find(self, owner: str, id: str, version: int | None = None) -> Glossary:
+        """Return an owner's glossary.
 
-        Raises Refusal when there is none of that id, or it is somebody else's.
+        owner: name of the visitor who asks.
+        id: id of the glossary.
+        version: version that the glossary must be of; None: any.
+
+        Raises Refusal when the owner has no such glossary.
         """
         glossary = self._known.find(id)
-        if glossary is None or glossary.owner != owner:
+        if glossary is None or glossary.owner != owner or version not in (None, glossary.version):
             raise Refusal("unknown_glossary", "Glossary not found.")
         return glossary
 
-    def drop(self, owner: str, id: str) -> None:
-        """Drop an owner's glossary. Raises what `find` raises."""
-        with self._known.held():
-            self.find(owner, id)
+    def change(self, owner: str, id: str, change: Callable[[Glossary], Glossary]) -> Glossary:
+        """Replace an owner's glossary of version 3, and return the new one. Concurrent changes take turns.
+
+        owner: name of the visitor who asks.
+        id: id of the glossary.
+        change: function that returns the new glossary for the current one.
+
+        Raises what `find`, `add` and `change` raise; then the stored glossary is as it was.
+        """
+        with self._known.locked() as stored:
+            changed = change(self.find(owner, id, 3))
+            self._put(changed, [other for other in stored if other.id != id])
+            return changed
+
+    def drop(self, owner: str, id: str, version: int) -> None:
+        """Remove an owner's glossary of a version. Raises Refusal when the owner has no such glossary."""
+        with self._known.locked():
+            self.find(owner, id, version)
             self._known.drop(id)
 
+    def adopt(self, folder: Path) -> None:
+        """Replace the records of version 3 that older releases left by records of this release.
 
-def _glossary(record: dict[str, Any]) -> Glossary:
-    return Glossary(**record | {"created": datetime.fromisoformat(record["created"])})
+        folder: folder of the old indexes. Each names dictionaries that are stored like glossaries.
+        """
+        indexes = Records(folder)
+        with self._known.locked() as stored:
+            by_id = {glossary.id: glossary for glossary in stored}
+            for id in indexes.ids():
+                index = indexes.get(id)
+                if index is None:
+                    continue
+                parts = [by_id[part] for part in index.pop("parts").values() if part in by_id]
+                if id not in by_id:
+                    dictionaries = {pair: e for part in parts for pair, e in part.dictionaries.items()}
+                    index["created"] = datetime.fromisoformat(index["created"])
+                    self._known.put(id, Glossary(dictionaries=dictionaries, version=3, **index))
+                for part in parts:
+                    self._known.drop(part.id)
+                indexes.drop(id)
 
-
-def _record(glossary: Glossary) -> dict[str, Any]:
-    record = {f.name: getattr(glossary, f.name) for f in fields(glossary) if f.init}
-    return record | {"entries": dict(glossary.entries), "created": glossary.created.isoformat()}
-
-
-def check_name(name: str) -> None:
-    """Raise InvalidRequest on a name that is too long."""
-    if len(name) > MAX_NAME_CHARACTERS:
-        raise InvalidRequest(f"Parameter 'name' is longer than {MAX_NAME_CHARACTERS} characters.")
-
-
-def read_entries(text: str, kind: str) -> dict[str, str]:
-    """Read entries of a glossary, as "tsv" or "csv". Raises InvalidRequest that names the one at fault."""
-    if kind not in ("tsv", "csv"):
-        raise InvalidRequest("Value for 'entries_format' not supported: it is tsv or csv.")
-    entries: dict[str, str] = {}
-    for number, row in _rows(text, kind):
-        source, target = (part.strip() for part in row[:2])
-        if not source or not target:
-            raise _wrong(f"entry {number} lacks a phrase")
-        if max(len(source), len(target)) > MAX_PHRASE_CHARACTERS:
-            raise _wrong(f"entry {number} is longer than {MAX_PHRASE_CHARACTERS} characters")
-        if any(character < " " or "\x7f" <= character < "\xa0" for character in source + target):
-            raise _wrong(f"entry {number} holds a control character")
-        if source in entries:
-            raise _wrong(f"entry {number} has the source of one before: {source!r}")
-        entries[source] = target
-    if not entries:
-        raise _wrong("there is none")
-    check_count(entries)
-    return entries
-
-
-def check_count(entries: Mapping[str, str]) -> None:
-    """Raise InvalidRequest on more entries than a glossary may have."""
-    if len(entries) > MAX_ENTRIES:
-        raise _wrong(f"there are {len(entries)}; this server takes {MAX_ENTRIES}")
+    def _put(self, glossary: Glossary, others: Sequence[Glossary]) -> None:
+        if len(glossary.name) > MAX_NAME_CHARACTERS:
+            raise InvalidRequest(f"Parameter 'name' is longer than {MAX_NAME_CHARACTERS} characters.")
+        own = [other for other in others if other.share == glossary.share]
+        if len(own) >= MAX_GLOSSARIES:
+            raise InvalidRequest(
+                f"there are {MAX_GLOSSARIES} glossaries, as many as this server keeps: delete one"
+            )
+        for stored, room in ((own, MAX_STORE_BYTES // OWNER_SHARES), (others, MAX_STORE_BYTES)):
+            if sum(other.size for other in stored) + glossary.size > room:
+                raise TooLarge(
+                    f"this server keeps {room} bytes of glossaries: delete some, or send a smaller one"
+                )
+        self._known.put(glossary.id, glossary)
 
 
-def pairs_of(service: Service) -> list[tuple[str, str]]:
-    """List the pairs of languages that glossaries may be for.
+def _from_record(record: dict[str, Any]) -> Glossary:
+    """Return the glossary of a record; older releases wrote one pair, as `source`, `target` and `entries`."""
+    fields = record | {"created": datetime.fromisoformat(record["created"])}
+    if "entries" in fields:
+        fields["dictionaries"] = {(fields.pop("source"), fields.pop("target")): fields.pop("entries")}
+    else:
+        fields["dictionaries"] = {(s, t): entries for s, t, entries in fields["dictionaries"]}
+    return Glossary(**fields)
 
-    Models of such a pair have symbols to keep phrases.
-    """
-    pairs: dict[tuple[str, str], None] = {}
+
+def _to_record(glossary: Glossary) -> dict[str, Any]:
+    return {
+        "owner": glossary.owner,
+        "name": glossary.name,
+        "dictionaries": [(*pair, dict(entries)) for pair, entries in glossary.dictionaries.items()],
+        "sharer": glossary.sharer,
+        "version": glossary.version,
+        "id": glossary.id,
+        "created": glossary.created.isoformat(),
+    }
+
+
+def pairs_of(service: Service) -> list[Pair]:
+    """Return the pairs of languages that glossaries may be for: those of models with placeholder symbols."""
+    pairs: dict[Pair, None] = {}
     for language in service.languages():
         for target in language.targets:
             if service.pick("translate", language.code, target).keeps_phrases:
@@ -177,117 +225,21 @@ def pairs_of(service: Service) -> list[tuple[str, str]]:
 
 
 def merge_entries(glossaries: Sequence[Glossary], source: str | None, target: str) -> dict[str, str]:
-    """Merge entries of glossaries for a request's languages.
+    """Merge the entries that several glossaries have for a request's languages.
 
-    glossaries: in the order of the request; of one phrase in several the first counts.
-    source: our code of the texts' language; None where it is to be detected.
+    glossaries: glossaries in the order of the request; the first that has a phrase wins.
+    source: our code of the texts' language; None: the language is to be detected.
     target: our code of the language to translate into.
 
-    Raises InvalidRequest when one of them is for other languages, or there are too many entries.
+    Raises InvalidRequest or Refusal when a glossary is for other languages, or there are too many entries.
     """
     entries: dict[str, str] = {}
     for glossary in glossaries:
         if source is None:
             raise InvalidRequest("Parameter 'source_lang' must be specified when a glossary is used.")
-        if (glossary.source, glossary.target) != (base_of(source), base_of(target)):
-            pair = f"{glossary.source.upper()} to {glossary.target.upper()}"
-            raise InvalidRequest(f"Value for 'glossary_id' not supported: the glossary is for {pair}.")
-        entries = {**glossary.entries, **entries}
+        entries = {**glossary.entries((base_of(source), base_of(target))), **entries}
         if len(entries) > MAX_ENTRIES:
             raise InvalidRequest(
                 f"Value for 'glossary_ids' not supported: at most {MAX_ENTRIES} entries together."
             )
     return entries
-
-
-def present(entries: Mapping[str, str], texts: Iterable[str]) -> Slices[dict[str, str]]:
-    """Find the entries whose source stands in a text at all, however its white space is, in slices.
-
-    entries: source phrases with their translations.
-    texts: what is to be translated.
-
-    Memory grows with the entries, not with the texts. Raises TooLarge when it takes MAX_LOOKUP_SECONDS.
-    """
-    if not entries:
-        return {}
-    search, seconds = _present(entries, texts), 0.0
-    while seconds < MAX_LOOKUP_SECONDS:
-        began = time.thread_time()
-        try:
-            next(search)
-        except StopIteration as done:
-            return cast(dict[str, str], done.value)
-        seconds += time.thread_time() - began
-        yield
-    raise TooLarge(
-        f"looking for a glossary's entries in these texts takes more than {seconds:.0f} seconds of a "
-        "processor: send fewer or shorter texts, or name fewer entries"
-    )
-
-
-def _present(entries: Mapping[str, str], texts: Iterable[str]) -> Slices[dict[str, str]]:
-    """The same, however long it takes. Short phrases, and those of a length that many have, are looked for
-    all at once; of others the first characters are, and then the whole of each."""
-    phrases: dict[str, list[str]] = {}
-    for number, source in enumerate(entries):
-        phrases.setdefault(_fold_space(source), []).append(source)
-        if not number % SLICE_ENTRIES:
-            yield
-    lengths = Counter(map(len, phrases))
-    keys: dict[int, set[str]] = {}
-    for number, phrase in enumerate(phrases):
-        key = phrase if lengths[len(phrase)] > MANY_PHRASES else phrase[:GRAM_CHARACTERS]
-        keys.setdefault(len(key), set()).add(key)
-        if not number % SLICE_ENTRIES:
-            yield
-    whole = _fold_space("\n".join(texts))
-    yield
-    standing = yield from _standing(keys, whole)
-    matches = {source for key in standing for source in phrases.get(key, ())}
-    for number, (phrase, sources) in enumerate(phrases.items()):
-        if lengths[len(phrase)] <= MANY_PHRASES and phrase[:GRAM_CHARACTERS] in standing:
-            if phrase in whole:
-                matches.update(sources)
-            yield
-        elif not number % SLICE_ENTRIES:
-            yield
-    return {source: target for source, target in entries.items() if source in matches}
-
-
-def _standing(keys: Mapping[int, set[str]], text: str) -> Slices[set[str]]:
-    """Those of the keys, by their lengths, that stand in a text."""
-    standing = set[str]()
-    for size, some in keys.items():
-        for begin in range(0, len(text), SLICE_CHARACTERS):
-            places = range(begin, min(begin + SLICE_CHARACTERS, len(text)))
-            standing.update(some.intersection({text[at : at + size] for at in places}))
-            yield
-    return standing
-
-
-def _fold_space(text: str) -> str:
-    return " ".join(text.split())
-
-
-def _rows(text: str, kind: str) -> Iterator[tuple[int, Sequence[str]]]:
-    """Entries with their numbers, counted from 1; blank lines are none."""
-    if kind == "tsv":
-        for number, line in enumerate(text.split("\n"), 1):
-            if line.strip():
-                row = line.strip().split("\t")
-                if len(row) != 2:
-                    raise _wrong(f"entry {number} is not two phrases with a tab between")
-                yield number, row
-        return
-    try:
-        for number, row in enumerate(csv.reader(io.StringIO(text, newline=""), strict=True), 1):
-            if any(row):
-                if len(row) not in (2, 4):  # the languages may follow
-                    raise _wrong(f"entry {number} has {len(row)} columns: source,target")
-                yield number, row
-    except csv.Error as error:
-        raise _wrong(str(error)) from None
-
-
-def _wrong(what: str) -> InvalidRequest:
-    return InvalidRequest(f"Invalid glossary entries provided: {what}.")

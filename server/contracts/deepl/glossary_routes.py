@@ -13,12 +13,13 @@ from pydantic import BaseModel
 
 from engine.api import InvalidRequest, in_slices, one_slice
 from server.callers.access import owner_of, share_of
+from server.contracts.deepl.entries import read_entries
 from server.contracts.deepl.glossaries import (
     MAX_NAME_CHARACTERS,
     Glossaries,
     Glossary,
     pairs_of,
-    read_entries,
+    tsv_of,
 )
 from server.contracts.deepl.languages import base_of
 from server.files.shared_records import Records, within
@@ -31,8 +32,10 @@ TSV: Final = "text/tab-separated-values"
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-    folder = within(app.state.convoy.settings.store_folder, "glossaries")
-    app.state.glossaries = Glossaries(Records(folder))
+    store = app.state.convoy.settings.store_folder
+    app.state.glossaries = Glossaries(Records(within(store, "glossaries")))
+    if (old := within(store, "multilingual-glossaries")) and old.is_dir():
+        await asyncio.to_thread(app.state.glossaries.adopt, old)
     yield
 
 
@@ -95,7 +98,7 @@ async def create(request: Request) -> JSONResponse:
     if pair not in pairs_of(state.service):
         raise InvalidRequest("Unsupported glossary source and target language pair.")
     entries = await in_slices(one_slice(read_entries, fields["entries"], fields["entries_format"]))
-    glossary = Glossary(owner_of(request), fields["name"], *pair, entries, share_of(request))
+    glossary = Glossary(owner_of(request), fields["name"], {pair: entries}, share_of(request))
     await asyncio.to_thread(glossaries_of(request).add, glossary)
     return JSONResponse(_glossary_values(glossary), 201)
 
@@ -123,12 +126,13 @@ async def one(request: Request, glossary_id: str) -> JSONResponse:
 )
 async def entries(request: Request, glossary_id: str) -> Response:
     """Return the entries of a glossary: tab-separated, an entry a line."""
-    return Response((await _find(request, glossary_id)).tsv(), media_type=TSV)
+    (table,) = (await _find(request, glossary_id)).dictionaries.values()
+    return Response(tsv_of(table), media_type=TSV)
 
 
 @router.delete("/glossaries/{glossary_id}", status_code=204, response_class=Response, responses=ERRORS)
 async def delete(request: Request, glossary_id: str) -> Response:
-    await asyncio.to_thread(glossaries_of(request).drop, owner_of(request), glossary_id)
+    await asyncio.to_thread(glossaries_of(request).drop, owner_of(request), glossary_id, 2)
     return Response(status_code=204)
 
 
@@ -139,7 +143,7 @@ def glossaries_of(request: Request) -> Glossaries:
 
 
 async def _find(request: Request, id: str) -> Glossary:
-    return await asyncio.to_thread(glossaries_of(request).find, owner_of(request), id)
+    return await asyncio.to_thread(glossaries_of(request).find, owner_of(request), id, 2)
 
 
 def text_parameter(values: Mapping[str, Any], name: str) -> str:
@@ -151,12 +155,13 @@ def text_parameter(values: Mapping[str, Any], name: str) -> str:
 
 
 def _glossary_values(glossary: Glossary) -> dict[str, Any]:
+    (((source, target), table),) = glossary.dictionaries.items()
     return {
         "glossary_id": glossary.id,
         "name": glossary.name,
         "ready": True,
-        "source_lang": glossary.source,
-        "target_lang": glossary.target,
+        "source_lang": source,
+        "target_lang": target,
         "creation_time": glossary.created.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-        "entry_count": len(glossary.entries),
+        "entry_count": len(table),
     }

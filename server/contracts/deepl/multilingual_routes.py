@@ -4,37 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
-from fastapi import APIRouter, FastAPI, Request
+from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel
 
 from engine.api import InvalidRequest, in_slices, one_slice
 from server.callers.access import owner_of, share_of
-from server.contracts.deepl.glossaries import Glossary, merge_entries, pairs_of, read_entries
+from server.contracts.deepl.entries import read_entries
+from server.contracts.deepl.glossaries import Glossary, Pair, merge_entries, pairs_of, tsv_of
 from server.contracts.deepl.glossary_routes import GLOSSARY_FIELDS, glossaries_of, text_parameter
 from server.contracts.deepl.languages import base_of
-from server.contracts.deepl.multilingual import MultilingualGlossaries, MultilingualGlossary, Pair, Whole
-from server.files.shared_records import Records, within
 from server.http.openapi import JSON, MessageAnswer, errors, in_query, request_of
 from server.http.parameters import parameters
 from server.state import state_of
 
-MAX_NAMED_GLOSSARIES: Final = 5  # that one request may name
+MAX_NAMED_GLOSSARIES: Final = 5  # glossaries that one request may name
 
-
-@asynccontextmanager
-async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-    folder = within(app.state.convoy.settings.store_folder, "multilingual-glossaries")
-    app.state.multilingual = MultilingualGlossaries(Records(folder), app.state.glossaries)
-    yield
-
-
-router = APIRouter(prefix="/v3", tags=["DeepL"], lifespan=lifespan)
+router = APIRouter(prefix="/v3", tags=["DeepL"])
 
 
 class DictionaryAnswer(BaseModel):
@@ -97,9 +87,9 @@ async def create_multilingual(request: Request) -> JSONResponse:
     values = await parameters(request, state_of(request).settings.body_limit)
     dictionaries = await _dictionaries(request, values)
     name = text_parameter(values, "name")
-    fresh = MultilingualGlossary(owner_of(request), name, {}, share_of(request))
-    made = await asyncio.to_thread(multilingual_of(request).add, fresh, dictionaries)
-    return JSONResponse(_values(made), 201)
+    glossary = Glossary(owner_of(request), name, dictionaries, share_of(request), version=3)
+    await asyncio.to_thread(glossaries_of(request).add, glossary)
+    return JSONResponse(_values(glossary), 201)
 
 
 @router.get(
@@ -109,14 +99,13 @@ async def create_multilingual(request: Request) -> JSONResponse:
 )
 async def list_multilingual(request: Request) -> JSONResponse:
     """List the caller's own glossaries of version 3."""
-    own = await asyncio.to_thread(multilingual_of(request).of, owner_of(request))
+    own = await asyncio.to_thread(glossaries_of(request).of, owner_of(request), 3)
     return JSONResponse({"glossaries": list(map(_values, own))})
 
 
 @router.get("/glossaries/{glossary_id}", response_model=MultilingualAnswer, responses=FIND_ERRORS)
 async def get_multilingual(request: Request, glossary_id: str) -> JSONResponse:
-    store = multilingual_of(request)
-    return JSONResponse(_values(await asyncio.to_thread(store.whole, owner_of(request), glossary_id)))
+    return JSONResponse(_values(await _find(request, glossary_id)))
 
 
 @router.patch(
@@ -130,8 +119,12 @@ async def patch_multilingual(request: Request, glossary_id: str) -> JSONResponse
     values = await parameters(request, state_of(request).settings.body_limit)
     fresh = await _dictionaries(request, values) if _items(values) else {}
     name = text_parameter(values, "name") if "name" in values else None
-    change = partial(multilingual_of(request).change, owner_of(request), glossary_id, fresh, name)
-    return JSONResponse(_values(await asyncio.to_thread(change, merge=True)))
+
+    def change(glossary: Glossary) -> Glossary:
+        changed = glossary.with_dictionaries(fresh, merge=True)
+        return changed if name is None else replace(changed, name=name)
+
+    return JSONResponse(_values(await _change(request, glossary_id, change)))
 
 
 @router.put(
@@ -144,9 +137,9 @@ async def put_dictionary(request: Request, glossary_id: str) -> JSONResponse:
     """Put a dictionary in the place of the one that a glossary has for the same languages."""
     values = await parameters(request, state_of(request).settings.body_limit)
     fresh = await _dictionaries(request, {"dictionaries": [values]})
-    change = partial(multilingual_of(request).change, owner_of(request), glossary_id, fresh)
-    _, parts = await asyncio.to_thread(change, merge=False)
-    return JSONResponse(next(_dictionary_values(p) for p in parts if (p.source, p.target) in fresh))
+    await _change(request, glossary_id, lambda glossary: glossary.with_dictionaries(fresh, merge=False))
+    ((pair, entries),) = fresh.items()
+    return JSONResponse(_dictionary_values(pair, entries))
 
 
 @router.get(
@@ -157,15 +150,15 @@ async def put_dictionary(request: Request, glossary_id: str) -> JSONResponse:
 )
 async def dictionary_entries(request: Request, glossary_id: str) -> JSONResponse:
     """Return the entries of a glossary for a pair of languages, tab-separated."""
-    store, languages = multilingual_of(request), _pair(dict(request.query_params))
-    part = await asyncio.to_thread(store.part, owner_of(request), glossary_id, languages)
-    pair = {"source_lang": part.source, "target_lang": part.target}
-    return JSONResponse({"dictionaries": [pair | {"entries": part.tsv(), "entries_format": "tsv"}]})
+    source, target = pair = _pair(dict(request.query_params))
+    entries = tsv_of((await _find(request, glossary_id)).entries(pair))
+    table = {"source_lang": source, "target_lang": target, "entries": entries, "entries_format": "tsv"}
+    return JSONResponse({"dictionaries": [table]})
 
 
 @router.delete("/glossaries/{glossary_id}", status_code=204, response_class=Response, responses=FIND_ERRORS)
 async def delete_multilingual(request: Request, glossary_id: str) -> Response:
-    await asyncio.to_thread(multilingual_of(request).drop, owner_of(request), glossary_id)
+    await asyncio.to_thread(glossaries_of(request).drop, owner_of(request), glossary_id, 3)
     return Response(status_code=204)
 
 
@@ -178,15 +171,17 @@ async def delete_multilingual(request: Request, glossary_id: str) -> Response:
 )
 async def delete_dictionary(request: Request, glossary_id: str) -> Response:
     """Drop the dictionary of a pair of languages."""
-    store, languages = multilingual_of(request), _pair(dict(request.query_params))
-    await asyncio.to_thread(store.drop_part, owner_of(request), glossary_id, languages)
+    pair = _pair(dict(request.query_params))
+    await _change(request, glossary_id, lambda glossary: glossary.without(pair))
     return Response(status_code=204)
 
 
-def multilingual_of(request: Request) -> MultilingualGlossaries:
-    store = request.app.state.multilingual
-    assert isinstance(store, MultilingualGlossaries)
-    return store
+async def _find(request: Request, id: str) -> Glossary:
+    return await asyncio.to_thread(glossaries_of(request).find, owner_of(request), id, 3)
+
+
+async def _change(request: Request, id: str, change: Callable[[Glossary], Glossary]) -> Glossary:
+    return await asyncio.to_thread(glossaries_of(request).change, owner_of(request), id, change)
 
 
 async def entries_of(request: Request, ids: Sequence[str], source: str | None, target: str) -> dict[str, str]:
@@ -207,15 +202,8 @@ async def entries_of(request: Request, ids: Sequence[str], source: str | None, t
 
 
 def _merged_entries(request: Request, ids: Sequence[str], source: str | None, target: str) -> dict[str, str]:
-    store, owner, named = multilingual_of(request), owner_of(request), list[Glossary]()
-    for id in ids:
-        if store.get(owner, id) is None:
-            named.append(glossaries_of(request).find(owner, id))
-        elif source is None:
-            raise InvalidRequest("Parameter 'source_lang' must be specified when a glossary is used.")
-        else:
-            named.append(store.part(owner, id, (base_of(source), base_of(target))))
-    return merge_entries(named, source, target)
+    owner, store = owner_of(request), glossaries_of(request)
+    return merge_entries([store.find(owner, id) for id in ids], source, target)
 
 
 async def _dictionaries(request: Request, values: dict[str, Any]) -> dict[Pair, dict[str, str]]:
@@ -251,15 +239,14 @@ def _pair(values: dict[str, Any]) -> Pair:
     return base_of(source.lower()), base_of(target.lower())
 
 
-def _values(glossary: Whole) -> dict[str, Any]:
-    index, parts = glossary
+def _values(glossary: Glossary) -> dict[str, Any]:
     return {
-        "glossary_id": index.id,
-        "name": index.name,
-        "dictionaries": [_dictionary_values(part) for part in parts],
-        "creation_time": index.created.replace("+00:00", "Z"),
+        "glossary_id": glossary.id,
+        "name": glossary.name,
+        "dictionaries": [_dictionary_values(*item) for item in glossary.dictionaries.items()],
+        "creation_time": glossary.created.isoformat().replace("+00:00", "Z"),
     }
 
 
-def _dictionary_values(part: Glossary) -> dict[str, Any]:
-    return {"source_lang": part.source, "target_lang": part.target, "entry_count": len(part.entries)}
+def _dictionary_values(pair: Pair, entries: Mapping[str, str]) -> dict[str, Any]:
+    return {"source_lang": pair[0], "target_lang": pair[1], "entry_count": len(entries)}

@@ -18,7 +18,7 @@ from server.answering.partly import answer_partly
 from server.answering.translation import page_prose, read_pages, routes_for, run_each, translate_pages
 from server.callers.access import QUERY_KEY_FIELDS, charge
 from server.callers.access import usage as usage_of
-from server.contracts.deepl.glossaries import present
+from server.contracts.deepl.entries import present
 from server.contracts.deepl.languages import codes_of, languages_of
 from server.contracts.deepl.multilingual_routes import entries_of
 from server.http.openapi import SERVED, MessageAnswer, errors, in_query, lenient, request_of

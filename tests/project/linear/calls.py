@@ -101,7 +101,7 @@ def sentences(text: str) -> object:
 
 def entries(text: str) -> object:
     from engine.api import InvalidRequest
-    from server.contracts.deepl.glossaries import read_entries
+    from server.contracts.deepl.entries import read_entries
 
     for kind in ("tsv", "csv"):
         with suppress(InvalidRequest):
@@ -122,7 +122,7 @@ def instruction(text: str) -> object:
 
 def present_phrases(text: str) -> object:
     from engine.api import at_once
-    from server.contracts.deepl.glossaries import present
+    from server.contracts.deepl.entries import present
 
     return at_once(present({"a b c": "x", "a" * 100: "y", "b": "z"}, [text]))
 

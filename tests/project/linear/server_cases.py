@@ -31,9 +31,9 @@ SERVER_CASES: dict[str, Case | str] = {
     "server.http.parameters:parse_json": Case(
         body, pumps=("[", "{", '"a",', '{"a":', "\\u0041", "1,", "[],")
     ),
-    "server.contracts.deepl.glossaries:read_entries": Case(entries, pumps=("a\tb\n", "a,b\n", '"', '""')),
-    "server.contracts.deepl.glossaries:present": Case(present_phrases, pumps=("a b ", "ab")),
-    "server.contracts.deepl.glossaries:_present": "is timed with `present`",
+    "server.contracts.deepl.entries:read_entries": Case(entries, pumps=("a\tb\n", "a,b\n", '"', '""')),
+    "server.contracts.deepl.entries:present": Case(present_phrases, pumps=("a b ", "ab")),
+    "server.contracts.deepl.entries:_present": "is timed with `present`",
     "server.contracts.deepl.multilingual_routes:FORM_FIELD": Case(
         pumps=("dictionaries[1].a",), uses=("fullmatch",)
     ),

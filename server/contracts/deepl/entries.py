@@ -1,0 +1,149 @@
+"""Entries of glossaries: how they are read from tables, and which of them occur in a text."""
+
+from __future__ import annotations
+
+import csv
+import io
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, cast
+
+from engine.api import InvalidRequest, Slices, TooLarge
+
+MAX_ENTRIES: Final = 50_000  # entries of one dictionary, and of all glossaries that a request names
+MAX_PHRASE_CHARACTERS: Final = 1_024
+MAX_LOOKUP_SECONDS: Final = 5.0  # processor seconds that a request's entries may be looked up for
+GRAM_CHARACTERS: Final = 8  # characters of the prefix that a long entry is first looked up by
+SLICE_ENTRIES: Final = 100  # entries that are prepared in one slice
+SLICE_CHARACTERS: Final = 10_000  # characters of a text that are searched in one slice
+# entries of one length above which they are looked up together, by their whole text
+MANY_PHRASES: Final = 500
+
+
+def read_entries(text: str, kind: str) -> dict[str, str]:
+    """Parse a table of entries, as "tsv" or "csv". Raises InvalidRequest that names the first bad entry."""
+    if kind not in ("tsv", "csv"):
+        raise InvalidRequest("Value for 'entries_format' not supported: it is tsv or csv.")
+    entries: dict[str, str] = {}
+    for number, row in _rows(text, kind):
+        source, target = (part.strip() for part in row[:2])
+        if not source or not target:
+            raise _wrong(f"entry {number} lacks a phrase")
+        if max(len(source), len(target)) > MAX_PHRASE_CHARACTERS:
+            raise _wrong(f"entry {number} is longer than {MAX_PHRASE_CHARACTERS} characters")
+        if any(character < " " or "\x7f" <= character < "\xa0" for character in source + target):
+            raise _wrong(f"entry {number} holds a control character")
+        if source in entries:
+            raise _wrong(f"entry {number} has the source of one before: {source!r}")
+        entries[source] = target
+    if not entries:
+        raise _wrong("there is none")
+    check_count(entries)
+    return entries
+
+
+def check_count(entries: Mapping[str, str]) -> None:
+    """Raise InvalidRequest when a dictionary has too many entries."""
+    if len(entries) > MAX_ENTRIES:
+        raise _wrong(f"there are {len(entries)}; this server takes {MAX_ENTRIES}")
+
+
+def present(entries: Mapping[str, str], texts: Iterable[str]) -> Slices[dict[str, str]]:
+    """Return the entries whose source phrase occurs in a text, in slices. White space is not compared.
+
+    entries: translations by source phrase.
+    texts: texts to be translated.
+
+    Memory grows with the entries, not with the texts. Raises TooLarge after MAX_LOOKUP_SECONDS.
+    """
+    if not entries:
+        return {}
+    search, seconds = _present(entries, texts), 0.0
+    while seconds < MAX_LOOKUP_SECONDS:
+        began = time.thread_time()
+        try:
+            next(search)
+        except StopIteration as done:
+            return cast(dict[str, str], done.value)
+        seconds += time.thread_time() - began
+        yield
+    raise TooLarge(
+        f"looking for a glossary's entries in these texts takes more than {seconds:.0f} seconds of a "
+        "processor: send fewer or shorter texts, or name fewer entries"
+    )
+
+
+def _present(entries: Mapping[str, str], texts: Iterable[str]) -> Slices[dict[str, str]]:
+    """Do the work of `present`, without its time limit.
+
+    Phrases whose length is common are looked up together, by hash. For the others, the first characters are
+    looked up, and then each phrase whose first characters occur.
+    """
+    phrases: dict[str, list[str]] = {}
+    for number, source in enumerate(entries):
+        phrases.setdefault(_fold_space(source), []).append(source)
+        if not number % SLICE_ENTRIES:
+            yield
+    lengths = Counter(map(len, phrases))
+    keys: dict[int, set[str]] = {}
+    for number, phrase in enumerate(phrases):
+        key = phrase if lengths[len(phrase)] > MANY_PHRASES else phrase[:GRAM_CHARACTERS]
+        keys.setdefault(len(key), set()).add(key)
+        if not number % SLICE_ENTRIES:
+            yield
+    whole = _fold_space("\n".join(texts))
+    yield
+    found = yield from _find_keys(keys, whole)
+    matches = {source for key in found for source in phrases.get(key, ())}
+    for number, (phrase, sources) in enumerate(phrases.items()):
+        if lengths[len(phrase)] <= MANY_PHRASES and phrase[:GRAM_CHARACTERS] in found:
+            if phrase in whole:
+                matches.update(sources)
+            yield
+        elif not number % SLICE_ENTRIES:
+            yield
+    return {source: target for source, target in entries.items() if source in matches}
+
+
+def _find_keys(keys: Mapping[int, set[str]], text: str) -> Slices[set[str]]:
+    """Return the keys that occur in a text.
+
+    keys: keys by their length in characters.
+    text: text to search.
+    """
+    found = set[str]()
+    for size, keys_of_size in keys.items():
+        for begin in range(0, len(text), SLICE_CHARACTERS):
+            places = range(begin, min(begin + SLICE_CHARACTERS, len(text)))
+            found.update(keys_of_size.intersection({text[at : at + size] for at in places}))
+            yield
+    return found
+
+
+def _fold_space(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _rows(text: str, kind: str) -> Iterator[tuple[int, Sequence[str]]]:
+    """Yield the number of each entry, from 1, and its columns. Blank lines are skipped."""
+    if kind == "tsv":
+        for number, line in enumerate(text.split("\n"), 1):
+            if line.strip():
+                row = line.strip().split("\t")
+                if len(row) != 2:
+                    raise _wrong(f"entry {number} is not two phrases with a tab between")
+                yield number, row
+        return
+    try:
+        for number, row in enumerate(csv.reader(io.StringIO(text, newline=""), strict=True), 1):
+            if any(row):
+                if len(row) not in (2, 4):  # two more columns may name the languages
+                    raise _wrong(f"entry {number} has {len(row)} columns: source,target")
+                yield number, row
+    except csv.Error as error:
+        raise _wrong(str(error)) from None
+
+
+def _wrong(what: str) -> InvalidRequest:
+    return InvalidRequest(f"Invalid glossary entries provided: {what}.")
