@@ -1,15 +1,14 @@
-"""Mirrors of models: folders or web servers with an index, from which files are fetched and verified.
+"""Fetch and verify files of a mirror of models, a folder or web server with an index.
 
-A mirror is a folder (or what a web server shows of one) with `index.json` in it:
+A mirror is a folder, perhaps behind a web server, with an `index.json`:
 
     {"format": 1, "models": [{"name": "deen", "source": "de", "target": "en", "architecture": "tiny",
       "files": [{"path": "tiny/deen/model.deen.intgemm.alphas.bin.gz", "size": 16911, "sha256": "..."},
       ...]}]}
 
-A model with `"kind": "bundle"` is served as it is fetched, and `folder` says where its files lie; any other
-is a student of Firefox or Bergamot, whose files lie in one folder. Paths are relative to the index; sizes and
-hashes are those of the files as they lie there, packed or not. No mirror is known from the start: whoever
-fetches names one.
+A model with `"kind": "bundle"` is served as fetched, and `folder` is the folder of its files; any other is a
+student of Firefox or Bergamot. Paths are relative to the index; sizes and hashes are those of the stored
+files, packed or not. There is no default mirror.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ FORMAT: Final = 1
 MAX_INDEX_BYTES: Final = 2**24
 CHUNK: Final = 2**18
 PARTIAL: Final = ".partial"
-SILENCE_SECONDS: Final = 30.0  # without a byte
+SILENCE_SECONDS: Final = 30.0  # timeout without a received byte
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 BUNDLE: Final = "bundle"
@@ -45,7 +44,9 @@ MAX_FILE_BYTES: Final = 2**35
 class MirrorFile:
     """A file of a mirror.
 
-    path: relative to the index, with "/" between folders.
+    path: path relative to the index, with "/" between folders.
+    size: number of bytes.
+    sha256: hash in hexadecimal digits.
     """
 
     path: str
@@ -57,8 +58,12 @@ class MirrorFile:
 class MirrorModel:
     """A model that a mirror offers.
 
+    name: name of the model.
+    source, target: language codes.
+    architecture: kind of network, or the student's size.
+    files: all files of the model.
     kind: BUNDLE or STUDENT.
-    folder: of a bundle: where its files lie.
+    folder: folder of a bundle's files, relative to the index.
     """
 
     name: str
@@ -74,18 +79,21 @@ class MirrorModel:
         return sum(file.size for file in self.files)
 
     def place(self, file: MirrorFile) -> PurePosixPath:
-        """Return where a file lies within the folder that the model is fetched to."""
+        """Return the path of a file within the folder that the model is fetched to."""
         path = PurePosixPath(file.path)
         return path.relative_to(self.folder) if self.kind == BUNDLE else PurePosixPath(path.name)
 
 
 class Mirror(Protocol):
-    """Where files come from."""
+    """A source of files."""
 
     def read(self, path: str, begin: int = 0) -> Any:
         """Open a file of the mirror.
 
-        The context yields whether the bytes start at `begin` (else at 0), and the chunks of bytes.
+        path: path relative to the index.
+        begin: number of bytes to skip if the mirror can.
+
+        The context yields whether the bytes start at `begin` (otherwise at 0), and the chunks of bytes.
         """
 
 
@@ -120,7 +128,7 @@ class Web:
         import httpx
 
         url = f"{self.address}/{path}"
-        # packed by nobody on the way: sizes and hashes are the file's
+        # no compression in transit: the index has size and hash of the file itself
         headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={begin}-"} if begin else {})
         try:
             with self.client.stream("GET", url, headers=headers) as response:
@@ -147,7 +155,7 @@ def open_mirror(where: str) -> Mirror:
 
 
 def models_of(mirror: Mirror) -> list[MirrorModel]:
-    """Read a mirror's index. Raises CheckpointError when it is no index, or one that leaves its folder."""
+    """Read a mirror's index. Raises CheckpointError if it is invalid or has paths outside of its folder."""
     data = bytearray()
     with mirror.read(INDEX) as (_, chunks):
         for chunk in chunks:
@@ -170,40 +178,40 @@ def models_of(mirror: Mirror) -> list[MirrorModel]:
 
 
 def write_index(tree: Path, models: Sequence[MirrorModel]) -> None:
-    """Write the index of a mirror, over one that is there."""
+    """Write the index of a mirror; an existing one is replaced."""
     listed = {"format": FORMAT, "models": [asdict(model) for model in models]}
     write_file(tree / INDEX, (json.dumps(listed, indent=1) + "\n").encode())
 
 
 def mirror_file(tree: Path, path: Path) -> MirrorFile:
-    """Describe a file of a mirror's folder."""
+    """Return path, size and hash of a file in a mirror's folder."""
     return MirrorFile(path.relative_to(tree).as_posix(), path.stat().st_size, file_digest(path))
 
 
 def fetch(mirror: Mirror, model: MirrorModel, folder: Path, tell: Callable[[int], None]) -> None:
-    """Fetch a model's files into a folder, each verified; what lies there already is not fetched again.
+    """Fetch and verify a model's files; existing files are kept, and interrupted ones continued.
 
-    mirror: where they are.
-    model: of its index.
-    folder: takes them.
-    tell: is told how many bytes more there are.
+    mirror: the mirror.
+    model: model of its index.
+    folder: folder for the files.
+    tell: callback that receives the number of bytes since its last call.
 
-    A file that was interrupted is gone on with. Raises CheckpointError.
+    Raises CheckpointError.
     """
     for file in model.files:
         _fetch(mirror, file, folder / model.place(file), tell)
 
 
 def place_bundle(folder: Path, target: Path, *, keep: bool) -> None:
-    """Make a bundle of what was fetched, whole or not at all, over one that is there.
+    """Make a bundle of fetched files, completely or not at all; an existing bundle is replaced.
 
-    folder: holds the files.
-    target: of the bundle.
-    keep: leave the files in the folder too.
+    folder: folder of the files.
+    target: the bundle's folder.
+    keep: copy the files instead of moving them.
 
-    Raises BundleError where they are no bundle.
+    Raises BundleError if the files are no bundle.
     """
-    open_bundle(folder, verify=False)  # each file has been compared with the index
+    open_bundle(folder, verify=False)  # `fetch` has compared each file with the index
     with replacing(target) as fresh:
         for path in folder.iterdir():
             if keep:
@@ -255,14 +263,14 @@ def _model(entry: dict[str, Any]) -> MirrorModel:
         raise ValueError(f"{texts[0]} is of kind {kind!r}, {BUNDLE} and {STUDENT} are known")
     name, source, target, architecture = texts
     model = MirrorModel(name, source, target, architecture, files, kind, folder)
-    places = [model.place(file) for file in files]  # a file beside the folder raises ValueError
+    places = [model.place(file) for file in files]  # a file outside of the folder raises ValueError
     if not files or len(set(places)) < len(places):
         raise ValueError(f"{name} has no files, or two of one name")
     return model
 
 
 def _mirror_file(path: Any, size: Any, digest: Any) -> MirrorFile:
-    """A file of an index; its name stays within the folder that it is fetched to."""
+    """Return a file of an index. Raises ValueError if its path leads out of the folder."""
     parts: Sequence[str] = path.split("/") if isinstance(path, str) else ()
     if not parts or not all(NAME.fullmatch(part) for part in parts):
         raise ValueError(f"the path {path!r} leaves the mirror's folder")

@@ -1,4 +1,4 @@
-"""A folder of models becomes a mirror: its index lists bundles, and students as they were published."""
+"""Make a mirror of a folder of models: write an index of its bundles and students."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from export.mirror import BUNDLE, MirrorModel, mirror_file, write_index
 
 
 def package(tree: Path) -> list[MirrorModel]:
-    """Write the index of a folder of models, over one that is there; returns the models in it.
+    """Write the index of a folder of models, and return the models; an existing index is replaced.
 
-    Every bundle is opened and its hashes compared first. Raises BundleError and CheckpointError.
+    Every bundle is opened and verified first. Raises BundleError and CheckpointError.
     """
     if not tree.is_dir():
         raise CheckpointError(f"{tree}: there is no such folder")

@@ -1,7 +1,7 @@
-"""The engine that a model comes from, where it is installed: it answers the lines that a bundle answers too.
+"""Translate lines with the engine that a model comes from, to compare the answers with the bundle's.
 
-Hugging Face's folders by `transformers`, text to text; CTranslate2's by `ctranslate2`, on our tokens. Both
-search with one hypothesis.
+`transformers` runs Hugging Face's folders, from text to text; `ctranslate2` runs its own, on our tokens. Both
+search greedily.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ CHECK_LINES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class PeerAnswers:
-    """What another engine answered.
+    """The answers of another engine.
 
-    engine: its name and version.
-    texts: an answer for each line.
+    engine: name and version of the engine.
+    texts: the answer of each line.
     """
 
     engine: str
@@ -45,10 +45,11 @@ class PeerAnswers:
 
 @dataclass(frozen=True, slots=True)
 class CheckedModel:
-    """A model and the bundle that it became.
+    """A model and the bundle made of it.
 
-    folder: with the model's files.
-    adapter: folder of a LoRA adapter that was merged, or None.
+    folder: folder of the model.
+    bundle: the bundle.
+    adapter: folder of the merged LoRA adapter, or None.
     """
 
     folder: Path
@@ -57,13 +58,13 @@ class CheckedModel:
 
 
 def ask_peer(model: CheckedModel, lines: Sequence[str], most: int) -> PeerAnswers:
-    """Answer lines by the engine that a model comes from.
+    """Translate lines with the engine that a model comes from.
 
-    model: with its bundle.
+    model: the model and its bundle.
     lines: the texts.
-    most: tokens of a target, at least.
+    most: limit of the target tokens.
 
-    Raises CheckpointError where the source has no engine, where it is not installed, or where it fails.
+    Raises CheckpointError if the source has no engine, or if the engine is not installed or fails.
     """
     if (model.folder / "config.json").is_file() and not _is_ctranslate2(model.folder):
         return _guarded(_transformers, model, lines, most)
@@ -77,7 +78,7 @@ def _is_ctranslate2(folder: Path) -> bool:
 
 
 def _guarded(ask: Any, model: CheckedModel, lines: Sequence[str], most: int) -> PeerAnswers:
-    """Whatever another engine raises keeps nobody from having the bundle."""
+    """Run an engine, and raise all its errors as CheckpointError: they must not stop the import."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -109,7 +110,9 @@ def _transformers(model: CheckedModel, lines: Sequence[str], most: int) -> PeerA
     opening = _opening(text, symbols, bundle.target)
     forced = open_tokenizer(bundle).beginning
     stacks = bundle.config.encoder, bundle.config.decoder
-    alike = len({stack.layers for stack in stacks if stack}) == 1  # its cache counts the encoder's layers
+    alike = (
+        len({stack.layers for stack in stacks if stack}) == 1
+    )  # the cache of transformers has the encoder's number of layers
     texts = []
     with torch.inference_mode():
         for line in lines:
@@ -132,7 +135,7 @@ def _transformers(model: CheckedModel, lines: Sequence[str], most: int) -> PeerA
 
 
 def _opening(text: Mapping[str, Any], symbols: Mapping[str, str], target: str) -> str:
-    """What a person writes before a source: a target language that the tokenizer does not, and a prompt."""
+    """Return the text before each source: the symbol of the target language if needed, and the prompt."""
     named = text.get("source_symbol") == "target" or (text["kind"] == "marian" and target in symbols)
     return (f"{symbols[target]} " if named else "") + str(text.get("prompt") or "")
 
@@ -145,7 +148,7 @@ def _ctranslate2(model: CheckedModel, lines: Sequence[str], most: int) -> PeerAn
     names = tokenizer.pieces(range(config.target_vocab), target=True)
     ids = {name: token for token, name in enumerate(names)}
     prefix = tokenizer.pieces(tokenizer.beginning, target=True)
-    begun = 0 if model.bundle.text.get("begin") is None else 1  # the library begins a source by itself
+    begun = 0 if model.bundle.text.get("begin") is None else 1  # the library adds the first symbol itself
     texts = []
     for line in lines:
         source = tokenizer.pieces(tokenizer.encode(line)[begun:], target=False)

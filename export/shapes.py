@@ -1,9 +1,9 @@
-"""What models need of torch in order to be traced, for machines without it: modules whose tensors are shapes.
+"""A stand-in for torch that suffices to trace models on machines without it: its tensors are only shapes.
 
-Graphs are made by running the models' own torch code on symbols (`export.graphs.symbols`), and no number is
-ever computed meanwhile. So where torch is not installed, `stand_in` puts modules in its place that know
-parameters and their names, and hand every function to the symbols that it meets, as torch does
-(`__torch_function__`). The graphs are the same to the byte, which `tests/export/graphs/test_shapes.py` keeps.
+Tracing runs the models' torch code on symbols (`export.graphs.symbols`) and computes no numbers. If torch is
+not installed, `stand_in` installs modules in its place: they hold parameters by name, and pass every function
+to the symbols among its arguments, like torch's `__torch_function__`. The graphs are equal to the byte
+(`tests/export/graphs/test_shapes.py`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MODULE_NAMES: Final = ("torch", "torch.nn", "torch.nn.functional", "torch.nn.ini
 
 
 class Tensor:
-    """A shape; constants that are computed while tracing have numbers, too."""
+    """A shape; constants that are computed during tracing also have values."""
 
     def __init__(self, values: Any) -> None:
         self._values = values
@@ -38,7 +38,7 @@ class Parameter(Tensor):
 
 
 class Module:
-    """Parameters, buffers and modules by name, in the order in which they were set."""
+    """Parameters, buffers and modules by name, in the order of their assignment."""
 
     training = True
 
@@ -48,7 +48,7 @@ class Module:
     def __setattr__(self, name: str, value: Any) -> None:
         kinds = ((Parameter, self._parameters), (Module, self._modules))
         store = next((store for kind, store in kinds if isinstance(value, kind)), None)
-        if store is None:  # a module may give way to None, and keeps its place
+        if store is None:  # None may replace a module, in its place
             store = self._modules if name in self._modules else self.__dict__
         else:
             self.__dict__.pop(name, None)
@@ -72,7 +72,7 @@ class Module:
         return self
 
     def named_modules(self, memo: set[int] | None = None, prefix: str = "") -> Iterator[tuple[str, Module]]:
-        """List this module and all in it, each once."""
+        """Yield this module and all modules in it, each once."""
         memo = set() if memo is None else memo
         if id(self) in memo:
             return
@@ -86,7 +86,7 @@ class Module:
         return (module for _, module in self.named_modules())
 
     def named_parameters(self, recurse: bool = True) -> Iterator[tuple[str, Parameter]]:
-        """List parameters, each once."""
+        """Yield parameters, each once."""
         memo: set[int] = set()
         for prefix, module in self.named_modules() if recurse else [("", self)]:
             for name, parameter in module._parameters.items():
@@ -186,7 +186,7 @@ class RMSNorm(Module):
 
 
 def empty(*shape: int) -> Tensor:
-    """Make a shape; it takes no memory."""
+    """Return a tensor without values."""
     return Tensor(np.broadcast_to(np.float32(0), shape))
 
 
@@ -197,7 +197,13 @@ def has_torch_function(relevant: Iterable[Any]) -> bool:
 def handle_torch_function(
     function: Callable[..., Any], relevant: Iterable[Any], *args: Any, **kwargs: Any
 ) -> Any:
-    """Let the first symbol among some arguments do what a function does."""
+    """Call `__torch_function__` of the first symbol among the arguments.
+
+    function: the called function of torch.
+    relevant: unused, like in torch's own signature.
+    args: arguments of the call.
+    kwargs: keyword arguments of the call.
+    """
     flat = (part for arg in args for part in (arg if isinstance(arg, Sequence) else (arg,)))
     symbol = next(value for value in flat if has_torch_function([value]))
     return type(symbol).__torch_function__(function, (), args, kwargs)
@@ -207,7 +213,7 @@ _FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {}
 
 
 def _function(name: str) -> Callable[..., Any]:
-    """torch's function of a name, whichever of its modules it is in: known by symbols alone."""
+    """Return the stand-in of a function of torch, which only passes calls to symbols."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         return handle_torch_function(call, (), *args, **kwargs)
@@ -217,7 +223,7 @@ def _function(name: str) -> Callable[..., Any]:
 
 
 class _Names(ModuleType):
-    """A module in which every name that is not there is a function."""
+    """A module in which every missing name is a function."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -226,7 +232,7 @@ class _Names(ModuleType):
 
 
 def stand_in() -> None:
-    """Stand in for torch in this process, if it is not installed: nothing but tracing can be done then."""
+    """Install the stand-in in this process if torch is not installed; only tracing works with it."""
     if "torch" in sys.modules or find_spec("torch") is not None:
         return
     modules = {name: _Names(name) for name in MODULE_NAMES}

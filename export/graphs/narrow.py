@@ -1,4 +1,4 @@
-"""fp16 and bf16 graphs in a bundle: for ONNX Runtime on GPUs, and only where somebody asked for them."""
+"""Add fp16 and bf16 graphs, for ONNX Runtime on GPUs, to a bundle; bundles lack them by default."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from export.graphs.standalone import graph_of
 
 
 def add_narrow_graphs(bundle: Bundle, *precisions: str) -> Bundle:
-    """Write graphs of these precisions into a bundle, and again those of others that it has already."""
+    """Write graphs of these precisions into a bundle, and rewrite its other fp16 and bf16 graphs."""
     parts = graph_parts(bundle.config)
     existing = {p for p in NARROW if graph_name(parts[-1], p) in bundle.manifest}
     all_precisions = sorted(existing.union(precisions))

@@ -1,7 +1,6 @@
-"""What torch functions become in graphs for our own operators (`engine/native`): fewer nodes, fused ones.
+"""Map torch functions to our own fused operators (`engine/native`).
 
-A table like that of `export.graphs.ops`, of which it replaces entries. What each operator computes is what
-the entry that it replaces is made of.
+The table replaces entries of `export.graphs.ops`. Each operator computes the same as the entry's nodes.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ from export.graphs import ops
 from export.graphs.symbols import Symbol, Weight, broadcast
 
 DOMAIN: Final = "convoy"
-PRODUCTS: Final = {"Int8Linear": 4, "Linear": 3}  # operators and how many operands they have, a bias included
-ALPHA: Final = 7  # the place of a product's alpha among its operands
+PRODUCTS: Final = {"Int8Linear": 4, "Linear": 3}  # operator to its number of operands, with a bias
+ALPHA: Final = 7  # index of a product's alpha among its operands
 EPILOGUES: Final = {"none": 0, "relu": 1, "glu": 2, "norm": 3}
 
 
@@ -52,18 +51,18 @@ def _linear(x: Symbol, weight: Weight, bias: Weight | None = None, epilogue: str
 
 
 def _scales(weight: Weight) -> list[str]:
-    """What makes floats of integer sums; and the alpha, where the file fixes the scale of activations."""
+    """Return the scales of integer sums, and the alpha if the file has scales of activations."""
     g = weight.graph
     forms = ["static_scales", "alpha"] if g.quantization == "alphas" else ["scales"]
     return [g.weight(weight, form) for form in forms]
 
 
 def _after_linear(epilogue: str, otherwise: Callable[..., Symbol]) -> Callable[..., Symbol]:
-    """The function as the epilogue of the product that it is applied to, if it is applied to one."""
+    """Return a function that becomes the epilogue of its argument if that is a product."""
 
     def apply(x: Symbol, *args: Any, **kwargs: Any) -> Symbol:
         product = x.graph.products.get(x.name)
-        # the product alone stays behind unused, and is dropped
+        # `Graph.finish` drops the product that the fused one replaces
         return otherwise(x, *args, **kwargs) if product is None else _linear(*product, epilogue)
 
     return apply
@@ -78,7 +77,7 @@ def _layer_norm(x: Symbol, shape: Any, weight: Weight, bias: Weight, eps: float 
 
 
 def _taps(taps: Symbol) -> tuple[str, int]:
-    """Kernels before their softmax, where they have one, and whether they have."""
+    """Return the kernels before their softmax, and 1; or the kernels and 0 if they have no softmax."""
     node = taps.graph.producer(taps.name, "Softmax")
     return (taps.name, 0) if node is None else (node.input[0], 1)
 
@@ -137,7 +136,7 @@ def _ssru_step(candidate: Symbol, gate: Symbol, ring: Symbol, index: Symbol) -> 
 
 
 def _project_among(x: Symbol, output: tuple[Weight, Weight | None], among: Symbol, eos: int) -> Symbol:
-    """Logits [slots, beams, W] in the order of each slot's list; `_select` knows that they are."""
+    """Return logits [slots, beams, W] in the order of each slot's list; `_select` finds it in `lists`."""
     g, (weight, bias) = x.graph, output
     shape, added = (*x.shape[:-1], among.shape[1]), [] if bias is None else [bias.name]
     if g.precision == "int8":
@@ -168,8 +167,10 @@ def _select(scores: Symbol, rules: Any, unk: int | None, eos: int, k: Symbol) ->
 
 
 def fuse_norms(nodes: list[onnx.NodeProto]) -> list[onnx.NodeProto]:
-    """Make norms of a sum the epilogue of the product that is one of its terms, if nothing else reads it.
-    Outputs that nobody reads are not asked for, and those of the graph are made under their own names."""
+    """Fuse the norm of a sum into the product that is one of its terms, if no other node reads the product.
+
+    Unread attention weights and copies to the graph's outputs are dropped too.
+    """
     nodes = _drop_identities(nodes)
     readers = Counter(name for node in nodes for name in node.input)
     makers = {node.output[0]: node for node in nodes}
@@ -193,13 +194,13 @@ def _drop_unread_weights(node: onnx.NodeProto, readers: Mapping[str, int]) -> No
 def _sole_product(
     norm: onnx.NodeProto, makers: Mapping[str, onnx.NodeProto], readers: Mapping[str, int]
 ) -> onnx.NodeProto | None:
-    """The product that is a term of a norm's sum, if nothing else reads it."""
+    """Return the product that is a term of a norm's sum, if no other node reads it."""
     products = [name for name in norm.input[:2] if readers[name] == 1 and _plain(makers.get(name))]
     return makers[products[-1]] if products else None
 
 
 def _fuse_norm(node: onnx.NodeProto, product: onnx.NodeProto) -> None:
-    """Make a node that norms a sum the product itself, whose epilogue is the norm."""
+    """Replace the node of a norm by the product, with the norm as its epilogue."""
     residual = node.input[1 - list(node.input).index(product.output[0])]
     count = PRODUCTS[product.op_type]
     own, alpha = list(product.input[:count]), product.input[ALPHA:]
@@ -211,8 +212,7 @@ def _fuse_norm(node: onnx.NodeProto, product: onnx.NodeProto) -> None:
 
 
 def _into_cells(norm: onnx.NodeProto, nodes: list[onnx.NodeProto], readers: Mapping[str, int]) -> bool:
-    """Let the step of a recurrent cell norm the sum of its output and a residual, if nothing else reads
-    it."""
+    """Fuse a norm into the SSRU step whose output it normalises, if no other node reads that output."""
     for cells in nodes:
         if (
             cells.op_type == "SsruStep"
@@ -229,14 +229,14 @@ def _into_cells(norm: onnx.NodeProto, nodes: list[onnx.NodeProto], readers: Mapp
 
 
 def _plain(node: onnx.NodeProto | None) -> bool:
-    """Whether it is a product without an epilogue, and no output of the graph."""
+    """Return whether a node is a product without an epilogue, and no output of the graph."""
     if node is None or node.op_type not in PRODUCTS or node.output[0] != node.name:
         return False
     return any(a.name == "epilogue" and a.i == EPILOGUES["none"] for a in node.attribute)
 
 
 def _drop_identities(nodes: list[onnx.NodeProto]) -> list[onnx.NodeProto]:
-    """Without the copies by which results get the names of the graph's outputs."""
+    """Return the nodes without the copies to outputs of the graph, whose sources get the outputs' names."""
     outputs = {name for node in nodes for name in node.output}
     names: dict[str, str] = {}
     originals = []

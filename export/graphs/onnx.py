@@ -1,7 +1,7 @@
-"""ONNX graphs of a bundle's model, without weights: the model's own torch code, run on symbols.
+"""Trace ONNX graphs of a bundle's model, without weights, by running its torch code on symbols.
 
-The graph's metadata says from which tensor of `model.safetensors` each initialiser is made and in which
-form; `engine/executors/onnx/sessions.py` makes them when a session is opened.
+The graph's metadata names the tensor of `model.safetensors` and the form of each initialiser;
+`engine/executors/onnx/sessions.py` makes the initialisers when it opens a session.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from export.graphs import native, ops, plugins
 from export.graphs.packed import packed_writer
 from export.graphs.symbols import Dim, Graph, Weight
 
-# of which operators a bundle's graphs are made: standard ones only, or with those of engine/native
+# kinds of a bundle's graphs: standard operators only, or also those of engine/native
 KERNELS: Final = {"pure": ops.STANDARD_OPS, "native": native.NATIVE_OPS}
 FUSED: Final = {"native": native.fuse_norms}
 OPERATORS: Final = KERNELS | {"tensorrt": plugins.PLUGIN_OPS}
 
 
 def encoder_graph(config: ModelConfig, precision: str, kernels: str = "pure") -> bytes:
-    """Make the encoder's graph: tokens [batch, time], positions [time] and real [batch, time] become memory.
+    """Return the encoder's graph, from tokens [batch, time], positions [time], real [batch, time] to memory.
 
-    config: of the model.
+    config: configuration of the model.
     precision: "fp32" or "int8".
     kernels: "pure" for standard operators, "native" for our own, "tensorrt" for its plugins.
     """
@@ -66,15 +66,15 @@ def encoder_graph(config: ModelConfig, precision: str, kernels: str = "pure") ->
 def step_graph(
     config: ModelConfig, precision: str, kernels: str = "pure", *, shortlisted: bool = False
 ) -> bytes:
-    """Make the graph of one decoding step with selection.
+    """Return the graph of one decoding step with selection.
 
-    config: of the model.
+    config: configuration of the model.
     precision: "fp32" or "int8".
     kernels: "pure" for standard operators, "native" for our own, "tensorrt" for its plugins.
-    shortlisted: whether there is an input `among` [slots, listed] too, see `engine.executors.shortlists`.
+    shortlisted: whether there is a further input `among` [slots, listed], see `engine.executors.shortlists`.
 
-    Inputs are StepInput's (`step_fields`), `memory.*` with `mask`, `state.*` with `index.*`, `cache.*` with
-    `lineage`; outputs are TopK's and `column.*`, the new column of each state.
+    Inputs are the fields of StepInput (`step_fields`), `memory.*` with `mask`, `state.*` with `index.*`,
+    `cache.*` with `lineage`; outputs are those of TopK and `column.*`, the new column of each state.
     """
     g = Graph(precision, OPERATORS[kernels], FUSED.get(kernels, list))
     model: Any = _symbolic(config, g)
@@ -101,7 +101,7 @@ def step_graph(
         scores = model.log_probs(features, temperature, g.input(LM_WEIGHT, ("slots",), "float"))
     else:
         scores = model.log_probs(features, temperature)
-    # a kernel of its own normalises, which sums of two models' scores must not be
+    # the native kernel normalises scores, but sums of two models' scores must stay as they are
     on_symbols: Any = select_plainly if fused else select
     rules: Any = (forced, banned, unk_penalty, eos_penalty)
     best, ids = on_symbols(scores, SelectionRules(*rules), config.unk, config.eos, k)
@@ -130,18 +130,20 @@ def _past(g: Graph, states: Sequence[StateSpec]) -> Past:
 def graphs(
     config: ModelConfig, precisions: Sequence[str] = PRECISIONS, kernels: Iterable[str] = KERNELS
 ) -> dict[str, bytes]:
-    """Make the graphs that a bundle holds, by their paths inside the bundle.
+    """Return the graphs that a bundle holds, by their paths inside the bundle.
 
-    config: of the model.
-    precisions: of the graphs.
-    kernels: kinds of operators, as of `step_graph`.
+    config: configuration of the model.
+    precisions: precisions of the graphs.
+    kernels: kinds of operators (`step_graph`).
     """
     return _every(config, graph_parts(config), precisions, kernels)
 
 
 def shortlisted_graphs(config: ModelConfig) -> dict[str, bytes]:
-    """Make the graphs that a bundle with a shortlist holds besides. Raises ConfigError for a model that can't
-    have one."""
+    """Return the additional graphs of a bundle with a shortlist, by their paths.
+
+    Raises ConfigError for a model that can't have a shortlist.
+    """
     with torch.device("meta"):
         if not config.reads_source or not isinstance(build(config), ProjectionModel):
             raise ConfigError("a shortlist is for models with a source and one output projection")
@@ -168,7 +170,7 @@ def _every(
 
 
 def graph_files(bundle: Bundle) -> dict[str, Content]:
-    """Make every file that a bundle's model is run from: its graphs, and int8 weights packed for them."""
+    """Return every file that is derived from a bundle's model: graphs, and packed int8 weights."""
     files: dict[str, Content] = {**graphs(bundle.config)}
     files |= shortlisted_graphs(bundle.config) if SHORTLIST in bundle.files() else {}
     native = [g for name, g in files.items() if isinstance(g, bytes) and name.endswith(".int8.native.onnx")]
@@ -177,12 +179,12 @@ def graph_files(bundle: Bundle) -> dict[str, Content]:
 
 
 def add_graphs(bundle: Bundle) -> Bundle:
-    """Write every graph of a bundle's model into it; graphs of an earlier version are replaced."""
+    """Write every graph of a bundle's model into the bundle, over graphs of an earlier version."""
     return add_files(bundle.path, graph_files(bundle))
 
 
 def _symbolic(config: ModelConfig, graph: Graph) -> Model:
-    """A model whose weights are symbols. Built on the meta device: no weight is ever allocated."""
+    """Return a model whose weights are symbols, built on the meta device, which allocates no weight."""
     graph.quantization = config.quantization
     with torch.device("meta"):
         model = build(config)

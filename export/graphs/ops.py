@@ -1,4 +1,4 @@
-"""What each torch function of the models becomes in ONNX."""
+"""Map each torch function of the models to ONNX nodes."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def _linear(x: Symbol, weight: Weight, bias: Weight | None = None) -> Symbol:
 
 
 def _int8_product(x: Symbol, weight: Weight) -> str:
-    """x @ weight.T with int8 weights and activations quantised a row at a time, or by the file's alphas.
+    """Emit x @ weight.T with int8 weights and activations quantised row by row, or by the file's alphas.
 
-    One scale a row, or one for good, never one for the batch: a row's result then depends on nothing else in
-    the batch, and the integer sums are exact.
+    A scale for each row, or a fixed one, makes a row's result independent of the rest of the batch; the
+    integer sums are exact.
     """
     g = x.graph
     static = g.quantization == "alphas"
@@ -61,7 +61,7 @@ def _int8_product(x: Symbol, weight: Weight) -> str:
 
 
 def _bytes(x: Symbol) -> tuple[str, str]:
-    """x as bytes around 128, and the scale of each row."""
+    """Emit x as bytes around 128; return their names and those of the row scales."""
     g = x.graph
     largest = g.emit("ReduceMax", g.emit("Abs", x.name), g.ints(-1), keepdims=1)
     scale = g.emit("Mul", largest, g.constant(1 / 127, np.float32))
@@ -72,7 +72,7 @@ def _bytes(x: Symbol) -> tuple[str, str]:
 
 
 def _static_bytes(x: Symbol, alpha: str) -> tuple[str, str]:
-    """x as bytes around 128; what lies beyond the alpha's range is clipped."""
+    """Emit x as bytes around 128, clipped to the alpha's range; return their name and the alpha's."""
     g = x.graph
     whole = g.emit("Round", g.emit("Mul", x.name, alpha))
     clipped = g.emit("Clip", whole, g.constant(-127.0, np.float32), g.constant(127.0, np.float32))
@@ -84,7 +84,7 @@ def _embedding(index: Symbol, weight: Weight, **_: Any) -> Symbol:
     g = index.graph
     tokens = str(getattr(weight, "recipe", {}).get("tensor", "")).endswith("embed_tokens.weight")
     if g.precision == "int8" and g.quantization != "none" and tokens:
-        rows = g.emit("Gather", g.weight(weight, "rows"), index.name)  # the file's own: nothing is rounded
+        rows = g.emit("Gather", g.weight(weight, "rows"), index.name)  # the file's bytes, exact
         scales = g.emit("Gather", g.weight(weight, "scales"), index.name)
         column = g.emit("Unsqueeze", scales, g.ints(-1))
         name = g.emit("Mul", g.emit("Cast", rows, to=TensorProto.FLOAT), column)
@@ -176,7 +176,7 @@ def _full_like(x: Symbol, value: int) -> Symbol:
 
 
 def _dynamic_conv(x: Symbol, taps: Symbol, left: int) -> Symbol:
-    """The band matrix of `engine.kernels.reference.dynamic_conv`, for a time known only at run time."""
+    """Emit the band matrix of `engine.kernels.reference.dynamic_conv` for a time known only at run time."""
     g = x.graph
     heads, width, channels = taps.size(-2), taps.size(-1), x.size(2)
     time = g.emit("Slice", g.emit("Shape", x.name), g.ints(1), g.ints(2))  # int64 [1]

@@ -1,6 +1,6 @@
-"""Int8 weights of large models in the order that native products read them, as a file that is mapped.
+"""Write int8 weights of large models in the order of native products, to a file that engines map.
 
-Otherwise each start would pack them, and keep what it packed in memory of its own.
+Without the file each engine process would pack them at its start, into memory of its own.
 """
 
 from __future__ import annotations
@@ -20,17 +20,20 @@ from engine.bundle.recipes import METADATA, initializer
 from engine.bundle.tensors import Spec, TensorPart, write_tensors
 from engine.bundle.weights import Weights, packed_name
 
-LARGE: Final = 1 << 26  # bytes of int8 weights: less is packed in a moment
+LARGE: Final = 1 << 26  # bytes of int8 weights; fewer are packed quickly at the start
 FORMS: Final = ("panels", "gated")
 
 
 def packed_writer(bundle: Bundle, graphs: Iterable[bytes]) -> Callable[[Path], None] | None:
-    """Find what writes the file for these graphs of native operators; None for a model without large int8
-    weights."""
+    """Return a function that writes the file to a path, or None for a model without large int8 weights.
+
+    bundle: the model.
+    graphs: its int8 graphs of native operators, serialised.
+    """
     if bundle.config.quantization == "none":
         return None
     weights, tensors = bundle.weights(), dict[str, tuple[str, str]]()
-    weights.packed = {}  # what an earlier version may have packed
+    weights.packed = {}  # ignore the packed file of an earlier version
     for graph in graphs:
         metadata = {entry.key: entry.value for entry in onnx.load_from_string(graph).metadata_props}
         for recipe in json.loads(metadata[METADATA]).values():

@@ -1,8 +1,8 @@
-"""What convolutions become in graphs for TensorRT: nodes that a plugin computes (engine/kernels/trt_plugin).
+"""Map convolutions to nodes that a TensorRT plugin computes (`engine.kernels.trt_plugin`).
 
-Each node is also a function of the model, with a body of standard operators: other runtimes inline that. The
-parser of TensorRT takes the plugin because of the node's `plugin_namespace`, and its ahead-of-time form,
-which needs no library at run time, because of `aot`. Kernels without a softmax stay standard operators.
+Each node is also a function of the model with a body of standard operators, which other runtimes inline.
+TensorRT's parser takes the plugin because of the node's `plugin_namespace`, and its ahead-of-time form, which
+needs no library at run time, because of `aot`. Kernels without a softmax stay standard operators.
 """
 
 from __future__ import annotations
@@ -94,8 +94,11 @@ KERNEL_ROWS: Final = {
 
 @cache
 def function(name: str) -> onnx.FunctionProto:
-    """Make the body of a node: "DynamicConvStep" or "DynamicConv" (taps of every position), "LightConvStep"
-    or "LightConv" (taps [heads, K], the same at every position)."""
+    """Return the body of a node in standard operators.
+
+    name: "DynamicConvStep" or "DynamicConv" (taps of every position), "LightConvStep" or "LightConv" (taps
+        [heads, K], equal at every position).
+    """
     text = (
         STEP.format(name=name) if name.endswith("Step") else WHOLE.format(name=name, rows=KERNEL_ROWS[name])
     )
@@ -108,7 +111,7 @@ def _emit(g: Any, name: str, *inputs: str, **attributes: int) -> str:
 
 
 def _kernels(taps: Symbol) -> tuple[str, str] | None:
-    """Taps before their softmax, and which operator takes them; None: they have no softmax."""
+    """Return the taps before their softmax and the operator for them, or None if they have no softmax."""
     node = taps.graph.producer(taps.name, "Softmax")
     return None if node is None else (node.input[0], "LightConv" if taps.dim() == 2 else "DynamicConv")
 

@@ -1,12 +1,12 @@
-"""Graphs in fp16 and bf16, as a rewrite of the fp32 ones: every architecture's, by one table of operators.
+"""Rewrite fp32 graphs of any architecture in fp16 or bf16, by one table of operators.
 
-Matrix products, convolutions, norms (whose statistics are fp32 by definition), and all that only moves or
-adds numbers is narrow. Whatever sums many exponentials or divides stays fp32: softmax, reductions, the
-selection of tokens and all that the search reads. Casts stand where the two meet. Memory and state are
-narrow, but for running sums (averaged attention), in which a narrow type would lose the small terms.
+Narrow are matrix products, convolutions, norms (their statistics are fp32 by definition), and operators that
+only move or add numbers. fp32 are softmax, reductions, divisions, the selection of tokens and all outputs
+that the search reads. Casts connect the two. Memory and state are narrow, except running sums (averaged
+attention), in which a narrow type would lose small terms.
 
-bf16 has 8 bits of mantissa, too few for logits and for sums of layers: there norms, and so what is added to
-what they give, and the products that make logits are fp32; the weights of those stay bf16 and are cast.
+bf16 has 8 bits of mantissa, too few for logits and for sums of layers: in bf16 graphs norms, additions to
+their results, and products that make logits are fp32; their weights stay bf16 and are cast.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ DTYPES: Final[dict[int, np.dtype[Any]]] = {
     TensorProto.BFLOAT16: np.dtype(ml_dtypes.bfloat16),
 }
 FLOAT: Final = TensorProto.FLOAT
-OTHER: Final = TensorProto.UNDEFINED  # integers and truth values: none of our business
-# in fp32 whatever they read
+OTHER: Final = TensorProto.UNDEFINED  # integers and booleans, which are not rewritten
+# operators that are always fp32
 WIDE_OPS: Final = frozenset(
     {
         "Softmax",
@@ -50,13 +50,13 @@ WIDE_OPS: Final = frozenset(
         "Div",
     }
 )
-# narrow whatever they read
+# operators that are always narrow
 NARROW_OPS: Final = frozenset(
     {"MatMul", "Conv", "LayerNormalization", "DynamicConv", "DynamicConvStep", "LightConv", "LightConvStep"}
 )
-# between a product and the log-softmax that reads it, these keep logits logits
+# operators that may stand between the product of logits and the log-softmax
 PASSING: Final = frozenset({"Add", "Concat", "Cast", "Div"})
-# their results are not numbers of ours
+# operators whose results are integers or booleans
 UNTYPED: Final = frozenset(
     {"Shape", "IsNaN", "Equal", "Greater", "GreaterOrEqual", "Less", "And", "Or", "Not", "Size"}
 )
@@ -64,11 +64,11 @@ RESULTS: Final = frozenset({"scores", "attention"})  # outputs in fp32
 
 
 def narrow_graph(graph: bytes, precision: str, config: ModelConfig) -> bytes:
-    """Return a graph in a narrower type, deterministically.
+    """Return a graph in a narrower type; equal arguments give equal bytes.
 
-    graph: of export.graphs.onnx, fp32, without weights.
+    graph: fp32 graph of `export.graphs.onnx`, without weights.
     precision: "fp16" or "bf16".
-    config: of the model.
+    config: configuration of the model.
     """
     model = onnx.load_from_string(graph)
     recipes = json.loads(model.metadata_props[0].value)
@@ -78,12 +78,12 @@ def narrow_graph(graph: bytes, precision: str, config: ModelConfig) -> bytes:
 
 
 def _sums(config: ModelConfig) -> bool:
-    """Whether the state is running sums, or what decays slowly."""
+    """Return whether the state is running sums or slowly decaying averages."""
     return any(getattr(part.decoder, "keeps_sums", False) for part in config.stack_configs)
 
 
 def _logits(graph: onnx.GraphProto) -> set[str]:
-    """The results of products that a log-softmax reads."""
+    """Return the names of the products that a log-softmax reads."""
     makers = {name: node for node in graph.node for name in node.output}
     waiting = [name for node in graph.node if node.op_type == "LogSoftmax" for name in node.input]
     logits: set[str] = set()
@@ -187,7 +187,7 @@ class _Rewrite:
         return narrow_name
 
     def _drop_unread(self) -> None:
-        """Constants of which only the narrow form is read."""
+        """Drop constants of which only the narrow form is read."""
         names = {name for node in self.graph.node for name in node.input}
         initializers = [i for i in self.graph.initializer if i.name in names]
         del self.graph.initializer[:]

@@ -1,6 +1,6 @@
-"""bf16 graphs for runtimes that have no bf16: each result that would be bf16 is computed in fp32 and rounded.
+"""Rewrite bf16 graphs for runtimes without bf16: results are computed in fp32, then rounded to bf16.
 
-So does a matrix unit of a GPU, which adds up in fp32. What differs there is the order of its sums alone.
+A GPU's matrix unit also adds in fp32 and rounds; only the order of its sums differs.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ BF16: Final = TensorProto.BFLOAT16
 
 
 def round_graph(graph: bytes) -> bytes:
-    """Rewrite a bf16 graph of `precision.narrow_graph`, without weights, as one in fp32 with a round trip
-    through bf16 behind each weight and each node whose result is bf16."""
+    """Return a bf16 graph of `precision.narrow_graph` as an fp32 graph.
+
+    A round trip through bf16 follows each weight and each node whose result was bf16.
+    """
     model = onnx.load_from_string(graph)
     inferred = shape_inference.infer_shapes(model, strict_mode=True).graph
     values = (*inferred.value_info, *inferred.output)
@@ -45,7 +47,7 @@ def round_graph(graph: bytes) -> bytes:
 
 
 def _widen_weights(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
-    """Make weights fp32; returns the nodes that round those outside the graph, which other nodes now read."""
+    """Make weights fp32, and return the nodes that round the external ones, which other nodes now read."""
     nodes: list[onnx.NodeProto] = []
     for tensor in graph.initializer:
         if tensor.data_type != BF16:
@@ -68,13 +70,13 @@ def _trip(name: str, out: str) -> list[onnx.NodeProto]:
 
 
 def _rename(graph: onnx.GraphProto, name: str, other: str) -> None:
-    """Let every node read `other` instead of `name`."""
+    """Replace the input `name` of every node by `other`."""
     for node in graph.node:
         node.input[:] = [other if operand == name else operand for operand in node.input]
 
 
 def _store_wide(model: onnx.ModelProto) -> None:
-    """Recipes of fp32 weights: they are rounded by the nodes behind them."""
+    """Change the recipes to fp32 weights, which nodes of the graph round."""
     properties = {p.key: p.value for p in model.metadata_props}
     recipes = json.loads(properties[METADATA])
     for recipe in recipes.values():

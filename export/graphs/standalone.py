@@ -1,4 +1,4 @@
-"""Graphs with their weights beside them, as other runtimes read them: NAME.onnx and NAME.onnx.data."""
+"""Write graphs for other runtimes, with their weights in a second file: NAME.onnx and NAME.onnx.data."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from engine.errors import BundleError
 from export.graphs.onnx import encoder_graph, step_graph
 from export.graphs.precision import NARROW, narrow_graph
 
-ALIGNMENT: Final = 4096  # of each weight in the file, so that it can be mapped into memory
+ALIGNMENT: Final = 4096  # bytes; runtimes can map aligned weights into memory
 
 
 def graph_of(config: ModelConfig, part: str, precision: str) -> bytes:
-    """Make one graph without weights; TensorRT takes it too.
+    """Return one graph without weights, which TensorRT reads too.
 
-    config: of the model.
+    config: configuration of the model.
     part: "encoder" or "step".
-    precision: any.
+    precision: "fp32", "fp16", "bf16" or "int8".
     """
     maker = {"encoder": encoder_graph, "step": step_graph}[part]
     graph = maker(config, "int8" if precision == "int8" else "fp32", "tensorrt")
@@ -38,11 +38,11 @@ def graph_of(config: ModelConfig, part: str, precision: str) -> bytes:
 def write(bundle: Bundle, precision: str, folder: Path) -> list[Path]:
     """Write a bundle's graphs with their weights into a new folder.
 
-    bundle: whose graphs are written.
-    precision: of the graphs.
-    folder: must not exist.
+    bundle: the model.
+    precision: precision of the graphs.
+    folder: folder to create.
 
-    Raises BundleError when it does.
+    Returns the paths of the files. Raises BundleError if the folder exists.
     """
     if folder.exists():
         raise BundleError(f"{folder}: already exists; name another folder")
@@ -57,13 +57,13 @@ def write(bundle: Bundle, precision: str, folder: Path) -> list[Path]:
 
 
 def with_weights(graph: bytes, weights: Mapping[str, NDArray[np.float32]], name: str) -> dict[str, bytes]:
-    """Make the files of a graph that needs nothing else, by name; the same input gives the same bytes.
+    """Return the files of a self-contained graph by name; equal arguments give equal bytes.
 
-    graph: serialised, without weights.
-    weights: of its bundle, by name.
-    name: of the files, without ending.
+    graph: serialised graph, without weights.
+    weights: weights of its bundle, by name.
+    name: name of the files, without ending.
 
-    Raises BundleError when the weights are not those of the graph.
+    Raises BundleError if the weights are not those of the graph.
     """
     model = onnx.load_from_string(graph)
     properties = {p.key: p.value for p in model.metadata_props}
@@ -85,11 +85,11 @@ def with_weights(graph: bytes, weights: Mapping[str, NDArray[np.float32]], name:
 
 
 def fix_input(graph: bytes, name: str, value: int) -> bytes:
-    """Make an input of a graph a constant, for runtimes that must know it (k, in TensorRT).
+    """Return a graph with one input replaced by a constant, such as k for TensorRT.
 
-    graph: serialised.
-    name: of an input int64 [1].
-    value: of the constant.
+    graph: serialised graph.
+    name: name of an input int64 [1].
+    value: value of the constant.
     """
     model = onnx.load_from_string(graph)
     inputs = [i for i in model.graph.input if i.name != name]

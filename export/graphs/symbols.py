@@ -1,7 +1,7 @@
-"""Symbols: stand-ins for tensors that write ONNX nodes when torch code runs on them.
+"""Symbols: stand-ins for tensors that emit ONNX nodes when torch code runs on them.
 
-torch hands every function that meets a `Symbol` to `__torch_function__`; the graph's table of operators
-(`export/graphs/ops.py`) emits the nodes. Weights become initialisers whose data stay outside the graph.
+torch passes every function with a `Symbol` among its arguments to `__torch_function__`; the graph's table of
+operators (`export/graphs/ops.py`) emits the nodes. Weights become initialisers with data outside the graph.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from engine.native import PANEL
 
 OPSET: Final = 21
 Dim = int | str  # a name stands for a size known only at run time
-# forms of weights that fill up their last panel, and the parts of each panel
+# forms of weights whose last panel is padded, and the number of parts of a panel
 PANEL_PARTS: Final = {"panels32": 1, "gated32": 2}
 ONNX_TYPES: Final = {"float": TensorProto.FLOAT, "int": TensorProto.INT64, "bool": TensorProto.BOOL}
 
@@ -36,34 +36,39 @@ class Graph:
         ops: Mapping[Callable[..., Any], Callable[..., Any]],
         fused: Callable[[list[onnx.NodeProto]], list[onnx.NodeProto]] = list,
     ) -> None:
-        """fused: a rewrite of all nodes, in their order, in the end."""
+        """Start an empty graph.
+
+        precision: "fp32" or "int8".
+        ops: function of torch to the function that emits its nodes.
+        fused: rewrites the list of all nodes at the end.
+        """
         self.precision, self.ops, self.fused = precision, ops, fused
-        self.quantization = "none"  # of the model's weights, see `engine.bundle.config`
+        self.quantization = "none"  # the model's kind of quantization (`engine.bundle.config`)
         self.nodes: list[onnx.NodeProto] = []
         self.constants: dict[tuple[Any, ...], str] = {}
         self.initializers: list[onnx.TensorProto] = []
         self.inputs: list[onnx.ValueInfoProto] = []
         self.recipes: dict[str, dict[str, Any]] = {}
         self.functions: dict[str, onnx.FunctionProto] = {}  # bodies of operators that are not standard
-        self.quantized: dict[tuple[str, str], tuple[str, str]] = {}  # bytes of a result under a scale, and it
-        self.lists: dict[str, Symbol] = {}  # of logits in the order of a list: the list
-        self.sums: dict[str, tuple[Symbol, Symbol]] = {}  # what each addition of two symbols adds
-        self.scaled: dict[str, tuple[Symbol, float]] = {}  # what each product with a number multiplies
-        self.products: dict[str, tuple[Symbol, Weight, Weight | None]] = {}  # what each product is of
+        self.quantized: dict[tuple[str, str], tuple[str, str]] = {}  # (result, alpha) to its bytes and scale
+        self.lists: dict[str, Symbol] = {}  # logits in the order of a shortlist to the list
+        self.sums: dict[str, tuple[Symbol, Symbol]] = {}  # sum to its two terms
+        self.scaled: dict[str, tuple[Symbol, float]] = {}  # product with a number to its two factors
+        self.products: dict[str, tuple[Symbol, Weight, Weight | None]] = {}  # product to x, weight and bias
 
     def input(self, name: str, shape: Sequence[Dim], kind: str) -> Symbol:
         self.inputs.append(helper.make_tensor_value_info(name, ONNX_TYPES[kind], list(shape)))
         return Symbol(self, name, tuple(shape), kind)
 
     def emit(self, op: str, *inputs: str, outputs: int = 1, **attributes: Any) -> str:
-        """Append a node; returns its first output. Names are counted, so equal models give equal bytes."""
+        """Append a node, and return its first output. Names are numbered: equal models give equal bytes."""
         name = f"{op}_{len(self.nodes)}"
         out = [name] + [f"{name}.{i}" for i in range(1, outputs)]
         self.nodes.append(helper.make_node(op, list(inputs), out, name=name, **attributes))
         return name
 
     def producer(self, name: str, op: str) -> onnx.NodeProto | None:
-        """Find the node whose first output has this name, if it is one of this operator."""
+        """Return the node whose first output has this name if it has this operator, otherwise None."""
         number = name.rpartition("_")[2]
         node = self.nodes[int(number)] if name.startswith(f"{op}_") and number.isdecimal() else None
         return node if node is not None and node.op_type == op else None
@@ -80,7 +85,7 @@ class Graph:
         return self.constant(values, np.int64)
 
     def weight(self, weight: Weight, form: str) -> str:
-        """Name the initialiser of a weight in a form of `engine.bundle.recipes`; add it where it is new."""
+        """Return the initialiser of a weight in a form of `engine.bundle.recipes`; add it if it is new."""
         shape = tuple(weight.size(axis) for axis in range(weight.dim()))
         if form in ("transposed", "quantized", "panels", "gated"):
             shape = shape[::-1]
@@ -121,7 +126,7 @@ class Graph:
         return bytes(model.SerializeToString(deterministic=True))
 
     def _prune(self, names: set[str]) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]]:
-        """Nodes and initialisers that these outputs need: ONNX Runtime runs whatever it is given."""
+        """Return the nodes and initialisers that these outputs need: ONNX Runtime would run unused nodes."""
         nodes = []
         for node in reversed(self.nodes):
             if not names.isdisjoint(node.output):
@@ -131,7 +136,7 @@ class Graph:
 
 
 class Symbol:
-    """A tensor to be: a name in the graph, a shape (names stand for dynamic sizes) and a kind of element."""
+    """A tensor of the graph: its name, shape (names stand for dynamic sizes) and kind of elements."""
 
     def __init__(self, graph: Graph, name: str, shape: tuple[Dim, ...], kind: str = "float") -> None:
         self.graph, self.name, self.shape, self.kind = graph, name, shape, kind
@@ -151,7 +156,7 @@ class Symbol:
         return Symbol(self.graph, name, self.shape if shape is None else shape, kind or self.kind)
 
     def size(self, axis: int) -> int:
-        """Return a size that is known now."""
+        """Return the size of an axis, which must be static."""
         size = self.shape[axis]
         assert isinstance(size, int), f"axis {axis} of {self.name} is only known at run time"
         return size
@@ -223,7 +228,7 @@ class Symbol:
         return self._reshape((*self.shape[:start], middle, *self.shape[end + 1 :]))
 
     def _reshape(self, shape: tuple[Dim, ...]) -> Symbol:
-        # 0 copies the dimension at the same place, so leading dynamic sizes need no arithmetic
+        # 0 copies the input's size of that axis, so that leading dynamic sizes need no arithmetic
         same = [d == mine for d, mine in zip(shape, self.shape, strict=False)] + [False] * len(shape)
         target = [
             d if isinstance(d, int) else (0 if equal else -1) for d, equal in zip(shape, same, strict=False)
@@ -310,9 +315,8 @@ class Symbol:
     def _slice(self, axis: int, item: slice) -> Symbol:
         size, step = self.shape[axis], item.step or 1
         begin, end = item.start or 0, item.stop if item.stop is not None else 2**31
-        length: Dim = (
-            "?"  # a part of a size that is only known at run time, unless the part is counted from its end
-        )
+        # the length of a slice of a dynamic axis is unknown, except if it is counted from one end
+        length: Dim = "?"
         if isinstance(size, int):
             begin, end, step = item.indices(size)
             length = len(range(begin, end, step))
@@ -327,14 +331,14 @@ class Symbol:
 
 
 class Weight(Symbol):
-    """A parameter or constant table; `recipe` says what its data are made of."""
+    """A parameter or constant table; `recipe` describes how its data are made (`engine.bundle.recipes`)."""
 
     def __init__(self, graph: Graph, label: str, shape: tuple[int, ...], recipe: dict[str, Any]) -> None:
         super().__init__(graph, "", shape)
         self.label, self.recipe = label, recipe
 
     def __getattribute__(self, key: str) -> Any:
-        if key == "name":  # becomes an initialiser when a node reads it
+        if key == "name":  # the first node that reads it adds the initialiser
             return self.graph.weight(self, "plain")
         return super().__getattribute__(key)
 
@@ -354,8 +358,10 @@ def broadcast(a: tuple[Dim, ...], b: tuple[Dim, ...]) -> tuple[Dim, ...]:
 
 
 def without_external(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a copy the checker accepts: it would look for the external file, which a bundle names
-    model.safetensors but feeds from memory. Weights become inputs."""
+    """Return a copy for ONNX's checker in which external weights are inputs.
+
+    The checker would search the external file, which does not exist: weights come from memory.
+    """
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     initializers = []

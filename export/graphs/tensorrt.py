@@ -1,7 +1,7 @@
-"""Builds TensorRT engines of a bundle on the GPU they are for. TensorRT 10.9 or newer; docs/tensorrt.md.
+"""Build TensorRT engines (10.9 or newer) of a bundle, on the GPU that will run them; docs/tensorrt.md.
 
-Networks are strongly typed: the ONNX graph's own types decide the precision. The convolutions become plugins
-(engine/kernels/trt_plugin.py), and an engine in which they did not is thrown away.
+Networks are strongly typed: the types in the ONNX graph decide the precision. Convolutions must become
+plugins (`engine.kernels.trt_plugin`); an engine in which one did not is refused.
 """
 
 from __future__ import annotations
@@ -31,16 +31,19 @@ if TYPE_CHECKING:
 
 PRECISIONS: Final = ("fp32", "fp16", "bf16")
 OLDEST: Final = (10, 9)
-MULTIPLE: Final = 32  # sources and caches are padded to such a length, as in engine/executors/memory.py
-CANDIDATES: Final = 64  # of a row, as sampling wants them; a wider beam search has more
+MULTIPLE: Final = 32  # sources and caches are padded to a multiple, like in engine/executors/memory.py
+CANDIDATES: Final = 64  # candidates of a row that sampling needs; a wide beam search needs more
 Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class LaneShape:
-    """What an engine is built for.
+    """The lane that an engine is built for.
 
-    k: candidates of a row; None: enough for search and sampling.
+    precision: one of PRECISIONS.
+    beams: beams of each request.
+    slots: largest number of requests.
+    k: number of candidates of a row; None: enough for search and sampling.
     """
 
     precision: str = "fp16"
@@ -57,23 +60,23 @@ class LaneShape:
 
     @property
     def buckets(self) -> tuple[int, ...]:
-        """Slots of the profiles: powers of four, and all."""
+        """Slots of each profile: powers of four, and `slots`."""
         return tuple(sorted({*(4**i for i in range(8) if 4**i < self.slots), self.slots}))
 
 
 def build(bundle: Bundle, lane: LaneShape, timings: Path | None = None, device: str = "cuda") -> Bundle:
-    """Build the engines of one lane and write them into the bundle, all or nothing.
+    """Build the engines of one lane and write them into the bundle, all or none.
 
-    bundle: of the model.
+    bundle: the model.
     lane: precision, beams and slots.
-    timings: a folder for TensorRT's timing cache; by default beside the compiled kernels.
-    device: the GPU that they are for.
+    timings: folder of TensorRT's timing cache; None: next to the cache of compiled kernels.
+    device: the GPU that will run the engines.
 
-    Raises ConfigError without TensorRT, a GPU or NVRTC, and BundleError for what TensorRT refuses.
+    Raises ConfigError without TensorRT, a GPU or NVRTC, and BundleError if TensorRT refuses the graph.
     """
     version = _check()
     register(Compiler(default_cache()))
-    with torch.cuda.device(device):  # TensorRT takes the current one
+    with torch.cuda.device(device):  # TensorRT builds for the current device
         return _build_engines(bundle, lane, version, timings or default_cache().parent)
 
 
@@ -104,17 +107,17 @@ def _build_engines(bundle: Bundle, lane: LaneShape, version: str, timings: Path)
 
 
 def _graph(bundle: Bundle, part: str, precision: str, k: int) -> bytes:
-    """The graph of an engine, without weights."""
+    """Return the graph of an engine, without weights."""
     graph = graph_of(bundle.config, part, precision)
     return fix_input(graph, "k", k) if part == "step" else graph
 
 
 def profiles(graph: bytes, lane: LaneShape, bundle: Bundle) -> list[dict[str, tuple[Shape, Shape, Shape]]]:
-    """List, for each bucket of slots, the least, usual and greatest shape of every input.
+    """Return the smallest, usual and largest shape of every input, for each bucket of slots.
 
-    graph: serialised.
+    graph: serialised graph.
     lane: precision, beams and slots.
-    bundle: of the model.
+    bundle: the model.
     """
     longest = -(-bundle.config.max_source // MULTIPLE) * MULTIPLE
     columns = -(-bundle.config.max_target // MULTIPLE) * MULTIPLE
@@ -125,7 +128,11 @@ def profiles(graph: bytes, lane: LaneShape, bundle: Bundle) -> list[dict[str, tu
             "slots": (1, slots, slots),
             "batch": (1, slots, slots),
             "beams": (lane.beams,) * 3,
-            "bans": (1, 1, columns + MULTIPLE),  # repeats of n-grams: no more than tokens
+            "bans": (
+                1,
+                1,
+                columns + MULTIPLE,
+            ),  # n-gram blocking bans at most as many tokens as the target has
             "source": (MULTIPLE, usual, longest),
             "time": (1, usual, longest),
             "columns": (MULTIPLE, MULTIPLE, columns),
@@ -146,7 +153,7 @@ def _inputs(graph: bytes) -> dict[str, list[int | str]]:
 
 
 def _check() -> str:
-    """TensorRT's version."""
+    """Return TensorRT's version. Raises ConfigError without a supported version or a GPU."""
     try:
         import tensorrt as trt
     except ImportError as error:
@@ -161,7 +168,7 @@ def _check() -> str:
 
 @dataclass(frozen=True, slots=True)
 class ParsedNetwork:
-    """A network, and what must live as long as it."""
+    """A network, and the objects that must outlive it."""
 
     builder: trt.Builder
     network: trt.INetworkDefinition
@@ -169,7 +176,7 @@ class ParsedNetwork:
 
 
 def parse_graph(path: Path) -> ParsedNetwork:
-    """Read an ONNX graph with its weights. Raises BundleError with all that TensorRT says against it."""
+    """Parse an ONNX graph with its weights. Raises BundleError with all errors of TensorRT."""
     import tensorrt as trt
 
     logger = trt.Logger(trt.Logger.WARNING)
@@ -183,13 +190,13 @@ def parse_graph(path: Path) -> ParsedNetwork:
 
 
 def _engine(path: Path, shapes: list[dict[str, tuple[Shape, Shape, Shape]]], cache: Path) -> bytes:
-    """Parse, build, inspect; the timing cache is read before and written after."""
+    """Parse, build and inspect an engine; the timing cache is read before and written afterwards."""
     import tensorrt as trt
 
     definition = parse_graph(path)
     builder = definition.builder
     config = builder.create_builder_config()
-    config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED  # the inspector must see the plugins
+    config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED  # the inspector then lists the plugins
     for ranges in shapes:
         profile = builder.create_optimization_profile()
         for name, (least, usual, most) in ranges.items():
@@ -208,11 +215,11 @@ def _engine(path: Path, shapes: list[dict[str, tuple[Shape, Shape, Shape]]], cac
 
 
 def _bytes(memory: Any) -> bytes:
-    return bytes(memory)  # IHostMemory is a buffer, which its stubs do not tell
+    return bytes(memory)  # IHostMemory is a buffer, but its stubs do not declare that
 
 
 def _inspect(plan: bytes, model: onnx.ModelProto) -> None:
-    """Raises BundleError when a convolution did not become a plugin: it would run as a band matrix."""
+    """Raise BundleError if a convolution did not become a plugin: it would run as a band matrix."""
     import tensorrt as trt
 
     engine = trt.Runtime(trt.Logger(trt.Logger.WARNING)).deserialize_cuda_engine(plan)

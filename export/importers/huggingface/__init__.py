@@ -1,14 +1,14 @@
-"""Folders of `transformers`: `convoy convert hf`, and `convoy convert marian` for Marian's in this layout.
+"""Folders of `transformers`: `convoy convert hf`, and `convoy convert marian` for Marian in this layout.
 
-importer        a folder to a model, by its kind
-bart            the map of BART, mBART, PEGASUS, M2M-100, NLLB-200 and FSMT
-t5              the map of T5, mT5, UMT5, ByT5 and MADLAD-400
-marian          Marian's models in this layout
-family          what the maps have in common: text sides, configurations
-generation      settings of the search: carried over, named or refused
-text            which file of the text side is what, which ids, which symbols name languages
-tokenizer_json  tokenizer.json alone, as the files that our tokenizers read
-adapters        LoRA adapters, merged into their base
-files           settings, weights in one file or in shards, added tokens
-language_codes  the symbols that multilingual models name languages by
+importer        reads a folder by its kind of model
+bart            options and weights of BART, mBART, PEGASUS, M2M-100, NLLB-200 and FSMT
+t5              options and weights of T5, mT5, UMT5, ByT5 and MADLAD-400
+marian          reads Marian's models in this layout
+family          code that all families share: text sides, configurations
+generation      decoding settings: supported, without counterpart, or refused
+text            tokenizer files, special ids and symbols of languages
+tokenizer_json  converts tokenizer.json to the files that our tokenizers read
+adapters        merges LoRA adapters into their base
+files           reads settings, weights in one file or in shards, added tokens
+language_codes  symbols of languages in multilingual models
 """

@@ -1,4 +1,4 @@
-"""LoRA adapters as `peft` saves them (Hu et al. 2022), merged into the weights of their base."""
+"""Merge LoRA adapters (Hu et al. 2022), in the format of `peft`, into the weights of their base."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from export.importers.json_object import read_object
 ADAPTER_FILE: Final = "adapter_config.json"
 ADAPTER_WEIGHTS: Final = ("adapter_model.safetensors", "adapter_model.bin")
 PREFIX: Final = "base_model.model."
-MODEL: Final = "model."  # before the names of BART's weights, but not in files of the model without a head
-# settings without a say in what is computed, beside those that are read here
+MODEL: Final = "model."  # prefix of BART's weights, which files of the model without a head lack
+# further settings, which do not change the merged weights
 IDLE: Final = (
     *("auto_mapping", "base_model_name_or_path", "bias", "corda_config"),
     *("ensure_weight_tying", "eva_config", "exclude_modules", "inference_mode"),
@@ -28,23 +28,17 @@ IDLE: Final = (
 READ: Final = ("alpha_pattern", "init_lora_weights", "lora_alpha", "peft_type", "r", "use_rslora")
 EMBEDDING_FACTORS: Final = ("lora_embedding_A", "lora_embedding_B")
 FACTORS: Final = (("lora_A", "lora_B"), EMBEDDING_FACTORS)
-KEPT_BASE: Final = (
-    None,
-    True,
-    False,
-    "gaussian",
-    "orthogonal",
-    "eva",
-)  # beginnings that leave the base as it is
+# initialisations that do not change the weights of the base
+KEPT_BASE: Final = (None, True, False, "gaussian", "orthogonal", "eva")
 
 
 def merged(tensors: Mapping[str, Tensor], adapter: Path | None) -> Mapping[str, Tensor]:
-    """Return the weights of a base with an adapter's in them, in single precision where they change.
+    """Return the weights of a base with an adapter merged into them; changed weights are fp32.
 
-    tensors: of the base, by their own names.
-    adapter: folder of the adapter; None: there is none.
+    tensors: weights of the base, by the file's names.
+    adapter: folder of the adapter, or None.
 
-    Raises CheckpointError with all that keeps the adapter from being merged.
+    Raises CheckpointError with all problems of the adapter.
     """
     if adapter is None:
         return tensors
@@ -88,7 +82,7 @@ def _plain_alpha(name: str, alpha: Any) -> bool:
 
 
 def _modules(weights: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
-    """The adapter's tensors by the module that they belong to, and by what they are."""
+    """Return the adapter's tensors by module, then by their name within it, such as "lora_A"."""
     modules: dict[str, dict[str, Tensor]] = {}
     for name, tensor in weights.items():
         plain = name.removeprefix(PREFIX).replace(".base_layer.", ".")
@@ -99,7 +93,7 @@ def _modules(weights: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
 
 
 def _scale(config: Mapping[str, Any], module: str, parts: Mapping[str, Tensor]) -> float:
-    """What an adapter's product is multiplied by."""
+    """Return the factor of a module's product of A and B."""
     factor = next((parts[name] for name, _ in FACTORS if name in parts), None)
     rank = 1 if factor is None else max(1, factor.shape[0])
     named = (a for key, a in (config.get("alpha_pattern") or {}).items() if f".{module}".endswith(f".{key}"))
@@ -108,7 +102,7 @@ def _scale(config: Mapping[str, Any], module: str, parts: Mapping[str, Tensor]) 
 
 
 def _change(tensors: dict[str, Tensor], module: str, parts: Mapping[str, Tensor], scale: float) -> str | None:
-    """Put a module's part of the adapter into the weights; return what keeps it from that."""
+    """Merge a module's part of the adapter into the weights; return its problem, or None."""
     factors = next((names for names in FACTORS if not parts.keys().isdisjoint(names)), None)
     if factors is not None:
         name = _name_in(tensors, f"{module}.weight")
@@ -123,7 +117,7 @@ def _change(tensors: dict[str, Tensor], module: str, parts: Mapping[str, Tensor]
             return f"{module} has the shape {tuple(change.shape)}, the base {tuple(base.shape)}"
         tensors[name] = base.float() + scale * change
     whole = {kind: tensor for kind, tensor in parts.items() if kind in ("weight", "bias")}
-    for kind, tensor in whole.items():  # of modules that were trained whole
+    for kind, tensor in whole.items():  # modules that were trained without factors
         name = f"{module}.{kind}"
         tensors[_name_in(tensors, name) or name] = tensor
     rest = set(parts) - set(whole) - set(factors or ())

@@ -1,6 +1,6 @@
-"""BART and its relatives: mBART-50, PEGASUS, M2M-100, NLLB-200, FSMT, as `transformers` computes them.
+"""Convert BART, mBART-50, PEGASUS, M2M-100, NLLB-200 and FSMT to our configuration and weights.
 
-One stack with other options: where norms stand, which table of positions, whether embeddings are scaled.
+All are one stack with different options: place of norms, table of positions, scale of embeddings.
 """
 
 from __future__ import annotations
@@ -44,18 +44,20 @@ BART_NAMES: Final = Names(
         (re.compile(r"^lm_head\.weight$"), "decoder.output_projection.weight"),
         (re.compile(r"^final_logits_bias$"), "decoder.output_bias"),
     ),
-    dropped=re.compile(r"\.embed_positions\.weights$"),  # a constant, where it was stored at all
+    dropped=re.compile(r"\.embed_positions\.weights$"),  # a constant that some files store
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """What tells a relative from BART.
+    """Options of one of the families.
 
-    learned: positions.
-    first: the row of the first position; None: after padding's.
-    paper: frequencies of the sines as in Vaswani et al.
-    separate: two vocabularies.
+    pre_norm: whether norms come before sub-blocks.
+    embedding_norm: whether embeddings are normalised.
+    learned: whether positions are learned.
+    first: row of the first position; None: the row after padding's.
+    paper: whether sinusoids have the frequencies of Vaswani et al.
+    separate: whether there are two vocabularies.
     """
 
     pre_norm: bool
@@ -67,7 +69,7 @@ class Variant:
 
 
 HEAD, TARGET_TABLE = "decoder.output_projection.weight", "decoder.embed_tokens.weight"
-SAME_TABLE: Final = 1e-6  # difference of two tables of positions in single precision
+SAME_TABLE: Final = 1e-6  # largest difference of equal tables of positions in fp32
 VARIANTS: Final = {
     "bart": Variant(pre_norm=False, embedding_norm=True, learned=True, first=2),
     "mbart": Variant(pre_norm=True, embedding_norm=True, learned=True, first=2),
@@ -78,7 +80,7 @@ VARIANTS: Final = {
 
 
 def check(folder: ModelFolder) -> None:
-    """Raise CheckpointError with everything in config.json that is not served."""
+    """Raise CheckpointError with every unsupported setting of config.json."""
     config = folder.config
     separate = ("tgt_vocab_size",) if VARIANTS[config["model_type"]].separate else ()
     problems = size_problems(config, (*BART_SIZES, *separate))
@@ -96,16 +98,16 @@ def check(folder: ModelFolder) -> None:
 def model_weights(
     folder: ModelFolder, tensors: Mapping[str, Tensor], text: TextPart
 ) -> tuple[ModelConfig, dict[str, Tensor], list[str]]:
-    """Return the configuration that weights fit, these under our names, and what is wrong with them.
+    """Return the configuration, the weights by our names, and their problems.
 
-    folder: with its settings read.
-    tensors: by their own names.
+    folder: folder of the model.
+    tensors: weights by the file's names.
     text: text side of the model.
     """
     named, problems = rename(tensors, BART_NAMES)
     own, rules = folder.config, folder.rules
     variant, tied = VARIANTS[own["model_type"]], bool(own.get("tie_word_embeddings", True))
-    if variant.separate and HEAD in named:  # the target's table may be stored under either name, or differ
+    if variant.separate and HEAD in named:  # a file may store the target's table under one name or under both
         tied = same(named.setdefault(TARGET_TABLE, named[HEAD]), named[HEAD])
     shared = share(named, problems, tied=tied and not variant.separate)
     bias = named.pop("decoder.output_bias", None)
@@ -137,11 +139,11 @@ def model_weights(
 
 
 def own_positions(named: dict[str, Tensor], config: Mapping[str, Any], tolerance: float) -> dict[str, bool]:
-    """Tell of each side whether its stored table of positions is another than the computed one.
+    """Return for each side whether its stored table of positions differs from the sinusoids.
 
-    named: weights by our names; loses the tables that are the computed ones.
+    named: weights by our names; tables equal to the sinusoids are removed from it.
     config: content of config.json.
-    tolerance: largest difference of two tables that are the same.
+    tolerance: largest difference of equal tables.
     """
     own = {}
     for side in BOTH_SIDES:
@@ -157,11 +159,11 @@ def own_positions(named: dict[str, Tensor], config: Mapping[str, Any], tolerance
 
 
 def stack(config: Mapping[str, Any], side: str, variant: Variant) -> StackConfig:
-    """Make our configuration of a side. Raises ConfigError on impossible values.
+    """Return the configuration of a side. Raises ConfigError on impossible values.
 
     config: content of config.json.
     side: "encoder" or "decoder".
-    variant: what tells the family from BART.
+    variant: options of the family.
     """
     return StackConfig(
         embed_dim=config["d_model"],

@@ -1,4 +1,4 @@
-"""What the maps of Hugging Face's families have in common: text sides, configurations, defaults."""
+"""Code that all of Hugging Face's families share: text sides, configurations, defaults."""
 
 from __future__ import annotations
 
@@ -25,10 +25,13 @@ HF_ACTIVATIONS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class TextPart:
-    """The text side of a model: settings of its tokenizer's kind, the files that they name, special ids.
+    """The text side of a model.
 
-    codes: every language's code, as clients send it, with the symbol that names it.
-    spoken: source and target, where the files say them.
+    settings: tokenizer settings, with their "kind".
+    files: files that the settings name.
+    unk: id of the unknown symbol.
+    codes: language code, as clients send it, to the model's symbol.
+    spoken: source and target language of the files, or None.
     """
 
     settings: Mapping[str, Any]
@@ -39,7 +42,7 @@ class TextPart:
 
 
 def token_problems(config: Mapping[str, Any]) -> list[str]:
-    """List what is wrong with the ids that every model has."""
+    """Return the problems of the ids that every model needs."""
     names = ("pad_token_id", "eos_token_id")
     return [
         f"{name} = {config.get(name)!r} is no token" for name in names if type(config.get(name)) is not int
@@ -48,7 +51,11 @@ def token_problems(config: Mapping[str, Any]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Ids:
-    """Ids that each family finds by itself: the first token of a target, and what a vocabulary lacks."""
+    """Ids that each family determines.
+
+    start: id of the first token of a target; None: end-of-sentence.
+    unk: id of the unknown symbol.
+    """
 
     start: Any
     unk: int
@@ -57,15 +64,15 @@ class Ids:
 def transformer(
     path: Path, config: Mapping[str, Any], ids: Ids, positions: int, own: Callable[[], Mapping[str, Any]]
 ) -> ModelConfig:
-    """Make our configuration of a checked config.json.
+    """Return the configuration that a checked config.json describes.
 
-    path: of config.json, for errors.
+    path: path of config.json, for errors.
     config: content of the file.
-    ids: that the family finds by itself.
-    positions: most tokens of a source or target.
-    own: makes the fields that a family sets by itself, the stacks among them.
+    ids: ids that the family determines.
+    positions: limit of the tokens of a source or target.
+    own: returns the fields that the family determines, including the stacks; may raise ConfigError.
 
-    Raises CheckpointError on impossible values, naming `path`.
+    Raises CheckpointError that names `path` on impossible values.
     """
     try:
         fields = {
@@ -88,17 +95,17 @@ def transformer(
 
 
 def newer_writer(config: Mapping[str, Any]) -> bool:
-    """Tell whether `transformers` 5 or later wrote a config.json: then weights say what is tied."""
+    """Return whether `transformers` 5 or later wrote a config.json: then the weights show what is tied."""
     version = str(config.get("transformers_version", "")).partition(".")[0]
     return version.isdecimal() and int(version) >= 5
 
 
 def share(named: dict[str, Tensor], problems: list[str], *, tied: bool = True) -> bool:
-    """Put `shared.weight` in the place of the tables that it stands for; tell whether both sides have one.
+    """Replace `shared.weight` by the embeddings of both sides, and return whether these are equal.
 
-    named: weights by our names.
-    problems: gets a table that differs from the shared one, where they are said to be tied.
-    tied: whether sides can't have tables of their own.
+    named: weights by our names; changed in place.
+    problems: receives each table that differs from the shared one if `tied`.
+    tied: whether the settings say that both sides share their embeddings.
     """
     shared = named.pop("shared.weight", None)
     tables = [f"{side}.embed_tokens.weight" for side in BOTH_SIDES]

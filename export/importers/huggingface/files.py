@@ -21,7 +21,7 @@ CONFIG_FILE: Final = "config.json"
 GENERATION_FILE: Final = "generation_config.json"
 TOKENIZER_FILE: Final = "tokenizer_config.json"
 WEIGHTS_FILES: Final = ("model.safetensors", "pytorch_model.bin")
-INDEX_ENDING: Final = ".index.json"  # beside the name that the weights have in one file
+INDEX_ENDING: Final = ".index.json"  # follows the name of the weights' file
 TOKENIZER_JSON: Final = "tokenizer.json"
 ADDED_FILE: Final = "added_tokens.json"
 SYMBOLS_FILE: Final = "special_tokens_map.json"
@@ -29,7 +29,7 @@ MAX_TOKENS: Final = 1 << 24  # more than any vocabulary has
 FAIRSEQ_IDS: Final = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2}
 T5_IDS: Final = {"pad_token_id": 0, "eos_token_id": 1}
 MT5: Final = {"feed_forward_proj": "gated-gelu", "decoder_start_token_id": 0, **T5_IDS}
-# what `transformers` takes for settings that an older config.json leaves out, by model type
+# defaults in `transformers` of settings that an older config.json lacks, by model type
 DEFAULTS: Final[dict[str, dict[str, Any]]] = {
     "bart": {"activation_function": "gelu", "decoder_start_token_id": 2, **FAIRSEQ_IDS},
     "mbart": {"activation_function": "gelu", **FAIRSEQ_IDS},
@@ -52,9 +52,12 @@ DEFAULTS: Final[dict[str, dict[str, Any]]] = {
 
 @dataclass(frozen=True, slots=True)
 class ModelFolder:
-    """A folder with its settings read.
+    """A folder and its settings.
 
-    rules: of generation; older models keep them in config.json.
+    path: the folder.
+    config: content of config.json, with defaults.
+    rules: decoding settings of both files; older models have them in config.json.
+    tokenizer: content of tokenizer_config.json.
     generation: content of generation_config.json.
     """
 
@@ -68,32 +71,32 @@ class ModelFolder:
         return (self.path / name).is_file()
 
     def need(self, *names: str) -> None:
-        """Raise CheckpointError naming all of these files that are not there."""
+        """Raise CheckpointError that names all missing files among `names`, if any is missing."""
         lacking = [name for name in names if not self.has(name)]
         if lacking:
             raise CheckpointError(f"{self.path}: lacks {', '.join(lacking)}; download the whole folder")
 
     def file(self, *names: str) -> Path:
-        """Find the first of these files that is there. Raises CheckpointError when none is."""
+        """Return the path of the first existing file among `names`. Raises CheckpointError if none exists."""
         for name in names:
             if self.has(name):
                 return self.path / name
         raise CheckpointError(f"{self.path}: lacks {' or '.join(names)}; download the whole folder")
 
     def for_task(self, name: str) -> Mapping[str, Any]:
-        """Return what config.json sets for one task, such as "summarization"."""
+        """Return the settings of config.json for one task, such as "summarization"."""
         tasks = self.config.get("task_specific_params")
         values = tasks.get(name) if isinstance(tasks, dict) else None
         return values if isinstance(values, dict) else {}
 
 
 def open_folder(path: Path) -> ModelFolder:
-    """Read the settings of a folder. Raises CheckpointError that says what is missing or unreadable."""
+    """Read the settings of a folder. Raises CheckpointError if a file is missing or unreadable."""
     if not (path / CONFIG_FILE).is_file():
         raise CheckpointError(f"{path}: holds no {CONFIG_FILE}, so it is no model folder of Hugging Face")
     said = read_object(path / CONFIG_FILE)
     config = DEFAULTS.get(str(said.get("model_type")), {}) | said
-    if "src_vocab_size" in config:  # of FSMT
+    if "src_vocab_size" in config:  # FSMT
         config["vocab_size"] = config["src_vocab_size"]
     if config.get("force_bos_token_to_be_generated") and config.get("forced_bos_token_id") is None:
         config["forced_bos_token_id"] = config.get("bos_token_id")  # the older name of 2020
@@ -104,7 +107,7 @@ def open_folder(path: Path) -> ModelFolder:
 
 
 def read_tensors(folder: ModelFolder) -> dict[str, Tensor]:
-    """Read all weights, shard by shard. Raises CheckpointError naming what is missing or damaged."""
+    """Read all weights of a folder. Raises CheckpointError that names a missing or damaged file."""
     for name in WEIGHTS_FILES:
         if folder.has(name):
             return read_weights(folder.path / name)
@@ -146,14 +149,14 @@ def _read_shards(folder: ModelFolder, index: str) -> dict[str, Tensor]:
 
 
 def _plain_name(name: Any) -> bool:
-    """Whether it names a file of the folder itself, of a kind that holds weights."""
+    """Return whether `name` is the name of a weights file without a folder."""
     return isinstance(name, str) and Path(name).name == name and Path(name).suffix in (".safetensors", ".bin")
 
 
 def listed_tokens(folder: ModelFolder) -> list[str]:
-    """Return the further symbols that a folder only lists, in the order of ids that follow the vocabulary's.
+    """Return added symbols without stored ids, in the order of the ids that follow the vocabulary's.
 
-    Raises CheckpointError when they are no symbols.
+    Raises CheckpointError if the list holds anything but symbols.
     """
     listed = folder.tokenizer
     if folder.has(SYMBOLS_FILE):
@@ -166,9 +169,9 @@ def listed_tokens(folder: ModelFolder) -> list[str]:
 
 
 def added_tokens(folder: ModelFolder) -> dict[str, AddedToken]:
-    """Return the tokens beside the vocabulary that files give ids, by their symbols.
+    """Return the added tokens that have ids in the files, by their symbols.
 
-    Raises CheckpointError when a file does not hold symbols and ids.
+    Raises CheckpointError if a file does not hold symbols and ids.
     """
     listed, named = listed_tokens(folder), folder.tokenizer.get("extra_special_tokens")
     special = {*listed, *(named if isinstance(named, (list, dict)) else ())}
@@ -177,7 +180,7 @@ def added_tokens(folder: ModelFolder) -> dict[str, AddedToken]:
     whole = read_object(folder.path / TOKENIZER_JSON) if folder.has(TOKENIZER_JSON) else {}
     try:
         entries = [{"content": s, "id": i, "special": s in special} for s, i in beside.items()]
-        entries += [{**token, "id": int(i)} for i, token in (decoder or {}).items()]  # with their options
+        entries += [{**token, "id": int(i)} for i, token in (decoder or {}).items()]  # these have options
         entries += whole.get("added_tokens") or []
         return {entry["content"]: _added_token(entry) for entry in entries}
     except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -191,7 +194,7 @@ def _content(token: Any) -> Any:
 
 
 def _added_token(entry: Mapping[str, Any]) -> AddedToken:
-    """Raises KeyError, TypeError or ValueError where that is no token."""
+    """Parse an added token. Raises KeyError, TypeError or ValueError if the entry is none."""
     token, symbol = entry["id"], entry["content"]
     if not isinstance(symbol, str) or not symbol or type(token) is not int or not 0 <= token < MAX_TOKENS:
         raise ValueError(symbol)
@@ -200,7 +203,11 @@ def _added_token(entry: Mapping[str, Any]) -> AddedToken:
 
 
 def size_problems(config: Mapping[str, Any], names: tuple[str, ...]) -> list[str]:
-    """List what is wrong with the named sizes of a model."""
+    """Return the problems of a model's sizes.
+
+    config: content of config.json.
+    names: names of the settings that are sizes.
+    """
 
     def fits(name: str) -> bool:
         value = config.get(name)

@@ -1,4 +1,4 @@
-"""Settings of the search, as `transformers` has them (GenerationConfig of 4.57 and 5.23), and ours."""
+"""Map decoding settings of `transformers` (GenerationConfig of 4.57 and 5.23) to ours."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CARRIED: Final = (
     *("no_repeat_ngram_size", "early_stopping", "bad_words_ids", "renormalize_logits"),
     *("decoder_start_token_id", "forced_bos_token_id", "pad_token_id", "bos_token_id", "eos_token_id"),
 )
-# settings without a say in which answer is the best: what else is computed or kept, and how fast
+# settings that do not change the best answer: further outputs, caches, speed
 TECHNICAL: Final = (
     *("use_cache", "cache_implementation", "cache_config", "return_legacy_cache", "max_cache_len"),
     *("output_attentions", "output_hidden_states", "output_scores", "output_logits", "use_mtp"),
@@ -24,7 +24,7 @@ TECHNICAL: Final = (
     *("continuous_batching_config", "remove_invalid_values", "trust_remote_code"),
     *("transformers_version", "_from_model_config", "_commit_hash"),
 )
-# further settings with their harmless values; sampling's own count only where there is any
+# further settings, with the values that have no effect; SAMPLING's have one only with `do_sample`
 HARMLESS: Final[dict[str, tuple[Any, ...]]] = {
     "do_sample": (False,),
     "num_beam_groups": (1,),
@@ -45,7 +45,7 @@ HARMLESS: Final[dict[str, tuple[Any, ...]]] = {
 SAMPLING: Final = (
     *("temperature", "top_k", "top_p", "min_p", "top_h", "typical_p", "epsilon_cutoff", "eta_cutoff"),
 )
-# settings with which answers are certainly others
+# settings that change every answer, with the values that have no effect
 REFUSED_SETTINGS: Final[dict[str, tuple[Any, ...]]] = {
     "sequence_bias": ({}, []),
     "force_words_ids": ([],),
@@ -57,7 +57,7 @@ REFUSED_SETTINGS: Final[dict[str, tuple[Any, ...]]] = {
 
 
 def check_generation(folder: ModelFolder) -> None:
-    """Raise CheckpointError with every setting that is no number, or makes other answers certain."""
+    """Raise CheckpointError with every setting that should be a number, or that changes every answer."""
     problems = [*_number_problems(folder.rules), *_refused(folder.rules)]
     if problems:
         raise CheckpointError(f"{folder.path}: its settings of the search: {'; '.join(problems)}")
@@ -68,11 +68,11 @@ def generation(
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return the decoding defaults, and the settings that have no counterpart.
 
-    rules: settings of the search, of which older models keep some in config.json.
-    longest: number of target tokens that the model can make.
-    own: content of generation_config.json, where every name is a setting of the search.
-
     Lengths of `transformers` count the first token and end-of-sentence; ours count neither.
+
+    rules: decoding settings, some of config.json in older models.
+    longest: limit of the target tokens of the model.
+    own: content of generation_config.json, where every name is a decoding setting.
     """
     if type(rules.get("max_new_tokens")) is int:
         longest = min(longest, rules["max_new_tokens"] - 1)
@@ -102,7 +102,7 @@ def _leftovers(rules: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[str
     forced_end = rules.get("forced_eos_token_id")
     if forced_end not in (None, rules.get("eos_token_id")):
         yield f"forced_eos_token_id = {forced_end!r}"
-    if rules.get("early_stopping", False) is not True:  # ours: docs/import.md
+    if rules.get("early_stopping", False) is not True:  # docs/import.md describes our search
         yield f"early_stopping = {rules.get('early_stopping', False)!r}"
     known = {*CARRIED, *TECHNICAL, *HARMLESS, *SAMPLING, *REFUSED_SETTINGS, "forced_eos_token_id"}
     for name in sorted(set(own) - known):

@@ -1,7 +1,7 @@
-"""`convoy convert hf`: a folder of Hugging Face to a bundle.
+"""`convoy convert hf`: read a folder in Hugging Face's layout.
 
-The kind is read from config.json: Marian, BART, mBART-50, PEGASUS, M2M-100, NLLB-200, FSMT, T5 and its
-relatives. A LoRA adapter beside it is merged. What is refused and where the search differs: docs/import.md.
+config.json names the kind: Marian, BART, mBART-50, PEGASUS, M2M-100, NLLB-200, FSMT, T5 and its relatives.
+docs/import.md lists unsupported models and differences of the search.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from export.importers.settings import HuggingFaceImport, MarianImport
 from export.importers.weights import all_half, fitted_later
 
 TASKS: Final = ("translate", "summarize")
-# model_type: the class that is served
+# model_type to the supported class
 CLASSES: Final = {
     "bart": "BartForConditionalGeneration",
     "mbart": "MBartForConditionalGeneration",
@@ -34,7 +34,7 @@ CLASSES: Final = {
     "mt5": "MT5ForConditionalGeneration",
     "umt5": "UMT5ForConditionalGeneration",
 }
-OLD_CLASSES: Final = {"t5": "T5WithLMHeadModel"}  # as transformers 2 called it, and t5-small still says
+OLD_CLASSES: Final = {"t5": "T5WithLMHeadModel"}  # name in transformers 2, still in t5-small
 TEXTS: Final = {
     "bart": text.bart_text,
     "mbart": text.mbart_text,
@@ -47,11 +47,11 @@ TEXTS: Final = {
 def read(folder: Path, settings: HuggingFaceImport, problems: ProblemList) -> ImportedModel:
     """Read the model of a folder.
 
-    folder: in Hugging Face's layout.
-    settings: what the folder does not say.
-    problems: gets what is missing, unsupported, or does not fit.
+    folder: folder in Hugging Face's layout.
+    settings: settings of the user.
+    problems: receives whatever is missing, unsupported or does not fit.
 
-    Raises CheckpointError on what it can't go on past.
+    Raises CheckpointError on an error after which reading can't go on.
     """
     opened = open_folder(folder)
     if opened.config.get("model_type") == "marian":
@@ -95,7 +95,7 @@ def read(folder: Path, settings: HuggingFaceImport, problems: ProblemList) -> Im
 
 
 def _text_side(folder: ModelFolder, kind: str, prompt: str | None, rules: Mapping[str, Any]) -> TextPart:
-    """prompt: what is written before each source; None: what the rules of the task say."""
+    """Return the text side; `prompt` is written before each source, None means the prompt in `rules`."""
     if kind in TEXTS:
         return TEXTS[kind](folder)
     return text.t5_text(folder, str(rules.get("prefix") or "") if prompt is None else prompt)
@@ -120,7 +120,7 @@ def _kind(folder: ModelFolder) -> str:
 
 
 def _task(folder: ModelFolder, kind: str, settings: HuggingFaceImport) -> tuple[str, dict[str, Any]]:
-    """The task, and what config.json sets for it."""
+    """Return the task, and the settings of config.json for it."""
     usual = {"bart": "summarize", "pegasus": "summarize"} | dict.fromkeys(
         ("mbart", "m2m_100", "fsmt"), "translate"
     )
@@ -138,7 +138,7 @@ def _task(folder: ModelFolder, kind: str, settings: HuggingFaceImport) -> tuple[
 def _languages(
     folder: ModelFolder, task: str, side: TextPart, settings: HuggingFaceImport
 ) -> tuple[str, str]:
-    """Codes of the usual source and target. Raises CheckpointError when nobody names them."""
+    """Return the codes of the default source and target. Raises CheckpointError if they are unknown."""
     said = side.spoken or ("en", None)
     source = settings.source or said[0]
     target = settings.target or (source if task == "summarize" else said[1])

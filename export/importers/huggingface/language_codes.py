@@ -1,4 +1,4 @@
-"""Codes of languages as clients send them, for the symbols that multilingual models name languages by."""
+"""Map the symbols of languages in multilingual models to the codes that clients send."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Final
 
 from engine.text.codes import short
 
-# members of a macrolanguage that models name where clients name the whole
+# models name a member of a macrolanguage, clients the macrolanguage
 MEMBERS: Final = """
 als:sq arb:ar azj:az ekk:et gaz:om khk:mn kmr:ku lvs:lv npi:ne ory:or pbt:ps pes:fa plt:mg quy:qu swh:sw
 uzn:uz ydd:yi zsm:ms
 """
 MACRO: Final = dict(pair.split(":") for pair in MEMBERS.split())
-# the script that a language is usually written in, where a model has it in two
+# usual script of a language that models have in two scripts
 SCRIPTS: Final = """
 ace_Latn arb_Arab bjn_Latn crh_Latn kas_Arab knc_Arab min_Latn mni_Beng srp_Cyrl taq_Latn zho_Hans
 """
 USUAL: Final = frozenset(SCRIPTS.split())
-# of M2M-100, in the order of their ids: its tokenizer does not store them
+# languages of M2M-100 in the order of their ids, which its tokenizer does not store
 M2M_CODES: Final = """
 af am ar ast az ba be bg bn br bs ca ceb cs cy da de el en es et fa ff fi fr fy ga gd gl gu ha he hi
 hr ht hu hy id ig ilo is it ja jv ka kk km kn ko lb lg ln lo lt lv mg mk ml mn mr ms my ne nl no ns
@@ -33,9 +33,9 @@ FORMS: Final = re.compile(
 
 
 def language_symbols(symbols: Iterable[str]) -> dict[str, str]:
-    """Find the symbols that name a language (`__de__`, `deu_Latn`, `de_DE`, `<2de>`), by the code of each.
+    """Return the symbols that name a language (`__de__`, `deu_Latn`, `de_DE`, `<2de>`), by language code.
 
-    A language in two scripts has its own code in the usual one, and code-script ("zh-Hant") in the other.
+    A language in two scripts has a plain code for the usual one, and code-script ("zh-Hant") for the other.
     """
     codes: dict[str, str] = {}
     for symbol in symbols:
@@ -52,5 +52,5 @@ def language_symbols(symbols: Iterable[str]) -> dict[str, str]:
 
 
 def _rivals(code: str, symbols: Iterable[str]) -> bool:
-    """Whether the usual form of a language is another symbol of the same model."""
+    """Return whether the model has a symbol for the language in its usual script."""
     return any(MACRO.get(usual[:3], short(usual[:3])) == code and usual in symbols for usual in USUAL)

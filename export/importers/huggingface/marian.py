@@ -1,4 +1,4 @@
-"""Marian models in the layout of Hugging Face, as `transformers` computes them (MarianMTModel)."""
+"""Read Marian models in Hugging Face's layout (MarianMTModel)."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ from export.importers.weights import IMPOSSIBLE, all_half, rename, tied_embeddin
 SOURCE, TARGET = "source.spm", "target.spm"
 VOCABULARY, TARGET_VOCABULARY = "vocab.json", "target_vocab.json"
 VARIANT: Final = Variant(pre_norm=False, embedding_norm=False, learned=False, first=0, paper=True)
-# what MarianMTModel does not compute, whatever a file says
+# settings that MarianMTModel ignores
 FOREIGN: Final = ("normalize_before", "normalize_embedding", "add_final_layer_norm", "add_bias_logits")
-TABLE_TOLERANCE: Final = 2e-3  # of a stored table of positions, which may have been rounded to fp16
+TABLE_TOLERANCE: Final = 2e-3  # stored positions may have been rounded to fp16
 
 
 def read(folder: Path, settings: MarianImport, problems: ProblemList) -> ImportedModel:
     """Read the model of a folder.
 
-    folder: in Hugging Face's layout.
-    settings: what the folder does not say.
-    problems: gets all missing files, wrong options and weights that don't fit.
+    folder: folder in Hugging Face's layout.
+    settings: settings of the user.
+    problems: receives all missing files, unsupported settings and weights that don't fit.
 
-    Raises CheckpointError on what it can't go on past.
+    Raises CheckpointError on an error after which reading can't go on.
     """
     opened = open_folder(folder)
     problems.of(lambda: _check_kind(folder / CONFIG_FILE, opened.config))
@@ -75,7 +75,7 @@ def read(folder: Path, settings: MarianImport, problems: ProblemList) -> Importe
 
 @dataclass(frozen=True, slots=True)
 class MarianText:
-    """Settings and files of the text side, and the symbols of both languages with their ids."""
+    """Settings and files of the text side, and the vocabularies (symbol to id) of source and target."""
 
     settings: TextSettings
     files: Mapping[str, Path]
@@ -151,7 +151,7 @@ def _check_kind(path: Path, options: Mapping[str, Any]) -> None:
 
 
 def _weights_file(folder: Path, settings: MarianImport, separate: bool) -> Path:
-    """The file of the weights, and one error for all that the folder lacks."""
+    """Return the file of the weights. Raises CheckpointError with all files that the folder lacks."""
     text_names = [SOURCE, TARGET, VOCABULARY, *([TARGET_VOCABULARY] if separate else [])]
     lacking = [name for name in text_names if not (folder / name).is_file()]
     names = [settings.checkpoint] if settings.checkpoint else WEIGHTS_FILES
@@ -191,7 +191,7 @@ def _config(
 def _expand_shared(
     tensors: Mapping[str, Tensor], options: Mapping[str, Any], problems: list[str]
 ) -> dict[str, Tensor]:
-    """The weights with `shared.weight` in the place of the two tables that it stands for."""
+    """Return the weights with `shared.weight` replaced by the embeddings of both sides."""
     weights = dict(tensors)
     if "shared.weight" in weights:
         if not options.get("share_encoder_decoder_embeddings", True):
@@ -201,10 +201,10 @@ def _expand_shared(
 
 
 def _bias(tensors: dict[str, Tensor], rules: Mapping[str, Any], problems: list[str]) -> Tensor | None:
-    """The bias of the logits with what makes banned tokens impossible; None where it would do nothing.
+    """Return the bias of the logits, in which banned tokens are impossible; None if it has no effect.
 
-    With `renormalize_logits` the other tokens share the probability of a banned one, and it counts as never
-    there; without, ours bans the padding just as `transformers` does.
+    With `renormalize_logits` padding is banned by the bias too, since the other tokens then share its
+    probability; without it, our search bans padding just like `transformers`.
     """
     size = int(rules.get("decoder_vocab_size") or rules["vocab_size"])
     stored = tensors.get("decoder.output_bias")
@@ -219,13 +219,13 @@ def _bias(tensors: dict[str, Tensor], rules: Mapping[str, Any], problems: list[s
 
 
 def _banned_tokens(rules: Mapping[str, Any]) -> list[int]:
-    """Banned single tokens."""
+    """Return the banned words of one token."""
     words = rules.get("bad_words_ids") or []
     return [w[0] for w in words if isinstance(w, list) and len(w) == 1 and type(w[0]) is int]
 
 
 def _lengthen(tensors: dict[str, Tensor], config: ModelConfig) -> None:
-    """Rows for the padding's id where the source's own table ends before it; no source holds them."""
+    """Extend the source's table to the id of padding if it ends before; no source uses the added rows."""
     name = "encoder.embed_tokens.weight"
     table = tensors.get(name)
     if table is not None and table.dim() == 2 and not config.share_embeddings:
@@ -254,8 +254,7 @@ def _check_vocabularies(
 def _generation(
     rules: Mapping[str, Any], config: ModelConfig, own: Mapping[str, Any]
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The decoding defaults, and the settings that have no counterpart. Lengths of `transformers` count the
-    first token and end-of-sentence; ours count neither."""
+    """Return the decoding defaults, and the settings that have no counterpart."""
     options, others = generation({**rules, "bad_words_ids": None}, config.max_target - 1, own)
     leftovers = [*others]
     words = rules.get("bad_words_ids") or []

@@ -1,7 +1,7 @@
-"""T5 and its relatives (Flan-T5, mT5, UMT5, ByT5, MADLAD-400), as `transformers` computes them.
+"""Convert T5 and its relatives (Flan-T5, mT5, UMT5, ByT5, MADLAD-400) to our configuration and weights.
 
-Norms by the root mean square, no biases, a bias of attention by distance: one that all layers of a side
-share, or with UMT5 one each. T5 does not scale the logits of attention, and its tied output is scaled: both
+They have RMS norms, no biases, and a relative attention bias that all layers of a side share (in UMT5 each
+layer has its own). T5 does not scale the logits of attention, but scales its tied output: both differences
 are folded into weights here.
 """
 
@@ -30,15 +30,15 @@ from export.importers.huggingface.family import (
 from export.importers.huggingface.files import ModelFolder, size_problems
 from export.importers.weights import MOST_LAYERS, Names, rename, same, tied_embeddings, untie
 
-MAX_POSITIONS: Final = 1024  # positions; the arithmetic knows none
+MAX_POSITIONS: Final = 1024  # T5 itself has no limit
 T5_SIZES: Final = ("vocab_size", "d_model", "d_kv", "d_ff", "num_layers", "num_heads")
 BUCKETS, SPAN = "relative_attention_num_buckets", "relative_attention_max_distance"
-SCALED: Final = "scale_decoder_outputs"  # of transformers 5; before, tied models scaled them
+SCALED: Final = "scale_decoder_outputs"  # since transformers 5; older ones scale if tied
 OWN, ACROSS, FED = r"^(%s\.)block\.(\d+)\.layer\.0\.", r"^(%s\.)block\.(\d+)\.layer\.1\.", "DenseReluDense."
 
 
 def _names() -> Names:
-    """T5 numbers a block's sub-blocks: attention 0, over the source 1 (in the decoder), then feed-forward."""
+    """Return T5's names. Sub-blocks are numbered: self-attention, cross-attention (decoder), feed-forward."""
     table = []
     for side, norms in (("encoder", ("layer_norm1", "layer_norm2")), ("decoder", ("conv_layer_norm", ""))):
         last = 1 if side == "encoder" else 2
@@ -62,7 +62,7 @@ def _names() -> Names:
         (r"^lm_head\.weight$", "decoder.output_projection.weight"),
     ]
     renamed = tuple((re.compile(pattern), new) for pattern, new in table)
-    # the bias over the source that the first releases stored and never used
+    # the first releases stored an unused bias of cross-attention
     return Names(renamed, re.compile(r"EncDecAttention\.relative_attention_bias\."))
 
 
@@ -70,7 +70,7 @@ T5_NAMES: Final = _names()
 
 
 def check(folder: ModelFolder) -> None:
-    """Raise CheckpointError with everything in config.json that is not served."""
+    """Raise CheckpointError with every unsupported setting of config.json."""
     config = folder.config
     problems = size_problems(config, T5_SIZES)
     if _feed_forward(config)[1] not in HF_ACTIVATIONS:
@@ -94,10 +94,10 @@ def check(folder: ModelFolder) -> None:
 def model_weights(
     folder: ModelFolder, tensors: Mapping[str, Tensor], text: TextPart
 ) -> tuple[ModelConfig, dict[str, Tensor], list[str]]:
-    """Return the configuration that weights fit, these under our names, and what is wrong with them.
+    """Return the configuration, the weights by our names, and their problems.
 
-    folder: with its settings read.
-    tensors: by their own names.
+    folder: folder of the model.
+    tensors: weights by the file's names.
     text: text side of the model.
     """
     named, problems = rename(tensors, T5_NAMES)
@@ -139,14 +139,14 @@ def model_weights(
 
 
 def _scales_output(folder: ModelFolder) -> bool:
-    """Whether the decoder's output is scaled, as tied models do. `transformers` 5 never does so for mT5."""
+    """Return whether the decoder's output is scaled: if tied, except mT5 by `transformers` 5."""
     tied = bool(folder.config.get("tie_word_embeddings", True))
     newer = folder.config.get("model_type") == "mt5" and newer_writer(folder.config)
     return bool(folder.config.get(SCALED, tied and not newer))
 
 
 def _tied(folder: ModelFolder, named: Mapping[str, Tensor]) -> bool:
-    """Whether the output is the shared table. `transformers` 5 calls every T5 tied; its weights tell."""
+    """Return whether the output is the shared table; `transformers` 5 calls every T5 tied, right or wrong."""
     head, table = named.get("decoder.output_projection.weight"), named.get("decoder.embed_tokens.weight")
     if newer_writer(folder.config) or SCALED in folder.config:
         return head is None or table is None or same(head, table)
@@ -154,7 +154,7 @@ def _tied(folder: ModelFolder, named: Mapping[str, Tensor]) -> bool:
 
 
 def _feed_forward(config: Mapping[str, Any]) -> tuple[bool, str]:
-    """Whether there is a gate, and the activation, of "relu" or "gated-gelu"."""
+    """Return whether there is a gate, and the activation, from a setting such as "gated-gelu"."""
     kind = str(config.get("feed_forward_proj", "relu"))
     gated, name = kind.startswith("gated-"), kind.removeprefix("gated-")
     return gated, "gelu_new" if kind == "gated-gelu" else name

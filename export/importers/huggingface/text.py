@@ -1,4 +1,4 @@
-"""The text side of Hugging Face's families: which file, which ids, and which symbols name languages."""
+"""Read the text side of Hugging Face's families: tokenizer files, special ids, symbols of languages."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from export.importers.huggingface.tokenizer_json import byte_bpe, sentencepiece_
 
 FAIRSEQ: Final = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3}
 PEGASUS_OFFSET: Final = 103
-MAX_OFFSET: Final = 10_000  # of ids
+MAX_OFFSET: Final = 10_000
 MODEL: Final = "sentencepiece.model"
 VOCABULARY, MERGES = "vocab.json", "merges.txt"
 FSMT_VOCABULARIES: Final = ("vocab-src.json", "vocab-tgt.json")
-WORD_END: Final = "</w>"  # of fastBPE
+WORD_END: Final = "</w>"  # fastBPE's mark
 MASK: Final = "<mask>"  # many models have no row for it
-SENTINELS: Final = 100  # symbols "<extra_id_0>" and on, of a T5 that does not say how many
+SENTINELS: Final = 100  # default number of T5's symbols "<extra_id_0>", "<extra_id_1>" ...
 
 
 def bart_text(folder: ModelFolder) -> TextPart:
-    """Read the text side with byte-level BPE. Raises CheckpointError naming what is missing or wrong."""
+    """Read a text side with byte-level BPE. Raises CheckpointError that names a missing or damaged file."""
     files: dict[str, bytes | Path]
     spaced = folder.tokenizer.get("add_prefix_space")
     if folder.has(TOKENIZER_JSON) and not (folder.has(VOCABULARY) and folder.has(MERGES)):
@@ -72,7 +72,7 @@ def bart_text(folder: ModelFolder) -> TextPart:
 def mbart_text(folder: ModelFolder) -> TextPart:
     """Read the text side of mBART-50: fairseq's ids, a language before the source and before the target."""
     named = folder.tokenizer.get("tokenizer_class") or folder.config.get("tokenizer_class")
-    kind = named or "MBartTokenizer"  # what `transformers` takes for the model type
+    kind = named or "MBartTokenizer"  # default of `transformers` for the model type
     if kind not in ("MBart50Tokenizer", "MBart50TokenizerFast"):
         raise CheckpointError(
             f"{folder.path}: has the tokenizer {kind}, which ends sources with their language; only "
@@ -82,7 +82,7 @@ def mbart_text(folder: ModelFolder) -> TextPart:
 
 
 def nllb_text(folder: ModelFolder) -> TextPart:
-    """Read the text side of M2M-100, SMaLL-100 or NLLB-200, told apart by their vocabularies."""
+    """Read the text side of M2M-100, SMaLL-100 or NLLB-200; only NLLB-200 has no vocabulary file."""
     if not folder.has(VOCABULARY):
         return _fairseq_pieces(folder)
     ids = _ids(folder.file(VOCABULARY))
@@ -104,7 +104,7 @@ def nllb_text(folder: ModelFolder) -> TextPart:
 
 
 def fsmt_text(folder: ModelFolder) -> TextPart:
-    """Read the text side of fairseq's models in this layout: two vocabularies, fastBPE's rules, Moses."""
+    """Read the text side of FSMT (fairseq's models): two vocabularies, fastBPE's merges, Moses."""
     folder.need(*FSMT_VOCABULARIES, MERGES)
     spoken = folder.tokenizer.get("langs") or folder.config.get("langs")
     if not isinstance(spoken, list) or len(spoken) != 2 or not all(isinstance(code, str) for code in spoken):
@@ -139,7 +139,7 @@ def fsmt_text(folder: ModelFolder) -> TextPart:
 
 
 def pegasus_text(folder: ModelFolder) -> TextPart:
-    """Read the text side with SentencePiece's ids and 103 more in front; `<n>` is a line's end."""
+    """Read the text side of PEGASUS: SentencePiece's ids plus 103; `<n>` is the end of a line."""
     model, whole = _pieces_model(folder, "spiece.model")
     offset = 0 if whole else folder.tokenizer.get("offset", PEGASUS_OFFSET)
     if type(offset) is not int or not 0 <= offset <= MAX_OFFSET:
@@ -152,9 +152,12 @@ def pegasus_text(folder: ModelFolder) -> TextPart:
 
 
 def t5_text(folder: ModelFolder, prompt: str) -> TextPart:
-    """Read the text side with SentencePiece's own ids, or bytes.
+    """Read the text side of T5: SentencePiece's ids, or bytes.
 
-    MADLAD-400 names the target's language before the source.
+    MADLAD-400 writes a symbol of the target language before the source.
+
+    folder: folder of the model.
+    prompt: text that is written before each source.
     """
     if not folder.has("spiece.model") and "ByT5" in str(folder.tokenizer.get("tokenizer_class")):
         added = spelled_tokens(folder, added_tokens(folder), unk=2)
@@ -193,13 +196,13 @@ def _fairseq_pieces(folder: ModelFolder) -> TextPart:
 
 
 def _numbered(folder: ModelFolder, first: int) -> dict[str, AddedToken]:
-    """Added tokens, those that a folder only lists included: their ids go on from `first`."""
+    """Return all added tokens; ids of those without one in the files begin with `first`."""
     listed = {symbol: AddedToken(first + i, shown=False) for i, symbol in enumerate(listed_tokens(folder))}
     return listed | added_tokens(folder)
 
 
 def _sentinels(folder: ModelFolder, pieces: int) -> dict[str, AddedToken]:
-    """The symbols that T5's tokenizer adds by itself, the last one first."""
+    """Return the symbols that T5's tokenizer always adds; the last one has the first id."""
     count = folder.tokenizer.get("extra_ids", SENTINELS)
     count = count if type(count) is int and 0 <= count <= MAX_OFFSET else 0
     tokens = {f"<extra_id_{i}>": AddedToken(pieces + count - 1 - i, shown=False) for i in range(count)}
@@ -208,13 +211,13 @@ def _sentinels(folder: ModelFolder, pieces: int) -> dict[str, AddedToken]:
 
 
 def spelled_tokens(folder: ModelFolder, tokens: Mapping[str, AddedToken], unk: int) -> dict[str, AddedToken]:
-    """Return the tokens that a text may spell: not the ends, the padding and the unknown.
+    """Return the added tokens that a text may contain: all except beginning, end, padding and unknown.
 
-    folder: with its settings read.
-    tokens: added ones, by their symbols.
-    unk: id of what the vocabulary lacks.
+    folder: folder of the model.
+    tokens: added tokens by their symbols.
+    unk: id of the unknown symbol.
 
-    Raises CheckpointError for those that the model has no row for.
+    Raises CheckpointError if the model has no row for a token.
     """
     config = folder.config
     special = {config.get(f"{name}_token_id") for name in ("bos", "pad", "eos")} | {unk}
@@ -230,7 +233,7 @@ def spelled_tokens(folder: ModelFolder, tokens: Mapping[str, AddedToken], unk: i
 
 
 def _pieces_model(folder: ModelFolder, name: str) -> tuple[Path | bytes, bool]:
-    """The SentencePiece model of a folder, and whether it is tokenizer.json's, with the model's own ids."""
+    """Return the SentencePiece model, and whether it was made of tokenizer.json, with the model's own ids."""
     if not folder.has(name) and folder.has(TOKENIZER_JSON):
         return sentencepiece_model(folder.path / TOKENIZER_JSON), True
     return folder.file(name, TOKENIZER_JSON), False
@@ -244,7 +247,7 @@ def _mapped_pieces(
     added: Mapping[str, AddedToken],
     **more: Any,
 ) -> TextPart:
-    """special: symbols of languages among others. more: fields of `PieceSettings`."""
+    """Return a text side of pieces; `special` holds ids of language symbols, `more` further settings."""
     codes = language_symbols(special)
     names = {*codes.values(), *FAIRSEQ}
     if not codes:
@@ -278,7 +281,7 @@ def _processor(model: Path | bytes) -> Any:
 
 
 def _readable(reader: Any) -> Any:
-    """What is read, of files that bundles hold too and whose readers speak of bundles."""
+    """Return the result of a reader of bundles' files, with its BundleError as CheckpointError."""
     try:
         return reader()
     except BundleError as error:

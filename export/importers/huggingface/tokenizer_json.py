@@ -1,4 +1,4 @@
-"""tokenizer.json, all that `transformers` 5 saves of a text side, as the files that our tokenizers read."""
+"""Convert tokenizer.json, the only tokenizer file of `transformers` 5, to files that our tokenizers read."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from export.importers.json_object import read_object
 
 MAX_PIECES: Final = 1 << 21
 SPACE_MARK: Final = "\u2581"
-# parts that leave a text as SentencePiece does: its spaces marked, several as one
+# parts that treat a text like SentencePiece: mark spaces, merge several spaces
 PLAIN_NORMALIZERS: Final = ("Replace", "Strip")
 PLAIN_SPLITTERS: Final = ("WhitespaceSplit", "Metaspace")
-UNMERGED_SCORE: Final = -1e6  # of a piece that no rule makes
+UNMERGED_SCORE: Final = -1e6  # score of a piece that no merge produces
 
 
 def sentencepiece_model(path: Path) -> bytes:
-    """Make the SentencePiece model of a tokenizer by pieces, whose ids are those of the file.
+    """Return a SentencePiece model with the pieces and ids of a tokenizer.json.
 
-    Raises CheckpointError for a file that is damaged, or of another kind.
+    Raises CheckpointError if the file is damaged or holds another kind of tokenizer.
     """
     from sentencepiece import sentencepiece_model_pb2
 
@@ -54,9 +54,9 @@ def sentencepiece_model(path: Path) -> bytes:
 
 
 def byte_bpe(path: Path) -> tuple[dict[str, int], list[tuple[str, str]], bool]:
-    """Read the symbols with their ids, the rules, and whether a text begins with a space, of byte-level BPE.
+    """Return ids by symbol, merges, and whether a space is put before a text, of a byte-level BPE.
 
-    Raises CheckpointError for a file that is damaged, or of another kind.
+    Raises CheckpointError if the file is damaged or holds another kind of tokenizer.
     """
     content = read_object(path)
     parts = list(_parts(content.get("pre_tokenizer"), "pretokenizers"))
@@ -68,7 +68,7 @@ def byte_bpe(path: Path) -> tuple[dict[str, int], list[tuple[str, str]], bool]:
 
 
 def _pieces(path: Path, content: Mapping[str, Any]) -> tuple[str, list[tuple[str, float]], int]:
-    """The kind of model, pieces with their scores in the order of ids, and the id of unknown ones."""
+    """Return the kind of model, pieces and scores in the order of ids, and the id of the unknown piece."""
     for part in _parts(content.get("pre_tokenizer"), "pretokenizers"):
         if part.get("type") not in PLAIN_SPLITTERS or part.get("replacement", SPACE_MARK) != SPACE_MARK:
             raise CheckpointError(f"{path}: its pre_tokenizer {part.get('type')!r} is not served")
@@ -81,7 +81,7 @@ def _pieces(path: Path, content: Mapping[str, Any]) -> tuple[str, list[tuple[str
         raise CheckpointError(f"{path}: names no piece for what is unknown; download it again")
     if len({piece for piece, _ in pairs} - {""}) < len(pairs):
         raise CheckpointError(f"{path}: holds a piece twice, or an empty one; download it again")
-    # for T5 `transformers` 5 writes 2, which is the end of MADLAD-400
+    # `transformers` 5 writes 2 for T5, which is MADLAD-400's end-of-sentence
     return str(kind), pairs, next((i for i, (piece, _) in enumerate(pairs) if piece == UNKNOWN), unk)
 
 
@@ -93,7 +93,7 @@ def _unigram(path: Path, model: Mapping[str, Any]) -> tuple[list[tuple[str, floa
 
 
 def _merged(path: Path, content: Mapping[str, Any]) -> tuple[list[tuple[str, float]], Any]:
-    """Pieces of BPE, whose scores say which rule is the earliest."""
+    """Return the pieces of BPE, with scores that rank merges, and the id of the unknown piece."""
     vocabulary, merges = _bpe(path, content)
     if sorted(vocabulary.values()) != list(range(len(vocabulary))):
         raise CheckpointError(f"{path}: its ids are not those from 0 on; download it again")
@@ -128,7 +128,7 @@ def _is_rule(rule: Any) -> bool:
 
 
 def _character_map(path: Path, content: Mapping[str, Any]) -> bytes:
-    """What SentencePiece replaces characters by; nothing where the file has none."""
+    """Return SentencePiece's map of characters, empty if the file has none."""
     maps = b""
     for part in _parts(content.get("normalizer"), "normalizers"):
         if part.get("type") == "Precompiled":
@@ -142,7 +142,7 @@ def _character_map(path: Path, content: Mapping[str, Any]) -> bytes:
 
 
 def _parts(part: Any, inner: str) -> Iterator[Mapping[str, Any]]:
-    """The parts of a pipeline, sequences unfolded."""
+    """Yield the parts of a pipeline, with nested sequences flattened."""
     if isinstance(part, dict) and part.get("type") == "Sequence":
         for each in part.get(inner) or ():
             yield from _parts(each, inner)

@@ -1,6 +1,6 @@
-"""`convoy convert bergamot`: students of Firefox Translations and Bergamot to bundles.
+"""`convoy convert bergamot`: read students of Firefox Translations and Bergamot.
 
-Their network and arithmetic are Marian's (`export.importers.marian.native`).
+`export.importers.marian.native` reads their network, which is Marian's.
 """
 
 from __future__ import annotations
@@ -20,18 +20,24 @@ from export.importers.settings import StudentImport
 def read(folder: Path, settings: StudentImport, problems: ProblemList) -> ImportedModel:
     """Read the student of a folder.
 
-    folder: with its files.
-    settings: what the folder does not say.
-    problems: gets what is wrong with the weights.
+    folder: folder of the student's files.
+    settings: settings of the user.
+    problems: receives the problems of the weights.
 
-    Raises CheckpointError that names what is missing, unsupported or damaged.
+    Raises CheckpointError that names a missing, unsupported or damaged file.
     """
     student = find_student(folder, settings.checkpoint)
     return imported(read_student(student, alphas=settings.alphas), folder, settings, problems)
 
 
 def read_student(student: Student, *, alphas: bool = True) -> MarianModel:
-    """Read and check a student's files. Raises CheckpointError."""
+    """Read and check a student's files.
+
+    student: paths of the files.
+    alphas: whether int8 weights keep the file's scales of activations.
+
+    Raises CheckpointError.
+    """
     student_files = Files(student.model, student.vocabularies, student.settings)
     model = read_files(student_files, alphas=alphas)
     leftovers = tuple(option for option in model.left if not option.startswith("shortlist"))
@@ -59,7 +65,7 @@ def _read_shortlist(path: Path, student: Student, model: MarianModel) -> Shortli
         unk=model.config.unk,
         shared=student.vocabularies[0] == student.vocabularies[1],
     )
-    # after the path: of a text how it is cut, of a binary file whether its checksum counts
+    # after the path the setting holds the pruning of a text file, or whether a binary's checksum is checked
     named = student.settings.get("shortlist")
     cut = [value for value in named[1:4] if type(value) in (int, float)] if isinstance(named, list) else []
     choice = Pruning(*map(int, cut[:2]), *map(float, cut[2:]))

@@ -1,5 +1,4 @@
-"""Lexical shortlists of Marian's students: text (TARGET SOURCE PROBABILITY) and the binary form made of
-it."""
+"""Read lexical shortlists of Marian's students: text (TARGET SOURCE PROBABILITY) or its binary form."""
 
 from __future__ import annotations
 
@@ -19,17 +18,19 @@ from export.importers.marian.compressed import contents
 
 MAGIC: Final = 0xF11A48D5013417F5
 HEADER: Final = 6  # numbers of 8 bytes: magic, checksum, first, best, offsets, ids
-MULTIPLE: Final = 8  # what intgemm's products need the number of columns to be
-NOBODY: Final = "NULL"  # the word that aligns with none
+MULTIPLE: Final = 8  # intgemm needs the number of columns to be a multiple
+NOBODY: Final = "NULL"  # stands for words that align with no word
 MAX_SOURCE_TARGETS: Final = 1000  # published lists have 50 or 100
 
 
 @dataclass(frozen=True, slots=True)
 class StudentVocabularies:
-    """Symbols to ids of both sides.
+    """The vocabularies of a student.
 
-    size: rows of the model's tables.
-    shared: whether both are one file, so that every source token may be copied.
+    source, target: symbol to id.
+    size: number of rows of the model's tables.
+    unk: id of the unknown symbol.
+    shared: whether both sides have the same file, so that every source token may be copied.
     """
 
     source: Mapping[str, int]
@@ -41,7 +42,12 @@ class StudentVocabularies:
 
 @dataclass(frozen=True, slots=True)
 class Pruning:
-    """Of a text: how many ids are in every list, how many targets of each source, above which probability."""
+    """Pruning of a text file.
+
+    first: number of ids that are in every list.
+    best: number of targets for each source symbol.
+    threshold: lower bound of a pair's probability.
+    """
 
     first: int = 100
     best: int = 100
@@ -51,14 +57,14 @@ class Pruning:
 def read_shortlist(
     path: Path, vocabularies: StudentVocabularies, choice: Pruning, *, check: bool
 ) -> Shortlist:
-    """Read either form.
+    """Read a shortlist, text or binary.
 
-    path: of the file.
-    vocabularies: of the student.
-    choice: how a text is pruned.
-    check: of a binary file, whether its checksum must be right.
+    path: the file.
+    vocabularies: vocabularies of the student.
+    choice: pruning of a text file.
+    check: whether the checksum of a binary file is compared.
 
-    Raises CheckpointError naming the file, also where it was made for other vocabularies.
+    Raises CheckpointError that names the file, also if it was made for other vocabularies.
     """
     data = contents(path)
     binary = data[:8] == MAGIC.to_bytes(8, "little")
@@ -105,7 +111,7 @@ def _binary(
 
 
 def _checksum(data: bytes) -> int:
-    """Marian's hash of whole numbers of 8 bytes; an odd last id is left out."""
+    """Return Marian's hash of 8-byte numbers, which ignores an odd last id."""
     value, most = 0, (1 << 64) - 1
     for word in np.frombuffer(data, "<u8", len(data) // 8).tolist():
         value ^= (word + 0x9E3779B9 + ((value << 6) & most) + (value >> 2)) & most
@@ -115,8 +121,10 @@ def _checksum(data: bytes) -> int:
 def _text(
     data: bytes, vocabularies: StudentVocabularies, choice: Pruning
 ) -> tuple[dict[int, NDArray[Any]], int]:
-    """By Marian's LexicalShortlistGenerator: of a repeated pair the last probability counts, of equal ones
-    the greater id."""
+    """Prune like Marian's LexicalShortlistGenerator.
+
+    The last probability of a repeated pair counts; among equal probabilities the greater id is chosen.
+    """
     pairs: dict[int, dict[int, float]] = {}
     for number, line in enumerate(data.split(b"\n"), 1):
         if not line.strip():

@@ -1,8 +1,8 @@
-"""Marian's binary format (.bin, version 1): floats, and intgemm's integers with their multipliers.
+"""Read Marian's binary format (.bin, version 1): floats, and intgemm's integers with their multipliers.
 
-Little endian throughout: version and number of items; four numbers for each item (bytes of its name, type,
-dimensions, bytes of its data); names; shapes; padding; the data of all items in a row. Nothing is allocated
-for a number of the file: all are views of its bytes, checked against what is there.
+Little-endian: version and number of items; four numbers for each item (bytes of its name, type, dimensions,
+bytes of its data); names; shapes; padding; the data of all items. Arrays are views of the file; every size
+is compared with the file's.
 """
 
 from __future__ import annotations
@@ -23,13 +23,16 @@ BINARY_VERSION: Final = 1
 DIMENSIONS: Final = 8
 ITEM_TYPES: Final = {0x0101: "<i1", 0x0402: "<f2", 0x0404: "<f4", 0x0408: "<f8", 0x4101: "<i1", 0x4102: "<i2"}
 INTGEMM8, INTGEMM16 = 0x4101, 0x4102
-# kinds of FBGEMM, whose weights are packed for one kind of processor
+# FBGEMM packs weights for one kind of processor
 PACKED_TYPES: Final = {0x0802: "packed16", 0x1801: "packed8avx2", 0x2801: "packed8avx512"}
-MULTIPLIER: Final = 4  # bytes, after the integers
+MULTIPLIER: Final = 4  # bytes of the multiplier after the integers
 
 
 def read_binary(data: bytes) -> dict[str, Item]:
-    """Read all items of a file. Raises CheckpointError, UnicodeDecodeError or ValueError on a damaged one."""
+    """Return all items of a file by name.
+
+    Raises CheckpointError, UnicodeDecodeError or ValueError if the file is damaged.
+    """
     reader = _BinaryReader(data)
     version, count = reader.numbers("Q", 2)
     if version != BINARY_VERSION:
@@ -74,7 +77,7 @@ def _item(name: str, kind: int, shape: tuple[int, ...], data: memoryview) -> Ite
 
 
 def _integers(name: str, kind: int, shape: tuple[int, ...], values: NDArray[Any], data: memoryview) -> Item:
-    """What intgemm stores: matrices lie transposed under the shape of the untransposed, embeddings do not."""
+    """Return intgemm's integers as a weight. Matrices, except embeddings, are stored transposed."""
     (multiplier,) = struct.unpack_from("<f", data, values.nbytes)
     if not 0 < multiplier < math.inf or len(shape) != 2:
         raise CheckpointError(
@@ -91,7 +94,7 @@ def _integers(name: str, kind: int, shape: tuple[int, ...], values: NDArray[Any]
 
 
 class _BinaryReader:
-    """Takes bytes off the front; never beyond the end."""
+    """Reads bytes in order. Raises ValueError at the end of the file."""
 
     def __init__(self, data: bytes) -> None:
         self.data, self.at = memoryview(data), 0

@@ -1,4 +1,4 @@
-"""Files as they are, or packed by gzip or Zstandard: read whole, and never more than their size warrants."""
+"""Read files that may be packed by gzip or Zstandard, with limits on their unpacked size."""
 
 from __future__ import annotations
 
@@ -11,22 +11,21 @@ from typing import IO, Any, Final
 from engine.errors import CheckpointError
 
 PACKED_SUFFIXES: Final = (".gz", ".zst")
-MAX_UNPACKED_BYTES: Final = 2**31  # bytes of any file
-# bytes that one packed byte may become: weights make 2, lists of words 20; what makes 1,000 is meant to fill
-# memory
+MAX_UNPACKED_BYTES: Final = 2**31
+# ratio of unpacked to packed bytes: weights have 2, word lists 20, archives made to fill memory 1,000
 MOST_EXPANSION: Final = 100
 CHUNK_BYTES: Final = 2**20
 
 
 def plain_name(path: Path) -> str:
-    """Return the name that a file has without its packing."""
+    """Return a file's name without the suffix of its packing."""
     return path.name.removesuffix(path.suffix) if path.suffix in PACKED_SUFFIXES else path.name
 
 
 def contents(path: Path) -> bytes:
-    """Read a file, unpacked by its ending.
+    """Return the content of a file, unpacked if its suffix says so.
 
-    Raises CheckpointError naming it, also where it grows beyond reason.
+    Raises CheckpointError that names the file, also if its unpacked size exceeds the limit.
     """
     try:
         size = path.stat().st_size
@@ -71,7 +70,7 @@ def _zstandard(path: Path) -> Any:
         raise CheckpointError(f"{path}: is packed by Zstandard; run: pip install zstandard") from None
     file = path.open("rb")
     try:
-        # a window is allocated by the file's word: no larger than the reference's own limit without --long
+        # the file decides the size of the window: allow zstd's own limit without --long
         reader = zstandard.ZstdDecompressor(max_window_size=2**27).stream_reader(
             file, read_across_frames=True, closefd=True
         )
@@ -82,8 +81,7 @@ def _zstandard(path: Path) -> Any:
 
 
 class _Frames:
-    """A reader of Zstandard frames whose errors are OSError, like gzip's, and that ends with a frame's
-    end."""
+    """Reads Zstandard frames and raises OSError like gzip."""
 
     def __init__(self, reader: Any) -> None:
         self.reader = reader

@@ -1,4 +1,4 @@
-"""The files of Marian itself: weights (.npz, or its binary .bin), options and vocabularies in YAML."""
+"""Read Marian's files: weights (.npz or binary .bin), options and vocabularies in YAML."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from export.importers.marian.compressed import CHUNK_BYTES, MOST_EXPANSION, cont
 
 Arrays = dict[str, Item]
 
-OPTIONS_ITEM: Final = "special:model.yml"  # the item that holds a model's options
-# what reading an archive or a binary file that is damaged raises
+OPTIONS_ITEM: Final = "special:model.yml"  # item of a model's options
+# errors of damaged archives and binary files
 UNREADABLE: Final = (OSError, ValueError, EOFError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error)
 HEADERS: Final = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 ENTRY: Final = re.compile(r"""^("(?:\\.|[^"\\])*"|'(?:''|[^'])*'|[^"'].*?|): *(\d+) *$""", re.DOTALL)
@@ -33,7 +33,7 @@ ESCAPED_MORE: Final = {"e": "\x1b", "N": "\x85", "_": "\xa0", "L": "\u2028", "P"
 
 
 class PlainLoader(yaml.SafeLoader):  # type: ignore[misc] # untyped
-    """Reads plain data without aliases, by which a few lines can stand for more than any memory holds."""
+    """Reads plain data without aliases: with them a small file could expand beyond any memory."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
@@ -42,7 +42,7 @@ class PlainLoader(yaml.SafeLoader):  # type: ignore[misc] # untyped
 
 
 def read_arrays(path: Path) -> Arrays:
-    """Read all items of a model file. Raises CheckpointError naming it."""
+    """Return all items of a model file by name. Raises CheckpointError that names the file."""
     try:
         data = contents(path)
         return _npz(data) if plain_name(path).endswith(".npz") else read_binary(data)
@@ -55,7 +55,13 @@ def read_arrays(path: Path) -> Arrays:
 
 
 def options_of(path: Path, arrays: Arrays) -> dict[str, Any]:
-    """Take the options that a model file holds out of its arrays."""
+    """Remove the options from a model file's arrays and return them.
+
+    path: model file, for messages.
+    arrays: items of the file.
+
+    Raises CheckpointError if there are no options.
+    """
     stored = arrays.pop(OPTIONS_ITEM, None)
     if not isinstance(stored, np.ndarray):
         raise CheckpointError(f"{path}: holds no {OPTIONS_ITEM}, so it is not a Marian model")
@@ -63,7 +69,13 @@ def options_of(path: Path, arrays: Arrays) -> dict[str, Any]:
 
 
 def parse_yaml(path: Path, text: bytes) -> dict[str, Any]:
-    """Read options in YAML, as plain data only. Raises CheckpointError naming the file."""
+    """Parse options in YAML, plain data only.
+
+    path: file of the options, for messages.
+    text: YAML in UTF-8.
+
+    Raises CheckpointError that names the file.
+    """
     try:
         value = yaml.load(text.decode("utf-8"), PlainLoader)  # nosec B506 # a safe loader
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
@@ -75,7 +87,7 @@ def parse_yaml(path: Path, text: bytes) -> dict[str, Any]:
 
 
 def read_symbols(path: Path) -> dict[str, int]:
-    """Read a vocabulary of Marian, symbol to id: YAML or JSON. Raises CheckpointError naming the fault."""
+    """Return a vocabulary of Marian (YAML or JSON), symbol to id. Raises CheckpointError with the problem."""
     try:
         text = path.read_bytes().decode("utf-8")
         entries = json.loads(text).items() if path.suffix == ".json" else _entries(path, text)
@@ -92,11 +104,11 @@ def read_symbols(path: Path) -> dict[str, int]:
 
 
 def _entries(path: Path, text: str) -> Iterator[tuple[str, int]]:
-    """Symbols with their ids, line by line: YAML's own rules would make booleans and numbers of words."""
+    """Yield symbols with their ids. A YAML parser would read some words as booleans or numbers."""
     key: str | None = None
     for number, line in enumerate(text.split("\n"), 1):
         line = line.rstrip("\r")
-        if line.startswith("? "):  # a long symbol stands on a line of its own, its id on the next
+        if line.startswith("? "):  # the id of a long symbol follows on the next line
             key = line[2:]
             continue
         whole = f"{key}{line}" if key is not None and line.startswith(":") else line
@@ -124,7 +136,7 @@ def _character(code: str) -> str:
 
 
 def _npz(data: bytes) -> Arrays:
-    """Read numpy's archive of arrays, each member checked before it is unpacked."""
+    """Return the arrays of a numpy archive; each member is checked before it is unpacked."""
     items: Arrays = {}
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         for member in archive.infolist():
@@ -138,7 +150,7 @@ def _npz(data: bytes) -> Arrays:
 
 
 def _array(name: str, data: bytes) -> NDArray[Any]:
-    """Read one array of numpy's format, of which no more is believed than there is."""
+    """Return an array of numpy's format. Raises ValueError if its shape does not match its bytes."""
     file = io.BytesIO(data)
     version = np.lib.format.read_magic(file)
     if version not in HEADERS:

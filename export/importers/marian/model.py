@@ -1,4 +1,4 @@
-"""A Marian model as a reader found it, Firefox's students too; and what an import needs of it."""
+"""A Marian model (or student) as read from its files, and its conversion to an `ImportedModel`."""
 
 from __future__ import annotations
 
@@ -20,16 +20,23 @@ from export.importers.weights import Array, misfitting
 
 @dataclass(frozen=True, slots=True)
 class MarianModel:
-    """A model as a folder holds it.
+    """A model as read from its files.
 
-    weights: by our names.
-    vocabulary, target_vocabulary: symbol to id, of the source and the target.
-    generation: fields of DecodeOptions.
-    left: settings of the search that are not carried over.
-    spoken: source and target as the folder names them.
-    command: of `convoy convert` that read it.
-    shortlisted: whether it answers with its shortlist by default.
-    max_sentence_tokens: where its own engine cuts a longer sentence.
+    layout: description of the folder's layout, for the card.
+    path: the model file.
+    config: configuration of the model.
+    weights: weights by our names.
+    problems: problems of the weights.
+    text: tokenizer settings.
+    vocabulary, target_vocabulary: symbol to id, source and target.
+    files: files of the text pipeline by name in the bundle.
+    generation: decoding defaults, by field of `DecodeOptions`.
+    left: decoding settings of the files that have no counterpart here.
+    spoken: source and target language named by the files, or None.
+    half: whether the files store fp16.
+    command: subcommand of `convoy convert` that reads the source.
+    shortlisted: whether the model uses its shortlist by default.
+    max_sentence_tokens: length at which Marian cuts sentences.
     """
 
     layout: str
@@ -53,14 +60,14 @@ class MarianModel:
 def imported(
     model: MarianModel, folder: Path, settings: MarianImport, problems: ProblemList
 ) -> ImportedModel:
-    """Make what an import needs of a model that was read.
+    """Convert a model to an `ImportedModel`.
 
-    model: its faults are added to `problems`.
-    folder: where it was read from.
-    settings: languages and precision that the folder does not say.
-    problems: of the import.
+    model: the model as read from its files.
+    folder: folder of the files, for messages.
+    settings: settings of the user.
+    problems: receives the problems of the weights.
 
-    Raises CheckpointError when nothing names the languages.
+    Raises CheckpointError if neither files nor settings name the languages.
     """
     faults = [*model.problems, *misfitting(model.weights, model.config)]
     problems.unfit(f"{model.path}: its weights do not fit its options", faults)
@@ -84,11 +91,11 @@ def imported(
 def _languages(
     folder: Path, model: MarianModel, settings: MarianImport
 ) -> tuple[list[str], str, TextSettings]:
-    """Source codes, the target code and the text settings with both."""
+    """Return the source codes, the target code, and the text settings with both."""
     source = settings.source or model.spoken[0]
     target = (settings.target or model.spoken[1] or "").lower()
     codes = language_codes(model.vocabulary)
-    target = by_short_code(codes).get(short(target), target)  # "de" where the model says "deu"
+    target = by_short_code(codes).get(short(target), target)  # "de" for a model with "deu"
     if codes and target not in codes:
         only = next(iter(codes)) if len(codes) == 1 and settings.target is None else None
         if only is None:

@@ -1,4 +1,4 @@
-"""Marian models in Marian's own layout, computed as Marian's transformer.h does (marian-dev 1.9 to 1.12)."""
+"""Read models in Marian's own layout, by Marian's transformer.h (marian-dev 1.9 to 1.12)."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from export.importers.settings import MarianImport
 from export.importers.weights import IMPOSSIBLE
 
 DECODER: Final = "decoder.yml"
-MAX_SINUSOID_POSITIONS: Final = 512  # of sinusoids, which Marian makes without end
+MAX_SINUSOID_POSITIONS: Final = 512  # Marian's sinusoidal positions have no limit
 NORM_EPS: Final = 1e-6
 VOCABULARY_SUFFIXES: Final = (".yml", ".yaml", ".json", ".spm")
 
 
 def models(folder: Path) -> list[Path]:
-    """List the files that may hold a model."""
+    """Return the files that may hold a model."""
     return sorted([*folder.glob("*.npz"), *folder.glob("*.bin")])
 
 
@@ -47,7 +47,8 @@ def models(folder: Path) -> list[Path]:
 class Files:
     """The files of a model.
 
-    vocabularies: of the source and the target.
+    model: file of the weights.
+    vocabularies: files of the source and the target vocabulary.
     decoding: settings of the search.
     """
 
@@ -59,11 +60,11 @@ class Files:
 def read(folder: Path, settings: MarianImport, problems: ProblemList) -> ImportedModel:
     """Read the model of a folder in Marian's own layout.
 
-    folder: with model, vocabularies and maybe decoder.yml.
-    settings: what the folder does not say.
-    problems: gets what is wrong with the weights.
+    folder: folder of model, vocabularies and optionally decoder.yml.
+    settings: settings of the user.
+    problems: receives the problems of the weights.
 
-    Raises CheckpointError that names all wrong options, or the file at fault.
+    Raises CheckpointError that names all unsupported options, or a missing or damaged file.
     """
     if not models(folder):
         raise CheckpointError(
@@ -82,9 +83,10 @@ def read(folder: Path, settings: MarianImport, problems: ProblemList) -> Importe
 def read_files(from_files: Files, *, alphas: bool = True) -> MarianModel:
     """Read a model.
 
-    alphas: whether int8 weights keep theirs.
+    from_files: paths of the files, and settings of the search.
+    alphas: whether int8 weights keep the file's scales of activations.
 
-    Raises CheckpointError as `read` does.
+    Raises CheckpointError that names all unsupported options, or a damaged file.
     """
     path, decoding = from_files.model, from_files.decoding
     arrays = read_arrays(path)
@@ -128,7 +130,7 @@ def _decoding(folder: Path) -> dict[str, Any]:
 
 
 def _model(folder: Path, settings: MarianImport, decoding: Mapping[str, Any]) -> Path:
-    """The chosen file, the one that decoder.yml names, or the only one."""
+    """Return the chosen model file, the one that decoder.yml names, or the only one."""
     named = [settings.checkpoint] if settings.checkpoint else _names(decoding, "models")
     for name in named[:1]:
         if len(named) > 1:
@@ -144,13 +146,13 @@ def _model(folder: Path, settings: MarianImport, decoding: Mapping[str, Any]) ->
 
 
 def _names(values: Mapping[str, Any], key: str) -> list[str]:
-    """File names of a list of paths, which are another machine's."""
+    """Return the file names of a list of paths, which may belong to another machine."""
     listed = values.get(key) or []
     return [Path(str(name)).name for name in listed] if isinstance(listed, list) else []
 
 
 def _check_tables(path: Path, options: Mapping[str, Any], arrays: Arrays) -> None:
-    """Tables of embeddings have the rows that the options say: before any are added."""
+    """Raise CheckpointError unless the embeddings have as many rows as the options say."""
     tables = [["Wemb", f"{side}_Wemb"] for side in ("encoder", "decoder")]
     for names, size in zip(tables, options["dim-vocabs"], strict=True):
         rows = {arrays[name].shape[0] for name in names if name in arrays and len(arrays[name].shape) == 2}
@@ -159,7 +161,7 @@ def _check_tables(path: Path, options: Mapping[str, Any], arrays: Arrays) -> Non
 
 
 def _vocabularies(folder: Path, decoding: Mapping[str, Any]) -> tuple[Path, Path]:
-    """Of the source and the target: what decoder.yml names, else the only one of the folder."""
+    """Return both vocabularies: named by decoder.yml, or the only one of the folder."""
     named = _names(decoding, "vocabs")
     if named:
         paths = (folder / named[0], folder / named[-1])
@@ -188,7 +190,7 @@ def _vocabularies(folder: Path, decoding: Mapping[str, Any]) -> tuple[Path, Path
 def _texts(
     paths: tuple[Path, Path],
 ) -> tuple[TextSettings, dict[str, bytes | Path], list[dict[str, int]], tuple[int, int]]:
-    """Text settings, files, both sides' symbols, and the ids of end-of-sentence and unknown."""
+    """Return text settings, files, symbols of both sides, and the ids of end-of-sentence and unknown."""
     files: dict[str, bytes | Path] = {}
     file_names: dict[str, str | None] = {}
     sides, specials = [], []
@@ -234,7 +236,7 @@ def _config(
     autoreg = options.get("transformer-decoder-autoreg", SELF)
     everything = bool(options.get("tied-embeddings-all", False))
     learned = "Wpos" in arrays
-    pad = max(options["dim-vocabs"])  # Marian has none: an id that no token has
+    pad = max(options["dim-vocabs"])  # Marian has no padding symbol: take an unused id
     positions = MAX_SINUSOID_POSITIONS
     if learned and len(arrays["Wpos"].shape) == 2:
         positions = arrays["Wpos"].shape[0]
@@ -265,7 +267,7 @@ def _config(
 
 
 def _stack(options: Mapping[str, Any], side: str, learned: bool, mixer: str) -> StackConfig:
-    """mixer: of the decoder; the encoder attends."""
+    """Return the configuration of a side; `mixer` is the decoder's, the encoder has attention."""
     dim, decoder = options["dim-emb"], side == "decoder"
     averaged: dict[str, Any] = {}
     if mixer == "average" and decoder:
@@ -296,13 +298,13 @@ def _stack(options: Mapping[str, Any], side: str, learned: bool, mixer: str) -> 
 
 
 def _alignment(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Whose attention Marian calls the alignment: one head of a layer, which counts from 1."""
+    """Return the head and layer whose attention is the alignment; Marian counts layers from 1."""
     layer = str(options.get("transformer-guided-alignment-layer", "last"))
     return {"alignment_heads": 1, "alignment_layer": int(layer) - 1 if layer.isdecimal() else None}
 
 
 def _generation(rules: Mapping[str, Any], config: ModelConfig) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The decoding defaults: what decoder.yml says, else Marian's own defaults."""
+    """Return the decoding defaults, of decoder.yml or Marian's own, and settings without counterpart."""
     alpha = _number(rules, "normalize", 0.0)
     settings = {
         "beam_rule": "marian",

@@ -1,4 +1,4 @@
-"""Options of Marian's models: what they mean here, and what is not served."""
+"""Check the options of Marian's models, and map them to ours."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from export.importers.weights import LARGEST_SIZE, MOST_LAYERS
 
 MARIAN_ACTIVATIONS: Final = {"relu": "relu", "swish": "swish", "gelu": "gelu_sigmoid"}
 SELF, AVERAGE, RECURRENT = "self-attention", "average-attention", "rnn"
-DECODERS: Final = {SELF: "attention", AVERAGE: "average", RECURRENT: "ssru"}  # our mixer of each
+DECODERS: Final = {SELF: "attention", AVERAGE: "average", RECURRENT: "ssru"}  # Marian's kind to our mixer
 MARIAN_ARCHITECTURES: Final = {SELF: "transformer", AVERAGE: "aan", RECURRENT: "ssru"}
 MARIAN_SIZES: Final = ("dim-emb", "transformer-dim-ffn", "transformer-heads", "enc-depth", "dec-depth")
-# options that change the arithmetic and are not carried over, with their harmless values
+# unsupported options that change the arithmetic, with the values that have no effect
 MARIAN_NEUTRAL: Final[dict[str, tuple[Any, ...]]] = {
     "transformer-no-projection": (None, False),
     "transformer-no-bias": (None, False),
@@ -32,7 +32,8 @@ MARIAN_NEUTRAL: Final[dict[str, tuple[Any, ...]]] = {
     "ulr": (None, False),
     "right-left": (None, False),
 }
-CELL: Final[dict[str, tuple[Any, ...]]] = {  # the same of a recurrent decoder
+# the same for recurrent decoders
+CELL: Final[dict[str, tuple[Any, ...]]] = {
     "dec-cell": ("ssru",),
     "layer-normalization": (None, False),
     "skip": (None, False),
@@ -40,7 +41,13 @@ CELL: Final[dict[str, tuple[Any, ...]]] = {  # the same of a recurrent decoder
 
 
 def check_options(path: Path, options: Mapping[str, Any]) -> None:
-    """Raise CheckpointError with every option of a model file that is not served."""
+    """Check the options of a model.
+
+    path: model file, for messages.
+    options: options of the file.
+
+    Raises CheckpointError with every unsupported option.
+    """
     kind = options.get("type")
     if kind != "transformer":
         raise CheckpointError(f"{path}: is a model of the type {kind!r}; only 'transformer' is supported")
@@ -92,7 +99,7 @@ def _layer_problems(options: Mapping[str, Any], autoreg: Any) -> Iterator[str]:
 
 
 def order_of(options: Mapping[str, Any]) -> tuple[str, str, str]:
-    """Return what is done before and after each sub-block and after the last layer, dropout aside."""
+    """Return the operations before and after each sub-block and after the last layer, without dropout."""
     names = ("transformer-preprocess", "transformer-postprocess", "transformer-postprocess-top")
     pre, post, top = (str(options.get(n) or "").replace("d", "") for n in names)
     return pre, post, top

@@ -1,7 +1,7 @@
-"""Which file of a student's folder is what, and what Firefox does where none says.
+"""Find the files of a student, and its decoding settings.
 
 A folder holds a model (intgemm8 or fp32 `.bin`, or `.npz`), a lexical shortlist, and one or two
-SentencePiece models, each as it is or packed (.gz, .zst); maybe settings in YAML, maybe metadata.json.
+SentencePiece models, each plain or packed (.gz, .zst); optionally settings in YAML and metadata.json.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from export.importers.marian.files import parse_yaml
 
 METADATA_FILE: Final = "metadata.json"
 MODELS: Final = (".bin", ".npz")
-# what the engine of Firefox sets (its worker and its evaluation agree), where a folder has no settings
+# settings of Firefox's engine (in its worker and its evaluation), for folders without settings
 FIREFOX: Final[Mapping[str, Any]] = {
     "beam-size": 1,
     "normalize": 1.0,
@@ -28,9 +28,9 @@ FIREFOX: Final[Mapping[str, Any]] = {
     "max-length-factor": 2.0,
     "max-length-break": 128,
 }
-# of file names: "model.deen.intgemm.alphas.bin"
+# matches file names: "model.deen.intgemm.alphas.bin"
 PAIR: Final = re.compile(r"\.([a-z]{2})-?([a-z]{2}(?:_[a-z]+)?)\.")
-# of folders: "deen", "en-zh_hant", "csen.student.tiny11"
+# matches folders: "deen", "en-zh_hant", "csen.student.tiny11"
 FOLDER: Final = re.compile(
     r"^([a-z]{2,3})-([a-z]{2,3}(?:_[a-z]+)?)\b|^([a-z]{2})([a-z]{2}(?:_[a-z]+)?)(?![a-z])"
 )
@@ -40,8 +40,11 @@ FOLDER: Final = re.compile(
 class Student:
     """The files of one student.
 
-    shortlist: None where there is none.
-    settings: of its YAML, or Firefox's.
+    model: file of the weights.
+    vocabularies: files of the source and the target vocabulary.
+    shortlist: file of the shortlist, or None.
+    settings: settings of its YAML file, completed with Firefox's.
+    spoken: source and target language in the names of files or folder, or None.
     """
 
     model: Path
@@ -52,7 +55,7 @@ class Student:
 
 
 def find_students(tree: Path) -> Iterator[Path]:
-    """Find the folders of a tree that hold a student, in order."""
+    """Yield the folders of a tree that hold a student, sorted. Raises CheckpointError if there is no tree."""
     if not tree.is_dir():
         raise CheckpointError(f"{tree}: there is no such folder")
     for folder in sorted({path.parent for path in tree.rglob("*") if path.is_file()}):
@@ -61,8 +64,11 @@ def find_students(tree: Path) -> Iterator[Path]:
 
 
 def names_of(folders: list[Path], tree: Path) -> dict[str, Path]:
-    """Name each student of a tree: its pair ("deen"), and where several have one, the folders above it
-    too."""
+    """Return a name for each student: its folder's ("deen"), or its path in the tree if that is not unique.
+
+    folders: folders of the students.
+    tree: folder above them.
+    """
     short = {folder: folder.name if folder != tree else tree.resolve().name for folder in folders}
     names: dict[str, Path] = {}
     for folder, name in short.items():
@@ -72,11 +78,12 @@ def names_of(folders: list[Path], tree: Path) -> dict[str, Path]:
 
 
 def find_student(folder: Path, weights: str | None = None) -> Student:
-    """Find out which file of a folder is what.
+    """Find the files of a student.
 
-    weights: the name of the model's.
+    folder: folder of the student.
+    weights: file name of the model; None: the only one, or the one that the settings name.
 
-    Raises CheckpointError.
+    Raises CheckpointError if a file is missing or ambiguous.
     """
     files = {plain_name(path): path for path in sorted(folder.iterdir()) if path.is_file()}
     config = _config(folder, files, weights)
@@ -91,13 +98,13 @@ def find_student(folder: Path, weights: str | None = None) -> Student:
 
 
 def _models(folder: Path) -> dict[str, Path]:
-    """The files of a folder that may hold a student, by their names without packing."""
+    """Return the files of a folder that may be models, by their unpacked names."""
     names = {plain_name(path): path for path in sorted(folder.iterdir()) if path.is_file()}
     return {n: p for n, p in names.items() if n.endswith(MODELS) and not n.startswith(("lex", "quality"))}
 
 
 def _config(folder: Path, files: Mapping[str, Path], model_name: str | None) -> dict[str, Any]:
-    """The settings of the folder's YAML; of several, those that name the chosen model."""
+    """Return the settings of the folder's YAML file, or of the one among several that names the model."""
     paths = {name: path for name, path in files.items() if re.fullmatch(r"(config|decoder).*\.ya?ml", name)}
     parsed = {name: parse_yaml(path, contents(path)) for name, path in paths.items()}
     if len(parsed) > 1 and model_name is not None:
@@ -113,7 +120,7 @@ def _config(folder: Path, files: Mapping[str, Path], model_name: str | None) -> 
 def _model(
     folder: Path, files: Mapping[str, Path], model_name: str | None, config: Mapping[str, Any]
 ) -> Path:
-    """The chosen file, the one that the settings name, or the only one."""
+    """Return the chosen model file, the one that the settings name, or the only one."""
     named = [model_name] if model_name else _names(config, "models")
     if len(named) > 1:
         raise CheckpointError(f"{folder}: its settings name several models {named}: choose by --checkpoint")
@@ -133,7 +140,7 @@ def _model(
 
 
 def _vocabularies(folder: Path, files: Mapping[str, Path], config: Mapping[str, Any]) -> tuple[Path, Path]:
-    """Of source and target: what the settings name, else srcvocab and trgvocab, else the only one."""
+    """Return both vocabularies: named by the settings, or srcvocab and trgvocab, or the only one."""
     named = _names(config, "vocabs")
     if not named:
         pieces = [name for name in files if name.endswith(".spm")]
@@ -154,7 +161,7 @@ def _vocabularies(folder: Path, files: Mapping[str, Path], config: Mapping[str, 
 
 
 def _shortlist(folder: Path, files: Mapping[str, Path], config: Mapping[str, Any]) -> Path | None:
-    """What the settings name, else the only lex.*; a folder need not have one."""
+    """Return the shortlist that the settings name, or the only lex.*, or None."""
     listed = config.get("shortlist")
     if isinstance(listed, list) and listed:
         name = Path(str(listed[0])).name
@@ -171,7 +178,7 @@ def _shortlist(folder: Path, files: Mapping[str, Path], config: Mapping[str, Any
 
 
 def _names(values: Mapping[str, Any], key: str) -> list[str]:
-    """File names of a list of paths, which may be another machine's, without their packing."""
+    """Return the unpacked file names of a list of paths, which may belong to another machine."""
     listed = values.get(key)
     return [plain_name(Path(str(name))) for name in listed] if isinstance(listed, list) else []
 
@@ -179,7 +186,7 @@ def _names(values: Mapping[str, Any], key: str) -> list[str]:
 def _languages_of(
     folder: Path, model: Path, vocabularies: tuple[Path, Path]
 ) -> tuple[str | None, str | None]:
-    """Source and target by the names of files, which are the only sign, or of the folder."""
+    """Return source and target language from the names of the files, or of the folder; None if unknown."""
     for path in (model, *vocabularies):
         if match := PAIR.search(plain_name(path)):
             return match[1], match[2]
@@ -188,7 +195,7 @@ def _languages_of(
 
 
 def _verify(folder: Path, model: Path) -> None:
-    """Compare the model with what metadata.json says of it, packed or not."""
+    """Compare the model's SHA-256, packed or unpacked, with metadata.json."""
     path = folder / METADATA_FILE
     if not path.is_file():
         return

@@ -1,4 +1,4 @@
-"""Marian's weights by Marian's names, turned into ours."""
+"""Convert Marian's weights to ours."""
 
 from __future__ import annotations
 
@@ -14,15 +14,20 @@ from engine.bundle.weights import QuantizedWeight
 from export.importers.marian.files import Arrays
 from export.importers.weights import IMPOSSIBLE, Array
 
-ALPHA: Final = "_QuantMultA"  # of a matrix: what its activations are multiplied by in int8
-ANY_ALPHA: Final = f"none{ALPHA}"  # of the embeddings, in files of earlier versions
+# suffix of a matrix's alpha: the factor that quantizes its activations to int8
+ALPHA: Final = "_QuantMultA"
+ANY_ALPHA: Final = f"none{ALPHA}"  # alpha of the embeddings in older files
 
 
 @dataclass(slots=True)
 class MarianWeights:
-    """Marian's arrays, turned into ours by name; what is never asked for is left over.
+    """Converts Marian's arrays to weights by our names.
 
-    alphas: whether int8 weights keep their alphas, which all that are multiplied must have then.
+    stored: items of the file, by name.
+    alphas: whether int8 weights keep their alphas; then every matrix must have one.
+    arrays: converted weights.
+    used: names of converted items.
+    problems: problems of the weights so far.
     """
 
     stored: Arrays
@@ -32,15 +37,15 @@ class MarianWeights:
     problems: list[str] = field(default_factory=list)
 
     def matrix(self, ours: str, theirs: str) -> None:
-        """Add a weight that is stored [in, out]."""
+        """Add a matrix that is stored as [in, out]."""
         self._assign(ours, theirs, lambda a: a.T)
 
     def table(self, ours: str, theirs: str, *, multiplied: bool = True) -> None:
-        """Add a weight that is stored as we have it.
+        """Add a table, which is stored like ours.
 
-        ours: name of the weight.
-        theirs: name of Marian's.
-        multiplied: whether it is the output's, too.
+        ours: our name.
+        theirs: Marian's name.
+        multiplied: whether the table is also the matrix of the output projection.
         """
         self._assign(ours, theirs, lambda a: a, multiplied=multiplied)
 
@@ -98,19 +103,23 @@ class MarianWeights:
 
 
 def quantization_of(arrays: Arrays, *, alphas: bool) -> str:
-    """Name how a file's activations are scaled in int8 (`engine.bundle.config.QUANTIZATIONS`)."""
+    """Return the kind of quantization of a file (`engine.bundle.config.QUANTIZATIONS`).
+
+    arrays: items of the file.
+    alphas: whether the file's alphas are used.
+    """
     if not any(isinstance(item, QuantizedWeight) for item in arrays.values()):
         return "none"
     return "alphas" if alphas and any(name.endswith(ALPHA) for name in arrays) else "rows"
 
 
 def fill(arrays: Arrays, config: ModelConfig, *, target_vocab: int, biased: bool) -> MarianWeights:
-    """Turn every weight of the model.
+    """Convert every weight of the model.
 
     arrays: items of the file.
-    config: of the model.
-    target_vocab: Marian's own.
-    biased: whether the output has a bias.
+    config: configuration of the model.
+    target_vocab: number of target tokens in the file.
+    biased: whether the output projection has a bias.
     """
     weights = MarianWeights(arrays, config.quantization == "alphas")
     for side, stack in (("encoder", config.encoder), ("decoder", config.decoder)):
@@ -163,7 +172,7 @@ def _layer(weights: MarianWeights, stack: StackConfig, ours: str, theirs: str) -
 
 
 def _average(weights: MarianWeights, stack: StackConfig, ours: str, theirs: str) -> None:
-    """An averaged attention: its feed-forward and its gates (AAN.md, "Marian")."""
+    """Add the feed-forward network and the gates of averaged attention."""
     if stack.average_ffn:
         for i in range(stack.average_depth):
             weights.linear(f"{ours}.average_hidden.{i}", theirs, str(i + 1))
@@ -175,7 +184,7 @@ def _average(weights: MarianWeights, stack: StackConfig, ours: str, theirs: str)
 
 
 def _extend(arrays: dict[str, Array], config: ModelConfig, target_vocab: int) -> None:
-    """Rows for ids that no token has, the padding's among them; the model can never choose them."""
+    """Add rows for unused ids, such as padding, which the model can never choose."""
     for name in ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight"):
         _grow(arrays, name, config.target_vocab, 0.0)
     _grow(arrays, "decoder.output_projection.weight", config.target_vocab, 0.0)

@@ -1,8 +1,8 @@
-"""Models whose weights lie in checkpoints of TensorFlow; nobody else imports this room.
+"""Models in checkpoints of TensorFlow.
 
-tensor2tensor  `convoy convert tensor2tensor`: a SliceNet's folder to a model
-slicenet       its options and variables to ours
-thumt          `convoy convert thumt`: a folder of averaged attention to a model
-aan            its options and variables to ours
-checkpoint     variables of a checkpoint, read without TensorFlow
+tensor2tensor  `convoy convert tensor2tensor`: reads the folder of a SliceNet
+slicenet       converts a SliceNet's hyperparameters and variables
+thumt          `convoy convert thumt`: reads the folder of an averaged attention network
+aan            converts its hyperparameters and variables
+checkpoint     reads variables of a checkpoint without TensorFlow
 """

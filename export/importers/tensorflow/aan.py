@@ -1,7 +1,7 @@
-"""Averaged attention networks of their authors' code (bzhangGo/transformer-aan): options and variables.
+"""Convert options and variables of averaged attention networks in their authors' code
+(bzhangGo/transformer-aan, based on THUMT) to ours.
 
-What that code computes and how it names things: AAN.md. Variables come as arrays by name, as TensorFlow's
-`tf.train.load_checkpoint` gives them; nothing here needs TensorFlow (THUMT is built on it).
+Variables are arrays by the names of TensorFlow's `tf.train.load_checkpoint`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from engine.errors import CheckpointError, ConfigError
 from engine.models import build, weight_shapes
 
 AAN_SIZES: Final = ("hidden_size", "filter_size", "num_heads", "num_encoder_layers", "num_decoder_layers")
-# options that change the arithmetic and that are not carried over, with their harmless values
+# unsupported options that change the arithmetic, with the values that have no effect
 AAN_NEUTRAL: Final[dict[str, tuple[Any, ...]]] = {
     "position_info_type": (None, "timing"),
     "multiply_embedding_mode": (None, "sqrt_depth"),
@@ -28,21 +28,19 @@ AAN_NEUTRAL: Final[dict[str, tuple[Any, ...]]] = {
     "attention_value_channels": (None, 0),
 }
 NORM_EPS: Final = 1e-6
-# of training only: moments and powers of Adam, the number of the step
+# variables of training: Adam's moments and powers, the number of the step
 TRAINING: Final = re.compile(r"(^|/)(Adam(_\d+)?|beta[12]_power|global_step|loss_scale.*)$")
 AAN_ROOT: Final = "transformer/"
 
 
 def config(options: Mapping[str, Any], vocabularies: tuple[int, int], unk: int | None = 2) -> ModelConfig:
-    """Make the configuration of a model with these hyper-parameters.
-
-    `pad_id` and `eos_id` are 0 and 1 if absent.
+    """Return the configuration of a model with these hyper-parameters.
 
     options: hyper-parameters by name; `pad_id` and `eos_id` are 0 and 1 if absent.
-    vocabularies: sizes of source and target.
-    unk: id of unknown symbols; None: there is none.
+    vocabularies: number of source and of target tokens.
+    unk: id of the unknown symbol; None: there is none.
 
-    Raises CheckpointError that names every option at fault.
+    Raises CheckpointError that names every unsupported option.
     """
     problems = [
         f"{name} = {options.get(name)!r} is no size" for name in AAN_SIZES if not _is_size(options.get(name))
@@ -82,8 +80,14 @@ def config(options: Mapping[str, Any], vocabularies: tuple[int, int], unk: int |
 
 
 def weights(variables: Mapping[str, NDArray[Any]], config: ModelConfig) -> dict[str, NDArray[np.float32]]:
-    """Return the model's weights under our names. Raises CheckpointError that lists every variable that is
-    missing, left over, of another shape or not finite."""
+    """Return the model's weights by our names.
+
+    variables: arrays by TensorFlow's names.
+    config: configuration of the model.
+
+    Raises CheckpointError that lists every variable that is missing, left over, of another shape or not
+    finite.
+    """
     with torch.device("meta"):
         shapes = weight_shapes(build(config))
     arrays, used = rename_weights(variables, config)
@@ -106,8 +110,11 @@ def weights(variables: Mapping[str, NDArray[Any]], config: ModelConfig) -> dict[
 def rename_weights(
     variables: Mapping[str, NDArray[Any]], config: ModelConfig
 ) -> tuple[dict[str, NDArray[np.float32]], set[str]]:
-    """Return those of a model's weights that `variables` holds, and the names of all variables
-    that the model is made of."""
+    """Return the weights that `variables` holds by our names, and the names of all variables of the model.
+
+    variables: arrays by TensorFlow's names.
+    config: configuration of the model.
+    """
     arrays, used = {}, set()
     for ours, theirs, part, parts in _names(config):
         used.add(AAN_ROOT + theirs)
@@ -141,7 +148,7 @@ def _stack(options: Mapping[str, Any], side: str, normalize_before: bool) -> Sta
 
 
 def _names(config: ModelConfig) -> Iterator[tuple[str, str, int, int]]:
-    """Every weight: our name, the variable's, and which of how many equal parts of its columns."""
+    """Yield our name, the variable's name, the part and the number of equal column parts of every weight."""
     shared = config.share_embeddings
     yield "encoder.bias", "bias", 0, 1
     yield "encoder.embed_tokens.weight", "weights" if shared else "source_embedding", 0, 1

@@ -1,8 +1,8 @@
-"""TensorFlow's checkpoints, read without TensorFlow.
+"""Read TensorFlow's checkpoints without TensorFlow.
 
-A checkpoint of the second format (since TensorFlow 0.12) is an index, a table as LevelDB has them whose
-values are protocol buffers, and shards of plain numbers. Every size and offset of it is compared with the
-file before anything is made of it, and checksums are compared too. An .npz file may hold the variables too.
+A checkpoint of the second format (since TensorFlow 0.12) is an index, a LevelDB table whose values are
+protocol buffers, and shards of plain numbers. Every size, offset and checksum is compared with the file
+before memory is allocated. Variables may also be in an .npz file.
 Formats: tensorflow/core/util/tensor_bundle, core/lib/io/format.cc and core/protobuf/tensor_bundle.proto.
 """
 
@@ -26,9 +26,9 @@ from engine.errors import CheckpointError
 Variables = dict[str, NDArray[Any]]
 MAGIC: Final = 0xDB4775248B80FB57
 FOOTER: Final = 48
-TRAILER: Final = 5  # of a block: how it is compressed, and a checksum
+TRAILER: Final = 5  # bytes after a block: kind of compression, checksum
 LARGEST_INDEX: Final = 1 << 26
-MAX_AXES: Final = 8  # axes of a variable
+MAX_AXES: Final = 8
 DTYPES: Final[dict[int, np.dtype[Any]]] = {
     1: np.dtype("<f4"),
     2: np.dtype("<f8"),
@@ -36,20 +36,25 @@ DTYPES: Final[dict[int, np.dtype[Any]]] = {
     19: np.dtype("<f2"),
 }
 NEWEST: Final = re.compile(r'^model_checkpoint_path: "([^"]+)"', re.MULTILINE)
-# of training only: moments and powers of optimisers, averages, the number of the step
+# variables of training: moments and powers of optimisers, averages, the number of the step
 TRAINING: Final = re.compile(
     r"(^|/)(Adam\w*|Adafactor\w*|Momentum|vr|vc|v|m|beta[12]_power|global_step|loss_scale\w*)$|^(training|losses_avg)/"
 )
 
 
 class DamagedFile(Exception):
-    """What a file says can't be."""
+    """The content of a file is inconsistent."""
 
 
 class Entry(NamedTuple):
-    """Where a variable's numbers are.
+    """The location of a variable's numbers.
 
-    dtype: TensorFlow's number of the type.
+    dtype: TensorFlow's id of the type.
+    shape: shape of the variable.
+    shard: number of the file.
+    offset, size: bytes in the file.
+    checksum: masked CRC-32C of these bytes.
+    sliced: whether the variable is stored in several slices.
     """
 
     dtype: int
@@ -62,12 +67,13 @@ class Entry(NamedTuple):
 
 
 def read_variables(folder: Path, checkpoint: str | None) -> tuple[Path, Variables]:
-    """Read the floating-point variables of a folder's checkpoint; find the file that holds or indexes them.
+    """Return the path of a folder's checkpoint, and its floating-point variables without those of training.
 
-    checkpoint: name of the checkpoint ("model.ckpt-250000", "weights.npz"); None: what the file `checkpoint`
-        names, else the only one.
+    folder: folder of the model.
+    checkpoint: name of the checkpoint ("model.ckpt-250000", "weights.npz"); None: the one that the file
+        `checkpoint` names, or the only one.
 
-    What belongs to training alone is left out. Raises CheckpointError that names the file at fault.
+    Raises CheckpointError that names a missing or damaged file.
     """
     path = _find(folder, checkpoint)
     try:
@@ -141,13 +147,13 @@ def _numbers(shard: Path, name: str, entry: Entry) -> NDArray[Any]:
 
 
 def _masked_crc(data: bytes) -> int:
-    """The checksum as it is stored: a CRC-32C, turned and moved, since it may stand among what it sums."""
+    """Return LevelDB's masked CRC-32C: rotated and shifted, since data may itself contain checksums."""
     crc = int(google_crc32c.value(data))
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def _table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Keys and values of a table of LevelDB's format."""
+    """Yield keys and values of a LevelDB table."""
     footer = data[-FOOTER:]
     if len(footer) < FOOTER or int.from_bytes(footer[-8:], "little") != MAGIC:
         raise DamagedFile("no index of TensorFlow")
@@ -158,7 +164,7 @@ def _table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _handle(data: bytes, at: int) -> tuple[tuple[int, int], int]:
-    """Offset and size of a block, and where the next begins."""
+    """Return offset and size of a block, and the position after this handle."""
     offset, at = _varint(data, at)
     size, at = _varint(data, at)
     return (offset, size), at
@@ -201,7 +207,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
-    """Numbers and values of a protocol buffer's fields: whole numbers, or bytes."""
+    """Yield number and value (integer or bytes) of each field of a protocol buffer."""
     at = 0
     while at < len(data):
         tag, at = _varint(data, at)
@@ -219,7 +225,7 @@ def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
 
 
 def _shards(header: bytes) -> int:
-    """Of how many files a checkpoint is made (BundleHeaderProto)."""
+    """Return the number of shards of a checkpoint (BundleHeaderProto)."""
     fields = dict(_fields(header))
     shards = fields.get(1, 1)
     if fields.get(2, 0) != 0 or not isinstance(shards, int) or not 0 < shards < 100_000:
@@ -228,7 +234,7 @@ def _shards(header: bytes) -> int:
 
 
 def _entry(data: bytes) -> Entry:
-    """A BundleEntryProto."""
+    """Parse a BundleEntryProto."""
     values: dict[int, Any] = dict.fromkeys((1, 3, 4, 5, 6), 0)
     shape: list[int] = []
     sliced = False

@@ -1,7 +1,7 @@
-"""tensor2tensor's SliceNet under our names: its hyperparameters as a `ModelConfig`, its variables as weights.
+"""Convert hyperparameters and variables of tensor2tensor's SliceNet to ours.
 
-The names and shapes of the variables are those of SLICENET.md. Nothing is ever guessed: each function returns
-what it found and everything that is wrong with it.
+Names and shapes of the variables are those of tensor2tensor/models/slicenet.py. Functions never
+guess: they return their result and a list of all problems.
 """
 
 from __future__ import annotations
@@ -36,15 +36,17 @@ WHOLE: Final = (
     "vocab_in",
     "vocab_out",
 )
-# hyperparameters that change the arithmetic and must be as they are here
+# hyperparameters that change the arithmetic, and their only supported values
 FIXED: Final[dict[str, Any]] = {"kernel_height": 3, "kernel_width": 1, "norm_type": "layer"}
 
 
 def model_config(hyperparameters: Mapping[str, Any]) -> tuple[ModelConfig | None, list[str]]:
-    """Return our configuration of t2t's hyperparameters, the sizes of the vocabularies (`vocab_in`,
-    `vocab_out`) and the `target_space_id`; or None and all the reasons why there is none.
+    """Return the configuration that t2t's hyperparameters describe, or None and the problems.
 
-    Vocabularies of different sizes unset the sharing of embeddings, as they do in t2t.
+    Vocabularies of different sizes disable the sharing of embeddings, as in t2t.
+
+    hyperparameters: hyperparameters by name, with the sizes of the vocabularies (`vocab_in`, `vocab_out`)
+        and the `target_space_id`.
     """
     problems = [
         f"{name} must be a whole number, not {hyperparameters.get(name)!r}"
@@ -100,8 +102,11 @@ def model_config(hyperparameters: Mapping[str, Any]) -> tuple[ModelConfig | None
 
 
 def scheme(hyperparameters: Mapping[str, Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the kernel widths and dilations of a layer. The shorter scheme cuts the other off; unknown names
-    mean two kernels of width 3 and two of `large_kernel_size`, the last with dilation 4."""
+    """Return the kernel widths and dilations of a layer.
+
+    The longer scheme is cut to the length of the shorter. Unknown names mean two kernels of width 3 and two
+    of `large_kernel_size`, the last with dilation 4.
+    """
     kernels = SLICE_KERNELS.get(hyperparameters.get("kernel_scheme", ""))
     dilations = SLICE_DILATIONS.get(hyperparameters.get("dilation_scheme", ""))
     if kernels is None or dilations is None:
@@ -112,8 +117,13 @@ def scheme(hyperparameters: Mapping[str, Any]) -> tuple[tuple[int, ...], tuple[i
 
 
 def weights(variables: Mapping[str, NDArray[Any]], config: ModelConfig) -> tuple[dict[str, Array], list[str]]:
-    """Return t2t's variables under our names, and every variable that is missing, left over or of another
-    shape. A decoder without attention has no use for the encoder's: they are dropped."""
+    """Return t2t's variables by our names, and a problem for each that is missing, left over or misshapen.
+
+    The encoder's variables are dropped if the decoder has no attention.
+
+    variables: arrays by t2t's names.
+    config: configuration of the model.
+    """
     rest = dict(variables)
     if config.encoder is None:
         rest = {name: variable for name, variable in rest.items() if not _of_encoder(name)}
@@ -140,7 +150,7 @@ def _of_encoder(name: str) -> bool:
 
 
 def _assemble_weight(arrays: Sequence[Array], name: str) -> Array | None:
-    """A weight from its variable, or from those of its groups; None when their ranks do not fit."""
+    """Return a weight made of its variable, or of one variable for each group; None if a rank is wrong."""
     if name.endswith(".depthwise"):  # [K, 1, C / g, 1] each
         if any(a.ndim != 4 or a.shape[1] != 1 or a.shape[3] != 1 for a in arrays):
             return None
@@ -153,7 +163,7 @@ def _assemble_weight(arrays: Sequence[Array], name: str) -> Array | None:
 
 
 def _names(model: nn.Module, config: ModelConfig) -> Iterator[tuple[str, list[str]]]:
-    """Each of our weights with the variables it is made of."""
+    """Yield each of our weights with the names of its variables."""
     yield from _tables(config)
     for path, module in model.named_modules():
         if isinstance(module, Block):
@@ -185,7 +195,7 @@ def _tables(config: ModelConfig) -> Iterator[tuple[str, list[str]]]:
 
 
 def _scope(path: str) -> str:
-    """t2t's scope of a module of ours, with a slash at its end: `decoder.attentions.0` is the middle's."""
+    """Return t2t's scope of a module of ours, with a final slash; `decoder.attentions.0` is in the middle."""
     side, *rest = path.split(".")
     if rest[0] == "merge":
         return "targets_merge/"

@@ -1,6 +1,6 @@
-"""`convoy convert tensor2tensor`: a folder of a SliceNet that tensor2tensor trained to a bundle.
+"""`convoy convert tensor2tensor`: read a SliceNet that tensor2tensor trained.
 
-The folder is a training's output: a checkpoint, `hparams.json`, and the vocabulary of the problem.
+The folder is the output of training: a checkpoint, `hparams.json`, and the vocabulary of the problem.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ HPARAMS: Final = "hparams.json"
 def read(folder: Path, settings: Tensor2TensorImport, problems: ProblemList) -> ImportedModel:
     """Read the SliceNet of a folder.
 
-    folder: with checkpoint, hparams.json and vocabularies.
-    settings: what the folder does not say; the languages must be there.
-    problems: gets what is missing, unsupported, or does not fit.
+    folder: folder of checkpoint, hparams.json and vocabularies.
+    settings: settings of the user, which must include the languages.
+    problems: receives whatever is missing, unsupported or does not fit.
 
-    Raises CheckpointError on what it can't go on past.
+    Raises CheckpointError on an error after which reading can't go on.
     """
     if settings.source is None or settings.target is None:
         problems.add(f"{folder}: does not name its languages: give --source and --target")
@@ -52,12 +52,12 @@ def read(folder: Path, settings: Tensor2TensorImport, problems: ProblemList) -> 
         source=str(settings.source),
         target=str(settings.target),
         half=False,
-        max_sentence_tokens=known_length(hyperparameters.get("max_length")),  # of what it was trained on
+        max_sentence_tokens=known_length(hyperparameters.get("max_length")),  # longest training sentence
     )
 
 
 def _vocabularies(folder: Path, file_names: tuple[str, ...]) -> list[Path]:
-    """The chosen files, else the only one."""
+    """Return the chosen vocabularies, or the only one."""
     paths = [folder / name for name in file_names] or sorted(folder.glob("vocab.*"))
     for path in paths:
         if not path.is_file():

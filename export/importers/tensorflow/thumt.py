@@ -1,6 +1,6 @@
-"""`convoy convert thumt`: a folder of an averaged attention network (bzhangGo/transformer-aan) to a bundle.
+"""`convoy convert thumt`: read an averaged attention network (bzhangGo/transformer-aan).
 
-The folder is a training's output: a checkpoint, `params.json` and `transformer.json`, and the vocabularies.
+The folder is the output of training: a checkpoint, `params.json`, `transformer.json` and vocabularies.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from export.importers.tensorflow import aan
 from export.importers.tensorflow.checkpoint import read_variables
 
 OPTIONS: Final = ("params.json", "transformer.json")
-SPECIAL: Final = {"pad": "<pad>", "eos": "<eos>", "unk": "<unk>"}  # unless the options name others
+SPECIAL: Final = {"pad": "<pad>", "eos": "<eos>", "unk": "<unk>"}  # defaults of the options
 
 
 def read(folder: Path, settings: ThumtImport, problems: ProblemList) -> ImportedModel:
     """Read the averaged attention network of a folder.
 
-    folder: with checkpoint, options and vocabularies.
-    settings: what the folder does not say; the languages must be there.
-    problems: gets what is missing, unsupported, or does not fit.
+    folder: folder of checkpoint, options and vocabularies.
+    settings: settings of the user, which must include the languages.
+    problems: receives whatever is missing, unsupported or does not fit.
 
-    Raises CheckpointError on what it can't go on past.
+    Raises CheckpointError on an error after which reading can't go on.
     """
     if settings.source is None or settings.target is None:
         problems.add(f"{folder}: does not name its languages: give --source and --target")
@@ -73,7 +73,7 @@ def read(folder: Path, settings: ThumtImport, problems: ProblemList) -> Imported
         source=str(settings.source),
         target=str(settings.target),
         half=False,
-        max_sentence_tokens=known_length(options.get("max_length")),  # of what it was trained on
+        max_sentence_tokens=known_length(options.get("max_length")),  # longest training sentence
     )
 
 
@@ -85,7 +85,7 @@ def _options(folder: Path) -> dict[str, Any]:
 
 
 def _paths(folder: Path, options: dict[str, Any], vocabularies: tuple[str, ...]) -> list[Path]:
-    """The chosen vocabularies, else those that the options name; their folder is another machine's."""
+    """Return the chosen vocabularies, or those that the options name, whose folder is another machine's."""
     listed = options.get("vocab")
     named = listed if isinstance(listed, list) and all(isinstance(name, str) for name in listed) else []
     names = list(vocabularies) or [Path(name).name for name in named]
@@ -100,7 +100,7 @@ def _paths(folder: Path, options: dict[str, Any], vocabularies: tuple[str, ...])
 
 
 def _symbols(path: Path, options: dict[str, Any]) -> list[str]:
-    """One a line; the end-of-sentence is behind them where the options say so."""
+    """Return the symbols, one a line; the options may append the end-of-sentence."""
     try:
         symbols = path.read_bytes().decode("utf-8").removesuffix("\n").split("\n")
     except UnicodeDecodeError as error:
