@@ -22,12 +22,14 @@ Array = NDArray[np.float32]
 INT8: Final = (
     "rows",
     "quantized",
+    "unsigned",
     "panels",
     "gated",
     "scales",
     "static_scales",
     "alpha",
 )  # forms of int8 weights
+ZERO_POINT: Final = 128  # of the form "unsigned": the byte that stands for 0
 METADATA: Final = "convoy.initializers"  # the key under which a graph keeps its recipes, as JSON
 # constants that a graph names by what makes them
 TABLES: Final[dict[str, Callable[..., Array]]] = {"sinusoids": sinusoids, "timing": timing}
@@ -90,4 +92,6 @@ def _int8(form: str, weight: QuantizedWeight) -> NDArray[Any]:
     if form == "rows":
         return weight.values
     columns = np.ascontiguousarray(weight.values.T)
+    if form == "unsigned":
+        return columns.view(np.uint8) ^ np.uint8(ZERO_POINT)  # value + 128
     return columns if form == "quantized" else pack(columns, gated=form == "gated")

@@ -31,8 +31,33 @@ def graph_of(config: ModelConfig, part: str, precision: str) -> bytes:
     precision: "fp32", "fp16", "bf16" or "int8".
     """
     maker = {"encoder": encoder_graph, "step": step_graph}[part]
-    graph = maker(config, "int8" if precision == "int8" else "fp32", "tensorrt")
+    if precision == "int8":
+        return unsign_weights(maker(config, "int8", "tensorrt"))
+    graph = maker(config, "fp32", "tensorrt")
     return narrow_graph(graph, precision, config) if precision in NARROW else graph
+
+
+def unsign_weights(graph: bytes) -> bytes:
+    """Give each int8 product unsigned weights around a zero point of 128.
+
+    A product of unsigned and signed bytes saturates in ONNX Runtime on x86-64 processors without VNNI, unless
+    a session has the entry "session.x64quantprecision"; a product of unsigned bytes is exact on every processor.
+
+    graph: serialised, without weights.
+    """
+    model = onnx.load_from_string(graph)
+    properties = {p.key: p.value for p in model.metadata_props}
+    recipes = json.loads(properties[METADATA])
+    products = [node for node in model.graph.node if node.op_type == "MatMulInteger"]
+    weights = {node.input[1] for node in products}
+    for node in products:
+        node.input.append(node.input[2])  # the zero point of the rows, 128 too
+    for tensor in model.graph.initializer:
+        if tensor.name in weights:
+            tensor.data_type = TensorProto.UINT8
+            recipes[tensor.name]["form"] = "unsigned"
+    helper.set_model_props(model, properties | {METADATA: json.dumps(recipes, sort_keys=True)})
+    return bytes(model.SerializeToString(deterministic=True))
 
 
 def write(bundle: Bundle, precision: str, folder: Path) -> list[Path]:

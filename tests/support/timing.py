@@ -5,6 +5,7 @@ only when three attempts in a row find it, or time without a processor is taken 
 from __future__ import annotations
 
 import gc
+import math
 import os
 import re
 import threading
@@ -101,6 +102,18 @@ class Starved:
         chain = sum(lost.pop(name, 0.0) for name in ("thread-self", *map(str, self._pids)))
         stolen = [lost.pop(name) for name in list(lost) if name.startswith("cpu")]
         return chain + max(lost.values(), default=0.0) + max(stolen, default=0.0)
+
+
+def busy_seconds(*pids: int) -> float:
+    """Return the processor time of all running threads of some processes so far; infinity without schedstat.
+
+    pids: processes of this machine.
+    """
+    seconds = []
+    for path in (path for pid in pids for path in Path(f"/proc/{pid}/task").glob("*/schedstat")):
+        with suppress(OSError):  # the thread has ended
+            seconds.append(int(path.read_text("ascii").split()[0]) / 1e9)
+    return sum(seconds) if seconds else math.inf
 
 
 def processor_seconds(work: Callable[..., object], *arguments: Any) -> float:

@@ -33,6 +33,7 @@ from export.importers.settings import CTranslate2Import
 from loadtest.engine import int8_bleu
 from tests.engine.executors.test_batch_independence import decode
 from tests.support.ctranslate2_models import Options, answers, words, write
+from tests.support.processors import has_vnni
 from tests.support.students import WHOLE
 from tests.support.thorough import THOROUGH
 
@@ -93,6 +94,9 @@ ARCHITECTURES = {
         config={"decoder_start_token": "</s>", "bos_token": "</s>"},
     ),
 }
+# Without VNNI CTranslate2's products saturate if two neighbouring weights need 8 bits (oneDNN multiplies by
+# vpmaddubsw): on a Zen 3 its int8 scores of this model differ by 7 from ours and by 4 from its own fp32.
+needs_vnni = pytest.mark.skipif(not has_vnni(), reason="CTranslate2's int8 saturates without VNNI")
 QUANTIZATIONS = ("float32", "float16", "bfloat16", "int16", "int8", "int8_float16", "int8_bfloat16")
 
 
@@ -237,9 +241,24 @@ def test_every_quantization_gives_its_beams_in_fp32(quantization, root) -> None:
     assert bool(bundle.weights().quantized) == quantization.startswith("int8")
 
 
+def halve_weights(path: Path) -> None:
+    """Halve the int8 weights of a model.bin, and their scales: each weight then needs 7 bits."""
+    content, arrays = path.read_bytes(), read_variables(path).arrays
+    for name in [name for name in arrays if f"{name}_scale" in arrays]:
+        values, scales = arrays[name], arrays[f"{name}_scale"]
+        for old, new in ((values, values // 2), (scales, scales / 2)):
+            assert content.count(old.tobytes()) == 1
+            content = content.replace(old.tobytes(), new.astype(old.dtype).tobytes())
+    path.write_bytes(content)
+
+
 @pytest.mark.parametrize("kernels", ["pure", *(["native"] if library() else [])])
-def test_int8_computes_as_ctranslate2_does_in_int8(kernels, root) -> None:
-    folder, bundle = imported("OpenNMT-py", "int8", root)
+@pytest.mark.parametrize("bits", [7, pytest.param(8, marks=needs_vnni)])
+def test_int8_scores_are_those_of_ctranslate2_in_int8(kernels, bits, tmp_path) -> None:
+    folder = write(tmp_path / "model", ARCHITECTURES["OpenNMT-py"], "int8")
+    if bits == 7:
+        halve_weights(folder / "model.bin")
+    bundle = convert("ctranslate2", folder, tmp_path / "out", CTranslate2Import(source="en", target="de"))
     texts = sources(ARCHITECTURES["OpenNMT-py"], 3)
     assert compare(folder, bundle, texts, compute="int8", executor=lane(bundle, "int8", kernels)) < 0.02
 
