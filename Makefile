@@ -8,7 +8,7 @@ SHIPPED := engine documents corpus server export cli training convoy_client
 SOURCE := $(SHIPPED) loadtest tests deploy
 
 .DEFAULT_GOAL := help
-.PHONY: help hooks serve test lint types types-everywhere tests coverage oracles test-mutants test-containers test-faults test-ray audit lock native bench bench-check bench-record wheel wheels client-wheel release format clean
+.PHONY: help hooks serve test lint types types-everywhere tests coverage oracles test-mutants test-containers test-old-processor test-faults test-ray audit lock native bench bench-check bench-record wheel wheels client-wheel release format clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,6 +47,11 @@ test-mutants: $(VENV)/test  ## inject faults into the code; each must make a tes
 
 test-containers: $(VENV)/test  ## build the CPU image, run compose, kill it and see it come back (needs Docker)
 	$(BIN)/python -m pytest -q -rs -s -m containers tests/deploy/test_containers.py
+
+test-old-processor: $(VENV)/test  ## int8 on an emulated Haswell, which has no VNNI (root installs Debian's qemu-user-static)
+	@command -v qemu-x86_64-static > /dev/null || [ "$$(id -u)" != 0 ] || \
+	  { apt-get update -qq; apt-get install -y -qq --no-install-recommends qemu-user-static; } > /dev/null 2>&1 || true
+	$(BIN)/python -m pytest -q -rs tests/engine/executors/test_without_vnni.py
 
 test-faults: $(VENV)/test  ## break things on purpose: minutes
 	$(BIN)/python -m pytest -q -rs -m faults

@@ -127,7 +127,9 @@ def _markdown(rows: Sequence[Row]) -> str:
 
 
 def _machine() -> dict[str, str]:
-    """Processor and versions, as the figures depend on them."""
+    """Return what the figures depend on: the processor, its instruction set and versions."""
+    from engine.api import kernels_name
+
     info = Path("/proc/cpuinfo")
     names = [line.split(":", 1)[1].strip() for line in _lines(info) if line.startswith("model name")]
     versions = {}
@@ -137,7 +139,8 @@ def _machine() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     processor = names[0] if names else platform.machine()
-    return {"processor": f"{processor} x {os.cpu_count()}", "python": platform.python_version(), **versions}
+    setup = {"processor": f"{processor} x {os.cpu_count()}", "instruction set": kernels_name()}
+    return setup | {"python": platform.python_version(), **versions}
 
 
 def _lines(path: Path) -> list[str]:

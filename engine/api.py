@@ -45,6 +45,7 @@ from engine.errors import (
     UnknownModel,
     WouldBeLate,
 )
+from engine.native import kernels_name
 from engine.repository.budget import State
 from engine.repository.catalogue import ModelRoute
 from engine.repository.figures import DeviceMemory, RepositoryEntry
@@ -124,6 +125,7 @@ __all__ = [
     "each",
     "host_service",
     "in_slices",
+    "kernels_name",
     "offered_options",
     "offline_service",
     "offline_settings",

@@ -25,7 +25,7 @@ from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
 
-from engine.api import ConfigError, Service, connect_service, share_threads
+from engine.api import ConfigError, Service, connect_service, kernels_name, share_threads
 from server.callers.access import Access, AccessMiddleware, PathRules
 from server.contract import Contract
 from server.contracts import contract_of, served_contracts
@@ -295,6 +295,8 @@ def open_service(settings: ServerSettings, figures: Metrics, weights: Path | Non
     service = Service.open(settings.models, run, figures.observer)
     for name, entry in service.repository_entries().items():
         logger.info("%s %s: about %d MiB of memory", entry.state, name, entry.cost >> 20)
+    if run.placement.device == "cpu":
+        logger.info("instruction set of the CPU kernels: %s", kernels_name())
     return service
 
 

@@ -51,6 +51,16 @@ def library() -> Path | None:
     return path
 
 
+def kernels_name() -> str:
+    """Return the instruction set of the operators that run here ("avx2", ...), "pure" for standard operators.
+
+    Raises ConfigError for a library that was built from other sources.
+    """
+    path = library()
+    level = None if path is None else instruction_set(path)
+    return "pure" if level is None else level.name
+
+
 @cache
 def instruction_set(path: Path) -> InstructionSet | None:
     """Tell which instruction set a library runs with here; None where it is not for this machine."""

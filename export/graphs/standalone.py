@@ -41,7 +41,7 @@ def unsign_weights(graph: bytes) -> bytes:
     """Give each int8 product unsigned weights around a zero point of 128.
 
     A product of unsigned and signed bytes saturates in ONNX Runtime on x86-64 processors without VNNI, unless
-    a session has the entry "session.x64quantprecision"; a product of unsigned bytes is exact on every processor.
+    a session has the entry "session.x64quantprecision". A product of unsigned bytes is exact everywhere.
 
     graph: serialised, without weights.
     """

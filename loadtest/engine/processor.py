@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from engine.native import instruction_set, library
+from engine.native import kernels_name
 
 Facts = Mapping[str, Any]
 
@@ -22,9 +22,7 @@ def processor() -> dict[str, str]:
         key, _, value = line.partition(":")
         if key.strip() in keys:
             facts[keys[key.strip()]] = value.strip()
-    path = library()
-    level = None if path is None else instruction_set(path)
-    return facts | {"isa": level.name if level else "pure"}
+    return facts | {"isa": kernels_name()}
 
 
 def distance(one: Facts, other: Facts) -> int:

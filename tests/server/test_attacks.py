@@ -1,8 +1,8 @@
 """Whatever one client sends, the others are served: each attack goes to one running server, one after the
 other, while somebody else asks for the server's health and for a sentence.
 
-The longest waits decide, in one attempt. Each wait excludes time that the server did not cause: time for which
-its threads were ready to run while other processes had the cores, and how late the machine is by itself. A
+The longest waits decide, in one attempt. Each wait excludes time that the server did not cause: time in which
+its threads were ready to run while other processes had the cores, and the lateness of the machine itself. A
 sentence counts at most the processor time that the server used meanwhile.
 """
 

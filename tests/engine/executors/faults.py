@@ -134,4 +134,18 @@ FAULTS = [
         "n == self.executor.slots",
         "tests/engine/executors/test_cuda_graph.py -k lane_of_one_slot",
     ),
+    (
+        "int8 products of standard operators saturate without VNNI",
+        "engine/executors/onnx/sessions.py",
+        'options.add_session_config_entry("session.x64quantprecision", "1")',
+        "pass",
+        "tests/engine/executors/test_without_vnni.py",
+    ),
+    (
+        "stand-alone int8 graphs keep signed weights",
+        "export/graphs/standalone.py",
+        'return unsign_weights(maker(config, "int8", "tensorrt"))',
+        'return maker(config, "int8", "tensorrt")',
+        "tests/engine/executors/test_without_vnni.py -k graphs",
+    ),
 ]
