@@ -6,15 +6,15 @@ config      `ModelConfig`: one description for all architectures
 stacks      one side of a model, as its architecture describes it
 adaptive    adaptive softmax and input
 presets     configurations by the names that people use
-specs       what a model keeps of a source and of each hypothesis, as executors know it
+specs       shapes of what a model keeps for a source and for each hypothesis
 graph_io    the names and types of a step graph's inputs
-recipes     what a graph's weights are made of
-weights     weights as they are stored
+recipes     how the initializers of a graph are computed from the weights
+weights     weights as stored: floats and int8
 tensors     files of tensors, written piece by piece and mapped
 tables      constant tables: positions, timing
-shortlist   the target tokens that a source, and a target language, makes likely
-engines     TensorRT's engines: where they lie, and whether one fits
-json_file   JSON in files from outside
-strict      dataclasses from objects of JSON
+shortlist   candidate target tokens for a source and a target language
+engines     TensorRT engines: their folders and checks
+json_file   read JSON files
+strict      dataclasses from JSON objects
 folder      replace a folder as a whole
 """

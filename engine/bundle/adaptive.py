@@ -1,4 +1,4 @@
-"""Descriptions of adaptive softmax and adaptive input, of language models."""
+"""Configuration of adaptive softmax and adaptive input for language models."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from engine.bundle.stacks import StackConfig
 class Bands:
     """A vocabulary sorted by frequency, cut into bands; each is `factor` times narrower than the one before.
 
-    cutoffs: the id at which each band after the first ranges.
+    cutoffs: first id of each band after the first.
+    factor: ratio of the widths of two neighbouring bands.
     """
 
     cutoffs: tuple[int, ...]
     factor: float = 4.0
 
     def ranges(self, vocab: int) -> list[tuple[int, int]]:
-        """List the first id of each band, and the one after its last."""
+        """Return the first id of each band and the id after its last."""
         edges = (0, *self.cutoffs, vocab)
         return list(zip(edges, edges[1:], strict=False))
 
     def width(self, dim: int, band: int) -> int:
-        """Compute the width of a band's rows, where those of the first are `dim` wide."""
+        """Return the width of a band's rows if the first band has width `dim`."""
         return int(dim // self.factor**band)
 
     def problems(self, vocab: int, dim: int) -> Iterator[str]:
@@ -39,9 +40,9 @@ class Bands:
 class AdaptiveConfig:
     """Adaptive softmax (Grave et al. 2017) and adaptive input (Baevski and Auli 2019); docs/reference.md 3.
 
-    softmax, input: None is an ordinary table.
-    tie_weights: the rows of a token are the same on both sides.
-    tie_projections: so are the projections of the bands after the first.
+    softmax, input: bands of the softmax and of the input; None: an ordinary table.
+    tie_weights: softmax and input share the rows of each token.
+    tie_projections: softmax and input share the projections of the bands after the first.
     """
 
     softmax: Bands | None = None
@@ -50,10 +51,10 @@ class AdaptiveConfig:
     tie_projections: bool = False
 
     def problems(self, vocab: int, stack: StackConfig) -> Iterator[str]:
-        """Yield the faults of these settings.
+        """Yield the errors of these settings.
 
-        vocab: of both sides.
-        stack: the decoder.
+        vocab: size of the vocabulary.
+        stack: configuration of the decoder.
         """
         for name, bands, dim in (
             ("softmax", self.softmax, stack.feature_dim),

@@ -1,13 +1,13 @@
-"""Bundles: a model as a folder of plain data, verified before use and never half written.
+"""Bundles: a model as a folder of plain data, verified before use and written as a whole.
 
 config.json             format, name, task, languages, `ModelConfig`, text settings
 generation_config.json  defaults of `DecodeOptions`, by field name
 model.safetensors       weights in fp16, fp32 or int8 (`engine.bundle.weights`), by the names of
                         `engine.models.weight_shapes`
 manifest.json           size and SHA-256 of every other file, sorted by name
-README.md (the model card), tokenizer files, onnx/ (optional; of a large int8 model with `packed.safetensors`)
+README.md (the model card), tokenizer files, onnx/ (optional; a large int8 model has `packed.safetensors`)
 
-Nothing here is ever unpickled. `write_bundle` and `add_files` build a whole new folder beside the target and
+No file is ever unpickled. `write_bundle` and `add_files` build a complete new folder next to the target and
 rename it, so a crash leaves the old state.
 """
 
@@ -51,23 +51,20 @@ from engine.errors import BundleError, ConfigError
 from engine.types import MAX_SENTENCE_TOKENS, DecodeOptions
 
 T = TypeVar("T")
-# of a file: its bytes, where they lie, or what writes it
+# content of a file: bytes, the path of a file to copy, or a function that writes it
 Content: TypeAlias = bytes | Path | Callable[[Path], None]
-PACKED: Final = "onnx/packed.safetensors"  # int8 weights of a large model as native products read them
-PRECISIONS: Final = ("fp32", "int8")  # of the graphs
-# the part of a step's graph that reads lists of tokens, and what a bundle says that uses it by default
+PACKED: Final = "onnx/packed.safetensors"  # int8 weights of a large model in the order of native products
+PRECISIONS: Final = ("fp32", "int8")  # precisions of the graphs
+# name of the step graph that reads shortlists, and of the setting that enables them by default
 SHORTLISTED: Final = "shortlisted"
 MIN_SENTENCE_TOKENS: Final = 16  # a character may be several tokens
-# what a `Description` need not say: written where it is not so
+# defaults of `Description`; only other values are written to config.json
 DEFAULTS: Final = {SHORTLISTED: False, "truncates": False, "max_sentence_tokens": MAX_SENTENCE_TOKENS}
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigFile:
-    """config.json as it lies there.
-
-    format: of bundles.
-    """
+    """Content of config.json; `format` is the version of the bundle format."""
 
     format: int
     name: str
@@ -83,15 +80,15 @@ class ConfigFile:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What a bundle says of itself.
+    """Name, languages and settings that `write_bundle` writes to config.json and generation_config.json.
 
     task: "translate", "summarize", ...
     source, target: language codes.
     text: tokenizer settings, at least {"kind": ...}.
     generation: overrides of the defaults of `DecodeOptions`, by field name.
-    shortlisted: whether it answers with its shortlist unless told otherwise.
-    truncates: whether it reads the beginning of a text that is too long, unasked.
-    max_sentence_tokens: of a source with its end-of-sentence; a longer sentence is cut.
+    shortlisted: decode with the shortlist unless a request disables it.
+    truncates: read only the beginning of a text that is too long, without being asked.
+    max_sentence_tokens: largest number of tokens of a source, end-of-sentence included; longer ones are cut.
     """
 
     name: str
@@ -127,7 +124,7 @@ class Bundle:
     max_sentence_tokens: int = MAX_SENTENCE_TOKENS
 
     def text_settings(self, cls: type[T]) -> T:
-        """Make a dataclass of the tokenizer's settings. Raises BundleError that names every fault."""
+        """Convert the tokenizer's settings to `cls`. Raises BundleError that names every error."""
         settings = {name: value for name, value in self.text.items() if name != "kind"}
         try:
             return from_json(cls, settings, "text")
@@ -136,7 +133,7 @@ class Bundle:
 
     @property
     def digest(self) -> str:
-        """Hexadecimal SHA-256 of the manifest: bundles that have it in common have all files in common."""
+        """Hexadecimal SHA-256 of the manifest: two bundles with equal digests have equal files."""
         lines = (f"{entry.sha256} {name}\n" for name, entry in sorted(self.manifest.items()))
         return hashlib.sha256("".join(lines).encode()).hexdigest()
 
@@ -145,7 +142,7 @@ class Bundle:
         return sorted(self.manifest)
 
     def file(self, relative: str) -> Path:
-        """Find the path of a file of the manifest. Raises BundleError when it is not listed there."""
+        """Return the path of a file of the manifest. Raises BundleError if the file is not listed."""
         if relative not in self.manifest:
             raise BundleError(f"{self.path.name}: there is no file {relative!r} in it, only {self.files()}")
         return self.path / relative
@@ -153,7 +150,7 @@ class Bundle:
     def weights(self, shared: Path | None = None) -> Weights:
         """Map all weights. Raises BundleError when the file is damaged.
 
-        shared: a folder in which processes keep for each other what they make of weights; None: they don't.
+        shared: folder for arrays made from weights, which several processes map; None: no sharing.
         """
         path = self.file(WEIGHTS)
         try:
@@ -163,25 +160,25 @@ class Bundle:
             weights = Weights(stored, packed, arrays)
         except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
             raise BundleError(f"{path}: not a readable safetensors file ({error}); {REMEDY}") from error
-        stored.forget()  # what was only checked is not needed yet, and maybe never
+        stored.forget()  # the pages that the checks have read may never be needed
         return weights
 
 
-# adds files to a bundle that has no place yet
+# a function that returns further files for a bundle in a temporary folder
 Stage: TypeAlias = Callable[[Bundle], Mapping[str, Content]]
 
 
 def graph_parts(config: ModelConfig) -> tuple[str, ...]:
-    """List the graphs that a model is made of; a language model has no encoder."""
+    """Return the names of a model's graphs; a language model has no encoder."""
     return ("encoder", "step") if config.reads_source else ("step",)
 
 
 def graph_name(part: str, precision: str, kernels: str = "pure") -> str:
-    """Name a graph as a bundle keeps it.
+    """Return the file name of a graph within a bundle.
 
     part: "encoder", "step" or SHORTLISTED.
-    precision: of the products, one of PRECISIONS.
-    kernels: of standard operators only ("pure") or with our own ("native", see `engine.native`).
+    precision: precision of the matrix products, one of PRECISIONS.
+    kernels: "pure" (standard ONNX operators only) or "native" (with the operators of `engine.native`).
     """
     return f"onnx/{part}.{precision}{'' if kernels == 'pure' else f'.{kernels}'}.onnx"
 
@@ -201,7 +198,7 @@ def open_bundle(path: Path, *, verify: bool = True) -> Bundle:
         names = ", ".join(bundles[:5]) + (", ..." if bundles[5:] else "")
         raise BundleError(f"{path}: a folder of bundles, where one is wanted; name one of them: {names}")
     odd = next((p for p in sorted(path.rglob("*")) if not p.is_dir() and not p.is_file()), None)
-    if odd is not None:  # reading a pipe or a device would wait for ever
+    if odd is not None:  # reading a pipe or a device would block for ever
         raise BundleError(f"{path}: {odd.name} is no regular file: remove it")
     manifest = read_manifest(path)
     pickles = sorted(p.name for p in path.rglob("*") if p.suffix.lower() in PICKLES)
@@ -233,12 +230,12 @@ def open_bundle(path: Path, *, verify: bool = True) -> Bundle:
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """How a bundle is written.
+    """Options of `write_in_stages`.
 
-    half: floats are stored as fp16, else as fp32.
-    overwrite: replace what is there; the old bundle stays in place until the new one is complete.
-    stages: called in order with the bundle as far as it is written, in a folder beside its place; each
-        returns further files. An exception leaves nothing behind.
+    half: store floats as fp16 instead of fp32.
+    overwrite: replace an existing bundle; the old one stays in place until the new one is complete.
+    stages: functions called in order with the partly written bundle in a temporary folder; each returns
+        further files. After an exception the temporary folder is removed.
     """
 
     half: bool
@@ -257,12 +254,12 @@ def write_bundle(
 ) -> Bundle:
     """Write a bundle in one stage (`write_in_stages`).
 
-    path: of the folder.
-    description: what the bundle says of itself.
-    weights: by name, of any float type; int8 stays int8.
+    path: folder of the bundle.
+    description: name, languages and settings.
+    weights: weights by name, of any float type; int8 stays int8.
     files: further files by their name in the bundle.
-    half: floats are stored as fp16, else as fp32.
-    overwrite: replace `path` where it is there.
+    half: store floats as fp16 instead of fp32.
+    overwrite: replace an existing `path`.
     """
     return write_in_stages(path, description, weights, files, WriteOptions(half, overwrite))
 
@@ -276,14 +273,14 @@ def write_in_stages(
 ) -> Bundle:
     """Write a bundle and open it. The same input gives the same bytes.
 
-    path: of the folder.
-    description: what the bundle says of itself.
-    weights: by name, of any float type; int8 stays int8.
+    path: folder of the bundle.
+    description: name, languages and settings.
+    weights: weights by name, of any float type; int8 stays int8.
     files: further files by their name in the bundle.
-    how: precision, stages, and whether an old bundle gives way.
+    how: precision, stages, and whether to replace an existing bundle.
 
-    Raises BundleError where `path` is there and may not be replaced, and on weights that are not finite as
-    they are stored.
+    Raises BundleError if `path` exists and may not be replaced, and on weights that are not finite in the
+    stored type.
     """
     path = Path(path)
     if path.exists() and not how.overwrite:
@@ -307,7 +304,7 @@ def write_in_stages(
 
 
 def add_files(path: Path, files: Mapping[str, Content]) -> Bundle:
-    """Add or replace files (not configuration or weights), and the manifest with them: all or nothing."""
+    """Add or replace files (not configuration or weights) and update the manifest, all or nothing."""
     bundle = open_bundle(path)
     contents = _check_names(bundle.path, files, {CONFIG, GENERATION, WEIGHTS, MANIFEST})
     return _replace(bundle.path, contents, bundle)
@@ -316,7 +313,7 @@ def add_files(path: Path, files: Mapping[str, Content]) -> Bundle:
 def _replace(
     path: Path, contents: Mapping[str, Content], old: Bundle | None, stages: Iterable[Stage] = ()
 ) -> Bundle:
-    """Put a folder of `contents`, over the files of `old`, at `path`, opened before as any reader would."""
+    """Write `contents`, added to the files of `old` if given, to `path`, once the result opens."""
     with replacing(path, extend=old is not None) as fresh:
         bundle = _extend(fresh, contents, dict(old.manifest) if old else {})
         for stage in stages:
@@ -327,7 +324,7 @@ def _replace(
 
 
 def _extend(folder: Path, contents: Mapping[str, Content], manifest: dict[str, FileEntry]) -> Bundle:
-    """Write files into a folder of no name yet, the manifest with them, and open it."""
+    """Write files and the manifest into a temporary folder and open it."""
     for name, content in sorted(contents.items()):
         if callable(content):
             content(folder / name)
@@ -344,9 +341,9 @@ def _dump(value: Any) -> bytes:
 
 
 def _write_weights(out: Path, *, path: Path, weights: Mapping[str, Stored], half: bool) -> None:
-    """Write a file of weights, one at a time.
+    """Write the weights to `out`, one at a time.
 
-    path: of the bundle, for errors.
+    path: folder of the bundle, for error messages.
     """
     floats, names = np.dtype(np.float16 if half else np.float32), sorted(weights)
     specs = {n: spec for name in names for n, spec in specs_of(name, weights[name], floats).items()}

@@ -1,7 +1,6 @@
-"""`ModelConfig`: one description for all architectures.
+"""`ModelConfig`: one configuration class for all architectures, independent of numpy and torch.
 
-Nothing here knows numpy or torch. Unknown keys are refused, so that a bundle of a later version is not
-half understood.
+Unknown keys are refused, so that a bundle of a later version can't be read in part.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ from engine.types import Limits
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """Everything that fixes the arithmetic of a model; weights apart.
+    """Everything that determines the arithmetic of a model, except its weights.
 
     `max_source` and `max_target` count positions including end-of-sentence, so the longest source has
-    `max_source - 1` tokens and the longest target `max_target - 1`. encoder None: a language model, which
-    reads nothing of its source. decoder None: an ensemble of `members`, which fix everything else.
-    `language_model` is one beside the model, whose scores count as much as a request's `lm_weight` says.
+    `max_source - 1` tokens and the longest target `max_target - 1`. A language model has no encoder and reads
+    no source. An ensemble has no decoder; its `members` are complete configurations. The scores of
+    `language_model` are added to the model's, weighted by a request's `lm_weight`.
     """
 
     architecture: str
@@ -36,13 +35,13 @@ class ModelConfig:
     share_output: bool = False  # the output projection is the target embedding
     output_bias: bool = False
     token_positions: bool = True
-    scale_embeddings: bool = True  # by the square root of embed_dim
+    scale_embeddings: bool = True  # multiply embeddings by the square root of embed_dim
     first_position: int | None = None  # row of the first token in the table of positions; None: pad + 1
-    paper_sinusoids: bool = False  # frequencies 10000 ** (-2i / dim); else fairseq's, which end at 1 / 10000
-    source_end: bool = True  # the model reads the end-of-sentence that every source has
-    source_bias: bool = False  # a learned vector added to every source embedding
+    paper_sinusoids: bool = False  # frequencies 10000 ** (-2i / dim), not fairseq's, which end at 1 / 10000
+    source_end: bool = True  # the model reads the end-of-sentence of the source
+    source_bias: bool = False  # a learned vector is added to every source embedding
     zero_start: bool = False  # the decoder's first input is zeros, not a token's embedding
-    start: int | None = None  # the token that the decoder reads first; None: end-of-sentence
+    start: int | None = None  # first token that the decoder reads; None: end-of-sentence
     max_source: int = 1024
     max_target: int = 1024
     bos: int | None = 0
@@ -50,8 +49,8 @@ class ModelConfig:
     eos: int = 2
     unk: int | None = 3
     members: tuple[ModelConfig, ...] = ()
-    adaptive: AdaptiveConfig | None = None  # of a language model
-    quantization: str = "none"  # of the bundle's weights, see QUANTIZATIONS
+    adaptive: AdaptiveConfig | None = None  # only for a language model
+    quantization: str = "none"  # one of QUANTIZATIONS
     language_model: ModelConfig | None = None
 
     def __post_init__(self) -> None:
@@ -66,22 +65,26 @@ class ModelConfig:
 
     @property
     def reads_source(self) -> bool:
-        """Whether there is an encoder; a language model has none."""
+        """Whether the model has an encoder; a language model has none."""
         return self.encoder is not None or any(member.reads_source for member in self.members)
 
     @property
     def stack_configs(self) -> tuple[ModelConfig, ...]:
-        """Those that have stacks of layers: the model or the ensemble's members, and the language model."""
+        """The model or the members of the ensemble, and the language model."""
         own = self.members or (self,)
         return own if self.language_model is None else (*own, *self.language_model.stack_configs)
 
     @property
     def first_token(self) -> int:
-        """What the decoder reads first."""
+        """Token that the decoder reads first."""
         return self.eos if self.start is None else self.start
 
     def limits(self, beams: int, *, shortlisted: bool) -> Limits:
-        """Return the limits of a lane, or of lanes, whose widest beam this is."""
+        """Return the limits of requests that this model can decode.
+
+        beams: widest beam of its lanes.
+        shortlisted: the model has a shortlist.
+        """
         beside = self.language_model
         longest = self.max_target if beside is None else min(self.max_target, beside.max_target)
         return Limits(
@@ -95,7 +98,7 @@ class ModelConfig:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the configuration as bundles hold it."""
+        """Return the configuration as written to config.json."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         for side in SIDES:
             stack = values[side] and asdict(values[side])
@@ -109,7 +112,7 @@ class ModelConfig:
 
     @classmethod
     def from_dict(cls, data: Any) -> ModelConfig:
-        """Make the configuration that a dict describes.
+        """Convert a dict of config.json to a configuration.
 
         Raises ConfigError on unknown or missing keys, wrong types or impossible values.
         """
@@ -122,7 +125,7 @@ class ModelConfig:
         return from_json(cls, data, "config", **sides)
 
 
-# architecture: what describes each of its sides
+# class of the encoder's and decoder's configuration, by architecture
 STACKS: Final[dict[str, type[Stack]]] = {
     "aan": StackConfig,
     "cnn": StackConfig,
@@ -134,7 +137,7 @@ STACKS: Final[dict[str, type[Stack]]] = {
     "ssru": StackConfig,
     "transformer": StackConfig,
 }
-# architecture of residual stacks: the mixers its layers may have
+# mixers that layers may have, by architecture of residual stacks
 MIXERS: Final[dict[str, tuple[str, ...]]] = {
     "aan": ("average", "attention"),
     "cnn": ("convolution",),
@@ -143,8 +146,8 @@ MIXERS: Final[dict[str, tuple[str, ...]]] = {
     "ssru": ("ssru", "attention"),
     "transformer": ("attention",),
 }
-# of weights that came as int8 (`engine.bundle.weights`), how what they multiply is scaled in int8: row by
-# row, or by the file's alphas. "none": weights are floats
+# how the activations that int8 weights multiply are rounded: row by row, or by the alphas of the file
+# (`engine.bundle.weights`); "none": the weights are floats
 QUANTIZATIONS: Final = ("none", "rows", "alphas")
 SIDES: Final = ("encoder", "decoder")
 LANGUAGE_MODELS: Final = ("lightconv_lm",)  # architectures without an encoder
@@ -180,7 +183,7 @@ def _side_problems(config: ModelConfig, side: str, stack: Stack) -> Iterator[str
 
 
 def _family_problems(config: ModelConfig, decoder: Stack) -> Iterator[str]:
-    """What does not go together with the decoder's kind of stack."""
+    """Yield an error for each setting that the decoder's class of stack does not support."""
     foreign = config.source_bias or config.zero_start or config.scale_embeddings
     if isinstance(decoder, ConvStack) and foreign:
         yield "scale_embeddings, source_bias and zero_start are not of this architecture"
@@ -193,7 +196,7 @@ def _family_problems(config: ModelConfig, decoder: Stack) -> Iterator[str]:
 
 
 def _vocabulary_problems(config: ModelConfig) -> Iterator[str]:
-    """Of special tokens and of positions."""
+    """Yield the errors of special tokens and positions."""
     if min(config.max_source, config.max_target) < 2:
         yield "max_source and max_target must be at least 2"
     specials = [i for i in (config.bos, config.pad, config.eos, config.unk) if i is not None]

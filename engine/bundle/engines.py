@@ -1,9 +1,9 @@
-"""Engines compiled for one GPU, TensorRT's, as they lie in a bundle; and whether one fits bundle and machine.
+"""TensorRT engines in a bundle, each compiled for one GPU, and the check that one fits bundle and machine.
 
     tensorrt/<gpu>-trt<version>/<precision>-<beams>x<slots>/{encoder,step}.engine, engine.json
 
-An engine is made of weights, graphs and kernels; `engine.json` holds the hash of each, so that one that is
-stale or foreign is refused with the command that makes it again, and never run.
+An engine is built from weights, graphs and kernels. `engine.json` holds the hash of each, so that a stale or
+foreign engine is refused with the command that builds it again.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from engine.errors import BundleError, ConfigError
 FOLDER: Final = "tensorrt"
 DESCRIPTION: Final = "engine.json"
 SOURCES_ROOT: Final = Path(__file__).parents[2]
-# what decides an engine beside the bundle: kernels, how they are launched and compiled, the models' own code,
-# and how graphs are traced and rewritten
+# source files that determine an engine: kernels, their launch and compilation, models, tracing of graphs
 SOURCES: Final = (
     "engine/kernels/*.cu*",
     "engine/kernels/calls.py",
@@ -39,7 +38,7 @@ SOURCES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What an engine is for: the GPU's name, TensorRT's version, precision, the lane's beams and slots."""
+    """Machine and lane of an engine: name of the GPU, version of TensorRT, precision, beams and slots."""
 
     gpu: str
     tensorrt: str
@@ -49,24 +48,24 @@ class Target:
 
     @property
     def folder(self) -> str:
-        """Where a bundle keeps it."""
+        """Folder of the engine within a bundle."""
         gpu = re.sub(r"[^a-z0-9]+", "-", self.gpu.lower()).strip("-")
         return f"{FOLDER}/{gpu}-trt{self.tensorrt}/{self.precision}-{self.beams}x{self.slots}"
 
     def command(self, bundle: Bundle) -> str:
-        """Return the command that builds it."""
+        """Return the command that builds the engine."""
         size = f"--beams {self.beams} --slots {self.slots}"
         return f"convoy export {bundle.path} --to tensorrt --precision {self.precision} {size}"
 
 
 @dataclass(frozen=True, slots=True)
 class EngineDescription:
-    """engine.json.
+    """Content of engine.json.
 
-    weights, graphs, kernels: SHA-256 of what it was made of.
-    k: candidates of a row.
-    slots: the most that each profile holds.
-    source: the longest source of all.
+    weights, graphs, kernels: SHA-256 of the files from which the engine was built.
+    k: number of candidates of a row.
+    slots: maximum number of slots of each profile.
+    source: length of the longest source.
     """
 
     gpu: str
@@ -85,7 +84,7 @@ class EngineDescription:
 
 
 def fingerprints(bundle: Bundle) -> dict[str, str]:
-    """Hash what an engine of this bundle would be made of now."""
+    """Return the hashes of the files from which an engine of this bundle would be built."""
     parts = [graph_name(part, "fp32") for part in graph_parts(bundle.config)]
     missing = [name for name in (WEIGHTS, *parts) if name not in bundle.manifest]
     if missing:
@@ -101,10 +100,10 @@ def fingerprints(bundle: Bundle) -> dict[str, str]:
 
 
 def find(bundle: Bundle, target: Target) -> tuple[EngineDescription, dict[str, Path]]:
-    """Find the engines of a bundle for a target, by part.
+    """Return the description and the engine files of a bundle for a target, by part.
 
-    Raises BundleError, with what to run, where there is none or one of another machine, version, or state of
-    the bundle.
+    Raises BundleError that names the command to run if there is no engine, or one of another machine,
+    TensorRT version or state of the bundle.
     """
     command = target.command(bundle)
     name = f"{target.folder}/{DESCRIPTION}"

@@ -1,4 +1,4 @@
-"""Replacing a folder or a file as a whole: readers see the old one or the new one, never a mixture."""
+"""Replace a folder or a file atomically: readers see the old one or the new one, never a mixture."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from typing import IO
 
 @contextmanager
 def replacing(path: Path, *, extend: bool = False) -> Iterator[Path]:
-    """Yield a temporary folder beside `path`; it takes that name when the block ends without an exception.
+    """Yield a temporary folder, which is renamed to `path` when the block ends without an exception.
 
-    With `extend` it begins with the files of `path` (hard links: replace them, don't write into them).
-    After an exception, and while the block runs, `path` is as it was.
+    While the block runs, and after an exception, `path` is unchanged.
+
+    path: folder to replace or create.
+    extend: start with hard links to the files of `path`; replace these, don't write into them.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = _sibling(path, "new")
@@ -35,12 +37,13 @@ def replacing(path: Path, *, extend: bool = False) -> Iterator[Path]:
 
 @contextmanager
 def replacing_file(path: Path, *, mode: int = 0o666, sync: bool = False) -> Iterator[Path]:
-    """Yield an empty temporary file beside `path`, which takes that name when the block ends without an
-    exception; after one, `path` is as it was.
+    """Yield an empty temporary file, which is renamed to `path` when the block ends without an exception.
 
-    path: its folder is there.
-    mode: permissions of the temporary file, less those that the process masks.
-    sync: write the file to the disk before its name, so that not even a power cut leaves half of it.
+    After an exception `path` is unchanged.
+
+    path: file to replace or create, in an existing folder.
+    mode: permissions of the temporary file, minus the process's umask.
+    sync: sync the file to disk before the rename, so that a power cut can't leave half of it.
 
     Raises OSError.
     """
@@ -58,8 +61,10 @@ def replacing_file(path: Path, *, mode: int = 0o666, sync: bool = False) -> Iter
 
 @contextmanager
 def creating(path: Path) -> Iterator[IO[bytes]]:
-    """Yield a new file that is synced in the end; parents are made, and a file of that name is replaced, not
-    written into."""
+    """Yield a new file and sync it at the end.
+
+    Creates parent folders. Removes an existing file first, so that its other hard links keep their content.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
     with path.open("wb") as out:
@@ -69,13 +74,13 @@ def creating(path: Path) -> Iterator[IO[bytes]]:
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Write a file as `creating` does."""
+    """Write a new file (`creating`)."""
     with creating(path) as out:
         out.write(data)
 
 
 def _swap(fresh: Path, path: Path) -> None:
-    """Rename `fresh` to `path`; what was there is put back when that fails and removed when it succeeds."""
+    """Rename `fresh` to `path`. The old folder is restored if the rename fails and removed if it succeeds."""
     aside = _sibling(path, "old")
     replaced = path.exists()
     if replaced:
@@ -103,7 +108,7 @@ def _link(source: str, target: str) -> None:
 
 
 def _sync(folder: Path) -> None:
-    if sys.platform == "win32":  # has no folders that are opened
+    if sys.platform == "win32":  # Windows cannot open folders
         return
     descriptor = os.open(folder, os.O_RDONLY)
     try:

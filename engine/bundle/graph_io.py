@@ -1,7 +1,8 @@
-"""The inputs and outputs of a bundle's graphs, by name: one place for who writes graphs and who runs them.
+"""Names of the inputs and outputs of a bundle's graphs, for the export and for the executors.
 
-A step reads what the search asks (`step_fields`), `memory.*` with `mask`, `state.*` with `index.*`, `cache.*`
-with `lineage`, and with a shortlist `among`; it answers `scores`, `ids`, `attention` and `column.*`.
+Inputs of a step are the fields of the search (`step_fields`), `memory.*` with `mask`, `state.*` with
+`index.*`, `cache.*` with `lineage`, and `among` for a shortlist. Outputs are `scores`, `ids`, `attention` and
+`column.*`.
 """
 
 from __future__ import annotations
@@ -18,32 +19,32 @@ STATE: Final = "state"
 CACHE: Final = "cache"
 INDEX: Final = "index"
 COLUMN: Final = "column"
-STATEFUL: Final = (MEMORY, STATE, CACHE)  # kinds of inputs that an executor keeps between steps
-LM_WEIGHT: Final = "lm_weight"  # and one more where a language model is beside the model
+STATEFUL: Final = (MEMORY, STATE, CACHE)  # kinds of inputs that an executor keeps from step to step
+LM_WEIGHT: Final = "lm_weight"  # a further input of a model with a language model
 
 
 def io_name(kind: str, of: str | int) -> str:
-    """Return the name of an input or output of this kind."""
+    """Return the name of an input or output, such as "state.3"."""
     return f"{kind}.{of}"
 
 
 def step_fields(config: ModelConfig) -> tuple[str, ...]:
-    """List the fields of `StepInput` that the step graph of a model reads, beside `k`."""
+    """Return the fields of `StepInput` that the step graph of a model reads in addition to `k`."""
     return STEP_INPUTS if config.language_model is None else (*STEP_INPUTS, LM_WEIGHT)
 
 
 def kind_of(name: str) -> str:
-    """Return the kind of an input or output, or its whole name where it is the only one."""
+    """Return the kind of an input or output: the part of its name before the first dot."""
     return name.partition(".")[0]
 
 
 def specs_of(
     shapes: Iterable[tuple[str, Sequence[Any]]], longest: int
 ) -> tuple[tuple[MemorySpec, ...], tuple[StateSpec, ...]]:
-    """Read from a step's inputs what a lane holds.
+    """Derive from the inputs of a step what a lane keeps: its memory and its states.
 
-    shapes: names and shapes of all inputs; a size known only at run time is no positive integer.
-    longest: columns that a cache may need at most.
+    shapes: names and shapes of all inputs; a size that is known only at run time is no positive integer.
+    longest: maximum number of columns of a cache.
     """
     memory, states = [], []
     for name, shape in shapes:
@@ -62,12 +63,12 @@ def specs_of(
 def lane_inputs(
     memory: Mapping[str, Any], mask: Any, rings: Mapping[str, Any], caches: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Collect what a lane keeps between steps as inputs of its step.
+    """Return the tensors that a lane keeps from step to step, by the names of the step's inputs.
 
     memory: tensors of the source, by the names of the memory spec.
-    mask: of the memory, if there is any.
+    mask: mask of the memory, unused without memory.
     rings: last inputs of layers, by the names of the state spec.
-    caches: keys and values so far, by the names of the state spec.
+    caches: keys and values of all steps so far, by the names of the state spec.
     """
     inputs = {io_name(MEMORY, name): block for name, block in memory.items()}
     if inputs:
@@ -77,18 +78,22 @@ def lane_inputs(
 
 
 def history_inputs(rows: Mapping[int, Any], lineage: Any) -> dict[str, Any]:
-    """Collect the inputs by which a step finds each hypothesis's own among what is held.
+    """Return the inputs with which a step selects the state of each hypothesis.
 
-    lineage: None where nothing is cached.
+    rows: row index of rings, by window.
+    lineage: ancestors of each hypothesis in the caches; None without caches.
     """
     inputs = {io_name(INDEX, window): index for window, index in rows.items()}
     return inputs if lineage is None else inputs | {"lineage": lineage}
 
 
 def lane_dtype(types: Mapping[str, Any], wide: Any) -> Any:
-    """Choose one type for all that a step of these inputs remembers.
+    """Return one type for all tensors that a lane keeps: their common type, or `wide` if they differ.
 
-    It is theirs where they agree, else `wide` (running sums stay fp32 in a graph of a narrower type).
+    They differ in a narrow graph with running sums, which stay fp32.
+
+    types: type of each input, by name.
+    wide: the wider type.
     """
     dtypes = {dtype for name, dtype in types.items() if kind_of(name) in STATEFUL}
     return dtypes.pop() if len(dtypes) == 1 else wide

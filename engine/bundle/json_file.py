@@ -1,4 +1,4 @@
-"""JSON in files that come from outside."""
+"""Read JSON files that users or other programs wrote."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Final, TypeVar
 from engine.errors import BundleError, ConvoyError
 
 K = TypeVar("K")
-MAX_JSON_BYTES: Final = 1 << 27  # the vocabularies of the largest tokenizers have a quarter of it
+MAX_JSON_BYTES: Final = 1 << 27  # four times the vocabulary file of the largest tokenizers
 KINDS: Final[dict[type, str]] = {dict: "object", list: "list"}
 
 
 def read_json(path: Path, kind: type[K], remedy: str, error: type[ConvoyError] = BundleError) -> K:
-    """Read the value of a file.
+    """Read and parse a file.
 
-    path: of the file.
-    kind: dict or list, which it must be.
-    remedy: what to do about a file that is none; ends the message.
-    error: class of what is raised.
+    path: path of the file.
+    kind: required type of the value: dict or list.
+    remedy: advice at the end of the error message.
+    error: class of the exception.
 
-    Raises an `error` that names the file.
+    Raises `error`, which names the file.
     """
     try:
         with path.open("rb") as file:

@@ -14,7 +14,7 @@ from engine.errors import BundleError, ConfigError
 T = TypeVar("T")
 FORMAT: Final = 1
 MANIFEST: Final = "manifest.json"
-# suffixes under which pickles travel; a bundle has no place for them, so nobody is ever led to load one
+# file suffixes of pickles; a bundle refuses them, so that no tool ever loads one
 PICKLES: Final = frozenset({".pt", ".pth", ".pkl", ".pickle", ".bin", ".ckpt", ".joblib"})
 REMEDY: Final = "copy or convert the bundle again"
 CONFIG: Final = "config.json"
@@ -31,10 +31,10 @@ class FileEntry:
 
 
 def check_name(path: Path, name: str) -> None:
-    """Refuse names that are not relative and normalised, with "/" between folders, or are those of pickles.
+    """Check that a file name is relative, normalised, separated by "/" and no pickle's.
 
-    path: of the bundle, for the error.
-    name: of a file in it.
+    path: path of the bundle, for the error message.
+    name: file name within the bundle.
 
     Raises BundleError.
     """
@@ -55,9 +55,9 @@ def check_name(path: Path, name: str) -> None:
 def check_file(path: Path, entry: FileEntry, verify: bool) -> None:
     """Compare a file with its line of the manifest.
 
-    path: of the file.
-    entry: what the manifest says.
-    verify: compare the hash too, not the size alone.
+    path: path of the file.
+    entry: size and hash in the manifest.
+    verify: compare the hash as well as the size.
 
     Raises BundleError.
     """
@@ -77,7 +77,7 @@ def file_digest(path: Path) -> str:
 
 
 def read_versioned(path: Path) -> dict[str, Any]:
-    """Read an object that names its format. Raises BundleError for a format of another version."""
+    """Read a JSON object with a `format` number. Raises BundleError for any other than FORMAT."""
     values = read_json(path, dict, REMEDY)
     if values.get("format") != FORMAT or isinstance(values["format"], bool):
         version = values.get("format")
@@ -88,7 +88,7 @@ def read_versioned(path: Path) -> dict[str, Any]:
 
 
 def read_manifest(path: Path) -> dict[str, FileEntry]:
-    """Read the manifest of a bundle's folder, by name. Raises BundleError."""
+    """Read the manifest of a bundle's folder: each file's entry by its name. Raises BundleError."""
     listed = read_versioned(path / MANIFEST).get("files")
     if not isinstance(listed, dict):
         raise BundleError(f"{path / MANIFEST}: lacks the object `files`; {REMEDY}")
@@ -103,14 +103,14 @@ def read_manifest(path: Path) -> dict[str, FileEntry]:
 
 
 def typed(cls: type[T], data: Any, path: Path, where: str) -> T:
-    """Make a dataclass of an object as `from_json` does.
+    """Convert a JSON object to a dataclass (`from_json`).
 
     cls: the dataclass.
     data: the object.
-    path: of the file, for the error.
-    where: what the error calls the object.
+    path: path of the file, for the error message.
+    where: name of the object in the error message.
 
-    Raises BundleError with the file and the remedy.
+    Raises BundleError that names the file and the remedy.
     """
     try:
         return from_json(cls, data, where)

@@ -1,8 +1,8 @@
-"""Configurations by the names people use: fairseq's architectures and the rows of the papers' tables.
+"""Configurations by their usual names: fairseq's architectures and the rows of the papers' tables.
 
-Values: docs/reference.md 8 and 10. `lightconv_*` and `dynamicconv_*` are twins that differ in their
-kernels only (in fairseq a flag of one architecture). Presets of corpora with a joint vocabulary share one
-table between source, target and output, as their papers' counts of parameters do; the others share nothing.
+Values: docs/reference.md 8 and 10. `lightconv_*` and `dynamicconv_*` differ only in their kernels
+(in fairseq a flag of one architecture). Presets of corpora with a joint vocabulary share one table between
+source, target and output, which agrees with the parameter counts of their papers; the others share nothing.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ SLICE_DILATIONS: Final[dict[str, tuple[int, ...]]] = {
 def preset(
     name: str, source_vocab: int, target_vocab: int, changes: Mapping[str, Any] | None = None
 ) -> ModelConfig:
-    """Make the configuration of that name for these vocabularies.
+    """Return the configuration of a preset for the given vocabularies.
 
-    name: of the preset.
+    name: name of the preset.
     source_vocab: number of source symbols.
     target_vocab: number of target symbols.
-    changes: values of ModelConfig to set instead; `encoder` and `decoder` map to values of their stacks.
+    changes: values of ModelConfig that replace the preset's; `encoder` and `decoder` are mappings too.
 
     Raises ConfigError on an unknown name and on impossible values.
     """
@@ -64,7 +64,7 @@ def preset(
 
 
 def _convolution(mixer: str, size: Mapping[str, Any], *, glu: bool, **rest: Any) -> dict[str, Any]:
-    """LightConv or DynamicConv, of 7 and 6 layers."""
+    """Return LightConv or DynamicConv of 7 encoder and 6 decoder layers."""
     side = {**size, "mixer": mixer, "glu": glu}
     return {
         "architecture": "dynamicconv",
@@ -75,24 +75,24 @@ def _convolution(mixer: str, size: Mapping[str, Any], *, glu: bool, **rest: Any)
 
 
 def _attention(size: Mapping[str, Any], kernels: tuple[int, ...] = (0,) * 6, **rest: Any) -> dict[str, Any]:
-    """The Transformer, of 6 and 6 layers.
+    """Return a Transformer.
 
-    kernels: how far each layer sees, 0 everywhere.
+    kernels: number of positions that each layer of a side sees; 0: all.
     """
     side = {**size, "mixer": "attention", "glu": False, "kernel_sizes": kernels}
     return {"architecture": "transformer", "encoder": side, "decoder": side, **rest}
 
 
 def _average(encoder: str) -> dict[str, Any]:
-    """Table 3's averaged attention: joint gates and a feed-forward as wide as the layer's own."""
+    """Return averaged attention of Table 3: joint gates and a feed-forward as wide as the layer's own."""
     side = {**BIG_SIZE, "glu": False, "kernel_sizes": (0,) * 6, "average_ffn": 4096}
     sides = {"encoder": {**side, "mixer": encoder}, "decoder": {**side, "mixer": "average"}}
     return {"architecture": "aan", **sides, **JOINT}
 
 
 def _student(embed_dim: int, ffn_dim: int, layers: int) -> dict[str, Any]:
-    """A student of Firefox Translations or Bergamot: 6 layers of attention, so many of SSRU; Marian's norms,
-    positions and first input."""
+    """Return a student of Firefox Translations or Bergamot: 6 layers of attention and `layers` of SSRU, with
+    Marian's norms, positions and first input."""
     size: dict[str, Any] = {"embed_dim": embed_dim, "conv_dim": embed_dim, "ffn_dim": ffn_dim}
     size |= {"heads": 8, "glu": False, "norm_eps": 1e-6}
     return {
@@ -113,11 +113,9 @@ def _convs2s(
     *,
     output: int,
 ) -> dict[str, Any]:
-    """ConvS2S.
+    """Return ConvS2S, with attention in each decoder layer. It never uses two of fairseq's 1,024 positions.
 
-    encoder, decoder: (channels, kernel width) of each layer, the decoder's by default those of the encoder.
-
-    Each decoder layer attends. Two rows of fairseq's 1,024 positions are never used.
+    encoder, decoder: (channels, kernel width) of each layer; without `decoder` both sides are equal.
     """
     sides = []
     for layers in (encoder, decoder or encoder):
@@ -137,14 +135,14 @@ def _convs2s(
 
 
 def _language_model(size: Mapping[str, Any], kernels: tuple[int, ...], **rest: Any) -> dict[str, Any]:
-    """A DynamicConv language model: pre-norm, without a norm at the end."""
+    """Return a DynamicConv language model: pre-norm, without a norm at the end."""
     norms = {"normalize_before": True, "final_norm": False}
     decoder = {**size, **norms, "mixer": "dynamic", "glu": True, "kernel_sizes": kernels}
     return {"architecture": "lightconv_lm", "encoder": None, "decoder": decoder, **rest}
 
 
 def _slicenet(side: Mapping[str, Any], layers: int, attention: Mapping[str, Any]) -> dict[str, Any]:
-    """So many modules in the decoder, half as many more in the encoder."""
+    """Return SliceNet with `layers` modules in the decoder and half as many more in the encoder."""
     sides = {
         "encoder": {**side, "layers": layers * 3 // 2},
         "decoder": {**side, "layers": layers, **attention},
@@ -159,7 +157,7 @@ def _override(
     encoder: tuple[int, ...] = GROWING,
     decoder: tuple[int, ...] = GROWING[:6],
 ) -> dict[str, Any]:
-    """With these values on both sides, and these kernel widths."""
+    """Return `values` with the changes `both` on both sides, and with other kernel widths."""
     sides = {
         "encoder": {**values["encoder"], **both, "kernel_sizes": encoder},
         "decoder": {**values["decoder"], **both, "kernel_sizes": decoder},
@@ -220,14 +218,14 @@ PLAIN: Final[dict[str, dict[str, Any]]] = {
         BIG_SIZE, (15,) * 2 + (31,) * 4 + (63,) * 11, adaptive={**WORDS, "tie_weights": True}
     ),
 }
-# the sizes of Firefox's models by its names: 6 layers of attention, 2 or 4 of SSRU
+# sizes of Firefox's models under its names
 STUDENTS: Final[dict[str, dict[str, Any]]] = {
     "ssru_tiny": _student(256, 1536, 2),
     "ssru_base_memory": _student(384, 1536, 4),
     "ssru_base": _student(512, 2048, 2),
 }
-# tensor2tensor's names, then the rows of SliceNet's Tables 2 and 3 whose depth is stated, with section 3.2's
-# attention
+# tensor2tensor's names, then rows of SliceNet's Tables 2 and 3 (the paper states their depth) with the
+# attention of its section 3.2
 _PROJECTED: Final = {"attention": "transformer", "heads": 8}
 _INNER: Final = {"attention": "inner_product"}
 _WIDEST: Final = {

@@ -1,8 +1,8 @@
-"""What a graph's weights are made of: recipes, by which the metadata of a graph names each initialiser.
+"""Recipes in the metadata of a graph: how each initializer is computed from the weights of the bundle.
 
-A recipe is {"tensor": name in model.safetensors, "form": form} or {table: its arguments}, a constant. Forms
-of int8 are the file's own where it holds int8, and else rounded here, with a scale for each row. With "type"
-"fp16" or "bf16" it is stored in that.
+A recipe is {"tensor": name in model.safetensors, "form": form}, or {table: its arguments} for a constant
+table. Forms of int8 take the int8 values of the file, or round float weights with a scale for each row. A
+recipe with "type" "fp16" or "bf16" is converted to that type.
 """
 
 from __future__ import annotations
@@ -30,19 +30,16 @@ INT8: Final = (
     "alpha",
 )  # forms of int8 weights
 ZERO_POINT: Final = 128  # of the form "unsigned": the byte that stands for 0
-METADATA: Final = "convoy.initializers"  # the key under which a graph keeps its recipes, as JSON
-# constants that a graph names by what makes them
+METADATA: Final = "convoy.initializers"  # metadata key of a graph's recipes, as JSON
+# functions that compute constant tables, by their names in recipes
 TABLES: Final[dict[str, Callable[..., Array]]] = {"sinusoids": sinusoids, "timing": timing}
 
 
 def initializer(recipe: Mapping[str, Any], weights: Mapping[str, Array]) -> NDArray[Any]:
-    """Make the array of a recipe.
-
-    Raises BundleError for one that these weights or this version can't make.
-    """
+    """Compute the array of a recipe. Raises BundleError if the weights or this version don't support it."""
     array = _wide(recipe, weights)
     if recipe.get("type") == "bf16":
-        from ml_dtypes import bfloat16  # numpy has none; whoever exports has this
+        from ml_dtypes import bfloat16  # part of the extra `convert`
 
         return array.astype(bfloat16)
     return array.astype(np.float16) if recipe.get("type") == "fp16" else array
@@ -73,7 +70,7 @@ def _wide(recipe: Mapping[str, Any], weights: Mapping[str, Array]) -> NDArray[An
 
 
 def quantize_weight(name: str, weights: Mapping[str, Array]) -> QuantizedWeight:
-    """Return a weight as int8: the file's own, or rounded with a scale for each row."""
+    """Return a weight as int8: the int8 values of the file, or floats rounded with a scale for each row."""
     if isinstance(weights, Weights) and name in weights.quantized:
         return weights.quantized[name]
     return quantize_rows(weights[name])
@@ -87,7 +84,7 @@ def _int8(form: str, weight: QuantizedWeight) -> NDArray[Any]:
             raise BundleError(
                 "the graph needs alphas, which model.safetensors lacks; convert the bundle again"
             )
-        # one multiplication makes floats of the integer sums
+        # one multiplication converts the integer sums to floats
         return weight.alpha if form == "alpha" else weight.scales / weight.alpha
     if form == "rows":
         return weight.values

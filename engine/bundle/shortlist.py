@@ -1,8 +1,8 @@
-"""Vocabulary selection: which target tokens a source makes likely at all (ConvS2S, section 5.4).
+"""Vocabulary selection: the target tokens that are likely for a source (ConvS2S, section 5.4).
 
-A shortlist makes the output projection of a step a few hundred columns wide instead of thousands. Which
-tokens a sentence may be answered with depends on its own source, and on the language that its target is to
-be in: a model of many languages has a list of the tokens of each.
+A shortlist makes the output projection of a step a few hundred columns wide instead of thousands. The
+candidates of a sentence depend on its source tokens and on the target language: a multilingual model has a
+list of tokens for each language.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from safetensors.numpy import load, save
 
 from engine.errors import BundleError
 
-SHORTLIST: Final = "shortlist.safetensors"  # in a bundle
+SHORTLIST: Final = "shortlist.safetensors"  # file name in a bundle
 FLAGS: Final = ("by_source", "copies")
 LARGEST_MULTIPLE: Final = 1024
 Ids = NDArray[np.int64]
@@ -26,16 +26,16 @@ Ids = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Shortlist:
-    """The targets that each source token, and each target language, makes likely.
+    """Likely target tokens for each source token and each target language.
 
-    likely: int32 [source_vocab, K], the targets of each source token, -1 where there are fewer.
-    always: int32 [A], targets that any source may have: the frequent ones and end-of-sentence.
-    multiple: lists are filled up to one with the lowest ids that they lack, as Marian fills up to 8; 1: they
-        are not.
-    languages: the token that names a target language, to the targets of that language. Where there are some,
-        a language without a list has all of `target_vocab`.
-    by_source: whether that token is among the first two of the source, not the first of the target.
-    copies: whether a source's own tokens are among its targets; for one vocabulary of both sides.
+    likely: int32 [source_vocab, K], target tokens for each source token, padded with -1.
+    always: int32 [A], candidates for any source: frequent tokens and end-of-sentence.
+    multiple: the number of candidates is rounded up to a multiple of this with the lowest ids that are not
+        yet candidates, as Marian rounds up to 8; 1: no rounding.
+    languages: candidates by the token that names their target language. If there are any, a language without
+        a list has all of `target_vocab`.
+    by_source: the language token is one of the first two source tokens, instead of the first target token.
+    copies: the source tokens are candidates; only for one vocabulary on both sides.
     target_vocab: size of the target vocabulary.
     """
 
@@ -48,9 +48,10 @@ class Shortlist:
     target_vocab: int = 0
 
     def of(self, source: Sequence[int], prefix: Sequence[int] = ()) -> Ids:
-        """List the target tokens of a source, ascending.
+        """Return the ids of the candidates for a source, ascending.
 
-        prefix: what its targets begin with.
+        source: tokens of the source.
+        prefix: tokens with which the target must begin.
         """
         tokens = np.asarray(source, np.int64)
         own: list[NDArray[Any]] = [self.always, self.likely[tokens].ravel()]
@@ -63,7 +64,7 @@ class Shortlist:
         if self.copies:
             own.append(tokens)
         candidates = np.concatenate(own)
-        # a flag for each token, which is quicker than sorting them, and one more at the end, which -1 is
+        # flags are faster than sorting; the last flag catches the padding -1
         flags = np.zeros(max(int(candidates.max(initial=0)), len(candidates) + self.multiple) + 2, bool)
         flags[candidates] = True
         flags[-1] = False
@@ -74,7 +75,7 @@ class Shortlist:
         return np.flatnonzero(flags)
 
     def dump(self) -> bytes:
-        """Return what `load_shortlist` reads; in 16 bits where tokens fit into them."""
+        """Return the file that `load_shortlist` reads, in 16 bits if all tokens fit."""
         named = sorted(self.languages)
         lists = [self.languages[token] for token in named]
         parts: dict[str, NDArray[Any]] = {"likely": self.likely, "always": self.always}
@@ -89,13 +90,13 @@ class Shortlist:
 
 
 def load_shortlist(data: bytes, vocabularies: tuple[int, int], eos: int) -> Shortlist:
-    """Read the bytes of a bundle's file.
+    """Parse the shortlist file of a bundle.
 
-    data: content of the file, safetensors.
-    vocabularies: source and target.
+    data: content of the file, in the format safetensors.
+    vocabularies: sizes of the source and the target vocabulary.
     eos: id of end-of-sentence.
 
-    Raises BundleError on what does not fit the model.
+    Raises BundleError if the file is damaged or does not fit the model.
     """
     try:
         tensors = load(data)
@@ -127,18 +128,18 @@ def load_shortlist(data: bytes, vocabularies: tuple[int, int], eos: int) -> Shor
 
 
 def _in_vocabulary(tokens: NDArray[Any], size: int) -> bool:
-    """Whether all are tokens, or -1 for none."""
+    """Return whether all values are tokens or the padding -1."""
     return tokens.size == 0 or bool(tokens.min() >= -1 and tokens.max() < size)
 
 
 def _fits_lists(named: NDArray[Any], listed: NDArray[Any], counts: NDArray[Any]) -> bool:
-    """Whether `counts` cuts `listed` into a list for each of `named`."""
+    """Return whether `counts` splits `listed` into one list for each token of `named`."""
     whole = int(counts.sum(dtype=np.int64)) == len(listed)
     return named.shape == counts.shape and bool(counts.min(initial=0) >= 0) and whole
 
 
 def _lists(named: NDArray[Any], listed: NDArray[Any], counts: NDArray[Any]) -> dict[int, NDArray[np.int32]]:
-    """The list of each token of `named`."""
+    """Return the list of each token of `named`."""
     cuts = np.cumsum(counts, dtype=np.int64)[:-1]
     lists = np.split(listed.astype(np.int32), cuts) if len(named) else []
     return dict(zip(named.tolist(), lists, strict=True))

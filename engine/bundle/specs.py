@@ -1,4 +1,4 @@
-"""The specs by which executors know a model: what it keeps of a source and of each hypothesis."""
+"""Shapes of the tensors that a model keeps for a source and for each hypothesis."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-SOURCE: Final = -1  # in MemorySpec.shape: the axis that grows with the source
+SOURCE: Final = -1  # in MemorySpec.shape: marks the axis of the source length
 
 
 @dataclass(frozen=True, slots=True)
 class StateSpec:
-    """Decoder state that one layer keeps of each hypothesis: its last `window` inputs of `dim` values.
+    """Decoder state of one layer for each hypothesis: its last `window` inputs of `dim` values.
 
     heads 0: a ring [slots, window, beams, dim], read through an index of ancestors; zero before the first
     token. heads > 0: a cache of everything since the first token, [slots, heads, columns, beams, dim /
-    heads], with a column at least for each token of the longest hypothesis in flight; the lineage says which
-    entries are a hypothesis's own (`engine.executors.history`). Neither is ever permuted with the beams. A
-    model's step returns the new column [slots, beams, dim] of each.
+    heads], with at least one column for each token of the longest active hypothesis; the lineage selects the
+    entries of each hypothesis (`engine.executors.history`). Neither is permuted when beams are reordered. A
+    model's step returns the new column [slots, beams, dim] of each state.
 
-    exact: a sum, which stays float32 whatever the model computes in.
+    exact: the state is a sum that stays float32 in every precision.
     """
 
     name: str
@@ -31,7 +31,7 @@ class StateSpec:
 
 @dataclass(frozen=True, slots=True)
 class MemorySpec:
-    """What the encoder leaves for the decoder, once per slot, shared by its beams.
+    """A tensor that the encoder computes for the decoder, once per slot, shared by its beams.
 
     `shape` excludes the slot axis; exactly one entry is SOURCE, the padded source length.
     """
@@ -46,7 +46,7 @@ class MemorySpec:
 
 
 class Specs(NamedTuple):
-    """All that a model keeps of one slot."""
+    """Everything that a model keeps for one slot."""
 
     memory: Sequence[MemorySpec]
     states: Sequence[StateSpec]

@@ -1,4 +1,4 @@
-"""Descriptions of one side (encoder or decoder) of a model."""
+"""Configuration of one side (encoder or decoder) of a model."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 ACTIVATIONS: Final = ("relu", "gelu", "gelu_sigmoid", "gelu_tanh", "sigmoid", "swish", "tanh")
-RUNNING_SUMS: Final = ("average", "ssru")  # mixers
+RUNNING_SUMS: Final = ("average", "ssru")  # mixers whose state is one running sum
 GATES: Final = ("joint", "separate", "none")
 SLICE_ATTENTION: Final = ("transformer", "inner_product", "none")
 SLICE_SPACES: Final = 32  # rows of the table of target spaces
@@ -16,11 +16,11 @@ SLICE_TIMING: Final = 32  # channels that carry the timing signal
 
 @dataclass(frozen=True, kw_only=True)
 class ConvolutionFields:
-    """What light and dynamic convolutions are told.
+    """Settings of light and dynamic convolutions.
 
     glu: gated linear units before the convolution.
-    weight_softmax: the softmax of kernels over their width.
-    conv_heads: number of kernels, where not as many as heads.
+    weight_softmax: normalise each kernel by a softmax over its width.
+    conv_heads: number of kernels; None: as many as heads.
     """
 
     glu: bool = True
@@ -30,13 +30,13 @@ class ConvolutionFields:
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionFields:
-    """What self-attention is told.
+    """Settings of self-attention.
 
-    attention_dim: width of all heads together, where not embed_dim.
-    relative_span: distances that a learned bias tells apart; 0: no such bias.
-    relative_each: whether each layer learns that bias; else a side's layers share one.
-    biases: whether attention and feed-forward add biases.
-    relative_positions: distances whose vectors are added (Shaw et al. 2018); 0: none.
+    attention_dim: width of all heads together; None: embed_dim.
+    relative_span: number of distances with a learned bias of their own; 0: no such bias.
+    relative_each: each layer has its own bias, instead of one for all layers of a side.
+    biases: attention and feed-forward layers have biases.
+    relative_positions: number of distances whose learned vectors are added (Shaw et al. 2018); 0: none.
     """
 
     attention_dim: int | None = None
@@ -46,10 +46,10 @@ class AttentionFields:
     relative_positions: int = 0
 
     def attention_problems(self, mixer: str, kernel_sizes: Sequence[int], side: str) -> Iterator[str]:
-        """Yield the faults of these settings.
+        """Yield the errors of these settings.
 
-        mixer: of the side.
-        kernel_sizes: positions that each layer sees, 0 for all.
+        mixer: mixer of the side.
+        kernel_sizes: number of positions that each layer sees, 0 for all.
         side: "encoder" or "decoder".
         """
         if self.relative_span < 0:
@@ -67,14 +67,14 @@ class AttentionFields:
 
 @dataclass(frozen=True, kw_only=True)
 class AverageFields:
-    """What an averaged attention is told: a feed-forward after the average, and a gate.
+    """Settings of averaged attention: a feed-forward after the average, and a gate.
 
-    average_ffn: width of its hidden layers; 0: none.
+    average_ffn: width of the hidden layers of the feed-forward; 0: no feed-forward.
     average_depth: number of hidden layers.
-    average_activation: see ACTIVATIONS.
-    average_projection: back to embed_dim after the hidden layers.
-    average_norm: with normalize_before, of the average.
-    gate: "joint": both gates see input and average; "separate": each its own; "none".
+    average_activation: activation, one of ACTIVATIONS.
+    average_projection: project back to embed_dim after the hidden layers.
+    average_norm: normalise the average, with normalize_before.
+    gate: "joint" (both gates read input and average), "separate" (each gate reads one of them) or "none".
     """
 
     average_ffn: int = 0
@@ -85,7 +85,7 @@ class AverageFields:
     gate: str = "joint"
 
     def average_problems(self, embed_dim: int) -> Iterator[str]:
-        """Yield the faults of these settings."""
+        """Yield the errors of these settings."""
         yield from _choice_problems("average_activation", self.average_activation, ACTIVATIONS)
         yield from _choice_problems("gate", self.gate, GATES)
         if self.average_ffn < 0 or self.average_depth < 1:
@@ -96,13 +96,13 @@ class AverageFields:
 
 @dataclass(frozen=True, kw_only=True)
 class NormFields:
-    """Where norms stand, and of which kind.
+    """Position and kind of the norms.
 
-    normalize_before: before each sub-block, else after it.
-    rms_norm: by the root of the mean square, without biases.
-    norm_eps: what is added to the variance.
+    normalize_before: normalise before each sub-block instead of after it.
+    rms_norm: divide by the root of the mean square, without biases.
+    norm_eps: constant added to the variance.
     embedding_norm: a layer norm on the embeddings.
-    final_norm: with normalize_before, a norm after the last layer.
+    final_norm: a norm after the last layer, with normalize_before.
     """
 
     normalize_before: bool = False
@@ -112,19 +112,19 @@ class NormFields:
     final_norm: bool = True
 
     def norm_problems(self) -> Iterator[str]:
-        """Yield the faults of these settings."""
+        """Yield the errors of these settings."""
         if not 0 < self.norm_eps < 1:
             yield "norm_eps must be between 0 and 1"
 
 
 @dataclass(frozen=True, kw_only=True)
 class DecoderFields:
-    """What a decoder alone is told. An alignment is the mean of some heads of a layer.
+    """Settings of a decoder only. An alignment is the mean of some heads of one layer.
 
-    input_dim: width of the token embedding where it differs.
-    output_dim: width of the output projection where it differs.
-    alignment_heads: how many, the first ones; 0: all.
-    alignment_layer: its number; None: the last.
+    input_dim: width of the token embedding; None: embed_dim.
+    output_dim: width of the output projection; None: embed_dim.
+    alignment_heads: number of heads, from the first; 0: all.
+    alignment_layer: number of the layer; None: the last.
     """
 
     input_dim: int | None = None
@@ -133,11 +133,11 @@ class DecoderFields:
     alignment_layer: int | None = None
 
     def decoder_problems(self, side: str, heads: int, layers: int) -> Iterator[str]:
-        """Yield the faults of these settings.
+        """Yield the errors of these settings.
 
         side: "encoder" or "decoder".
-        heads: of attention.
-        layers: of the side.
+        heads: number of attention heads.
+        layers: number of layers of the side.
         """
         if not 0 <= self.alignment_heads <= heads:
             yield f"alignment_heads must be between 0 and heads {heads}"
@@ -154,11 +154,11 @@ class StackConfig(DecoderFields, NormFields, AverageFields, AttentionFields, Con
     """One side (encoder or decoder) of a residual model: each layer mixes positions, attends, feeds forward.
 
     conv_dim: width inside the mixer.
-    kernel_sizes: how many positions each layer's mixer sees, 0 for all of them (self-attention, average,
+    kernel_sizes: number of positions that each layer's mixer sees; 0: all of them (self-attention, average,
         SSRU).
-    mixer: see MIXERS in `engine.bundle.config`.
+    mixer: mixer of all layers, see MIXERS in `engine.bundle.config`.
     ffn_gate: the activation of a second projection multiplies the first (Shazeer 2020).
-    activation: see ACTIVATIONS; gelu_sigmoid is x sigmoid(1.702 x).
+    activation: activation, one of ACTIVATIONS; gelu_sigmoid is x sigmoid(1.702 x).
     """
 
     embed_dim: int
@@ -190,21 +190,21 @@ class StackConfig(DecoderFields, NormFields, AverageFields, AttentionFields, Con
 
     @property
     def kernels(self) -> int:
-        """Kernels of a light or dynamic convolution."""
+        """Number of kernels of a light or dynamic convolution."""
         return self.heads if self.conv_heads is None else self.conv_heads
 
     @property
     def keeps_sums(self) -> bool:
-        """Whether a decoder keeps a running sum or a cell: one column, however long the target."""
+        """Whether a decoder keeps a running sum or a cell: one column for any length of the target."""
         return self.mixer in RUNNING_SUMS
 
     def state_size(self, target_tokens: int) -> int:
-        """Count the numbers that a decoder keeps of a hypothesis of so many tokens."""
+        """Return the number of values that a decoder keeps for a hypothesis of `target_tokens` tokens."""
         whole = 1 if self.keeps_sums else 2 * target_tokens  # keys and values
         return sum(kernel or whole for kernel in self.kernel_sizes) * self.embed_dim
 
     def problems(self, side: str) -> Iterator[str]:
-        """Yield the faults of an encoder's or a decoder's description."""
+        """Yield the errors of the configuration of an encoder or a decoder."""
         sizes = (self.embed_dim, self.conv_dim, self.ffn_dim, self.heads, self.token_dim, self.feature_dim)
         if min(*sizes, self.kernels, self.attention_width) < 1:
             yield "all widths must be positive"
@@ -237,7 +237,7 @@ def _choice_problems(name: str, value: str, allowed: Sequence[str]) -> Iterator[
         yield f"{name} {value!r} is none of {', '.join(allowed)}"
 
 
-# the fields of a `StackConfig` in the order in which bundles hold them
+# the fields of a `StackConfig` in their order in config.json
 STACK_KEYS: Final = (
     *("embed_dim", "conv_dim", "ffn_dim", "heads", "kernel_sizes", "mixer", "glu", "weight_softmax"),
     *("normalize_before", "learned_positions", "input_dim", "output_dim", "conv_heads", "attention_dim"),
@@ -260,8 +260,8 @@ STACK_KEYS: Final = (
 class ConvStack:
     """One side of ConvS2S: gated convolutions of any widths, each with a residual (Gehring et al. 2017).
 
-    widths: channels that each layer makes.
-    residuals: how many layers back each layer's residual begins: 1 at its own input, 0 none.
+    widths: number of output channels of each layer.
+    residuals: number of layers back to the start of each layer's residual; 1: the layer's own input, 0: none.
     attention: numbers of the decoder layers that attend to the source.
     """
 
@@ -270,7 +270,7 @@ class ConvStack:
     kernel_sizes: tuple[int, ...]
     residuals: tuple[int, ...]
     attention: tuple[int, ...] = ()
-    output_dim: int | None = None  # decoder only: width of the output projection where it differs
+    output_dim: int | None = None  # decoder only: width of the output projection; None: embed_dim
     learned_positions: bool = True
 
     @property
@@ -287,21 +287,21 @@ class ConvStack:
 
     @property
     def inputs(self) -> tuple[int, ...]:
-        """Channels that each layer reads; the first one's are projected to its own width."""
+        """Number of input channels of each layer; the embeddings are projected to the width of the first."""
         return (self.widths[0], *self.widths[:-1])
 
     @property
     def residual_widths(self) -> tuple[int, ...]:
-        """Channels of what each layer's residual brings; 0 where there is none."""
+        """Number of channels of each layer's residual; 0: no residual."""
         outputs = (self.widths[0], *self.widths)
         return tuple(outputs[i + 1 - back] if back else 0 for i, back in enumerate(self.residuals))
 
     def state_size(self, target_tokens: int) -> int:
-        """Count the numbers that a decoder keeps of a hypothesis, however many its tokens."""
+        """Return the number of values that a decoder keeps for a hypothesis of any length."""
         return sum(self.kernel_sizes) * self.embed_dim
 
     def problems(self, side: str) -> Iterator[str]:
-        """Yield the faults of an encoder's or a decoder's description."""
+        """Yield the errors of the configuration of an encoder or a decoder."""
         if not self.widths or min(self.embed_dim, self.feature_dim, *self.widths) < 1:
             yield "all widths must be positive, and there must be one per layer"
         if len(self.kernel_sizes) != self.layers or min(self.kernel_sizes, default=1) < 1:
@@ -322,12 +322,12 @@ class ConvStack:
 
 @dataclass(frozen=True, slots=True)
 class SliceStack:
-    """One side of SliceNet: layers of the same convolutions (Kaiser et al. 2017; SLICENET.md).
+    """One side of SliceNet: layers of the same convolutions (Kaiser et al. 2017; docs/models-slicenet.md).
 
-    kernel_sizes, dilations: of each convolution of a layer, two of the first residual, the rest of the
-        second.
+    kernel_sizes, dilations: one value for each convolution of a layer; two belong to the first residual, the
+        rest to the second.
     separability: 0 separable; n > 0 sub-separable in n groups; -n super-separable, in n groups for the last
-        convolution of a residual and in one more for each before it.
+        convolution of a residual and in one more for each convolution before it.
     """
 
     embed_dim: int
@@ -337,7 +337,7 @@ class SliceStack:
     separability: int = -2
     norm_eps: float = 1e-6
     attention: str = "none"  # decoder only: transformer | inner_product (section 3.2) | none
-    heads: int = 1  # of the attention "transformer"
+    heads: int = 1  # heads of the attention "transformer"
     target_space: int = 0  # decoder only: row of the table of target spaces that starts a target
 
     @property
@@ -349,16 +349,16 @@ class SliceStack:
         return self.embed_dim
 
     def separabilities(self, convolutions: int) -> tuple[int, ...]:
-        """List the separability of each of so many convolutions in a row."""
+        """Return the separability of each of `convolutions` convolutions in a row."""
         step = 1 if self.separability < 0 else 0
         return tuple(self.separability - step * i for i in reversed(range(convolutions)))
 
     def state_size(self, target_tokens: int) -> int:
-        """Count the numbers that a decoder keeps of a hypothesis, however many its tokens."""
+        """Return the number of values that a decoder keeps for a hypothesis of any length."""
         return self.layers * sum(self.kernel_sizes) * self.embed_dim
 
     def problems(self, side: str) -> Iterator[str]:
-        """Yield the faults of an encoder's or a decoder's description."""
+        """Yield the errors of the configuration of an encoder or a decoder."""
         if self.embed_dim < SLICE_TIMING or self.embed_dim % 4 or self.layers < 1:
             yield f"embed_dim must be a multiple of 4, {SLICE_TIMING} or more, and layers positive"
         yield from self._convolution_problems(side)

@@ -1,4 +1,4 @@
-"""Dataclasses from objects of JSON: unknown keys, missing keys and values of another type are refused."""
+"""Convert JSON objects to dataclasses; refuse unknown keys, missing keys and values of a wrong type."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ NOTHING: Final = type(None)
 
 
 def from_json(cls: type[T], data: Any, where: str, **made: Any) -> T:
-    """Make a dataclass of an object of JSON, and those that its fields are of.
+    """Convert a JSON object to a dataclass, nested dataclasses included.
 
-    cls: its fields are of str, int, float, bool, None, dataclasses, tuples and mappings of these, or Any.
-    data: as it was read, from JSON or TOML.
-    where: what errors call it.
-    made: values of fields that `data` need not have, or that are made already.
+    cls: dataclass with fields str, int, float, bool, None, Any, dataclasses, or tuples and mappings of these.
+    data: value read from JSON or TOML.
+    where: name of the object in error messages.
+    made: values of fields that replace those of `data`.
 
-    Raises ConfigError that names every fault.
+    Raises ConfigError that names every error.
     """
     if not isinstance(data, Mapping):
         raise ConfigError(f"{where} must be an object, not {type(data).__name__}")
@@ -40,7 +40,7 @@ def from_json(cls: type[T], data: Any, where: str, **made: Any) -> T:
 
 
 def _key_problems(where: str, data: Set[str], known: Sequence[str], required: Set[str]) -> Iterator[str]:
-    """What is wrong with the keys of an object."""
+    """Yield an error for unknown keys and one for missing keys."""
     if unknown := sorted(data - set(known)):
         yield (
             f"{where} has unknown keys {unknown} (known are {', '.join(sorted(known))}): was it written by a "
@@ -51,7 +51,7 @@ def _key_problems(where: str, data: Set[str], known: Sequence[str], required: Se
 
 
 def _value(kind: Any, value: Any, where: str) -> Any:
-    """A value as its field takes it."""
+    """Convert a value to the type of its field."""
     kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
     for each in kinds:
         if _fits(each, value):
@@ -60,12 +60,14 @@ def _value(kind: Any, value: Any, where: str) -> Any:
 
 
 def _fits(kind: Any, value: Any) -> bool:
-    """Whether a value looks like one of a kind, what is within it apart."""
+    """Return whether a value matches a type, without checking the values inside it."""
     origin = get_origin(kind) or kind
     if origin is Any:
         return True
     if origin in (int, float):
-        return type(value) is int or (origin is float and type(value) is float)  # a bool is neither
+        return type(value) is int or (
+            origin is float and type(value) is float
+        )  # excludes bool, a subclass of int
     if origin is tuple:
         return isinstance(value, (list, tuple))
     return isinstance(value, dict) if _of_keys(origin) else isinstance(value, origin)
@@ -74,7 +76,7 @@ def _fits(kind: Any, value: Any) -> bool:
 def _convert_value(kind: Any, value: Any, where: str) -> Any:
     origin, inner = get_origin(kind) or kind, get_args(kind)
     if is_dataclass(origin):
-        own = getattr(origin, "from_dict", None)  # of classes whose fields decide what others are of
+        own = getattr(origin, "from_dict", None)  # such a class chooses the types of its fields
         return own(value) if own else from_json(origin, value, where)  # type: ignore[arg-type]
     if origin is tuple:
         kinds = [inner[0]] * len(value) if inner[1:] == (...,) else list(inner)

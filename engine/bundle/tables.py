@@ -1,4 +1,4 @@
-"""Constant tables that both numpy and torch executors need."""
+"""Constant tables for numpy and torch executors."""
 
 from __future__ import annotations
 
@@ -7,18 +7,16 @@ from numpy.typing import NDArray
 
 
 def sinusoids(rows: int, dim: int, zero_row: int | None, paper: bool = False) -> NDArray[np.float32]:
-    """Make sinusoidal positions [rows, dim]: sines in the first half, cosines in the second;
+    """Return sinusoidal positions [rows, dim]: sines in the first half, cosines in the second.
 
-    `zero_row` is zero.
-
-    Row number is the position index (docs/reference.md 1). Computed in fp32 like the reference, whose
-    rounding of large angles is part of the result.
+    The row number is the position index (docs/reference.md 1). Computed in fp32 like the reference, because
+    its rounding of large angles is part of the result.
 
     rows: number of positions.
-    dim: width of each.
-    zero_row: number of the row of zeros; None: there is none.
+    dim: width of a row.
+    zero_row: number of a row that is set to zeros, or None.
     paper: frequencies 10000 ** (-2i / dim) (Vaswani et al. 2017, 3.5) in double precision, as `transformers`
-        computes them for Marian's models; else fairseq's and Marian's own.
+        computes them for Marian's models; otherwise the frequencies of fairseq and Marian.
     """
     half = dim // 2
     if paper:
@@ -36,8 +34,10 @@ def sinusoids(rows: int, dim: int, zero_row: int | None, paper: bool = False) ->
 
 
 def timing(rows: int, dim: int) -> NDArray[np.float32]:
-    """Make SliceNet's timing signal [rows, dim]: 16 timescales from 1 to 10000 whatever the width; channels 0
-    to 15 hold sines, 16 to 31 cosines, others zeros (SLICENET.md). Computed in fp32 like the reference."""
+    """Return SliceNet's timing signal [rows, dim] (docs/models-slicenet.md), in fp32 like the reference.
+
+    Channels 0 to 15 hold sines of 16 timescales from 1 to 10000, channels 16 to 31 cosines, others zeros.
+    """
     step = np.float32(np.log(10000.0) / 15)
     angles = np.arange(rows, dtype=np.float32)[:, None] * np.exp(np.arange(16, dtype=np.float32) * -step)
     table = np.zeros((rows, dim), np.float32)

@@ -1,7 +1,7 @@
-"""Files of tensors that are larger than memory should hold: written tensor by tensor, and mapped.
+"""Large files of tensors: written tensor by tensor, and memory-mapped.
 
-The format is that of safetensors, whose library checks what is mapped. Data begin at a multiple of 64 bytes.
-What is made of tensors is kept for other processes as files of numpy's.
+The format is safetensors; its library validates a file before it is mapped. Data begin at a multiple of 64
+bytes. Arrays computed from tensors can be shared with other processes as mapped .npy files.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ SAFETENSORS_TYPES: Final[dict[str, np.dtype[Any]]] = {
     "I8": np.dtype(np.int8),
 }
 DTYPE_NAMES: Final = {dtype: name for name, dtype in SAFETENSORS_TYPES.items()}
-ALIGNMENT: Final = 64  # bytes: a line of the cache
-PAGE_BYTES: Final = 4096  # less is not worth a file
+ALIGNMENT: Final = 64  # bytes of a cache line
+PAGE_BYTES: Final = 4096  # smaller arrays are not shared
 
 
 class Spec(NamedTuple):
@@ -49,9 +49,9 @@ class Spec(NamedTuple):
 
 
 class TensorPart(NamedTuple):
-    """A tensor, or a piece of one.
+    """A tensor or a part of one.
 
-    first: number of its first element.
+    first: index of the first element in the flattened tensor.
     """
 
     name: str
@@ -60,12 +60,12 @@ class TensorPart(NamedTuple):
 
 
 class MappedTensors(dict[str, NDArray[Any]]):
-    """Tensors by name, read-only, in the file's own pages."""
+    """Read-only tensors by name, in the pages of a mapped file."""
 
     def __init__(self, path: Path) -> None:
-        """Map a file. Raises SafetensorError, OSError or ValueError on one that is no such file."""
+        """Map a file. Raises SafetensorError, OSError or ValueError if it is not a valid file of tensors."""
         super().__init__()
-        with safe_open(path, framework="np"):  # checks types, shapes, offsets and the length of the file
+        with safe_open(path, framework="np"):  # validates types, shapes, offsets and the length of the file
             pass
         with path.open("rb") as content:
             self._pages = mmap.mmap(content.fileno(), 0, access=mmap.ACCESS_READ)
@@ -82,20 +82,22 @@ class MappedTensors(dict[str, NDArray[Any]]):
             self[name] = flat.reshape(spec.shape)
 
     def forget(self) -> None:
-        """Give back the memory of what was read so far; it is read again when it is needed."""
+        """Release the pages that were read so far; they are read again when needed."""
         if hasattr(self._pages, "madvise"):
             self._pages.madvise(mmap.MADV_DONTNEED)
 
 
 class SharedArrays:
-    """Arrays made of a bundle that processes of one machine have in memory once: in files, which all map."""
+    """Arrays computed from a bundle, in files that all processes of a machine map."""
 
     def __init__(self, folder: Path, name: str, digest: str) -> None:
-        """Keep arrays in a folder, and remove files of the name's other bundles, which may still be mapped.
+        """Open the folder of a bundle's arrays and remove those of older bundles of the same name.
 
-        folder: of this user alone, shared by the processes.
-        name: of the bundle.
-        digest: of its files.
+        Processes that still map a removed file keep its content.
+
+        folder: folder of this user only, shared by the processes.
+        name: name of the bundle.
+        digest: digest of the bundle's files.
         """
         of_name = folder / hashlib.sha256(name.encode()).hexdigest()
         self._folder = of_name / digest
@@ -104,11 +106,12 @@ class SharedArrays:
                 shutil.rmtree(other, ignore_errors=True)
 
     def array(self, recipe: str, make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
-        """Map an array, read-only; write its file where there is none yet. What is small or mapped anyway, or
-        finds no room, is returned as it is made.
+        """Return an array, mapped read-only; the first process writes its file.
 
-        recipe: what it is made by.
-        make: makes it.
+        A small or already mapped array, or one whose file can't be written, is returned as `make` made it.
+
+        recipe: description of the array, unique within the bundle.
+        make: function that computes the array.
         """
         path = self._folder / f"{hashlib.sha256(recipe.encode()).hexdigest()}.npy"
         with suppress(OSError):
@@ -135,19 +138,18 @@ def _mapped(path: Path) -> NDArray[Any]:
 
 
 def _owner(array: NDArray[Any]) -> NDArray[Any]:
-    """The array that this one is a view of, in the end."""
+    """Return the array that owns the memory of this view."""
     while isinstance(array.base, np.ndarray):
         array = array.base
     return array
 
 
 def write_tensors(path: Path, specs: Mapping[str, Spec], parts: Iterable[TensorPart]) -> None:
-    """Write a file of tensors piece by piece, each once and in any order. The same input gives the same
-    bytes.
+    """Write a file of tensors in parts, in any order. The same input gives the same bytes.
 
-    path: of the file.
+    path: path of the file.
     specs: type and shape of each tensor.
-    parts: pieces of the tensors' contents.
+    parts: all values of the tensors, each once.
     """
     offsets, end = dict[str, int](), 0
     for name in sorted(specs, key=lambda name: (-specs[name].dtype.itemsize, name)):

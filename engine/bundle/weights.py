@@ -20,13 +20,13 @@ from engine.bundle.tensors import SharedArrays, Spec, TensorPart
 Floats = NDArray[np.float32]
 SCALE: Final = ".scale"
 ALPHA: Final = ".alpha"
-PIECE: Final = 1 << 22  # elements of a weight that are written at a time
-LARGEST_INT8: Final = 127  # of a value; -128 has no opposite
+PIECE: Final = 1 << 22  # number of elements that are written at once
+LARGEST_INT8: Final = 127  # -128 is not used, because +128 does not exist
 
 
 @dataclass(frozen=True, slots=True)
 class QuantizedWeight:
-    """An int8 weight. See above for what scale and alpha are."""
+    """An int8 weight with its scale and alpha, as described above."""
 
     values: NDArray[np.int8]
     scale: Floats
@@ -38,7 +38,7 @@ class QuantizedWeight:
 
     @property
     def T(self) -> QuantizedWeight:  # noqa: N802  (numpy's name)
-        """Return the weight with rows and columns exchanged; for one scale only."""
+        """Return the transposed weight; only valid with a single scale."""
         return replace(self, values=self.values.T)
 
     @property
@@ -53,7 +53,7 @@ class QuantizedWeight:
         return self.values.astype(np.float32) * column
 
     def problems(self) -> Iterator[str]:
-        """Say what makes it no weight."""
+        """Yield the errors of types, shapes and values."""
         if self.values.dtype != np.int8 or self.values.ndim != 2:
             yield f"holds {self.values.dtype} {self.values.shape}, not int8 of two dimensions"
         elif self.values.size and self.values.min() < -LARGEST_INT8:
@@ -69,10 +69,11 @@ class QuantizedWeight:
 
 @dataclass(frozen=True, slots=True)
 class LazyWeight:
-    """A weight that is made when it is written, so that one at a time is in memory.
+    """A weight that is computed when it is written, so that only one at a time is in memory.
 
-    shape: of what `make` gives, fp16 or fp32.
-    int8: whether it is rounded row by row.
+    shape: shape of the array that `make` returns.
+    make: function that returns the weight as fp16 or fp32.
+    int8: round the weight to int8, row by row.
     """
 
     shape: tuple[int, ...]
@@ -84,11 +85,11 @@ Stored: TypeAlias = NDArray[Any] | QuantizedWeight | LazyWeight
 
 
 class Weights(Mapping[str, Floats]):
-    """All weights by name, as floats, each widened when it is asked for.
+    """All weights by name, converted to float32 at each access.
 
-    quantized: those that came as int8.
-    packed: int8 weights in the order that native products read them, made beforehand.
-    shared: what is made of them, shared with other processes; None: it is this process's own.
+    quantized: int8 weights.
+    packed: int8 weights in the order of native products.
+    shared: arrays computed from weights that are shared with other processes, or None.
     """
 
     def __init__(
@@ -98,10 +99,10 @@ class Weights(Mapping[str, Floats]):
         shared: SharedArrays | None = None,
     ) -> None:
         """stored: the tensors of a file.
-        packed: int8 weights as products read them, by `packed_name`.
-        shared: see above.
+        packed: int8 weights in the order of native products, by `packed_name`.
+        shared: arrays that are shared with other processes, or None.
 
-        Raises ValueError that names one that does not fit.
+        Raises ValueError that names a tensor of the wrong type or shape.
         """
         whole = {name for name, tensor in stored.items() if tensor.dtype == np.int8}
         parts = {name + end for name in whole for end in (SCALE, ALPHA)}
@@ -118,7 +119,7 @@ class Weights(Mapping[str, Floats]):
         return self._floats[name].astype(np.float32, copy=False)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._floats or name in self.quantized  # nothing is widened for the question
+        return name in self._floats or name in self.quantized  # without converting the weight
 
     def __iter__(self) -> Iterator[str]:
         yield from self._floats
@@ -129,24 +130,24 @@ class Weights(Mapping[str, Floats]):
 
 
 def quantize_rows(weight: NDArray[Any]) -> QuantizedWeight:
-    """Return a weight [rows, columns] rounded to int8, with a scale for each row: exact where it was so
-    before."""
+    """Return a weight [rows, columns] rounded to int8 with a scale for each row. A weight that was rounded in
+    this way before keeps its values."""
     wide = np.asarray(weight, np.float32)
     scale: Floats = np.maximum(np.abs(wide).max(axis=1), np.float32(1e-30)) / np.float32(LARGEST_INT8)
     return QuantizedWeight(np.rint(wide / scale[:, None]).astype(np.int8), scale)
 
 
 def packed_name(name: str, form: str) -> str:
-    """Name a weight in a form of `engine.bundle.recipes`."""
+    """Return the name of a weight in a form of `engine.bundle.recipes`."""
     return f"{name}:{form}"
 
 
 def specs_of(name: str, weight: Stored, floats: np.dtype[Any]) -> dict[str, Spec]:
-    """Name the tensors of model.safetensors that a weight is, with their types and shapes.
+    """Return the types and shapes of the tensors in model.safetensors that represent a weight, by name.
 
-    name: of the weight.
-    weight: floats, int8, or made later.
-    floats: the type of those that are not int8.
+    name: name of the weight.
+    weight: floats, int8 or a lazy weight.
+    floats: type in which floats are stored.
     """
     scale, whole = np.dtype(np.float32), np.dtype(np.int8)
     if isinstance(weight, QuantizedWeight):
@@ -158,11 +159,12 @@ def specs_of(name: str, weight: Stored, floats: np.dtype[Any]) -> dict[str, Spec
 
 
 def parts_of(name: str, weight: Stored, floats: np.dtype[Any]) -> Iterator[TensorPart]:
-    """Give the contents of `specs_of` in pieces. Raises ValueError on values that are not finite as stored;
-    the remedy is its message.
+    """Yield the contents of the tensors of `specs_of` in parts.
 
-    name: of the weight.
-    weight: floats, int8, or made later.
+    Raises ValueError on values that are not finite in the stored type; its message is the remedy.
+
+    name: name of the weight.
+    weight: floats, int8 or a lazy weight.
     floats: type in which floats are stored.
     """
     if isinstance(weight, QuantizedWeight):
