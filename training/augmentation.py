@@ -1,7 +1,7 @@
-"""More kinds of text from the same pairs: what people type into a box, and a corpus of sentences lacks.
+"""Augment sentence pairs with kinds of text that users type, but that a corpus of sentences lacks.
 
-Every form takes a pair and changes both sides alike, or the source alone where the model is to mend it. Which
-pairs are taken, and what they become, follows from the seed.
+Each form changes both sides of a pair, or only the source if the model is to correct it. The seed decides
+which pairs are changed, and how.
 """
 
 from __future__ import annotations
@@ -21,17 +21,16 @@ MOST_JOINED: Final = 4
 ENDS: Final = ".!?"
 QUOTES: Final = [('"', '"'), ("„", "“"), ("“", "”"), ("»", "«"), ("«", "»"), ("'", "'")]
 TYPOGRAPHY: Final = {"'": "’", "...": "…", '"': "”", " - ": " – "}
-# marks between thousands, and before decimals
+# separator of thousands, and decimal mark
 MARKS: Final = {"de": (".", ","), "en": (",", "."), "fr": ("\u202f", ",")}
 NUMBER: Final = re.compile(r"(?<![\w.,:])\d+(?![\w:]|[.,]\d)")
 NAME_WORD: Final = re.compile(r"\b[A-Z][a-z]{2,}\b")
 SHORT: Final = 2  # words of a greeting or a button
-SPELLED: Final = 2  # sentences in which a word must be seen inside a sentence to count as a name
+SPELLED: Final = 2  # a name must occur inside this many sentences
 
 
 class Forms:
-    """The forms by the names of their shares in a recipe's [augment]. Each returns None where it does not
-    fit."""
+    """The forms of a pair, named like their shares in a recipe's [augment]; None if a form does not fit."""
 
     def __init__(self, pairs: Sequence[Pair], languages: tuple[str, str], seed: int) -> None:
         self.pairs, self.languages = pairs, languages
@@ -39,44 +38,41 @@ class Forms:
         self.names = names(pairs)
 
     def joined(self, pair: Pair) -> Pair:
-        """Join two to four pairs in one line."""
+        """Return two to four pairs joined in one line."""
         others = [self.rng.choice(self.pairs) for _ in range(self.rng.randint(1, MOST_JOINED - 1))]
         sources, targets = zip(pair, *others, strict=True)
         return " ".join(sources), " ".join(targets)
 
     def bare(self, pair: Pair) -> Pair | None:
-        """Remove the final mark, which menus, headings and chats leave out."""
+        """Return a pair without final marks, which menus, headings and chats leave out."""
         if not all(len(text) > 1 and text[-1] in ENDS and text[-2].isalnum() for text in pair):
             return None
         return pair[0][:-1], pair[1][:-1]
 
     def lower(self, pair: Pair) -> Pair:
-        """Write the source in lower case, with or without its final mark.
-
-        The target is spelled as it should be.
-        """
+        """Return the source in lower case, with or without its final mark; the target keeps its case."""
         source, target = (self.rng.random() < 0.5 and self.bare(pair)) or pair
         return source.lower(), target
 
     def capitals(self, pair: Pair) -> Pair:
-        """Write both sides in ALL CAPS."""
+        """Return both sides in ALL CAPS."""
         return pair[0].upper(), pair[1].upper()
 
     def quoted(self, pair: Pair) -> Pair:
-        """Put both sides in quotes of any style; those of the target are the plain ones."""
+        """Return both sides in quotes: the source's of any style, the target's plain."""
         opening, closing = self.rng.choice(QUOTES)
         inner = "'" if opening == "'" else '"'
         return f"{opening}{pair[0]}{closing}", f"{inner}{pair[1]}{inner}"
 
     def typographic(self, pair: Pair) -> Pair | None:
-        """Write apostrophes, quotes, dots and dashes of the source as word processors and phones set them."""
+        """Return the source with typographic apostrophes, quotes, dots and dashes."""
         source = pair[0]
         for plain, typeset in TYPOGRAPHY.items():
             source = source.replace(plain, typeset)
         return None if source == pair[0] else (source, pair[1])
 
     def numbers(self, pair: Pair) -> Pair | None:
-        """Put other numbers in the place of those that both sides share, in the spelling of each language."""
+        """Replace the numbers that both sides share by others, in the spelling of each language."""
         source, target = pair
         shared = sorted(set(NUMBER.findall(source)) & set(NUMBER.findall(target)))
         if not shared:
@@ -89,10 +85,7 @@ class Forms:
         return replace_numbers(source, 0), replace_numbers(target, 1)
 
     def named(self, pair: Pair) -> Pair | None:
-        """Put another name in the place of one that both sides share.
-
-        The new one is a name of the corpus, or made of parts of two.
-        """
+        """Replace a name that both sides share by another name of the corpus, or by a mix of two."""
         shared = sorted(set(NAME_WORD.findall(pair[0])) & set(NAME_WORD.findall(pair[1])) & self.names.keys())
         if not shared:
             return None
@@ -121,12 +114,12 @@ class Forms:
 
 
 def augment(pairs: Sequence[Pair], shares: Augment, languages: tuple[str, str], seed: int) -> list[Pair]:
-    """Return the pairs, and after them those made of them.
+    """Return the pairs, followed by the augmented ones.
 
-    pairs: of all corpora.
-    shares: of the pairs that a form fits, how many are also seen in it.
-    languages: of the two sides.
-    seed: of all that is drawn.
+    pairs: pairs of all corpora.
+    shares: share of the pairs that are also changed to each form.
+    languages: codes of the source and target language.
+    seed: seed of all draws.
     """
     forms = Forms(pairs, languages, seed)
     more: list[Pair] = []
@@ -141,24 +134,25 @@ def augment(pairs: Sequence[Pair], shares: Augment, languages: tuple[str, str], 
 
 
 def _words(forms: Forms) -> list[Pair]:
-    """The entries of a dictionary out of the pairs."""
+    """Return the entries of a dictionary learnt from the pairs."""
     return lexicon(forms.pairs)
 
 
 def _short(forms: Forms) -> list[Pair]:
-    """What people type first, and sentences hold little of: one or two words, without a final mark."""
+    """Return the pairs of one or two source words, without final marks."""
     short = (pair for pair in dict.fromkeys(forms.pairs) if len(pair[0].split()) <= SHORT)
     return [forms.bare(pair) or pair for pair in short]
 
 
-# those of which not a share is drawn: each of them is seen so many times
+# forms whose "share" is a number of repetitions of all their pairs
 REPEATED: Final[dict[str, Callable[[Forms], list[Pair]]]] = {"words": _words, "short": _short}
 
 
 def names(pairs: Sequence[Pair]) -> Counter[str]:
-    """Count the words that are names.
+    """Return the names in the pairs, with the number of pairs of each.
 
-    Both sides of a pair spell them alike with a capital, and never without, and not only at their beginning.
+    A name has the same spelling with a capital on both sides of a pair, never occurs in lower case, and does
+    not only occur at the beginning of sentences.
     """
     inside: Counter[str] = Counter()
     lower: set[str] = set()

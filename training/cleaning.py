@@ -1,4 +1,4 @@
-"""Leaving out pairs that teach what they should not, and saying how many there were of each kind."""
+"""Drop harmful training pairs, and count them by reason."""
 
 from __future__ import annotations
 
@@ -10,28 +10,27 @@ from typing import Final
 from engine.text.detect import detect
 
 Pair = tuple[str, str]
-RATIO: Final = 2.5  # characters of the longer side for one of the shorter
-SHORT: Final = 24  # characters; below, lengths say nothing ("Ja." and "Yes, I do.")
-COPIED: Final = 3  # words; shorter texts that are equal on both sides are names, most of the time
-SURE: Final = 5, 95.0  # words from which the language can be told, and the confidence that decides
+RATIO: Final = 2.5  # largest ratio of the sides' lengths in characters
+SHORT: Final = 24  # characters; the ratio of shorter texts means nothing ("Ja." and "Yes, I do.")
+COPIED: Final = 3  # words; shorter texts that are equal on both sides are mostly names
+SURE: Final = 5, 95.0  # smallest number of words, and smallest confidence, for language detection
 
 
 @dataclass(frozen=True, slots=True)
 class CleaningResult:
-    """The pairs that stay, and the number of those left out by reason."""
+    """The remaining pairs, and the number of dropped pairs by reason."""
 
     pairs: list[Pair]
     dropped: dict[str, int]
 
 
 def clean(pairs: Sequence[Pair], held_out: Iterable[Pair], languages: tuple[str, str]) -> CleaningResult:
-    """Leave out pairs of unlike lengths, copies, pairs in other languages, repetitions, and near duplicates
-    of lines that measure the model.
+    """Drop pairs of unequal lengths, copies, other languages, repetitions, and pairs near a held-out one.
 
-    pairs: of the training set.
-    held_out: of the validation and test sets; neither side of them may be seen in training, whatever its
-        case, punctuation and spaces.
-    languages: of the two sides; where they are the same, neither language nor lengths are looked at.
+    pairs: pairs of the training set.
+    held_out: pairs of the validation and test sets; texts that differ from one of their sides only in case,
+        punctuation and spaces are dropped.
+    languages: codes of the source and target language; if equal, languages and lengths are not compared.
     """
     sources, targets = zip(*((normalise(s), normalise(t)) for s, t in held_out), strict=True)
     measured = {*sources, *targets} - {""}
@@ -53,15 +52,12 @@ def clean(pairs: Sequence[Pair], held_out: Iterable[Pair], languages: tuple[str,
 
 
 def normalise(text: str) -> str:
-    """Reduce a text to its letters and digits, in lower case.
-
-    Texts that differ only in marks, spaces and case become equal.
-    """
+    """Return the letters and digits of a text in lower case."""
     return "".join(filter(str.isalnum, text.casefold()))
 
 
 def _fault(pair: Pair, languages: tuple[str, str]) -> str | None:
-    """What is wrong with a pair by itself, or None."""
+    """Return the reason to drop a pair, without looking at other pairs, or None."""
     source, target = pair
     if not (source.strip() and target.strip()):
         return "empty"
@@ -78,7 +74,7 @@ def _fault(pair: Pair, languages: tuple[str, str]) -> str | None:
 
 
 def _foreign(text: str, language: str, among: tuple[str, str]) -> bool:
-    """Whether a text is surely in the other one of two languages."""
+    """Return whether a text is certainly in the other of the two languages `among`."""
     words, confidence = SURE
     if len(text.split()) < words:
         return False

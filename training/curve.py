@@ -1,4 +1,4 @@
-"""The curve of a run: what its losses were at every checkpoint, kept beside the checkpoints."""
+"""The training curve of a run: its losses at every checkpoint, in a file of the run's folder."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ CURVE: Final = "curve.jsonl"  # in the folder of a run
 class Point:
     """A checkpoint.
 
-    tokens: of targets since the run began, without padding.
-    train: the loss (nats a token, with dropout) since the point before.
-    valid: of each validation set, by the name of its corpus.
+    update: number of updates so far.
+    tokens: number of target tokens so far, without padding.
+    train: training loss (nats per token, with dropout) since the previous point.
+    valid: loss of each validation set, by the name of its corpus.
     """
 
     update: int
@@ -29,13 +30,13 @@ class Point:
 
 
 def append(folder: Path, point: Point) -> None:
-    """Add a point to the curve of the run in `folder`."""
+    """Append a point to the curve of the run in `folder`."""
     with (folder / CURVE).open("a", encoding="utf-8") as lines:
         lines.write(json.dumps(asdict(point)) + "\n")
 
 
 def read(folder: Path) -> list[Point]:
-    """Return the points of a run in the order of updates, the newest where a killed run made one again."""
+    """Return the points of a run in the order of updates; the newest if a killed run repeated an update."""
     if not (folder / CURVE).exists():
         return []
     lines = (folder / CURVE).read_text(encoding="utf-8").splitlines()
@@ -44,7 +45,7 @@ def read(folder: Path) -> list[Point]:
 
 
 def draw(points: Sequence[Point]) -> str:
-    """Return the curve as SVG: the losses over the tokens seen."""
+    """Return the curve as SVG: losses over training tokens."""
     lines = {"training": [(point.tokens / 1e6, point.train) for point in points]}
     for name in points[-1].valid if points else ():
         lines[f"validation, {name}"] = [(point.tokens / 1e6, point.valid[name]) for point in points]

@@ -1,4 +1,4 @@
-"""Corpora to batches: placeholders, SentencePiece vocabulary, encoded pairs, batches by token budget."""
+"""Make batches of corpora: placeholders, SentencePiece vocabulary, encoded pairs, token budgets."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from engine.errors import InvalidRequest
 from training.recipe import Recipe
 
 PLACEHOLDERS = [f"<ph{i}>" for i in range(16)]
-LEARNT_PERCENT: Final = 99  # of the sources of a corpus
-# what a user may want left alone: addresses, numbers with their separators, capitalised names
+LEARNT_PERCENT: Final = 99  # percentile of source lengths up to which a model has learnt enough
+# texts that a user may want copied: addresses, numbers with separators, capitalised names
 COPIED = re.compile(r"https?://\S+|\b\d+(?:[.,:]\d+)*\b|\b[A-ZÄÖÜ][a-zäöüß]+\b")
 
 
@@ -32,11 +32,11 @@ class Pairs:
 
 
 def read_pairs(path: Path, source_column: int, target_column: int) -> list[tuple[str, str]]:
-    """Return the lines of a tab separated, gzipped file as (source, target).
+    """Return the lines of a tab-separated, gzipped file as (source, target).
 
-    path: of the file.
-    source_column: number of the column, counted from 0.
-    target_column: number of the column, counted from 0.
+    path: the file.
+    source_column: index of the column, from 0.
+    target_column: index of the column, from 0.
     """
     with gzip.open(path, "rt", encoding="utf-8") as lines:
         rows = [line.rstrip("\n").split("\t") for line in lines]
@@ -44,13 +44,13 @@ def read_pairs(path: Path, source_column: int, target_column: int) -> list[tuple
 
 
 def with_placeholders(pairs: list[tuple[str, str]], share: float, seed: int) -> list[tuple[str, str]]:
-    """Replace what both sides share by `<ph0>`, `<ph1>`, ... in about `share` of the pairs.
+    """Replace texts that both sides share by `<ph0>`, `<ph1>`, ... in some of the pairs.
 
     The model learns to copy these symbols, so that a server can protect numbers, names and addresses.
 
-    pairs: source and target.
-    share: of the pairs, 0 to 1.
-    seed: of the draw.
+    pairs: source and target texts.
+    share: share of changed pairs, 0 to 1.
+    seed: seed of the draw.
     """
     rng = random.Random(seed)  # nosec B311 # reproducible, no secret
     replaced = []
@@ -68,8 +68,8 @@ def with_placeholders(pairs: list[tuple[str, str]], share: float, seed: int) -> 
 def train_vocabulary(recipe: Recipe, pairs: list[tuple[str, str]], prefix: Path) -> None:
     """Write `prefix`.model, a joint SentencePiece model with fairseq's special ids.
 
-    recipe: says how large the vocabulary is.
-    pairs: source and target.
+    recipe: recipe with the size and kind of the vocabulary.
+    pairs: source and target texts.
     prefix: path of the model without its ending.
     """
     corpus = prefix.with_suffix(".txt")
@@ -102,12 +102,14 @@ def train_vocabulary(recipe: Recipe, pairs: list[tuple[str, str]], prefix: Path)
 
 
 def encode(vocabulary: Path, pairs: list[tuple[str, str]], recipe: Recipe) -> Pairs:
-    """Encode pairs; sources are cut to `crop_source` (titles need only an abstract's beginning), and pairs
-    longer than `max_tokens` on either side are left out. A language model's source is end-of-sentence.
+    """Encode pairs.
+
+    Sources are cut to `crop_source` tokens (titles need only an abstract's beginning), and pairs longer than
+    `max_tokens` on either side are dropped. A language model's source is end-of-sentence.
 
     vocabulary: path of a SentencePiece model.
-    pairs: source and target.
-    recipe: says what is cut and left out.
+    pairs: source and target texts.
+    recipe: recipe with `crop_source` and `max_tokens`.
     """
     sp = spm.SentencePieceProcessor(model_file=str(vocabulary))
     eos, limit, crop = sp.eos_id(), recipe.train.max_tokens, recipe.train.crop_source
@@ -124,11 +126,12 @@ def encode(vocabulary: Path, pairs: list[tuple[str, str]], recipe: Recipe) -> Pa
 
 
 def learnt_length(vocabulary: Path, pairs: Path) -> int:
-    """Return the tokens, with end-of-sentence, of the longest of the shortest 99 % of all sources: what is
-    longer was seen too seldom to be learnt.
+    """Return the 99th percentile of source lengths in tokens, with end-of-sentence.
+
+    Longer sources are too rare to be learnt.
 
     vocabulary: path of a SentencePiece model.
-    pairs: what was trained on, tab separated, gzipped.
+    pairs: file of the training pairs, tab-separated, gzipped.
     """
     sp = spm.SentencePieceProcessor(model_file=str(vocabulary))
     lengths = [len(tokens) + 1 for tokens in sp.encode([source for source, _ in read_pairs(pairs, 0, 1)])]
@@ -136,10 +139,14 @@ def learnt_length(vocabulary: Path, pairs: Path) -> int:
 
 
 def copying(pairs: Pairs, seed: int) -> Pairs:
-    """Return a task to begin with where sources are long and targets short: repeat a part of a piece of one.
+    """Return pairs of a copying task: a piece of each source, and a part of that piece as its target.
 
-    Finding where a few tokens came from, and going on from there, teaches attention to look things up by
-    content; short titles alone teach it too slowly for a small budget.
+    The task begins the training of models with long sources and short targets. Finding a few tokens in the
+    source and continuing from there teaches attention to look up content; short titles alone teach it too
+    slowly for a small budget.
+
+    pairs: encoded pairs.
+    seed: seed of the draw.
     """
     rng = np.random.default_rng(seed)
     sources, targets = [], []
@@ -153,19 +160,18 @@ def copying(pairs: Pairs, seed: int) -> Pairs:
 def _piece(
     rng: np.random.Generator, tokens: NDArray[np.int32], shortest: int, longest: int
 ) -> NDArray[np.int32]:
-    """A random stretch of tokens, ending with end-of-sentence as they do."""
+    """Return a random range of tokens, followed by their end-of-sentence."""
     length = int(rng.integers(shortest, longest))
     begin = int(rng.integers(0, max(1, len(tokens) - length)))
     return np.append(tokens[:-1][begin : begin + length], tokens[-1])
 
 
 def batches(pairs: Pairs, budget: int, seed: int) -> list[NDArray[np.int64]]:
-    """Return the indices of each batch, shuffled: pairs of similar length, at most `budget` padded tokens a
-    side.
+    """Return shuffled batches, each the indices of pairs of similar length.
 
-    pairs: encoded.
-    budget: padded tokens of a batch, a side.
-    seed: of the order.
+    pairs: encoded pairs.
+    budget: limit of the padded tokens of a batch, on each side.
+    seed: seed of the order.
     """
     rng = np.random.default_rng(seed)
     lengths = np.array([(len(t), len(s)) for s, t in zip(pairs.sources, pairs.targets, strict=True)])
@@ -188,8 +194,8 @@ def batches(pairs: Pairs, budget: int, seed: int) -> list[NDArray[np.int64]]:
 def collate(pairs: Pairs, index: NDArray[np.int64], pad: int, eos: int) -> tuple[NDArray[np.int64], ...]:
     """Return padded source, decoder input (end-of-sentence first) and target, each int [batch, length].
 
-    pairs: encoded.
-    index: numbers of the batch's pairs.
+    pairs: encoded pairs.
+    index: indices of the batch's pairs.
     pad: id of padding.
     eos: id of end-of-sentence.
     """
@@ -207,12 +213,12 @@ def _pad_rows(rows: list[NDArray[np.int32]], pad: int) -> NDArray[np.int64]:
 
 
 def epochs(pairs: Pairs, budget: int, seed: int, start: int) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Yield endless batches with the epoch's number; `start` skips that many batches, to resume.
+    """Yield batches without end, with the number of their epoch.
 
-    pairs: encoded.
-    budget: padded tokens of a batch, a side.
-    seed: of the order.
-    start: number of batches to skip, to resume.
+    pairs: encoded pairs.
+    budget: limit of the padded tokens of a batch, on each side.
+    seed: seed of the order.
+    start: number of batches to skip, for a run that resumes.
     """
     epoch = count = 0
     while True:

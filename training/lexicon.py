@@ -1,7 +1,7 @@
-"""A dictionary of single words out of sentence pairs, so that a model learns what a word alone means.
+"""Learn a dictionary of single words from sentence pairs, to train models on words without a sentence.
 
-A word and its translation are the likeliest of each other by IBM model 1 (`training.shortlist`) and meet in
-most of the sentences that hold either.
+Two words are an entry if each is the likeliest translation of the other by IBM model 1
+(`training.shortlist`), and if most sentence pairs with one of them contain both.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from training.shortlist import learn
 
 Pair = tuple[str, str]
 WORD: Final = re.compile(r"[^\W\d_]{2,}")
-MAX_SENTENCE_WORDS: Final = 14  # in longer ones it is harder to say what belongs together
-FEWEST: Final = 4  # sentences that hold both
-MEETING: Final = 0.5  # Dice coefficient
-BOUND: Final = 0.6  # share of the sentences in which one and the same word stands before the entry's
-RARER: Final = 10  # times as frequent that word may be at most; articles are more
+MAX_SENTENCE_WORDS: Final = 14  # alignments of longer sentences are less certain
+FEWEST: Final = 4  # pairs that contain both words of an entry
+MEETING: Final = 0.5  # smallest Dice coefficient
+# a word is part of a fixed expression if this share of its sentences has the same word before it ...
+BOUND: Final = 0.6
+RARER: Final = 10  # ... which may be at most this many times as frequent: articles are more frequent
 
 
 def lexicon(pairs: Sequence[Pair]) -> list[Pair]:
-    """List word pairs as they are spelled inside sentences, most frequent first."""
+    """Return word pairs, most frequent first, spelled like inside sentences."""
     encoded, sides = _encode(pairs)
     sizes = len(sides[0]) + 1, len(sides[1]) + 1
     forth = learn(encoded, sizes, 0, (1, 1)).likely[:, 0]
@@ -42,7 +43,7 @@ def lexicon(pairs: Sequence[Pair]) -> list[Pair]:
 
 
 def _encode(pairs: Sequence[Pair]) -> tuple[list[tuple[list[int], list[int]]], list[list[str]]]:
-    """Short pairs as numbers of words, and the words of both sides from number 1; 0 stands for none."""
+    """Return short pairs as ids of words, and the words of both sides from id 1; 0 means no word."""
     lengths = range(1, MAX_SENTENCE_WORDS + 1)
     every = [(_words(source), _words(target)) for source, target in pairs]
     sentences = [(s, t) for s, t in every if len(s) in lengths and len(t) in lengths]
@@ -57,8 +58,10 @@ def _expression_parts(
     side: int,
     frequencies: Counter[int],
 ) -> set[tuple[int, int]]:
-    """Entries whose word of one side is the second part of a fixed expression, and no translation alone:
-    "effects" of "side effects", which is one word in German."""
+    """Return the entries whose word on one side is the second part of a fixed expression.
+
+    Such a word alone is no translation: "effects" of "side effects", which is one word in German.
+    """
     before: dict[tuple[int, int], Counter[int]] = {entry: Counter() for entry in entries}
     translations = dict(entries)
     for sentence in sentences:
@@ -77,7 +80,6 @@ def _expression_parts(
 
 
 def _words(sentence: str) -> list[str]:
-    """Words of a sentence; its first one only if it is spelled in lower case, as its capital may be that of
-    the beginning."""
+    """Return the words of a sentence, without a capitalised first word: its usual case is unknown."""
     words = WORD.findall(sentence)
     return [word for number, word in enumerate(words) if number or word.islower()]

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from engine.models.adaptive import AdaptiveSoftmax
 
-CHUNK_ROWS: Final = 256  # rows; 256 x 8,000 logits stay within the caches of a small CPU
+CHUNK_ROWS: Final = 256  # 256 x 8,000 logits fit into the caches of a small CPU
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
-    """Computes the gradient together with the loss, so that [rows, vocab] is never held as a whole."""
+    """Computes loss and gradient together, in chunks, without a tensor of [rows, vocab]."""
 
     @staticmethod
     def forward(
@@ -36,7 +36,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
             logits = (f @ w.T).float()
             if bias is not None:
                 logits += bias
-            # in place: a softmax of torch's own would need a second chunk of memory, and is slower
+            # in place: torch's softmax would need a second chunk of memory, and is slower
             top = logits.amax(-1, keepdim=True)
             likely = logits.gather(1, t).sum()
             mean = logits.mean(-1).sum()
@@ -45,7 +45,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
             norm = total.log().sum() + top.sum()
             nll = nll + norm - likely
             loss = loss + norm - (1 - smoothing) * likely - smoothing * mean
-            grad.div_(total).sub_(smoothing / vocab)  # of the logits
+            grad.div_(total).sub_(smoothing / vocab)  # gradient of the logits
             grad.scatter_add_(1, t, grad.new_full(t.shape, smoothing - 1.0))
             if grad_bias is not None:
                 grad_bias += grad.sum(0)
@@ -72,12 +72,12 @@ def linear_cross_entropy(
 ) -> tuple[Tensor, Tensor]:
     """Return the sums of the label-smoothed loss and of the plain negative log-likelihood (nats).
 
-    features: [rows, dim]; none of padding.
-    weight: [vocab, dim].
-    bias: [vocab].
-    target: int [rows].
-    smoothing: mass that is spread over the whole vocabulary, as in the reference
-        ("label_smoothed_cross_entropy").
+    features: decoder output [rows, dim], without padding.
+    weight: output projection [vocab, dim].
+    bias: bias [vocab] of the projection, or None.
+    target: token ids, int [rows].
+    smoothing: probability mass that is spread over the whole vocabulary, like in fairseq's
+        "label_smoothed_cross_entropy".
     """
     losses: tuple[Tensor, Tensor] = _LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
         features, weight, bias, target, smoothing
@@ -86,13 +86,13 @@ def linear_cross_entropy(
 
 
 def adaptive_cross_entropy(softmax: AdaptiveSoftmax, features: Tensor, target: Tensor) -> Tensor:
-    """Sum of the negative log-likelihood (nats) under an adaptive softmax (Grave et al. 2017).
+    """Return the sum of the negative log-likelihood (nats) under an adaptive softmax (Grave et al. 2017).
+
+    Like in fairseq a tail only reads the rows whose target is in its band, and labels are not smoothed.
 
     softmax: the model's output layer.
-    features: [rows, dim].
-    target: int [rows].
-
-    A tail sees only the rows whose target lies in its band, and nothing is smoothed, as in the reference.
+    features: decoder output [rows, dim].
+    target: token ids, int [rows].
     """
     (_, first), *rest = softmax.edges
     inside = [(target >= begin) & (target < end) for begin, end in rest]

@@ -1,4 +1,4 @@
-"""From a finished run to a bundle: weights, graphs, vocabulary and a model card with measured scores."""
+"""Write the bundle of a finished run: weights, graphs, vocabulary and a model card with scores."""
 
 from __future__ import annotations
 
@@ -71,7 +71,12 @@ Sentences of more than {tokens} tokens are cut (`max_sentence_tokens`): it has h
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """Scores by their names over a file of lines, and the command that measures them."""
+    """Scores of a model.
+
+    lines: file of the lines, for the card.
+    scores: value by metric.
+    command: command that measures the scores.
+    """
 
     lines: str
     scores: dict[str, float]
@@ -80,7 +85,7 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """What a model made of a source, beside the reference."""
+    """A source, its reference and the model's answer."""
 
     source: str
     reference: str
@@ -90,14 +95,13 @@ class Example:
 def package(recipe: Recipe, run: Path, out: Path, device: str, *, overwrite: bool = False) -> Bundle:
     """Write the bundle of a run whose folder holds `averaged.pt` and `vocabulary.model`.
 
-    recipe: of the run.
-    run: its folder.
+    recipe: recipe of the run.
+    run: folder of the run.
     out: folder of the bundle.
-    device: where it was trained, for the card.
-    overwrite: replace `out` where it is there.
+    device: device of the training, for the card.
+    overwrite: replace an existing `out`.
 
-    Raises InvalidRequest when the run has not finished, and BundleError when `out` exists and `overwrite` is
-    off.
+    Raises InvalidRequest if the run has not finished, BundleError if `out` exists and `overwrite` is False.
     """
     averaged, vocabulary = run / "averaged.pt", run / "vocabulary.model"
     for path in (averaged, vocabulary):
@@ -136,11 +140,11 @@ def package(recipe: Recipe, run: Path, out: Path, device: str, *, overwrite: boo
 
 
 def state_scores(bundle: Bundle, measurements: Sequence[Measurement], examples: Sequence[Example]) -> Bundle:
-    """State measured scores in the model card, with the commands that measure them again, and examples.
+    """Write scores, the commands that measure them, and examples into a bundle's model card.
 
-    bundle: of which the card is.
-    measurements: of one or more files.
-    examples: drawn at random, from the first file.
+    bundle: the bundle.
+    measurements: scores of one or more files.
+    examples: random lines of the first file.
     """
     card = bundle.file(CARD_FILE).read_text(encoding="utf-8").split("\n## Scores\n")[0].rstrip()
     rows = [
@@ -156,7 +160,7 @@ def state_scores(bundle: Bundle, measurements: Sequence[Measurement], examples: 
 
 
 def _max_sentence_tokens(recipe: Recipe, run: Path) -> int:
-    """Where the model's sentences are cut: at what it has learnt from, where it reads sentence by sentence."""
+    """Return the length at which sentences are cut; a translating model's depends on its training data."""
     pairs = run / "pairs.tsv.gz"
     if recipe.task != "translate" or not pairs.is_file():
         return MAX_SENTENCE_TOKENS
@@ -164,7 +168,7 @@ def _max_sentence_tokens(recipe: Recipe, run: Path) -> int:
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table in Markdown."""
+    """Return a table in Markdown."""
     cells = [[cell.replace("|", "\\|") for cell in row] for row in (head, ["---"] * len(head), *rows)]
     return "\n".join(f"| {' | '.join(row)} |" for row in cells)
 
@@ -179,7 +183,7 @@ def _architecture(recipe: Recipe) -> str:
 
 
 def _data(recipe: Recipe) -> str:
-    """The train splits that a model has seen."""
+    """Return a description of the training data."""
     beside = [f"`{name}` ({times} times)" for name, times in recipe.corpus.beside.items()]
     return "train split of " + " and ".join([f"`{recipe.corpus.folder}`", *beside])
 

@@ -1,4 +1,4 @@
-"""Draw lines in a plane as SVG: all that curves of trainings and load tests need, without a library."""
+"""Draw curves of trainings and load tests as SVG, without a library."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def svg(lines: Mapping[str, Points], x: str, y: str) -> str:
     """Return a drawing of named lines with axes from 0.
 
     lines: points by the line's name.
-    x, y: what the axes are.
+    x, y: labels of the axes.
     """
     points = [point for line in lines.values() for point in line]
     wide = max((p[0] for p in points), default=1.0) or 1.0
@@ -50,7 +50,7 @@ def svg(lines: Mapping[str, Points], x: str, y: str) -> str:
         f'<text x="{(WIDTH + LEFT) / 2}" y="{HEIGHT - 12}" text-anchor="middle">{escape(x)}</text>',
         f'<text transform="translate(16 {HEIGHT / 2}) rotate(-90)" text-anchor="middle">{escape(y)}</text>',
     ]
-    room = (WIDTH - LEFT - RIGHT) / max(1, len(lines))  # of each name
+    room = (WIDTH - LEFT - RIGHT) / max(1, len(lines))  # width of each name
     for number, (name, line) in enumerate(lines.items()):
         colour = COLOURS[number % len(COLOURS)]
         path = " ".join(f"{a:.1f},{b:.1f}" for a, b in map(place, line))

@@ -1,4 +1,4 @@
-"""From corpora to encoded pairs: cleaned, augmented, with a vocabulary. All of it is done once a run."""
+"""Make encoded pairs of corpora, once in each run: clean, augment, train the vocabulary."""
 
 from __future__ import annotations
 
@@ -17,19 +17,21 @@ from training.recipe import Recipe
 
 Pair = tuple[str, str]
 Counts = dict[str, int]
-REPORT = "pairs.json"  # in the folder of a run: how many pairs there are, and how many were left out
+REPORT = "pairs.json"  # file of a run's folder with the numbers of kept and dropped pairs
 
 
 @dataclass(frozen=True, slots=True)
 class Synthesis:
-    """What other models add to the corpora of a recipe.
+    """Training data that other models make.
 
-    translate: answers texts by a bundle, from one language to another; raises UnknownModel when it can not.
-    teacher: makes the targets, in the place of the corpora's (Kim and Rush 2016, "Sequence-Level Knowledge
-        Distillation"); its vocabulary is the student's.
-    back: makes sources of the texts of `monolingual`, which are further targets (Sennrich et al. 2016,
-        "Improving Neural Machine Translation Models with Monolingual Data"). Those that are targets of the
-        corpora get a second source (Nguyen et al. 2020, "Data Diversification").
+    translate: function that translates texts with a bundle, from one language to another; raises UnknownModel
+        if the bundle can't.
+    teacher: model whose translations replace the corpora's targets (Kim and Rush 2016, "Sequence-Level
+        Knowledge Distillation"); the student has its vocabulary.
+    back: model that translates `monolingual` back (Sennrich et al. 2016, "Improving Neural Machine
+        Translation Models with Monolingual Data").
+    monolingual: further targets; a target of the corpora gets a second source (Nguyen et al. 2020, "Data
+        Diversification").
     """
 
     translate: Callable[[Bundle, str, str, list[str]], list[str]]
@@ -38,12 +40,12 @@ class Synthesis:
     monolingual: Sequence[str] = ()
 
     def answers(self, model: Bundle, source: str, target: str, texts: Iterable[str]) -> list[Pair]:
-        """Return each text, once, and what the model makes of it.
+        """Return each distinct text with its translation.
 
-        model: bundle that answers.
+        model: bundle that translates.
         source: language code of the texts.
-        target: language code of the answers.
-        texts: each is answered once.
+        target: language code of the translations.
+        texts: texts, perhaps repeated.
         """
         distinct = list(dict.fromkeys(texts))
         return list(zip(distinct, self.translate(model, source, target, distinct), strict=True))
@@ -52,12 +54,12 @@ class Synthesis:
 def prepare(
     recipe: Recipe, corpora: Path, folder: Path, synthesis: Synthesis | None = None
 ) -> list[data.Pairs]:
-    """Return the training pairs, the validation pairs of the recipe's corpus and of those beside it.
+    """Return the training pairs, and the validation pairs of each corpus of the recipe.
 
-    recipe: of the run.
-    corpora: the folder that holds the corpora.
-    folder: of the run; gets `pairs.tsv.gz`, what is trained on, `pairs.json`, and `vocabulary.model`.
-    synthesis: what makes sources of further targets; None: nothing does.
+    recipe: recipe of the run.
+    corpora: folder of all corpora.
+    folder: folder of the run; gets `pairs.tsv.gz` (the training pairs), `pairs.json` and `vocabulary.model`.
+    synthesis: training data that other models make, or None.
     """
     stored, vocabulary = folder / "pairs.tsv.gz", folder / "vocabulary.model"
     if not (stored.exists() and vocabulary.exists()):
@@ -73,7 +75,7 @@ def prepare(
 
 
 def _gather_pairs(recipe: Recipe, corpora: Path, folder: Path, synthesis: Synthesis | None) -> list[Pair]:
-    """The training pairs of all corpora of a recipe, cleaned if it says so, with placeholders."""
+    """Return the training pairs of all corpora, cleaned if the recipe says so, with placeholders."""
     corpus, languages = recipe.corpus, (recipe.source, recipe.target)
     weights = {corpus.folder: 1, **corpus.beside}
     parts = [(name, part) for name in weights for part in ("valid", "test")]

@@ -1,4 +1,4 @@
-"""Recipes: everything that decides a training run, in one TOML file."""
+"""Recipes: all settings of a training run, in one TOML file."""
 
 from __future__ import annotations
 
@@ -12,36 +12,35 @@ from engine.bundle.presets import preset
 from engine.errors import ConfigError, InvalidRequest
 
 LANGUAGE_MODEL: Final = "language-model"
-STORED: Final = ("fp16", "int8")  # weights of a bundle; int8: matrices, with a scale for each row
+STORED: Final = ("fp16", "int8")  # type of the bundle's weights; int8: matrices, with a scale for each row
 TASKS: Final = ("translate", "summarize", LANGUAGE_MODEL)
 
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    folder: str  # below the folder of corpora
+    folder: str  # path below the folder of corpora
     source_column: int = 0
     target_column: int = 1
     placeholder_share: float = 0.03
-    # other folders with the same columns, and how often each of their pairs is seen for one of `folder`
+    # other folders with the same columns, and the number of repetitions of their pairs
     beside: dict[str, int] = field(default_factory=dict)
-    clean: bool = False  # leave out what `training.cleaning` finds fault with
+    clean: bool = False  # drop harmful pairs (`training.cleaning`)
 
 
 @dataclass(frozen=True, slots=True)
 class Augment:
-    """Shares of the pairs that are also seen in another form (`training.augmentation`), those of them that
-    fit it."""
+    """Share of the pairs that are also added in each form (`training.augmentation`)."""
 
-    joined: float = 0.0  # two to four in one line
-    bare: float = 0.0  # without the final mark
-    lower: float = 0.0  # a source in lower case
+    joined: float = 0.0  # two to four pairs in one line
+    bare: float = 0.0  # pairs without the final mark
+    lower: float = 0.0  # sources in lower case
     capitals: float = 0.0
     quoted: float = 0.0
     typographic: float = 0.0  # curly apostrophes, dashes, dots in one character
     numbers: float = 0.0  # other numbers
     named: float = 0.0  # other names
-    words: int = 0  # how often each word of a dictionary out of the pairs is seen
-    short: int = 0  # how often each pair with a source of one or two words is seen again
+    words: int = 0  # repetitions of the entries of a dictionary learnt from the pairs
+    short: int = 0  # repetitions of the pairs with one or two source words
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,20 +48,20 @@ class Vocabulary:
     size: int = 8000
     kind: str = "unigram"
     character_coverage: float = 0.9999
-    characters: str = ""  # that get a piece however rare they are
+    characters: str = ""  # characters that always get a piece
 
 
 @dataclass(frozen=True, slots=True)
 class Train:
-    """Optimisation as in the paper's section 5: Adam, warm-up, label smoothing, dropout, DropConnect."""
+    """Optimisation, described in section 5 of Wu et al. 2019: Adam, warm-up, label smoothing, dropouts."""
 
     updates: int
-    batch_tokens: int  # padded tokens a side and step
+    batch_tokens: int  # limit of the padded tokens of a batch, on each side
     accumulate: int = 1
     learning_rate: float = 1e-3
     schedule: str = "cosine"  # cosine | inverse_sqrt
     warmup: int = 1000
-    final_rate: float = 0.0  # share of learning_rate left at the end of the cosine
+    final_rate: float = 0.0  # share of learning_rate at the end of the cosine
     betas: tuple[float, float] = (0.9, 0.98)
     weight_decay: float = 0.0
     clip: float = 1.0
@@ -72,13 +71,13 @@ class Train:
     relu_dropout: float = 0.0
     weight_dropout: float = 0.1
     attention_dropout: float = 0.0
-    symbol_dropout: float = 0.0  # tokens replaced by padding (SliceNet)
-    average: int = 5  # checkpoints averaged for the bundle
-    start_share: float = 0.0  # of the bundle's weights that is those of `--from`, so that less is forgotten
+    symbol_dropout: float = 0.0  # share of tokens that are replaced by padding (SliceNet)
+    average: int = 5  # number of last checkpoints whose mean is the bundle
+    start_share: float = 0.0  # share of the weights of `--from` in that mean, against forgetting
     save_every: int = 500  # updates
     max_tokens: int = 200
-    crop_source: int = 0  # 0: never
-    copy_updates: int = 0  # updates over which batches of a copying task give way to the real ones
+    crop_source: int = 0  # length in tokens to which sources are cut; 0: never
+    copy_updates: int = 0  # number of updates over which a copying task fades out
     seed: int = 1
 
 
@@ -100,10 +99,9 @@ class Recipe:
     stored: str = "fp16"  # see STORED
 
     def config(self) -> ModelConfig:
-        """Make the configuration that `model` gives, whole or as changes of the `preset` that it names.
+        """Return the configuration of the model: a preset with changes, or all fields in `model`.
 
-        It reads no more of a source than it was trained on (`crop_source`). Raises ConfigError that names
-        what is wrong with it.
+        The model reads at most `crop_source` tokens, if set. Raises ConfigError that names the wrong field.
         """
         size = self.vocabulary.size
         read = {"max_source": self.train.crop_source + 1} if self.train.crop_source else {}
@@ -115,13 +113,13 @@ class Recipe:
 
 
 def load(path: Path, device: str, changes: dict[str, str] | None = None) -> Recipe:
-    """Read a recipe. `[train.cpu]` overrides `[train]` on a CPU; `changes` maps keys of [train] to values.
+    """Read a recipe.
 
-    path: of the recipe, TOML.
+    path: TOML file of the recipe.
     device: "cpu" or "cuda"; `[train.cpu]` overrides `[train]` on a CPU.
-    changes: values of keys of [train].
+    changes: keys of [train] to values that override both.
 
-    Raises InvalidRequest that names the file and the key at fault.
+    Raises InvalidRequest that names the file and the wrong key.
     """
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -151,7 +149,7 @@ def load(path: Path, device: str, changes: dict[str, str] | None = None) -> Reci
 
 
 def _check_recipe(recipe: Recipe, path: Path) -> Recipe:
-    """The recipe, when its task is known and its model possible: not found out after hours of training."""
+    """Return the recipe. Raises InvalidRequest if its task is unknown or its model impossible."""
     if not isinstance(recipe.model, dict):
         raise InvalidRequest(f"recipe {path}: [model] must be a table, not {recipe.model!r}")
     if recipe.task not in TASKS:

@@ -1,4 +1,4 @@
-"""Quality of outputs against references, by the field's own tools (sacrebleu, rouge-score)."""
+"""Score outputs against references with sacrebleu and rouge-score."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Learning a shortlist, from sentence pairs or from text in one language. Nothing is drawn at random.
+"""Learn a shortlist from sentence pairs, or from text in one language. Nothing is drawn at random.
 
-From pairs: translation probabilities of IBM model 1 (Brown et al. 1993). Every target token of a pair was
-made by one of the source's tokens, end-of-sentence standing for none of them; expectation and maximisation
-find which are likely to. From text: the most frequent tokens of the language.
+Pairs give translation probabilities of IBM model 1 (Brown et al. 1993): each target token of a pair is
+produced by one source token, where end-of-sentence represents no token, and expectation maximisation
+estimates the probabilities. Text gives the most frequent tokens of the language.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from engine.errors import InvalidRequest
 
 @dataclass(frozen=True, slots=True)
 class LanguageToken:
-    """How a model is told a language: by this token, at the beginning of the source or else of the target."""
+    """The token that names a language, and whether it begins the source (otherwise the target)."""
 
     token: int
     by_source: bool
 
 
-ROUNDS: Final = 4  # the ranks of likely translations hardly change after
+ROUNDS: Final = 4  # more rounds barely change the ranks of likely translations
 Whole = NDArray[np.int64]
 
 
@@ -37,21 +37,21 @@ def learn(
     eos: int,
     sizes: tuple[int, int],
 ) -> Shortlist:
-    """Return the shortlist that sentence pairs teach.
+    """Return the shortlist learnt from sentence pairs.
 
     pairs: source and target tokens without end-of-sentence.
-    vocabularies: sizes of source and target.
-    eos: the target token that every sentence ends with.
-    sizes: likely targets of each source token, and frequent targets that any source may have.
+    vocabularies: sizes of the source and target vocabulary.
+    eos: id of end-of-sentence.
+    sizes: number of likely targets of each source token, and of frequent targets for every source.
 
-    Raises InvalidRequest without any pair.
+    Raises InvalidRequest if there are no pairs.
     """
     source_vocab, target_vocab = vocabularies
     likely, frequent = sizes
     links, groups, counts = _links(pairs, target_vocab, eos)
     if not len(links):
         raise InvalidRequest("no sentence pairs to learn a shortlist from")
-    unique_links, of = np.unique(links, return_inverse=True)  # a link is source * target_vocab + target
+    unique_links, of = np.unique(links, return_inverse=True)  # link = source * target_vocab + target
     source, target = unique_links // target_vocab, unique_links % target_vocab
     probability = np.ones(len(unique_links))
     for _ in range(ROUNDS):
@@ -68,14 +68,13 @@ def learn(
 def of_language(
     sentences: Iterable[Sequence[int]], target_vocab: int, most: int
 ) -> tuple[NDArray[np.int32], float]:
-    """Find the tokens of a language.
+    """Return the most frequent tokens of a language, int32 ascending, and their share of the text.
 
     sentences: target tokens without end-of-sentence.
     target_vocab: size of the target vocabulary.
-    most: how many tokens.
+    most: number of tokens.
 
-    Returns the most frequent tokens, int32 ascending, and the share of the text that they are. Raises
-    InvalidRequest without any token.
+    Raises InvalidRequest if there is no token.
     """
     counts = np.zeros(target_vocab, np.int64)
     for tokens in sentences:
@@ -89,12 +88,12 @@ def of_language(
 def with_language(
     old: Shortlist | None, config: ModelConfig, tokens: NDArray[np.int32], named: LanguageToken | None
 ) -> Shortlist:
-    """Put the tokens of a language into a shortlist.
+    """Return a shortlist with the tokens of a language added.
 
-    old: None where there is none yet.
-    config: of the model.
-    tokens: of the language.
-    named: the token that names it, and where; None: the model has no other.
+    old: previous shortlist, or None.
+    config: configuration of the model.
+    tokens: tokens of the language.
+    named: token that names the language; None: the model has only one target language.
     """
     copies = config.share_embeddings
     if old is None:
@@ -109,8 +108,10 @@ def with_language(
 def _links(
     pairs: Iterable[tuple[Sequence[int], Sequence[int]]], target_vocab: int, eos: int
 ) -> tuple[Whole, Whole, Whole]:
-    """Of every target token and every source token of its pair: the link, and the number of the target token.
-    And how often each target token occurs."""
+    """Return a link, and the number of its target token, for each target token and source token of a pair.
+
+    The third array is the number of occurrences of each target token.
+    """
     links, groups, number = [], [], 0
     counts = np.zeros(target_vocab, np.int64)
     for source, target in pairs:
@@ -126,7 +127,7 @@ def _links(
 def _best(
     source: Whole, target: Whole, probability: NDArray[np.float64], shape: tuple[int, int]
 ) -> NDArray[np.int32]:
-    """The most probable targets of each source token, [source_vocab, likely], -1 where there are fewer."""
+    """Return the most probable targets of each source token, [source_vocab, likely], padded with -1."""
     order = np.lexsort((target, -probability, source))
     source, target = source[order], target[order]
     rank = np.arange(len(source)) - np.searchsorted(source, source)

@@ -1,4 +1,4 @@
-"""Beginning a run with the weights and the vocabulary of a bundle."""
+"""Start a run with the weights and the vocabulary of a bundle."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from engine.errors import InvalidRequest
 from engine.models import build, misfits, weight_shapes
 from engine.models.model import Model
 
-SPACE = "\u2581"  # what SentencePiece writes for a space
+SPACE = "\u2581"  # SentencePiece's symbol of a space
 
 
 def adopt_vocabulary(start: Bundle, characters: str, path: Path) -> None:
-    """Write the vocabulary of a bundle; characters that it lacks take the place of its rarest pieces.
+    """Write the vocabulary of a bundle, with its rarest pieces replaced by characters that it lacks.
 
-    start: a bundle whose vocabulary is a SentencePiece unigram model.
-    characters: that each get a piece.
-    path: the SentencePiece model to write; its size and all other numbers of pieces stay.
+    start: bundle whose vocabulary is a SentencePiece unigram model.
+    characters: characters that must have a piece.
+    path: SentencePiece model to write; the ids of all other pieces do not change.
     """
     proto = ModelProto()
     proto.ParseFromString(start.file("vocabulary.model").read_bytes())
@@ -41,16 +41,16 @@ def adopt_vocabulary(start: Bundle, characters: str, path: Path) -> None:
 
 
 def take_over(model: Model, start: Bundle, vocabulary: Path) -> None:
-    """Fill a model with the weights of a bundle.
+    """Copy the weights of a bundle into a model.
 
-    model: of the recipe.
-    start: a bundle of the same architecture and sizes; longest source and target may differ.
-    vocabulary: of the model, a SentencePiece model.
+    A piece of both vocabularies keeps its rows of embeddings and output; a new piece gets the mean row of the
+    pieces by which the old vocabulary spells it.
 
-    A piece that both vocabularies hold keeps its rows of embeddings and output; a new one gets the mean of
-    those by which the old vocabulary spells it.
+    model: model of the recipe.
+    start: bundle of the same architecture and sizes; vocabularies and length limits may differ.
+    vocabulary: path of the model's SentencePiece model.
 
-    Raises InvalidRequest when anything else differs.
+    Raises InvalidRequest if anything else differs.
     """
     config = model.config
     sizes = ("source_vocab", "target_vocab", "max_source", "max_target")
@@ -74,20 +74,20 @@ def take_over(model: Model, start: Bundle, vocabulary: Path) -> None:
 
 
 def _spelling(vocabulary: Path, before: Path) -> list[NDArray[np.int64]]:
-    """The numbers of the old pieces that spell each new one."""
+    """Return the ids of the old pieces that spell each new piece."""
     new, old = (spm.SentencePieceProcessor(model_file=str(path)) for path in (vocabulary, before))
     numbers = {old.id_to_piece(number): number for number in range(old.get_piece_size())}
     spelling = []
     for text in map(new.id_to_piece, range(new.get_piece_size())):
         pieces = [numbers[text]] if text in numbers else old.encode(text.replace(SPACE, " "))
-        # a space before every text is the old vocabulary's; unknown pieces count where there are no others
+        # drop the space that SentencePiece puts before a text, and unknown pieces unless there are no others
         telling = [piece for piece in pieces if piece not in (numbers[SPACE], old.unk_id())]
         spelling.append(np.array(telling or pieces[-1:], np.int64))
     return spelling
 
 
 def _rows(model: Model) -> set[str]:
-    """Names of the weights that have a row for each piece: those that grow with the vocabulary."""
+    """Return the names of the weights that have a row for each piece."""
     config = model.config
     larger = replace(config, source_vocab=config.source_vocab + 8, target_vocab=config.target_vocab + 8)
     shapes = weight_shapes(build(larger))

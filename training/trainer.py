@@ -1,4 +1,4 @@
-"""The training loop: resumable, bf16 or fp32, CPU or CUDA."""
+"""The training loop: resumable, on CPU or CUDA, with bf16 autocast."""
 
 from __future__ import annotations
 
@@ -29,16 +29,17 @@ from training.prepare import Synthesis, prepare
 from training.recipe import Recipe, Train
 from training.start import adopt_vocabulary, take_over
 
-Batch = tuple[NDArray[np.int64], ...]  # of `data.collate`
-PIECES: Final = 20  # of a run that ends at a time: it is planned anew after each
-FIRST: Final = 20  # updates of the first piece, which tells the speed
-SHOWN: Final = 20  # updates after which the progress bar says more
+Batch = tuple[NDArray[np.int64], ...]  # see `data.collate`
+PIECES: Final = 20  # number of pieces of a run with a time limit, which is planned again after each piece
+FIRST: Final = 20  # updates of the first piece, which measures the speed
+SHOWN: Final = 20  # updates between two texts of the progress bar
 
 
 def rate(train: Train, update: int) -> float:
-    """Return the learning rate of one update, counted from 0.
+    """Return the learning rate: linear warm-up, then a cosine or the inverse square root.
 
-    It rises linearly (warm-up), then falls with a cosine or the inverse square root.
+    train: settings of the optimisation.
+    update: index of the update, from 0.
     """
     if update < train.warmup:
         return train.learning_rate * (update + 1) / train.warmup
@@ -50,21 +51,23 @@ def rate(train: Train, update: int) -> float:
 
 
 def plan_updates(recipe: Recipe, updates: int, left: float) -> Recipe:
-    """Return the recipe with as many updates as there is time for: none more when the time is over.
+    """Return the recipe with as many updates as there is time for, and a warm-up of at most a tenth of them.
 
-    recipe: says the most, and the longest warm-up; that is at most a tenth of all.
-    updates: made so far.
-    left: for how many more there is time.
+    recipe: recipe with the largest number of updates and the longest warm-up.
+    updates: number of updates so far.
+    left: number of updates that the remaining time allows.
     """
     last = max(updates, min(recipe.train.updates, updates + int(left)))
     warmup = max(1, min(recipe.train.warmup, last // 10))
-    train = replace(recipe.train, updates=last, warmup=warmup, save_every=last + 1)  # checkpoints end pieces
+    train = replace(
+        recipe.train, updates=last, warmup=warmup, save_every=last + 1
+    )  # each piece ends with a checkpoint
     return replace(recipe, train=train)
 
 
 @dataclass(slots=True)
 class Since:
-    """What was learnt since the last checkpoint."""
+    """Sums since the last checkpoint."""
 
     nats: float = 0.0
     tokens: int = 0
@@ -75,25 +78,25 @@ class Since:
         return self.nats / max(1, self.tokens)
 
     def add(self, nats: float, tokens: int, seconds: float) -> None:
-        """Count one update.
+        """Add one update.
 
         nats: summed loss.
-        tokens: number of targets.
-        seconds: what the update took.
+        tokens: number of target tokens.
+        seconds: duration of the update.
         """
         self.nats, self.tokens, self.seconds = self.nats + nats, self.tokens + tokens, self.seconds + seconds
 
     def progress(self) -> dict[str, str]:
-        """Return what a progress bar says."""
+        """Return the texts of the progress bar."""
         return {"nll": f"{self.loss:.3f}", "tokens_s": f"{self.tokens / max(1e-9, self.seconds):.0f}"}
 
 
 class TrainingStopped(Exception):
-    """A run that was asked to stop has saved its checkpoint."""
+    """The run was stopped, after it saved a checkpoint."""
 
 
 def build(recipe: Recipe) -> Model:
-    """Return the recipe's model with its dropout, weights not yet drawn."""
+    """Return the recipe's model with its dropout, not yet initialised."""
     train = recipe.train
     dropout = Dropout(
         residual=train.dropout,
@@ -107,7 +110,7 @@ def build(recipe: Recipe) -> Model:
 
 
 class Trainer:
-    """One run of one recipe. `folder` holds vocabulary and checkpoints; a killed run goes on from there."""
+    """One run of a recipe. `folder` holds vocabulary and checkpoints, from which a killed run resumes."""
 
     def __init__(
         self,
@@ -141,15 +144,15 @@ class Trainer:
         self.update = self.batch = self.tokens = 0
         self.since = Since()
         self._stopping = False
-        self._saving = 0.0  # seconds that the last measurement and checkpoint took
+        self._saving = 0.0  # seconds of the last measurement and checkpoint
         self._stream: Iterator[tuple[int, Batch]] | None = None
         self._resume()
 
     def fit(self, seconds: float | None = None) -> Path:
-        """Train to the recipe's last update. Returns the file of averaged weights.
+        """Train to the recipe's last update, and return the file of averaged weights.
 
-        seconds: train no longer; the schedule is planned anew, from the speed so far, after every piece of
-            the run, so that the learning rate ends where it should when the time ends.
+        seconds: time limit, or None. The schedule is planned again after every piece of the run, by its
+            speed so far, so that the learning rate reaches its end with the time.
         """
         if seconds is None:
             self.train_to(self.recipe.train.updates)
@@ -167,13 +170,13 @@ class Trainer:
         return self.average()
 
     def stop(self, *_: object) -> None:
-        """End the run after the update in progress: it saves a checkpoint and raises TrainingStopped.
+        """Stop the run after the current update: it saves a checkpoint and raises TrainingStopped.
 
-        A signal's handler."""
+        A signal handler: ignores its arguments."""
         self._stopping = True
 
     def train_to(self, last: int) -> None:
-        """Train up to an update of the recipe's schedule, and save a checkpoint there."""
+        """Train up to the update `last` of the recipe's schedule, and save a checkpoint there."""
         train = self.recipe.train
         stream = self._stream = self._stream or self._batches()
         bar = tqdm(total=last, initial=self.update, unit="update", mininterval=5.0)
@@ -201,7 +204,7 @@ class Trainer:
         bar.close()
 
     def _step(self, chunks: list[Batch]) -> tuple[float, int]:
-        """One update: the sum of the losses (nats) and the number of target tokens."""
+        """Make one update, and return the sum of its losses (nats) and the number of target tokens."""
         loss = 0.0
         tokens = sum(int((target != self.model.config.pad).sum()) for _, _, target in chunks)
         for chunk in chunks:
@@ -215,7 +218,7 @@ class Trainer:
         return loss, tokens
 
     def _measure(self) -> str:
-        """Add a point to the run's curve. Returns it in words."""
+        """Add a point to the run's curve, and return its description."""
         corpus = self.recipe.corpus
         valid = {corpus.folder: self.validate()}
         for name, pairs in zip(corpus.beside, self.beside, strict=True):
@@ -225,11 +228,11 @@ class Trainer:
         return ", ".join(f"{name} {loss:.4f}" for name, loss in valid.items()) + " nats a token"
 
     def _batches(self) -> Iterator[tuple[int, Batch]]:
-        """Endless collated batches with the epoch's number, from `self.batch` on."""
+        """Yield collated batches without end, from `self.batch` on, with the number of their epoch."""
         train, config = self.recipe.train, self.model.config
         fading = train.copy_updates * train.accumulate
         choice = np.random.default_rng(train.seed).random(fading)
-        is_copy = choice * fading > np.arange(fading)  # ever fewer of them
+        is_copy = choice * fading > np.arange(fading)  # the probability falls linearly
         copy_count = int(is_copy[: self.batch].sum())
         copies = data.copying(self.train, train.seed) if self.batch < fading else self.train
         real = data.epochs(self.train, train.batch_tokens, train.seed, self.batch - copy_count)
@@ -241,7 +244,7 @@ class Trainer:
 
     @torch.no_grad()
     def validate(self, pairs: data.Pairs | None = None) -> float:
-        """Return the mean negative log-likelihood (nats a token) of pairs; else of the validation set."""
+        """Return the mean negative log-likelihood (nats per token) of `pairs`, or of the validation set."""
         pairs = pairs or self.valid
         self.model.eval()
         total, tokens = 0.0, 0
@@ -254,10 +257,10 @@ class Trainer:
         return total / tokens
 
     def average(self) -> Path:
-        """Average the newest checkpoints' weights (fp32) into `averaged.pt`.
+        """Write the mean of the newest checkpoints' weights (fp32) to `averaged.pt`, and return its path.
 
-        `start_share` of the average are the weights that the run began with (Wortsman et al. 2022, "Robust
-        fine-tuning of zero-shot models").
+        The run's first weights have the share `start_share` in it (Wortsman et al. 2022, "Robust fine-tuning
+        of zero-shot models").
         """
         newest, share = self._checkpoints()[-self.recipe.train.average :], self.recipe.train.start_share
         total = {name: share * tensor.double().cpu() for name, tensor in self.started.items()}
@@ -299,7 +302,7 @@ class Trainer:
             "tokens": self.tokens,
             "random": torch.get_rng_state(),
         }
-        if self.device.type == "cuda":  # dropout there is drawn by the device's own generator
+        if self.device.type == "cuda":  # dropout uses the device's own generator
             state["random_cuda"] = torch.cuda.get_rng_state(self.device)
         _save_atomically(state, self.folder / f"checkpoint-{self.update}.pt")
         for old in self._checkpoints()[: -self.recipe.train.average]:
