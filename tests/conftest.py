@@ -1,5 +1,6 @@
-"""One thread for torch, whose pool would fight with the engine's threads and other test processes; how many
-examples property tests draw (`tests.support.thorough`); and which tests are traced for coverage.
+"""Settings of the test run: one thread for torch, so that its pool does not compete with the engine's threads
+and other test processes; the number of examples of property tests (`tests.support.thorough`); and the tests
+that are traced for coverage.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ settings.register_profile(
 settings.register_profile("thorough", settings.get_profile("quick"), max_examples=400, derandomize=False)
 settings.load_profile("thorough" if THOROUGH else "quick")
 
-# Tracing makes steps twice as slow. Of the folders measured (pyproject.toml) nothing is tested here alone,
-# and of a test with many cases the first takes nearly all the lines.
+# Tracing makes steps twice as slow. Other tests cover the measured folders (pyproject.toml) without these,
+# and the first case of a test covers nearly all the lines that its other cases cover.
 HERE: Final = Path(__file__).parent
 UNTRACED: Final = ("export", "loadtest", "training", "everyday", "engine/models", "engine/kernels")
 
 
-gc.disable()  # until all is imported and collected, which leaves no garbage
+gc.disable()  # until all tests are imported and collected: that leaves no garbage
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -56,16 +57,16 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def _spare_the_collector() -> None:
-    """What is there when a file of tests begins stays: the garbage collector need not look at it again, which
-    took a seventh of the processors' time."""
+    """Freeze the objects that exist when a file of tests begins: collecting them again took a seventh of the
+    processor time."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(scope="session")
 def compiled_kernels(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where all runs keep the CUDA kernels that they compile, for the CPU and for GPUs, until anything that
-    these are made of changes."""
+    """Return the folder of compiled CUDA kernels, for the CPU and for GPUs. All runs share it until a source
+    of the kernels changes."""
     cache = getattr(pytestconfig, "cache", None)  # none with -p no:cacheprovider
     base = tmp_path_factory.mktemp("kernels") if cache is None else cache.mkdir("compiled-kernels")
     folder = base / host_kernels.fingerprint()
@@ -78,5 +79,5 @@ def compiled_kernels(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempP
 
 @pytest.fixture(scope="module")
 def host(compiled_kernels: Path) -> host_kernels.Host:
-    """Runs CUDA kernels on the CPU."""
+    """Return a runner of CUDA kernels on the CPU."""
     return host_kernels.Host(compiled_kernels)

@@ -10,7 +10,7 @@ from tests.support.oracle import oracle
 
 
 def options(g: np.random.Generator, vocab: int, beams: int = 8, longest: int = 12) -> DecodeOptions:
-    """Options of all kinds, each switched on often enough to meet the others."""
+    """Return random options, each set often enough to be combined with every other."""
 
     def maybe(chance, value, default):
         return value if g.random() < chance else default

@@ -1,5 +1,5 @@
-"""What a cubin says of its kernels: registers, static shared memory, bytes of stack. Machine code is an ELF
-file."""
+"""Read the resources of each kernel from a cubin, an ELF file: registers, static shared memory, bytes of
+stack."""
 
 from __future__ import annotations
 
@@ -17,8 +17,12 @@ class Section(NamedTuple):
 
 
 class Budget(NamedTuple):
-    """Of one kernel. registers: of a thread. shared: bytes that are static. stack: bytes of a thread; spills
-    are."""
+    """Resources of one kernel.
+
+    registers: number of registers of a thread.
+    shared: bytes of static shared memory of a block.
+    stack: bytes of stack of a thread, spilled registers included.
+    """
 
     registers: int
     shared: int
@@ -44,7 +48,7 @@ def sections(cubin: bytes) -> list[Section]:
 
 
 def budgets(cubin: bytes) -> dict[str, Budget]:
-    """Of each kernel by its name."""
+    """Return the budget of each kernel by its name."""
     listed = sections(cubin)
     by_name = {s.name: s for s in listed}
     strings, symbols = by_name[".strtab"].data, by_name[".symtab"].data

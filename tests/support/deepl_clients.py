@@ -1,4 +1,4 @@
-"""DeepL's own client library, which waits for seconds where nothing needs to be waited for here."""
+"""DeepL's own client library without its pauses of seconds, which tests do not need."""
 
 import time
 from types import SimpleNamespace
@@ -8,7 +8,7 @@ import pytest
 
 
 def make_impatient(patch: pytest.MonkeyPatch) -> None:
-    """Make its clients try nothing again after an error, and look for a document's translation not every five
-    seconds but at once and all the time."""
+    """Switch off the client's retries, and make it poll for a translated document every 20 ms instead of
+    every five seconds."""
     patch.setattr(deepl.http_client, "max_network_retries", 0)
     patch.setattr(deepl.translator, "time", SimpleNamespace(time=time.time, sleep=lambda _: time.sleep(0.02)))

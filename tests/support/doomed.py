@@ -1,6 +1,7 @@
-"""A server whose engine fails in a step, once, when a file is there: "lost" is its device, or it "hangs".
+"""A server whose engine fails in one step as soon as a file exists.
 
-python -m tests.support.doomed FILE
+`python -m tests.support.doomed FILE`: "lost" in the file raises the error of a lost device, "hangs" blocks
+the step.
 """
 
 import sys
@@ -13,11 +14,11 @@ from server.supervisor import serve
 
 
 class AcceleratorError(RuntimeError):
-    """As torch names it."""
+    """An error of the same name as torch's."""
 
 
 def doomed(bundle, placement, real=executors.OPENERS["onnx"]):
-    """Open executors whose steps fail as the file says."""
+    """Open executors whose steps call `fail`."""
     opened = real(bundle, placement)
     for executor in opened:
 
@@ -36,7 +37,7 @@ def doomed(bundle, placement, real=executors.OPENERS["onnx"]):
 
 
 def fail(file):
-    """Fail as a file says, which goes with it."""
+    """Delete the file, if it exists, and fail in the way that it names."""
     try:
         fault = file.read_text("utf-8")
         file.unlink()

@@ -1,9 +1,9 @@
 """CUDA graphs emulated on the CPU.
 
-What was captured is replayed operator by operator, without any Python of the step, on the very tensors that
-it was captured with. A value of the host that found its way into a step stays what it was; a shape or an
-address that has changed since is not followed; a tensor that only the capture made holds garbage before each
-replay. So a replay is right only if a real graph is. What it can't see: `tolist()` and `numpy()` in a step.
+A replay runs the captured operators one by one, without the Python code of the step, on the tensors of the
+capture. As in a real graph, values of the host are frozen, changed shapes and addresses are ignored, and
+tensors made by the capture hold garbage before each replay. So a replay is right only if a real graph is. The
+emulation does not detect `tolist()` and `numpy()` in a step.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from engine.executors.cuda.executor import CapturedExecutor
 from engine.kernels.launches import Call, Run
 from engine.search.executor import StepInput, TopK
 
-# what waits for the device, has a shape that depends on values, or copies fresh values from the host
+# operators that wait for the device, have a shape that depends on values, or copy new values from the host
 FORBIDDEN = {
     "aten::_local_scalar_dense",
     "aten::item",
@@ -47,7 +47,7 @@ GARBAGE = {torch.int64: -(2**40), torch.int32: -(2**30), torch.int8: -100}
 
 
 class Forbidden(AssertionError):
-    """A step did what no captured graph may."""
+    """A step ran an operator that a graph can't capture."""
 
 
 def storage(tensor: Tensor) -> int:
@@ -55,13 +55,13 @@ def storage(tensor: Tensor) -> int:
 
 
 class Recording(TorchDispatchMode):
-    """Runs operators, writes them down, and takes back in the end what they did to tensors of before."""
+    """Runs operators and records them; `undo` restores the older tensors that the operators changed."""
 
     def __init__(self) -> None:
         super().__init__()
         self.script: list[Callable[[], None]] = []
         self.made: dict[int, Tensor] = {}  # storages of the capture's own tensors
-        self.before: dict[int, tuple[Tensor, Tensor]] = {}  # of others: as they were
+        self.before: dict[int, tuple[Tensor, Tensor]] = {}  # changed older tensors, and copies from before
         self.statics: dict[int, tuple[Tensor, int]] = {}
         self.alive: list[Any] = []  # so that no address is used twice
 
@@ -87,7 +87,7 @@ class Recording(TorchDispatchMode):
         self.alive.append((inputs, outputs))
         if func._schema.is_mutable:
             self.script.append(lambda: func(*args, **kwargs))
-        elif new:  # the others are views: they see what becomes of the tensors that they are of
+        elif new:  # the other outputs are views, which follow their tensors
 
             def again() -> None:
                 fresh = [v for v in tree_flatten(func(*args, **kwargs))[0] if isinstance(v, Tensor)]
@@ -138,7 +138,7 @@ class Graph:
 
 
 class Over:
-    """A mark that is reached once it was asked for `after` times, or waited for."""
+    """An event that has happened after `after` queries, or after `synchronize`."""
 
     def __init__(self, after: int) -> None:
         self.after = after
@@ -152,9 +152,9 @@ class Over:
 
 
 class Emulation:
-    """An `engine.executors.cuda.streams.LaneStreams`, and a `Run` of kernels that notes what is captured.
+    """An `engine.executors.cuda.streams.LaneStreams`, and a `Run` of kernels that records captured launches.
 
-    slow: how often an encoding is asked for before it is ready.
+    slow: number of queries before an encoding is ready.
     """
 
     device = "cpu"
@@ -184,7 +184,7 @@ class Emulation:
         assert self.recording is None
         self.recording = Recording()
         try:
-            # whoever makes a tensor and names no device gets one that can't be used
+            # a tensor that a step makes without naming a device can't be used
             with torch.device("meta"), self.recording:
                 step()
             self.recording.undo()
@@ -230,7 +230,7 @@ class Emulation:
 
 
 class Replayed(CapturedExecutor):
-    """Steps with inputs of any caller, each a replay of the graph of its shapes."""
+    """An executor that runs each step as the replay of a graph; there is one graph for each set of shapes."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)

@@ -1,8 +1,8 @@
 """A tiny real model: a convolutional seq2seq with cross-attention in numpy, seeded, and its executor.
 
-It keeps decoder state the plain way (each row's last inputs, reordered by `parents`), so it is a reference
-for rings and ancestor indices. Computed in float64 and rounded
-at the end: results do not depend on the batch.
+It keeps decoder state in the simplest way (the last inputs of each row, reordered by `parents`), so it is a
+reference for rings and ancestor indices. It computes in float64 and rounds at the end, so that results do not
+depend on the batch.
 """
 
 import math
@@ -27,7 +27,7 @@ def log_softmax(logits):
 
 
 class FakeModel:
-    """Weights, and what they say of a whole prefix at once (for oracles)."""
+    """Weights, and functions that compute a whole prefix at once (for oracles)."""
 
     def __init__(self, vocab=19, dim=8, seed=0, eos_bias=0.5):
         g = np.random.default_rng(seed)
@@ -41,7 +41,7 @@ class FakeModel:
         return np.sin(np.asarray(positions, np.float64)[..., None] * np.arange(1, self.dim + 1))
 
     def attend(self, query, memory):
-        """query [..., dim], memory [source, dim] -> weights [..., source]."""
+        """Return the weights [..., source] of queries [..., dim] over a memory [source, dim]."""
         return np.exp(log_softmax(np.einsum("...d,sd->...s", query, memory)))
 
     def logits(self, query, weights, memory):
@@ -52,7 +52,7 @@ class FakeModel:
         return self.embed[np.asarray(source)]
 
     def whole(self, source, tokens):
-        """(attention [source], log-probabilities [vocab]) after the target tokens, from scratch."""
+        """Return the attention [source] and the log-probabilities [vocab] after the target tokens."""
         fed = np.array([EOS, *tokens])
         inputs = self.embed[fed] + self.position(np.arange(len(fed)))
         padded = np.concatenate([np.zeros((KERNEL - 1, self.dim)), inputs])
@@ -62,7 +62,7 @@ class FakeModel:
         return weights, log_softmax(self.logits(query, weights, memory))
 
     def logprobs(self, source):
-        """A function of a prefix, as the oracle wants it; remembers what it has computed."""
+        """Return a function from a prefix to its log-probabilities, for the oracle; it caches its results."""
         known = {}
 
         def of(prefix: tuple[int, ...]) -> list[float]:
@@ -73,12 +73,12 @@ class FakeModel:
         return of
 
     def attention(self, source, tokens):
-        """[len(tokens) + 1, source length]"""
+        """Return the attention of each step, [len(tokens) + 1, source length]."""
         return np.stack([self.whole(source, tokens[:i])[0] for i in range(len(tokens) + 1)])
 
 
 def select(logits, inputs: StepInput, k: int):
-    """The selection that every step ends with: [n, B, V] -> scores and ids [n, B, k]."""
+    """Return the scores and ids [n, B, k] of the best tokens of logits [n, B, V], as every step does."""
     logp = log_softmax(logits / np.asarray(inputs.temperature, np.float64)[:, None, None])
     logp = np.where(np.isnan(logp), -np.inf, logp)
     logp[:, :, UNK] -= np.asarray(inputs.unk_penalty, np.float64)[:, None]
@@ -146,7 +146,7 @@ class FakeExecutor:
     def move(self, source: int, target: int) -> None:
         self.memories[target] = self.memories[source]
         self.state[target] = self.state[source]
-        self.state[source] = math.nan  # whoever reads a freed slot shall notice
+        self.state[source] = math.nan  # a read of a freed slot then shows
 
     def stepper(self) -> PlainStepper:
         return PlainStepper(self)

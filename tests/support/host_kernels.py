@@ -23,12 +23,12 @@ FLAGS = (
     "-Wno-unknown-pragmas",
     "-fPIC",
     "-U_FORTIFY_SOURCE",
-    "-fno-gnu-unique",  # else shared memory of one size stands for that of another library
+    "-fno-gnu-unique",  # otherwise libraries share their static memory
 )
 
 
 def fingerprint() -> str:
-    """A name for all that compiled kernels are made of: their sources, how they are compiled, and by what."""
+    """Return a digest of the sources, flags and compiler of the kernels."""
     paths = [SHIM, Path(__file__), *sorted(path for path in SOURCES.iterdir() if path.is_file())]
     version = subprocess.run([COMPILER, "--version"], capture_output=True).stdout if COMPILER else b""
     parts = [version, *(path.name.encode() + b"\0" + path.read_bytes() for path in paths)]
@@ -36,9 +36,10 @@ def fingerprint() -> str:
 
 
 class Host:
-    """A `Run`. descending: the order in which the threads of a block take turns; both must give the same.
+    """A `Run` of kernels on the CPU. The order in which the threads of a block take turns (`descending`) must
+    not change a result.
 
-    folder: where tests keep what is compiled (the fixture `compiled_kernels`).
+    folder: folder of compiled kernels (the fixture `compiled_kernels`).
     """
 
     def __init__(self, folder: Path) -> None:
@@ -88,7 +89,7 @@ class Host:
         os.replace(made, target)
 
     def _whole(self, target: Path, data: bytes) -> None:
-        """Whole or not at all: another process may read it."""
+        """Write a file atomically: another process may read it."""
         made = target.with_name(f"{target.name}.{os.getpid()}")
         made.write_bytes(data)
         os.replace(made, target)

@@ -1,4 +1,4 @@
-"""Jobs through one lane: all as soon as there are slots, or a few at a time while others are at any step."""
+"""Decode jobs in one lane, as soon as slots are free or in small groups that join running ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from engine.types import DecodeOptions, Outcome, Request
 
 
 def lane_of(executor: Executor) -> Lane:
-    """A lane that answers each request by its own `reply`."""
+    """Return a lane that answers each request by the request's own `reply`."""
     return Lane(executor, lambda request, outcome: request.reply(outcome))
 
 
@@ -19,9 +19,11 @@ def outcomes_of(
     jobs: Sequence[tuple[list[int], DecodeOptions]],
     joining: Callable[[], int] | None = None,
 ) -> list[Outcome]:
-    """Outcomes of sources, each with its options.
+    """Return the outcome of each job, in their order.
 
-    joining: how many may join before each step; by default all for which there are slots (`Lane.drain`).
+    lane: lane that decodes.
+    jobs: source and options of each.
+    joining: returns the number of jobs that may join before a step; by default all for which there are slots.
     """
     outcomes: dict[int, Outcome] = {}
     requests = [

@@ -1,4 +1,5 @@
-"""Lanes and engines with a stepper that is late, as on a GPU: flags are read a step after they were made."""
+"""Lanes and engines with a late stepper, as on a GPU: flags are read one step after the step that set
+them."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from tests.support.fake import FakeExecutor
 
 
 class Snapshot:
-    """Fields as they were when they were asked for."""
+    """A copy of the fields of finished and running slots at the time of the call."""
 
     def __init__(self, state: Any, done: list[int], going: list[int]) -> None:
         self.fields = SimpleNamespace(**{n: np.array(getattr(state, n)[done + going]) for n in SNAPSHOT})
@@ -43,7 +44,7 @@ class LateStepper(PlainStepper):
 
 @pytest.fixture(params=["plain", "late"])
 def stepper(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Fake executors have this stepper."""
+    """Run a test with the plain stepper and with the late one; return the kind."""
     if request.param == "late":
         monkeypatch.setattr(FakeExecutor, "stepper", lambda self: LateStepper(self))
     return str(request.param)

@@ -1,6 +1,6 @@
-"""Encoder-decoders of "Pay Less Attention" written a second time: Python numbers and loops, nothing else.
+"""Encoder-decoders of "Pay Less Attention" written a second time, with Python numbers and loops only.
 
-From the paper's equations and docs/reference.md 1, 2, 5 and 10; post-norm, sinusoidal positions.
+The source is the paper's equations and docs/reference.md 1, 2, 5 and 10; post-norm, sinusoidal positions.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def embed(side: Side, tokens: list[int]) -> Sequence:
 
 
 def convolution(side: Side, x: Sequence, width: int, left: int) -> Sequence:
-    """Every channel of the output from every channel under the kernel."""
+    """A full convolution: each output channel depends on each input channel under the kernel."""
     dim, out = len(x[0]), []
     for t in range(len(x)):
         y = list(side["conv.bias"])
@@ -139,7 +139,7 @@ def average(side: Side, x: Sequence, seen: Callable[[int, int], bool]) -> Sequen
 
 
 def mix(side: Side, x: Sequence, width: int, *, causal: bool) -> Sequence:
-    """The sub-block that Table 3 varies. width 0: all positions, or all before."""
+    """The sub-block that Table 3 varies. Width 0 covers all positions; if causal, all earlier ones."""
     left = width - 1 if causal else width // 2
 
     def seen(t: int, s: int) -> bool:
@@ -169,7 +169,7 @@ def encode(side: Side, tokens: list[int]) -> Sequence:
 
 
 def decode(side: Side, tokens: list[int], memory: Sequence) -> Sequence:
-    """Logits of each next token."""
+    """Return the logits of the token after each position."""
     x = embed(side, tokens)
     for number, width in enumerate(side.stack.kernel_sizes):
         layer = side.layer(number)

@@ -1,7 +1,7 @@
-"""One test that loses the GPU costs one test: those that need the device after it are not run, and say so.
+"""Skip the tests that need the GPU after a test has lost it.
 
-After an illegal access "any further CUDA work will return the same error" (CUDA Runtime API), so all other
-tests of the process would fail for what one of them did. The hooks are imported by `tests/conftest.py`.
+After an illegal access "any further CUDA work will return the same error" (CUDA Runtime API), so all later
+GPU tests of the process would fail for the error of one. `tests/conftest.py` imports the hooks.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LOST = pytest.StashKey[str]()
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Note which test lost the device."""
+    """Store the name of the test that lost the device."""
     report = yield
     error: Any = call.excinfo.value if call.excinfo else None
     if error is not None and item.get_closest_marker("gpu") and is_device_lost(error):
@@ -29,7 +29,7 @@ def pytest_runtest_makereport(
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip what needs a device that is lost."""
+    """Skip a GPU test if the device is lost."""
     culprit = item.config.stash.get(LOST, None)
     if culprit is not None and item.get_closest_marker("gpu"):
         pytest.skip(f"not run: the CUDA context of this process was lost at {culprit}")

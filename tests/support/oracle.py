@@ -14,7 +14,7 @@ import numpy as np
 
 from engine.types import DecodeOptions
 
-CUT = 64  # sampling looks no further
+CUT = 64  # number of best tokens from which sampling draws
 WORD = 2**64
 
 
@@ -32,7 +32,7 @@ class Found(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A hypothesis under way: its tokens and the cumulative score after each of them."""
+    """A running hypothesis: its tokens and the cumulative score after each token."""
 
     tokens: tuple[int, ...]
     sums: tuple[float, ...]
@@ -55,10 +55,17 @@ def oracle(
     minimum: Callable[[int], int] | None = None,
     attention: Callable[[tuple[int, ...]], Sequence[Sequence[float]]] | None = None,
 ) -> list[Found]:
-    """The n_best hypotheses. logprobs(prefix): the model's log-probabilities at temperature 1 after a prefix
-    (without the initial end-of-sentence). target_limit: longest target of the model. minimum(step): a
-    schedule of minimum lengths instead of the options' (docs/reference.md 6.3). attention(prefix): the
-    weights of each step up to the one after the prefix, for the coverage penalty."""
+    """Return the n_best hypotheses.
+
+    logprobs: function from a prefix (without the initial end-of-sentence) to log-probabilities.
+    options: options of the search.
+    source_length: number of source tokens.
+    target_limit: longest target of the model.
+    vocabulary: special tokens.
+    minimum: schedule of minimum lengths, by step, instead of the options' (docs/reference.md 6.3).
+    attention: function from a prefix to the weights of each step up to the next one, for the coverage
+        penalty.
+    """
     v = vocabulary or Vocabulary()
     longest = min(int(options.max_length_a * source_length + options.max_length_b), target_limit)
     if options.max_length is not None:
@@ -98,12 +105,12 @@ def oracle(
         return options.coverage_penalty * float(np.log(np.clip(mass, 1e-10, 1.0)).sum())
 
     def score(row: Row) -> float:
-        """Of a finished hypothesis; its last token is end-of-sentence, which earns nothing."""
+        """Return the score of a finished hypothesis. Its end-of-sentence token earns no word reward."""
         words = len(row.tokens) - 1
         return (row.total + options.word_reward * words) / divisor(len(row.tokens)) + coverage(row)
 
     def race(row: Row) -> float:
-        """What candidates of one step are ranked by."""
+        """Return the value by which candidates of one step are ranked."""
         ending = options.word_reward if row.tokens[-1] == v.eos else 0.0
         weighed = coverage(row) * divisor(len(row.tokens)) if options.stepwise_penalty else 0.0
         return row.total - ending + weighed
@@ -131,7 +138,7 @@ def oracle(
         if options.sampling:
             rows = [None if row is None or row.tokens[-1] == v.eos else row for row in candidates]
         elif options.diverse_groups > 1:
-            # places lost to finished hypotheses come last, and what was there goes on as it is
+            # the candidates in the places of finished hypotheses come last, unchanged
             lost = [r >= room or (c is not None and c.tokens[-1] == v.eos) for r, c in enumerate(candidates)]
             rows = [c for c, gone in zip(candidates, lost, strict=True) if not gone]
             rows += [c for c, gone in zip(candidates, lost, strict=True) if gone]
@@ -160,7 +167,8 @@ def tempered(scores: Sequence[float], temperature: float) -> list[float]:
 
 
 def repeating(history: tuple[int, ...], n: int) -> set[int]:
-    """Tokens whose n-gram has occurred in the history, which begins with end-of-sentence."""
+    """Return the tokens that would repeat an n-gram of the history. The history begins with
+    end-of-sentence."""
     if n == 0:
         return set()
     if n == 1:
@@ -172,7 +180,7 @@ def repeating(history: tuple[int, ...], n: int) -> set[int]:
 
 
 def best(rows, allowed, penalty=None):
-    """All continuations, best first; `penalty` of tokens that earlier groups have used."""
+    """Return all continuations, best first. `penalty` is subtracted from tokens that earlier groups used."""
     found = []
     for row in rows:
         if row is not None:
@@ -188,9 +196,10 @@ def grow(row: Row, token: int, score: float) -> Row:
 
 
 def diverse(rows, allowed, options, alike):
-    """fairseq main's groups, in order; interleaved, with None where a group had too few candidates.
+    """Return the candidates of fairseq main's groups, interleaved, None for each candidate that a group
+    lacks.
 
-    alike[g, h]: what groups g and h have chosen alike so far, rank by rank, discounted at each step.
+    alike[g, h]: number of equal choices of groups g and h so far, rank by rank, discounted at each step.
     """
     groups, strength = options.diverse_groups, options.diverse_strength
     quota = options.beam_size // groups
@@ -234,7 +243,7 @@ def draws(rows, allowed, options, step):
 
 
 def noise(seed: int, beam: int, position: int) -> float:
-    """splitmix64 over three counters, in unsigned whole numbers."""
+    """Return a uniform number of [0, 1): splitmix64 over three counters, in unsigned integers."""
     word = 0
     for counter in (seed, beam, position):
         word = ((word ^ counter) + 0x9E3779B97F4A7C15) % WORD

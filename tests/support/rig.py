@@ -1,4 +1,4 @@
-"""Engines over real executors that can be broken or held up on purpose, and a place for their answers."""
+"""Engines over real executors that tests can break or pause, and a collector of their answers."""
 
 import math
 import threading
@@ -15,12 +15,12 @@ PAST = -math.inf
 
 
 class Switchable(FakeExecutor):
-    """A real executor that keeps a diary and breaks while told to; `gate` holds its steps up."""
+    """A real executor that logs its calls, raises in the methods named by `broken`, and pauses at `gate`."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.broken, self.diary, self.widths = set(), [], []
-        self.told = ""  # what it says when it breaks
+        self.message = ""  # message of the error that it raises
         self.gate, self.entered = threading.Event(), threading.Event()
         self.gate.set()
 
@@ -42,11 +42,11 @@ class Switchable(FakeExecutor):
 
     def _break(self, where):
         if where in self.broken:
-            raise RuntimeError(self.told or f"{where} is broken")
+            raise RuntimeError(self.message or f"{where} is broken")
 
 
 class Inbox:
-    """Makes requests and collects their outcomes in order of arrival."""
+    """Makes requests and collects their outcomes in order of arrival. `twice` counts second outcomes."""
 
     def __init__(self):
         self.outcomes: dict[Request, object] = {}
@@ -62,7 +62,7 @@ class Inbox:
 
 
 def engine_of(*shapes, model=MODEL, observer=None, **limits):
-    """An engine with one lane for each (slots, beams)."""
+    """Return an engine with one lane for each (slots, beams), and its executors."""
     executors = [Switchable(model, slots, beams) for slots, beams in shapes or [(4, 4)]]
     return Engine(executors, EngineSettings(**limits), observer), executors
 
@@ -73,13 +73,13 @@ def busy(engine):
 
 
 def turn(engine):
-    """One turn; an idle engine would wait for ever."""
+    """Run one turn of a busy engine; an idle one would wait forever."""
     assert busy(engine)
     assert engine.turn()
 
 
 def exhaust(engine):
-    """Turn the engine until nothing is left."""
+    """Run turns until no request is queued or running."""
     while busy(engine):
         turn(engine)
 

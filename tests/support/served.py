@@ -1,4 +1,4 @@
-"""Small random bundles with a real vocabulary, as a server would find them on disk."""
+"""Small random bundles with a real vocabulary, and servers in this process that serve them."""
 
 import atexit
 import shutil
@@ -48,7 +48,7 @@ LONG = {"min_length": TARGET, "max_length": TARGET, "max_length_b": TARGET}
 
 @cache
 def bundles() -> Path:
-    """A folder of three bundles, made once per run."""
+    """Return a folder of three bundles, made once per run."""
     folder = Path(tempfile.mkdtemp(prefix="convoy-served-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     lines = [line for result in real_golden()["results"] for line in (result["src"], result["ref"])]
@@ -105,7 +105,7 @@ def lending(source: Path, folder: Path) -> None:
 
 
 def settings_of(**values) -> ServiceSettings:
-    """Settings by the names of their fields and of a placement's."""
+    """Return service settings, from values of their own fields and of the placement's."""
     names = {field.name for field in fields(Placement)}
     placed = {"lanes": LANES} | {name: value for name, value in values.items() if name in names}
     return ServiceSettings(
@@ -119,7 +119,7 @@ def open_service(observe=None, **settings) -> Service:
 
 @contextmanager
 def running(**settings):
-    """A started service; stopped at the end."""
+    """Start a service, and stop it at the end."""
     service = open_service(**settings)
     service.start()
     try:
@@ -130,8 +130,12 @@ def running(**settings):
 
 @contextmanager
 def server(service_settings=None, opened=open_service, **settings):
-    """A real server on a free port of this machine: (httpx client, house, the uvicorn server). opened: makes
-    the service."""
+    """Run a server on a free port: yields an httpx client, the state of the server, and uvicorn's server.
+
+    service_settings: arguments of `opened`.
+    opened: function that makes the service.
+    settings: settings of the server.
+    """
     metrics = Metrics()
     service = opened(metrics.observer, **(service_settings or {}))
     values = ServerSettings(port=0, **settings)
@@ -154,7 +158,7 @@ def server(service_settings=None, opened=open_service, **settings):
 
 @contextmanager
 def draining(state):
-    """A server that refuses new work as one that drains; it does not end, idle as it is."""
+    """Make a server refuse new work as if it were draining, without ending it."""
     with patch.object(DrainingServer, "on_tick", uvicorn.Server.on_tick):
         state.draining = True
         try:
@@ -164,7 +168,7 @@ def draining(state):
 
 
 def until(condition, seconds=30.0):
-    """Wait for something that must happen. The longer it takes, the less often it is looked for."""
+    """Wait until a condition holds. Polls become rarer with time. Raises AssertionError after `seconds`."""
     began = time.monotonic()
     while not condition():
         waited = time.monotonic() - began
@@ -178,7 +182,7 @@ def busy(service, model="toy-de-en"):
 
 
 def slow_down(stepper):
-    """A millisecond more for each step, so that a small model is busy for a while."""
+    """Add a millisecond to each step, so that a small model stays busy for a while."""
     launch = stepper.launch
 
     def later(*args, **kwargs):

@@ -1,4 +1,4 @@
-"""How much of a long test runs: a share of its cases by default, all of them with CONVOY_TEST_THOROUGH=1."""
+"""The cases of long tests that run: a part by default, all with CONVOY_TEST_THOROUGH=1."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ THOROUGH: Final = os.environ.get("CONVOY_TEST_THOROUGH") == "1"
 
 
 def some_of(cases: Sequence[Case], part: int = 4) -> Sequence[Case]:
-    """All cases when thorough, else every `part`-th, the first among them."""
+    """Return all cases if thorough, otherwise every `part`-th from the first on."""
     return cases if THOROUGH else cases[::part]
 
 
 def in_turn(cases: Sequence[Case], kinds: Sequence[Any]) -> list[tuple[Case, Any]]:
-    """Cases with kinds: all pairs when thorough, else each case with one kind, and the kinds in turn."""
+    """Return pairs of cases and kinds: all pairs if thorough, otherwise each case once, with the kinds in
+    turn."""
     if THOROUGH:
         return list(product(cases, kinds))
     return list(zip(cases, cycle(kinds), strict=False))
 
 
 def some(count: int, part: int = 4) -> int:
-    """All of `count` cases when thorough, else one of `part`."""
+    """Return the number of cases to run: `count` if thorough, otherwise count / part, rounded up."""
     return count if THOROUGH else -(-count // part)

@@ -1,6 +1,8 @@
-"""For tests that compare times. A shared machine stands still now and then, which proves nothing: its own
-lateness is measured beside, processor time is compared where that will do, and what is found fails a test
-only when three attempts in a row find it, or time without a processor is taken off."""
+"""Helpers of tests that compare times on a shared machine, which may pause at any moment.
+
+Tests compare processor time where possible, measure the lateness of the machine itself, subtract time without
+a processor, or fail only if three attempts in a row find the fault.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +20,14 @@ from typing import Any, Final, Self
 
 ATTEMPTS: Final = 3
 PULSE: Final = 0.002  # seconds that an idle thread sleeps
-LITTLE: Final = 0.05  # seconds of which nothing is concluded
+LITTLE: Final = 0.05  # seconds of difference that are ignored
 
 
 def thrice(attempt: Callable[[], str]) -> None:
-    """Fail when each of three attempts finds a fault. attempt: returns what it has found, "" for nothing."""
+    """Raise AssertionError if each of three attempts finds a fault.
+
+    attempt: function that returns a description of the fault, "" for none.
+    """
     faults = []
     for _ in range(ATTEMPTS):
         fault = attempt()
@@ -33,9 +38,9 @@ def thrice(attempt: Callable[[], str]) -> None:
 
 
 class MachineLag:
-    """How late this machine wakes a thread that has nothing to do, while the context lasts.
+    """A context that measures how late this machine wakes an idle thread.
 
-    longest: seconds.
+    longest: seconds of the worst delay.
     """
 
     def __init__(self) -> None:
@@ -59,25 +64,25 @@ class MachineLag:
 
 
 def stolen_seconds(stat: str) -> dict[str, float]:
-    """Time that the host of this machine gave to others, of each processor by its name, until now.
+    """Return the seconds that the host of this virtual machine gave to others so far, by processor.
 
-    stat: the text of /proc/stat, whose eighth number of a processor it is; none on old kernels.
+    stat: text of /proc/stat. The eighth number of a processor is its stolen time; old kernels lack it.
     """
     rows = [line.split() for line in stat.splitlines() if re.match(r"cpu\d", line)]
     return {row[0]: int(row[8]) / os.sysconf("SC_CLK_TCK") for row in rows if len(row) > 8}
 
 
 class Starved:
-    """How long the thread that asks, and those of a server's process, were ready to run and had to wait for a
-    processor, and how long the host of this machine took a processor away: neither is a fault of theirs.
-    Nothing where the system does not tell."""
+    """Measures time that a request lost without a fault of the server: the calling thread and the server's
+    threads were ready to run and had no processor, or the host took a processor away. 0 if the system lacks
+    the figures."""
 
     def __init__(self, *pids: int) -> None:
-        """pids: of the server's processes; the main thread of each runs an event loop."""
+        """pids: the server's processes; the main thread of each runs an event loop."""
         self._pids = pids
 
     def read(self) -> dict[str, float]:
-        """Read the seconds of each thread and processor until now."""
+        """Return the lost seconds of each thread and processor so far."""
         paths = [Path("/proc/thread-self/schedstat")]
         paths += [path for pid in self._pids for path in Path(f"/proc/{pid}/task").glob("*/schedstat")]
         seconds = {}
@@ -89,15 +94,15 @@ class Starved:
         return seconds
 
     def since(self, before: dict[str, float]) -> float:
-        """Sum up what the one that asks, the event loop, and one that it may have waited for have lost, and
-        what one processor has.
+        """Return the seconds lost since a reading: those of the calling thread, of the event loops, of the
+        one other thread that lost most, and of the one processor that lost most.
 
-        before: what `read` has returned then.
+        before: an earlier result of `read`.
         """
         return self.between(before, self.read())
 
     def between(self, before: dict[str, float], after: dict[str, float]) -> float:
-        """The same between two readings."""
+        """Return the seconds lost between two results of `read`; see `since`."""
         lost = {name: now - before.get(name, now) for name, now in after.items()}
         chain = sum(lost.pop(name, 0.0) for name in ("thread-self", *map(str, self._pids)))
         stolen = [lost.pop(name) for name in list(lost) if name.startswith("cpu")]
@@ -117,10 +122,10 @@ def busy_seconds(*pids: int) -> float:
 
 
 def processor_seconds(work: Callable[..., object], *arguments: Any) -> float:
-    """Of this thread, which is nearly the same on a busy machine.
+    """Return the processor time of a call in this thread. It is nearly the same on a busy machine.
 
-    The collector of garbage stands still: a full look at all that other tests have left takes a third of a
-    second. (To unfreeze what `tests/conftest.py` has frozen would make every later look as slow.)
+    The garbage collector is off: a full collection of the objects of other tests takes a third of a second.
+    (Unfreezing the objects that `tests/conftest.py` has frozen would make every later collection as slow.)
     """
     gc.disable()
     try:
@@ -132,7 +137,7 @@ def processor_seconds(work: Callable[..., object], *arguments: Any) -> float:
 
 
 def assert_slower_at_most(times: float, quick: Callable[[], object], slow: Callable[[], object]) -> None:
-    """Whether `slow` takes at most so many times the processor time of `quick`."""
+    """Raise AssertionError if `slow` takes more than `times` the processor time of `quick`."""
 
     def attempt() -> str:
         one, other = (min(processor_seconds(work) for _ in range(2)) for work in (quick, slow))
@@ -142,5 +147,6 @@ def assert_slower_at_most(times: float, quick: Callable[[], object], slow: Calla
 
 
 def assert_linear(work: Callable[[int], object], size: int) -> None:
-    """Whether four times the size takes about four times the time; a quadratic one takes sixteen."""
+    """Raise AssertionError if four times the size takes eight times the time; quadratic work takes
+    sixteen."""
     assert_slower_at_most(8.0, partial(work, size), partial(work, 4 * size))

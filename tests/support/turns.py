@@ -1,4 +1,4 @@
-"""Some steps in which slots leave, sources grow and bans change, for lanes that shall agree (TensorRT)."""
+"""Steps in which slots leave, sources grow and bans change, to compare lanes (TensorRT) with torch."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ VOCAB = 47
 
 
 def turns(name: str, lanes: Sequence[Executor]) -> Iterator[tuple[StepInput, list[TopK]]]:
-    """What each step was asked, and what torch and then each lane answered, on the CPU. Lanes have their
-    beams in common."""
+    """Yield the input of each step, and the answers of torch and of each lane, on the CPU.
+
+    name: name of the model, of `tests.support.models.CONFIGS`.
+    lanes: lanes with equal numbers of beams.
+    """
     wide, slots = started("torch", name, lanes[0].beams)
     every: list[tuple[Executor, list[Slot]]] = [(wide, slots), *((lane, []) for lane in lanes)]
     for lane, held in every[1:]:
@@ -26,7 +29,7 @@ def turns(name: str, lanes: Sequence[Executor]) -> Iterator[tuple[StepInput, lis
         if turn == LEAVES:  # the last leaves: slots 0 and 1 go on, in the shapes of more slots
             for _, held in every:
                 held.pop()
-        if turn == GROWS:  # a longer source than any before: blocks lie elsewhere
+        if turn == GROWS:  # a longer source than any before: blocks move to other addresses
             for lane, held in every:
                 join(lane, held, [[*range(4, 46), *range(4, 30), 2]])
         parents = rng.integers(0, wide.beams, (len(slots), wide.beams))
@@ -45,13 +48,13 @@ def _answer(lane: Executor, asked: StepInput) -> TopK:
 
 
 def scattered(top: TopK) -> torch.Tensor:
-    """Log-probabilities [n, beams, vocab], -inf of what is no candidate."""
+    """Return the log-probabilities [n, beams, vocab] of candidates, -inf for other tokens."""
     n, beams, _ = top.scores.shape
     return torch.full((n, beams, VOCAB), -torch.inf).scatter(2, top.ids, top.scores.float())
 
 
 def furthest(one: TopK, other: TopK) -> float:
-    """The greatest difference of two answers' log-probabilities of candidates that both have."""
+    """Return the greatest difference between the log-probabilities of candidates that both answers have."""
     assert one.scores.shape == other.scores.shape
     assert (one.attention is None) == (other.attention is None)
     assert one.attention is None or one.attention.shape[:2] == other.attention.shape[:2]  # widths may differ

@@ -266,7 +266,7 @@ def test_a_lost_device_fails_everything_at_once_and_takes_nothing_more(running, 
     requests = [inbox.request(options=short), *(inbox.request(options=LONG) for _ in range(5))]
     for request in requests:
         engine.submit([request])
-    executor.broken, executor.told = {where}, TORCH
+    executor.broken, executor.message = {where}, TORCH
     running(engine)
     engine.stop(drain=True, timeout=10)
     assert engine.device_lost
