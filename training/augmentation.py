@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Final
 
+from engine.text.languages import rules_of
+from engine.text.languages.rules import ENGLISH_NUMERALS
 from training.lexicon import lexicon
 from training.recipe import Augment
 
@@ -21,8 +23,6 @@ MOST_JOINED: Final = 4
 ENDS: Final = ".!?"
 QUOTES: Final = [('"', '"'), ("„", "“"), ("“", "”"), ("»", "«"), ("«", "»"), ("'", "'")]
 TYPOGRAPHY: Final = {"'": "’", "...": "…", '"': "”", " - ": " – "}
-# separator of thousands, and decimal mark
-MARKS: Final = {"de": (".", ","), "en": (",", "."), "fr": ("\u202f", ",")}
 NUMBER: Final = re.compile(r"(?<![\w.,:])\d+(?![\w:]|[.,]\d)")
 NAME_WORD: Final = re.compile(r"\b[A-Z][a-z]{2,}\b")
 SHORT: Final = 2  # words of a greeting or a button
@@ -97,13 +97,13 @@ class Forms:
         value = self.rng.randrange(10 ** (len(like) - 1), 10 ** len(like))
         kind = self.rng.random()
         spelled = [(str(value), str(value))]
-        marks = [MARKS.get(language, (",", ".")) for language in self.languages]
+        numerals = [rules_of(language).numerals or ENGLISH_NUMERALS for language in self.languages]
         if kind < 0.15:
             tail = self.rng.randrange(1, 100)
-            spelled = [(f"{value}{marks[0][1]}{tail}", f"{value}{marks[1][1]}{tail}")]
+            spelled = [(f"{value}{numerals[0].decimal}{tail}", f"{value}{numerals[1].decimal}{tail}")]
         elif kind < 0.25:
             tail = self.rng.randrange(1000)
-            spelled = [(f"{value}{marks[0][0]}{tail:03}", f"{value}{marks[1][0]}{tail:03}")]
+            spelled = [(f"{value}{numerals[0].group}{tail:03}", f"{value}{numerals[1].group}{tail:03}")]
         return spelled[0]
 
     def _name(self) -> str:

@@ -9,4 +9,5 @@ words       words that a bundle treats by rule
 detect      the language of a text
 first_words words that people type first, by language
 codes       codes of languages
+languages   rules of each language
 """

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from engine.text.codes import primary
+from engine.text.languages import rules_of
 
 # each mark that may end a sentence, with its kind
 KINDS: Final[Mapping[str, str]] = {
@@ -20,25 +20,8 @@ KINDS: Final[Mapping[str, str]] = {
     "…": "…",
 }
 MARKS: Final = "".join(KINDS)
-# the final marks of a script, by language and kind
-SCRIPT_MARKS: Final[Mapping[str, Mapping[str, str]]] = {
-    **dict.fromkeys(("zh", "zt", "ja"), {".": "。", "?": "？", "!": "！"}),
-    **dict.fromkeys(("ar", "fa", "ur", "ps", "ckb"), {"?": "؟"}),
-    **dict.fromkeys(("hi", "mr", "ne", "bn", "as", "pa", "or", "sa"), {".": "।"}),
-    "el": {"?": "\u037e"},
-    **dict.fromkeys(("th", "lo"), {".": ""}),
-}
-CAPITAL_NOUNS: Final = frozenset({"de", "lb", "nds", "bar", "gsw", "pdc"})  # languages of nouns with capitals
-# articles and the like: an emphasis or a mark of a word without one does not mean them
-SMALL_WORDS: Final[Mapping[str, frozenset[str]]] = {
-    "de": frozenset({"der", "die", "das", "den", "dem", "des", "zu", "bitte"})
-    | {"ein", "eine", "einen", "einem", "einer", "eines"},
-    "en": frozenset({"the", "a", "an", "one", "of", "to", "please"}),
-    "fr": frozenset({"le", "la", "les", "un", "une", "des", "du", "de", "ne", "à"}),
-}
 QUOTES: Final = '"“”«»'
 CLOSING: Final = MARKS + QUOTES + "\u00a0\u202f "
-AND: Final[Mapping[str, str]] = {"de": " und ", "en": " and ", "fr": " et "}
 INITIAL: Final = re.compile(r"(?<![\w'’])\w")
 WORD: Final = re.compile(r"\w+")
 CLITIC: Final = re.compile(r"(?<=\w['’])\w{1,2}\b")  # as in "we'll"
@@ -48,7 +31,7 @@ MIN_TITLE_WORDS: Final = 3
 
 def small_words(language: str) -> frozenset[str]:
     """Return the articles and the like of a language, by its code; none of languages that have no table."""
-    return SMALL_WORDS.get(primary(language), frozenset())
+    return rules_of(language).small_words
 
 
 def is_all_capitals(text: str) -> bool:
@@ -65,13 +48,13 @@ def to_sentence_case(text: str, language: str, count: Callable[[str], int]) -> s
     count: counts the tokens of a word. A vocabulary holds words as they are written: a word that takes fewer
         tokens with a first capital gets one.
     """
-    english = primary(language) == "en"
+    capital_letters = rules_of(language).capital_letters
 
     def recase(match: re.Match[str]) -> str:
         lowered = match[0].lower()
-        if len(lowered) == 1:
-            return "I" if english and lowered == "i" else lowered
         capital = capitalised(lowered)
+        if len(lowered) == 1:
+            return capital if lowered in capital_letters else lowered
         return capital if count(capital) < count(lowered) else lowered
 
     cased = CLITIC.sub(lambda match: match[0].lower(), WORD.sub(recase, text))
@@ -106,17 +89,18 @@ def beginning(source: str, settled: str, languages: tuple[str, str]) -> str:
     if not source.strip():
         return settled
     body = settled.rstrip().rstrip(CLOSING).rstrip()
-    if " & " in source and (word := AND.get(primary(languages[1]))):
-        body = body.partition(word)[0]
+    if " & " in source and (word := rules_of(languages[1]).conjunction):
+        body = body.partition(f" {word} ")[0]
     return _follow_case(source, body, languages) if body else ""
 
 
 def _follow_ampersand(source: str, target: str, into: str) -> str:
     """Write "&" again where the source has it and the target has a word."""
-    word = AND.get(primary(into))
-    if " & " not in source or "&" in target or not word or target.count(word) != source.count(" & "):
+    word = rules_of(into).conjunction
+    conjunction = f" {word} "
+    if " & " not in source or "&" in target or not word or target.count(conjunction) != source.count(" & "):
         return target
-    return target.replace(word, " & ")
+    return target.replace(conjunction, " & ")
 
 
 def _follow_closing_marks(source: str, target: str, into: str) -> str:
@@ -131,7 +115,7 @@ def _follow_closing_marks(source: str, target: str, into: str) -> str:
         return target
     if marks:
         closing = bool(bare) and not bare[-1].isalnum() and not own and _kinds(bare[-2:-1]) != ""
-        forms = SCRIPT_MARKS.get(primary(into), {})
+        forms = rules_of(into).final_marks
         return target if closing else bare + "".join(forms.get(KINDS[mark], KINDS[mark]) for mark in marks)
     abbreviated = "." in bare[-4:] or not bare
     ends = source[-1].isalnum() or "\ue000" <= source[-1] <= "\uf8ff"
@@ -157,13 +141,13 @@ def _follow_case(source: str, target: str, languages: tuple[str, str]) -> str:
     if is_all_capitals(source):
         return target.upper()
     source, begin = source.lstrip(), len(target) - len(target.lstrip())
-    if _title(source) and not CAPITAL_NOUNS & {primary(language) for language in languages}:
+    if _title(source) and not any(rules_of(language).nouns for language in languages):
         return INITIAL.sub(lambda match: match[0].upper(), target)
     first = target[begin : begin + 1]
     if source[0].isupper() and first.islower():
         return _with_capital(target, begin)
     word = WORD.match(target, begin)
-    lowers = word and word[0][1:].islower() and primary(languages[1]) not in CAPITAL_NOUNS
+    lowers = word and word[0][1:].islower() and not rules_of(languages[1]).nouns
     if source[0].islower() and first.isupper() and lowers:
         return target[:begin] + first.lower() + target[begin + 1 :]
     return target

@@ -15,7 +15,7 @@ from typing import Final
 import sentencex
 
 from engine.errors import TooLarge
-from engine.text.codes import primary
+from engine.text.languages import rules_of
 from engine.text.placeables.grammar import (
     ABBREVIATION,
     ACROSS_CLAUSES,
@@ -30,7 +30,6 @@ from engine.text.placeables.grammar import (
     LEADING,
     MAX_COLUMN_WORDS,
     NUMBERED,
-    ORDINALS,
     SPEECH,
     TABLE_ROW,
 )
@@ -249,7 +248,7 @@ def _list_mark_end(
     writes no ordinals so, the line is indented, or another line has the number before it or after it."""
     last = 0
     if number := NUMBERED.match(text, begin, end):
-        doubtful = number[1].isalpha() or primary(language) in ORDINALS
+        doubtful = number[1].isalpha() or rules_of(language).dotted_ordinals
         count = _count(number[1])
         if number.end() < end and (not doubtful or indented or numbers & {count - 1, count + 1}):
             begin = last = number.end()

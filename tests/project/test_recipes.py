@@ -270,9 +270,57 @@ with server() as (client, *_):
     assert (answer.status_code, answer.json()) == (413, {"complaint": "say less"}), answer.text
 """,
 )
+LANGUAGE = Recipe(
+    "a language",
+    {
+        "engine/text/languages/es.py": '''
+"""Spanish."""
+
+from dataclasses import replace
+
+from engine.text.languages.others import OTHERS
+from engine.text.languages.rules import Dates, words
+
+MONTHS = "enero febrero marzo abril mayo junio julio agosto septiembre octubre noviembre diciembre"
+RULES = replace(
+    OTHERS["es"],
+    conjunction="y",
+    small_words=words("el la los las un una de"),
+    titles={"mr": ("Sr.", "Señor"), "ms": ("Sra.", "Señora")},
+    title_words=words("Sr Sra Señor Señora"),
+    dates=Dates(tuple(MONTHS.split()), r"(?<!\\w)\\d{1,2} de (?:{}) de \\d{4}", "{} de {}", " de {}"),
+)
+'''
+    },
+    {
+        "engine/text/languages/__init__.py": {
+            "fr      French\n": "es      Spanish\n",
+            "from engine.text.languages import de, en, fr\n": "from engine.text.languages import es\n",
+            '    "en": en.RULES,\n': '    "es": es.RULES,\n',
+        }
+    },
+    """
+from engine.text.form import follow, small_words
+from engine.text.placeables.counterparts import find_counterparts, title_before
+from engine.text.placeables.names import NameRule, find_names
+from engine.text.placeables.numerals import localise
+
+pair = ("es-MX", "de")
+assert title_before("El Señor Xyz", 9, pair) == (3, "Herr ")
+assert title_before("Mrs. Xyz", 5, ("en", "es")) == (5, "")  # a title that Spanish lacks
+(found,) = find_counterparts("el 3 de mayo de 2025, e.g. hoy", pair)
+assert found == (3, 20, "3. Mai 2025")
+assert [written for *_, written in find_counterparts("on May 3", ("en", "es"))] == ["3 de mayo"]
+assert localise("1.234,5", "de", "es") == "1234,5"
+assert follow("Sal & mar.", "Salz y Meer", ("de", "es")) == "Salz & Meer."
+assert "los" in small_words("es")
+names = list(find_names("Hoy el Señor Xyz llega.", NameRule("es", len, 0)))
+assert names == [(13, 16)]
+""",
+)
 
 
-RECIPES = (ARCHITECTURE, BACKEND, OPTION, CONTRACT)
+RECIPES = (ARCHITECTURE, BACKEND, OPTION, CONTRACT, LANGUAGE)
 # one process for all proofs: what each imports takes longer than what it does
 PROVE = """
 import json, sys, traceback
@@ -320,7 +368,7 @@ def faults(tmp_path_factory, compiled_kernels):
 def test_a_recipe_followed_to_the_letter_makes_something_that_runs(faults, recipe):
     section = _section(recipe.heading)
     for path in (*recipe.files, *recipe.lines):
-        general = re.sub(r"(pooling|loop|echo)\b", "x", path)
+        general = re.sub(r"\b(pooling|loop|echo|es)\b", "x", path)
         assert f"`{general}`" in section, f"CONTRIBUTING.md does not say to change {path}"
     assert recipe.heading not in faults, faults[recipe.heading]
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.augmentation import MARKS, Forms, augment, names
+from engine.text.languages import LANGUAGES
+from training.augmentation import Forms, augment, names
 from training.cleaning import clean, normalise
 from training.lexicon import lexicon
 from training.recipe import Augment
@@ -116,8 +117,8 @@ def test_numbers_change_alike_and_are_spelled_as_each_language_does(number: int,
     spelled = [re.search(r"[\d.,]*\d", text)[0] for text in changed]
     values = []
     for text, language in zip(spelled, ("de", "en"), strict=True):
-        thousands, decimal = MARKS[language]
-        values.append(float(text.replace(thousands, "").replace(decimal, ".")))
+        numerals = LANGUAGES[language].numerals
+        values.append(float(text.replace(numerals.group, "").replace(numerals.decimal, ".")))
     assert values[0] == values[1]
 
 

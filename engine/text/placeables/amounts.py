@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from engine.text.languages import of_all
+
 GAP: Final = "[ \u00a0\u202f]"
 # numbers: a run of digits with the marks in it, and what belongs to it: sign, currency, unit
 CURRENCY: Final = "[$€£¥₹₽₩₺¢₿]"
@@ -119,16 +121,16 @@ FOOTNOTE: Final = (  # ¹  [1, 2]
 FIRM_WORD: Final = r"[^\W\d_a-zà-ÿ][\w'’-]{1,24}+"
 LEGAL_FORM: Final = "GmbH|gGmbH|AG|KG|OHG|KGaA|SE|UG|Ltd|LLC|Inc|Corp|PLC|[Pp]lc|LLP|SARL|SAS|SA|BV|NV|SpA|Co"
 ARTICLE: Final = (  # and the like, at the beginning of a sentence
-    r"(?:D(?:ie|er|as|ies|en|em)|[SKM]?[Ee]in|Unser|Ihr|Jed|Welch|Th[eaio]|Our|Your|An|L[ae]s?|Une?|[NV]otre|Cette)"
-    r"\w{0,2} "
+    rf"(?:{'|'.join(of_all(lambda rules: rules.articles))})\w{{0,2}} "
 )
+COMPANY_WORDS: Final = "|".join(of_all(lambda rules: rules.company_words))
 FIRM_END: Final = (  # a second legal form, and the point of an abbreviation: Co. KG  & Co. KG
     rf"(?:\.?,? (?:& Co\.? )?(?:{LEGAL_FORM})(?![\w-]))?+(?:\.(?=,| [a-z]))?+"
 )
 FIRM: Final = (
     rf"(?<![\w&]){FIRM_WORD} & (?:Co|(?:{FIRM_WORD} ){{1,3}}?(?:{LEGAL_FORM}))(?![\w-]){FIRM_END}"
     rf"|(?<![\w&])(?!{ARTICLE}){FIRM_WORD} (?:{LEGAL_FORM})(?![\w-]){FIRM_END}"  # Siemens AG
-    rf"|(?<=\w )(?!{ARTICLE}|(?:Firma|Kunden?|Partner|Konzern|Unternehmen|Company|Société) ){FIRM_WORD} "
+    rf"|(?<=\w )(?!{ARTICLE}|(?:{COMPANY_WORDS}) ){FIRM_WORD} "
     rf"(?:{FIRM_WORD} ){{1,3}}?(?:{LEGAL_FORM})(?![\w-]){FIRM_END}"  # Deutsche Bahn AG
     r"|(?<![\w&])[A-Z]{1,3}+&[A-Z]{1,3}+(?![\w&;])"  # AT&T
 )

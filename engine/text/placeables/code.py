@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from engine.text.languages import of_all
+
 SCHEMES: Final = "https?|s?ftps?|ssh|git|file|s3|gs|wss?|postgres(?:ql)?|mysql|mongodb|redis|jdbc|ldaps?|smb"
 END: Final = r".,;:!?)\]}"  # marks after an address, which are none of it
 REST: Final = rf"(?:[^\s<>\"'{END}]++|[{END}]++(?=[^\s<>\"'{END}]))++"
@@ -128,8 +130,9 @@ IDENTIFIER: Final = (
     r"|(?<![\w.])[A-Za-z]\w*+(?:\.[A-Za-z]\w*+)*+\(\)"
     r"|(?<![\w.@-])[a-z]{3,}+\d*+(?:\.[a-z]{2,}+\d*+)++(?![\w-])"
 )
+HYPHENATED: Final = "|".join(of_all(lambda rules: rules.hyphenated))
 KEBAB: Final = (  # kebab-case-name; not state-of-the-art, six-year-old
-    r"(?<![\w-])(?![a-z-]{0,40}-(?:and|the|for|und|old|year|hour|out|les|des)(?![a-z]))"
+    rf"(?<![\w-])(?![a-z-]{{0,40}}-(?:{HYPHENATED})(?![a-z]))"
     r"[a-z]{3,20}(?:-[a-z]{3,20}){2,6}+(?![\w-])"
 )
 OPTION: Final = (  # --force  -v  -rf: letters that are no ending of a word

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Final, Literal, NamedTuple
 
+from engine.text.languages import of_all
 from engine.text.placeables import amounts, code
 from engine.text.placeables.amounts import EMOJI, PICTURE
 
@@ -151,11 +152,6 @@ BULLET: Final = r"[-*+•‣◦▪▫■□▸►●○·−–—>»♪♫#|]{1
 BOX: Final = r"\[[ xX]?\](?=\s)"
 ENUMERATION: Final = r"\(?(?:\d{1,3}|[a-zA-Z]|[ivx]{1,4})\)(?=\s)|[a-z]\.(?=\s+[A-ZÄÖÜÀ-Ý][^\W_])"
 NUMBERED: Final = re.compile(r"(\d{1,3}|[a-z])\.[ \t\u00a0]+")  # of a list, where it is no ordinal
-# languages that write ordinals so: "1. Mai"
-ORDINALS: Final = frozenset(
-    {"bs", "cs", "da", "de", "et", "eu", "fi", "hr", "hu", "is", "lv", "nb", "nn", "no", "pl", "sk", "sl"}
-    | {"sq", "sr", "sv", "tr"}
-)
 LEADING: Final = re.compile(rf"(?:(?:{BULLET}|{BOX}|{ENUMERATION}|{EMOJI})[ \t\u00a0]*+)++")
 # what a sentence may have at its ends, and is no part of it
 BLOCK: Final = "(?:li|p|t[dh]|h[1-6]|div|d[td]|option)"
@@ -184,10 +180,11 @@ ACROSS_CLAUSES: Final = re.compile("[\"„“”«»‚‘()\\[\\]]|(?<!\\w)['�
 COLUMN_SIGNS: Final = re.compile("[\t\u00a0<>›|·•]|  ")  # a line without them has one column
 COLUMNS: Final = re.compile(rf"[ \u00a0]*\t\s*|[ \u00a0]{{2,}}|<br ?/?>\s*|{BLOCK_BORDER}|{SEPARATOR}")
 # what ends with a dot and no sentence: p. ex.  Art. 5
-ABBREVIATION: Final = re.compile(
-    r"(?<!\w)(?:p\. ?ex\.|c\.-à-d\.|z\. ?B\.|d\. ?h\.|e\.g\.|i\.e\."
-    r"|(?:Art|Abs|Kap|Abb|Tel|[^\W\d_]{0,24}[Ss]tr|ext|chap)\.(?= ?\d))"
+ABBREVIATIONS: Final = "|".join(
+    of_all(lambda rules: (short.pattern for short in rules.abbreviations.values()))
 )
+NUMBERED_WORDS: Final = "|".join(of_all(lambda rules: rules.numbered_words))
+ABBREVIATION: Final = re.compile(rf"(?<!\w)(?:{ABBREVIATIONS}|(?:{NUMBERED_WORDS})\.(?= ?\d))")
 TABLE_ROW: Final = re.compile(r"\s*\|[^|\n]*+\|")  # the beginning of a row of a Markdown table
 CELL_BORDER: Final = re.compile(r"\|[ \u00a0]*")
 WINDOW_CHARACTERS: Final = 1_024  # that are searched at once, and looked at beyond

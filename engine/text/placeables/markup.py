@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Final
 
-from engine.text.codes import primary
 from engine.text.form import capitalised
+from engine.text.languages import rules_of
 from engine.text.placeables import code
 from engine.text.placeables.grammar import (
     BEGINNING,
@@ -51,12 +51,6 @@ label li mark ol p pre q s samp small span strike strong sub sup table tbody td 
 ELEMENTS: Final = VOID_TAGS | set(ELEMENT_NAMES.split())
 # a word in capitals within a sentence; longer ones are no words, shorter ones are abbreviations
 CAPITALS: Final = re.compile(r"(?<![\w'’&/.-])[^\W\d_]{2,24}(?![\w&/=]|-\w)")
-# of two letters; others are abbreviations: IT, US, TV
-SHORT_WORDS: Final = {
-    "de": frozenset({"so", "du", "er", "es", "wo", "ja"}),
-    "en": frozenset({"my", "so", "no", "we", "he", "me", "do", "is"}),
-    "fr": frozenset({"ma", "ta", "sa", "si", "tu", "ne", "où"}),
-}
 MAX_FORMATS: Final = 400  # of a text; the rest of its markup is text
 CLAUSE_CHARACTERS: Final = 200  # around a word in capitals that show whether it stands out
 SENTENCE_STARTS: Final = frozenset(".!?:„“\"'\n")
@@ -306,7 +300,7 @@ def _small_letters_around(text: str, begin: int, end: int) -> bool:
 def _known_form(word: str, language: str, count: Callable[[str], int]) -> str | None:
     lowered = word.lower()
     if len(word) == len("so"):
-        return lowered if lowered in SHORT_WORDS.get(primary(language), ()) else None
+        return lowered if lowered in rules_of(language).short_words else None
     if len(lowered) != len(word) or count(word) < 3:
         return None
     forms = sorted((lowered, capitalised(lowered)), key=count)

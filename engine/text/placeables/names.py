@@ -11,54 +11,29 @@ from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
 from typing import Final
 
-from engine.text.codes import primary
-from engine.text.form import CAPITAL_NOUNS
+from engine.text.languages import of_all, rules_of
 from engine.text.placeables.counterparts import title_before
 
-LETTERS: Final = r"[^\W\d_]+"
-CLITIC: Final = r"(?:s|m|d|t|re|ve|ll)\b"  # of English, after an apostrophe: no part of a word
-WORD: Final = re.compile(rf"{LETTERS}(?:-{LETTERS}|[’'](?!{CLITIC}){LETTERS})*")
-FRENCH_WORD: Final = re.compile(rf"(?:[cdjlmnst]|qu)(?=[’'])|{LETTERS}(?:[-’']{LETTERS})*", re.IGNORECASE)
-TITLES: Final = frozenset(
-    {"Herr", "Herrn", "Frau", "Fräulein", "Familie", "Mr", "Mrs", "Ms", "Miss", "Sir", "Lady", "Dr", "Prof"}
-    | {"Monsieur", "Madame", "Mademoiselle", "Mme", "Mlle"}
-)
-NO_NAMES: Final = TITLES | {"Art", "Abs", "Nr", "Kap", "Abb"}  # which end with a dot before a number
-FRENCH_TITLES: Final = frozenset({"M", "MM"})
-# a German noun without an article after these is a place
-PLACED: Final = frozenset({"in", "nach", "aus", "namens"})
-# places that other languages have names of their own for: Griechenland, Kroatien; and languages
-TRANSLATED_PLACE: Final = re.compile(".*(?:land|länder|ien|isch)")
-# German words with capitals that are no nouns: pronouns, and an adjective that begins a sentence
-PRONOUNS: Final = frozenset({"Sie", "Ihnen", "Ihr", "Ihre", "Ihren", "Ihrem", "Ihrer", "Ihres"})
-INFLECTION: Final = re.compile("[^\\W\\d_]{3,}e[mnrs]?")
-# what stands before German nouns, and hardly before names: einer Dose, zwei Flaschen, beim, die größte
-BEFORE_NOUN: Final = re.compile(
-    r"(?:[kmds]?ein|unser|dies|jed|jen|welch|manch|all|.*(?:isch|lich))(?:e[mnrs]?)?|d(?:er|ie|as|e[mns])"
-    r"|ihre?[mnrs]?|eure?[mnrs]?|(?:bei|zu|vo|i|a)m|zur|ins|.*\d|zwei|drei|vier|fünf|sechs|sieben|acht|zehn",
-    re.IGNORECASE,
+TITLES: Final = frozenset(of_all(lambda rules: rules.title_words))
+OWN_TITLES: Final = frozenset(of_all(lambda rules: rules.own_title_words))
+NO_NAMES: Final = TITLES.union(of_all(lambda rules: rules.not_names))
+PLACE_PREPOSITIONS: Final = frozenset(
+    of_all(lambda rules: rules.nouns.place_prepositions if rules.nouns else ())
 )
 # small words within names: van Beethoven, von und zu Guttenberg; after no title those of other languages only
 PARTICLES: Final = frozenset(
     {"van", "von", "der", "den", "de", "da", "di", "du", "del", "della", "la", "le", "ten", "ter", "zu"}
     | {"und", "ibn", "al", "el", "dos", "y"}
 )
-OWN_PARTICLES: Final = {
-    "de": frozenset({"von", "der", "den", "da", "du", "zu", "und"}),
-    "fr": frozenset({"de", "du", "la", "le", "y"}),
-}
-# words made of other names, which are translated: Norwegian, Portuguese, Yiddish, Buddhism
-DERIVED: Final = re.compile(".*(?:ese|ish|[ie]an|ism|ist)s?")
-FRENCH_ARTICLES: Final = frozenset({"le", "la", "les", "l", "en", "du", "des", "au", "aux"})  # of countries
 # a text without them has no name, which is seen in a fifth of the time: a capital within a sentence; of nouns
 # two beside one another, or one after a title or a word of places
 CAPITAL: Final = r"[^\W\d_a-zß-öø-ÿ]-?[^\W\d_]"
 MAY_BE_NAME: Final = re.compile(rf"(?<=[^\w]){CAPITAL}")
 NOUNS_MAY_BE_NAME: Final = re.compile(
     rf"(?<![\w'’-]){CAPITAL}[\w'’-]*+ (?:(?:{'|'.join(sorted(PARTICLES))}) ){{0,4}}{CAPITAL}"
-    rf"|\b(?:{'|'.join(sorted(TITLES | PLACED))})\b[.'’]?\s++(?:{'|'.join(sorted(PARTICLES))}|{CAPITAL})"
+    rf"|\b(?:{'|'.join(sorted(TITLES | PLACE_PREPOSITIONS))})\b[.'’]?\s++"
+    rf"(?:{'|'.join(sorted(PARTICLES))}|{CAPITAL})"
 )
-ADJECTIVE: Final = re.compile(".*isch(?:e[mnrs]?)?")
 APOSTROPHES: Final = ("'", "’")
 # GDPR; not those that languages translate
 ACRONYM: Final = re.compile(
@@ -93,7 +68,7 @@ class NameRule:
 
 def find_names(text: str, rule: NameRule) -> Iterator[tuple[int, int]]:
     """Find begin and end of each name, in order; words beside one another are one name."""
-    sign = NOUNS_MAY_BE_NAME if primary(rule.language) in CAPITAL_NOUNS else MAY_BE_NAME
+    sign = NOUNS_MAY_BE_NAME if rules_of(rule.language).nouns else MAY_BE_NAME
     return _Reader(text, rule).names() if sign.search(text) else iter(())
 
 
@@ -121,10 +96,11 @@ class _Reader:
     """The words of a text with what a rule asks about them; tokens are counted only where they decide."""
 
     def __init__(self, text: str, rule: NameRule) -> None:
-        self.text, self.rule, language = text, rule, primary(rule.language)
-        self.nouns, self.french = language in CAPITAL_NOUNS, language == "fr"
-        self.particles = PARTICLES - OWN_PARTICLES.get(language, frozenset({"und", "y"}))
-        self.places = [match.span() for match in (FRENCH_WORD if self.french else WORD).finditer(text)]
+        self.text, self.rule, self.language = text, rule, rules_of(rule.language)
+        self.nouns = self.language.nouns
+        self.titles = TITLES | self.language.own_title_words
+        self.particles = PARTICLES - self.language.own_particles
+        self.places = [match.span() for match in re.finditer(self.language.word, text)]
         self.words = [text[begin:end] for begin, end in self.places]
 
     def names(self) -> Iterator[tuple[int, int]]:
@@ -134,7 +110,7 @@ class _Reader:
             if number < end or not (word in PARTICLES or (word[0].isupper() and self._capital(number))):
                 continue
             before, first = self._before(number), number
-            titled = before in TITLES or (self.french and before in FRENCH_TITLES)
+            titled = before in self.titles
             if word in PARTICLES and not titled:
                 continue
             if not titled and self._begins_sentence(first) and self._ordinary(first):
@@ -153,7 +129,7 @@ class _Reader:
         word = self.words[number]
         if not word[0].isupper() or len(word) < 2 or word.isupper() or word in NO_NAMES:
             return False
-        return not (self.nouns and word in PRONOUNS)
+        return not (self.nouns and word in self.nouns.pronouns)
 
     def _end(self, first: int, particles: Set[str]) -> int:
         """The end of the words with capitals from `first` on, with particles before them."""
@@ -175,7 +151,7 @@ class _Reader:
         if not number:
             return ""
         word, gap = self.words[number - 1], self.text[self.places[number - 1][1] : self.places[number][0]]
-        if gap.isspace() or gap in APOSTROPHES or (gap.strip() == "." and word in TITLES | FRENCH_TITLES):
+        if gap.isspace() or gap in APOSTROPHES or (gap.strip() == "." and word in TITLES | OWN_TITLES):
             return word
         return "" if STARTS.intersection(gap) else gap.strip()
 
@@ -205,20 +181,21 @@ class _Reader:
         tokens = self.rule.tokens(word)
         if not self.nouns:
             return small <= min(tokens, MAX_SMALL_TOKENS)
-        return small < max(2, tokens) or (small == tokens and INFLECTION.fullmatch(word) is not None)
+        return small < max(2, tokens) or (small == tokens and _matches(self.nouns.inflected, word))
 
     def _attribute(self, number: int) -> bool:
         """Whether a German word is an adjective, or a genitive such as "Toms"."""
+        assert self.nouns
         word, tokens = self.words[number], self.rule.tokens(self.words[number])
-        if tokens > 1 and (self._small(number) == 1 or ADJECTIVE.fullmatch(word)):
+        if tokens > 1 and (self._small(number) == 1 or _matches(self.nouns.adjectives, word)):
             return True
         return word[-1] == "s" and tokens > self.rule.tokens(word[:-1]) <= MAX_SMALL_TOKENS
 
     def _row(self, first: int, end: int, before: str) -> tuple[int, int]:
         """The words [first, end) of several that may be a name: no adjectives, and no nouns but the last."""
         if not self.nouns:
-            return first + (end - first > 1 and DERIVED.fullmatch(self.words[first]) is not None), end
-        first += end - first > 1 and BEFORE_NOUN.fullmatch(before) is not None
+            return first + (end - first > 1 and self._translated(first)), end
+        first += end - first > 1 and _matches(self.nouns.determiners, before)
         while end - first > 1 and self._attribute(first):
             first += 1
         while end - first > 1 and self._attribute(end - 1):
@@ -228,7 +205,9 @@ class _Reader:
     def _is_name(self, first: int, end: int) -> bool:
         """Whether the words [first, end), that stand after no title, are a name."""
         before, several = self._before(first), end - first > 1
-        if not several and not (before in PLACED if self.nouns else self._may_stand_alone(first, before)):
+        if not several and not (
+            before in self.nouns.place_prepositions if self.nouns else self._may_stand_alone(first, before)
+        ):
             return False
         *_, second, most = sorted([0, *map(self._tokens, range(first, end))])
         if not self.nouns:
@@ -238,9 +217,16 @@ class _Reader:
             return not known and most >= (MIN_TOKENS_BESIDE if several else self.rule.alone)
         if several:
             return second >= MIN_TOKENS_BESIDE and second + most >= MIN_TOKENS_OF_NOUNS
-        return most >= MIN_PLACED_TOKENS and not TRANSLATED_PLACE.fullmatch(self.words[first])
+        return most >= MIN_PLACED_TOKENS and not self._translated(first)
 
     def _may_stand_alone(self, number: int, before: str) -> bool:
         """Whether a word beside no others may be a name, in a language that writes nouns in small letters."""
-        country = self.french and before.lower() in FRENCH_ARTICLES
-        return bool(before and self.rule.alone) and not country and not DERIVED.fullmatch(self.words[number])
+        country = before.lower() in self.language.country_articles
+        return bool(before and self.rule.alone) and not country and not self._translated(number)
+
+    def _translated(self, number: int) -> bool:
+        return _matches(self.language.translated_names, self.words[number])
+
+
+def _matches(pattern: str, word: str) -> bool:
+    return re.fullmatch(pattern, word) is not None

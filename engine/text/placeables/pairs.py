@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from engine.text.codes import primary
+from engine.text.languages import rules_of
+from engine.text.languages.rules import ENGLISH_QUOTATION
 from engine.text.placeables.markup import Format, PlainText
 
 SINGLE: Final = "'‚‘’‹›"
@@ -19,22 +20,6 @@ SPACED: Final = frozenset(SPACES)
 BEFORE_QUOTATION: Final = " \u00a0\u202f([–—"
 AFTER_QUOTATION: Final = " .,;:!?…)]\"'’”»›–—"
 MAX_PAIRS: Final = 100  # of a sentence; the rest of its marks is text
-
-# the marks around what is quoted, and around a quotation within (Unicode's CLDR)
-ENGLISH: Final = ("“", "”", "‘", "’")
-GERMAN: Final = ("„", "“", "‚", "‘")
-ANGLED: Final = ("«", "»", "„", "“")
-HIGH: Final = ("”", "”", "’", "’")
-SOUTHERN: Final = ("«", "»", "“", "”")
-QUOTATION_MARKS: Final[dict[str, tuple[str, str, str, str]]] = (
-    dict.fromkeys(("en", "hi", "id", "ko", "ms", "nl", "pt", "th", "tr", "vi", "zh"), ENGLISH)
-    | dict.fromkeys(("bg", "cs", "de", "et", "is", "lt", "sk", "sl"), GERMAN)
-    | dict.fromkeys(("be", "nb", "nn", "no", "ru", "uk"), ANGLED)
-    | dict.fromkeys(("fi", "sv"), HIGH)
-    | dict.fromkeys(("ca", "el", "es", "it"), SOUTHERN)
-    | dict.fromkeys(("hu", "pl", "ro"), ("„", "”", "«", "»"))
-    | {"da": ("“", "”", "‘", "’"), "fr": ("«\u202f", "\u202f»", "“", "”")}
-)
 
 
 class _Mark(NamedTuple):
@@ -85,7 +70,7 @@ def close_as_opened(text: str, language: str) -> str:
     text: an answer.
     language: its code.
     """
-    outer, outer_last, inner, inner_last = QUOTATION_MARKS.get(primary(language), ENGLISH)
+    outer, outer_last, inner, inner_last = rules_of(language).quotation_marks or ENGLISH_QUOTATION
     partners = {'"': '"', "'": "'", outer.strip(SPACES): outer_last, inner.strip(SPACES): inner_last}
     pairs = find_pairs(text).pairs if MARK.search(text) else ()
     for opening, closing in sorted(pairs, key=lambda pair: pair[1], reverse=True):
@@ -178,7 +163,7 @@ def _written(mark: str, language: str, *, last: bool) -> str:
 
     last: whether it is the last one of its pair.
     """
-    marks = QUOTATION_MARKS.get(primary(language))
+    marks = rules_of(language).quotation_marks
     if not mark or marks is None or mark in "'\"()[]":
         return mark
     return marks[2 * (mark in SINGLE) + last]

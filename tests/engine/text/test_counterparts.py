@@ -2,15 +2,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.text.placeables.counterparts import (
-    ABBREVIATIONS_OF,
-    MONTHS_OF,
-    TITLES_OF,
-    find_counterparts,
-    title_before,
-)
+from engine.text.languages import LANGUAGES
+from engine.text.placeables.counterparts import find_counterparts, title_before
 from engine.text.placeables.masking import MarkedText, MaskRules, mask
 from engine.text.placeables.names import NameRule
+
+DATED = sorted(language for language, rules in LANGUAGES.items() if rules.dates)
 
 
 @pytest.mark.parametrize(
@@ -52,17 +49,18 @@ def test_dates_and_abbreviations_are_found_with_what_the_other_language_writes(p
 
 
 def test_every_language_has_a_counterpart_of_each():
-    assert len({frozenset(titles) for titles in TITLES_OF.values()}) == 1
-    assert {len(months) for months in MONTHS_OF.values()} == {12}
-    assert len({len(known) for known in ABBREVIATIONS_OF.values()}) == 1
+    rules = [LANGUAGES[language] for language in DATED]
+    assert len({frozenset(each.titles) for each in rules}) == 1
+    assert {len(each.dates.months) for each in rules} == {12}
+    assert len({frozenset(each.abbreviations) for each in rules}) == 1
 
 
-@given(st.sampled_from(sorted(MONTHS_OF)), st.integers(0, 11), st.integers(1, 28), st.integers(1000, 2999))
+@given(st.sampled_from(DATED), st.integers(0, 11), st.integers(1, 28), st.integers(1000, 2999))
 def test_a_date_that_goes_to_another_language_and_back_is_the_same(language, month, day, year):
     form = {"de": "{}. {} {}", "en": "{} {} {}", "fr": "{} {} {}"}[language]
     first = "1er" if language == "fr" and day == 1 else day
-    date = form.format(first, MONTHS_OF[language][month], year)
-    for other in set(MONTHS_OF) - {language}:
+    date = form.format(first, LANGUAGES[language].dates.months[month], year)
+    for other in set(DATED) - {language}:
         ((*_, there),) = find_counterparts(date, (language, other))
         ((*_, back),) = find_counterparts(there, (other, language))
         assert back == date

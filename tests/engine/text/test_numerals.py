@@ -2,8 +2,9 @@
 
 import pytest
 
+from engine.text.languages import LANGUAGES
 from engine.text.placeables.masking import MarkedText, MaskRules, mask
-from engine.text.placeables.numerals import OF_LANGUAGE, localise
+from engine.text.placeables.numerals import localise
 from engine.text.split import split
 
 W, N = "\u00a0", "\u202f"
@@ -39,7 +40,7 @@ def test_amounts_are_written_as_the_target_language_does_and_nothing_else_change
     assert localise(number, *pair.split("-")) == wanted
 
 
-@pytest.mark.parametrize("language", sorted(OF_LANGUAGE))
+@pytest.mark.parametrize("language", [code for code, rules in LANGUAGES.items() if rules.numerals])
 def test_there_and_back_again_is_the_same_amount(language):
     for amount in ("€1,234,567.89", "-12%", "98,765", "0.5"):
         there = localise(amount, "en", language)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -41,19 +42,30 @@ def in_capitals(text: str) -> object:
     return read_capitals(PlainText(text), "de", lambda word: 1 if word.islower() else 9)
 
 
+def signs_of_names(text: str) -> object:
+    from engine.text.languages import LANGUAGES
+
+    rules = LANGUAGES.values()
+    patterns = {each.translated_names for each in rules}
+    patterns |= {p for r in rules if (n := r.nouns) for p in (n.adjectives, n.determiners, n.inflected)}
+    return [re.fullmatch(pattern, text) for pattern in sorted(patterns)]
+
+
 def named(text: str) -> object:
+    from engine.text.languages import LANGUAGES
     from engine.text.placeables.names import NameRule, find_acronyms, find_names
 
-    rules = (
-        NameRule(language, lambda word: 1 if word.islower() else 9, 4) for language in ("de", "en", "fr")
-    )
+    languages = [language for language, rules in LANGUAGES.items() if rules.titles]
+    rules = (NameRule(language, lambda word: 1 if word.islower() else 9, 4) for language in languages)
     return [(list(find_names(text, rule)), list(find_acronyms(text, rule))) for rule in rules]
 
 
 def with_counterparts(text: str) -> object:
+    from engine.text.languages import LANGUAGES
     from engine.text.placeables.counterparts import find_counterparts, title_before
 
-    pairs = [(there, here) for there in ("de", "en", "fr") for here in ("de", "en", "fr")]
+    languages = [language for language, rules in LANGUAGES.items() if rules.titles or rules.dates]
+    pairs = [(source, target) for source in languages for target in languages]
     return [(list(find_counterparts(text, pair)), title_before(text, len(text), pair)) for pair in pairs]
 
 

@@ -14,6 +14,7 @@ from tests.project.linear.calls import (
     named,
     placed,
     sentences,
+    signs_of_names,
     subword_tokens,
     with_counterparts,
 )
@@ -158,7 +159,9 @@ TEXT_CASES: dict[str, Case | str] = {
     "engine.text.placeables.markup:SIGNS": Case(),
     "engine.text.placeables.markup:CAPITALS": Case(pumps=("A'", "AAA ")),
     "engine.text.placeables.markup:read_capitals": Case(in_capitals, pumps=("AAA ", "AAA a ")),
-    "engine.text.placeables.names:WORD": Case(named, pumps=("Aa ", "A-", "Mr. Aa ", "A'b ", "l'", "qu'a ")),
+    "engine.text.placeables.names:__init__": Case(
+        named, pumps=("Aa ", "A-", "Mr. Aa ", "A'b ", "l'", "qu'a ")
+    ),
     "engine.text.placeables.counterparts:DIGITS": "one class of characters",
     "engine.text.placeables.counterparts:_counterpart": "is given matches of `_pattern`",
     "engine.text.placeables.counterparts:_pattern": Case(
@@ -168,16 +171,14 @@ TEXT_CASES: dict[str, Case | str] = {
         with_counterparts, pumps=("Herr ", "Sehr geehrter Herr ", "Mr. ", "M. ", "Chère Mme ")
     ),
     "engine.text.placeables.names:ACRONYM": Case(named, pumps=("ABC ", "ABC.", "ABC-")),
-    "engine.text.placeables.names:FRENCH_WORD": "is timed with `WORD`",
     "engine.text.placeables.names:MAY_BE_NAME": Case(pumps=("Aa ", "A-"), uses=("search",)),
     "engine.text.placeables.names:NOUNS_MAY_BE_NAME": Case(
         pumps=("Aa ", "A-", "A'", "Aa van ", "Herr "), uses=("search",)
     ),
-    "engine.text.placeables.names:INFLECTION": Case(uses=("fullmatch",)),
-    "engine.text.placeables.names:ADJECTIVE": Case(uses=("fullmatch",), pumps=("isch", "ische")),
-    "engine.text.placeables.names:BEFORE_NOUN": Case(uses=("fullmatch",), pumps=("isch", "liche", "1", "a")),
-    "engine.text.placeables.names:DERIVED": Case(uses=("fullmatch",), pumps=("ish", "eses", "iani")),
-    "engine.text.placeables.names:TRANSLATED_PLACE": Case(uses=("fullmatch",), pumps=("land", "ien", "isch")),
+    "engine.text.placeables.names:_matches": Case(
+        signs_of_names,
+        pumps=("isch", "ische", "liche", "1", "a", "ish", "eses", "iani", "land", "ien"),
+    ),
     "engine.text.placeables.pairs:MARK": Case(
         in_pairs, pumps=("„", "“", "« ", " »", "(a", "a)", '"a" ', "„a‚")
     ),
