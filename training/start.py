@@ -14,7 +14,7 @@ from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[att
 from engine.bundle.bundle import Bundle
 from engine.bundle.folder import replacing_file
 from engine.errors import InvalidRequest
-from engine.models import build, misfits, weight_shapes
+from engine.models import build, shape_errors, weight_shapes
 from engine.models.model import Model
 
 SPACE = "\u2581"  # SentencePiece's symbol of a space
@@ -65,7 +65,7 @@ def take_over(model: Model, start: Bundle, vocabulary: Path) -> None:
         name: np.stack([weight[pieces].mean(axis=0) for pieces in spelling]) if name in rows else weight
         for name, weight in start.weights().items()
     }
-    problems = misfits(weight_shapes(model), {name: weight.shape for name, weight in weights.items()})
+    problems = shape_errors(weight_shapes(model), {name: weight.shape for name, weight in weights.items()})
     if problems:
         raise InvalidRequest(f"{start.path}: {'; '.join(problems)}")
     with torch.no_grad():

@@ -74,7 +74,7 @@ def load(config: ModelConfig, weights: Mapping[str, NDArray[np.float32]]) -> Mod
     Raises BundleError naming every weight that is missing, left over, or of another shape.
     """
     model = build(config)
-    problems = misfits(weight_shapes(model), {name: w.shape for name, w in weights.items()})
+    problems = shape_errors(weight_shapes(model), {name: w.shape for name, w in weights.items()})
     if problems:
         raise BundleError("weights do not fit the configuration: " + "; ".join(problems))
     with torch.no_grad():
@@ -88,7 +88,7 @@ def weight_shapes(model: Model) -> dict[str, tuple[int, ...]]:
     return {name: tuple(p.shape) for name, p in model.named_parameters()}
 
 
-def misfits(shapes: Mapping[str, tuple[int, ...]], others: Mapping[str, tuple[int, ...]]) -> list[str]:
+def shape_errors(shapes: Mapping[str, tuple[int, ...]], others: Mapping[str, tuple[int, ...]]) -> list[str]:
     """List every weight of `others` that is missing, left over, or of another shape than in `shapes`."""
     problems = [f"{name} is missing" for name in sorted(set(shapes) - set(others))]
     problems += [f"{name} is not part of the model" for name in sorted(set(others) - set(shapes))]

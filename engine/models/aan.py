@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from engine.bundle.specs import StateSpec
 from engine.models.layers import activation
 from engine.models.model import Past
-from engine.models.residual import DecoderLayer, EncoderLayer, Residual, Where
+from engine.models.residual import DecoderLayer, EncoderLayer, LayerContext, Residual
 from engine.models.stack import EncoderDecoder
 from engine.models.transformer import AttentionDecoderLayer, AttentionEncoderLayer
 
@@ -32,9 +32,9 @@ class AverageBlock(Residual):
 
     NORM: ClassVar[str]  # name of the sub-block's norm
 
-    def __init__(self, where: Where) -> None:
-        super().__init__(where)
-        stack = where.stack
+    def __init__(self, context: LayerContext) -> None:
+        super().__init__(context)
+        stack = context.stack
         dim, width = stack.embed_dim, stack.average_ffn
         self.average_activation, self.gate = activation(stack.average_activation), stack.gate
         if stack.normalize_before and not stack.average_norm:
@@ -98,9 +98,9 @@ class AverageDecoderLayer(AverageBlock, DecoderLayer):
 
     NORM: ClassVar = "conv_layer_norm"
 
-    def __init__(self, where: Where) -> None:
-        super().__init__(where)
-        self.spec = StateSpec(f"sum.{where.number}", 1, where.stack.embed_dim, exact=True)
+    def __init__(self, context: LayerContext) -> None:
+        super().__init__(context)
+        self.spec = StateSpec(f"sum.{context.number}", 1, context.stack.embed_dim, exact=True)
         self.states = [self.spec]
 
     def mix(self, x: Tensor) -> Tensor:

@@ -14,16 +14,16 @@ from torch import Tensor, nn
 from engine.bundle.specs import StateSpec
 from engine.models.layers import neighbours
 from engine.models.model import Past
-from engine.models.residual import DecoderLayer, EncoderLayer, Residual, Where
+from engine.models.residual import DecoderLayer, EncoderLayer, LayerContext, Residual
 from engine.models.stack import EncoderDecoder
 
 
 class ConvolutionBlock(Residual):
     """A convolution as one projection of the inputs under the kernel, side by side, oldest first."""
 
-    def __init__(self, where: Where) -> None:
-        super().__init__(where)
-        self.width, dim = where.width, where.stack.embed_dim
+    def __init__(self, context: LayerContext) -> None:
+        super().__init__(context)
+        self.width, dim = context.width, context.stack.embed_dim
         self.conv = nn.Linear(self.width * dim, dim)
 
     def convolve(self, x: Tensor, left: int) -> Tensor:
@@ -39,9 +39,9 @@ class ConvolutionEncoderLayer(ConvolutionBlock, EncoderLayer):
 
 
 class ConvolutionDecoderLayer(ConvolutionBlock, DecoderLayer):
-    def __init__(self, where: Where) -> None:
-        super().__init__(where)
-        self.spec = StateSpec(f"inputs.{where.number}", self.width - 1, where.stack.embed_dim)
+    def __init__(self, context: LayerContext) -> None:
+        super().__init__(context)
+        self.spec = StateSpec(f"inputs.{context.number}", self.width - 1, context.stack.embed_dim)
         self.states = [self.spec] if self.spec.window else []
 
     def mix(self, x: Tensor) -> Tensor:

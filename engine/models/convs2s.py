@@ -27,12 +27,12 @@ HALF: Final = 0.5**0.5  # keeps the variance of a sum of two (section 3.4)
 class Projection(nn.Linear):
     """A linear layer with bias.
 
-    `kept`: the share of its inputs that training's dropout keeps.
+    `keep_rate`: the share of its inputs that training's dropout keeps.
     """
 
     def __init__(self, dim: int, width: int, rate: float = 0.0, *, bias: bool = True) -> None:
         super().__init__(dim, width, bias=bias)
-        self.kept = 1.0 - rate
+        self.keep_rate = 1.0 - rate
 
 
 class Convolution(nn.Module):
@@ -41,7 +41,7 @@ class Convolution(nn.Module):
 
     def __init__(self, dim: int, width: int, kernel: int, rate: float) -> None:
         super().__init__()
-        self.kernel, self.kept = kernel, 1.0 - rate
+        self.kernel, self.keep_rate = kernel, 1.0 - rate
         self.weight = nn.Parameter(torch.empty(2 * width, kernel * dim))
         self.bias = nn.Parameter(torch.empty(2 * width))
 
@@ -142,15 +142,15 @@ class ConvS2SEncoder(Side):
         Returns what is compared with queries (zero at padding) and what is averaged, both [batch, source,
         embed_dim]: the last layer, and the same with the embeddings (section 3.3).
         """
-        embedded, tokened = self.embed(tokens, positions), real[:, :, None]
+        embedded, is_token = self.embed(tokens, positions), real[:, :, None]
 
         def convolve(i: int, x: Tensor) -> Tensor:
             conv = self.convolution(i)
             # zeros at padding act as the zeros beyond the edges; an even window looks further to the right
-            y: Tensor = conv(neighbours(x * tokened, conv.kernel, (conv.kernel - 1) // 2))
+            y: Tensor = conv(neighbours(x * is_token, conv.kernel, (conv.kernel - 1) // 2))
             return y
 
-        x = self.layers(embedded, convolve) * tokened
+        x = self.layers(embedded, convolve) * is_token
         if self.training:  # section 3.4: one encoder serves every attention; its embeddings are not scaled
             x = torch.lerp(x.detach(), x, 1.0 / (2 * self.attentions))
         return x, (x + embedded) * HALF
@@ -271,11 +271,11 @@ class ConvS2S(ProjectionModel):
         Their variances keep activations at the scale of the inputs, dropout included.
         """
         if isinstance(module, Convolution):
-            nn.init.normal_(module.weight, std=(4.0 * module.kept / module.weight.shape[1]) ** 0.5)
+            nn.init.normal_(module.weight, std=(4.0 * module.keep_rate / module.weight.shape[1]) ** 0.5)
             nn.init.zeros_(module.bias)
         elif isinstance(module, Projection):
             if not (self.config.share_output and module is self.decoder.fc3):
-                nn.init.normal_(module.weight, std=(module.kept / module.in_features) ** 0.5)
+                nn.init.normal_(module.weight, std=(module.keep_rate / module.in_features) ** 0.5)
             if module.bias is not None:
                 nn.init.zeros_(module.bias)
         elif isinstance(module, nn.Embedding):

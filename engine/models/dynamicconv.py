@@ -16,17 +16,17 @@ from torch import Tensor, nn
 from engine.bundle.specs import StateSpec
 from engine.kernels.reference import dynamic_conv, dynamic_conv_step
 from engine.models.model import Past
-from engine.models.residual import DecoderLayer, EncoderLayer, Residual, Where
+from engine.models.residual import DecoderLayer, EncoderLayer, LayerContext, Residual
 from engine.models.stack import EncoderDecoder
 
 
 class Conv(nn.Module):
     """The kernels of one convolution: [kernels, K], the same at each step, or a function of the input."""
 
-    def __init__(self, where: Where) -> None:
+    def __init__(self, context: LayerContext) -> None:
         super().__init__()
-        stack = where.stack
-        self.kernels, self.width = stack.kernels, where.width
+        stack = context.stack
+        self.kernels, self.width = stack.kernels, context.width
         self.dynamic, self.softmax = stack.mixer == "dynamic", stack.weight_softmax
         if self.dynamic:
             self.weight_linear = nn.Linear(stack.conv_dim, stack.kernels * self.width, bias=False)
@@ -45,12 +45,12 @@ class Conv(nn.Module):
 class ConvBlock(Residual):
     """The convolution sub-block: linear1, GLU, convolution, linear2 (the paper's Figure 2)."""
 
-    def __init__(self, where: Where) -> None:
-        super().__init__(where)
-        stack = where.stack
+    def __init__(self, context: LayerContext) -> None:
+        super().__init__(context)
+        stack = context.stack
         self.glu = stack.glu
         self.linear1 = nn.Linear(stack.embed_dim, stack.conv_dim * (2 if stack.glu else 1))
-        self.conv = Conv(where)
+        self.conv = Conv(context)
         self.linear2 = nn.Linear(stack.conv_dim, stack.embed_dim)
 
     def inputs(self, x: Tensor) -> Tensor:
@@ -76,9 +76,9 @@ class ConvEncoderLayer(ConvBlock, EncoderLayer):
 
 
 class ConvDecoderLayer(ConvBlock, DecoderLayer):
-    def __init__(self, where: Where) -> None:
-        super().__init__(where)
-        self.spec = StateSpec(f"conv.{where.number}", where.width - 1, where.stack.conv_dim)
+    def __init__(self, context: LayerContext) -> None:
+        super().__init__(context)
+        self.spec = StateSpec(f"conv.{context.number}", context.width - 1, context.stack.conv_dim)
         self.states = [self.spec] if self.spec.window else []
 
     def mix(self, x: Tensor) -> Tensor:

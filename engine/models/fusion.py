@@ -18,7 +18,7 @@ from engine.bundle.config import ModelConfig
 from engine.models.ensemble import parts_of
 from engine.models.model import Model, Past, Step
 
-OWN: Final = "lm"  # before the names of what the language model remembers
+LM_PREFIX: Final = "lm"  # before the names of what the language model remembers
 
 
 class Fusion(Model):
@@ -28,7 +28,7 @@ class Fusion(Model):
         super().__init__()
         self.config, self.translation, self.language_model = config, translation, language_model
         self.memory_spec = translation.memory_spec
-        remembered = (replace(spec, name=f"{OWN}.{spec.name}") for spec in language_model.state_spec)
+        remembered = (replace(spec, name=f"{LM_PREFIX}.{spec.name}") for spec in language_model.state_spec)
         self.state_spec = [*translation.state_spec, *remembered]
 
     @property
@@ -42,17 +42,17 @@ class Fusion(Model):
         self, tokens: Tensor, positions: Tensor, memory: Mapping[str, Tensor], mask: Tensor, past: Past
     ) -> Step:
         step = self.translation.step(tokens, positions, memory, mask, past)
-        own = past._replace(rings=parts_of(OWN, past.rings), caches=parts_of(OWN, past.caches))
-        beside = self.language_model.step(tokens, positions, {}, mask, own)
-        columns = step.columns | {f"{OWN}.{name}": column for name, column in beside.columns.items()}
-        return Step(torch.cat([step.features, beside.features], -1), columns, step.attention)
+        own = past._replace(rings=parts_of(LM_PREFIX, past.rings), caches=parts_of(LM_PREFIX, past.caches))
+        lm_step = self.language_model.step(tokens, positions, {}, mask, own)
+        columns = step.columns | {f"{LM_PREFIX}.{name}": column for name, column in lm_step.columns.items()}
+        return Step(torch.cat([step.features, lm_step.features], -1), columns, step.attention)
 
     def decode(
         self, tokens: Tensor, memory: Mapping[str, Tensor], mask: Tensor
     ) -> tuple[Tensor, Tensor | None]:
         features, attention = self.translation.decode(tokens, memory, mask)
-        beside, _ = self.language_model.decode(tokens, {}, mask)
-        return torch.cat([features, beside], -1), attention
+        lm_features, _ = self.language_model.decode(tokens, {}, mask)
+        return torch.cat([features, lm_features], -1), attention
 
     def log_probs(
         self, features: Tensor, temperature: Tensor | None = None, lm_weight: Tensor | None = None
@@ -65,11 +65,11 @@ class Fusion(Model):
 
         The sums are of no distribution: nobody may normalise them.
         """
-        own, beside = features.split([self.translation.feature_dim, self.language_model.feature_dim], -1)
+        own, lm_features = features.split([self.translation.feature_dim, self.language_model.feature_dim], -1)
         scores = self.translation.log_probs(own, temperature)
         if lm_weight is None:
             return scores
-        return scores + self.language_model.log_probs(beside) * lm_weight[:, None, None]
+        return scores + self.language_model.log_probs(lm_features) * lm_weight[:, None, None]
 
     @property
     def feature_dim(self) -> int:

@@ -16,7 +16,7 @@ from engine.bundle.stacks import StackConfig
 from engine.models.adaptive import AdaptiveInput, AdaptiveSoftmax, Rows
 from engine.models.dynamicconv import Conv, ConvDecoderLayer
 from engine.models.model import Dropout
-from engine.models.residual import DecoderLayer, Where
+from engine.models.residual import DecoderLayer, LayerContext
 from engine.models.stack import Decoder, StackModel
 
 
@@ -34,7 +34,7 @@ class LightConvLM(StackModel):
         rates, stack, adaptive = dropout or Dropout(), config.decoder, config.adaptive
         assert isinstance(stack, StackConfig)
         kind, vocab = self.DECODERS[stack.mixer], config.target_vocab
-        layers = [kind(Where(stack, i, config, rates)) for i in range(stack.layers)]
+        layers = [kind(LayerContext(stack, i, config, rates)) for i in range(stack.layers)]
         embedding: nn.Module | None = None
         if adaptive and adaptive.input:
             widths = stack.token_dim, stack.embed_dim

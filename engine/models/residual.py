@@ -20,7 +20,7 @@ from engine.models.layers import Attention, RelativeBias, activation
 from engine.models.model import Dropout, Past
 
 
-class Where(NamedTuple):
+class LayerContext(NamedTuple):
     """A layer's place: the stack it belongs to, its number there, the model's limits, training's rates, and
     the bias by distance of its self-attention, which layers may share."""
 
@@ -39,10 +39,10 @@ class Where(NamedTuple):
 class Residual(nn.Module):
     """What all layers share: residual sub-blocks with their norms, and the feed-forward one."""
 
-    def __init__(self, where: Where) -> None:
+    def __init__(self, context: LayerContext) -> None:
         super().__init__()
-        stack = where.stack
-        self.pre, self.rates, self.eps = stack.normalize_before, where.dropout, stack.norm_eps
+        stack = context.stack
+        self.pre, self.rates, self.eps = stack.normalize_before, context.dropout, stack.norm_eps
         self.activation, self.rms = activation(stack.activation), stack.rms_norm
         self.fc1 = nn.Linear(stack.embed_dim, stack.ffn_dim, bias=stack.biases)
         gated, shape = stack.ffn_gate, (stack.embed_dim, stack.ffn_dim)
@@ -87,10 +87,10 @@ class EncoderLayer(Residual):
         packed one behind the other, under a mode that keeps these within bounds."""
         return False
 
-    def __init__(self, where: Where) -> None:
-        super().__init__(where)
-        self.layer_norm1 = self.norm(where.stack.embed_dim)
-        self.layer_norm2 = self.norm(where.stack.embed_dim)
+    def __init__(self, context: LayerContext) -> None:
+        super().__init__(context)
+        self.layer_norm1 = self.norm(context.stack.embed_dim)
+        self.layer_norm2 = self.norm(context.stack.embed_dim)
 
     @abstractmethod
     def mix(self, x: Tensor, real: Tensor) -> Tensor:
@@ -116,9 +116,9 @@ class DecoderLayer(Residual):
 
     states: list[StateSpec]  # what the mixer remembers of each hypothesis
 
-    def __init__(self, where: Where) -> None:
-        super().__init__(where)
-        stack, encoder = where.stack, where.config.encoder
+    def __init__(self, context: LayerContext) -> None:
+        super().__init__(context)
+        stack, encoder = context.stack, context.config.encoder
         self.states = []
         self.conv_layer_norm = self.norm(stack.embed_dim)  # of any mixer; the name is lightconv's
         if encoder is not None:
@@ -126,7 +126,7 @@ class DecoderLayer(Residual):
                 stack.embed_dim,
                 stack.heads,
                 encoder.embed_dim,
-                where.dropout.attention,
+                context.dropout.attention,
                 bias=stack.biases,
                 inner=stack.attention_width,
             )

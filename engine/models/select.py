@@ -87,10 +87,10 @@ def select_plainly(
     k: number of tokens.
     """
     forced, banned = rules.forced, rules.banned
-    dear = [(eos, rules.eos_penalty), *([] if unk is None else [(unk, rules.unk_penalty)])]
-    at = [torch.full_like(banned[..., :1], token) for token, _ in dear]
-    lowered = [scores[..., token : token + 1] - penalty[:, None, None] for token, penalty in dear]
-    scores = scores.scatter(2, torch.cat(at, -1), torch.cat(lowered, -1))
+    penalised = [(eos, rules.eos_penalty), *([] if unk is None else [(unk, rules.unk_penalty)])]
+    columns = [torch.full_like(banned[..., :1], token) for token, _ in penalised]
+    lowered = [scores[..., token : token + 1] - penalty[:, None, None] for token, penalty in penalised]
+    scores = scores.scatter(2, torch.cat(columns, -1), torch.cat(lowered, -1))
     only = scores.gather(2, forced.clamp(min=0)[..., None])  # [slots, beams, 1]
     best, ids = torch.topk(scores.scatter(2, banned, -torch.inf), k, dim=-1)
     is_forced = (forced >= 0)[..., None]

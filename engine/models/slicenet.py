@@ -26,7 +26,7 @@ MERGED: Final = 4  # groups of the sub-separable convolution that merges, whatev
 TARGETS_TIME: Final = (5, 5), (1, 4)  # widths and dilations of the steps before an attention
 
 
-class Time(Protocol):
+class TimeAxis(Protocol):
     """The positions at hand, [time] or [slots, 1], and how those before them are seen."""
 
     @property
@@ -38,11 +38,11 @@ class Time(Protocol):
         x: [batch, time, channels].
         """
 
-    def attend(self, own: OwnAttention, x: Tensor) -> Tensor:
+    def attend(self, own: CausalSelfAttention, x: Tensor) -> Tensor:
         """Attend causally to the layer's own past; x and what is returned: [batch, time, dim]."""
 
 
-class Whole(NamedTuple):
+class WholeSequences(NamedTuple):
     """Whole sequences.
 
     real: [batch, time], 1 for tokens, where both sides of a position are seen; None: only what is before it.
@@ -58,12 +58,12 @@ class Whole(NamedTuple):
         y: Tensor = step.norm(step.conv.whole(x, left))
         return y
 
-    def attend(self, own: OwnAttention, x: Tensor) -> Tensor:
+    def attend(self, own: CausalSelfAttention, x: Tensor) -> Tensor:
         causal = self.positions[:, None] >= self.positions
         return own.whole(x, torch.where(causal, 0.0, -torch.inf)[None])
 
 
-class Newest(NamedTuple):
+class NewestPosition(NamedTuple):
     """One position after those of `past`; new columns are added to `columns`."""
 
     positions: Tensor
@@ -78,7 +78,7 @@ class Newest(NamedTuple):
         y: Tensor = step.norm(step.conv.newest(x, before))
         return y
 
-    def attend(self, own: OwnAttention, x: Tensor) -> Tensor:
+    def attend(self, own: CausalSelfAttention, x: Tensor) -> Tensor:
         keys, values = (state.name for state in own.states)
         k, v = own.k_proj(x), own.v_proj(x)
         self.columns[keys], self.columns[values] = k, v
@@ -88,7 +88,7 @@ class Newest(NamedTuple):
         )
 
 
-class OwnAttention(SelfAttention):
+class CausalSelfAttention(SelfAttention):
     """Causal self-attention over everything since the first token, kept in caches."""
 
     def __init__(self, stack: SliceStack, name: str, longest: int, rate: float) -> None:
@@ -134,16 +134,16 @@ class AttentionModule(nn.Module):
         name, projects = f"attention.{number}", stack.attention == "transformer"
         self.targets_time = Block(_kernels(stack, *TARGETS_TIME), stack.norm_eps, f"{name}.time")
         self.encoder_attn: Attention | InnerProduct
-        self.self_attn: OwnAttention | None = None
+        self.self_attn: CausalSelfAttention | None = None
         if projects:
-            self.self_attn = OwnAttention(stack, name, config.max_target - 1, rate)
+            self.self_attn = CausalSelfAttention(stack, name, config.max_target - 1, rate)
             self.encoder_attn = Attention(stack.embed_dim, stack.heads, dropout=rate, bias=False)
         else:
             self.encoder_attn = InnerProduct()
         self.source = number if projects else 0  # without projections all attend to the same memory
 
     def forward(
-        self, x: Tensor, timing: Tensor, time: Time, memory: Mapping[str, Tensor], mask: Tensor
+        self, x: Tensor, timing: Tensor, time: TimeAxis, memory: Mapping[str, Tensor], mask: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Attend to the source from x [batch, queries, dim].
 
@@ -178,7 +178,7 @@ class ConvModule(nn.Module):
             for number, part in enumerate((slice(2), slice(2, None)), 1)
         )
 
-    def forward(self, x: Tensor, time: Time) -> Tensor:
+    def forward(self, x: Tensor, time: TimeAxis) -> Tensor:
         x = x + self.residual1(x, time.convolve)
         y: Tensor = x + self.residual2(x, time.convolve)
         return y
@@ -203,10 +203,10 @@ class SliceEncoder(nn.Module):
         """
         if self.training and self.dropout.symbols:  # a dropped token is padding to the whole encoder
             real = real * (torch.rand_like(real) >= self.dropout.symbols)
-        tokened, time = real[:, :, None], Whole(positions, real)
-        x = F.embedding(tokens, self.embed_tokens.weight) * self.scale * tokened + self.timing(positions)
+        is_token, time = real[:, :, None], WholeSequences(positions, real)
+        x = F.embedding(tokens, self.embed_tokens.weight) * self.scale * is_token + self.timing(positions)
         for layer in self.layers:
-            x = layer(x, time) * tokened
+            x = layer(x, time) * is_token
         return F.dropout(x, self.dropout.residual) if self.training else x
 
 
@@ -230,7 +230,7 @@ class SliceDecoder(nn.Module):
             self.output_projection = nn.Linear(dim, config.target_vocab, bias=False)
 
     def forward(
-        self, tokens: Tensor, time: Time, memory: Mapping[str, Tensor], mask: Tensor
+        self, tokens: Tensor, time: TimeAxis, memory: Mapping[str, Tensor], mask: Tensor
     ) -> tuple[Tensor, Tensor | None]:
         """Decode tokens, int [batch, queries].
 
@@ -297,13 +297,13 @@ class SliceNet(ProjectionModel):
         self, tokens: Tensor, positions: Tensor, memory: Mapping[str, Tensor], mask: Tensor, past: Past
     ) -> Step:
         columns: dict[str, Tensor] = {}
-        features, attention = self.decoder(tokens, Newest(positions, past, columns), memory, mask)
+        features, attention = self.decoder(tokens, NewestPosition(positions, past, columns), memory, mask)
         return Step(features, columns, attention)
 
     def decode(
         self, tokens: Tensor, memory: Mapping[str, Tensor], mask: Tensor
     ) -> tuple[Tensor, Tensor | None]:
-        time = Whole(torch.arange(tokens.shape[1], device=tokens.device))
+        time = WholeSequences(torch.arange(tokens.shape[1], device=tokens.device))
         decoded: tuple[Tensor, Tensor | None] = self.decoder(tokens, time, memory, mask)
         return decoded
 
@@ -325,7 +325,7 @@ class SliceNet(ProjectionModel):
 
     def _states(self) -> list[StateSpec]:
         steps = (m.state for m in self.decoder.modules() if isinstance(m, ConvStep))
-        caches = (m.states for m in self.decoder.modules() if isinstance(m, OwnAttention))
+        caches = (m.states for m in self.decoder.modules() if isinstance(m, CausalSelfAttention))
         return [s for s in steps if s is not None] + [s for pair in caches for s in pair]
 
     def _memories(self, stack: SliceStack) -> list[MemorySpec]:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from engine.bundle.specs import StateSpec
 from engine.kernels.reference import ssru_step
 from engine.models.model import Past
-from engine.models.residual import DecoderLayer, Where
+from engine.models.residual import DecoderLayer, LayerContext
 from engine.models.stack import EncoderDecoder
 from engine.models.transformer import AttentionDecoderLayer, AttentionEncoderLayer
 
@@ -27,12 +27,12 @@ class RecurrentDecoderLayer(DecoderLayer):
     """The state is the cell, which is exact: what a step adds to it is small where the gate is nearly
     open."""
 
-    def __init__(self, where: Where) -> None:
-        super().__init__(where)
-        dim = where.stack.embed_dim
+    def __init__(self, context: LayerContext) -> None:
+        super().__init__(context)
+        dim = context.stack.embed_dim
         self.candidate = nn.Linear(dim, dim, bias=False)
         self.forget_gate = nn.Linear(dim, dim)
-        self.spec = StateSpec(f"cell.{where.number}", 1, dim, exact=True)
+        self.spec = StateSpec(f"cell.{context.number}", 1, dim, exact=True)
         self.states = [self.spec]
 
     def mix(self, x: Tensor) -> Tensor:

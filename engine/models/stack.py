@@ -20,7 +20,7 @@ from engine.bundle.specs import SOURCE, MemorySpec
 from engine.bundle.stacks import StackConfig
 from engine.models.layers import Attention, Positions, RelativeBias
 from engine.models.model import Dropout, Past, ProjectionModel, Step
-from engine.models.residual import DecoderLayer, EncoderLayer, Where, make_norm
+from engine.models.residual import DecoderLayer, EncoderLayer, LayerContext, make_norm
 
 
 class Encoder(nn.Module):
@@ -231,8 +231,8 @@ class EncoderDecoder(StackModel):
         assert isinstance(decoder, StackConfig)
         reader, writer = self.ENCODERS[encoder.mixer], self.DECODERS[decoder.mixer]
         before, after = _relatives(encoder, causal=False), _relatives(decoder, causal=True)
-        readers = [reader(Where(encoder, i, config, rates, before[i])) for i in range(encoder.layers)]
-        writers = [writer(Where(decoder, i, config, rates, after[i])) for i in range(decoder.layers)]
+        readers = [reader(LayerContext(encoder, i, config, rates, before[i])) for i in range(encoder.layers)]
+        writers = [writer(LayerContext(decoder, i, config, rates, after[i])) for i in range(decoder.layers)]
         self.encoder = Encoder(config, readers, rates)
         shared = self.encoder.embed_tokens if config.share_embeddings else None
         self.decoder = Decoder(config, writers, rates, shared)

@@ -17,7 +17,7 @@ from engine.bundle.specs import StateSpec
 from engine.kernels.reference import QKV, attend_cached, attend_whole, attend_window
 from engine.models.layers import Attention, RelativeBias
 from engine.models.model import Past
-from engine.models.residual import DecoderLayer, EncoderLayer, Where
+from engine.models.residual import DecoderLayer, EncoderLayer, LayerContext
 from engine.models.stack import EncoderDecoder
 
 
@@ -41,16 +41,16 @@ class SelfAttention(Attention):
         self.relative = relative
 
     @classmethod
-    def of(cls, where: Where) -> SelfAttention:
+    def of(cls, context: LayerContext) -> SelfAttention:
         """Make the self-attention of a layer."""
-        stack = where.stack
+        stack = context.stack
         return cls(
             stack.embed_dim,
             stack.heads,
-            where.dropout.attention,
+            context.dropout.attention,
             bias=stack.biases,
             inner=stack.attention_width,
-            relative=where.relative,
+            relative=context.relative,
         )
 
     def whole(self, x: Tensor, mask: Tensor) -> Tensor:
@@ -198,10 +198,10 @@ class RelativeAttention(Attention):
 
 
 class AttentionEncoderLayer(EncoderLayer):
-    def __init__(self, where: Where) -> None:
-        super().__init__(where)
-        self.reach = where.width // 2 if where.width else None
-        self.self_attn = _self_attention(where)
+    def __init__(self, context: LayerContext) -> None:
+        super().__init__(context)
+        self.reach = context.width // 2 if context.width else None
+        self.self_attn = _self_attention(context)
 
     @property
     def packs(self) -> bool:
@@ -221,12 +221,12 @@ class AttentionEncoderLayer(EncoderLayer):
 
 
 class AttentionDecoderLayer(DecoderLayer):
-    def __init__(self, where: Where) -> None:
-        super().__init__(where)
-        stack, number = where.stack, where.number
-        self.width = where.width
-        self.self_attn = _self_attention(where)
-        window, heads = (self.width - 1, 0) if self.width else (where.config.max_target - 1, stack.heads)
+    def __init__(self, context: LayerContext) -> None:
+        super().__init__(context)
+        stack, number = context.stack, context.number
+        self.width = context.width
+        self.self_attn = _self_attention(context)
+        window, heads = (self.width - 1, 0) if self.width else (context.config.max_target - 1, stack.heads)
         if window:
             self.states = [
                 StateSpec(f"self_{part}.{number}", window, stack.attention_width, heads)
@@ -262,12 +262,12 @@ class AttentionDecoderLayer(DecoderLayer):
         return y, {keys: k, values: v}
 
 
-def _self_attention(where: Where) -> SelfAttention | RelativeAttention:
-    stack, rate = where.stack, where.dropout.attention
+def _self_attention(context: LayerContext) -> SelfAttention | RelativeAttention:
+    stack, rate = context.stack, context.dropout.attention
     if stack.relative_positions:
         reach, inner = stack.relative_positions, stack.attention_width
         return RelativeAttention(stack.embed_dim, stack.heads, reach, rate, inner=inner)
-    return SelfAttention.of(where)
+    return SelfAttention.of(context)
 
 
 class Transformer(EncoderDecoder):

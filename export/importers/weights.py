@@ -14,7 +14,7 @@ from torch import Tensor
 
 from engine.bundle.config import ModelConfig
 from engine.bundle.weights import LazyWeight, QuantizedWeight, Stored
-from engine.models import build, misfits, weight_shapes
+from engine.models import build, shape_errors, weight_shapes
 
 Weights = dict[str, NDArray[np.float32]]
 Array = NDArray[np.float32] | QuantizedWeight
@@ -127,7 +127,7 @@ def _value_problems(named: Mapping[str, Tensor]) -> list[str]:
 def _shape_problems(named: Mapping[str, Tensor], config: ModelConfig) -> list[str]:
     with torch.device("meta"):
         shapes = weight_shapes(build(config))
-    return misfits(shapes, {name: tuple(weight.shape) for name, weight in named.items()})
+    return shape_errors(shapes, {name: tuple(weight.shape) for name, weight in named.items()})
 
 
 def rename(state: Mapping[str, Tensor], names: Names) -> tuple[dict[str, Tensor], list[str]]:
@@ -173,7 +173,7 @@ def misfitting(weights: Mapping[str, Array], config: ModelConfig) -> list[str]:
     """Return the problems of a model's weights: missing or extra names, wrong shapes, values not finite."""
     with torch.device("meta"):
         shapes = weight_shapes(build(config))
-    problems = misfits(shapes, {name: tuple(weight.shape) for name, weight in weights.items()})
+    problems = shape_errors(shapes, {name: tuple(weight.shape) for name, weight in weights.items()})
     for name, weight in weights.items():
         if isinstance(weight, QuantizedWeight):
             problems += [f"{name} {problem}" for problem in weight.problems()]
