@@ -1,10 +1,10 @@
-"""The table of architectures. A bundle names one of these; nothing is ever imported by a name it holds.
+"""The table of architectures: the only classes that a bundle can name. No bundle can import other code.
 
-model         what every model offers: encode, step, specs
+model         interface of every model: encode, step, specs
 stack         encoders and decoders of residual layers
-residual      their layers, mixers apart
-layers        what they have in common
-select        the end of every step: projection, rules, the best tokens
+residual      their layers, without the mixers
+layers        shared building blocks
+select        end of every step: projection, rules, best tokens
 dynamicconv   dynamic and lightweight convolutions
 transformer   self-attention
 cnn           full convolutions
@@ -12,7 +12,7 @@ aan           averaged attention
 ssru          simpler simple recurrent units
 convs2s       gated convolutions, with attention in every layer
 slicenet      separable convolutions
-separable     their kernels
+separable     kernels of separable convolutions
 lightconv_lm  language models
 adaptive      adaptive softmax and input
 ensemble      several models as one
@@ -58,7 +58,8 @@ ARCHITECTURES: Final[dict[str, type[Model]]] = {
 def build(config: ModelConfig, dropout: Dropout | None = None) -> Model:
     """Build a model with uninitialised weights, in evaluation mode.
 
-    dropout: rates for training.
+    config: configuration of the model.
+    dropout: dropout rates for training.
     """
     if config.language_model is not None:
         translation = build(replace(config, language_model=None), dropout)
@@ -69,9 +70,9 @@ def build(config: ModelConfig, dropout: Dropout | None = None) -> Model:
 
 
 def load(config: ModelConfig, weights: Mapping[str, NDArray[np.float32]]) -> Model:
-    """Build a model with these weights (names of `weight_shapes`).
+    """Build a model and load its weights (names of `weight_shapes`).
 
-    Raises BundleError naming every weight that is missing, left over, or of another shape.
+    Raises BundleError that names every missing, unknown or misshapen weight.
     """
     model = build(config)
     problems = shape_errors(weight_shapes(model), {name: w.shape for name, w in weights.items()})
@@ -84,12 +85,12 @@ def load(config: ModelConfig, weights: Mapping[str, NDArray[np.float32]]) -> Mod
 
 
 def weight_shapes(model: Model) -> dict[str, tuple[int, ...]]:
-    """List names and shapes of all weights that a bundle holds; shared ones once, under their first name."""
+    """Return the shape of each weight by name; a shared weight only under its first name."""
     return {name: tuple(p.shape) for name, p in model.named_parameters()}
 
 
 def shape_errors(shapes: Mapping[str, tuple[int, ...]], others: Mapping[str, tuple[int, ...]]) -> list[str]:
-    """List every weight of `others` that is missing, left over, or of another shape than in `shapes`."""
+    """Return an error for each weight of `others` that is missing, not in `shapes`, or has another shape."""
     problems = [f"{name} is missing" for name in sorted(set(shapes) - set(others))]
     problems += [f"{name} is not part of the model" for name in sorted(set(others) - set(shapes))]
     both = (name for name in shapes if name in others)

@@ -1,11 +1,11 @@
-"""Averaged attention networks (Zhang, Xiong and Su 2018), computed to the letter of AAN.md.
+"""Averaged attention networks (Zhang, Xiong and Su 2018); docs/models.md has the configurations.
 
-A position sees the average of the inputs up to itself (decoder) or of all of them (encoder), through an
-optional feed-forward and a gate. The fields of `StackConfig` express the authors' own model, Marian's, and
-the one that Table 3 of "Pay Less Attention" compares with.
+A position reads the average of the inputs up to itself (decoder) or of all inputs (encoder), through an
+optional feed-forward and a gate. The fields of `StackConfig` cover the authors' model, Marian's, and the
+model of Table 3 of "Pay Less Attention".
 
 Marian's `--transformer-aan-depth D` of width W is `average_depth` D - 1 of `average_ffn` W (D = 1: width 0),
-with `average_projection` off where W is the model's own width; its gates are "separate", or "none".
+without `average_projection` if W is the width of the model; its gates are "separate", or "none".
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from engine.models.transformer import AttentionDecoderLayer, AttentionEncoderLay
 
 
 class AverageBlock(Residual):
-    """What becomes of an average: norm, feed-forward and gate.
+    """Norm, feed-forward and gate of an average.
 
-    x, which is averaged, gated and added, is not normalised before: with `normalize_before` its average is.
+    With `normalize_before` the average is normalised, and not the input.
     """
 
     NORM: ClassVar[str]  # name of the sub-block's norm
@@ -58,7 +58,7 @@ class AverageBlock(Residual):
         return x if self.pre else self._apply_norm(x)
 
     def position_forward(self, average: Tensor) -> Tensor:
-        """Return the average [..., dim], normalised and fed forward as far as the model does."""
+        """Apply the norm and the feed-forward, if the model has them, to an average [..., dim]."""
         y = average
         if self.pre:
             y = self._apply_norm(y)
@@ -71,7 +71,7 @@ class AverageBlock(Residual):
         return x if norm is None else norm(x)
 
     def apply_gate(self, x: Tensor, y: Tensor) -> Tensor:
-        """Gate the input x and what became of its average, both [..., dim]: what is added to x."""
+        """Return the gated sum of the input x and its average y after `position_forward`, both [..., dim]."""
         if self.gate == "none":
             return y
         if self.gate == "joint":
@@ -86,15 +86,15 @@ class AverageEncoderLayer(AverageBlock, EncoderLayer):
     NORM: ClassVar = "layer_norm1"
 
     def mix(self, x: Tensor, real: Tensor) -> Tensor:
-        # ONNX Runtime adds up one position after the other here; its ReduceSum depends on the batch's size
+        # ONNX Runtime's cumulative sum adds in a fixed order; its ReduceSum depends on the batch size
         total = (x * real[:, :, None]).cumsum(1)[:, -1:]
         average = total / real.sum(1)[:, None, None]
-        same = self.position_forward(average) + torch.zeros_like(x)  # for every position
+        same = self.position_forward(average) + torch.zeros_like(x)  # the same for every position
         return self.apply_gate(x, same)
 
 
 class AverageDecoderLayer(AverageBlock, DecoderLayer):
-    """The state is the running sum; positions say how many inputs it holds."""
+    """The state is the running sum; the position is its number of inputs minus one."""
 
     NORM: ClassVar = "conv_layer_norm"
 

@@ -1,7 +1,7 @@
 """Adaptive softmax and adaptive input: wide rows for frequent tokens, narrow ones for rare tokens.
 
 Grave et al. 2017 and Baevski and Auli 2019, as fairseq computes them (docs/reference.md 3); parameter
-names are fairseq's. Ids are sorted by frequency and cut into bands (`engine.bundle.config.Bands`).
+names are fairseq's. Ids are sorted by frequency and divided into bands (`engine.bundle.adaptive.Bands`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from engine.bundle.adaptive import Bands
 class Rows(nn.Module):
     """The table [size, width] of one band.
 
-    pad: the row that is zero at the start, if any.
+    pad: row that is initialised to zeros, or None.
     """
 
     def __init__(self, size: int, width: int, pad: int | None) -> None:
@@ -37,7 +37,11 @@ class AdaptiveInput(nn.Module):
     """Token embeddings of each band, projected to one width."""
 
     def __init__(self, bands: Bands, vocab: int, widths: tuple[int, int], pad: int) -> None:
-        """widths: of the first band's rows, and of what comes out."""
+        """bands: bands of the vocabulary.
+        vocab: size of the vocabulary.
+        widths: width of the rows of the first band, and width of the output.
+        pad: id of padding.
+        """
         super().__init__()
         first, width = widths
         self.edges = bands.ranges(vocab)
@@ -49,7 +53,7 @@ class AdaptiveInput(nn.Module):
         self.embeddings = nn.ModuleList(parts)
 
     def rows(self, band: int) -> Any:
-        """Return the table of a band, a parameter."""
+        """Return the table [size, narrow] of a band, a parameter."""
         return self.embeddings[band][0].weight  # type: ignore[index]
 
     def projection(self, band: int) -> Any:
@@ -57,9 +61,10 @@ class AdaptiveInput(nn.Module):
         return self.embeddings[band][1].weight  # type: ignore[index]
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Embed tokens, int of any shape; return that shape + [width].
+        """Return embeddings [..., width] of tokens, int [...].
 
-        Every band looks every token up and the token's own band is kept: no shape depends on values.
+        Each band embeds all tokens and the result of the right band is selected, so that no shape depends on
+        values.
         """
         embedded: Tensor | None = None
         for band, (begin, end) in enumerate(self.edges):
@@ -71,7 +76,7 @@ class AdaptiveInput(nn.Module):
 
 
 class TiedLinear(nn.Module):
-    """A linear map with a weight of the adaptive input."""
+    """A linear layer that shares a weight with the adaptive input."""
 
     def __init__(self, weight: nn.Parameter, *, transposed: bool = False) -> None:
         super().__init__()
@@ -82,7 +87,7 @@ class TiedLinear(nn.Module):
 
 
 class TiedHead(nn.Module):
-    """Logits of the first band's tokens by their embeddings, then one for each further band."""
+    """Logits of the tokens of the first band, from their embeddings, and one logit for each further band."""
 
     def __init__(self, rows: nn.Parameter, dim: int, bands: int) -> None:
         super().__init__()
@@ -94,8 +99,8 @@ class TiedHead(nn.Module):
 
 
 class AdaptiveSoftmax(nn.Module):
-    """Log-probabilities of the whole vocabulary: a head of the first band's tokens and one class for each
-    further band, within which a tail decides."""
+    """Log-probabilities of the whole vocabulary: a head for the tokens of the first band and one class for
+    each further band, and a tail for the tokens of each further band."""
 
     def __init__(
         self,
@@ -106,7 +111,12 @@ class AdaptiveSoftmax(nn.Module):
         *,
         tie_projections: bool = False,
     ) -> None:
-        """tied: whose rows the logits are made with; with tie_projections by its projections backwards."""
+        """bands: bands of the vocabulary.
+        vocab: size of the vocabulary.
+        dim: width of the features.
+        tied: adaptive input that shares its rows, or None.
+        tie_projections: share the transposed projections of `tied` too.
+        """
         super().__init__()
         self.edges = bands.ranges(vocab)
         (_, self.first), *rest = self.edges

@@ -1,7 +1,7 @@
-"""The non-separable convolution that "Pay Less Attention" compares with (Table 3, "CNN").
+"""The non-separable convolution of "Pay Less Attention", Table 3, "CNN".
 
 The mixer is one convolution of all channels, embed_dim to embed_dim, with a bias and without projections
-before or after it (section 6.2; docs/reference.md 10). The depthwise rows of that table are DynamicConv's.
+before or after it (section 6.2; docs/reference.md 10). `dynamicconv` covers the depthwise rows of that table.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from engine.models.stack import EncoderDecoder
 
 
 class ConvolutionBlock(Residual):
-    """A convolution as one projection of the inputs under the kernel, side by side, oldest first."""
+    """A convolution as one projection of the concatenated inputs under the kernel, oldest first."""
 
     def __init__(self, context: LayerContext) -> None:
         super().__init__(context)
@@ -27,14 +27,14 @@ class ConvolutionBlock(Residual):
         self.conv = nn.Linear(self.width * dim, dim)
 
     def convolve(self, x: Tensor, left: int) -> Tensor:
-        """Convolve whole sequences [batch, time, dim]; `left` taps lie before a position."""
+        """Convolve whole sequences [batch, time, dim]; `left` is the number of taps before a position."""
         y: Tensor = self.conv(neighbours(self.drop(x, self.rates.inputs), self.width, left))
         return y
 
 
 class ConvolutionEncoderLayer(ConvolutionBlock, EncoderLayer):
     def mix(self, x: Tensor, real: Tensor) -> Tensor:
-        # padding acts as the zeros beyond the edges
+        # padding acts like the zeros beyond the edges
         return self.convolve(x * real[:, :, None], self.width // 2)
 
 

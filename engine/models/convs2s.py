@@ -1,9 +1,8 @@
 """ConvS2S ("Convolutional Sequence to Sequence Learning", Gehring et al. 2017): fairseq's `fconv`.
 
-What is computed, to the letter: docs/reference.md 4. Layers of convolution and gated linear unit (the
-paper's section 3.2) between residuals scaled by the square root of a half; decoder layers attend one after
-another (3.3). Weight normalisation is folded when a checkpoint is imported, so weights here are plain.
-Parameter names are those of fairseq main.
+docs/reference.md 4 defines the arithmetic: layers of convolution and gated linear unit (the paper's section
+3.2) with residuals scaled by the square root of a half; each decoder layer may attend (3.3). The import folds
+weight normalisation, so weights here are plain. Parameters have fairseq's names.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ from engine.bundle.stacks import ConvStack
 from engine.models.layers import Positions, neighbours
 from engine.models.model import Dropout, Past, ProjectionModel, Step
 
-HALF: Final = 0.5**0.5  # keeps the variance of a sum of two (section 3.4)
+HALF: Final = 0.5**0.5  # keeps the variance of a sum of two terms (section 3.4)
 
 
 class Projection(nn.Linear):
     """A linear layer with bias.
 
-    `keep_rate`: the share of its inputs that training's dropout keeps.
+    keep_rate: share of the inputs that dropout keeps in training.
     """
 
     def __init__(self, dim: int, width: int, rate: float = 0.0, *, bias: bool = True) -> None:
@@ -36,8 +35,8 @@ class Projection(nn.Linear):
 
 
 class Convolution(nn.Module):
-    """A convolution over time and its gated linear unit, as one product: weight [2 * width, K * dim] meets K
-    neighbouring columns side by side, the oldest first."""
+    """A convolution over time with a gated linear unit, as one product of weight [2 * width, K * dim] with K
+    concatenated neighbouring columns, oldest first."""
 
     def __init__(self, dim: int, width: int, kernel: int, rate: float) -> None:
         super().__init__()
@@ -61,11 +60,11 @@ class ConvS2SAttention(nn.Module):
     def forward(
         self, x: Tensor, embedded: Tensor, memory: Mapping[str, Tensor], mask: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Attend to the source from x [batch, queries, width].
+        """Attend to the source.
 
         x: [batch, queries, width].
-        embedded: what the decoder read, [batch, queries, embed_dim].
-        memory: what `memory_spec` names, of the source.
+        embedded: embedded target tokens [batch, queries, embed_dim].
+        memory: tensors by the names of `memory_spec`.
         mask: [batch, source], 0 or -inf.
 
         Returns the shape of x and the weights [batch, queries, source].
@@ -77,7 +76,7 @@ class ConvS2SAttention(nn.Module):
 
 
 class Side(nn.Module):
-    """What encoder and decoder share: embeddings, projections to and from the layers' widths, residuals."""
+    """Base of encoder and decoder: embeddings, projections to and from the widths of layers, residuals."""
 
     def __init__(
         self, config: ModelConfig, stack: ConvStack, table: nn.Embedding, positions: int, rate: float
@@ -87,7 +86,7 @@ class Side(nn.Module):
         self.embed_tokens = table
         self.embed_positions = Positions(config, positions, stack) if config.token_positions else None
         self.fc1 = Projection(stack.embed_dim, stack.widths[0], rate)
-        # under the numbers of their layers: only a residual of another width has a projection
+        # keys are layer numbers; only a residual of another width has a projection
         self.projections = nn.ModuleDict(
             {
                 str(i): Projection(wide, width)
@@ -111,7 +110,13 @@ class Side(nn.Module):
         return convolution
 
     def layers(self, embedded: Tensor, convolve: Callable[[int, Tensor], Tensor]) -> Tensor:
-        """Map [..., embed_dim] to [..., feature_dim]; `convolve` runs a layer by number, without residual."""
+        """Run all layers with their residuals.
+
+        embedded: [..., embed_dim].
+        convolve: function that runs the layer of a number, without its residual.
+
+        Returns [..., feature_dim].
+        """
         before = [self.fc1(embedded)]
         for i, back in enumerate(self.residuals):
             y = convolve(i, self.drop(before[-1]))
@@ -133,25 +138,25 @@ class ConvS2SEncoder(Side):
         self.attentions = attentions
 
     def forward(self, tokens: Tensor, positions: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
-        """Encode tokens, int [batch, source].
+        """Encode sources.
 
         tokens: int [batch, source].
         positions: int [source].
-        real: float [batch, source].
+        real: float [batch, source], 1 for tokens and 0 for padding.
 
-        Returns what is compared with queries (zero at padding) and what is averaged, both [batch, source,
-        embed_dim]: the last layer, and the same with the embeddings (section 3.3).
+        Returns keys (zero at padding) and values, both [batch, source, embed_dim]: the last layer, and the
+        scaled sum of the last layer and the embeddings (section 3.3).
         """
         embedded, is_token = self.embed(tokens, positions), real[:, :, None]
 
         def convolve(i: int, x: Tensor) -> Tensor:
             conv = self.convolution(i)
-            # zeros at padding act as the zeros beyond the edges; an even window looks further to the right
+            # zeros at padding act like zeros beyond the edges; an even window extends further to the right
             y: Tensor = conv(neighbours(x * is_token, conv.kernel, (conv.kernel - 1) // 2))
             return y
 
         x = self.layers(embedded, convolve) * is_token
-        if self.training:  # section 3.4: one encoder serves every attention; its embeddings are not scaled
+        if self.training:  # section 3.4 scales these gradients, but not those of the embeddings
             x = torch.lerp(x.detach(), x, 1.0 / (2 * self.attentions))
         return x, (x + embedded) * HALF
 
@@ -177,16 +182,16 @@ class ConvS2SDecoder(Side):
         mask: Tensor,
         convolve: Callable[[int, Tensor], Tensor],
     ) -> tuple[Tensor, Tensor]:
-        """Decode tokens, int [batch, queries]; `convolve` runs a layer's convolution.
+        """Run the layers.
 
         tokens: int [batch, queries].
         positions: int, broadcastable to the tokens.
-        memory: what `memory_spec` names, of the source.
+        memory: tensors by the names of `memory_spec`.
         mask: [batch, source], 0 or -inf.
-        convolve: runs the convolution of a layer, by its number.
+        convolve: function that runs the convolution of the layer of a number.
 
-        Returns features [batch, queries, dim], and the sum of the layers' attention divided by the number of
-        all layers [batch, queries, source], as the reference reports it.
+        Returns features [batch, queries, dim] and the attention [batch, queries, source]: as in the
+        reference, the sum over layers divided by the number of all layers.
         """
         embedded = self.embed(tokens, positions)
         attentions: list[Tensor] = []
@@ -206,7 +211,7 @@ class ConvS2SDecoder(Side):
 
 
 class ConvS2S(ProjectionModel):
-    """The model. A decoder layer of kernel width K remembers its last K - 1 inputs; of width 1, none."""
+    """ConvS2S. A decoder layer of kernel width K keeps its last K - 1 inputs."""
 
     def __init__(self, config: ModelConfig, dropout: Dropout | None = None) -> None:
         super().__init__()
@@ -229,7 +234,7 @@ class ConvS2S(ProjectionModel):
 
     def encode(self, tokens: Tensor, positions: Tensor, real: Tensor) -> dict[str, Tensor]:
         keys, values = self.encoder(tokens, positions, real)
-        # the attended mean grows by the square root of the source's length (section 3.4): here, once for all
+        # section 3.4 multiplies the attended mean by the square root of the source length; values include it
         length = torch.sqrt(real.sum(1))[:, None, None]
         return {"keys": keys.transpose(1, 2), "values": values * length}
 
@@ -266,10 +271,7 @@ class ConvS2S(ProjectionModel):
         return self.decoder.fc3.weight, self.decoder.fc3.bias
 
     def initialise_module(self, module: nn.Module) -> None:
-        """Draw weights by section 3.5.
-
-        Their variances keep activations at the scale of the inputs, dropout included.
-        """
+        """Initialise weights as in section 3.5, so that activations keep the scale of the inputs."""
         if isinstance(module, Convolution):
             nn.init.normal_(module.weight, std=(4.0 * module.keep_rate / module.weight.shape[1]) ** 0.5)
             nn.init.zeros_(module.bias)

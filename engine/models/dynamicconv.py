@@ -1,8 +1,8 @@
 """DynamicConv and LightConv encoder-decoders ("Pay Less Attention", Wu et al. 2019).
 
-What is computed, to the letter: docs/reference.md 2. `mixer` of each side decides between kernels that are
-a function of the input ("dynamic") and kernels that are the same at each step ("lightweight"). Table 3's
-depthwise rows are lightweight ones with a kernel for each channel (`conv_heads`) and without the softmax.
+docs/reference.md 2 defines the arithmetic. The `mixer` of each side selects kernels that are a function of
+the input ("dynamic") or the same at each step ("lightweight"). Table 3's depthwise convolutions are
+lightweight with a kernel for each channel (`conv_heads`) and without the softmax.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from engine.models.stack import EncoderDecoder
 
 
 class Conv(nn.Module):
-    """The kernels of one convolution: [kernels, K], the same at each step, or a function of the input."""
+    """The kernels [kernels, K] of one convolution, constant or a function of the input."""
 
     def __init__(self, context: LayerContext) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class Conv(nn.Module):
             self.weight = nn.Parameter(torch.empty(stack.kernels, 1, self.width))
 
     def taps(self, x: Tensor) -> Tensor:
-        """Return the taps [..., kernels, K] (dynamic) or [kernels, K] (lightweight) of x [..., conv_dim]."""
+        """Return the taps [..., kernels, K] (dynamic) or [kernels, K] (lightweight) for x [..., conv_dim]."""
         if self.dynamic:
             logits: Tensor = self.weight_linear(x).unflatten(-1, (self.kernels, self.width))
         else:
@@ -54,7 +54,7 @@ class ConvBlock(Residual):
         self.linear2 = nn.Linear(stack.conv_dim, stack.embed_dim)
 
     def inputs(self, x: Tensor) -> Tensor:
-        """Apply linear1 and GLU: [..., embed_dim] -> [..., conv_dim], what is convolved and remembered."""
+        """Apply linear1 and GLU: [..., embed_dim] -> [..., conv_dim], the inputs of the convolution."""
         y: Tensor = self.linear1(self.drop(x, self.rates.inputs))
         return F.glu(y, dim=-1) if self.glu else y
 
@@ -62,7 +62,13 @@ class ConvBlock(Residual):
         return self.drop(self.conv.taps(x), self.rates.weight)
 
     def convolve(self, x: Tensor, left: int) -> Tensor:
-        """Take whole sequences of inputs [batch, time, conv_dim] to [batch, time, embed_dim]."""
+        """Convolve whole sequences.
+
+        x: [batch, time, conv_dim].
+        left: number of taps before a position.
+
+        Returns [batch, time, embed_dim].
+        """
         y: Tensor = self.linear2(dynamic_conv(x, self.taps(x), left))
         return y
 
@@ -71,7 +77,7 @@ class ConvEncoderLayer(ConvBlock, EncoderLayer):
     packs = True
 
     def mix(self, x: Tensor, real: Tensor) -> Tensor:
-        # the mask sits right before the convolution, so padding acts as the zeros beyond the edges
+        # masked directly before the convolution, so that padding acts like the zeros beyond the edges
         return self.convolve(self.inputs(x) * real[:, :, None], self.conv.width // 2)
 
 
@@ -92,7 +98,7 @@ class ConvDecoderLayer(ConvBlock, DecoderLayer):
 
 
 class DynamicConv(EncoderDecoder):
-    """The model. Also LightConv: the mixer of each side decides."""
+    """DynamicConv or LightConv, by the mixer of each side."""
 
     ENCODERS: ClassVar = {"dynamic": ConvEncoderLayer, "lightweight": ConvEncoderLayer}
     DECODERS: ClassVar = {"dynamic": ConvDecoderLayer, "lightweight": ConvDecoderLayer}

@@ -1,7 +1,7 @@
-"""An ensemble: several models of one vocabulary that decide together, as one model.
+"""An ensemble: several models of one vocabulary, used as one model.
 
-Probabilities are averaged and so is the attention (docs/reference.md 6, item 1). Members may differ in
-architecture and size; each keeps its memory and state under its own number.
+Probabilities and attention are averaged (docs/reference.md 6, item 1). Members may differ in architecture and
+size; the names of their memory and state begin with the number of the member.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from engine.models.model import Model, Past, Step
 
 
 class Ensemble(Model):
-    """Features are those of the members, one after the other along the last axis."""
+    """A model whose features are those of its members, concatenated along the last axis."""
 
     def __init__(self, config: ModelConfig, members: Sequence[Model]) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class Ensemble(Model):
         return sum(member.feature_dim for _, member in self._each())
 
     def initialise(self, seed: int) -> None:
-        """Draw random weights, of each member by a seed of its own."""
+        """Initialise random weights, with a seed for each member."""
         for i, member in self._each():
             member.initialise(seed + i)
 
@@ -76,12 +76,12 @@ class Ensemble(Model):
 
 
 def parts_of(member: int | str, parts: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the parts of one member, under its own names."""
+    """Return the tensors of one member, without the member's prefix in their names."""
     start = f"{member}."
     return {name.removeprefix(start): part for name, part in parts.items() if name.startswith(start)}
 
 
 def _mean(attentions: Sequence[Tensor | None]) -> Tensor | None:
-    """Return the mean over the members; None when they attend to nothing."""
+    """Return the mean over the members, or None if no member has attention."""
     weights = [attention for attention in attentions if attention is not None]
     return torch.stack(weights).mean(0) if weights else None

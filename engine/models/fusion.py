@@ -1,8 +1,8 @@
-"""Shallow fusion: a translation model and a language model of its target vocabulary that decide together.
+"""Shallow fusion: a translation model with a language model of its target vocabulary.
 
 The score of a token is `log P(translation) + lm_weight * log P(language model)` (Gulcehre et al. 2015;
-fairseq's `--lm-path` and `--lm-weight`, docs/reference.md 6, item 1). The weight is each slot's own, so it is
-an input of the step, as the temperature is; the temperature is the translation model's alone.
+fairseq's `--lm-path` and `--lm-weight`, docs/reference.md 6, item 1). The weight is an input of
+the step, one for each slot, like the temperature, which applies to the translation model only.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from engine.bundle.config import ModelConfig
 from engine.models.ensemble import parts_of
 from engine.models.model import Model, Past, Step
 
-LM_PREFIX: Final = "lm"  # before the names of what the language model remembers
+LM_PREFIX: Final = "lm"  # prefix of the names of the language model's states
 
 
 class Fusion(Model):
-    """Features are those of the translation model, and behind them the language model's."""
+    """A model whose features are the translation model's followed by the language model's."""
 
     def __init__(self, config: ModelConfig, translation: Model, language_model: Model) -> None:
         super().__init__()
@@ -57,13 +57,13 @@ class Fusion(Model):
     def log_probs(
         self, features: Tensor, temperature: Tensor | None = None, lm_weight: Tensor | None = None
     ) -> Tensor:
-        """Return the translation model's log-probabilities and, weighed, the language model's.
+        """Return the translation model's log-probabilities plus the weighted ones of the language model.
+
+        The sums are not a distribution and must not be normalised.
 
         features: [slots, beams, dims of both models].
-        temperature: [slots]; None is 1.
-        lm_weight: [slots]; None is 0.
-
-        The sums are of no distribution: nobody may normalise them.
+        temperature: [slots]; None: 1.
+        lm_weight: [slots]; None: 0.
         """
         own, lm_features = features.split([self.translation.feature_dim, self.language_model.feature_dim], -1)
         scores = self.translation.log_probs(own, temperature)
@@ -76,6 +76,6 @@ class Fusion(Model):
         return self.translation.feature_dim + self.language_model.feature_dim
 
     def initialise(self, seed: int) -> None:
-        """Draw random weights, of each model by a seed of its own."""
+        """Initialise random weights, with a seed for each model."""
         self.translation.initialise(seed)
         self.language_model.initialise(seed + 1)

@@ -15,7 +15,7 @@ from engine.kernels.reference import attend
 
 
 def activation(name: str) -> Callable[[Tensor], Tensor]:
-    """Return the function of a name of `engine.bundle.stacks.ACTIVATIONS`."""
+    """Return an activation function by its name in `engine.bundle.stacks.ACTIVATIONS`."""
     table: dict[str, Callable[[Tensor], Tensor]] = {
         "relu": F.relu,
         "gelu": F.gelu,
@@ -29,17 +29,14 @@ def activation(name: str) -> Callable[[Tensor], Tensor]:
 
 
 def neighbours(x: Tensor, width: int, left: int, dilation: int = 1) -> Tensor:
-    """Put each column of x [batch, time, dim] beside others around it.
-
-    There are `width` in all, `dilation` apart, the first `left` before it.
+    """Concatenate each column with its neighbours, oldest first; a convolution is a projection of the result.
 
     x: [batch, time, dim].
-    width: number of columns put together.
-    left: how many of them lie before the column itself.
-    dilation: distance from one to the next.
+    width: number of columns to concatenate.
+    left: distance from the first of them to the column itself.
+    dilation: distance between two neighbours.
 
-    Returns them side by side, oldest first, [batch, time, width * dim]; zeros lie beyond the edges. A
-    convolution is a projection of that.
+    Returns [batch, time, width * dim], with zeros beyond the edges.
     """
     if width == 1:
         return x
@@ -51,16 +48,21 @@ def neighbours(x: Tensor, width: int, left: int, dilation: int = 1) -> Tensor:
 
 
 class Positions(nn.Module):
-    """Position embedding; `weight` [rows, dim] is learned or a sinusoidal constant. The first token has row
-    `config.first_position`, by default the one after pad (docs/reference.md 1)."""
+    """Position embedding; `weight` [rows, dim] is learned or a constant table of sinusoids.
+
+    The first token has row `config.first_position`, by default the row after pad (docs/reference.md 1).
+    """
 
     def __init__(self, config: ModelConfig, positions: int, stack: Any) -> None:
-        """stack: the side's description, of which `embed_dim` and `learned_positions` count."""
+        """config: configuration of the model.
+        positions: number of positions.
+        stack: configuration of the side, with `embed_dim` and `learned_positions`.
+        """
         super().__init__()
         first = config.first_position
         self.first = config.pad + 1 if first is None else first
         rows = positions + self.first
-        # a row that stands for padding is zero in the reference; where rows begin at 0 there is none
+        # the reference has a row of zeros for padding, unless positions start at row 0
         self.zero_row = config.pad if first is None else None
         if stack.learned_positions:
             self.weight = nn.Parameter(torch.empty(rows, stack.embed_dim))
@@ -70,11 +72,11 @@ class Positions(nn.Module):
 
     @property
     def recipe(self) -> dict[str, Any]:
-        """Name what makes the constant again, for graphs without weights."""
+        """Recipe that computes the constant again, for graphs without weights (`engine.bundle.recipes`)."""
         return {"sinusoids": list(self.table)}
 
     def forward(self, positions: Tensor) -> Tensor:
-        """Embed positions, int of any shape, 0 for the first token; return that shape + [dim]."""
+        """Return embeddings [..., dim] of positions, int [...], 0 for the first token."""
         return F.embedding(positions + self.first if self.first else positions, self.weight)
 
 
@@ -89,21 +91,19 @@ class Timing(nn.Module):
 
     @property
     def recipe(self) -> dict[str, Any]:
-        """Name what makes the constant again, for graphs without weights."""
+        """Recipe that computes the constant again, for graphs without weights (`engine.bundle.recipes`)."""
         return {"timing": list(self.weight.shape)}
 
     def forward(self, positions: Tensor) -> Tensor:
-        """Embed positions, int of any shape, 0 for the first token; return that shape + [dim]."""
+        """Return embeddings [..., dim] of positions, int [...], 0 for the first token."""
         return F.embedding(positions, self.weight)
 
 
 class RelativeBias(nn.Module):
-    """What attention adds to a logit by head and distance (Raffel et al. 2020).
+    """Bias that attention adds to logits by head and distance (Raffel et al. 2020).
 
-    weight: [distances, heads], a row for each distance from `least` to `most`; those beyond count as the
-        nearest.
-
-    T5 shares a number among neighbouring distances, its buckets; here each distance has a row of its own.
+    weight: [distances, heads], a row for each distance from `least` to `most`; larger distances use the
+        nearest row. T5's buckets are expanded to one row for each distance.
     """
 
     def __init__(self, heads: int, least: int, most: int) -> None:
@@ -112,7 +112,7 @@ class RelativeBias(nn.Module):
         self.weight = nn.Parameter(torch.empty(most - least + 1, heads))
 
     def forward(self, distances: Tensor) -> Tensor:
-        """Look up the bias by distances, int, of the query after the key; return their shape + [heads]."""
+        """Return the bias [..., heads] of distances, int [...]: query position minus key position."""
         row = distances.clamp(min=self.least).clamp_max(self.most) - self.least
         return F.embedding(row, self.weight)
 
@@ -130,41 +130,42 @@ class Attention(nn.Module):
         bias: bool = True,
         inner: int | None = None,
     ) -> None:
-        """source_dim: width of what is attended to, where it differs.
-        dropout: of the weights, in training.
-        bias: of the projections.
-        inner: width of all heads together, where it differs.
+        """dim: width of inputs and outputs.
+        heads: number of heads.
+        source_dim: width of the encoder's output; None: dim.
+        dropout: dropout rate of the weights in training.
+        bias: add biases in the projections.
+        inner: width of all heads together; None: dim.
         """
         super().__init__()
         inner = inner or dim
         self.heads, self.width, self.dropout = heads, inner // heads, dropout
-        self.shown = 0  # heads, the first ones, whose weights are told; 0: all
+        self.shown = 0  # number of heads, from the first, in the returned weights; 0: all
         self.q_proj = nn.Linear(dim, inner, bias=bias)
         self.k_proj = nn.Linear(source_dim or dim, inner, bias=bias)
         self.v_proj = nn.Linear(source_dim or dim, inner, bias=bias)
         self.out_proj = nn.Linear(inner, dim, bias=bias)
 
     def memory(self, encoded: Tensor) -> tuple[Tensor, Tensor]:
-        """Project what is attended to, encoded [batch, source, dim], to keys and values.
+        """Return keys [batch, heads, width, source] and values [batch, heads, source, width] of a source.
 
-        Keys are [batch, heads, width, source] and values [batch, heads, source, width], laid out as the two
-        products below want them.
+        The layouts are those of the two matrix products of attention.
+
+        encoded: output of the encoder [batch, source, dim].
         """
         keys = self.k_proj(encoded).unflatten(2, (self.heads, self.width))
         values = self.v_proj(encoded).unflatten(2, (self.heads, self.width))
         return keys.permute(0, 2, 3, 1), values.transpose(1, 2)
 
     def forward(self, x: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Attend from x [batch, queries, dim].
+        """Attend to the source. Queries are target positions in training and beams in a decoding step.
 
         x: [batch, queries, dim].
-        keys: of the source, [batch, heads, width, source].
-        values: of the source, [batch, heads, source, width].
+        keys: keys of the source [batch, heads, width, source].
+        values: values of the source [batch, heads, source, width].
         mask: [batch, source], 0 or -inf, added to the logits.
 
-        Queries are target positions in training and beams in a decoding step: both read the same memory.
-        Returns [batch, queries, dim] and the weights, mean over heads that are shown, [batch, queries,
-        source].
+        Returns [batch, queries, dim] and the weights [batch, queries, source], the mean over `shown` heads.
         """
         q = self.q_proj(x) * self.width**-0.5
         context, weights = attend(q, keys, values, mask, self.dropout if self.training else 0.0, self.shown)

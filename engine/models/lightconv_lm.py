@@ -1,6 +1,6 @@
 """The decoder-only DynamicConv and LightConv language model ("Pay Less Attention", section 5, Billion Word).
 
-The decoder of `dynamicconv.py` without attention: docs/reference.md 3. Its source is end-of-sentence alone
+The decoder of `dynamicconv.py` without attention (docs/reference.md 3). Its source is only end-of-sentence
 and is not read; text to continue or to score is a prefix of the target.
 """
 
@@ -21,7 +21,7 @@ from engine.models.stack import Decoder, StackModel
 
 
 class LightConvLM(StackModel):
-    """The model. `mixer` of the decoder decides between dynamic and lightweight convolutions."""
+    """A language model with dynamic or lightweight convolutions, by the mixer of the decoder."""
 
     DECODERS: ClassVar[Mapping[str, type[DecoderLayer]]] = {
         "dynamic": ConvDecoderLayer,

@@ -1,7 +1,7 @@
-"""What every architecture offers: a model is two pure functions, and specs of what they keep.
+"""Interface of every architecture: a model is two pure functions, with specs of the tensors they keep.
 
-`encode` turns sources into memory, `step` feeds one token per hypothesis. `decode` is the teacher-forced form
-of `step`, for training and scoring. Dropout acts in training mode only.
+`encode` converts sources to memory, `step` feeds one token per hypothesis. `decode` is the teacher-forced
+form of `step`, for training and scoring. Dropout acts in training mode only.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from engine.models.select import project_among
 
 @dataclass(frozen=True, slots=True)
 class Dropout:
-    """Rates used in training only. `weight` is DropConnect on the kernels ("Pay Less
-    Attention", section 3); `symbols` puts padding in place of tokens (SliceNet)."""
+    """Dropout rates, for training only. `weight` is DropConnect on the kernels ("Pay Less Attention", section
+    3); `symbols` replaces tokens by padding (SliceNet)."""
 
     residual: float = 0.0
     inputs: float = 0.0
@@ -35,14 +35,14 @@ class Dropout:
 
 
 class Past(NamedTuple):
-    """What hypotheses remember before a step.
+    """State of all hypotheses before a step.
 
-    rings: by name of a state without heads, [slots, window, beams, dim].
-    rows: by window, int [slots, beams, window], row of ring.flatten(0, 2) that holds each hypothesis's
-        column, oldest first.
-    caches: by name of a state with heads, [slots, heads, columns, beams, width].
-    lineage: float [slots, beams, columns * beams], 0 where a cached entry is the hypothesis's own and -inf
-        elsewhere; None when no state has heads.
+    rings: tensors [slots, window, beams, dim], by name of a state without heads.
+    rows: int tensors [slots, beams, window], by window; rows of ring.flatten(0, 2) with the columns of each
+        hypothesis, oldest first.
+    caches: tensors [slots, heads, columns, beams, width], by name of a state with heads.
+    lineage: float [slots, beams, columns * beams], 0 at the cached entries of a hypothesis and -inf
+        elsewhere; None if no state has heads.
     """
 
     rings: Mapping[str, Tensor]
@@ -51,19 +51,22 @@ class Past(NamedTuple):
     lineage: Tensor | None
 
     def window(self, spec: StateSpec, stride: int = 1) -> Tensor:
-        """Return the columns of a ring that each hypothesis continues, oldest first.
+        """Return the last columns of each hypothesis, oldest first: [slots, beams, window / stride, dim].
 
-        They are [slots, beams, window / stride, dim].
-
-        stride: only every so many of them.
+        spec: state to read.
+        stride: distance between two columns that are returned.
         """
         rows = self.rows[spec.window] if stride == 1 else self.rows[spec.window][..., ::stride]
         return F.embedding(rows, self.rings[spec.name].flatten(0, 2))
 
 
 class Step(NamedTuple):
-    """What one decoding step leaves: features [slots, beams, dim], the new column [slots, beams, dim] of each
-    state, and the attention over the source [slots, beams, source]; None where there is no source."""
+    """Result of a decoding step.
+
+    features: [slots, beams, dim].
+    columns: new column [slots, beams, dim] of each state.
+    attention: attention over the source [slots, beams, source]; None without a source.
+    """
 
     features: Tensor
     columns: dict[str, Tensor]
@@ -71,7 +74,7 @@ class Step(NamedTuple):
 
 
 class Model(nn.Module, ABC):
-    """An architecture. `config` fixes everything but the weights; specs say what executors hold."""
+    """An architecture. `config` determines everything except the weights; the specs list the kept tensors."""
 
     config: ModelConfig
     memory_spec: list[MemorySpec]
@@ -79,18 +82,18 @@ class Model(nn.Module, ABC):
 
     @abstractmethod
     def encode(self, tokens: Tensor, positions: Tensor, real: Tensor) -> dict[str, Tensor]:
-        """Encode tokens, int [batch, source], padded anywhere.
+        """Encode sources, padded on any side.
 
         tokens: int [batch, source].
-        positions: int [source], 0 for the first; of packed sources [1, source].
+        positions: int [source], 0 for the first token; [1, source] for packed sources.
         real: float [batch, source], 1 for tokens and 0 for padding.
 
-        Returns memory by the names of `memory_spec`; nothing for a language model.
+        Returns memory by the names of `memory_spec`, empty for a language model.
         """
 
     @property
     def packs(self) -> bool:
-        """Tell whether `encode` takes sources that lie packed one behind the other in a batch of one, under
+        """Whether `encode` accepts sources packed one after another in a batch of one, under
         `engine.kernels.fused.FusedMode` with their bounds."""
         return False
 
@@ -98,22 +101,22 @@ class Model(nn.Module, ABC):
     def step(
         self, tokens: Tensor, positions: Tensor, memory: Mapping[str, Tensor], mask: Tensor, past: Past
     ) -> Step:
-        """Feed one token to every hypothesis.
+        """Decode one token of every hypothesis.
 
         tokens: int [slots, beams].
         positions: int [slots, 1], 0 at the first step.
         memory: tensors by the names of `memory_spec`.
         mask: float [slots, source], 0 or -inf.
-        past: what `state_spec` names of each hypothesis.
+        past: state of the hypotheses, by the names of `state_spec`.
         """
 
     @abstractmethod
     def decode(
         self, tokens: Tensor, memory: Mapping[str, Tensor], mask: Tensor
     ) -> tuple[Tensor, Tensor | None]:
-        """Feed whole targets at once.
+        """Decode whole targets at once (teacher forcing).
 
-        tokens: int [batch, target], the first one end-of-sentence.
+        tokens: int [batch, target]; the first is end-of-sentence.
         memory: tensors by the names of `memory_spec`.
         mask: float [batch, source], 0 or -inf.
 
@@ -123,18 +126,19 @@ class Model(nn.Module, ABC):
     @property
     @abstractmethod
     def feature_dim(self) -> int:
-        """Return the width of the features."""
+        """Width of the features."""
 
     @property
     def softmax_of_logits(self) -> bool:
-        """Tell whether `log_probs` is a log-softmax of logits and no more, so that a kernel may take it."""
+        """Whether `log_probs` is exactly a log-softmax of logits, so that one kernel can compute it."""
         return False
 
     @abstractmethod
     def log_probs(self, features: Tensor, temperature: Tensor | None = None) -> Tensor:
-        """Return log-probabilities [..., target_vocab] of features [..., dim].
+        """Return log-probabilities [..., target_vocab].
 
-        temperature: [slots].
+        features: [..., dim].
+        temperature: [slots]; None: 1.
         """
 
     def forward(self, source: Tensor, previous: Tensor) -> Tensor:
@@ -145,7 +149,7 @@ class Model(nn.Module, ABC):
         return self.log_probs(self.decode(previous, memory, mask)[0])
 
     def initialise(self, seed: int) -> None:
-        """Draw random weights as the references draw them (Xavier for projections, d^-0.5 for embeddings)."""
+        """Initialise weights like the references: Xavier for projections, std d^-0.5 for embeddings."""
         torch.manual_seed(seed)
         for module in self.modules():
             if isinstance(module, Model) and module is not self:
@@ -153,7 +157,7 @@ class Model(nn.Module, ABC):
             self.initialise_module(module)
 
     def initialise_module(self, module: nn.Module) -> None:
-        """Draw one module's own weights; architectures with others than these add theirs."""
+        """Initialise the weights of one module; architectures extend this for their own modules."""
         if isinstance(module, nn.Linear):
             nn.init.xavier_uniform_(module.weight)
             if module.bias is not None:
@@ -169,12 +173,12 @@ class Model(nn.Module, ABC):
 
 
 class ProjectionModel(Model):
-    """A model whose features become logits by one projection."""
+    """A model with one projection from features to logits."""
 
     @property
     @abstractmethod
     def output(self) -> tuple[Tensor, Tensor | None]:
-        """Return weight [target_vocab, dim] and bias [target_vocab], if any, of the output projection."""
+        """Weight [target_vocab, dim] and bias [target_vocab] or None of the output projection."""
 
     @property
     def feature_dim(self) -> int:
@@ -189,13 +193,11 @@ class ProjectionModel(Model):
         return F.linear(features, *self.output)
 
     def log_probs_among(self, features: Tensor, temperature: Tensor, among: Tensor) -> Tensor:
-        """Compute `log_probs` of a step over the tokens of each slot's list alone (see `project_among`).
-
-        The others have probability 0.
+        """Return `log_probs` of a step over a list of tokens for each slot; other tokens have probability 0.
 
         features: [slots, beams, dim].
         temperature: [slots].
-        among: int [slots, W], the listed tokens, filled up with -1.
+        among: int [slots, W], listed tokens, padded with -1 (`project_among`).
         """
         heat = temperature[:, None, None]
         cooled, logits_heat = self._apply_temperature(features, heat)
@@ -210,10 +212,14 @@ class ProjectionModel(Model):
         return F.log_softmax(logits if logits_heat is None else logits / logits_heat, dim=-1)
 
     def _apply_temperature(self, features: Tensor, heat: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Divide features by the temperature, or leave that to their logits; returns what is left to do.
+        """Divide the features by the temperature if the model allows it, because logits are larger.
 
-        Features are smaller than the logits that they make. But a bias is of the logits, and alphas are of
-        the features as they are.
+        A bias belongs to undivided logits, and alphas to undivided features: then the logits must be divided.
+
+        features: [slots, beams, dim].
+        heat: temperatures, broadcastable to the features.
+
+        Returns the features and the temperature by which the caller must divide the logits, or None.
         """
         whole = self.output[1] is None and self.config.quantization != "alphas"
         return (features / heat, None) if whole else (features, heat)

@@ -1,6 +1,6 @@
 """Layers of residual stacks: a mixer, attention over the source in a decoder, and a feed-forward.
 
-An architecture brings the mixer, in which positions of a sequence meet (docs/reference.md 1, 2 and 5).
+An architecture defines the mixer, which combines positions of a sequence (docs/reference.md 1, 2 and 5).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from engine.models.model import Dropout, Past
 
 
 class LayerContext(NamedTuple):
-    """A layer's place: the stack it belongs to, its number there, the model's limits, training's rates, and
-    the bias by distance of its self-attention, which layers may share."""
+    """Arguments of a layer: its stack, its number there, the model's configuration, dropout rates, and the
+    bias by distance of its self-attention, which layers may share."""
 
     stack: StackConfig
     number: int
@@ -32,12 +32,12 @@ class LayerContext(NamedTuple):
 
     @property
     def width(self) -> int:
-        """Return the kernel width of the layer; 0: it sees all positions."""
+        """Kernel width of the layer; 0: it sees all positions."""
         return self.stack.kernel_sizes[self.number]
 
 
 class Residual(nn.Module):
-    """What all layers share: residual sub-blocks with their norms, and the feed-forward one."""
+    """Base of all layers: residual sub-blocks with their norms, and the feed-forward sub-block."""
 
     def __init__(self, context: LayerContext) -> None:
         super().__init__()
@@ -53,11 +53,11 @@ class Residual(nn.Module):
         return make_norm(dim, self.eps, rms=self.rms)
 
     def sublayer(self, x: Tensor, norm: nn.LayerNorm | nn.RMSNorm, f: Callable[[Tensor], Tensor]) -> Tensor:
-        """Make a residual connection, with the norm before `f` or after the sum.
+        """Apply a sub-block with its residual connection, and the norm before `f` or after the sum.
 
         x: [batch, time, dim].
-        norm: of the sub-block.
-        f: what the sub-block computes.
+        norm: norm of the sub-block.
+        f: function of the sub-block.
         """
         y = self.drop(f(norm(x) if self.pre else x), self.rates.residual)
         if self.pre:
@@ -83,8 +83,8 @@ class EncoderLayer(Residual):
 
     @property
     def packs(self) -> bool:
-        """Whether positions meet in nothing but `dynamic_conv` and `attend_whole`: sequences may then lie
-        packed one behind the other, under a mode that keeps these within bounds."""
+        """Whether the layer accepts sequences packed one after another, because it combines positions only in
+        `dynamic_conv` and `attend_whole`, which `FusedMode` limits to each sequence."""
         return False
 
     def __init__(self, context: LayerContext) -> None:
@@ -94,13 +94,14 @@ class EncoderLayer(Residual):
 
     @abstractmethod
     def mix(self, x: Tensor, real: Tensor) -> Tensor:
-        """Mix positions of x [batch, source, dim].
+        """Combine positions of the source.
 
+        x: [batch, source, dim].
         real: [batch, source], 1 for tokens and 0 for padding.
         """
 
     def mixer_sublayer(self, x: Tensor, mix: Callable[[Tensor], Tensor]) -> Tensor:
-        """Run the mixer's whole sub-block: residual connection and norm around `mix`."""
+        """Apply the sub-block of the mixer: `mix` with its residual connection and norm."""
         return self.sublayer(x, self.layer_norm1, mix)
 
     def forward(self, x: Tensor, real: Tensor) -> Tensor:
@@ -109,18 +110,18 @@ class EncoderLayer(Residual):
 
 
 class DecoderLayer(Residual):
-    """A causal mixer, attention over the source where there is one, and a feed-forward.
+    """A causal mixer, attention over the source if there is one, and a feed-forward.
 
     A subclass adds the mixer: its parameters, its `states`, and its full and incremental forms.
     """
 
-    states: list[StateSpec]  # what the mixer remembers of each hypothesis
+    states: list[StateSpec]  # state of the mixer for each hypothesis
 
     def __init__(self, context: LayerContext) -> None:
         super().__init__(context)
         stack, encoder = context.stack, context.config.encoder
         self.states = []
-        self.conv_layer_norm = self.norm(stack.embed_dim)  # of any mixer; the name is lightconv's
+        self.conv_layer_norm = self.norm(stack.embed_dim)  # norm of any mixer, under LightConv's name
         if encoder is not None:
             self.encoder_attn = Attention(
                 stack.embed_dim,
@@ -135,22 +136,21 @@ class DecoderLayer(Residual):
 
     @abstractmethod
     def mix(self, x: Tensor) -> Tensor:
-        """Mix every position at once: x [batch, target, dim], each seeing itself and what is before it."""
+        """Combine each position of x [batch, target, dim] with itself and all earlier ones."""
 
     @abstractmethod
     def mix_step(self, x: Tensor, positions: Tensor, past: Past) -> tuple[Tensor, dict[str, Tensor]]:
-        """Mix one position: x [slots, beams, dim], positions int [slots, 1].
+        """Compute `mix` for one new position.
 
         x: [slots, beams, dim].
         positions: int [slots, 1].
-        past: what `states` name of each hypothesis.
+        past: state of the hypotheses, by the names of `states`.
 
-        Returns the same as `mix` would at this position, and the new column [slots, beams, dim] of each of
-        `states`.
+        Returns the output at this position and the new column [slots, beams, dim] of each of `states`.
         """
 
     def mixer_sublayer(self, x: Tensor, mix: Callable[[Tensor], Tensor]) -> Tensor:
-        """Run the mixer's whole sub-block: residual connection and norm around `mix`."""
+        """Apply the sub-block of the mixer: `mix` with its residual connection and norm."""
         return self.sublayer(x, self.conv_layer_norm, mix)
 
     def forward(
@@ -160,12 +160,12 @@ class DecoderLayer(Residual):
         mask: Tensor | None,
         mix: Callable[[Tensor], Tensor],
     ) -> tuple[Tensor, Tensor | None]:
-        """Run the layer on x [batch, queries, dim].
+        """Run the layer.
 
         x: [batch, queries, dim].
-        memory: keys and values of the source, with its mask [batch, source].
+        memory: keys and values of the source, or None.
         mask: [batch, source], 0 or -inf; None: there is no source.
-        mix: runs the mixer.
+        mix: function that runs the mixer.
 
         Returns the layer's output and the attention [batch, queries, source].
         """
@@ -186,10 +186,10 @@ class DecoderLayer(Residual):
 
 
 def make_norm(dim: int, eps: float, *, rms: bool) -> nn.LayerNorm | nn.RMSNorm:
-    """Make a norm of this width.
+    """Return a norm layer.
 
-    dim: its width.
-    eps: what is added to the variance.
-    rms: by the root of the mean square, without biases.
+    dim: width of the inputs.
+    eps: constant added to the variance.
+    rms: divide by the root of the mean square, without biases.
     """
     return nn.RMSNorm(dim, eps=eps) if rms else nn.LayerNorm(dim, eps=eps)

@@ -1,4 +1,4 @@
-"""From log-probabilities to the best allowed tokens of each row: the end of every decoding step."""
+"""The end of every decoding step: select the best allowed tokens of each row."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from torch.overrides import handle_torch_function, has_torch_function
 
 
 class SelectionRules(NamedTuple):
-    """What the search asks of a selection.
+    """Constraints of the search on a selection.
 
-    forced: int [slots, beams], the only token allowed or -1.
-    banned: int [slots, beams, M].
-    unk_penalty, eos_penalty: float [slots], subtracted from the log-probability of those tokens.
+    forced: int [slots, beams], the only allowed token, or -1.
+    banned: int [slots, beams, M], tokens that must not be selected.
+    unk_penalty, eos_penalty: float [slots], subtracted from the log-probability of the token.
     """
 
     forced: Tensor
@@ -28,9 +28,9 @@ def project_among(features: Tensor, output: tuple[Tensor, Tensor | None], among:
     """Return logits [slots, beams, vocab] of the listed tokens, -inf elsewhere.
 
     features: [slots, beams, dim].
-    output: weight [vocab, dim] and bias [vocab], if any.
-    among: int [slots, W], distinct tokens, `eos` too, filled up with -1.
-    eos: id of end-of-sentence, listed always.
+    output: weight [vocab, dim] and bias [vocab] or None.
+    among: int [slots, W], distinct tokens including `eos`, padded with -1.
+    eos: id of end-of-sentence.
     """
     weight, bias = output
     if has_torch_function((features,)):
@@ -44,12 +44,12 @@ def project_among(features: Tensor, output: tuple[Tensor, Tensor | None], among:
 def project_among_plainly(
     features: Tensor, output: tuple[Tensor, Tensor | None], among: Tensor, eos: int
 ) -> Tensor:
-    """Compute `project_among` by operators that a graph has: all logits are made, and most are hidden.
+    """Compute `project_among` with standard operators: compute all logits and mask most of them.
 
     features: [slots, beams, dim].
-    output: weight [vocab, dim] and bias [vocab], if any.
-    among: int [slots, W], distinct tokens, filled up with -1.
-    eos: id of end-of-sentence, listed always.
+    output: weight [vocab, dim] and bias [vocab] or None.
+    among: int [slots, W], distinct tokens including `eos`, padded with -1.
+    eos: id of end-of-sentence.
     """
     weight, bias = output
     logits = F.linear(features, weight, bias)
@@ -62,7 +62,7 @@ def select(scores: Tensor, rules: SelectionRules, unk: int | None, eos: int, k: 
 
     scores: log-probabilities [slots, beams, vocab].
     rules: bans, forced tokens and penalties of each row.
-    unk: None where the vocabulary has no such token.
+    unk: id of the unknown token, or None.
     eos: id of end-of-sentence.
     k: number of tokens.
 
@@ -78,11 +78,11 @@ def select(scores: Tensor, rules: SelectionRules, unk: int | None, eos: int, k: 
 def select_plainly(
     scores: Tensor, rules: SelectionRules, unk: int | None, eos: int, k: int
 ) -> tuple[Tensor, Tensor]:
-    """Compute `select` by operators that a graph has, for those who export it without its own kernel.
+    """Compute `select` with standard operators, for executors without a kernel of their own.
 
     scores: log-probabilities [slots, beams, vocab].
     rules: bans, forced tokens and penalties of each row.
-    unk: None where the vocabulary has no such token.
+    unk: id of the unknown token, or None.
     eos: id of end-of-sentence.
     k: number of tokens.
     """

@@ -1,7 +1,7 @@
-"""Convolutions between a full and a depthwise separable one (SliceNet, sections 2.1 and 2.2, Table 1).
+"""Depthwise, sub-separable and super-separable convolutions (SliceNet, sections 2.1 and 2.2, Table 1).
 
-To the letter: SLICENET.md, "Convolution block". Channels are split into groups, contiguous and equal. A
-convolution has two forms that compute the same: over whole sequences, and of the newest position alone.
+docs/models-slicenet.md, "Convolution block", defines the arithmetic. Channels are divided into contiguous
+groups of equal size. Each convolution has two equivalent forms: for whole sequences and for one new position.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from engine.models.layers import neighbours
 
 
 class ConvolutionShape(NamedTuple):
-    """One convolution: channels in and out, taps, how far they are apart.
+    """One convolution: input and output channels, number of taps, and distance between taps.
 
-    separability: see `SliceStack`.
+    separability: number and kind of groups, see `SliceStack`.
     """
 
     inputs: int
@@ -31,13 +31,13 @@ class ConvolutionShape(NamedTuple):
 
     @property
     def reach(self) -> int:
-        """Return how far the first tap is from the last."""
+        """Distance between the first and the last tap."""
         return (self.width - 1) * self.dilation
 
 
 class SuperSeparable(nn.Module):
-    """Depthwise convolution, then a pointwise one within each group (section 2.2); with one group, depthwise
-    separable (2.1). K * C + C * C / g weights, no bias."""
+    """A depthwise convolution, then a pointwise one within each group (section 2.2); with one group it is
+    depthwise separable (2.1). It has K * C + C * C / g weights and no bias."""
 
     def __init__(self, kernel: ConvolutionShape) -> None:
         super().__init__()
@@ -47,9 +47,10 @@ class SuperSeparable(nn.Module):
         self.pointwise = nn.ModuleList(nn.Linear(*parts, bias=False) for _ in range(groups))
 
     def whole(self, x: Tensor, left: int) -> Tensor:
-        """Convolve x [batch, time, inputs], zeros outside; return [batch, time, outputs].
+        """Convolve whole sequences, with zeros beyond the edges; returns [batch, time, outputs].
 
-        The first tap is `left` before a position: `reach` (causal) or half of it (centred).
+        x: [batch, time, inputs].
+        left: distance of the first tap before a position: `reach` (causal) or half of it (centred).
         """
         k, taps = self.kernel, self.depthwise.transpose(0, 1).unsqueeze(1)
         y = F.conv1d(x.transpose(1, 2), taps, padding=left, dilation=k.dilation, groups=k.inputs)
@@ -57,9 +58,10 @@ class SuperSeparable(nn.Module):
         return self._within_groups(y if 2 * left == k.reach else y[:, : x.shape[1]])
 
     def newest(self, x: Tensor, before: Tensor | None) -> Tensor:
-        """Convolve at the newest position alone, x [slots, beams, inputs]; return [slots, beams, outputs].
+        """Convolve one new position; returns [slots, beams, outputs].
 
-        before: [slots, beams, K - 1, inputs], under the earlier taps, oldest first; None when K is 1.
+        x: [slots, beams, inputs].
+        before: [slots, beams, K - 1, inputs], inputs under the earlier taps, oldest first; None if K is 1.
         """
         last = self.kernel.width - 1
         y = x * self.depthwise[last:]
@@ -75,29 +77,29 @@ class SuperSeparable(nn.Module):
 
 
 class SubSeparable(nn.Module):
-    """A full convolution within each group, then a projection of all channels (section 2.1); with one group,
-    a full convolution alone. K * C * C / g + C * C weights, a bias on the projection only."""
+    """A full convolution within each group, then a projection of all channels (section 2.1); with one group
+    only a full convolution. It has K * C * C / g + C * C weights, and a bias in the projection only."""
 
     def __init__(self, kernel: ConvolutionShape) -> None:
         super().__init__()
         self.kernel, groups = kernel, kernel.separability
-        # each row holds the taps one after the other, oldest first
+        # each row contains the taps in sequence, oldest first
         shape = kernel.width * kernel.inputs // groups, kernel.outputs // groups
         self.parts = nn.ModuleList(nn.Linear(*shape, bias=False) for _ in range(groups))
         self.mix = nn.Linear(kernel.outputs, kernel.outputs) if groups > 1 else None
 
     def whole(self, x: Tensor, left: int) -> Tensor:
-        """Do as `SuperSeparable.whole`."""
+        """Convolve whole sequences (`SuperSeparable.whole`)."""
         k = self.kernel
         return self._project(neighbours(x, k.width, left, k.dilation).unflatten(2, (k.width, k.inputs)))
 
     def newest(self, x: Tensor, before: Tensor | None) -> Tensor:
-        """Do as `SuperSeparable.newest`."""
+        """Convolve one new position (`SuperSeparable.newest`)."""
         column = x.unsqueeze(2)
         return self._project(column if before is None else torch.cat([before, column], 2))
 
     def _project(self, window: Tensor) -> Tensor:
-        """window: [..., K, inputs]."""
+        """Convolve windows [..., K, inputs]."""
         size = self.kernel.inputs // len(self.parts)
         parts = window.split([size] * len(self.parts), -1) if len(self.parts) > 1 else [window]
         y = torch.cat([part(x.flatten(2)) for part, x in zip(self.parts, parts, strict=True)], -1)
@@ -105,9 +107,9 @@ class SubSeparable(nn.Module):
 
 
 class ConvStep(nn.Module):
-    """A convolution with the layer norm after it (section 3.1, ConvStep); the ReLU before it is the caller's.
+    """A convolution followed by a layer norm (section 3.1, ConvStep); the caller applies the ReLU before it.
 
-    state: what the decoder remembers, the inputs under the earlier taps; None on the encoder's side.
+    state: the decoder's state, the inputs under the earlier taps; None in the encoder.
     """
 
     def __init__(self, kernel: ConvolutionShape, eps: float, name: str | None) -> None:
@@ -119,9 +121,9 @@ class ConvStep(nn.Module):
 
 
 class Block(nn.Module):
-    """Steps one after the other.
+    """A sequence of `ConvStep`.
 
-    name: of the decoder's state; None on the encoder's side.
+    name: prefix of the names of the decoder's states; None in the encoder.
     """
 
     def __init__(self, kernels: Iterable[ConvolutionShape], eps: float, name: str | None) -> None:
@@ -131,7 +133,11 @@ class Block(nn.Module):
         )
 
     def forward(self, x: Tensor, convolve: Callable[[ConvStep, Tensor], Tensor]) -> Tensor:
-        """Run the steps on x [batch, time, inputs]; `convolve` runs a step with the ReLU before it."""
+        """Run the steps.
+
+        x: [batch, time, inputs].
+        convolve: function that applies a ReLU and one step.
+        """
         for step in self.steps:
             assert isinstance(step, ConvStep)
             x = convolve(step, x)

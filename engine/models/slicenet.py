@@ -1,8 +1,8 @@
 """SliceNet ("Depthwise Separable Convolutions for Neural Machine Translation", Kaiser et al. 2017).
 
-What is computed, to the letter: SLICENET.md, tensor2tensor's model with its attention "transformer"; the
-attention "inner_product" is the paper's own. The padding of a source is masked in attention, unlike in
-tensor2tensor: an answer never depends on its batch.
+docs/models-slicenet.md defines the arithmetic: tensor2tensor's model with its attention "transformer", or
+with the attention of the paper, "inner_product". Unlike tensor2tensor, attention masks the padding of a
+source, so that an answer never depends on its batch.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from engine.models.model import Dropout, Past, ProjectionModel, Step
 from engine.models.separable import Block, ConvolutionShape, ConvStep, SuperSeparable
 from engine.models.transformer import SelfAttention
 
-MERGED: Final = 4  # groups of the sub-separable convolution that merges, whatever the others are
-TARGETS_TIME: Final = (5, 5), (1, 4)  # widths and dilations of the steps before an attention
+MERGED: Final = 4  # number of groups of the sub-separable convolution that merges source and target
+TARGETS_TIME: Final = (5, 5), (1, 4)  # widths and dilations of the convolutions before an attention
 
 
 class TimeAxis(Protocol):
-    """The positions at hand, [time] or [slots, 1], and how those before them are seen."""
+    """The positions [time] or [slots, 1] to compute, and access to the earlier ones."""
 
     @property
     def positions(self) -> Tensor: ...
@@ -39,13 +39,19 @@ class TimeAxis(Protocol):
         """
 
     def attend(self, own: CausalSelfAttention, x: Tensor) -> Tensor:
-        """Attend causally to the layer's own past; x and what is returned: [batch, time, dim]."""
+        """Attend causally to the layer's own past.
+
+        own: self-attention of the layer.
+        x: [batch, time, dim].
+
+        Returns the shape of x.
+        """
 
 
 class WholeSequences(NamedTuple):
     """Whole sequences.
 
-    real: [batch, time], 1 for tokens, where both sides of a position are seen; None: only what is before it.
+    real: [batch, time], 1 for tokens, for centred convolutions; None: causal convolutions.
     """
 
     positions: Tensor
@@ -64,7 +70,7 @@ class WholeSequences(NamedTuple):
 
 
 class NewestPosition(NamedTuple):
-    """One position after those of `past`; new columns are added to `columns`."""
+    """One new position after those of `past`; its new columns are added to `columns`."""
 
     positions: Tensor
     past: Past
@@ -89,7 +95,7 @@ class NewestPosition(NamedTuple):
 
 
 class CausalSelfAttention(SelfAttention):
-    """Causal self-attention over everything since the first token, kept in caches."""
+    """Causal self-attention over all positions since the first token, with caches."""
 
     def __init__(self, stack: SliceStack, name: str, longest: int, rate: float) -> None:
         super().__init__(stack.embed_dim, stack.heads, dropout=rate, bias=False)
@@ -101,20 +107,20 @@ class CausalSelfAttention(SelfAttention):
 class InnerProduct(nn.Module):
     """Attend(source, target) of section 3.2: softmax of the scaled similarities, no projections.
 
-    The formula is printed with its factor before the softmax. The text re-scales similarities, and so did the
-    authors' code of 2017 (`simple_attention`), without which the softmax begins next to one-hot.
+    The printed formula has its factor before the softmax, but the text and the authors' code of 2017
+    (`simple_attention`) scale the similarities; otherwise the softmax is almost one-hot at the beginning.
     """
 
     def memory(self, encoded: Tensor) -> tuple[Tensor, Tensor]:
-        """Turn encoded [batch, source, dim] into keys [batch, dim, source] and values, as encoded."""
+        """Return keys [batch, dim, source] and values [batch, source, dim] of `encoded`."""
         return encoded.transpose(1, 2), encoded
 
     def forward(self, x: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Do as `Attention.forward`.
+        """Attend to the source; returns the context, of the shape of x, and the weights.
 
         x: [batch, queries, dim].
-        keys: of the source, [batch, width, source].
-        values: of the source, [batch, source, width].
+        keys: keys of the source [batch, width, source].
+        values: values of the source [batch, source, width].
         mask: [batch, source], 0 or -inf.
         """
         logits = torch.matmul(x * float(x.shape[-1] ** -0.5), keys) + mask[:, None]
@@ -123,11 +129,8 @@ class InnerProduct(nn.Module):
 
 
 class AttentionModule(nn.Module):
-    """Section 3.2, attention(source, target): timing, two convolution steps, self-attention where the type
-    has it, attention over the source.
-
-    number: among the decoder's.
-    """
+    """Section 3.2, attention(source, target): timing, two convolutions, self-attention (only with
+    "transformer"), attention over the source."""
 
     def __init__(self, config: ModelConfig, stack: SliceStack, number: int, rate: float) -> None:
         super().__init__()
@@ -140,16 +143,16 @@ class AttentionModule(nn.Module):
             self.encoder_attn = Attention(stack.embed_dim, stack.heads, dropout=rate, bias=False)
         else:
             self.encoder_attn = InnerProduct()
-        self.source = number if projects else 0  # without projections all attend to the same memory
+        self.source = number if projects else 0  # without projections all modules share one memory
 
     def forward(
         self, x: Tensor, timing: Tensor, time: TimeAxis, memory: Mapping[str, Tensor], mask: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Attend to the source from x [batch, queries, dim].
+        """Attend to the source.
 
         x: [batch, queries, dim].
-        timing: signal of the positions, added to queries.
-        time: how convolutions see the past.
+        timing: timing signal of the positions, added to x.
+        time: positions and access to the past.
         memory: tensors by the names of `memory_spec`.
         mask: [batch, source].
 
@@ -164,8 +167,8 @@ class AttentionModule(nn.Module):
 
 
 class ConvModule(nn.Module):
-    """Convolution steps with two residual connections (section 3.1), connected as in tensor2tensor: the
-    second begins where the first ends, x + y + residual2(x + y)."""
+    """Convolutions with two residual connections (section 3.1), in sequence as in tensor2tensor: with y =
+    x + residual1(x) the result is y + residual2(y)."""
 
     def __init__(self, stack: SliceStack, name: str | None) -> None:
         super().__init__()
@@ -195,13 +198,13 @@ class SliceEncoder(nn.Module):
         self.layers = nn.ModuleList(ConvModule(stack, None) for _ in range(stack.layers))
 
     def forward(self, tokens: Tensor, positions: Tensor, real: Tensor) -> Tensor:
-        """Encode; arguments as `Model.encode`'s. Returns [batch, source, dim], zero at padding.
+        """Encode sources. Returns [batch, source, dim], zero at padding.
 
         tokens: int [batch, source].
         positions: int [source].
         real: float [batch, source], 0 at padding.
         """
-        if self.training and self.dropout.symbols:  # a dropped token is padding to the whole encoder
+        if self.training and self.dropout.symbols:  # a dropped token counts as padding in the whole encoder
             real = real * (torch.rand_like(real) >= self.dropout.symbols)
         is_token, time = real[:, :, None], WholeSequences(positions, real)
         x = F.embedding(tokens, self.embed_tokens.weight) * self.scale * is_token + self.timing(positions)
@@ -232,10 +235,10 @@ class SliceDecoder(nn.Module):
     def forward(
         self, tokens: Tensor, time: TimeAxis, memory: Mapping[str, Tensor], mask: Tensor
     ) -> tuple[Tensor, Tensor | None]:
-        """Decode tokens, int [batch, queries].
+        """Run the decoder.
 
         tokens: int [batch, queries].
-        time: how convolutions and attention see the past.
+        time: positions and access to the past.
         memory: tensors by the names of `memory_spec`.
         mask: [batch, source], 0 or -inf.
 
@@ -254,7 +257,7 @@ class SliceDecoder(nn.Module):
         return F.dropout(x, self.dropout.residual) if self.training else x, weights
 
     def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
-        """Embed tokens. Padding is zero; the first position is the target space, whatever its token."""
+        """Return embeddings: zeros for padding, the target space at the first position for any token."""
         if self.training and self.dropout.symbols:
             dropped = torch.rand(tokens.shape, device=tokens.device) < self.dropout.symbols
             tokens = tokens.masked_fill(dropped, self.pad)
@@ -266,7 +269,7 @@ class SliceDecoder(nn.Module):
 
 
 class SliceNet(ProjectionModel):
-    """The model. Without attention its decoder is a language model, and there is no encoder."""
+    """SliceNet. Without attention it is a language model without an encoder."""
 
     def __init__(self, config: ModelConfig, dropout: Dropout | None = None) -> None:
         super().__init__()
@@ -314,12 +317,12 @@ class SliceNet(ProjectionModel):
 
     def initialise_module(self, module: nn.Module) -> None:
         tables = isinstance(module, nn.Embedding), module is getattr(self.decoder, "output_projection", None)
-        if any(tables):  # padding too: its row may be an output's, its embedding is zero anyway
+        if any(tables):  # padding too: its row may be shared with the output projection
             assert isinstance(module, nn.Embedding | nn.Linear)
             nn.init.normal_(module.weight, std=module.weight.shape[1] ** -0.5)
             return
         super().initialise_module(module)
-        if isinstance(module, SuperSeparable):  # keeps the variance, like the authors' unit scaling
+        if isinstance(module, SuperSeparable):  # keeps the variance, like unit scaling in the authors' code
             most = (3 / module.kernel.width) ** 0.5
             nn.init.uniform_(module.depthwise, -most, most)
 
@@ -344,7 +347,7 @@ class SliceNet(ProjectionModel):
 
 
 def _kernels(stack: SliceStack, widths: Sequence[int], dilations: Sequence[int]) -> list[ConvolutionShape]:
-    """Convolutions in a row, from embed_dim to embed_dim channels."""
+    """Return the shapes of successive convolutions with embed_dim input and output channels."""
     dim, separabilities = stack.embed_dim, stack.separabilities(len(widths))
     each = zip(widths, dilations, separabilities, strict=True)
     return [

@@ -1,10 +1,10 @@
 """Encoder-decoders with simpler simple recurrent units (Kim et al. 2019, "From Research to Production and
 Back").
 
-The decoder of Marian's students (Firefox Translations, Bergamot): one cell for each layer and hypothesis,
-which forgets by a gate of the input alone. c = f * c' + (1 - f) * (W x), f = sigmoid(Wf x + bf), and relu(c)
-is added to x. As in Marian's rnn/cells.h there is no projection after it, and W has no bias. The encoder
-attends.
+The decoder of Marian's students (Firefox Translations, Bergamot) has one cell for each layer and hypothesis,
+with a forget gate that depends only on the input: c = f * c' + (1 - f) * (W x), f = sigmoid(Wf x + bf).
+relu(c) is added to x. As in Marian's rnn/cells.h there is no projection after it, and W has no bias. The
+encoder is a Transformer's.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from engine.models.transformer import AttentionDecoderLayer, AttentionEncoderLay
 
 
 class RecurrentDecoderLayer(DecoderLayer):
-    """The state is the cell, which is exact: what a step adds to it is small where the gate is nearly
-    open."""
+    """A layer with an SSRU cell, which stays float32 because a step adds little while the gate is open."""
 
     def __init__(self, context: LayerContext) -> None:
         super().__init__(context)
@@ -50,7 +49,7 @@ class RecurrentDecoderLayer(DecoderLayer):
 
 
 class SimplerRecurrent(EncoderDecoder):
-    """The model; the presets `ssru_*` are Firefox's sizes."""
+    """A Transformer encoder with an SSRU decoder; the presets `ssru_*` have the sizes of Firefox's models."""
 
     ENCODERS: ClassVar = {"attention": AttentionEncoderLayer}
     DECODERS: ClassVar = {"ssru": RecurrentDecoderLayer, "attention": AttentionDecoderLayer}

@@ -1,9 +1,8 @@
 """Residual encoder-decoders: token embeddings, a stack of layers on each side, an output projection.
 
-DynamicConv, LightConv, the Transformer, averaged attention and the convolutions they are compared with differ
-in one sub-block of a layer, the mixer, in which positions of a sequence meet. An architecture brings its
-layers; all the rest is here. What is computed, to the letter: docs/reference.md 1, 2 and 5. Parameter
-names are those of fairseq main.
+DynamicConv, LightConv, the Transformer, averaged attention and full convolutions differ in one sub-block of a
+layer, the mixer, which combines positions of a sequence. An architecture defines its layers; everything else
+is in this module. docs/reference.md 1, 2 and 5 define the arithmetic. Parameters have fairseq's names.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ class Encoder(nn.Module):
         self.layer_norm = _final_norm(stack)
 
     def forward(self, tokens: Tensor, positions: Tensor, real: Tensor) -> Tensor:
-        """Encode tokens, int [batch, source].
+        """Return the encoded sources [batch, source, embed_dim].
 
         tokens: int [batch, source].
         positions: int [source].
-        real: float [batch, source].
+        real: float [batch, source], 1 for tokens and 0 for padding.
         """
         x = F.embedding(tokens, self.embed_tokens.weight) * self.scale
         if self.bias is not None:
@@ -65,8 +64,11 @@ class Decoder(nn.Module):
         embedding: nn.Module | None = None,
         softmax: nn.Module | None = None,
     ) -> None:
-        """embedding: of tokens, where it is shared or has another form than a table.
-        softmax: from features to log-probabilities, in place of an output projection.
+        """config: configuration of the model.
+        layers: layers of the decoder.
+        dropout: rates for training.
+        embedding: token embedding if it is shared or adaptive; None: a table of its own.
+        softmax: adaptive softmax that replaces the output projection, or None.
         """
         super().__init__()
         stack = config.decoder
@@ -97,15 +99,15 @@ class Decoder(nn.Module):
         mask: Tensor | None,
         mix: Callable[[DecoderLayer, Tensor], Tensor],
     ) -> tuple[Tensor, Tensor | None]:
-        """Decode tokens, int [batch, queries]; `mix` runs a layer's mixer.
+        """Run the layers.
 
         tokens: int [batch, queries].
         positions: int, broadcastable to the tokens.
         memory: tensors by the names of `memory_spec`.
         mask: [batch, source], 0 or -inf; None: there is no source.
-        mix: runs the mixer of a layer.
+        mix: function that runs the mixer of a layer.
 
-        Returns features [batch, queries, dim] and the attention that alignments are made of.
+        Returns features [batch, queries, dim] and the attention of the alignment layer.
         """
         x = self.embed(tokens, positions)
         if self.training:
@@ -122,7 +124,7 @@ class Decoder(nn.Module):
         return x, attention
 
     def attentions(self) -> list[Attention]:
-        """Return the layers' attention over the source."""
+        """Return the attention of each layer over the source."""
         return [layer.encoder_attn for layer in self.layers if isinstance(layer, DecoderLayer)]
 
     def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
@@ -146,19 +148,19 @@ class Decoder(nn.Module):
 def _positions_and_norm(
     config: ModelConfig, positions: int, stack: StackConfig
 ) -> tuple[Positions | None, nn.LayerNorm | None]:
-    """Make what is added to a side's token embeddings, and the norm of the sum; None where there is none."""
+    """Return the position embedding of a side and the norm of the embeddings, each None if unused."""
     table = Positions(config, positions, stack) if config.token_positions else None
     return table, nn.LayerNorm(stack.embed_dim, eps=stack.norm_eps) if stack.embedding_norm else None
 
 
 def _final_norm(stack: StackConfig) -> nn.LayerNorm | nn.RMSNorm | None:
-    """Make the norm after the last layer, where norms come before the sub-blocks."""
+    """Return the norm after the last layer; None if norms follow the sub-blocks or it is switched off."""
     ends = stack.normalize_before and stack.final_norm
     return make_norm(stack.embed_dim, stack.norm_eps, rms=stack.rms_norm) if ends else None
 
 
 def _relatives(stack: StackConfig, *, causal: bool) -> list[RelativeBias | None]:
-    """Make the bias of each layer's self-attention: one that all share, one each, or none."""
+    """Return the bias by distance of each layer's self-attention: shared, one for each layer, or None."""
     least, span = 0 if causal else -stack.relative_span, stack.relative_span
     made = [RelativeBias(stack.heads, least, span) for _ in range(stack.layers if span else 0)]
     if not made:
@@ -167,12 +169,12 @@ def _relatives(stack: StackConfig, *, causal: bool) -> list[RelativeBias | None]
 
 
 def _projection(width: int, other: int) -> nn.Linear | None:
-    """Make a projection from one width to another, where they differ."""
+    """Return a projection between two widths, or None if they are equal."""
     return None if width == other else nn.Linear(width, other, bias=False)
 
 
 class StackModel(ProjectionModel):
-    """What models with a residual decoder share, whether or not they have an encoder."""
+    """A model with a residual decoder, with or without an encoder."""
 
     decoder: Decoder
 
@@ -205,7 +207,7 @@ class StackModel(ProjectionModel):
     def initialise(self, seed: int) -> None:
         super().initialise(seed)
         projection = self.decoder.output_projection
-        if projection is not None:  # drawn like the embeddings, not like the other projections
+        if projection is not None:  # initialised like the embeddings, not like the other projections
             nn.init.normal_(projection.weight, std=projection.weight.shape[1] ** -0.5)
 
     def initialise_module(self, module: nn.Module) -> None:
@@ -217,7 +219,7 @@ class StackModel(ProjectionModel):
 
 
 class EncoderDecoder(StackModel):
-    """A residual encoder-decoder. A subclass names the layers that each mixer makes."""
+    """A residual encoder-decoder. A subclass defines the layer class of each mixer."""
 
     ENCODERS: ClassVar[Mapping[str, type[EncoderLayer]]]
     DECODERS: ClassVar[Mapping[str, type[DecoderLayer]]]

@@ -1,6 +1,6 @@
-"""The Transformer, the papers' self-attention baseline (Vaswani et al. 2017), as fairseq computes it.
+"""The Transformer (Vaswani et al. 2017) as fairseq computes it (docs/reference.md 5).
 
-docs/reference.md 5. A kernel width limits self-attention to a window of that many positions: Table 3 of
+A kernel width limits self-attention to a window of that many positions: Table 3 of
 "Pay Less Attention". Without one the decoder keeps everything since the first token in caches; with one, its
 state is as small as a convolution's.
 """
@@ -22,9 +22,9 @@ from engine.models.stack import EncoderDecoder
 
 
 class SelfAttention(Attention):
-    """Multi-head self-attention over a whole sequence or one step of it.
+    """Multi-head self-attention over whole sequences or in one step.
 
-    relative: the bias by distance, which layers may share; None: there is none.
+    relative: bias by distance, which layers may share, or None.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class SelfAttention(Attention):
 
     @classmethod
     def of(cls, context: LayerContext) -> SelfAttention:
-        """Make the self-attention of a layer."""
+        """Return the self-attention of a layer."""
         stack = context.stack
         return cls(
             stack.embed_dim,
@@ -54,11 +54,10 @@ class SelfAttention(Attention):
         )
 
     def whole(self, x: Tensor, mask: Tensor) -> Tensor:
-        """Attend within x [batch, time, dim].
+        """Attend from every position to the whole sequence; returns the shape of x.
 
+        x: [batch, time, dim].
         mask: [batch or 1, time or 1, time], 0 or -inf.
-
-        Returns the shape of x.
         """
         keys, values, bias = self.k_proj(x), self.v_proj(x), None
         own = QKV(self.q_proj(x) * self.width**-0.5, keys, values)
@@ -78,28 +77,27 @@ class SelfAttention(Attention):
         lineage: Tensor,
         bias: tuple[Tensor, Tensor] | None = None,
     ) -> Tensor:
-        """Attend from one position x [slots, beams, dim] with its own key and value (same shape).
+        """Attend from a new position to itself and to the cached positions of its hypothesis.
+
+        The query of each beam is multiplied with the entries of all beams, and `lineage` masks those of other
+        hypotheses, so that nothing is gathered.
 
         x: [slots, beams, dim].
-        k: key of the position, of the shape of x.
-        v: value of the position, of the shape of x.
+        k, v: key and value of the new position, of the shape of x.
         past: cached keys and values [slots, heads, columns, beams, width].
-        lineage: [slots, beams, columns * beams], 0 at a beam's own entries, else -inf.
-        bias: of attention by distance: of the entries, and of the position itself; None: there is none.
-
-        Every beam's query meets every beam's entries and `lineage` [slots, beams, columns * beams] leaves it
-        its own: nothing is gathered.
+        lineage: [slots, beams, columns * beams], 0 at the entries of the hypothesis and -inf elsewhere.
+        bias: bias by distance for the cached entries and for the new position (`bias`), or None.
         """
         q = self.q_proj(x) * self.width**-0.5
         y: Tensor = self.out_proj(attend_cached(QKV(q, k, v), past, lineage, bias))
         return y
 
     def bias(self, positions: Tensor, cached: Tensor) -> tuple[Tensor, Tensor] | None:
-        """Find what is added to the logits of cached entries [slots, heads, 1, columns * beams], and of the
-        position's own [slots, heads, 1, 1].
+        """Return the bias of the cached entries [slots, heads, 1, columns * beams] and of the new position
+        [slots, heads, 1, 1]; None without a bias by distance.
 
         positions: int [slots, 1].
-        cached: the keys, as in `attend_cached`.
+        cached: cached keys (`attend_cached`).
         """
         if self.relative is None:
             return None
@@ -111,14 +109,13 @@ class SelfAttention(Attention):
     def attend_window(
         self, x: Tensor, k: Tensor, v: Tensor, past: tuple[Tensor, Tensor], index: Tensor, mask: Tensor
     ) -> Tensor:
-        """Attend from one position x [slots, beams, dim] with its own key and value.
+        """Attend from a new position to itself and to the window before it.
 
         x: [slots, beams, dim].
-        k: key of the position, of the shape of x.
-        v: value of the position, of the shape of x.
+        k, v: key and value of the new position, of the shape of x.
         past: rings of keys and values [slots, window, beams, dim].
-        index: where in them each hypothesis's last positions lie.
-        mask: [slots, 1, window], -inf before its first token.
+        index: rows of the rings with the last positions of each hypothesis [slots, beams, window].
+        mask: [slots, 1, window], -inf before the first token.
         """
         q = self.q_proj(x) * self.width**-0.5
         y: Tensor = self.out_proj(attend_window(QKV(q, k, v), past, index, mask, self.heads))
@@ -126,9 +123,9 @@ class SelfAttention(Attention):
 
 
 class RelativeAttention(Attention):
-    """Multi-head self-attention that knows distances (Shaw, Uszkoreit and Vaswani 2018), as OpenNMT and
-    CTranslate2 do it: a vector for each distance up to a largest one, the same for all heads, is added to
-    keys and to values; further tokens share the vector of the largest distance.
+    """Multi-head self-attention with relative positions (Shaw, Uszkoreit and Vaswani 2018) as in OpenNMT and
+    CTranslate2: a vector for each distance is added to keys and to values. All heads share the vectors, and
+    all distances above `reach` share the last one.
 
     `relative_keys` and `relative_values` [2 * reach + 1, width] hold the vectors of the distances -reach to
     reach.
@@ -143,13 +140,11 @@ class RelativeAttention(Attention):
         self.relative_values = nn.Parameter(torch.empty(2 * reach + 1, self.width))
 
     def whole(self, x: Tensor, mask: Tensor, places: Tensor) -> Tensor:
-        """Attend from every position of x [batch, time, dim].
+        """Attend from every position to the whole sequence; returns the shape of x.
 
         x: [batch, time, dim].
         mask: [batch or 1, time or 1, time], 0 or -inf.
-        places: float [batch or 1, time], the number of each token.
-
-        Returns the shape of x.
+        places: float [batch or 1, time], position of each token.
         """
         far = (places[:, None] - places[:, :, None]).to(torch.int64)
         row = far.clamp(min=-self.reach).clamp_max(self.reach) + self.reach  # [batch, time, time]
@@ -167,13 +162,12 @@ class RelativeAttention(Attention):
     def attend_window(
         self, x: Tensor, k: Tensor, v: Tensor, past: tuple[Tensor, Tensor], index: Tensor, mask: Tensor
     ) -> Tensor:
-        """Attend from one position x [slots, beams, dim] with its own key and value.
+        """Attend from a new position to itself and to the window before it.
 
         x: [slots, beams, dim].
-        k: key of the position, of the shape of x.
-        v: value of the position, of the shape of x.
-        past, index, mask: as for `SelfAttention.attend_window`; entries are oldest
-            first, so the distance of each is known.
+        k, v: key and value of the new position, of the shape of x.
+        past, index, mask: arguments of `SelfAttention.attend_window`; entries are ordered from the oldest to
+            the newest, which gives their distances.
         """
         heads, window = (self.heads, self.width), index.shape[2]
         before = (F.embedding(index, ring.flatten(0, 2)) for ring in past)
@@ -183,7 +177,9 @@ class RelativeAttention(Attention):
             for old, new in zip(before, (k, v), strict=True)
         )
         everything = torch.cat([mask, torch.zeros_like(mask[..., :1])], -1)[:, :, None, None]
-        near = min(self.reach, window)  # entries that have a vector each; all before them share one
+        near = min(
+            self.reach, window
+        )  # number of entries with a vector of their own; all earlier ones share one
         rows = slice(self.reach - near, self.reach + 1)
         near_keys, near_values = self.relative_keys[rows], self.relative_values[rows]
         begin = window + 1 - near
@@ -213,7 +209,7 @@ class AttentionEncoderLayer(EncoderLayer):
         if isinstance(self.self_attn, RelativeAttention):
             return self.self_attn.whole(x, mask, real.cumsum(1))
         if self.reach is not None:
-            # counts tokens, so padding on any side changes nothing; padding at the left sees the first token
+            # positions count tokens only, so padding changes nothing on any side; left padding has position 1
             place = real.cumsum(1).clamp(min=1)
             far = (place[:, :, None] - place[:, None]).abs() > self.reach
             mask = torch.where(far, -torch.inf, mask)
@@ -244,7 +240,7 @@ class AttentionDecoderLayer(DecoderLayer):
 
     def mix_step(self, x: Tensor, positions: Tensor, past: Past) -> tuple[Tensor, dict[str, Tensor]]:
         k, v = self.self_attn.k_proj(x), self.self_attn.v_proj(x)
-        if not self.states:  # it sees itself only
+        if not self.states:  # a window of one position
             return self.self_attn.out_proj(v), {}
         keys, values = (spec.name for spec in self.states)
         if self.width:

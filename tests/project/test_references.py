@@ -23,19 +23,11 @@ STILL_WRONG: Final = frozenset(
     {
         "engine/backends.py: engine.executors.onnx.share_threads",
         "engine/executors/tensorrt/executor.py: engine.executors.cuda.stepper.CapturedExecutor",
-        "engine/models/adaptive.py: engine.bundle.config.Bands",
         "engine/executors/onnx/sessions.py: onnx_torch.py",
         "tests/server/test_wider_faults.py: tests/wider_mutants.py",
-        "engine/bundle/stacks.py: SLICENET.md",
-        "engine/bundle/tables.py: SLICENET.md",
-        "engine/models/aan.py: AAN.md",
-        "engine/models/separable.py: SLICENET.md",
-        "engine/models/slicenet.py: SLICENET.md",
         "export/importers/marian/weights.py: AAN.md",
         "export/importers/tensorflow/aan.py: AAN.md",
         "export/importers/tensorflow/slicenet.py: SLICENET.md",
-        "tests/engine/models/test_aan.py: AAN.md",
-        "tests/engine/models/test_slicenet.py: SLICENET.md",
     }
 )
 

@@ -1,4 +1,4 @@
-"""Averaged attention against the outputs of its authors' code (../shared/golden/aan, described in AAN.md)."""
+"""Compare averaged attention with recorded outputs of its authors' code (../shared/golden/aan)."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def test_an_impossible_average_is_refused_by_name(changes: dict[str, Any], compl
 
 
 def test_marians_variant_is_its_equations_written_out() -> None:
-    """AAN.md, "Marian differs": y is normalised, swish layers, gates of their own, state the mean."""
+    """Marian normalises the average, has swish layers and separate gates, and its state is the mean."""
     config = CONFIGS["aan as marian"]
     layer = model("aan as marian").decoder.layers[0]
     assert isinstance(layer, AverageDecoderLayer)

@@ -1,4 +1,4 @@
-"""SliceNet against its authors' code (../shared/SLICENET.md) and its convolutions against loops."""
+"""Compare SliceNet with recorded outputs of tensor2tensor, and its convolutions with plain loops."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_every_block_equals_the_authors(name: str) -> None:
 
 
 def scopes(model: Model) -> Iterator[tuple[str, str]]:
-    """Our modules and t2t's scopes, as SLICENET.md names them."""
+    """Pairs of our module and tensor2tensor's scope."""
     yield "decoder.merge", "targets_merge"
     yield "decoder", "decoder_output"
     stacks = {"decoder": model.config.decoder, "encoder": model.config.encoder}
@@ -296,7 +296,7 @@ def test_schemes_are_cut_to_the_shorter_and_unknown_ones_fall_back(
 
 
 def test_neighbouring_convolutions_have_different_groups_where_separability_is_negative() -> None:
-    # SLICENET.md: "s=-2 means 3 then 2 groups (and 4, 3, 2), s=-1 means 2 then 1"
+    # tensor2tensor: "s=-2 means 3 then 2 groups (and 4, 3, 2), s=-1 means 2 then 1"
     assert SliceStack(48, 1, separability=-2).separabilities(2) == (-3, -2)
     assert SliceStack(48, 1, separability=-2).separabilities(3) == (-4, -3, -2)
     assert SliceStack(48, 1, separability=-1).separabilities(2) == (-2, -1)
