@@ -58,7 +58,7 @@ from engine.schedule.stats import Observer, Stats
 from engine.text.codes import short
 from engine.text.detect import Detection
 from engine.text.placeables.masking import KeptSpan, MarkedText
-from engine.types import OPTION_BOUNDS, OPTION_HELP, DecodeOptions, Limits, Timings
+from engine.types import NO_TIME, OPTION_BOUNDS, OPTION_HELP, DecodeOptions, Limits, Timings
 
 if TYPE_CHECKING:
     # for annotations only: not in `__all__`, whose names are there when the program runs
@@ -72,6 +72,7 @@ __all__ = [
     "DEVICE_HELP",
     "FAST_HELP",
     "FAST_LANES",
+    "NO_TIME",
     "OPTION_BOUNDS",
     "OPTION_HELP",
     "PRECISION_HELP",

@@ -340,6 +340,9 @@ class Timings(NamedTuple):
         )
 
 
+NO_TIME: Final = Timings(0.0, 0.0, 0.0, 0)
+
+
 class Result(NamedTuple):
     """Hypotheses, best first: n_best of them, fewer only when the search found fewer."""
 

@@ -16,11 +16,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, Final
 
-from engine.api import MarkedText, ModelInfo, ModelRoute, Slices, TextOptions, TextResult, Timings
+from engine.api import NO_TIME, MarkedText, ModelInfo, ModelRoute, Slices, TextOptions, TextResult
 
 ENTRY_BYTES: Final = 200  # of an entry beside its answer, about
 STRICTLY: Final = ("utf-8", "surrogatepass")
-NO_TIME: Final = Timings(0.0, 0.0, 0.0, 0)
 
 
 class Cache:

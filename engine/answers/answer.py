@@ -66,7 +66,7 @@ async def answer(
     early, options = options_of(options, first.text, last.text)
     results = await _once(first, texts, early, deadline, None)
     carried_over = [carry_over(result, last.text) for result in results]
-    final = await _once(last, carried_over, options, deadline, drafts, again=True)
+    final = await _once(last, carried_over, options, deadline, drafts, follow_up=True)
     return [join_results(one, other) for one, other in zip(results, final, strict=True)]
 
 
@@ -113,13 +113,13 @@ async def _summarize_parts(
         several = [(i, p) for i, p in zip(long, planned.plans, strict=True) if len(p.sentences) > 1]
         cut = {i: p for i, p in several if p.tokens < shortest[i]}
         planned = replace(planned, plans=list(cut.values()))
-        results = await _decode_plans(stage, planned, deadline, None, again=any(rounds))
+        results = await _decode_plans(stage, planned, deadline, None, follow_up=any(rounds))
         for i, result in zip(cut, results, strict=True):
             shortest[i], parts[i] = result.source_tokens, parts[i] if rounds[i] else result.parts
             sources[i], rounds[i] = result.text, rounds[i] + 1
         long = list(cut)
     last = replace(options, strategy="truncate")
-    final = await _once(stage, sources, last, deadline, drafts, again=any(rounds))
+    final = await _once(stage, sources, last, deadline, drafts, follow_up=any(rounds))
     return [replace(answer, parts=parts[i], rounds=rounds[i]) for i, answer in enumerate(final)]
 
 
@@ -130,14 +130,14 @@ async def _once(
     deadline: float,
     drafts: Drafts | None,
     *,
-    again: bool = False,
+    follow_up: bool = False,
 ) -> list[TextResult]:
     """Answer the texts by one model.
 
-    again: see `_decode_plans`.
+    follow_up: see `_decode_plans`.
     """
     planned = await _plan_group(stage, texts, options, deadline)
-    return await _decode_plans(stage, planned, deadline, drafts, again=again)
+    return await _decode_plans(stage, planned, deadline, drafts, follow_up=follow_up)
 
 
 async def _plan_group(
@@ -150,23 +150,23 @@ async def _plan_group(
 
 
 async def _decode_plans(
-    stage: Stage, planned: GroupPlan, deadline: float, drafts: Drafts | None, *, again: bool
+    stage: Stage, planned: GroupPlan, deadline: float, drafts: Drafts | None, *, follow_up: bool
 ) -> list[TextResult]:
     """Answer planned texts by one model.
 
-    again: other work for the same texts is done, so that they have had their turn.
+    follow_up: other work for the same texts is done, so that they have had their turn.
     """
     plans, long = planned.plans, planned.long
     if drafts:
-        results = _deal(plans, await _in_reading_order(stage, plans, deadline, drafts, again=again))
+        results = _deal(plans, await _in_reading_order(stage, plans, deadline, drafts, follow_up=follow_up))
     else:
         jobs = [job for p in plans for job in p.jobs]
-        results = _deal(plans, await generate_group(stage.engine, jobs, deadline, again=again))
+        results = _deal(plans, await generate_group(stage.engine, jobs, deadline, follow_up=follow_up))
     pairs = list(zip(plans, results, strict=True))
     outcomes = await _settled(stage, pairs, deadline, long=long)
     while retries := [outcome for outcome in outcomes if isinstance(outcome, Retry)]:
         jobs = [job for retry in retries for job in retry.jobs]
-        redone = iter(await generate_group(stage.engine, jobs, deadline, again=True))
+        redone = iter(await generate_group(stage.engine, jobs, deadline, follow_up=True))
         pairs = [(retry.plan, retry.merge(redone)) for retry in retries]
         settled = iter(await _settled(stage, pairs, deadline, long=long))
         outcomes = [next(settled) if isinstance(outcome, Retry) else outcome for outcome in outcomes]
@@ -184,13 +184,13 @@ def _plans(stage: Stage, texts: Sequence[str | MarkedText], options: TextOptions
         tokens += plans[-1].tokens
         if sentences > MAX_SENTENCES:
             raise TooLarge(f"more than {MAX_SENTENCES} sentences in one request: send fewer or shorter texts")
-        stage.engine.check_size(tokens)
+        stage.engine.settings.check_size(tokens)
         yield
     return plans
 
 
 async def _in_reading_order(
-    stage: Stage, plans: Sequence[Plan], deadline: float, drafts: Drafts, *, again: bool
+    stage: Stage, plans: Sequence[Plan], deadline: float, drafts: Drafts, *, follow_up: bool
 ) -> list[Result]:
     """Results of all jobs, the first sentence of each text decoded before the others.
 
@@ -203,7 +203,7 @@ async def _in_reading_order(
     first = [start for start, p in zip(starts, plans, strict=False) if p.places]
     rest = sorted(set(range(len(jobs))) - set(first))
     if not rest or sum(len(jobs[i][0]) for i in rest) > MAX_PARAGRAPH_TOKENS:
-        return await generate_group(stage.engine, jobs, deadline, watch, again=again)
+        return await generate_group(stage.engine, jobs, deadline, watch, follow_up=follow_up)
     results: dict[int, Result] = {}
     for numbers in (first, rest):
 
@@ -211,8 +211,8 @@ async def _in_reading_order(
             watch(numbers[job], news)
 
         part = [jobs[i] for i in numbers]
-        later = again or numbers is rest
-        part_results = await generate_group(stage.engine, part, deadline, report, again=later)
+        later = follow_up or numbers is rest
+        part_results = await generate_group(stage.engine, part, deadline, report, follow_up=later)
         results |= dict(zip(numbers, part_results, strict=True))
     return [results[i] for i in range(len(jobs))]
 

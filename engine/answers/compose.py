@@ -17,9 +17,8 @@ from engine.answers.quality import Coverage, Repetition, coverage, repetition
 from engine.answers.text_model import TextModel
 from engine.schedule.slices import Slices
 from engine.text.placeables.masking import KeptSpan
-from engine.types import DecodeJob, Hypothesis, Result, Timings
+from engine.types import NO_TIME, DecodeJob, Hypothesis, Result, Timings
 
-NO_TIME: Final = Timings(0.0, 0.0, 0.0, 0)
 NOTHING: Final[Mapping[int, list[Choice]]] = MappingProxyType({})
 
 

@@ -182,7 +182,7 @@ def _compose_or_retry(
     outcome = at_once(settle(model, planned, results))
     while isinstance(outcome, Retry):
         entry = _entry(outcome, {})
-        engine.submit(entry.requests, again=True)
+        engine.submit(entry.requests, follow_up=True)
         merged = outcome.merge(iter(_wait_for_results(entry)))
         outcome = at_once(settle(model, outcome.plan, merged))
     return outcome

@@ -1,12 +1,12 @@
-"""Scheduling: requests wait, are admitted to lanes and stepped, by one thread.
+"""Scheduling: requests are queued, admitted to lanes and stepped, by one thread.
 
-engine      the thread: take, drop, admit, step, and the one fault boundary
+engine      the thread (take, drop, admit, step), and the one place that catches errors of an executor
 lane        slots of one executor, and the requests in them
-queue       requests that wait; groups take turns
-forecast    when an answer will be there, and whether to accept
+queue       waiting requests; groups take turns
+forecast    when an answer will be ready, and whether to accept a request
 tempo       how long a turn takes
-stats       what an engine says of itself
-any_engine  what decodes groups: an engine of this process, or of another
-aio         the bridge to an event loop
-slices      long work beside an event loop, by turns and until a deadline
+stats       counters of an engine for metrics
+any_engine  the protocol of an engine of this process or of another one
+aio         functions to decode from an event loop
+slices      long work outside an event loop, in turns and until a deadline
 """

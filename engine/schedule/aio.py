@@ -1,4 +1,4 @@
-"""The bridge between the engine's thread and an event loop."""
+"""Functions to decode from an event loop: they submit to an engine's thread and await its replies."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import math
 import threading
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
 
 from engine.schedule.any_engine import AnyEngine
 from engine.schedule.slices import in_slices, one_slice
@@ -16,9 +16,10 @@ from engine.types import DecodeJob, DecodeOptions, Outcome, Request, Result
 
 logger = logging.getLogger(__name__)
 
-# called with the number of a job and its target tokens that are certain by now, or in the end its result
+# called with the index of a job and its certain target tokens so far, or at the end its result
 Watch = Callable[[int, list[int] | Result], None]
-INLINE_JOBS: Final = 64  # that the event loop itself hands over
+Update: TypeAlias = list[int] | Outcome  # certain tokens of a job, or its outcome
+INLINE_JOBS: Final = 64  # largest number of jobs that the event loop submits itself
 
 
 async def generate(
@@ -26,14 +27,12 @@ async def generate(
 ) -> Result:
     """Decode one source.
 
-    engine: a running one.
-    source: tokens, the last of which is end-of-sentence.
-    options: how it is decoded.
-    deadline: a time.monotonic().
+    engine: running engine.
+    source: source tokens with end-of-sentence.
+    options: decoding options.
+    deadline: time.monotonic() after which the request fails.
 
-    Raises what `submit` raises and any ConvoyError.
-
-    Cancelling the awaiting task cancels the request.
+    Raises a ConvoyError. Cancelling the awaiting task cancels the request.
     """
     return (await generate_group(engine, [DecodeJob(source, options)], deadline))[0]
 
@@ -44,20 +43,19 @@ async def generate_group(
     deadline: float = math.inf,
     watch: Watch | None = None,
     *,
-    again: bool = False,
+    follow_up: bool = False,
 ) -> list[Result]:
-    """Decode several sources as one group, all accepted or none; results in the order of the jobs.
+    """Decode several sources as one group, all accepted or none; returns results in the order of the jobs.
 
-    Equal jobs are decoded once, but for those that draw samples. The first failure is raised and cancels the
-    others, and so does cancelling the awaiting task.
+    Equal jobs are decoded once, unless they draw samples. The first error is raised and cancels the other
+    jobs; cancelling the awaiting task cancels all jobs.
 
-    engine: a running one.
-    jobs: the sources, each with its options.
-    deadline: a time.monotonic().
-    watch: is called in the event loop with the number of a job and its certain tokens or its result. An event
-        loop that is slower than the engine hears of the newest tokens only. Must not raise, and may be called
-        after the end.
-    again: as of `Engine.submit`.
+    engine: running engine.
+    jobs: sources with their options.
+    deadline: time.monotonic() after which the jobs fail.
+    watch: function that is called in the event loop with the index of a job and its certain tokens or its
+        result. A slow event loop gets the newest tokens only. Must not raise; may be called after the end.
+    follow_up: parameter of `Engine.submit`.
     """
     if not jobs:
         return []
@@ -66,38 +64,38 @@ async def generate_group(
     results: dict[int, Result] = {}
     equal = _equal_jobs(jobs)
 
-    def settle(index: int, news: list[int] | Outcome) -> None:
-        if watch and isinstance(news, list | Result):
+    def settle(index: int, update: Update) -> None:
+        if watch and isinstance(update, list | Result):
             for number in equal[index]:
-                watch(number, news)
-        if future.done() or isinstance(news, list):
+                watch(number, update)
+        if future.done() or isinstance(update, list):
             return
-        if not isinstance(news, Result):
-            future.set_exception(news)
+        if not isinstance(update, Result):
+            future.set_exception(update)
             return
-        results.update(dict.fromkeys(equal[index], news))
+        results.update(dict.fromkeys(equal[index], update))
         if len(results) == len(jobs):
             future.set_result(None)
 
-    inbox = Inbox(loop, settle)
+    updates = UpdateQueue(loop, settle)
     requests = list[Request]()
     for i, (number, *_) in enumerate(equal):
-        put = partial(inbox.put, i)
+        put = partial(updates.put, i)
         requests.append(Request(*jobs[number], put, deadline, put if watch else None))
     try:
-        submitted = one_slice(partial(engine.submit, requests, again=again))
+        submitted = one_slice(partial(engine.submit, requests, follow_up=follow_up))
         await in_slices(submitted, deadline, small=len(jobs) <= INLINE_JOBS)
         await future
     finally:
         if len(results) < len(jobs):
             engine.cancel(requests)
             if future.done() and not future.cancelled():
-                future.exception()  # a failure that came while the others were handed over
+                future.exception()  # marks an error that came during the submission as retrieved
     return [results[i] for i in range(len(jobs))]
 
 
 def _equal_jobs(jobs: Sequence[DecodeJob]) -> list[list[int]]:
-    """Numbers of jobs, those together whose answers are equal; in the order of the first of each."""
+    """Group the indexes of jobs with equal answers, in the order of the first index of each group."""
     equal: dict[Hashable, list[int]] = {}
     for number, job in enumerate(jobs):
         equal.setdefault(equality_key(*job) or number, []).append(number)
@@ -105,47 +103,44 @@ def _equal_jobs(jobs: Sequence[DecodeJob]) -> list[list[int]]:
 
 
 def equality_key(source: Sequence[int], options: DecodeOptions) -> Hashable | None:
-    """Return what jobs with equal answers have in common; None where samples are drawn, which differ.
+    """Return a key that jobs with equal answers share; None for a job that draws samples.
 
-    source: tokens of the job.
-    options: how it is decoded.
+    source: source tokens of the job.
+    options: decoding options of the job.
     """
     return None if options.draws else (tuple(source), options)
 
 
-class Inbox:
-    """Passes news of jobs on to a function in the event loop, woken once for what comes together from another
-    thread.
+class UpdateQueue:
+    """Passes updates of jobs from any thread to a function in the event loop.
 
-    Newer news of a job replace what the loop has not taken yet.
+    The loop is woken once for all updates that wait. A newer update of a job replaces a waiting one.
     """
 
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, tell: Callable[[int, list[int] | Outcome], None]
-    ) -> None:
-        self._loop, self._tell, self._thread = loop, tell, threading.get_ident()
+    def __init__(self, loop: asyncio.AbstractEventLoop, handle: Callable[[int, Update], None]) -> None:
+        self._loop, self._handle, self._thread = loop, handle, threading.get_ident()
         self._lock = threading.Lock()
-        self._waiting: dict[int, list[int] | Outcome] = {}
+        self._waiting: dict[int, Update] = {}
 
-    def put(self, index: int, news: list[int] | Outcome) -> None:
+    def put(self, index: int, update: Update) -> None:
         """Pass on certain tokens of a job, or its outcome. For any thread."""
         with self._lock:
             first = not self._waiting
-            self._waiting[index] = news
+            self._waiting[index] = update
         if threading.get_ident() == self._thread and not self._loop.is_closed():
-            self._take()
+            self._handle_all()
         elif first:
-            _soon(self._loop, self._take)
+            _call_soon(self._loop, self._handle_all)
 
-    def _take(self) -> None:
+    def _handle_all(self) -> None:
         with self._lock:
             waiting, self._waiting = self._waiting, {}
-        for index, news in waiting.items():
-            self._tell(index, news)
+        for index, update in waiting.items():
+            self._handle(index, update)
 
 
-def _soon(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
+def _call_soon(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
     try:
         loop.call_soon_threadsafe(call)
-    except RuntimeError:  # the loop is closed: nobody waits any more
+    except RuntimeError:  # the loop is closed, so that nothing awaits the answer
         logger.debug("an answer came after its event loop was closed")

@@ -1,4 +1,4 @@
-"""What decodes groups of requests: an engine of this process, or one that another process hosts."""
+"""The protocol of engines that decode groups of requests, in this process or in another one."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from engine.types import Request
 
 
 class AnyEngine(Protocol):
-    """What `engine.schedule.engine.Engine` offers to those who submit, and to a repository that keeps it."""
+    """Methods of `engine.schedule.engine.Engine` that callers and a repository use."""
 
     settings: EngineSettings
 
     @property
     def healthy(self) -> bool:
-        """Whether it runs and takes requests."""
+        """Whether the engine runs and accepts requests."""
 
     @property
     def device_lost(self) -> bool:
@@ -25,25 +25,22 @@ class AnyEngine(Protocol):
 
     @property
     def stall_seconds(self) -> float:
-        """Seconds for which it has been at the same piece of work; 0: it waits for some."""
+        """Seconds since the start of the current turn; 0 while the engine is idle."""
 
     def start(self) -> None:
-        """Begin to take requests."""
+        """Start to accept requests."""
 
     def stop(self, *, drain: bool = True, timeout: float | None = None) -> None:
         """See `Engine.stop`."""
 
     def release(self) -> None:
-        """Free what it holds, once it has stopped."""
+        """Free the memory of a stopped engine."""
 
-    def submit(self, group: Sequence[Request], *, again: bool = False) -> None:
-        """See `Engine.submit`; a refusal may also come as the outcome of each request."""
+    def submit(self, group: Sequence[Request], *, follow_up: bool = False) -> None:
+        """See `Engine.submit`; a refusal may also be the outcome of each request."""
 
     def cancel(self, requests: Iterable[Request]) -> None:
-        """Give requests up. No reply will come."""
-
-    def check_size(self, tokens: int) -> None:
-        """Raise TooLarge on more source tokens than a group may ever have."""
+        """Cancel requests. They get no reply."""
 
     def stats(self) -> Stats:
-        """Tell what it does and has done."""
+        """Return a snapshot for metrics."""

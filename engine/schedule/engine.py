@@ -32,16 +32,17 @@ from engine.types import DecodeOptions, Limits, Outcome, Request, Result
 
 logger = logging.getLogger(__name__)
 
-PATIENCE_SECONDS = 0.002  # for which a lane may step without a look at the queue
+PATIENCE_SECONDS = 0.002  # longest time for which a lane steps without a check of the queue
 
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """What an engine takes at once.
+    """Limits and name of an engine.
 
-    queue_tokens: source tokens that may wait.
-    encode_tokens: source tokens encoded between two decoding steps at most, one source excepted.
-    name: of the thread, for logs.
+    queue_tokens: largest number of source tokens in the queue.
+    encode_tokens: largest number of source tokens encoded between two decoding steps; a single longer source
+        is allowed.
+    name: name of the thread, for logs.
     """
 
     queue_tokens: int = 65_536
@@ -52,9 +53,16 @@ class EngineSettings:
         if min(self.queue_tokens, self.encode_tokens) < 1:
             raise ConfigError("queue_tokens and encode_tokens must be at least 1")
 
+    def check_size(self, tokens: int) -> None:
+        """Raise TooLarge if a group has more source tokens than the queue can ever hold."""
+        if tokens > self.queue_tokens:
+            raise TooLarge(
+                f"{tokens} source tokens in one request; at most {self.queue_tokens} fit: send fewer texts"
+            )
+
 
 class Engine:
-    """Serves one bundle. `submit` and `cancel` may be called from any thread, also before `start`."""
+    """Decodes requests of one bundle. Any thread may call `submit` and `cancel`, also before `start`."""
 
     def __init__(
         self,
@@ -65,11 +73,11 @@ class Engine:
     ) -> None:
         """Make an engine, not started.
 
-        executors: one for each lane. A request takes the narrowest lane that has its beam size, and among
-            lanes of one width (one for each device) that with the most room.
-        settings: what it takes at once.
-        observer: told of steps and encodings.
-        clock: monotonic, in seconds.
+        executors: one executor for each lane. A request takes the narrowest lane that fits its beam size, and
+            of several lanes of that width (one on each device) the one with the most room.
+        settings: limits and name.
+        observer: observer of steps and encodings.
+        clock: monotonic clock in seconds.
         """
         self.settings = settings or EngineSettings()
         ordered = sorted(executors, key=lambda e: e.beams)
@@ -88,13 +96,13 @@ class Engine:
         self._widths = sorted({executor.beams for executor in ordered})
         self._lanes = [[lane for lane in self.lanes if lane.executor.beams == b] for b in self._widths]
         self._queue = FairQueue(len(self._widths))
-        self._wake = threading.Condition()  # guards the queue, the late and the two flags
-        self._late: list[Request] = []  # expired, removed from the queue, not yet answered
+        self._wake = threading.Condition()  # guards the queue, `_late` and the two flags
+        self._late: list[Request] = []  # expired requests, removed from the queue and not answered yet
         self._stopping = self._aborting = False
         self.device_lost = False  # whether this process can never use its device again
-        self.told: Callable[[], None] = lambda: None  # called when all answers and news of a step are told
-        self._replied: list[tuple[Request, Outcome]] = []  # in this turn
-        self._began = math.inf  # when the turn under way did; inf: there is none
+        self.after_step: Callable[[], None] = lambda: None  # called after the replies of each step
+        self._replied: list[tuple[Request, Outcome]] = []  # replies of this turn
+        self._began = math.inf  # start of the current turn; inf while waiting
         shapes = [(sum(e.slots for e in ordered if e.beams == beams), beams) for beams in self._widths]
         self._forecast = Forecast(self._queue, shapes, self.limits)
         self._turns = self._steps = self._encoded = self._tokens = self._answered = self._failed = 0
@@ -103,34 +111,33 @@ class Engine:
 
     @property
     def healthy(self) -> bool:
-        """Whether the thread runs and takes requests."""
+        """Whether the thread runs and accepts requests."""
         return self._thread.is_alive() and not self._stopping
 
     @property
     def stall_seconds(self) -> float:
-        """Seconds since the turn under way began, or since the one that a bug has ended the thread in."""
+        """Seconds since the start of the current turn, or of the turn in which a bug ended the thread."""
         return max(0.0, self._clock() - self._began)
 
     def start(self) -> None:
         self._thread.start()
 
-    def submit(self, group: Sequence[Request], *, again: bool = False) -> None:
-        """Accept all requests of a group or none; never waits.
+    def submit(self, group: Sequence[Request], *, follow_up: bool = False) -> None:
+        """Accept all requests of a group or none. Never blocks.
 
-        group: requests, each decoded as its own options say.
-        again: whether the group is more work for what was accepted before: such a group goes first, and is
-            never refused for the sake of others.
+        group: requests, each with its own options.
+        follow_up: the group continues accepted work. It goes first, and is not refused because of the load.
 
-        Raises InvalidRequest or TooLarge for what can never be served, Overloaded when the queue has no room
-        now, WouldBeLate when the answer would come after its deadline, Stopping or DeviceLost when the engine
-        takes nothing any more.
+        Raises InvalidRequest or TooLarge for requests that can never be served, Overloaded if the queue is
+        full, WouldBeLate if the answer would come after its deadline, and Stopping or DeviceLost if the
+        engine accepts no requests any more.
         """
         for request in group:
             self._check(request)
             self._check_options(request.options)
         lanes = [self._width_of(request.options.beam_size) for request in group]
         tokens, capacity = sum(len(r.source) for r in group), self.settings.queue_tokens
-        self.check_size(tokens)
+        self.settings.check_size(tokens)
         with self._wake:
             if self._stopping:
                 raise self._closing_error()
@@ -139,24 +146,18 @@ class Engine:
                 self._queue.sweep()
                 self._late += self._queue.pop_expired(now)
             missing = self._queue.tokens + tokens - capacity
-            if missing > 0 and not again:
+            if missing > 0 and not follow_up:
                 wait = self._forecast.retry_after(now, missing)
                 raise Overloaded("the queue is full: try again later", wait)
             for request, lane in zip(group, lanes, strict=True):
                 self._forecast.set_expected_steps(request, lane)
-            if not again:
+            if not follow_up:
                 self._forecast.check(now, group, lanes)
-            self._queue.add(zip(group, lanes, strict=True), first=again)
+            self._queue.add(zip(group, lanes, strict=True), first=follow_up)
             self._wake.notify()
 
-    def check_size(self, tokens: int) -> None:
-        """Raise TooLarge on more source tokens than a group may ever have."""
-        capacity = self.settings.queue_tokens
-        if tokens > capacity:
-            raise TooLarge(f"{tokens} source tokens in one request; at most {capacity} fit: send fewer texts")
-
     def cancel(self, requests: Iterable[Request]) -> None:
-        """Give requests up: queue space is free at once, a slot within a few steps. No reply will come."""
+        """Cancel requests: queue space is free at once, a slot within a few steps. They get no reply."""
         with self._wake:
             for request in requests:
                 request.cancelled = True
@@ -164,23 +165,23 @@ class Engine:
             self._wake.notify()
 
     def stop(self, *, drain: bool = True, timeout: float | None = None) -> None:
-        """Take nothing more and wait for the thread to end, at most `timeout` seconds.
+        """Accept no more requests, and wait for the thread to end.
 
-        drain: whether accepted requests are finished; otherwise they are answered with Stopping after the
-            current step. A drain that takes too long may be followed by stop(drain=False).
-        timeout: seconds.
+        drain: accepted requests are finished; otherwise they are answered with Stopping after the current
+            step. A drain that takes too long may be followed by stop(drain=False).
+        timeout: longest wait in seconds.
         """
         with self._wake:
             self._stopping = True
             self._aborting = self._aborting or not drain
             self._wake.notify()
-        if self._thread.ident is None:  # never started: nobody else will answer
+        if self._thread.ident is None:  # never started, so that the thread answers nothing
             self._abandon()
         else:
             self._thread.join(timeout)
 
     def release(self) -> None:
-        """Free the lanes once the thread has ended; they and the engine hold each other."""
+        """Drop the lanes after the thread has ended: lanes and engine refer to each other."""
         self.lanes.clear()
         self._lanes.clear()
 
@@ -202,11 +203,11 @@ class Engine:
         )
 
     def turn(self) -> bool:
-        """Run one turn: take, drop, admit, step. Waits while there is nothing to do; False when it is over.
+        """Run one turn: take, drop, admit, step. Blocks while there is no work; returns False after a stop.
 
         For the engine's thread only, or for a caller that has not started it.
         """
-        # 1. take: what is late leaves the queue
+        # 1. take: late requests leave the queue
         with self._wake:
             while not (self._stopping or self._late or self._queue.requests or self._busy()):
                 self._began = math.inf
@@ -220,14 +221,14 @@ class Engine:
         if over:
             self._began = math.inf
             return False
-        # 2. drop what is cancelled or late in its slot, and admit waiting requests to free slots
+        # 2. drop cancelled and late requests from slots, and admit waiting requests to free slots
         for lane in self.lanes:
             self._drop(lane)
         self._admit()
-        # 3. step every lane; answers go out as their last step ends
+        # 3. step every lane, and send the answers that a step has finished
         for lane in self.lanes:
             self._step(lane)
-            self._safely(self.told)
+            self._safely(self.after_step)
         work = [self._work(width) for width in range(len(self._widths))]
         with self._wake:
             now = self._clock()
@@ -246,7 +247,7 @@ class Engine:
             self._abandon()
 
     def _abandon(self) -> None:
-        """Answer everything that is left, so that no caller waits for ever."""
+        """Answer all requests that are left, so that no caller waits forever."""
         with self._wake:
             self._stopping = True
             requests, self._late = self._late + self._queue.clear(), []
@@ -254,10 +255,10 @@ class Engine:
             requests += lane.clear()
         for request in requests:
             self._reply(request, self._closing_error())
-        self._safely(self.told)
+        self._safely(self.after_step)
 
     def _closing_error(self) -> ConvoyError:
-        """Why the engine takes nothing any more."""
+        """Return the error of an engine that accepts no requests any more."""
         return DeviceLost() if self.device_lost else Stopping()
 
     def _busy(self) -> bool:
@@ -272,7 +273,7 @@ class Engine:
             self._fail(lane, lane.clear(), error)
 
     def _admit(self) -> None:
-        """Widths come first in turn, so that none uses up the others' share of the encoder."""
+        """Admit waiting requests to free slots. Each turn starts with the next width, for fairness."""
         budget, first = self.settings.encode_tokens, True
         self._turns += 1
         for i in range(len(self._widths)):
@@ -281,9 +282,9 @@ class Engine:
             free = sum([lane.free for lane in lanes])
             if not (free and self._queue.rounds[index].requests):
                 continue
-            room = LaneRoom(sum([lane.executor.slots for lane in lanes]), free, lanes[0].held)
+            room = LaneRoom(sum([lane.executor.slots for lane in lanes]), free, lanes[0].slots_by_group)
             for lane in lanes[1:]:
-                room.held = Counter(room.held) + Counter(lane.held)
+                room.used = Counter(room.used) + Counter(lane.slots_by_group)
             with self._wake:
                 requests, now = self._queue.take(index, room, budget, first=first), self._clock()
                 late = self._forecast.too_late(requests, index, now)
@@ -351,7 +352,7 @@ class Engine:
             self._safely(request.progress, tokens)
 
     def _safely(self, call: Callable[..., None], *values: object) -> None:
-        """A caller's function must never end the thread or fail somebody else's request."""
+        """Call a caller's function and log its errors, which must not fail the thread or other requests."""
         try:
             call(*values)
         except Exception:
@@ -369,7 +370,7 @@ class Engine:
             raise TooLarge(f"the source has {len(source)} tokens; this model takes at most {limit}: split it")
 
     def _width_of(self, beams: int) -> int:
-        """The number of the width that requests of this beam size wait for."""
+        """Return the index of the narrowest width that fits a beam size."""
         return bisect_left(self._widths, beams)
 
     def _work(self, width: int) -> LaneWork:
@@ -378,19 +379,19 @@ class Engine:
 
 
 def _check_options(limits: Limits, eos: int, pad: int, options: DecodeOptions) -> None:
-    options.check(limits)  # `resolve` did of texts; those of scores and other processes have no other door
+    options.check(limits)  # `answers.options.resolve` checks texts only, not scores and other processes
     if eos in options.prefix or pad in options.prefix:
         raise InvalidRequest("prefix must not hold end-of-sentence or padding")
 
 
 def _distribute(lanes: Sequence[Lane], batch: Sequence[Request]) -> list[tuple[Lane, list[Request]]]:
-    """Requests one by one to the lane with the most room then."""
+    """Distribute requests one by one, each to the lane with the most room."""
     if len(lanes) == 1:
         return [(lanes[0], [*batch])]
     shares: list[list[Request]] = [[] for _ in lanes]
-    rooms = [lane.free for lane in lanes]
+    free = [lane.free for lane in lanes]
     for request in batch:
-        best = max(range(len(lanes)), key=lambda i: rooms[i])
+        best = max(range(len(lanes)), key=lambda i: free[i])
         shares[best].append(request)
-        rooms[best] -= 1
+        free[best] -= 1
     return [(lane, share) for lane, share in zip(lanes, shares, strict=True) if share]

@@ -1,11 +1,34 @@
-"""When an answer will be there: its steps, the steps of all requests before it, and the time of a
-turn.
+"""Forecasts when an answer will be ready, and refuses requests that would be late.
 
-A request that would have to wait is accepted when it would be in time with a reserve, so that requests that
-wait already are not late when the machine becomes slower. A short queue keeps the slots as busy as a long
-one, so the reserve costs nothing but the patience for bursts. Whatever the forecast gets wrong, answers that
-come late, or nearly so, widen the reserve (as a loss does in TCP: once for all requests that were accepted
-before), and time takes it back.
+A new group is accepted if `_check_lane` finds
+
+    ((wait + own) * turn + halt) * reserve <= budget
+
+wait     turns until the last request of the group has a slot (`Forecast._wait`)
+own      turns for decoding the group's longest request: the expected steps + 2 standard deviations
+turn     seconds of a turn once all waiting requests have filled the slots (`tempo`)
+halt     seconds by which the current turn already exceeds this
+reserve  how many times slower turns may become (`Tempo.reserve`), times a margin that late answers widen. A
+         group that needs not wait has the margin only
+budget   seconds to the group's deadline
+
+The wait is 0 if the group fits into the free slots. Otherwise it is the larger of two estimates:
+
+1. All S slots share the steps to be done before the last request of the group starts: the steps left in the
+   slots (`begun`), the steps of the group's other requests (`own`), and the steps of waiting groups that go
+   ahead of it (`Round.work_ahead`). When it starts, the other S - 1 slots are half through a request of mean
+   length m, so (S - 1) * m / 2 of their steps are still to do:
+
+       turns = (begun + own + ahead - (S - 1) * m / 2) / S
+
+   `ahead` depends on `turns`, because no group decodes faster than its share of slots: the equation is
+   iterated SHARE_ROUNDS times.
+2. A group of `count` requests has at most `share` slots while other groups wait, and `alone` slots later. It
+   needs ceil(count / share) - 1 waves of requests before the last one.
+
+A short queue keeps the slots as busy as a long one, so the reserve costs throughput only in bursts. Answers
+that come late, or nearly so, widen the margin once for all requests accepted before (as a lost packet does in
+TCP); it fades with time.
 """
 
 from __future__ import annotations
@@ -18,25 +41,25 @@ from functools import lru_cache, partial
 from typing import Final, NamedTuple, SupportsFloat
 
 from engine.errors import DeadlineExceeded, WouldBeLate
-from engine.schedule.queue import SHORT_TOKENS, FairQueue, slots_of_group
+from engine.schedule.queue import SHORT_TOKENS, FairQueue, Round, group_share
 from engine.schedule.tempo import MAX_FACTOR, LineFit, Margin, Tempo
 from engine.types import DecodeOptions, Limits, Outcome, Request, Result
 
-MAX_RETRY_SECONDS: Final = 60.0  # after which it is worth trying again, whatever the forecast
-NEAR_MISS: Final = 0.9  # the share of its time after which an answer was nearly late
-KEPT_PER_ANSWER: Final = 1 - 1 / 48  # weight of older answers for the steps that are expected of the next
-# (source tokens, steps) until there are answers: the first answers to end are the short ones
+MAX_RETRY_SECONDS: Final = 60.0  # longest Retry-After
+NEAR_MISS: Final = 0.9  # an answer that used this share of its time was nearly late
+KEPT_PER_ANSWER: Final = 1 - 1 / 48  # factor on the weight of older answers at each new one
+# (source tokens, steps) before there are answers: the first answers to end are the short ones
 FIRST_SAMPLES: Final = ((8, 20), (24, 52)) * 3
-SHARE_ROUNDS: Final = 4  # in which the wait is brought near to what shares of slots make of it
-MAX_KNOWN_BOUNDS: Final = 4096  # of steps, that are kept
-DEADLINES_FRESH_SECONDS: Final = 0.02  # for which the deadlines of waiting groups are not looked at again
+SHARE_ROUNDS: Final = 4  # iterations of the wait, see above
+MAX_KNOWN_BOUNDS: Final = 4096  # entries of the cache of `steps_bounds`
+DEADLINES_FRESH_SECONDS: Final = 0.02  # seconds between two searches for the deadlines of waiting groups
 
 
 class LaneWork(NamedTuple):
-    """What a lane has before it.
+    """The work of a lane.
 
-    requests: in its slots, or encoded for them.
-    steps_left: steps that these are expected to take yet, in parts, each worked out when it is asked for.
+    requests: number of requests in slots, or encoded for slots.
+    steps_left: expected steps of these requests, as terms of a sum that are computed on use.
     """
 
     requests: int
@@ -47,15 +70,15 @@ class LaneWork(NamedTuple):
 class LaneLoad:
     """The load of a lane now.
 
-    slots: of the lane.
-    beams: of each slot.
-    active: requests in its slots.
-    left: steps that those of the last turn's end are expected to take yet, in parts.
-    admitted: steps of those that came since.
-    steps: a line through steps of answers, by source tokens.
-    offered: steps expected of requests that arrived with time enough.
-    deadlines: the nearest deadline of waiting groups, by the group's size, as of `looked`.
-    looked: when the deadlines were looked at, in seconds.
+    slots: number of slots.
+    beams: number of beams in each slot.
+    active: number of requests in slots.
+    left: expected steps of these requests at the end of the last turn, as terms of a sum.
+    admitted: expected steps of requests admitted since then.
+    steps: line fit of the steps of answers over source tokens.
+    offered: expected steps of recent requests whose deadline left time enough.
+    deadlines: nearest deadline of the waiting groups, by group size.
+    deadlines_at: time in seconds at which `deadlines` was computed.
     """
 
     slots: int
@@ -66,75 +89,73 @@ class LaneLoad:
     steps: LineFit = field(default_factory=lambda: LineFit(FIRST_SAMPLES))
     offered: LineFit = field(default_factory=LineFit)
     deadlines: dict[int, float] = field(default_factory=dict)
-    looked: float = -math.inf
+    deadlines_at: float = -math.inf
 
     @property
     def steps_left(self) -> float:
-        """The steps that requests in its slots are expected to take yet, together."""
+        """Expected steps of all requests in slots until they are done."""
         self.left = left = [math.fsum(map(float, self.left))]
         return left[0] + self.admitted
 
 
 class Forecast:
-    """What an engine expects of its queue and lanes. Times are seconds of the engine's clock. Not safe for
-    threads by itself."""
+    """Forecast of an engine's queue and lanes. Times are seconds of the engine's clock. Not thread-safe."""
 
     def __init__(self, queue: FairQueue, lanes: Iterable[tuple[int, int]], limits: Limits) -> None:
-        """Make a forecast of an engine that has not run yet.
+        """Make a forecast for an engine that has not run yet.
 
-        queue: of the engine.
+        queue: queue of the engine.
         lanes: slots and beams of each lane.
-        limits: of the engine; these bound the steps of an answer.
+        limits: limits of the engine; they bound the steps of an answer.
         """
         self._queue = queue
-        # by options and length of the source
         self._bounds = lru_cache(MAX_KNOWN_BOUNDS)(partial(steps_bounds, limits))
         self.loads = [LaneLoad(slots, beams) for slots, beams in lanes]
         self._tempo, self._margin = Tempo(), Margin()
-        self._stepping = Tempo()  # of turns without their encoding
-        self._began: float | None = None  # the turn under way
-        self._rows, self._taken = 0, 1  # rows that the turn has stepped, and how many times
-        self._encoded = 0.0  # seconds of the turn that went into encoding
+        self._stepping = Tempo()  # durations of turns without their encoding
+        self._began: float | None = None  # start of the current turn
+        self._rows, self._steps_taken = 0, 1  # rows and steps of the current turn
+        self._encode_seconds = 0.0  # seconds that the current turn spent on encoding
 
-    # what happens
+    # observations
 
     def begin_turn(self, now: float) -> None:
-        """Note that a turn begins. Where the turn before left work to do, it has begun at that turn's end."""
+        """Note that a turn begins. If the last turn left work to do, the new turn began at its end."""
         if self._began is None:
             self._began = now
 
     def end_turn(self, now: float, work: Sequence[LaneWork]) -> None:
         """Note that a turn ends.
 
-        now: the time in seconds.
-        work: of each lane.
+        now: current time in seconds.
+        work: work of each lane.
         """
         for load, left in zip(self.loads, work, strict=True):
             (load.active, load.left), load.admitted = left, 0.0
         if self._rows and self._began is not None:
-            self._tempo.add(self._rows, (now - self._began) / self._taken, now)
-            stepping = max(0.0, now - self._began - self._encoded)
-            self._stepping.add(self._rows, stepping / self._taken, now)
-        # requests that only wait may be cancelled, and then nothing happens for long
+            self._tempo.add(self._rows, (now - self._began) / self._steps_taken, now)
+            stepping = max(0.0, now - self._began - self._encode_seconds)
+            self._stepping.add(self._rows, stepping / self._steps_taken, now)
+        # a queue alone starts no turn: its requests may be cancelled, and then no turn happens for long
         self._began, self._rows = (now if any(left.requests for left in work) else None), 0
-        self._taken, self._encoded = 1, 0.0
+        self._steps_taken, self._encode_seconds = 1, 0.0
 
     def note_step(self, lane: int, slots: int, steps: int = 1) -> None:
         """Note that a lane has stepped in this turn.
 
-        lane: its number.
-        slots: in use.
-        steps: how many.
+        lane: number of the lane.
+        slots: number of slots in use.
+        steps: number of steps.
         """
         self._rows += slots * self.loads[lane].beams
-        self._taken = max(self._taken, steps)
+        self._steps_taken = max(self._steps_taken, steps)
 
     def note_encoding(self, seconds: float) -> None:
-        """Note that encoding sources took so many seconds of this turn."""
-        self._encoded += seconds
+        """Note that this turn spent `seconds` on encoding sources."""
+        self._encode_seconds += seconds
 
     def note_admission(self, lane: int, requests: Sequence[Request]) -> None:
-        """Note that requests have just left the queue for a lane."""
+        """Note that requests have left the queue for a lane."""
         load = self.loads[lane]
         load.active += len(requests)
         load.admitted += sum(request.expected_steps for request in requests)
@@ -142,79 +163,81 @@ class Forecast:
     def note_replies(
         self, replies: Iterable[tuple[Request, Outcome]], lane_of: Callable[[int], int], now: float
     ) -> None:
-        """Note what requests were told.
+        """Learn from the outcomes of requests.
 
-        replies: requests and their outcomes.
-        lane_of: finds the number of the lane of a beam size.
-        now: the time in seconds.
+        replies: requests with their outcomes.
+        lane_of: function that returns the lane number of a beam size.
+        now: current time in seconds.
         """
-        taken = dict[int, list[tuple[int, int]]]()  # by beams, source tokens and steps
+        samples_by_beams = dict[int, list[tuple[int, int]]]()  # (source tokens, steps)
         for request, outcome in replies:
             if isinstance(outcome, Result):
                 if not request.decided:
                     sample = len(request.source), outcome.timings.steps
-                    taken.setdefault(request.options.beam_size, []).append(sample)
+                    samples_by_beams.setdefault(request.options.beam_size, []).append(sample)
                 deadline = request.deadline
                 if deadline < math.inf and now - request.arrived > NEAR_MISS * (deadline - request.arrived):
                     self.note_miss(request, now)
             elif isinstance(outcome, DeadlineExceeded):
                 self.note_miss(request, now)
-        for beams, samples in taken.items():
+        for beams, samples in samples_by_beams.items():
             self.loads[lane_of(beams)].steps.extend(samples, KEPT_PER_ANSWER)
 
     def note_miss(self, request: Request, now: float) -> None:
-        """Note that a request was late, or nearly."""
+        """Note that a request was late or nearly late."""
         if request.promised:
             self._margin.widen(now, request.arrived)
 
-    # what will be
+    # forecasts
 
     def set_expected_steps(self, request: Request, lane: int) -> None:
-        """Set the steps that a request is expected to take in a lane."""
+        """Set `expected_steps` and `decided` of a request that is for a lane."""
         low, high = self._bounds(request.options, len(request.source))
         request.decided = low == high
         request.expected_steps = self._steps(request, lane, 0.0)
 
     def too_late(self, requests: Sequence[Request], lane: int, now: float) -> list[Request]:
-        """List those that would be late even if their answers were short, they started now, turns were as
-        fast as usual and no sources were encoded. None where no lane is active: a turn shows how fast it is.
+        """List the requests that would be late even in the best case.
 
-        requests: whose turn has come.
-        lane: the number of their lane.
-        now: the time in seconds.
+        requests: requests that are about to be admitted.
+        lane: number of their lane.
+        now: current time in seconds.
+
+        The best case is a short answer that starts now, turns of the usual duration and no encoding. An idle
+        engine admits every request, because its turns measure the speed.
         """
         urgent = [request for request in requests if request.deadline < math.inf]
         if not urgent or not any(load.active for load in self.loads):
             return []
-        each = self._stepping.least_seconds(self._rows_after({}))
-        return [r for r in urgent if now + self._steps(r, lane, -1.0) * each > r.deadline]
+        turn = self._stepping.least_seconds(self._rows_after({}))
+        return [r for r in urgent if now + self._steps(r, lane, -1.0) * turn > r.deadline]
 
     def retry_after(self, now: float, tokens: int) -> float:
-        """Estimate the seconds, 1 to 60, until so many source tokens have left the queue."""
+        """Estimate the seconds, 1 to 60, until `tokens` source tokens have left the queue."""
         share = tokens / max(1, self._queue.tokens)
         turns = max(self._wait(lane, 0, share * r.steps, 1.0) for lane, r in enumerate(self._queue.rounds))
         return min(max(1.0, turns * self._turn_seconds({})), MAX_RETRY_SECONDS)
 
     def check(self, now: float, group: Sequence[Request], lanes: Sequence[int]) -> None:
-        """Raise WouldBeLate when a group would be late, or would make groups late that wait already.
+        """Raise WouldBeLate if a group would be late, or would make a waiting group late.
 
-        now: the time in seconds.
+        now: current time in seconds.
         group: requests that are accepted together or not at all.
-        lanes: the number of each request's lane.
+        lanes: lane number of each request.
 
-        A group without a deadline is never refused, nor is any while no other request is there: that shows
-        how fast turns are. What is late already will be answered as such.
+        A group without a deadline is always accepted. So is every group while the engine is idle, because its
+        turns show how fast it is. A deadline that has passed is answered later, when the queue is read.
         """
         budget = min((r.deadline - now for r in group if r.deadline > now), default=math.inf)
         if budget == math.inf or self._is_idle():
             return
         counts = Counter(lanes)
         for lane in counts:
-            mine = [r for r, at in zip(group, lanes, strict=True) if at == lane]
-            self._check_lane(now, mine, lane, counts, budget)
+            part = [r for r, number in zip(group, lanes, strict=True) if number == lane]
+            self._check_lane(now, part, lane, counts, budget)
         for request in group:
             request.promised = True
-        for lane, count in counts.items():  # until they are looked at
+        for lane, count in counts.items():  # until `_check_promises` searches the queue again
             deadlines = self.loads[lane].deadlines
             if count > 1:
                 deadlines[count] = min(now + budget, deadlines.get(count, math.inf))
@@ -225,117 +248,123 @@ class Forecast:
         )
 
     def _check_lane(
-        self, now: float, mine: Sequence[Request], lane: int, counts: Counter[int], budget: float
+        self, now: float, part: Sequence[Request], lane: int, counts: Counter[int], budget: float
     ) -> None:
-        """Raise WouldBeLate for the requests `mine` of a group that are for one lane, within `budget`
-        seconds.
+        """Raise WouldBeLate if the part of a group that is for one lane needs more than `budget` seconds.
 
-        counts: of the whole group, by lane.
+        counts: number of requests of the whole group, by lane.
         """
         turn, margin = self._turn_seconds(counts), self._margin.at(now)
         reserve = min(margin * self._tempo.reserve(now), MAX_FACTOR)
-        halt = max(0.0, now - (now if self._began is None else self._began) - turn)  # of the turn under way
-        own = max(self._steps(r, lane, 2.0) for r in mine)
-        steps = sum(r.expected_steps for r in mine) - mine[-1].expected_steps
-        wait = self._wait(lane, len(mine), steps, sum(len(r.source) for r in mine) / len(mine))
-        # free slots are filled, to see how long turns are then; a queue is made when that is known
-        seconds_each = self._turn_seconds(counts, extrapolate=bool(wait))
+        halt = max(0.0, now - (now if self._began is None else self._began) - turn)
+        own = max(self._steps(r, lane, 2.0) for r in part)
+        others = sum(r.expected_steps for r in part) - part[-1].expected_steps
+        wait = self._wait(lane, len(part), others, sum(len(r.source) for r in part) / len(part))
+        # free slots are filled before it is known how long turns are then; a queue forms only after that
+        turn_of_part = self._turn_seconds(counts, extrapolate=bool(wait))
         offered = self.loads[lane].offered
-        # else it had no time from the start, and no other request is to blame
-        if own * seconds_each <= budget:
+        # a request whose deadline leaves no time for its own steps is no measure of the load
+        if own * turn_of_part <= budget:
             offered.add(1.0, own, KEPT_PER_ANSWER)
-        if wait:  # as if it were long: else short answers would keep all others out
+        if wait:  # counted as a long request: otherwise short requests would keep all others out
             own = max(own, offered.high)
-        needed = ((wait + own) * seconds_each + halt) * (reserve if wait else margin)
+        needed = ((wait + own) * turn_of_part + halt) * (reserve if wait else margin)
         if needed > budget:
             text = f"an answer may take {needed:.1f} seconds, and this has {budget:.1f}: try again later"
             raise WouldBeLate(text, min(max(1.0, needed - budget), MAX_RETRY_SECONDS))
-        self._check_promises(lane, mine, turn, reserve, now)
+        self._check_promises(lane, part, turn, reserve, now)
 
     def _check_promises(
-        self, lane: int, mine: Sequence[Request], turn: float, reserve: float, now: float
+        self, lane: int, part: Sequence[Request], turn: float, reserve: float, now: float
     ) -> None:
-        """Raise WouldBeLate when requests would make a waiting group late that was promised to be in time.
+        """Raise WouldBeLate if requests would make a waiting group late that was promised to be in time.
 
-        Groups let other requests pass. A group that was accepted without a promise keeps no request out.
+        turn: duration of a turn in seconds.
+        reserve: factor by which turns may become slower.
 
-        turn: seconds of a turn.
-        reserve: how many times slower turns may become.
+        A waiting group of several requests lets one request of each later group pass between two of its own.
         """
         load, line = self.loads[lane], self._queue.rounds[lane]
-        if now - load.looked > DEADLINES_FRESH_SECONDS:
-            load.looked, load.deadlines = now, line.promised_deadlines()
+        if now - load.deadlines_at > DEADLINES_FRESH_SECONDS:
+            load.deadlines_at, load.deadlines = now, line.promised_deadlines()
         if not load.deadlines:
             return
-        mean = sum(r.expected_steps for r in mine) / len(mine)
+        mean = sum(r.expected_steps for r in part) / len(part)
         for size, deadline in load.deadlines.items():
             own = (size - 1) * line.steps / max(1, line.requests)
             before = (self._wait(lane, size, own, 1.0, waiting=True) + load.offered.high) * turn
-            after = before + min(size, len(mine)) * mean / load.slots * turn
+            after = before + min(size, len(part)) * mean / load.slots * turn
             if before <= deadline - now < after * reserve:
                 raise WouldBeLate(
                     "others who wait would be late: try again later", min(after, MAX_RETRY_SECONDS)
                 )
 
     def _wait(self, lane: int, count: int, own: float, tokens: float, *, waiting: bool = False) -> float:
-        """Turns until the last request of a new group of `count` has its slot.
+        """Estimate the turns until the last request of a group has its slot, see the top of this module.
 
-        own: steps of the group's other requests.
-        tokens: of each of its sources.
-        waiting: whether the group waits already.
-
-        The slots share the steps before it, no group has more than its share of them, and when it begins the
-        others are half through theirs.
+        count: number of requests in the group; 0: until the queue is empty.
+        own: expected steps of all but the last request.
+        tokens: mean number of tokens of a source.
+        waiting: whether the group is in the queue already.
         """
         load, line = self.loads[lane], self._queue.rounds[lane]
-        # others have their share of slots by then
-        ahead = line.ahead(count, load.slots) if count else line.requests
-        share = slots_of_group(load.slots, tokens)
-        alone = load.slots if tokens <= SHORT_TOKENS else share  # that it has once no other group waits
-        if load.active + ahead + count <= load.slots and (
-            count <= share or alone > share and not line.groups
-        ):
+        share = group_share(load.slots, tokens)
+        alone = load.slots if tokens <= SHORT_TOKENS else share
+        others = line.requests_ahead(count, load.slots) if count else line.requests
+        fits = load.active + others + count <= load.slots
+        if fits and (count <= share or (alone > share and not line.groups)):
             return 0.0
-        begun, requests = load.steps_left, load.active
-        if not waiting:
-            begun, requests = begun + own, requests + max(0, count - 1)
-        usual, turns = (line.steps + load.steps_left) / max(1, line.requests + load.active), math.inf
-        for _ in range(SHARE_ROUNDS if count and not waiting else 1):
-            steps, others = line.ahead_of(own + usual, turns, load.slots) if count else (0.0, 0.0)
-            before = begun + steps
-            half = (before / max(1.0, requests + others) if count else usual) / 2
-            turns = (before - (load.slots - 1) * half) / load.slots
+        turns = _shared_turns(load, line, count, own, waiting=waiting)
         if waiting or not count:
             return max(1.0, turns)
-        mean, waves = own / max(1, count - 1), max(0, math.ceil(count / share) - 1)
-        behind = line.turns(load.slots)
-        return max(1.0, turns, min(mean * waves, behind + max(0.0, mean * waves - behind) * share / alone))
+        waves = own / max(1, count - 1) * max(0, math.ceil(count / share) - 1)
+        crowded = line.turns_to_empty(load.slots)
+        return max(1.0, turns, min(waves, crowded + max(0.0, waves - crowded) * share / alone))
 
     def _turn_seconds(self, counts: dict[int, int], *, extrapolate: bool = True) -> float:
-        """Seconds of a turn, once new requests, by lane, and all that wait have filled the slots."""
+        """Estimate the seconds of a turn after all waiting and new requests have taken slots.
+
+        counts: number of new requests by lane.
+        extrapolate: see `Tempo.seconds`.
+        """
         return self._tempo.seconds(self._rows_after(counts), extrapolate=extrapolate)
 
     def _rows_after(self, counts: dict[int, int]) -> int:
         rows = 0
         for lane, (load, line) in enumerate(zip(self.loads, self._queue.rounds, strict=True)):
-            there = load.active + line.requests + counts.get(lane, 0)
-            rows += min(load.slots, there) * load.beams
+            requests = load.active + line.requests + counts.get(lane, 0)
+            rows += min(load.slots, requests) * load.beams
         return rows
 
     def _steps(self, request: Request, lane: int, deviations: float) -> float:
-        """Steps expected of a request, and so many standard deviations more."""
+        """Return the expected steps of a request plus a number of standard deviations."""
         low, high = self._bounds(request.options, len(request.source))
         line = self.loads[lane].steps
         expected = line.at(len(request.source)) + deviations * line.deviation
         return min(max(low, expected), high)
 
 
-def steps_bounds(limits: Limits, options: DecodeOptions, source: int) -> tuple[int, int]:
-    """Find the fewest and the most steps of an answer; the last one is of end-of-sentence.
+def _shared_turns(load: LaneLoad, line: Round, count: int, own: float, *, waiting: bool) -> float:
+    """Estimate the turns in which the slots do all steps before a group's last request, shared evenly."""
+    begun, requests = load.steps_left, load.active
+    if not waiting:
+        begun, requests = begun + own, requests + max(0, count - 1)
+    mean = (line.steps + load.steps_left) / max(1, line.requests + load.active)
+    turns = math.inf
+    for _ in range(SHARE_ROUNDS if count and not waiting else 1):
+        steps, others = line.work_ahead(own + mean, turns, load.slots) if count else (0.0, 0.0)
+        before = begun + steps
+        half = (before / max(1.0, requests + others) if count else mean) / 2
+        turns = (before - (load.slots - 1) * half) / load.slots
+    return turns
 
-    limits: of the engine.
-    options: of the request.
-    source: tokens of its source, end-of-sentence included.
+
+def steps_bounds(limits: Limits, options: DecodeOptions, source: int) -> tuple[int, int]:
+    """Return the fewest and the most steps of an answer; the last step is end-of-sentence.
+
+    limits: limits of the engine.
+    options: options of the request.
+    source: number of source tokens, end-of-sentence included.
     """
     low, high = options.lengths(source, limits)
     low = max(low, min(len(options.prefix), high))

@@ -20,7 +20,7 @@ from engine.types import Hypothesis, Outcome, Request, Result, Timings
 Reply = Callable[[Request, Outcome], None]
 Report = Callable[[Request, list[int]], None]
 
-SLOTS_LOOKED_AT: Final = 32  # in each step, for requests that nobody wants any more
+SLOTS_CHECKED: Final = 32  # slots that a step checks for cancelled and late requests
 NOTHING = (
     "no hypothesis has a finite score: the options (prefix, unk_penalty, no_repeat_ngram_size) leave no "
     "token, or the model's scores are not numbers"
@@ -31,10 +31,10 @@ NOTHING = (
 class InFlight(Ended):
     """One request in a slot.
 
-    slot: where it is now; -1 once it has left.
-    first: steps that the lane had launched when it was placed.
-    steps: that it has had, once it has left.
-    certain: number of target tokens that its caller has been told.
+    slot: number of the slot; -1 after the request has left it.
+    first: number of steps that the lane had launched before the request was placed.
+    steps: number of steps of the request, set when it leaves.
+    certain: number of target tokens that its caller has received.
     """
 
     request: Request
@@ -45,12 +45,12 @@ class InFlight(Ended):
 
 
 class EncodedRequests(NamedTuple):
-    """Requests that wait for slots, their sources encoded or under way.
+    """Requests that wait for slots; their sources are encoded or being encoded.
 
-    requests: those of the batch that have no slot yet.
+    requests: requests of the batch without a slot.
     encoded: the whole batch.
-    began: when its encoding did, a time.monotonic().
-    first: the place of the first of the requests in the batch.
+    began: time.monotonic() at the start of the encoding.
+    first: index of the first of these requests in the batch.
     """
 
     requests: list[Request]
@@ -60,11 +60,11 @@ class EncodedRequests(NamedTuple):
 
 
 class StepsLeft(NamedTuple):
-    """The steps that requests of a lane are expected to take yet. Few turns ask how many these are.
+    """Expected steps of the requests of a lane until all are done, summed up on use: few turns need the sum.
 
-    ends: of each slot, steps of the lane by the time it is free again; 0 of a hole.
-    holes: number of those.
-    taken: steps of the lane so far.
+    ends: lane's step count at which each slot is expected to be free; 0 for a hole.
+    holes: number of holes.
+    taken: number of steps that the lane has done.
     waiting: requests that wait for slots.
     """
 
@@ -74,13 +74,13 @@ class StepsLeft(NamedTuple):
     waiting: list[list[Request]]
 
     def __float__(self) -> float:
-        # a hole counts as one step, as whoever is longer at it than expected
+        # `maximum` counts a hole as one step, like a request that takes longer than expected
         left = float(np.maximum(self.ends - self.taken, 1.0).sum()) - self.holes
         return left + sum([request.expected_steps for batch in self.waiting for request in batch])
 
 
 class StepInFlight(NamedTuple):
-    """A step under way and the flights that it covers, by their slots then."""
+    """A launched step, and the requests in slots 0, 1, ... when it was launched."""
 
     flights: list[InFlight]
     launched: PendingStep
@@ -88,9 +88,11 @@ class StepInFlight(NamedTuple):
 
 
 class PendingAnswers(NamedTuple):
-    """What a step has brought: finished requests, and running ones whose callers stream what is certain.
+    """Outcome of a step.
 
-    snapshot: of the slots of both, in this order.
+    finished: finished requests.
+    streamed: running requests whose callers stream certain tokens.
+    snapshot: snapshot of the slots of both, in this order.
     """
 
     finished: list[InFlight]
@@ -99,86 +101,92 @@ class PendingAnswers(NamedTuple):
 
 
 class Lane:
-    """Slots 0..n-1 are in use when a step is launched: one that is freed is a hole until somebody comes, or
-    the last one moves into it.
+    """Slots of one executor with their requests.
 
-    A stepper may be late: flags are then read a step after it was launched, and answers another step later.
-    Anything that the executor raises passes through; after a failed `step` or `drop` call `clear`.
+    A step runs on slots 0..n-1. A freed slot is a hole until a new request takes it, or until the last slot
+    moves into it before the next step. With a late stepper, flags are read one step after the launch and
+    answers another step later. Errors of the executor are raised; after a failed `step` or `drop` call
+    `clear`.
     """
 
     def __init__(self, executor: Executor, reply: Reply, report: Report | None = None) -> None:
         """Make a lane without requests.
 
-        executor: whose slots these are.
-        reply: is called with each request and its outcome; must not raise.
-        report: is called with each request that has a `progress`, which it is to call, and the tokens that
-            are certain; must not raise. None: nothing is streamed.
+        executor: owner of the slots.
+        reply: function that is called with each request and its outcome; must not raise.
+        report: function that is called with each request that has a `progress` function, and its certain
+            tokens; must not raise. None: nothing is streamed.
         """
         self.executor, self.reply, self.report = executor, reply, report
         self.stepper = executor.stepper()
         self.search = self.stepper.search
-        self._flights: list[InFlight] = []  # by slot; a hole among them keeps the one that has left it
-        self._holes: list[int] = []  # slots that are free, until somebody comes or the next step is launched
-        self._attending = self._streaming = 0  # active requests that want attention, and that stream
-        self._launched = self._collected = 0  # steps, all along
+        self._flights: list[InFlight] = []  # by slot; a hole keeps the request that has left it
+        self._holes: list[int] = []  # free slots among those in use
+        self._attending = self._streaming = 0  # active requests with attention, and with streaming
+        self._launched = self._collected = 0  # steps since the start
         self.waiting: deque[EncodedRequests] = deque()
         self._steps: deque[StepInFlight] = deque()
         self._answers: deque[PendingAnswers] = deque()
-        self._expected = np.zeros(executor.slots)  # of each slot: steps launched by the time it is free again
-        self._looked_at = 0  # slots before it were looked at lately, see `overdue`
-        self._held = dict[int, int]()  # slots of each group, by ticket
+        self._expected = np.zeros(executor.slots)  # step count at which each slot is expected to be free
+        self._next_check = 0  # slot at which `overdue` continues
+        self._group_slots = dict[int, int]()  # slots of each group, by ticket
 
     @property
     def active(self) -> list[InFlight]:
-        """List the requests that have a slot."""
+        """Requests in slots."""
         return [f for f in self._flights if f.slot >= 0] if self._holes else [*self._flights]
 
     @property
     def in_use(self) -> int:
-        """The number of slots that requests have."""
+        """Number of slots in use."""
         return len(self._flights) - len(self._holes)
 
     @property
     def free(self) -> int:
-        """The number of requests that it takes now. Once all slots are taken, sources are encoded ahead of
-        need in batches of at least half of the room for them."""
-        here, ahead = self.requests, self.stepper.ahead
-        room = self.executor.slots + ahead - here
-        return room if here < self.executor.slots or 2 * room >= ahead else 0
+        """Number of requests that `admit` accepts now.
+
+        When all slots are taken, sources are encoded ahead of need, in batches of at least half of
+        `Stepper.ahead`.
+        """
+        admitted, ahead = self.requests, self.stepper.ahead
+        room = self.executor.slots + ahead - admitted
+        return room if admitted < self.executor.slots or 2 * room >= ahead else 0
 
     @property
     def requests(self) -> int:
-        """The number of requests that have a slot or wait for one."""
+        """Number of requests that have a slot or wait for one."""
         return self.in_use + sum([len(batch.requests) for batch in self.waiting])
 
     @property
     def steps_left(self) -> StepsLeft:
-        """The steps that these are expected to take yet, together."""
+        """Expected steps of all requests of the lane until they are done."""
         ends = self._expected[: len(self._flights)].copy()
         return StepsLeft(ends, len(self._holes), self._collected, [batch.requests for batch in self.waiting])
 
     @property
-    def held(self) -> dict[int, int]:
-        """The number of slots that each group has or waits for, by ticket."""
-        held = self._held.copy()
+    def slots_by_group(self) -> dict[int, int]:
+        """Number of slots that each group has or waits for, by ticket."""
+        slots = self._group_slots.copy()
         for request in [r for batch in self.waiting for r in batch.requests]:
-            held[request.ticket] = held.get(request.ticket, 0) + 1
-        return held
+            slots[request.ticket] = slots.get(request.ticket, 0) + 1
+        return slots
 
     def overdue(self, now: float) -> list[InFlight]:
-        """List requests that have a slot and are cancelled, or late at this time. Each call looks at the next
-        few slots, so that every slot is looked at within a few steps."""
-        begin = self._looked_at if self._looked_at < len(self._flights) else 0
-        self._looked_at = begin + SLOTS_LOOKED_AT
-        some = self._flights[begin : self._looked_at]
-        found = [f for f in some if f.request.cancelled or f.request.deadline <= now]
+        """List cancelled and late requests among the next SLOTS_CHECKED slots. A few calls check all slots.
+
+        now: current time in seconds.
+        """
+        begin = self._next_check if self._next_check < len(self._flights) else 0
+        self._next_check = begin + SLOTS_CHECKED
+        checked = self._flights[begin : self._next_check]
+        found = [f for f in checked if f.request.cancelled or f.request.deadline <= now]
         return [f for f in found if f.slot >= 0]
 
     def admit(self, requests: Sequence[Request]) -> float:
-        """Encode requests together and place them behind the active slots, at once or, where the device
-        encodes beside its steps, when that is over; returns the seconds it took of the host.
+        """Encode requests as one batch and place them in free slots; returns the seconds that this took.
 
-        When it raises, no slot has been taken.
+        If the device encodes in parallel with steps, `settle` places the requests when their encoding is
+        done. If encoding raises, no slot has been taken.
         """
         began = time.monotonic()
         batch = EncodedRequests(list(requests), self.executor.encode([r.source for r in requests]), began)
@@ -189,8 +197,7 @@ class Lane:
         return time.monotonic() - began
 
     def settle(self) -> None:
-        """Place what has been encoded. While no slot is active, place what is still under way too: there is
-        nothing else to do."""
+        """Place encoded requests in free slots. A lane without active slots waits for the encoding to end."""
         waiting, slots = self.waiting, self.executor.slots
         while waiting and self.in_use < slots and (waiting[0].encoded.ready() or not self._flights):
             rest = self._place(waiting[0])
@@ -200,12 +207,12 @@ class Lane:
                 waiting[0] = rest
 
     def step(self, patience: float = 0.0) -> int:
-        """Decode one token for every active request; reply to those that are done and free their slots.
+        """Decode one token for every active request; answer finished requests and free their slots.
 
-        patience: seconds for which the stepper may take further steps while no slot is done. Where a request
-            streams what is certain, none are taken.
+        patience: seconds for which the stepper may take further steps while no slot is done. It takes none
+            while a request streams.
 
-        Returns how many steps were launched.
+        Returns the number of launched steps.
         """
         self.settle()
         attention = self._attending > 0
@@ -220,16 +227,16 @@ class Lane:
         return launched.steps
 
     def drain(self, requests: Iterable[Request] = ()) -> int:
-        """Admit requests as slots get free, and step until nobody is active; returns the steps taken."""
+        """Admit requests as slots become free, and step until none is left; returns the number of steps."""
         waiting, steps = deque(requests), 0
         while waiting or self._flights:
             if waiting and self.free:
                 self.admit([waiting.popleft() for _ in range(min(self.free, len(waiting)))])
-            steps += self.step(math.inf)  # a slot gets free only when one is done
+            steps += self.step(math.inf)
         return steps
 
     def drop(self, flight: InFlight) -> Request:
-        """Free the slot of a request at once, by moving the last active one into it."""
+        """Free the slot of a request at once: the last slot moves into it."""
         self._vacate([flight])
         self._close_holes()
         if not self._flights:
@@ -238,7 +245,7 @@ class Lane:
         return flight.request
 
     def clear(self) -> list[Request]:
-        """Free all slots without touching the executor; returns the requests that were in flight."""
+        """Free all slots without calling the executor; returns the requests that were in the lane."""
         requests = [f.request for answers in self._answers for f in answers.finished]
         requests += [f.request for f in self.active]
         requests += [r for batch in self.waiting for r in batch.requests]
@@ -246,13 +253,13 @@ class Lane:
             flight.slot = -1
         for collection in (self._flights, self._holes, self.waiting, self._steps, self._answers):
             collection.clear()
-        self._held.clear()
+        self._group_slots.clear()
         self._attending = self._streaming = 0
         self._collected = self._launched
         return requests
 
     def _place(self, batch: EncodedRequests) -> EncodedRequests | None:
-        """Place as many requests as there are slots for; returns the others."""
+        """Place requests in all free slots; returns the rest of the batch, None if it is empty."""
         holes, flights, expected = self._holes, self._flights, self._expected
         room, first, new = self.executor.slots - self.in_use, batch.first, len(flights)
         here, left = batch.requests[:room], batch.requests[room:]
@@ -278,7 +285,7 @@ class Lane:
         return batch._replace(requests=left, first=after) if left else None
 
     def _collect(self, step: StepInFlight) -> None:
-        """Read the flags of a step, and free the slots that are done."""
+        """Read the flags of a step, and free the slots of finished requests."""
         ended = self._ended(step)
         streamed = (
             [f for f in self._flights if f.request.progress and f not in ended] if self._streaming else []
@@ -292,37 +299,37 @@ class Lane:
             self._deliver(0)
 
     def _ended(self, step: StepInFlight) -> list[InFlight]:
-        """List the requests that are done by a step, but for those that have left their slots since."""
+        """List the requests that a step has finished and that are still in their slots."""
         done = step.launched.done().nonzero()[0].tolist()
         self._collected += step.launched.steps
         if step.attention:
-            every = step.launched.attention()
+            attention = step.launched.attention()
             for row, flight in enumerate(step.flights):
                 if flight.slot >= 0 and flight.attention is not None:
                     length = len(flight.request.source)
-                    flight.attention += [weights[row, :, :length].copy() for weights in every]
+                    flight.attention += [weights[row, :, :length].copy() for weights in attention]
         ended = [flight for row in done if (flight := step.flights[row]).slot >= 0]
         for flight in ended:
             flight.steps = max(0, self._collected - flight.first)
         return ended
 
     def _count(self, requests: Sequence[Request], change: int) -> None:
-        """Count requests that have become active, or are so no more."""
-        held, streams = self._held, self.report is not None
+        """Count requests that take slots (`change` is 1) or leave slots (-1)."""
+        slots, streams = self._group_slots, self.report is not None
         for request in requests:
             ticket = request.ticket
-            has = held.get(ticket, 0) + change
-            if has:
-                held[ticket] = has
+            count = slots.get(ticket, 0) + change
+            if count:
+                slots[ticket] = count
             else:
-                del held[ticket]
+                del slots[ticket]
             if request.options.attends:
                 self._attending += change
             if streams and request.progress is not None:
                 self._streaming += change
 
     def _vacate(self, flights: Sequence[InFlight]) -> None:
-        """Take slots from their requests: they become holes, and none where nobody is left."""
+        """Turn the slots of requests into holes. An empty lane has no holes."""
         self._count([f.request for f in flights], -1)
         for flight in flights:
             self._holes.append(flight.slot)
@@ -333,7 +340,7 @@ class Lane:
             self._holes.clear()
 
     def _close_holes(self) -> None:
-        """Let the last slots move into holes that nobody has come for."""
+        """Move the last slots into the holes."""
         if not self._holes:
             return
         flights, moves = self._flights, list[tuple[int, int]]()
@@ -349,7 +356,7 @@ class Lane:
         self.stepper.move(moves)
 
     def _deliver(self, later: int) -> None:
-        """Answer finished requests and stream what is certain, but for the newest `later` steps."""
+        """Answer finished requests and stream certain tokens, except for the newest `later` steps."""
         while len(self._answers) > later:
             answers = self._answers.popleft()
             found, now = answers.snapshot.hypotheses(answers.finished), time.monotonic()
@@ -361,7 +368,7 @@ class Lane:
                     self._stream(flight, state, row)
 
     def _stream(self, flight: InFlight, state: Any, row: int) -> None:
-        if self.report is None or flight.slot < 0:  # it has been answered since
+        if self.report is None or flight.slot < 0:  # answered in the meantime
             return
         tokens = certain(state, row, flight.request.options, flight.certain)
         if len(tokens) > flight.certain:

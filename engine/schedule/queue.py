@@ -1,4 +1,4 @@
-"""Waiting requests, counted in source tokens; groups take turns. Pure bookkeeping, no thread, no lock."""
+"""The queue of waiting requests: groups take turns. Pure bookkeeping, no thread, no lock."""
 
 from __future__ import annotations
 
@@ -12,31 +12,30 @@ from typing import Final
 
 from engine.types import Request
 
-SHORT_TOKENS: Final = 64  # of a source, or of what is expected of its target
-TURN_STEPS: Final = (
-    64.0  # decoding steps of a turn: a request that takes more costs its group the next turns too
-)
+SHORT_TOKENS: Final = 64  # a source, or expected target, of up to this many tokens is short
+# decoding steps in a turn of a group: a request that takes more uses up its group's next turns too
+TURN_STEPS: Final = 64.0
 
 
-def slots_of_group(slots: int, tokens: float) -> int:
-    """Count the slots of a lane that a group may have where others wait: half, less the longer its sources.
+def group_share(slots: int, tokens: float) -> int:
+    """Return the number of slots that a group may have while other groups wait: half of the lane or fewer.
 
-    slots: all there are.
-    tokens: of a source.
+    slots: number of slots of the lane.
+    tokens: number of tokens of a source; longer sources get fewer slots.
     """
     return max(1, int(slots // 2 * SHORT_TOKENS // max(SHORT_TOKENS, tokens)))
 
 
 @dataclass(eq=False, slots=True)
 class Group:
-    """Requests of a group that wait for a lane.
+    """Requests of one group that wait for a lane.
 
-    lane: its number.
-    ticket: the group's number in the queue.
-    requests: in their order.
-    steps, tokens: of all of them, expected decoding steps and tokens of sources.
-    owed: steps of requests beyond their turns; the group passes its next turns for them.
-    counted: whether `Round.sizes` knows it as it is.
+    lane: number of the lane.
+    ticket: number of the group in the queue.
+    requests: waiting requests in order; the values are unused.
+    steps, tokens: sums of the requests' expected decoding steps and source tokens.
+    deficit: steps that taken requests needed beyond their turns; the group skips turns to make up for them.
+    counted: whether `Round.sizes` includes the group in its current state.
     """
 
     lane: int
@@ -44,13 +43,13 @@ class Group:
     requests: OrderedDict[Request, None] = field(default_factory=OrderedDict)
     steps: float = 0.0
     tokens: int = 0
-    owed: float = 0.0
+    deficit: float = 0.0
     counted: bool = False
 
 
 @dataclass(eq=False, slots=True)
 class GroupsOfSize:
-    """The groups of one size that wait for a lane: how many, and their steps and tokens together."""
+    """Groups of equal size that wait for a lane: their number and the sums of their steps and tokens."""
 
     count: int = 0
     steps: float = 0.0
@@ -61,11 +60,11 @@ class GroupsOfSize:
 class Round:
     """The groups that wait for one lane.
 
-    groups: by ticket, the next one first.
-    sizes: groups by the number of their requests.
+    groups: groups by ticket, the next one first.
+    sizes: statistics of the groups, by the number of their requests.
     requests: number of requests in all groups.
-    steps: decoding steps that all requests are expected to take, together.
-    changing: groups that `sizes` does not count until the round is settled.
+    steps: sum of the expected decoding steps of all requests.
+    changing: changed groups, which `sizes` leaves out until `settle`.
     """
 
     groups: OrderedDict[int, Group] = field(default_factory=OrderedDict)
@@ -75,7 +74,7 @@ class Round:
     changing: list[Group] = field(default_factory=list)
 
     def add(self, group: Group) -> None:
-        """Take in a group, the last of all."""
+        """Append a group."""
         self.requests += len(group.requests)
         self.steps += group.steps
         self.groups[group.ticket] = group
@@ -83,7 +82,7 @@ class Round:
         group.counted = True
 
     def remove(self, group: Group, request: Request) -> None:
-        """Have a request leave its group. Before anybody asks for sizes, `settle`."""
+        """Remove a request from its group. Call `settle` before `sizes` is read."""
         if group.counted:
             self._count(group, -1)
             group.counted = False
@@ -95,11 +94,11 @@ class Round:
         if not group.requests:
             del self.groups[group.ticket]
         self.requests -= 1
-        # no error of rounding stays
+        # an empty round resets rounding errors
         self.steps = self.steps - steps if self.requests else 0.0
 
     def settle(self) -> None:
-        """Count groups that have changed, once each however many requests have gone."""
+        """Add changed groups to `sizes`, once for any number of removed requests."""
         for group in self.changing:
             if group.requests:
                 self._count(group, 1)
@@ -115,52 +114,51 @@ class Round:
         if not alike.count:
             del self.sizes[size]
 
-    def ahead(self, requests: int, slots: int) -> int:
-        """Count the requests that have slots before the last of a new group, or beside it.
+    def requests_ahead(self, requests: int, slots: int) -> int:
+        """Count the waiting requests that get slots before the last request of a new group, or with it.
 
-        requests: of the new group.
-        slots: of the lane.
+        requests: number of requests in the new group.
+        slots: number of slots of the lane.
         """
         return sum(
-            alike.count * min(size, requests, slots_of_group(slots, alike.tokens / (size * alike.count)))
+            alike.count * min(size, requests, group_share(slots, alike.tokens / (size * alike.count)))
             for size, alike in self.sizes.items()
         )
 
-    def ahead_of(self, steps: float, turns: float, slots: int) -> tuple[float, float]:
-        """Estimate what is decoded of waiting groups before the last request of a new one begins.
+    def work_ahead(self, steps: float, turns: float, slots: int) -> tuple[float, float]:
+        """Estimate the work of waiting groups that is done before the last request of a new group starts.
 
-        steps: of the new group; no other goes ahead by more, or by more than a request.
-        turns: until then; a group decodes no more meanwhile than its share of slots.
-        slots: of the lane.
+        steps: decoding steps of the new group. Another group overtakes it by at most this many, or by one
+            request.
+        turns: turns until that request starts; a group decodes at most its share of slots in each.
+        slots: number of slots of the lane.
 
-        Returns steps and requests.
+        Returns the steps and the number of requests.
         """
         total = requests = 0.0
         for size, alike in self.sizes.items():
-            each, share = (
-                alike.steps / alike.count,
-                slots_of_group(slots, alike.tokens / (size * alike.count)),
-            )
-            ahead = alike.count * min(each, max(each / size, steps), share * turns)
+            mean = alike.steps / alike.count  # steps of one group
+            share = group_share(slots, alike.tokens / (size * alike.count))
+            ahead = alike.count * min(mean, max(mean / size, steps), share * turns)
             total += ahead
-            requests += ahead * size / max(1.0, each)
+            requests += ahead * size / max(1.0, mean)
         return total, requests
 
-    def turns(self, slots: int) -> float:
-        """Estimate the turns until no group waits any more, by their shares of so many slots alone."""
+    def turns_to_empty(self, slots: int) -> float:
+        """Estimate the turns until no group waits any more if each uses its share of `slots` slots."""
         return max(
             (
-                alike.steps / alike.count / slots_of_group(slots, alike.tokens / (size * alike.count))
+                alike.steps / alike.count / group_share(slots, alike.tokens / (size * alike.count))
                 for size, alike in self.sizes.items()
             ),
             default=0.0,
         )
 
     def promised_deadlines(self) -> dict[int, float]:
-        """Find the nearest deadline, by size, of the groups that were promised to be in time.
+        """Return the nearest deadline, by group size, of groups accepted because they would be in time.
 
-        Only groups of several requests count: a group lets one request of each later group pass between two
-        of its own, while a single request is never passed.
+        Only groups of several requests count: between two of its requests a group lets one request of each
+        later group pass, while a single request is never overtaken.
         """
         nearest: dict[int, float] = {}
         for group in self.groups.values():
@@ -172,101 +170,101 @@ class Round:
 
 @dataclass(slots=True)
 class LaneRoom:
-    """Room of a lane, or of several of one width.
+    """Free slots of a lane, or of several lanes of one width.
 
-    slots: all there are.
-    free: slots that nobody has.
-    held: slots that each group has, by ticket.
+    slots: number of slots.
+    free: number of free slots.
+    used: number of slots in use by each group, by ticket.
     """
 
     slots: int
     free: int
-    held: dict[int, int] = field(default_factory=dict)
+    used: dict[int, int] = field(default_factory=dict)
 
     def share(self, request: Request, groups: int) -> float:
-        """Count the slots that the group of a request may have.
+        """Return the number of slots that the group of a request may have.
 
-        request: the group's next; long sources and long answers keep their slots, so that others would wait.
+        request: next request of the group.
         groups: number of groups that wait for the lane.
 
-        Returns what `slots_of_group` does; any number where nobody else waits, and requests are so short that
-        whoever comes soon finds a slot. What is encoded ahead of need is counted too.
+        This is `group_share`, or infinity if no other group waits and the request is so short that a slot is
+        free soon for the next group. Sources that are encoded ahead of need count as slots.
         """
         tokens = len(request.source)
         if groups == 1 and tokens <= SHORT_TOKENS >= request.expected_steps:
             return math.inf
-        return slots_of_group(self.slots, tokens)
+        return group_share(self.slots, tokens)
 
 
 class FairQueue:
-    """One round of groups per lane: each take serves the groups in turn, one request each. A group whose
-    request takes many steps passes as many turns as these are worth.
+    """A queue with one round of groups per lane, which `take` serves in turn, one request each (deficit round
+    robin: a request of many steps costs its group further turns).
 
-    Groups are served first come, first served within, so a group of thousands delays a newcomer by one
-    request per turn only.
+    Within a group, requests are served in order. A group of thousands delays a new group by one request per
+    turn only.
     """
 
     def __init__(self, lanes: int) -> None:
         self.tokens = 0
         self.rounds = [Round() for _ in range(lanes)]
-        self._where: dict[Request, Group] = {}
-        self._deadlines: list[tuple[float, int, Request]] = []  # a heap; removed requests leave it lazily
+        self._group_of: dict[Request, Group] = {}
+        self._deadlines: list[tuple[float, int, Request]] = []  # a heap; may hold requests that were removed
         self._tickets = itertools.count()
 
     @property
     def requests(self) -> int:
-        return len(self._where)
+        return len(self._group_of)
 
     def add(self, group: Iterable[tuple[Request, int]], *, first: bool = False) -> None:
         """Append a group.
 
-        group: requests, each with the number of its lane.
-        first: whether the group has the next turn.
+        group: requests with the number of their lanes.
+        first: the group has the next turn.
         """
         ticket, groups = next(self._tickets), dict[int, Group]()  # by lane
         for request, lane in group:
-            assert request not in self._where
-            mine = groups.get(lane)
-            if mine is None:
-                mine = groups[lane] = Group(lane, ticket)
-            mine.requests[request] = None
-            mine.steps += request.expected_steps
-            mine.tokens += len(request.source)
-            self._where[request], request.ticket = mine, ticket
+            assert request not in self._group_of
+            part = groups.get(lane)
+            if part is None:
+                part = groups[lane] = Group(lane, ticket)
+            part.requests[request] = None
+            part.steps += request.expected_steps
+            part.tokens += len(request.source)
+            self._group_of[request], request.ticket = part, ticket
             if request.deadline < math.inf:
                 heapq.heappush(self._deadlines, (request.deadline, next(self._tickets), request))
-        for lane, mine in groups.items():
-            self.tokens += mine.tokens
-            self.rounds[lane].add(mine)
+        for lane, part in groups.items():
+            self.tokens += part.tokens
+            self.rounds[lane].add(part)
             if first:
                 self.rounds[lane].groups.move_to_end(ticket, last=False)
 
     def take(self, lane: int, room: LaneRoom, budget: int, *, first: bool) -> list[Request]:
-        """Take requests for a lane, one of each group in turn, but for groups that have their share of slots.
+        """Take requests for a lane, one of each group in turn; groups with their share of slots are skipped.
 
-        lane: the number of the lane.
-        room: its free slots, and what each group holds of the others.
-        budget: source tokens of all requests together.
-        first: whether the very first may be longer than that, so that no source waits for ever.
+        lane: number of the lane.
+        room: free slots of the lane, and slots in use by each group.
+        budget: largest number of source tokens of all taken requests.
+        first: the first request may exceed the budget, so that no source waits forever.
         """
-        line, requests, passed, held = self.rounds[lane], list[Request](), 0, room.held
+        line, requests, skipped, used = self.rounds[lane], list[Request](), 0, room.used
         groups, free = line.groups, room.free
-        while passed < len(groups) and free:
+        while skipped < len(groups) and free:
             ticket = next(iter(groups))
             group = groups[ticket]
             request = next(iter(group.requests))
             if request.cancelled:
                 self._leave(request, line)
                 continue
-            has = held.get(ticket, 0)
+            has = used.get(ticket, 0)
             if has and has >= room.share(request, len(groups)):
                 groups.move_to_end(ticket)
-                passed += 1
+                skipped += 1
                 continue
-            if group.owed >= TURN_STEPS:
-                group.owed -= TURN_STEPS
+            if group.deficit >= TURN_STEPS:
+                group.deficit -= TURN_STEPS
                 groups.move_to_end(ticket)
-                passed = 0
+                skipped = 0
                 continue
             cost = len(request.source)
             if cost > budget and not (first and not requests):
@@ -277,16 +275,16 @@ class FairQueue:
             requests.append(request)
             free -= 1
             budget -= cost
-            owed = group.owed + request.expected_steps - TURN_STEPS
-            group.owed = owed if owed > 0 else 0.0
-            held[ticket] = has + 1
-            passed = 0
+            deficit = group.deficit + request.expected_steps - TURN_STEPS
+            group.deficit = deficit if deficit > 0 else 0.0
+            used[ticket] = has + 1
+            skipped = 0
         line.settle()
         return requests
 
     def remove(self, request: Request) -> bool:
-        """Free the space of a request, wherever it waits; False when it does not wait here."""
-        group = self._where.get(request)
+        """Remove a request and free its space. Returns False if it is not in the queue."""
+        group = self._group_of.get(request)
         if group is None:
             return False
         line = self.rounds[group.lane]
@@ -295,7 +293,7 @@ class FairQueue:
         return True
 
     def _leave(self, request: Request, line: Round) -> None:
-        line.remove(self._where.pop(request), request)
+        line.remove(self._group_of.pop(request), request)
         self.tokens -= len(request.source)
 
     def pop_expired(self, now: float) -> list[Request]:
@@ -306,19 +304,19 @@ class FairQueue:
             if self.remove(request):
                 late.append(request)
         if len(self._deadlines) > 2 * self.requests + 64:
-            self._deadlines = [entry for entry in self._deadlines if entry[2] in self._where]
+            self._deadlines = [entry for entry in self._deadlines if entry[2] in self._group_of]
             heapq.heapify(self._deadlines)
         return late
 
     def sweep(self) -> None:
-        """Remove the requests whose caller has set `cancelled`."""
-        for request in [r for r in self._where if r.cancelled]:
+        """Remove the cancelled requests."""
+        for request in [r for r in self._group_of if r.cancelled]:
             self.remove(request)
 
     def clear(self) -> list[Request]:
-        """Remove and return everything."""
-        everything = list(self._where)
-        for request in everything:
+        """Remove and return all requests."""
+        requests = list(self._group_of)
+        for request in requests:
             self.remove(request)
         self._deadlines.clear()
-        return everything
+        return requests

@@ -1,9 +1,9 @@
-"""Work that would hold an event loop for long, done beside it: in slices, by turns, and no longer than asked.
+"""Runs work that would block an event loop in another thread: in slices, in turns, and until a deadline.
 
-Work is a generator that yields now and then. One thread drives all of them for a few milliseconds each, so
-that a long piece of work makes none of the others wait for its end, and leaves what nobody awaits any more.
-There is one thread for the process, because Python runs one at a time: more would only make the engines'
-threads wait longer. It is one of the two things of the house at module level that change (CONTRIBUTING.md).
+Work is a generator that yields now and then. One thread runs all generators for a few milliseconds each, so
+that long work does not delay other work until its end, and drops work that was cancelled. There is one thread
+for the process, because Python runs one thread at a time: more threads would only delay the engines' threads.
+It is one of the two mutable objects at module level (CONTRIBUTING.md).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from engine.errors import DeadlineExceeded
 T = TypeVar("T")
 Slices: TypeAlias = Generator[None, None, T]
 
-TURN_SECONDS: Final = 0.002  # that one piece of work has the thread; at least one slice
-# between two turns. Who gives the interpreter up in C and wants it back at once, as numpy does, gets it
-# before a thread that waits has woken, whose own time-out then never comes: only sleep lets others have it
+TURN_SECONDS: Final = 0.002  # duration of a turn; it has at least one slice
+# sleep between two turns. C code that releases the interpreter lock and takes it back at once, as numpy does,
+# gets it before a waiting thread has woken up: only a sleep gives other threads their turn
 PAUSE_SECONDS: Final = 0.000_05
 
 
@@ -38,7 +38,7 @@ class _Work:
 
 
 class _Thread:
-    """Drives work by turns, from when there is some."""
+    """A thread that runs work in turns. It starts with the first work."""
 
     def __init__(self) -> None:
         self._waiting: SimpleQueue[_Work] = SimpleQueue()
@@ -63,7 +63,7 @@ class _Thread:
 
 
 def _turn(work: _Work) -> bool:
-    """Whether the work is over, well or not."""
+    """Run slices of work for one turn; returns whether the work has ended."""
     end = time.monotonic() + TURN_SECONDS
     try:
         while time.monotonic() < end:
@@ -72,7 +72,7 @@ def _turn(work: _Work) -> bool:
         if not work.future.cancelled():
             work.future.set_result(done.value)
         return True
-    except BaseException as error:  # noqa: BLE001 - the awaiting task gets it
+    except BaseException as error:  # noqa: BLE001 - raised in the awaiting task
         if not work.future.cancelled():
             work.future.set_exception(error)
         return True
@@ -83,13 +83,13 @@ _THREAD: Final = _Thread()
 
 
 async def in_slices(slices: Slices[T], deadline: float = math.inf, *, small: bool = False) -> T:
-    """Run a generator outside of this event loop, and return its value.
+    """Run a generator outside of the event loop, and return its value.
 
-    slices: the work; each `next` of it is one slice.
-    deadline: a time.monotonic().
-    small: whether the work takes no longer than a thread's switch and back: it is then done here, at once.
+    slices: generator; each `next` runs one slice.
+    deadline: time.monotonic() at which the work is cancelled.
+    small: the work is shorter than two switches of threads, and runs here at once.
 
-    Raises DeadlineExceeded when it passes, and what the generator raises. Then, and when the awaiting task is
+    Raises DeadlineExceeded, and the errors of the generator. After the deadline, or when the awaiting task is
     cancelled, the work ends at its next yield.
     """
     if small:
@@ -102,12 +102,12 @@ async def in_slices(slices: Slices[T], deadline: float = math.inf, *, small: boo
             return await asyncio.wrap_future(work.future)
     except TimeoutError:
         if not limit.expired():
-            raise  # the generator's own
+            raise  # by the generator itself
         raise DeadlineExceeded("the deadline passed while the request was being prepared") from None
 
 
 def each(items: Iterable[Slices[T]]) -> Slices[list[T]]:
-    """Do several pieces of work, one after the other, and return their values."""
+    """Run several generators, one after the other, and return their values."""
     values: list[T] = []
     for slices in items:
         values.append((yield from slices))
@@ -116,7 +116,7 @@ def each(items: Iterable[Slices[T]]) -> Slices[list[T]]:
 
 
 def at_once(slices: Slices[T]) -> T:
-    """Run a generator here and now, and return its value."""
+    """Run a generator in this thread, and return its value."""
     while True:
         try:
             next(slices)
@@ -126,6 +126,6 @@ def at_once(slices: Slices[T]) -> T:
 
 
 def one_slice(function: Callable[..., T], *arguments: Any) -> Slices[T]:
-    """Call a function as a slice of its own."""
+    """Return a generator that calls a function as one slice."""
     yield
     return function(*arguments)

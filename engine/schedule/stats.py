@@ -1,4 +1,4 @@
-"""What an engine says of itself: numbers for metrics, and each step and encoding as it happens."""
+"""Statistics of an engine: counters for metrics, and calls for each step and encoding."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """A snapshot for metrics. Waiting and active are now; the others only grow. Seconds are of wall clock.
+    """A snapshot for metrics: current numbers of waiting and active requests, and totals since the start.
 
-    tokens: target tokens of the best hypotheses answered, end-of-sentence included.
+    active: number of slots in use, by lane.
+    slots: number of slots, by lane.
+    step_seconds, encode_seconds: wall-clock time.
+    tokens: target tokens of the best hypotheses of all answers, end-of-sentence included.
     """
 
     waiting_requests: int
     waiting_tokens: int
-    active: tuple[int, ...]  # slots in use, by lane
-    slots: tuple[int, ...]  # slots there are, by lane
+    active: tuple[int, ...]
+    slots: tuple[int, ...]
     steps: int
     step_seconds: float
     encoded_requests: int
@@ -27,16 +30,15 @@ class Stats:
 
 
 class Observer(Protocol):
-    """What is told of steps and encodings, from the engine's thread; must be quick. What an observer raises
-    is logged and forgotten."""
+    """Callbacks for steps and encodings, in the engine's thread: they must be quick; errors are logged."""
 
     def on_step(self, seconds: float, slots: int) -> None:
-        """Note that one lane has decoded one token for `slots` requests."""
+        """Note one step of a lane, which decoded one token for `slots` requests."""
 
     def on_encode(self, seconds: float, requests: int, tokens: int) -> None:
-        """Note that one batch of sources has been encoded.
+        """Note the encoding of one batch of sources.
 
-        seconds: that it took.
-        requests: whose sources they were.
-        tokens: of all sources together.
+        seconds: duration of the encoding.
+        requests: number of sources.
+        tokens: number of tokens of all sources.
         """

@@ -135,7 +135,7 @@ class EngineHost:
                 raise Unavailable(OTHER_BUNDLE)
             model = older
         assert isinstance(model.engine, Engine)
-        model.engine.told = self._send_told
+        model.engine.after_step = self._send_told
         return model.engine
 
     def _send_told(self) -> None:
@@ -238,9 +238,9 @@ class _FrontEnd:
             flight.engine = self._host.engine_of(model, flight.model.digest)
             requests = list(flight.requests.values())
             if len(requests) <= INLINE_JOBS:
-                flight.engine.submit(requests, again=group.again)
+                flight.engine.submit(requests, follow_up=group.follow_up)
             else:
-                submit = partial(flight.engine.submit, requests, again=group.again)
+                submit = partial(flight.engine.submit, requests, follow_up=group.follow_up)
                 self._start(self._submit_beside(flight, submit))
         except ConvoyError as error:
             self._refuse(flight, error)

@@ -53,7 +53,7 @@ class Asking:
     """Requests of one deadline for an engine, by job.
 
     model, digest: name of the model, and the bundle that made the tokens.
-    again: as of `Engine.submit`.
+    follow_up: as of `Engine.submit`.
     asked: links that were asked before.
     told: whether somebody has heard of certain tokens.
     """
@@ -61,7 +61,7 @@ class Asking:
     model: str
     digest: str
     requests: dict[int, Request]
-    again: bool
+    follow_up: bool
     asked: frozenset[EngineLink] = frozenset()
     told: bool = False
 
@@ -197,7 +197,7 @@ class Links:
         outcome: what they are answered otherwise.
         """
         if not asking.told and len(asking.asked) < MAX_TRIES:
-            asking.again = True  # it has been accepted
+            asking.follow_up = True  # it has been accepted
             try:
                 self.ask(asking)
             except Unavailable:
@@ -285,7 +285,7 @@ class EngineLink:
             chosen,
             None if requests[0].deadline == math.inf else requests[0].deadline,
             any(request.progress for request in requests),
-            asking.again,
+            asking.follow_up,
         )
         self._end.send(group)
         return number

@@ -45,7 +45,7 @@ class AskedGroup(msgspec.Struct, array_like=True, tag=3, frozen=True):
     options: the different ones of the sources, or their numbers; `chosen` are places in this list.
     deadline: None: there is none.
     progress: whether certain tokens are told.
-    again: whether it is more work for what was accepted before.
+    follow_up: whether it is more work for what was accepted before.
     """
 
     number: int
@@ -55,7 +55,7 @@ class AskedGroup(msgspec.Struct, array_like=True, tag=3, frozen=True):
     chosen: list[int]
     deadline: float | None
     progress: bool
-    again: bool
+    follow_up: bool
 
 
 class Cancel(msgspec.Struct, array_like=True, tag=4, frozen=True):

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from engine.errors import ConvoyError, Stopping, TooLarge
+from engine.errors import ConvoyError, Stopping
 from engine.repository.figures import NO_STATS
 from engine.repository.ipc.links import Asking, Links
 from engine.schedule.engine import EngineSettings
@@ -48,27 +48,21 @@ class RemoteEngine:
     def release(self) -> None:
         """Do nothing: it holds nothing."""
 
-    def check_size(self, tokens: int) -> None:
-        """Raise TooLarge on more source tokens than a group may ever have."""
-        capacity = self.settings.queue_tokens
-        if tokens > capacity:
-            raise TooLarge(f"{tokens} source tokens in one request; at most {capacity} fit: send fewer texts")
-
-    def submit(self, group: Sequence[Request], *, again: bool = False) -> None:
+    def submit(self, group: Sequence[Request], *, follow_up: bool = False) -> None:
         """Hand a group over.
 
         group: requests of one deadline.
-        again: as of `Engine.submit`.
+        follow_up: as of `Engine.submit`.
 
         Raises Stopping.
         """
         if self._stopped:
             raise Stopping()
-        self._links.soon(self._submit, list(group), again)
+        self._links.soon(self._submit, list(group), follow_up)
 
-    def _submit(self, group: list[Request], again: bool) -> None:
+    def _submit(self, group: list[Request], follow_up: bool) -> None:
         try:
-            self._links.ask(Asking(self._model, self._digest, dict(enumerate(group)), again))
+            self._links.ask(Asking(self._model, self._digest, dict(enumerate(group)), follow_up))
         except ConvoyError as error:
             for request in group:
                 request.reply(error)

@@ -32,12 +32,12 @@ FAULTS = [
     (
         "a group is admitted in part",
         "engine/schedule/engine.py",
-        ("            if missing > 0 and not again:\n                wait"),
+        ("            if missing > 0 and not follow_up:\n                wait"),
         (
             "            while missing > 0 and len(group) > 1:\n"
             "                missing -= len(group[-1].source)\n"
             "                group, lanes = group[:-1], lanes[:-1]\n"
-            "            if missing > 0 and not again:\n"
+            "            if missing > 0 and not follow_up:\n"
             "                wait"
         ),
         "tests/engine/schedule/test_engine.py tests/engine/schedule/test_engine_faults.py",
@@ -45,14 +45,14 @@ FAULTS = [
     (
         "the time of a request's own decoding does not count",
         "engine/schedule/forecast.py",
-        "own = max(self._steps(r, lane, 2.0) for r in mine)",
+        "own = max(self._steps(r, lane, 2.0) for r in part)",
         "own = 0.0",
         "tests/engine/schedule/test_forecast.py",
     ),
     (
         "newcomers make groups late that let them pass",
         "engine/schedule/forecast.py",
-        "        self._check_promises(lane, mine, turn, reserve, now)\n",
+        "        self._check_promises(lane, part, turn, reserve, now)\n",
         "",
         "tests/engine/schedule/test_forecast.py",
     ),
@@ -108,7 +108,7 @@ FAULTS = [
     (
         "requests that never had time make others seem long",
         "engine/schedule/forecast.py",
-        "if own * seconds_each <= budget:",
+        "if own * turn_of_part <= budget:",
         "if True:",
         "tests/engine/schedule/test_forecast.py -k never_had",
     ),
@@ -168,22 +168,22 @@ FAULTS = [
     (
         "what a group holds is not counted as it is taken",
         "engine/schedule/queue.py",
-        "            held[ticket] = has + 1\n",
+        "            used[ticket] = has + 1\n",
         "",
         "tests/engine/schedule/test_queue.py -k share",
     ),
     (
         "turns are counted in requests, however many steps these take",
         "engine/schedule/queue.py",
-        "group.owed + request.expected_steps - TURN_STEPS",
-        "group.owed",
+        "group.deficit + request.expected_steps - TURN_STEPS",
+        "group.deficit",
         "tests/engine/schedule/test_queue.py -k counted_in_steps",
     ),
     (
         "the forecast knows no shares of slots",
         "engine/schedule/queue.py",
-        "min(each, max(each / size, steps), share * turns)",
-        "min(each, max(each / size, steps))",
+        "min(mean, max(mean / size, steps), share * turns)",
+        "min(mean, max(mean / size, steps))",
         "tests/engine/schedule/test_forecast.py -k shares",
     ),
     (

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from engine.errors import DeadlineExceeded, ExecutorFailed, InvalidRequest, Overloaded, Stopping
-from engine.schedule.aio import Inbox, generate, generate_group
+from engine.schedule.aio import UpdateQueue, generate, generate_group
 from engine.schedule.engine import Engine, EngineSettings
 from engine.types import DecodeOptions, Result
 from tests.support import cases
@@ -170,7 +170,7 @@ async def test_a_watch_is_told_beginnings_and_then_each_result(engine):
 
 async def test_only_the_newest_tokens_wait_for_a_slow_event_loop():
     told = []
-    newest = Inbox(asyncio.get_running_loop(), lambda job, news: told.append((job, news)))
+    newest = UpdateQueue(asyncio.get_running_loop(), lambda job, news: told.append((job, news)))
 
     def engine_thread():
         for i in range(100):

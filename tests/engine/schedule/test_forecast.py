@@ -196,11 +196,11 @@ def test_the_wait_is_about_what_the_queue_makes_of_it_whatever_the_shares_of_gro
     wait, own = forecast._wait(0, count, steps * (count - 1.0), tokens), group(*mine)
     queue.add((one, 0) for one in own)
     began = 0
-    while own[-1] in queue._where:
+    while own[-1] in queue._group_of:
         room = LaneRoom(slots, slots - len(left), Counter(ticket for _, ticket in left))
         left += [(one.expected_steps, one.ticket) for one in queue.take(0, room, 10**9, first=True)]
         passing = max(1, math.ceil(min(steps for steps, _ in left)))
-        began += passing if own[-1] in queue._where else 0
+        began += passing if own[-1] in queue._group_of else 0
         left = [(steps - passing, ticket) for steps, ticket in left if steps > passing]
     assert 0.5 < (wait + 50) / (began + 50) < 2.0
 
@@ -405,7 +405,7 @@ def test_more_work_for_what_was_accepted_goes_first_and_is_not_refused():
     follows = inbox.request(options=LONG, deadline=clock.now + 4.0)
     with pytest.raises(WouldBeLate):
         engine.submit([follows])
-    engine.submit([follows], again=True)
+    engine.submit([follows], follow_up=True)
     exhaust(engine)
     assert list(inbox.outcomes).index(follows) == 2
     assert not isinstance(inbox.outcomes[follows], DeadlineExceeded)

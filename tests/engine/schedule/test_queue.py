@@ -47,7 +47,7 @@ def act(queue, waiting, action):
         assert all(waiting.pop(r) == lane and not r.cancelled for r in taken)
         spent = sum(len(r.source) for r in taken)
         assert spent <= budget or (first and spent - len(taken[0].source) <= max(0, budget))
-        for gone in [r for r in waiting if r.cancelled and r not in queue._where]:
+        for gone in [r for r in waiting if r.cancelled and r not in queue._group_of]:
             assert waiting.pop(gone) == lane  # met while taking
         if slots and first and any(at == lane for at in waiting.values()):
             assert taken
@@ -144,7 +144,7 @@ def test_no_group_has_more_than_its_share_of_a_lane_where_others_wait_or_its_sou
         sizes[group[0].ticket] = count, length
     place = LaneRoom(slots, slots + ahead)
     queue.take(0, place, PLENTY, first=True)
-    for ticket, held in place.held.items():
+    for ticket, held in place.used.items():
         count, length = sizes[ticket]
         # a group of short sources that is alone, at first or since all others were taken, may have all
         others = queue.rounds[0].groups.keys() - {ticket}

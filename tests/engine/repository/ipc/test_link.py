@@ -20,13 +20,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.answers.compose import NO_TIME
 from engine.api import Service, TextOptions, connect_service
 from engine.errors import DeadlineExceeded, InvalidRequest, Overloaded, Unavailable, UnknownModel, WouldBeLate
 from engine.repository.ipc.frames import MAX_FRAME_BYTES, LinkEnd
 from engine.repository.ipc.messages import Asked, Cancel, Numbers, Told, error_of, result_of, told_of
 from engine.schedule.aio import generate_group
-from engine.types import DecodeJob, DecodeOptions, Hypothesis, Result, Timings
+from engine.types import NO_TIME, DecodeJob, DecodeOptions, Hypothesis, Result, Timings
 from tests.server.test_reload import NAME, rewritten
 from tests.support.hosting import host
 from tests.support.served import bundles, settings_of, until
