@@ -1,16 +1,11 @@
-"""The flags of a command about its texts: the model that answers, and how it answers."""
+"""The model that a command runs, and where it runs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from engine.backends import Placement, processors, usual_precision
-
-if TYPE_CHECKING:
-    from engine.api import TextOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,39 +40,4 @@ class ModelChoice:
             self.threads or processors(),
             shortlist=self.shortlist,
             fast=self.fast,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerFlags:
-    """How texts are answered: the fields of TextOptions that commands have flags for.
-
-    By default translations are protected and follow the form of their sources, as a server does it.
-    """
-
-    decode: Mapping[str, Any] = field(default_factory=dict)
-    prefix: str = ""
-    split: bool = True
-    truncate: bool = False
-    replace_unk: bool = False
-    strategy: str | None = None
-    protect: bool = True
-    follow_form: bool = True
-    local_numbers: bool = False
-    raw: bool = False
-
-    def options(self) -> TextOptions:
-        from engine.api import TextOptions
-
-        return TextOptions(
-            self.decode,
-            prefix=self.prefix,
-            split=self.split,
-            truncate=self.truncate,
-            strategy=self.strategy,
-            replace_unk=self.replace_unk,
-            protect=self.protect,
-            follow_form=self.follow_form,
-            local_numbers=self.local_numbers,
-            raw=self.raw,
         )

@@ -15,8 +15,9 @@ import typer
 from tqdm import tqdm
 
 from cli import texts
-from cli.choices import AnswerFlags, ModelChoice
-from cli.flags import Command, explicit_flags, extend, flags_of_options
+from cli.choices import ModelChoice
+from cli.flags import Command, explicit_flags, extend, flags_of, options_of
+from engine.answers.options import TextOptions
 from engine.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -75,18 +76,7 @@ RAY_FLAGS: Final[Mapping[str, Any]] = {
     "ray_cpus": Annotated[float | None, typer.Option(min=0.0, help="Cores of each engine there; else 1.")],
     "ray_gpus": Annotated[float | None, typer.Option(min=0.0, help="GPUs of each, as 0.5; else none.")],
 }
-# flags by the names of the fields that they are for; those that are not given leave the default
-ANSWER_FLAGS: Final[Mapping[str, Any]] = {
-    "prefix": Annotated[str | None, typer.Option(help="What each translation begins with.")],
-    "split": Annotated[bool | None, typer.Option(help="Translate each line sentence by sentence.")],
-    "truncate": Annotated[
-        bool | None, typer.Option("--truncate", help="With --no-split: shorten lines that are too long.")
-    ],
-    "replace_unk": _optional(texts.ReplaceUnk),
-    "protect": _optional(texts.Protect),
-    "follow_form": _optional(texts.FollowForm),
-    "local_numbers": _optional(texts.LocalNumbers),
-}
+ANSWER_FLAGS: Final[Mapping[str, Any]] = flags_of("translate")
 PLACE_FLAGS: Final[Mapping[str, Any]] = {
     "precision": texts.Precision,
     "backend": _optional(texts.Backend),
@@ -114,7 +104,7 @@ class Sharing:
 
 
 def _flags(command: Command) -> Command:
-    return extend(command, {**RAY_FLAGS, **PLACE_FLAGS, **ANSWER_FLAGS, **flags_of_options()})
+    return extend(command, {**RAY_FLAGS, **PLACE_FLAGS, **ANSWER_FLAGS})
 
 
 @_flags
@@ -149,10 +139,10 @@ def corpus(
     given = explicit_flags(rest)
     place = ModelChoice(model, **{"threads": 1} | _of(PLACE_FLAGS, given))
     models = [path.resolve() for path in (model, then) if path]
-    wish = AnswerFlags(_of(flags_of_options(), given), **_of(ANSWER_FLAGS, given))
-    choice = EngineChoice(tuple(models), offline_settings(models, place.placement(), wish.decode))
+    options = options_of("translate", _of(ANSWER_FLAGS, given))
+    choice = EngineChoice(tuple(models), offline_settings(models, place.placement(), options.decode))
     job = CorpusJob(
-        **_what(choice, place, wish, columns),
+        **_model_fields(choice, place, options, columns),
         column=column,
         errors=_one_of("--errors", errors, ERRORS),
         only_language=only_language,
@@ -164,12 +154,14 @@ def corpus(
     _run(job, choice, inputs, _one_of("--format", format_name, ("text", "tsv", "csv", "jsonl")), out, sharing)
 
 
-def _what(choice: EngineChoice, place: ModelChoice, wish: AnswerFlags, columns: str | None) -> dict[str, Any]:
-    """What a job is made of that the models decide. Raises InvalidRequest, UnknownModel."""
+def _model_fields(
+    choice: EngineChoice, place: ModelChoice, options: TextOptions, columns: str | None
+) -> dict[str, Any]:
+    """Return the fields of a job that depend on the models. Raises InvalidRequest, UnknownModel."""
     from corpus.columns import options_for, parse_columns
     from corpus.job import models_of
 
-    usual = "translation,alternatives" if wish.decode.get("n_best", 1) > 1 else "translation"
+    usual = "translation,alternatives" if options.decode.get("n_best", 1) > 1 else "translation"
     chosen = parse_columns(columns or usual)
     service = choice.look()
     infos = service.models()
@@ -182,7 +174,7 @@ def _what(choice: EngineChoice, place: ModelChoice, wish: AnswerFlags, columns: 
         "route": route.name,
         "languages": (place.source or infos[0].source, place.target or infos[-1].target),
         "columns": chosen,
-        "options": options_for(chosen, wish.options()),
+        "options": options_for(chosen, options),
         "runs": {
             "backend": place.backend,
             "device": place.device.partition(":")[0],

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cli import remote, texts
-from cli.choices import AnswerFlags, ModelChoice
+from cli.choices import ModelChoice
 from cli.lines import write
 from documents import FORMATS, OversizedDocument, Unreadable, read_document, written_ending
+from engine.answers.options import USUAL_OPTIONS, TextOptions
 from engine.errors import InvalidRequest, TooLarge
 
 if TYPE_CHECKING:
@@ -21,11 +22,11 @@ if TYPE_CHECKING:
 ENDINGS: Final = frozenset(FORMATS) - {".txt"}  # a .txt goes line by line
 
 
-def translate(job: texts.Job, flags: AnswerFlags, file: Path, output_format: texts.OutputFormat) -> None:
+def translate(job: texts.Job, options: TextOptions, file: Path, output_format: texts.OutputFormat) -> None:
     """Write the translation of a file.
 
     job: the model, here or on a server.
-    flags: how texts are answered.
+    options: options of the answers.
     file: the document.
     output_format: where the translation goes.
 
@@ -38,24 +39,24 @@ def translate(job: texts.Job, flags: AnswerFlags, file: Path, output_format: tex
     ending = written_ending(file.name)
     if output.suffix.lower() != ending.lower():
         raise InvalidRequest(f"{output}: the translation of {file.name} is a {ending}: let its name end so")
-    if output_format.scores or output_format.as_json or flags.prefix or flags.decode.get("n_best", 1) > 1:
+    if output_format.scores or output_format.as_json or options.prefix or options.decode.get("n_best", 1) > 1:
         raise InvalidRequest("--scores, --json, --prefix and --n-best are for text: a document is one answer")
     if job.server is None:
-        write(output, _here(job.place, flags, file))
+        write(output, _here(job.place, options, file))
         return
-    if flags != AnswerFlags():
+    if options != USUAL_OPTIONS["translate"]:
         raise InvalidRequest("how a document is decoded is the server's own: leave out such flags with --url")
     write(output, remote.translate_document(job.server, job.place, file))
 
 
-def _here(place: ModelChoice, flags: AnswerFlags, file: Path) -> bytes:
+def _here(place: ModelChoice, options: TextOptions, file: Path) -> bytes:
     """As the server does it: the same segments, protected alike, with their formats by attention."""
     from documents.projection import project
 
     document = _open_document(file)
     aligned = any(segment.spans for segment in document.segments)
-    options = replace(flags.options(), alignment=aligned)
-    with texts.open_service(place, flags) as service:
+    options = replace(options, alignment=aligned)
+    with texts.open_service(place, options) as service:
         (info,) = service.models()
         model = service.pick("translate", place.source, place.target, info.name)
         marked_texts = _mark_protected(document.segments, placeholders=info.placeholders > 0)

@@ -12,12 +12,13 @@ from typing import Annotated, Any
 import typer
 
 from cli import lines, texts
-from cli.choices import AnswerFlags, ModelChoice
-from cli.flags import decode_flags, explicit_flags
+from cli.choices import ModelChoice
+from cli.flags import answer_flags, options_of
+from engine.answers.options import TextOptions
 from engine.errors import InvalidRequest
 
 
-@decode_flags
+@answer_flags("translate", ("truncate", "replace_unk"))
 def evaluate(
     model: Annotated[Path, typer.Option(help="A bundle folder.")],
     source: Annotated[
@@ -30,8 +31,6 @@ def evaluate(
     target_column: Annotated[int, typer.Option(min=0, help="Column of the references.")] = 1,
     limit: Annotated[int | None, typer.Option(min=1, help="Only so many first lines.")] = None,
     output: Annotated[Path | None, typer.Option(help="Also write the model's texts here.")] = None,
-    truncate: Annotated[bool, typer.Option("--truncate", help="Shorten sources that are too long.")] = False,
-    replace_unk: texts.ReplaceUnk = False,
     precision: texts.Precision = None,
     backend: texts.Backend = "onnx",
     device: texts.Device = "cpu",
@@ -39,7 +38,7 @@ def evaluate(
     shortlist: texts.Shortlist = None,
     fast: texts.Fast = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    **decode: Any,
+    **options: Any,
 ) -> None:
     """Score a model on a file: BLEU and chrF, for summaries ROUGE (needs the extra `train`).
 
@@ -54,9 +53,7 @@ def evaluate(
         raise InvalidRequest(f"{source}: holds no line to evaluate")
     place = ModelChoice(model, precision, backend, device, threads, shortlist=shortlist, fast=fast)
     began = time.monotonic()
-    scores, hypotheses = score(
-        place, AnswerFlags(explicit_flags(decode), truncate=truncate, replace_unk=replace_unk), pairs
-    )
+    scores, hypotheses = score(place, options_of("translate", options), pairs)
     report = {name: round(value, 2) for name, value in scores.items()}
     report |= {"lines": len(pairs), "seconds": round(time.monotonic() - began, 1)}
     if output:
@@ -70,24 +67,25 @@ def evaluate(
 
 
 def score(
-    place: ModelChoice, flags: AnswerFlags, pairs: Sequence[tuple[str, str]]
+    place: ModelChoice, options: TextOptions, pairs: Sequence[tuple[str, str]]
 ) -> tuple[dict[str, float], list[str]]:
     """Score a model by the measures of its task.
 
     place: the model, and where it runs.
-    flags: how texts are answered.
+    options: options of the answers; nothing is protected, and the form of the source is not followed.
     pairs: source and reference of each text.
 
     Returns the measures, and the texts that the model made by itself.
     """
     from training.scores import METRICS
 
-    flags = replace(flags, protect=False, follow_form=False)
-    with texts.open_service(place, flags) as service:
+    options = replace(options, protect=False, follow_form=False)
+    with texts.open_service(place, options) as service:
         task = service.models()[0].task
         if task not in METRICS:
             raise InvalidRequest(f"no measure for the task {task!r}; known are {sorted(METRICS)}")
-        hypotheses = [r.text for r in texts.answers(service, task, [s for s, _ in pairs], flags, len(pairs))]
+        results = texts.answers(service, task, [source for source, _ in pairs], options, len(pairs))
+        hypotheses = [result.text for result in results]
     return METRICS[task](hypotheses, [r for _, r in pairs]), hypotheses
 
 

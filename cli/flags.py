@@ -1,51 +1,94 @@
-"""Command-line flags made from the fields of a dataclass, so that a new option needs no second place."""
+"""Command-line flags made of the fields of TextOptions and DecodeOptions."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
-from dataclasses import fields
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from functools import wraps
-from typing import Annotated, Any, Final, get_type_hints
+from types import NoneType, UnionType
+from typing import Annotated, Any, Final, Literal, get_args, get_origin, get_type_hints
 
 import typer
 
+from engine.answers.options import USUAL_OPTIONS, TextOptions, offered_options
+from engine.errors import InvalidRequest
 from engine.types import OPTION_HELP, DecodeOptions
 
 Command = Callable[..., None]
 
-TYPES: Final[dict[str, type]] = {
-    "int": int,
-    "int | None": int,
-    "float": float,
-    "bool": bool,
-    "str": str,
+# text options without a flag: --alignment is a decoding option, and `convoy corpus` has a column of coverage
+NO_FLAGS: Final = frozenset({"alignment", "coverage"})
+DECODE_KINDS: Final[Mapping[str, Any]] = {
+    name: kind for name, kind in get_type_hints(DecodeOptions).items() if name in OPTION_HELP
 }
-# token ids mean nothing on a command line
-LEFT_OUT: Final = frozenset({"prefix", "free_prefix", "quotas"})
 
 
-def decode_flags(command: Command) -> Command:
-    """Give a command that takes `**decode` one flag for each field of DecodeOptions.
+def answer_flags(task: str, names: Collection[str] | None = None) -> Callable[[Command], Command]:
+    """Return a decorator that replaces `**options` of a command by the flags of its answers.
 
-    A flag that is not given arrives as None: the bundle's own default holds.
+    task: "translate" or "summarize".
+    names: text options that have flags; None: all of the task.
     """
-    return extend(command, flags_of_options())
+    return lambda command: extend(command, flags_of(task, names))
 
 
-def flags_of_options() -> dict[str, Any]:
-    """Make the flags of DecodeOptions: name to annotation."""
-    flags = {}
-    for field in fields(DecodeOptions):
-        if field.name in LEFT_OUT:
-            continue
-        option = typer.Option(help=OPTION_HELP.get(field.name), show_default=False)
-        flags[field.name] = Annotated[TYPES[str(field.type)] | None, option]
-    return flags
+def flags_of(task: str, names: Collection[str] | None = None) -> dict[str, Any]:
+    """Return an annotation by name for each text option of a task and for each decoding option.
+
+    task: "translate" or "summarize".
+    names: text options that have flags; None: all of the task.
+    """
+    texts = {
+        option.name: option_flag(option.name, option.kind, option.help, option.default)
+        for option in offered_options(task)
+        if option.name not in NO_FLAGS and (names is None or option.name in names)
+    }
+    return texts | {name: option_flag(name, kind, OPTION_HELP[name]) for name, kind in DECODE_KINDS.items()}
+
+
+def options_of(task: str, values: Mapping[str, Any]) -> TextOptions:
+    """Return the usual options of a task with the flags that were given.
+
+    task: "translate" or "summarize".
+    values: value of each flag by name; None: the flag was not given.
+
+    Raises InvalidRequest.
+    """
+    given = explicit_flags(values)
+    texts = {o.name: _value(o.kind, given[o.name]) for o in offered_options(task) if o.name in given}
+    decode = {name: _value(kind, given[name]) for name, kind in DECODE_KINDS.items() if name in given}
+    changes: dict[str, Any] = {name: value for name, value in texts.items() if name not in NO_FLAGS}
+    return replace(USUAL_OPTIONS[task], decode=decode, **changes)
+
+
+def option_flag(name: str, kind: Any, sentence: str, default: Any = None) -> Any:
+    """Return the annotation of a flag; a flag that is not given has the value None.
+
+    name: name of the option.
+    kind: type of the option.
+    sentence: description of the option.
+    default: value of the option unless the flag is given; None: the model's.
+    """
+    kind = _without_none(kind)
+    settings: dict[str, Any] = {"help": sentence, "show_default": False}
+    declarations = []
+    if kind is bool and default is False:
+        declarations = [f"--{name.replace('_', '-')}"]  # without a --no- form
+    elif kind is bool and default:
+        settings["show_default"] = name.replace("_", "-")
+    if get_origin(kind) not in (None, Literal):
+        settings["help"] += " May be given several times."
+        settings["metavar"] = "SOURCE=TARGET" if _is_mapping(kind) else f"<{get_args(kind)[0].__name__}>"
+    return Annotated[_flag_type(kind) | None, typer.Option(*declarations, **settings)]
 
 
 def extend(command: Command, flags: Mapping[str, Any]) -> Command:
-    """Give `command` keyword parameters in place of `**rest`: name to annotation, each None by default."""
+    """Replace `**rest` in the signature of a command by one keyword parameter for each flag, default None.
+
+    command: the command.
+    flags: annotation of each flag by name.
+    """
     hints = get_type_hints(command, include_extras=True)
     own = [
         p.replace(annotation=hints[p.name])
@@ -68,3 +111,36 @@ def extend(command: Command, flags: Mapping[str, Any]) -> Command:
 def explicit_flags(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the flags that were given."""
     return {name: value for name, value in values.items() if value is not None}
+
+
+def _without_none(kind: Any) -> Any:
+    if not isinstance(kind, UnionType):
+        return kind
+    (only,) = (each for each in get_args(kind) if each is not NoneType)
+    return only
+
+
+def _is_mapping(kind: Any) -> bool:
+    return isinstance(get_origin(kind), type) and issubclass(get_origin(kind), Mapping)
+
+
+def _flag_type(kind: Any) -> Any:
+    """Return the type of the flag for an option of a type: lists stand for tuples and mappings."""
+    if _is_mapping(kind):
+        return list[str]
+    if get_origin(kind) is tuple:
+        return list[get_args(kind)[0]]  # type: ignore[misc]
+    return str if get_origin(kind) is Literal else kind
+
+
+def _value(kind: Any, value: Any) -> Any:
+    """Return the value of an option for the value of its flag."""
+    if not isinstance(value, list):
+        return value
+    if not _is_mapping(_without_none(kind)):
+        return tuple(value)
+    pairs = [text.partition("=") for text in value]
+    for text, (source, equals, target) in zip(value, pairs, strict=True):
+        if not (source and equals and target):
+            raise InvalidRequest(f"give a phrase and its translation as SOURCE=TARGET, not {text!r}")
+    return {source: target for source, _, target in pairs}

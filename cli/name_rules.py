@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from cli import texts
-from cli.choices import AnswerFlags, ModelChoice
+from cli.choices import ModelChoice
+from engine.answers.options import USUAL_OPTIONS
 
 CANDIDATES: Final = (None, 0, 3, 4, 5, 6)  # tokens of a name that stands alone; see `convoy words --names`
 MAX_BLEU_LOSS: Final = 0.1  # of a rule against none
@@ -51,8 +52,9 @@ def try_rules(bundle: Path, pairs: Sequence[tuple[str, str]]) -> list[TriedRule]
         name = open_bundle(copy).name
         for names in CANDIDATES:
             add_files(copy, {WORDS_FILE: dump_words(names, {})})
-            with texts.open_service(ModelChoice(copy), AnswerFlags()) as service:
-                results = service.run_many(name, sources, AnswerFlags().options())
+            options = USUAL_OPTIONS["translate"]
+            with texts.open_service(ModelChoice(copy), options) as service:
+                results = service.run_many(name, sources, options)
                 answers = [result.text for result in results]
             hits = [word in answer for words, answer in zip(shared, answers, strict=True) for word in words]
             bleu = BLEU().corpus_score(answers, [references]).score

@@ -10,7 +10,8 @@ from typing import Annotated, Final
 import typer
 
 from cli import lines, texts
-from cli.choices import AnswerFlags, ModelChoice
+from cli.choices import ModelChoice
+from engine.answers.options import USUAL_OPTIONS
 from engine.errors import InvalidRequest
 
 DEFAULT_PLACEHOLDERS: Final = 8
@@ -64,8 +65,8 @@ def copy_rate(place: ModelChoice, name: str, sentences: Sequence[str]) -> float:
         thing, words = draw.choice(THINGS), sentence.split(" ")
         words.insert(draw.randint(1, len(words)), thing)
         pairs.append((" ".join(words), thing))
-    with texts.open_service(place, AnswerFlags()) as service:
-        options = AnswerFlags().options()
+    options = USUAL_OPTIONS["translate"]
+    with texts.open_service(place, options) as service:
         results = service.run_many(name, (text for text, _ in pairs), options)
         hits = [result.text.count(thing) == 1 for result, (_, thing) in zip(results, pairs, strict=True)]
     return sum(hits) / max(1, len(hits))

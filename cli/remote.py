@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from cli.choices import AnswerFlags, ModelChoice
+from cli.choices import ModelChoice
+from engine.answers.options import TextOptions, offered_options
 from engine.errors import ConvoyError, InvalidRequest, TooLarge, UnknownModel
 
 if TYPE_CHECKING:
@@ -65,12 +66,12 @@ def connect(server: RemoteServer) -> Iterator[tuple[Client, list[Model]]]:
 
 
 def answers(
-    server: RemoteServer, request: tuple[str, ModelChoice, AnswerFlags], lines: Iterable[str]
+    server: RemoteServer, request: tuple[str, ModelChoice, TextOptions], lines: Iterable[str]
 ) -> Generator[TextResult, None, None]:
     """Yield results in the order of the lines.
 
     server: the server that answers.
-    request: the task, the model with its languages, and how texts are answered.
+    request: the task, the model with its languages, and the options of the answers.
     lines: the texts.
 
     An error names the number of its line, counted from 1. Raises InvalidRequest, TooLarge, UnknownModel, or
@@ -141,18 +142,15 @@ def _words(error: ApiError) -> str:
 
 
 def _question(
-    client: Client, models: list[Model], request: tuple[str, ModelChoice, AnswerFlags]
+    client: Client, models: list[Model], request: tuple[str, ModelChoice, TextOptions]
 ) -> Callable[[str], TextResult]:
-    """What is asked for each line."""
+    """Return the function that has the server answer a line."""
     from engine.api import TextResult
 
-    task, place, flags = request
-    fields = _fields(flags) | ({"model": str(place.model)} if place.model else {})
+    task, place, options = request
+    fields = _fields(task, options) | ({"model": str(place.model)} if place.model else {})
     if task == "translate":
         source, target = _pair(models, place)
-        fields |= {"split": flags.split, "protect": flags.protect, "follow_form": flags.follow_form}
-        fields |= {"local_numbers": True} if flags.local_numbers else {}
-        fields |= {"raw": True} if flags.raw else {}
 
     def ask(line: str) -> TextResult:
         if not line.strip():
@@ -164,18 +162,15 @@ def _question(
     return ask
 
 
-def _fields(flags: AnswerFlags) -> dict[str, Any]:
-    """The request's fields; n_best asks for alternatives, and JSON knows no infinity but its name."""
+def _fields(task: str, options: TextOptions) -> dict[str, Any]:
+    """Return the fields of a request: options other than the usual ones; JSON has infinity as a string."""
     fields: dict[str, Any] = {
         name: str(value) if isinstance(value, float) and not math.isfinite(value) else value
-        for name, value in flags.decode.items()
+        for name, value in options.decode.items()
     }
     fields["alternatives"] = fields.pop("n_best", 1) - 1
-    if flags.replace_unk:
-        fields["replace_unk"] = True
-    if flags.strategy is not None:
-        fields["strategy"] = flags.strategy
-    return fields | {"prefix": flags.prefix, "truncate": flags.truncate, "scores": True}
+    changed = [o.name for o in offered_options(task) if getattr(options, o.name) != o.default]
+    return fields | {name: getattr(options, name) for name in changed} | {"scores": True}
 
 
 def _pair(models: list[Model], place: ModelChoice) -> tuple[str, str]:

@@ -17,8 +17,9 @@ import typer
 from tqdm import tqdm
 
 from cli import remote, texts
-from cli.choices import AnswerFlags, ModelChoice
+from cli.choices import ModelChoice
 from cli.lines import read, writing
+from engine.answers.options import TextOptions
 from engine.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ def _scores(job: texts.Job, pairs: Iterable[tuple[str, str | None]]) -> Iterator
         with closing(scores):  # gives up what is still asked for
             yield scores
         return
-    with texts.open_service(job.place, AnswerFlags({"beam_size": 1})) as service:
+    with texts.open_service(job.place, TextOptions({"beam_size": 1})) as service:
         yield service.score_many(service.models()[0].name, pairs)
 
 

@@ -14,13 +14,14 @@ import typer
 from tqdm import tqdm
 
 from cli import complete, remote
-from cli.choices import AnswerFlags, ModelChoice
+from cli.choices import ModelChoice
 from cli.lines import read, writing
 from cli.remote import RemoteServer
 from engine.backends import BACKEND_HELP, DEVICE_HELP, FAST_HELP, PRECISION_HELP
 from engine.errors import InvalidRequest
 
 if TYPE_CHECKING:
+    from engine.answers.options import TextOptions
     from engine.api import ModelRoute, Service, TextResult
 
 File = Annotated[Path | None, typer.Argument(help="A file, as --input.", show_default=False)]
@@ -50,19 +51,6 @@ Output = Annotated[
 ]
 Scores = Annotated[bool, typer.Option("--scores", help="Print each score (natural log) before its text.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object a line, with all there is.")]
-ReplaceUnk = Annotated[
-    bool, typer.Option("--replace-unk", help="Unknown words become the source words they attend to.")
-]
-Protect = Annotated[
-    bool, typer.Option(help="Keep addresses, numbers, emoji and fields of formats as they are, where it can.")
-]
-LocalNumbers = Annotated[
-    bool, typer.Option("--local-numbers", help="Write amounts as the target language does.")
-]
-FollowForm = Annotated[bool, typer.Option(help="Capitals and final marks are those of the source.")]
-Raw = Annotated[
-    bool, typer.Option("--raw", help="The model reads each line as it is, and its answer stays as it is.")
-]
 Precision = Annotated[str | None, typer.Option(help=f"{PRECISION_HELP} Default: fp32.")]
 Backend = Annotated[str, typer.Option(help=BACKEND_HELP)]
 Device = Annotated[str, typer.Option(help=DEVICE_HELP)]
@@ -95,11 +83,11 @@ class OutputFormat:
     as_json: bool = False
 
 
-def open_service(place: ModelChoice, flags: AnswerFlags) -> AbstractContextManager[Service]:
-    """Start a service with one model and a lane as wide as the flags need, and stop it at the end.
+def open_service(place: ModelChoice, options: TextOptions) -> AbstractContextManager[Service]:
+    """Start a service with one model and a lane as wide as its options need, and stop it at the end.
 
     place: the model, and where it runs.
-    flags: decoding options of the requests.
+    options: options of the answers.
 
     Raises BundleError, and InvalidRequest when no model is named.
     """
@@ -107,14 +95,14 @@ def open_service(place: ModelChoice, flags: AnswerFlags) -> AbstractContextManag
 
     if place.model is None:
         raise InvalidRequest("give --model, a bundle folder here, or --url, a server")
-    return offline_service(place.model, place.placement(), flags.decode)
+    return offline_service(place.model, place.placement(), options.decode)
 
 
 def answers(
     service: Service,
     task: str,
     lines: Iterable[str],
-    flags: AnswerFlags,
+    options: TextOptions,
     total: int | None = None,
     route: ModelRoute | None = None,
 ) -> Iterator[TextResult]:
@@ -123,14 +111,14 @@ def answers(
     service: the service that answers.
     task: "translate" or "summarize".
     lines: the texts.
-    flags: how texts are answered.
+    options: options of the answers.
     total: number of lines, where that is known.
     route: the model, in one of its directions; None: the service's first model in its usual direction.
 
     Raises UnknownModel when the model is for another task.
     """
     route = route or service.pick(task, model=service.models()[0].name)
-    return with_progress_bar(service.run_many(route, lines, flags.options()), total)
+    return with_progress_bar(service.run_many(route, lines, options), total)
 
 
 def with_progress_bar(results: Iterable[TextResult], total: int | None = None) -> Iterator[TextResult]:
@@ -139,35 +127,39 @@ def with_progress_bar(results: Iterable[TextResult], total: int | None = None) -
 
 
 def pipe(
-    job: Job, flags: AnswerFlags, lines: Iterable[str], output_format: OutputFormat, total: int | None = None
+    job: Job,
+    options: TextOptions,
+    lines: Iterable[str],
+    output_format: OutputFormat,
+    total: int | None = None,
 ) -> None:
     """Answer a stream of lines, here or by a server.
 
     job: the task and its model.
-    flags: how texts are answered.
+    options: options of the answers.
     lines: the texts.
     output_format: how results are printed.
     total: number of lines, where that is known.
     """
-    several = flags.decode.get("n_best", 1) > 1
-    with _results(job, flags, lines, total) as results, writing(output_format.output) as out:
+    several = options.decode.get("n_best", 1) > 1
+    with _results(job, options, lines, total) as results, writing(output_format.output) as out:
         for number, result in enumerate(results, 1):
             _print(out, number, result, output_format, several)
 
 
 @contextmanager
 def _results(
-    job: Job, flags: AnswerFlags, lines: Iterable[str], total: int | None
+    job: Job, options: TextOptions, lines: Iterable[str], total: int | None
 ) -> Iterator[Iterator[TextResult]]:
     place = job.place
     if job.server is not None:
-        results = remote.answers(job.server, (job.task, place, flags), lines)
+        results = remote.answers(job.server, (job.task, place, options), lines)
         with closing(results):  # gives up what is still asked for
             yield with_progress_bar(results, total)
         return
-    with open_service(place, flags) as service:
+    with open_service(place, options) as service:
         route = service.pick(job.task, place.source, place.target, service.models()[0].name)
-        yield answers(service, job.task, lines, flags, total, route=route)
+        yield answers(service, job.task, lines, options, total, route=route)
 
 
 def job_of(task: str, place: ModelChoice, server: RemoteServer | None) -> Job:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from cli import lines
+from engine.answers.options import TextOptions
 from engine.errors import BundleError, InvalidRequest
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def train(
 
 def _synthesis(recipe: Recipe, teacher: Path | None, back: tuple[Path, Path] | None) -> Synthesis | None:
     """What other models add to the corpora. Raises BundleError and InvalidRequest on files that are wrong."""
-    from cli.choices import AnswerFlags, ModelChoice
+    from cli.choices import ModelChoice
     from cli.texts import answers, open_service
     from engine.bundle.bundle import open_bundle
     from training.prepare import Synthesis
@@ -105,10 +106,10 @@ def _synthesis(recipe: Recipe, teacher: Path | None, back: tuple[Path, Path] | N
         return None
 
     def translate(bundle: Bundle, source: str, target: str, texts: list[str]) -> list[str]:
-        flags = AnswerFlags(truncate=True, protect=False, follow_form=False)
-        with open_service(ModelChoice(bundle.path, precision="int8"), flags) as service:
+        options = TextOptions(truncate=True)
+        with open_service(ModelChoice(bundle.path, precision="int8"), options) as service:
             route = service.pick(recipe.task, source, target, bundle.name)
-            results = answers(service, recipe.task, texts, flags, len(texts), route=route)
+            results = answers(service, recipe.task, texts, options, len(texts), route=route)
             return [result.text for result in results]
 
     bundle, file = back or (None, None)
@@ -179,11 +180,11 @@ def _score_file(
     out: Path, path: Path, columns: tuple[int, int]
 ) -> tuple[dict[str, float], list[tuple[str, str, str]]]:
     """The scores over a file, and its sources, references and outputs."""
-    from cli.choices import AnswerFlags, ModelChoice
+    from cli.choices import ModelChoice
     from cli.evaluate import score
 
     pairs = lines.columns(lines.table(path), path, *columns)
-    scores, outputs = score(ModelChoice(out), AnswerFlags(truncate=True), pairs)
+    scores, outputs = score(ModelChoice(out), TextOptions(truncate=True), pairs)
     return scores, [(*pair, output) for pair, output in zip(pairs, outputs, strict=True)]
 
 
@@ -200,12 +201,12 @@ def _perplexity(recipe: Recipe, corpora: Path, out: Path) -> Measurement:
 
 def perplexity(out: Path, texts: Iterable[str]) -> dict[str, float]:
     """Return the perplexity of texts under a language model's bundle, a token and a word."""
-    from cli.choices import AnswerFlags, ModelChoice
+    from cli.choices import ModelChoice
     from cli.score import Sum
     from cli.texts import open_service
 
     total = Sum()
-    with open_service(ModelChoice(out), AnswerFlags({"beam_size": 1})) as service:
+    with open_service(ModelChoice(out), TextOptions({"beam_size": 1})) as service:
         for scored in service.score_many(service.models()[0].name, ((text, None) for text in texts)):
             total.add(scored)
     facts = total.figures()

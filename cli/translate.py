@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from cli import remote, texts
-from cli.choices import AnswerFlags, ModelChoice
-from cli.flags import decode_flags, explicit_flags
+from cli.choices import ModelChoice
+from cli.flags import answer_flags, options_of
 from cli.lines import count
 
 
-@decode_flags
+@answer_flags("translate")
 def translate(
     file: texts.File = None,
     lines: texts.Input = None,
@@ -24,16 +22,6 @@ def translate(
     target: texts.Target = None,
     scores: texts.Scores = False,
     as_json: texts.AsJson = False,
-    prefix: Annotated[str, typer.Option(help="What each translation begins with.")] = "",
-    split: Annotated[bool, typer.Option(help="Translate each line sentence by sentence.")] = True,
-    truncate: Annotated[
-        bool, typer.Option("--truncate", help="With --no-split: shorten lines that are too long.")
-    ] = False,
-    replace_unk: texts.ReplaceUnk = False,
-    protect: texts.Protect = True,
-    follow_form: texts.FollowForm = True,
-    local_numbers: texts.LocalNumbers = False,
-    raw: texts.Raw = False,
     precision: texts.Precision = None,
     backend: texts.Backend = "onnx",
     device: texts.Device = "cpu",
@@ -42,7 +30,7 @@ def translate(
     fast: texts.Fast = False,
     timeout: texts.Timeout = 300.0,
     concurrency: texts.Concurrency = 16,
-    **decode: Any,
+    **options: Any,
 ) -> None:
     """Translate text, one line each, in order; or a document as a whole: .docx, .html, .po ...
 
@@ -55,19 +43,9 @@ def translate(
         model, precision, backend, device, threads, source, target, shortlist=shortlist, fast=fast
     )
     job = texts.job_of("translate", place, server)
-    flags = AnswerFlags(
-        explicit_flags(decode),
-        prefix,
-        split,
-        truncate,
-        replace_unk,
-        protect=protect,
-        follow_form=follow_form,
-        local_numbers=local_numbers,
-        raw=raw,
-    )
+    answer = options_of("translate", options)
     output_format = texts.OutputFormat(output, scores, as_json)
     if file is not None and file.suffix.lower() in document.ENDINGS:
-        document.translate(job, flags, file, output_format)
+        document.translate(job, answer, file, output_format)
         return
-    texts.pipe(job, flags, texts.lines_of(file, lines), output_format, count(file or lines))
+    texts.pipe(job, answer, texts.lines_of(file, lines), output_format, count(file or lines))

@@ -638,7 +638,8 @@ def test_numbers_are_protected_here_as_by_a_server(tmp_path, capsys):
     path.write_text("Das kostet 19,99 Euro.\nSchreib an {name}: info@b.de!\n1. Ruf 0800 330 1000 an.\n")
     settings = settings_of(verify=False, lanes=((5, 8),))
     with server(opened=lambda observe: Service.open([model], settings, observe)) as (client, *_):
-        for flags in ([], ["--no-protect"], ["--local-numbers"], ["--no-follow-form"]):
+        phrases = ["--glossary", "Ruf=Phone", "--ignore", "Schreib"]
+        for flags in ([], ["--no-protect"], ["--local-numbers"], ["--no-follow-form"], phrases):
             done("translate", path, "--model", model, "--threads", 1, *flags)
             here = capsys.readouterr().out
             done("translate", path, "--url", client.base_url, "--target", "en", "--source", "de", *flags)
@@ -646,6 +647,7 @@ def test_numbers_are_protected_here_as_by_a_server(tmp_path, capsys):
             if "--no-protect" not in flags:
                 assert ("19.99" if "--local-numbers" in flags else "19,99") in here
                 assert all(thing in here for thing in ("{name}", "info@b.de", "0800 330 1000"))
+            assert ("Phone" in here and "Schreib" in here) == (flags is phrases)
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,7 @@ DOORS = (
     "engine.errors",
     "engine.types",
     "engine.backends",
+    "engine.answers.options",
     "engine.bundle.bundle",  # what a bundle holds, more files for it
     "engine.bundle.folder",  # what is written whole
     "engine.bundle.manifest",  # the names of its own files
@@ -259,7 +260,7 @@ def test_nobody_imports_training_or_export_when_serving():
 
 
 def test_commands_import_heavy_modules_only_when_they_run():
-    own = ("cli", "engine.errors", "engine.types", "engine.backends")
+    own = ("cli", "engine.errors", "engine.types", "engine.backends", "engine.answers.options")
     light = (*sys.stdlib_module_names, *own, "typer", "tqdm")
     still = {("cli.foreign", "engine.bundle.manifest")}  # still to be put off
     eager = [each for each in imports("cli") if not each.lazily]

@@ -227,6 +227,45 @@ except InvalidRequest as error:
 assert "avoided" in OPTION_NAMES
 """,
 )
+TEXT_OPTION = Recipe(
+    "a text option",
+    {},
+    {
+        "engine/answers/options.py": {
+            '    numerals: str = ""\n': '    shout: bool = option(False, "Answer in capitals.")\n',
+            "    follow_form: bool = False\n": "    shout: bool = False\n",
+            "        replace_unk=replaces,\n": "        shout=options.shout,\n",
+        },
+        "engine/answers/choices.py": {
+            "        text = follow(sentence.read, text, model.languages)\n": (
+                "    if plan.options.shout:\n        text = text.upper()\n"
+            ),
+        },
+    },
+    """
+import asyncio
+import inspect
+from pathlib import Path
+from cli.corpus import corpus
+from cli.flags import options_of
+from cli.summarize import summarize
+from engine.api import Placement, Service, ServiceSettings, TextOptions
+from server.http.schemas import SummarizeRequest, TranslateRequest, text_options, validate
+
+for command in (corpus, summarize):
+    assert "shout" in inspect.signature(command).parameters
+for kind in (SummarizeRequest, TranslateRequest):
+    assert kind.model_json_schema()["properties"]["shout"]["description"] == "Answer in capitals."
+assert text_options(validate(TranslateRequest, {"shout": True}), 0).shout
+options = options_of("translate", {"shout": True})
+placement = Placement(lanes=((5, 4),))
+service = Service.open([Path("models/tatoeba-de-en")], ServiceSettings(placement, verify=False))
+service.start()
+loud, plain = (asyncio.run(service.run("tatoeba-de-en", ["Guten Morgen!"], o))[0] for o in (options, TextOptions()))
+service.stop()
+assert loud.text == "GOOD MORNING!" and plain.text == "Good morning.", (loud.text, plain.text)
+""",
+)
 CONTRACT = Recipe(
     "a contract",
     {
@@ -320,7 +359,7 @@ assert names == [(13, 16)]
 )
 
 
-RECIPES = (ARCHITECTURE, BACKEND, OPTION, CONTRACT, LANGUAGE)
+RECIPES = (ARCHITECTURE, BACKEND, OPTION, TEXT_OPTION, CONTRACT, LANGUAGE)
 # one process for all proofs: what each imports takes longer than what it does
 PROVE = """
 import json, sys, traceback
