@@ -163,7 +163,7 @@ def _model_fields(
 
     usual = "translation,alternatives" if options.decode.get("n_best", 1) > 1 else "translation"
     chosen = parse_columns(columns or usual)
-    service = choice.look()
+    service = choice.described()
     infos = service.models()
     if len(infos) != len(choice.models):
         raise InvalidRequest(f"{', '.join(map(str, choice.models))}: give one bundle for each model")

@@ -8,12 +8,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from importlib import metadata
 from typing import Annotated, Final
 
 import typer
 
 from cli.commands import SETTINGS, Commands
+from engine.backends import program_version
 from engine.errors import (
     BundleError,
     CheckpointError,
@@ -83,11 +83,7 @@ table = typer.Typer(
 
 def _version(value: bool) -> None:
     if value:
-        try:
-            version = metadata.version("convoy-server")
-        except metadata.PackageNotFoundError:
-            version = "0+source"  # a source tree that is not installed
-        typer.echo(f"convoy {version}")
+        typer.echo(f"convoy {program_version()}")
         raise typer.Exit
 
 

@@ -7,7 +7,7 @@ import hashlib
 from collections import defaultdict, deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, Generic, TypeVar
 
 from corpus.columns import Answer, values_of
@@ -39,13 +39,15 @@ FILLER: Final = ""  # a text that costs nothing: while it is answered, older one
 class _Batch(Generic[Tag]):
     """A window in flight; None is the end of something, which the tag says.
 
-    rows: of its lines, as far as they are there.
-    left: texts that have no answer yet.
+    rows: rows of the window's lines; lines without an answer have a preliminary one.
+    languages: detected language of each line; None: not detected.
+    left: number of texts that have no answer yet.
     """
 
     tag: Tag
     window: Window | None
-    rows: list[OutputRow]
+    rows: list[OutputRow] = field(default_factory=list)
+    languages: list[str | None] = field(default_factory=list)
     left: int = 0
 
 
@@ -77,7 +79,7 @@ class Answering:
 
         def texts() -> Iterator[tuple[str, TextOptions]]:
             for tag, window in windows:
-                batch = _Batch(tag, window, [])
+                batch = _Batch(tag, window)
                 if window is not None:
                     questions = self._questions(window, batch)
                     batch.left = len(questions)
@@ -109,6 +111,7 @@ class Answering:
             if self._job.only_language and line.text and language not in (None, self._job.languages[0]):
                 status, reason = LineStatus.LANGUAGE, f"detected as {language}"
             answer = Answer(line.text, status, None, language, self._job)
+            batch.languages.append(language)
             batch.rows.append(OutputRow(status, values_of(answer), 0, reason))
             if status is LineStatus.OK:
                 # samples of equal texts differ, as their places do
@@ -133,8 +136,7 @@ class Answering:
             raise outcome
         status, reason = _status(outcome)
         result = outcome if isinstance(outcome, TextResult) else None
-        language = self._language(line.text) if self._detects else None
-        values = values_of(Answer(line.text, status, result, language, self._job))
+        values = values_of(Answer(line.text, status, result, batch.languages[places[0]], self._job))
         row = OutputRow(status, values, len(line.text.split()), reason)
         for place in places:
             batch.rows[place] = row

@@ -8,7 +8,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import FrameType
@@ -45,9 +45,9 @@ class EngineChoice:
         finally:
             service.stop(drain=False, timeout=GRACE)
 
-    def look(self) -> Service:
-        """Open what tells of the models without their weights."""
-        return Service.open(self.models, replace(self.settings, budget=1 << 62))
+    def described(self) -> Service:
+        """Return a service that describes the models without their weights; it is not started."""
+        return Service.open(self.models, self.settings, lazily=True)
 
 
 @dataclass(slots=True)

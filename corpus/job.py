@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from importlib import metadata
 from typing import Any, Final, Self
 
-from engine.api import InvalidRequest, ModelInfo, TextOptions
+from engine.api import InvalidRequest, ModelInfo, TextOptions, program_version
 
 SHARD_LINES: Final = 10_000
 WINDOW_LINES: Final = 4_000
@@ -47,7 +46,7 @@ class CorpusJob:
     max_line_bytes: int = MAX_LINE_BYTES
     runs: Mapping[str, Any] = field(default_factory=dict)
     options: TextOptions = TextOptions()
-    convoy: str = metadata.version("convoy-server")
+    convoy: str = field(default_factory=program_version)
 
     @property
     def version(self) -> str:

@@ -25,6 +25,7 @@ from engine.backends import (
     LaneSize,
     Placement,
     processors,
+    program_version,
     usual_precision,
 )
 from engine.bundle.folder import replacing_file
@@ -133,6 +134,7 @@ __all__ = [
     "one_slice",
     "perplexity",
     "processors",
+    "program_version",
     "replacing_file",
     "share_threads",
     "short",

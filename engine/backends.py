@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib import metadata
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -14,6 +15,8 @@ from engine.errors import ConfigError
 QUANTISED: Final = ("fp32", "int8")
 NARROW: Final = ("fp32", "fp16", "bf16")
 PRECISIONS: Final = ("fp32", "fp16", "bf16", "int8")  # all there are
+DISTRIBUTION: Final = "convoy-server"
+UNINSTALLED_VERSION: Final = "0+source"  # version of a source tree that is not installed
 
 
 def processors() -> int:
@@ -21,6 +24,14 @@ def processors() -> int:
     if sys.platform == "linux":
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def program_version() -> str:
+    """Return the version of the installed distribution, or UNINSTALLED_VERSION."""
+    try:
+        return metadata.version(DISTRIBUTION)
+    except metadata.PackageNotFoundError:
+        return UNINSTALLED_VERSION
 
 
 # bytes of memory that a number of the weights takes, by precision, where it is not a float's own 4 or 2: ONNX

@@ -25,7 +25,14 @@ from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
 
-from engine.api import ConfigError, Service, connect_service, kernels_name, share_threads
+from engine.api import (
+    ConfigError,
+    Service,
+    connect_service,
+    kernels_name,
+    program_version,
+    share_threads,
+)
 from server.callers.access import Access, AccessMiddleware, PathRules
 from server.contract import Contract
 from server.contracts import contract_of, served_contracts
@@ -34,7 +41,7 @@ from server.files.documents import serving_files
 from server.http.claims import ClaimsMiddleware
 from server.http.completing import complete_schema, option_limits
 from server.http.middleware import RequestMiddleware, http_exceptions
-from server.http.openapi import operation_name, version_text
+from server.http.openapi import operation_name
 from server.observing import logs, metrics
 from server.observing.metrics import Metrics, Sources
 from server.observing.tracing import Tracing
@@ -86,7 +93,7 @@ def create_app(
         docs_url=None,  # a route of ours
         redoc_url=None,
         title="Convoy",
-        version=version_text(),
+        version=program_version(),
         lifespan=_lifespan(access, state, tracing),
         generate_unique_id_function=operation_name,
     )

@@ -52,17 +52,20 @@ class Service:
         paths: Sequence[Path],
         settings: ServiceSettings | None = None,
         observe: Callable[[str], Observer] | None = None,
+        *,
+        lazily: bool = False,
     ) -> Service:
-        """Load bundles, or with a budget only learn what they are.
+        """Load bundles, or only read their descriptions: a model is then loaded when it is first used.
 
         paths: bundles, or folders of bundles.
         settings: how models are placed and run; None: the defaults.
         observe: makes the observer of a model, by its name.
+        lazily: only read the descriptions, as with a budget.
 
         Raises BundleError or ConfigError that names the remedy; then nothing was started.
         """
         settings = settings or ServiceSettings()
-        lazily = settings.budget is not None
+        lazily = lazily or settings.budget is not None
         bundles = open_bundles(paths, settings, verify=settings.verify and not lazily)
 
         def load(bundle: Bundle) -> LoadedModel:

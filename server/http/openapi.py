@@ -4,14 +4,11 @@ several forms; the examples are real: the test-suite sends them."""
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from importlib import metadata
 from typing import Any, Final
 
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, Field
 
-DISTRIBUTION: Final = "convoy-server"
-UNINSTALLED: Final = "0+source"  # the version of a source tree that is not installed
 JSON: Final = "application/json"
 FORM: Final = "application/x-www-form-urlencoded"
 MULTIPART: Final = "multipart/form-data"
@@ -300,14 +297,6 @@ class ModelAnswer(BaseModel):
 class VersionAnswer(BaseModel):
     name: str
     version: str
-
-
-def version_text() -> str:
-    """Return the version of this distribution; of a source tree that is not installed, one that says so."""
-    try:
-        return metadata.version(DISTRIBUTION)
-    except metadata.PackageNotFoundError:
-        return UNINSTALLED
 
 
 def operation_name(route: APIRoute) -> str:

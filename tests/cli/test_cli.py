@@ -19,9 +19,9 @@ from pathlib import Path
 import pytest
 
 from cli.convert import ModelSources
-from cli.flags import LEFT_OUT
 from cli.lines import count, read, table
 from cli.main import COMMANDS, app
+from engine.answers.options import TEXTUAL_OPTIONS
 from engine.api import Service
 from engine.types import OPTION_HELP as HELP
 from engine.types import DecodeOptions
@@ -277,7 +277,7 @@ def test_an_environment_variable_stands_for_its_flag(bundle, source, capsys, mon
 
 
 def test_every_decoding_option_has_a_flag_with_help():
-    names = {f.name for f in fields(DecodeOptions)} - LEFT_OUT
+    names = {f.name for f in fields(DecodeOptions)} - TEXTUAL_OPTIONS
     assert set(HELP) == names
     shown = run("translate", "--help", env={"COLUMNS": "200"}).stdout.decode()
     for name in names:

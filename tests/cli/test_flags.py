@@ -1,7 +1,5 @@
 """Flags that are made of the fields of TextOptions and DecodeOptions."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Mapping
 from typing import Literal

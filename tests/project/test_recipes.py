@@ -249,7 +249,7 @@ from pathlib import Path
 from cli.corpus import corpus
 from cli.flags import options_of
 from cli.summarize import summarize
-from engine.api import Placement, Service, ServiceSettings, TextOptions
+from engine.api import Placement, Service, ServiceSettings
 from server.http.schemas import SummarizeRequest, TranslateRequest, text_options, validate
 
 for command in (corpus, summarize):
@@ -261,9 +261,10 @@ options = options_of("translate", {"shout": True})
 placement = Placement(lanes=((5, 4),))
 service = Service.open([Path("models/tatoeba-de-en")], ServiceSettings(placement, verify=False))
 service.start()
-loud, plain = (asyncio.run(service.run("tatoeba-de-en", ["Guten Morgen!"], o))[0] for o in (options, TextOptions()))
+(loud,) = asyncio.run(service.run("tatoeba-de-en", ["Das Haus ist alt."], options))
+(plain,) = asyncio.run(service.run("tatoeba-de-en", ["Das Haus ist alt."]))
 service.stop()
-assert loud.text == "GOOD MORNING!" and plain.text == "Good morning.", (loud.text, plain.text)
+assert (loud.text, plain.text) == ("THE HOUSE IS OLD.", "The house is old."), (loud.text, plain.text)
 """,
 )
 CONTRACT = Recipe(

@@ -691,11 +691,11 @@ def test_suggestions_are_off(client):
 def test_a_source_tree_that_is_not_installed_has_a_version_that_says_so(monkeypatch):
     from importlib import metadata
 
-    from server.http.openapi import UNINSTALLED, version_text
+    from engine.backends import UNINSTALLED_VERSION, program_version
 
     def absent(name: str) -> str:
         raise metadata.PackageNotFoundError(name)
 
-    assert version_text() == metadata.version("convoy-server")
+    assert program_version() == metadata.version("convoy-server")
     monkeypatch.setattr(metadata, "version", absent)
-    assert version_text() == UNINSTALLED
+    assert program_version() == UNINSTALLED_VERSION

@@ -9,10 +9,11 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from documents import FORMATS
+from engine.api import program_version
 from server.answering.orders import ORDER_ERRORS, order
 from server.errors import Refusal
 from server.files.documents import files_of
-from server.http.openapi import ModelAnswer, VersionAnswer, errors, version_text
+from server.http.openapi import ModelAnswer, VersionAnswer, errors
 from server.http.schemas import describe
 from server.languages import inward, name_of, outward
 from server.state import state_of
@@ -45,7 +46,7 @@ async def ready(request: Request) -> JSONResponse:
 
 @router.get("/version", response_model=VersionAnswer)
 async def version() -> JSONResponse:
-    return JSONResponse({"name": "convoy", "version": version_text()})
+    return JSONResponse({"name": "convoy", "version": program_version()})
 
 
 @router.get("/models", response_model=list[ModelAnswer])

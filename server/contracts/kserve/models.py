@@ -10,7 +10,15 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict
 
-from engine.api import InvalidRequest, ModelInfo, RepositoryEntry, State, TextOptions, UnknownModel
+from engine.api import (
+    InvalidRequest,
+    ModelInfo,
+    RepositoryEntry,
+    State,
+    TextOptions,
+    UnknownModel,
+    program_version,
+)
 from server.answering.orders import ORDER_ERRORS, order
 from server.answering.results import results_of
 from server.callers.access import charge
@@ -24,7 +32,7 @@ from server.contracts.kserve.tensors import (
     stats_of,
     write_tensors,
 )
-from server.http.openapi import JSON, errors, request_of, version_text
+from server.http.openapi import JSON, errors, request_of
 from server.http.parameters import body_of, parse_json, while_connected
 from server.http.responses import MEDIA, json_bytes
 from server.http.schemas import (
@@ -107,7 +115,7 @@ class InferenceAnswer(BaseModel):
 
 @router.get("", response_model=ServerAnswer)
 async def server() -> JSONResponse:
-    return JSONResponse({"name": PLATFORM, "version": version_text(), "extensions": EXTENSIONS})
+    return JSONResponse({"name": PLATFORM, "version": program_version(), "extensions": EXTENSIONS})
 
 
 @router.get("/health/live", response_model=dict[str, bool])

@@ -17,9 +17,9 @@ from mcp.server.transport_security import TransportSecuritySettings
 from pydantic import BaseModel
 from starlette.types import Message, Receive, Scope, Send
 
-from engine.api import InvalidRequest
+from engine.api import InvalidRequest, program_version
 from server.contracts.mcp.tools import TOOLS
-from server.http.openapi import JSON, errors, request_of, version_text
+from server.http.openapi import JSON, errors, request_of
 from server.http.parameters import body_of, check_values, while_connected
 from server.observing.context import current
 from server.state import deadline_of, state_of
@@ -31,7 +31,7 @@ MAX_NAMES: Final = 10_000  # of fields in a message, which the SDK reads in the 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     logging.getLogger("mcp").setLevel(logging.WARNING)  # below, it writes clients' words of any length
-    server = MCPServer("convoy", version=version_text(), log_level="WARNING")
+    server = MCPServer("convoy", version=program_version(), log_level="WARNING")
     for tool in TOOLS:
         description = cleandoc(tool.__doc__ or "").partition("\n\n")[0]
         server.add_tool(tool, description=description, structured_output=True)
