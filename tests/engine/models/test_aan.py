@@ -21,7 +21,7 @@ from engine.executors.torch.executor import TorchExecutor
 from engine.models import build, load, weight_shapes
 from engine.models.aan import AverageDecoderLayer
 from engine.models.model import Dropout, Model
-from engine.models.residual import Where
+from engine.models.residual import LayerContext
 from engine.search.executor import Executor, StepInput
 from export.graphs.onnx import graphs
 from export.importers.tensorflow import aan
@@ -93,7 +93,7 @@ def test_the_full_pass_gives_the_authors_logits_and_loss(name: str) -> None:
 def test_one_layer_gives_the_authors_values_at_every_stage(name: str) -> None:
     found = fixture(name)
     arrays, config = found.arrays, found.config
-    layer = AverageDecoderLayer(Where(config.decoder, 0, config, Dropout())).eval()
+    layer = AverageDecoderLayer(LayerContext(config.decoder, 0, config, Dropout())).eval()
     made, _ = aan.rename_weights(found.variables, config)
     layer.load_state_dict({k.removeprefix("decoder.layers.0."): torch.from_numpy(v) for k, v in made.items()})
     written, inside = arrays["target_mask"] > 0, "decoder/layer_0/position_forward/"
