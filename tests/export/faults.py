@@ -9,11 +9,11 @@ FAULTS = [
         "tests/engine/executors/test_executors.py -k neighbours",
     ),
     (
-        "bytes sent anew are appended to the old part",
+        "bytes sent from the beginning are appended to the partial file",
         "export/mirror.py",
         "        size = size if resumed else 0\n",
         "",
-        "tests/export/test_mirror.py -k anew",
+        "tests/export/test_mirror.py -k sent_from_its_beginning",
     ),
     (
         "an index may come from another host",
@@ -27,7 +27,7 @@ FAULTS = [
         "export/importers/ctranslate2/variables.py",
         "values = array if array.min(initial=0) > -128 else np.maximum(array, np.int8(-127))",
         "values = array",
-        "tests/export/importers/test_ctranslate2.py -k lowest_integer",
+        "tests/export/importers/test_ctranslate2_files.py -k lowest_integer",
     ),
     (
         "Marian's integers need no room for their multiplier",
@@ -41,7 +41,7 @@ FAULTS = [
         "export/importers/marian/options.py",
         'not in ("", "n"):',
         'not in ("", "n", "a"):',
-        "tests/export/importers/test_marian_native.py",
+        "tests/export/importers/test_marian_native_files.py",
     ),
     (
         "the first token of transformers counts as a new one",

@@ -75,18 +75,18 @@ def app_ends(arguments: list[str]) -> int:
     return int(end.value.code or 0)
 
 
-def test_a_mirror_is_listed(tree, capsys):
+def test_mirror_is_listed(tree, capsys):
     assert app_ends(["fetch", "--mirror", str(tree)]) == 0
     lines = capsys.readouterr().out.splitlines()[-2:]
     assert [line.split()[:3] for line in lines] == [["deen", "de-en", "tiny"], ["ende", "en-de", "tiny"]]
 
 
-def test_without_a_mirror_nothing_is_asked_of_anybody(capsys):
+def test_without_a_mirror_no_server_is_contacted(capsys):
     assert app_ends(["fetch"]) == 2
     assert "name a mirror" in capsys.readouterr().err
 
 
-def test_a_download_is_gone_on_with_verified_and_imported(web, tmp_path, capsys):
+def test_interrupted_download_is_continued_verified_and_imported(web, tmp_path, capsys):
     address, asked, cut = web
     cut.append(100_000)
     out = tmp_path / "out"
@@ -101,7 +101,7 @@ def test_a_download_is_gone_on_with_verified_and_imported(web, tmp_path, capsys)
     assert "deen" in capsys.readouterr().out
 
 
-def test_a_mirror_that_sends_the_whole_file_anew_is_not_appended_to_the_old_part(tree, tmp_path):
+def test_file_sent_from_its_beginning_replaces_the_partial_file(tree, tmp_path):
     class Anew(mirror.Folder):
         """A server that knows no ranges."""
 
@@ -119,7 +119,7 @@ def test_a_mirror_that_sends_the_whole_file_anew_is_not_appended_to_the_old_part
     assert (tmp_path / model.place(largest)).read_bytes() == whole
 
 
-def test_an_index_that_another_host_gives_is_refused(web):
+def test_index_from_another_host_is_refused(web):
     address, _, _ = web
     port = address.rpartition(":")[2]
     refused = pytest.raises(CheckpointError, match="sends to another host, localhost")
@@ -148,7 +148,7 @@ def mirror_moved_to(address):
         server.shutdown()
 
 
-def test_a_file_that_is_not_the_indexs_is_refused_and_not_kept(tree, tmp_path):
+def test_file_that_differs_from_the_index_is_refused_and_deleted(tree, tmp_path):
     path = next((tree / "tiny" / "deen").glob("model*"))
     data = bytearray(path.read_bytes())
     data[5000] ^= 1
@@ -159,7 +159,7 @@ def test_a_file_that_is_not_the_indexs_is_refused_and_not_kept(tree, tmp_path):
     assert not list((tmp_path / "there").glob("model*"))
 
 
-def test_a_mirror_out_of_reach_says_so(tmp_path, capsys):
+def test_unreachable_mirror_gives_a_clear_error(tmp_path, capsys):
     assert app_ends(["fetch", "--mirror", "http://127.0.0.1:9", "--out", str(tmp_path)]) == 2
     assert "check the network" in capsys.readouterr().err
     assert app_ends(["fetch", "--mirror", str(tmp_path / "none")]) == 2
@@ -182,7 +182,7 @@ def test_a_mirror_out_of_reach_says_so(tmp_path, capsys):
         {"sha256": None},
     ],
 )
-def test_an_index_that_lies_is_refused(tree, change):
+def test_invalid_index_is_refused(tree, change):
     listed = json.loads((tree / "index.json").read_text())
     listed["models"][0]["files"][0] |= change
     (tree / "index.json").write_text(json.dumps(listed))
@@ -191,7 +191,7 @@ def test_an_index_that_lies_is_refused(tree, change):
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 1}', '{"format": 2, "models": []}', "[" * 5000])
-def test_what_is_no_index_is_refused(tmp_path: Path, text):
+def test_other_content_as_the_index_is_refused(tmp_path: Path, text):
     (tmp_path / "index.json").write_text(text)
     with pytest.raises(CheckpointError, match=r"index\.json"):
         mirror.models_of(mirror.open_mirror(str(tmp_path)))
@@ -213,7 +213,7 @@ def bundle_tree(tmp_path):
     return root
 
 
-def test_a_mirror_holds_bundles_beside_students(bundle_tree):
+def test_mirror_lists_bundles_and_students(bundle_tree):
     models = mirror.models_of(mirror.open_mirror(str(bundle_tree)))
     assert [(model.name, model.kind) for model in models] == [
         ("toy-de-en", "bundle"),
@@ -223,7 +223,7 @@ def test_a_mirror_holds_bundles_beside_students(bundle_tree):
     assert models[0].architecture == "dynamicconv"
 
 
-def test_a_bundle_is_fetched_as_it_is(bundle_tree, tmp_path, capsys):
+def test_bundle_is_fetched_unchanged(bundle_tree, tmp_path, capsys):
     out = tmp_path / "out"
     assert app_ends(["fetch", "toy-de-en", "--mirror", str(bundle_tree), "--out", str(out)]) == 0
     assert [path.name for path in out.iterdir()] == ["toy-de-en"]
@@ -235,7 +235,7 @@ def test_a_bundle_is_fetched_as_it_is(bundle_tree, tmp_path, capsys):
     assert open_bundle(out / ".fetched" / "toy-de-en").digest == open_bundle(out / "toy-de-en").digest
 
 
-def test_what_is_damaged_on_the_way_leaves_nothing_that_is_served(bundle_tree, tmp_path):
+def test_download_damaged_in_transit_leaves_no_bundle(bundle_tree, tmp_path):
     weights = bundle_tree / "toys" / "toy-de-en" / "model.safetensors"
     data = bytearray(weights.read_bytes())
     data[-1] ^= 1
@@ -249,7 +249,7 @@ def test_what_is_damaged_on_the_way_leaves_nothing_that_is_served(bundle_tree, t
 @pytest.mark.parametrize(
     "change", [{"folder": "toys"}, {"folder": "../toys"}, {"kind": "wheel"}, {"folder": 7}]
 )
-def test_an_index_that_lies_about_a_bundle_is_refused(bundle_tree, change):
+def test_invalid_index_entry_of_a_bundle_is_refused(bundle_tree, change):
     listed = json.loads((bundle_tree / "index.json").read_text())
     if change == {"folder": "toys"}:  # two files of one place
         listed["models"][0]["files"].append(listed["models"][0]["files"][0])
@@ -260,7 +260,7 @@ def test_an_index_that_lies_about_a_bundle_is_refused(bundle_tree, change):
         mirror.models_of(mirror.open_mirror(str(bundle_tree)))
 
 
-def test_a_server_fetches_what_its_folder_lacks_and_asks_for_nothing_else(bundle_tree, tmp_path):
+def test_server_fetches_only_missing_models(bundle_tree, tmp_path):
     out = tmp_path / "models"
     with pytest.raises(InvalidRequest, match="--fetch-mirror"):
         fetch_missing(("toy-de-en",), "", out)
@@ -272,7 +272,7 @@ def test_a_server_fetches_what_its_folder_lacks_and_asks_for_nothing_else(bundle
     fetch_missing(("toy-de-en", "toy-en-de"), str(bundle_tree), out)
 
 
-def test_serve_fetches_its_models_before_it_serves_them(bundle_tree, tmp_path):
+def test_serve_fetches_its_models_before_serving(bundle_tree, tmp_path):
     port = free_port()
     command = [
         sys.executable,

@@ -38,8 +38,6 @@ LONG_TEST_FILES: Final = frozenset(
         "tests/engine/search/test_beam.py",
         "tests/engine/text/test_masking.py",
         "tests/engine/text/test_text.py",
-        "tests/export/importers/test_ctranslate2.py",
-        "tests/export/importers/test_marian_native.py",
         "tests/loadtest/test_gpu_bench.py",
         "tests/server/contracts/test_glossaries.py",
         "tests/server/test_access.py",
@@ -50,7 +48,6 @@ LONG_TEST_FILES: Final = frozenset(
         "tests/server/test_server.py",
         "tests/server/test_web.py",
         "tests/support/trt_probe.py",
-        "tests/training/test_training.py",
     }
 )
 # files with a value that a comment still breaks; the list only shrinks

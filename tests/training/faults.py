@@ -1,4 +1,4 @@
-"""Faults of training, as (name, file, old, new, pytest arguments); see `tests.mutants`."""
+"""Mutants of training, as (name, file, old, new, pytest arguments); see `tests.mutants`."""
 
 FAULTS = [
     (
@@ -6,6 +6,6 @@ FAULTS = [
         "training/cleaning.py",
         "if source == target and len(source.split()) >= COPIED:",
         "if False:",
-        "tests/training/test_pairs.py -k pairs_with_a_fault_are_left_out_and_counted",
+        "tests/training/test_pairs.py -k harmful_pairs_are_dropped_and_counted",
     ),
 ]

@@ -1,4 +1,4 @@
-"""A recipe and a corpus that are learnt in seconds: numbers in words, from German to English."""
+"""A recipe and a corpus that a model learns in seconds: numbers in words, from German to English."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import random
 from collections.abc import Mapping
 from pathlib import Path
 
+from training.recipe import Recipe, load
+
+FEW_PAIRS = 12
 WORDS = ["eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun", "zehn"]
 ENGLISH = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 TINY = """
@@ -52,7 +55,11 @@ max_length_b = 30
 
 
 def write_numbers(folder: Path, parts: Mapping[str, int]) -> None:
-    """The corpus, so many lines of each part, drawn at random."""
+    """Write a corpus of random lines.
+
+    folder: folder of all corpora.
+    parts: name of a part, such as "train", to its number of lines.
+    """
     (folder / "numbers").mkdir()
     rng = random.Random(0)
     for part, lines in parts.items():
@@ -60,3 +67,10 @@ def write_numbers(folder: Path, parts: Mapping[str, int]) -> None:
             for _ in range(lines):
                 picks = [rng.randrange(10) for _ in range(rng.randint(1, 6))]
                 out.write("\t".join(" ".join(side[p] for p in picks) for side in (WORDS, ENGLISH)) + "\n")
+
+
+def recipe_with(folder: Path, **changes: object) -> Recipe:
+    """Return the recipe with other values in [train]; its file is written to `folder`."""
+    path = folder / "recipe.toml"
+    path.write_text(TINY, encoding="utf-8")
+    return load(path, "cpu", {key: str(value) for key, value in changes.items()})

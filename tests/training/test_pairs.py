@@ -1,4 +1,4 @@
-"""What is made of a corpus before training: cleaned pairs, a dictionary, and other forms of the same text."""
+"""Corpora before training: cleaned pairs, a dictionary, and augmented pairs."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def pairs() -> list[tuple[str, str]]:
     return lines
 
 
-def test_pairs_with_a_fault_are_left_out_and_counted() -> None:
+def test_harmful_pairs_are_dropped_and_counted() -> None:
     kept = [("Guten Tag.", "Good day."), ("Nein.", "No, I certainly do not."), ("Firefox", "Firefox")]
-    faults = {
+    harmful = {
         "copied": ("to be or not to be", "to be or not to be"),
         "empty": ("Ja.", " "),
         "in another language": (
@@ -50,12 +50,12 @@ def test_pairs_with_a_fault_are_left_out_and_counted() -> None:
         "repeated": kept[0],
     }
     held_out = [("Wo ist der Bahnhof?", "Where is the train station?")]
-    cleaned = clean([*kept, *faults.values()], held_out, ("de", "en"))
+    cleaned = clean([*kept, *harmful.values()], held_out, ("de", "en"))
     assert cleaned.pairs == kept
-    assert cleaned.dropped == dict.fromkeys(sorted(faults), 1)
+    assert cleaned.dropped == dict.fromkeys(sorted(harmful), 1)
 
 
-def test_a_line_of_the_test_set_is_recognised_whatever_its_marks_and_case() -> None:
+def test_normalised_lines_ignore_punctuation_and_case() -> None:
     assert normalise("„Wo ist  der BAHNHOF?“") == normalise("wo ist der bahnhof")
     assert normalise("Zimmer 12") != normalise("Zimmer 13")
 
@@ -65,13 +65,13 @@ def test_summaries_may_be_much_shorter_than_their_texts() -> None:
     assert clean([pair], [("x", "y")], ("en", "en")).pairs == [pair]
 
 
-def test_the_dictionary_finds_the_words_that_made_the_sentences(pairs: list[tuple[str, str]]) -> None:
+def test_dictionary_contains_the_words_of_generated_sentences(pairs: list[tuple[str, str]]) -> None:
     entries = dict(lexicon(pairs))
     for german, english in (NOUNS | VERBS).items():
         assert entries[german] == english
 
 
-def test_a_word_of_a_fixed_expression_is_no_entry() -> None:
+def test_word_of_a_fixed_expression_is_no_entry() -> None:
     rng = random.Random(1)
     lines = []
     for _ in range(200):
@@ -82,11 +82,11 @@ def test_a_word_of_a_fixed_expression_is_no_entry() -> None:
     assert dict(lexicon(lines))["Katze"] == "cat"
 
 
-def test_names_are_what_both_sides_spell_alike_inside_a_sentence(pairs: list[tuple[str, str]]) -> None:
+def test_names_have_one_spelling_on_both_sides_inside_sentences(pairs: list[tuple[str, str]]) -> None:
     assert sorted(names(pairs)) == sorted(PEOPLE)
 
 
-def test_every_form_says_the_same_on_both_sides(pairs: list[tuple[str, str]]) -> None:
+def test_every_form_changes_both_sides_consistently(pairs: list[tuple[str, str]]) -> None:
     forms = Forms(pairs, ("de", "en"), seed=1)
     pair = ("Heute sieht Tom den Hund.", "Today Tom sees the dog.")
     assert forms.bare(pair) == ("Heute sieht Tom den Hund", "Today Tom sees the dog")
@@ -110,7 +110,7 @@ def test_every_form_says_the_same_on_both_sides(pairs: list[tuple[str, str]]) ->
 
 
 @given(number=st.integers(0, 10**7), seed=st.integers(0, 99))
-def test_numbers_change_alike_and_are_spelled_as_each_language_does(number: int, seed: int) -> None:
+def test_numbers_change_consistently_in_the_spelling_of_each_language(number: int, seed: int) -> None:
     forms = Forms([("a", "b")], ("de", "en"), seed)
     changed = forms.numbers((f"Es kostet {number} Euro.", f"It costs {number} euros."))
     assert changed is not None
@@ -122,7 +122,7 @@ def test_numbers_change_alike_and_are_spelled_as_each_language_does(number: int,
     assert values[0] == values[1]
 
 
-def test_greetings_and_buttons_are_seen_again_without_their_marks() -> None:
+def test_short_pairs_are_repeated_without_final_marks() -> None:
     greeting, button, sentence = (
         ("Guten Morgen!", "Good morning!"),
         ("Weiter", "Next"),
@@ -132,7 +132,7 @@ def test_greetings_and_buttons_are_seen_again_without_their_marks() -> None:
     assert more == [("Guten Morgen", "Good morning"), button] * 2
 
 
-def test_nothing_is_added_without_shares_and_the_same_seed_adds_the_same(
+def test_augmentation_adds_nothing_without_shares_and_is_reproducible(
     pairs: list[tuple[str, str]],
 ) -> None:
     assert augment(pairs, Augment(), ("de", "en"), 1) == pairs

@@ -1,5 +1,6 @@
-"""A run that was killed is the same run on a GPU too, whose generator draws the dropout. Imports little: a
-machine with a GPU may lack what serving needs."""
+"""A killed run resumes with the state of the GPU's generator, which draws the dropout.
+
+The module imports little: a machine with a GPU may lack the packages of a server."""
 
 from __future__ import annotations
 
@@ -15,13 +16,13 @@ from training.trainer import Trainer
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU, or a torch without CUDA")
-def test_a_killed_run_draws_what_an_unbroken_one_draws(tmp_path: Path) -> None:
+def test_killed_run_draws_the_same_numbers_as_an_uninterrupted_run(tmp_path: Path) -> None:
     write_numbers(tmp_path, {"train": 400, "valid": 20})
     (tmp_path / "recipe.toml").write_text(TINY.replace("dropout = 0.0", "dropout = 0.3", 1), "utf-8")
     recipe = load(tmp_path / "recipe.toml", "cuda", {"updates": "4", "save_every": "2", "warmup": "2"})
     Trainer(recipe, tmp_path, tmp_path / "whole", "cuda").train_to(4)
     Trainer(recipe, tmp_path, tmp_path / "killed", "cuda").train_to(2)
-    torch.rand(7, device="cuda")  # whatever ran between
+    torch.rand(7, device="cuda")  # another program's draw
     Trainer(recipe, tmp_path, tmp_path / "killed", "cuda").train_to(4)
     one, other = (
         torch.load(tmp_path / name / "checkpoint-4.pt", map_location="cpu", weights_only=True)

@@ -43,7 +43,7 @@ print(json.dumps(made))
 """
 
 
-def test_graphs_made_without_torch_are_the_same_to_the_byte():
+def test_graphs_traced_without_torch_are_equal_to_the_byte():
     names = CONFIGS if THOROUGH else SOME
     asked = json.dumps([(name, CONFIGS[name].to_dict(), name in LISTED) for name in names])
     ended = subprocess.run(

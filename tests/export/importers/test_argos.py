@@ -38,7 +38,7 @@ def argos(package: Path, text: str) -> str:
     return "".join(result.hypotheses[0]).replace("\u2581", " ").strip()
 
 
-def test_a_packed_and_an_unpacked_package_make_the_same_bundle(package, tmp_path) -> None:
+def test_packed_and_unpacked_package_give_the_same_bundle(package, tmp_path) -> None:
     (whole,) = convert(package, tmp_path / "a")
     (packed,) = convert(pack(package, tmp_path / "de_en.argosmodel"), tmp_path / "b", "a")
     assert whole.config == packed.config
@@ -48,7 +48,7 @@ def test_a_packed_and_an_unpacked_package_make_the_same_bundle(package, tmp_path
     assert whole.weights().quantized
 
 
-def test_answers_are_those_of_argos(package, tmp_path) -> None:
+def test_answers_equal_those_of_argos(package, tmp_path) -> None:
     (bundle,) = convert(package, tmp_path / "bundle")
     add_graphs(bundle)
     lines = [text.split(" ")[0] for text in TEXTS[40:52]]
@@ -64,7 +64,7 @@ def test_answers_are_those_of_argos(package, tmp_path) -> None:
     assert sum(agreed) >= len(lines) - 3
 
 
-def test_codes_of_a_package_are_applied_after_moses(package, tmp_path) -> None:
+def test_bpe_codes_of_a_package_are_applied_after_moses(package, tmp_path) -> None:
     folder = tmp_path / "bpe"
     folder.mkdir()
     for path in package.rglob("*"):
@@ -81,7 +81,7 @@ def test_codes_of_a_package_are_applied_after_moses(package, tmp_path) -> None:
     assert tokenizer.encode("low") == [bundle.config.unk]
 
 
-def test_a_folder_of_packages_becomes_a_folder_of_bundles(package, tmp_path) -> None:
+def test_folder_of_packages_becomes_a_folder_of_bundles(package, tmp_path) -> None:
     write(tmp_path / "packages", "en", "fr", seed=1)
     write(tmp_path / "packages", "de", "en")
     with pytest.raises(SystemExit) as ended:
@@ -101,7 +101,7 @@ def test_a_folder_of_packages_becomes_a_folder_of_bundles(package, tmp_path) -> 
         ({"target_prefix": "<xx>"}, "lacks the prefix"),
     ],
 )
-def test_wrong_metadata_is_refused(package, tmp_path, said, complaint) -> None:
+def test_invalid_metadata_is_refused(package, tmp_path, said, complaint) -> None:
     copy = write(tmp_path, "de", "en")
     path = copy / "metadata.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | said))
@@ -140,7 +140,7 @@ def zipped(*members: tuple[str, bytes], kind: int = stat.S_IFREG) -> bytes:
         (zipped(("p/a", b"abc"))[:-30], "not a readable zip"),
     ],
 )
-def test_hostile_zips_are_refused_and_leave_nothing(content, complaint, tmp_path, monkeypatch) -> None:
+def test_hostile_zips_are_refused_and_leave_no_files(content, complaint, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
     monkeypatch.setattr("tempfile.tempdir", None)
     (tmp_path / "tmp").mkdir()
@@ -151,7 +151,7 @@ def test_hostile_zips_are_refused_and_leave_nothing(content, complaint, tmp_path
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["tmp", "x.argosmodel"]
 
 
-def test_a_member_that_lies_about_its_size_is_refused(tmp_path) -> None:
+def test_zip_member_larger_than_its_declared_size_is_refused(tmp_path) -> None:
     content = bytearray(zipped(("p/a", b"x" * 1000)))
     at = content.rfind(b"PK\x01\x02") + 24
     content[at : at + 4] = (10).to_bytes(4, "little")

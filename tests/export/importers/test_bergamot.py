@@ -22,10 +22,10 @@ from engine.text.tokenizers.tokenizer import open_tokenizer
 from export.graphs.onnx import add_graphs
 from export.importers import convert
 from export.importers.settings import StudentImport
-from tests.export.importers.test_marian_native import AAN, BASE, DECODING, PRE, SSRU, arrays_of, with_options
 from tests.support.marian_models import pieces, sentences
 from tests.support.marian_reference import Reference, write_binary
 from tests.support.models import NEEDS_LIBRARY
+from tests.support.native_marian_models import AAN, BASE, DECODING, PRE, SSRU, random_arrays, with_options
 from tests.support.students import GOLDEN, agreement, alignment_agreement, answers, quantised
 
 INT8 = ["onnx-pure", pytest.param("onnx-native", marks=NEEDS_LIBRARY)]
@@ -40,7 +40,7 @@ def student(tmp_path_factory):
 
 @pytest.mark.parametrize("backend", [*INT8, "torch"])
 @pytest.mark.parametrize(("name", "beam"), [("int8.b1", 1), ("int8.lex.b1", 1), ("int8.lex.b4", 4)])
-def test_int8_answers_by_the_files_alphas_are_marian_decoders(student, backend, name, beam):
+def test_int8_answers_with_alphas_equal_those_of_marian_decoder(student, backend, name, beam):
     if backend == "torch" and "lex" in name:
         pytest.skip("the torch backend has no shortlists")
     placement = Placement(backend, precision="int8", shortlist="lex" in name)
@@ -52,7 +52,7 @@ def test_int8_answers_by_the_files_alphas_are_marian_decoders(student, backend, 
 
 
 @pytest.mark.parametrize("backend", INT8)
-def test_alignments_are_those_of_the_head_that_marian_prints(student, backend):
+def test_alignments_use_the_head_that_marian_prints(student, backend):
     found = alignment_agreement(
         student, Placement(backend, precision="int8"), GOLDEN / "int8.lex.b1.align.gz", TEXTS
     )
@@ -60,7 +60,7 @@ def test_alignments_are_those_of_the_head_that_marian_prints(student, backend):
     assert found.score < 0.05
 
 
-def test_sentences_are_cut_where_the_students_own_engine_cuts_them(tmp_path, student):
+def test_sentences_are_cut_at_the_students_max_length_break(tmp_path, student):
     assert student.max_sentence_tokens == 128  # Firefox's
     make(tmp_path / "student", SSRU)
     (tmp_path / "student" / "config.yml").write_text(yaml.safe_dump(DECODING | {"max-length-break": 64}))
@@ -68,7 +68,7 @@ def test_sentences_are_cut_where_the_students_own_engine_cuts_them(tmp_path, stu
     assert convert("bergamot", tmp_path / "student", tmp_path / "out", settings).max_sentence_tokens == 64
 
 
-def test_firefoxs_settings_are_the_default_and_its_answers_ours(student):
+def test_firefox_settings_are_the_default_and_give_its_answers(student):
     options = student.options
     assert (options.beam_size, options.length_penalty, options.max_length_a) == (1, 1.0, 2.0)
     assert (options.beam_rule, student.shortlisted) == ("marian", True)
@@ -81,7 +81,7 @@ def test_firefoxs_settings_are_the_default_and_its_answers_ours(student):
     assert sum(text == told[i] for i, text in zip(lines, found, strict=True)) >= 38
 
 
-def test_int8_weights_are_the_files_own_and_floats_are_made_of_them(student):
+def test_int8_weights_equal_the_file_and_floats_derive_from_them(student):
     from export.importers.marian.files import read_arrays
 
     theirs = read_arrays(GOLDEN / "model.deen.intgemm.alphas.bin.gz")
@@ -113,7 +113,7 @@ def make(folder: Path, changes: dict, alpha: float | None = 127 / 6) -> tuple[di
     else:
         for side, name in (("source", "src"), ("target", "trg")):
             (folder / f"{name}vocab.deen.spm").write_bytes(pieces(side))
-    arrays = quantised(arrays_of(options, options["dim-vocabs"]), alpha)
+    arrays = quantised(random_arrays(options, options["dim-vocabs"]), alpha)
     write_binary(with_options(arrays, options), folder / "model.deen.intgemm.bin")
     (folder / "config.yml").write_text(yaml.safe_dump(DECODING))
     return arrays, options
@@ -126,7 +126,7 @@ def len_of(side: str) -> int:
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_quantised_models_of_every_kind_are_marians_in_float_and_int8(tmp_path, name):
+def test_quantised_models_of_every_kind_equal_marian_in_float_and_int8(tmp_path, name):
     arrays, options = make(tmp_path / "deen", VARIANTS[name])
     bundle = add_graphs(convert("bergamot", tmp_path / "deen", tmp_path / "out"))
     assert bundle.config.quantization == "alphas"
@@ -153,7 +153,7 @@ def test_without_alphas_int8_scales_row_by_row(tmp_path):
     assert convert("bergamot", tmp_path / "deen", tmp_path / "out").config.quantization == "rows"
 
 
-def test_alphas_may_be_left_aside(tmp_path):
+def test_alphas_can_be_ignored(tmp_path):
     bundle = convert("bergamot", GOLDEN, tmp_path / "out", StudentImport(alphas=False))
     assert bundle.config.quantization == "rows"
     assert not any(weight.alpha for weight in bundle.weights().quantized.values())
@@ -176,7 +176,7 @@ def test_intgemm16_weights_become_floats(tmp_path):
     np.testing.assert_array_equal(weight, whole.T.astype(np.float32) * (np.float32(1) / multiplier))
 
 
-def test_packed_files_hold_the_same_model(tmp_path):
+def test_packed_files_give_the_same_model(tmp_path):
     whole = convert("bergamot", GOLDEN, tmp_path / "deen")
     plain = tmp_path / "unpacked"
     plain.mkdir()
@@ -189,7 +189,7 @@ def test_packed_files_hold_the_same_model(tmp_path):
     assert again.digest == whole.digest
 
 
-def test_a_tree_becomes_a_bundle_for_each_pair_and_what_fails_is_named(tmp_path, capsys):
+def test_tree_becomes_a_bundle_for_each_pair_and_failures_are_named(tmp_path, capsys):
     tree = tmp_path / "models"
     for where in ("tiny/deen", "base/deen", "tiny/enfr"):
         (tree / where).mkdir(parents=True)
@@ -208,7 +208,7 @@ def test_a_tree_becomes_a_bundle_for_each_pair_and_what_fails_is_named(tmp_path,
     assert "tiny-deen: is there already" in capsys.readouterr().out
 
 
-def test_metadata_of_another_file_is_noticed(tmp_path):
+def test_metadata_with_another_hash_is_refused(tmp_path):
     folder = tmp_path / "deen"
     shutil.copytree(GOLDEN, folder)
     (folder / "metadata.json").write_text(json.dumps({"hash": "0" * 64, "architecture": "tiny"}))
@@ -216,7 +216,7 @@ def test_metadata_of_another_file_is_noticed(tmp_path):
         convert("bergamot", folder, tmp_path / "out")
 
 
-def test_an_answer_of_a_student_is_the_same_bit_for_bit_in_any_company(student):
+def test_answer_of_a_student_is_equal_bit_for_bit_in_any_batch(student):
     tokenizer = open_tokenizer(student)
     sources = [[*tokenizer.encode(text), 0] for text in TEXTS if tokenizer.encode(text)]
     options = replace(student.options, beam_size=3, n_best=3)
@@ -230,7 +230,7 @@ def test_an_answer_of_a_student_is_the_same_bit_for_bit_in_any_company(student):
             ]
 
 
-def test_the_shortlist_of_the_bundle_is_the_files(student):
+def test_shortlist_of_the_bundle_equals_the_file(student):
     config = student.config
     sizes = config.source_vocab, config.target_vocab
     shortlist = load_shortlist(student.file(SHORTLIST).read_bytes(), sizes, config.eos)

@@ -21,8 +21,8 @@ from engine.errors import CheckpointError
 from export.importers import convert
 from export.importers.marian.binary import read_binary
 from tests.export.importers.test_bergamot import make
-from tests.export.importers.test_marian_native import SSRU, with_options
 from tests.support.marian_reference import write_binary
+from tests.support.native_marian_models import SSRU, with_options
 
 MODEL, LEXICON, PIECES = "model.deen.intgemm.bin", "lex.50.50.deen.s2t.bin", "vocab.deen.spm"
 MOST = 48 * 2**20  # bytes at any time; the whole student has 0.1 MB
@@ -296,7 +296,7 @@ def count(data: bytes) -> int:
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_file_gives_one_line_allocates_nothing_and_leaves_nothing(whole, tmp_path, name):
+def test_hostile_file_gives_one_line_and_leaves_no_files(whole, tmp_path, name):
     spoil, message = HOSTILE[name]
     folder, arrays, options = whole
     shutil.copytree(folder, tmp_path / "deen")
@@ -317,18 +317,18 @@ def test_a_hostile_file_gives_one_line_allocates_nothing_and_leaves_nothing(whol
     assert [path.name for path in tmp_path.iterdir()] == ["deen"]
 
 
-def test_there_are_fifty_of_them():
+def test_there_are_fifty_hostile_files():
     assert len(HOSTILE) >= 50
 
 
-def test_a_shortlist_whose_checksum_counts_is_refused_with_another(whole, tmp_path):
+def test_shortlist_with_a_wrong_checksum_is_refused(whole, tmp_path):
     folder = shutil.copytree(whole[0], tmp_path / "deen")
     (folder / "config.yml").write_text(yaml.safe_dump({"shortlist": [LEXICON, True]}))
     with pytest.raises(CheckpointError, match="its checksum is not that of its content"):
         convert("bergamot", folder, tmp_path / "out")
 
 
-def test_integers_without_room_for_their_multiplier_are_damage():
+def test_integers_without_room_for_their_multiplier_are_refused():
     name, data = b"decoder_W\0", bytes(4)  # 2 x 2 integers, and nothing behind them
     header = struct.pack("<QQ", 1, 1) + struct.pack("<4Q", len(name), 0x4101, 2, len(data))
     with pytest.raises(ValueError, match="fewer bytes than its shape"):

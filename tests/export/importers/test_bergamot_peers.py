@@ -19,7 +19,7 @@ MODELS, EACH = (6, 84) if THOROUGH else (1, 40)
 
 
 @pytest.mark.parametrize("seed", range(MODELS))
-def test_fxtranslate_writes_the_same_tokens(tmp_path, seed):
+def test_fxtranslate_gives_the_same_tokens(tmp_path, seed):
     fxtranslate = pytest.importorskip("fxtranslate", reason="the oracle is fxtranslate (extra dev)")
     lines = corpus(400)
     write_student(tmp_path, StudentSize(64, 128, 2), lines, seed)

@@ -50,7 +50,7 @@ def test_every_pair_and_pivot_is_listed_and_answers_within_the_budget(bundles):
             assert reply.json()["translatedText"]
 
 
-def test_a_pivot_is_the_second_models_answer_to_the_firsts(bundles):
+def test_pivot_translates_the_first_models_answer_with_the_second(bundles):
     service = Service.open([bundles], ServiceSettings(Placement(precision="int8", lanes=LANES)))
     service.start()
     try:

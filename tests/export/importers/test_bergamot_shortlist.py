@@ -38,7 +38,7 @@ def chosen(lists, first, source, shared):
 
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts, sources, st.integers(2, 9), st.integers(1, 4), st.booleans())
-def test_a_text_allows_what_marian_allows(tmp_path, lines, source, first, best, shared):
+def test_text_shortlist_allows_the_same_tokens_as_marian(tmp_path, lines, source, first, best, shared):
     path = tmp_path / "lex.s2t"
     path.write_text("".join(f"{NAMES.get(t, 'NULL')} {NAMES[s]} {p}\n" for t, s, p in lines))
     found = read_shortlist(path, vocabularies(shared), Pruning(first, best, 0.1), check=False)
@@ -54,7 +54,7 @@ def test_a_text_allows_what_marian_allows(tmp_path, lines, source, first, best, 
 @given(
     st.lists(st.sets(tokens, min_size=1, max_size=7), min_size=SIZE, max_size=SIZE), sources, st.booleans()
 )
-def test_a_binary_file_allows_its_lists(tmp_path, lists, source, shared):
+def test_binary_shortlist_allows_its_lists(tmp_path, lists, source, shared):
     path = tmp_path / "lex.bin"
     path.write_bytes(lexicon([sorted(row) for row in lists], first=5))
     found = read_shortlist(path, vocabularies(shared), Pruning(), check=False)

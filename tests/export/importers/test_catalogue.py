@@ -84,7 +84,7 @@ def marian(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_a_published_layout_becomes_the_bundle_of_its_weights(tmp_path, marian, name):
+def test_published_layout_becomes_a_bundle_with_its_weights(tmp_path, marian, name):
     layout = LAYOUTS[name]
     of_marian = layout.family == "marian"
     folder, plain = marian(layout.setting) if of_marian else imported(layout.family, layout.setting)
@@ -111,7 +111,7 @@ def test_a_published_layout_becomes_the_bundle_of_its_weights(tmp_path, marian, 
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_folder_of_a_kind_that_is_not_served_says_so_in_one_line(tmp_path, name):
+def test_unsupported_kind_of_folder_is_refused_in_one_line(tmp_path, name):
     family, changes, message = REFUSED[name]
     setting = next(layout.setting for layout in LAYOUTS.values() if layout.family == family)
     folder = shutil.copytree(imported(family, setting)[0].path, tmp_path / "hf")
@@ -124,7 +124,7 @@ def test_a_folder_of_a_kind_that_is_not_served_says_so_in_one_line(tmp_path, nam
     assert not (tmp_path / "out").exists()
 
 
-def test_settings_that_a_folder_leaves_out_are_those_that_transformers_takes():
+def test_absent_settings_have_the_defaults_of_transformers():
     types = {name: getattr(transformers, cls) for name, cls in CONFIGS.items()}
     assert set(types) == set(DEFAULTS)
     for name, cls in types.items():
@@ -138,7 +138,7 @@ CONFIGS = {
 }
 
 
-def test_the_docs_name_every_layout_and_every_kind_that_is_refused():
+def test_docs_name_every_layout_and_every_refused_kind():
     page = (ROOT.parent / "docs" / "models.md").read_text("utf-8")
     table = "".join(
         re.findall(r"^\|.*", page.split("## Published folders")[1].split("\n## ")[0], re.MULTILINE)

@@ -30,6 +30,6 @@ def test_every_command_of_the_page_makes_a_bundle(tmp_path, monkeypatch):
     assert kinds == [("dynamicconv", 0), ("ensemble", 2), *[("dynamicconv", 0)] * 2, ("aan", 0)]
 
 
-def test_the_page_names_every_architecture():
+def test_page_names_every_architecture():
     table = TEXT.split("## What is imported")[1].split("\n\nFiles of")[0]
     assert set(re.findall(r"`(\w+)`", table)) == set(FAMILIES)

@@ -41,7 +41,7 @@ def several(tmp_path):
 NAMED = ("checkpoint1.pt", "checkpoint2.pt", "checkpoint3.pt")
 
 
-def test_several_checkpoints_are_an_ensemble_with_the_mean_probability(several, tmp_path):
+def test_several_checkpoints_become_an_ensemble_with_the_mean_probability(several, tmp_path):
     path, _ = several
     bundle = convert("fairseq", path, tmp_path / "all", FairseqImport(checkpoints=NAMED))
     assert (bundle.config.architecture, len(bundle.config.members)) == ("ensemble", 3)
@@ -56,7 +56,7 @@ def test_several_checkpoints_are_an_ensemble_with_the_mean_probability(several, 
     torch.testing.assert_close(together, (sum(alone) / 3).log(), atol=1e-5, rtol=0)
 
 
-def test_members_of_an_ensemble_may_differ_in_everything_but_their_dictionaries(tmp_path):
+def test_members_of_an_ensemble_may_differ_in_everything_except_dictionaries(tmp_path):
     members = [SELECTION / name / "checkpoint.pt" for name in ("dyn_glu", "dyn_glu_fp16", "old061_dyn_glu")]
     chosen = FairseqImport(checkpoints=tuple(map(str, members)))
     bundle = convert("fairseq", SELECTION / "dyn_glu", tmp_path / "out", chosen)
@@ -75,7 +75,7 @@ def refused_at(path: Path, tmp_path: Path, settings: FairseqImport) -> str:
     return refused(tmp_path / "copy" / path.name, settings=settings)
 
 
-def test_members_that_do_not_belong_together_are_refused(several):
+def test_incompatible_members_are_refused(several):
     path, states = several
     refused(path, "named twice", settings=FairseqImport(checkpoints=(NAMED[0], f"./{NAMED[0]}")))
     shutil.copyfile(path / NAMED[0], path / "again.pt")
@@ -93,7 +93,7 @@ def test_members_that_do_not_belong_together_are_refused(several):
     refused(path, r"wrong1\.pt.*renorm_padding = True.*wrong2\.pt.*'tacotron'", settings=both)
 
 
-def test_an_average_is_the_mean_of_the_weights(several, tmp_path):
+def test_average_is_the_mean_of_the_weights(several, tmp_path):
     path, states = several
     bundle = convert("fairseq", path, tmp_path / "out", FairseqImport(checkpoints=NAMED, average=True))
     assert bundle.config == imported("dyn_noglu").config
@@ -102,7 +102,7 @@ def test_an_average_is_the_mean_of_the_weights(several, tmp_path):
         np.testing.assert_allclose(weight, mean, rtol=0, atol=1e-7 * max(1, np.abs(mean).max()))
 
 
-def test_what_has_no_average_is_refused(several):
+def test_checkpoints_without_an_average_are_refused(several):
     path, states = several
     refused(path, "needs several", settings=FairseqImport(checkpoints=NAMED[:1], average=True))
     torch.save({"args": namespace(encoder_normalize_before=True), "model": states[0]}, path / "pre.pt")
@@ -114,7 +114,7 @@ def test_what_has_no_average_is_refused(several):
     refused(path, r"less\.pt: can't be averaged.*differ in name or shape", settings=chosen)
 
 
-def test_the_mean_of_half_precision_is_stored_in_full(tmp_path):
+def test_average_of_fp16_checkpoints_is_stored_in_fp32(tmp_path):
     path = SELECTION / "dyn_glu_fp16"
     source = folder_of(tmp_path / "two", {"args": namespace(path), "model": state(path)}, like=path)
     moved = collections.OrderedDict((n, w * 1.5) for n, w in state(path).items())
@@ -128,7 +128,7 @@ def test_the_mean_of_half_precision_is_stored_in_full(tmp_path):
 
 
 @pytest.mark.parametrize("separator", [",", ":", None])
-def test_the_command_takes_checkpoints_in_every_form(several, tmp_path, separator):
+def test_command_accepts_checkpoints_in_every_form(several, tmp_path, separator):
     path, _ = several
     given = [separator.join(NAMED)] if separator else list(NAMED)
     options = itertools.chain.from_iterable(("--checkpoint", one) for one in given)

@@ -43,7 +43,7 @@ def made(tmp_path):
 
 
 @pytest.mark.parametrize("name", [n for n in NAMES if folder(n) and n != ENSEMBLE and "fconv" not in n])
-def test_weights_come_through_unchanged(name):
+def test_weights_are_imported_unchanged(name):
     bundle = imported(name)
     stored = read_checkpoint(fixture(name).path / "checkpoint.pt").state
     same = [n for n in bundle.weights() if n in stored]
@@ -53,7 +53,7 @@ def test_weights_come_through_unchanged(name):
     load(bundle.config, bundle.weights())
 
 
-def test_half_precision_stays_half_in_the_file():
+def test_fp16_weights_stay_fp16():
     sizes = {n: imported(n).manifest["model.safetensors"].size for n in ("dyn_glu", "dyn_glu_fp16")}
     assert 1.9 < sizes["dyn_glu"] / sizes["dyn_glu_fp16"] < 2.1
 
@@ -73,7 +73,7 @@ def release_era(weights):
     return old
 
 
-def test_release_era_files_give_the_same_weights(made, tmp_path):
+def test_files_of_fairseq_0_6_to_0_8_give_the_same_weights(made, tmp_path):
     old = {"args": namespace(left_pad_source="True"), "model": release_era(state()), "extra_state": {}}
     bundle = convert("fairseq", made(old, old=True), tmp_path / "out")
     same_weights(bundle.weights(), imported("dyn_noglu").weights())
@@ -98,7 +98,7 @@ def test_tensors_of_the_oldest_torch_are_read(made, tmp_path):
 
 
 @pytest.mark.parametrize("name", parameters("transformer_base"))
-def test_transformers_of_the_oldest_names_give_the_same_weights(name, tmp_path):
+def test_transformers_with_the_oldest_names_give_the_same_weights(name, tmp_path):
     path = fixture(name).path
     norms = {
         "encoder": ("self_attn_layer_norm", "final_layer_norm"),
@@ -147,7 +147,7 @@ def test_only_transformers_before_version_2_lack_the_last_norm(name, version, tm
 
 
 @pytest.mark.parametrize("name", parameters("transformer_base"))
-def test_options_of_transformers_are_carried_over(name, tmp_path):
+def test_options_of_transformers_are_imported(name, tmp_path):
     path, weights = fixture(name).path, state(fixture(name).path)
     for side, width, rows in (("encoder", 64, 102), ("decoder", 48, 52)):
         weights[f"{side}.layernorm_embedding.weight"] = torch.ones(width)
@@ -196,7 +196,7 @@ def test_weights_saved_on_a_gpu_are_read_on_the_cpu(made, tmp_path, old):
 
 
 @pytest.mark.parametrize("grouped", [False, True])
-def test_a_cfg_with_plain_dictionaries_is_read(made, tmp_path, grouped):
+def test_cfg_with_plain_dictionaries_is_read(made, tmp_path, grouped):
     model = vars(namespace(arch="absent", source_lang="absent", target_lang="absent", task="absent"))
     if grouped:
         sides = {
@@ -215,7 +215,7 @@ def test_a_cfg_with_plain_dictionaries_is_read(made, tmp_path, grouped):
 
 @pytest.mark.parametrize("version", ["2.0.6", "2.4.0"])
 @pytest.mark.parametrize("kind", ["dict", "namespace"])
-def test_a_cfg_that_omegaconf_pickled_is_read_without_it(version, kind):
+def test_cfg_pickled_by_omegaconf_is_read_without_omegaconf(version, kind):
     """The files were written with the OmegaConf of that version, as fairseq 0.10 kept its configuration."""
     found = read_checkpoint(OMEGACONF / f"{version}-{kind}.pt").arguments
     expected = {
@@ -242,14 +242,14 @@ def test_numpy_scalars_of_the_training_state_are_dropped(made, tmp_path, old):
     assert convert("fairseq", made(content, old=old), tmp_path / "out").name == "out"
 
 
-def test_absent_options_default_as_the_architecture(made, tmp_path):
+def test_absent_options_have_the_defaults_of_their_architecture(made, tmp_path):
     names = ("encoder_conv_dim", "decoder_conv_dim", "decoder_embed_dim", "decoder_ffn_embed_dim")
     absent = dict.fromkeys((*names, "weight_softmax", "max_source_positions"), "absent")
     content = {"args": namespace(**absent, max_positions=1024), "model": state()}
     assert convert("fairseq", made(content), tmp_path / "out").config == imported("dyn_noglu").config
 
 
-def test_defaults_are_those_measured_in_the_reference():
+def test_defaults_equal_those_measured_in_fairseq():
     path = SHARED / "arch_defaults.json"
     if not path.is_file():
         pytest.skip("no ../shared/arch_defaults.json")
@@ -266,7 +266,7 @@ def test_defaults_are_those_measured_in_the_reference():
             assert (list(found) if isinstance(found, tuple) else found) == expected[name], (arch, name)
 
 
-def test_the_architecture_of_tensor2tensor_normalises_before():
+def test_tensor2tensor_architecture_is_pre_norm():
     big, t2t = (
         FAMILIES[arch].options({"arch": arch})[0]
         for arch in ("transformer_wmt_en_de_big", "transformer_wmt_en_de_big_t2t")
@@ -275,7 +275,7 @@ def test_the_architecture_of_tensor2tensor_normalises_before():
     assert t2t["encoder_normalize_before"]
 
 
-def test_an_existing_bundle_is_kept(made, tmp_path):
+def test_existing_bundle_is_kept(made, tmp_path):
     path = made({"args": namespace(), "model": state()})
     first = convert("fairseq", path, tmp_path / "out")
     with pytest.raises(BundleError, match="already exists"):

@@ -43,7 +43,7 @@ def asked(family, line):
 
 
 @pytest.mark.parametrize(("family", "setting"), EVERY)
-def test_text_becomes_the_ids_of_its_own_tokenizer_and_comes_back(models, family, setting):
+def test_text_gives_the_ids_of_its_own_tokenizer_and_decodes_back(models, family, setting):
     folder, bundle = models(family, setting)
     ours = open_tokenizer(bundle)
     own = ["「ba」，de？ ba\u200bde\x07"] if family == "fsmt" else []
@@ -60,7 +60,7 @@ def test_text_becomes_the_ids_of_its_own_tokenizer_and_comes_back(models, family
 
 
 @pytest.mark.parametrize(("family", "setting"), EVERY)
-def test_the_encoder_and_teacher_forced_logits_are_those_of_transformers(models, family, setting):
+def test_encoder_and_teacher_forced_logits_equal_those_of_transformers(models, family, setting):
     folder, bundle = models(family, setting)
     ours, config = load(bundle.config, bundle.weights()), bundle.config
     g = torch.Generator().manual_seed(2)
@@ -111,7 +111,7 @@ RUNS = [
 
 
 @pytest.mark.parametrize(("family", "setting", "backend"), RUNS)
-def test_greedy_and_beam_answers_are_those_of_transformers(models, family, setting, backend):
+def test_greedy_and_beam_answers_equal_those_of_transformers(models, family, setting, backend):
     folder, bundle = models(family, setting)
     tokenizer, config = open_tokenizer(bundle), bundle.config
     sources = [[*tokenizer.encode(line), config.eos] for line in lines(some(4, 2))]
@@ -141,7 +141,7 @@ def test_greedy_and_beam_answers_are_those_of_transformers(models, family, setti
     ("family", "setting", "source", "target"),
     [("m2m100", "relu", "fr", "zu"), ("nllb", "relu", "de", "zh-Hant")],
 )
-def test_every_direction_of_a_multilingual_model_is_served(models, family, setting, source, target):
+def test_multilingual_model_translates_in_every_direction(models, family, setting, source, target):
     folder, bundle = models(family, setting)
     service = Service.open([add_graphs(bundle).path], ServiceSettings(Placement(lanes=((1, 2), (5, 2)))))
     service.start()
@@ -167,7 +167,7 @@ def test_every_direction_of_a_multilingual_model_is_served(models, family, setti
         tokenizer.src_lang = SPOKEN[family][0]
 
 
-def test_a_forced_first_token_costs_nothing_and_is_not_shown(models):
+def test_forced_first_token_has_no_score_and_is_left_out_of_the_text(models):
     _, bundle = models("nllb", "relu")
     tokenizer = open_tokenizer(bundle)
     (begin,) = tokenizer.beginning
@@ -184,7 +184,7 @@ def test_a_forced_first_token_costs_nothing_and_is_not_shown(models):
         replace(options, free_prefix=2).check(limits)
 
 
-def test_weights_in_shards_are_the_same_model(models, tmp_path):
+def test_weights_in_shards_give_the_same_model(models, tmp_path):
     folder, bundle = models("bart", "large-cnn")
     copy = shutil.copytree(folder.path, tmp_path / "hf")
     tensors = load_file(copy / "model.safetensors")
@@ -233,7 +233,7 @@ CHANGES = [
 
 
 @pytest.mark.parametrize(("family", "change", "message"), CHANGES)
-def test_a_folder_that_is_not_served_is_one_clear_error(models, tmp_path, family, change, message):
+def test_unsupported_folder_is_refused_with_one_clear_error(models, tmp_path, family, change, message):
     setting = next(s for f, s in EVERY if f == family)
     copy = shutil.copytree(models(family, setting)[0].path, tmp_path / "hf")
     config = json.loads((copy / "config.json").read_text())
@@ -257,7 +257,7 @@ def test_a_folder_that_is_not_served_is_one_clear_error(models, tmp_path, family
         ("t5", "model.safetensors", None, "lacks model.safetensors or pytorch_model.bin"),
     ],
 )
-def test_a_damaged_file_is_one_clear_error(models, tmp_path, family, name, content, message):
+def test_damaged_file_is_refused_with_one_clear_error(models, tmp_path, family, name, content, message):
     setting = next(s for f, s in EVERY if f == family)
     copy = shutil.copytree(models(family, setting)[0].path, tmp_path / "hf")
     (copy / name).unlink()
@@ -266,14 +266,14 @@ def test_a_damaged_file_is_one_clear_error(models, tmp_path, family, name, conte
     refused(copy, tmp_path, message)
 
 
-def test_mbart_of_the_first_kind_is_refused_by_its_tokenizer(models, tmp_path):
+def test_first_mbart_is_refused_because_of_its_tokenizer(models, tmp_path):
     copy = shutil.copytree(models("mbart50", "gelu")[0].path, tmp_path / "hf")
     settings = json.loads((copy / "tokenizer_config.json").read_text())
     (copy / "tokenizer_config.json").write_text(json.dumps(settings | {"tokenizer_class": "MBartTokenizer"}))
     refused(copy, tmp_path, "mBART-50's order")
 
 
-def test_symbols_of_languages_have_the_codes_that_clients_send():
+def test_language_symbols_have_the_codes_that_clients_send():
     symbols = ["__de__", "__ceb__"]
     assert language_symbols(symbols) == {"de": "__de__", "ceb": "__ceb__"}
     nllb = ["eng_Latn", "arb_Arab", "zho_Hans", "zho_Hant", "srp_Cyrl", "lvs_Latn", "<mask>"]

@@ -49,7 +49,7 @@ def with_adapter(place):
         ({"alpha_pattern": {"Attention.q": 1}}, 3.0),
     ],
 )
-def test_an_adapter_adds_the_scaled_product_of_its_factors(base, tmp_path, settings, scale):
+def test_adapter_adds_the_scaled_product_of_its_factors(base, tmp_path, settings, scale):
     place = adapter(tmp_path / "lora", **settings)
     ours = convert("hf", base.path, tmp_path / "out", with_adapter(place)).weights()
     parts = load_file(place / "adapter_model.safetensors")
@@ -73,7 +73,7 @@ def test_an_adapter_adds_the_scaled_product_of_its_factors(base, tmp_path, setti
         ("marian", "relu", {"target_modules": ["k_proj"], "alpha_pattern": {"encoder_attn.k_proj": 5}}),
     ],
 )
-def test_a_merged_adapter_computes_what_peft_computes(tmp_path, family, setting, options):
+def test_merged_adapter_computes_the_same_as_peft(tmp_path, family, setting, options):
     peft = pytest.importorskip("peft", reason="the oracle of adapters is peft: make oracles")
     place = tmp_path / "base"
     made = marian_models.make(place, setting) if family == "marian" else make(place, family, setting)
@@ -121,7 +121,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("settings", "tensors", "message"), REFUSED)
-def test_an_adapter_that_can_not_be_merged_is_one_line(base, tmp_path, settings, tensors, message):
+def test_unsupported_adapter_is_refused_in_one_line(base, tmp_path, settings, tensors, message):
     place = adapter(tmp_path / "lora", tensors, **settings)
     with pytest.raises(CheckpointError, match=message) as error:
         convert("hf", base.path, tmp_path / "out", with_adapter(place))
@@ -129,6 +129,6 @@ def test_an_adapter_that_can_not_be_merged_is_one_line(base, tmp_path, settings,
     assert not (tmp_path / "out").exists()
 
 
-def test_a_folder_without_an_adapter_is_one_line(base, tmp_path):
+def test_folder_without_an_adapter_is_refused_in_one_line(base, tmp_path):
     with pytest.raises(CheckpointError, match="adapter_config.json"):
         convert("hf", base.path, tmp_path / "out", with_adapter(tmp_path))

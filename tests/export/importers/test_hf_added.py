@@ -58,7 +58,7 @@ def with_tokens(path, family, *, rows=8):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_added_tokens_in_a_text_are_the_ids_of_its_own_tokenizer_and_come_back(tmp_path, family):
+def test_added_tokens_give_the_ids_of_their_tokenizer_and_decode_back(tmp_path, family):
     folder = with_tokens(tmp_path, family)
     bundle = convert("hf", folder.path, tmp_path / "out", WISH)
     ours, theirs = open_tokenizer(bundle), folder.tokenizer
@@ -86,7 +86,7 @@ def test_words_begin_at_added_tokens_and_after_them(tmp_path, family):
     assert words == ["ba", "<hl>", "de", "ko"]
 
 
-def test_sentinels_of_t5_are_tokens_where_no_file_gives_their_ids(tmp_path):
+def test_t5_sentinels_are_tokens_without_ids_in_any_file(tmp_path):
     folder = make(tmp_path / "hf", "t5", "tied relu")
     expected = folder.tokenizer("ba <extra_id_0> de <extra_id_3>").input_ids
     said = json.loads((folder.path / "tokenizer_config.json").read_text())
@@ -108,7 +108,7 @@ def test_tokens_without_rows_in_the_model_are_refused_with_the_remedy(tmp_path):
 
 
 @pytest.mark.parametrize("content", ['{"<hl>": "a"}', '{"<hl>": 1.5}', '{"": 7}', "[]", '{"<hl>": -1}'])
-def test_added_tokens_that_are_none_are_one_line(tmp_path, content):
+def test_invalid_added_tokens_are_refused_in_one_line(tmp_path, content):
     folder = make(tmp_path / "hf", "bart", "large-cnn")
     (folder.path / "added_tokens.json").write_text(content)
     with pytest.raises(CheckpointError) as error:
@@ -117,7 +117,7 @@ def test_added_tokens_that_are_none_are_one_line(tmp_path, content):
 
 
 @pytest.mark.parametrize("token", [0, 2, 10**6])
-def test_no_bundle_lets_a_text_spell_the_end_or_a_token_that_is_not_there(tmp_path, token):
+def test_texts_can_not_spell_end_of_sentence_or_missing_tokens(tmp_path, token):
     bundle = convert("hf", make(tmp_path / "hf", "bart", "large-cnn").path, tmp_path / "out", WISH)
     added = {"x": {"token": token}}
     with pytest.raises(BundleError, match="added token 'x'"):
@@ -128,7 +128,7 @@ def _fields(bundle):
     return {name: getattr(bundle, name) for name in bundle.__dataclass_fields__}
 
 
-def test_a_model_of_marian_reads_its_added_tokens_too(tmp_path):
+def test_marian_model_reads_its_added_tokens(tmp_path):
     path = marian_models.make(tmp_path / "hf", "relu").path
     theirs = transformers.MarianTokenizer.from_pretrained(path)
     theirs.add_tokens(["<hl>"])

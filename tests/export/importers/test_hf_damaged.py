@@ -71,7 +71,7 @@ def whole(tmp_path_factory):
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_folder_is_one_line(tmp_path, whole, family, damage):
+def test_damaged_folder_is_refused_in_one_line(tmp_path, whole, family, damage):
     folder = shutil.copytree(whole[family], tmp_path / "hf", ignore=shutil.ignore_patterns("parts"))
     DAMAGES[damage](folder)
     with pytest.raises((CheckpointError, BundleError)) as error:

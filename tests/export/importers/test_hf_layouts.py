@@ -38,7 +38,7 @@ def same(ours, theirs) -> None:
     assert all((ours[name] == theirs[name]).all() for name in theirs)
 
 
-def test_madlad_as_published_has_a_decoders_table_and_no_shared_one(tmp_path) -> None:
+def test_published_madlad_has_a_decoder_table_and_no_shared_table(tmp_path) -> None:
     folder, bundle = copied("madlad", "gated", tmp_path), imported("madlad", "gated")[1]
     tensors = load_file(folder / "model.safetensors")
     tensors["decoder.embed_tokens.weight"] = tensors.pop("shared.weight")
@@ -47,7 +47,7 @@ def test_madlad_as_published_has_a_decoders_table_and_no_shared_one(tmp_path) ->
     same(convert("hf", folder, tmp_path / "out", WISH), bundle)
 
 
-def test_a_tied_t5_may_hold_all_four_copies_of_its_table(tmp_path) -> None:
+def test_tied_t5_may_store_all_four_copies_of_its_table(tmp_path) -> None:
     folder, bundle = copied("t5", "tied relu", tmp_path), imported("t5", "tied relu")[1]
     tensors = load_file(folder / "model.safetensors")
     names = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight")
@@ -58,7 +58,7 @@ def test_a_tied_t5_may_hold_all_four_copies_of_its_table(tmp_path) -> None:
     same(convert("hf", folder, tmp_path / "out", WISH), bundle)
 
 
-def test_copies_that_differ_are_named_and_not_thrown_away(tmp_path) -> None:
+def test_copies_that_differ_are_refused_by_name(tmp_path) -> None:
     folder = copied("t5", "tied relu", tmp_path)
     tensors = load_file(folder / "model.safetensors")
     tensors["lm_head.weight"] = tensors["shared.weight"] + 1
@@ -68,13 +68,13 @@ def test_copies_that_differ_are_named_and_not_thrown_away(tmp_path) -> None:
 
 
 @pytest.mark.parametrize(("family", "setting"), [("flan", "gated"), ("t5", "tied relu")])
-def test_transformers_5_calls_every_t5_tied_and_its_weights_tell(tmp_path, family, setting) -> None:
+def test_weights_decide_whether_a_t5_of_transformers_5_is_tied(tmp_path, family, setting) -> None:
     folder, bundle = copied(family, setting, tmp_path), imported(family, setting)[1]
     change(folder / "config.json", tie_word_embeddings=True, scale_decoder_outputs=family == "t5")
     same(convert("hf", folder, tmp_path / "out", WISH), bundle)
 
 
-def test_mbart_without_a_tokenizers_class_is_not_taken_for_mbart_50(tmp_path) -> None:
+def test_mbart_without_a_tokenizer_class_is_refused(tmp_path) -> None:
     folder = copied("mbart50", "gelu", tmp_path)
     said = json.loads((folder / "tokenizer_config.json").read_text())
     del said["tokenizer_class"]
@@ -88,7 +88,7 @@ def test_mbart_without_a_tokenizers_class_is_not_taken_for_mbart_50(tmp_path) ->
 
 
 @pytest.mark.parametrize("kind", ["fp16's own", "another"])
-def test_a_stored_table_of_positions_of_pegasus_is_used_where_it_differs(tmp_path, kind) -> None:
+def test_stored_positions_of_pegasus_are_used_if_they_differ(tmp_path, kind) -> None:
     folder, bundle = copied("pegasus", "relu", tmp_path), imported("pegasus", "relu")[1]
     assert "encoder.embed_positions.weight" not in bundle.weights()
     tensors = load_file(folder / "model.safetensors")
@@ -100,7 +100,7 @@ def test_a_stored_table_of_positions_of_pegasus_is_used_where_it_differs(tmp_pat
     np.testing.assert_array_equal(weights["encoder.embed_positions.weight"], stored.numpy())
 
 
-def test_what_was_scaled_is_not_rounded_to_fp16_again(tmp_path) -> None:
+def test_scaled_weights_are_not_rounded_to_fp16(tmp_path) -> None:
     folder = copied("mt5", "gated", tmp_path)
     change(folder / "config.json", d_kv=8)
     tensors = {name: w.half() for name, w in load_file(folder / "model.safetensors").items()}
@@ -125,7 +125,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("family", "setting", "rules", "message"), REFUSED)
-def test_settings_that_cannot_be_used_are_refused_and_nothing_is_written(
+def test_unusable_settings_are_refused_and_nothing_is_written(
     tmp_path, family, setting, rules, message
 ) -> None:
     folder = copied(family, setting, tmp_path)
@@ -136,14 +136,14 @@ def test_settings_that_cannot_be_used_are_refused_and_nothing_is_written(
     assert [path.name for path in tmp_path.iterdir()] == ["hf"]
 
 
-def test_a_pegasus_whose_ids_begin_elsewhere_is_refused_or_read_so(tmp_path) -> None:
+def test_pegasus_with_another_offset_is_read_or_refused(tmp_path) -> None:
     folder = copied("pegasus", "relu", tmp_path)
     change(folder / "tokenizer_config.json", offset="many")
     with pytest.raises(CheckpointError, match="offset = 'many'"):
         convert("hf", folder, tmp_path / "out", WISH)
 
 
-def test_the_card_names_every_setting_that_is_not_carried_over(tmp_path) -> None:
+def test_card_names_every_setting_without_counterpart(tmp_path) -> None:
     folder = copied("t5", "tied relu", tmp_path)
     rules = {"min_new_tokens": 3, "num_return_sequences": 2, "repetition_penalty": 1.2, "brand_new": 7}
     change(folder / "generation_config.json", **rules, use_cache=True, temperature=0.3)
@@ -163,7 +163,7 @@ WORDS = [
 
 
 @pytest.mark.parametrize(("name", "value", "message"), WORDS)
-def test_sizes_in_words_are_refused_in_ours(tmp_path, name, value, message) -> None:
+def test_sizes_given_as_text_are_refused_in_our_words(tmp_path, name, value, message) -> None:
     folder = copied("t5", "tied relu", tmp_path)
     change(folder / "config.json", **{name: value})
     with pytest.raises(CheckpointError, match=message):
@@ -188,7 +188,7 @@ FAST = {
 
 
 @pytest.mark.parametrize("family", FAST)
-def test_a_folder_with_tokenizer_json_alone_gives_the_ids_of_its_own_tokenizer(tmp_path, family) -> None:
+def test_tokenizer_json_alone_gives_the_ids_of_its_tokenizer(tmp_path, family) -> None:
     setting, name = FAST[family]
     folder = copied(family, setting, tmp_path)
     fast = getattr(transformers, name).from_pretrained(folder)
@@ -226,7 +226,7 @@ ONE_PIECE = {"type": "Unigram", "vocab": [["a", 1.0]], "unk_id": 0}
         ({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": ["a b c"]}}, "not symbols with ids"),
     ],
 )
-def test_a_tokenizer_json_that_is_damaged_or_of_another_kind_is_one_line(tmp_path, content, message) -> None:
+def test_damaged_or_unsupported_tokenizer_json_is_refused_in_one_line(tmp_path, content, message) -> None:
     folder = copied("t5", "tied relu", tmp_path)
     (folder / "spiece.model").unlink()
     (folder / "tokenizer.json").write_text(json.dumps(content))
@@ -235,7 +235,7 @@ def test_a_tokenizer_json_that_is_damaged_or_of_another_kind_is_one_line(tmp_pat
     assert "\n" not in str(error.value)
 
 
-def test_a_bart_that_begins_texts_with_a_space_gets_one(tmp_path) -> None:
+def test_bart_with_a_prefix_space_gets_one(tmp_path) -> None:
     folder = copied("bart", "large-cnn", tmp_path)
     change(folder / "tokenizer_config.json", add_prefix_space=True)
     theirs = transformers.BartTokenizer.from_pretrained(folder)
@@ -245,7 +245,7 @@ def test_a_bart_that_begins_texts_with_a_space_gets_one(tmp_path) -> None:
         assert [*ours.encode(line), bundle.config.eos] == theirs(line).input_ids
 
 
-def test_merges_of_a_tokenizer_json_are_those_of_sentencepiece(tmp_path) -> None:
+def test_merges_of_a_tokenizer_json_equal_those_of_sentencepiece(tmp_path) -> None:
     """NLLB-200's published tokenizer is BPE, not Unigram."""
     out = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(

@@ -28,7 +28,7 @@ COMPARED = "transformers or tokenizer or direction"
     not NEWER_ORACLE.is_dir(), reason=f"there is no transformers 5 in {NEWER_ORACLE}: make oracles"
 )
 @pytest.mark.parametrize("file", ["test_hf.py", "test_hf_added.py", "test_hf_adapters.py"])
-def test_every_family_agrees_with_transformers_5_too(file):
+def test_every_family_agrees_with_transformers_5(file):
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--no-cov", str(HERE / file)]
     plain = {name: value for name, value in os.environ.items() if name != "CONVOY_TEST_THOROUGH"}
     run = subprocess.run(

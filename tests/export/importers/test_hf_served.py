@@ -58,7 +58,7 @@ def listed(tmp_path_factory):
     return folder, open_bundle(path)
 
 
-def test_a_list_holds_the_language_s_frequent_tokens_and_what_the_source_has(listed):
+def test_shortlist_holds_frequent_tokens_of_the_language_and_of_the_source(listed):
     folder, bundle = listed
     shortlist, tokenizer = shortlist_of(bundle.path), open_tokenizer(bundle)
     german, french = (folder.tokenizer.convert_tokens_to_ids(code) for code in ("deu_Latn", "fra_Latn"))
@@ -76,7 +76,7 @@ def test_a_list_holds_the_language_s_frequent_tokens_and_what_the_source_has(lis
 
 @NEEDS_LIBRARY
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
-def test_requests_of_several_languages_in_one_batch_are_answered_as_if_alone(listed, precision):
+def test_requests_in_several_languages_have_their_single_answers_in_a_batch(listed, precision):
     _, bundle = listed
     placement = Placement(precision=precision, lanes=((3, 8),), shortlist=True)
     service = Service.open([bundle.path], ServiceSettings(placement))
@@ -99,7 +99,7 @@ def test_requests_of_several_languages_in_one_batch_are_answered_as_if_alone(lis
 
 
 @NEEDS_LIBRARY
-def test_a_listed_answer_is_that_of_transformers_with_all_else_suppressed(listed):
+def test_shortlisted_answer_equals_transformers_with_other_tokens_suppressed(listed):
     folder, bundle = listed
     service = Service.open([bundle.path], ServiceSettings(Placement(lanes=((1, 4),), shortlist=True)))
     service.start()
@@ -125,7 +125,7 @@ def test_a_listed_answer_is_that_of_transformers_with_all_else_suppressed(listed
         service.stop()
 
 
-def test_languages_and_files_that_make_no_list_are_refused(listed, tmp_path, capsys):
+def test_languages_and_files_without_a_shortlist_are_refused(listed, tmp_path, capsys):
     _, bundle = listed
     text = tmp_path / "text"
     text.write_text("\n")
@@ -138,7 +138,7 @@ def test_languages_and_files_that_make_no_list_are_refused(listed, tmp_path, cap
         assert message in capsys.readouterr().err
 
 
-def test_a_model_of_one_language_has_its_list_for_every_source(tmp_path):
+def test_model_of_one_language_has_one_shortlist_for_every_source(tmp_path):
     _, bundle = imported("pegasus", "relu")
     path, text = shutil.copytree(bundle.path, tmp_path / "bundle"), tmp_path / "text"
     text.write_text("\n".join(lines(3, 2)))
@@ -157,7 +157,7 @@ def test_a_model_of_one_language_has_its_list_for_every_source(tmp_path):
         ("byt5", "gated", "onnx-pure"),
     ],
 )
-def test_an_answer_is_the_same_to_the_bit_whatever_else_is_in_its_batch(family, setting, backend):
+def test_answer_is_equal_bit_for_bit_in_any_batch(family, setting, backend):
     _, bundle = imported(family, setting)
     tokenizer = open_tokenizer(bundle)
     texts = [" ".join(line.split()[: 1 + i % 4]) for i, line in enumerate(sentences(7, 51))]
@@ -171,7 +171,7 @@ def test_an_answer_is_the_same_to_the_bit_whatever_else_is_in_its_batch(family, 
         assert together == alone
 
 
-def test_a_model_of_marian_comes_the_same_by_either_command(tmp_path):
+def test_both_commands_import_the_same_marian_model(tmp_path):
     folder = marian_models.make(tmp_path / "hf", "relu")
     wish = HuggingFaceImport(name="m", source="en", target="de")
     ours = convert("hf", folder.path, tmp_path / "a", wish)
@@ -181,7 +181,7 @@ def test_a_model_of_marian_comes_the_same_by_either_command(tmp_path):
         convert("hf", folder.path, tmp_path / "c", HuggingFaceImport(task="summarize"))
 
 
-def test_all_that_is_wrong_with_a_folder_is_in_one_message(tmp_path):
+def test_all_problems_of_a_folder_are_in_one_message(tmp_path):
     copy = shutil.copytree(imported("bart", "large-cnn")[0].path, tmp_path / "hf")
     config = json.loads((copy / "config.json").read_text())
     wrong = {"activation_function": "mish", "d_model": -1, "pad_token_id": None}
@@ -198,7 +198,7 @@ def test_all_that_is_wrong_with_a_folder_is_in_one_message(tmp_path):
 
 
 @NEEDS_LIBRARY
-def test_int8_weights_are_stored_once_rounded_and_large_ones_are_packed_for_mapping(tmp_path, monkeypatch):
+def test_int8_weights_are_rounded_once_and_large_ones_are_packed(tmp_path, monkeypatch):
     folder, bundle = imported("nllb", "relu")
     monkeypatch.setattr("export.graphs.packed.LARGE", 1)
     whole = add_graphs(convert("hf", folder.path, tmp_path / "int8", replace(WISH, int8=True)))
@@ -222,7 +222,7 @@ def test_int8_weights_are_stored_once_rounded_and_large_ones_are_packed_for_mapp
     assert answers[0] == answers[1]
 
 
-def test_a_conversion_holds_little_more_than_the_checkpoint(tmp_path):
+def test_conversion_needs_little_more_memory_than_the_checkpoint(tmp_path):
     """Measured of a model whose weights are far more than what Python itself takes."""
     folder = make(tmp_path / "hf", "nllb", "relu", vocab_size=100_000, d_model=256)
     size = sum(file.stat().st_size for file in folder.path.glob("*.safetensors"))
@@ -239,7 +239,7 @@ def test_a_conversion_holds_little_more_than_the_checkpoint(tmp_path):
     assert int(done.stdout) < 2 * size
 
 
-def test_a_summarizer_tells_a_long_document_s_summary_as_it_grows(tmp_path):
+def test_summary_of_a_long_document_is_streamed(tmp_path):
     """BART's kind, a document of twenty times what it reads, over HTTP."""
     folder, _ = imported("bart", "large-cnn")
     bundle = add_graphs(convert("hf", folder.path, tmp_path / "news", HuggingFaceImport(source="en")))

@@ -79,7 +79,7 @@ def reference(folder, source, **options):
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-def test_the_encoder_and_teacher_forced_logits_are_those_of_transformers(models, name):
+def test_encoder_and_teacher_forced_logits_equal_those_of_transformers(models, name):
     folder, bundle = models(name)
     ours = load(bundle.config, bundle.weights())
     g = torch.Generator().manual_seed(2)
@@ -106,7 +106,7 @@ def test_the_encoder_and_teacher_forced_logits_are_those_of_transformers(models,
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", some_of(list(OPTIONS), 2))
-def test_greedy_and_beam_answers_are_those_of_transformers(models, name, backend):
+def test_greedy_and_beam_answers_equal_those_of_transformers(models, name, backend):
     folder, bundle = models(name)
     sources = sources_of(folder, some(6, 3))
     for beams, penalty in ((1, 1.0), (4, 0.6), (4, 1.0))[: some(3, 2)]:
@@ -130,7 +130,7 @@ def saved(folder, path):
     return path
 
 
-def test_a_stored_table_of_positions_is_used_where_it_is_another(tmp_path):
+def test_stored_positions_are_used_if_they_differ_from_sinusoids(tmp_path):
     folder = make(tmp_path / "hf", "post-norm swish")
     usual = convert("marian", saved(folder, tmp_path / "usual"), tmp_path / "a")
     assert not usual.config.encoder.learned_positions
@@ -173,7 +173,7 @@ def test_fp16_weights_stay_fp16(tmp_path):
         {"num_beams": 1, "early_stopping": False, "max_length": 40},
     ],
 )
-def test_the_settings_of_the_search_are_replayed(models, tmp_path, generation, backend):
+def test_decoding_settings_give_the_answers_of_transformers(models, tmp_path, generation, backend):
     """As the bundle's own defaults; pad, -1 below, is banned in each."""
     folder, first = models("trained")
     words = [[first.config.pad if i < 0 else i] for (i,) in generation.get("bad_words_ids", [[-1]])]
@@ -203,7 +203,7 @@ def test_settings_without_a_counterpart_are_named_in_the_card(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["trained", "several languages"])
-def test_an_answer_does_not_depend_on_what_else_is_in_flight(models, name):
+def test_answer_does_not_depend_on_other_requests(models, name):
     folder, bundle = models(name)
     sources = sources_of(folder, 8)
     made = executor(bundle, "onnx-pure", 4)

@@ -121,7 +121,7 @@ def placed(case: Case, backend: str) -> Placement:
 
 @pytest.mark.parametrize("backend", BACKENDS if THOROUGH else BACKENDS[1:2])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.folder} {case.name}")
-def test_answers_are_marian_decoders(bundles, case, backend):
+def test_answers_equal_those_of_marian_decoder(bundles, case, backend):
     if backend == "torch" and "lex" in case.name:
         pytest.skip("the torch backend has no shortlists")
     bundle = bundles.pruned() if "20.3" in case.name else bundles(case.folder)
@@ -134,9 +134,7 @@ def test_answers_are_marian_decoders(bundles, case, backend):
 
 
 @pytest.mark.parametrize("case", BATCHED, ids=lambda case: f"{case.folder} {case.name}")
-def test_answers_of_batches_are_marian_decoders_when_asked_with_their_limits_and_lists(
-    bundles, tmp_path, case
-):
+def test_answers_with_limits_and_shortlist_of_a_batch_equal_those_of_marian_decoder(bundles, tmp_path, case):
     """Mini-batches of 16, the longest sentences first."""
     bundle, texts = bundles(case.folder), texts_of(case.folder)
     tokenizer, path = open_tokenizer(bundle), WHOLE / case.folder / "out" / f"{case.name}.nbest"
@@ -196,7 +194,7 @@ def decoded(
         (INT8, "wasm.firefox", 1, 24),  # pairs saturate there, and line 23 is split
     ],
 )
-def test_texts_are_those_that_marian_decoder_prints(bundles, folder, name, beam, least):
+def test_texts_equal_those_that_marian_decoder_prints(bundles, folder, name, beam, least):
     told = (WHOLE / folder / "out" / f"{name}.txt").read_text("utf-8").splitlines()
     case = Case(folder, name if "wasm" not in name else "int8.lex", beam, 0, 0, None)
     limit = 2.0 if "firefox" in name else 3.0
@@ -209,7 +207,7 @@ def test_texts_are_those_that_marian_decoder_prints(bundles, folder, name, beam,
     ("folder", "name", "close"),
     [(FLOAT, "fp32.b1", 1e-4), (DAN, "fp32.b1", 1e-4), (INT8, "int8.lex.b1", 0.05)],
 )
-def test_alignments_are_those_of_the_head_that_marian_prints(bundles, folder, name, close, backend):
+def test_alignments_use_the_head_that_marian_prints(bundles, folder, name, close, backend):
     if backend == "torch" and "lex" in name:
         pytest.skip("the torch backend has no shortlists")
     path = WHOLE / folder / "out" / f"{name}.align.gz"
@@ -219,7 +217,7 @@ def test_alignments_are_those_of_the_head_that_marian_prints(bundles, folder, na
     assert found.score < close
 
 
-def test_scales_of_rows_are_stated_beside_marians_dynamic_ones(bundles):
+def test_row_scales_agree_with_the_dynamic_scale_of_marian(bundles):
     """Marian's dynamic scale is one for all tokens of a sentence, ours one for each: nearer to the floats."""
     placement = Placement("onnx-pure", precision="int8", shortlist=True)
     path = WHOLE / INT8 / "out" / "int8dynamic.lex.b4.nbest"

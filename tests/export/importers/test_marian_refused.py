@@ -47,7 +47,7 @@ def change(path, **values):
 @pytest.mark.parametrize(
     "name", ["model.safetensors", "source.spm", "target.spm", "vocab.json", "config.json"]
 )
-def test_a_missing_file_is_named(folder, tmp_path, name):
+def test_missing_file_is_named(folder, tmp_path, name):
     (folder / name).unlink()
     message = refusal(folder, tmp_path)
     assert name in message
@@ -63,7 +63,7 @@ def test_all_missing_files_are_named_at_once(folder, tmp_path):
 
 @pytest.mark.parametrize("name", ["config.json", "vocab.json", "generation_config.json", "source.spm"])
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", b"[" * 100_000])
-def test_a_damaged_file_is_named(folder, tmp_path, name, content):
+def test_damaged_file_is_named(folder, tmp_path, name, content):
     (folder / name).write_bytes(content)
     message = refusal(folder, tmp_path)
     assert name in message
@@ -89,13 +89,13 @@ def test_a_damaged_file_is_named(folder, tmp_path, name, content):
         ({"vocab_size": 40}, "special ids|the model only"),
     ],
 )
-def test_options_that_do_not_fit_are_named(folder, tmp_path, changes, message):
+def test_unsupported_options_are_named(folder, tmp_path, changes, message):
     change(folder / "config.json", **changes)
     found = refusal(folder, tmp_path)
     assert any(part in found for part in message.split("|")), found
 
 
-def test_all_wrong_options_are_named_at_once(folder, tmp_path):
+def test_all_unsupported_options_are_named_at_once(folder, tmp_path):
     change(folder / "config.json", activation_function="mish", d_model=-1, normalize_embedding=True)
     message = refusal(folder, tmp_path)
     assert all(name in message for name in ("activation_function", "d_model", "normalize_embedding"))
@@ -120,7 +120,7 @@ def test_weights_that_do_not_fit_are_named(folder, tmp_path, spoil, message):
 
 
 @given(share=st.floats(0, 0.999))
-def test_truncated_weights_are_refused_wherever_they_end(whole, tmp_path_factory, share):
+def test_truncated_weights_are_refused_at_any_length(whole, tmp_path_factory, share):
     folder = shutil.copytree(whole, tmp_path_factory.mktemp("cut") / "hf")
     data = (folder / "model.safetensors").read_bytes()
     (folder / "model.safetensors").write_bytes(data[: int(share * len(data))])
@@ -130,7 +130,7 @@ def test_truncated_weights_are_refused_wherever_they_end(whole, tmp_path_factory
 
 
 @pytest.mark.parametrize("name", ["mkdir", "system", "eval", "exec", "Popen", "getattr", "loads", "partial"])
-def test_a_hostile_pickle_runs_nothing(folder, tmp_path, name):
+def test_hostile_pickle_is_not_run(folder, tmp_path, name):
     weights = load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()
     marker = tmp_path / "marker"
@@ -140,7 +140,7 @@ def test_a_hostile_pickle_runs_nothing(folder, tmp_path, name):
     assert "nothing was run" in message
 
 
-def test_a_truncated_pickle_is_refused(folder, tmp_path):
+def test_truncated_pickle_is_refused(folder, tmp_path):
     weights = load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()
     path = folder / "pytorch_model.bin"
@@ -149,7 +149,7 @@ def test_a_truncated_pickle_is_refused(folder, tmp_path):
     assert "damaged or incomplete" in refusal(folder, tmp_path)
 
 
-def test_a_pickled_state_dictionary_gives_the_same_bundle(folder, tmp_path):
+def test_pickled_state_dictionary_gives_the_same_bundle(folder, tmp_path):
     convert("marian", folder, tmp_path / "a", MarianImport(name="same"))
     weights = load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()
@@ -167,13 +167,13 @@ def test_several_languages_need_a_choice(tmp_path):
     assert convert("marian", folder, tmp_path / "out", MarianImport(target="DEU")).target == "deu"
 
 
-def test_languages_that_nothing_names_are_asked_for(folder, tmp_path):
+def test_unnamed_languages_are_refused_with_the_flags_to_give(folder, tmp_path):
     (folder / "tokenizer_config.json").unlink()
     assert "--source and --target" in refusal(folder, tmp_path)
     assert convert("marian", folder, tmp_path / "out", MarianImport(source="en", target="nl")).source == "en"
 
 
-def test_an_existing_bundle_stays_unless_it_may_go(folder, tmp_path):
+def test_existing_bundle_is_replaced_only_with_overwrite(folder, tmp_path):
     convert("marian", folder, tmp_path / "out")
     with pytest.raises(BundleError, match="already exists"):
         convert("marian", folder, tmp_path / "out")

@@ -72,7 +72,7 @@ def expected(folder, text):
     return folder.tokenizer.decode(folder.model.generate(ids)[0], skip_special_tokens=True)
 
 
-def test_answers_over_http_are_those_of_transformers(folders, client):
+def test_answers_over_http_equal_those_of_transformers(folders, client):
     lines = short(12, 21)
     reply = client.post(
         "/translate", json={"q": lines, "source": "eng", "target": "nld", "follow_form": False}
@@ -84,7 +84,7 @@ def test_answers_over_http_are_those_of_transformers(folders, client):
 
 
 @pytest.mark.parametrize(("target", "own"), [("deu", "deu"), ("de", "deu"), ("fr", "fra"), ("nld", "nld")])
-def test_the_target_code_becomes_the_prefix_token_by_its_two_letters_or_three(folders, client, target, own):
+def test_target_code_of_two_or_three_letters_selects_the_prefix_token(folders, client, target, own):
     lines = short(4, 22)
     wanted = [expected(folders[0]["mul"], f">>{own}<< {line}") for line in lines]
     for source in ("spa", "es"):
@@ -103,7 +103,7 @@ def test_languages_lists_every_direction(client):
     assert all(len(code) == 2 for code in found)
 
 
-def test_a_pivot_goes_through_a_direction_of_a_model_of_several_languages(folders, service):
+def test_pivot_uses_a_direction_of_a_multilingual_model(folders, service):
     name = service.pick("translate", "eng", "fra").name
     assert name == service.pick("translate", "en", "fr").name == "eng-nld+mul@nl:fr"
     (line,) = short(1, 23)
@@ -112,13 +112,13 @@ def test_a_pivot_goes_through_a_direction_of_a_model_of_several_languages(folder
     assert result.text == expected(folders[0]["mul"], f">>fra<< {between}")
 
 
-def test_coverage_counts_the_words_of_the_text_only(service):
+def test_coverage_counts_only_the_words_of_the_text(service):
     name = service.pick("translate", "spa", "fra").name
     (result,) = asyncio.run(service.run(name, ["baba kolu"], TextOptions(coverage=True)))
     assert [coverage.words for coverage in result.coverage] == [["baba", "kolu"]]
 
 
-def test_directions_that_a_model_does_not_have_are_refused(service):
+def test_unsupported_directions_are_refused(service):
     assert service.pick("translate", "spa", "deu").name == "mul@es:de"
     assert service.pick("translate", "nld", "deu").name == "mul"
     assert service.pick("translate", "spa", "fra", "mul").name == "mul@es:fr"
@@ -129,7 +129,7 @@ def test_directions_that_a_model_does_not_have_are_refused(service):
             asyncio.run(service.run(name, ["baba"]))
 
 
-def test_only_the_languages_that_are_wanted_are_offered(folders):
+def test_only_selected_languages_are_offered(folders):
     with started([folders[1]], languages=("spa", "fra")) as service:
         assert [info.name for info in service.models()] == ["mul"]
         assert [(entry.code, entry.targets) for entry in service.languages()] == [
@@ -141,7 +141,7 @@ def test_only_the_languages_that_are_wanted_are_offered(folders):
         assert result.text == expected(folders[0]["mul"], f">>fra<< {line}")
 
 
-def test_the_command_line_translates_into_the_language_that_is_asked_for(folders, capsys, monkeypatch):
+def test_command_line_translates_into_the_requested_language(folders, capsys, monkeypatch):
     made, bundles = folders
     lines = short(3, 25)
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("\n".join(lines).encode())))
@@ -159,7 +159,7 @@ def test_flags_of_fairseq_models_are_refused_for_marian(folders, capsys, tmp_pat
     assert "--lowercase" in capsys.readouterr().err
 
 
-def test_a_direction_of_a_model_that_is_not_loaded_loads_it(folders):
+def test_request_for_a_direction_loads_its_model(folders):
     cost = max(
         kept.cost
         for kept in Service.open([folders[1]], ServiceSettings(Placement(lanes=LANES)))
@@ -183,6 +183,6 @@ def test_a_direction_of_a_model_that_is_not_loaded_loads_it(folders):
         assert result.text == expected(folders[0]["mul"], f">>fra<< {between}")
 
 
-def test_a_folder_is_converted_for_a_language_by_its_two_letters(folders, tmp_path):
+def test_folder_is_converted_for_a_target_code_of_two_letters(folders, tmp_path):
     convert(folders[0]["mul"].path, tmp_path / "mul", "--source", "nl", "--target", "de")
     assert Service.open([tmp_path], ServiceSettings(Placement(lanes=LANES))).models()[0].targets[0] == "de"

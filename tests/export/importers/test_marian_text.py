@@ -49,7 +49,7 @@ def news(tmp_path_factory):
     return folder.tokenizer, open_tokenizer(bundle), held_out
 
 
-def test_a_thousand_lines_become_the_same_ids_and_come_back_the_same(news):
+def test_thousand_lines_give_the_same_ids_and_texts_as_transformers(news):
     theirs, ours, lines = news
     assert len(lines["source"]) == len(lines["target"]) == LINES
     for line in lines["source"]:
@@ -60,7 +60,7 @@ def test_a_thousand_lines_become_the_same_ids_and_come_back_the_same(news):
         assert ours.decode(ids) == theirs.decode(ids, skip_special_tokens=True)
 
 
-def test_a_line_that_the_vocabulary_covers_comes_back_as_it_was(news):
+def test_covered_line_decodes_to_itself(news):
     _, ours, lines = news
     whole = [line for line in lines["target"] if 1 not in ours.encode_target(line)]
     assert len(whole) > LINES // 2
@@ -68,7 +68,7 @@ def test_a_line_that_the_vocabulary_covers_comes_back_as_it_was(news):
     assert len(same) > 0.95 * len(whole)  # SentencePiece's own normalisation changes the others
 
 
-def test_what_is_settled_begins_every_longer_answer(news):
+def test_settled_text_is_a_prefix_of_every_longer_answer(news):
     _, ours, lines = news
     for line in lines["target"][:100]:
         ids = ours.encode_target(line)
@@ -76,7 +76,7 @@ def test_what_is_settled_begins_every_longer_answer(news):
             assert ours.decode(ids).startswith(ours.decode_whole_words(ids[:end]))
 
 
-def test_words_begin_where_spaces_do(toy):
+def test_words_begin_at_spaces(toy):
     tokenizer = open_tokenizer(toy[1])
     ids = tokenizer.encode_target("BABA KOLU MANE")
     begins = tokenizer.words(ids, target=True)
@@ -85,7 +85,7 @@ def test_words_begin_where_spaces_do(toy):
     assert words == ["BABA", "KOLU", "MANE"]
 
 
-def test_the_token_of_a_language_is_no_word(toy):
+def test_language_token_is_no_word(toy):
     tokenizer = open_tokenizer(toy[1])
     ids = tokenizer.encode("baba kolu")
     assert ids[0] == tokenizer.languages["fra"]
@@ -104,7 +104,7 @@ def test_sources_begin_with_the_token_of_the_target_language(toy):
         assert [*ours.into("nld").encode(line), 0] == folder.tokenizer(f">>nld<< {line}").input_ids
 
 
-def test_a_text_may_ask_for_its_language_itself(toy):
+def test_text_may_begin_with_a_language_token(toy):
     folder, bundle = toy
     ours = open_tokenizer(bundle)
     assert [*ours.encode(">>deu<< baba kolu"), 0] == folder.tokenizer(">>deu<< baba kolu").input_ids
@@ -121,7 +121,7 @@ def test_no_text_yields_the_ids_of_end_or_padding(toy, text):
 
 
 @given(st.lists(st.integers(0, 60), max_size=12))
-def test_any_ids_read_as_transformers_reads_them(toy, ids):
+def test_any_ids_decode_like_transformers(toy, ids):
     folder, bundle = toy
     assert open_tokenizer(bundle).decode(ids) == folder.tokenizer.decode(ids, skip_special_tokens=True)
 
@@ -139,25 +139,25 @@ def test_any_ids_read_as_transformers_reads_them(toy, ids):
         ({"source_vocabulary": "source.spm"}, "not readable as JSON"),
     ],
 )
-def test_wrong_settings_are_refused(toy, changes, message):
+def test_invalid_settings_are_refused(toy, changes, message):
     bundle = toy[1]
     with pytest.raises(BundleError, match=message):
         open_tokenizer(replace(bundle, text={**bundle.text, **changes}))
 
 
-def test_a_vocabulary_of_a_larger_model_is_refused(toy, tmp_path):
+def test_vocabulary_larger_than_the_model_is_refused(toy, tmp_path):
     bundle = toy[1]
     config = replace(bundle.config, source_vocab=40, target_vocab=40, pad=39, start=39)
     with pytest.raises(BundleError, match="the model only 40 tokens"):
         open_tokenizer(replace(bundle, config=config))
 
 
-def test_the_oracle_is_the_one_that_is_pinned():
+def test_oracle_has_the_pinned_version():
     constraints = (ROOT.parent / "constraints.txt").read_text()
     assert f"transformers=={transformers.__version__}" in constraints
 
 
-def test_the_bundle_holds_only_data(toy):
+def test_bundle_holds_only_data(toy):
     bundle = open_bundle(toy[1].path)
     assert {"source.spm", "target.spm", "vocab.json"} <= set(bundle.files())
     assert json.loads(bundle.file("vocab.json").read_text())["</s>"] == 0

@@ -15,7 +15,7 @@ FOLDERS = sorted((SELECTION / "options").iterdir())
 
 @pytest.mark.parametrize("path", FOLDERS, ids=lambda path: path.name)
 @torch.no_grad()
-def test_a_model_with_this_option_computes_what_fairseq_computes(path, tmp_path):
+def test_model_with_this_option_computes_the_same_as_fairseq(path, tmp_path):
     bundle = convert("fairseq", path, tmp_path / "out")
     model = load(bundle.config, bundle.weights())
     with np.load(path / "ref.npz") as reference:

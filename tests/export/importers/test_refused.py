@@ -101,7 +101,7 @@ def test_all_unsupported_options_of_a_transformer_are_named_at_once(name, tmp_pa
         ({"share_all_embeddings": True}, "share"),
     ],
 )
-def test_options_that_do_not_fit_are_refused(made, changes, message):
+def test_inconsistent_options_are_refused(made, changes, message):
     refused(made({"args": namespace(**changes), "model": state()}), message)
 
 
@@ -123,7 +123,7 @@ def test_values_that_are_not_finite_are_refused(made):
         (torch.zeros(128).to_sparse(), "no ordinary tensor|not a readable checkpoint"),
     ],
 )
-def test_weights_that_are_no_plain_floats_are_refused(made, weight, message):
+def test_weights_other_than_plain_floats_are_refused(made, weight, message):
     weights = state()
     weights["decoder.layers.0.fc1.bias"] = weight
     refused(made({"args": namespace(), "model": weights}), message)
@@ -161,7 +161,7 @@ def test_other_files_of_torch_are_refused(made, content, message):
     refused(made(content), message)
 
 
-def test_a_configuration_that_contains_itself_is_refused(made):
+def test_configuration_that_contains_itself_is_refused(made):
     endless = {"_name": "lightconv"}
     endless["encoder"] = endless
     refused(made({"args": None, "cfg": {"model": endless}, "model": state()}), "nested without end")
@@ -170,7 +170,7 @@ def test_a_configuration_that_contains_itself_is_refused(made):
 # Folders
 
 
-def test_a_folder_without_a_clear_checkpoint_is_refused(whole, tmp_path):
+def test_folder_without_a_clear_checkpoint_is_refused(whole, tmp_path):
     (whole / "model.pt").rename(whole / "a.pt")
     assert convert("fairseq", whole, tmp_path / "one").name == "one"
     shutil.copyfile(whole / "a.pt", whole / "b.pt")
@@ -193,7 +193,7 @@ def test_languages_are_never_guessed(made, tmp_path):
     assert (turned.source, turned.target, turned.name) == ("src", "tgt", "mine")
 
 
-def test_dictionaries_are_found_where_they_are_clear(whole, tmp_path):
+def test_unambiguous_dictionaries_are_found(whole, tmp_path):
     inner = whole / "data-bin" / "wmt"
     inner.mkdir(parents=True)
     for name in ("dict.src.txt", "dict.tgt.txt"):
@@ -218,12 +218,12 @@ def test_dictionaries_are_found_where_they_are_clear(whole, tmp_path):
         (b"", r"shape \(120, 64\).*\(4, 64\)"),
     ],
 )
-def test_wrong_dictionaries_are_refused(whole, content, message):
+def test_invalid_dictionaries_are_refused(whole, content, message):
     (whole / "dict.src.txt").write_bytes(content)
     refused(whole, message)
 
 
-def test_a_dictionary_of_another_size_or_none_is_refused(whole):
+def test_missing_dictionary_or_one_of_another_size_is_refused(whole):
     with (whole / "dict.src.txt").open("a") as lines:
         lines.write("more 1\n")
     refused(whole, r"shape \(120, 64\).*\(121, 64\)")
@@ -241,12 +241,12 @@ def test_a_dictionary_of_another_size_or_none_is_refused(whole):
         ("#version: 9\na b\n", "version: 9"),
     ],
 )
-def test_wrong_codes_are_refused(whole, content, message):
+def test_invalid_codes_are_refused(whole, content, message):
     (whole / "code").write_text(content)
     refused(whole, message)
 
 
-def test_more_than_one_way_to_segment_words_is_refused(whole):
+def test_folder_with_two_kinds_of_segmentation_is_refused(whole):
     for name in ("code", "bpecodes"):
         (whole / name).write_text("#version: 0.2\na b\n")
     refused(whole, r"several files of BPE codes \['bpecodes', 'code'\]")
@@ -258,7 +258,7 @@ def test_more_than_one_way_to_segment_words_is_refused(whole):
     refused(whole, "byte-level BPE")
 
 
-def test_a_convolution_with_exchanged_axes_is_refused(tmp_path):
+def test_convolution_with_exchanged_axes_is_refused(tmp_path):
     """Its projection would have the same shape."""
     folder = tmp_path / "fconv"
     shutil.copytree(ROOT / "golden" / "options" / "f_plain", folder)
@@ -271,7 +271,7 @@ def test_a_convolution_with_exchanged_axes_is_refused(tmp_path):
         convert("fairseq", folder, tmp_path / "out")
 
 
-def test_a_zip_with_a_member_twice_is_refused(whole, tmp_path):
+def test_zip_with_a_duplicate_member_is_refused(whole, tmp_path):
     path = whole / "model.pt"
     with zipfile.ZipFile(path, "a") as archive, warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -44,7 +44,7 @@ def converted(*words: object) -> int:
     return int(ended.value.code or 0)
 
 
-def test_variables_of_a_checkpoint_are_those_that_tensorflow_wrote() -> None:
+def test_variables_of_a_checkpoint_equal_those_that_tensorflow_wrote() -> None:
     path, variables = read_variables(GOLDEN, None)
     assert path == GOLDEN / INDEX
     rng = np.random.default_rng(7)
@@ -58,7 +58,7 @@ def test_variables_of_a_checkpoint_are_those_that_tensorflow_wrote() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(data=st.data(), name=st.sampled_from([INDEX, DATA]))
-def test_a_damaged_checkpoint_is_refused_in_one_line(data, name, tmp_path_factory) -> None:
+def test_damaged_checkpoint_is_refused_in_one_line(data, name, tmp_path_factory) -> None:
     folder = tmp_path_factory.mktemp("damaged")
     for file in (INDEX, DATA):
         shutil.copy(GOLDEN / file, folder)
@@ -87,14 +87,14 @@ def test_a_damaged_checkpoint_is_refused_in_one_line(data, name, tmp_path_factor
         (None, (INDEX, DATA, "other.npz"), "several checkpoints"),
     ],
 )
-def test_a_folder_without_its_files_is_refused(tmp_path, chosen, files, complaint) -> None:
+def test_folder_with_missing_files_is_refused(tmp_path, chosen, files, complaint) -> None:
     for name in files:
         shutil.copy(GOLDEN / (name if name in (INDEX, DATA) else DATA), tmp_path / name)
     with pytest.raises(CheckpointError, match=complaint):
         read_variables(tmp_path, chosen)
 
 
-def test_a_thumt_folder_becomes_a_bundle_with_the_authors_weights(tmp_path) -> None:
+def test_thumt_folder_becomes_a_bundle_with_its_weights(tmp_path) -> None:
     out = tmp_path / "aan"
     assert converted("thumt", GOLDEN, out, "--source", "de", "--target", "en") == 0
     bundle = open_bundle(out)
@@ -114,9 +114,7 @@ def test_a_thumt_folder_becomes_a_bundle_with_the_authors_weights(tmp_path) -> N
     [({}, (), 256), ({"max_length": 60}, (), 60), ({"max_length": 0}, (), 256)]
     + [({"max_length": 60}, ("--max-sentence-tokens", "80"), 80)],
 )
-def test_sentences_are_cut_at_the_length_that_a_thumt_model_was_trained_on(
-    tmp_path, said, flags, cut
-) -> None:
+def test_sentences_are_cut_at_the_training_length_of_a_thumt_model(tmp_path, said, flags, cut) -> None:
     folder = tmp_path / "thumt"
     shutil.copytree(GOLDEN, folder)
     known = json.loads((GOLDEN / "params.json").read_text())
@@ -126,7 +124,7 @@ def test_sentences_are_cut_at_the_length_that_a_thumt_model_was_trained_on(
     assert open_bundle(tmp_path / "out").max_sentence_tokens == cut
 
 
-def test_codes_of_a_thumt_model_cut_text_and_join_it(tmp_path) -> None:
+def test_bpe_codes_of_a_thumt_model_split_and_join_text(tmp_path) -> None:
     folder = tmp_path / "thumt"
     shutil.copytree(GOLDEN, folder)
     words = ["<pad>", "<eos>", "<unk>", "lo@@", "w", "low", "!", *(f"x{i}" for i in range(13))]
@@ -141,7 +139,7 @@ def test_codes_of_a_thumt_model_cut_text_and_join_it(tmp_path) -> None:
     assert tokenizer.decode([3, 4, 6, 1]) == "low!"
 
 
-def test_a_vocabulary_of_another_model_is_refused(tmp_path) -> None:
+def test_vocabulary_of_another_model_is_refused(tmp_path) -> None:
     folder = tmp_path / "thumt"
     shutil.copytree(GOLDEN, folder)
     (folder / "vocab.de.txt").write_text("a\nb\n")
@@ -174,7 +172,7 @@ def variables_of(options: dict[str, object]) -> dict[str, np.ndarray]:
     return {name: (array * 0.1).astype(np.float32) for name, array in made.items()}
 
 
-def test_a_tensor2tensor_folder_becomes_a_bundle_that_reads_text(tmp_path) -> None:
+def test_tensor2tensor_folder_becomes_a_bundle_that_tokenizes_text(tmp_path) -> None:
     folder, out = tmp_path / "t2t", tmp_path / "out"
     folder.mkdir()
     (folder / "hparams.json").write_text(json.dumps(OPTIONS | {"max_length": 96}))
@@ -196,7 +194,7 @@ def test_a_tensor2tensor_folder_becomes_a_bundle_that_reads_text(tmp_path) -> No
     assert bundle.max_sentence_tokens == 96  # of the longest line that it was trained on
 
 
-def test_a_member_twice_in_an_npz_is_refused(tmp_path) -> None:
+def test_npz_with_a_duplicate_member_is_refused(tmp_path) -> None:
     import warnings
     import zipfile
 

@@ -50,7 +50,7 @@ def of_dictionaries(path, symbols, languages=("de", "en"), **options):
 
 
 @pytest.mark.skipif(folder(REAL) is None, reason="no ../shared/golden/real-de-en")
-def test_the_real_model_keeps_its_text_pipeline():
+def test_published_model_keeps_its_text_pipeline():
     bundle = imported(REAL)
     found = {
         k: bundle.text[k] for k in ("bpe", "aggressive", "escape", "lowercase", "pretokenized", "normalize")
@@ -82,7 +82,7 @@ def moses(tmp_path_factory):
     return path
 
 
-def test_codes_of_fastbpe_segment_as_the_same_rules_of_subword_nmt(moses, tmp_path):
+def test_codes_of_fastbpe_and_subword_nmt_segment_alike(moses, tmp_path):
     ours = open_tokenizer(convert("fairseq", moses, tmp_path / "subword-nmt"))
     shutil.copytree(moses, tmp_path / "fast")
     lines = (moses / "bpecodes").read_text("utf-8").splitlines()
@@ -96,7 +96,7 @@ def test_codes_of_fastbpe_segment_as_the_same_rules_of_subword_nmt(moses, tmp_pa
         assert fast.encode(sentence) == ids
 
 
-def test_moses_text_comes_back_after_segmentation(moses, tmp_path):
+def test_moses_text_decodes_to_itself_after_segmentation(moses, tmp_path):
     """The reference's own translations, except where a piece is not in the dictionary."""
     tokenizer = open_tokenizer(convert("fairseq", moses, tmp_path / "out"))
     texts = [result["text"] for result in real_golden()["results"]]
@@ -107,7 +107,7 @@ def test_moses_text_comes_back_after_segmentation(moses, tmp_path):
     assert [tokenizer.decode(ids) for _, ids in whole] == [punctuated(text) for text, _ in whole]
 
 
-def test_pretokenized_text_passes_as_it_is(moses, tmp_path):
+def test_pretokenized_text_is_not_changed(moses, tmp_path):
     tokenizer = open_tokenizer(convert("fairseq", moses, tmp_path / "out", FairseqImport(pretokenized=True)))
     symbols = dictionary_symbols("de")
     begun = next(s for s in symbols if s.endswith("@@"))
@@ -117,7 +117,7 @@ def test_pretokenized_text_passes_as_it_is(moses, tmp_path):
     assert tokenizer.decode(ids[:3]) == f"{symbols[5]} {begun.removesuffix('@@')}{symbols[9]}"
 
 
-def test_without_codes_text_comes_in_tokens():
+def test_without_codes_text_is_tokens_between_spaces():
     bundle = imported("dyn_glu")
     assert bundle.text["pretokenized"]
     tokenizer = open_tokenizer(bundle)
@@ -145,7 +145,7 @@ def pieces(tmp_path_factory):
     return made, processor, symbols
 
 
-def test_sentencepiece_text_goes_through_the_dictionary_and_back(pieces, tmp_path):
+def test_sentencepiece_text_is_mapped_by_the_dictionary_and_back(pieces, tmp_path):
     path, processor, symbols = pieces
     bundle = convert("fairseq", path, tmp_path / "out")
     assert (bundle.text["sentencepiece"], bundle.text["pretokenized"]) == ("sentencepiece.bpe.model", False)
@@ -169,7 +169,7 @@ def test_sentencepiece_text_goes_through_the_dictionary_and_back(pieces, tmp_pat
     assert tokenizer.encode("a \u4e2d")[-1] == 3
 
 
-def test_the_dictionary_of_a_language_model_serves_both_sides(tmp_path):
+def test_dictionary_of_a_language_model_is_used_on_both_sides(tmp_path):
     if "lm_adaptive" not in {p.name for p in (ROOT.parent.parent / "shared" / "golden").glob("*")}:
         pytest.skip("no ../shared/golden/lm_adaptive")
     path = ROOT.parent.parent / "shared" / "golden" / "lm_adaptive"
