@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from engine.answers.plan import plan
 from engine.api import Placement, Service, ServiceSettings, TextOptions
 from engine.text.placeables.masking import MarkedText, MaskRules, mask
-from engine.text.placeables.names import NameRule, _Reader, find_names
+from engine.text.placeables.names import NameRule, all_names, find_names
 
 MODELS = Path(__file__).parents[3] / "models"
 KNOWN = {
@@ -102,7 +102,7 @@ PARTS = [
 @given(st.lists(st.sampled_from(PARTS)).map("".join), st.sampled_from(["de", "en", "fr"]))
 def test_no_name_is_lost_where_a_text_is_passed_over(text, language):
     rule = NameRule(language, tokens, 2)
-    assert list(find_names(text, rule)) == list(_Reader(text, rule).names())
+    assert list(find_names(text, rule)) == list(all_names(text, rule))
 
 
 def test_alone_a_name_counts_only_where_the_bundle_says_so():
