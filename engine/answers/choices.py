@@ -116,7 +116,7 @@ def _choice(
         text = text.replace(plan.masked.mark, "")
     if sentence.pairs:
         text = close_as_opened(text, model.target)
-    text = plan.masked.as_written(text, sentence.spelled, model.word_tokens)
+    text = plan.masked.respelled(text, sentence.spelled, model.word_tokens)
     numbers = {symbol: number for number, symbol in sentence.symbols.items()}
 
     def hide(match: re.Match[str]) -> str:

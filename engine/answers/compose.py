@@ -225,7 +225,7 @@ def _rank_texts(model: TextModel, plan: Plan, ranking: list[list[Choice]]) -> li
             formatted = apply(plan.formats, text, alignment, kept, model.languages)
             text, kept, forced = formatted.text, formatted.kept, forced + formatted.forced
         else:
-            kept = plan.masked.told(kept)
+            kept = plan.masked.caller_spans(kept)
         ranked.setdefault(text, _RankedText(text, kept, score, forced))
     return list(ranked.values())
 

@@ -26,7 +26,7 @@ LOADING: Final = threading.Lock()
 TEMPERATURE: Final = 3.0  # of a text of TEMPERATURE_BYTES; it grows with the root of the length
 TEMPERATURE_BYTES: Final = 20
 WIDESPREAD_LOG_ODDS: Final = 5.0  # prior of a language that is written much
-ASKED_LOG_ODDS: Final = 2.0  # prior of a language that is asked for
+REQUESTED_LOG_ODDS: Final = 2.0  # prior of a language that is asked for
 MAX_CHARACTERS: Final = 4_000  # of a text that are looked at
 FIRST_WORD_LOG_ODDS: Final = 6.0  # of a language of which a text's only word is known by heart
 UNKNOWN_WORDS_LOG_ODDS: Final = -1.0  # of a language that is served, whose vocabularies know no word
@@ -82,14 +82,14 @@ def detect(text: str, among: Sequence[str], known: KnownShares | None = None) ->
         return Detection([(language, 0.0) for language in among])
     labels = [_language_code(language) for language in among]
     words = words_of(text)
-    shares = _shares(text, frozenset(labels), known_weights(words))
+    shares = _confidences(text, frozenset(labels), known_weights(words))
     believed, least = BELIEVED_CONFIDENCE, DOUBTED_CONFIDENCE
     doubtful = max((shares.get(label, 0.0) for label in labels), default=0.0) < BELIEVED_CONFIDENCE
     if known and doubtful and not all(map(str.isupper, words)):  # an abbreviation is in no vocabulary
-        held = {_language_code(language): share for language, share in known(words).items()}
-        shares = _less_unknown(shares, held)
+        known_shares = {_language_code(language): share for language, share in known(words).items()}
+        shares = _lower_unknown(shares, known_shares)
         # then a tenth of the confidence speaks for none of them
-        if held and max(held.values()) < KNOWN_SHARE:
+        if known_shares and max(known_shares.values()) < KNOWN_SHARE:
             believed, least = BELIEVED_UNKNOWN_CONFIDENCE, BELIEVED_CONFIDENCE
     ranked = sorted(
         ((language, shares.get(label, 0.0)) for language, label in zip(among, labels, strict=True)),
@@ -103,11 +103,11 @@ def detect(text: str, among: Sequence[str], known: KnownShares | None = None) ->
     return Detection(ranked) if fits else Detection([(language, 0.0) for language, _ in ranked], best)
 
 
-def _less_unknown(shares: dict[str, float], held: Mapping[str, float]) -> dict[str, float]:
+def _lower_unknown(shares: dict[str, float], known_shares: Mapping[str, float]) -> dict[str, float]:
     """Every language's confidence, in percent, less for those whose vocabularies lack words of the text."""
     lessened = {
         label: shares[label] * math.exp(UNKNOWN_WORDS_LOG_ODDS * (1 - share))
-        for label, share in held.items()
+        for label, share in known_shares.items()
         if label in shares
     }
     masses = shares | lessened
@@ -115,7 +115,7 @@ def _less_unknown(shares: dict[str, float], held: Mapping[str, float]) -> dict[s
     return {label: scale * mass for label, mass in masses.items()}
 
 
-def _shares(text: str, labels: frozenset[str], first: Mapping[str, float]) -> dict[str, float]:
+def _confidences(text: str, labels: frozenset[str], first: Mapping[str, float]) -> dict[str, float]:
     """Every language's confidence, in percent."""
     # one identifier for all languages, restricted here: its own restriction is state shared by all threads
     ranked = _identifier().rank(text)
@@ -123,7 +123,7 @@ def _shares(text: str, labels: frozenset[str], first: Mapping[str, float]) -> di
     if scores.max() <= NO_FEATURES:
         scores[:] = 0.0
     heat = TEMPERATURE * (len(text.encode("utf-8", "replace")) / TEMPERATURE_BYTES) ** 0.5
-    priors = dict.fromkeys(labels, ASKED_LOG_ODDS)
+    priors = dict.fromkeys(labels, REQUESTED_LOG_ODDS)
     for label, weight in first.items():
         # of a language that is written little, as if it were written much
         written = 0.0 if label in WIDESPREAD_PRIORS else WIDESPREAD_LOG_ODDS * min(weight, 1.0)

@@ -105,30 +105,31 @@ def _follow_ampersand(source: str, target: str, into: str) -> str:
 
 def _follow_closing_marks(source: str, target: str, into: str) -> str:
     source, body = source.rstrip(), target.rstrip()
-    if _quotes_with_mark(source, body):
+    if _both_end_quoted(source, body):
         return _follow_closing_marks(source[:-1], body[:-1], into) + body[-1]
-    marks, own = _ending(source), _ending(body)
-    bare = body[: len(body) - len(own)]
-    if (marks, own) == ("…", "..."):  # that is one mark in the source
-        return bare + marks
-    if _kinds(marks) == _kinds(own):
+    source_marks, target_marks = _final_marks(source), _final_marks(body)
+    bare = body[: len(body) - len(target_marks)]
+    if (source_marks, target_marks) == ("…", "..."):  # that is one mark in the source
+        return bare + source_marks
+    if _kinds(source_marks) == _kinds(target_marks):
         return target
-    if marks:
-        closing = bool(bare) and not bare[-1].isalnum() and not own and _kinds(bare[-2:-1]) != ""
+    if source_marks:
+        closing = bool(bare) and not bare[-1].isalnum() and not target_marks and _kinds(bare[-2:-1]) != ""
         forms = rules_of(into).final_marks
-        return target if closing else bare + "".join(forms.get(KINDS[mark], KINDS[mark]) for mark in marks)
+        kinds = (KINDS[mark] for mark in source_marks)
+        return target if closing else bare + "".join(forms.get(kind, kind) for kind in kinds)
     abbreviated = "." in bare[-4:] or not bare
     ends = source[-1].isalnum() or "\ue000" <= source[-1] <= "\uf8ff"
-    return bare if ends and len(own) == 1 and not abbreviated else target
+    return bare if ends and len(target_marks) == 1 and not abbreviated else target
 
 
-def _quotes_with_mark(source: str, target: str) -> bool:
+def _both_end_quoted(source: str, target: str) -> bool:
     """Whether both end with a quotation mark, which in the source has a final mark before it: “Come here!”"""
     both = source[-1] in QUOTES and target[-1] in QUOTES and bool(target[:-1].strip())
-    return both and bool(_ending(source[:-1].rstrip()))
+    return both and bool(_final_marks(source[:-1].rstrip()))
 
 
-def _ending(text: str) -> str:
+def _final_marks(text: str) -> str:
     tail = text[-8:]
     return tail[len(tail.rstrip(MARKS)) :]
 
@@ -141,7 +142,7 @@ def _follow_case(source: str, target: str, languages: tuple[str, str]) -> str:
     if is_all_capitals(source):
         return target.upper()
     source, begin = source.lstrip(), len(target) - len(target.lstrip())
-    if _title(source) and not any(rules_of(language).nouns for language in languages):
+    if _is_title(source) and not any(rules_of(language).nouns for language in languages):
         return INITIAL.sub(lambda match: match[0].upper(), target)
     first = target[begin : begin + 1]
     if source[0].isupper() and first.islower():
@@ -157,6 +158,6 @@ def _with_capital(text: str, at: int) -> str:
     return text[:at] + capitalised(text[at:])
 
 
-def _title(text: str) -> bool:
+def _is_title(text: str) -> bool:
     words = [word for word in text.split() if word[0].isalpha()]
     return len(words) >= MIN_TITLE_WORDS and all(word[0].isupper() for word in words)

@@ -24,7 +24,7 @@ def locate(text: str, pieces: Sequence[str]) -> list[Range | None]:
     ranges: list[Range | None] = []
     cursor = 0
     for piece in pieces:
-        body, _ = _fold_characters(_bare(piece))
+        body, _ = _fold_characters(_plain_piece(piece))
         at = plain.find(body, cursor, cursor + MAX_GAP + len(body)) if body else -1
         if at < 0 and body[:1].isalnum():  # a sentence without letters was not read by the model
             skipped = cursor
@@ -39,7 +39,7 @@ def locate(text: str, pieces: Sequence[str]) -> list[Range | None]:
     return ranges
 
 
-def _bare(piece: str) -> str:
+def _plain_piece(piece: str) -> str:
     if piece == "@-@":  # Moses' hyphen inside a word
         return "-"
     return unescape(piece.removesuffix(JOINER).replace(SPACE, " "))

@@ -109,10 +109,10 @@ def break_long(sentence: str, fits: Callable[[str], bool]) -> list[str]:
 
     The parts joined give the sentence. Raises TooLarge when not even one character fits.
     """
-    return list(_fitting(sentence, fits, 0))
+    return list(_fitting_parts(sentence, fits, 0))
 
 
-def _fitting(text: str, fits: Callable[[str], bool], level: int) -> Iterator[str]:
+def _fitting_parts(text: str, fits: Callable[[str], bool], level: int) -> Iterator[str]:
     if fits(text):
         yield text
         return
@@ -121,15 +121,15 @@ def _fitting(text: str, fits: Callable[[str], bool], level: int) -> Iterator[str
     pieces = CUTS[level].split(text)
     begin = 0
     while begin < len(pieces):
-        count = _most(pieces, begin, fits)
+        count = _fitting_count(pieces, begin, fits)
         if count:
             yield "".join(pieces[begin : begin + count])
         else:
-            yield from _fitting(pieces[begin], fits, level + 1)
+            yield from _fitting_parts(pieces[begin], fits, level + 1)
         begin += max(count, 1)
 
 
-def _most(pieces: list[str], begin: int, fits: Callable[[str], bool]) -> int:
+def _fitting_count(pieces: list[str], begin: int, fits: Callable[[str], bool]) -> int:
     """About the largest number of pieces from `begin` that fit together, by doubling and bisection."""
 
     def fit(count: int) -> bool:
@@ -151,7 +151,7 @@ def pack(sentences: Sequence[str], fits: Callable[[str], bool]) -> list[str]:
     parts, begin = list[str](), 0
     pieces = [sentence + " " for sentence in sentences]
     while begin < len(pieces):
-        count = max(1, _most(pieces, begin, fits))
+        count = max(1, _fitting_count(pieces, begin, fits))
         parts.append("".join(pieces[begin : begin + count]).rstrip())
         begin += count
     return parts
@@ -160,9 +160,9 @@ def pack(sentences: Sequence[str], fits: Callable[[str], bool]) -> list[str]:
 def _segments(text: str, language: str) -> Iterator[tuple[int, int, bool]]:
     """Begin and end of each sentence, and of each mark between them; whether it is a mark, and stays."""
     position, lines = 0, text.splitlines(keepends=True)
-    numbers = {_count(mark[1]) for line in lines if (mark := NUMBERED.match(line.lstrip()))}
+    numbers = {_list_number(mark[1]) for line in lines if (mark := NUMBERED.match(line.lstrip()))}
     for line in lines:
-        for begin, end in _cells(line):
+        for begin, end in _columns(line):
             counted = numbers if not begin else set[int]()
             yield from _sentences(text, position + begin, position + end, language, counted)
         position += len(line)
@@ -195,7 +195,7 @@ def _clauses(text: str, segments: Iterator[tuple[int, int, bool]]) -> Iterator[t
             yield begin, end, stays
 
 
-def _cells(line: str) -> Iterator[tuple[int, int]]:
+def _columns(line: str) -> Iterator[tuple[int, int]]:
     """The columns of a line, each with the white space after it."""
     if not COLUMN_SIGNS.search(line):
         yield 0, len(line)
@@ -205,7 +205,7 @@ def _cells(line: str) -> Iterator[tuple[int, int]]:
     pattern = CELL_BORDER if row else COLUMNS
     borders = [match for match in pattern.finditer(line, body) if match.end() < len(line.rstrip())]
     edges = [0, *(match.end() for match in borders), len(line)]
-    words = [_words(line, begin, end) for begin, end in pairwise(edges)]
+    words = [_is_short(line, begin, end) for begin, end in pairwise(edges)]
     begin = 0
     for match, before, after in zip(borders, words, words[1:], strict=False):
         if row or "\t" in match[0] or len(match[0]) > 2 or (before and after):
@@ -214,7 +214,7 @@ def _cells(line: str) -> Iterator[tuple[int, int]]:
     yield begin, len(line)
 
 
-def _words(line: str, begin: int, end: int) -> bool:
+def _is_short(line: str, begin: int, end: int) -> bool:
     """Whether a cell has so few words that two spaces beside it set it off."""
     return len(line[begin:end].split(None, MAX_COLUMN_WORDS)) <= MAX_COLUMN_WORDS
 
@@ -235,8 +235,8 @@ def _sentences(
         begin = marked
     # as many characters, so the library's cuts are ours
     plain = ABBREVIATION.sub(lambda match: match[0].replace(".", "_"), UNUSUAL.sub(" ", text[begin:end]))
-    for sentence in _by_library(language, plain):
-        yield from _edges(text, begin, begin + len(sentence))
+    for sentence in _library_sentences(language, plain):
+        yield from _without_edge_marks(text, begin, begin + len(sentence))
         begin += len(sentence)
     assert begin == end
 
@@ -249,19 +249,19 @@ def _list_mark_end(
     last = 0
     if number := NUMBERED.match(text, begin, end):
         doubtful = number[1].isalpha() or rules_of(language).dotted_ordinals
-        count = _count(number[1])
+        count = _list_number(number[1])
         if number.end() < end and (not doubtful or indented or numbers & {count - 1, count + 1}):
             begin = last = number.end()
     mark = LEADING.match(text, begin, end)
     return mark.end() if mark else last
 
 
-def _count(mark: str) -> int:
+def _list_number(mark: str) -> int:
     """The number of a mark of a list; those of letters are none of the numbers'."""
     return int(mark) if mark.isdigit() else -ord(mark)
 
 
-def _by_library(language: str, line: str) -> Iterator[str]:
+def _library_sentences(language: str, line: str) -> Iterator[str]:
     """Sentences of a line by the library, a stretch of it at a time: for each quotation mark it looks at all
     that follows."""
     begin = 0
@@ -273,7 +273,7 @@ def _by_library(language: str, line: str) -> Iterator[str]:
         begin += sum(map(len, sentences))
 
 
-def _edges(text: str, begin: int, end: int) -> Iterator[tuple[int, int, bool]]:
+def _without_edge_marks(text: str, begin: int, end: int) -> Iterator[tuple[int, int, bool]]:
     """A sentence without the pictures before and after it."""
     if not EDGE_SIGNS.search(text, begin, end):  # most have none
         yield begin, end, False

@@ -59,7 +59,9 @@ def stored_words(bundle: Bundle) -> tuple[int | None, dict[str, str]]:
     names, phrases = description.get("names"), description.get("phrases", {})
     if not (names is None or (type(names) is int and 0 <= names <= MAX_NAME_TOKENS)):
         raise BundleError(f"{path}: names must be null or a number from 0 to {MAX_NAME_TOKENS}; {remedy}")
-    if not (isinstance(phrases, dict) and len(phrases) <= MAX_PHRASES and all(map(_fits, phrases.items()))):
+    if not (
+        isinstance(phrases, dict) and len(phrases) <= MAX_PHRASES and all(map(_is_valid, phrases.items()))
+    ):
         raise BundleError(
             f"{path}: phrases must be at most {MAX_PHRASES} pairs of at most {MAX_PHRASE_CHARACTERS} "
             f"characters; {remedy}"
@@ -67,7 +69,7 @@ def stored_words(bundle: Bundle) -> tuple[int | None, dict[str, str]]:
     return names, phrases
 
 
-def _fits(pair: tuple[str, Any]) -> bool:
+def _is_valid(pair: tuple[str, Any]) -> bool:
     return all(isinstance(side, str) and 0 < len(side.strip()) <= MAX_PHRASE_CHARACTERS for side in pair)
 
 

@@ -46,27 +46,27 @@ def find_counterparts(text: str, languages: tuple[str, str]) -> Iterator[tuple[i
         yield *match.span(), _counterpart(match[0], *map(rules_of, languages))
 
 
-def _counterpart(written: str, there: LanguageRules, here: LanguageRules) -> str:
+def _counterpart(written: str, source: LanguageRules, target: LanguageRules) -> str:
     numbers = DIGITS.findall(written)
     if not numbers:
-        known = there.abbreviations.items()
-        return here.abbreviations[next(m for m, a in known if re.fullmatch(a.pattern, written))].written
-    assert there.dates and here.dates
+        known = source.abbreviations.items()
+        return target.abbreviations[next(m for m, a in known if re.fullmatch(a.pattern, written))].written
+    assert source.dates and target.dates
     year = next((number for number in numbers if len(number) == YEAR_DIGITS), "")
     day = next(number for number in numbers if number != year)
-    month = next(i for i, name in enumerate(there.dates.months) if name in written)
-    day = here.dates.first_day if day == "1" else day
-    written_year = here.dates.year_form.format(year) if year else ""
-    return here.dates.form.format(day, here.dates.months[month]) + written_year
+    month = next(i for i, name in enumerate(source.dates.months) if name in written)
+    day = target.dates.first_day if day == "1" else day
+    written_year = target.dates.year_form.format(year) if year else ""
+    return target.dates.form.format(day, target.dates.months[month]) + written_year
 
 
 @lru_cache(REMEMBERED_PAIRS)
 def _pattern(language: str, into: str) -> re.Pattern[str] | None:
-    there, here = rules_of(language), rules_of(into)
-    if there is here or not there.dates or not here.dates:
+    source, target = rules_of(language), rules_of(into)
+    if source is target or not source.dates or not target.dates:
         return None
-    shared = [short for meaning, short in there.abbreviations.items() if meaning in here.abbreviations]
-    patterns = [there.dates.pattern.replace("{}", "|".join(there.dates.months))]
+    shared = [short for meaning, short in source.abbreviations.items() if meaning in target.abbreviations]
+    patterns = [source.dates.pattern.replace("{}", "|".join(source.dates.months))]
     patterns += [rf"(?<!\w)(?:{'|'.join(short.pattern for short in shared)})(?!\w)"] if shared else []
     return re.compile("|".join(patterns))
 
@@ -74,12 +74,12 @@ def _pattern(language: str, into: str) -> re.Pattern[str] | None:
 @lru_cache(REMEMBERED_PAIRS)
 def _titles(language: str, into: str) -> tuple[re.Pattern[str], dict[str, str]] | None:
     """A pattern of the titles of one language at the end of a text, and each in another language."""
-    there, here = rules_of(language).titles, rules_of(into).titles
+    source, target = rules_of(language).titles, rules_of(into).titles
     written: dict[str, str] = {}
-    for title in [title for title in there if title in here]:
-        for form in there[title]:
-            written.setdefault(form, here[title][0])
+    for title in [title for title in source if title in target]:
+        for form in source[title]:
+            written.setdefault(form, target[title][0])
     if not written:
         return None
-    every = "|".join(map(re.escape, sorted(written, key=len, reverse=True)))
-    return re.compile(rf"(?<!\w)({every}) \Z"), written
+    alternatives = "|".join(map(re.escape, sorted(written, key=len, reverse=True)))
+    return re.compile(rf"(?<!\w)({alternatives}) \Z"), written

@@ -30,7 +30,7 @@ from engine.text.placeables.grammar import (
     placeables,
 )
 from engine.text.placeables.names import ACRONYM, NameRule, find_acronyms, find_names_with_titles
-from engine.text.placeables.phrases import Phrases, in_turn
+from engine.text.placeables.phrases import Phrases, merge_ranges
 from engine.text.placeables.spelling import TRUSTED, spell_amounts, spell_names
 
 REMEMBERED_MODELS: Final = 64  # whose symbols are indexed
@@ -53,7 +53,7 @@ class MarkedText:
 class Phrase:
     """A masked phrase: `source` stood in the source, `target` stands in the answer.
 
-    asked: whether the caller asked for it; else a pattern found it.
+    requested: whether the caller asked for it; else a pattern found it.
     spans: the caller's spans in it, each with its number, begin and end: the phrase itself, or within a tag.
     trusted: whether the model reads it first as it is: digits, codes, names.
     name: whether it is a name.
@@ -61,7 +61,7 @@ class Phrase:
 
     source: str
     target: str
-    asked: bool
+    requested: bool
     spans: tuple[tuple[int, int, int], ...] = ()
     trusted: bool = False
     name: bool = False
@@ -76,7 +76,7 @@ class Phrase:
         """A character of the same kind."""
         if self.source[-1].isdigit() or NUMBERS.fullmatch(self.source):
             return "1"
-        return EMOJI_STAND_IN if not self.asked and PICTURES.fullmatch(self.source) else "X"
+        return EMOJI_STAND_IN if not self.requested and PICTURES.fullmatch(self.source) else "X"
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ class MaskedText:
             for phrase, count in expected.items()
         )
 
-    def as_written(self, text: str, phrases: Sequence[int], count: Callable[[str], int]) -> str:
+    def respelled(self, text: str, phrases: Sequence[int], count: Callable[[str], int]) -> str:
         """Spell numbers, codes and names in an answer as the source has them.
 
         text: the answer.
@@ -159,10 +159,10 @@ class MaskedText:
         many = len(self.phrases) - count
         if many <= 0:
             return self
-        unasked = [i for i, phrase in enumerate(self.phrases) if not phrase.asked]
-        if len(unasked) < many:
+        found = [i for i, phrase in enumerate(self.phrases) if not phrase.requested]
+        if len(found) < many:
             raise TooLarge(f"the model keeps at most {count} phrases of a text: let it be split")
-        shown = set(unasked[len(unasked) - many :])
+        shown = set(found[len(found) - many :])
         first, *rest = self.text.split(self.mark)
         parts = [first]
         for i, part in enumerate(rest):
@@ -196,7 +196,7 @@ class MaskedText:
             length += len(phrase.target) + len(part)
         return "".join(parts), places
 
-    def told(self, places: Sequence[KeptSpan]) -> list[KeptSpan]:
+    def caller_spans(self, places: Sequence[KeptSpan]) -> list[KeptSpan]:
         """Make places of phrases in an answer to those of the caller's spans."""
         return [span for p in places for span in self.phrases[p.span].kept(p.begin, p.end)]
 
@@ -326,7 +326,7 @@ class _Finder:
             sources += self._words(part)
         if not sources:  # most texts: what is below would cost as much as all of this
             return
-        for place in in_turn(sources):
+        for place in merge_ranges(sources):
             read = place in kinds and kinds[place].treatment == "read"
             phrase = self._phrase(part[slice(*place)], read=read, name=fixed.get(place, names.get(place)))
             yield begin + place[0], begin + place[1], phrase
@@ -334,12 +334,12 @@ class _Finder:
     def _counterparts(self, part: str) -> dict[tuple[int, int], str]:
         """The dates and abbreviations of a part of the text, and what each is in the answer."""
         languages = self.rules.languages
-        return self._free(part, find_counterparts(part, languages)) if languages else {}
+        return self._without_own_phrases(part, find_counterparts(part, languages)) if languages else {}
 
     def _names(self, part: str) -> dict[tuple[int, int], str]:
         """The names of a part of the text with their titles, and what each is in the answer."""
         rule = self.rules.names if self.rules.protect else None
-        return self._free(part, find_names_with_titles(part, rule)) if rule else {}
+        return self._without_own_phrases(part, find_names_with_titles(part, rule)) if rule else {}
 
     def _words(self, part: str) -> list[Iterator[tuple[int, int]]]:
         """The acronyms of a part of the text, and the words that the model can't read."""
@@ -347,10 +347,12 @@ class _Finder:
         if rule and ACRONYM.search(part):
             words.append(find_acronyms(part, rule))
         if self.lacking:
-            words.append(_unknown(part, self.lacking))
+            words.append(_unreadable_words(part, self.lacking))
         return words
 
-    def _free(self, part: str, found: Iterator[tuple[int, int, str]]) -> dict[tuple[int, int], str]:
+    def _without_own_phrases(
+        self, part: str, found: Iterator[tuple[int, int, str]]
+    ) -> dict[tuple[int, int], str]:
         """Those of the ranges of a part of the text that hold no phrase of the caller's, and what each is in
         the answer."""
         return {(b, e): target for b, e, target in found if next(self.own.find(part[b:e]), None) is None}
@@ -376,7 +378,7 @@ def _matches(text: str) -> Iterator[tuple[tuple[int, int], Placeable]]:
     return ((match.span(), kind_of(match)) for match in matches(placeables(), long_placeables(), text))
 
 
-def _unknown(text: str, lacking: frozenset[str]) -> Iterator[tuple[int, int]]:
+def _unreadable_words(text: str, lacking: frozenset[str]) -> Iterator[tuple[int, int]]:
     """Words with a character that the model can't read; of several, one after the other, the whole run."""
     last: tuple[int, int] | None = None
     for match in SOLID.finditer(text):

@@ -71,21 +71,23 @@ def mend(
             spare.remove(best)
             edits.append(Edit(best, 1, symbol))
         else:
-            edits.append(Edit(_place(pieces, attention[:, column], symbols, words), 0, symbol))
-    edits += [_removal(pieces, i) for i in spare]
+            edits.append(Edit(_insertion_point(pieces, attention[:, column], symbols, words), 0, symbol))
+    edits += [_removal_of(pieces, i) for i in spare]
     # at one place what stands there goes first, and of several that come the last: each then stays before it
     ordered = sorted(enumerate(edits), key=lambda pair: (-pair[1].at, -pair[1].remove, -pair[0]))
     return [edit for _, edit in ordered]
 
 
-def _removal(pieces: Sequence[str], at: int) -> Edit:
+def _removal_of(pieces: Sequence[str], at: int) -> Edit:
     """Without the symbol, and without the space before it unless that parts two words."""
     after = pieces[at + 1] if at + 1 < len(pieces) else SPACE
     alone = at > 0 and pieces[at - 1] == SPACE and not after[:1].isalnum()
     return Edit(at - alone, 1 + alone, None)
 
 
-def _place(pieces: Sequence[str], weights: Any, symbols: frozenset[str], words: Sequence[int]) -> int:
+def _insertion_point(
+    pieces: Sequence[str], weights: Any, symbols: frozenset[str], words: Sequence[int]
+) -> int:
     """Before the word that attended most, or before the punctuation that ends the sentence."""
     free = [i for i in range(len(pieces) + 1) if i == len(pieces) or pieces[i] not in symbols]
     best = max(free, key=lambda i: weights[i])

@@ -31,17 +31,21 @@ def localise(number: str, source: str, target: str) -> str:
 
     Returns the number as it is where a language is not known, or the number is no amount.
     """
-    there, here = (rules_of(code).numerals for code in (source, target))
-    if there is None or here is None or (match := _amount(there).fullmatch(number)) is None:
+    source_form, target_form = (rules_of(code).numerals for code in (source, target))
+    if (
+        source_form is None
+        or target_form is None
+        or (match := _amount(source_form).fullmatch(number)) is None
+    ):
         return number
     whole, part = "".join(filter(str.isdigit, match["whole"])), match["part"]
-    if len(whole) < len(match["whole"]) and len(whole) >= here.min_grouped_digits:
-        whole = here.group.join(_threes(whole))
-    written = whole + (here.decimal + part if part else "")
+    if len(whole) < len(match["whole"]) and len(whole) >= target_form.min_grouped_digits:
+        whole = target_form.group.join(_groups_of_three(whole))
+    written = whole + (target_form.decimal + part if part else "")
     after = (match["after"] or "").strip()
     if after == "%":
-        written += here.percent + "%"
-    written = _with_currency(written, match["before"] or after.removesuffix("%"), here.currency)
+        written += target_form.percent + "%"
+    written = _with_currency(written, match["before"] or after.removesuffix("%"), target_form.currency)
     return match["sign"] + match["code"] + written + (match["unit"] or "")
 
 
@@ -54,12 +58,12 @@ def _with_currency(written: str, currency: str, place: str) -> str:
 
 
 @cache
-def _amount(there: Numerals) -> re.Pattern[str]:
-    group = SPACES if there.group in (NARROW, WIDE) else f"(?:{re.escape(there.group)}|{SPACES})"
-    return re.compile(AMOUNT.format(group=group, decimal=re.escape(there.decimal)))
+def _amount(source_form: Numerals) -> re.Pattern[str]:
+    group = SPACES if source_form.group in (NARROW, WIDE) else f"(?:{re.escape(source_form.group)}|{SPACES})"
+    return re.compile(AMOUNT.format(group=group, decimal=re.escape(source_form.decimal)))
 
 
-def _threes(digits: str) -> list[str]:
+def _groups_of_three(digits: str) -> list[str]:
     """Digits from the right in threes."""
     first = len(digits) % 3
     return [

@@ -59,8 +59,8 @@ def keeps_pairs(source: str, answer: str) -> bool:
     source: the sentence.
     answer: the answer to it.
     """
-    there, here = find_pairs(source), find_pairs(answer)
-    return there.counts == here.counts and here.strays <= there.strays
+    source_pairs, answer_pairs = find_pairs(source), find_pairs(answer)
+    return source_pairs.counts == answer_pairs.counts and answer_pairs.strays <= source_pairs.strays
 
 
 def close_as_opened(text: str, language: str) -> str:
@@ -92,10 +92,10 @@ def without_pairs(text: str, language: str) -> PlainText:
         return PlainText(text)
     parts, length, position = list[str](), 0, 0
     formats, around = list[Format](), [-1]
-    for mark, opens in _in_order(find_pairs(text)):
+    for mark, opens in _sorted_marks(find_pairs(text)):
         parts.append(text[position : mark.begin])
         length, position = length + mark.begin - position, mark.end
-        written = _written(text[mark.begin : mark.end].strip(SPACES), language, last=not opens)
+        written = _localised(text[mark.begin : mark.end].strip(SPACES), language, last=not opens)
         if opens:
             formats.append(Format(length, length, written, parent=around[-1]))
             around.append(len(formats) - 1)
@@ -123,21 +123,21 @@ def find_pairs(text: str) -> PairedMarks:
     strays += opened
     for mark in list(strays):
         begin, end = mark.begin == 0, mark.end == len(text)
-        if begin != end and (mark.opens if begin else mark.closes) and _counts(text, mark):
+        if begin != end and (mark.opens if begin else mark.closes) and _is_significant(text, mark):
             edge = mark._replace(begin=len(text) * begin, end=len(text) * begin)
             pairs.append((mark, edge) if begin else (edge, mark))
             strays.remove(mark)
-    return PairedMarks(tuple(sorted(pairs)), sum(_counts(text, mark) for mark in strays))
+    return PairedMarks(tuple(sorted(pairs)), sum(_is_significant(text, mark) for mark in strays))
 
 
-def _in_order(found: PairedMarks) -> list[tuple[_Mark, bool]]:
+def _sorted_marks(found: PairedMarks) -> list[tuple[_Mark, bool]]:
     """The marks of pairs in the order of the text, each with whether it is the first of its pair."""
     marks = [(mark, not last) for pair in found.pairs for last, mark in enumerate(pair)]
     # at one end of the sentence what has no characters is outermost
     return sorted(marks, key=lambda m: (m[0].begin, m[0].end) if m[1] else (m[0].begin, m[0].end + 1))
 
 
-def _counts(text: str, mark: _Mark) -> bool:
+def _is_significant(text: str, mark: _Mark) -> bool:
     """Whether it means something by itself, as an apostrophe does not."""
     return mark.kind != "quote" or text[mark.begin : mark.end].strip(SPACES) in DOUBLE
 
@@ -158,7 +158,7 @@ def _marks(text: str) -> Iterator[_Mark]:
             yield _Mark(begin, end, "quote", opens, closes)
 
 
-def _written(mark: str, language: str, *, last: bool) -> str:
+def _localised(mark: str, language: str, *, last: bool) -> str:
     """The mark as a language writes it.
 
     last: whether it is the last one of its pair.

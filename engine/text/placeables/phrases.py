@@ -61,7 +61,7 @@ def _inside(character: str) -> bool:
     return character.isalnum() or character == "_"
 
 
-def in_turn(sources: Sequence[Iterator[tuple[int, int]]]) -> Iterator[tuple[int, int]]:
+def merge_ranges(sources: Sequence[Iterator[tuple[int, int]]]) -> Iterator[tuple[int, int]]:
     """Yield ranges of ordered sources without overlaps: the first one counts, then the first source."""
     heads = [next(source, None) for source in sources]
     position = 0

@@ -58,35 +58,35 @@ def spell_names(text: str, names: Iterable[str], count: Callable[[str], int]) ->
     """
     for name in names:
         if name not in text:
-            text = _with_name(text, name, count)
+            text = _respell_name(text, name, count)
     return text
 
 
-def _with_name(text: str, name: str, count: Callable[[str], int]) -> str:
+def _respell_name(text: str, name: str, count: Callable[[str], int]) -> str:
     places = [m.span() for m in re.finditer(rf"(?<!\w){re.escape(name)}(?!\w)", text, re.IGNORECASE)]
-    place = (places[0] if len(places) == 1 else None) if places else _place(text, name.split(" "), count)
+    place = (places[0] if len(places) == 1 else None) if places else _name_span(text, name.split(" "), count)
     return text if place is None else text[: place[0]] + name + text[place[1] :]
 
 
-def _place(text: str, name: Sequence[str], count: Callable[[str], int]) -> tuple[int, int] | None:
+def _name_span(text: str, name: Sequence[str], count: Callable[[str], int]) -> tuple[int, int] | None:
     """Begin and end of the words of an answer that stand for a name; None where that is in doubt.
 
-    name: its words, of which one must be there, once; those behind it may have been lost.
+    name: its words, of which one must be present, once; those behind it may have been lost.
     count: counts the source tokens of a word.
     """
     places = [match.span() for match in WORD.finditer(text)]
     words = [text[begin:end] for begin, end in places]
-    known = (n for n, word in enumerate(name) if words.count(word) == 1 and _says_place(word))
+    known = (n for n, word in enumerate(name) if words.count(word) == 1 and _is_distinctive(word))
     number = next(known, None)
     first = -1 if number is None or len(name) < 2 else words.index(name[number]) - number
     if number is None or first < 0:
         return None
     after = first
-    for word, there in zip(name, words[first:], strict=False):
+    for word, present in zip(name, words[first:], strict=False):
         beside = after == first or text[places[after - 1][1] : places[after][0]] == " "
-        if not beside or (there != word and not there[0].isupper()):
+        if not beside or (present != word and not present[0].isupper()):
             break
-        if there != word and not _resembles(there, word):
+        if present != word and not _resembles(present, word):
             return None
         after += 1
     lost, others = name[after - first :], words[:first] + words[after:]
@@ -98,7 +98,7 @@ def _place(text: str, name: Sequence[str], count: Callable[[str], int]) -> tuple
     return None if doubtful else (places[first][0], places[after - 1][1])
 
 
-def _says_place(word: str) -> bool:
+def _is_distinctive(word: str) -> bool:
     return len(word) >= MIN_NAME_LETTERS and word not in PARTICLES
 
 

@@ -19,7 +19,7 @@ from engine.text.tokenizers.added import AddedToken, AddedTokens, open_added
 from engine.text.tokenizers.left_to_right import LeftToRight
 from engine.text.tokenizers.pieces import SPACE, read_processor
 
-WHOSE: Final = ("none", "source", "target")
+SYMBOL_SIDES: Final = ("none", "source", "target")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class PieceSettings:
     added: tokens that a text may spell.
     languages: code to the symbol of a target language.
     sources: codes of the source languages, where there are several.
-    source_symbol: language whose symbol a source begins with, none | source | target.
+    source_symbol: language language symbol a source begins with, none | source | target.
     written: whether that symbol is part of the text that is split, not an id before it.
     target_symbol: whether a target begins with the symbol of its language.
     prompt: text that is written before each source.
@@ -72,7 +72,7 @@ class MappedPieces(LeftToRight):
     beginning: ids that name the target's language.
     first: ids that a source begins with.
     opening: text that is written before a source.
-    unread: whether the vocabulary lacks a character, as far as it was asked.
+    lacking: whether the vocabulary lacks a character, as far as it was asked.
     """
 
     processor: Any
@@ -83,7 +83,7 @@ class MappedPieces(LeftToRight):
     beginning: tuple[int, ...] = ()
     first: tuple[int, ...] = ()
     opening: str = ""
-    unread: dict[str, bool] = field(default_factory=dict)
+    lacking: dict[str, bool] = field(default_factory=dict)
 
     @property
     def languages(self) -> Mapping[str, int]:
@@ -97,18 +97,18 @@ class MappedPieces(LeftToRight):
         source, target: codes of `languages`; a code that is not there names no language.
         """
         settings, ids = self.settings, self.languages
-        whose = {"source": source, "target": target}.get(settings.source_symbol)
-        named, opening = whose in ids, settings.prompt
-        if whose is not None and named and settings.written:
-            opening = f"{settings.languages[whose]} {opening}"
-        first = (ids[whose],) if whose is not None and named and not settings.written else ()
+        language = {"source": source, "target": target}.get(settings.source_symbol)
+        named, opening = language in ids, settings.prompt
+        if language is not None and named and settings.written:
+            opening = f"{settings.languages[language]} {opening}"
+        first = (ids[language],) if language is not None and named and not settings.written else ()
         beginning = (ids[target],) if settings.target_symbol and target in ids else ()
         return replace(self, first=first, opening=opening, beginning=beginning)
 
     def lacks(self, character: str) -> bool:
-        if character not in self.unread:
-            self.unread[character] = self.unk in self._ids(character)
-        return self.unread[character]
+        if character not in self.lacking:
+            self.lacking[character] = self.unk in self._ids(character)
+        return self.lacking[character]
 
     def encode(self, text: str) -> list[int]:
         return [*self.first, *self._ids(self.opening + text)]
@@ -163,8 +163,8 @@ def open_mapped_pieces(bundle: Bundle) -> MappedPieces:
     if config.unk is None:
         raise BundleError(f"{bundle.path}: its config has no unk: convert the bundle again")
     processor = read_processor(bundle.file(settings.model))
-    listed = None if settings.vocabulary is None else read_ids(bundle.file(settings.vocabulary))
-    table = table_of(processor, settings, listed, config.unk)
+    vocabulary_ids = None if settings.vocabulary is None else read_ids(bundle.file(settings.vocabulary))
+    table = table_of(processor, settings, vocabulary_ids, config.unk)
     largest = max((*table.ids, *table.symbols), default=0)
     if largest >= min(config.source_vocab, config.target_vocab):
         raise BundleError(
@@ -175,22 +175,24 @@ def open_mapped_pieces(bundle: Bundle) -> MappedPieces:
     return tokenizer.between(bundle.source, bundle.target)
 
 
-def table_of(processor: Any, settings: PieceSettings, listed: Mapping[str, int] | None, unk: int) -> Table:
+def table_of(
+    processor: Any, settings: PieceSettings, vocabulary_ids: Mapping[str, int] | None, unk: int
+) -> Table:
     """Map the pieces of a SentencePiece model to the ids of a model.
 
     processor: the SentencePiece model.
     settings: offset and special symbols.
-    listed: symbol to id, where the vocabulary is a list; a piece that is not there becomes `unk`.
+    vocabulary_ids: symbol to id, where the vocabulary is a list; a piece that is not there becomes `unk`.
     unk: id of what the vocabulary lacks.
     """
     count = range(processor.get_piece_size())
     silent = {
         i for i in count if processor.is_control(i) or processor.is_unknown(i) or processor.is_unused(i)
     }
-    if listed is None:
+    if vocabulary_ids is None:
         ids = [unk if processor.is_unknown(i) else i + settings.offset for i in count]
     else:
-        ids = [listed.get(processor.id_to_piece(i), unk) for i in count]
+        ids = [vocabulary_ids.get(processor.id_to_piece(i), unk) for i in count]
     special = dict(settings.special) | {symbol: each.token for symbol, each in settings.added.items()}
     pieces = {token: i for i, token in enumerate(ids) if i not in silent and token != unk}
     symbols = {token: symbol for symbol, token in special.items() if token not in pieces}
@@ -211,8 +213,10 @@ def _settings(bundle: Bundle) -> PieceSettings:
     problems = [f"the language symbols {lacking[:3]} have no ids"] if lacking else []
     if any(token < 0 for token in settings.special.values()):
         problems.append("an id of a special symbol is negative")
-    if settings.source_symbol not in WHOSE:
-        problems.append(f"source_symbol must be one of {', '.join(WHOSE)}, not {settings.source_symbol!r}")
+    if settings.source_symbol not in SYMBOL_SIDES:
+        problems.append(
+            f"source_symbol must be one of {', '.join(SYMBOL_SIDES)}, not {settings.source_symbol!r}"
+        )
     if problems:
         raise BundleError(f"{bundle.path}: text: {'; '.join(problems)}; convert the bundle again")
     return settings

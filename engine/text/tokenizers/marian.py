@@ -76,7 +76,7 @@ class Marian(LeftToRight):
     languages: code of a target language to the id that asks for it.
     added: tokens that a text may spell.
     language: the id that sources begin with, or None.
-    unread: whether the vocabulary lacks a character, as far as it was asked.
+    lacking: whether the vocabulary lacks a character, as far as it was asked.
     """
 
     source: SideVocabulary
@@ -87,22 +87,22 @@ class Marian(LeftToRight):
     added: AddedTokens
     language: int | None = None
     beginning: tuple[int, ...] = ()
-    unread: dict[str, bool] = field(default_factory=dict)
+    lacking: dict[str, bool] = field(default_factory=dict)
 
     def into(self, code: str) -> Marian:
         """Return the same for another of its target languages."""
         return replace(self, language=self.languages[code])
 
     def encode(self, text: str) -> list[int]:
-        language, text = self._language(text)
+        language, text = self._split_language(text)
         return [*([] if language is None else [language]), *self._ids(self.source, text)]
 
     def lacks(self, character: str) -> bool:
-        if character not in self.unread:
+        if character not in self.lacking:
             pieces = self.source.split(character)
             bytes_or_unknown = (p not in self.source.ids or BYTE.fullmatch(p) is not None for p in pieces)
-            self.unread[character] = any(bytes_or_unknown)
-        return self.unread[character]
+            self.lacking[character] = any(bytes_or_unknown)
+        return self.lacking[character]
 
     def encode_target(self, text: str) -> list[int]:
         return self._ids(self.target, text)
@@ -111,12 +111,12 @@ class Marian(LeftToRight):
         text, run = "", list[str]()
         for token in map(int, tokens):
             if token in self.added.shown:
-                text, run = self._joined(text, run) + self.added.shown[token], []
+                text, run = self._append_pieces(text, run) + self.added.shown[token], []
             elif token not in self.special and token not in self.added.symbols:
                 run.append(self.target.symbols.get(token, UNKNOWN))
-        return self._joined(text, run)
+        return self._append_pieces(text, run)
 
-    def _joined(self, text: str, run: Sequence[str]) -> str:
+    def _append_pieces(self, text: str, run: Sequence[str]) -> str:
         """A text with pieces after it, whose first space the library leaves out."""
         spaced = text and run and (self.target.model is None or run[0].startswith(SPACE))
         return text + (" " if spaced else "") + self.target.join(run) if run else text
@@ -143,7 +143,7 @@ class Marian(LeftToRight):
 
         return self.added.encode(text, encode)
 
-    def _language(self, text: str) -> tuple[int | None, str]:
+    def _split_language(self, text: str) -> tuple[int | None, str]:
         """The language that a text itself asks for (">>deu<< Hello"), else the chosen one; and the rest."""
         code, closing, rest = text.removeprefix(OPENING).partition(CLOSING)
         if text.startswith(OPENING) and closing and code.lower() in self.languages:

@@ -52,18 +52,18 @@ class PlaceholderTokenizer:
         symbols = SYMBOL.findall(text)
         if not symbols:
             return self.base.encode(text)
-        expected = [self._of(symbol).source for symbol in symbols]
+        expected = [self._word_of(symbol).source for symbol in symbols]
         own = {word.source for word in self.placeholder_words}
         ids: list[int] = []
         for around in ("", " "):
-            spelled = SYMBOL.sub(lambda match, s=around: s + self._of(match[0]).word + s, text)  # type: ignore[misc]
+            spelled = SYMBOL.sub(lambda match, s=around: s + self._word_of(match[0]).word + s, text)  # type: ignore[misc]
             ids = self.base.encode(spelled)
             if [token for token in ids if token in own] == expected:
                 break
         return ids
 
     def encode_target(self, text: str) -> list[int]:
-        return [self._of(text).target] if SYMBOL.fullmatch(text) else self.base.encode_target(text)
+        return [self._word_of(text).target] if SYMBOL.fullmatch(text) else self.base.encode_target(text)
 
     def decode(self, tokens: Sequence[int]) -> str:
         return self._restore_symbols(self.base.decode(tokens), tokens)
@@ -86,7 +86,7 @@ class PlaceholderTokenizer:
         pieces = self.base.pieces(tokens, target=target)
         return [symbols.get(token, piece) for token, piece in zip(tokens, pieces, strict=True)]
 
-    def _of(self, symbol: str) -> PlaceholderWord:
+    def _word_of(self, symbol: str) -> PlaceholderWord:
         return self.placeholder_words[ord(symbol) - FIRST_SYMBOL]
 
     def _restore_symbols(self, text: str, tokens: Sequence[int]) -> str:

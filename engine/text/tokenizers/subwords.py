@@ -20,7 +20,7 @@ from engine.errors import BundleError
 from engine.text.tokenizers.left_to_right import LeftToRight
 
 END: Final = "_"  # of a token
-WRITTEN: Final = frozenset("\\_u;0123456789")  # what escapes are made of
+ESCAPE_CHARACTERS: Final = frozenset("\\_u;0123456789")  # what escapes are made of
 ESCAPED: Final = re.compile(r"\\u|\\\\|\\([0-9]+);")
 CACHED_TOKENS: Final = 65_536
 RESERVED: Final = 2  # padding and end-of-sentence, which no text holds
@@ -33,7 +33,7 @@ class SubwordVocabulary:
         self.subtokens = tuple(subtokens)
         self._ids = {s: i for i, s in enumerate(self.subtokens) if s and i >= RESERVED}
         self._longest = max(map(len, self._ids), default=1)
-        self._alphabet = frozenset("".join(self.subtokens)) | WRITTEN
+        self._alphabet = frozenset("".join(self.subtokens)) | ESCAPE_CHARACTERS
         self._cut = lru_cache(CACHED_TOKENS)(self._cut_token)
 
     def encode(self, text: str) -> list[int]:
@@ -41,7 +41,7 @@ class SubwordVocabulary:
 
     def missing(self) -> list[str]:
         """List the characters of escapes that no subtoken is: without one of them some texts have no ids."""
-        return sorted(c for c in WRITTEN if c not in self._ids)
+        return sorted(c for c in ESCAPE_CHARACTERS if c not in self._ids)
 
     def _cut_token(self, token: str) -> tuple[int, ...]:
         plain = token.replace("\\", "\\\\").replace("_", "\\u")

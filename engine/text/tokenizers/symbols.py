@@ -83,8 +83,8 @@ def open_symbols(bundle: Bundle) -> Fairseq | DictionaryPieces:
     settings, config = _settings(bundle), bundle.config
     source = _side(bundle, settings, settings.source_vocabulary, config.source_vocab)
     target = _side(bundle, settings, settings.target_vocabulary, config.target_vocab)
-    first = _opening(bundle, "source", source, settings.begin)
-    beginning = _opening(bundle, "target", target, settings.prefix)
+    first = _first_ids(bundle, "source", source, settings.begin)
+    beginning = _first_ids(bundle, "target", target, settings.prefix)
     if settings.source_pieces and settings.target_pieces:
         names = settings.source_pieces, settings.target_pieces
         before, after = (read_processor(bundle.file(name)) for name in names)
@@ -121,7 +121,7 @@ def _side(bundle: Bundle, settings: SymbolsSettings, name: str, size: int) -> Di
     return make_dictionary(symbols, silent - {unk}, unk)
 
 
-def _opening(bundle: Bundle, side: str, dictionary: Dictionary, symbol: str | None) -> tuple[int, ...]:
+def _first_ids(bundle: Bundle, side: str, dictionary: Dictionary, symbol: str | None) -> tuple[int, ...]:
     """The ids that every text of a side begins with."""
     if symbol is None:
         return ()

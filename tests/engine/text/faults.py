@@ -116,8 +116,8 @@ FAULTS = [
     (
         "of too many phrases the first are shown",
         "engine/text/placeables/masking.py",
-        "set(unasked[len(unasked) - many :])",
-        "set(unasked[:many])",
+        "set(found[len(found) - many :])",
+        "set(found[:many])",
         "tests/engine/text/test_masking.py -k the_first_are_masked",
     ),
     (
@@ -137,7 +137,7 @@ FAULTS = [
     (
         "a name is put in the place of somebody else's",
         "engine/text/placeables/spelling.py",
-        "if there != word and not _resembles(there, word):",
+        "if present != word and not _resembles(present, word):",
         "if False:",
         "tests/engine/text/test_masking.py -k in_doubt",
     ),
@@ -186,7 +186,7 @@ FAULTS = [
     (
         "words that no vocabulary knows change nothing",
         "engine/text/detect.py",
-        "if held and max(held.values()) < KNOWN_SHARE:",
+        "if known_shares and max(known_shares.values()) < KNOWN_SHARE:",
         "if False:",
         "tests/engine/text/test_detect.py -k vocabularies",
     ),

@@ -448,7 +448,7 @@ def test_of_two_phrases_that_begin_alike_the_longer_one_is_found():
 def test_the_digits_of_a_number_are_written_as_the_source_writes_them(source, answer, written):
     found = mask(MarkedText(source), MaskRules(protect=True, symbols=SYMBOLS))
     assert found.phrases
-    assert found.as_written(answer, range(len(found.phrases)), len) == written
+    assert found.respelled(answer, range(len(found.phrases)), len) == written
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ TEXT_CASES: dict[str, Case | str] = {
     "engine.text.placeables.spelling:TRUSTED": Case(
         pumps=("1,1", "A1", "A-1", "EUR "), uses=("search", "fullmatch")
     ),
-    "engine.text.placeables.spelling:_with_name": "a name, letter by letter",
+    "engine.text.placeables.spelling:_respell_name": "a name, letter by letter",
     "engine.text.placeables.spelling:WORD": Case(pumps=("a-", "a-a"), uses=("search",)),
     "engine.text.placeables.masking:PICTURES": Case(pumps=("😀", "😀 ", "😀\u200d"), uses=("fullmatch",)),
     "engine.text.placeables.masking:TAG_AROUND": Case(pumps=("<a", "<a "), uses=("search",)),
