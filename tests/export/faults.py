@@ -1,4 +1,4 @@
-"""Faults of export, as (name, file, old, new, pytest arguments); see `tests.mutants`."""
+"""Mutants of export, as (name, file, old, new, pytest arguments); see `tests.mutants`."""
 
 FAULTS = [
     (

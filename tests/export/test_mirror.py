@@ -1,4 +1,4 @@
-"""Mirrors made by `convoy package`; `convoy fetch` from a folder and from a loopback server."""
+"""Mirrors made by `convoy package`, fetched by `convoy fetch` from a folder and from a local server."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.support.students import GOLDEN
 
 @pytest.fixture
 def tree(tmp_path):
-    """A mirror of two students."""
+    """Return a mirror of two students."""
     root = tmp_path / "mirror"
     for pair in ("deen", "ende"):
         (root / "tiny" / pair).mkdir(parents=True)
@@ -38,8 +38,9 @@ def tree(tmp_path):
 
 @pytest.fixture
 def web(tree):
-    """The mirror behind a loopback server that knows ranges; asked: what was asked of it, `cut`: bytes after
-    which an answer ends."""
+    """Start a local server of the mirror that supports ranges.
+
+    Its `asked` are the received requests; `cut` is the number of bytes after which a response ends."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):  # noqa: N802  (the library's name)
@@ -103,7 +104,7 @@ def test_interrupted_download_is_continued_verified_and_imported(web, tmp_path, 
 
 def test_file_sent_from_its_beginning_replaces_the_partial_file(tree, tmp_path):
     class Anew(mirror.Folder):
-        """A server that knows no ranges."""
+        """A server without ranges."""
 
         @contextmanager
         def read(self, path, begin=0):
@@ -131,7 +132,7 @@ def test_index_from_another_host_is_refused(web):
 
 @contextmanager
 def mirror_moved_to(address):
-    """The address of a server that redirects all to another."""
+    """Yield the address of a server that redirects every request to another server."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):  # noqa: N802  (the library's name)
@@ -202,7 +203,7 @@ def test_other_content_as_the_index_is_refused(tmp_path: Path, text):
 
 @pytest.fixture
 def bundle_tree(tmp_path):
-    """A mirror of two bundles and a student."""
+    """Return a mirror of two bundles and a student."""
     root = tmp_path / "all"
     shutil.copytree(bundles(), root / "toys")
     shutil.rmtree(root / "toys" / "toy-title")
@@ -243,7 +244,7 @@ def test_download_damaged_in_transit_leaves_no_bundle(bundle_tree, tmp_path):
     out = tmp_path / "out"
     assert app_ends(["fetch", "toy-de-en", "--mirror", str(bundle_tree), "--out", str(out)]) == 2
     assert not (out / "toy-de-en").exists()
-    assert app_ends(["package", str(bundle_tree)]) == 2  # nor is it offered again
+    assert app_ends(["package", str(bundle_tree)]) == 2  # the damaged bundle is not offered again
 
 
 @pytest.mark.parametrize(
@@ -251,7 +252,7 @@ def test_download_damaged_in_transit_leaves_no_bundle(bundle_tree, tmp_path):
 )
 def test_invalid_index_entry_of_a_bundle_is_refused(bundle_tree, change):
     listed = json.loads((bundle_tree / "index.json").read_text())
-    if change == {"folder": "toys"}:  # two files of one place
+    if change == {"folder": "toys"}:  # two files get the same path
         listed["models"][0]["files"].append(listed["models"][0]["files"][0])
     else:
         listed["models"][0] |= change
@@ -268,7 +269,7 @@ def test_server_fetches_only_missing_models(bundle_tree, tmp_path):
         fetch_missing(("fr-it",), str(bundle_tree), out)
     fetch_missing(("toy-de-en", "en-de"), str(bundle_tree), out)
     assert sorted(path.name for path in out.iterdir()) == ["toy-de-en", "toy-en-de"]
-    shutil.rmtree(bundle_tree)  # a server that starts again needs the mirror no more
+    shutil.rmtree(bundle_tree)  # a restarted server no longer needs the mirror
     fetch_missing(("toy-de-en", "toy-en-de"), str(bundle_tree), out)
 
 

@@ -1,4 +1,4 @@
-"""Random packages of Argos: CTranslate2's own files, a SentencePiece model trained here, and metadata."""
+"""Random packages of Argos: a model of CTranslate2, a SentencePiece model, and metadata."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PIECES = 120
 
 @cache
 def sentencepiece_model() -> bytes:
-    """A small model of both languages' texts."""
+    """Return a small SentencePiece model of texts in both languages."""
     import io
 
     out = io.BytesIO()
@@ -43,7 +43,7 @@ def sentencepiece_model() -> bytes:
 def write(
     folder: Path, source: str, target: str, *, quantization: str | None = "int8", seed: int = 0
 ) -> Path:
-    """An unpacked package as it lies in LibreTranslate's volume."""
+    """Write an unpacked package in the layout of LibreTranslate's volume."""
     processor = sentencepiece.SentencePieceProcessor(model_proto=sentencepiece_model())
     pieces = [processor.id_to_piece(i) for i in range(processor.get_piece_size())]
     symbols = (*models.SYMBOLS, *(piece for piece in pieces if piece not in models.SYMBOLS))
@@ -71,7 +71,7 @@ def write(
 
 
 def pack(package: Path, out: Path) -> Path:
-    """An .argosmodel of a package."""
+    """Write the .argosmodel of a package."""
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
         for path in sorted(package.rglob("*")):
             if path.is_file():
@@ -80,6 +80,6 @@ def pack(package: Path, out: Path) -> Path:
 
 
 def convert(path: Path, out: Path, name: str | None = None) -> list[Bundle]:
-    """What `convoy convert argos` makes of a package, or of a folder of packages; without graphs."""
+    """Run `convoy convert argos` on a package, or a folder of packages, without graphs."""
     argos(package=path, out=out, name=name, onnx=False, placeholders=False)
     return [open_bundle(folder) for folder in ([out] if (out / MANIFEST).exists() else sorted(out.iterdir()))]

@@ -1,9 +1,9 @@
-"""The layouts of the translation and summarization models that are downloaded most: facts, no files.
+"""Layouts of the most downloaded translation and summarization models, described without their files.
 
-What a published folder holds that a folder saved today does not, or the other way round: settings that the
-importer must read past, names of weights, copies of tables, files of the tokenizer. Sizes of vocabularies and
-layers are scaled down (`tests.support.hf_models`), weights are random. None of these files was available:
-`known` is the source that documents each layout.
+A layout lists the differences between the published folder and one saved today: settings that the importer
+must ignore, names of weights, copies of tables, files of the tokenizer. Vocabularies and layers are scaled
+down (`tests.support.hf_models`), weights are random. The files themselves were not available: `known` is the
+source that documents each layout.
 """
 
 from __future__ import annotations
@@ -45,10 +45,11 @@ T5_TASKS = {
 class Layout:
     """A published folder.
 
-    family, setting: of `tests.support.hf_models`, or "marian" and an option of `tests.support.marian_models`.
-    known: where the layout is known from.
-    config: settings of config.json besides; None: the setting is not there.
-    generation: settings of generation_config.json besides; None: there is no such file.
+    family, setting: names in `tests.support.hf_models`, or "marian" and an option of
+        `tests.support.marian_models`.
+    known: source that documents the layout.
+    config: changed settings of config.json; None: the setting is absent.
+    generation: changed settings of generation_config.json; None: there is no such file.
     tokenizer: settings of tokenizer_config.json; None: there is no such file.
     without: files of a folder saved today that the published one lacks.
     weights: name of the file of weights, "*.index.json" for shards.

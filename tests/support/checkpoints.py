@@ -1,4 +1,4 @@
-"""Checkpoints made from a fixture's: other options, other eras, other parts; and imports that must fail."""
+"""Variants of a fixture's checkpoint (options, versions, contents), and imports that must fail."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MARKERS = ("encoder_version", "decoder_version")
 
 
 def namespace(path: Path = DYN, **changes: object) -> argparse.Namespace:
-    """The options of a fixture's checkpoint; "absent" leaves one out."""
+    """Return the options of a fixture's checkpoint with changes; the value "absent" removes an option."""
     given = {**read_checkpoint(path / "checkpoint.pt").arguments, **changes}
     return argparse.Namespace(**{k: v for k, v in given.items() if v != "absent" and k not in MARKERS})
 
@@ -33,7 +33,7 @@ def state(path: Path = DYN) -> collections.OrderedDict:
 
 
 def folder_of(path: Path, content: object, *, old: bool = False, like: Path = DYN) -> Path:
-    """A folder with a fixture's dictionaries and a checkpoint of this content."""
+    """Write a folder with a fixture's dictionaries and a checkpoint of this content."""
     path.mkdir(exist_ok=True)
     for name in ("dict.src.txt", "dict.tgt.txt"):
         shutil.copyfile(like / name, path / name)
@@ -42,7 +42,7 @@ def folder_of(path: Path, content: object, *, old: bool = False, like: Path = DY
 
 
 def refused(path: Path, *patterns: str, settings: FairseqImport | None = None) -> str:
-    """The import fails with one CheckpointError that says all this, and leaves nothing behind."""
+    """Assert that an import fails with one CheckpointError that has all patterns, and leaves no files."""
     before = sorted(path.parent.rglob("*"))
     with pytest.raises(CheckpointError) as caught:
         convert("fairseq", path, path.parent / "out", settings)
@@ -57,7 +57,7 @@ def in_one(parts: dict[str, torch.Tensor]) -> torch.Tensor:
 
 
 def joined(weights: dict[str, torch.Tensor]) -> collections.OrderedDict:
-    """The projections of attention as fairseq 0.6 to 0.8 kept them: one weight, where widths allow it."""
+    """Return weights with the joint attention projections of fairseq 0.6 to 0.8, if widths allow it."""
     found: dict[str, dict[str, torch.Tensor]] = {}
     old: collections.OrderedDict = collections.OrderedDict()
     for name, weight in weights.items():

@@ -1,4 +1,4 @@
-"""Small random models that CTranslate2's own specifications write, and what CTranslate2 answers with them."""
+"""Small random models, written by CTranslate2's specifications, and CTranslate2's answers."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ SYMBOLS = ("<unk>", "<blank>", "<s>", "</s>")
 
 @dataclass(frozen=True)
 class Options:
-    """What a model is made of.
+    """Options of a model.
 
-    layers: of encoder and decoder.
-    positions: stored, computed, relative (Shaw's) or biased (T5's).
-    head_dim: width of a head, where heads together are not as wide as the model.
+    layers: number of layers of encoder and decoder.
+    positions: "stored", "computed", "relative" (Shaw's) or "biased" (T5's).
+    head_dim: width of a head if all heads together are not as wide as the model.
     likely: lines of a vocabulary map.
-    alignment: how many heads of which layer.
+    alignment: number of heads, and layer.
     """
 
     layers: tuple[int, int] = (2, 2)
@@ -47,7 +47,7 @@ class Options:
     likely: tuple[str, ...] = ()
     alignment: tuple[int, int] = (1, -1)
     seed: int = 0
-    end: float = 1.0  # how likely answers end
+    end: float = 1.0  # bias of end-of-sentence
 
 
 def words(count: int, symbols: tuple[str, ...] = SYMBOLS) -> list[str]:
@@ -113,7 +113,7 @@ def specification(options: Options) -> transformer_spec.TransformerSpec:
         embeddings.weight = tables[0] if options.joint else table
         side.scale_embeddings = options.scale_embeddings
         if options.positions == "stored":
-            side.position_encodings.encodings = 6 * random(300, DIM)  # so that answers end
+            side.position_encodings.encodings = 6 * random(300, DIM)  # makes answers end
         if options.embedding_norm:
             norm(side.layernorm_embedding)
         if options.pre_norm and not options.no_final_norm:
@@ -143,7 +143,7 @@ def specification(options: Options) -> transformer_spec.TransformerSpec:
 
 
 def write(folder: Path, options: Options, quantization: str | None = None) -> Path:
-    """A folder as CTranslate2's converters write it."""
+    """Write a folder like CTranslate2's converters."""
     spec = specification(options)
     for key, value in options.config.items():
         setattr(spec.config, key, value)
@@ -163,7 +163,7 @@ def write(folder: Path, options: Options, quantization: str | None = None) -> Pa
 def answers(
     folder: Path, sources: list[list[str]], compute_type: str = "float32", **options: Any
 ) -> list[list[tuple[list[str], float]]]:
-    """CTranslate2's hypotheses of each source with their scores, best first."""
+    """Return CTranslate2's hypotheses of each source with their scores, best first."""
     translator = ctranslate2.Translator(str(folder), compute_type=compute_type, intra_threads=1)
     results = [translator.translate_batch([source], return_scores=True, **options)[0] for source in sources]
     return [list(zip(result.hypotheses, result.scores, strict=True)) for result in results]

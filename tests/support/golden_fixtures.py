@@ -1,6 +1,6 @@
-"""The reference's checkpoints and outputs, each imported once per run.
+"""Checkpoints and outputs of fairseq, each imported once per run.
 
-A fixture comes from ../shared/golden where that exists (complete), else from tests/golden (a selection).
+A fixture is read from ../shared/golden (complete) if it exists, otherwise from tests/golden (a selection).
 """
 
 from __future__ import annotations
@@ -45,7 +45,13 @@ REAL = "real-de-en"
 
 @dataclass(frozen=True)
 class Fixture:
-    """golden: golden.json, packed here. arrays: golden.npz. Both are described in tests/golden/README.md."""
+    """A fixture; tests/golden/README.md describes its files.
+
+    name: name of the fixture.
+    path: its folder.
+    golden: content of golden.json.
+    arrays: content of golden.npz.
+    """
 
     name: str
     path: Path
@@ -58,7 +64,7 @@ class Fixture:
 
 
 def parameters(*names: str) -> list[Any]:
-    """For pytest.mark.parametrize: the names (default: all), those that are not at hand marked as skipped."""
+    """Return names (default: all) for pytest.mark.parametrize; missing fixtures are marked as skipped."""
     return [
         pytest.param(name, marks=[] if folder(name) else pytest.mark.skip(reason=f"no {SHARED.name}/{name}"))
         for name in names or NAMES
@@ -66,12 +72,12 @@ def parameters(*names: str) -> list[Any]:
 
 
 def folder(name: str) -> Path | None:
-    """Where a fixture with its checkpoints lies, if anywhere."""
+    """Return the folder of a fixture with its checkpoints, or None."""
     return next((p / name for p in (SHARED, SELECTION) if checkpoints(p / name)), None)
 
 
 def checkpoints(path: Path) -> list[Path]:
-    """The checkpoints of a fixture's folder; an ensemble's lie in its members' folders."""
+    """Return the checkpoints of a fixture's folder; an ensemble's are in its members' folders."""
     if path.name != ENSEMBLE or not (path / "golden.json").is_file():
         return list(path.glob("*.pt"))
     members = read_golden(path)["members"]
@@ -79,7 +85,7 @@ def checkpoints(path: Path) -> list[Path]:
 
 
 def read_golden(path: Path) -> dict[str, Any]:
-    """What the reference has said, of a fixture's folder."""
+    """Return the outputs of fairseq in a fixture's folder."""
     packed = path / "golden.json.gz"
     text = gzip.decompress(packed.read_bytes()) if packed.is_file() else (path / "golden.json").read_bytes()
     return json.loads(text)
@@ -96,7 +102,7 @@ def fixture(name: str) -> Fixture:
 
 @cache
 def imported(name: str) -> Bundle:
-    """The bundle of a fixture or of "real-de-en", in a folder that lives as long as the process."""
+    """Return the bundle of a fixture or of "real-de-en", in a folder that exists until the process ends."""
     path = folder(name)
     assert path is not None
     settings = FairseqImport(source="de", target="en") if name == REAL else FairseqImport()
@@ -106,12 +112,12 @@ def imported(name: str) -> Bundle:
 
 
 def real_golden() -> dict[str, Any]:
-    """golden.json of real-de-en: `results[i]` has src, source_ids, hyps, text."""
+    """Return golden.json of real-de-en: `results[i]` has src, source_ids, hyps, text."""
     return read_golden(SELECTION / REAL)
 
 
 def right_padded(source: NDArray[np.int64], pad: int = 1) -> NDArray[np.int64]:
-    """The reference pads sources on the left, we on the right; int [batch, source] both."""
+    """Move the padding of sources, int [batch, source], from the left (fairseq) to the right."""
     moved = np.full_like(source, pad)
     for row, ids in zip(moved, source, strict=True):
         ids = ids[ids != pad]

@@ -28,7 +28,7 @@ transformers = pytest.importorskip("transformers", reason="the oracle is transfo
 NLLB_LANGUAGES = importlib.import_module("transformers.models.nllb.tokenization_nllb").FAIRSEQ_LANGUAGE_CODES
 NEWER = int(transformers.__version__.partition(".")[0]) >= 5  # tests/export/importers/test_hf_oracles.py
 
-# source and target as the tokenizers name them
+# source and target by the tokenizers' codes
 SPOKEN = {
     "mbart50": ("en_XX", "de_DE"),
     "m2m100": ("en", "de"),
@@ -41,7 +41,7 @@ WISH = HuggingFaceImport(source="en", target="de", task="translate")
 
 @dataclass(frozen=True)
 class Folder:
-    """A folder with the model and tokenizer that are in it."""
+    """A folder, and its model and tokenizer."""
 
     path: Path
     model: Any
@@ -76,9 +76,15 @@ def _spiece(
     listed: tuple[str, ...] = (),
     **options: Any,
 ) -> Any:
-    """The tokenizer that `transformers` makes of a folder with a SentencePiece model.
+    """Return the tokenizer that `transformers` makes of a folder with a SentencePiece model.
 
-    kind: its class. symbols: of the model itself. listed: beside it, as tokenizer_config.json says.
+    path: folder to write.
+    kind: class of the tokenizer.
+    ids: ids of beginning, end, unknown and padding.
+    name: name of the model file.
+    symbols: additional symbols of the model.
+    listed: additional symbols of tokenizer_config.json.
+    options: options of the tokenizer.
     """
     path.mkdir(parents=True, exist_ok=True)
     (path / name).write_bytes(pieces(*ids, symbols=symbols))
@@ -88,7 +94,7 @@ def _spiece(
 
 
 def _bart_tokenizer(path: Path) -> Any:
-    """Merges learned the plain way: the most frequent pair of each word, again and again."""
+    """Write a byte-level BPE whose merges are the most frequent pairs, one after the other."""
     from engine.text.tokenizers.byte_bpe import CHARACTERS, WORDS
 
     words = [["".join(CHARACTERS[b]) for b in w.encode()] for s in sentences(80, 9) for w in WORDS.findall(s)]
@@ -119,13 +125,13 @@ def _m2m_tokenizer(path: Path) -> Any:
     (path / FAIRSEQ_PIECES).write_bytes(pieces(1, 2, 0, -1))
     processor = sentencepiece.SentencePieceProcessor(model_proto=pieces(1, 2, 0, -1))
     own = [processor.id_to_piece(i) for i in range(3, processor.get_piece_size())]
-    symbols = ["<s>", "<pad>", "</s>", "<unk>", *reversed(own)]  # another order than SentencePiece's
+    symbols = ["<s>", "<pad>", "</s>", "<unk>", *reversed(own)]  # the order differs from SentencePiece's
     (path / "vocab.json").write_text(json.dumps({s: i for i, s in enumerate(symbols)}))
     return transformers.M2M100Tokenizer.from_pretrained(path)
 
 
 def _fsmt_tokenizer(path: Path) -> Any:
-    """Rules that subword-nmt learns, and two vocabularies of other orders, as fairseq's are converted."""
+    """Write merges learnt by subword-nmt, and two vocabularies in different orders, like converted models."""
     from subword_nmt.learn_bpe import learn_bpe
 
     out = io.StringIO()
@@ -167,14 +173,14 @@ T5: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Family:
-    """How to make a family's configuration and tokenizer. options: what one setting of it changes."""
+    """Classes, base options, tokenizer and settings (changed options) of a family."""
 
     config: str
     model: str
     base: dict[str, Any]
     tokenizer: Callable[[Path], Any]
     settings: dict[str, dict[str, Any]]
-    tokenizer_class: str | None = None  # named in the folder, where `transformers` itself has no such class
+    tokenizer_class: str | None = None  # class named in the folder that `transformers` lacks
 
 
 FAMILIES: dict[str, Family] = {
@@ -207,11 +213,11 @@ FAMILIES: dict[str, Family] = {
         "M2M100ForConditionalGeneration",
         BART
         | {"scale_embedding": True, "activation_function": "relu", "decoder_start_token_id": 2}
-        | {"vocab_size": 180},  # its tokenizer does not count languages
+        | {"vocab_size": 180},  # its tokenizer's size excludes languages
         _m2m_tokenizer,
         {"relu": {}, "untied": {"tie_word_embeddings": False}},
     ),
-    "small100": Family(  # the target's symbol before the source, by a tokenizer of its own
+    "small100": Family(  # its own tokenizer puts the target's symbol before the source
         "M2M100Config",
         "M2M100ForConditionalGeneration",
         BART
@@ -261,7 +267,7 @@ FAMILIES: dict[str, Family] = {
         lambda path: _spiece(path, "T5Tokenizer", -1, 1, 2, 0, extra_ids=0, legacy=True),
         {"gated": {}, "more heads": {"num_heads": 8}},
     ),
-    "umt5": Family(  # a bias by distance in each layer
+    "umt5": Family(  # each layer has its own relative bias
         "UMT5Config",
         "UMT5ForConditionalGeneration",
         T5 | {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False},
@@ -297,7 +303,14 @@ EVERY = [(family, setting) for family, made in FAMILIES.items() for setting in m
 
 
 def make(path: Path, family: str, setting: str, seed: int = 1, **more: Any) -> Folder:
-    """A folder with random weights, saved by `transformers` itself. more: options of its configuration."""
+    """Write a folder with random weights, saved by `transformers`.
+
+    path: folder to write.
+    family: name in FAMILIES.
+    setting: setting of the family.
+    seed: seed of the weights.
+    more: further options of the configuration.
+    """
     made = FAMILIES[family]
     tokenizer = made.tokenizer(path / "parts")
     sizes = {"vocab_size": len(tokenizer)}
@@ -308,9 +321,11 @@ def make(path: Path, family: str, setting: str, seed: int = 1, **more: Any) -> F
     forced = options.pop("forced_bos_token_id", None)
     model = getattr(transformers, made.model)(getattr(transformers, made.config)(**options)).eval()
     if NEWER and made.config.endswith("T5Config") and not options.get("tie_word_embeddings", True):
-        model.lm_head.weight = torch.nn.Parameter(torch.randn_like(model.lm_head.weight))  # as loading does
+        model.lm_head.weight = torch.nn.Parameter(
+            torch.randn_like(model.lm_head.weight)
+        )  # like after loading
     model.generation_config.forced_bos_token_id = forced
-    with torch.no_grad():  # none at its initial value: an exchange of two would not show
+    with torch.no_grad():  # with initial values an exchange of two weights would have no effect
         for name, weight in model.named_parameters():
             if weight.dim() == 1 or "relative_attention_bias" in name:
                 weight += 0.2 * torch.randn_like(weight)
@@ -332,8 +347,7 @@ def _root() -> tempfile.TemporaryDirectory[str]:
 
 @cache
 def imported(family: str, setting: str) -> tuple[Folder, Bundle]:
-    """A folder with its model, and the bundle that it becomes; made once, for translations from English into
-    German."""
+    """Return a folder with its model, and its bundle for translation from English into German; made once."""
     place = Path(_root().name) / family / setting.replace(" ", "-")
     folder = make(place / "hf", family, setting)
     if family in SPOKEN:

@@ -1,6 +1,6 @@
-"""Small Marian models made here: SentencePiece models, vocabularies, and folders as Hugging Face keeps them.
+"""Small Marian models: SentencePiece models, vocabularies, and folders in Hugging Face's layout.
 
-Weights are random or briefly trained by `transformers`, whose own code is the oracle; nothing is downloaded.
+`transformers` makes random or briefly trained weights, and is the oracle; nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ import torch
 
 transformers = pytest.importorskip("transformers", reason="the oracle is transformers (extra dev)")
 
-# consonants and vowels of two toy languages: a word of one is always the same word of the other
+# syllables of a toy language
 SYLLABLES = ["ba", "de", "gi", "ko", "lu", "ma", "ne", "pi", "ro", "su", "ta", "ve"]
-PIECES = 60  # of each SentencePiece model
+PIECES = 60  # size of each SentencePiece model
 
 
 @dataclass(frozen=True)
 class Folder:
-    """A Hugging Face folder with the model that is in it."""
+    """A Hugging Face folder, and its model and tokenizer."""
 
     path: Path
     model: Any
@@ -40,7 +40,7 @@ def sentences(count: int, seed: int) -> list[str]:
 
 
 def train_pieces(lines: list[str], size: int = PIECES) -> bytes:
-    """A SentencePiece model as OPUS-MT makes them: end-of-sentence 0, unknown 1, no beginning."""
+    """Return a SentencePiece model with OPUS-MT's ids: end-of-sentence 0, unknown 1, no beginning."""
     out = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(lines),
@@ -69,7 +69,7 @@ def symbols(model: bytes) -> list[str]:
 
 
 def vocabulary(models: list[bytes], languages: tuple[str, ...] = ()) -> dict[str, int]:
-    """Ids as OPUS-MT's: the end, unknown, all pieces of the models, languages, and the padding last."""
+    """Return OPUS-MT's ids: end, unknown, all pieces of the models, languages, and padding last."""
     known = dict.fromkeys(symbol for model in models for symbol in symbols(model))
     ordered = ["</s>", "<unk>", *(s for s in known if s not in ("</s>", "<unk>"))]
     ordered += [f">>{code}<<" for code in languages] + ["<pad>"]
@@ -92,7 +92,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 def _train(model: Any, models: dict[str, bytes], ids: dict[str, dict[str, int]], steps: int) -> None:
-    """Teach a model to write its source in capitals, a little: answers of every length, none far ahead."""
+    """Train a model briefly to copy in capitals: its answers have all lengths and close scores."""
     split = {side: sentencepiece.SentencePieceProcessor(model_proto=m) for side, m in models.items()}
 
     def batch(lines: list[str], side: str) -> torch.Tensor:
@@ -114,7 +114,7 @@ def _train(model: Any, models: dict[str, bytes], ids: dict[str, dict[str, int]],
 
 
 def make(path: Path, name: str, seed: int = 1, **more: Any) -> Folder:
-    """A folder with random weights, saved by `transformers` itself."""
+    """Write a folder with random weights, saved by `transformers`."""
     options = {**OPTIONS[name], **more}
     languages = options.pop("languages", ())
     biased, pickled = options.pop("final_logits_bias", True), options.pop("pickled", False)
@@ -159,12 +159,15 @@ def make(path: Path, name: str, seed: int = 1, **more: Any) -> Folder:
     torch.manual_seed(seed)
     model = transformers.MarianMTModel(config).eval()
     with torch.no_grad():
-        for key, weight in model.named_parameters():  # norms and biases off their neutral start
+        for (
+            key,
+            weight,
+        ) in model.named_parameters():  # norms and biases get values other than the initial ones
             if not key.endswith(("embed_positions.weight", "shared.weight", "embed_tokens.weight")):
                 weight.add_(torch.randn(weight.shape) * 0.1)
         if biased:
             model.final_logits_bias.normal_()
-            model.final_logits_bias[0, 0] = 4.0  # so that answers end
+            model.final_logits_bias[0, 0] = 4.0  # makes answers end
     if steps:
         _train(model, models, ids, steps)
     if half:

@@ -1,6 +1,6 @@
-"""Marian's own arithmetic in plain numpy and double precision, and its beam search.
+"""Marian's arithmetic in plain numpy and double precision, and its beam search: a slow oracle.
 
-Written from marian-dev's transformer.h and beam_search.h. Slow, whole sentences at a time: an oracle.
+Written after marian-dev's transformer.h and beam_search.h.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ACTIVATIONS = {
 
 
 def positions(length, dim):
-    """inits::sinusoidalPositionEmbeddings."""
+    """Return the table of marian-dev's inits::sinusoidalPositionEmbeddings."""
     half = dim / 2
     step = math.log(10000.0) / (half - 1.0)
     table = np.zeros((length, dim))
@@ -36,13 +36,12 @@ def positions(length, dim):
 
 
 def wide(item):
-    """Floats of an item; of an int8 one, a pair of whole numbers and their multiplier, what Marian makes of
-    it."""
+    """Return an item as floats; an int8 item is a pair of integers and their multiplier."""
     return item[0] * (np.float32(1) / item[1]) if isinstance(item, tuple) else item
 
 
 class Reference:
-    """One model: its arrays and the options of special:model.yml. int8: multiply by the file's alphas."""
+    """One model: its arrays and the options of special:model.yml; `int8` uses the file's alphas."""
 
     def __init__(self, arrays, options, int8=False):
         arrays = {name: item for name, item in arrays.items() if not name.startswith("special")}
@@ -75,7 +74,7 @@ class Reference:
         return self.product(x, name, self.w[name]) + self.w.get(f"{prefix}_b{suffix}", 0.0)
 
     def product(self, x, name, weight):
-        """weight: the matrix of that name, or its transpose."""
+        """Return x @ weight, where `weight` is the matrix of that name or its transpose."""
         if name not in self.whole:
             return x @ weight
         whole, multiplier = self.whole[name]
@@ -95,7 +94,7 @@ class Reference:
         return self.post(f"{prefix}_Wo", self.dense(joined, prefix, "o"), x)
 
     def average(self, prefix, x):
-        """LayerAAN, with the running mean of DecoderLayerAAN."""
+        """Compute LayerAAN with the running mean of DecoderLayerAAN."""
         mean, rows = np.zeros_like(x[0]), []
         for t, row in enumerate(x):
             mean = (mean * t + row) / (t + 1)
@@ -112,7 +111,7 @@ class Reference:
         return self.post(f"{prefix}_ffn", y, x)
 
     def recurrent(self, prefix, x):
-        """rnn/cells.h, SSRU, as LayerRNN uses it."""
+        """Compute SSRU (rnn/cells.h) in LayerRNN."""
         y = self.pre(f"{prefix}_ffn", x)
         candidates, forget = self.dense(y, prefix, ""), 1 / (1 + np.exp(-self.dense(y, prefix, "f")))
         cell, rows = np.zeros_like(x[0]), []
@@ -145,7 +144,7 @@ class Reference:
         return self.post("encoder_top", x, None, "transformer-postprocess-top")
 
     def log_probs(self, memory, tokens):
-        """After each of nothing, tokens[0], ...: [len(tokens) + 1, vocabulary]."""
+        """Return log-probabilities after every prefix of tokens, [len(tokens) + 1, vocabulary]."""
         table = self.table("decoder")
         rows = np.concatenate([np.zeros((1, table.shape[1])), table[list(tokens)]])
         x, n = self.embed("decoder", rows), len(tokens) + 1
@@ -172,8 +171,8 @@ class Reference:
         )
 
     def beam(self, source, *, beams, alpha, penalty, longest, unk=1, eos=0):
-        """beam_search.h and history.h: an ended hypothesis leaves and the beam is one narrower; at the limit
-        all are cut as they stand."""
+        """Search like beam_search.h and history.h: each finished hypothesis narrows the beam by one; at the
+        limit all hypotheses are cut."""
         memory = self.encode(source)
         live, ended = [((), 0.0)], []
         while live:
@@ -197,9 +196,10 @@ class Reference:
 
 
 def write_binary(arrays, path):
-    """Marian's binary format, version 1, by its description in marian-dev's binary.cpp. Pairs of whole
-    numbers and a multiplier become intgemm's items: transposed but for embeddings, and filled up to 256
-    bytes."""
+    """Write Marian's binary format, version 1 (marian-dev's binary.cpp).
+
+    Pairs of integers and a multiplier become intgemm's items: transposed except embeddings, and padded to
+    256 bytes."""
     kinds = {
         "float32": 0x0404,
         "int8": 0x0101,

@@ -1,4 +1,4 @@
-"""Small random models of every shape the architecture allows, and executors that run them."""
+"""Small random models of every architecture, and executors that run them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _transformer(encoder: dict | None = None, decoder: dict | None = None, **res
 
 
 def _average(encoder: dict | None = None, decoder: dict | None = None, **rest: object) -> ModelConfig:
-    """The authors' model: sums in the decoder, self-attention in the encoder."""
+    """Return an averaged attention network: sums in the decoder, self-attention in the encoder."""
     base = {"conv_dim": 32, "kernel_sizes": (0, 0), "norm_eps": 1e-6}
     sides = base | {"mixer": "attention"} | (encoder or {}), base | {"mixer": "average"} | (decoder or {})
     options = {"zero_start": True, "source_bias": True, "first_position": 0} | rest
@@ -54,7 +54,7 @@ def _average(encoder: dict | None = None, decoder: dict | None = None, **rest: o
 
 
 def _student(both: dict | None = None, **rest: object) -> ModelConfig:
-    """As Firefox's: attention that reads, recurrent cells that write."""
+    """Return a configuration like Firefox's: self-attention in the encoder, SSRU in the decoder."""
     base = {"conv_dim": 32, "kernel_sizes": (0, 0), "glu": False, "norm_eps": 1e-6} | (both or {})
     options = {"zero_start": True, "first_position": 0, "output_bias": True} | rest
     sides = base | {"mixer": "attention"}, base | {"mixer": "ssru", "kernel_sizes": (0, 0, 0)}
@@ -227,7 +227,7 @@ CONFIGS["fused"] = replace(CONFIGS["glu"], language_model=CONFIGS["lm plain"])
 
 
 def some_models(part: int) -> list[str]:
-    """All models when thorough, else every `part`-th and the first of each architecture."""
+    """Return all models in a thorough run, otherwise each `part`-th and the first of each architecture."""
     first = {config.architecture: name for name, config in reversed(CONFIGS.items())}
     chosen = {*some_of(list(CONFIGS), part), *first.values()}
     return [name for name in CONFIGS if name in chosen]
@@ -251,7 +251,7 @@ def weights(name: str) -> Mapping[str, np.ndarray]:
 
 
 def quantized(floats: Mapping[str, np.ndarray], alpha: float = 127 / 6) -> Weights:
-    """As a quantised file holds them: matrices of int8 with one scale each, and alphas."""
+    """Return weights like a quantised file: int8 matrices with one scale each, and alphas."""
     stored: dict[str, np.ndarray] = {}
     for name, weight in floats.items():
         if weight.ndim == 1:

@@ -1,5 +1,4 @@
-"""Students as files: the one of tests/golden/students, marian-decoder's answers, and ones that are made
-here."""
+"""The student of tests/golden/students, marian-decoder's answers, and quantised random students."""
 
 from __future__ import annotations
 
@@ -25,7 +24,14 @@ LINE = re.compile(r"(\d+) \|\|\| ?(.*?) \|\|\| (?:WordScores.*? \|\|\| )?F0.*? \
 
 @dataclass(frozen=True)
 class Agreement:
-    """How answers of one file and setting compare. scores: largest difference of entries that both have."""
+    """Agreement of our answers with a file of marian-decoder's.
+
+    lines: number of compared lines.
+    best: number of lines with equal best answers.
+    entries: number of entries of Marian's n-best lists.
+    common: number of these entries that are also in ours.
+    score: largest difference of the scores of common entries.
+    """
 
     lines: int
     best: int
@@ -35,7 +41,7 @@ class Agreement:
 
 
 def entries(path: Path) -> dict[int, list[tuple[tuple[str, ...], float]]]:
-    """By line the pieces and the normalised score of each entry of an n-best list."""
+    """Return pieces and normalised score of each entry of an n-best list, by line."""
     data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     found: dict[int, list[tuple[tuple[str, ...], float]]] = {}
     for line in data.decode().splitlines():
@@ -53,7 +59,7 @@ def answers(
     *,
     together: int = 8,
 ) -> list[list[Hypothesis]]:
-    """Hypotheses of each source, `together` in flight."""
+    """Return the hypotheses of each source, `together` decoded at a time."""
     lanes = (LaneSize(options.beam_size, together),)
     (executor,) = open_executors(bundle, replace(placement, lanes=lanes, threads=1))
     outcomes = outcomes_of(lane_of(executor), [(source, options) for source in sources])
@@ -72,8 +78,13 @@ def agreement(
 ) -> Agreement:
     """Compare a bundle's answers with marian-decoder's, an n-best list of `beam` entries for each line.
 
-    only: some of the lines.
-    changes: of the decoding options.
+    bundle: the bundle.
+    placement: backend and precision.
+    path: file of marian-decoder's answers.
+    texts: source lines.
+    beam: beam size.
+    only: numbers of the lines to compare; None: all lines of the file.
+    changes: changed decoding options.
     """
     tokenizer, golden = open_tokenizer(bundle), entries(path)
     lines = [i for i in golden if tokenizer.encode(texts[i]) and (only is None or i in only)]
@@ -96,7 +107,7 @@ def agreement(
 
 
 def alignment_agreement(bundle: Bundle, placement: Placement, path: Path, texts: list[str]) -> Agreement:
-    """Compare attention with Marian's soft alignment, on lines whose best answer (beam 1) is the same."""
+    """Compare attention with Marian's soft alignment, on lines with equal greedy answers."""
     tokenizer, lines = open_tokenizer(bundle), gzip.decompress(path.read_bytes()).decode().splitlines()
     numbers = [i for i, text in enumerate(texts[: len(lines)]) if tokenizer.encode(text)]
     sources = [[*tokenizer.encode(texts[i]), bundle.config.eos] for i in numbers]
@@ -112,7 +123,7 @@ def alignment_agreement(bundle: Bundle, placement: Placement, path: Path, texts:
 
 
 def quantised(arrays: dict, alpha: float | None = 127 / 6) -> dict:
-    """Float arrays as marian-conv makes them: pairs of int8 and their multiplier, with alphas if any."""
+    """Quantise float arrays like marian-conv: pairs of int8 and their multiplier, and alphas unless None."""
     items: dict = {}
     for name, value in arrays.items():
         if "Wemb" not in name and not re.search(r"_W.?$", name):

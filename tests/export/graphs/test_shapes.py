@@ -1,4 +1,4 @@
-"""Graphs that are made where torch is not installed, beside those of torch: the same to the byte."""
+"""Graphs traced without torch are equal to those of torch to the byte."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SOME = (
     "slicenet dilated groups",
     "lm adaptive",
 )
-LISTED = ("transformer pre-norm", "ssru of a file's int8")  # these have a shortlist
+LISTED = ("transformer pre-norm", "ssru of a file's int8")  # models with a shortlist
 HIDDEN = """
 import hashlib, json, sys
 from export import shapes

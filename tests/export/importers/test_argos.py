@@ -1,4 +1,4 @@
-"""Packages of Argos, beside CTranslate2 decoding as Argos does; and zips that nobody should trust."""
+"""Packages of Argos against CTranslate2 with the settings of Argos, and hostile zips."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def package(tmp_path_factory) -> Path:
 
 
 def argos(package: Path, text: str) -> str:
-    """As argostranslate 1.9 answers, in float32: pieces, CTranslate2, spaces for their marks."""
+    """Return the answers of argostranslate 1.9 in float32: pieces, CTranslate2, pieces joined."""
     processor = sentencepiece.SentencePieceProcessor(model_proto=sentencepiece_model())
     translator = ctranslate2.Translator(str(package / "model"), compute_type="float32", intra_threads=1)
     (result,) = translator.translate_batch(
@@ -60,7 +60,7 @@ def test_answers_equal_those_of_argos(package, tmp_path) -> None:
     finally:
         service.stop(drain=False, timeout=30)
     agreed = [result.text == argos(package, line) for result, line in zip(results, lines, strict=True)]
-    # where CTranslate2 cuts an answer at 256 tokens ours ends otherwise; random models do that often
+    # answers of 256 tokens differ: CTranslate2 cuts them; random models often give such answers
     assert sum(agreed) >= len(lines) - 3
 
 
@@ -113,7 +113,7 @@ def test_invalid_metadata_is_refused(package, tmp_path, said, complaint) -> None
 def zipped(*members: tuple[str, bytes], kind: int = stat.S_IFREG) -> bytes:
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of names that are there twice
+        warnings.simplefilter("ignore")  # duplicate names
         for name, content in members:
             info = zipfile.ZipInfo(name)
             info.external_attr = (kind | 0o644) << 16

@@ -1,4 +1,4 @@
-"""Students of Firefox Translations and Bergamot, against marian-decoder's answers and Marian's arithmetic."""
+"""Students of Firefox Translations and Bergamot against marian-decoder and Marian's arithmetic in numpy."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TEXTS = (GOLDEN / "input.txt").read_text("utf-8").splitlines()
 
 @pytest.fixture(scope="module")
 def student(tmp_path_factory):
-    """The golden student as a bundle with its graphs."""
+    """Return the golden student as a bundle with graphs."""
     return add_graphs(convert("bergamot", GOLDEN, tmp_path_factory.mktemp("student") / "deen"))
 
 
@@ -61,7 +61,7 @@ def test_alignments_use_the_head_that_marian_prints(student, backend):
 
 
 def test_sentences_are_cut_at_the_students_max_length_break(tmp_path, student):
-    assert student.max_sentence_tokens == 128  # Firefox's
+    assert student.max_sentence_tokens == 128  # Firefox's default
     make(tmp_path / "student", SSRU)
     (tmp_path / "student" / "config.yml").write_text(yaml.safe_dump(DECODING | {"max-length-break": 64}))
     settings = StudentImport(source="de", target="en")
@@ -76,7 +76,7 @@ def test_firefox_settings_are_the_default_and_give_its_answers(student):
     told = (GOLDEN / "int8.lex.firefox.txt").read_text("utf-8").splitlines()
     lines = [i for i, text in enumerate(TEXTS) if tokenizer.encode(text)]
     sources = [[*tokenizer.encode(TEXTS[i]), 0] for i in lines]
-    placement = Placement("onnx-pure", precision="int8")  # the shortlist is on by itself
+    placement = Placement("onnx-pure", precision="int8")  # the shortlist is used by default
     found = [tokenizer.decode(h.tokens) for (h,) in answers(student, placement, sources, options)]
     assert sum(text == told[i] for i, text in zip(lines, found, strict=True)) >= 38
 
@@ -104,7 +104,7 @@ VARIANTS = {
 
 
 def make(folder: Path, changes: dict, alpha: float | None = 127 / 6) -> tuple[dict, dict]:
-    """A quantised student of random weights, and its options."""
+    """Write a quantised student with random weights, and return its arrays and options."""
     folder.mkdir()
     options = {**BASE, **changes, "dim-vocabs": [len_of(side) for side in ("source", "target")]}
     if options["tied-embeddings-all"]:

@@ -1,5 +1,4 @@
-"""Damaged and lying files of students: each gives one clear line, allocates nothing by its word, leaves
-nothing."""
+"""Hostile files of students: each gives an error of one line, allocates little memory and leaves no files."""
 
 from __future__ import annotations
 
@@ -25,13 +24,13 @@ from tests.support.marian_reference import write_binary
 from tests.support.native_marian_models import SSRU, with_options
 
 MODEL, LEXICON, PIECES = "model.deen.intgemm.bin", "lex.50.50.deen.s2t.bin", "vocab.deen.spm"
-MOST = 48 * 2**20  # bytes at any time; the whole student has 0.1 MB
+MOST = 48 * 2**20  # limit of allocated bytes; the whole student has 0.1 MB
 VOCABULARY = 68
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """A good student, its arrays and its options."""
+    """Return the folder of a valid student, its arrays and its options."""
     folder = tmp_path_factory.mktemp("whole") / "deen"
     arrays, options = make(folder, SSRU)
     size = options["dim-vocabs"][0]
@@ -41,7 +40,7 @@ def whole(tmp_path_factory):
 
 
 def lexicon(lists, first=50, magic=0xF11A48D5013417F5, **lies):
-    """A binary shortlist; lies: other numbers in its header."""
+    """Return a binary shortlist; `lies` replace numbers of its header."""
     offsets = np.cumsum([0, *map(len, lists)])
     said = {"magic": magic, "checksum": 1, "first": first, "best": 50, "offsets": len(offsets)} | {
         "ids": int(offsets[-1])
@@ -51,13 +50,13 @@ def lexicon(lists, first=50, magic=0xF11A48D5013417F5, **lies):
 
 
 def header(data: bytes, item: int, field: int, value: int) -> bytes:
-    """With another number in the header of an item: 0 name, 1 type, 2 dimensions, 3 bytes."""
+    """Return a change of a number in an item's header: 0 name, 1 type, 2 dimensions, 3 bytes."""
     at = 16 + 32 * item + 8 * field
     return data[:at] + struct.pack("<Q", value) + data[at + 8 :]
 
 
 def shape(data: bytes, item: int, value: int) -> bytes:
-    """With another first number in the shape of an item."""
+    """Return a change of the first number of an item's shape."""
     (count,) = struct.unpack_from("<Q", data, 8)
     heads = [struct.unpack_from("<4Q", data, 16 + 32 * i) for i in range(count)]
     at = 16 + 32 * count + sum(h[0] for h in heads) + 4 * sum(h[2] for h in heads[:item])
@@ -104,7 +103,7 @@ def yml(text: bytes) -> Callable[..., None]:
 
 
 def instead(name: str, data: bytes | Callable[[bytes], bytes], of: str | None = None) -> Callable[..., None]:
-    """A file of that name, in place of `of`."""
+    """Return a change that replaces the file `of`."""
 
     def spoil(folder: Path, arrays: dict, options: dict) -> None:
         old = (folder / (of or name)).read_bytes()
@@ -291,7 +290,7 @@ def gap_of(data: bytes) -> int:
 
 
 def count(data: bytes) -> int:
-    """Lists of a binary shortlist."""
+    """Return the number of lists of a binary shortlist."""
     return int(struct.unpack_from("<Q", data, 32)[0]) - 1
 
 
@@ -329,7 +328,7 @@ def test_shortlist_with_a_wrong_checksum_is_refused(whole, tmp_path):
 
 
 def test_integers_without_room_for_their_multiplier_are_refused():
-    name, data = b"decoder_W\0", bytes(4)  # 2 x 2 integers, and nothing behind them
+    name, data = b"decoder_W\0", bytes(4)  # 2 x 2 integers without their multiplier
     header = struct.pack("<QQ", 1, 1) + struct.pack("<4Q", len(name), 0x4101, 2, len(data))
     with pytest.raises(ValueError, match="fewer bytes than its shape"):
         read_binary(header + name + struct.pack("<2i", 2, 2) + struct.pack("<Q", 0) + data)

@@ -1,4 +1,4 @@
-"""Students of random weights beside fxtranslate, Firefox's engine as a Python package: token by token."""
+"""Students with random weights give the same tokens as fxtranslate, Firefox's engine for Python."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_fxtranslate_gives_the_same_tokens(tmp_path, seed):
     bundle = add_graphs(convert("bergamot", tmp_path, tmp_path / "bundle"))
     tokenizer, pieces = open_tokenizer(bundle), sentencepiece.SentencePieceProcessor(model_proto=files[1])
     texts = [" ".join(line.split()[:4]) for line in lines[:EACH]]
-    # it writes up to twice the source and four more
+    # its limit is twice the source length plus four
     options = replace(bundle.options, max_length_a=2.0, max_length_b=4)
     sources = [[*tokenizer.encode(text), 0] for text in texts]
     found = answers(bundle, Placement(precision="int8"), sources, options)

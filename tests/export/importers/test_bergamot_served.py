@@ -1,4 +1,4 @@
-"""A folder of students as a service: all pairs and pivots are offered, within a budget of memory."""
+"""A service with a folder of students offers all pairs and pivots within a memory budget."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LANES = ((1, 4),)
 
 @pytest.fixture(scope="module")
 def bundles(tmp_path_factory):
-    """Three pairs around English, all of the same weights."""
+    """Return a folder of three pairs with English, all with the same weights."""
     root = tmp_path_factory.mktemp("pairs")
     for pair in ("deen", "enfr", "csen"):
         folder = root / "files" / pair

@@ -1,4 +1,4 @@
-"""Lexical shortlists of students, text and binary, against loops over Marian's rules."""
+"""Lexical shortlists of students, text and binary, against a plain version of Marian's rules."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def vocabularies(shared):
 
 
 def chosen(lists, first, source, shared):
-    """data/shortlist.cpp, generate(): what is likely, what is frequent, and a multiple of 8."""
+    """Return the tokens that Marian allows (data/shortlist.cpp, generate()): a multiple of 8."""
     on = set(range(first))
     for s in source:
         on |= {*lists.get(s, ()), *([s] if shared else [])}
@@ -42,7 +42,7 @@ def test_text_shortlist_allows_the_same_tokens_as_marian(tmp_path, lines, source
     path = tmp_path / "lex.s2t"
     path.write_text("".join(f"{NAMES.get(t, 'NULL')} {NAMES[s]} {p}\n" for t, s, p in lines))
     found = read_shortlist(path, vocabularies(shared), Pruning(first, best, 0.1), check=False)
-    probabilities = {(s, t): p for t, s, p in lines if t >= 0}  # of a repeated pair the last
+    probabilities = {(s, t): p for t, s, p in lines if t >= 0}  # the last of a repeated pair counts
     lists = {}
     for s in range(SIZE):
         row = sorted(((p, t) for (f, t), p in probabilities.items() if f == s and p > 0.1), reverse=True)

@@ -1,6 +1,6 @@
-"""Every layout of the catalogue (`tests/support/catalogue.py`) is converted whole.
+"""Every layout of the catalogue (`tests/support/catalogue.py`) is imported.
 
-Some, in the thorough run all, get their graphs and answer a text.
+Some layouts (in the thorough run all) also get graphs and answer a text.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ ANSWERED = set(some_of(list(LAYOUTS), 6))
 
 
 def written(path, changes):
-    """Change settings of a file; None takes one out."""
+    """Change settings of a JSON file; None removes a setting."""
     said = json.loads(path.read_text()) if path.is_file() else {}
     path.write_text(json.dumps({k: v for k, v in (said | changes).items() if v is not None}))
 
 
 def published(layout, source, place):
-    """A folder in the layout, with the weights of `source`."""
+    """Return a folder in the layout with the weights of `source`."""
     folder = shutil.copytree(source, place, ignore=shutil.ignore_patterns("parts", *layout.without))
     own = load_file(folder / "model.safetensors")
     shared = next((own[name] for name in ("shared.weight", "model.shared.weight") if name in own), None)
@@ -103,7 +103,7 @@ def test_published_layout_becomes_a_bundle_with_its_weights(tmp_path, marian, na
     tokenizer, usual = open_tokenizer(bundle), open_tokenizer(plain)
     for line in sentences(4, 3):
         ids = tokenizer.encode(line)
-        prompt = len(ids) - len(usual.encode(line))  # what config.json says of a task
+        prompt = len(ids) - len(usual.encode(line))  # prompt of config.json
         assert ids[prompt:] == usual.encode(line) or prompt > 0
         assert tokenizer.beginning == usual.beginning
     options = bundle.options

@@ -1,4 +1,4 @@
-"""docs/import.md: its commands run, and its table names every architecture."""
+"""The commands of docs/import.md run, and its table names every architecture."""
 
 from __future__ import annotations
 

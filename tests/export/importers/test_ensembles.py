@@ -23,7 +23,7 @@ from tests.support.golden_fixtures import SELECTION, imported
 
 @pytest.fixture
 def several(tmp_path):
-    """A folder with three checkpoints of one shape, and their states."""
+    """Return a folder with three checkpoints of one shape, and their states."""
     path, base = tmp_path / "several", state()
     torch.manual_seed(1)
     states = [

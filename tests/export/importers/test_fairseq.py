@@ -1,4 +1,4 @@
-"""Importing fairseq checkpoints of all eras, alone, averaged and as ensembles, with their text pipelines."""
+"""Import of fairseq checkpoints of all versions."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_fp16_weights_stay_fp16():
 
 
 def release_era(weights):
-    """The same weights under the names of fairseq 0.6 to 0.8 (docs/reference.md 2.3)."""
+    """Return the same weights with the names of fairseq 0.6 to 0.8 (docs/reference.md 2.3)."""
     old = collections.OrderedDict()
     for name, weight in joined(weights).items():
         if name.endswith("conv_bias"):
@@ -80,7 +80,7 @@ def test_files_of_fairseq_0_6_to_0_8_give_the_same_weights(made, tmp_path):
 
 
 class OldTensor:
-    """Pickled as tensors were before torch 0.4."""
+    """A tensor pickled like before torch 0.4."""
 
     def __init__(self, weight):
         self.weight = weight
@@ -164,8 +164,8 @@ def test_options_of_transformers_are_imported(name, tmp_path):
         decoder_learned_pos=True,
         max_source_positions=100,
         max_target_positions=50,
-        decoder_output_dim="20",  # some files hold numbers as text
-        encoder_layerdrop=0.2,  # of training only
+        decoder_output_dim="20",  # some files store numbers as text
+        encoder_layerdrop=0.2,  # an option of training
         checkpoint_activations=True,
     )
     source = folder_of(tmp_path / "made", {"args": options, "model": weights}, like=path)
@@ -178,12 +178,12 @@ def test_options_of_transformers_are_imported(name, tmp_path):
 
 @pytest.mark.parametrize("old", [False, True])
 def test_weights_saved_on_a_gpu_are_read_on_the_cpu(made, tmp_path, old):
-    """The location tag of each storage is rewritten in the pickle, as a GPU would have written it."""
+    """The test writes a GPU's location tag for each storage into the pickle."""
     path = made({"args": namespace(), "model": state()}, old=old) / "model.pt"
     cpu, cuda = b"X\x03\x00\x00\x00cpu", b"X\x06\x00\x00\x00cuda:0"
     if old:
         content = path.read_bytes()
-        assert content.count(cpu) == 1  # later ones are references into the pickle's memory
+        assert content.count(cpu) == 1  # the pickle refers to the first one later
         path.write_bytes(content.replace(cpu, cuda))
     else:
         with zipfile.ZipFile(path) as archive:
@@ -216,7 +216,7 @@ def test_cfg_with_plain_dictionaries_is_read(made, tmp_path, grouped):
 @pytest.mark.parametrize("version", ["2.0.6", "2.4.0"])
 @pytest.mark.parametrize("kind", ["dict", "namespace"])
 def test_cfg_pickled_by_omegaconf_is_read_without_omegaconf(version, kind):
-    """The files were written with the OmegaConf of that version, as fairseq 0.10 kept its configuration."""
+    """The files were written with that version of OmegaConf, like the configurations of fairseq 0.10."""
     found = read_checkpoint(OMEGACONF / f"{version}-{kind}.pt").arguments
     expected = {
         "arch": "lightconv_iwslt_de_en",
@@ -231,7 +231,7 @@ def test_cfg_pickled_by_omegaconf_is_read_without_omegaconf(version, kind):
     }
     assert {name: found[name] for name in expected} == expected
     family = FAMILIES["lightconv_iwslt_de_en"]
-    # what an interpolation stands for is not looked up: it is reported
+    # interpolations are not resolved but reported
     unclear = [p for p in family.options(found)[1] if "weight_softmax" in p]
     assert unclear == (["weight_softmax = '${common.flag}' is not understood"] if kind == "dict" else [])
 

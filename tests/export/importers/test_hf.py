@@ -1,4 +1,4 @@
-"""Folders of Hugging Face's families against `transformers` itself, on every executor."""
+"""Folders of Hugging Face's families against `transformers`, on every executor."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.support.thorough import THOROUGH, some
 
 @pytest.fixture(scope="module")
 def models():
-    """(family, setting) -> (folder with its model, our bundle)."""
+    """Return a function from family and setting to a folder with its model, and our bundle."""
     return imported
 
 
@@ -37,7 +37,7 @@ def lines(count, seed=5):
 
 
 def asked(family, line):
-    """What a user of `transformers` gives the tokenizer; version 5 makes a piece of a space at the end."""
+    """Return the text for the tokenizer of `transformers`; version 5 makes a piece of a final space."""
     line = line.rstrip() if NEWER and family not in ("bart", "byt5") else line
     return f"<2de> {line}" if family == "madlad" else line
 
@@ -49,11 +49,11 @@ def test_text_gives_the_ids_of_its_own_tokenizer_and_decodes_back(models, family
     own = ["「ba」，de？ ba\u200bde\x07"] if family == "fsmt" else []
     for line in [*lines(12), "Größe & Maß: 3,5 €", "  two   spaces ", "日本語 text", "ba ba!", *own]:
         theirs = folder.tokenizer(asked(family, line)).input_ids
-        if NEWER and family == "madlad":  # its class takes the end for what is unknown
+        if NEWER and family == "madlad":  # its class uses end-of-sentence for unknown pieces
             theirs = [bundle.config.unk if i == bundle.config.eos else i for i in theirs[:-1]] + theirs[-1:]
         assert [*ours.encode(line), bundle.config.eos] == theirs
         ids = ours.encode_target(line)
-        if family == "fsmt":  # fairseq shows what is unknown, its twin there does not
+        if family == "fsmt":  # fairseq prints unknown pieces, its copy in transformers does not
             ids = [token for token in ids if token != bundle.config.unk]
         theirs = folder.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
         assert ours.decode(ids).strip() == theirs.strip()
@@ -83,7 +83,7 @@ def test_encoder_and_teacher_forced_logits_equal_those_of_transformers(models, f
 
 
 def reference(folder, source, config, forced, **options):
-    """Tokens and score of `generate`, without its first token and the end."""
+    """Return tokens and score of `generate`, without the first token and end-of-sentence."""
     answer = folder.model.generate(
         torch.tensor([source]),
         return_dict_in_generate=True,
@@ -91,17 +91,17 @@ def reference(folder, source, config, forced, **options):
         max_length=22,
         forced_bos_token_id=forced,
         bad_words_ids=[[config.pad]],
-        use_cache=False,  # its cache counts the layers of the encoder
+        use_cache=False,  # the cache of transformers has the encoder's number of layers
         **options,
     )
     tokens = answer.sequences[0, 1:].tolist()
     score = float(answer.sequences_scores[0]) if "sequences_scores" in answer else None
-    # an end at the limit is forced, for nothing
+    # transformers forces end-of-sentence at the limit without a score
     ended = config.eos in tokens[:20]
     return (tokens[: tokens.index(config.eos)], score) if ended else (tokens, math.nan)
 
 
-# every pair in the thorough run; else each family on all backends, each setting on one or two
+# every pair in the thorough run; otherwise each family on all backends, each setting on one or two
 RUNS = [
     pytest.param(*made, backend, marks=NEEDS_LIBRARY if backend == "onnx-native" else ())
     for i, made in enumerate(EVERY)
@@ -130,7 +130,9 @@ def test_greedy_and_beam_answers_equal_those_of_transformers(models, family, set
                 length_penalty=penalty,
                 early_stopping=beams > 1,
             )
-            if score is not None and math.isnan(score):  # the limit, without an end: another winner
+            if score is not None and math.isnan(
+                score
+            ):  # at the limit without end-of-sentence another hypothesis may win
                 assert best.finish == "length" or beams > 1
                 continue
             assert best.tokens == tokens
@@ -207,7 +209,7 @@ def test_weights_in_shards_give_the_same_model(models, tmp_path):
 
 
 def refused(folder, tmp_path, message):
-    """One clear error, and nothing is left."""
+    """Assert that the import fails with one clear error and leaves no files."""
     out = tmp_path / "refused"
     with pytest.raises(CheckpointError, match=message) as error:
         convert("hf", folder, out, WISH)

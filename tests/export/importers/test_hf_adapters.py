@@ -1,4 +1,4 @@
-"""LoRA adapters beside a base, merged at import, against `peft` where it is installed (`make oracles`)."""
+"""LoRA adapters, merged by the importer, against `peft` if it is installed (`make oracles`)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def base(tmp_path_factory):
 
 
 def adapter(place, tensors=None, **settings):
-    """An adapter's folder as peft writes it, of rank 2 for one matrix."""
+    """Write an adapter of rank 2 for one matrix, in the layout of peft."""
     place.mkdir()
     torch.manual_seed(4)
     usual = {
@@ -63,7 +63,7 @@ def test_adapter_adds_the_scaled_product_of_its_factors(base, tmp_path, settings
     )
 
 
-@pytest.mark.filterwarnings("ignore::FutureWarning")  # peft's own, of `transformers`
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # a warning of peft about `transformers`
 @pytest.mark.parametrize(
     ("family", "setting", "options"),
     [

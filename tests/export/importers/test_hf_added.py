@@ -1,4 +1,4 @@
-"""Tokens added to a vocabulary, such as `<hl>` and `<sep>` of question generators, against `transformers`."""
+"""Added tokens, such as `<hl>` and `<sep>` of question generators, against `transformers`."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ LINES = [
     "<hl><sep><hl>x",
     "a <h l> <HL>",
 ]
-SINGLE = "ba x@@w @@wx @@w"  # the older classes don't look at what touches a token
-# a space before a token: a piece of its own where `transformers` 5 leaves texts as they are
+SINGLE = "ba x@@w @@wx @@w"  # the older classes ignore the characters next to a token
+# a space before a token is a separate piece where `transformers` 5 does not normalise texts
 SPACED = "ba <hl>de ko <sep>"
 FAMILIES = {
     "t5": "tied relu",
@@ -36,7 +36,7 @@ OWN_SPACES = ("pegasus", "nllb")
 
 
 def with_tokens(path, family, *, rows=8):
-    """A folder whose tokenizer has four tokens more, and its model rows for them."""
+    """Return a folder whose tokenizer has four added tokens, with rows in its model."""
     plain = make(path / "plain", family, FAMILIES[family])
     rows += max(plain.model.config.vocab_size, len(plain.tokenizer))
     folder = make(path / "hf", family, FAMILIES[family], vocab_size=rows)
@@ -68,7 +68,7 @@ def test_added_tokens_give_the_ids_of_their_tokenizer_and_decode_back(tmp_path, 
         assert [*ours.encode(line), bundle.config.eos] == ids, line
         assert set(ids) & set(theirs.convert_tokens_to_ids(["<hl>", "@@w", "<L>", "<sep>"])) or "h l" in line
     shown = theirs if NEWER else transformers.AutoTokenizer.from_pretrained(folder.path)
-    # the older classes put spaces around such tokens, and PEGASUS's fast one hides all
+    # the older classes put spaces around such tokens, and PEGASUS's fast class hides them
     if NEWER or (shown.is_fast and family != "pegasus"):
         for line in LINES:
             ids = ours.encode_target(line)

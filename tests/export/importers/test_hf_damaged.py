@@ -1,4 +1,4 @@
-"""Folders with one thing wrong, thirteen of each of six families: one line each, and nothing stays behind."""
+"""Thirteen damaged folders of each of six families: each gives an error of one line and leaves no files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def weights(folder, change):
 
 
 def lied_header(data):
-    """A header that says of each weight another place than it has."""
+    """Return a safetensors file whose header has wrong offsets."""
     length = int.from_bytes(data[:8], "little")
     header = json.loads(data[8 : 8 + length])
     for entry in header.values():
@@ -63,7 +63,7 @@ FAMILIES = {
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """A whole folder of each family."""
+    """Return a valid folder of each family."""
     place = tmp_path_factory.mktemp("whole")
     made = {f: imported(f, s)[0].path for f, s in FAMILIES.items() if f != "marian"}
     return made | {"marian": make_marian(place / "marian", FAMILIES["marian"]).path}

@@ -1,4 +1,4 @@
-"""Folders of Hugging Face as they are published, and as `transformers` 5 saves them: layouts and settings."""
+"""Layouts and settings of published Hugging Face folders, and of folders saved by `transformers` 5."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def change(path: Path, **values: object) -> None:
 
 
 def same(ours, theirs) -> None:
-    """Two bundles of the same weights."""
+    """Assert that two bundles have the same weights."""
     ours, theirs = ours.weights(), theirs.weights()
     assert set(ours) == set(theirs)
     assert all((ours[name] == theirs[name]).all() for name in theirs)

@@ -1,4 +1,4 @@
-"""`transformers` 4 and 5 are both oracles: what stands here runs the families' tests by the other one.
+"""Run the tests of Hugging Face's families with version 5 of `transformers`, too.
 
 `make oracles` installs version 5 beside the environment, which has version 4.
 """
@@ -18,7 +18,7 @@ from tests.support.thorough import THOROUGH
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 NEWER_ORACLE = Path(os.environ.get("CONVOY_TRANSFORMERS_5", ROOT / ".venv" / "oracles" / "transformers-5"))
-# of test_hf.py, what compares with `transformers`; how folders are refused does not hang on who wrote them
+# tests of test_hf.py that compare with `transformers`
 COMPARED = "transformers or tokenizer or direction"
 
 

@@ -1,4 +1,4 @@
-"""Folders of Hugging Face as they are used: shortlists by language, answers whatever the batch, refusals."""
+"""Imported Hugging Face models in a service: shortlists by language, batches, refusals."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def shortlist_of(path):
 
 @pytest.fixture(scope="module")
 def listed(tmp_path_factory):
-    """NLLB-200's kind with lists for two of its languages, made by the command."""
+    """Return a model of NLLB-200's kind with shortlists for two languages, made by the command."""
     folder, bundle = imported("nllb", "relu")
     path = tmp_path_factory.mktemp("listed") / "nllb"
     add_graphs(open_bundle(shutil.copytree(bundle.path, path)))
@@ -62,7 +62,7 @@ def test_shortlist_holds_frequent_tokens_of_the_language_and_of_the_source(liste
     folder, bundle = listed
     shortlist, tokenizer = shortlist_of(bundle.path), open_tokenizer(bundle)
     german, french = (folder.tokenizer.convert_tokens_to_ids(code) for code in ("deu_Latn", "fra_Latn"))
-    assert set(shortlist.languages) == {german, french}  # the second list of German took the first's place
+    assert set(shortlist.languages) == {german, french}  # the second list of German replaced the first
     counts = np.bincount([t for line in lines(6, 22) for t in tokenizer.encode_target(line)])
     own = shortlist.languages[german]
     assert len(own) == 12
@@ -71,7 +71,9 @@ def test_shortlist_holds_frequent_tokens_of_the_language_and_of_the_source(liste
     allowed = set(shortlist.of(source, (german,)).tolist())
     assert allowed == {*own.tolist(), *source, german, bundle.config.eos}
     english = folder.tokenizer.convert_tokens_to_ids("eng_Latn")
-    assert len(shortlist.of(source, (english,))) == bundle.config.target_vocab  # no list: everything
+    assert (
+        len(shortlist.of(source, (english,))) == bundle.config.target_vocab
+    )  # a language without a list allows every token
 
 
 @NEEDS_LIBRARY
@@ -209,7 +211,7 @@ def test_int8_weights_are_rounded_once_and_large_ones_are_packed(tmp_path, monke
         bound = np.abs(weight).max(-1, keepdims=True) / 254 * 1.001 if weight.ndim == 2 else 0
         assert (np.abs(weights[name] - weight) <= bound).all()
     answers = []
-    for mapped in (True, False):  # from the file, and packed at the start
+    for mapped in (True, False):  # mapped from the file, or packed at the start
         if not mapped:
             monkeypatch.setattr("engine.bundle.recipes.packed_name", lambda name, form: "")
         service = Service.open([whole.path], ServiceSettings(Placement(precision="int8", lanes=((3, 4),))))
@@ -223,7 +225,7 @@ def test_int8_weights_are_rounded_once_and_large_ones_are_packed(tmp_path, monke
 
 
 def test_conversion_needs_little_more_memory_than_the_checkpoint(tmp_path):
-    """Measured of a model whose weights are far more than what Python itself takes."""
+    """The test measures a model whose weights are much larger than Python itself."""
     folder = make(tmp_path / "hf", "nllb", "relu", vocab_size=100_000, d_model=256)
     size = sum(file.stat().st_size for file in folder.path.glob("*.safetensors"))
     script = (
@@ -240,7 +242,7 @@ def test_conversion_needs_little_more_memory_than_the_checkpoint(tmp_path):
 
 
 def test_summary_of_a_long_document_is_streamed(tmp_path):
-    """BART's kind, a document of twenty times what it reads, over HTTP."""
+    """BART's kind gets a document twenty times as long as its limit, over HTTP."""
     folder, _ = imported("bart", "large-cnn")
     bundle = add_graphs(convert("hf", folder.path, tmp_path / "news", HuggingFaceImport(source="en")))
     document = " ".join(line.capitalize() for line in sentences(90, 71))

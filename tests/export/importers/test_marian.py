@@ -1,4 +1,4 @@
-"""Models of OPUS-MT against `transformers`' own MarianMTModel, on every executor."""
+"""Models of OPUS-MT against MarianMTModel of `transformers`, on every executor."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.support.thorough import some, some_of
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
-    """name -> (Hugging Face folder with its model, our bundle); each made once."""
+    """Return a function from a name to a Hugging Face folder with its model, and our bundle."""
     made = {}
     root = tmp_path_factory.mktemp("marian")
 
@@ -51,7 +51,7 @@ def executor(bundle, backend, beams, slots=4, precision="fp32"):
 
 
 def decoded(made, bundle, sources, rules=None, **options):
-    """Hypotheses of each source, all in flight together. rules: the beam rule of each."""
+    """Return the hypotheses of each source, decoded together; `rules` are their beam rules."""
     answers = {}
     lane = Lane(made, lambda request, outcome: answers.__setitem__(id(request), outcome))
     chosen = replace(bundle.options, **options)
@@ -69,7 +69,7 @@ def sources_of(folder, count, seed=5):
 
 
 def reference(folder, source, **options):
-    """Tokens without the first and the end, and the score, of `generate`."""
+    """Return tokens and score of `generate`, without the first token and end-of-sentence."""
     found = folder.model.generate(
         torch.tensor([source]), return_dict_in_generate=True, output_scores=True, **options
     )
@@ -99,7 +99,7 @@ def test_encoder_and_teacher_forced_logits_equal_those_of_transformers(models, n
         logits = ours.project(ours.decode(previous, memory, mask)[0])
     kept = real.bool()
     torch.testing.assert_close(encoded[kept], theirs.encoder_last_hidden_state[kept], rtol=0, atol=1e-4)
-    but_pad = [i for i in range(vocab) if i != pad]  # ours makes it impossible, as renormalize_logits does
+    but_pad = [i for i in range(vocab) if i != pad]  # padding is impossible, like with renormalize_logits
     torch.testing.assert_close(logits[..., but_pad], theirs.logits[..., but_pad], rtol=0, atol=1e-4)
     assert (logits[..., pad] < -5000).all()
 
@@ -123,7 +123,7 @@ def test_greedy_and_beam_answers_equal_those_of_transformers(models, name, backe
 
 
 def saved(folder, path):
-    """The folder again, with the weights of its model as they are now, pickled as older ones are."""
+    """Return a copy of the folder with the current weights of its model, pickled like older ones."""
     shutil.copytree(folder.path, path)
     (path / "model.safetensors").unlink(missing_ok=True)
     torch.save(folder.model.state_dict(), path / "pytorch_model.bin")
@@ -174,7 +174,7 @@ def test_fp16_weights_stay_fp16(tmp_path):
     ],
 )
 def test_decoding_settings_give_the_answers_of_transformers(models, tmp_path, generation, backend):
-    """As the bundle's own defaults; pad, -1 below, is banned in each."""
+    """The bundle has the settings as defaults; padding (-1 below) is banned in each."""
     folder, first = models("trained")
     words = [[first.config.pad if i < 0 else i] for (i,) in generation.get("bad_words_ids", [[-1]])]
     usual = folder.model.generation_config.to_dict()
@@ -186,7 +186,9 @@ def test_decoding_settings_give_the_answers_of_transformers(models, tmp_path, ge
     found = decoded(executor(bundle, backend, bundle.options.beam_size), bundle, sources)
     for source, (best, *_) in zip(sources, found, strict=True):
         tokens = reference(folder, source, generation_config=chosen, use_model_defaults=False)[0]
-        if best.finish == "stop":  # `transformers` gives the end at the limit for nothing: another winner
+        if (
+            best.finish == "stop"
+        ):  # at the limit `transformers` adds end-of-sentence without a score: another hypothesis may win
             assert best.tokens == tokens
         assert len(best.tokens) <= generation.get("max_length", 64) - 2
         assert len(best.tokens) >= generation.get("min_length", 0) - 1

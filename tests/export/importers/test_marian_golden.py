@@ -1,7 +1,7 @@
-"""Every file of marian-decoder's own answers beside ours: what `../shared/students/golden` holds, all of it.
+"""Answers of students against every file of marian-decoder's answers in `../shared/students/golden`.
 
-Marian's length limits and shortlists are the batch's, ours each sentence's own: answers in batches of 16 are
-asked with the limit and the list of their batch.
+Marian has one length limit and one shortlist for a batch, we have them for each sentence: sentences of a
+batch of 16 are decoded with the limit and the shortlist of their batch.
 """
 
 from __future__ import annotations
@@ -31,11 +31,15 @@ FLOAT, INT8, DAN = "student-fp32", "student-int8", "transformer-dan"
 
 @dataclass(frozen=True)
 class Case:
-    """A file of answers, and how near ours must be.
+    """A file of answers, and the required agreement.
 
-    best: lines of 39 whose best answer is Marian's.
-    share: of the entries of n-best lists that ours have too.
-    score: largest difference of a score; None: Marian's are sums of logits.
+    folder: folder of the student.
+    name: name of the file.
+    beam: beam size.
+    best: number of lines, of 39, whose best answers are equal.
+    share: share of the entries of Marian's n-best lists that are in ours.
+    score: largest difference of a score; None: Marian's scores are sums of logits.
+    changes: changed decoding options.
     """
 
     folder: str
@@ -66,11 +70,11 @@ CASES = [
     *(near(f"int8.lex.{name}", beam) for name, beam in (("b1", 1), ("b4", 4), ("b12", 12))),
     near("int8signed.lex.b4", 4),
     Case(INT8, "int8.lex.firefox", 1, 38, 0.96, None, {"max_length_a": 2.0}),
-    # sums of pairs that saturate: exact int8 agrees with them as often as Marian's own
+    # on these processors sums of pairs saturate: exact int8 agrees with them as often as Marian's
     *(Case(INT8, f"int8.lex.{isa}.b4", 4, 26, 0.7, None) for isa in ("avx512bw", "avx2", "ssse3")),
 ]
 
-# max_length_a: of the longest source of a batch
+# max_length_a refers to the longest source of a batch
 BATCHED = [
     *(exact(FLOAT, f"fp32.{name}", 4, max_length_a=3.0) for name in ("b4.batch16", "lex.b4.batch16")),
     exact(DAN, "fp32.b4.batch16", 4, max_length_a=3.0),
@@ -95,7 +99,7 @@ def bundles(tmp_path_factory):
         return made[folder, alphas]
 
     def pruned() -> Bundle:
-        """The float student, its shortlist cut as Marian's option `20 3 0.01` cuts it."""
+        """Return the float student with a shortlist pruned by Marian's option `20 3 0.01`."""
         if "pruned" not in made:
             shutil.copytree(WHOLE / FLOAT, root / "files", ignore=shutil.ignore_patterns("out"))
             config = root / "files" / "config.yml"
@@ -135,7 +139,7 @@ def test_answers_equal_those_of_marian_decoder(bundles, case, backend):
 
 @pytest.mark.parametrize("case", BATCHED, ids=lambda case: f"{case.folder} {case.name}")
 def test_answers_with_limits_and_shortlist_of_a_batch_equal_those_of_marian_decoder(bundles, tmp_path, case):
-    """Mini-batches of 16, the longest sentences first."""
+    """Batches have 16 sentences, sorted by length."""
     bundle, texts = bundles(case.folder), texts_of(case.folder)
     tokenizer, path = open_tokenizer(bundle), WHOLE / case.folder / "out" / f"{case.name}.nbest"
     sources = [[*tokenizer.encode(text), bundle.config.eos] for text in texts]
@@ -156,12 +160,12 @@ def test_answers_with_limits_and_shortlist_of_a_batch_equal_those_of_marian_deco
     assert best >= case.best
     assert common >= 39 * case.beam * case.share
     assert case.score is None or max(f.score for f in found) < case.score
-    if "lex" in case.name:  # by their own lists they are others
+    if "lex" in case.name:  # with a shortlist for each sentence the answers differ
         assert agreement(bundle, placed(case, BACKEND), path, texts, case.beam).best < best
 
 
 def of_batch(bundle: Bundle, sources: list[list[int]]) -> Shortlist:
-    """The shortlist that allows any source what the shortlist of a bundle allows these together."""
+    """Return a shortlist with all tokens that the bundle's shortlist allows for any of these sources."""
     sizes = bundle.config.source_vocab, bundle.config.target_vocab
     shortlist = load_shortlist(bundle.file(SHORTLIST).read_bytes(), sizes, bundle.config.eos)
     unfilled = replace(shortlist, multiple=1)
@@ -173,7 +177,7 @@ def of_batch(bundle: Bundle, sources: list[list[int]]) -> Shortlist:
 def decoded(
     bundle: Bundle, folder: str, placement: Placement, **options: float
 ) -> dict[int, tuple[str, object]]:
-    """By line the text of the best answer, and the answer."""
+    """Return text and hypothesis of the best answer of each line."""
     tokenizer, texts = open_tokenizer(bundle), texts_of(folder)
     lines = [i for i, text in enumerate(texts) if tokenizer.encode(text)]
     sources = [[*tokenizer.encode(texts[i]), bundle.config.eos] for i in lines]
@@ -191,7 +195,7 @@ def decoded(
         (INT8, "int8.b4", 4, 38),
         (INT8, "int8.lex.b4", 4, 38),
         (INT8, "int8.lex.firefox", 1, 38),
-        (INT8, "wasm.firefox", 1, 24),  # pairs saturate there, and line 23 is split
+        (INT8, "wasm.firefox", 1, 24),  # sums of pairs saturate, and line 23 is split
     ],
 )
 def test_texts_equal_those_that_marian_decoder_prints(bundles, folder, name, beam, least):
@@ -218,9 +222,9 @@ def test_alignments_use_the_head_that_marian_prints(bundles, folder, name, close
 
 
 def test_row_scales_agree_with_the_dynamic_scale_of_marian(bundles):
-    """Marian's dynamic scale is one for all tokens of a sentence, ours one for each: nearer to the floats."""
+    """Marian has one dynamic scale for all tokens of a sentence, ours has one for each and is more exact."""
     placement = Placement("onnx-pure", precision="int8", shortlist=True)
     path = WHOLE / INT8 / "out" / "int8dynamic.lex.b4.nbest"
     rows = agreement(bundles(INT8, alphas=False), placement, path, texts_of(INT8), 4)
-    assert rows.best >= 27, rows  # as many as int8 by alphas and floats have in common
+    assert rows.best >= 27, rows  # int8 with alphas and floats agree on as many lines
     assert rows.score < 0.05

@@ -1,4 +1,4 @@
-"""Folders that are no Marian model, or a broken one: one clear error each, and nothing is written or run."""
+"""Folders that are no Marian model, or a damaged one: each gives one clear error and no files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.marian_models import make
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """A good folder, to be spoilt in copies."""
+    """Return a valid folder, which tests copy and damage."""
     return make(tmp_path_factory.mktemp("whole") / "hf", "post-norm swish").path
 
 
@@ -32,7 +32,7 @@ def folder(whole, tmp_path):
 
 
 def refusal(folder, tmp_path, settings=None):
-    """The one error of a conversion, after which there is no bundle."""
+    """Return the error of an import, after which there is no bundle."""
     out = tmp_path / "out"
     with pytest.raises(CheckpointError) as caught:
         convert("marian", folder, out, settings)

@@ -1,4 +1,4 @@
-"""From a folder of Hugging Face to an answer over HTTP, by the commands that a user types."""
+"""Marian models of Hugging Face, from a user's `convoy convert` to an answer over HTTP."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LANES = ((1, 4), (4, 4))
 
 
 def short(count, seed):
-    """Lines that the toys' 64 positions hold."""
+    """Return lines that fit the toy models' 64 positions."""
     return [" ".join(line.split()[:3]) for line in sentences(count, seed)]
 
 
@@ -30,7 +30,7 @@ def convert(*words):
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """Hugging Face folders by name, each converted with all its graphs into one folder of bundles."""
+    """Return Hugging Face folders by name, and one folder with their bundles and graphs."""
     root = tmp_path_factory.mktemp("served")
     made = {
         "eng-nld": make(root / "hf" / "plain", "trained"),
@@ -67,7 +67,7 @@ def client(folders):
 
 
 def expected(folder, text):
-    """What `transformers` answers, with the model's own settings."""
+    """Return the answers of `transformers` with the model's settings."""
     ids = torch.tensor([folder.tokenizer(text).input_ids])
     return folder.tokenizer.decode(folder.model.generate(ids)[0], skip_special_tokens=True)
 
@@ -99,7 +99,7 @@ def test_languages_lists_every_direction(client):
     found = {entry["code"]: set(entry["targets"]) for entry in client.get("/languages").json()}
     assert found["es"] >= {"de", "fr", "nl"}
     assert found["nl"] >= {"de", "fr"}
-    assert found["en"] >= {"nl", "de", "fr"}  # the last two by way of nl
+    assert found["en"] >= {"nl", "de", "fr"}  # the last two through nl
     assert all(len(code) == 2 for code in found)
 
 

@@ -1,4 +1,4 @@
-"""Text to ids and back as `transformers`' MarianTokenizer does it, with SentencePiece models trained here."""
+"""Tokenization against MarianTokenizer of `transformers`, with SentencePiece models trained here."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LINES = 1_000
 
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory):
-    """A Hugging Face folder of three target languages, and our bundle."""
+    """Return a Hugging Face folder with three target languages, and our bundle."""
     root = tmp_path_factory.mktemp("text")
     folder = make(root / "hf", "several languages")
     return folder, convert("marian", folder.path, root / "bundle", MarianImport(target="fra"))
@@ -33,7 +33,7 @@ def toy(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def news(tmp_path_factory):
-    """Tokenizers, theirs and ours, of German and English news, and lines that they have not seen."""
+    """Return both tokenizers, trained on German and English news, and other lines."""
     if not CORPUS.is_dir():
         pytest.skip("no ../shared/corpora/newstest here")
     lines = {}
@@ -65,7 +65,7 @@ def test_covered_line_decodes_to_itself(news):
     whole = [line for line in lines["target"] if 1 not in ours.encode_target(line)]
     assert len(whole) > LINES // 2
     same = [line for line in whole if ours.decode(ours.encode_target(line)) == " ".join(line.split())]
-    assert len(same) > 0.95 * len(whole)  # SentencePiece's own normalisation changes the others
+    assert len(same) > 0.95 * len(whole)  # SentencePiece's normalisation changes the others
 
 
 def test_settled_text_is_a_prefix_of_every_longer_answer(news):

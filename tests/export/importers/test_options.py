@@ -1,4 +1,4 @@
-"""Models that fairseq itself computed, one for each option that matters; see tests/golden/README.md."""
+"""Models that fairseq ran, one for each supported option (tests/golden/README.md)."""
 
 from __future__ import annotations
 

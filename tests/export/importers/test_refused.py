@@ -1,4 +1,4 @@
-"""What the importer refuses: all reasons in one clear error, and nothing written."""
+"""Refused imports of fairseq: all problems are in one clear error, and no files are written."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def made(tmp_path):
 
 @pytest.fixture
 def whole(made):
-    """A folder that can be imported."""
+    """Return a valid folder."""
     return made({"args": namespace(), "model": state()})
 
 
@@ -259,7 +259,7 @@ def test_folder_with_two_kinds_of_segmentation_is_refused(whole):
 
 
 def test_convolution_with_exchanged_axes_is_refused(tmp_path):
-    """Its projection would have the same shape."""
+    """The projection made of it would have the right shape."""
     folder = tmp_path / "fconv"
     shutil.copytree(ROOT / "golden" / "options" / "f_plain", folder)
     content = torch.load(folder / "model.pt", weights_only=False)

@@ -1,4 +1,4 @@
-"""Hostile and damaged checkpoints: nothing in them is ever run, and each is one clear error."""
+"""Hostile and damaged checkpoints: no code in them runs, and each gives one clear error."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Trap:
 
 
 def traps(marker: Path) -> dict[str, Trap]:
-    """Each makes the folder `marker` when a pickle that holds it is loaded."""
+    """Return objects that each make the folder `marker` when their pickle is loaded."""
     code = f"__import__('os').mkdir({str(marker)!r})"
     return {
         "mkdir": Trap(os.mkdir, str(marker)),
@@ -72,7 +72,7 @@ def test_malicious_pickle_is_not_run(made, tmp_path, old, place, name):
     path = made(content, old=old)
     refused(path, rf"refers to (posix\.|nt\.|builtins\.)?{name}, which is not on the list")
     assert not marker.exists()
-    torch.load(path / "model.pt", weights_only=False)  # the trap does work
+    torch.load(path / "model.pt", weights_only=False)  # the trap works
     assert marker.exists()
 
 
@@ -107,7 +107,7 @@ def test_hand_written_pickles_are_refused(made, form):
 
 
 def test_stand_ins_can_be_called_but_do_nothing(made, tmp_path):
-    """A stand-in takes any arguments and state, and keeps nothing that is later used."""
+    """A stand-in accepts any arguments and state, and nothing of them is used later."""
     content = io.BytesIO()
     torch.save({"args": namespace(), "model": state(), "extra_state": {"x": Called("numpy.dtype")}}, content)
     path = made({}) / "model.pt"
@@ -116,7 +116,7 @@ def test_stand_ins_can_be_called_but_do_nothing(made, tmp_path):
 
 
 class Called:
-    """Pickled as a call of numpy's dtype, with a state that would replace its attributes."""
+    """A pickle that calls numpy's dtype, with a state that would replace its attributes."""
 
     def __init__(self, name):
         self.name = name
@@ -137,7 +137,7 @@ def test_other_classes_are_refused_by_name(made):
 
 @pytest.fixture(scope="module", params=["old061_dyn_glu", "dyn_glu_fp16"])
 def damaged(request, tmp_path_factory):
-    """Import a checkpoint of the older or the zip format with other bytes."""
+    """Import a checkpoint of the older or the zip format with changed bytes."""
     path = tmp_path_factory.mktemp("damage") / request.param
     shutil.copytree(SELECTION / request.param, path)
     content = (path / "checkpoint.pt").read_bytes()
@@ -170,7 +170,7 @@ def test_truncated_checkpoint_is_refused_with_one_clear_error(damaged, share):
 
 @given(
     st.lists(
-        # the pickles lie at the beginning; the rest is numbers
+        # the pickles are at the beginning, followed by numbers
         st.tuples(
             st.one_of(st.integers(0, 299), st.integers(0, 19_999), st.integers(0, 500_000)),
             st.integers(0, 255),
@@ -190,7 +190,7 @@ def test_damaged_checkpoint_is_refused_or_imported_whole(damaged, changes):
 
 
 def with_pickle(content, change):
-    """A checkpoint in zip format whose pickle is another, with right checksums."""
+    """Return a checkpoint in zip format with another pickle and valid checksums."""
     made = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(content)) as old, zipfile.ZipFile(made, "w") as new:
         for entry in old.namelist():
@@ -242,4 +242,4 @@ def test_random_bytes_as_a_text_file_are_refused_with_one_clear_error(tmp_path_f
         assert path.name in str(error)
         assert not (path.parent / "out").exists()
     else:
-        assert name == "code"  # a line of two words is a rule, whatever they are
+        assert name == "code"  # any line of two words is a valid merge

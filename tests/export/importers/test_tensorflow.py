@@ -1,4 +1,4 @@
-"""Checkpoints that TensorFlow wrote (tests/golden/README.md), and models of tensor2tensor and THUMT."""
+"""Checkpoints written by TensorFlow (tests/golden/README.md), and models of tensor2tensor and THUMT."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_damaged_checkpoint_is_refused_in_one_line(data, name, tmp_path_factory)
         _, variables = read_variables(folder, None)
     except CheckpointError as error:
         assert "\n" not in str(error)
-    else:  # a byte that nothing is made of: padding of the footer, or numbers of what is left out
+    else:  # an unused byte: padding of the footer, or variables that are not imported
         _, whole = read_variables(GOLDEN, None)
         assert set(variables) == set(whole)
         assert all(np.array_equal(variables[n], whole[n]) for n in whole)
@@ -149,7 +149,7 @@ def test_vocabulary_of_another_model_is_refused(tmp_path) -> None:
 
 
 def variables_of(options: dict[str, object]) -> dict[str, np.ndarray]:
-    """Random variables of tensor2tensor's shapes for a model with these options."""
+    """Return random variables with tensor2tensor's names and shapes for these options."""
     config, _ = slicenet.model_config(options)
     assert config is not None
     with torch.device("meta"):
@@ -191,7 +191,7 @@ def test_tensor2tensor_folder_becomes_a_bundle_that_tokenizes_text(tmp_path) -> 
     load(bundle.config, weights)
     said = json.loads((GOLDEN / "subwords.json").read_text())["encoded"][0]
     assert open_tokenizer(bundle).encode(said["text"]) == said["ids"]
-    assert bundle.max_sentence_tokens == 96  # of the longest line that it was trained on
+    assert bundle.max_sentence_tokens == 96  # the longest training line
 
 
 def test_npz_with_a_duplicate_member_is_refused(tmp_path) -> None:

@@ -1,4 +1,4 @@
-"""The text pipelines of imported models: Moses with codes of subword-nmt or fastBPE, pieces, tokens."""
+"""Text pipelines of imported fairseq models: Moses with BPE codes, SentencePiece, plain tokens."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SENTENCES = [
 
 
 def resized(source: int, target: int) -> collections.OrderedDict:
-    """The weights of dyn_noglu for dictionaries of other sizes."""
+    """Return the weights of dyn_noglu for dictionaries of other sizes."""
     weights = state()
     weights["encoder.embed_tokens.weight"] = torch.zeros(source, 64)
     weights["decoder.embed_tokens.weight"] = torch.zeros(target, 64)
@@ -39,7 +39,7 @@ def resized(source: int, target: int) -> collections.OrderedDict:
 
 
 def of_dictionaries(path, symbols, languages=("de", "en"), **options):
-    """A folder whose model has these symbols on both sides."""
+    """Write a folder whose model has these symbols on both sides."""
     size = len(symbols) + 4
     given = namespace(source_lang=languages[0], target_lang=languages[1])
     folder_of(path, {"args": given, "model": resized(size, size)})
@@ -76,7 +76,7 @@ def dictionary_symbols(language):
 
 @pytest.fixture(scope="module")
 def moses(tmp_path_factory):
-    """A folder with the real model's dictionaries and codes."""
+    """Write a folder with the published model's dictionaries and codes."""
     path = of_dictionaries(tmp_path_factory.mktemp("moses") / "made", dictionary_symbols("de"))
     shutil.copyfile(SELECTION / REAL / "bpecodes", path / "bpecodes")
     return path
@@ -97,13 +97,13 @@ def test_codes_of_fastbpe_and_subword_nmt_segment_alike(moses, tmp_path):
 
 
 def test_moses_text_decodes_to_itself_after_segmentation(moses, tmp_path):
-    """The reference's own translations, except where a piece is not in the dictionary."""
+    """The test skips translations of fairseq with a piece that is not in the dictionary."""
     tokenizer = open_tokenizer(convert("fairseq", moses, tmp_path / "out"))
     texts = [result["text"] for result in real_golden()["results"]]
     encoded = [(text, tokenizer.encode_target(text)) for text in texts]
     whole = [(text, ids) for text, ids in encoded if 3 not in ids]
     assert len(whole) > 180
-    punctuated = MosesPunctNormalizer("en").normalize  # full stops go inside quotes
+    punctuated = MosesPunctNormalizer("en").normalize  # it moves full stops into quotes
     assert [tokenizer.decode(ids) for _, ids in whole] == [punctuated(text) for text, _ in whole]
 
 
@@ -127,7 +127,7 @@ def test_without_codes_text_is_tokens_between_spaces():
 
 @pytest.fixture(scope="module")
 def pieces(tmp_path_factory):
-    """A folder with a SentencePiece model, whose pieces the dictionaries list in another order."""
+    """Write a folder with a SentencePiece model, and dictionaries in another order."""
     path = tmp_path_factory.mktemp("pieces")
     lines = [result["src"] for result in real_golden()["results"]] + SENTENCES
     sentencepiece.SentencePieceTrainer.train(
