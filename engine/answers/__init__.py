@@ -1,19 +1,19 @@
-"""Texts in, answers out: what surrounds the engine on both sides.
+"""Texts in, answers out: the steps before and after decoding.
 
-text_model  what the rest needs to know of a model
-options     how texts are answered
-plan        a text to sources: sentences, prefixes, placeholders
+text_model  the properties of a model that this folder needs
+options     options of an answer
+plan        a text as sources: sentences, prefixes, placeholders
 choices     answers to one sentence, with its phrases and marks
-compose     results back to a text: alternatives, alignment, what stays as it was
-formats     formats and phrases of a text, put back into its answer by attention
-alignment   attention from pieces of the source to pieces of the answer, through two models too
-quality     source words that nothing attended to, targets that go round
+compose     results as the answer to a text: alternatives, alignment, phrases
+formats     formats and phrases of a text, inserted into its answer by attention
+alignment   attention between pieces of the source and pieces of the answer, also through two models
+quality     source words without attention, and repetitions in targets
 answer      texts through one model or two, as one group
 stream      many texts through one engine, in order and in bounded memory
 pivot       two models, one after the other
-drafts      the certain beginnings of answers under way
-score       how probable a text is
-placeholders words of a vocabulary that a model copies, to be its placeholders
+drafts      certain beginnings of unfinished answers
+score       probabilities of texts
+placeholders  words of a vocabulary that a model copies, to be its placeholders
 directions  models of several languages, and the names of their directions
-canary      a model's first answer
+canary      the first answer of a model
 """

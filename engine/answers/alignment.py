@@ -1,4 +1,4 @@
-"""Attention from the pieces of a source to those of its answer, through one model or two."""
+"""Attention between pieces of a source and pieces of its answer, through one model or two."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ BLANK: Final = (0, 0)
 class Alignment:
     """Cross-attention of one sentence.
 
-    source, target: vocabulary pieces, ending with end-of-sentence; a protected phrase is one piece. Where two
-        sentences of a source became one by way of a pivot, each ends with end-of-sentence.
+    source, target: vocabulary pieces with end-of-sentence; a protected phrase is one piece. If a pivot joins
+        two sentences of a source, each ends with end-of-sentence.
     matrix: float32 [len(target), len(source)]; rows sum to 1.
-    source_places, target_places: range of characters of each piece in its text; None for an end of sentence,
-        and for a piece that is not found there.
+    source_places, target_places: range of characters of each piece in its text; None for end-of-sentence, and
+        for a piece that is not found in the text.
     """
 
     source: list[str]
@@ -40,7 +40,7 @@ def make_alignments(
 ) -> list[Alignment]:
     """Make the alignments of sentences, with the places of their pieces.
 
-    source, target: the texts.
+    source, target: texts of all sentences.
     sources, targets: pieces of each sentence.
     matrices: attention of each sentence, float32 [target, source].
     """
@@ -50,7 +50,7 @@ def make_alignments(
 
 
 def _by_sentence(text: str, sentences: Sequence[Sequence[str]]) -> Iterator[list[Range | None]]:
-    """Places of the pieces of sentences; ends have none."""
+    """Yield the places of the pieces of each sentence; None for end-of-sentence."""
     places = iter(locate(text, [piece for pieces in sentences for piece in pieces[:-1]]))
     for pieces in sentences:
         yield [*(next(places) for _ in pieces[:-1]), None]
@@ -59,11 +59,10 @@ def _by_sentence(text: str, sentences: Sequence[Sequence[str]]) -> Iterator[list
 def through(first: Sequence[Alignment], second: Sequence[Alignment]) -> list[Alignment]:
     """Compose alignments of source to pivot and of pivot to target.
 
-    Each target sentence attends to the source by the product of both matrices, summed over the pieces of the
-    pivot. The two models may cut the pivot into other pieces, and into other sentences: a piece that the
-    second model reads stands for the pieces of the first model's target that share characters with it, by
-    their number, or else for the nearest one; an end of sentence stands for the end of the last sentence
-    read.
+    The attention of a target sentence on the source is the product of both matrices, summed over pieces of
+    the pivot. The models may split the pivot into different pieces and sentences: a piece that the second
+    model reads is mapped to the first model's pieces that share characters with it, weighted by the number of
+    these characters, or to the nearest piece. End-of-sentence is mapped to the end of the last sentence.
     """
     if not first:
         return []
@@ -94,21 +93,21 @@ def _extent(places: Sequence[Range | None]) -> Range:
 
 
 def _shares(pieces: Sequence[Range | None], others: Sequence[Range | None]) -> Any:
-    """Say which of the others each piece is: float64 [pieces, others], rows sum to 1. Each has an end."""
-    ours, theirs = np.array(_fill_gaps(pieces), float), np.array(_fill_gaps(others), float)
-    begin = np.maximum(ours[:, None, 0], theirs[None, :, 0])
-    end = np.minimum(ours[:, None, 1], theirs[None, :, 1])
+    """Map pieces to other pieces of a text, ends last: float64 [pieces, others], rows sum to 1."""
+    rows, columns = np.array(_fill_gaps(pieces), float), np.array(_fill_gaps(others), float)
+    begin = np.maximum(rows[:, None, 0], columns[None, :, 0])
+    end = np.minimum(rows[:, None, 1], columns[None, :, 1])
     mask = [place is not None for place in others]
     shares = np.maximum(end - begin, 0.0) * mask
-    distance = np.where(mask, np.abs(ours.sum(1)[:, None] - theirs.sum(1)[None, :]), np.inf)
-    lost = np.flatnonzero(shares.sum(1) == 0)
-    shares[lost, distance[lost].argmin(1)] = 1.0
+    distance = np.where(mask, np.abs(rows.sum(1)[:, None] - columns.sum(1)[None, :]), np.inf)
+    apart = np.flatnonzero(shares.sum(1) == 0)
+    shares[apart, distance[apart].argmin(1)] = 1.0
     shares[-1] = np.arange(len(others)) == len(others) - 1
     return shares / shares.sum(1, keepdims=True)
 
 
 def _fill_gaps(places: Sequence[Range | None]) -> list[Range]:
-    """What has no place of its own is where the piece before it is, the first ones where the next is."""
+    """Replace each None by the place before it, or at the beginning by the first place."""
     place = next((place for place in places if place), BLANK)
     filled = []
     for candidate in places:
@@ -118,7 +117,7 @@ def _fill_gaps(places: Sequence[Range | None]) -> list[Range]:
 
 
 def _diagonal(matrices: Sequence[Any]) -> Any:
-    """The matrices beside and below each other, zeros elsewhere."""
+    """Return the block-diagonal matrix of some matrices."""
     sizes = np.array([np.shape(matrix) for matrix in matrices])
     whole = np.zeros(sizes.sum(0))
     for (row, column), matrix in zip(np.cumsum(sizes, 0) - sizes, matrices, strict=True):

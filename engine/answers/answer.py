@@ -1,4 +1,4 @@
-"""Texts through one model, or two of a pivot translation, as one group: at once, or as the answers grow."""
+"""Answers texts by one model, or by two for a pivot translation, as one group; also as a stream."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from engine.schedule.slices import Slices, each, in_slices
 from engine.text.placeables.masking import MarkedText
 from engine.types import Result
 
-MAX_INLINE_CHARACTERS: Final = 2_000  # that are split and tokenized in the event loop itself
-# characters that are as much work as a text beside its own, and as a phrase that is looked for
+MAX_INLINE_CHARACTERS: Final = 2_000  # largest work that is split and tokenized in the event loop itself
+# costs of a text and of a protected phrase, as numbers of characters
 CHARACTERS_PER_TEXT: Final = 50
 CHARACTERS_PER_PHRASE: Final = 20
-MAX_SENTENCES: Final = 4_096  # of one request: the event loop hands them over at once
-# of a text whose first sentence is streamed before the others are decoded
+MAX_SENTENCES: Final = 4_096  # largest number of sentences of one request
+# a longer text is not streamed with its first sentence decoded before the others
 MAX_PARAGRAPH_TOKENS: Final = 2_048
 
 
 @dataclass(frozen=True, slots=True)
 class GroupPlan:
-    """Texts of a group, planned.
+    """Plans of the texts of a group.
 
-    long: whether work on them would hold the event loop for too long.
+    long: whether work on the texts would block the event loop for too long.
     """
 
     plans: list[Plan]
@@ -49,11 +49,11 @@ async def answer(
 ) -> list[TextResult]:
     """Answer texts, in their order.
 
-    stages: the model, or two models of which the second reads the answers of the first.
-    texts: the texts, perhaps with spans that stay as they are.
-    options: how they are answered.
-    deadline: time of `time.monotonic` after which the answers are of no use.
-    drafts: hears how the last stage's answers grow.
+    stages: one model, or two models of which the second reads the answers of the first.
+    texts: texts, optionally with protected spans.
+    options: options of the answers.
+    deadline: time.monotonic() after which the answers are of no use.
+    drafts: receiver of unfinished answers of the last stage.
 
     Raises the errors of `plan` and of the engine.
     """
@@ -62,7 +62,7 @@ async def answer(
     if len(stages) == 1:
         return await _once(stages[0], texts, options, deadline, drafts)
     first, last = stages
-    plan(last.text, "", options)  # what the last model can't do is refused before the first has worked
+    plan(last.text, "", options)  # options that the last model refuses fail before the first model works
     early, options = options_of(options, first.text, last.text)
     results = await _once(first, texts, early, deadline, None)
     carried_over = [carry_over(result, last.text) for result in results]
@@ -73,11 +73,11 @@ async def answer(
 async def live(
     stages: Sequence[Stage], texts: Sequence[str | MarkedText], options: TextOptions, deadline: float
 ) -> AsyncGenerator[Partial | list[TextResult]]:
-    """Yield the certain beginnings of answers as they grow, and in the end the answers.
+    """Yield the certain beginnings of answers as they grow, and at the end the answers.
 
-    stages, texts, options, deadline: see `answer`.
+    stages, texts, options, deadline: parameters of `answer`.
 
-    Closing the iterator cancels all.
+    Closing the iterator cancels the requests.
     """
     drafts = Drafts()
     task = asyncio.create_task(answer(stages, texts, options, deadline, drafts))
@@ -103,7 +103,7 @@ async def _summarize_parts(
 ) -> list[TextResult]:
     """Summarize long texts part by part, and the joined summaries again, until one summary is left.
 
-    A text whose summaries do not get shorter is cut to its beginning in the end.
+    If the summaries of a text stop getting shorter, only the beginning of the last one is read.
     """
     sources, cutting = list(texts), replace(options, strategy="parts", alternatives=0, prefix="")
     parts, rounds, shortest = [1] * len(texts), [0] * len(texts), [math.inf] * len(texts)
@@ -132,10 +132,7 @@ async def _once(
     *,
     follow_up: bool = False,
 ) -> list[TextResult]:
-    """Answer the texts by one model.
-
-    follow_up: see `_decode_plans`.
-    """
+    """Answer texts by one model."""
     planned = await _plan_group(stage, texts, options, deadline)
     return await _decode_plans(stage, planned, deadline, drafts, follow_up=follow_up)
 
@@ -152,9 +149,9 @@ async def _plan_group(
 async def _decode_plans(
     stage: Stage, planned: GroupPlan, deadline: float, drafts: Drafts | None, *, follow_up: bool
 ) -> list[TextResult]:
-    """Answer planned texts by one model.
+    """Decode plans by one model, and compose the answers.
 
-    follow_up: other work for the same texts is done, so that they have had their turn.
+    follow_up: the texts were accepted earlier, see `Engine.submit`.
     """
     plans, long = planned.plans, planned.long
     if drafts:
@@ -174,7 +171,7 @@ async def _decode_plans(
 
 
 def _plans(stage: Stage, texts: Sequence[str | MarkedText], options: TextOptions) -> Slices[list[Plan]]:
-    """A plan for each text. Raises what `plan` raises, and TooLarge as soon as they are too much together."""
+    """Plan each text. Raises the errors of `plan`, and TooLarge if the texts are too long together."""
     plans, sentences, tokens = list[Plan](), 0, 0
     resolved = resolve(stage.text, options) if texts and stage.text.limits.attention else None
     yield
@@ -192,10 +189,10 @@ def _plans(stage: Stage, texts: Sequence[str | MarkedText], options: TextOptions
 async def _in_reading_order(
     stage: Stage, plans: Sequence[Plan], deadline: float, drafts: Drafts, *, follow_up: bool
 ) -> list[Result]:
-    """Results of all jobs, the first sentence of each text decoded before the others.
+    """Decode the first sentence of each text before the other sentences; returns the results of all jobs.
 
-    So the first words are there as soon as if their sentence were alone. All sentences of a page are decoded
-    at once: a page may not go before other requests.
+    The first words are then ready as early as if their sentence were alone. Long texts are decoded at once:
+    their other sentences, as a follow-up, would overtake too many requests.
     """
     watch = drafts.begin(stage.text, plans)
     jobs = [job for p in plans for job in p.jobs]
@@ -207,8 +204,8 @@ async def _in_reading_order(
     results: dict[int, Result] = {}
     for numbers in (first, rest):
 
-        def report(job: int, news: list[int] | Result, numbers: Sequence[int] = numbers) -> None:
-            watch(numbers[job], news)
+        def report(job: int, update: list[int] | Result, numbers: Sequence[int] = numbers) -> None:
+            watch(numbers[job], update)
 
         part = [jobs[i] for i in numbers]
         later = follow_up or numbers is rest
@@ -218,7 +215,7 @@ async def _in_reading_order(
 
 
 def _work(texts: Sequence[str | MarkedText], options: TextOptions) -> int:
-    """The cost of planning texts, in characters: each text and each phrase to look for costs some too."""
+    """Estimate the work of planning texts, in characters."""
     characters = sum(len(t.text if isinstance(t, MarkedText) else t) for t in texts)
     phrases = len(options.ignore) + len(options.glossary)
     return (
@@ -229,12 +226,11 @@ def _work(texts: Sequence[str | MarkedText], options: TextOptions) -> int:
 async def _settled(
     stage: Stage, pairs: Sequence[tuple[Plan, list[Result]]], deadline: float, *, long: bool
 ) -> list[TextResult | Retry]:
-    """What `settle` makes of plans and their results: at once, or where that takes long outside of the event
-    loop."""
+    """Run `settle` on plans with their results, outside of the event loop if that takes long."""
     return await in_slices(each(settle(stage.text, *pair) for pair in pairs), deadline, small=not long)
 
 
 def _deal(plans: Sequence[Plan], results: Sequence[Result]) -> list[list[Result]]:
-    """Deal to each plan its own results."""
+    """Split the results by plan."""
     rest = iter(results)
     return [[next(rest) for _ in p.places] for p in plans]

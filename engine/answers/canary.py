@@ -1,4 +1,4 @@
-"""The first answer of a model, to show that the model works."""
+"""The first answer of a model, which proves that the model works."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ CANARY_TOKENS: Final = 16
 
 
 async def canary(engine: AnyEngine, text: TextModel, deadline: float = math.inf) -> None:
-    """Answer a short text for real.
+    """Answer a short text.
 
-    engine: the engine of the model.
-    text: its texts.
-    deadline: time of `time.monotonic` after which the answer is of no use.
+    engine: engine of the model.
+    text: text side of the model.
+    deadline: time.monotonic() after which the answer is of no use.
 
-    Raises what answering raises, and ExecutorFailed on a senseless score.
+    Raises the errors of answering, and ExecutorFailed if the score is not finite.
     """
     if not text.limits.attention:  # a language model
         (scored,) = await score(engine, text, [CANARY], None, deadline)

@@ -1,4 +1,4 @@
-"""Answers to one sentence: with its phrases and marks, right ones before mended ones."""
+"""Answers to one sentence, with its phrases and marks: correct answers before mended ones."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from engine.text.placeables.mend import mend, whole
 from engine.text.placeables.pairs import close_as_opened, keeps_pairs
 from engine.types import Hypothesis
 
-GLUED_WORD: Final = re.compile(r"[^\W\d_]{5}")  # that touches a phrase, and is no ending
+GLUED_WORD: Final = re.compile(r"[^\W\d_]{5}")  # a word that touches a phrase; an ending is shorter
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
     """One answer to a sentence.
 
-    text: the answer, with marks for phrases of the plan.
-    order: numbers of the phrases that the marks stand for.
-    pieces: pieces of the target as it is written, end-of-sentence included.
+    text: answer with marks in place of phrases.
+    order: numbers of the phrases that the marks replace.
+    pieces: target pieces, end-of-sentence included.
     attention: float array [pieces, source], or None.
     forced: number of phrases and marks that were put back by force.
-    garbled: whether it lacks what the model has read as it is (number, name or mark) or repeats it, or lacks
-        a placeholder and no attention says its place.
+    garbled: whether the answer lacks or repeats a number, name or mark that the source spells out, or lacks a
+        placeholder that can't be put back without attention.
     """
 
     hypothesis: Hypothesis
@@ -46,46 +46,46 @@ class Choice:
 def choices(
     model: TextModel, plan: Plan, sentence: Sentence, hypotheses: Sequence[Hypothesis]
 ) -> list[Choice]:
-    """List the answers to a sentence: right ones (each phrase is there once), then mended ones, best first.
+    """List the answers to a sentence, best first: correct answers (each phrase once), then mended ones.
 
-    model: the model that answered.
-    plan: the plan of the text.
-    sentence: one of its sentences.
-    hypotheses: the search's answers to the sentence, best first.
+    model: model that answered.
+    plan: plan of the text.
+    sentence: sentence of the plan.
+    hypotheses: results of the search, best first.
     """
     if not sentence.can_lack:
         return [_choice(model, plan, sentence, h) for h in hypotheses]
-    right, wrong, count = list[Choice](), list[Choice](), plan.options.decode.n_best
-    every, symbols = frozenset(model.placeholders), _required_placeholders(model, sentence)
+    correct, mended, count = list[Choice](), list[Choice](), plan.options.decode.n_best
+    placeholders, required = frozenset(model.placeholders), _required_placeholders(model, sentence)
     for h in hypotheses:
         pieces = model.placeholder_tokenizer.pieces(h.tokens, target=True)
-        good = whole(pieces, list(symbols), every)
+        good = whole(pieces, list(required), placeholders)
         kept = good or h.attention is None
-        mended = (h.tokens, h.attention) if kept else _mend_placeholders(model, h, symbols, every)
-        forced = sum(pieces.count(symbol) != 1 for symbol in symbols)
-        choice = _choice(model, plan, sentence, h, *mended)
+        target = (h.tokens, h.attention) if kept else _mend_placeholders(model, h, required, placeholders)
+        forced = sum(pieces.count(symbol) != 1 for symbol in required)
+        choice = _choice(model, plan, sentence, h, *target)
         garbled = _is_garbled(plan, sentence, choice.text, whole=good or not kept)
         if forced or garbled:
             choice = replace(choice, forced=choice.forced + forced, garbled=garbled)
-        (right if good and not garbled else wrong).append(choice)
-        if len(right) == count:  # the others cost as much, and nobody sees them
+        (correct if good and not garbled else mended).append(choice)
+        if len(correct) == count:
             break
-    return [*right, *wrong][:count]
+    return [*correct, *mended][:count]
 
 
 def _is_garbled(plan: Plan, sentence: Sentence, answer: str, *, whole: bool) -> bool:
-    """See `Choice.garbled`.
+    """Return `Choice.garbled` of an answer.
 
-    whole: whether the answer holds each placeholder once, mended or not.
+    whole: whether the answer has each placeholder once, also after mending.
     """
-    if sentence.stricter is None:
+    if sentence.fallback is None:
         return False
     lost = sentence.pairs and not keeps_pairs(sentence.text, answer)
     return lost or not whole or plan.masked.garbles(answer, sentence.spelled)
 
 
 def _required_placeholders(model: TextModel, sentence: Sentence) -> dict[str, int]:
-    """The placeholders that a sentence must have, each with its position in the source; not those cut off."""
+    """Return the placeholders in the source of a sentence, each with its position."""
     assert sentence.source
     pieces = model.placeholder_tokenizer.pieces(sentence.source, target=False)
     columns = {piece: i for i, piece in enumerate(pieces)}
@@ -100,9 +100,9 @@ def _choice(
     tokens: list[int] | None = None,
     attention: Any = None,
 ) -> Choice:
-    """Make an answer of a hypothesis.
+    """Make the answer of a hypothesis.
 
-    tokens, attention: as they were mended, if they were.
+    tokens, attention: mended tokens and attention; None: those of the hypothesis.
     """
     if tokens is None:
         tokens, attention = hypothesis.tokens, hypothesis.attention
@@ -125,7 +125,7 @@ def _choice(
 
     if numbers:
         text = re.sub("|".join(map(re.escape, numbers)), hide, text)
-        text = _apart(sentence, text, order, plan.masked.mark)
+        text = _separate_words(sentence, text, order, plan.masked.mark)
     if plan.options.follow_form:
         text = follow(sentence.read, text, model.languages)
     choice = Choice(
@@ -134,8 +134,8 @@ def _choice(
     return choice if sentence.marks is None else _with_marks(model, plan, sentence, choice)
 
 
-def _apart(sentence: Sentence, text: str, order: Sequence[int], mark: str) -> str:
-    """An answer with a space between a phrase and a word that touches it, where the sentence has one."""
+def _separate_words(sentence: Sentence, text: str, order: Sequence[int], mark: str) -> str:
+    """Insert a space between a phrase and a word that touches it, if the sentence has a space there."""
     first, *rest = text.split(mark)
     if not any(map(GLUED_WORD.match, rest)):
         return text
@@ -146,7 +146,7 @@ def _apart(sentence: Sentence, text: str, order: Sequence[int], mark: str) -> st
 
 
 def _with_marks(model: TextModel, plan: Plan, sentence: Sentence, choice: Choice) -> Choice:
-    """An answer with the quotation marks and brackets that its source lacked."""
+    """Put the quotation marks and brackets that the source lacked into an answer."""
     assert sentence.marks and sentence.source
     tokenizer, mark = model.placeholder_tokenizer, plan.masked.mark
     symbols = dict.fromkeys(sentence.symbols.values(), mark)
@@ -162,16 +162,16 @@ def _with_marks(model: TextModel, plan: Plan, sentence: Sentence, choice: Choice
 def _mend_placeholders(
     model: TextModel, hypothesis: Hypothesis, columns: dict[str, int], symbols: frozenset[str]
 ) -> tuple[list[int], Any]:
-    """Tokens and attention of a target in which each symbol of `columns` is there once."""
+    """Return the tokens and the attention of a target, edited to have each symbol of `columns` once."""
     tokenizer, tokens, rows = model.placeholder_tokenizer, list(hypothesis.tokens), list(hypothesis.attention)
     pieces = tokenizer.pieces(tokens, target=True)
     words = tokenizer.words(tokens, target=True)
     for edit in mend(pieces, columns, symbols, hypothesis.attention, words):
         new = tokenizer.encode_target(edit.symbol) if edit.symbol else []
-        new = new[-1:] if edit.remove else new  # in the place of another, the space before it stays
+        new = new[-1:] if edit.remove else new  # a replaced token keeps the space before it
         end = edit.at + edit.remove
         tokens[edit.at : end] = new
-        there = np.zeros_like(hypothesis.attention[0])
-        there[columns.get(edit.symbol or "", 0)] = 1
-        rows[edit.at : end] = [there] * len(new)
+        row = np.zeros_like(hypothesis.attention[0])
+        row[columns.get(edit.symbol or "", 0)] = 1
+        rows[edit.at : end] = [row] * len(new)
     return tokens, np.stack(rows)

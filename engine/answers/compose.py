@@ -1,4 +1,4 @@
-"""Results of the engine back to texts: sentences, what stays as it is, alternatives, alignment, trust."""
+"""Composes answers from results: sentences, phrases, alternatives, alignment and quality."""
 
 from __future__ import annotations
 
@@ -26,28 +26,27 @@ NOTHING: Final[Mapping[int, list[Choice]]] = MappingProxyType({})
 class TextResult:
     """The answer to one text. A text without letters or digits is echoed: score 0, no tokens.
 
-    alternatives: further texts, best first: text r joins the r-th best answer to each sentence (a sentence
-        with fewer gives its best); texts seen before are left out.
-    score: score of the single sentence's hypothesis; else the mean of several, weighted by target length with
-        end-of-sentence.
-    alternative_scores: scores of the alternatives, likewise.
-    tokens, token_scores: the model's own pieces and natural-log probabilities, end-of-sentence of each
-        sentence included.
-    finish: "length" when any sentence was ended by its limit, else "stop".
-    alignment: attention of each sentence that the model read, where it was asked for.
+    alternatives: further distinct texts, best first: text r joins the r-th best answer to each sentence, or
+        the best answer if a sentence has fewer.
+    score: mean score of the sentences, weighted by target length with end-of-sentence.
+    alternative_scores: score of each alternative.
+    tokens, token_scores: target pieces and natural-log probabilities, end-of-sentence of each sentence
+        included.
+    finish: "length" if the limit ended any sentence, otherwise "stop".
+    alignment: attention of each sentence that the model read, if requested.
     truncated: whether only the beginning of the text was read.
-    parts: number of parts that a text was cut into for its summary.
+    parts: number of parts of a text that was too long for one summary.
     rounds: number of times that the joined summaries of parts were summarized again.
-    timings: times of the slowest sentence, field by field.
-    source_tokens: number of tokens that the model read, with end-of-sentence.
+    timings: maximum of each field over the sentences.
+    source_tokens: number of tokens that the model read, end-of-sentence included.
     target_tokens: number of tokens that the model wrote, without end-of-sentence.
-    coverage: attention on the words of each sentence that the model read, where it was asked for.
+    coverage: attention on the words of each sentence that the model read, if requested.
     repetition: repetition of the worst sentence.
     kept: places of protected phrases in `text`.
     forced: number of phrases in `text` that the model had lost or repeated, put back by force.
     model: name of the model.
-    via: result of the first model of a pivot translation. All else is the second model's, but for timings
-        (the sum), truncated, source_tokens, alignment and kept: they are about the source.
+    via: result of the first model of a pivot translation. Timings are then the sum of both models, and
+        truncated, source_tokens, alignment and kept describe the source; the rest is the second model's.
     """
 
     text: str
@@ -77,10 +76,10 @@ def compose(
 ) -> Slices[TextResult]:
     """Compose the answer to a text, in slices of a sentence.
 
-    model: the model that answered.
-    plan: the text's plan.
-    results: one of each job of the plan.
-    ranked: what `choices` has listed of some of its sentences, by number.
+    model: model that answered.
+    plan: plan of the text.
+    results: result of each job of the plan.
+    ranked: results of `choices` for some sentences, by number of the sentence.
     """
     ranking, options = [list[Choice]() for _ in plan.sentences], plan.options
     for place, result in zip(plan.places, results, strict=True):
@@ -109,7 +108,7 @@ def compose(
 
 
 def _with_targets(answer: TextResult, model: TextModel, best: Sequence[Hypothesis]) -> TextResult:
-    """The answer with tokens, scores and ends of the best hypothesis of each sentence."""
+    """Add tokens, scores and ends of the best hypothesis of each sentence to an answer."""
     return replace(
         answer,
         tokens=[p for h in best for p in model.tokenizer.pieces([*h.tokens, model.eos], target=True)],
@@ -121,7 +120,7 @@ def _with_targets(answer: TextResult, model: TextModel, best: Sequence[Hypothesi
 
 
 def slowest(timings: Sequence[Timings]) -> Timings:
-    """Take the maximum of each field."""
+    """Return the maximum of each field."""
     return Timings(
         queue=max((t.queue for t in timings), default=0.0),
         encode=max((t.encode for t in timings), default=0.0),
@@ -134,12 +133,12 @@ def slowest(timings: Sequence[Timings]) -> Timings:
 class Retry:
     """Sentences of one text that are decoded again.
 
-    A sentence that lost or repeated a number gets placeholders; a sentence whose unknown words are to be
-    replaced gets attention, so that not every sentence has to pay for it.
+    A sentence with a garbled answer is decoded in its fallback form. A sentence with unknown words to replace
+    is decoded with attention, which slows down steps and is therefore left out at first.
 
-    plan: the plan of the text, with placeholders and attention where they are needed.
-    places: positions of the sentences among the plan's jobs.
-    results: of the plan before, one of each job.
+    plan: new plan of the text.
+    places: indexes of these sentences among the plan's jobs.
+    results: results of the previous plan, one for each job.
     """
 
     plan: Plan
@@ -148,56 +147,52 @@ class Retry:
 
     @property
     def jobs(self) -> list[DecodeJob]:
-        """The jobs to be done again. Their texts have had their turn: such jobs go first and are never
-        refused."""
+        """Jobs to decode again, as a follow-up (see `Engine.submit`)."""
         jobs = self.plan.jobs
         return [jobs[place] for place in self.places]
 
-    def merge(self, again: Iterator[Result]) -> list[Result]:
-        """Return the first results, with new ones for the jobs that were done again.
+    def merge(self, new: Iterator[Result]) -> list[Result]:
+        """Return the results of all jobs, with new results for the jobs that were decoded again.
 
-        again: the new results, in the order of `jobs`.
-
-        The timings of a new result are the sum of both.
+        new: new results in the order of `jobs`. Their timings are added to the timings of the old results.
         """
         merged = list(self.results)
         for place in self.places:
-            result = next(again)
+            result = next(new)
             merged[place] = result._replace(timings=result.timings + merged[place].timings)
         return merged
 
 
 def settle(model: TextModel, plan: Plan, results: Sequence[Result]) -> Slices[TextResult | Retry]:
-    """Compose the answer to a text, or find the sentences that must be decoded again before: in slices of a
-    sentence.
+    """Compose the answer to a text, or return the sentences to decode again; in slices of a sentence.
 
-    model: the model that answered.
-    plan: the plan of the text.
-    results: one of each job of the plan.
+    model: model that answered.
+    plan: plan of the text.
+    results: result of each job of the plan.
     """
-    garbles, unknown, ranked = list[int](), list[int](), dict[int, list[Choice]]()
+    garbled, unknown, ranked = list[int](), list[int](), dict[int, list[Choice]]()
     for job, (place, result) in enumerate(zip(plan.places, results, strict=True)):
         sentence = plan.sentences[place]
-        if sentence.stricter:
+        if sentence.fallback:
             ranked[place] = choices(model, plan, sentence, result.hypotheses)
             yield
         if place in ranked and ranked[place][0].garbled:
-            garbles.append(job)
+            garbled.append(job)
         elif plan.options.replace_unk and any(
             h.attention is None and model.unk in h.tokens for h in result.hypotheses
         ):
             unknown.append(job)
-    if not (garbles or unknown):
+    if not (garbled or unknown):
         return (yield from compose(model, plan, results, ranked))
-    again = plan.stricter(garbles)
-    return Retry(again.with_attention() if unknown else again, sorted((*garbles, *unknown)), results)
+    new = plan.with_fallbacks(garbled)
+    return Retry(new.with_attention() if unknown else new, sorted((*garbled, *unknown)), results)
 
 
 @dataclass(frozen=True, slots=True)
 class _RankedText:
-    """A whole text made of one answer to each sentence.
+    """A text made of one answer to each sentence.
 
-    kept: places of its phrases.
+    kept: places of protected phrases.
     forced: number of phrases that were put back by force.
     """
 
@@ -208,7 +203,7 @@ class _RankedText:
 
 
 def _rank_texts(model: TextModel, plan: Plan, ranking: list[list[Choice]]) -> list[_RankedText]:
-    """Distinct texts, best first: text r joins the r-th best answer to each sentence."""
+    """List distinct texts, best first: text r joins the r-th best answer to each sentence."""
     ranked: dict[str, _RankedText] = {}
     for rank in range(max(map(len, ranking), default=0) or 1):
         row = [c[rank if rank < len(c) else 0] if c else None for c in ranking]
@@ -220,8 +215,9 @@ def _rank_texts(model: TextModel, plan: Plan, ranking: list[list[Choice]]) -> li
         pairs = [(s, c) for s, c in zip(plan.sentences, row, strict=True) if c]
         score, forced = _mean_score([c for _, c in pairs]), sum(c.forced for _, c in pairs)
         if plan.formats:
-            every = list(zip(plan.sentences, row, strict=True))
-            alignment = _alignments(model, plan, every, (plan.formats.segment.text, text))
+            alignment = _alignments(
+                model, plan, list(zip(plan.sentences, row, strict=True)), (plan.formats.segment.text, text)
+            )
             formatted = apply(plan.formats, text, alignment, kept, model.languages)
             text, kept, forced = formatted.text, formatted.kept, forced + formatted.forced
         else:
@@ -231,7 +227,7 @@ def _rank_texts(model: TextModel, plan: Plan, ranking: list[list[Choice]]) -> li
 
 
 def _mean_score(row: Sequence[Choice]) -> float:
-    """The mean of the scores, weighted by the length of the targets with end-of-sentence."""
+    """Return the mean score, weighted by the length of the targets with end-of-sentence."""
     hypotheses = [choice.hypothesis for choice in row]
     if len(hypotheses) == 1:
         return hypotheses[0].score
@@ -242,10 +238,11 @@ def _mean_score(row: Sequence[Choice]) -> float:
 def _alignments(
     model: TextModel, plan: Plan, pairs: Sequence[tuple[Sentence, Choice | None]], texts: tuple[str, str]
 ) -> list[Alignment]:
-    """Make alignments of the sentences that were read; phrases stand in the place of placeholders. A sentence
-    with a fixed translation stems from it as a whole.
+    """Make alignments of the sentences that the model read, with phrases in place of placeholders.
 
-    texts: source and answer, where the places of pieces are looked for.
+    texts: source and answer, in which the pieces are located.
+
+    A fixed translation is aligned as one piece to the whole sentence.
     """
     sources, targets, matrices = list[list[str]](), list[list[str]](), list[Any]()
     for sentence, choice in pairs:
@@ -266,8 +263,11 @@ def _alignments(
 
 
 def _coverage(model: TextModel, plan: Plan, sentence: Sentence, choice: Choice) -> Coverage:
-    """Words as they were written, where the tokenizer finds as many as white space does; else as it reads
-    them."""
+    """Return the coverage of a sentence.
+
+    Words are shown as in the text if the tokenizer counts as many words as white space separates, otherwise
+    as the tokenizer decodes them.
+    """
     assert sentence.source
     tokens = sentence.source[:-1]
     starts = model.tokenizer.words(tokens, target=False)
@@ -280,6 +280,6 @@ def _coverage(model: TextModel, plan: Plan, sentence: Sentence, choice: Choice) 
 
 
 def _symbol_texts(plan: Plan, sentence: Sentence) -> dict[str, tuple[str, str]]:
-    """What each symbol of a sentence stands for, in the source and in the target."""
+    """Return the phrase of each placeholder of a sentence, in the source and in the target language."""
     phrases = ((symbol, plan.masked.phrases[number]) for number, symbol in sentence.symbols.items())
     return {symbol: (phrase.source, phrase.target) for symbol, phrase in phrases}

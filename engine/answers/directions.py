@@ -1,7 +1,7 @@
-"""Directions of models of several languages: source and target, and the name of one direction.
+"""Directions (source and target language) of models of several languages, and their names.
 
-A direction other than the usual one is asked for as "NAME@SOURCE:TARGET", wherever a model may be named.
-Languages are offered by codes of two letters where there are such, and asked for by either.
+Requests name a direction other than the usual one as "NAME@SOURCE:TARGET" wherever they may name a model.
+Languages are listed by codes of two letters if they have one; requests may use either code.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from engine.text.codes import by_short_code, short
 from engine.text.tokenizers.mapped_pieces import MappedPieces
 from engine.text.tokenizers.marian import Marian
 
-AT: Final = "@"  # between a model's name and a direction
-TO: Final = ":"  # between its two languages
+AT: Final = "@"  # separates the name of a model from a direction
+TO: Final = ":"  # separates the two languages of a direction
 
 
 @dataclass(frozen=True, slots=True)
 class Directions:
-    """All languages of a model, the usual ones first: any source goes with any other target."""
+    """Languages of a model, the usual ones first. Any source goes with any other target."""
 
     sources: tuple[str, ...]
     targets: tuple[str, ...]
 
     def within(self, codes: Collection[str]) -> Directions:
-        """Return those of the languages that are among `codes`."""
+        """Return the directions between languages that are among `codes`."""
         languages = {short(code) for code in codes}
         sources = tuple(code for code in self.sources if code in languages)
         return Directions(sources, tuple(code for code in self.targets if code in languages))
@@ -40,7 +40,10 @@ class Directions:
         return not (self.sources and self.targets)
 
     def fit(self, source: str | None, target: str | None) -> bool:
-        """Tell whether there is a direction with these languages; None: any."""
+        """Return whether there is a direction with these languages.
+
+        source, target: codes of languages; None: any.
+        """
         source, target = source and short(source), target and short(target)
         if source is not None and source == target and max(len(self.sources), len(self.targets)) > 1:
             return False
@@ -49,11 +52,11 @@ class Directions:
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """A language that texts may be translated from or, with no targets, only into.
+    """A source language with its targets, or a target language, which has none.
 
-    code: its code.
-    targets: languages that texts are translated into; the targets of one model first, then those of two.
-    pivots: the targets that take two models, each with the language between.
+    code: code of the language.
+    targets: target languages; first the targets of one model, then the targets through two models.
+    pivots: targets that need two models, each with the language between.
     """
 
     code: str
@@ -62,7 +65,7 @@ class Language:
 
 
 def directions_of(bundle: Bundle) -> Directions:
-    """List the languages of a bundle; its own source and target first."""
+    """Return the languages of a bundle, its usual source and target first."""
     sources = by_short_code((bundle.source, *bundle.text.get("sources", ())))
     targets = by_short_code((bundle.target, *bundle.text.get("languages", ())))
     return Directions(tuple(sources), tuple(targets))
@@ -70,8 +73,8 @@ def directions_of(bundle: Bundle) -> Directions:
 
 @lru_cache(maxsize=8)
 def languages_of(models: tuple[Directions, ...]) -> tuple[Language, ...]:
-    """List every language of translating models, in their order."""
-    targets: dict[str, dict[str, None]] = {}  # ordered sets: a model may have hundreds of languages
+    """List the languages of translation models, in the order of the models."""
+    targets: dict[str, dict[str, None]] = {}  # ordered sets, as a model may have hundreds of languages
     for directions in models:
         for source in directions.sources:
             into = targets.setdefault(source, {})
@@ -94,9 +97,9 @@ def name_of(model: str, directions: Directions, source: str | None, target: str 
 
     model: name of the model.
     directions: languages of the model.
-    source, target: languages of the direction; None: the usual one.
+    source, target: languages of the direction; None: the usual language.
 
-    Returns the name of the model for its usual direction.
+    The usual direction has the name of the model.
     """
     usual = directions.sources[0], directions.targets[0]
     direction = short(source or usual[0]), short(target or usual[1])
@@ -122,10 +125,10 @@ def parse_direction(model: str, directions: Directions, languages: str) -> tuple
 
 
 def toward(model: TextModel, source: str, target: str) -> TextModel:
-    """Turn a model to another of its directions.
+    """Return a model for another of its directions.
 
-    model: the model in any direction.
-    source, target: codes as `Directions` has them.
+    model: model for any direction.
+    source, target: codes of languages in `Directions`.
     """
     tokenizer = model.tokenizer
     if isinstance(tokenizer, Marian):

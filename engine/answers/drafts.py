@@ -1,4 +1,4 @@
-"""Answers under way: the beginning of each text's answer that is certain, as it grows."""
+"""Unfinished answers: the certain beginning of the answer to each text."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class Partial:
 
 
 class Drafts:
-    """Collects the news of a group's jobs; nothing is decoded until somebody asks. For one event loop."""
+    """Collects the updates of a group's jobs; `take` turns them into text. For one event loop."""
 
     def __init__(self) -> None:
         self.changed = asyncio.Event()
         self._changed: dict[int, None] = {}  # numbers of texts, the first changed first
 
     def begin(self, model: TextModel, plans: Sequence[Plan]) -> Watch:
-        """Begin with the plans; return the function that hears the news of their jobs, all in one row."""
+        """Set the plans; returns the function to call with updates of their jobs, numbered in a row."""
         self._model, self._plans = model, plans
         self._jobs = [
             (text, place)
@@ -38,42 +38,43 @@ class Drafts:
             for place, sentence in enumerate(plan.sentences)
             if sentence.source is not None
         ]
-        self._news: list[dict[int, list[int] | Result]] = [{} for _ in plans]  # of each text, by sentence
-        # whole sentences, in order, with the phrases that their marks stand for
+        # newest update of each sentence, by text
+        self._updates: list[dict[int, list[int] | Result]] = [{} for _ in plans]
+        # finished sentences of each text, with the phrases that their marks replace
         self._ready: list[list[tuple[str, tuple[int, ...]]]] = [[] for _ in plans]
-        self._told = [0] * len(plans)  # characters
+        self._yielded = [0] * len(plans)  # number of characters that `take` has yielded
         return self._watch
 
     def take(self) -> Iterator[Partial]:
-        """Yield the newest beginning of each text where it has got longer since it was last taken."""
+        """Yield the beginning of each answer that has become longer since the last call."""
         self.changed.clear()
         while self._changed:
             number = next(iter(self._changed))
             del self._changed[number]
             text = self._beginning(number)
-            if len(text) > self._told[number]:
-                self._told[number] = len(text)
+            if len(text) > self._yielded[number]:
+                self._yielded[number] = len(text)
                 yield Partial(number, text)
 
-    def _watch(self, job: int, news: list[int] | Result) -> None:
+    def _watch(self, job: int, update: list[int] | Result) -> None:
         text, place = self._jobs[job]
-        self._news[text][place] = news
+        self._updates[text][place] = update
         self._changed[text] = None
         self.changed.set()
 
     def _beginning(self, number: int) -> str:
-        """Whole sentences and the white space between them, then the certain beginning of the next."""
-        plan, news, ready = self._plans[number], self._news[number], self._ready[number]
-        # only the finished answer shows where formats stand
+        """Return the finished sentences of a text, and the certain beginning of the next sentence."""
+        plan, updates, ready = self._plans[number], self._updates[number], self._ready[number]
+        # the places of formats are known only in the finished answer
         count = len(plan.sentences) if plan.formatted is None else plan.formatted
         while len(ready) < count:
-            finished = self._finished(plan, plan.sentences[len(ready)], news.get(len(ready)))
+            finished = self._finished(plan, plan.sentences[len(ready)], updates.get(len(ready)))
             if finished is None:
                 break
             ready.append(finished)
         texts, gaps = [text for text, _ in ready], plan.layout.gaps
         if len(ready) < count:
-            texts += self._certain_text(plan, plan.sentences[len(ready)], news.get(len(ready)))
+            texts += self._certain_text(plan, plan.sentences[len(ready)], updates.get(len(ready)))
         parts = [gaps[0]] if texts else []
         for i, text in enumerate(texts):
             parts += [text] if not i else [gaps[i] or self._model.between, text]
@@ -82,21 +83,21 @@ class Drafts:
     def _finished(
         self, plan: Plan, sentence: Sentence, progress: list[int] | Result | None
     ) -> tuple[str, tuple[int, ...]] | None:
-        """The answer to a sentence with the phrases of its marks; None as long as it may change."""
+        """Return the answer to a sentence, and the phrases of its marks; None if it may still change."""
         if sentence.source is None:
             return sentence.unread, sentence.phrases
         if not isinstance(progress, Result):
             return None
         choice = choices(self._model, plan, sentence, progress.hypotheses)[0]
-        if choice.garbled:  # the sentence is decoded again
+        if choice.garbled:  # the sentence will be decoded again
             return None
         return choice.text, choice.order
 
     def _certain_text(
         self, plan: Plan, sentence: Sentence, progress: list[int] | Result | None
     ) -> Iterator[str]:
-        """The certain beginning of a sentence under way, if there is some."""
-        # only the finished sentence shows where phrases stand, and which words replace unknown ones
+        """Yield the certain beginning of an unfinished sentence, if there is one."""
+        # the places of phrases and the replacements of unknown words are known only at the end
         settled = not (sentence.can_lack or plan.options.replace_unk)
         if isinstance(progress, Result) or not progress or not settled:
             return

@@ -1,8 +1,8 @@
-"""Formats and phrases of a text, put back into its answer by attention.
+"""Inserts the formats and phrases of a text into its answer by attention.
 
-The model reads a text without its markup (`engine.text.placeables.markup`). Each format goes to the words of
-the answer that stem from its own, as those of documents do (`documents.projection`); a phrase that the model
-did not copy takes the place of the words that stem from it.
+The model reads a text without its markup (`engine.text.placeables.markup`). `documents.projection` moves each
+format to the words of the answer that are aligned with the words of the format. A phrase that the model did
+not copy replaces the words that are aligned with it.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 class Formats:
     """Formats and phrases of a text.
 
-    source: the text.
-    segment: the text that the model reads; its spans are `formats`, then `phrases`.
-    formats: the format of each of the first spans.
-    phrases: the phrase of each further span.
+    source: text with its markup.
+    segment: text that the model reads; its spans are `formats`, then `phrases`.
+    formats: format of each of the first spans.
+    phrases: phrase of each further span.
     """
 
     source: str
@@ -38,7 +38,7 @@ class Formats:
 
 @dataclass(frozen=True, slots=True)
 class _Translation:
-    """An answer in the shape of `documents.answers.TranslatedText`."""
+    """An answer with the fields of `documents.answers.TranslatedText`."""
 
     text: str
     alignment: Sequence[Alignment]
@@ -49,8 +49,8 @@ class _Translation:
 class FormattedAnswer:
     """An answer with its formats.
 
-    kept: places of the phrases in `text`.
-    forced: number of phrases that the model had not copied.
+    kept: places of phrases in `text`.
+    forced: number of phrases that the model did not copy.
     """
 
     text: str
@@ -61,9 +61,9 @@ class FormattedAnswer:
 def formats_of(source: str, plain: PlainText, phrases: Sequence[tuple[int, int, Phrase]]) -> Formats:
     """Gather the formats and phrases of a text.
 
-    source: the text.
-    plain: the text that the model reads, with its formats.
-    phrases: begin, end and phrase of each, in order and apart.
+    source: text with its markup.
+    plain: text that the model reads, with the formats.
+    phrases: begin, end and phrase of each phrase, in order and without overlaps.
     """
     # `documents` takes 0.15 seconds to import, and most texts have no formats
     from documents.spans import Segment, Span
@@ -73,18 +73,18 @@ def formats_of(source: str, plain: PlainText, phrases: Sequence[tuple[int, int, 
     numbers = {before: number for number, before in enumerate(order)} | {-1: -1}
     formats, spans = [old[n] for n in order], list[Span]()
     for form in formats:
-        begin, end = _beyond(form, phrases)
+        begin, end = _whole_phrases(form, phrases)
         point = form.begin == form.end
-        parent = numbers[form.parent] if point else _around(spans, begin, end)
+        parent = numbers[form.parent] if point else _innermost(spans, begin, end)
         spans.append(Span(begin, end, parent, spaced=form.spaced))
     for begin, end, _ in phrases:
-        spans.append(Span(begin, end, _around(spans[: len(formats)], begin, end), kept=True))
+        spans.append(Span(begin, end, _innermost(spans[: len(formats)], begin, end), kept=True))
     segment = Segment(plain.text, tuple(spans))
     return Formats(source, segment, tuple(formats), tuple(phrase for *_, phrase in phrases))
 
 
-def _beyond(form: Format, phrases: Sequence[tuple[int, int, Phrase]]) -> tuple[int, int]:
-    """The range of a format, with the whole of each phrase that it begins or ends in."""
+def _whole_phrases(form: Format, phrases: Sequence[tuple[int, int, Phrase]]) -> tuple[int, int]:
+    """Return the range of a format, extended to whole phrases at both ends."""
     begin, end, point = form.begin, form.end, form.begin == form.end
     for first, last, _ in phrases:
         if first < begin < last:
@@ -94,8 +94,8 @@ def _beyond(form: Format, phrases: Sequence[tuple[int, int, Phrase]]) -> tuple[i
     return begin, end
 
 
-def _around(spans: Sequence[Span], begin: int, end: int) -> int:
-    """The innermost of the spans around a range: those that begin later come later."""
+def _innermost(spans: Sequence[Span], begin: int, end: int) -> int:
+    """Return the number of the innermost span around a range, -1 if there is none."""
     around = (
         number
         for number in range(len(spans) - 1, -1, -1)
@@ -115,24 +115,25 @@ def apply(
 ) -> FormattedAnswer:
     """Put formats and phrases into an answer.
 
-    formats: of the source.
-    text: the answer.
-    alignment: its alignments to the text that the model read.
-    kept: places of phrases that stand in the answer, `span` is the number of the phrase.
-    languages: codes of the languages of the text and of the answer.
+    formats: formats and phrases of the source.
+    text: answer without formats.
+    alignment: alignments of the answer with the text that the model read.
+    kept: places of the phrases in the answer; `span` is the number of the phrase.
+    languages: codes of the languages of text and answer.
     """
     from documents.projection import project
 
     count = len(formats.formats)
     texts = {count + number: phrase.target for number, phrase in enumerate(formats.phrases)}
-    there, here = map(small_words, languages)
-    projected = project(formats.segment, _Translation(text, alignment, kept), texts, (there, here))
+    words = small_words(languages[0]), small_words(languages[1])
+    projected = project(formats.segment, _Translation(text, alignment, kept), texts, words)
     known = {phrase.span for phrase in kept}
     missing = [p for number, p in enumerate(formats.phrases) if number not in known and p.target not in text]
-    return replace(_written(formats, projected), forced=len(missing))
+    return replace(_write(formats, projected), forced=len(missing))
 
 
-def _written(formats: Formats, projected: Segment) -> FormattedAnswer:
+def _write(formats: Formats, projected: Segment) -> FormattedAnswer:
+    """Write an answer with the markup of its formats."""
     from documents.spans import weave
 
     parts, length, capitals = list[str](), 0, 0

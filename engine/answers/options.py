@@ -90,10 +90,10 @@ USUAL_OPTIONS: Final[Mapping[str, TextOptions]] = {
 class OfferedOption(NamedTuple):
     """A field of TextOptions that callers may set.
 
-    kind: its type.
-    default: its value unless the caller sets it.
-    help: its sentence.
-    values: valid values; empty: any of its type.
+    kind: type of the values.
+    default: value of an option that the caller leaves out.
+    help: description of the option.
+    values: valid values; empty: all values of the type.
     """
 
     name: str
@@ -119,15 +119,15 @@ def offered_options(task: str) -> Sequence[OfferedOption]:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedOptions:
-    """TextOptions with the defaults of a model, checked against what the model can do.
+    """TextOptions with the defaults of a model, checked against the abilities of the model.
 
     decode: decoding options of each source.
     prefix: token ids that the first sentence's target begins with.
     split: whether a text is translated sentence by sentence.
-    alignment: whether the caller wants the alignment, whatever `decode` asks.
-    coverage: whether the caller wants to know which source words got no attention.
+    alignment: whether the result has the alignment; `decode` may need attention for other reasons.
+    coverage: whether the result has the coverage of source words.
     replace_unk: whether unknown target words become source words.
-    protect: whether whatever is no word stays as it is.
+    protect: whether numbers, addresses and other placeables stay as they are.
     follow_form: whether capitals and final marks follow the source.
     """
 
@@ -142,7 +142,7 @@ class ResolvedOptions:
 
 
 def resolve(model: TextModel, options: TextOptions) -> ResolvedOptions:
-    """Resolve options against a model. Raises InvalidRequest on what the model can not do."""
+    """Resolve options against a model. Raises InvalidRequest on options that the model can't satisfy."""
     tokenizer, begin = model.tokenizer, model.tokenizer.beginning
     decode = decode_options(model.defaults, model.limits, options, begin)
     if options.strategy not in (None, *STRATEGIES):
@@ -151,8 +151,7 @@ def resolve(model: TextModel, options: TextOptions) -> ResolvedOptions:
     if replaces and not tokenizer.replaces_unk:
         raise InvalidRequest("only models with dictionaries of words can replace_unk: leave it out")
     prefix = (*begin, *tokenizer.encode_target(options.prefix)) if options.prefix else begin
-    # here, as a text that is answered without the model comes to no engine; the engine checks what comes to
-    # it by other ways: scores, and requests of other processes
+    # the check of the engine is not enough: a text that is answered without the model reaches no engine
     (replace(decode, prefix=prefix) if options.prefix else decode).check(model.limits)
     attends = decode.alignment or not options.coverage
     return ResolvedOptions(
@@ -170,13 +169,13 @@ def resolve(model: TextModel, options: TextOptions) -> ResolvedOptions:
 def decode_options(
     defaults: DecodeOptions, limits: Limits, options: TextOptions, begin: tuple[int, ...] = ()
 ) -> DecodeOptions:
-    """Return a model's decoding defaults with the caller's, but for the prefix; their values are not checked.
+    """Return a model's decoding options with the caller's overrides, without prefix; values are not checked.
 
-    defaults, limits: of the model.
-    options: the caller's.
+    defaults, limits: decoding options and limits of the model.
+    options: options of the caller.
     begin: tokens that every target begins with.
 
-    Raises InvalidRequest on unknown ones, and TooLarge on a prefix that no target could begin with.
+    Raises InvalidRequest on unknown options, and TooLarge on a prefix that is longer than any target.
     """
     unknown = sorted(set(options.decode) - OPTIONS)
     if unknown:
@@ -186,7 +185,7 @@ def decode_options(
     if TEXTUAL_OPTIONS & set(options.decode):
         raise InvalidRequest("give the prefix as text, not among the decoding options")
     longest = PREFIX_CHARACTERS_PER_TOKEN * limits.target
-    if len(options.prefix) > longest:  # before it is read: a long one takes seconds
+    if len(options.prefix) > longest:  # checked first, as tokenizing a long prefix takes seconds
         raise TooLarge(f"the prefix has {len(options.prefix)} characters; this model takes at most {longest}")
     if options.alternatives < 0:
         raise InvalidRequest("alternatives must not be negative")

@@ -1,4 +1,4 @@
-"""Translation through a third language: two models, one after the other."""
+"""Translation through a third language by two models, one after the other."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from engine.text.placeables.masking import MarkedText
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A model at work."""
+    """A model with its engine."""
 
     engine: AnyEngine
     text: TextModel
@@ -28,13 +28,13 @@ class Stage:
 def options_of(options: TextOptions, first: TextModel, last: TextModel) -> tuple[TextOptions, TextOptions]:
     """Choose the options of each of two models.
 
-    options: the caller's options, for both together.
-    first, last: the models.
+    options: options of the caller, for both models together.
+    first, last: models.
 
-    The first model gets no prefix and no alternatives: prefix and alternatives belong to the final answer.
-    Amounts can be read in the source language only, so the first model writes amounts as the final language
-    does, and the last model keeps them. Where one of the models keeps nothing, the last model localises the
-    amounts that the first one wrote.
+    Prefix and alternatives belong to the final answer, so that the first model gets none. Amounts can be read
+    in the source language only: the first model writes amounts in the format of the final language, and the
+    last model keeps them. If one of the models has no placeholders, the last model localises the amounts that
+    the first model wrote.
     """
     through = bool(options.local_numbers and first.placeholders and last.placeholders)
     numerals = last.target if through else ""
@@ -43,7 +43,7 @@ def options_of(options: TextOptions, first: TextModel, last: TextModel) -> tuple
 
 
 def carry_over(result: TextResult, second: TextModel) -> str | MarkedText:
-    """Make the first model's answer the second model's text; phrases that stayed as they were stay so."""
+    """Make the first model's answer the second model's text; kept phrases stay protected."""
     if not (result.kept and second.placeholders):
         return result.text
     spans = tuple((phrase.begin, phrase.end) for phrase in result.kept if phrase.begin < phrase.end)
@@ -51,8 +51,9 @@ def carry_over(result: TextResult, second: TextModel) -> str | MarkedText:
 
 
 def join_results(first: TextResult, second: TextResult) -> TextResult:
-    """Join the second model's answer with the first's in `via`; alignment and kept spans are the source's."""
-    spans = [phrase.span for phrase in first.kept if phrase.begin < phrase.end]  # as `carry_over` counts them
+    """Return the second answer with the first one in `via`; alignment and kept spans are the source's."""
+    # same order as in `carry_over`
+    spans = [phrase.span for phrase in first.kept if phrase.begin < phrase.end]
     return replace(
         second,
         model=f"{first.model}+{second.model}",
@@ -68,22 +69,22 @@ def join_results(first: TextResult, second: TextResult) -> TextResult:
 def stream_through(
     stages: Sequence[Stage], texts: Iterable[tuple[str | MarkedText, TextOptions]]
 ) -> Outcomes:
-    """Answer texts as `stream` does, through one model or two; two work at the same time, on different texts.
+    """Answer texts like `stream`, by one model, or by two models that work on different texts at a time.
 
-    stages: the model, or two models of which the second reads the answers of the first.
-    texts: each with how it is answered.
+    stages: one model, or two models of which the second reads the answers of the first.
+    texts: texts with their options.
     """
     if len(stages) == 1:
         return (yield from stream(stages[0].engine, stages[0].text, texts))
     first, last = stages
-    waiting: deque[TextOptions] = deque()  # of the texts that the first has not answered yet
-    between: deque[TextResult | ConvoyError] = deque()  # answers of the first, until the last's come
+    waiting: deque[TextOptions] = deque()  # options of the texts that the first model has not answered yet
+    between: deque[TextResult | ConvoyError] = deque()  # first answers that wait for the last model
 
     def before() -> Iterator[tuple[str | MarkedText, TextOptions]]:
         known = None
         for text, options in texts:
             early, late = options_of(options, first.text, last.text)
-            if options is not known:  # what the last model can't do is refused before the first has worked
+            if options is not known:  # options that the last model refuses fail before the first model works
                 plan(last.text, "", late)
                 known = options
             waiting.append(late)
@@ -112,7 +113,7 @@ def stream_through(
 
 
 def _errors(between: deque[TextResult | ConvoyError]) -> Iterator[ConvoyError]:
-    """Take the errors from the front of a queue."""
+    """Take and yield the errors at the front of a queue."""
     while between and isinstance(between[0], ConvoyError):
         error = between.popleft()
         assert isinstance(error, ConvoyError)

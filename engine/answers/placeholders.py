@@ -1,8 +1,8 @@
-"""The words of its vocabulary that a model copies best become its placeholders.
+"""Chooses the words of a vocabulary that a model copies best as its placeholders.
 
-A candidate is a word that is one token on both sides. A sentence gets the candidate in the place of one of
-its words, and counts for the candidate where the answer holds its token once. Nothing here depends on the
-language: without texts the sentences are made of the vocabulary's own words.
+A candidate is a word that is one token on both sides. It replaces a word of some sentences, and its score is
+the share of answers that have its token exactly once. This works for any language: without texts, sentences
+are made of words of the vocabulary.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from engine.schedule.any_engine import AnyEngine
 from engine.text.tokenizers.placeholder_words import PLACEHOLDERS_FILE, PlaceholderWord, dump
 from engine.types import DecodeJob
 
-DEFAULT_PLACEHOLDERS: Final = 8  # of a model
-# words that are tried, each in ROUGH_SENTENCES; the best FINALISTS are tried again, each in FINE_SENTENCES
+DEFAULT_PLACEHOLDERS: Final = 8  # number of placeholders of a model
+# candidates are tried in ROUGH_SENTENCES each; the best FINALISTS are tried again in FINE_SENTENCES each
 CANDIDATES: Final = 240
 ROUGH_SENTENCES: Final = 2
 FINALISTS: Final = 32
 FINE_SENTENCES: Final = 12
 MAX_ANSWER_TOKENS: Final = 64
-MIN_COPIED_SHARE: Final = 0.25  # of the sentences that a word must be kept in; mending does the rest
+MIN_COPIED_SHARE: Final = 0.25  # least share of sentences; mending repairs the other answers
 CANDIDATE_WORD: Final = re.compile(r"[^\W\d_]{2,12}")
 REPLACED_WORD: Final = re.compile(r"[^\W\d_]{3,}")
 
@@ -36,9 +36,9 @@ Decode = Callable[[Sequence[DecodeJob]], Sequence[Sequence[int]]]  # the best ta
 
 @dataclass(frozen=True, slots=True)
 class PlaceholderChoice:
-    """The words that a model gets as placeholders, best first.
+    """Words that become placeholders of a model, best first.
 
-    shares: share of the sentences in which each word was copied, from 0 to 1.
+    shares: share of sentences in which each word was copied, from 0 to 1.
     """
 
     words: tuple[PlaceholderWord, ...]
@@ -46,19 +46,19 @@ class PlaceholderChoice:
 
     @property
     def files(self) -> dict[str, bytes]:
-        """The files that a bundle gets, by name."""
+        """Files for the bundle, by name."""
         return {PLACEHOLDERS_FILE: dump(self.words, sum(self.shares) / max(1, len(self.shares)))}
 
 
 async def choose_placeholders(
     engine: AnyEngine, model: TextModel, vocabulary: int, texts: Sequence[str], count: int
 ) -> PlaceholderChoice:
-    """Run `best_copied` with the model behind an engine.
+    """Run `best_copied` with the model of an engine.
 
-    engine: the engine that decodes.
-    model: its texts.
+    engine: engine that decodes.
+    model: text side of the model.
     vocabulary: number of source tokens.
-    texts: sentences of the source language, perhaps none.
+    texts: sentences of the source language; may be empty.
     count: number of placeholders.
     """
     loop = asyncio.get_running_loop()
@@ -77,13 +77,13 @@ def best_copied(
     texts: Sequence[str] = (),
     count: int = DEFAULT_PLACEHOLDERS,
 ) -> PlaceholderChoice:
-    """Try the words of a vocabulary, and choose those that are copied most often.
+    """Return the words of a vocabulary that a model copies most often.
 
-    model: the texts of the model.
+    model: text side of the model.
     vocabulary: number of source tokens.
-    decode: gives the best target of each source.
-    texts: sentences of the source language; without texts they are made of words of the vocabulary.
-    count: number of words; there are fewer where fewer are copied in MIN_COPIED_SHARE of the sentences.
+    decode: function that returns the best target of each source.
+    texts: sentences of the source language; if empty, sentences are made of words of the vocabulary.
+    count: largest number of words; each must be copied in MIN_COPIED_SHARE of the sentences.
     """
     words = list(_words(model, vocabulary))
     draw = random.Random(1)
@@ -103,7 +103,7 @@ def best_copied(
 
 
 def _words(model: TextModel, vocabulary: int) -> Iterator[PlaceholderWord]:
-    """Words that are one token on both sides, and come back as they are."""
+    """Yield the words that are one token on both sides, and that decoding restores."""
     tokenizer = model.tokenizer
     begin = len(tokenizer.encode("")) if tokenizer.encode("") else 0
     for token in range(vocabulary):
@@ -116,7 +116,7 @@ def _words(model: TextModel, vocabulary: int) -> Iterator[PlaceholderWord]:
 
 
 def _sentences(draw: random.Random, words: Sequence[PlaceholderWord]) -> list[str]:
-    """Sentences of words of the vocabulary, so that a model of any language has some."""
+    """Make sentences of random words of the vocabulary."""
     samples = (draw.choices(words, k=draw.randint(3, 7)) for _ in range(40)) if words else ()
     return [" ".join(word.word for word in sentence).capitalize() + "." for sentence in samples]
 
@@ -124,7 +124,7 @@ def _sentences(draw: random.Random, words: Sequence[PlaceholderWord]) -> list[st
 def _shares(
     model: TextModel, decode: Decode, words: Sequence[PlaceholderWord], sentences: Sequence[str]
 ) -> dict[PlaceholderWord, float]:
-    """How often each word came out once, by greedy search."""
+    """Return the share of sentences whose greedy answer has the word once, by word."""
     longest = min(MAX_ANSWER_TOKENS, model.limits.target)
     begin = model.tokenizer.beginning
     options = replace(model.defaults, n_best=1, beam_size=1, min_length=0, max_length=longest)
@@ -132,7 +132,7 @@ def _shares(
     jobs: list[DecodeJob] = []
     tried: list[PlaceholderWord] = []
     for word in words:
-        for sentence in _with(word.word, sentences):
+        for sentence in _insert(word.word, sentences):
             source = model.tokenizer.encode(sentence)
             if source.count(word.source) == 1 and len(source) < model.limits.source:
                 jobs.append(DecodeJob([*source, model.eos], options))
@@ -143,8 +143,8 @@ def _shares(
     return {word: count / max(1, len(sentences)) for word, count in counts.items()}
 
 
-def _with(word: str, sentences: Iterable[str]) -> Iterator[str]:
-    """Sentences with the word in the place of their longest one."""
+def _insert(word: str, sentences: Iterable[str]) -> Iterator[str]:
+    """Replace the longest word of each sentence by a word."""
     for sentence in sentences:
         longest = max(REPLACED_WORD.finditer(sentence), key=lambda match: len(match[0]))
         yield sentence[: longest.start()] + word + sentence[longest.end() :]

@@ -1,4 +1,4 @@
-"""Texts to sources for the engine: sentences, echoes, prefixes, and placeholders for what stays as it is."""
+"""Plans texts as sources for the engine: sentences, prefixes, and placeholders for protected phrases."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from engine.types import QUOTAS, DecodeJob, DecodeOptions
 class Sentence:
     """A sentence of a text, as the model reads it.
 
-    text: the sentence, with marks for phrases that stay as they are.
+    text: sentence with marks in place of protected phrases.
     source: token ids that the model reads; None: the sentence is echoed, or has a fixed translation.
-    phrases: numbers of the plan's phrases that its marks stand for, in order.
-    symbols: placeholder of each phrase that `source` does not spell.
-    quotas: token of each placeholder, and whether `source` has it; none where there are no placeholders.
-    marks: quotation marks and brackets that `source` lacks: they are put back into the answer by attention.
-    pairs: whether `source` has such marks, which the model may lose.
-    stricter: makes `strict`; few sentences are read a second time.
-    fast: whether it is decoded without attention and quotas, which slow down all that is decoded beside it.
-    fixed: its fixed translation, where the bundle has one.
+    phrases: numbers of the phrases of the plan that the marks replace, in order.
+    symbols: placeholder of each phrase that `source` does not spell out.
+    quotas: token of each placeholder with 1 if `source` has it, otherwise 0; empty without placeholders.
+    marks: quotation marks and brackets removed from `source`; attention puts them back into the answer.
+    pairs: `source` has quotation marks or brackets, which the model may lose.
+    fallback: function that returns the sentence to decode if this one's answer is garbled.
+    fast: decode first without attention and token quotas; both slow down every request of the same step.
+    fixed: fixed translation of the sentence in the bundle.
     """
 
     text: str
@@ -43,41 +43,35 @@ class Sentence:
     quotas: tuple[tuple[int, int], ...] = ()
     marks: Formats | None = None
     pairs: bool = False
-    stricter: Callable[[], Sentence] | None = None
+    fallback: Callable[[], Sentence] | None = None
     fast: bool = False
     fixed: str = ""
 
     @property
     def unread(self) -> str:
-        """The answer to a sentence that the model does not read."""
+        """Answer to a sentence that the model does not read."""
         return self.fixed or self.text
 
     @property
     def read(self) -> str:
-        """The text without the marks that `source` lacks."""
+        """Text without the quotation marks and brackets that `source` lacks."""
         return self.marks.segment.text if self.marks else self.text
 
     @property
     def spelled(self) -> list[int]:
-        """Numbers of the phrases that the model reads as they are."""
+        """Numbers of the phrases that `source` spells out."""
         return [number for number in self.phrases if number not in self.symbols]
 
     @property
-    def strict(self) -> Sentence | None:
-        """The same sentence with placeholders for all phrases and without marks in pairs, where `source` has
-        numbers, names or marks that the model may lose, or is `fast`."""
-        return self.stricter and self.stricter()
-
-    @property
     def can_lack(self) -> bool:
-        """Whether an answer may lack phrases or marks that must come out."""
-        return bool(self.phrases or self.stricter)
+        """Whether an answer may lack phrases or marks that it must have."""
+        return bool(self.phrases or self.fallback)
 
     def options(self, decode: DecodeOptions) -> DecodeOptions:
         """Adapt decoding options to the sentence.
 
-        Where phrases or marks must come out, every hypothesis is looked at. With placeholders it is done with
-        their attention, no placeholder comes that the source lacks, and none more than once.
+        If the answer must have phrases or marks, all hypotheses are returned. A sentence with placeholders is
+        decoded with attention, and each placeholder of the source may come once, other placeholders never.
         """
         n_best = decode.beam_size if self.can_lack else decode.n_best
         if self.fast or not (self.symbols or self.marks):
@@ -89,11 +83,11 @@ class Sentence:
 class Plan:
     """One text, ready for the engine; sentences[i] is layout.sentences[i].
 
-    options: how the text is answered; `options.decode` is that of sentences without phrases.
-    masked: the text that the model reads, with its phrases masked.
+    options: options of the answer; `options.decode` is for sentences without phrases.
+    masked: text that the model reads, with masked phrases.
     truncated: whether only the beginning of the text is read.
-    formats: formats and phrases that are put back into the answer by attention, if there are any.
-    formatted: number of the first sentence with one of them.
+    formats: formats and phrases that attention puts back into the answer, if there are any.
+    formatted: number of the first sentence with formats or such phrases.
     """
 
     layout: Layout
@@ -106,34 +100,34 @@ class Plan:
 
     @property
     def places(self) -> list[int]:
-        """The numbers of the sentences that the model reads: one for each job."""
+        """Numbers of the sentences that the model reads, one for each job."""
         return [i for i, sentence in enumerate(self.sentences) if sentence.source is not None]
 
     @property
     def jobs(self) -> list[DecodeJob]:
-        """Sources with their options; only the first gets the prefix."""
+        """Sources with their options; only the first has the prefix."""
         decode = self.options.decode
         same = decode.prefix == self.options.prefix
         first = decode if same else replace(decode, prefix=self.options.prefix)
         return [self._job(place, decode if i else first) for i, place in enumerate(self.places)]
 
-    def stricter(self, jobs: Sequence[int]) -> Plan:
-        """Return the same plan with placeholders for all phrases of some jobs, given by their numbers."""
+    def with_fallbacks(self, jobs: Sequence[int]) -> Plan:
+        """Return the same plan with the fallbacks of some jobs, given by their numbers."""
         sentences, places = list(self.sentences), self.places
         for job in jobs:
-            strict = sentences[places[job]].strict
-            assert strict
-            sentences[places[job]] = strict
+            fallback = sentences[places[job]].fallback
+            assert fallback
+            sentences[places[job]] = fallback()
         return replace(self, sentences=sentences)
 
     def with_attention(self) -> Plan:
-        """Return the same plan with attention of all jobs; attention costs something at each step."""
+        """Return the same plan with attention for all jobs, which slows down each step."""
         decode = replace(self.options.decode, alignment=True)
         return replace(self, options=replace(self.options, decode=decode))
 
     @property
     def source(self) -> str:
-        """The caller's text."""
+        """Text of the caller."""
         return self.formats.source if self.formats else self.masked.original
 
     @property
@@ -155,13 +149,13 @@ def plan(
 ) -> Plan:
     """Make one text ready for the engine.
 
-    model: the model that answers.
-    text: the text, perhaps with spans that stay as they are.
-    options: what the caller asks for.
-    resolved: what `resolve` has made of the options, for several texts; None: it is done here.
+    model: model that answers.
+    text: text, optionally with protected spans.
+    options: options of the caller.
+    resolved: result of `resolve` for these options; None: resolve them here.
 
-    Raises InvalidRequest on unknown options and text that is no Unicode, TooLarge on a text that must stay
-    whole and is longer than the model's limit. Option values are checked by the engine.
+    Raises InvalidRequest on unknown options and on text that is not Unicode, and TooLarge on a text that must
+    stay whole and is longer than the model's limit. The engine checks the values of options.
     """
     if not model.limits.attention:
         raise InvalidRequest(
@@ -185,7 +179,7 @@ def plan(
 
 
 def _sentence_at(planned: Plan, position: int) -> int:
-    """The number of the sentence that holds a position of the text that the model reads, or of the next."""
+    """Return the number of the sentence that contains a position of the masked text, or of the next one."""
     end = 0
     for number, (gap, sentence) in enumerate(zip(planned.layout.gaps, planned.sentences, strict=False)):
         end += len(gap) + len(planned.masked.spell(sentence.text, sentence.phrases, {}))
@@ -200,11 +194,11 @@ def _without_markup(model: TextModel, marked: MarkedText, options: ResolvedOptio
 
 
 class _Planner:
-    """Plans one masked text for a model."""
+    """Planner of one masked text for a model."""
 
     def __init__(self, model: TextModel, options: ResolvedOptions, masked: MaskedText) -> None:
         self.model, self.options, self.masked = model, options, masked
-        # a sentence that fits is read again as it is planned
+        # `_fits` encodes each sentence before it is planned
         self.encode = cache(model.placeholder_tokenizer.encode)
 
     def sentence_by_sentence(self) -> Plan:
@@ -226,14 +220,14 @@ class _Planner:
         return Plan(layout, sentences, self.options, masked)
 
     def _fixed(self, text: str) -> str:
-        """The fixed translation of a sentence, if it has one."""
+        """Return the fixed translation of a sentence, "" if it has none."""
         if not self.options.protect or self.options.prefix != self.model.tokenizer.beginning:
             return ""
         translation = self.model.words.translation(text)
         return follow(text, translation, self.model.languages) if translation else ""
 
     def whole(self, options: TextOptions) -> Plan:
-        """Plan the whole text as one source, or what of it the caller's strategy says."""
+        """Plan the whole text as one source, or as the parts that the caller's strategy asks for."""
         model = self.model
         self.masked = self.masked.at_most(len(model.placeholders))
         text, phrases = self.masked.text, tuple(range(len(self.masked.phrases)))
@@ -253,13 +247,12 @@ class _Planner:
         if truncated:
             source = model.beginning(ids)
             sentence = replace(sentence, source=source, quotas=self._quotas(source, sentence.symbols))
-        if model.task != "translate":  # a summary has nothing of what stands around its text
+        if model.task != "translate":  # a summary drops the white space around its text
             layout = Layout([text.strip()], ["", ""])
         return Plan(layout, [sentence], self.options, self.masked, truncated)
 
     def _parts(self) -> Plan:
-        """Plan a text that is too long for one summary as parts that end with sentences, each as long as may
-        be."""
+        """Plan a text that is too long for one summary as parts of whole sentences, as long as possible."""
         encode, limit = self.model.tokenizer.encode, self.model.limits.source
 
         def fits(part: str) -> bool:
@@ -278,47 +271,52 @@ class _Planner:
         return len(self.encode(spelled)) < min(self.model.limits.source, self.model.max_sentence_tokens)
 
     def _sentence(self, text: str, phrases: tuple[int, ...]) -> Sentence:
-        """With placeholders, but at first with numbers and codes as they are: models translate them better
-        so."""
-        model, masked = self.model, self.masked
-        symbols = dict(zip(phrases, model.placeholders, strict=False))
-        plain = without_pairs(text, model.target) if self.options.protect else PlainText(text)
-        marks = formats_of(text, plain, ()) if plain.formats and _readable(plain.text) else None
-        fewer = {number: symbol for number, symbol in symbols.items() if not masked.phrases[number].trusted}
+        """Plan a sentence in the first form that fits; the other forms are its fallbacks, in this order.
 
-        def last() -> Sentence:
+        verbatim: numbers and codes are spelled out, because models translate them better so
+        fast: placeholders for all phrases, without attention and quotas
+        masked: placeholders for all phrases, with attention and quotas, without quotation marks and brackets
+        """
+        symbols = dict(zip(phrases, self.model.placeholders, strict=False))
+        untrusted = {n: symbol for n, symbol in symbols.items() if not self.masked.phrases[n].trusted}
+        plain = without_pairs(text, self.model.target) if self.options.protect else PlainText(text)
+        marks = formats_of(text, plain, ()) if plain.formats and _readable(plain.text) else None
+
+        def masked() -> Sentence:
             source = self._source(plain.text if marks else text, phrases, symbols)
             return Sentence(text, source, phrases, symbols, self._quotas(source, symbols), marks)
 
         def fast() -> Sentence:
-            return replace(last(), fast=True, stricter=last)
+            return replace(masked(), fast=True, fallback=masked)
 
-        if len(fewer) == len(symbols) and not marks:
-            return last()
+        if len(untrusted) == len(symbols) and not marks:
+            return masked()
         if not marks and self._loses_phrases(phrases):
             return fast()
-        source, pairs = self._source(text, phrases, fewer), marks is not None
-        if len(source) > model.limits.source:
-            return last()
-        quotas, stricter = self._quotas(source, fewer), last if marks else fast
-        return Sentence(text, source, phrases, fewer, quotas, pairs=pairs, stricter=stricter)
+        source = self._source(text, phrases, untrusted)
+        if len(source) > self.model.limits.source:
+            return masked()
+        quotas, fallback = self._quotas(source, untrusted), masked if marks else fast
+        return Sentence(text, source, phrases, untrusted, quotas, pairs=marks is not None, fallback=fallback)
 
     def _loses_phrases(self, numbers: Sequence[int]) -> bool:
-        """Whether nearly every answer to a sentence with these phrases as they are loses one of them."""
+        """Return whether a model loses one of these phrases nearly always if they are spelled out."""
         phrases = [p for p in map(self.masked.phrases.__getitem__, numbers) if p.trusted or p.name]
         return len(phrases) > 1 and any(phrase.name for phrase in phrases)
 
     def _source(self, text: str, phrases: tuple[int, ...], symbols: Mapping[int, str]) -> list[int]:
-        """Tokens of a sentence with placeholders for some of its phrases."""
+        """Return the tokens of a sentence with placeholders for some of its phrases."""
         model = self.model
         if self.options.follow_form and is_all_capitals(text):
             text = to_sentence_case(text, model.source, lambda word: len(self.encode(word)))
         return [*self.encode(self.masked.spell(text, phrases, symbols)), model.eos]
 
     def _quotas(self, source: Sequence[int], symbols: Mapping[int, str]) -> tuple[tuple[int, int], ...]:
-        """The token of each placeholder, and how often a target may hold it: once where the source was
-        written with it and has it. A word of the source that only begins with a placeholder word does not
-        count."""
+        """Return the token of each placeholder, and how often a target may have it.
+
+        This is once if the sentence was given the placeholder and the source has its piece, otherwise never:
+        a word of the source that only begins with a placeholder word does not count.
+        """
         if not symbols:
             return ()
         tokenizer = self.model.placeholder_tokenizer

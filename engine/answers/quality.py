@@ -1,4 +1,4 @@
-"""How far an answer can be trusted: source words that nothing attended to, and targets that go round."""
+"""Measures of the quality of an answer: attention on source words, and repetition in targets."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-# attention mass, in target tokens, below which a source word counts as missed: 4 % of the words of the
-# Tatoeba test sets do, most of them "of", "to" and "zu", and 20 % when only half of the answer is decoded
+# a source word with less attention, in target tokens, counts as missed: 4 % of the words of the Tatoeba test
+# sets, mostly "of", "to" and "zu", and 20 % if only half of the answer is decoded
 MISSED: Final = 0.2
 NGRAM_TOKENS: Final = 4
 LOOP_REPEATS: Final = 3
@@ -17,13 +17,11 @@ MAX_REPEATED_TOKENS: Final = 24
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """The attention that the words of one sentence got.
+    """Attention on the words of one sentence.
 
     words: words of the source.
-    mass: attention on each word, summed over all target tokens (end-of-sentence included) and the word's
-        pieces.
-    missed: numbers of the words with a letter or digit and a mass below MISSED: the answer may lack their
-        sense.
+    mass: attention on each word, summed over target tokens (end-of-sentence included) and pieces of the word.
+    missed: indexes of words with a letter or digit and a mass below MISSED; the answer may lack them.
     """
 
     words: list[str]
@@ -33,10 +31,10 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True)
 class Repetition:
-    """How much of an answer is said again.
+    """Repetition in an answer.
 
-    share: share of a sentence's 4-grams of target tokens that stood in it before, from 0 to 1.
-    loop: whether up to 24 tokens are repeated three times or more in a row, six tokens or more in all.
+    share: share of 4-grams of target tokens that occurred earlier in the sentence, from 0 to 1.
+    loop: whether up to 24 tokens come three times or more in a row, six tokens or more in all.
     """
 
     share: float = 0.0
@@ -44,7 +42,7 @@ class Repetition:
 
 
 def coverage(attention: Any, words: Sequence[str], starts: Sequence[int]) -> Coverage:
-    """Sum up the attention on each word of a source.
+    """Sum the attention on each word of a source.
 
     attention: float array [target, source], rows sum to 1; its last column is end-of-sentence.
     words: words of the source.
@@ -59,7 +57,7 @@ def coverage(attention: Any, words: Sequence[str], starts: Sequence[int]) -> Cov
 
 
 def repetition(sentences: Sequence[Sequence[int]]) -> Repetition:
-    """Measure the worst of several targets, in token ids."""
+    """Return the worst repetition of several targets, given as token ids."""
     return Repetition(share=max(map(_repetition, sentences), default=0.0), loop=any(map(_loops, sentences)))
 
 
@@ -70,7 +68,7 @@ def _repetition(tokens: Sequence[int]) -> float:
 
 def _loops(tokens: Sequence[int]) -> bool:
     for unit in range(1, min(MAX_REPEATED_TOKENS, len(tokens) // LOOP_REPEATS) + 1):
-        # tokens equal to the one a unit before
+        # `run` counts tokens that equal the token one unit before
         enough, run = max(LOOP_REPEATS * unit, MIN_LOOP_TOKENS) - unit, 0
         for i in range(unit, len(tokens)):
             run = run + 1 if tokens[i] == tokens[i - unit] else 0

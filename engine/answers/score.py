@@ -1,7 +1,7 @@
-"""Texts scored: how probable a model finds each token of a text.
+"""Scores texts: the probability of each token of a text.
 
-Scoring is decoding with every token forced, end-of-sentence last: incremental, batched and joining what is in
-flight like any other request. A language model scores a text by itself; any other model a target of a source.
+Scoring is decoding with every token forced, end-of-sentence last, in the same batches as other requests. A
+language model scores a text alone; other models score a target of a source.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from engine.types import DecodeJob, DecodeOptions, Result, Timings
 
 @dataclass(frozen=True, slots=True)
 class TextScore:
-    """How probable a text is.
+    """Score of a text.
 
     tokens: pieces of the text, end-of-sentence last.
-    token_scores: log-probability (natural) of each token.
+    token_scores: natural-log probability of each token.
     words: number of words of the text.
     timings: times of the scoring.
     """
@@ -38,17 +38,17 @@ class TextScore:
 
     @property
     def total(self) -> float:
-        """Log-probability (natural) of the text and its end."""
+        """Natural-log probability of the text, end-of-sentence included."""
         return math.fsum(self.token_scores)
 
     @property
     def perplexity(self) -> float:
-        """By tokens, end-of-sentence included."""
+        """Perplexity by tokens, end-of-sentence included."""
         return perplexity(self.total, len(self.token_scores))
 
     @property
     def word_perplexity(self) -> float:
-        """By words, and one for end-of-sentence; comparable between vocabularies."""
+        """Perplexity by words, plus one for end-of-sentence; comparable between vocabularies."""
         return perplexity(self.total, self.words + 1)
 
 
@@ -56,8 +56,8 @@ class TextScore:
 class ForcedText:
     """One text, ready for the engine.
 
-    source, target: token ids, ending with end-of-sentence.
-    free: number of first target tokens that are no text, and cost nothing.
+    source, target: token ids with end-of-sentence.
+    free: number of first target tokens that are not text, and have no score.
     """
 
     source: list[int]
@@ -78,9 +78,9 @@ class ForcedText:
 
 
 def perplexity(total: float, count: int) -> float:
-    """Compute one over the geometric mean probability of events; infinite where that is beyond all numbers.
+    """Compute one over the geometric mean probability of events; inf if it is too large for a float.
 
-    total: log-probability (natural) of all events together.
+    total: natural-log probability of all events together.
     count: number of events.
     """
     try:
@@ -98,14 +98,14 @@ async def score(
 ) -> list[TextScore]:
     """Score texts as one group: all are accepted or none.
 
-    engine: the engine of the model.
-    model: its texts.
-    texts: the texts.
+    engine: engine of the model.
+    model: text side of the model.
+    texts: texts to score.
     sources: source of each text; None for a language model.
-    deadline: time of `time.monotonic` after which the scores are of no use.
+    deadline: time.monotonic() after which the scores are of no use.
 
-    Raises InvalidRequest on a text or source that is too long for the model, and on sources that are missing,
-    too many or not read at all; else what `generate_group` raises.
+    Raises InvalidRequest on texts or sources that are too long, and on a wrong number of sources; also the
+    errors of `generate_group`.
     """
     if sources is not None and len(sources) != len(texts):
         raise InvalidRequest(f"{len(texts)} texts, but {len(sources)} sources: each text needs its own")
@@ -122,11 +122,11 @@ async def score(
 def score_many(
     engine: AnyEngine, model: TextModel, pairs: Iterable[tuple[str, str | None]]
 ) -> Generator[TextScore]:
-    """Score texts in input order and in bounded memory; see `engine.answers.stream.flow`.
+    """Yield the scores of texts in input order and in bounded memory, by `engine.answers.stream.flow`.
 
-    engine: the engine of the model.
-    model: its texts.
-    pairs: text and source; the source is None for a language model.
+    engine: engine of the model.
+    model: text side of the model.
+    pairs: texts with their sources; the source is None for a language model.
     """
     scores = flow(
         engine,

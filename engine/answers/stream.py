@@ -1,4 +1,4 @@
-"""Many texts through one engine, in order and in bounded memory: for files and pipes."""
+"""Answers many texts by one engine, in order and in bounded memory: for files and pipes."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from engine.types import DecodeJob, Outcome, Request, Result
 
 
 class Jobs(Protocol):
-    """Work for the engine."""
+    """An object with jobs for the engine."""
 
     @property
     def jobs(self) -> Sequence[DecodeJob]:
-        """Sources, each with the options to decode it."""
+        """Sources with their decoding options."""
 
 
 class SizedJobs(Jobs, Protocol):
-    """A text, ready for the engine."""
+    """Jobs with a number of tokens."""
 
     @property
     def tokens(self) -> int:
@@ -43,32 +43,32 @@ Item = TypeVar("Item")
 J = TypeVar("J", bound=Jobs)
 P = TypeVar("P", bound=SizedJobs)
 Outcomes: TypeAlias = Generator[TextResult | ConvoyError]
-MAX_BUFFERED_TEXTS: Final = 4_096  # between the text read last and the one yielded next
+MAX_BUFFERED_TEXTS: Final = 4_096  # largest number of texts that were read and not yielded
 
 
 @dataclass(eq=False, slots=True)
 class _Entry(Generic[J]):
     """A text in flight.
 
-    requests: what the engine is asked for it.
-    asked: outcomes of these by `equality_key`; the engine's thread sets them.
-    outcomes: of all its jobs; an equal job may be an earlier text's.
+    requests: requests that this text submits.
+    submitted: outcomes of these requests by `equality_key`; the engine's thread sets them.
+    outcomes: outcomes of all jobs; the outcome of an equal job may belong to an earlier text.
     """
 
     plan: J
     requests: list[Request]
-    asked: dict[Hashable, Future[Outcome]]
+    submitted: dict[Hashable, Future[Outcome]]
     outcomes: list[Future[Outcome]]
 
 
 def stream(
     engine: AnyEngine, model: TextModel, texts: Iterable[tuple[str | MarkedText, TextOptions]]
 ) -> Outcomes:
-    """Answer texts in input order; see `flow`.
+    """Yield the answers of texts in input order, by `flow`.
 
-    engine: the engine of the model.
-    model: its texts.
-    texts: each with how it is answered.
+    engine: engine of the model.
+    model: text side of the model.
+    texts: texts with their options.
     """
     return flow(
         engine,
@@ -84,25 +84,25 @@ def flow(
     prepare: Callable[[Item], P],
     finish: Callable[[P, list[Result]], T],
 ) -> Generator[T | ConvoyError]:
-    """Yield an answer to each item, in the order of the items; an item that has none yields its error.
+    """Yield the answer or the error of each item, in the order of the items.
 
-    engine: the engine that answers.
-    items: texts, or whatever `prepare` understands; read ahead as far as the queue and MAX_BUFFERED_TEXTS
-        allow.
-    prepare: makes the jobs of an item.
-    finish: makes the answer of the jobs and their results.
+    engine: engine that answers.
+    items: texts or other inputs of `prepare`; they are read ahead as far as the engine's queue and
+        MAX_BUFFERED_TEXTS allow.
+    prepare: function that makes the jobs of an item.
+    finish: function that makes the answer of the jobs and their results.
 
-    Equal jobs of items in flight are decoded once, but for those that draw samples. Leaving the iterator
-    early cancels the requests in flight. Raises Stopping when the engine does not run.
+    Equal jobs of items in flight are decoded once, unless they draw samples. Closing the iterator cancels the
+    requests in flight. Raises Stopping if the engine does not run.
     """
     if not engine.healthy:
         raise Stopping("the engine does not run: start the service first")
     pending: deque[_Entry[P] | ConvoyError] = deque()
-    known = WeakValueDictionary[Hashable, Future[Outcome]]()  # of entries that still wait for theirs
+    known = WeakValueDictionary[Hashable, Future[Outcome]]()  # outcomes of entries in flight
     ahead = 0  # source tokens of `pending`
 
-    def leave() -> T | ConvoyError:
-        """The oldest outcome, for which this waits."""
+    def next_answer() -> T | ConvoyError:
+        """Wait for the oldest entry, and return its answer or its error."""
         nonlocal ahead
         entry = pending.popleft()
         if isinstance(entry, ConvoyError):
@@ -121,16 +121,16 @@ def flow(
                 while pending and (
                     ahead > engine.settings.queue_tokens or len(pending) >= MAX_BUFFERED_TEXTS
                 ):
-                    yield leave()
-                while not _try_submit(engine, entry, must=not pending):  # somebody else fills the queue
-                    yield leave()
+                    yield next_answer()
+                while not _try_submit(engine, entry, must=not pending):
+                    yield next_answer()
             except ConvoyError as error:
                 pending.append(error)
             else:
                 pending.append(entry)
-                known.update(entry.asked)
+                known.update(entry.submitted)
         while pending:
-            yield leave()
+            yield next_answer()
     finally:
         engine.cancel([r for entry in pending if isinstance(entry, _Entry) for r in entry.requests])
 
@@ -140,8 +140,8 @@ def answers_of(
 ) -> Generator[T]:
     """Yield the answers of texts. Raises the first error, with the number of its text, counted from 1.
 
-    outcomes: are closed at the end.
-    on_done: told how many more texts have been answered.
+    outcomes: generator of answers and errors; it is closed at the end.
+    on_done: function that is called with the number of newly answered texts.
     """
     with closing(outcomes):
         for number, outcome in enumerate(outcomes, 1):
@@ -153,19 +153,20 @@ def answers_of(
 
 
 def _entry(plan: J, known: Mapping[Hashable, Future[Outcome]]) -> _Entry[J]:
-    """An entry that asks for the jobs that are not known; for one that failed it asks again."""
+    """Make an entry with requests for all jobs that no earlier entry has submitted, or that failed there."""
     entry = _Entry(plan, [], {}, [])
     for job in plan.jobs:
         key = equality_key(*job) or object()
-        outcome = entry.asked.get(key) or known.get(key)
+        outcome = entry.submitted.get(key) or known.get(key)
         if outcome is None or (outcome.done() and not isinstance(outcome.result(), Result)):
-            outcome = entry.asked[key] = Future()
+            outcome = entry.submitted[key] = Future()
             entry.requests.append(Request(*job, outcome.set_result))
         entry.outcomes.append(outcome)
     return entry
 
 
 def _try_submit(engine: AnyEngine, entry: _Entry[P], *, must: bool) -> bool:
+    """Submit an entry; returns False if the queue is full. Raises Overloaded then if `must` is set."""
     try:
         engine.submit(entry.requests)
     except Overloaded:
@@ -178,7 +179,7 @@ def _try_submit(engine: AnyEngine, entry: _Entry[P], *, must: bool) -> bool:
 def _compose_or_retry(
     engine: AnyEngine, model: TextModel, planned: Plan, results: list[Result]
 ) -> TextResult:
-    """Compose the answer; a sentence whose numbers got lost is translated again, before all other work."""
+    """Compose the answer; sentences with garbled answers are decoded again first."""
     outcome = at_once(settle(model, planned, results))
     while isinstance(outcome, Retry):
         entry = _entry(outcome, {})
@@ -189,7 +190,7 @@ def _compose_or_retry(
 
 
 def _wait_for_results(entry: _Entry[J]) -> list[Result]:
-    """Wait for the engine, for all requests before the first failure is raised."""
+    """Wait for the results of all jobs. Raises the first error after all jobs have ended."""
     results: list[Result] = []
     for outcome in [outcome.result() for outcome in entry.outcomes]:
         if not isinstance(outcome, Result):

@@ -1,4 +1,4 @@
-"""The side of a model that turns texts into sources and targets into texts."""
+"""The text side of a model: it turns texts into sources, and targets into texts."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from engine.types import MAX_SENTENCE_TOKENS, DecodeOptions, Limits
 # languages written without spaces between sentences; their translations need one
 SPACELESS: Final = frozenset({"bo", "ja", "km", "lo", "my", "th", "zh", "zt"})
 
-REMEMBERED_WORDS: Final = 8192  # whose tokens a model has counted
-LONGEST_REMEMBERED: Final = 32  # characters of a word
-JUDGING_SHARE: Final = 0.5  # of a language's commonest words that a vocabulary knows which is its judge
+REMEMBERED_WORDS: Final = 8192  # words in the cache of token counts
+LONGEST_REMEMBERED: Final = 32  # characters of the longest word in this cache
+JUDGING_SHARE: Final = 0.5  # a vocabulary judges a language if it knows this share of the common words
 
 
 @dataclass(frozen=True, slots=True)
 class TextModel:
-    """The side of a model that turns texts into sources and targets into texts.
+    """The text side of a model: it turns texts into sources, and targets into texts.
 
     task: "translate", "summarize" or "lm".
     source, target: codes of the languages.
-    tokenizer: text to token ids and back.
-    defaults: decoding options that the bundle asks for.
-    limits: longest source and target, and the like.
+    tokenizer: converter of text to token ids and back.
+    defaults: decoding options of the bundle.
+    limits: longest source and target, and other limits.
     eos: id of end-of-sentence.
     name: name of the model.
-    unk: id that unknown words become, if there is one.
-    replace_unk: whether unknown words are replaced unasked.
-    truncates: whether the beginning of a text that is too long is read, unasked.
-    max_sentence_tokens: of a source with its end-of-sentence; a longer sentence is cut.
-    placeholder_words: words that are placeholders, where the vocabulary has no symbols of its own.
+    unk: id of unknown words, if there is one.
+    replace_unk: whether unknown words are replaced by default.
+    truncates: whether a text that is too long is cut to its beginning by default.
+    max_sentence_tokens: largest number of tokens of a sentence with end-of-sentence; a longer one is split.
+    placeholder_words: words that are placeholders if the vocabulary has no placeholder symbols.
     words: words that the bundle treats by rule.
-    word_tokens: counts the tokens of a word; counts of frequent words are remembered.
-    placeholder_token: gives the target token of a placeholder, which is remembered.
-    is_judge: tells whether the vocabulary knows a language's words, which is remembered.
+    word_tokens: function that counts the tokens of a word, with a cache.
+    placeholder_token: function that returns the target token of a placeholder, with a cache.
+    is_judge: function that returns whether the vocabulary can judge a language, with a cache.
     """
 
     task: str
@@ -69,13 +69,13 @@ class TextModel:
         object.__setattr__(self, "is_judge", cache(self._judges))
 
     def known_share(self, words: Sequence[str], language: str) -> float:
-        """Return the share of words that the vocabulary knows: they are one token.
+        """Return the share of words that are one token, as written or in lower case.
 
-        words: of a text, at least one; they are tried as they are written and in small letters.
-        language: code of one that the model reads.
+        words: words of a text, at least one.
+        language: code of a language that the model reads.
 
-        All of them where the vocabulary is no judge of that language: most of its commonest words take more
-        tokens, as in a vocabulary of characters, or we don't know any.
+        Returns 1.0 if the vocabulary can't judge the language: it splits most of the common words, or there
+        is no list of them.
         """
         return self._known(words) / len(words) if self.is_judge(language) else 1.0
 
@@ -92,7 +92,7 @@ class TextModel:
 
     @property
     def placeholder_tokenizer(self) -> Tokenizer:
-        """The tokenizer of sentences that hold placeholders."""
+        """Tokenizer of sentences with placeholders."""
         return (
             PlaceholderTokenizer(self.tokenizer, self.placeholder_words)
             if self.placeholder_words
@@ -105,7 +105,7 @@ class TextModel:
 
     @property
     def between(self) -> str:
-        """The white space between translations of sentences that touched."""
+        """White space between translations of adjacent sentences without space between."""
         return "" if self.spaced or _spaceless(self.target) else " "
 
     @property

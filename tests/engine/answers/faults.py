@@ -32,8 +32,8 @@ FAULTS = [
     (
         "answers without their phrases come before those with them",
         "engine/answers/choices.py",
-        "return [*right, *wrong]",
-        "return [*wrong, *right]",
+        "return [*correct, *mended]",
+        "return [*mended, *correct]",
         "tests/engine/text/test_masking.py -k comes_before_a_better_one_that_must_be_mended",
     ),
     (
@@ -109,7 +109,7 @@ FAULTS = [
     (
         "lines in flight are decoded each, equal or not",
         "engine/answers/stream.py",
-        "                known.update(entry.asked)\n",
+        "                known.update(entry.submitted)\n",
         "",
         "tests/engine/answers/test_api.py -k equal_sentences",
     ),

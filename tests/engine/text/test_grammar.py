@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.answers.formats import _written, formats_of
+from engine.answers.formats import _write, formats_of
 from engine.text.placeables.grammar import KINDS, SIGNS, kind_of, long_placeables, matches, placeables
 from engine.text.placeables.markup import PlainText, read_capitals, read_markup
 from engine.text.placeables.masking import MarkedText, MaskRules, mask
@@ -273,7 +273,7 @@ def test_markup_put_back_where_it_was_gives_the_text_again(source):
         around = ranges[form.parent] if form.parent >= 0 else (0, len(read.text))
         assert around[0] <= begin <= end <= around[1]
     formats = formats_of(source, read, [])
-    written = _written(formats, formats.segment).text
+    written = _write(formats, formats.segment).text
     assert written.replace(" ", "") == source.replace("\u00ad", "").replace(" ", "")
 
 

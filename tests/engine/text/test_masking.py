@@ -258,7 +258,7 @@ def test_an_answer_without_the_quotation_marks_of_its_source_comes_behind_one_wi
     (first,) = choices(model, made, made.sentences[0], [lacking, right])
     (only,) = choices(model, made, made.sentences[0], [lacking])
     assert (first.hypothesis, first.garbled, only.garbled) == (right, False, True)
-    strict = made.stricter([0]).sentences[0]
+    strict = made.with_fallbacks([0]).sentences[0]
     assert strict.marks and not strict.pairs
 
 

@@ -182,8 +182,8 @@ def test_a_sentence_that_lost_a_name_is_read_again_without_attention_and_mended_
     service = Service.open([MODELS / "tatoeba-de-en"], settings)
     text = "Sibilla Möchlichen kommt morgen."
     first = plan(service.repository.loaded["tatoeba-de-en"].text, text, TextOptions(protect=True))
-    (again,) = first.stricter([0]).jobs
-    (last,) = first.stricter([0]).stricter([0]).jobs
+    (again,) = first.with_fallbacks([0]).jobs
+    (last,) = first.with_fallbacks([0]).with_fallbacks([0]).jobs
     assert [job.options.alignment for job in (*first.jobs, again, last)] == [False, False, True]
     assert [bool(job.options.quotas) for job in (*first.jobs, again, last)] == [False, False, True]
     assert again.source == last.source != first.jobs[0].source
