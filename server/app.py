@@ -34,9 +34,8 @@ from engine.api import (
     share_threads,
 )
 from server.callers.access import Access, AccessMiddleware, PathRules
-from server.contract import Contract
+from server.contract import Contract, request_names
 from server.contracts import contract_of, served_contracts
-from server.contracts.served import served_codes
 from server.files.documents import serving_files
 from server.http.claims import ClaimsMiddleware
 from server.http.completing import complete_schema, option_limits
@@ -76,7 +75,8 @@ def create_app(
     Raises ConfigError when the keys can't be read.
     """
     access = Access(settings)
-    state = AppState(service, settings, metrics, context=context)
+    contracts = served_contracts(settings.plugins)
+    state = AppState(service, settings, metrics, context=context, names=request_names(contracts))
     if state.peers:
         access.count_with(state.peers.count)
     size, lag = state.cache.size if state.cache else int, state.lag.longest
@@ -98,7 +98,7 @@ def create_app(
         generate_unique_id_function=operation_name,
     )
     app.state.convoy, app.state.access = state, access
-    _speak(app, served_contracts(settings.plugins), tracing)
+    _speak(app, contracts, tracing)
     return app
 
 
@@ -114,7 +114,7 @@ def _speak(app: FastAPI, contracts: Sequence[Contract], tracing: Tracing | None)
     app.add_exception_handler(HTTPException, http_exceptions(of_path))
     for router in chain.from_iterable(contract.routers for contract in contracts):
         app.include_router(router)
-    _describe(app, state, PathRules(contracts))
+    _describe(app, state, contracts)
 
 
 def _lifespan(
@@ -150,10 +150,10 @@ def _lifespan(
     return lifespan
 
 
-def _describe(app: FastAPI, state: AppState, rules: PathRules) -> None:
+def _describe(app: FastAPI, state: AppState, contracts: Sequence[Contract]) -> None:
     """Have the description in OpenAPI tell this server's limits and languages, and who may ask what."""
-    settings = state.settings
-    plain = app.openapi
+    settings, rules = state.settings, PathRules(contracts)
+    plain, of_path = app.openapi, partial(contract_of, contracts=contracts)
     limits = {
         "texts": settings.batch_limit,
         "characters": settings.char_limit,
@@ -173,7 +173,10 @@ def _describe(app: FastAPI, state: AppState, rules: PathRules) -> None:
         if app.openapi_schema:
             return app.openapi_schema
         options = option_limits(state.service.models(), settings.alternatives_limit)
-        return complete_schema(plain(), limits, who, served_codes(state.service), options)
+        codes = {
+            kind: codes for contract in contracts for kind, codes in contract.codes(state.service).items()
+        }
+        return complete_schema(plain(), limits, who, codes, options, of_path)
 
     app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's own way to extend it
 

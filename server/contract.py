@@ -5,12 +5,17 @@ A path that ends with "*" stands for all that begin with it, others for themselv
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from fastapi import APIRouter
 from starlette.types import Scope
+
+from engine.api import Service
+
+Codes = Mapping[str, frozenset[str]]  # clients' codes of languages, by kind of field (`SERVED` in openapi.py)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +64,12 @@ class Contract:
     open_paths: patterns of paths that GET and HEAD may read without a key.
     operator_paths: patterns of paths that need a token of their own, with the setting that holds the token.
     claims: requests to paths of other contracts that are for this one.
+    text_fields: names of body fields that hold texts; the API description limits their length.
+    single_fields: names of form fields that have one value; if a form repeats one, its first value counts.
+    key_fields: names of an API key in a body or query string.
+    query_key_fields: names of an API key in a query string only.
+    key_schemes: schemes of the header Authorization that an API key may follow, in lower case.
+    codes: returns the codes of languages that its fields may name on this server.
     """
 
     routers: tuple[APIRouter, ...]
@@ -68,6 +79,40 @@ class Contract:
     open_paths: tuple[str, ...] = ()
     operator_paths: Mapping[str, str] = field(default_factory=dict)
     claims: tuple[Claim, ...] = ()
+    text_fields: frozenset[str] = frozenset()
+    single_fields: frozenset[str] = frozenset()
+    key_fields: tuple[str, ...] = ()
+    query_key_fields: tuple[str, ...] = ()
+    key_schemes: frozenset[str] = frozenset()
+    codes: Callable[[Service], Codes] = lambda service: {}
+
+
+@dataclass(frozen=True, slots=True)
+class RequestNames:
+    """Names that a server accepts in requests to any of its contracts.
+
+    single_fields: names of form fields that have one value.
+    key_fields: names of an API key in a body or query string.
+    query_key_fields: names of an API key in a query string, `key_fields` among them.
+    key_schemes: schemes of the header Authorization that an API key may follow, in lower case.
+    """
+
+    single_fields: frozenset[str] = frozenset()
+    key_fields: tuple[str, ...] = ()
+    query_key_fields: tuple[str, ...] = ()
+    key_schemes: frozenset[str] = frozenset()
+
+
+def request_names(contracts: Sequence[Contract]) -> RequestNames:
+    """Collect the names of all contracts of a server."""
+    keys = tuple(dict.fromkeys(chain.from_iterable(contract.key_fields for contract in contracts)))
+    in_query = chain.from_iterable(contract.query_key_fields for contract in contracts)
+    return RequestNames(
+        frozenset(keys).union(*(contract.single_fields for contract in contracts)),
+        keys,
+        tuple(dict.fromkeys((*keys, *in_query))),
+        frozenset().union(*(contract.key_schemes for contract in contracts)),
+    )
 
 
 def longest_match(paths: Iterable[str], path: str) -> int:

@@ -16,6 +16,7 @@ from starlette.requests import Request
 
 from engine.api import BundleError, ConvoyError, InvalidRequest, ModelInfo, Service, State, Stopping
 from server.cache import Cache
+from server.contract import RequestNames
 from server.observing.metrics import Metrics
 from server.process.peers import Peers, ProcessContext
 from server.process.watchdog import LoopLag
@@ -42,6 +43,7 @@ class AppState:
     remote: the service, where its models are in other processes.
     cache: answers that were given before; None: none is kept.
     lag: how late the event loop is.
+    names: names that requests to any contract may use.
     """
 
     service: Service
@@ -57,6 +59,7 @@ class AppState:
     remote: RemoteService | None = field(init=False)
     cache: Cache | None = field(init=False)
     lag: LoopLag = field(default_factory=LoopLag)
+    names: RequestNames = RequestNames()
 
     def __post_init__(self, context: ProcessContext | None) -> None:
         self.loaded_at_start = frozenset(

@@ -3,30 +3,55 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from fastapi import Request
+from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from engine.api import ConvoyError, InvalidRequest, TooLarge
 from server.answering.events import events
 from server.answering.results import OnPartial, renumber
 from server.callers.access import charge, give_back
+from server.http.openapi import STREAMED, body_of, errors, fields_of, in_query
 from server.http.parameters import while_connected
 from server.http.responses import json_response
-from server.http.schemas import check_sizes
+from server.http.schemas import TextRequest, check_sizes
 from server.http.unread import with_warnings
-from server.state import AppState, state_of
+from server.state import AppState, refuse_while_draining, state_of
 
+Call = TypeVar("Call", bound="TextCall")
 OF_A_TEXT: Final = (InvalidRequest, TooLarge)  # errors that another text would not have had
 # answers texts by their numbers in the request: by name a list with an entry for each text, or an object of
 # numbers for all texts together, of which the greatest count
 Work = Callable[[list[int]], Awaitable[dict[str, Any]]]
-# makes the answer of a call, and tells a listener what is certain of it by then
-Answer = Callable[[AppState, Any, OnPartial | None], Awaitable[dict[str, Any]]]
+
+
+@dataclass(frozen=True, slots=True)
+class TextCall:
+    """A checked request to translate or summarize.
+
+    texts: texts in the order of the request.
+    batch: whether the request had an array of texts.
+    alternatives: number of other answers to each text.
+    options: the other fields of the request.
+    deadline: latest time of the answer, of time.monotonic().
+    warnings: warnings about fields that were not read, by name.
+    """
+
+    texts: list[str]
+    batch: bool
+    alternatives: int
+    options: TextRequest
+    deadline: float
+    warnings: dict[str, str]
+
+
+# returns the answer of a call; passes beginnings that are final to the listener
+Answer = Callable[[AppState, Call, OnPartial | None], Awaitable[dict[str, Any]]]
 
 
 async def answer_partly(
@@ -62,14 +87,59 @@ async def answer_partly(
     return _joined(parts, len(texts)), faults
 
 
-async def respond(request: Request, call: Any, answer: Answer, *, stream: bool) -> Response:
-    """Answer a call as a whole, or where it asks for that, each of its texts that can be answered.
+def add_text_routes(
+    router: APIRouter,
+    path: str,
+    check: Callable[[Request], Awaitable[Call]],
+    answer: Answer[Call],
+    **described: Any,
+) -> None:
+    """Add a route that answers texts, and a route for EventSource, which can only send a GET.
 
-    request: the client's.
-    call: a dataclass with `texts`, `batch`, `deadline`, `warnings` and `options`, of which `partial` asks for
-        that.
-    answer: makes the answer of such a call.
-    stream: whether the answer goes out as events while it grows.
+    router: router of a contract.
+    path: path of the POST route; the GET route is at `path`/stream.
+    check: function that reads, checks and charges a request. Its docstring describes the POST route.
+    answer: function that returns the answer of a call.
+    described: `tags` of the POST route, its `response_model`, the `request_model` and its language `codes`.
+    """
+    codes, model = described.get("codes", ()), described["request_model"]
+    responses = STREAMED | errors(400, 404, 413, 429, 503, 504)
+
+    async def whole(request: Request) -> Response:
+        call = await check(request)
+        return await respond(request, call, answer, stream=bool(call.options.stream))
+
+    async def stream(request: Request) -> Response:
+        refuse_while_draining(request)
+        return await respond(request, await check(request), answer, stream=True)
+
+    router.post(
+        path,
+        name=path.strip("/"),
+        tags=described.get("tags"),
+        description=inspect.getdoc(check),
+        response_model=described["response_model"],
+        responses=responses,
+        openapi_extra=body_of(model, codes),
+    )(whole)
+    router.get(
+        f"{path}/stream",
+        name=f"{path.strip('/')}_stream",
+        tags=["Streaming"],
+        description=f"As POST {path} with `stream`, for EventSource: parameters are in the query string.",
+        response_class=Response,
+        responses=responses,
+        openapi_extra={"parameters": in_query(*fields_of(model, codes))},
+    )(stream)
+
+
+async def respond(request: Request, call: Call, answer: Answer[Call], *, stream: bool) -> Response:
+    """Answer a call as a whole; with the option `partial`, answer each text that can be answered.
+
+    request: request of the client.
+    call: checked request.
+    answer: function that returns the answer of a call.
+    stream: whether the answer is sent as events while it grows.
 
     Raises what `answer` raises.
     """
@@ -80,7 +150,7 @@ async def respond(request: Request, call: Any, answer: Answer, *, stream: bool) 
 
 
 async def _answer_call(
-    request: Request, call: Any, answer: Answer, on_partial: OnPartial | None = None
+    request: Request, call: Call, answer: Answer[Call], on_partial: OnPartial | None = None
 ) -> dict[str, Any]:
     state = state_of(request)
     if not (call.batch and call.options.partial):

@@ -26,14 +26,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from engine.api import InvalidRequest
 from server.callers.keys import Key, KeyRing, digest_of, keys_from_tokens
 from server.callers.quotas import MEMORY, Count, Quotas, rates_of
-from server.contract import Contract, longest_match, path_of
+from server.contract import Contract, RequestNames, longest_match, path_of, request_names
 from server.errors import Refusal
 from server.http.parameters import FORM_OVERHEAD, body_of, parameters
 from server.settings import ServerSettings
 
-KEY_FIELDS: Final = ("api_key", "auth_key")  # LibreTranslate's name of a key in a query or body, and DeepL's
-QUERY_KEY_FIELDS: Final = (*KEY_FIELDS, "key", "token")  # in a query Google's name too, and reading tools'
-KEY_SCHEMES: Final = frozenset({"bearer", "deepl-auth-key"})
 FAILURES_A_MINUTE: Final = rates_of(30)  # requests a minute of an address that has shown no valid key
 EVERYBODY: Final = "all"  # shares one counter where nobody is limited
 UNLIMITED_CHARACTERS: Final = 1_000_000_000_000  # characters: DeepL's own number for no limit
@@ -162,7 +159,8 @@ class AccessMiddleware:
     """
 
     def __init__(self, app: ASGIApp, access: Access, contracts: Sequence[Contract]) -> None:
-        self._app, self._access, self._rules = app, access, PathRules(contracts)
+        self._app, self._access = app, access
+        self._rules, self._names = PathRules(contracts), request_names(contracts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -181,13 +179,13 @@ class AccessMiddleware:
     async def _enter(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a visitor on; give back what a request that fails was charged."""
         access, headers = self._access, Headers(scope=scope)
-        token = _token_of_head(scope, headers)
+        token = _token_of_head(scope, headers, self._names)
         address = scope["client"][0] if scope.get("client") else ""
         if access.keys and not access.knows(token):
             await access.check_failures(address)  # before anything is read
         if access.keys and token is None:
             limit = max(access.settings.body_limit, access.settings.file_limit + FORM_OVERHEAD)
-            token, receive = await _token_of_body(scope, receive, limit)
+            token, receive = await _token_of_body(scope, receive, limit, self._names.key_fields)
         try:
             visitor = access.visitor(token, headers.get("origin", ""), address)
         except Refusal:
@@ -321,21 +319,23 @@ def _check_token(token: SecretStr | None, authorization: str) -> None:
         raise Refusal("unauthorized", message, challenge)
 
 
-def _token_of_head(scope: Scope, headers: Headers) -> str | None:
+def _token_of_head(scope: Scope, headers: Headers, names: RequestNames) -> str | None:
     scheme, _, credentials = headers.get("authorization", "").strip().partition(" ")
-    if scheme.lower() in KEY_SCHEMES and credentials.strip():
+    if scheme.lower() in names.key_schemes and credentials.strip():
         return credentials.strip()
     # a key without a scheme, as MTranServer's clients send it
-    bare = scheme if scheme and not credentials and scheme.lower() not in KEY_SCHEMES else None
+    bare = scheme if scheme and not credentials and scheme.lower() not in names.key_schemes else None
     if credentials := headers.get("x-api-key", "").strip():
         return credentials
-    if not any(name in scope["query_string"] for name in (b"key=", b"token=")):
+    if not any(f"{name}=".encode() in scope["query_string"] for name in names.query_key_fields):
         return bare
     query = dict(parse_qsl(scope["query_string"].decode("latin-1")))
-    return next((query[name] for name in QUERY_KEY_FIELDS if query.get(name)), bare)
+    return next((query[name] for name in names.query_key_fields if query.get(name)), bare)
 
 
-async def _token_of_body(scope: Scope, receive: Receive, limit: int) -> tuple[str | None, Receive]:
+async def _token_of_body(
+    scope: Scope, receive: Receive, limit: int, names: Sequence[str]
+) -> tuple[str | None, Receive]:
     """The key in the body, and a stream that gives the body again. Raises what `body_of` raises.
 
     A body that names no key is not parsed; what is wrong with it a route will say.
@@ -350,7 +350,7 @@ async def _token_of_body(scope: Scope, receive: Receive, limit: int) -> tuple[st
         return {"type": "http.request", "body": raw, "more_body": False}
 
     values: dict[str, Any] = {}
-    if any(name.encode() in raw for name in KEY_FIELDS):
+    if any(name.encode() in raw for name in names):
         with suppress(InvalidRequest):
             values = await parameters(Request(scope, again), limit)
-    return next((str(values[name]) for name in KEY_FIELDS if values.get(name)), None), replay
+    return next((str(values[name]) for name in names if values.get(name)), None), replay

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 from engine.api import ModelInfo
+from server.contract import Contract
 from server.http.openapi import MULTIPART, SERVED
 
 PLAIN_CODE: Final = re.compile("[a-z]{2,3}")
@@ -22,7 +23,8 @@ SECURITY: Final = {
     },
     "OperatorToken": {"type": "http", "scheme": "bearer", "description": "A token of the operator's."},
 }
-Who = Callable[[str, str], str]  # of a method and path: "anybody", "key" or "operator"
+# returns who may send a request of a method and path: "anybody", "key" or "operator"
+Who = Callable[[str, str], str]
 
 
 def option_limits(models: Sequence[ModelInfo], alternatives: int) -> dict[str, int]:
@@ -46,6 +48,7 @@ def complete_schema(
     who: Who,
     served: Mapping[str, Collection[str]],
     options: Mapping[str, int],
+    contract_of: Callable[[str], Contract],
 ) -> dict[str, Any]:
     """Complete a description with what only a running server knows: its limits, its languages, what its
     models can do, and who may ask what.
@@ -54,13 +57,15 @@ def complete_schema(
     limits: "texts", "characters", "phrases", "tags", "bytes" and "file bytes" of a request; -1 is none.
     who: tells by method and path whether "anybody", a "key" or the "operator" may ask.
     served: clients' codes of the languages that a field may name, by what it has as `SERVED`.
-    options: of `option_limits`.
+    options: greatest value of each option, from `option_limits`.
+    contract_of: returns the contract of a path.
     """
     patterns = {kind: _pattern(codes) for kind, codes in served.items()}
     schema.setdefault("components", {})["securitySchemes"] = SECURITY
     for path, methods in schema["paths"].items():
+        contract = contract_of(path)
         for method, operation in methods.items():
-            operation["security"] = _security(who(method.upper(), path), path)
+            operation["security"] = _security(who(method.upper(), path), contract)
             for parameter in operation.get("parameters", ()):
                 _name_languages({"": parameter["schema"]}, patterns)
                 _limit_options({parameter["name"]: parameter["schema"]}, options)
@@ -68,19 +73,19 @@ def complete_schema(
             for kind, content in body.get("content", {}).items():
                 most = limits["file bytes" if kind == MULTIPART else "bytes"]
                 body["description"] = f"At most {most} bytes{', the file' * (kind == MULTIPART)}."
-                _limit(content["schema"].get("properties", {}), limits)
+                _limit(content["schema"].get("properties", {}), contract.text_fields, limits)
                 _name_languages(content["schema"].get("properties", {}), patterns)
                 _limit_options(content["schema"].get("properties", {}), options)
     return schema
 
 
-def _security(who: str, path: str) -> list[dict[str, list[str]]]:
+def _security(who: str, contract: Contract) -> list[dict[str, list[str]]]:
     if who == "operator":
         return [{"OperatorToken": []}]
     if who == "anybody":
         return []
     keys: list[dict[str, list[str]]] = [{}, {"ApiKey": []}, {"ApiKeyHeader": []}]  # {}: where there are none
-    return [*keys, {"DeepLKey": []}] if path.startswith(("/v2/", "/v3/")) else keys
+    return [*keys, {"DeepLKey": []}] if "deepl-auth-key" in contract.key_schemes else keys
 
 
 def _pattern(codes: Collection[str]) -> str:
@@ -116,10 +121,14 @@ def _limit_options(properties: dict[str, Any], options: Mapping[str, int]) -> No
                 kind["pattern"] = f"^(-[0-9]{{1,9}}|0{{0,8}}({counts}))?$"
 
 
-def _limit(properties: dict[str, Any], limits: Mapping[str, int]) -> None:
-    """Write limits into the fields of a body."""
-    for name in ("q", "text", "source_text", "texts", "text_list", "prompt"):
-        field = properties.get(name, {})
+def _limit(properties: dict[str, Any], texts: Collection[str], limits: Mapping[str, int]) -> None:
+    """Write limits into the fields of a body.
+
+    properties: schemas of the fields, by name.
+    texts: names of fields that hold texts.
+    limits: limits of `complete_schema`.
+    """
+    for field in (properties[name] for name in texts if name in properties):
         for kind in (field, *field.get("anyOf", ())):
             if kind.get("type") == "string" and limits["characters"] != -1:
                 kind["maxLength"] = limits["characters"]

@@ -11,6 +11,7 @@ from starlette.datastructures import FormData, QueryParams, UploadFile
 from starlette.requests import ClientDisconnect, Request
 
 from engine.api import Cancelled, InvalidRequest, TooLarge
+from server.contract import RequestNames
 from server.errors import Refusal
 from server.http.forms import form_of
 
@@ -20,10 +21,6 @@ FORM_OVERHEAD: Final = 65_536  # bytes of a form beside its file
 # of a JSON body: the worst of 1 MiB that they let through takes 30 ms to read
 MAX_JSON_VALUES: Final = 200_000
 MAX_JSON_CONTAINERS: Final = 50_000  # arrays and objects
-# LibreTranslate's own fields, and keys: of several in a form the first counts, as Flask reads them
-FIRST_OF_SEVERAL: Final = frozenset(
-    {"q", "source", "target", "format", "alternatives", "api_key", "auth_key"}
-)
 MAX_BLANKS: Final = 64  # before a body that is looked at
 BODY_SECONDS: Final = 30.0  # for a body to come, where no settings say how many
 
@@ -52,7 +49,8 @@ async def parameters(
         raise InvalidRequest("the body looks like JSON: send it with Content-Type: application/json")
     query, form = request.query_params, await form_of(request, kind, raw)
     several = {name: query.getlist(name) + _texts(form, name) for name in repeated}
-    single = _single(form) | _single(query)
+    first = _names(request).single_fields
+    single = _single(form, first) | _single(query, first)
     await form.close()
     return single | {name: values for name, values in several.items() if values}
 
@@ -64,7 +62,7 @@ async def upload(request: Request, body_limit: int) -> tuple[dict[str, Any], str
     Raises what `parameters` raises.
     """
     form = await form_of(request, _kind(request), await body_of(request, body_limit))
-    values, file = _single(form), form.get("file")
+    values, file = _single(form, _names(request).single_fields), form.get("file")
     content = await file.read() if isinstance(file, UploadFile) else None
     await form.close()
     return values, (file.filename or "") if isinstance(file, UploadFile) else "", content
@@ -107,8 +105,8 @@ async def body_of(request: Request, limit: int) -> bytes:
     declared = request.headers.get("content-length", "0")
     if declared.isdecimal() and int(declared) > limit:
         raise _too_large(limit)
-    shared = getattr(getattr(request.scope.get("app"), "state", None), "convoy", None)
-    seconds = shared.settings.body_timeout if shared else BODY_SECONDS
+    state = _shared(request)
+    seconds = state.settings.body_timeout if state else BODY_SECONDS
     try:
         async with asyncio.timeout(seconds):
             return await _read_body(request, limit)
@@ -182,13 +180,27 @@ def _kind(request: Request) -> str:
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-def _single(form: FormData | QueryParams) -> dict[str, Any]:
-    """Texts of a form by their names; a list where a name comes several times, but where the first counts."""
+def _shared(request: Request) -> Any:
+    """Return the state that routes share; None for a request that has not reached the application."""
+    return getattr(getattr(request.scope.get("app"), "state", None), "convoy", None)
+
+
+def _names(request: Request) -> RequestNames:
+    state = _shared(request)
+    return state.names if state else RequestNames()
+
+
+def _single(form: FormData | QueryParams, first: Collection[str]) -> dict[str, Any]:
+    """Return the texts of a form by name, as a list if a name is repeated.
+
+    form: form or query string.
+    first: names whose first value counts, even if they are repeated.
+    """
     values: dict[str, Any] = {}
     for name in form:
         texts = _texts(form, name)
         if texts:
-            values[name] = texts if len(texts) > 1 and name not in FIRST_OF_SEVERAL else texts[0]
+            values[name] = texts if len(texts) > 1 and name not in first else texts[0]
     return values
 
 

@@ -11,14 +11,16 @@ MOST_WARNINGS: Final = 10
 SHOWN_NAME_CHARACTERS: Final = 60  # of a client's own name that a warning repeats
 
 
-def unread_of(names: Iterable[str], known: Collection[str]) -> dict[str, str]:
-    """Make a warning for each field that nothing reads, with the nearest one that is read.
+def unread_of(names: Iterable[str], read: Collection[str], keys: Collection[str] = ()) -> dict[str, str]:
+    """Return a warning for each field that nothing reads, by the field's name.
 
-    names: of the request's fields.
-    known: names of the fields that the route reads.
+    names: names of the request's fields.
+    read: names of the fields that the route reads.
+    keys: names of fields that may hold an API key.
 
-    Returns warnings by the names of fields, at most MOST_WARNINGS of them, in the order of the request.
+    Returns at most MOST_WARNINGS warnings, in the order of the request.
     """
+    known = frozenset((*read, *keys))
     unread = (name[:SHOWN_NAME_CHARACTERS] for name in names if name not in known)
     return {name: _warning(name, known) for name in islice(unread, MOST_WARNINGS)}
 

@@ -130,7 +130,7 @@ FAULTS = [
     (
         "of a field that comes twice the last one counts",
         "server/http/parameters.py",
-        "values[name] = texts if len(texts) > 1 and name not in FIRST_OF_SEVERAL else texts[0]",
+        "values[name] = texts if len(texts) > 1 and name not in first else texts[0]",
         "values[name] = texts[-1]",
         "tests/server/test_openapi.py -k comes_twice",
     ),

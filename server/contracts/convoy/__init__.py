@@ -1,4 +1,4 @@
-"""Our own routes: summarize.py, score.py, status.py, web.py (the page)."""
+"""Convoy's own routes: summarize.py, score.py, status.py, web.py (the page)."""
 
 from typing import Final
 
@@ -17,4 +17,7 @@ CONTRACT: Final = Contract(
         "/docs|/openapi.json|/spec": "docs_auth_token",
         "/models/[^/]+/(re|un)?load": "admin_token",
     },
+    text_fields=frozenset({"q", "source_text"}),
+    query_key_fields=("key", "token"),  # as clients of Google and of reading tools send it, to any path
+    key_schemes=frozenset({"bearer"}),
 )

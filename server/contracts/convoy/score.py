@@ -22,7 +22,7 @@ from engine.api import (
     perplexity,
     slowest,
 )
-from server.callers.access import QUERY_KEY_FIELDS, charge
+from server.callers.access import charge
 from server.http.openapi import TEXTS, errors, lenient, request_of
 from server.http.parameters import parameters, while_connected
 from server.http.responses import json_response
@@ -61,7 +61,7 @@ class ScoreRequest(BaseModel):
     timings: bool = Field(False, description="Also answer seconds waited, encoded and decoded.")
 
 
-READ: Final = frozenset((*ScoreRequest.model_fields, "q", "source_text", *QUERY_KEY_FIELDS))
+READ: Final = frozenset((*ScoreRequest.model_fields, "q", "source_text"))
 
 
 class TokenScores(BaseModel):
@@ -124,7 +124,9 @@ async def score(request: Request) -> Response:
     }
     if wish.timings:
         answer["timings"] = slowest([result.timings for result in results])._asdict()
-    return await json_response(with_warnings(answer, unread_of(values, READ)), deadline)
+    return await json_response(
+        with_warnings(answer, unread_of(values, READ, state.names.query_key_fields)), deadline
+    )
 
 
 def _sources(values: dict[str, Any], q: str | list[str]) -> list[str] | None:

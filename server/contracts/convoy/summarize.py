@@ -6,17 +6,15 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from fastapi import APIRouter, Request
-from fastapi.responses import Response
 
 from engine.api import ModelRoute, in_slices
-from server.answering.partly import respond
+from server.answering.partly import TextCall, add_text_routes
 from server.answering.results import OnPartial, results_of
 from server.answering.texts import pick_summarizer
-from server.callers.access import QUERY_KEY_FIELDS, charge
-from server.http.openapi import STREAMED, SummarizeAnswer, body_of, errors, fields_of, in_query
+from server.callers.access import charge
+from server.http.openapi import SummarizeAnswer
 from server.http.parameters import parameters
 from server.http.schemas import (
-    SummarizeFields,
     SummarizeRequest,
     alternatives_of,
     as_asked,
@@ -29,43 +27,21 @@ from server.http.schemas import (
     validate,
 )
 from server.http.unread import unread_of
-from server.state import AppState, deadline_of, refuse_while_draining, state_of
+from server.state import AppState, deadline_of, state_of
 
-FAILURES: Final = (400, 404, 413, 429, 503, 504)
-READ: Final = frozenset((*SummarizeRequest.model_fields, "q", "alternatives", *QUERY_KEY_FIELDS))
+READ: Final = frozenset((*SummarizeRequest.model_fields, "q", "alternatives"))
 
 router = APIRouter()
 
 
 @dataclass(frozen=True, slots=True)
-class SummarizeCall:
-    """A checked request.
+class SummarizeCall(TextCall):
+    """A checked request, and the model that summarizes."""
 
-    texts: in the order of the request.
-    batch: whether the request had an array of texts.
-    route: the model that summarizes.
-    alternatives: number of other answers to each text.
-    options: the other fields of the request.
-    deadline: a time.monotonic() by which the answer must be there.
-    warnings: by the names of fields that were not read.
-    """
-
-    texts: list[str]
-    batch: bool
     route: ModelRoute
-    alternatives: int
-    options: SummarizeFields
-    deadline: float
-    warnings: dict[str, str]
 
 
-@router.post(
-    "/summarize",
-    response_model=SummarizeAnswer,
-    responses=STREAMED | errors(*FAILURES),
-    openapi_extra=body_of(SummarizeRequest),
-)
-async def summarize(request: Request) -> Response:
+async def _checked(request: Request) -> SummarizeCall:
     """Summarize a text, or each of an array (JSON only).
 
     A text longer than the model reads is refused, unless the model was made for beginnings, or `truncate` or
@@ -73,28 +49,6 @@ async def summarize(request: Request) -> Response:
     `parts` that end with sentences and joins what they give, "refine" summarizes that again, `rounds` times,
     until one summary is left. `stream` as in /translate.
     """
-    call = await _checked(request)
-    return await respond(request, call, _answer, stream=bool(call.options.stream))
-
-
-@router.get(
-    "/summarize/stream",
-    tags=["Streaming"],
-    response_class=Response,
-    responses=STREAMED | errors(*FAILURES),
-    openapi_extra={"parameters": in_query(*fields_of(SummarizeRequest))},
-)
-async def summarize_stream(request: Request) -> Response:
-    """Summarize as POST /summarize with `stream`: parameters in the query string, the answer as events.
-
-    It is for EventSource, which can only ask by query string.
-    """
-    refuse_while_draining(request)
-    return await respond(request, await _checked(request), _answer, stream=True)
-
-
-async def _checked(request: Request) -> SummarizeCall:
-    """Read and check a request, and charge it."""
     state = state_of(request)
     settings, deadline = state.settings, deadline_of(request, state)
     values = await parameters(request, settings.body_limit)
@@ -113,7 +67,7 @@ async def _checked(request: Request) -> SummarizeCall:
         alternatives=alternatives,
         options=options,
         deadline=deadline,
-        warnings=unread_of(values, READ),
+        warnings=unread_of(values, READ, state.names.query_key_fields),
     )
 
 
@@ -135,3 +89,8 @@ async def _answer(
         lists["alternatives"] = [result.alternatives[: call.alternatives] for result in results]
     more = in_slices(extras(wish, results, batch=call.batch), call.deadline, small=is_short(results))
     return as_asked(lists, batch=call.batch) | await more
+
+
+add_text_routes(
+    router, "/summarize", _checked, _answer, response_model=SummarizeAnswer, request_model=SummarizeRequest
+)

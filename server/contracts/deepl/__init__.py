@@ -10,8 +10,26 @@ Errors are {"message": "..."}.
 
 from typing import Final
 
-from server.contract import Contract, under
+from engine.api import Service
+from server.contract import Codes, Contract, under
 from server.contracts.deepl import documents, glossary_routes, multilingual_routes, translate
+from server.contracts.deepl.glossaries import pairs_of
+from server.contracts.deepl.languages import languages_of
+
+
+def _codes(service: Service) -> Codes:
+    sources, targets = (
+        frozenset(language["language"].lower() for language in languages_of(service, target=target))
+        for target in (False, True)
+    )
+    pairs = pairs_of(service)
+    return {
+        "deepl source": sources | {""},
+        "deepl target": targets | {code.partition("-")[0] for code in targets},
+        "glossary source": frozenset(source for source, _ in pairs),
+        "glossary target": frozenset(target for _, target in pairs),
+    }
+
 
 CONTRACT: Final = Contract(
     routers=(
@@ -29,4 +47,8 @@ CONTRACT: Final = Contract(
     ),
     error_body=under("message"),
     statuses={"key_required": 403, "quota": 456},
+    text_fields=frozenset({"text"}),
+    key_fields=("auth_key",),
+    key_schemes=frozenset({"deepl-auth-key"}),
+    codes=_codes,
 )

@@ -16,7 +16,7 @@ from documents.formats.html import HTML, MarkupRules, Page, outline, read_html
 from engine.api import InvalidRequest, ModelRoute, TextOptions, TextResult, TooLarge, in_slices
 from server.answering.partly import answer_partly
 from server.answering.translation import page_prose, read_pages, routes_for, run_each, translate_pages
-from server.callers.access import QUERY_KEY_FIELDS, charge
+from server.callers.access import charge
 from server.callers.access import usage as usage_of
 from server.contracts.deepl.entries import present
 from server.contracts.deepl.languages import codes_of, languages_of
@@ -122,7 +122,7 @@ class DeepLRequest(BaseModel):
     )
 
 
-READ: Final = frozenset((*DeepLRequest.model_fields, "text", "target_lang", "source_lang", *QUERY_KEY_FIELDS))
+READ: Final = frozenset((*DeepLRequest.model_fields, "text", "target_lang", "source_lang"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +219,7 @@ async def translate(request: Request) -> Response:
     if not wish.partial:
         await charge(request, texts)
     answer = await while_connected(request, _answer_call(request, call, deadline))
-    answer = with_warnings(answer, unread_of(values, READ))
+    answer = with_warnings(answer, unread_of(values, READ, state.names.query_key_fields))
     return await json_response(answer, deadline, {"X-Trace-ID": secrets.token_hex(16)})
 
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field, create_model
 
 from documents import FORMATS, UNKNOWN_FORMAT
 from engine.api import InvalidRequest
-from server.callers.access import QUERY_KEY_FIELDS, charge, share_of
+from server.callers.access import charge, share_of
 from server.errors import Refusal
 from server.files.documents import (
     FILE_FIELD,
@@ -57,7 +57,7 @@ OPTIONS: Final = ("ignore", "glossary", "local_numbers")
 FileRequest: Final = create_model(
     "FileRequest", __base__=FileFields, **{name: text_fields("translate")[name] for name in OPTIONS}
 )
-READ: Final = frozenset((*FileRequest.model_fields, "file", "source", "target", *QUERY_KEY_FIELDS))
+READ: Final = frozenset((*FileRequest.model_fields, "file", "source", "target"))
 FORM_TYPES: Final[dict[str, Any]] = {
     "ignore": {"type": "string"},
     "glossary": {"type": "string", "contentMediaType": "application/json"},
@@ -102,7 +102,12 @@ async def translate_file(request: Request) -> Response:
     task = DocumentTask(document, route, options_of(fields, "translate"), share_of(request), name)
     translated = await while_connected(request, translate_document(state, files.processes, task, deadline))
     public = await asyncio.to_thread(files.store.put, name, translated, share_of(request))
-    return JSONResponse(with_warnings({"translatedFileUrl": _url(request, public)}, unread_of(values, READ)))
+    return JSONResponse(
+        with_warnings(
+            {"translatedFileUrl": _url(request, public)},
+            unread_of(values, READ, state.names.query_key_fields),
+        )
+    )
 
 
 @router.get("/download_file/{name}", response_class=FileResponse, responses=errors(404))

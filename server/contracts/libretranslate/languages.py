@@ -5,8 +5,9 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 
-from engine.api import in_slices, one_slice
+from engine.api import Service, in_slices, one_slice
 from server.answering.translation import candidates
+from server.contract import Codes
 from server.http.openapi import DetectedLanguage, LanguageAnswer, body_of, errors
 from server.http.parameters import parameters, while_connected
 from server.http.schemas import check_sizes, texts_of
@@ -52,3 +53,9 @@ async def languages(request: Request) -> JSONResponse:
             for language in state_of(request).service.languages()
         ]
     )
+
+
+def served_codes(service: Service) -> Codes:
+    """Return the codes of languages that LibreTranslate's fields may name."""
+    codes = frozenset(outward(language.code) for language in service.languages())
+    return {"auto": codes | {"auto"}, "target": codes}

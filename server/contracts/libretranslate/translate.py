@@ -6,16 +6,15 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from fastapi import APIRouter, Request
-from fastapi.responses import Response
 
 from documents.formats.attributes import read_with_attributes
 from documents.formats.html import read_html
 from engine.api import InvalidRequest, in_slices
-from server.answering.partly import respond
+from server.answering.partly import TextCall, add_text_routes
 from server.answering.results import OnPartial
 from server.answering.texts import TranslationTask, resolve_pair, translate_texts
-from server.callers.access import QUERY_KEY_FIELDS, charge
-from server.http.openapi import STREAMED, TranslateAnswer, body_of, errors, fields_of, in_query
+from server.callers.access import charge
+from server.http.openapi import TranslateAnswer
 from server.http.parameters import parameters
 from server.http.schemas import (
     SHOWN_CHARACTERS,
@@ -35,79 +34,38 @@ from server.http.schemas import (
     validate,
 )
 from server.http.unread import unread_of
-from server.state import AppState, deadline_of, refuse_while_draining, state_of
+from server.state import AppState, deadline_of, state_of
 
 FORMATS: Final = ("text", "html")
 # `secret` is of LibreTranslate's own page
 READ: Final = frozenset(
     (*TranslateRequest.model_fields, "q", "source", "target", "format", "alternatives", "secret")
-).union(QUERY_KEY_FIELDS)
-FAILURES: Final = (400, 404, 413, 429, 503, 504)
+)
 
 router = APIRouter()
 
 
 @dataclass(frozen=True, slots=True)
-class TranslateCall:
+class TranslateCall(TextCall):
     """A checked request.
 
-    texts: sources, in the order of the request.
-    batch: whether the request had an array of texts.
-    source: our code of their language; None asks for detection.
+    source: our code of the texts' language; None: the language is to be detected.
     target: our code of the language to translate into.
     html: whether the texts are HTML.
-    alternatives: number of other answers to each text.
-    options: the other fields of the request.
-    deadline: a time.monotonic() by which the answer must be there.
-    warnings: by the names of fields that were not read.
     """
 
-    texts: list[str]
-    batch: bool
+    options: TranslateFields
     source: str | None
     target: str
     html: bool
-    alternatives: int
-    options: TranslateFields
-    deadline: float
-    warnings: dict[str, str]
 
 
-@router.post(
-    "/translate",
-    tags=["LibreTranslate"],
-    response_model=TranslateAnswer,
-    responses=STREAMED | errors(*FAILURES),
-    openapi_extra=body_of(TranslateRequest, ("source", "target", "format")),
-)
-async def translate(request: Request) -> Response:
+async def _checked(request: Request) -> TranslateCall:
     """Translate a text, or an array of texts (JSON only) of which all are accepted or none.
 
     With `stream` the answer comes as server-sent events: `partial` ones with what it is certain to begin
     with, then `result` with all of it.
     """
-    call = await _checked(request)
-    return await respond(request, call, _answer, stream=bool(call.options.stream))
-
-
-@router.get(
-    "/translate/stream",
-    tags=["Streaming"],
-    response_class=Response,
-    responses=STREAMED | errors(*FAILURES),
-    openapi_extra={"parameters": in_query(*fields_of(TranslateRequest, ("source", "target", "format")))},
-)
-async def translate_stream(request: Request) -> Response:
-    """Translate as POST /translate with `stream`: parameters in the query string, the answer as events.
-
-    It is for EventSource, which can only ask by query string.
-    """
-    refuse_while_draining(request)
-    return await respond(request, await _checked(request), _answer, stream=True)
-
-
-async def _checked(request: Request) -> TranslateCall:
-    """Read and check a request, and charge it."""
     state = state_of(request)
     deadline = deadline_of(request, state)
     values = await parameters(request, state.settings.body_limit)
@@ -169,7 +127,7 @@ def _call_of(values: dict[str, Any], state: AppState, deadline: float) -> Transl
         alternatives=alternatives,
         options=options,
         deadline=deadline,
-        warnings=unread_of(values, READ),
+        warnings=unread_of(values, READ, state.names.query_key_fields),
     )
 
 
@@ -180,3 +138,15 @@ def _code(values: dict[str, Any], name: str) -> str:
     if not isinstance(code, str):
         raise InvalidRequest(f"Invalid request: {name} must be a string")
     return code
+
+
+add_text_routes(
+    router,
+    "/translate",
+    _checked,
+    _answer,
+    tags=["LibreTranslate"],
+    response_model=TranslateAnswer,
+    request_model=TranslateRequest,
+    codes=("source", "target", "format"),
+)

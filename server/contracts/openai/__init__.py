@@ -14,4 +14,5 @@ CONTRACT: Final = Contract(
     paths=("/v1/*",),
     error_body=error_body,
     statuses=ERROR_STATUSES,
+    text_fields=frozenset({"prompt"}),
 )

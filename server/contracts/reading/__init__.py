@@ -7,10 +7,13 @@ Google's version 2 and its free form, Apertium (OmegaT).
 from collections.abc import Collection
 from typing import Any, Final
 
-from server.contract import Claim, Contract, Fault
+from engine.api import Service
+from server.contract import Claim, Codes, Contract, Fault
 from server.contracts.reading.routes import reading_router
-from server.contracts.reading.shapes import SHAPES
+from server.contracts.reading.shapes import CODES_TO_HCFY, DETECT_WORDS, SHAPES
+from server.languages import outward
 
+TEXT_FIELDS: Final = frozenset({"q", "text", "texts", "text_list", "source_text"})
 STATUS_NAMES: Final = {
     400: "INVALID_ARGUMENT",
     403: "PERMISSION_DENIED",
@@ -40,11 +43,24 @@ def reading_contracts(plugins: Collection[str]) -> list[Contract]:
             ("/imme", "/kiss", "/hcfy", "/mtran/*", "/translate/batch"),
             open_paths=("/__heartbeat__", "/__lbheartbeat__"),
             claims=tuple(claims),
+            text_fields=TEXT_FIELDS,
+            codes=_codes,
         ),
-        Contract((), ("/deeplx",), _deeplx_error),
-        Contract((), ("/language/translate/*", "/translate_a/*"), _google_error),
-        Contract((), ("/apertium/*",), _apertium_error),
+        Contract((), ("/deeplx",), _deeplx_error, text_fields=TEXT_FIELDS),
+        Contract((), ("/language/translate/*", "/translate_a/*"), _google_error, text_fields=TEXT_FIELDS),
+        Contract((), ("/apertium/*",), _apertium_error, text_fields=TEXT_FIELDS),
     ]
+
+
+def _codes(service: Service) -> Codes:
+    codes = frozenset(outward(language.code) for language in service.languages())
+    hcfy = codes | {CODES_TO_HCFY[code] for code in codes & set(CODES_TO_HCFY)}
+    pairs = [(language.code, target) for language in service.languages() for target in language.targets]
+    return {
+        "auto or none": codes | DETECT_WORDS,
+        "pair": frozenset(f"{outward(source)}|{outward(target)}" for source, target in pairs),
+        "hcfy or none": hcfy | DETECT_WORDS,
+    }
 
 
 def _deeplx_error(fault: Fault) -> dict[str, Any]:
