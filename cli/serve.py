@@ -1,4 +1,4 @@
-"""`convoy serve`: the HTTP server. Its flags are the fields of server/settings.py."""
+"""`convoy serve`: the HTTP server. Its flags are the fields of server/settings."""
 
 from __future__ import annotations
 

@@ -275,10 +275,12 @@ CONTRACT = Recipe(
 
 from typing import Final
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 
 from engine.api import TooLarge
 from server.contract import Contract, under
+from server.http.openapi import request_of
+from server.http.parameters import parameters
 
 router = APIRouter()
 
@@ -290,7 +292,21 @@ async def echo(text: str) -> dict[str, str]:
     return {"text": text}
 
 
-CONTRACT: Final = Contract((router,), ("/echo/*",), under("complaint"), open_paths=("/echo/*",))
+@router.post("/echo", openapi_extra=request_of({"words": {"type": "string"}}, ["words"], None))
+async def post(request: Request) -> dict[str, str]:
+    return {"text": (await parameters(request, 999))["words"]}
+
+
+CONTRACT: Final = Contract(
+    (router,),
+    ("/echo*",),
+    under("complaint"),
+    open_paths=("/echo/*",),
+    text_fields=frozenset({"words"}),
+    single_fields=frozenset({"words"}),
+    key_fields=("echo_key",),
+    key_schemes=frozenset({"echo"}),
+)
 '''
     },
     {
@@ -304,10 +320,18 @@ CONTRACT: Final = Contract((router,), ("/echo/*",), under("complaint"), open_pat
     """
 from tests.support.served import server
 
-with server() as (client, *_):
+KEY = "a-key-of-somebody"
+with server(api_keys=KEY, char_limit=9) as (client, *_):
     assert client.get("/echo/hello").json() == {"text": "hello"}
     answer = client.get("/echo/hello-hello")
     assert (answer.status_code, answer.json()) == (413, {"complaint": "say less"}), answer.text
+    assert client.post("/echo", json={"words": "a"}).status_code == 400
+    form = {"words": ["a", "b"], "echo_key": KEY}
+    assert client.post("/echo", data=form).json() == {"text": "a"}
+    by_scheme = client.post("/echo", json={"words": "c"}, headers={"Authorization": f"Echo {KEY}"})
+    assert by_scheme.json() == {"text": "c"}
+    body = client.get("/openapi.json").json()["paths"]["/echo"]["post"]["requestBody"]["content"]
+    assert body["application/json"]["schema"]["properties"]["words"]["maxLength"] == 9
 """,
 )
 LANGUAGE = Recipe(

@@ -1,0 +1,103 @@
+"""Everything that an operator can set, by a flag of `convoy serve` or an environment variable CONVOY_<NAME>.
+
+engines     ModelSettings, DecodingSettings, ProcessSettings
+requests    NetworkSettings, LimitSettings, FeatureSettings
+callers     CallerSettings: keys, quotas, tokens
+
+Variables LT_<NAME> of LibreTranslate that have a counterpart are read too; CONVOY_<NAME> has precedence.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
+
+from engine.api import FAST_LANES, Placement, ServiceSettings, usual_precision
+from server.libretranslate import LibreTranslateSource
+from server.settings.callers import CallerSettings
+from server.settings.engines import DecodingSettings, ModelSettings, ProcessSettings
+from server.settings.kinds import CONFIG
+from server.settings.requests import FeatureSettings, LimitSettings, NetworkSettings
+
+
+class LogSettings(BaseSettings):
+    """Logs and traces."""
+
+    model_config = CONFIG
+
+    log_level: Literal["critical", "error", "warning", "info", "debug"] = Field(
+        "info", description="Least severe messages that are logged."
+    )
+    log_format: Literal["text", "json"] = Field(
+        "text", description="Log lines for people, or JSON for machines."
+    )
+    access_log: bool = Field(
+        False,
+        description="Log a line for every request: sizes, duration, the key's id; never its text or query.",
+    )
+    traces: str = Field(
+        "",
+        description="Collector of OpenTelemetry traces: http://localhost:4318 (extra `otel`).",
+    )
+
+
+class ServerSettings(
+    LogSettings,
+    CallerSettings,
+    FeatureSettings,
+    LimitSettings,
+    NetworkSettings,
+    ProcessSettings,
+    DecodingSettings,
+    ModelSettings,
+):
+    """All groups; the last is the first of `convoy serve --help`.
+
+    A limit of -1 is off. In environment variables, models are separated by ":", and lanes are "1x32,5x32".
+    """
+
+    model_config = CONFIG
+
+    @model_validator(mode="after")
+    def _together(self) -> Self:
+        if self.engines > 1 and not self.frontends:
+            raise ValueError(f"--engines {self.engines} needs front ends: add --frontends 1 or more")
+        if self.frontends > 1 and self.grpc_port == 0:
+            raise ValueError("several front ends need one port of gRPC, not any free one: name it")
+        if self.grpc_port and self.grpc_port == self.port:
+            raise ValueError(f"--port and --grpc-port are both {self.port}: gRPC needs one of its own")
+        return self
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return init_settings, env_settings, LibreTranslateSource(settings_cls)
+
+    def of_engine(self, number: int) -> Self:
+        """Return the settings of an engine process, counted from 0: several devices are dealt out."""
+        devices = self.device.split(",")
+        own = ",".join(devices[number :: self.engines]) if len(devices) >= self.engines else self.device
+        return self.model_copy(update={"device": own})
+
+    def service(self) -> ServiceSettings:
+        """Return the engine's share of the settings. ONNX sessions take the pool of `share_threads`."""
+        precision = self.precision or usual_precision(self.device, fast=self.fast)
+        lanes = FAST_LANES if self.fast and "lanes" not in self.model_fields_set else self.lanes
+        return ServiceSettings(
+            Placement(self.backend, self.device, precision, None, lanes, self.shortlist, self.fast),
+            queue_tokens=self.queue_tokens,
+            encode_tokens=self.encode_tokens,
+            beam_size=self.beam_size,
+            verify=self.verify,
+            languages=self.load_only,
+            budget=self.model_budget,
+            strict=self.strict,
+        )

@@ -1,0 +1,77 @@
+"""Settings of API keys, quotas and tokens."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+from pydantic import Field, SecretStr, ValidationInfo, field_validator
+from pydantic_settings import BaseSettings, NoDecode
+
+from server.libretranslate import NO, YES
+from server.settings.kinds import CONFIG, Limit
+
+MIN_KEY_CHARACTERS: Final = 16  # keys of `convoy keys new` have 47
+
+
+class CallerSettings(BaseSettings):
+    """API keys, quotas and the operator's tokens."""
+
+    model_config = CONFIG
+
+    api_key_file: Path | None = Field(
+        None, description="Keys made by `convoy keys`; with keys, requests need one."
+    )
+    api_keys: Annotated[tuple[SecretStr, ...], NoDecode] = Field(
+        (), description="Keys with commas between; better in the environment, as flags show in `ps`."
+    )
+    anonymous: bool = Field(False, description="With keys: also answer requests that have none.")
+    require_api_key_origin: str = Field(
+        "", description="With keys: a pattern of origins (of web pages) whose requests need none."
+    )
+    get_api_key_link: str = Field("", description="Where users get a key, told to those without.")
+    req_limit: Limit = Field(
+        -1, description="Requests a minute of each address, and of each key without a limit of its own."
+    )
+    hourly_req_limit: Limit = Field(-1, description="The same, in an hour.")
+    daily_req_limit: Limit = Field(-1, description="The same, in a day.")
+    char_quota: Limit = Field(-1, description="Characters in 30 days, of each address or key likewise.")
+    limit_storage: str = Field(
+        "memory://", description="Where limits are counted: memory://, or redis://host:port."
+    )
+    metrics_auth_token: SecretStr | None = Field(None, description="A token that /metrics needs.")
+    docs_auth_token: SecretStr | None = Field(None, description="A token that /docs needs.")
+    admin_token: SecretStr | None = Field(
+        None, description="A token to reload, load and unload models over HTTP; without one that is off."
+    )
+
+    @field_validator("api_keys", mode="before")
+    @classmethod
+    def _split_keys(cls, value: Any, info: ValidationInfo) -> Any:
+        if not isinstance(value, str):
+            return value
+        if value.casefold() in YES:  # LibreTranslate's LT_API_KEYS says only that there are keys
+            if info.data.get("api_key_file") is None:
+                raise ValueError("names no keys: make some with `convoy keys new`, set CONVOY_API_KEY_FILE")
+            return ()
+        keys = () if value.casefold() in NO else tuple(part.strip() for part in value.split(","))
+        if any(len(key) < MIN_KEY_CHARACTERS for key in keys):
+            raise ValueError(
+                f"each key needs {MIN_KEY_CHARACTERS} characters: make one with `openssl rand -hex 32`"
+            )
+        return keys
+
+    @field_validator("metrics_auth_token", "docs_auth_token", "admin_token")
+    @classmethod
+    def _no_empty_token(cls, value: SecretStr | None) -> SecretStr | None:
+        return value if value is not None and value.get_secret_value() else None
+
+    @field_validator("require_api_key_origin")
+    @classmethod
+    def _pattern(cls, value: str) -> str:
+        try:
+            re.compile(value)
+        except re.error as error:
+            raise ValueError(f"no regular expression: {error}") from None
+        return value

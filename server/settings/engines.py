@@ -1,0 +1,150 @@
+"""Settings of models, engines and processes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import ByteSize, Field, field_validator, model_validator
+from pydantic_settings import BaseSettings, NoDecode
+
+from engine.api import BACKEND_HELP, DEVICE_HELP, FAST_HELP, PRECISION_HELP, LaneSize, Placement, processors
+from server.languages import inward
+from server.settings.kinds import CONFIG, Names
+
+Lanes = tuple[LaneSize, ...]
+
+
+class ModelSettings(BaseSettings):
+    """Which models are served, and how they are loaded."""
+
+    model_config = CONFIG
+
+    models: Annotated[tuple[Path, ...], NoDecode] = Field(
+        (Path("models"),),
+        description="Bundles, or folders of bundles; also packages of Argos and models of CTranslate2.",
+    )
+    fetch: Names = Field(
+        (),
+        description="Names or pairs (de-en,en-de) of models to fetch from fetch_mirror at the start, if the "
+        "first folder of models lacks them.",
+    )
+    fetch_mirror: str = Field(
+        "", description="Address or folder of a mirror (`convoy package` makes one); none is known."
+    )
+    cache: Path | None = Field(
+        None,
+        description="Where models of others (Argos, CTranslate2) lie once they are converted; else beside "
+        "store_folder, or in the user's cache.",
+    )
+    load_only: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="Load only the models whose languages are all among these: de,en."
+    )
+    verify: bool = Field(True, description="Compare the hashes of all files of the bundles at start.")
+    strict: bool = Field(
+        False, description="Refuse to start where a bundle in a folder is damaged; else it is left out."
+    )
+    model_budget: ByteSize | None = Field(
+        None,
+        ge=1,
+        description="Memory for the models of each engine process, such as 2GB: they are loaded when first "
+        "used, and the least recently used goes. Else all are loaded at the start.",
+    )
+    watch: float = Field(
+        5.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="Seconds between two looks for bundles put into the folders of models, or taken out; 0: "
+        "none after the start.",
+    )
+
+    @field_validator("load_only", mode="before")
+    @classmethod
+    def _split_codes(cls, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        return [inward(code) for code in value.split(",") if code.strip()]
+
+    @field_validator("models", mode="before")
+    @classmethod
+    def _split_models(cls, value: Any) -> Any:
+        parts = value.split(os.pathsep) if isinstance(value, str) else value
+        return [parts] if isinstance(parts, Path) else parts
+
+
+class DecodingSettings(BaseSettings):
+    """How an engine decodes."""
+
+    model_config = CONFIG
+
+    backend: str = Field("onnx", description=BACKEND_HELP)
+    device: str = Field("cpu", description=DEVICE_HELP)
+    precision: str | None = Field(None, description=f"{PRECISION_HELP} Default: fp32.")
+    shortlist: bool | None = Field(
+        None,
+        description="Answer with tokens that a source makes likely alone: faster. Else as each bundle says.",
+    )
+    fast: bool = Field(False, description=FAST_HELP)
+    lanes: Annotated[Lanes, NoDecode] = Field(
+        Placement().lanes, description="Beams x slots of each lane of a model: 1x32,5x32,16x8."
+    )
+    beam_size: int | None = Field(None, ge=1, description="Overrides the models' default beam size.")
+    queue_tokens: int = Field(65_536, ge=1, description="Source tokens that may wait for each model.")
+    encode_tokens: int = Field(2_048, ge=1, description="Source tokens encoded between two decoding steps.")
+
+    @field_validator("lanes", mode="before")
+    @classmethod
+    def _split_lanes(cls, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        pairs = [part.strip().split("x") for part in value.split(",")]
+        if not all(len(pair) == 2 and all(n.isdecimal() and int(n) > 0 for n in pair) for pair in pairs):
+            raise ValueError("lanes are pairs BEAMSxSLOTS, such as 1x32,5x32")
+        return pairs
+
+
+class ProcessSettings(BaseSettings):
+    """The processes of a server."""
+
+    model_config = CONFIG
+
+    frontends: int = Field(
+        0,
+        ge=0,
+        description="Processes that speak HTTP behind the port, beside those of --engines; 0: one process "
+        "does all.",
+    )
+    engines: int = Field(
+        1, ge=1, description="Processes that hold the models, with an engine for each model in each."
+    )
+    workers: int | None = Field(
+        None, ge=1, description="Goes with the next release: N are --frontends N --engines N."
+    )
+    threads: int | None = Field(
+        None,
+        ge=1,
+        description="Threads that all models of an engine process share; else all cores, divided.",
+    )
+    drain_timeout: float = Field(
+        30.0, ge=0, allow_inf_nan=False, description="Seconds accepted requests get after SIGTERM."
+    )
+    hang_timeout: float = Field(
+        60.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="Seconds for which a process beside others, or the same turn of an engine, may show no "
+        "progress; then it is killed and started anew. 0: any.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_workers(cls, values: dict[str, Any]) -> dict[str, Any]:
+        workers = str(values.get("workers"))
+        several = {"frontends": workers, "engines": workers} if workers.isdecimal() and workers != "1" else {}
+        return several | values
+
+    @property
+    def share(self) -> int:
+        """Threads of each engine process."""
+        return self.threads or max(1, processors() // self.engines)
