@@ -1,14 +1,14 @@
 """The table of backends, and the one function that opens a bundle on one of them.
 
-base         what executors share: slots, filled from encoded batches
-memory       what the encoder left, by slot
-history      what the decoder keeps: rings, caches, ancestors
-shortlists   which tokens each slot may have
-device_errors  errors after which a device is lost
-torch        plain torch, the readable reference, and the same in int8
-onnx         ONNX Runtime: the default on the CPU
-cuda         steps of model and search as CUDA graphs
-tensorrt     TensorRT's engines within captured steps
+base            base class of executors: slots that are filled from encoded batches
+memory          encoded sources, by slot
+history         decoder state: rings, caches, ancestors
+shortlists      allowed tokens of each slot
+device_errors   errors after which a device is lost
+torch           plain torch, the readable reference, and its int8 variant
+onnx            ONNX Runtime: the default on the CPU
+cuda            steps of model and search as CUDA graphs
+tensorrt        TensorRT's engines within captured steps
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from engine.search.executor import Executor
 def open_executors(bundle: Bundle, placement: Placement) -> list[Executor]:
     """Open one executor per lane and device; executors of a device share weights.
 
-    Raises ConfigError for what this backend can't do and BundleError for a bundle that lacks what it needs.
+    Raises ConfigError if the backend does not support the placement, and BundleError if the bundle lacks a
+    file that the backend needs.
     """
     placement.check()
     opener = OPENERS[placement.backend]
@@ -36,7 +37,8 @@ def open_executors(bundle: Bundle, placement: Placement) -> list[Executor]:
 
 
 def _open_onnx(bundle: Bundle, placement: Placement, kernels: str | None = None) -> Sequence[Executor]:
-    """kernels: of standard operators only ("pure"), or with our own ("native"); None: if they are there."""
+    """kernels: "pure" for standard operators only, "native" for our own; None takes ours if they are
+    built."""
     from engine.executors.onnx.executor import OnnxExecutor
     from engine.executors.onnx.sessions import open_sessions
     from engine.native import library
@@ -67,13 +69,13 @@ def _open_onnx(bundle: Bundle, placement: Placement, kernels: str | None = None)
 
 def _read_graph(bundle: Bundle, name: str, precision: str) -> bytes:
     if name not in bundle.files():
-        more = f" --precision {precision}" if precision in ("fp16", "bf16") else ""
-        raise BundleError(f"{bundle.path} has no {name}; run: convoy export {bundle.path}{more}")
+        option = f" --precision {precision}" if precision in ("fp16", "bf16") else ""
+        raise BundleError(f"{bundle.path} has no {name}; run: convoy export {bundle.path}{option}")
     return bundle.file(name).read_bytes()
 
 
 def uses_shortlist(bundle: Bundle, placement: Placement) -> bool:
-    """Tell whether a bundle answers with its shortlist where it is placed so."""
+    """Return whether a bundle uses its shortlist with this placement."""
     if placement.shortlist is None:
         wanted = bundle.shortlisted or placement.fast
         enabled = wanted and BACKENDS[placement.backend].lists(placement.device)

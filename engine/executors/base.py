@@ -1,4 +1,4 @@
-"""What executors share: slots with their memory and history, filled from batches of encoded sources."""
+"""Base class of executors: slots with memory and history, filled from batches of encoded sources."""
 
 from __future__ import annotations
 
@@ -13,15 +13,20 @@ from engine.bundle.shortlist import Shortlist
 from engine.bundle.specs import Specs
 from engine.executors.device_errors import is_device_lost
 from engine.executors.history import History
-from engine.executors.memory import EncoderBatch, Ends, Memory, StagedBatch, encoder_batches
-from engine.executors.shortlists import Among
+from engine.executors.memory import EncoderBatch, Memory, SourceLimits, StagedBatch, encoder_batches
+from engine.executors.shortlists import SlotShortlists
 from engine.search.executor import StepInput, Stepper, TopK
 from engine.search.stepper import PlainStepper
 
 
 @dataclass(frozen=True, slots=True)
 class Arrays:
-    """Where a lane's arrays live: an array namespace, a device of it and the type of memory and state."""
+    """Home of a lane's arrays.
+
+    namespace: array namespace, numpy or torch.
+    device: device of that namespace.
+    dtype: dtype of memory and state.
+    """
 
     namespace: Any
     device: Any
@@ -29,9 +34,9 @@ class Arrays:
 
 
 class SlotExecutor(ABC):
-    """One lane without its arithmetic (see `Executor`): a backend adds `_encode`, `step`."""
+    """One lane without its arithmetic: a backend adds `_encode` and `step`."""
 
-    tight = False  # whether `_encode` gives the same bits for any padding
+    pad_to_longest = False  # allowed if `_encode` returns the same bits for any padding
 
     def __init__(
         self,
@@ -41,11 +46,13 @@ class SlotExecutor(ABC):
         arrays: Arrays,
         shortlist: Shortlist | None = None,
     ) -> None:
-        """config: of the model.
-        specs: what each slot holds.
-        lane: its beams and slots.
-        arrays: where they live.
-        shortlist: for a step that reads lists.
+        """Make a lane with empty slots.
+
+        config: configuration of the model.
+        specs: specs of the memory and state of a slot.
+        lane: beams and slots.
+        arrays: home of the arrays.
+        shortlist: shortlist of the bundle, for a step graph that reads one.
         """
         self.beams, self.slots = lane
         self.pad, self.eos, self.start = config.pad, config.eos, config.first_token
@@ -55,30 +62,30 @@ class SlotExecutor(ABC):
         self.unread = 0 if config.source_end else 1
         self.memory = Memory(specs.memory, self.slots, *where, unread=self.unread)
         self.history = History(specs.states, self.slots, self.beams, *where)
-        self.among = None if shortlist is None else Among(shortlist, self.slots)
+        self.shortlists = None if shortlist is None else SlotShortlists(shortlist, self.slots)
 
     def encode(self, sources: Sequence[Sequence[int]]) -> StagedBatch:
         memory: list[dict[str, Any]] = [{} for _ in sources]
         if not self.memory.specs:  # a language model
             return StagedBatch([len(s) for s in sources], memory)
-        ends = Ends(self.pad, self.limits.source, self.unread)
-        for batch in encoder_batches(sources, ends, tight=self.tight):
+        limits = SourceLimits(self.pad, self.limits.source, self.unread)
+        for batch in encoder_batches(sources, limits, pad_to_longest=self.pad_to_longest):
             outputs = self._encode(batch)
             for row, i in enumerate(batch.members):
                 memory[i] = {name: output[row] for name, output in outputs.items()}
-        return StagedBatch([len(s) for s in sources], memory, sources if self.among else ())
+        return StagedBatch([len(s) for s in sources], memory, sources if self.shortlists else ())
 
     def place(self, encoded: StagedBatch, i: int, slot: int, prefix: Sequence[int] = ()) -> None:
         self.memory.place(slot, encoded.lengths[i], encoded.memory[i])
         self.history.clear(slot)
-        if self.among:
-            self.among.place(slot, self.among.shortlist.of(encoded.sources[i], prefix))
+        if self.shortlists:
+            self.shortlists.place(slot, self.shortlists.shortlist.of(encoded.sources[i], prefix))
 
     def move(self, source: int, target: int) -> None:
         self.memory.move(source, target)
         self.history.move(source, target)
-        if self.among:
-            self.among.move(source, target)
+        if self.shortlists:
+            self.shortlists.move(source, target)
 
     def stepper(self) -> Stepper:
         return PlainStepper(self)
@@ -90,11 +97,11 @@ class SlotExecutor(ABC):
     def step(self, n: int, inputs: StepInput, *, attention: bool = False) -> TopK:
         """Run one step, as `engine.search.executor.Executor.step`.
 
-        n: active slots, 0..n-1.
-        inputs: of the search.
-        attention: whether its weights are wanted.
+        n: number of active slots, 0..n-1.
+        inputs: inputs from the search.
+        attention: return attention weights too.
         """
 
     @abstractmethod
     def _encode(self, batch: EncoderBatch) -> Mapping[str, Any]:
-        """Memory of a batch, [batch, *shape] by the names of the memory specs."""
+        """Return the memory of a batch, [batch, *shape] by the name of each memory spec."""

@@ -1,4 +1,4 @@
-"""Errors of a backend after which this process can't use its device any more."""
+"""Errors after which this process can no longer use its CUDA device."""
 
 from __future__ import annotations
 
@@ -31,10 +31,11 @@ STICKY_NAMES: Final = frozenset(name.lower() for name, _ in STICKY.values())
 
 
 def is_device_lost(error: BaseException) -> bool:
-    """Tell whether an error, or one that it came from, is of a CUDA device that is lost to this process.
+    """Return whether an error, or one of its causes, means that the CUDA device is lost to this process.
 
     torch (AcceleratorError), ONNX Runtime ("CUDA failure 700: ...") and our own launcher ("CUDA error 700
-    (CUDA_ERROR_ILLEGAL_ADDRESS)") tell by code, name or text. Out of memory and wrong calls are not sticky.
+    (CUDA_ERROR_ILLEGAL_ADDRESS)") name the error by code, name or text. Out of memory and wrong calls do not
+    count.
     """
     return any(map(_sticky, _causes(error)))
 

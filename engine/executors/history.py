@@ -1,7 +1,7 @@
-"""What hypotheses remember, without reordering: rings of the newest columns, caches of all of them.
+"""Decoder state of hypotheses: rings of the newest columns, caches of all columns.
 
-Beams are followed through small integers; no state is ever permuted. Everything lives in one array namespace
-(numpy, or torch by array_api_compat).
+State is never permuted when beams change places: small integer arrays name the beam that wrote each column.
+All arrays are of one namespace (numpy, or torch by array_api_compat).
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any, Final, NamedTuple
 from engine.bundle.specs import StateSpec
 from engine.search.state import take
 
-# a cache's length is a multiple of this, so that sums over it are bit-equal for any length
+# caches have a multiple of this many columns, so that sums over them are bit-equal for any length
 COLUMN_MULTIPLE: Final = 32
 
 
 class SlotPast(NamedTuple):
-    """What the active slots remember before a step; see `engine.models.model.Past`."""
+    """State of the active slots before a step, with the fields of `engine.models.model.Past`."""
 
     rings: dict[str, Any]
     rows: dict[int, Any]
@@ -39,13 +39,13 @@ class History:
     def advance(
         self, parents: Any, positions: Any, columns: int | None = None, *, followed: bool = False
     ) -> SlotPast:
-        """Follow the rows' parents to the next step.
+        """Advance to the next step, and return the state that it reads.
 
         parents: int64 [n, beams], slot-local beam that each row continues.
-        positions: int64 [n, 1] of the step.
-        columns: of the caches, where the caller has made room (`Caches.reserve`); by default what the longest
-            hypothesis needs.
-        followed: whether the rings have followed already (by a kernel).
+        positions: int64 [n, 1], position of the step.
+        columns: number of columns of the caches, if the caller has reserved them (`Caches.reserve`); by
+            default as many as the longest hypothesis needs.
+        followed: a kernel has advanced the rings already.
         """
         n = parents.shape[0]
         rings, rows = self.rings.view(n)
@@ -58,17 +58,17 @@ class History:
         return SlotPast(rings, rows, self.caches.view(n, columns), lineage)
 
     def write(self, columns: dict[str, Any], positions: Any) -> None:
-        """Store this step's column [n, beams, dim] of each state, and make room for it."""
+        """Store this step's column [n, beams, dim] of each state; enlarge the caches if necessary."""
         if self.caches is not None:
             self.caches.grow(positions.shape[0])
         self.store(columns, positions)
 
     def store(self, columns: dict[str, Any], positions: Any, *, followed: bool = False) -> None:
-        """Do as `write`, where there is room. A ring's column that is not given has been written already.
+        """Store this step's columns; the caches must have room.
 
-        columns: as of `write`.
-        positions: likewise.
-        followed: whether the clock ticks later (by a kernel).
+        columns: column [n, beams, dim] of each state, without those of rings that a kernel has written.
+        positions: int64 [n, 1], position of the step.
+        followed: a kernel advances the clock of the rings later.
         """
         own = {name: column for name, column in columns.items() if name in self.rings.rings}
         self.rings.write(own, followed=followed)
@@ -76,7 +76,7 @@ class History:
             self.caches.write(columns, positions)
 
     def clear(self, slot: int) -> None:
-        """Fill a slot with zeros: the padding before a first token, and no trace of who was here before."""
+        """Fill a slot with zeros, the padding before a first token."""
         self.rings.clear(slot)
         if self.caches is not None:
             self.caches.clear(slot)
@@ -88,17 +88,19 @@ class History:
 
 
 class Rings:
-    """The last columns of each state, for states of a fixed window.
+    """The last columns of each state with a fixed window.
 
-    All slots of a lane share one clock. At clock c each layer writes its column c mod window, whatever a
-    slot's own step; a slot placed later reads zeros for the time before.
+    All slots of a lane share one clock. At clock c each layer writes column c mod window, whatever the step
+    of a slot; a slot that was placed later reads zeros for the time before.
 
-    clock: an int, or int64 [1] on the device for steps that a graph holds.
-    rings: by name, [slots, window, beams, dim].
+    clock: an int, or int64 [1] on the device for captured steps.
+    exact: names of the states that are always float32.
+    rings: states [slots, window, beams, dim], by name.
+    windows: window sizes, ascending.
     ancestors: int64 [slots, beams, longest window]; the last entry is the slot-local beam that held this
         hypothesis one step ago, the entry before it two steps ago, and so on.
-    rows: by window, int64 [slots, beams, window], the rows of ring.flatten(0, 2) to read, oldest first;
-        always the same arrays.
+    rows: int64 [slots, beams, window] by window: rows of ring.flatten(0, 2) to read, oldest first. These
+        arrays are never replaced.
     """
 
     def __init__(
@@ -117,14 +119,14 @@ class Rings:
         self.ancestors = xp.zeros((slots, beams, longest), dtype=xp.int64, device=device)
         self.rows = {w: xp.zeros((slots, beams, w), dtype=xp.int64, device=device) for w in self.windows}
         self._slot = xp.arange(slots, dtype=xp.int64, device=device)[:, None]
-        # by window: where a slot's rows begin, and where its columns lie at each phase of the clock
+        # by window: first row of each slot, and offsets of the columns at each phase of the clock
         self._bases = {w: self._slot[:, :, None] * (w * beams) for w in self.windows}
         ages = {w: xp.arange(w, dtype=xp.int64, device=device) for w in self.windows}
         self._columns = {w: (age[:, None] + age) % w * beams for w, age in ages.items()}
         self._views: dict[int, tuple[dict[str, Any], dict[int, Any]]] = {}
 
     def advance(self, parents: Any) -> dict[int, Any]:
-        """Follow `parents` one step. Returns `rows` of the first n slots."""
+        """Follow `parents` [n, beams] one step. Return `rows` of the first n slots."""
         n, longest = parents.shape[0], self.ancestors.shape[2]
         if longest > 1:
             self.ancestors[:n, :, :-1] = take(self._slot[:n], self.ancestors[:n, :, 1:], parents)
@@ -136,17 +138,15 @@ class Rings:
         return views
 
     def view(self, n: int) -> tuple[dict[str, Any], dict[int, Any]]:
-        """Return the rings and rows of the first n slots.
-
-        The arrays are the very same for each n, so that they may stay bound.
-        """
+        """Return the rings and rows of the first n slots. Calls with an equal n return the same objects, so
+        that bindings to them stay valid."""
         if n not in self._views:
             rings = {name: ring[:n] for name, ring in self.rings.items()}
             self._views[n] = rings, {w: rows[:n] for w, rows in self.rows.items()}
         return self._views[n]
 
     def write(self, columns: dict[str, Any], *, followed: bool = False) -> None:
-        """Store this step's columns and let the clock tick, unless it ticks later (by a kernel)."""
+        """Store this step's columns, and advance the clock unless a kernel does it later (`followed`)."""
         for name, column in columns.items():
             ring = self.rings[name]
             at = self.clock % ring.shape[1]
@@ -166,13 +166,14 @@ class Rings:
 
 
 class Caches:
-    """Every column since the first token, for states that never forget.
+    """Every column since the first token, for states without a window.
 
-    Column p of a slot is its own position p, so an answer does not depend on when its request joined.
+    Column p of a slot is its own position p, so that an answer does not depend on when its request joined.
 
-    blocks: by name, [slots, heads, columns, beams, dim / heads], no longer than the longest active hypothesis
-        needs.
+    blocks: states [slots, heads, columns, beams, dim / heads] by name, with as many columns as the longest
+        active hypothesis needs.
     writers: int64 [slots, beams, columns], the beam that wrote each column of a hypothesis.
+    steps: number of steps of each slot, on the host.
     """
 
     def __init__(
@@ -180,40 +181,39 @@ class Caches:
     ) -> None:
         self.specs, self.slots, self.beams, self.xp = list(specs), slots, beams, xp
         self.device, self.dtype = device, dtype
-        self.steps = [0] * slots  # the host's own count, which decides how long the blocks are
+        self.steps = [0] * slots
         self._beam = xp.arange(beams, dtype=xp.int64, device=device)
         self._slot = xp.arange(slots, dtype=xp.int64, device=device)
         self._allocate(COLUMN_MULTIPLE)
 
     def fit(self, n: int) -> int:
-        """Make the blocks as long as the longest hypothesis of the first n slots needs: how many columns."""
+        """Resize the blocks to the columns that the first n slots need, and return their number."""
         columns = max(-(-max(self.steps[:n]) // COLUMN_MULTIPLE) * COLUMN_MULTIPLE, COLUMN_MULTIPLE)
         if columns != self.writers.shape[2]:
             self._resize(columns, n)
         return columns
 
     def grow(self, n: int) -> None:
-        """Make room for one more column, and count it."""
+        """Make room for one more column of the first n slots, and count it."""
         if max(self.steps[:n]) >= self.writers.shape[2]:
             self._resize(self.writers.shape[2] + COLUMN_MULTIPLE, n)
         for slot in range(n):
             self.steps[slot] += 1
 
     def reserve(self, columns: int) -> bool:
-        """Make the blocks at least so long; whether they lie elsewhere now."""
+        """Give the blocks at least this many columns. Return whether they have moved."""
         if columns <= self.writers.shape[2]:
             return False
         self._resize(columns, self.slots)
         return True
 
     def advance(self, parents: Any, positions: Any, columns: int) -> Any:
-        """Follow the rows' parents to the next step.
+        """Advance to the next step. Return the lineage [n, beams, columns * beams]: 0 at entries of a row's
+        own hypothesis, -inf at others.
 
         parents: int64 [n, beams], slot-local beam that each row continues.
-        positions: int64 [n, 1] of the step.
-        columns: of the caches that are read.
-
-        Returns the lineage [n, beams, columns * beams]: 0 at a row's own entries, -inf at others.
+        positions: int64 [n, 1], position of the step.
+        columns: number of columns to read.
         """
         xp, n = self.xp, parents.shape[0]
         writers = take(self._slot[:n, None], self.writers[:n, :, :columns], parents)
@@ -242,7 +242,7 @@ class Caches:
         self.steps[slot] = 0
         self.writers[slot] = 0
         for block in self.blocks.values():
-            block[slot] = 0.0  # masked, but 0 times what was left here must not make NaN
+            block[slot] = 0.0  # masked entries are multiplied by 0, and must not make NaN
 
     def move(self, source: Any, target: Any) -> None:
         if isinstance(source, int):
@@ -253,7 +253,8 @@ class Caches:
 
     def _allocate(self, columns: int) -> None:
         xp = self.xp
-        self.blocks = {  # first: when there is no room for them, nothing has changed
+        # allocated first, so that nothing has changed if memory runs out
+        self.blocks = {
             s.name: xp.zeros(
                 (self.slots, s.heads, columns, self.beams, s.dim // s.heads),
                 dtype=self.dtype,
@@ -264,8 +265,8 @@ class Caches:
         self.writers = xp.zeros((self.slots, self.beams, columns), dtype=xp.int64, device=self.device)
 
     def _resize(self, columns: int, slots: int) -> None:
-        """slots: how many of the first are in use. The others need not be kept, and while nothing is written
-        into them the system gives them no memory.
+        """Change the number of columns, and keep the contents of the first `slots` slots. The others are not
+        written, so that the system maps no memory for them.
         """
         writers, blocks = self.writers, self.blocks
         shared = min(columns, writers.shape[2])

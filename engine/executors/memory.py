@@ -1,4 +1,4 @@
-"""Encoded sources: staged in batches, then held once per slot for the decoder's cross-attention."""
+"""Encoded sources: batches that wait for slots, and the memory of slots for the decoder's cross-attention."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from numpy.typing import NDArray
 
 from engine.bundle.specs import SOURCE, MemorySpec
 
-ENCODER_MULTIPLE: Final = 8  # a source is padded by its own length only, so neighbours can't change it
-MEMORY_MULTIPLE: Final = 32  # sums over the source are bit-equal for any padding to such a length
+ENCODER_MULTIPLE: Final = 8  # a source is padded to a multiple of this, whatever the others in its batch
+MEMORY_MULTIPLE: Final = 32  # sums over the source are bit-equal for any padding to a multiple of this
 
 
 class StagedBatch:
-    """Encoded sources waiting for their slots: of each its length and memory, [*shape] by name.
+    """Encoded sources that wait for slots.
 
-    sources: their tokens, where a shortlist asks for them.
+    lengths: tokens of each source.
+    memory: memory of each source, [*shape] by the name of its spec.
+    sources: tokens of the sources, if there is a shortlist.
     """
 
     def __init__(
@@ -33,10 +35,12 @@ class StagedBatch:
         return True
 
 
-class Ends(NamedTuple):
-    """pad: the token that fills up a batch.
-    source: how many positions there are.
-    unread: how many tokens at a source's end the model does not read.
+class SourceLimits(NamedTuple):
+    """Padding and sizes of sources.
+
+    pad: token that pads a batch.
+    source: number of positions of the model.
+    unread: number of tokens at a source's end that the model does not read.
     """
 
     pad: int
@@ -47,17 +51,17 @@ class Ends(NamedTuple):
 class EncoderBatch:
     """Sources of equal padded length.
 
-    members: their places in the list they came from.
+    members: index of each source in the list of all sources.
     tokens: int64 [batch, width].
     real: float32 [batch, width], 1 for tokens.
     positions: int64 [width].
     """
 
     def __init__(
-        self, sources: Sequence[Sequence[int]], members: list[int], width: int, limits: Ends
+        self, sources: Sequence[Sequence[int]], members: list[int], width: int, limits: SourceLimits
     ) -> None:
         column = np.arange(width, dtype=np.int64)
-        # padding may reach past the last position there is; what it holds is masked
+        # padding may exceed the model's positions; it is masked
         self.members, self.positions = members, np.minimum(column, limits.source - 1)
         self.tokens: NDArray[np.int64] = np.full((len(members), width), limits.pad, np.int64)
         for row, i in enumerate(members):
@@ -67,39 +71,39 @@ class EncoderBatch:
 
 
 def encoder_batches(
-    sources: Sequence[Sequence[int]], limits: Ends, *, tight: bool = False
+    sources: Sequence[Sequence[int]], limits: SourceLimits, *, pad_to_longest: bool = False
 ) -> Iterator[EncoderBatch]:
-    """Group sources so that each batch needs no padding but its members' own.
+    """Yield batches of sources with equal padded length.
 
-    sources: tokens of each.
-    limits: of the model.
-    tight: whether a batch is padded to its longest member only, for an encoder whose results are bit-equal
-        for any padding.
+    sources: tokens of each source.
+    limits: padding and sizes of the model's sources.
+    pad_to_longest: pad a batch only to its longest source, for an encoder whose results are bit-equal for any
+        padding.
     """
     by_width: dict[int, list[int]] = {}
     for i, source in enumerate(sources):
         by_width.setdefault(ceil(len(source), ENCODER_MULTIPLE), []).append(i)
     for width, members in by_width.items():
         longest = max(len(sources[i]) for i in members)
-        yield EncoderBatch(sources, members, longest if tight else width, limits)
+        yield EncoderBatch(sources, members, longest if pad_to_longest else width, limits)
 
 
 class Memory:
     """Cross-attention memory of one lane in the array namespace `xp`.
 
-    blocks: by name, [slots, *shape], as wide as the longest active source needs.
-    mask: float32 [slots, width], 0 for tokens and -inf for padding. Columns past a source are zero, never
-        another request's.
-    width: source positions of both.
+    blocks: memory [slots, *shape] by name, as wide as the longest active source needs; columns past a source
+        are zero.
+    mask: float32 [slots, width], 0 for tokens and -inf for padding.
+    width: number of source positions of blocks and mask.
     lengths: tokens of each slot's source.
     """
 
-    spare = 1  # how many times as wide as needed the blocks may stay, where padding costs nothing
+    max_excess = 1  # blocks this many times as wide as needed are kept; above 1 if padding costs nothing
 
     def __init__(
         self, specs: Sequence[MemorySpec], slots: int, xp: Any, device: Any, dtype: Any, *, unread: int = 0
     ) -> None:
-        """unread: how many tokens at a source's end are hidden from the decoder too."""
+        """Make the memory of empty slots; `unread` tokens at a source's end are masked."""
         self.unread = unread
         self.specs, self.slots, self.xp, self.device, self.dtype = specs, slots, xp, device, dtype
         self.lengths = array("q", [0] * slots)
@@ -118,27 +122,26 @@ class Memory:
         self.mask[slot, : max(length - self.unread, 1)] = 0.0
 
     def view(self, n: int) -> tuple[dict[str, Any], Any]:
-        """Return blocks and mask of the first n slots, no wider than the longest needs, but for `spare`.
+        """Return blocks and mask of the first n slots, shrunk if wider than `max_excess` allows.
 
-        They are the very same arrays as long as that width stays.
+        Calls with an equal n return the same objects until the blocks are resized.
         """
         width = ceil(max(self.lengths[:n]), MEMORY_MULTIPLE)
-        if self.spare * width < self.width:  # the longest source has left: stop paying for it
-            self._resize(width, n)  # nothing is in the later slots
+        if self.max_excess * width < self.width:  # the slot with the longest source was freed
+            self._resize(width, n)  # later slots are empty
         if n not in self._views:
             self._views[n] = {name: block[:n] for name, block in self.blocks.items()}, self.mask[:n]
         return self._views[n]
 
     def prefix(self, n: int, width: int) -> tuple[dict[str, Any], Any]:
-        """Return blocks and mask of the first n slots and columns, where they lie.
-
-        Nothing is copied or resized.
+        """Return views of the first `width` positions of the first n slots' blocks and mask. Nothing is
+        resized.
         """
         parts = {spec.name: self.blocks[spec.name][(slice(n), *_until(spec, width))] for spec in self.specs}
         return parts, self.mask[:n, :width]
 
     def reserve(self, width: int) -> bool:
-        """Make the blocks at least so wide; whether they lie elsewhere now."""
+        """Make the blocks at least `width` positions wide. Return whether they have moved."""
         if width <= self.width:
             return False
         self._resize(width, self.slots)
@@ -152,7 +155,7 @@ class Memory:
             self.move_on_host(source, target)
 
     def move_on_host(self, source: int, target: int) -> None:
-        """Do the host's part of `move`, which is left to the caller where slots are named on the device."""
+        """Do the host's part of `move`; `move` itself omits it if its slots are named by a device array."""
         self.lengths[target] = self.lengths[source]
 
     def _allocate(self, width: int) -> None:
@@ -167,11 +170,11 @@ class Memory:
             for spec in self.specs
         }
         self.mask = self.xp.full((self.slots, width), -self.xp.inf, dtype=self.xp.float32, device=self.device)
-        self.mask[:, 0] = 0.0  # a row without any source would make NaN of its slot
+        self.mask[:, 0] = 0.0  # a wholly masked row would make NaN
 
     def _resize(self, width: int, slots: int) -> None:
-        """slots: how many of the first are in use. The others need not be kept, and while nothing is written
-        into them the system gives them no memory.
+        """Change the width, and keep the contents of the first `slots` slots. The others are not written, so
+        that the system maps no memory for them.
         """
         blocks, mask = self.blocks, self.mask
         shared = min(width, mask.shape[1])
@@ -188,5 +191,5 @@ def ceil(value: int, multiple: int) -> int:
 
 
 def _until(spec: MemorySpec, length: int) -> tuple[slice, ...]:
-    """Index of the first `length` source positions of a memory block without its slot axis."""
+    """Return the index of the first `length` source positions in a slot's memory block."""
     return tuple(slice(0, length) if d == SOURCE else slice(None) for d in spec.shape)

@@ -1,9 +1,10 @@
-"""Our own operators for ONNX Runtime on the CPU, in C++: optional, built where a compiler is.
+"""Our own operators for ONNX Runtime on the CPU, in C++. They are optional, and built if there is a compiler.
 
-Graphs of standard operators only ("pure") give the same answers without them. See kernels.h.
+Graphs of standard operators only ("pure") give the same answers without them. kernels.h describes the
+operators.
 
-build          compiles them
-step_arrays    the structures of a step's host work
+build          compiles the library
+step_arrays    structures of a step's host work
 """
 
 from __future__ import annotations
@@ -20,14 +21,15 @@ from numpy.typing import NDArray
 from engine.native.step_arrays import check_layout
 
 LIBRARIES: Final = ("libconvoy.so", "libconvoy.dylib")
-# the environment variable that names an instruction set; by default the best of this machine is taken
+# environment variable that names an instruction set; the default is the best one of this machine
 ISA_VARIABLE: Final = "CONVOY_KERNELS_ISA"
-PANEL: Final = 32  # columns that the products compute together
+PANEL: Final = 32  # columns that a product computes together
 
 
 class InstructionSet(NamedTuple):
-    """The instruction set with which a library runs here.
+    """The instruction set that a library uses on this machine.
 
+    name: key in `engine.native.build.SETS`.
     fast: whether its operators are faster than the standard ones.
     """
 
@@ -36,10 +38,11 @@ class InstructionSet(NamedTuple):
 
 
 def library() -> Path | None:
-    """Find the library of operators, if it was built and runs faster here than standard operators do.
+    """Return the library of operators, or None if it was not built or is not faster than standard operators
+    on this machine.
 
-    An instruction set that is forced by `ISA_VARIABLE` counts as fast. Raises ConfigError for a library that
-    was built from other sources.
+    An instruction set that is forced by `ISA_VARIABLE` counts as fast. Raises ConfigError if the library was
+    built from other sources.
     """
     path = next((p for name in LIBRARIES if (p := Path(__file__).with_name(name)).is_file()), None)
     if path is None:
@@ -63,7 +66,7 @@ def kernels_name() -> str:
 
 @cache
 def instruction_set(path: Path) -> InstructionSet | None:
-    """Tell which instruction set a library runs with here; None where it is not for this machine."""
+    """Return the instruction set that a library uses on this machine; None if it is for another machine."""
     try:
         loaded = ctypes.CDLL(str(path))
     except OSError:
@@ -73,10 +76,12 @@ def instruction_set(path: Path) -> InstructionSet | None:
 
 
 def pack(weights: NDArray[np.int8], *, gated: bool = False) -> NDArray[np.int8]:
-    """Pack int8 weights [K, N] in the order in which the product reads them; same shape, same bytes.
+    """Return int8 weights [K, N] in the order in which the product reads them, with the same shape.
 
-    Panels of 32 columns (fewer at the end), each K // 4 groups [columns, 4] and then [columns, K % 4].
+    The order is panels of 32 columns (the last may have fewer); a panel is K // 4 groups [columns, 4] and
+    then [columns, K % 4].
 
+    weights: weights to pack.
     gated: the second half of the columns are the gates of the first; each panel is half values, half gates.
     """
     rows, columns = weights.shape
@@ -93,11 +98,11 @@ def pack(weights: NDArray[np.int8], *, gated: bool = False) -> NDArray[np.int8]:
 
 
 def pack32(weights: NDArray[np.float32], *, gated: bool = False) -> NDArray[np.float32]:
-    """Pack weights [K, N] in the order in which the product of floats reads them.
+    """Return float weights [K, N] in the order in which the product reads them: panels [K, 32], the last one
+    padded with zeros, as an array [K, N rounded up].
 
-    Returns [K, N filled up to panels]: panels [K, 32], filled up with zeros.
-
-    gated: as in `pack`, 16 values and their gates.
+    weights: weights to pack.
+    gated: the second half of the columns are the gates of the first; a panel is 16 values and their gates.
     """
     rows, columns = weights.shape
     parts = (weights[:, : columns // 2], weights[:, columns // 2 :]) if gated else (weights,)

@@ -1,7 +1,7 @@
-"""Builds the library of operators: `python engine/native/build.py`, and hatchling when it makes the package.
+"""Builds the library of operators: `python engine/native/build.py`; hatchling runs it to make the package.
 
-Needs a C++20 compiler and nothing else: what CXX names, g++, clang++, or the one of the package `ziglang`,
-which also builds for other machines (`--target aarch64-linux`).
+It needs only a C++20 compiler: the one that CXX names, g++, clang++, or that of the package `ziglang`, which
+also builds for other machines (`--target aarch64-linux`).
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from typing import NamedTuple
 
 HERE = Path(__file__).resolve().parent
 COMMON = ["-std=c++20", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra"]
-# of uninitialised values in GCC's headers
+# GCC's own headers cause these warnings
 COMMON += ["-Wno-unknown-warning-option", "-Wno-uninitialized", "-Wno-maybe-uninitialized"]
 COMMON += ["-fno-sanitize=all", "-g0"]  # zig looks for undefined behaviour by default
-# products and sums are fused where the sources say so, that all instruction sets and compilers round alike
+# products and sums are fused only by the sources, so that all instruction sets and compilers round alike
 FAST = ["-O3", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off"]
-GCC = ["-fno-tree-pre"]  # what it moves out of loops no longer fits into the registers
+GCC = ["-fno-tree-pre"]  # it would move more values out of loops than there are registers
 WIDE = ["-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mfma", "-mprefer-vector-width=512"]
-# by machine: instruction set -> flags of its own compilation of kernels.cpp; dispatch.cpp lists the same
+# by machine and instruction set: flags of its compilation of kernels.cpp; dispatch.cpp has the same names
 SETS: dict[str, dict[str, list[str]]] = {
     "x86_64": {
         "baseline": [],
@@ -45,15 +45,17 @@ SETS: dict[str, dict[str, list[str]]] = {
     },
 }
 PARTS = ("ops", "dispatch", "attention", "convolutions", "products", "recurrence", "search", "selection")
-MACHINES = {"AMD64": "x86_64", "arm64": "aarch64"}  # other names of the same
+MACHINES = {"AMD64": "x86_64", "arm64": "aarch64"}  # synonyms
 ZIG = "ziglang"
 
 
 class Platform(NamedTuple):
-    """What a library is built for.
+    """The platform of a library.
 
-    tag: of wheels that hold it.
-    triple: as zig names it.
+    machine: key of `SETS`.
+    library: file name of the library.
+    tag: platform tag of its wheels.
+    triple: name of the platform in zig.
     """
 
     machine: str
@@ -75,7 +77,7 @@ TARGETS = {
 
 
 def this_machine() -> Platform:
-    """Tell what a library for here is built for, whatever the compiler."""
+    """Return the platform of this machine."""
     machine = MACHINES.get(platform.machine(), platform.machine())
     system = {"linux": "linux", "darwin": "macos"}.get(sys.platform, sys.platform)
     target = TARGETS.get(f"{machine}-{system}")
@@ -83,11 +85,11 @@ def this_machine() -> Platform:
 
 
 def compiler(target: Platform | None = None) -> list[str]:
-    """Find the command of a C++ compiler.
+    """Return the command of a C++ compiler.
 
-    target: of another machine; None is this one.
+    target: platform to build for; None is this machine.
 
-    Raises FileNotFoundError where there is none.
+    Raises FileNotFoundError without a compiler.
     """
     named = os.environ.get("CXX")
     if named:
@@ -98,17 +100,18 @@ def compiler(target: Platform | None = None) -> list[str]:
                 return [executable]
     if importlib.util.find_spec(ZIG) is None:
         raise FileNotFoundError("no C++ compiler: install g++ or clang++, set CXX, or: pip install ziglang")
-    # zig takes what this very processor has unless a target is named
+    # without a target, zig would use all features of this processor
     triple = (target or this_machine()).triple
     return [sys.executable, "-m", ZIG, "c++", *(["-target", triple] if triple else [])]
 
 
 def build(target: Platform | None = None, out: Path | None = None) -> Path:
-    """Compile and link; returns where the library is.
+    """Compile and link the library, and return its path.
 
-    target: another machine; None is this one.
+    target: platform to build for; None is this machine.
+    out: path of the library; None is beside the sources.
 
-    Raises FileNotFoundError without a compiler, CalledProcessError when it refuses.
+    Raises FileNotFoundError without a compiler, CalledProcessError if it fails.
     """
     command, kind = compiler(target), target or this_machine()
     own = GCC if "Free Software Foundation" in _run_command([*command, "--version"]) else []
@@ -121,7 +124,7 @@ def build(target: Platform | None = None, out: Path | None = None) -> Path:
         }
         jobs |= {f"{part}.o": [f"{part}.cpp", "-O2", "-ffp-contract=off"] for part in PARTS}
 
-        if ZIG in command:  # it names features of ARM in its own way
+        if ZIG in command:  # zig has its own option for features of ARM
             jobs = {
                 name: [flag.replace("-march=armv8.2-a", "-mcpu=generic") for flag in flags]
                 for name, flags in jobs.items()
@@ -143,15 +146,17 @@ def build(target: Platform | None = None, out: Path | None = None) -> Path:
 
 
 def _run_command(command: Sequence[str]) -> str:
-    """What it prints, but for complaints, which pass through."""
+    """Run a command and return its output; its error output is not captured."""
     ran = subprocess.run(command, check=True, cwd=HERE, stdout=subprocess.PIPE, text=True)  # nosec B603 # no shell
     return ran.stdout
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Build the native operators.")
-    parser.add_argument("--target", choices=TARGETS, help="another machine, by the compiler of ziglang")
-    parser.add_argument("--out", type=Path, help="where the library goes; beside the sources by default")
+    parser.add_argument(
+        "--target", choices=TARGETS, help="machine to build for, if not this one; needs the package ziglang"
+    )
+    parser.add_argument("--out", type=Path, help="path of the library; default: beside the sources")
     options = parser.parse_args()
     try:
         print(build(TARGETS[options.target] if options.target else None, options.out))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from engine.errors import ExecutorFailed
 from engine.search.certain import certain
-from engine.search.executor import EncodedBatch, Ended, Executor, PendingStep, Snapshot
+from engine.search.executor import EncodedBatch, Executor, PendingStep, SlotRequest, Snapshot
 from engine.types import Hypothesis, Outcome, Request, Result, Timings
 
 Reply = Callable[[Request, Outcome], None]
@@ -28,7 +28,7 @@ NOTHING = (
 
 
 @dataclass(slots=True, eq=False)
-class InFlight(Ended):
+class InFlight(SlotRequest):
     """One request in a slot.
 
     slot: number of the slot; -1 after the request has left it.
@@ -146,9 +146,9 @@ class Lane:
         """Number of requests that `admit` accepts now.
 
         When all slots are taken, sources are encoded ahead of need, in batches of at least half of
-        `Stepper.ahead`.
+        `Stepper.encode_ahead`.
         """
-        admitted, ahead = self.requests, self.stepper.ahead
+        admitted, ahead = self.requests, self.stepper.encode_ahead
         room = self.executor.slots + ahead - admitted
         return room if admitted < self.executor.slots or 2 * room >= ahead else 0
 
@@ -216,12 +216,12 @@ class Lane:
         """
         self.settle()
         attention = self._attending > 0
-        self.stepper.patience = 0.0 if self._streaming else patience
+        self.stepper.launch_seconds = 0.0 if self._streaming else patience
         self._close_holes()
         launched = self.stepper.launch(len(self._flights), attention=attention)
         self._launched += launched.steps
         self._steps.append(StepInFlight([*self._flights], launched, attention))
-        if len(self._steps) > self.stepper.late:
+        if len(self._steps) > self.stepper.flag_delay:
             self._collect(self._steps.popleft())
             self.settle()
         return launched.steps
@@ -293,7 +293,7 @@ class Lane:
         if ended or streamed:
             snapshot = self.stepper.snapshot([f.slot for f in ended], [f.slot for f in streamed])
             self._answers.append(PendingAnswers(ended, streamed, snapshot))
-        self._deliver(self.stepper.late)
+        self._deliver(self.stepper.flag_delay)
         self._vacate(ended)
         if not self._flights:
             self._deliver(0)

@@ -1,8 +1,8 @@
 """Batched beam search over slots, in the executor's array namespace (docs/reference.md 6). Knows no model.
 
-The whole state is data: one array per fact, one leading row per slot, so that a slot moves by copying rows.
-Nothing loops over beams or hypotheses in a step. Elsewhere than on numpy every step has the same shapes and
-never reads a value back, so that a graph may capture it.
+The state is arrays with one row per slot, so that a slot moves by copying rows. A step never loops over beams
+or hypotheses. Except on numpy, every step has the same shapes and reads no value back, so that a CUDA graph
+can capture it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from array_api_compat import array_namespace, is_numpy_array
 
 from engine.search import filters, penalties
 from engine.search.diverse import Candidates, Groups, diverse, top
-from engine.search.executor import Executor, StepInput, TopK
+from engine.search.executor import LaneNumbers, StepInput, TopK
 from engine.search.greedy import greedy
 from engine.search.kind import Kind, is_usual, kind_of
 from engine.search.state import blank, take
@@ -31,57 +31,57 @@ class BeamSearch:
 
     def __init__(
         self,
-        executor: Executor,
+        lane: LaneNumbers,
         *,
-        tight: bool | None = None,
+        readable: bool | None = None,
         upload: Callable[[Sequence[int]], Any] | None = None,
     ) -> None:
-        """Make a search over the slots of an executor, all idle.
+        """Make a search over the slots of a lane, all idle.
 
-        executor: its numbers alone are read (slots, beams, limits, pad, eos, namespace, device).
-        tight: whether a step may read values back; by default only on the CPU.
-        upload: makes an int64 array on the device, where that can be done without waiting.
+        lane: sizes and tokens of the lane, and the home of its arrays.
+        readable: whether a step may read values back; by default only on the CPU.
+        upload: makes an int64 array on the device; by default one that may wait for the device.
         """
-        array = executor.namespace.zeros(1)
-        # numpy itself follows the array API; a wrapper costs 10 MB, and around each call as much as the call
+        array = lane.namespace.zeros(1)
+        # numpy itself follows the array API; a wrapper costs 10 MB, and doubles the cost of each call
         self.xp: Any = np if is_numpy_array(array) else array_namespace(array)
-        self.device, self.limits = executor.device, executor.limits
-        self.pad, self.eos, self.first = executor.pad, executor.eos, executor.start
-        self.beams = executor.beams
-        self.columns = executor.limits.target + 2
-        self.state = blank(self.xp, executor, self.columns)
+        self.device, self.limits = lane.device, lane.limits
+        self.pad, self.eos, self.first = lane.pad, lane.eos, lane.start
+        self.beams = lane.beams
+        self.columns = lane.limits.target + 2
+        self.state = blank(self.xp, lane, self.columns)
         self._upload = upload or partial(self.xp.asarray, dtype=self.xp.int64, device=self.device)
-        self._tight = self.xp is np or str(self.device) == "cpu" if tight is None else tight
-        # what every step would otherwise make anew
+        self._readable = self.xp is np or str(self.device) == "cpu" if readable is None else readable
+        # constants of every step
         self._ranks = self._range(2 * self.beams)[None, :]
-        self._slots, self._own = self._range(executor.slots), self._range(self.beams)
-        self._nothing = self.xp.zeros((executor.slots, self.beams), dtype=self.xp.int64, device=self.device)
+        self._slots, self._own_rows = self._range(lane.slots), self._range(self.beams)
+        self._nothing = self.xp.zeros((lane.slots, self.beams), dtype=self.xp.int64, device=self.device)
         self._padding = self._nothing + self.pad
         self._unbanned = self.xp.stack([self._padding, self._padding], axis=2)
         self._ends, self._pads = self._nothing[:, 0] + self.eos, self._nothing[:, 0] + self.pad
-        # the host's own copy of what decides shapes and kernels
-        self._options = [DecodeOptions()] * executor.slots
-        self.taken = np.zeros(executor.slots, np.int64)
-        self._shortest = np.zeros(executor.slots, np.int64)
-        self._priced = [range(0)] * executor.slots  # the steps at which a forced token costs what it is worth
-        self._unusual = set[int]()  # slots that want more than beam search
+        # host copies of the values that decide shapes and kernels
+        self._options = [DecodeOptions()] * lane.slots
+        self.taken = np.zeros(lane.slots, np.int64)
+        self._shortest = np.zeros(lane.slots, np.int64)
+        self._priced = [range(0)] * lane.slots  # steps at which forced tokens keep their log-probability
+        self._unusual = set[int]()  # slots with options beyond plain beam search
         self._kinds: dict[int, Kind] = {}
 
     def start(self, slot: int, options: DecodeOptions, source_length: int) -> None:
-        """Begin a hypothesis in a slot.
+        """Start the search of a slot.
 
-        slot: a number below the executor's slots.
-        options: of the request; they have passed `check`.
+        slot: number of the slot.
+        options: options of the request, which have passed `check`.
         source_length: tokens of its source, end-of-sentence included.
         """
         state, narrowing = self.state, options.beam_rule == penalties.MARIAN
         shortest, longest = options.lengths(source_length, self.limits)
-        # rows are equal at the first step: independent samples and groups start from a row each
+        # all rows are equal at the first step, so only independent samples and groups need a row each
         starts = options.beam_size if options.sampling else options.diverse_groups
         state.total[slot, :] = NEG
         state.total[slot, :starts] = 0.0
         state.current[slot, :] = self.first
-        state.parents[slot, :] = self._own
+        state.parents[slot, :] = self._own_rows
         state.plan[slot, :] = -1
         prefix = options.prefix[:longest]
         if prefix:
@@ -103,11 +103,11 @@ class BeamSearch:
         self.start_on_host((slot,), (options,))
 
     def start_on_host(self, slots: Sequence[int], options: Sequence[DecodeOptions]) -> None:
-        """Do the host's part of `start`, of several slots."""
+        """Do the host's part of `start` for several slots."""
         for slot, one in zip(slots, options, strict=True):
             self.taken[slot] = 0
             if self._options[slot] is not one:
-                self._note(slot, one)
+                self._set_options(slot, one)
 
     def move(self, source: int, target: int) -> None:
         """Copy one slot over another."""
@@ -118,12 +118,12 @@ class BeamSearch:
         """Do the host's part of `move`."""
         self.taken[target] = self.taken[source]
         self._shortest[target], self._priced[target] = self._shortest[source], self._priced[source]
-        self._note(target, self._options[source])
+        self._set_options(target, self._options[source])
 
-    def _note(self, slot: int, options: DecodeOptions) -> None:
-        """Note options of a slot, and forget the kinds of steps in which they make a difference."""
+    def _set_options(self, slot: int, options: DecodeOptions) -> None:
+        """Set the options of a slot on the host, and drop the kinds of steps that depend on them."""
         self._options[slot] = options
-        before, now = slot in self._unusual, self._tight or not is_usual(options)
+        before, now = slot in self._unusual, self._readable or not is_usual(options)
         (self._unusual.add if now else self._unusual.discard)(slot)
         if before or now:
             self._kinds.clear()
@@ -132,29 +132,30 @@ class BeamSearch:
         """Return the kind of the next step of slots 0..n-1."""
         if n not in self._kinds:
             options = self._options[:n]
-            self._kinds[n] = kind_of(options, self.beams, self.columns, readable=self._tight)
+            self._kinds[n] = kind_of(options, self.beams, self.columns, readable=self._readable)
         kind = self._kinds[n]
-        if self._tight and kind.histories:
+        if self._readable and kind.histories:
             return kind._replace(columns=min(self.columns, self.longest(n) + 2))
         return kind
 
     def longest(self, n: int) -> int:
-        """Count the steps that the furthest of slots 0..n-1 has taken."""
+        """Return the largest number of steps that one of slots 0..n-1 has taken."""
         return int(np.maximum.reduce(self.taken[:n]))
 
     def inputs(self, n: int, kind: Kind | None = None) -> StepInput:
-        """Return what the next step needs for slots 0..n-1. Views of the state: use them before `advance`.
+        """Return the inputs of the next step of slots 0..n-1. They are views of the state, valid until
+        `advance`.
 
-        kind: of the step, by default what the slots ask for.
+        kind: kind of the step; by default the one that the slots need.
         """
         xp, state, kind = self.xp, self.state, kind or self.kind(n)
         step, nothing = state.step[:n], self._nothing[:n, :]
         forced = state.plan[self._slots[:n], step]
-        if self._tight and bool((self.taken[:n] >= self._shortest[:n]).all()):
+        if self._readable and bool((self.taken[:n] >= self._shortest[:n]).all()):
             banned = self._unbanned[:n, :, :]
         else:  # end-of-sentence while a hypothesis is too short
             banned = xp.where(step < state.shortest[:n], self._ends[:n], self._pads[:n])
-            # pad is never an answer, whatever else is banned
+            # pad is always banned
             banned = xp.stack([self._padding[:n, :], nothing + banned[:, None]], axis=2)
         if kind.quotas:
             history = state.history[:n, :, : kind.columns]
@@ -165,17 +166,17 @@ class BeamSearch:
             history, size = state.history[:n, :, : kind.columns], state.ngram[:n]
             repeated = filters.repeats(xp, history, step, size, largest=kind.ngram, pad=self.pad)
             banned = xp.concat([banned, repeated], axis=2)
-        if self._tight and kind.histories:
+        if self._readable and kind.histories:
             banned = filters.tighten(xp, banned, self.pad)
         return self.step_input(n, nothing + forced[:, None], banned, kind)
 
     def step_input(self, n: int, forced: Any, banned: Any, kind: Kind) -> StepInput:
-        """Put together what the next step of slots 0..n-1 is asked. Views of the state, as of `inputs`.
+        """Return the inputs of the next step of slots 0..n-1, as views like those of `inputs`.
 
-        n: active slots.
-        forced: as of StepInput.
-        banned: as of StepInput.
-        kind: of the step.
+        n: number of active slots.
+        forced: see StepInput.
+        banned: see StepInput.
+        kind: kind of the step.
         """
         state, k = self.state, 2 * self.beams
         return StepInput(
@@ -186,39 +187,42 @@ class BeamSearch:
             banned=banned,
             temperature=state.temperature[:n],
             unk_penalty=state.unk_penalty[:n],
-            eos_penalty=state.word_reward[:n],  # words compete by it; what it adds up to counts in the end
+            eos_penalty=state.word_reward[
+                :n
+            ],  # a reward per word ranks candidates as a penalty of the end does
             lm_weight=state.lm_weight[:n],
             k=max(k, CANDIDATES) if kind.sampled else k,
         )
 
     def advance(self, topk: TopK, n: int) -> Any:
-        """Take in one step's candidates; returns bool [n]: the slots that are done.
+        """Update the search by a step's candidates. Return bool [n]: whether each slot is done.
 
-        A done slot may be advanced again: its finished hypotheses stay as they are.
+        A done slot may be advanced further: its finished hypotheses do not change.
         """
         done = self.absorb(topk, n, self.kind(n))
         self.advance_on_host(n)
         return done
 
     def advance_on_host(self, n: int, steps: int = 1) -> None:
-        """Do the host's part of `advance`: slots 0..n-1 have taken so many steps."""
+        """Do the host's part of `advance`: count steps of slots 0..n-1."""
         self.taken[:n] += steps
 
-    def rest(self, count: Any, n: int) -> None:
-        """Make slots count..n-1 idle: done, and at step 0, whatever their last requests left.
+    def idle(self, count: Any, n: int) -> None:
+        """Mark slots count..n-1 idle: done, and at step 0.
 
-        count: int64 [1] on the device.
+        count: int64 [1] on the device, number of active slots.
+        n: number of slots of the step.
         """
         state, busy = self.state, self._range(n) < count
         state.done[:n] = state.done[:n] | ~busy
         state.step[:n] = state.step[:n] * self.xp.astype(busy, self.xp.int64)
 
     def absorb(self, topk: TopK, n: int, kind: Kind) -> Any:
-        """Do the device's part of `advance`: no value is read where `tight` is off.
+        """Do the device's part of `advance`. Reads no value back unless the search is `readable`.
 
-        topk: the step's candidates.
-        n: active slots.
-        kind: of the step.
+        topk: candidates of the step.
+        n: number of active slots.
+        kind: kind of the step.
         """
         xp, state = self.xp, self.state
         topk = self._zero_free_tokens(topk, n) if kind.free else topk
@@ -244,7 +248,7 @@ class BeamSearch:
         return state.done[:n]
 
     def _candidates(self, topk: TopK, n: int, kind: Kind, missing: Any) -> Candidates:
-        """Beam search, diverse groups or samples, as each slot asks; only what some slot asks is computed."""
+        """Return the candidates of beam search, diverse groups or samples, by the options of each slot."""
         candidates: Candidates | None = None
         if kind.ranked:
             candidates = self._rank(topk, n, missing if kind.stepwise else None)
@@ -257,10 +261,10 @@ class BeamSearch:
         return candidates
 
     def _zero_free_tokens(self, topk: TopK, n: int) -> TopK:
-        """The candidates where a forced token that costs nothing has log-probability 0, listed or not: one
-        of a free prefix, or the end that Marian's rule cuts with."""
+        """Give free forced tokens log-probability 0: the tokens of a free prefix, and the end at Marian's
+        length limit."""
         priced = zip(self.taken[:n].tolist(), self._priced, strict=False)
-        if self._tight and all(step in steps for step, steps in priced):
+        if self._readable and all(step in steps for step, steps in priced):
             return topk
         xp, state, first = self.xp, self.state, self._range(topk.scores.shape[2]) == 0
         step, cuts = state.step[:n], state.narrowing[:n]
@@ -274,9 +278,9 @@ class BeamSearch:
         return Candidates(*(self.xp.where(where[:, None], a, b) for a, b in zip(new, old, strict=True)))
 
     def _rank(self, topk: TopK, n: int, missing: Any) -> Candidates:
-        """The first 2B of all rows' best (a row's own 2B best are provably enough).
+        """Return the 2B best candidates of all rows; 2B of each row are provably enough.
 
-        All candidates of a step have one length: of a stepwise penalty only the coverage tells them apart.
+        All candidates of a step have one length, so a stepwise penalty only adds the coverage.
         """
         xp, state, slots = self.xp, self.state, self._slots[:n, None]
         scores, ids = self._rows(topk, n)
@@ -289,7 +293,7 @@ class BeamSearch:
         return top(xp, slots, totals, ids, 2 * self.beams, self._finite(totals + handicap[:, :, None]))
 
     def _diverse(self, topk: TopK, n: int, largest: int) -> Candidates:
-        """Group after group, each penalising the tokens of the earlier ones."""
+        """Return the candidates of diverse groups: each group avoids the tokens of the earlier ones."""
         state = self.state
         scores, ids = self._rows(topk, n)
         overlap = state.overlap[:n, :, :]
@@ -299,7 +303,7 @@ class BeamSearch:
         return best
 
     def _draw(self, topk: TopK, n: int) -> Candidates:
-        """One draw for each row, in the place of its row; the other B places can't be taken."""
+        """Return one drawn candidate for each row, at the row's index; the other B candidates are -inf."""
         xp, state = self.xp, self.state
         scores, ids = topk.scores, topk.ids  # top_k never exceeds CANDIDATES, however long the rows
         beam = self._range(self.beams)[None, :]
@@ -316,27 +320,27 @@ class BeamSearch:
         )
 
     def _rows(self, topk: TopK, n: int) -> tuple[Any, Any]:
-        """Each row's 2B best (sampling slots of the batch may have made the rows longer)."""
+        """Return the 2B best of each row; rows are longer if other slots of the batch sample."""
         return topk.scores[:, :, : 2 * self.beams], topk.ids[:, :, : 2 * self.beams]
 
     def _attention_totals(self, topk: TopK, n: int) -> Any:
-        """Attention that each source position has received from each row, this step's included: [n, B, S]."""
+        """Return the attention that each source position has received so far, this step's included:
+        [n, B, S]."""
         totals = self.state.attended
-        width = min(totals.shape[2], topk.attention.shape[2])  # what is beyond the longest source is padding
+        width = min(totals.shape[2], topk.attention.shape[2])  # padding follows the longest source
         return totals[:n, :, :width] + topk.attention[:, :, :width]
 
     def _collect_finished(self, candidates: Candidates, ends: Any, missing: Any, n: int) -> Candidates:
-        """Keep what has ended; returns what each row goes on with [n, B].
+        """Store finished hypotheses. Return the candidates [n, B] with which the rows continue.
 
-        An end of sentence counts only among the first `width` candidates (docs/reference.md 6, item 6);
-        diverse groups and Marian have no candidates to spare, so each finished hypothesis takes the last
-        place away.
+        An end of sentence counts only among the first `width` candidates (docs/reference.md 6, item 6).
+        Diverse groups and Marian have no spare candidates, so each finished hypothesis narrows the beam.
         """
         xp, state, slots = self.xp, self.state, self._slots[:n, None]
         diverse, narrowing = state.groups[:n] > 1, state.narrowing[:n]
         room = state.width[:n] - xp.where(diverse | narrowing, state.kept_count[:n], 0)
         counts = (ends & (self._ranks < room[:, None]) & ~state.done[:n, None])[:, : self.beams]
-        if not self._tight or bool(xp.any(counts)):
+        if not self._readable or bool(xp.any(counts)):
             self._keep(candidates, counts, missing, n)
         ends = ends | (narrowing[:, None] & (self._ranks >= room[:, None]))
         order = self._order(ends, room, diverse, n)
@@ -346,7 +350,7 @@ class BeamSearch:
         return Candidates(xp.where(goes, scores, NEG), tokens, parents)
 
     def _keep(self, candidates: Candidates, counts: Any, missing: Any, n: int) -> None:
-        """Copy ended hypotheses into the pool in candidate order, while it holds fewer than `width`."""
+        """Copy finished hypotheses into the pool in candidate order, while it holds fewer than `width`."""
         xp, state, slots = self.xp, self.state, self._slots[:n, None]
         place = state.kept_count[:n, None] + xp.cumulative_sum(xp.astype(counts, xp.int64), axis=1) - 1
         counts = counts & (place < state.width[:n, None])
@@ -367,11 +371,11 @@ class BeamSearch:
         state.kept_count[:n] = state.kept_count[:n] + xp.sum(xp.astype(counts, xp.int64), axis=1)
 
     def _order(self, ends: Any, room: Any, diverse: Any, n: int) -> Any:
-        """The candidate that each row goes on with: the first `width` that do not end; a sample keeps its
-        row.
+        """Return the candidate with which each row continues: the first `width` that do not end; a sample
+        keeps its row.
 
-        Diverse groups fill the places they lost with what ended (fairseq main keeps such rows among the
-        group's, though nothing at their rank counts any more).
+        Diverse groups fill the places they lost with ended candidates (fairseq main keeps such rows in the
+        group, though nothing at their rank counts any more).
         """
         xp, state, width = self.xp, self.state, self.state.width[:n, None]
         passed = xp.astype(ends | (self._ranks >= 2 * width), xp.int8)
@@ -382,7 +386,7 @@ class BeamSearch:
         return xp.where(state.sampling[:n, None], self._ranks[:, : self.beams], order)
 
     def _continue(self, survivors: Candidates, n: int, kind: Kind) -> None:
-        """Rows go on with `chosen` [n, B]: the next column of each slot, and what the next step is fed."""
+        """Continue the rows with `survivors` [n, B]: write the next column, and the next step's inputs."""
         state, slots = self.state, self._slots[:n]
         column = state.step[:n] + 1
         state.tokens[slots, column] = survivors.tokens
@@ -394,7 +398,7 @@ class BeamSearch:
         state.total[:n, :], state.current[:n, :], state.parents[:n, :] = survivors
 
     def _finite(self, scores: Any) -> Any:
-        return self.xp.where(scores == scores, scores, NEG)  # not a number: never
+        return self.xp.where(scores == scores, scores, NEG)  # NaN never wins
 
     def _range(self, stop: int) -> Any:
         return self.xp.arange(stop, dtype=self.xp.int64, device=self.device)

@@ -1,7 +1,7 @@
-"""The prefix of every hypothesis that can still win: certain while the search goes on.
+"""The tokens that all hypotheses that can still win have in common: certain before the search ends.
 
-A hypothesis can win when it is live, or the best of those that are finished: the pool only grows, and the
-best of it wins. A live one is out of the race when even the best score that it could reach is below that.
+The best finished hypothesis can win. An unfinished one can win unless an upper bound of its final score is
+below the best finished score.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from engine.search.penalties import MARIAN, scorer
 from engine.search.state import SearchState, host, trace
 from engine.types import DecodeOptions
 
-# options under which a score is the sum of log-probabilities, none above 0, and its normalisation
+# options under which a score is a sum of log-probabilities, none above 0, and its normalisation
 BOUNDED: Final = frozenset(
     {
         "beam_size",
@@ -47,26 +47,25 @@ BOUNDED: Final = frozenset(
     }
 )
 PLAIN: Final = DecodeOptions()
-SLACK: Final = 1e-4  # a sum of float32 log-probabilities may exceed the exact one by about that share
+SLACK: Final = 1e-4  # largest relative error of a sum of float32 log-probabilities
 
 
 def certain(state: SearchState, slot: int, options: DecodeOptions, known: int = 0) -> list[int]:
-    """List the target tokens that the winning hypothesis of a slot begins with, whatever the search still
-    does.
+    """Return the target tokens with which the winning hypothesis of a slot is certain to begin.
 
-    state: the search's, or a copy of some of its slots (`engine.search.state.SNAPSHOT`).
+    state: state of the search, or a copy of some of its slots (`engine.search.state.SNAPSHOT`).
     slot: row of the state.
-    options: of the slot's request.
-    known: number of tokens that were certain before; these are not compared again.
+    options: options of the slot's request.
+    known: number of tokens that an earlier call returned; these are not compared again.
 
-    Later calls never retract a token. Reads values back from the device.
+    A later call never retracts a token. Reads values back from the device.
     """
     step, count, width = (int(x[slot]) for x in (state.step, state.kept_count, state.width))
     total = host(state.total[slot, :width])
     rows = np.flatnonzero(total > -np.inf)
     ended: list[tuple[int, int]] = []
     if count:
-        ended, rows = _race(state, slot, options, rows, total)
+        ended, rows = _contenders(state, slot, options, rows, total)
     candidates = [*((step, row) for row in rows.tolist()), *ended]
     if not candidates:
         return []
@@ -84,11 +83,11 @@ def certain(state: SearchState, slot: int, options: DecodeOptions, known: int = 
     return [tokens[column][path[column]] for column in range(1, same + 1)]
 
 
-def _race(
+def _contenders(
     state: SearchState, slot: int, options: DecodeOptions, rows: Any, total: Any
 ) -> tuple[list[tuple[int, int]], Any]:
-    """Finished hypotheses that may still win, by column and row of their last token, and the `rows` that
-    may."""
+    """Return the hypotheses that can still win: column and row of each finished one's last token, and the
+    rows of the unfinished ones."""
     count = int(state.kept_count[slot])
     steps, trail = (host(x[slot, :count]).tolist() for x in (state.kept_steps, state.kept_trail))
     ended = list(zip(steps, trail, strict=True))
@@ -105,9 +104,9 @@ def _race(
 
 
 def _ceiling(total: float, shortest: int, longest: int, options: DecodeOptions) -> float:
-    """The best score that a live hypothesis can reach; lengths include end-of-sentence.
+    """Return an upper bound of an unfinished hypothesis's final score; lengths include end-of-sentence.
 
-    Its sum can only fall. Below 0, dividing by a power of the length is best done at one of the two ends.
+    Its sum can only fall, and a negative sum over a power of the length is largest at one of the two lengths.
     """
     total += SLACK * (1 - total)
     if total >= 0:
@@ -117,6 +116,6 @@ def _ceiling(total: float, shortest: int, longest: int, options: DecodeOptions) 
 
 
 def _has_ceiling(options: DecodeOptions) -> bool:
-    """Whether the ceiling holds; any option that this module does not know keeps every hypothesis in."""
+    """Return whether `_ceiling` is valid: no option outside `BOUNDED` is set."""
     defaults = {name: getattr(PLAIN, name) for name in BOUNDED}
     return options.unk_penalty >= 0 and replace(options, **defaults) == PLAIN

@@ -1,7 +1,7 @@
 """Diverse beam search: groups of beams that avoid each other's tokens (Vijayakumar et al. 2016).
 
-What is computed is fairseq main's DiverseBeamSearch: group g owns beams g, g + G, ...; groups choose in
-order, each B / G candidates; a candidate's penalised score is carried on.
+Equal to DiverseBeamSearch of fairseq main: group g has the beams g, g + G, ...; groups choose in order, each
+B / G candidates; a candidate keeps its penalised score.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ NEG = float("-inf")
 
 
 class Candidates(NamedTuple):
-    """Continuations of each slot in the order they count: float64, int64, int64 [n, 2B]."""
+    """Continuations of each slot, best first: float64, int64, int64 [n, 2B]."""
 
     scores: Any
     tokens: Any
@@ -22,7 +22,8 @@ class Candidates(NamedTuple):
 
 
 class Groups(NamedTuple):
-    """Per-slot settings, each [n], and `overlap` float32 [n, B, B]: how alike two groups have been so far."""
+    """Settings of each slot, [n], and `overlap` float32 [n, B, B]: discounted count of equal tokens of two
+    groups."""
 
     count: Any
     width: Any
@@ -32,14 +33,14 @@ class Groups(NamedTuple):
 
 
 def top(xp: Any, slots: Any, scores: Any, ids: Any, size: int, ranking: Any = None) -> Candidates:
-    """Take the best continuations of all rows of each slot. Ties go to the earlier row, then rank.
+    """Return the best continuations of all rows of each slot. Ties go to the earlier row, then rank.
 
-    xp: the array namespace.
+    xp: array namespace.
     slots: int64 [n, 1], 0..n-1.
     scores: [n, B, k] cumulative scores.
     ids: int64 [n, B, k] tokens.
     size: number of continuations.
-    ranking: [n, B, k] numbers that decide in the place of the scores.
+    ranking: [n, B, k] numbers to rank by instead of the scores.
     """
     n, beams, k = scores.shape
     ranking = xp.reshape(scores if ranking is None else ranking, (n, beams * k))
@@ -51,18 +52,18 @@ def top(xp: Any, slots: Any, scores: Any, ids: Any, size: int, ranking: Any = No
 def diverse(
     xp: Any, total: Any, scores: Any, ids: Any, groups: Groups, largest: int
 ) -> tuple[Candidates, Any]:
-    """Choose the candidates of all groups, interleaved, and the new overlap.
+    """Return the candidates of all groups, interleaved, and the new overlap.
 
-    xp: the array namespace.
+    xp: array namespace.
     total: [n, B] cumulative scores.
-    scores: [n, B, k] log-probabilities of each row's best tokens; k = 2B is provably enough, since earlier
+    scores: [n, B, k] log-probabilities of each row's best tokens; k = 2B is provably enough, because earlier
         groups hold fewer than 2B tokens.
-    ids: int64 [n, B, k], those tokens.
-    groups: the slots' settings and overlap.
-    largest: the largest number of groups of a slot.
+    ids: int64 [n, B, k], the best tokens.
+    groups: settings and overlap of the slots.
+    largest: largest number of groups of a slot.
 
     Each use of a token by an earlier group costs strength * (1 + overlap of the two groups). Overlap counts,
-    rank by rank, the tokens that two groups chose alike in earlier steps, discounted at each step.
+    rank by rank, the equal tokens that two groups chose in earlier steps, discounted at each step.
     """
     n, beams, k = scores.shape
     ranks = xp.arange(2 * beams, dtype=xp.int64, device=scores.device)[None, :]
@@ -70,7 +71,7 @@ def diverse(
     count, quota = groups.count[:, None], (groups.width // groups.count)[:, None]
     group = ranks[:, :beams] % count
     picked: list[Candidates] = []
-    uses: list[Any] = []  # of each group, float32 [n, B, k]: how often its candidates hold this token
+    uses: list[Any] = []  # by group, float32 [n, B, k]: how often the group's candidates hold this token
     for g in range(largest):
         usage = xp.zeros_like(scores)
         for earlier, used in enumerate(uses):
@@ -87,7 +88,7 @@ def diverse(
         picked.append(best)
         same = ids[:, :, :, None] == best.tokens[:, None, None, :]
         uses.append(xp.sum(xp.astype(same, scores.dtype), axis=3))
-    tokens = xp.stack([best.tokens for best in picked], axis=1)  # [n, G, 2B], -1 - g where nothing is
+    tokens = xp.stack([best.tokens for best in picked], axis=1)  # [n, G, 2B], -1 - g for no token
     alike = xp.astype(tokens[:, :, None, :] == tokens[:, None, :, :], scores.dtype)
     grown = xp.zeros_like(groups.overlap)
     grown[:, :largest, :largest] = groups.overlap[:, :largest, :largest] + xp.sum(alike, axis=3)

@@ -1,7 +1,7 @@
-"""The protocol of executors: a backend owns the tensors of one lane on one device, and nothing else.
+"""The protocol of executors: a backend owns the tensors of one lane on one device, and nothing more.
 
-Shapes use n active slots (always the prefix 0..n-1), B beams a slot, K candidates a row. Arrays live on the
-executor's device in its array namespace (numpy, or torch), the one that the search computes in.
+Shapes use n active slots (always the prefix 0..n-1), B beams per slot, K candidates per row. Arrays are on
+the executor's device, in its array namespace (numpy or torch), in which the search computes too.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from engine.types import DecodeOptions, Hypothesis, Limits, Request
 
 
 class StepInput(NamedTuple):
-    """What the search asks of one decoding step.
+    """Inputs of one decoding step.
 
     tokens: int64 [n, B], fed to the decoder.
     positions: int64 [n, 1], 0 at a hypothesis's first step.
     parents: int64 [n, B], slot-local beam that each row continues.
     forced: int64 [n, B], the only token allowed, or -1.
-    banned: int64 [n, B, M], tokens not allowed, filled up with pad (always banned itself).
+    banned: int64 [n, B, M], tokens not allowed, filled up with pad (which is always banned).
     temperature, unk_penalty, eos_penalty: float32 [n]; penalties are subtracted from log-probabilities.
-    lm_weight: float32 [n], of the language model beside the model; read only where there is one.
-    k: candidates wanted of each row.
+    lm_weight: float32 [n], weight of a separate language model; ignored without one.
+    k: number of candidates per row.
     """
 
     tokens: Any
@@ -46,12 +46,12 @@ class TopK(NamedTuple):
 
     scores: float32 [n, B, K] log-probabilities, descending; -inf where nothing is allowed.
     ids: int64 [n, B, K].
-    attention: float32 [n, B, S] (the first columns are the source's tokens, in order), or None when it was
-        not asked for.
-    scanned: what a search by kernels makes scores and ids of (`engine.kernels.selection.Scanned`), in whose
-        place it stands; None everywhere else.
+    attention: float32 [n, B, S], the first columns of which are the source's tokens in order; None unless it
+        was requested.
+    scanned: partial results (`engine.kernels.selection.Scanned`) in place of scores and ids, for a search by
+        kernels; None otherwise.
 
-    K may be below the k asked for when the vocabulary is smaller.
+    K is smaller than the requested k if the vocabulary is.
     """
 
     scores: Any
@@ -61,36 +61,36 @@ class TopK(NamedTuple):
 
 
 class EncodedBatch(Protocol):
-    """A batch of encoded sources that wait for slots. Opaque but to its executor."""
+    """A batch of encoded sources that wait for slots. Only its executor reads it."""
 
     def __len__(self) -> int: ...
 
     def ready(self) -> bool:
-        """Tell whether placing a source would no longer wait for the device. Never waits."""
+        """Return whether a source can be placed without waiting for the device. Never waits."""
 
 
 class PendingStep(Protocol):
-    """One step under way or several, of the same slots. Both methods wait until the last is over.
+    """One or more launched steps of the same slots. Both methods block until the last step has finished.
 
-    steps: number of steps; a slot that is done before the last stays as it is.
+    steps: number of steps; a slot that is done before the last one is not changed by the later ones.
     """
 
     @property
     def steps(self) -> int: ...
 
     def done(self) -> NDArray[np.bool_]:
-        """Tell of each of the slots whether it is done, on the host."""
+        """Return bool [n] on the host: whether each slot is done."""
 
     def attention(self) -> Sequence[Any]:
-        """Return the attention of each step as of TopK, on the host; none where it was not asked for."""
+        """Return the attention (see TopK) of each step, on the host; empty unless it was requested."""
 
 
 @dataclass(slots=True, eq=False)
-class Ended:
-    """What a slot that is done was asked for.
+class SlotRequest:
+    """The request of a slot.
 
-    options: of its request.
-    attention: a host array [B, S] of each step so far, or none; each hypothesis gets its rows by its trail.
+    options: decoding options.
+    attention: host array [B, S] of each step so far; None if the answer needs no attention.
     """
 
     options: DecodeOptions
@@ -98,60 +98,59 @@ class Ended:
 
 
 class Snapshot(Protocol):
-    """What the search knew of some slots, on its way to the host. Both methods wait for it."""
+    """A copy of some slots' search state, on its way to the host. Both methods wait for it."""
 
-    def hypotheses(self, ended: Sequence[Ended]) -> list[list[Hypothesis]]:
-        """List the n_best finished hypotheses of each slot that was done, best first; maybe none.
+    def hypotheses(self, finished: Sequence[SlotRequest]) -> list[list[Hypothesis]]:
+        """Return the n_best finished hypotheses of each finished slot, best first; possibly none.
 
-        ended: what each of these slots was asked for.
+        finished: requests of these slots.
         """
 
     def rows(self) -> tuple[Any, Sequence[int]]:
-        """Return the fields `engine.search.state.SNAPSHOT` and, for each slot that goes on, its row in
-        them."""
+        """Return the fields `engine.search.state.SNAPSHOT`, and the row of each running slot in them."""
 
 
 class Stepper(Protocol):
-    """Executor and search together: what a lane does with its slots.
+    """Executor and search together: runs the steps of a lane.
 
-    late: number of steps that are launched before the flags of the first are read.
-    ahead: number of sources that may be encoded before there are slots for them.
-    patience: seconds for which a launch may go on with further steps while no slot is done, where the stepper
-        can take several.
+    flag_delay: number of further steps that are launched before the done flags of a step are read.
+    encode_ahead: number of sources that may be encoded before slots are free for them.
+    launch_seconds: time after which a launch takes no further step; it also ends when a slot is done.
     """
 
-    late: int
-    ahead: int
-    patience: float
+    flag_delay: int
+    encode_ahead: int
+    launch_seconds: float
     search: Any  # engine.search.beam.BeamSearch
 
     def place(
         self, encoded: Any, members: Sequence[int], slots: Sequence[int], requests: Sequence[Request]
     ) -> None:
-        """Put sources into slots, and begin to search.
+        """Put sources into slots, and start their searches.
 
-        encoded: a batch that the executor encoded.
-        members: places of the sources in the batch.
-        slots: of each source, idle ones.
-        requests: of each source.
+        encoded: batch of the executor's `encode`.
+        members: index of each source in the batch.
+        slots: idle slot of each source.
+        requests: request of each source.
         """
 
     def launch(self, n: int, *, attention: bool) -> PendingStep:
-        """Begin a step of slots 0..n-1, or several (`patience`). Slots that are done already stay as they
-        are."""
+        """Begin one or more steps of slots 0..n-1 (`launch_seconds`). Slots that are done are not changed."""
 
-    def snapshot(self, done: Sequence[int], going: Sequence[int]) -> Snapshot:
-        """Note what the search knows of some slots now. Where `late` is 0 it must be read before slots move.
+    def snapshot(self, done: Sequence[int], running: Sequence[int]) -> Snapshot:
+        """Copy the search state of some slots. If `flag_delay` is 0, read the snapshot before slots move.
 
-        done: slots whose finished hypotheses are asked for.
-        going: slots whose state is.
+        done: slots whose finished hypotheses are wanted.
+        running: slots whose state is wanted.
         """
 
     def move(self, moves: Sequence[tuple[int, int]]) -> None:
-        """Copy slots over others, (source, target) each; no slot is both."""
+        """Copy slots over other slots. Each move is (source, target); no slot is both."""
 
 
-class Executor(Protocol):
+class LaneNumbers(Protocol):
+    """Sizes and tokens of a lane, from which a search makes its arrays."""
+
     slots: int
     beams: int
     limits: Limits
@@ -161,31 +160,33 @@ class Executor(Protocol):
     namespace: Any  # array namespace for the search: numpy, or torch by array_api_compat
     device: Any  # where that namespace creates arrays
 
+
+class Executor(LaneNumbers, Protocol):
     def encode(self, sources: Sequence[Sequence[int]]) -> EncodedBatch:
         """Encode sources (each ends with end-of-sentence). Touches no slot."""
 
     def place(self, encoded: Any, i: int, slot: int, prefix: Sequence[int] = ()) -> None:
         """Put a source into a slot, and zero the slot's decoder state.
 
-        encoded: a batch that this executor encoded.
-        i: the source's place in the batch.
-        slot: any.
-        prefix: tokens that the targets will begin with; they may name a language to a shortlist.
+        encoded: batch of this executor's `encode`.
+        i: index of the source in the batch.
+        slot: number of the slot.
+        prefix: tokens with which the targets begin; a shortlist may read their language there.
         """
 
     def step(self, n: int, inputs: StepInput, *, attention: bool = False) -> TopK:
         """Reorder beams by `parents`, feed `tokens`, return the K best of each row.
 
-        n: active slots, 0..n-1.
-        inputs: what the search asks.
-        attention: whether its weights are wanted.
+        n: number of active slots, 0..n-1.
+        inputs: inputs from the search.
+        attention: return attention weights too.
         """
 
     def move(self, source: int, target: int) -> None:
         """Copy one slot (memory, state, ancestors) over another, so that active slots stay a prefix."""
 
     def stepper(self) -> Stepper:
-        """Make a stepper of its slots with a search over them."""
+        """Make a stepper with a search over this executor's slots."""
 
     def is_device_lost(self, error: BaseException) -> bool:
         """Return whether this process can never use the device again after an error of this executor."""

@@ -1,4 +1,4 @@
-"""What to force or ban at each step, and which candidate a sample takes. Pure functions of arrays.
+"""Tokens to ban at each step, and the draw of a sample. Pure functions of arrays.
 
 Written against the array API (numpy, or torch on any device): fixed shapes, no boolean indexing, no
 integer-array assignment. n slots, B beams, C history columns, K candidates.
@@ -14,18 +14,18 @@ _MIX: Final = (0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB - 2**64)
 
 
 def repeats(xp: Any, history: Any, step: Any, sizes: Any, *, largest: int, pad: int) -> Any:
-    """Find the tokens that would repeat an n-gram (docs/reference.md 6, item 4, and 6.1: the fixed rule).
+    """Return the tokens that would repeat an n-gram (docs/reference.md 6, item 4, and 6.1: the fixed rule).
 
-    xp: the array namespace.
-    history: int64 [n, B, C], column 0 the initial end-of-sentence (it counts as history), columns up to
-        `step` the tokens so far, anything beyond.
-    step: int64 [n], of each slot.
-    sizes: int64 [n], 0 for off.
-    largest: the largest size.
-    pad: the token that stands for none.
+    xp: array namespace.
+    history: int64 [n, B, C]; column 0 is the initial end-of-sentence (it counts as history), columns up to
+        `step` are the tokens so far, later columns are ignored.
+    step: int64 [n], step of each slot.
+    sizes: int64 [n], size of the n-grams of each slot; 0 for off.
+    largest: largest of the sizes.
+    pad: token that stands for none.
 
-    Returns int64 [n, B, C]: the token at each column that ended an earlier n-gram of the same beginning, pad
-    elsewhere. Of size 1 every token generated so far is banned, end-of-sentence never.
+    The result is int64 [n, B, C]: the token at each column that ended an earlier n-gram of the same
+    beginning, pad elsewhere. Size 1 bans every token generated so far except end-of-sentence.
     """
     n, beams, columns = history.shape
     here, size = step[:, None, None], sizes[:, None, None]
@@ -41,16 +41,16 @@ def repeats(xp: Any, history: Any, step: Any, sizes: Any, *, largest: int, pad: 
 
 
 def exhausted(xp: Any, history: Any, step: Any, tokens: Any, most: Any, *, pad: int) -> Any:
-    """Find the limited tokens that have come as often as they may.
+    """Return the limited tokens that have reached their limit.
 
-    xp: the array namespace.
-    history: as of `repeats`; the initial token counts as none.
-    step: int64 [n], of each slot.
-    tokens: int64 [n, P], filled up with pad.
-    most: int64 [n, P], how many times each token may come.
-    pad: the token that stands for none.
+    xp: array namespace.
+    history: int64 [n, B, C], see `repeats`; the initial token is not counted.
+    step: int64 [n], step of each slot.
+    tokens: int64 [n, P], limited tokens of each slot, filled up with pad.
+    most: int64 [n, P], limit of each token.
+    pad: token that stands for none.
 
-    Returns int64 [n, B, P]: the token where it has come so often, pad elsewhere.
+    The result is int64 [n, B, P]: the token if it has reached its limit, otherwise pad.
     """
     column = xp.arange(history.shape[2], dtype=xp.int64, device=history.device)[None, None, :, None]
     inside = (column <= step[:, None, None, None]) & (column >= 1)
@@ -61,13 +61,11 @@ def exhausted(xp: Any, history: Any, step: Any, tokens: Any, most: Any, *, pad: 
 
 
 def tighten(xp: Any, banned: Any, pad: int) -> Any:
-    """Move bans into as few columns as the fullest row needs. Reads values.
+    """Return the bans in as few columns as the fullest row needs, int64 [n, B, columns]. Reads values back.
 
-    xp: the array namespace.
-    banned: int64 [n, B, M], pad among the tokens of each row.
-    pad: the token that stands for none.
-
-    Returns int64 [n, B, columns].
+    xp: array namespace.
+    banned: int64 [n, B, M], with pad among the tokens of each row.
+    pad: token that stands for none.
     """
     unused = xp.astype(banned == pad, xp.int8)
     width = banned.shape[2] - int(xp.min(xp.sum(unused, axis=2, dtype=xp.int64)))
@@ -76,11 +74,11 @@ def tighten(xp: Any, banned: Any, pad: int) -> Any:
 
 
 def uniform(xp: Any, seed: Any, beam: Any, position: Any) -> Any:
-    """Draw numbers in [0, 1), float64, by int64 counters that are broadcast together: the number depends on
-    them alone, never on slot or batch.
+    """Return random numbers in [0, 1), float64. They depend only on the int64 arguments, which are broadcast
+    together, and never on slot or batch.
 
-    xp: the array namespace.
-    seed: of each request.
+    xp: array namespace.
+    seed: seed of each request.
     beam: row of each slot.
     position: step of each slot.
     """
@@ -91,18 +89,19 @@ def uniform(xp: Any, seed: Any, beam: Any, position: Any) -> Any:
 
 
 def _scramble(word: Any) -> Any:
-    word = (word ^ ((word >> 30) & (2**34 - 1))) * _MIX[0]  # masks make the arithmetic shift a logical one
+    # the masks make arithmetic shifts logical ones
+    word = (word ^ ((word >> 30) & (2**34 - 1))) * _MIX[0]
     word = (word ^ ((word >> 27) & (2**37 - 1))) * _MIX[1]
     return word ^ ((word >> 31) & (2**33 - 1))
 
 
 def draw(xp: Any, scores: Any, top_k: Any, top_p: Any, uniforms: Any) -> Any:
-    """Find the index of the candidate that each row takes, by inverse CDF. Returns int64 [n, B].
+    """Return the index of the candidate that each row draws, by inverse CDF: int64 [n, B].
 
-    xp: the array namespace.
-    scores: [n, B, K] log-probabilities, descending. A row without any finite score takes index 0.
+    xp: array namespace.
+    scores: [n, B, K] log-probabilities, descending. A row without a finite score draws index 0.
     top_k: int64 [n], number of best candidates that are eligible.
-    top_p: [n], probability at which the smallest set of best candidates is cut; the crossing one is included.
+    top_p: [n], probability mass of the eligible candidates; the one that crosses it is included.
     uniforms: [n, B], numbers in [0, 1).
 
     The probabilities of eligible candidates are renormalised.
@@ -113,7 +112,7 @@ def draw(xp: Any, scores: Any, top_k: Any, top_p: Any, uniforms: Any) -> Any:
     before = xp.cumulative_sum(mass, axis=2) - mass
     eligible = (rank < top_k[:, None, None]) & (before < top_p[:, None, None]) & (scores > -xp.inf)
     best = xp.where(scores[:, :, :1] > -xp.inf, scores[:, :, :1], 0.0)
-    # relative to the best: no row underflows to nothing
+    # relative to the best candidate, so that no row underflows to zero
     weight = xp.where(eligible, xp.exp(scores - best), 0.0)
     reached = xp.cumulative_sum(weight, axis=2)
     whole = reached[:, :, -1:]

@@ -1,4 +1,4 @@
-"""The finished hypotheses of slots: ranked, and followed back to their first tokens."""
+"""Ranks the finished hypotheses of slots, and follows them back to their first tokens."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any, Final
 import numpy as np
 
 from engine.search import penalties
-from engine.search.executor import Ended
+from engine.search.executor import SlotRequest
 from engine.search.state import SearchState, host, trace
 from engine.types import DecodeOptions, Hypothesis
 
-# of a SearchState: what hypotheses are ranked by
+# fields of a SearchState by which hypotheses are ranked
 POOL_FIELDS: Final = ("kept_scores", "kept_steps", "kept_coverage", "kept_count", "longest", "word_reward")
 
 
@@ -24,17 +24,15 @@ def best_ends(
     longest: int,
     options: DecodeOptions,
 ) -> list[tuple[float, int]]:
-    """Rank the finished hypotheses of a slot.
+    """Return score and index of the n_best finished hypotheses of a slot, best first.
 
-    totals: of each the sum of its log-probabilities, the end included.
-    steps: of each that of its last token.
-    uncovered: of each what it left uncovered.
+    totals: sum of the log-probabilities of each hypothesis, the end included.
+    steps: step of each hypothesis's last token.
+    uncovered: `engine.search.penalties.log_coverage` of each hypothesis.
     longest: tokens of the longest target.
-    options: of the request.
-
-    Returns score and place of the n_best, best first.
+    options: options of the request.
     """
-    # Marian cuts at its limit: no end was scored there
+    # Marian cuts at its limit, where no end was scored
     cut = longest if options.beam_rule == penalties.MARIAN else -1
     scores = penalties.scorer(options).scores(totals, steps, uncovered, cut)
     if scores and options.n_best == 1:
@@ -45,30 +43,33 @@ def best_ends(
 
 
 def finished_hypotheses(
-    state: SearchState, slots: Sequence[int], ended: Sequence[Ended]
+    state: SearchState, slots: Sequence[int], finished: Sequence[SlotRequest]
 ) -> list[list[Hypothesis]]:
-    """List the n_best finished hypotheses of slots, best first; maybe none.
+    """Return the n_best finished hypotheses of each slot, best first; possibly none.
 
-    state: the search's, or a copy of some of its slots.
+    state: state of the search, or a copy of some of its slots.
     slots: rows of the state.
-    ended: what each of them was asked for.
+    finished: requests of these slots.
     """
     if not slots:
         return []
     rows = [*slots]
     fields = [host(getattr(state, name)[rows]).tolist() for name in POOL_FIELDS]
-    return [_hypotheses(state, *one) for one in zip(slots, ended, zip(*fields, strict=True), strict=True)]
+    return [_hypotheses(state, *one) for one in zip(slots, finished, zip(*fields, strict=True), strict=True)]
 
 
-def _hypotheses(state: SearchState, slot: int, ended: Ended, pool: tuple[Any, ...]) -> list[Hypothesis]:
-    """pool: of `POOL_FIELDS`."""
-    totals, steps, uncovered, count, longest, price = pool  # price: of ending, which was for the race only
-    totals = [total + price for total in totals[:count]]
-    best = best_ends(totals, steps[:count], uncovered[:count], longest, ended.options)
+def _hypotheses(
+    state: SearchState, slot: int, request: SlotRequest, pool: tuple[Any, ...]
+) -> list[Hypothesis]:
+    """pool: values of `POOL_FIELDS` of the slot."""
+    totals, steps, uncovered, count, longest, end_price = pool
+    # the price of ending counts only while hypotheses compete
+    totals = [total + end_price for total in totals[:count]]
+    best = best_ends(totals, steps[:count], uncovered[:count], longest, request.options)
     reached = max([steps[place] for _, place in best], default=0) + 1
     tables = (state.tokens, state.scores, state.trail)
     tokens, scores, trail = [host(table[slot, :reached]).tolist() for table in tables]
-    begins, hypotheses, attention = host(state.kept_trail[slot]).tolist(), [], ended.attention
+    begins, hypotheses, attention = host(state.kept_trail[slot]).tolist(), [], request.attention
     for score, place in best:
         step = steps[place]
         rows = trace(trail, begins[place], step)
@@ -86,9 +87,9 @@ def _hypotheses(state: SearchState, slot: int, ended: Ended, pool: tuple[Any, ..
 
 
 def attention_of(attention: Sequence[Any], rows: Sequence[int]) -> Any:
-    """Gather the attention of a hypothesis, float32 [steps, S].
+    """Return the attention of a hypothesis, float32 [steps, S].
 
-    attention: [B, S] of each step.
-    rows: the hypothesis's row at each of its steps.
+    attention: attention [B, S] of each step.
+    rows: row of the hypothesis at each of its steps.
     """
     return np.stack([attention[at][row] for at, row in enumerate(rows)])

@@ -1,4 +1,4 @@
-"""The step of a search in which every slot keeps one hypothesis: nothing is ranked."""
+"""Greedy search: every slot keeps one hypothesis, so nothing is ranked."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from engine.search.state import SearchState
 
 
 def greedy(xp: Any, state: SearchState, topk: TopK, n: int, at: tuple[Any, int], *, histories: bool) -> None:
-    """Go on with the best candidate of each of the first n slots, or end by it; for lanes of one beam.
+    """Continue each of the first n slots with its best candidate, or finish it; for lanes of one beam.
 
-    xp: the array namespace.
-    state: of the search.
-    topk: the step's candidates.
-    n: active slots.
-    at: the slots' numbers, int64 [n], and end-of-sentence.
-    histories: whether later steps look at the tokens so far.
+    xp: array namespace.
+    state: state of the search.
+    topk: candidates of the step.
+    n: number of active slots.
+    at: int64 [n] numbers of the slots, and the end-of-sentence token.
+    histories: whether later steps read the earlier tokens.
 
     Reads values back from the device.
     """
@@ -25,7 +25,7 @@ def greedy(xp: Any, state: SearchState, topk: TopK, n: int, at: tuple[Any, int],
     step, done = state.step[:n], state.done[:n]
     tokens, column = topk.ids[:, 0, 0], step + 1
     total = state.total[:n, 0] + topk.scores[:, 0, 0]
-    total = xp.where(total == total, total, -math.inf)  # not a number: never
+    total = xp.where(total == total, total, -math.inf)  # NaN never wins
     state.tokens[slots, column, 0], state.scores[slots, column, 0] = tokens, total
     state.current[:n, 0], state.total[:n, 0] = tokens, total
     if histories:

@@ -1,4 +1,4 @@
-"""Kinds of steps: the host knows what slots ask for, so that nothing else is computed."""
+"""Kinds of steps: a step computes only what the options of its slots need."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 from engine.search import penalties
 from engine.types import DecodeOptions
 
-# Options that a plain step knows, by kernels or the native library, whatever their values. Any other option
-# that is not at its default takes the reference path (`engine.search.beam`), one of tomorrow's too.
+# options that kernels and the native library support, whatever their values: any other option that is not at
+# its default, also one added later, takes the reference path (`engine.search.beam`)
 PLAIN_OPTIONS: Final = frozenset(
     (
         *("beam_size", "n_best", "length_penalty", "normalize_scores", "length_normalization", "word_reward"),
@@ -20,29 +20,31 @@ PLAIN_OPTIONS: Final = frozenset(
         *("sampling", "top_k", "top_p", "seed", "diverse_strength", "diverse_discount"),
     )
 )
-# likewise of `engine.search.greedy`: what bans tokens has done so before
+# options that `engine.search.greedy` supports; tokens are banned before it runs
 GREEDY_OPTIONS: Final = (PLAIN_OPTIONS - {"sampling"}) | {"no_repeat_ngram_size", "quotas"}
-# likewise of rows that go on with their first candidates as long as none ends
+# options under which the rows continue with the first candidates unless a hypothesis ends
 SIMPLE_OPTIONS: Final = (PLAIN_OPTIONS - {"beam_rule"}) | {
     *("no_repeat_ngram_size", "quotas", "coverage_penalty", "stepwise_penalty")
 }
 
 
 class Kind(NamedTuple):
-    """What a step computes beyond the sizes of its arrays. Steps of one kind and as many slots are the same
-    operators on the same shapes, but where values may be read.
+    """Two steps of equal kind and slot count run the same operators on the same shapes, unless values may be
+    read back.
 
     columns: length of the token history that is searched for repeats.
-    ngram: the largest size of n-grams that may not repeat, 0 for none.
-    quotas: the largest number of tokens that one slot limits, 0 for none.
-    ranked, sampled: whether any slot searches, and whether any samples.
-    groups: the largest number of diverse groups of a slot.
-    coverage, stepwise: whether such penalties count.
-    prefixed: whether any slot's target begins with tokens of the request, where values may be read.
+    ngram: largest size of n-grams that may not repeat, 0 for none.
+    quotas: largest number of tokens that one slot limits, 0 for none.
+    ranked, sampled: whether any slot searches, and whether any slot samples.
+    groups: largest number of diverse groups of a slot.
+    coverage, stepwise: whether any slot has such a penalty.
+    prefixed: whether any slot's target has a given prefix; only if values may be read.
     free: whether any forced token costs nothing.
-    greedy: whether every slot keeps one hypothesis, and values may be read.
-    simple: whether rows go on with the first candidates as long as none ends, and values may be read.
-    plain: whether kernels or the native library may search it: no slot has an option beyond `PLAIN_OPTIONS`.
+    greedy: whether every slot keeps one hypothesis; only if values may be read.
+    simple: whether rows continue with the first candidates unless a hypothesis ends; only if values may be
+        read.
+    plain: whether kernels or the native library may run the search: no slot sets an option outside
+        `PLAIN_OPTIONS`.
     """
 
     columns: int
@@ -61,15 +63,15 @@ class Kind(NamedTuple):
 
     @property
     def histories(self) -> bool:
-        """Whether a step looks at the tokens of hypotheses so far."""
+        """Whether a step reads the earlier tokens of hypotheses."""
         return self.ngram > 0 or self.quotas > 0
 
 
 def kind_of(options: Sequence[DecodeOptions], beams: int, columns: int, *, readable: bool) -> Kind:
-    """Find the kind of step that some slots need.
+    """Return the kind of step that slots with these options need.
 
-    options: of each slot; at least one.
-    beams: rows of each slot.
+    options: options of each slot; at least one.
+    beams: number of rows of each slot.
     columns: length of the token history.
     readable: whether a step may read values back.
     """
@@ -95,17 +97,17 @@ def kind_of(options: Sequence[DecodeOptions], beams: int, columns: int, *, reada
 
 @lru_cache(1024)
 def changed(options: DecodeOptions) -> frozenset[str]:
-    """Name the options that are not at their defaults."""
+    """Return the names of the options that are not at their defaults."""
     return frozenset(field.name for field in fields(options) if getattr(options, field.name) != field.default)
 
 
 @lru_cache(16)
 def usual(columns: int) -> Kind:
-    """Return the kind of step of slots that ask for nothing but beam search, where values are not read."""
+    """Return the kind of step that only does beam search and reads no values back."""
     return kind_of([DecodeOptions()], 0, columns, readable=False)
 
 
 @lru_cache(1024)
 def is_usual(options: DecodeOptions) -> bool:
-    """Tell whether a slot with these options asks for nothing but beam search."""
+    """Return whether these options need only beam search."""
     return kind_of([options], 0, 0, readable=False) == usual(0)

@@ -1,7 +1,7 @@
-"""What makes a hypothesis's score out of its log-probabilities: length, reward per word, coverage.
+"""Scores of hypotheses from their log-probabilities: length, reward per word, coverage.
 
 s = (sum of log P + word_reward * words) / normaliser(length) + coverage_penalty * sum over source words of
-log(min(attention received, 1)): Wu et al. 2016, equation 14, beside fairseq's power of the length.
+log(min(attention received, 1)): Wu et al. 2016, equation 14, or with fairseq's power of the length.
 Plain arrays of any namespace `xp`, one row per slot.
 """
 
@@ -19,44 +19,44 @@ from engine.types import DecodeOptions
 
 WU: Final = "wu"
 MARIAN: Final = "marian"
-KNOWN_LENGTHS: Final = 256  # divisors are worked out for so many lengths at once
-LEAST_DIVISOR: Final = 1e-200  # by which no sum of log-probabilities becomes infinite
-UNSEEN: Final = 1e-10  # attention that counts as none: its logarithm is finite
+KNOWN_LENGTHS: Final = 256  # divisors are computed for this many lengths at once
+LEAST_DIVISOR: Final = 1e-200  # a sum of log-probabilities divided by this stays finite
+UNSEEN: Final = 1e-10  # least attention that a coverage penalty counts, so that its logarithm is finite
 
 
 def normaliser(xp: Any, length: Any, exponent: Any, wu: Any) -> Any:
-    """Compute the divisors of sums of log-probabilities. The arguments are broadcast together.
+    """Return the divisors of sums of log-probabilities. The arguments are broadcast together.
 
-    xp: the array namespace.
-    length: of hypotheses in tokens, end-of-sentence included.
-    exponent: of the length; 0 divides by 1.
-    wu: where the divisor is ((5 + length) / 6) ** exponent, else length ** exponent.
+    xp: array namespace.
+    length: tokens of hypotheses, end-of-sentence included.
+    exponent: power of the length; 0 divides by 1.
+    wu: whether the divisor is ((5 + length) / 6) ** exponent; otherwise it is length ** exponent.
     """
     base = xp.where(wu, (5 + length) / 6, 1.0 * length)
     return base**exponent
 
 
 def log_coverage(xp: Any, attended: Any, words: Any) -> Any:
-    """Sum up log(min(attention, 1)) over each source's words; never above 0. Float [n, B].
+    """Return the sum of log(min(attention, 1)) over each source's words, float [n, B]; never above 0.
 
-    xp: the array namespace.
+    xp: array namespace.
     attended: [n, B, S], attention that each source position has received so far.
-    words: [n], how many of the first positions are words (end-of-sentence is none).
+    words: [n], number of words, which are the first positions (end-of-sentence is none).
     """
     column = xp.arange(attended.shape[2], dtype=xp.int64, device=attended.device)
-    # not clip, which makes arrays of its bounds: a captured graph may copy nothing from the host
+    # not clip, which makes arrays of its bounds: a captured graph must not copy from the host
     received = xp.where(attended > UNSEEN, attended, UNSEEN)
     missing = xp.log(xp.where(received < 1.0, received, 1.0))
     return xp.sum(xp.where(column < words[:, None, None], missing, 0.0), axis=2)
 
 
 def exponent(options: DecodeOptions) -> float:
-    """Read the power of the normaliser; 0 where scores are plain sums."""
+    """Return the power of the normaliser; 0 if scores are plain sums."""
     return options.length_penalty if options.normalize_scores else 0.0
 
 
 class Scorer:
-    """Scores hypotheses as the options of a request say (docs/reference.md 6, item 6, and above)."""
+    """Scores hypotheses by the options of a request (docs/reference.md 6, item 6, and the formula above)."""
 
     __slots__ = ("_coverage", "_divides", "_divisor_at", "_divisors", "_power", "_reward", "_unworded", "_wu")
 
@@ -67,39 +67,39 @@ class Scorer:
         self._unworded = 0 if options.beam_rule == MARIAN else 1
         self._divisors: list[float] = []  # by length
         self._divisor_at = self._divisors.__getitem__  # by step
-        self._divides = False  # whether a score is the sum by its divisor, and no more
+        self._divides = False  # whether a score is only the sum over its divisor
 
     def __call__(self, cumulative: float, length: int, uncovered: float = 0.0) -> float:
-        """Score a hypothesis.
+        """Return the score of one hypothesis.
 
         cumulative: sum of its log-probabilities.
-        length: its tokens, end-of-sentence included.
-        uncovered: its `log_coverage`.
+        length: number of its tokens, end-of-sentence included.
+        uncovered: `log_coverage` of the hypothesis.
         """
         return self.scores((cumulative,), (length - 1,), (uncovered,))[0]
 
     def scores(
         self, totals: Sequence[float], steps: Sequence[int], uncovered: Sequence[float], cut: int = -1
     ) -> list[float]:
-        """Score hypotheses.
+        """Return the scores of hypotheses.
 
-        totals: of each the sum of its log-probabilities.
-        steps: of each that of its last token.
-        uncovered: of each its `log_coverage`.
-        cut: a step at which hypotheses have no end, -1 for none.
+        totals: sum of the log-probabilities of each hypothesis.
+        steps: step of each hypothesis's last token.
+        uncovered: `log_coverage` of each hypothesis.
+        cut: step at which hypotheses are cut without end-of-sentence, -1 for none.
         """
         try:
             if self._divides:
                 return [*map(truediv, totals, map(self._divisor_at, steps))]
             return self._weigh(totals, steps, uncovered, cut)
-        except IndexError:  # none was as long before
-            self._reach(max(steps) + 1)
+        except IndexError:  # the longest hypothesis so far
+            self._extend(max(steps) + 1)
             return self.scores(totals, steps, uncovered, cut)
 
     def _weigh(
         self, totals: Sequence[float], steps: Sequence[int], uncovered: Sequence[float], cut: int
     ) -> list[float]:
-        """What `scores` does, whatever the options."""
+        """Return the scores for any options."""
         divisors, reward, unworded = self._divisors, self._reward, self._unworded
         coverage, found = self._coverage, list[float]()
         for total, step, missing in zip(totals, steps, uncovered, strict=True):
@@ -110,8 +110,8 @@ class Scorer:
             found.append(value if math.isfinite(value) else float(np.nan_to_num(value)))
         return found
 
-    def _reach(self, length: int) -> None:
-        """Have divisors of lengths up to this one."""
+    def _extend(self, length: int) -> None:
+        """Compute the divisors of lengths up to this one."""
         self._divisors = _divisors(-(-(length + 1) // KNOWN_LENGTHS), self._power, self._wu)
         self._divisor_at = self._divisors[1:].__getitem__
         ordinary = min(self._divisors[1:]) >= LEAST_DIVISOR
@@ -120,13 +120,13 @@ class Scorer:
 
 @lru_cache(1 << 10)
 def scorer(options: DecodeOptions) -> Scorer:
-    """Return what scores the hypotheses of a request."""
+    """Return the scorer of a request's options."""
     return Scorer(options)
 
 
 @lru_cache(1 << 8)
 def _divisors(rounds: int, power: float, wu: bool) -> list[float]:
-    """The normaliser of each length below so many times `KNOWN_LENGTHS`."""
+    """Return the normaliser of each length below rounds * `KNOWN_LENGTHS`."""
     with np.errstate(all="ignore"):  # an absurd penalty gives an absurd, finite score
         lengths = np.arange(rounds * KNOWN_LENGTHS, dtype=np.float64)
         found: list[float] = normaliser(np, lengths, np.float64(power), np.asarray(wu)).tolist()

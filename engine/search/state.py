@@ -1,4 +1,4 @@
-"""The state of a search: plain arrays, one row per slot."""
+"""State of a search: plain arrays, one row per slot."""
 
 from __future__ import annotations
 
@@ -13,55 +13,55 @@ from array_api_compat import to_device
 from numpy.typing import NDArray
 
 from engine.search import penalties
-from engine.search.executor import Executor
+from engine.search.executor import LaneNumbers
 from engine.types import CANDIDATES, QUOTAS, DecodeOptions
 
-FINITE: Final = 1e30  # the largest number of an option in float32 arithmetic
+FINITE: Final = 1e30  # options are clipped to this, so that float32 arithmetic stays finite
 
 
 @dataclass(slots=True)
 class SearchState:
-    """The state of a search, one row per slot. C columns: the initial token, the target, its end.
+    """State of a search, one row per slot. C columns: the initial token, the target, its end.
 
-    tokens, scores and trail are [slots, C, B] and never reordered: a step writes its column. Row b of column
-    c says which token row b took then, its cumulative score, and which row of column c - 1 it continues:
-    `trace` follows a hypothesis back. The pool of finished ones [slots, B] holds where each begins:
-    row `kept_trail` of column `kept_steps`, the step of the final token.
+    tokens, scores and trail are [slots, C, B] and never reordered: each step writes one column. Row b of
+    column c holds the token of beam b at that step, its cumulative score, and the row of column c - 1 that it
+    continues; `trace` follows a hypothesis back. The pool of finished hypotheses [slots, B] holds the last
+    entry of each: row `kept_trail` of column `kept_steps`, the step of its final token.
     """
 
     tokens: Any
     scores: Any
     trail: Any
-    history: Any  # [slots, B, C]: the tokens of each row in order, kept up only where it is looked at
-    kept_scores: Any  # cumulative, the end included
+    history: Any  # [slots, B, C]: tokens of each beam in order, kept only while a step reads them
+    kept_scores: Any  # cumulative score, the end included
     kept_trail: Any
     kept_steps: Any
-    kept_count: Any  # [slots], like all that follow but where noted
+    kept_count: Any  # [slots], like all later fields unless noted
     done: Any
     step: Any
     current: Any  # [slots, B]: the token to feed next
-    parents: Any  # [slots, B]: the slot-local beam that it continues
-    total: Any  # [slots, B]: cumulative score, -inf for a beam that may not go on
-    plan: Any  # [slots, C]: token forced at each step, or -1
-    free: Any  # steps whose forced tokens cost nothing
+    parents: Any  # [slots, B]: the slot-local beam that each row continues
+    total: Any  # [slots, B]: cumulative score, -inf for a beam that may not continue
+    plan: Any  # [slots, C]: the token forced at each step, or -1
+    free: Any  # number of first steps at which forced tokens cost nothing
     width: Any
-    shortest: Any  # a test may change it between steps (docs/reference.md 6.3)
+    shortest: Any  # tests may change it between steps (docs/reference.md 6.3)
     longest: Any
     ngram: Any
-    counted: Any  # [slots, QUOTAS]: tokens that may come so often only, filled up with pad,
-    quotas: Any  # and how often
+    counted: Any  # [slots, QUOTAS]: tokens with a limited count, filled up with pad
+    quotas: Any  # [slots, QUOTAS]: limits of those tokens
     temperature: Any
     unk_penalty: Any
     lm_weight: Any
     word_reward: Any
-    exponent: Any  # of the length that scores are divided by; 0 where they are not
+    exponent: Any  # power of the length that divides scores; 0 for plain sums
     wu: Any
     coverage: Any  # weight of the coverage penalty
     stepwise: Any
-    narrowing: Any  # whether each finished hypothesis narrows the beam, as Marian's do
-    words: Any  # source positions but end-of-sentence
+    narrowing: Any  # whether each finished hypothesis narrows the beam, as in Marian
+    words: Any  # source positions without end-of-sentence
     attended: Any  # [slots, B, source]: attention each source position has received
-    kept_coverage: Any  # [slots, B]: what the hypotheses of the pool left uncovered
+    kept_coverage: Any  # [slots, B]: `penalties.log_coverage` of the finished hypotheses
     sampling: Any
     top_k: Any
     top_p: Any
@@ -69,16 +69,16 @@ class SearchState:
     groups: Any
     strength: Any
     discount: Any
-    overlap: Any  # [slots, B, B]: how alike two diverse groups have been
+    overlap: Any  # [slots, B, B], as in `engine.search.diverse.Groups`
 
     def move(self, source: Any, target: Any) -> None:
-        """Copy one slot over another, or several, each named by an int64 array."""
+        """Copy a slot over another one; an int64 array names several."""
         for name in FIELDS:
             array = getattr(self, name)
             array[target, ...] = array[source, ...]
 
     def write_numbers(self, slot: int, options: DecodeOptions) -> None:
-        """Write the options of a slot that are plain numbers, clipped where float32 would not stay finite."""
+        """Write the numeric options of a slot, clipped so that float32 arithmetic stays finite."""
         self.width[slot], self.groups[slot] = options.beam_size, options.diverse_groups
         self.ngram[slot] = options.no_repeat_ngram_size
         self.strength[slot] = min(options.diverse_strength, FINITE)
@@ -89,7 +89,7 @@ class SearchState:
         self.lm_weight[slot] = options.lm_weight
         narrowing = options.beam_rule == penalties.MARIAN
         self.narrowing[slot] = narrowing
-        # words compete by it at each step; Marian's counts in the end only
+        # hypotheses compete by it at each step, except Marian's, where it counts only at the end
         self.word_reward[slot] = 0.0 if narrowing else _finite(options.word_reward)
         self.exponent[slot] = _finite(penalties.exponent(options))
         self.wu[slot] = options.length_normalization == penalties.WU
@@ -97,11 +97,11 @@ class SearchState:
         self.stepwise[slot] = options.stepwise_penalty
         self.sampling[slot], self.seed[slot] = options.sampling, options.seed
         self.top_k[slot] = options.top_k or CANDIDATES
-        self.top_p[slot] = options.top_p if options.top_p < 1 else math.inf  # no cut by a rounding error
+        self.top_p[slot] = options.top_p if options.top_p < 1 else math.inf  # so that rounding cuts nothing
 
 
 FIELDS: Final = tuple(field.name for field in fields(SearchState))
-# of a SearchState: what an answer is made of, and what is certain of one
+# fields of a SearchState from which answers and their certain tokens are read
 SNAPSHOT: Final = (
     "tokens",
     "scores",
@@ -123,18 +123,18 @@ def _finite(number: float) -> float:
     return min(max(number, -FINITE), FINITE)
 
 
-def blank(xp: Any, executor: Executor, columns: int) -> SearchState:
-    """Make the state of idle slots.
+def blank(xp: Any, lane: LaneNumbers, columns: int) -> SearchState:
+    """Return the state of idle slots.
 
-    xp: the executor's array namespace.
-    executor: whose slots, beams and device are taken.
-    columns: of tables with a column for each step.
+    xp: array namespace of the lane.
+    lane: sizes of the lane.
+    columns: number of columns of tables with a column for each step.
     """
-    beams = executor.beams
-    whole, real = partial(_filled, xp, executor, xp.int64), partial(_filled, xp, executor, xp.float32)
-    # of sums of hundreds even differences are good to 1e-4
-    exact = partial(_filled, xp, executor, xp.float64)
-    flag = partial(_filled, xp, executor, xp.bool)
+    beams = lane.beams
+    whole, real = partial(_filled, xp, lane, xp.int64), partial(_filled, xp, lane, xp.float32)
+    # float64, so that differences of sums of hundreds are exact to 1e-4
+    exact = partial(_filled, xp, lane, xp.float64)
+    flag = partial(_filled, xp, lane, xp.bool)
     return SearchState(
         tokens=whole(columns, beams),
         scores=exact(columns, beams),
@@ -155,9 +155,9 @@ def blank(xp: Any, executor: Executor, columns: int) -> SearchState:
         shortest=whole(),
         longest=whole(),
         ngram=whole(),
-        counted=whole(QUOTAS, fill=executor.pad),
+        counted=whole(QUOTAS, fill=lane.pad),
         quotas=whole(QUOTAS),
-        temperature=real() + 1.0,  # an idle slot is stepped with the others, and must not make NaN
+        temperature=real() + 1.0,  # idle slots are stepped too, and must not make NaN
         unk_penalty=real(),
         lm_weight=real(),
         word_reward=real(),
@@ -167,7 +167,7 @@ def blank(xp: Any, executor: Executor, columns: int) -> SearchState:
         stepwise=flag(),
         narrowing=flag(),
         words=whole(),
-        attended=real(beams, executor.limits.source),
+        attended=real(beams, lane.limits.source),
         kept_coverage=real(beams),
         sampling=flag(),
         top_k=whole(),
@@ -180,16 +180,16 @@ def blank(xp: Any, executor: Executor, columns: int) -> SearchState:
     )
 
 
-def _filled(xp: Any, executor: Executor, dtype: Any, *shape: int, fill: int = 0) -> Any:
-    """An array [slots, *shape]."""
-    shape = (executor.slots, *shape)
-    if not fill:  # of zeros the CPU has no page before somebody writes there
-        return xp.zeros(shape, dtype=dtype, device=executor.device)
-    return xp.full(shape, fill, dtype=dtype, device=executor.device)
+def _filled(xp: Any, lane: LaneNumbers, dtype: Any, *shape: int, fill: int = 0) -> Any:
+    """Return an array [slots, *shape]."""
+    shape = (lane.slots, *shape)
+    if not fill:  # the CPU maps a page of zeros only when it is written
+        return xp.zeros(shape, dtype=dtype, device=lane.device)
+    return xp.full(shape, fill, dtype=dtype, device=lane.device)
 
 
 def take(slots: Any, table: Any, index: Any) -> Any:
-    """Take rows of each slot's table: [n, k, ...]. Several times faster on numpy than take_along_axis.
+    """Return rows of each slot's table, [n, k, ...]. Several times faster on numpy than take_along_axis.
 
     slots: int64 [n, 1], 0..n-1.
     table: [n, C, ...].
@@ -199,19 +199,17 @@ def take(slots: Any, table: Any, index: Any) -> Any:
 
 
 def host(array: Any) -> NDArray[Any]:
-    """Bring an array of any device to numpy."""
+    """Return an array of any device as numpy array."""
     return array if isinstance(array, np.ndarray) else np.asarray(to_device(array, "cpu"))
 
 
 def trace(trail: Sequence[Sequence[int]], row: int, column: int, stop: int = 0) -> list[int]:
-    """Follow a hypothesis back through the rows that it has been in, on the host.
+    """Return the row of a hypothesis in each of the columns `stop` to `column`, on the host.
 
-    trail: [C, B] of one slot.
-    row: of the hypothesis in its last column.
-    column: the last one.
-    stop: the first column that is asked for.
-
-    Returns the rows of columns `stop` to `column`.
+    trail: trail [C, B] of one slot.
+    row: row of the hypothesis in its last column.
+    column: number of that column.
+    stop: first column to return.
     """
     rows = [row]
     for at in range(column, stop, -1):

@@ -1,4 +1,4 @@
-"""The plain stepper: executor and search by turns, each step over before the next begins."""
+"""The plain stepper: each step of executor and search finishes before the next begins."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.search.beam import BeamSearch
-from engine.search.executor import Ended, Executor
+from engine.search.executor import Executor, SlotRequest
 from engine.search.finished import finished_hypotheses
 from engine.search.state import SearchState, host
 from engine.types import Hypothesis, Request
 
 
 class CompletedStep(NamedTuple):
-    """A step that is over, or several."""
+    """One or more finished steps."""
 
     flags: NDArray[np.bool_]
     weights: Sequence[Any] = ()
@@ -30,25 +30,25 @@ class CompletedStep(NamedTuple):
 
 
 class LiveSnapshot(NamedTuple):
-    """The search's own state: right until slots move."""
+    """A view of the search's own state: valid until slots move."""
 
     state: SearchState
     done: Sequence[int]
-    going: Sequence[int]
+    running: Sequence[int]
 
-    def hypotheses(self, ended: Sequence[Ended]) -> list[list[Hypothesis]]:
-        return finished_hypotheses(self.state, self.done, ended)
+    def hypotheses(self, finished: Sequence[SlotRequest]) -> list[list[Hypothesis]]:
+        return finished_hypotheses(self.state, self.done, finished)
 
     def rows(self) -> tuple[SearchState, Sequence[int]]:
-        return self.state, self.going
+        return self.state, self.running
 
 
 class PlainStepper:
     """See `engine.search.executor.Stepper`."""
 
-    late = 0
-    ahead = 0
-    patience = 0.0
+    flag_delay = 0
+    encode_ahead = 0
+    launch_seconds = 0.0
 
     def __init__(self, executor: Executor) -> None:
         self.executor, self.search = executor, BeamSearch(executor)
@@ -65,8 +65,8 @@ class PlainStepper:
         weights = () if topk.attention is None else (topk.attention,)
         return CompletedStep(host(self.search.advance(topk, n)).copy(), weights)
 
-    def snapshot(self, done: Sequence[int], going: Sequence[int]) -> LiveSnapshot:
-        return LiveSnapshot(self.search.state, done, going)
+    def snapshot(self, done: Sequence[int], running: Sequence[int]) -> LiveSnapshot:
+        return LiveSnapshot(self.search.state, done, running)
 
     def move(self, moves: Sequence[tuple[int, int]]) -> None:
         for source, target in moves:

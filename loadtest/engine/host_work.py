@@ -36,8 +36,8 @@ from torch import Tensor
 
 from engine.backends import LaneSize
 from engine.executors.cuda.executor import CapturedExecutor
+from engine.executors.cuda.snapshots import WORD_BYTES, finished_dtype
 from engine.executors.cuda.streams import Mark, Replay, StagingRing
-from engine.executors.cuda.telling import WORD_BYTES, answer_dtype
 from engine.kernels.calls import Kernels
 from engine.kernels.launches import CONVERTED, Call, addresses_of, argument
 from engine.models import build
@@ -210,7 +210,7 @@ class CountedDevice(Nothing):
         assert self.engine is not None
         numbers = [int(a.value or 0) for a in call.arguments if isinstance(a, CONVERTED)]
         told, *_, beams, _, columns, rows = numbers
-        row, count, state = answer_dtype(beams, columns), call.grid[0], self.engine.lanes[0].search.state
+        row, count, state = finished_dtype(beams, columns), call.grid[0], self.engine.lanes[0].search.state
         slots = np.ctypeslib.as_array((c_int64 * count).from_address(told))
         words = count * row.itemsize // WORD_BYTES
         answers = np.ctypeslib.as_array((c_int64 * words).from_address(rows)).view(row)

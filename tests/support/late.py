@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.search.executor import Ended
+from engine.search.executor import SlotRequest
 from engine.search.finished import finished_hypotheses
 from engine.search.state import SNAPSHOT
 from engine.search.stepper import CompletedStep, PlainStepper
@@ -20,26 +20,26 @@ from tests.support.fake import FakeExecutor
 class Snapshot:
     """A copy of the fields of finished and running slots at the time of the call."""
 
-    def __init__(self, state: Any, done: list[int], going: list[int]) -> None:
-        self.fields = SimpleNamespace(**{n: np.array(getattr(state, n)[done + going]) for n in SNAPSHOT})
-        self.done, self.going = range(len(done)), range(len(done), len(done) + len(going))
+    def __init__(self, state: Any, done: list[int], running: list[int]) -> None:
+        self.fields = SimpleNamespace(**{n: np.array(getattr(state, n)[done + running]) for n in SNAPSHOT})
+        self.done, self.running = range(len(done)), range(len(done), len(done) + len(running))
 
-    def hypotheses(self, ended: list[Ended]) -> list[list[Hypothesis]]:
-        return finished_hypotheses(self.fields, self.done, ended)
+    def hypotheses(self, finished: list[SlotRequest]) -> list[list[Hypothesis]]:
+        return finished_hypotheses(self.fields, self.done, finished)
 
     def rows(self) -> tuple[Any, range]:
-        return self.fields, self.going
+        return self.fields, self.running
 
 
 class LateStepper(PlainStepper):
-    late = 1
+    flag_delay = 1
 
     def launch(self, n: int, *, attention: bool) -> CompletedStep:
         landed = super().launch(n, attention=attention)
         return landed._replace(weights=[weights.copy() for weights in landed.weights])
 
-    def snapshot(self, done: Any, going: Any) -> Any:
-        return Snapshot(self.search.state, list(done), list(going))
+    def snapshot(self, done: Any, running: Any) -> Any:
+        return Snapshot(self.search.state, list(done), list(running))
 
 
 @pytest.fixture(params=["plain", "late"])

@@ -187,7 +187,7 @@ def slow_down(stepper):
 
     def later(*args, **kwargs):
         time.sleep(0.001)
-        stepper.patience = 0.0  # one step a launch
+        stepper.launch_seconds = 0.0  # one step a launch
         return launch(*args, **kwargs)
 
     stepper.launch = later

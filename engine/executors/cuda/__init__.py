@@ -1,17 +1,16 @@
 """Steps of model and search as CUDA graphs: plain torch with our kernels.
 
 executor          one lane of a model in torch
-captured_slots    slots whose arrays stay where they are, so that graphs may hold them
+captured_slots    slots with arrays at fixed addresses, so that graphs can capture them
 stepper           steps of a lane as CUDA graphs
-step_kernels      the search of plain steps by kernels
-search_kernels    the kernels of a plain step's search, on its arrays
-changes           what is told of slots, moved and placed between two steps, all at once
-telling           answers of slots that are done, and the state of others, as the host reads them
-placing           requests on their way into slots
-copies            what is placed, moved or read of slots, as copies of one kernel
+step_kernels      a plain step of model and search by kernels
+search_kernels    calls of the search kernels on the arrays of a search
+changes           snapshots, moves and placements between two steps, launched together
+snapshots         hypotheses of finished slots and the state of running ones, as the host reads them
+placing           encoded rows and initial search states of requests
+copies            plans of the kernel that places, moves and reads slots
 encoders          encoding in padded batches of a few sizes, each a CUDA graph
-packed            encoding of sources that lie one behind the other
-graphs            captured work: when, how many
+packed            encoding of sources packed one behind the other
+graphs            cache of captured graphs
 streams           streams, events and copies of a device
-errors            which errors lose a device
 """

@@ -1,6 +1,6 @@
-"""Slots whose arrays stay where they are, so that CUDA graphs may hold steps of them.
+"""Slots with arrays at fixed addresses, so that CUDA graphs can capture their steps.
 
-Memory, state and search lie in blocks of all slots, and a graph reads a prefix of them (docs/gpu.md).
+Memory, state and search are blocks of all slots, and a graph reads a prefix of them (docs/gpu.md).
 """
 
 from __future__ import annotations
@@ -20,19 +20,21 @@ from engine.executors.cuda.encoders import Encode, Encoders, SourceEncoders
 from engine.executors.cuda.packed import PackedEncoders
 from engine.executors.cuda.placing import EncodedRow
 from engine.executors.cuda.streams import LaneStreams, Mark
-from engine.executors.memory import Ends, StagedBatch, ceil
+from engine.executors.memory import SourceLimits, StagedBatch, ceil
 from engine.kernels.calls import Kernels
 from engine.search.executor import StepInput, Stepper, TopK
 
-SMALLEST_WIDTH: Final = 32  # bucket of source positions; others double
-SMALLEST_COLUMNS: Final = 64  # likewise of target columns
-COMMON_POSITIONS: Final = 128  # graphs up to so many positions and columns are captured at the start
+SMALLEST_WIDTH: Final = 32  # smallest bucket of source positions; each further one is twice as large
+SMALLEST_COLUMNS: Final = 64  # smallest bucket of target columns; each further one is twice as large
+COMMON_POSITIONS: Final = 128  # graphs up to this many positions and columns are captured at the start
 
 
 class Encoding(StagedBatch):
-    """Sources under way on the encoders' stream, up to a mark; a language model's have no rows of memory.
+    """Sources that are being encoded on the encoders' stream.
 
-    blocks: that the rows lie in, each once.
+    rows: encoded row of each source; None for a language model.
+    mark: point of the stream after which the rows are complete.
+    blocks: the distinct blocks of the rows.
     """
 
     def __init__(self, lengths: list[int], rows: Sequence[EncodedRow] | None, mark: Mark) -> None:
@@ -45,57 +47,57 @@ class Encoding(StagedBatch):
 
 
 class CapturedSlots(SlotExecutor):
-    """One lane whose blocks only grow, so that graphs of its steps may be captured. A backend adds `run`, and
-    calls `_begin` when it is made.
+    """One lane with blocks that only grow, so that graphs of its steps can be captured. A backend adds `run`,
+    and calls `_begin` in its constructor.
 
-    generation: how often the blocks have moved.
+    generation: number of times that the blocks have moved.
     packs: whether sources are encoded packed one behind the other.
-    kernels: that search, place and move; None: the array code does.
+    kernels: kernels that search, place and move; None runs the array code instead.
     """
 
     kernels: Kernels | None
     packs = False
 
     def _begin(self, work: LaneStreams, encode: Encode, dtype: torch.dtype, room: int, *, warm: bool) -> None:
-        """On the stream of steps.
+        """Set up encoders and blocks, on the stream of steps.
 
-        encode, dtype: see `Encoders`; with `packs`, see `PackedEncoders`.
-        room: positions and columns that blocks begin with.
+        encode, dtype: arguments of `Encoders`, or of `PackedEncoders` if `packs`.
+        room: initial number of positions and columns of the blocks.
         warm: capture common steps before the first request.
         """
         self.work, self.generation, self.warm = work, 0, warm
         self.history.rings.clock = torch.zeros(1, dtype=torch.int64, device=self.device)
-        ends = Ends(self.pad, self.limits.source, self.unread)
+        limits = SourceLimits(self.pad, self.limits.source, self.unread)
         encoders = PackedEncoders if self.packs else Encoders
-        self.encoders: SourceEncoders = encoders(encode, self.memory.specs, work, ends, dtype)
-        self._lengths = np.frombuffer(self.memory.lengths, np.int64)  # there are many slots
+        self.encoders: SourceEncoders = encoders(encode, self.memory.specs, work, limits, dtype)
+        self._lengths = np.frombuffer(self.memory.lengths, np.int64)  # numpy is faster for many slots
         self.reserve(min(room, self.limits.source), min(room, self.limits.target))
-        work.mark().synchronize()  # whatever stream the first caller is on
+        work.mark().synchronize()  # the first caller may use another stream
 
     def longest(self, n: int) -> int:
-        """Count the tokens of the longest source of slots 0..n-1."""
+        """Return the number of tokens of the longest source of slots 0..n-1."""
         return int(np.maximum.reduce(self._lengths[:n]))
 
     def width(self, source: int) -> int:
-        """Return the bucket of source positions that this many need."""
+        """Return the bucket that holds this many source positions."""
         return bucket_of(source, SMALLEST_WIDTH, ceil(self.limits.source, SMALLEST_WIDTH))
 
     def columns(self, steps: int) -> int:
-        """Return the bucket of the caches' columns after so many steps; 0 where nothing is cached."""
+        """Return the bucket of the caches' columns after `steps` steps; 0 without caches."""
         cached = self.history.caches is not None
         return bucket_of(steps, SMALLEST_COLUMNS, ceil(self.limits.target + 1, 32)) if cached else 0
 
     def common(self) -> Iterable[tuple[int, int]]:
-        """List the positions and columns of almost all steps."""
+        """Return the source positions and target columns that almost all steps have."""
         widths = ladder(SMALLEST_WIDTH, self.width(min(COMMON_POSITIONS, self.limits.source)))
         columns = ladder(self.columns(0), self.columns(min(COMMON_POSITIONS, self.limits.target)))
         return product(widths, columns)
 
     def reserve(self, source: int, steps: int) -> None:
-        """Make room in the blocks. Views of them are stale when `generation` has changed.
+        """Enlarge the blocks if necessary; `generation` changes if they have moved.
 
         source: tokens of the longest source.
-        steps: of the longest target.
+        steps: steps of the longest target.
         """
         moved = self.memory.reserve(self.width(source))
         if self.history.caches is not None:
@@ -109,12 +111,12 @@ class CapturedSlots(SlotExecutor):
 
     @torch.no_grad()
     def place(self, encoded: StagedBatch, i: int, slot: int, prefix: Sequence[int] = ()) -> None:
-        """Put a source into a slot by operators of torch: for executors without kernels.
+        """Put a source into a slot by torch operators, for executors without kernels.
 
-        encoded: a batch of `encode`.
-        i: the source's place in the batch.
-        slot: any.
-        prefix: not looked at: there are no shortlists here.
+        encoded: batch of `encode`.
+        i: index of the source in the batch.
+        slot: number of the slot.
+        prefix: ignored, because there are no shortlists on this backend.
         """
         assert isinstance(encoded, Encoding)
         self.reserve(encoded.lengths[i], 0)
@@ -127,11 +129,11 @@ class CapturedSlots(SlotExecutor):
 
     @torch.no_grad()
     def step(self, n: int, inputs: StepInput, *, attention: bool = False) -> TopK:
-        """Run one step uncaptured, for callers with inputs of their own.
+        """Run one step without a graph, on the caller's inputs.
 
-        n: active slots, 0..n-1.
-        inputs: of the search.
-        attention: whether its weights are wanted.
+        n: number of active slots, 0..n-1.
+        inputs: inputs from the search.
+        attention: return attention weights too.
         """
         steps = 0
         if self.history.caches is not None:
@@ -141,10 +143,10 @@ class CapturedSlots(SlotExecutor):
         return self.run(inputs, self.width(self.longest(n)), self.columns(steps), attention)
 
     def place_on_host(self, slots: Sequence[int], lengths: Sequence[int]) -> None:
-        """Do the host's part of `place`; one kernel places several sources, and does the rest.
+        """Do the host's part of `place` for several slots; a kernel does the device's part.
 
-        slots: that are filled.
-        lengths: tokens of each one's source.
+        slots: slots that are filled.
+        lengths: tokens of each slot's source.
         """
         for slot, length in zip(slots, lengths, strict=True):
             self.memory.lengths[slot] = length
@@ -156,33 +158,33 @@ class CapturedSlots(SlotExecutor):
     def run(
         self, inputs: StepInput, width: int, columns: int, attention: bool, *, followed: bool = False
     ) -> TopK:
-        """Run one step in a part of the blocks: nothing but work of the device.
+        """Run one step on a prefix of the blocks, without any work of the host.
 
-        inputs: of the search; their first axis is the number of slots.
-        width: source positions.
-        columns: target columns of the caches.
-        attention: whether its weights are wanted.
-        followed: whether the rings have followed the parents already, and `end_step` takes what comes out.
+        inputs: inputs from the search; their first axis is the number of slots.
+        width: number of source positions.
+        columns: number of target columns of the caches.
+        attention: return attention weights too.
+        followed: kernels search: `begin_step` has advanced the rings, and `end_step` takes the result.
         """
 
     @abstractmethod
     def stepper(self) -> Stepper:
-        """Make the stepper that captures its steps (`engine.executors.cuda.stepper`)."""
+        """Make the stepper that captures the steps (`engine.executors.cuda.stepper`)."""
 
 
 @lru_cache(1 << 16)
 def bucket_of(value: int, smallest: int, largest: int) -> int:
     """Return the smallest bucket that holds a value: `smallest`, one of its doubles, or `largest`.
 
-    value: at most `largest`.
-    smallest: the first bucket.
-    largest: the last bucket.
+    value: size to hold, at most `largest`.
+    smallest: first bucket.
+    largest: last bucket.
     """
     return next(size for size in ladder(smallest, largest) if size >= value or size == largest)
 
 
 def ladder(smallest: int, largest: int) -> list[int]:
-    """List `smallest`, its doubles below `largest`, and `largest`."""
+    """Return `smallest`, its doubles below `largest`, and `largest`."""
     rungs = [smallest]
     while rungs[-1] < largest:
         rungs.append(rungs[-1] * 2)

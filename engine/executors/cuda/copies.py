@@ -1,14 +1,25 @@
-"""Copies within a lane, as plans of the kernel that makes them (scatter.cu): requests into slots, slots over
-others, and slots' state into rows for the host.
+"""Plans of the scatter kernel (scatter.cu), which makes many small copies in one launch: encoded sources into
+slots, slots over other slots, search state into rows for the host.
 
-A plan [terms, copies, 7] says how much each term of an item adds to each number of each of its copies. Plans
-lie on the device, so that a step uploads only items: some numbers for each placed request, move or slot. All
-requests that a step places are one upload and one launch; so are all moves, and all snapshots.
+A launch takes a plan and some items (requests to place, slots to move, slots to read) and makes every copy of
+the plan once for each item. A copy is seven numbers (`Copy`), and each number depends on the item's terms:
+
+    number = sum over the terms of (the item's term) * (what the plan says for number, copy and term)
+
+Example: `move_plan` of a lane with one array, which begins at address 5000 and has 400 bytes for each slot:
+
+    term        target  source  rows  bytes  filled
+    constant      5000    5000     1    400     400
+    source           0     400     0      0       0
+    target         400       0     0      0       0
+
+The item (constant, source, target) = (1, 3, 2) copies one row of 400 bytes from 5000 + 3 * 400 to
+5000 + 2 * 400: slot 3 over slot 2. Plans stay on the device, so that a step uploads only its items.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -17,87 +28,111 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.executors.cuda.placing import ALIGNED_BYTES, ROW_FIELDS, ZERO_FIELDS, Starts
+from engine.executors.cuda.placing import ALIGNED_BYTES, ROW_FIELDS, ZERO_FIELDS, InitialStates
 from engine.executors.history import History
 from engine.executors.memory import Memory
 from engine.search.state import FIELDS, SNAPSHOT, SearchState
 
 SLOT_CHUNKS: Final = 16  # blocks that share a copy of a slot
-COPY_NUMBERS: Final = 7  # of a copy, 8 bytes each, as in scatter.cu
-TARGET, SOURCE, ROWS, BYTES, FILLED, TARGET_PITCH, SOURCE_PITCH = range(COPY_NUMBERS)
-COLUMN_FIELDS: Final = ("tokens", "scores", "trail")  # a column for each step
-SNAPSHOT_COLUMNS: Final = 32  # columns that are told are a multiple of this
+COLUMN_FIELDS: Final = ("tokens", "scores", "trail")  # fields with a column for each step
+SNAPSHOT_COLUMNS: Final = 32  # a snapshot has a multiple of this many columns
+TOKEN_BYTES: Final = 8
 Records = NDArray[np.int64]
 
 
-class PlacementTerms(NamedTuple):
-    """The terms of a placed request.
+class Copy(NamedTuple):
+    """The numbers of a copy, in the order of scatter.cu; in a plan, what one term adds to each of them.
 
-    one: 1.
-    slot: where it goes.
-    address: of its encoded row.
-    width: positions of that row.
-    begin: the first one of the source.
-    length: positions of its source.
-    read: positions that are not masked.
-    starts: the address of its row of starts.
-    longest: of its target.
-    forced: the address of the tokens forced at each step.
+    target: address of the first row written.
+    source: address of the first row read; 0 writes zeros only.
+    rows: number of rows.
+    bytes: bytes copied to each row.
+    filled: bytes written to each row; those beyond `bytes` become zero.
+    target_pitch: bytes from row to row of the target.
+    source_pitch: bytes from row to row of the source.
     """
 
-    one: Any
-    slot: Any
-    address: Any
-    width: Any
-    begin: Any
-    length: Any
-    read: Any
-    starts: Any
-    longest: Any
-    forced: Any
+    target: int = 0
+    source: int = 0
+    rows: int = 0
+    bytes: int = 0
+    filled: int = 0
+    target_pitch: int = 0
+    source_pitch: int = 0
+
+
+NOTHING: Final = Copy()
+
+
+class PlacementTerms(NamedTuple):
+    """The terms of a request that is placed.
+
+    constant: 1.
+    slot: number of its slot.
+    address: address of its encoded row.
+    width: positions of that row.
+    begin: first position of its source in the row.
+    length: positions of its source.
+    read: positions that are not masked.
+    initial: address of its initial search state (`InitialStates`).
+    longest: tokens of its longest target.
+    forced: address of the tokens forced at each step.
+    """
+
+    constant: Copy = NOTHING
+    slot: Copy = NOTHING
+    address: Copy = NOTHING
+    width: Copy = NOTHING
+    begin: Copy = NOTHING
+    length: Copy = NOTHING
+    read: Copy = NOTHING
+    initial: Copy = NOTHING
+    longest: Copy = NOTHING
+    forced: Copy = NOTHING
 
 
 class MoveTerms(NamedTuple):
     """The terms of a move.
 
-    one: 1.
-    source: the slot that is copied.
-    target: the slot that is overwritten.
+    constant: 1.
+    source: slot that is copied.
+    target: slot that is overwritten.
     """
 
-    one: Any
-    source: Any
-    target: Any
+    constant: Copy = NOTHING
+    source: Copy = NOTHING
+    target: Copy = NOTHING
 
 
 class SnapshotTerms(NamedTuple):
-    """The terms of a snapshot of a slot.
+    """The terms of a snapshot.
 
-    one: 1.
-    slot: that is copied.
-    row: the address where its row goes.
+    constant: 1.
+    slot: slot that is copied.
+    row: address of the row written.
     """
 
-    one: Any
-    slot: Any
-    row: Any
+    constant: Copy = NOTHING
+    slot: Copy = NOTHING
+    row: Copy = NOTHING
 
 
 @dataclass(frozen=True, slots=True)
 class LaneArrays:
-    """The arrays of a lane: [slots, ...] each, at the same places until `generation` changes."""
+    """The arrays [slots, ...] of a lane; their addresses stay until `CapturedSlots.generation` changes."""
 
     memory: Memory
     history: History
     state: SearchState
 
     def arrays(self) -> list[Tensor]:
+        """Return all arrays: a move copies them."""
         rings, mask = [*self.history.rings.rings.values(), self.history.rings.ancestors], self.memory.mask
         state = [getattr(self.state, name) for name in FIELDS]
         return [*self.memory.blocks.values(), mask, *rings, *state, *self._caches()]
 
     def arrays_to_clear(self) -> list[Tensor]:
-        """List the arrays that a placed request finds zero."""
+        """Return the arrays in which the slot of a placed request is set to zero."""
         rings = [*self.history.rings.rings.values(), self.history.rings.ancestors]
         return [*rings, *(getattr(self.state, name) for name in ZERO_FIELDS), *self._caches()]
 
@@ -106,61 +141,84 @@ class LaneArrays:
         return [] if caches is None else [caches.writers, *caches.blocks.values()]
 
 
-def placement_plan(lane: LaneArrays, starts: Starts, masks: Tensor) -> Records:
-    """Make the plan that places requests (`PlacementTerms`).
+def placement_plan(lane: LaneArrays, initial: InitialStates, masks: Tensor) -> Records:
+    """Return the plan that places requests.
 
-    lane: the arrays of slots.
-    starts: packed rows of what searches begin with.
-    masks: of every length, see `masks_of`.
+    lane: arrays of the slots.
+    initial: layout of an initial search state.
+    masks: the masks of all lengths (`masks_of`).
     """
-    memory, state = lane.memory, lane.state
-    blocks = [memory.blocks[spec.name] for spec in memory.specs]
-    begun = [*(getattr(state, name) for name in ROW_FIELDS), state.plan]
-    arrays = [*blocks, memory.mask, *lane.arrays_to_clear(), *begun]
-    plan = _plan(PlacementTerms, len(arrays))
-    of = PlacementTerms(*plan)
-    of.one[:, TARGET], strides = _layout(arrays)
-    of.slot[:, TARGET] = of.one[:, FILLED] = strides
-    of.one[:, ROWS] = 1
-    before = 0  # bytes of a position in the parts of memory before, which lie one after the other in a row
-    for i, spec in enumerate(memory.specs):
-        rows, inner = (
-            int(np.prod(axes))
-            for axes in (spec.shape[: spec.source_axis], spec.shape[spec.source_axis + 1 :])
+    memory = lane.memory
+    begin, stride = _layout(memory.mask)
+    # a mask of n zeros begins n floats before the middle of `masks`
+    middle = masks.data_ptr() + 4 * (masks.numel() // 2)
+    mask = PlacementTerms(
+        constant=Copy(begin, middle, 1, stride, stride), slot=Copy(target=stride), read=Copy(source=-4)
+    )
+    cleared = [
+        PlacementTerms(constant=Copy(begin, rows=1, filled=stride), slot=Copy(target=stride))
+        for begin, stride in map(_layout, lane.arrays_to_clear())
+    ]
+    return _plan([*_memory_copies(memory), mask, *cleared, *_state_copies(lane.state, initial)])
+
+
+def _memory_copies(memory: Memory) -> Iterator[PlacementTerms]:
+    """Yield the copies of an encoded row's parts into the slot's memory."""
+    before = 0  # bytes that a position takes in the parts before this one
+    for spec in memory.specs:
+        block, axis = memory.blocks[spec.name], spec.source_axis
+        begin, stride = _layout(block)
+        rows, inner = (int(np.prod(axes)) for axes in (spec.shape[:axis], spec.shape[axis + 1 :]))
+        size, pitch = inner * block.element_size(), stride // rows  # bytes of a position, and of a row
+        yield PlacementTerms(
+            constant=Copy(begin, rows=rows, filled=pitch, target_pitch=pitch),
+            slot=Copy(target=stride),
+            address=Copy(source=1),
+            width=Copy(source=before, source_pitch=size),
+            begin=Copy(source=size),
+            length=Copy(bytes=size),
         )
-        size, pitch = inner * blocks[i].element_size(), strides[i] // rows
-        of.one[i, ROWS], of.one[i, FILLED], of.one[i, TARGET_PITCH] = rows, pitch, pitch
-        of.address[i, SOURCE], of.width[i, SOURCE] = 1, before
-        of.length[i, BYTES] = of.width[i, SOURCE_PITCH] = of.begin[i, SOURCE] = size
         before += rows * size
-    mask, first, last = len(blocks), len(arrays) - len(begun), len(arrays) - 1
-    of.one[mask, SOURCE], of.read[mask, SOURCE] = masks.data_ptr() + 4 * (masks.numel() // 2), -4
-    of.one[mask, BYTES] = strides[mask]
-    of.starts[first:last, SOURCE], of.one[first:last, SOURCE] = 1, [starts.begins[n] for n in ROW_FIELDS]
-    of.one[first:last, BYTES] = of.one[first:last, FILLED] = [starts.used[name] for name in ROW_FIELDS]
-    history = first + ROW_FIELDS.index("history")
-    of.one[history, ROWS:] = state.history.shape[1], 8, 8, 8 * state.history.stride(1), 8  # its first column
-    of.forced[last, SOURCE] = 1
-    of.one[last, BYTES : FILLED + 1], of.longest[last, BYTES : FILLED + 1] = 8, 8  # what it can reach
-    return plan
+
+
+def _state_copies(state: SearchState, initial: InitialStates) -> Iterator[PlacementTerms]:
+    """Yield the copies of an initial state's fields, and that of the forced tokens."""
+    for name in ROW_FIELDS:
+        array, source, size = getattr(state, name), initial.begins[name], initial.sizes[name]
+        begin, stride = _layout(array)
+        copy = Copy(begin, source, 1, size, size)
+        if name == "history":  # only the first column of each beam
+            pitch = TOKEN_BYTES * array.stride(1)
+            copy = Copy(begin, source, array.shape[1], TOKEN_BYTES, TOKEN_BYTES, pitch, TOKEN_BYTES)
+        yield PlacementTerms(constant=copy, slot=Copy(target=stride), initial=Copy(source=1))
+    begin, stride = _layout(state.plan)
+    yield PlacementTerms(  # longest + 1 tokens: no step beyond them is reached
+        constant=Copy(begin, rows=1, bytes=TOKEN_BYTES, filled=TOKEN_BYTES),
+        slot=Copy(target=stride),
+        longest=Copy(bytes=TOKEN_BYTES, filled=TOKEN_BYTES),
+        forced=Copy(source=1),
+    )
 
 
 def move_plan(lane: LaneArrays) -> Records:
-    """Make the plan of moves (`MoveTerms`)."""
-    begins, strides = _layout(lane.arrays())
-    plan = _plan(MoveTerms, len(begins))
-    of = MoveTerms(*plan)
-    of.one[:, TARGET] = of.one[:, SOURCE] = begins
-    of.target[:, TARGET] = of.source[:, SOURCE] = strides
-    of.one[:, ROWS], of.one[:, BYTES], of.one[:, FILLED] = 1, strides, strides
-    return plan
+    """Return the plan that copies slots over other slots, in all arrays of `lane`."""
+    return _plan(
+        [
+            MoveTerms(
+                constant=Copy(begin, begin, 1, stride, stride),
+                source=Copy(source=stride),
+                target=Copy(target=stride),
+            )
+            for begin, stride in map(_layout, lane.arrays())
+        ]
+    )
 
 
 def snapshot_dtype(state: SearchState, columns: int) -> np.dtype[Any]:
-    """Make the type of a row of a snapshot. It has the fields `SNAPSHOT`.
+    """Return the dtype of a snapshot's row, with the fields `SNAPSHOT`.
 
-    state: of the search.
-    columns: that somebody has reached; tables have so many columns in it, or some more.
+    state: state of the search.
+    columns: number of columns to copy; rounded up to a multiple of `SNAPSHOT_COLUMNS`.
     """
     columns = -(-columns // SNAPSHOT_COLUMNS) * SNAPSHOT_COLUMNS
     formats = []
@@ -176,34 +234,39 @@ def snapshot_dtype(state: SearchState, columns: int) -> np.dtype[Any]:
 
 
 def snapshot_plan(state: SearchState, row: np.dtype[Any]) -> Records:
-    """Make the plan of snapshots (`SnapshotTerms`).
+    """Return the plan that copies a slot's search state into a row.
 
-    state: of the search.
-    row: the type of their rows.
+    state: state of the search.
+    row: dtype of the row (`snapshot_dtype`).
     """
     assert row.fields is not None
-    plan = _plan(SnapshotTerms, len(SNAPSHOT))
-    of = SnapshotTerms(*plan)
-    of.one[:, SOURCE], of.slot[:, SOURCE] = _layout([getattr(state, name) for name in SNAPSHOT])
-    of.row[:, TARGET], of.one[:, TARGET] = 1, [row.fields[name][1] for name in SNAPSHOT]
-    of.one[:, ROWS] = 1
-    of.one[:, BYTES] = of.one[:, FILLED] = [row.fields[name][0].itemsize for name in SNAPSHOT]
-    return plan
+    copies = []
+    for name in SNAPSHOT:
+        begin, stride = _layout(getattr(state, name))
+        field, offset = row.fields[name][:2]
+        copies.append(
+            SnapshotTerms(
+                constant=Copy(offset, begin, 1, field.itemsize, field.itemsize),
+                slot=Copy(source=stride),
+                row=Copy(target=1),
+            )
+        )
+    return _plan(copies)
 
 
 def masks_of(positions: int, device: Any) -> Tensor:
-    """Make float32 [2 * positions], zeros and then -inf: the mask of every length is a part of it."""
+    """Return float32 [2 * positions]: zeros, then -inf. The mask of every length is a slice of it."""
     masks = torch.zeros(2 * positions, device=device)
     masks[positions:] = -torch.inf
     return masks
 
 
-def _plan(terms: Any, copies: int) -> Records:
-    return np.zeros((len(terms._fields), copies, COPY_NUMBERS), np.int64)
+def _plan(copies: Sequence[tuple[Copy, ...]]) -> Records:
+    """Return a plan [terms, copies, 7]."""
+    return np.ascontiguousarray(np.array(copies, np.int64).swapaxes(0, 1))
 
 
-def _layout(arrays: Sequence[Tensor]) -> tuple[Records, Records]:
-    """Where arrays [slots, ...] lie, and bytes from slot to slot."""
-    assert all(a.is_contiguous() for a in arrays)
-    begins = np.array([a.data_ptr() for a in arrays], np.int64)
-    return begins, np.array([a.stride(0) * a.element_size() for a in arrays], np.int64)
+def _layout(array: Tensor) -> tuple[int, int]:
+    """Return the address of an array [slots, ...], and the bytes of a slot."""
+    assert array.is_contiguous()
+    return array.data_ptr(), array.stride(0) * array.element_size()

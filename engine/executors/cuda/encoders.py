@@ -1,9 +1,9 @@
-"""Encoding in batches of a few sizes, each a CUDA graph: padded, for encoders that can't be packed
+"""Encoding in padded batches of a few sizes, each a CUDA graph, for encoders that can't be packed
 (`engine.executors.cuda.packed`).
 
-A source is padded by its own length alone. In fp32 all batches of a width have as many rows, so that an
-encoding does not depend on the others of its batch; in narrower types products differ by more than that
-anyway, and few sources take a smaller batch.
+The padding of a source depends only on its length. In fp32 all batches of a width have equally many rows, so
+that an encoding does not depend on the other sources of its batch; in narrower types products differ by more
+than that anyway, and few sources get a smaller batch.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from engine.bundle.specs import SOURCE, MemorySpec
 from engine.executors.cuda.graphs import Graphs
 from engine.executors.cuda.placing import EncodedRow
 from engine.executors.cuda.streams import LaneStreams
-from engine.executors.memory import ENCODER_MULTIPLE, Ends, ceil
+from engine.executors.memory import ENCODER_MULTIPLE, SourceLimits, ceil
 
-Encode = Callable[..., dict[str, Tensor]]  # a model's own, of its arguments
+Encode = Callable[..., dict[str, Tensor]]  # `Model.encode`
 EXACT_SIZES: Final = (8,)  # sources of a batch in fp32
-NARROW_SIZES: Final = (1, 2, 4, 8, 16, 32, 64)  # in narrower types
-MAX_BATCH_POSITIONS: Final = 4096  # of a batch, padding included
-MAX_GRAPHS: Final = 128  # graphs
+NARROW_SIZES: Final = (1, 2, 4, 8, 16, 32, 64)  # sources of a batch in narrower types
+MAX_BATCH_POSITIONS: Final = 4096  # padding included
+MAX_GRAPHS: Final = 128
 WARM_POSITIONS: Final = 64  # widths up to this are captured at the start
 
 
-class Place(NamedTuple):
-    """The place of batches of one shape.
+class BatchBuffers(NamedTuple):
+    """Device memory of the batches of one shape.
 
-    flat: inputs, int64 on the device.
-    memory: [rows, elements]; batches of all shapes share it.
-    encode: computes the memory of the inputs.
+    flat: inputs, int64.
+    memory: output [rows, elements]; batches of all shapes share it.
+    encode: computes `memory` from the inputs.
     """
 
     flat: Tensor
@@ -47,56 +47,65 @@ class Place(NamedTuple):
 
 
 class SourceEncoders(ABC):
-    """The encoder of one lane's model. What it keeps between calls lies on the device: a place for the
-    largest batch, and the inputs of each shape."""
+    """The encoder of one lane's model, with its buffers on the device."""
 
     def __init__(
-        self, encode: Encode, specs: Sequence[MemorySpec], work: LaneStreams, limits: Ends, dtype: torch.dtype
+        self,
+        encode: Encode,
+        specs: Sequence[MemorySpec],
+        work: LaneStreams,
+        limits: SourceLimits,
+        dtype: torch.dtype,
     ) -> None:
-        """encode: on the current stream, of tokens, positions and real, as `Model.encode`.
-        dtype: of memory.
+        """Make encoders without buffers.
+
+        encode: computes memory from tokens, positions and real, as `Model.encode`, on the current stream.
+        specs: specs of the memory.
+        work: streams of the lane.
+        limits: padding and sizes of the sources.
+        dtype: dtype of the memory.
         """
         self.encode, self.specs, self.work, self.limits, self.dtype = encode, specs, work, limits, dtype
-        self._each = sum(int(np.prod([1 if d == SOURCE else d for d in s.shape])) for s in specs)
+        self._position_elements = sum(int(np.prod([1 if d == SOURCE else d for d in s.shape])) for s in specs)
         self._memory: Tensor | None = None
-        self._places: dict[Any, Place] = {}
+        self._buffers: dict[Any, BatchBuffers] = {}
         self._graphs = Graphs(work, MAX_GRAPHS)
 
     @abstractmethod
     def warm(self, together: int) -> None:
-        """Capture all common batches, for at most so many sources that come together."""
+        """Capture the graphs of common batches of at most `together` sources."""
 
     @abstractmethod
     def __call__(self, sources: Sequence[Sequence[int]]) -> list[EncodedRow]:
-        """Encode sources on the current stream; rows are right once it has come so far."""
+        """Encode sources on the current stream. Rows are complete once the stream has run this work."""
 
     def _run(self, key: tuple[int, ...], parts: Sequence[NDArray[np.int64]]) -> Tensor:
-        """Memory [rows, elements] of a batch.
+        """Return the memory [rows, elements] of a batch.
 
-        key: the shape of the batch.
-        parts: of its inputs, which may end before the place for them does.
+        key: shape of the batch.
+        parts: inputs, one after the other; they may be shorter than the buffer.
         """
-        place = self._places.get(key) or self._make_place(key)
-        self.work.upload(parts, place.flat)
-        self._graphs.run(key, place.encode, after=1)
-        return self.work.clone(place.memory)
+        buffers = self._buffers.get(key) or self._make_buffers(key)
+        self.work.upload(parts, buffers.flat)
+        self._graphs.run(key, buffers.encode, after=1)
+        return self.work.clone(buffers.memory)
 
     @abstractmethod
-    def _make_place(self, key: tuple[int, ...]) -> Place:
-        """Make and keep the place of a shape."""
+    def _make_buffers(self, key: tuple[int, ...]) -> BatchBuffers:
+        """Make and keep the buffers of a shape."""
 
-    def _room(self, positions: int, most: int) -> Tensor:
-        """Memory of a batch, [elements].
+    def _memory_of(self, positions: int, most: int) -> Tensor:
+        """Return memory [elements] for a batch.
 
-        positions: of the batch.
-        most: of the largest batch there is.
+        positions: number of positions of the batch.
+        most: number of positions of the largest usual batch.
         """
-        if self._memory is None or self._memory.numel() < positions * self._each:
-            self._graphs.clear()  # they write into the one that goes
-            self._places.clear()
-            elements = self._each * max(positions, most)
+        if self._memory is None or self._memory.numel() < positions * self._position_elements:
+            self._graphs.clear()  # they write to the old memory
+            self._buffers.clear()
+            elements = self._position_elements * max(positions, most)
             self._memory = torch.zeros(elements, dtype=self.dtype, device=self.work.device)
-        return self._memory[: positions * self._each]
+        return self._memory[: positions * self._position_elements]
 
     def _write(self, encoded: dict[str, Tensor], memory: Tensor) -> None:
         parts = [encoded[s.name].reshape(memory.shape[0], -1).to(self.dtype) for s in self.specs]
@@ -104,12 +113,17 @@ class SourceEncoders(ABC):
 
 
 class Encoders(SourceEncoders):
-    """Of padded batches. inputs: [size, width + 1], tokens and the number of them that are read."""
+    """Encodes padded batches. Inputs are [size, width + 1]: tokens, and the number of them that are read."""
 
     def __init__(
-        self, encode: Encode, specs: Sequence[MemorySpec], work: LaneStreams, limits: Ends, dtype: torch.dtype
+        self,
+        encode: Encode,
+        specs: Sequence[MemorySpec],
+        work: LaneStreams,
+        limits: SourceLimits,
+        dtype: torch.dtype,
     ) -> None:
-        """See `SourceEncoders`. `sizes` may be cut, where batches are to be smaller."""
+        """Take the arguments of `SourceEncoders`. Callers may shorten `sizes` for smaller batches."""
         super().__init__(encode, specs, work, limits, dtype)
         self.sizes: Sequence[int] = EXACT_SIZES if dtype == torch.float32 else NARROW_SIZES
         self._width_of = [self.width(length) for length in range(limits.source + 1)]
@@ -137,11 +151,11 @@ class Encoders(SourceEncoders):
         return [row for row in rows if row is not None]
 
     def _fitting(self, width: int) -> Sequence[int]:
-        """How many sources of a width a batch may have."""
+        """Return the batch sizes for sources of a width."""
         return self.sizes[: bisect_right(self.sizes, MAX_BATCH_POSITIONS // width)] or (1,)
 
     def width(self, length: int) -> int:
-        """Count the positions that a source of this length is padded to: a multiple of 8, fewer than 8 more
+        """Return the positions to which a source of this length is padded: a multiple of 8, fewer than 8 more
         than the length or less than a quarter more.
         """
         step = ENCODER_MULTIPLE
@@ -154,27 +168,28 @@ class Encoders(SourceEncoders):
         return ceil(self.limits.source, ENCODER_MULTIPLE)
 
     def _batch(self, sources: Sequence[Sequence[int]], size: int, width: int) -> Tensor:
-        """Memory [size, elements] of sources of one width; rows beyond them hold nothing of use."""
-        packed = np.full((size, width + 1), self.limits.pad, np.int64)  # tokens, and how many are read
+        """Return the memory [size, elements] of sources of one width; rows beyond the sources are unused."""
+        packed = np.full((size, width + 1), self.limits.pad, np.int64)  # tokens, and the number of read ones
         packed[:, width] = 1
         for row, source in enumerate(sources):
             packed[row, : len(source)] = source
             packed[row, width] = max(len(source) - self.limits.unread, 1)
         return self._run((size, width), [packed.reshape(-1)])
 
-    def _make_place(self, key: tuple[int, ...]) -> Place:
+    def _make_buffers(self, key: tuple[int, ...]) -> BatchBuffers:
         size, width = key
-        memory = self._room(size * width, min(MAX_BATCH_POSITIONS, self.sizes[-1] * self._widest))
+        memory = self._memory_of(size * width, min(MAX_BATCH_POSITIONS, self.sizes[-1] * self._widest))
         inputs = torch.zeros((size, width + 1), dtype=torch.int64, device=self.work.device)
         rows = memory.view(size, -1)
-        place = self._places[key] = Place(inputs.view(-1), rows, partial(self._encode, inputs, rows))
-        return place
+        buffers = BatchBuffers(inputs.view(-1), rows, partial(self._encode, inputs, rows))
+        self._buffers[key] = buffers
+        return buffers
 
     @torch.no_grad()
     def _encode(self, inputs: Tensor, memory: Tensor) -> None:
-        """What a graph holds."""
+        """Encode the inputs into `memory`; a graph captures this."""
         device, width = self.work.device, inputs.shape[1] - 1
         column = torch.arange(width, device=device)
-        positions = column.clamp(max=self.limits.source - 1)  # what lies beyond is masked
+        positions = column.clamp(max=self.limits.source - 1)  # later positions are masked
         real = (column < inputs[:, width:]).to(torch.float32)
         self._write(self.encode(inputs[:, :width].contiguous(), positions, real), memory)

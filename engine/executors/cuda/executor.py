@@ -13,12 +13,12 @@ from engine.kernels.calls import Kernels
 from engine.models.model import Model
 from engine.search.executor import StepInput, TopK
 
-# source positions and target columns of blocks at first; blocks grow when a request needs more
+# initial source positions and target columns of the blocks, which grow when a request needs more
 INITIAL_POSITIONS: Final = 256
 
 
 class CapturedExecutor(CapturedSlots, TorchExecutor):
-    """Of a model in torch."""
+    """One lane of a model in torch, with steps as CUDA graphs."""
 
     def __init__(
         self,
@@ -29,8 +29,12 @@ class CapturedExecutor(CapturedSlots, TorchExecutor):
         *,
         warm: bool = False,
     ) -> None:
-        """Take a model that lies on the device already, in the type that it computes in.
+        """Make a lane.
 
+        model: model on the device, in the dtype of its computations.
+        lane: beams and slots.
+        work: streams of the lane.
+        kernels: kernels of the device; None computes in plain torch.
         warm: capture common steps before the first request.
         """
         with work.decoding():

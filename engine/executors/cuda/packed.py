@@ -1,9 +1,12 @@
-"""Encoding of sources that lie packed one behind the other: one batch for all that come together, whatever
-their lengths, and a CUDA graph for each of a few numbers of positions.
+"""Encoding of sources packed one behind the other: one batch for sources of any lengths, and a CUDA graph for
+each of a few numbers of positions.
 
-A source begins at a multiple of `PACKED_GROUP`. Positions of a sequence meet in kernels that keep within its
-bounds, in an order of sums that is its own; all else is row by row. In fp32 all batches have as many
-positions, so that products have as many rows and an encoding does not depend on who is beside it.
+    positions   0    1    2    3    4    5    6    7  | 8    9   ...        (PACKED_GROUP = 8)
+    tokens      a0   a1   a2   eos  pad  pad  pad  pad| b0   b1  ...
+
+A source begins at a multiple of `PACKED_GROUP`. Kernels that combine positions stay within the bounds of a
+source and sum in an order that depends on it alone; all other work is row by row. In fp32 all batches have
+equally many positions, so that an encoding does not depend on the other sources of its batch.
 """
 
 from __future__ import annotations
@@ -17,26 +20,27 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.executors.cuda.encoders import Place, SourceEncoders
+from engine.executors.cuda.encoders import BatchBuffers, SourceEncoders
 from engine.executors.cuda.placing import EncodedRow
 from engine.executors.cuda.streams import words_of
 from engine.executors.memory import ceil
 from engine.kernels.calls import PACKED_GROUP, PackedSequences
 
-EXACT_POSITIONS: Final = (256,)  # of a batch in fp32
-# likewise in narrower types
+EXACT_POSITIONS: Final = (256,)  # positions of a batch in fp32
+# positions of a batch in narrower types
 NARROW_POSITIONS: Final = (64, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)
-LONG_MULTIPLE: Final = 256  # a source that is longer than all these has a batch of such a multiple
-BOUNDS: Final = 2  # numbers before the tokens of a group: where its source begins and ends
-WARM_LENGTH: Final = 64  # of sources, for so many of which batches are captured at the start
+LONG_MULTIPLE: Final = 256  # a longer source has its own batch, of a multiple of this many positions
+BOUNDS: Final = 2  # numbers before the tokens of a group: begin and end of its source
+WARM_LENGTH: Final = 64  # batches of sources up to this length are captured at the start
 
 
 class PackedEncoders(SourceEncoders):
-    """inputs: [groups, 2 + PACKED_GROUP], of each group its source's bounds and the tokens."""
+    """Encodes packed batches. Inputs are [groups, BOUNDS + PACKED_GROUP]: the bounds of the group's source,
+    and its tokens."""
 
     @property
     def sizes(self) -> Sequence[int]:
-        """List the positions that a batch may have."""
+        """Return the numbers of positions that a batch may have."""
         return EXACT_POSITIONS if self.dtype == torch.float32 else NARROW_POSITIONS
 
     def warm(self, together: int) -> None:
@@ -49,13 +53,13 @@ class PackedEncoders(SourceEncoders):
         for i, source in enumerate(sources):
             width = -(-len(source) // PACKED_GROUP) * PACKED_GROUP
             if used and used + width > most:
-                rows += self._encode_some(sources[begin:i], used)
+                rows += self._encode_batch(sources[begin:i], used)
                 begin, used = i, 0
             used += width
-        return rows + self._encode_some(sources[begin:], used)
+        return rows + self._encode_batch(sources[begin:], used)
 
-    def _encode_some(self, sources: Sequence[Sequence[int]], used: int) -> list[EncodedRow]:
-        """used: positions that they take."""
+    def _encode_batch(self, sources: Sequence[Sequence[int]], used: int) -> list[EncodedRow]:
+        """Encode sources of `used` positions together."""
         at = bisect_left(self.sizes, used)
         size = self.sizes[at] if at < len(self.sizes) else ceil(used, LONG_MULTIPLE)
         begins = list[int]()
@@ -64,8 +68,8 @@ class PackedEncoders(SourceEncoders):
         return [EncodedRow(block, 0, size, address, begin) for begin in begins]
 
     def _batch(self, sources: Sequence[Sequence[int]], size: int, begins: list[int]) -> Tensor:
-        """Memory [1, elements] of sources; `begins` gets the first position of each. Groups behind them hold
-        whatever they held."""
+        """Return the memory [1, elements] of sources; append the first position of each source to `begins`.
+        Groups behind the sources are unused."""
         paddings = [[self.limits.pad] * more for more in range(PACKED_GROUP)]
         bounds, tokens, begin, unread = list[int](), list[int](), 0, self.limits.unread
         for source in sources:
@@ -81,18 +85,19 @@ class PackedEncoders(SourceEncoders):
         groups[:, BOUNDS:] = words_of(tokens).reshape(-1, PACKED_GROUP)
         return self._run((size,), [groups.reshape(-1)])
 
-    def _make_place(self, key: tuple[int, ...]) -> Place:
+    def _make_buffers(self, key: tuple[int, ...]) -> BatchBuffers:
         (size,) = key
-        memory = self._room(size, self.sizes[-1]).view(1, -1)
+        memory = self._memory_of(size, self.sizes[-1]).view(1, -1)
         shape = size // PACKED_GROUP, BOUNDS + PACKED_GROUP
         inputs = torch.zeros(shape, dtype=torch.int64, device=self.work.device)
-        inputs[:, 1] = 1  # no group is without anything that it reads
-        place = self._places[key] = Place(inputs.view(-1), memory, partial(self._encode, inputs, memory))
-        return place
+        inputs[:, 1] = 1  # an unused group too reads at least one position
+        buffers = BatchBuffers(inputs.view(-1), memory, partial(self._encode, inputs, memory))
+        self._buffers[key] = buffers
+        return buffers
 
     @torch.no_grad()
     def _encode(self, inputs: Tensor, memory: Tensor) -> None:
-        """What a graph holds."""
+        """Encode the inputs into `memory`; a graph captures this."""
         bounds, tokens = inputs[:, :BOUNDS].contiguous(), inputs[:, BOUNDS:].reshape(1, -1)
         column = torch.arange(tokens.shape[1], device=self.work.device).view(-1, PACKED_GROUP)
         positions = (column - bounds[:, :1]).clamp(min=0, max=self.limits.source - 1).view(1, -1)

@@ -1,10 +1,10 @@
-"""Requests on their way into slots: their encoded rows, and what their searches begin with."""
+"""What a request brings into its slot: its encoded row, and the initial state of its search."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import SimpleNamespace
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import torch
@@ -15,25 +15,29 @@ from engine.bundle.specs import SOURCE, MemorySpec
 from engine.executors.cuda.streams import LaneStreams
 from engine.search.beam import BeamSearch
 from engine.search.state import FIELDS
-from engine.types import DecodeOptions
+from engine.types import DecodeOptions, Limits
 
-# fields of a SearchState that stay as the last request left them, since nobody reads beyond the count
+# fields of a SearchState that keep the values of the last request: they are not read beyond its new count
 STALE_FIELDS: Final = (
     *("tokens", "scores", "trail", "kept_scores", "kept_trail", "kept_steps", "kept_coverage"),
 )
-ZERO_FIELDS: Final = ("attended", "overlap")  # fields that a request finds zero
-START_FIELDS: Final = tuple(name for name in FIELDS if name not in (*STALE_FIELDS, *ZERO_FIELDS))
-ROW_FIELDS: Final = tuple(name for name in START_FIELDS if name != "plan")  # most plans force nothing
-ALIGNED_BYTES: Final = 16  # bytes that are copied at once
-MAX_KNOWN_STARTS: Final = 1024  # beginnings that are kept, of options and length of a source
+ZERO_FIELDS: Final = ("attended", "overlap")  # fields that begin as zeros
+INITIAL_FIELDS: Final = tuple(name for name in FIELDS if name not in (*STALE_FIELDS, *ZERO_FIELDS))
+# fields of a packed row; the plan is separate, because most plans force no token but the last
+ROW_FIELDS: Final = tuple(name for name in INITIAL_FIELDS if name != "plan")
+ALIGNED_BYTES: Final = 16  # bytes that the scatter kernel copies at once
+MAX_INITIAL_STATES: Final = 1024  # initial states that the device keeps
 
 
 class EncodedRow(NamedTuple):
-    """An encoded source: some positions of row `at` of a block [batch, elements], in which each part of
-    memory lies after the other, `width` positions long.
+    """An encoded source: positions of one row of a block [batch, elements]. The row holds the parts of memory
+    one after the other, each `width` positions long.
 
-    address: of that row.
-    begin: the source's first position there.
+    block: output of one encoder batch.
+    at: index of the row in the block.
+    width: positions of the row.
+    address: address of the row.
+    begin: first position of the source in the row.
     """
 
     block: Tensor
@@ -43,10 +47,10 @@ class EncodedRow(NamedTuple):
     begin: int = 0
 
     def parts(self, specs: Sequence[MemorySpec], length: int) -> dict[str, Tensor]:
-        """Return views of it, [*shape] by the names of the specs.
+        """Return views of the source, [*shape] by the name of its spec.
 
-        specs: of the memory.
-        length: positions that are viewed.
+        specs: specs of the memory.
+        length: number of positions to view.
         """
         views, begin, flat = {}, 0, self.block[self.at]
         for spec in specs:
@@ -58,12 +62,12 @@ class EncodedRow(NamedTuple):
         return views
 
 
-class KnownStart(NamedTuple):
-    """What a search begins with.
+class InitialState(NamedTuple):
+    """The state with which a search begins.
 
-    address: of its packed row on the device.
+    address: address of its packed row on the device.
     longest: tokens of the longest target.
-    forced: int64 [longest + 1], the tokens forced at each step, or -1; None where that is only the end.
+    forced: int64 [longest + 1], the token forced at each step or -1; None if only the last one is forced.
     """
 
     address: int
@@ -71,77 +75,89 @@ class KnownStart(NamedTuple):
     forced: NDArray[np.int64] | None
 
 
-class Starts:
-    """What searches begin with, a packed row for each; the search itself writes them. The device keeps them
-    for whoever begins alike.
+@dataclass(slots=True)
+class _OneSlot:
+    """A `LaneNumbers` of one slot in numpy, for a search that only writes initial states."""
 
-    begins, used: by the name of a field, where it begins in a row, and its bytes.
+    beams: int
+    limits: Limits
+    pad: int
+    eos: int
+    start: int
+    slots: int = 1
+    namespace: Any = np
+    device: Any = "cpu"
+
+
+class InitialStates:
+    """A cache on the device of initial search states: one packed row for each combination of options and
+    source length. `BeamSearch.start` writes them, on the host.
+
+    begins: offset of each field in a row, in bytes.
+    sizes: bytes of each field.
     """
 
     def __init__(self, search: BeamSearch, work: LaneStreams, slots: int) -> None:
-        """Make a table without rows, on the device of the current stream.
+        """Make an empty cache on the device of the current stream.
 
-        search: of the lane; gives numbers and types.
-        work: the lane's.
-        slots: of the lane; so many at most begin together.
+        search: search of the lane.
+        work: streams of the lane.
+        slots: number of the lane's slots; the cache has room for at least as many states.
         """
-        numbers = SimpleNamespace(
-            slots=1, beams=search.beams, limits=search.limits, pad=search.pad, eos=search.eos
-        )
-        numbers.start, numbers.namespace, numbers.device = search.first, np, "cpu"
-        self._search = BeamSearch(numbers)
+        self._search = BeamSearch(_OneSlot(search.beams, search.limits, search.pad, search.eos, search.first))
         blank, shapes = self._search.state, {}
         for name in ROW_FIELDS:
             shape = getattr(blank, name).shape[1:]
-            shapes[name] = (search.beams, 1) if name == "history" else shape  # its first column
+            shapes[name] = (search.beams, 1) if name == "history" else shape  # only its first column
         sizes = {name: int(np.prod(s)) * getattr(blank, name).itemsize for name, s in shapes.items()}
         padded = [-(-size // ALIGNED_BYTES) * ALIGNED_BYTES for size in sizes.values()]
         ends = np.cumsum(padded)
         self.begins = dict(zip(ROW_FIELDS, (ends - padded).tolist(), strict=True))
-        self.used = sizes
+        self.sizes = sizes
+        # the search writes its fields straight into this packed row
         self._row = np.zeros((1, int(ends[-1])), np.uint8)
         for name in ROW_FIELDS:
             part = self._row[:, self.begins[name] : self.begins[name] + sizes[name]]
             setattr(blank, name, part.view(getattr(blank, name).dtype).reshape(1, *shapes[name]))
-        self._work, self._known = work, dict[DecodeOptions, dict[int, KnownStart]]()
-        self._count = 0  # rows of those
-        self._most = max(MAX_KNOWN_STARTS, slots)
+        for name in ZERO_FIELDS:
+            setattr(blank, name, np.zeros((1, 1, 1)))  # not in the row: the scatter kernel clears them
+        self._work, self._states = work, dict[DecodeOptions, dict[int, InitialState]]()
+        self._count = 0
+        self._capacity = max(MAX_INITIAL_STATES, slots)
         self._row_bytes = self._row.size
-        shape = self._most, self._row_bytes // 8
+        shape = self._capacity, self._row_bytes // 8
         self._table = torch.empty(shape, dtype=torch.int64, device=work.device)
         self._address = self._table.data_ptr()
-        self._fresh: list[NDArray[np.int64]] = []  # rows that the device has yet to be given
-        for name in ZERO_FIELDS:
-            setattr(blank, name, np.zeros((1, 1, 1)))  # the kernel clears them
+        self._new: list[NDArray[np.int64]] = []  # rows not uploaded yet
 
     def has_room(self, count: int) -> bool:
-        """Tell whether so many more may be written before all are forgotten."""
-        return self._count + count <= self._most
+        """Return whether `count` more states fit before the cache must be cleared."""
+        return self._count + count <= self._capacity
 
-    def forget(self) -> None:
-        """Forget all rows: kernels that read them have been launched."""
-        self._known.clear()
+    def clear(self) -> None:
+        """Drop all states. Kernels that read them must have been launched."""
+        self._states.clear()
         self._count = 0
 
-    def known(self, options: DecodeOptions) -> dict[int, KnownStart]:
-        """Return what searches with these options begin with, by tokens of the source, as far as written."""
-        return self._known.setdefault(options, {})
+    def by_length(self, options: DecodeOptions) -> dict[int, InitialState]:
+        """Return the cached states of these options, by source length in tokens."""
+        return self._states.setdefault(options, {})
 
     def upload(self) -> None:
-        """Give the device the rows that were written since."""
-        if self._fresh:
-            rows = self._table[self._count - len(self._fresh) : self._count]
-            self._work.upload(self._fresh, rows.view(-1))
-            self._fresh.clear()
+        """Copy the new states to the device."""
+        if self._new:
+            rows = self._table[self._count - len(self._new) : self._count]
+            self._work.upload(self._new, rows.view(-1))
+            self._new.clear()
 
-    def write(self, options: DecodeOptions, length: int) -> KnownStart:
-        """Write what a search with these options and so many tokens of a source begins with."""
+    def add(self, options: DecodeOptions, length: int) -> InitialState:
+        """Make the state of these options for a source of `length` tokens, and cache it."""
         self._row[:] = 0
         self._search.start(0, options, length)
         longest = int(self._search.state.longest[0])
         forced = self._search.state.plan[0, : longest + 1].copy() if options.prefix else None
-        self._fresh.append(self._row[0].copy().view(np.int64))
+        self._new.append(self._row[0].copy().view(np.int64))
         address = self._address + self._count * self._row_bytes
         self._count += 1
-        start = self._known[options][length] = KnownStart(address, longest, forced)
-        return start
+        state = self._states[options][length] = InitialState(address, longest, forced)
+        return state

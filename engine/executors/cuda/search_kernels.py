@@ -1,5 +1,5 @@
-"""The two kernels of a plain step's search (search.cu), and that of what it has found (hypotheses.cu), as
-functions of the search's arrays."""
+"""Calls of the kernels of a plain step's search (search.cu, two kernels) and of its finished hypotheses
+(hypotheses.cu), on the arrays of the search."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ from engine.kernels.selection import merged_bytes
 from engine.search.executor import TopK
 from engine.search.state import SearchState
 
-MAX_BEAMS: Final = 32  # beams, as in search.cu
-SAMPLED_CANDIDATES: Final = 64  # candidates of a row that samples, as in search.cu
-SEARCH_BLOCK: Final = (256, 1, 1)  # of search.cu
-BLOCK: Final = (128, 1, 1)  # of hypotheses.cu
+MAX_BEAMS: Final = 32  # the same as in search.cu
+SAMPLED_CANDIDATES: Final = 64  # candidates of a row that samples, the same as in search.cu
+SEARCH_BLOCK: Final = (256, 1, 1)  # threads of a block in search.cu
+BLOCK: Final = (128, 1, 1)  # threads of a block in hypotheses.cu
 FOLLOW_BACK: Final = Kernel("hypotheses.cu", "follow_back", "float", 1)
 
 
 class Tokens(NamedTuple):
-    """pad: always banned.
+    """Tokens that a step bans.
+
+    pad: always banned.
     eos: banned while a hypothesis is too short.
     """
 
@@ -30,9 +32,11 @@ class Tokens(NamedTuple):
 
 
 class RingArrays(NamedTuple):
-    """What `begin_step` follows beams by, of all slots: see `engine.executors.history.Rings`.
+    """Arrays of `engine.executors.history.Rings` that `begin_step` advances.
 
-    windows: int64 [kinds, 2], each window and the address of its rows.
+    ancestors: ancestors of all slots.
+    clock: int64 [1] on the device.
+    windows: int64 [windows, 2], size of each window and address of its rows.
     """
 
     ancestors: Tensor
@@ -41,7 +45,7 @@ class RingArrays(NamedTuple):
 
 
 class SearchKernels:
-    """Of one lane: all arrays are contiguous, and begin with slot 0."""
+    """The kernels of one lane. All arrays are contiguous, and begin with slot 0."""
 
     def __init__(self, run: Run, state: SearchState, tokens: Tokens) -> None:
         self.run, self.state, self.tokens = run, state, tokens
@@ -49,28 +53,27 @@ class SearchKernels:
         self.columns = state.plan.shape[1]
         tables = state.tokens, state.scores, state.trail
         pool = state.kept_scores, state.kept_trail, state.kept_steps, state.kept_coverage, state.kept_count
-        # arguments of `follow_back` that differ each time
-        self._told, self._reached, self._rows = argument(None), argument(0), argument(None)
+        # arguments of `follow_back` that change with each call
+        self._finished, self._reached, self._rows = argument(None), argument(0), argument(None)
         pools = (*tables, *pool, state.longest, state.word_reward, self.beams, self.columns)
-        self._following = (self._told, *map(argument, pools), self._reached, self._rows)
+        self._following = (self._finished, *map(argument, pools), self._reached, self._rows)
         self._addresses = addresses_of(self._following)
         self._forced = torch.full_like(state.current, -1)
         self._banned = torch.full_like(state.current, tokens.pad)[:, :, None].repeat(1, 1, 2)
 
-    def takes(self, k: int) -> bool:
-        """Tell whether rows of so many candidates can be searched."""
+    def supports(self, k: int) -> bool:
+        """Return whether the kernels can search rows of k candidates."""
         return bool(
             2 * self.beams <= k <= max(2 * self.beams, SAMPLED_CANDIDATES) and self.beams <= MAX_BEAMS
         )
 
     def begin_step(self, count: Tensor, followed: RingArrays, n: int) -> tuple[Tensor, Tensor]:
-        """Do what `BeamSearch.rest`, `BeamSearch.inputs` and `Rings.advance` do to slots 0..n-1.
+        """Do the work of `BeamSearch.idle`, `BeamSearch.inputs` and `Rings.advance` for slots 0..n-1. Return
+        the forced tokens [n, beams] and the banned ones [n, beams, 2].
 
-        count: int64 [1] on the device, slots in use.
-        followed: the lane's ancestors and rings.
-        n: slots of the graph.
-
-        Returns the tokens forced [n, beams] and banned [n, beams, 2].
+        count: int64 [1] on the device, number of active slots.
+        followed: ring arrays of the lane.
+        n: number of slots of the graph.
         """
         state, longest = self.state, followed.ancestors.shape[2]
         sizes = self.beams, self.columns, longest, followed.windows.shape[0], *self.tokens
@@ -80,10 +83,10 @@ class SearchKernels:
         return self._forced[:n], self._banned[:n]
 
     def end_step(self, top: TopK, clock: Tensor) -> None:
-        """Do what `BeamSearch.absorb` does, and let the clock of the rings tick.
+        """Do the work of `BeamSearch.absorb`, and advance the clock of the rings.
 
-        top: candidates; of few rows as they were scanned.
-        clock: int64 [1].
+        top: candidates; only `scanned` if few rows were selected from.
+        clock: clock of the rings, int64 [1].
         """
         state, beams, found = self.state, self.beams, top.scanned
         scores, ids, merging = top.scores, top.ids, 0
@@ -115,15 +118,15 @@ class SearchKernels:
         shared = 2 * 8 * 2 * beams * beams + merging
         self._call("end_step", n, shared, (scores, ids, *scanned, *rules, *sizes, *outputs))
 
-    def follow_back(self, told: Address, count: int, columns: int, rows: Tensor) -> None:
-        """Follow the finished hypotheses of slots back to their first tokens.
+    def follow_back(self, finished: Address, count: int, columns: int, rows: Tensor) -> None:
+        """Write the finished hypotheses of slots, followed back to their first tokens.
 
-        told: int64 [count] on the device, slots.
-        count: of the slots.
-        columns: of a hypothesis in a row; every one of them is at most so long.
-        rows: where rows are written, of the type `engine.executors.cuda.telling.answer_dtype`.
+        finished: address of int64 [count] on the device, the finished slots.
+        count: number of these slots.
+        columns: columns of a row, at least as many as the longest hypothesis has.
+        rows: memory for the rows, of dtype `engine.executors.cuda.snapshots.finished_dtype`.
         """
-        self._told.value, self._reached.value, self._rows.value = told, columns, rows.data_ptr()
+        self._finished.value, self._reached.value, self._rows.value = finished, columns, rows.data_ptr()
         self.run(Call(FOLLOW_BACK, (count, 1, 1), BLOCK, 0, self._following, self._addresses))
 
     def _call(self, entry: str, n: int, shared: int, arguments: tuple[Any, ...]) -> None:

@@ -1,4 +1,4 @@
-"""The kernels of a lane beside the model: plain steps searched, and slots told of, moved and filled."""
+"""The kernels of a lane except the model's: those of a plain step's search, and of changes of slots."""
 
 from __future__ import annotations
 
@@ -17,9 +17,13 @@ from engine.types import CANDIDATES
 
 
 class Bucket(NamedTuple):
-    """What one graph is for: so many slots, source positions and target columns, of one kind of search.
+    """The shape and kind of step that one graph holds.
 
-    attention: whether its weights are wanted.
+    slots: number of slots.
+    width: number of source positions.
+    columns: number of target columns of the caches.
+    kind: kind of the search.
+    attention: whether attention weights are returned.
     """
 
     slots: int
@@ -30,7 +34,7 @@ class Bucket(NamedTuple):
 
 
 class StepKernels:
-    """The kernels of a lane beside the model."""
+    """Runs plain steps by kernels, and holds the noted changes of slots."""
 
     def __init__(self, executor: CapturedSlots, search: BeamSearch) -> None:
         assert executor.kernels is not None
@@ -43,10 +47,10 @@ class StepKernels:
         self._followed = RingArrays(rings.ancestors, rings.clock, uploaded)
         self.changes = SlotChanges(executor, search, self.kernels)
 
-    def takes(self, kind: Kind) -> bool:
-        """Tell whether this kind of step is a plain one, of no more candidates than the kernels take."""
+    def supports(self, kind: Kind) -> bool:
+        """Return whether kernels can run this kind of step: it is plain, and has few enough candidates."""
         k = min(max(2 * self.search.beams, CANDIDATES if kind.sampled else 0), self.executor.limits.vocab)
-        return kind.plain and self.kernels.takes(k)
+        return kind.plain and self.kernels.supports(k)
 
     def step(self, count: Tensor, bucket: Bucket) -> TopK:
         """Run one step of model and search."""

@@ -1,7 +1,7 @@
-"""Steps of model and search as CUDA graphs, one each, with nothing of the host in it: of models in torch with
-our kernels, and of whatever else has a `run` (engine/executors/tensorrt/executor.py).
+"""Steps of model and search as CUDA graphs, one graph a step, without work of the host: for models in torch
+with our kernels, and for TensorRT (engine/executors/tensorrt/executor.py).
 
-Finished flags are read one step late, so that the device never waits.
+Done flags are read one step later, so that the device never waits.
 """
 
 from __future__ import annotations
@@ -27,38 +27,43 @@ from engine.executors.cuda.captured_slots import (
 )
 from engine.executors.cuda.copies import COLUMN_FIELDS
 from engine.executors.cuda.graphs import Graphs
+from engine.executors.cuda.snapshots import KernelSnapshot
 from engine.executors.cuda.step_kernels import Bucket, StepKernels
 from engine.executors.cuda.streams import Mark
-from engine.executors.cuda.telling import Told
 from engine.executors.memory import ceil
 from engine.search.beam import BeamSearch
-from engine.search.executor import Ended, Snapshot
+from engine.search.executor import SlotRequest, Snapshot
 from engine.search.finished import finished_hypotheses
 from engine.search.kind import Kind, usual
 from engine.search.state import SNAPSHOT
 from engine.types import QUOTAS, Hypothesis, Request
 
-FLAGS_KEPT: Final = 3  # launches whose flags have places of their own: one under way, and two that are read
-# plain steps that are launched at once, at most: as many as the device does in a turn of the host
-MOST_STEPS: Final = 2
-# while all of several slots are in use, so that others wait for the host's turns too
-MOST_STEPS_OF_ALL: Final = 4
-UNCAPTURED_STEPS: Final = 3  # of an unusual kind, before a graph of it is captured
-MAX_GRAPHS: Final = 256  # of a lane; the least used are forgotten
-# a lane of many slots encodes some sources before slots are free for them, lest batches be of a few
-LEAST_SLOTS_AHEAD: Final = 32
+FLAG_BUFFERS: Final = 3  # host buffers of done flags: one for the running launch, two that are being read
+# most plain steps of one launch: as many as the device runs in a turn of the host
+MAX_STEPS: Final = 2
+# the same for a lane with several slots, all in use: waiting requests wait for the host's turns too
+MAX_STEPS_WHEN_FULL: Final = 4
+UNCAPTURED_STEPS: Final = 3  # runs of an unusual kind of step before its graph is captured
+MAX_GRAPHS: Final = 256  # graphs of a lane; the least used one is dropped
+# a lane with many slots encodes sources before slots are free for them, so that batches are not tiny
+MIN_SLOTS_TO_ENCODE_AHEAD: Final = 32
 SLOTS_PER_SOURCE_AHEAD: Final = 4
-NGRAM_BUCKETS: Final = (4, 32)  # of the largest n-gram that may not repeat
-QUOTA_BUCKETS: Final = (8, 16, QUOTAS)  # of the number of tokens that one slot limits
+NGRAM_BUCKETS: Final = (4, 32)  # buckets of `Kind.ngram`
+QUOTA_BUCKETS: Final = (8, 16, QUOTAS)  # buckets of `Kind.quotas`
 
 
-# flags of some slots where the search has them, and the places where they come down, as tensors and arrays
+# done flags of the first n slots on the device, and for each host buffer its tensor and numpy view
 FlagViews = tuple[Tensor, list[tuple[Tensor, NDArray[np.bool_]]]]
 
 
 class PendingCopies(NamedTuple):
-    """See `engine.search.executor.PendingStep`: flags and weights of its last step, right once the mark is
-    reached."""
+    """Implements `engine.search.executor.PendingStep`.
+
+    flags: done flags after the last step.
+    weights: attention of the last step.
+    mark: point of the stream after which flags and weights are complete.
+    steps: number of steps.
+    """
 
     flags: NDArray[np.bool_]
     weights: Tensor | None
@@ -75,21 +80,23 @@ class PendingCopies(NamedTuple):
 
 
 class CopiedState(NamedTuple):
-    """See `engine.search.executor.Snapshot`: fields of slots by name, right once the mark is reached.
+    """Implements `engine.search.executor.Snapshot`.
 
-    ended: number of slots that are done; the others lie behind them.
+    copies: fields `SNAPSHOT` of the slots, by name.
+    mark: point of the stream after which the copies are complete.
+    finished: number of finished slots, which come first.
     """
 
     copies: Mapping[str, Tensor]
     mark: Mark
-    ended: int
+    finished: int
 
-    def hypotheses(self, ended: Sequence[Ended]) -> list[list[Hypothesis]]:
-        return finished_hypotheses(self._state(), range(self.ended), ended)
+    def hypotheses(self, finished: Sequence[SlotRequest]) -> list[list[Hypothesis]]:
+        return finished_hypotheses(self._state(), range(self.finished), finished)
 
     def rows(self) -> tuple[Any, Sequence[int]]:
         state = self._state()
-        return state, range(self.ended, len(state.step))
+        return state, range(self.finished, len(state.step))
 
     def _state(self) -> Any:
         self.mark.synchronize()
@@ -97,43 +104,46 @@ class CopiedState(NamedTuple):
 
 
 class CapturedStepper:
-    """See `engine.search.executor.Stepper`.
+    """Implements `engine.search.executor.Stepper`.
 
-    With kernels a plain step's search is two of them, and what is told, moved and placed is only noted: the
-    next launch does all at once, in this order. A launch that finds that the device has done all before it is
-    of one plain step more than the last, so that more of them share the host's work of a turn; one that finds
-    the device at work is of one fewer.
+    With kernels, the search of a plain step is two kernels. Snapshots, moves and placements are only noted,
+    and the next launch does them all, in this order. A launch that finds the device idle runs one plain step
+    more than the launch before, so that more steps share the host's work of a turn; a launch that finds the
+    device busy runs one step fewer.
     """
 
-    late = 1
-    patience = 0.0
+    flag_delay = 1
+    launch_seconds = 0.0
 
     def __init__(self, executor: CapturedSlots) -> None:
         self.executor, self.work = executor, executor.work
-        self.ahead = executor.slots // SLOTS_PER_SOURCE_AHEAD if executor.slots >= LEAST_SLOTS_AHEAD else 0
+        self.encode_ahead = (
+            executor.slots // SLOTS_PER_SOURCE_AHEAD if executor.slots >= MIN_SLOTS_TO_ENCODE_AHEAD else 0
+        )
         with self.work.decoding():
-            self.search = BeamSearch(executor, tight=False, upload=self._up)
+            self.search = BeamSearch(executor, readable=False, upload=self._up)
             whole = {"dtype": torch.int64, "device": executor.device}
-            self._count = torch.zeros(1, **whole)  # active slots of the step
-            self._sources, self._targets = torch.zeros(2, executor.slots, **whole).unbind()  # of moves
+            self._count = torch.zeros(1, **whole)  # number of active slots, read by graphs
+            # slots to move, read by the graph of moves
+            self._sources, self._targets = torch.zeros(2, executor.slots, **whole).unbind()
             self._kernels = None if executor.kernels is None else StepKernels(executor, self.search)
-            self._done = self.work.pinned((FLAGS_KEPT, executor.slots), torch.bool)
-        self._flags: dict[int, FlagViews] = {}  # by slots
-        self._counted, self._launched = 0, 0  # what `_count` holds, and launches
-        self._together = 1  # plain steps of the next launch
-        self._newest: Mark | None = None  # the end of the last launch
-        self._told: Told | None = None
+            self._done = self.work.pinned((FLAG_BUFFERS, executor.slots), torch.bool)
+        self._flags: dict[int, FlagViews] = {}  # by number of slots
+        self._counted, self._launches = 0, 0  # `_counted`: value of `_count` on the device
+        self._next_steps = 1  # plain steps of the next launch
+        self._newest: Mark | None = None  # end of the last launch
+        self._snapshot: KernelSnapshot | None = None
         self._moves: Sequence[tuple[int, int]] = ()
-        self._weights: Tensor | None = None  # attention that the newest step leaves
+        self._weights: Tensor | None = None  # attention of the last step
         self._graphs = Graphs(self.work, MAX_GRAPHS)
         self._generation = executor.generation
 
     def warm(self) -> None:
-        """Capture what almost every step is, the largest first, so that all others fit into its memory."""
+        """Capture the graphs of common steps, the largest first, so that the others fit into its memory."""
         executor, search = self.executor, self.search
         sizes = product(ladder(1, executor.slots), executor.common())
         with self.work.decoding():
-            self._count.zero_()  # all slots are idle, and stay so
+            self._count.zero_()  # so that the captured steps change no slot
             for n, (width, column) in reversed([*sizes]):
                 bucket = Bucket(n, width, column, usual(search.columns), attention=False)
                 self._run_graph(bucket, partial(self._step, bucket))
@@ -148,37 +158,38 @@ class CapturedStepper:
                     self.search.start(slot, request.options, len(request.source))
             return
         changes = self._kernels.changes
-        if not changes.takes(len(requests)):
-            self._settle_early()
+        if not changes.has_room(len(requests)):
+            self._launch_changes_now()
         changes.place(encoded, members, slots, requests)
         self.executor.place_on_host(slots, [encoded.lengths[i] for i in members])
         self.search.start_on_host(slots, [r.options for r in requests])
 
-    def _settle(self) -> None:
-        """Do what was noted. What is told has a mark of its own: nobody who reads it waits for a step that
-        was launched behind it."""
-        told, moves, kernels = self._told, self._moves, self._kernels
-        if kernels is not None and (told or moves or kernels.changes.placed):
-            kernels.changes.carry_out(told, moves)
-            if told is not None:
-                told.mark = self.work.mark()
-            self._told, self._moves = None, ()
+    def _launch_changes(self) -> None:
+        """Launch the noted snapshot, moves and placements. The snapshot has its own mark, so that reading it
+        does not wait for the step that is launched next."""
+        snapshot, moves, kernels = self._snapshot, self._moves, self._kernels
+        if kernels is not None and (snapshot or moves or kernels.changes.placed):
+            kernels.changes.launch(snapshot, moves)
+            if snapshot is not None:
+                snapshot.mark = self.work.mark()
+            self._snapshot, self._moves = None, ()
 
-    def _settle_early(self) -> None:
-        """Do what was noted before the next launch does: something asks for it, or must not come before."""
+    def _launch_changes_now(self) -> None:
+        """Launch the noted changes before the next step: a snapshot is read, or a later change depends on
+        them."""
         with self.work.decoding():
-            self._settle()
+            self._launch_changes()
 
     def launch(self, n: int, *, attention: bool) -> PendingCopies:
         with self.work.decoding():
             idle = self._newest is not None and self._newest.query()
-            self._settle()
+            self._launch_changes()
             kind = self.search.kind(n)
             plain = kind == usual(kind.columns)
-            most = MOST_STEPS_OF_ALL if n == self.executor.slots > 1 else MOST_STEPS
-            wanted = self._together + 1 if idle else self._together - 1
-            self._together = max(1, min(wanted, most))
-            steps = self._together if plain and not attention else 1
+            most = MAX_STEPS_WHEN_FULL if n == self.executor.slots > 1 else MAX_STEPS
+            wanted = self._next_steps + 1 if idle else self._next_steps - 1
+            self._next_steps = max(1, min(wanted, most))
+            steps = self._next_steps if plain and not attention else 1
             bucket = self._bucket(n, kind, steps, attention)
             self.executor.reserve(bucket.width, bucket.columns)
             if n != self._counted:
@@ -191,28 +202,27 @@ class CapturedStepper:
             after = 1 if plain else UNCAPTURED_STEPS
             self._run_graph(bucket, partial(self._step, bucket), after, steps)
             self.search.advance_on_host(n, steps)
-            flags, kept = self._flags.get(n) or self._view_flags(n)
-            copy, done = kept[self._launched % FLAGS_KEPT]
-            self._launched += 1
+            flags, buffers = self._flags.get(n) or self._view_flags(n)
+            copy, done = buffers[self._launches % FLAG_BUFFERS]
+            self._launches += 1
             self.work.fetch(flags, copy)
             weights = self.work.down(self._attention(bucket)[:n]) if attention else None
             self._newest = self.work.mark()
             return PendingCopies(done, weights, self._newest, steps)
 
     def _view_flags(self, n: int) -> FlagViews:
-        kept = [(flags[:n], flags[:n].numpy()) for flags in self._done]
-        views = self._flags[n] = self.search.state.done[:n], kept
+        buffers = [(flags[:n], flags[:n].numpy()) for flags in self._done]
+        views = self._flags[n] = self.search.state.done[:n], buffers
         return views
 
-    def snapshot(self, done: Sequence[int], going: Sequence[int]) -> Snapshot:
-        # of the columns, those that somebody has reached
-        slots = [*done, *going]
+    def snapshot(self, done: Sequence[int], running: Sequence[int]) -> Snapshot:
+        slots = [*done, *running]
         reached = self.search.longest(max(slots) + 1) + 2
         if self._kernels is not None:
-            if self._told or self._moves or self._kernels.changes.placed:
-                self._settle_early()
-            self._told = Told(done, going, reached, self._settle_early)
-            return self._told
+            if self._snapshot or self._moves or self._kernels.changes.placed:
+                self._launch_changes_now()
+            self._snapshot = KernelSnapshot(done, running, reached, self._launch_changes_now)
+            return self._snapshot
         with self.work.decoding():
             index, rows = self._up(slots), {}
             for name in SNAPSHOT:
@@ -227,11 +237,11 @@ class CapturedStepper:
         if self._kernels is not None:
             placed = self._kernels.changes.placed
             if self._moves or not placed.keys().isdisjoint(chain.from_iterable(moves)):
-                self._settle_early()
+                self._launch_changes_now()
             self._moves = moves
         else:
             with self.work.decoding():
-                self._move_plainly(moves)
+                self._move_by_torch(moves)
         for source, target in moves:
             self.search.move_on_host(source, target)
             self.executor.memory.move_on_host(source, target)
@@ -240,7 +250,7 @@ class CapturedStepper:
         return self.work.up(torch.tensor(values, dtype=torch.int64))
 
     def _bucket(self, n: int, kind: Kind, steps: int, attention: bool) -> Bucket:
-        """The bucket of the next steps of slots 0..n-1, so many."""
+        """Return the bucket of the next `steps` steps of slots 0..n-1."""
         executor, reached = self.executor, 0
         if kind.histories or executor.history.caches is not None:
             reached = self.search.longest(n) + 1 + steps
@@ -261,21 +271,21 @@ class CapturedStepper:
 
     @torch.no_grad()
     def _step(self, bucket: Bucket) -> None:
-        """What a graph holds: one step of model and search."""
+        """Run one step of model and search; a graph captures this."""
         n, search = bucket.slots, self.search
-        if self._kernels is not None and self._kernels.takes(bucket.kind):
+        if self._kernels is not None and self._kernels.supports(bucket.kind):
             top = self._kernels.step(self._count, bucket)
             if bucket.attention:
                 self._attention(bucket).copy_(top.attention)
             return
-        search.rest(self._count, n)
+        search.idle(self._count, n)
         inputs = search.inputs(n, bucket.kind)
         top = self.executor.run(inputs, bucket.width, bucket.columns, bucket.attention)
         search.absorb(top, n, bucket.kind)
         if bucket.attention:
             self._attention(bucket).copy_(top.attention)
 
-    def _move_plainly(self, moves: Sequence[tuple[int, int]]) -> None:
+    def _move_by_torch(self, moves: Sequence[tuple[int, int]]) -> None:
         size = bucket_of(len(moves), 1, self.executor.slots)
         padded = [*moves, *[moves[0]] * (size - len(moves))]
         for buffer, slots in zip((self._sources, self._targets), zip(*padded, strict=True), strict=True):
@@ -283,7 +293,7 @@ class CapturedStepper:
         self._run_graph(size, partial(self._move, size), UNCAPTURED_STEPS)
 
     def _move(self, size: int) -> None:
-        """Likewise: the slots that `_sources` names over those of `_targets`, the first `size` of each."""
+        """Copy the first `size` slots of `_sources` over those in `_targets`; a graph captures this."""
         pair = self._sources[:size], self._targets[:size]
         self.executor.memory.move(*pair)
         self.executor.history.move(*pair)
@@ -296,7 +306,7 @@ class CapturedStepper:
 
 
 def open_stepper(executor: CapturedSlots) -> CapturedStepper:
-    """Make an executor's stepper, and capture what is common where the executor asks for that."""
+    """Make the stepper of an executor; capture common steps and batches first if `executor.warm`."""
     stepper = CapturedStepper(executor)
     if executor.warm:
         stepper.warm()

@@ -1,4 +1,4 @@
-"""What a lane asks of a device beside arithmetic: streams, marks in them, graphs, copies nobody waits for."""
+"""Streams, events, graphs and asynchronous copies of a device."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from torch import Tensor
 from engine.kernels.launch import EXCLUSIVE
 
 Replay = Callable[[], None]
-STAGING_PARTS: Final = 4  # of a ring; each is waited for before it is written again
-STAGING_NUMBERS: Final = 1 << 14  # of a part, 8 bytes each: all parts stay in a processor's cache
+STAGING_PARTS: Final = 4  # parts of a ring; a part is written again only after its copies have finished
+STAGING_NUMBERS: Final = 1 << 14  # numbers of 8 bytes in a part: all parts fit into a processor's cache
 
 
 class Mark(Protocol):
@@ -28,70 +28,72 @@ class Mark(Protocol):
 
 
 class LaneStreams(Protocol):
-    """One lane's."""
+    """The streams of one lane."""
 
     device: str
 
     def decoding(self) -> AbstractContextManager[Any]:
-        """Use the stream of steps, and of all that reads or writes slots."""
+        """Use the stream of steps, and of all work that reads or writes slots."""
 
     def encoding(self) -> AbstractContextManager[Any]:
-        """Use the stream of encoders."""
+        """Use the stream of the encoders."""
 
     def capture(self, step: Callable[[], None]) -> Replay:
-        """Capture a graph, on the current stream, of a step that has run before. The step is not run now.
+        """Capture a graph of a step that has run before, on the current stream, without running it. Return a
+        function that launches the graph.
 
-        Returns what launches the graph. Raises RuntimeError when the step can't be captured; nothing is lost
-        by that.
+        Raises RuntimeError if the step can't be captured; the step can still be run without a graph.
         """
 
     def renew(self) -> None:
-        """Give the next graph of the current stream memory of its own, shared with none before it."""
+        """Let the next graph of the current stream use new memory, not shared with earlier graphs."""
 
     def mark(self) -> Mark:
-        """Mark the end of what the current stream has been given."""
+        """Mark the current end of the current stream's work."""
 
     def wait(self, mark: Mark, tensors: Sequence[Tensor]) -> None:
-        """Let the current stream wait for a mark, and then use these tensors of another stream."""
+        """Let the current stream wait for a mark, and use these tensors of another stream after it."""
 
     def up(self, tensor: Tensor) -> Tensor:
-        """Make a copy of a host's tensor on the device."""
+        """Return a copy of a host tensor on the device."""
 
     def upload(self, parts: Sequence[NDArray[np.int64]], target: Tensor) -> None:
-        """Copy numbers of the host, part after part, into a tensor of the device from its beginning. The
-        host's may be changed at once."""
+        """Copy host numbers, part after part, to the beginning of a device tensor. The parts may be changed
+        as soon as this returns."""
 
     def clone(self, tensor: Tensor) -> Tensor:
-        """Make a copy on the device, of what the next graph overwrites."""
+        """Return a copy on the device of a tensor that the next graph overwrites."""
 
     def down(self, tensor: Tensor) -> Tensor:
-        """Make a copy on the host, right once a later mark is reached."""
+        """Return a copy on the host, complete once a later mark is reached."""
 
     def pinned(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-        """Make a tensor of the host that the device copies to and from without waiting."""
+        """Return an empty host tensor in pinned memory, for asynchronous copies."""
 
     def fetch(self, tensor: Tensor, target: Tensor) -> None:
-        """Copy into a pinned tensor of the host, right once a later mark is reached."""
+        """Copy to a pinned host tensor; it is complete once a later mark is reached."""
 
 
 def words_of(numbers: Sequence[int]) -> NDArray[np.int64]:
-    """Make an array of integers, which is not to be written: numpy looks at each more than once."""
+    """Return a read-only array of integers. Faster than np.array, which examines each number twice."""
     return np.frombuffer(struct.pack(f"{len(numbers)}q", *numbers), np.int64)
 
 
 class StagingRing:
-    """Pinned memory that all uploads of a stream go through: made once, and used round and round."""
+    """A ring of pinned memory through which all uploads of a stream go."""
 
     def __init__(self, work: LaneStreams) -> None:
         self._work = work
         self._tensor = work.pinned((STAGING_PARTS * STAGING_NUMBERS,), torch.int64)
         self._numbers: NDArray[np.int64] = self._tensor.numpy()
-        self._marks: list[Mark | None] = [None] * STAGING_PARTS  # when a part may be written again
+        self._marks: list[Mark | None] = [
+            None
+        ] * STAGING_PARTS  # after each mark, its part may be written again
         self._part = self._used = 0
 
     def stage(self, parts: Sequence[NDArray[np.int64]]) -> Tensor:
-        """Copy parts, each flat, to pinned memory, for a copy that the current stream is given next; returns
-        them there, one after the other."""
+        """Copy flat parts to pinned memory, one after the other, and return them there. The caller must copy
+        them to the device next, on the current stream."""
         size = sum(map(len, parts))
         if size > STAGING_NUMBERS:
             large = self._work.pinned((size,), torch.int64)
@@ -112,14 +114,14 @@ class StagingRing:
 
 
 class CudaWork:
-    """See `LaneStreams`. Made when the weights lie on the device."""
+    """Implements `LaneStreams` by CUDA. Make it after the weights are on the device."""
 
     def __init__(self, device: str) -> None:
         self.device = device
-        with EXCLUSIVE:  # a capture elsewhere does not survive a device that is waited for
+        with EXCLUSIVE:  # synchronizing the device would break a capture of another thread
             torch.cuda.synchronize(device)  # weights were converted on another stream
             self._steps, self._encoders = torch.cuda.Stream(device), torch.cuda.Stream(device)
-        self._pools: dict[int, Any] = {}  # by stream: graphs that share memory must not run at once
+        self._pools: dict[int, Any] = {}  # by stream, because graphs that share memory must not run at once
         self._rings: dict[int, StagingRing] = {}  # by stream
 
     def decoding(self) -> AbstractContextManager[Any]:
@@ -136,19 +138,19 @@ class CudaWork:
 
     @contextmanager
     def _capturing(self, graph: torch.cuda.CUDAGraph) -> Iterator[None]:
-        """Not `torch.cuda.graph`, which waits for the device and empties all caches: the step has run before,
-        on this stream, so there is nothing to wait for."""
-        stream = self._stream()
+        """Capture without `torch.cuda.graph`, which waits for the device and empties all caches: that is not
+        necessary for a step that has run on this stream before."""
+        stream = current_stream(self.device)
         if stream not in self._pools:
             self._pools[stream] = torch.cuda.graph_pool_handle()
-        # other threads (other models) may go on: only this one's calls are captured
+        # only calls of this thread are captured, so that other models can run
         graph.capture_begin(pool=self._pools[stream], capture_error_mode="thread_local")
         try:
             yield
         except BaseException:
-            with suppress(RuntimeError):  # it says once more that the capture is invalid
+            with suppress(RuntimeError):  # repeats that the capture is invalid
                 graph.capture_end()
-            self.renew()  # what a broken capture took of the pool is not given back
+            self.renew()  # a broken capture does not return its memory to the pool
             raise
         try:
             graph.capture_end()
@@ -157,7 +159,7 @@ class CudaWork:
             raise
 
     def renew(self) -> None:
-        self._pools.pop(self._stream(), None)
+        self._pools.pop(current_stream(self.device), None)
 
     def mark(self) -> Mark:
         event = torch.cuda.Event()
@@ -175,7 +177,7 @@ class CudaWork:
         return tensor.pin_memory().to(self.device, non_blocking=True)
 
     def upload(self, parts: Sequence[NDArray[np.int64]], target: Tensor) -> None:
-        stream = self._stream()
+        stream = current_stream(self.device)
         ring = self._rings.get(stream) or self._rings.setdefault(stream, StagingRing(self))
         staged = ring.stage(parts)
         target.narrow(0, 0, staged.numel()).copy_(staged, non_blocking=True)
@@ -192,5 +194,7 @@ class CudaWork:
     def fetch(self, tensor: Tensor, target: Tensor) -> None:
         target.copy_(tensor, non_blocking=True)
 
-    def _stream(self) -> int:
-        return int(torch.cuda.current_stream(self.device).cuda_stream)
+
+def current_stream(device: str | torch.device) -> int:
+    """Return the handle of torch's current stream on a device."""
+    return int(torch.cuda.current_stream(device).cuda_stream)

@@ -1,14 +1,14 @@
 """ONNX Runtime: the default backend; on the CPU without torch.
 
 sessions          sessions of a bundle's graphs
-graph_metadata    what a serialised graph says of itself
+graph_metadata    metadata of a serialised graph
 executor          one lane
-held_session      a step's session bound to numpy's arrays
+held_session      a step's session bound to numpy arrays
 native_step       the host's work of plain steps by the native library
-on_cuda           sessions on torch's tensors
+on_cuda           sessions on torch tensors
 """
 
 import os
 
-# from 1.31 on ONNX Runtime reports sessions to its maker unless this is set when it is imported
+# ONNX Runtime 1.31 and later sends telemetry unless this is set before the import
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")

@@ -17,7 +17,8 @@ from engine.executors.onnx.native_step import NativeStepper
 from engine.executors.onnx.sessions import Sessions
 from engine.search.executor import StepInput, Stepper, TopK
 
-SPARE: Final = 4  # to make memory and bindings anew for each request costs as much as two steps
+# replacing memory and bindings for each request costs as much as two steps
+MAX_EXCESS: Final = 4
 
 
 class OnnxExecutor(SlotExecutor):
@@ -27,9 +28,9 @@ class OnnxExecutor(SlotExecutor):
         specs, lane = Specs(sessions.memory, sessions.states), LaneSize(beams, slots)
         super().__init__(sessions.config, specs, lane, sessions.arrays, sessions.shortlist)
         self.sessions = sessions
-        self._asked = step_fields(sessions.config)
-        if sessions.operators is not None:  # they read of each source no more than there is
-            self.tight, self.memory.spare = True, SPARE
+        self._step_fields = step_fields(sessions.config)
+        if sessions.operators is not None:  # our operators skip padding
+            self.pad_to_longest, self.memory.max_excess = True, MAX_EXCESS
         self._columns = [io_name(COLUMN, s.name) for s in sessions.states]
 
     def stepper(self) -> Stepper:
@@ -47,10 +48,10 @@ class OnnxExecutor(SlotExecutor):
     def step(self, n: int, inputs: StepInput, *, attention: bool = False) -> TopK:
         past = self.history.advance(inputs.parents, inputs.positions)
         memory, mask = self.memory.view(n)
-        feeds = {name: getattr(inputs, name) for name in self._asked}
+        feeds = {name: getattr(inputs, name) for name in self._step_fields}
         feeds["k"] = np.array([min(inputs.k, self.limits.vocab)], np.int64)
-        if self.among:
-            feeds["among"] = self.among.view(n, inputs.forced)
+        if self.shortlists:
+            feeds["among"] = self.shortlists.view(n, inputs.forced)
         feeds |= lane_inputs(memory, mask, past.rings, past.caches)
         feeds |= history_inputs(past.rows, past.lineage)
         attention = attention and bool(memory)

@@ -1,16 +1,16 @@
-"""What a serialised ONNX graph says of itself, read from its protocol buffer without the `onnx` package."""
+"""Metadata of a serialised ONNX graph, read from its protocol buffer without the `onnx` package."""
 
 from __future__ import annotations
 
 from typing import Final
 
-METADATA_PROPS: Final = 14  # the field of a ModelProto
+METADATA_PROPS: Final = 14  # number of that field in a ModelProto
 
 
 def metadata_of(graph: bytes) -> dict[str, str]:
-    """Read the metadata of a serialised ONNX graph, key and value by entry.
+    """Return the metadata of a serialised ONNX graph.
 
-    Raises ValueError where the bytes are no whole protocol buffer message.
+    Raises ValueError if the bytes are no complete protocol buffer message.
     """
     metadata: dict[str, str] = {}
     for field, value in _fields(graph):
@@ -21,7 +21,7 @@ def metadata_of(graph: bytes) -> dict[str, str]:
 
 
 def _fields(data: bytes) -> list[tuple[int, bytes]]:
-    """Length-delimited fields of a protocol buffer message; others are skipped."""
+    """Return number and value of the length-delimited fields of a protocol buffer message."""
     fields, at = [], 0
     while at < len(data):
         key, at = _varint(data, at)

@@ -1,7 +1,8 @@
-"""A step's session on numpy's arrays where they lie: to feed thirty inputs anew costs as much as a search.
+"""A step's session with inputs bound in place, because feeding thirty inputs at each step costs as much as a
+search.
 
-What a lane keeps between steps (memory, rings, caches) is bound once for each number of slots. Small inputs
-are copied into places of their own, and outputs come into buffers that all bindings share.
+The arrays that a lane keeps between steps (memory, rings, caches) are bound once for each number of slots.
+Small inputs are copied into arrays of the binding, and all bindings share the output buffers.
 """
 
 from __future__ import annotations
@@ -23,9 +24,12 @@ NUMPY_TYPES: Final = {"tensor(float)": np.float32, "tensor(int64)": np.int64}
 
 @dataclass(eq=False, slots=True)
 class Binding:
-    """arrays: what each input is bound to.
-    outputs: likewise.
-    sizes: that decide the outputs' shapes.
+    """One binding of a session.
+
+    ort: binding of ONNX Runtime.
+    arrays: array of each input.
+    outputs: array of each output.
+    sizes: number of candidates and of source positions, which decide the shapes of outputs.
     """
 
     ort: ort.IOBinding
@@ -35,14 +39,14 @@ class Binding:
 
 
 class HeldSession:
-    """Runs a step graph for one thread at a time: for the lanes of one engine."""
+    """Runs a step graph for the lanes of one engine, on one thread at a time."""
 
     def __init__(self, session: ort.InferenceSession) -> None:
         self.session = session
         self._held = {n.name for n in session.get_inputs() if kind_of(n.name) in STATEFUL}
         self._outputs = {node.name: node for node in session.get_outputs()}
         self._bindings: dict[tuple[int, ...], Binding] = {}
-        # by beams and input: the arrays that bound ones are views of
+        # by beams and input: the array of which the bound one is a view
         self._owners: dict[tuple[int, str], Array] = {}
         self._buffers: dict[str, Array] = {}
 
@@ -50,16 +54,18 @@ class HeldSession:
         return self.session.get_inputs()
 
     def run(self, names: Sequence[str], feeds: Mapping[str, Array]) -> list[Array]:
-        """Compute the named outputs; columns are overwritten by the next run, the others are the caller's.
+        """Return the named outputs. The next run overwrites columns; the other outputs are copies.
 
-        What lanes hold must be C-contiguous, and is taken for the same memory while it is the same object.
+        names: names of the outputs.
+        feeds: inputs by name. Arrays of the lane must be C-contiguous, and are bound again only if they are
+            other objects than before.
         """
         slots, beams = feeds["tokens"].shape
         key = slots, beams, len(names)
         if key not in self._bindings:
             self._bindings[key] = Binding(self.session.io_binding())
         binding = self._bindings[key]
-        if self._bind_inputs(binding, feeds, beams):  # what is bound to the old memory would keep it
+        if self._bind_inputs(binding, feeds, beams):  # other bindings would keep the old memory alive
             self._bindings = {key: binding}
         self._size_outputs(binding, names, feeds)
         self.run_binding(binding)
@@ -67,24 +73,23 @@ class HeldSession:
         return [outputs[name] if name.startswith("column.") else outputs[name].copy() for name in names]
 
     def bind(self, names: Sequence[str], feeds: Mapping[str, Array], direct: frozenset[str]) -> Binding:
-        """Make a binding of the caller's own, to be filled before each `run_binding` (its `arrays`).
+        """Return a new binding. The caller fills its `arrays` before each `run_binding`.
 
-        names: of the outputs.
-        feeds: the inputs, by name.
-        direct: names of inputs that are bound where they lie, as the arrays of lanes are; others become
-            copies.
+        names: names of the outputs.
+        feeds: inputs by name.
+        direct: names of inputs that are bound in place, as the lane's arrays are; other inputs are copied.
         """
         binding = Binding(self.session.io_binding())
         for name, array in feeds.items():
-            where = array if name in self._held or name in direct else np.array(array, order="C")
-            assert where.flags.c_contiguous
-            binding.arrays[name] = where
-            binding.ort.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(where))
+            bound = array if name in self._held or name in direct else np.array(array, order="C")
+            assert bound.flags.c_contiguous
+            binding.arrays[name] = bound
+            binding.ort.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(bound))
         self._size_outputs(binding, names, feeds)
         return binding
 
     def run_binding(self, binding: Binding) -> None:
-        """Run on the arrays of a binding; its outputs are overwritten by any next run."""
+        """Run on the arrays of a binding. Any later run overwrites its outputs."""
         self.session.run_with_iobinding(binding.ort)
 
     def _size_outputs(self, binding: Binding, names: Sequence[str], feeds: Mapping[str, Array]) -> None:
@@ -97,7 +102,7 @@ class HeldSession:
             binding.sizes = sizes
 
     def _bind_inputs(self, binding: Binding, feeds: Mapping[str, Array], beams: int) -> bool:
-        """Returns whether a lane's memory was made anew."""
+        """Bind or copy the inputs. Return whether an array of the lane was replaced."""
         arrays, renewed = binding.arrays, False
         for name, array in feeds.items():
             bound = arrays.get(name)

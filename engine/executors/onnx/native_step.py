@@ -1,8 +1,8 @@
-"""A step's host work in one call of the native library before its graph, and one or two behind it.
+"""The host's work of plain steps by the native library: one call before a step's graph, one or two after it.
 
-For beam search, greedy search and, but for the draw itself, sampling: over the very arrays of
-`engine.search.beam` and `engine.executors.history`, which stay the reference, serve every other option, and
-may take any step in between.
+It covers beam search, greedy search and sampling except the draw. The library works on the arrays of
+`engine.search.beam` and `engine.executors.history`, which remain the reference, run steps with any other
+option, and can take over at any step.
 """
 
 from __future__ import annotations
@@ -46,12 +46,14 @@ from engine.search.kind import Kind
 from engine.search.stepper import CompletedStep, PlainStepper
 from engine.types import CANDIDATES
 
-BANNED: Final = 2  # tokens of each row: pad, and the end while it is too early
-DIRECT: Final = frozenset({"mask", "among", LM_WEIGHT})  # inputs that a lane keeps besides memory and state
+BANNED: Final = 2  # banned tokens of each row: pad, and end-of-sentence while a hypothesis is too short
+# inputs that are bound in place, in addition to memory and state
+DIRECT: Final = frozenset({"mask", "among", LM_WEIGHT})
 
 
 @cache
 def _functions(library: Path) -> Mapping[str, Callable[..., None]]:
+    """Return the functions of the library, by name."""
     loaded, functions = ctypes.CDLL(str(library)), {}
     for name, numbers in (("prepare", 2), ("remember", 2), ("absorb", 1)):
         function = loaded[f"convoy_{name}"]
@@ -66,7 +68,13 @@ def _address(array: NDArray[Any]) -> int:
 
 
 class BoundStep:
-    """A step of so many slots and candidates, its graph bound to arrays that the library fills and reads."""
+    """A step with a fixed number of slots and candidates: a binding of its graph, and the C structure with
+    the addresses of all arrays that the library reads and writes.
+
+    scores, ids, attention: outputs of the graph.
+    columns: column that the step adds to each state, by name.
+    address: address of the structure.
+    """
 
     def __init__(
         self,
@@ -76,57 +84,75 @@ class BoundStep:
         binding: Binding,
         candidates: int,
     ) -> None:
+        """Bind a step.
+
+        executor: executor of the lane.
+        specs: specs of the decoder's state.
+        search: search of the lane.
+        binding: binding of the graph.
+        candidates: number of candidates per row.
+        """
         state, history = search.state, executor.history
-        fed, columns = binding.arrays, binding.outputs
+        inputs, columns = binding.arrays, binding.outputs
         rings, caches = history.rings, history.caches
         self.binding = binding
         self.scores, self.ids, self.attention = columns["scores"], columns["ids"], columns.get("attention")
         self.columns = {s.name: columns[io_name(COLUMN, s.name)] for s in specs}
         states = [
             HeldColumn(
-                _address(fed[io_name(CACHE if s.heads else STATE, s.name)]),
-                _address(self.columns[s.name]),
-                s.window,
-                s.dim,
-                s.heads,
+                data=_address(inputs[io_name(CACHE if s.heads else STATE, s.name)]),
+                column=_address(self.columns[s.name]),
+                window=s.window,
+                dim=s.dim,
+                heads=s.heads,
             )
             for s in specs
         ]
-        indices = [RowIndex(_address(fed[io_name(INDEX, window)]), window) for window in rings.windows]
-        # the structure points to these, and they to arrays that binding, state and history keep
-        self._parts = (HeldColumn * len(states))(*states), (RowIndex * len(indices))(*indices)
+        indices = [RowIndex(rows=_address(inputs[io_name(INDEX, w)]), window=w) for w in rings.windows]
+        # kept alive, because the structure has only their addresses; binding, state and history keep the
+        # arrays
+        self._held = (HeldColumn * len(states))(*states)
+        self._indices = (RowIndex * len(indices))(*indices)
         self._arrays = StepArrays(
-            *(executor.beams, search.columns, candidates, executor.pad, executor.eos),
-            *(_address(getattr(state, name)) for name in STATE_FIELDS),
-            _address(search.taken),
-            *(_address(fed[name]) for name in STEP_INPUTS),
-            *(_address(self.scores), _address(self.ids)),
-            *(_address(rings.ancestors), rings.ancestors.shape[2]),
-            *(ctypes.addressof(self._parts[1]), len(indices), ctypes.addressof(self._parts[0]), len(states)),
-            *((None, 0, None) if caches is None else self._of(caches, fed)),
+            beams=executor.beams,
+            state_columns=search.columns,
+            candidates=candidates,
+            pad=executor.pad,
+            eos=executor.eos,
+            **{name: _address(getattr(state, name)) for name in STATE_FIELDS},
+            taken=_address(search.taken),
+            **{f"fed_{name}": _address(inputs[name]) for name in STEP_INPUTS},
+            best=_address(self.scores),
+            ids=_address(self.ids),
+            ancestors=_address(rings.ancestors),
+            memory_of_ancestors=rings.ancestors.shape[2],
+            indices=ctypes.addressof(self._indices),
+            index_count=len(indices),
+            held=ctypes.addressof(self._held),
+            held_count=len(states),
         )
+        if caches is not None:
+            self._arrays.writers = _address(caches.writers)
+            self._arrays.cache_columns = caches.writers.shape[2]
+            self._arrays.lineage = _address(inputs["lineage"])
         self.address = ctypes.addressof(self._arrays)
-
-    @staticmethod
-    def _of(caches: Any, fed: Mapping[str, NDArray[Any]]) -> tuple[int, int, int]:
-        return _address(caches.writers), caches.writers.shape[2], _address(fed["lineage"])
 
 
 class NativeStepper(PlainStepper):
-    """See `engine.search.executor.Stepper`."""
+    """Implements `engine.search.executor.Stepper`."""
 
     executor: SlotExecutor
 
     def __init__(self, executor: SlotExecutor, sessions: Sessions) -> None:
-        """Make a stepper of a lane of these sessions, which are of native graphs on numpy's arrays."""
+        """Make the stepper of a lane; its sessions must run native graphs on numpy arrays."""
         super().__init__(executor)
         assert isinstance(sessions.step, HeldSession) and sessions.operators is not None
         self._calls, self._session = _functions(sessions.operators), sessions.step
-        self._states, self._asked = sessions.states, step_fields(sessions.config)
+        self._states, self._step_fields = sessions.states, step_fields(sessions.config)
         self._names = ["scores", "ids", *(io_name(COLUMN, s.name) for s in sessions.states)]
         self._steps: dict[tuple[int, int, bool], BoundStep] = {}
-        self._places: Sequence[Any] = ()  # what they are bound to
-        self._which: tuple[int, ...] = ()  # and its numbers
+        self._bound_arrays: Sequence[Any] = ()  # arrays of the lane to which `_steps` are bound
+        self._bound_ids: tuple[int, ...] = ()  # their `id`s
 
     def launch(self, n: int, *, attention: bool) -> CompletedStep:
         kind, began, steps, weights = self.search.kind(n), time.perf_counter(), 0, list[Any]()
@@ -140,15 +166,15 @@ class NativeStepper(PlainStepper):
             self._remember(step, n, clock)
             if step.attention is not None:
                 weights.append(step.attention.copy())
-            if kind.sampled:  # numpy's exponentials decide what is drawn
+            if kind.sampled:  # the draw uses numpy's exponential
                 topk = TopK(step.scores.copy(), step.ids.copy(), None)
                 return CompletedStep(self.search.advance(topk, n).copy(), weights)
             self._calls["absorb"](step.address, n)
             steps += 1
             flags = self.search.state.done[:n].copy()
-            if flags.any() or time.perf_counter() - began >= self.patience:
+            if flags.any() or time.perf_counter() - began >= self.launch_seconds:
                 return CompletedStep(flags, weights, steps)
-        if steps:  # the next one is the reference's
+        if steps:  # the reference runs the next step
             return CompletedStep(np.zeros(n, np.bool_), weights, steps)
         return super().launch(n, attention=attention)
 
@@ -157,31 +183,37 @@ class NativeStepper(PlainStepper):
         if history.caches is not None:
             writers = history.caches.writers
             history.caches.grow(n)
-            if history.caches.writers is not writers:  # caches lie elsewhere now
+            if history.caches.writers is not writers:  # the caches have moved
                 history.store(step.columns, self.search.state.step[:n, None])
                 return
         self._calls["remember"](step.address, n, clock)
         history.rings.clock += 1
 
     def _bind_step(self, n: int, kind: Kind, *, attention: bool) -> BoundStep | None:
-        """None where the step is for the reference: a forced token that a shortlist lacks."""
+        """Return the bound step of slots 0..n-1, or None if only the reference can run it: a shortlist lacks
+        a forced token, or there is only one candidate."""
         executor, history = self.executor, self.executor.history
         caches, lists = history.caches, None
-        if executor.among:
-            forced = None  # every list has end-of-sentence
+        if executor.shortlists:
+            forced = None  # every list contains end-of-sentence
             if kind.prefixed:
                 state = self.search.state
                 tokens = state.plan[np.arange(n), state.step[:n]][:, None]
                 forced = np.broadcast_to(tokens, (n, executor.beams))
-            lists = executor.among.view(n, forced)
-            if lists.base is not executor.among.lists:
+            lists = executor.shortlists.view(n, forced)
+            if lists.base is not executor.shortlists.lists:
                 return None
         columns = 0 if caches is None else caches.fit(n)
-        memory, _ = executor.memory.view(n)  # which may move it
-        places = executor.memory.mask, caches and caches.writers, executor.among and executor.among.lists
-        which = tuple(map(id, places))  # no other has the number of an array that is kept
-        if which != self._which:
-            self._steps, self._places, self._which = {}, places, which
+        memory, _ = executor.memory.view(n)  # may move the memory
+        arrays = (
+            executor.memory.mask,
+            caches and caches.writers,
+            executor.shortlists and executor.shortlists.lists,
+        )
+        # `_bound_arrays` keeps the arrays, so that no other one gets the same id
+        ids = tuple(map(id, arrays))
+        if ids != self._bound_ids:
+            self._steps, self._bound_arrays, self._bound_ids = {}, arrays, ids
         count = max(2 * executor.beams, CANDIDATES if kind.sampled else 0)
         candidates = min(count, executor.limits.vocab)
         if candidates < 2:
@@ -194,29 +226,29 @@ class NativeStepper(PlainStepper):
     def _bind(self, key: tuple[int, int, bool], columns: int, lists: NDArray[Any] | None) -> BoundStep:
         """Bind the graph to the lane's arrays.
 
-        key: slots, candidates, and whether attention is wanted.
-        columns: of the caches.
-        lists: the shortlists of the slots' sources.
+        key: number of slots, number of candidates, and whether attention is returned.
+        columns: number of columns of the caches.
+        lists: shortlists of the slots.
         """
         n, candidates, attention = key
         executor, caches = self.executor, self.executor.history.caches
-        feeds = _blank(n, executor.beams, candidates)
+        feeds = _search_inputs(n, executor.beams, candidates)
         rings, rows = executor.history.rings.view(n)
-        held = {} if caches is None else caches.view(n, columns)
-        feeds |= lane_inputs(*executor.memory.view(n), rings, held)
+        blocks = {} if caches is None else caches.view(n, columns)
+        feeds |= lane_inputs(*executor.memory.view(n), rings, blocks)
         entries = (n, executor.beams, columns * executor.beams)
         feeds |= history_inputs(rows, None if caches is None else np.zeros(entries, np.float32))
         if lists is not None:
             feeds["among"] = lists
-        if LM_WEIGHT in self._asked:
+        if LM_WEIGHT in self._step_fields:
             feeds[LM_WEIGHT] = self.search.state.lm_weight[:n]
         names = [*self._names, *(["attention"] if attention else [])]
         binding = self._session.bind(names, feeds, DIRECT)
         return BoundStep(executor, self._states, self.search, binding, candidates)
 
 
-def _blank(n: int, beams: int, candidates: int) -> dict[str, NDArray[Any]]:
-    """Places for what the search asks of a step."""
+def _search_inputs(n: int, beams: int, candidates: int) -> dict[str, NDArray[Any]]:
+    """Return empty arrays for the inputs of a step that the search writes."""
     feeds: dict[str, NDArray[Any]] = {name: np.zeros((n, beams), np.int64) for name in ("tokens", "forced")}
     feeds |= {name: np.zeros(n, np.float32) for name in ("temperature", "unk_penalty", "eos_penalty")}
     feeds["positions"] = np.zeros((n, 1), np.int64)

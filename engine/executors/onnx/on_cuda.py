@@ -1,7 +1,7 @@
-"""Sessions of ONNX Runtime on torch's tensors where they lie: every input and output is bound by its address.
+"""Sessions of ONNX Runtime on torch tensors: every input and output is bound by its address.
 
-On a CUDA device memory, rings and results then never cross the bus, and nothing waits for the device. The CPU
-takes the same path, which is how it is tested where there is no GPU.
+On a CUDA device, memory, rings and results then never cross the bus, and the host does not wait for the
+device. The same code runs on the CPU, where it is tested without a GPU.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from engine.errors import ConfigError
 from engine.executors.base import Arrays
 
 PROVIDER: Final = "CUDAExecutionProvider"
-GET_IT: Final = "pip uninstall -y onnxruntime && pip install onnxruntime-gpu; or take --backend torch"
-# by the names of a session: torch's type, and that of onnx.TensorProto
+INSTALL_HINT: Final = "pip uninstall -y onnxruntime && pip install onnxruntime-gpu; or take --backend torch"
+# by a session's name of a type: dtype of torch, and number of onnx.TensorProto
 TORCH_TYPES: Final = {
     "tensor(float)": (torch.float32, 1),
     "tensor(int64)": (torch.int64, 7),
@@ -43,7 +43,7 @@ class BoundSession:
         self.shapes = {node.name: node.shape for node in (*self.get_inputs(), *self.get_outputs())}
         self.binding = session.io_binding()
         self.options = ort.RunOptions()
-        # the streams order the work (`OrtDevice.run`), so nobody need wait for the device
+        # the streams order the work (`OrtDevice.run`), so the host need not wait for the device
         self.options.add_run_config_entry("disable_synchronize_execution_providers", "1")
 
     def get_inputs(self) -> Any:
@@ -53,10 +53,11 @@ class BoundSession:
         return self.session.get_outputs()
 
     def run(self, names: list[str], feeds: Mapping[str, Any]) -> list[Tensor]:
-        """Compute the named outputs.
+        """Return the named outputs.
 
-        Feeds, tensors or numpy's arrays, are cast to what the graph takes; those on the CPU that it wants
-        elsewhere are copied.
+        names: names of the outputs.
+        feeds: inputs by name, tensors or numpy arrays; they are cast to the graph's dtypes, and copied to its
+            device.
         """
         tensors = {name: torch.as_tensor(feeds[name]) for name in self.shapes if name in feeds}
         inputs = {name: value.to(self.types[name]).contiguous() for name, value in tensors.items()}
@@ -71,7 +72,7 @@ class BoundSession:
         return list(outputs.values())
 
     def _sizes(self, inputs: Mapping[str, Tensor]) -> dict[str, int]:
-        """The sizes that the graph gives names to, as these inputs have them."""
+        """Return the size of each named dimension of the graph for these inputs."""
         sizes = {"K": int(inputs["k"])} if "k" in inputs else {}
         for name, value in inputs.items():
             named = zip(self.shapes[name], value.shape, strict=True)
@@ -88,26 +89,26 @@ class BoundSession:
 
 
 class OrtDevice:
-    """A device on which sessions run, and on CUDA a stream of its own for them, which waits for torch's and
-    is waited for by torch's: ONNX Runtime takes no default stream."""
+    """A device on which sessions run. On CUDA they have their own stream, because ONNX Runtime can't use the
+    default one; it waits for torch's stream, and torch's waits for it."""
 
     def __init__(self, device: str) -> None:
-        """Raises ConfigError where this machine or this ONNX Runtime lacks what the device needs."""
+        """Open a device. Raises ConfigError if this machine or this ONNX Runtime does not support it."""
         self.device = torch.device(device)
         self.providers: list[Any] = ["CPUExecutionProvider"]
         self.stream: torch.cuda.Stream | None = None
         if self.device.type == "cpu":
             return
         if PROVIDER not in ort.get_available_providers():
-            raise ConfigError(f"this ONNX Runtime has no CUDA provider; run: {GET_IT}")
+            raise ConfigError(f"this ONNX Runtime has no CUDA provider; run: {INSTALL_HINT}")
         if not torch.cuda.is_available():
             raise ConfigError(
-                "no CUDA device: take --device cpu, or install NVIDIA's driver and torch for CUDA"
+                "no CUDA device: use --device cpu, or install NVIDIA's driver and torch for CUDA"
             )
         self.device = torch.device("cuda", self.device.index or 0)
         self.stream = torch.cuda.Stream(self.device)
-        told = {"device_id": str(self.device.index), "user_compute_stream": str(self.stream.cuda_stream)}
-        self.providers.insert(0, (PROVIDER, told))
+        options = {"device_id": str(self.device.index), "user_compute_stream": str(self.stream.cuda_stream)}
+        self.providers.insert(0, (PROVIDER, options))
 
     def bind(self, session: ort.InferenceSession) -> BoundSession:
         if self.stream is not None and PROVIDER not in session.get_providers():
@@ -127,6 +128,6 @@ class OrtDevice:
         current.wait_stream(self.stream)
 
     def arrays(self, step: BoundSession) -> Arrays:
-        """Tell where and in which type a lane of these sessions keeps what it remembers."""
+        """Return device and dtype of the arrays of a lane with this step session."""
         types = {node.name: step.types[node.name] for node in step.get_inputs()}
         return Arrays(xp, self.device, lane_dtype(types, torch.float32))

@@ -1,7 +1,8 @@
-"""ONNX Runtime: the default executor. On the CPU it needs no torch; elsewhere it needs `onnx_torch.py`.
+"""Sessions of ONNX Runtime, the default backend. On the CPU they need no torch; other devices use
+`on_cuda.py`.
 
-The graphs hold no weights. Their metadata names, for each initialiser, the tensor of `model.safetensors` it
-is made of and in which form; int8 weights are quantised here, when the session is made.
+The graphs hold no weights. Their metadata has a recipe for each initialiser: a tensor of `model.safetensors`,
+and its form. int8 weights are quantised here, when the session is made.
 """
 
 from __future__ import annotations
@@ -31,18 +32,18 @@ from engine.executors.onnx.graph_metadata import metadata_of
 from engine.executors.onnx.held_session import HeldSession
 
 Array = NDArray[np.float32]
-Recipes = Mapping[str, Mapping[str, Any]]  # what initialisers are made of, by label
-# fusions whose kernels are slower than what they replace (docs/lab/cpu.md, "Fusions")
+Recipes = Mapping[str, Mapping[str, Any]]  # recipe of each initialiser, by label
+# fusions into kernels that are slower than the separate ones (docs/lab/cpu.md, "Fusions")
 SLOWER_FUSIONS: Final = ("SkipLayerNormFusion",)
-# forms of weights (`engine.bundle.recipes`) that operators read where they lie
+# forms of weights (`engine.bundle.recipes`) that operators read without a copy
 READ_IN_PLACE: Final = ("panels", "gated", "panels32", "gated32", "rows")
-IN_PLACE_BYTES: Final = 1 << 16  # of a table, from which on it is worth reading in place
+IN_PLACE_BYTES: Final = 1 << 16  # smaller embedding tables are copied
 FOLDER_OPTION: Final = "session.model_external_initializers_file_folder_path"
-BFLOAT16: Final = 16  # as onnx.TensorProto has it; numpy knows no such type
+BFLOAT16: Final = 16  # number of the type in onnx.TensorProto; numpy has no such type
 
 
 class Session(Protocol):
-    """A graph that runs: `ort.InferenceSession` on numpy's arrays, `BoundSession` on torch's tensors."""
+    """A graph that runs: `ort.InferenceSession` on numpy arrays, `BoundSession` on torch tensors."""
 
     def get_inputs(self) -> Any: ...
 
@@ -53,9 +54,15 @@ class Session(Protocol):
 class Sessions:
     """The graphs of one bundle, shared by all lanes of its engine.
 
-    encoder: None of a language model.
-    arrays: where the lanes' own are.
-    operators: the library that the graphs need, where they need one.
+    config: configuration of the model.
+    encoder: session of the encoder; None for a language model.
+    step: session of a decoding step.
+    memory: specs of the memory of a source.
+    states: specs of the decoder's state.
+    arrays: home of the lanes' arrays.
+    shortlist: shortlist of the bundle, if it is used.
+    operators: library of our operators; None for graphs of standard operators.
+    initializers: weights that the sessions read.
     """
 
     config: ModelConfig
@@ -79,15 +86,14 @@ def open_sessions(
 ) -> Sessions:
     """Make the sessions of a bundle.
 
-    config: of the model.
-    graphs: serialised, by the names of `engine.bundle.bundle.graph_parts`.
-    weights: of the bundle, by name.
-    threads: of each session; None takes the process-wide pool (`share_threads`).
-    operators: the library that native graphs need.
-    device: "cpu", "cuda", ... bind torch's tensors there; None is numpy on the CPU.
+    config: configuration of the model.
+    graphs: serialised graphs, by the names of `engine.bundle.bundle.graph_parts`.
+    weights: weights of the bundle, by name.
+    threads: threads of each session; None uses the process-wide pool (`share_threads`).
+    operators: library that native graphs need.
+    device: device for torch tensors ("cpu", "cuda", ...); None for numpy arrays on the CPU.
 
-    Raises BundleError when the graphs and the weights do not belong together, and ConfigError for a device
-    that is not at hand.
+    Raises BundleError if graphs and weights do not belong together, and ConfigError if the device is missing.
     """
     place = _place(device)
     initializers = Initializers(weights, tables=place is None)
@@ -104,7 +110,7 @@ def open_sessions(
     lacking = {*step_fields(config), "k"} - {node.name for node in step.get_inputs()}
     if lacking:
         raise BundleError(
-            f"a graph of an earlier version, without {sorted(lacking)}; run: convoy export BUNDLE"
+            f"the step graph is of an earlier version, without {sorted(lacking)}; run: convoy export BUNDLE"
         )
     arrays = Arrays(np, "cpu", np.float32) if place is None else place.arrays(step)
     shapes = [(node.name, node.shape) for node in step.get_inputs()]
@@ -121,7 +127,7 @@ def _place(device: str | None) -> Any:
 
 
 def share_threads(threads: int) -> None:
-    """Share one pool of `threads` among all sessions made with threads=None.
+    """Make one pool of threads for all sessions that are opened with threads=None.
 
     Call this before the first such session.
     """
@@ -129,26 +135,28 @@ def share_threads(threads: int) -> None:
 
 
 class Initializers(dict[str, ort.OrtValue]):
-    """Initialisers by label, made of weights once for all graphs of a bundle. Some are read here by sessions,
-    and must live as long."""
+    """Initialisers by label, made once for all graphs of a bundle. Sessions read some of them in place, so
+    this object must exist as long as they do."""
 
     def __init__(self, weights: Mapping[str, Array], *, tables: bool) -> None:
-        """Make none yet.
+        """Start empty.
 
-        weights: of the bundle, by name.
-        tables: whether sessions only read a table that they look up. In a narrow graph they fold the table
-            with the cast that widens it.
+        weights: weights of the bundle, by name.
+        tables: whether sessions read embedding tables without a copy. They can't in fp16 and bf16 graphs,
+            where ONNX Runtime folds the table with its cast.
         """
         super().__init__()
         self._weights, self._tables = weights, tables
-        self._read = set[str]()  # labels of what sessions read here
+        self._shared = set[str]()  # labels of initialisers that sessions read in place
 
     def supply(self, options: ort.SessionOptions, recipes: Recipes) -> None:
-        """Give a session the initialisers of its graph.
+        """Add the initialisers of a graph to the options of its session.
 
-        Weights of operators of our own are read where they lie, which may be a mapped file, and so are large
-        tables. Of others a session makes copies in the order that it likes, or
-        computes with them when it is made.
+        The session reads the weights of our own operators and large embedding tables in place, which may be a
+        mapped file. It copies or transforms the others when it is made.
+
+        options: options of the session.
+        recipes: recipe of each initialiser, by label.
         """
         copied = []
         for label, recipe in sorted(recipes.items()):
@@ -157,7 +165,7 @@ class Initializers(dict[str, ort.OrtValue]):
             table = self._is_table(recipe) and self[label].tensor_size_in_bytes() >= IN_PLACE_BYTES
             if table or recipe.get("form") in READ_IN_PLACE:
                 options.add_initializer(label, self[label])
-                self._read.add(label)
+                self._shared.add(label)
             else:
                 copied.append(label)
         options.add_external_initializers(copied, [self[label] for label in copied])
@@ -173,9 +181,10 @@ class Initializers(dict[str, ort.OrtValue]):
         return shared.array(json.dumps(recipe, sort_keys=True), make)
 
     def settle(self) -> None:
-        """Forget the weights, and all that no session reads here: there will be no further session."""
+        """Drop the weights, and the initialisers that no session reads in place. Call this after the last
+        session."""
         self._weights = {}
-        for label in self.keys() - self._read:
+        for label in self.keys() - self._shared:
             del self[label]
 
 

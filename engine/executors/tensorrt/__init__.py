@@ -1,5 +1,5 @@
 """TensorRT's engines within captured steps.
 
 executor       one lane
-engine_runs    one engine's runs on places that stay
+engine_runs    runs of one engine at fixed addresses
 """

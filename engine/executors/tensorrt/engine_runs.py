@@ -1,4 +1,4 @@
-"""One TensorRT engine on torch's tensors and torch's current stream, within steps that a graph may hold."""
+"""Runs of a TensorRT engine on torch's tensors and current stream, within steps that CUDA graphs capture."""
 
 from __future__ import annotations
 
@@ -9,12 +9,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from engine.executors.cuda.streams import current_stream
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class EngineRun:
-    """An engine's run in fixed shapes on fixed places, as a CUDA graph needs it.
+    """A run of an engine with fixed shapes and addresses, as a CUDA graph needs it.
 
-    inputs: places that are filled before each run; it reads the lane's blocks besides, where its key says.
+    context: execution context of TensorRT.
+    inputs: tensors that are filled before each run; further inputs are the lane's blocks themselves.
+    outputs: tensors that each run overwrites.
     """
 
     context: Any
@@ -23,18 +27,22 @@ class EngineRun:
 
 
 class EngineRuns:
-    """An engine on a device, for shapes that come again and again.
+    """Runs an engine on a device, with one TensorRT context for each combination of shapes and blocks.
 
-    The first run of some shapes and blocks makes a context of TensorRT's, since each graph needs one of its
-    own, and readies what a capture can't: a stepper runs each step as it is before it captures it
-    (`engine.executors.cuda.graphs`). The contexts share their scratch memory, since runs of an engine in one
-    lane never overlap.
+    Each CUDA graph needs its own context. The first run makes it, which a capture could not do: a stepper
+    runs each step without a graph before it captures it (`engine.executors.cuda.graphs`). The contexts share
+    their scratch memory, because runs of an engine in one lane never overlap.
 
-    types: torch's, of every tensor by name.
+    types: torch dtype of each tensor, by name.
     """
 
     def __init__(self, engine: Any, buckets: tuple[int, ...], device: torch.device) -> None:
-        """buckets: the most rows (slots, or a batch) that each profile takes."""
+        """Read the tensors of an engine.
+
+        engine: deserialized TensorRT engine.
+        buckets: most rows (slots, or sources of a batch) of each optimization profile.
+        device: device of the engine.
+        """
         import tensorrt as trt
 
         self.engine, self.buckets, self.device = engine, buckets, device
@@ -54,15 +62,19 @@ class EngineRuns:
     def __len__(self) -> int:
         return len(self._runs)
 
-    def __call__(self, rows: int, held: Mapping[str, Tensor], fed: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Outputs, overwritten by the next run of the same shapes. Raises RuntimeError when TensorRT refuses.
+    def __call__(
+        self, rows: int, blocks: Mapping[str, Tensor], fed: Mapping[str, Tensor]
+    ) -> dict[str, Tensor]:
+        """Run the engine and return its outputs, which the next run of the same shapes overwrites.
 
-        rows: of the batch, or slots.
-        held: blocks that stay where they are, read there if they have the engine's type.
-        fed: copied, and cast to what the engine takes.
+        rows: number of slots, or of sources in the batch.
+        blocks: tensors at fixed addresses, read in place if they have the engine's dtype.
+        fed: tensors that are copied, and cast to the engine's dtype.
+
+        Raises RuntimeError if TensorRT fails.
         """
-        placed = {n: t for n, t in held.items() if t.dtype == self.types[n] and t.is_contiguous()}
-        copied = {n: t for n, t in (*held.items(), *fed.items()) if n in self.inputs and n not in placed}
+        placed = {n: t for n, t in blocks.items() if t.dtype == self.types[n] and t.is_contiguous()}
+        copied = {n: t for n, t in (*blocks.items(), *fed.items()) if n in self.inputs and n not in placed}
         places = tuple((n, t.data_ptr(), *t.shape) for n, t in placed.items())
         key = places, tuple((n, *t.shape) for n, t in copied.items())
         run = self._runs.get(key)
@@ -71,12 +83,12 @@ class EngineRuns:
             run = self._runs[key] = self._create_run(rows, placed, shapes)
         for name, value in copied.items():
             run.inputs[name].copy_(value)
-        if not run.context.execute_async_v3(self._stream()):
-            raise RuntimeError("TensorRT failed; its own log says why")
+        if not run.context.execute_async_v3(current_stream(self.device)):
+            raise RuntimeError("TensorRT failed; the error is in its log above")
         return run.outputs
 
     def clear(self) -> None:
-        """Forget all, once no graph holds any and the device is done with them."""
+        """Drop all contexts. No graph may hold one any more, and the device must have finished them."""
         self._runs.clear()
 
     def _create_run(
@@ -86,15 +98,17 @@ class EngineRuns:
 
         context = self.engine.create_execution_context(trt.ExecutionContextAllocationStrategy.USER_MANAGED)
         profile = next(i for i, most in enumerate(self.buckets) if rows <= most)
-        if context is None or not context.set_optimization_profile_async(profile, self._stream()):
-            raise RuntimeError("no room on the GPU for another context of TensorRT")
+        if context is None or not context.set_optimization_profile_async(
+            profile, current_stream(self.device)
+        ):
+            raise RuntimeError("no GPU memory for another TensorRT context: use fewer slots")
         context.set_device_memory(self._scratch.data_ptr(), self._scratch.numel())
         inputs = {n: torch.zeros(s, dtype=self.types[n], device=self.device) for n, s in shapes.items()}
-        every = {**placed, **inputs}
-        assert set(every) == self.inputs
-        for name, value in every.items():
+        tensors = {**placed, **inputs}
+        assert set(tensors) == self.inputs
+        for name, value in tensors.items():
             if not context.set_input_shape(name, tuple(value.shape)):
-                raise RuntimeError(f"the engine takes no {name} of {tuple(value.shape)}")
+                raise RuntimeError(f"the engine does not accept {name} of shape {tuple(value.shape)}")
             context.set_tensor_address(name, value.data_ptr())
         outputs = {}
         for name in self.outputs:
@@ -102,6 +116,3 @@ class EngineRuns:
             outputs[name] = torch.empty(shape, dtype=self.types[name], device=self.device)
             context.set_tensor_address(name, outputs[name].data_ptr())
         return EngineRun(context, inputs, outputs)
-
-    def _stream(self) -> int:
-        return int(torch.cuda.current_stream(self.device).cuda_stream)

@@ -29,7 +29,7 @@ from engine.executors.tensorrt.engine_runs import EngineRuns
 from engine.kernels.calls import Kernels
 from engine.search.executor import StepInput, TopK
 
-# source positions and target columns of blocks at first: engines read whole blocks
+# initial source positions and target columns of the blocks, which engines read whole
 INITIAL_POSITIONS: Final = 64
 
 
@@ -37,7 +37,11 @@ INITIAL_POSITIONS: Final = 64
 class Engines:
     """The engines of one lane.
 
-    encoder: None of a language model.
+    config: configuration of the model.
+    about: description of the engines in the bundle.
+    encoder: engine of the encoder; None for a language model.
+    step: engine of a decoding step.
+    device: device of the engines.
     """
 
     config: ModelConfig
@@ -50,12 +54,12 @@ class Engines:
 def open_engines(bundle: Bundle, target: tuple[str, int, int], device: str) -> Engines:
     """Open the engines of a bundle for a GPU.
 
-    bundle: that holds them.
+    bundle: bundle with the engines.
     target: precision, beams and slots.
     device: "cuda", "cuda:1", ...
 
-    Raises ConfigError without TensorRT, and BundleError, with the command that builds engines, where none fit
-    or TensorRT refuses them.
+    Raises ConfigError without TensorRT; BundleError, with the command that builds engines, if none of them
+    fits or TensorRT can't read them.
     """
     try:
         import tensorrt as trt
@@ -77,7 +81,7 @@ def open_engines(bundle: Bundle, target: tuple[str, int, int], device: str) -> E
 
 
 class TensorRTExecutor(CapturedSlots):
-    """One lane: an engine runs within captured steps in the model's place.
+    """One lane whose captured steps run a TensorRT engine instead of the model in torch.
 
     Engines read whole blocks, so a bucket of positions or columns is always as large as the block.
     """
@@ -85,7 +89,7 @@ class TensorRTExecutor(CapturedSlots):
     def __init__(
         self, engines: Engines, work: LaneStreams, kernels: Kernels | None = None, *, warm: bool = False
     ) -> None:
-        """See `engine.executors.cuda.stepper.CapturedExecutor`."""
+        """Make a lane, with the arguments of `engine.executors.cuda.executor.CapturedExecutor`."""
         device, about = torch.device(engines.device), engines.about
         with work.decoding():
             self._engine = EngineRuns(engines.step, about.slots, device)
@@ -96,9 +100,9 @@ class TensorRTExecutor(CapturedSlots):
             lane = LaneSize(about.beams, about.slots[-1])
             super().__init__(engines.config, Specs(memory, states), lane, arrays)
             self.k, self.kernels, self._cleared = about.k, kernels, 0
-            self._asked = step_fields(engines.config)
+            self._step_fields = step_fields(engines.config)
             self._begin(work, self._run_encoder, arrays.dtype, INITIAL_POSITIONS, warm=warm)
-        most = about.slots[-1]  # that a batch of the encoder's may have
+        most = about.slots[-1]  # sources of an encoder batch
         assert isinstance(self.encoders, Encoders)
         self.encoders.sizes = sorted({min(size, most) for size in self.encoders.sizes})
 
@@ -127,16 +131,17 @@ class TensorRTExecutor(CapturedSlots):
         k = min(inputs.k, self.limits.vocab)
         if k > self.k:
             raise ConfigError(
-                f"{k} candidates asked for, the engine gives {self.k}: convoy export --candidates {k}"
+                f"{k} candidates requested, the engine returns {self.k}; run: convoy export --candidates {k}"
             )
-        if self._cleared != self.generation:  # and no graph is left of where blocks were
+        if self._cleared != self.generation:  # blocks have moved, and their graphs were dropped
             self._engine.clear()
             self._cleared = self.generation
         n = inputs.tokens.shape[0]
         past = self.history.advance(inputs.parents, inputs.positions, columns, followed=followed)
         caches = {} if self.history.caches is None else self.history.caches.blocks
         blocks = lane_inputs(self.memory.blocks, self.memory.mask, self.history.rings.rings, caches)
-        fed = {name: getattr(inputs, name) for name in self._asked} | history_inputs(past.rows, past.lineage)
+        fed = {name: getattr(inputs, name) for name in self._step_fields}
+        fed |= history_inputs(past.rows, past.lineage)
         outputs = self._engine(n, {name: block[:n] for name, block in blocks.items()}, fed)
         new = {name.removeprefix("column."): c for name, c in outputs.items() if name.startswith("column.")}
         self.history.store(new, inputs.positions, followed=followed)

@@ -28,10 +28,10 @@ DTYPES: Final = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfl
 
 
 class TorchExecutor(SlotExecutor):
-    """One lane. The model is shared by the lanes of an engine; it lies on their device, and its parameters'
-    type is what it computes in.
+    """One lane. The lanes of an engine share the model, which computes in the dtype of its parameters.
 
-    kernels: take the place of the reference's convolutions, attention and selection.
+    kernels: kernels that replace the reference's convolutions, attention and selection; None for plain torch.
+    unnormalised: the selection kernel normalises, so the model returns logits.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class TorchExecutor(SlotExecutor):
         arrays = Arrays(xp, torch.device(device), self.dtype)
         super().__init__(model.config, specs, LaneSize(beams, slots), arrays)
         self.kernels = kernels
-        # the kernel that selects normalises too; but probabilities that are sums of others come normalised
+        # sums of several models' probabilities are normalised by the model itself
         self.unnormalised = kernels is not None and model.softmax_of_logits
         self.has_language_model = LM_WEIGHT in step_fields(model.config)
 
@@ -55,11 +55,12 @@ class TorchExecutor(SlotExecutor):
         weights: bool = False,
         packed: PackedSequences | None = None,
     ) -> FusedMode | None:
-        """Enter the modes that the model runs under.
+        """Enter the torch modes under which the model runs. Return the one that fuses operators, if any.
 
-        clock: of rings, where it lies on the device.
-        weights: whether those of attention are wanted.
-        packed: sources that lie one behind the other.
+        stack: stack that the modes are entered on.
+        clock: clock of the rings, used if it is on the device.
+        weights: return attention weights too.
+        packed: bounds of sources that are packed one behind the other.
         """
         if self.dtype != torch.float32:
             stack.enter_context(NarrowMode(self.dtype))
@@ -79,7 +80,7 @@ class TorchExecutor(SlotExecutor):
     def _run_encoder(
         self, tokens: Tensor, positions: Tensor, real: Tensor, packed: PackedSequences | None = None
     ) -> dict[str, Tensor]:
-        """As `Model.encode`."""
+        """Return the memory of sources, like `Model.encode`."""
         with ExitStack() as stack:
             fused = self._modes(stack, packed=packed)
             memory = self.model.encode(tokens, positions, real)
@@ -98,19 +99,23 @@ class TorchExecutor(SlotExecutor):
     def _forward(
         self,
         inputs: StepInput,
-        remembered: SlotPast,
+        past: SlotPast,
         memory: tuple[dict[str, Tensor], Tensor],
         attention: bool,
         *,
         merged: bool = True,
     ) -> tuple[TopK, dict[str, Tensor]]:
-        """One step of the model, and the columns to remember of it that it has not stored itself.
+        """Run one step of the model. Return its candidates, and the columns that it has not stored itself.
 
-        merged: whether candidates are wanted as one list; else `TopK.scanned` may stand for them.
+        inputs: inputs from the search.
+        past: state of the slots.
+        memory: blocks and mask of the memory.
+        attention: return attention weights too.
+        merged: return candidates as one list; otherwise `TopK.scanned` may replace them.
         """
         with ExitStack() as stack:
             fused = self._modes(stack, self.history.rings.clock, weights=attention)
-            step = self.model.step(inputs.tokens, inputs.positions, *memory, Past(*remembered))
+            step = self.model.step(inputs.tokens, inputs.positions, *memory, Past(*past))
             columns = fused.settle(step.columns) if fused else step.columns
             if self.unnormalised:
                 stack.enter_context(UnnormalisedMode())
@@ -120,16 +125,16 @@ class TorchExecutor(SlotExecutor):
         rules = SelectionRules(inputs.forced, inputs.banned, inputs.unk_penalty, inputs.eos_penalty)
         k = min(inputs.k, self.limits.vocab)
         found: tuple[Tensor, Tensor] | Scanned
-        # sums of the scores of two models must not be normalised
+        # sums of two models' scores must not be normalised
         if self.kernels is None or self.has_language_model:
             found = select(logits.float(), rules, self.unk, self.eos, k)
-        else:  # its log-softmax changes no log-probability
+        else:  # the kernel's log-softmax changes no log-probability
             parts = [part.contiguous() for part in rules]
             whole = merged or logits.dtype != torch.float32
             choose = self.kernels.select if whole else self.kernels.scan
             found = choose(logits.contiguous(), parts, self.unk, self.eos, k)
         appended = fused.appended if fused else set()
-        appended_names = {name for name, ring in remembered.rings.items() if ring.data_ptr() in appended}
+        appended_names = {name for name, ring in past.rings.items() if ring.data_ptr() in appended}
         columns = {
             name: column if name in self.history.rings.exact else column.to(self.dtype)
             for name, column in columns.items()
@@ -142,6 +147,6 @@ class TorchExecutor(SlotExecutor):
 
 
 def memory_of(device: str) -> tuple[int, int]:
-    """Count the bytes of a CUDA device: in use by anybody, and all there are."""
+    """Return the bytes of a CUDA device's memory: in use by all processes, and in total."""
     free, total = torch.cuda.mem_get_info(device)
     return total - free, total

@@ -1,5 +1,4 @@
-"""int8 in plain torch, the readable reference: what int8 graphs and native operators compute, in exact
-sums."""
+"""int8 in plain torch: the readable reference of int8 graphs and native operators, with exact sums."""
 
 from __future__ import annotations
 
@@ -22,9 +21,9 @@ from engine.models.model import Model
 class Int8Product:
     """A linear map by an int8 weight.
 
-    matrix: its values, float64 [in, out], in which sums of bytes are exact.
-    scales: float32 [out].
-    alpha: the fixed multiplier of what it multiplies, or None.
+    matrix: weight as float64 [in, out], in which sums of bytes are exact.
+    scales: float32 [out], scale of each column.
+    alpha: fixed scale of the input, or None for a scale per row.
     """
 
     def __init__(self, name: str, weights: Weights, *, alphas: bool) -> None:
@@ -34,10 +33,7 @@ class Int8Product:
         self.alpha = float(weight.alpha[0]) if alphas and weight.alpha is not None else None
 
     def __call__(self, x: Tensor, bias: Tensor | None) -> Tensor:
-        """x: [..., in].
-
-        Returns [..., out].
-        """
+        """Return the product [..., out] of x [..., in]."""
         if self.alpha is not None:
             whole = torch.round(x * self.alpha).clamp(-LARGEST_INT8, LARGEST_INT8)
             sums = torch.matmul(whole.double(), self.matrix).float()
@@ -50,14 +46,14 @@ class Int8Product:
 
 
 class Int8(TorchFunctionMode):
-    """A mode in which linear maps by a model's weights are int8."""
+    """A torch mode in which linear maps by a model's weights are int8."""
 
     def __init__(self, model: Model, weights: Weights) -> None:
         super().__init__()
         alphas = model.config.quantization == "alphas"
         self.names = {id(p): name for name, p in model.named_parameters() if p.dim() == 2}
         self.weights, self.alphas = weights, alphas
-        # made when they are first asked for: tables are not multiplied
+        # made on first use, because embedding tables are not multiplied
         self.products: dict[int, Int8Product] = {}
 
     def __torch_function__(
@@ -77,7 +73,7 @@ class Int8(TorchFunctionMode):
 class Int8Executor(TorchExecutor):
     """One lane on the CPU.
 
-    int8: shared by the lanes of a model.
+    int8: mode that the lanes of a model share.
     """
 
     def __init__(self, model: Model, int8: Int8, beams: int, slots: int) -> None:

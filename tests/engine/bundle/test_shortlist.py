@@ -16,7 +16,7 @@ from engine.bundle.bundle import add_files, open_bundle
 from engine.bundle.shortlist import SHORTLIST, Shortlist, load_shortlist
 from engine.errors import ConfigError
 from engine.executors import open_executors
-from engine.executors.shortlists import Among
+from engine.executors.shortlists import SlotShortlists
 from engine.repository.loading import facts_of
 from engine.search.executor import StepInput
 from engine.text.tokenizers.tokenizer import open_tokenizer
@@ -98,7 +98,7 @@ def listed(tmp_path_factory):
 )
 def test_lists_are_each_source_s_own_and_hold_what_is_forced(sources, data):
     shortlist, n = random_shortlist(1), len(sources)
-    among = Among(shortlist, n + 1)
+    among = SlotShortlists(shortlist, n + 1)
     for slot, source in enumerate(sources):
         among.place(slot, shortlist.of(source))
     among.move(0, n)  # a copy goes to the end, and the first slot is then used again

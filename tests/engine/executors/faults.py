@@ -60,7 +60,7 @@ FAULTS = [
     (
         "idle slots of a captured step go on where their last tenants were",
         "engine/executors/cuda/stepper.py",
-        "        search.rest(self._count, n)\n",
+        "        search.idle(self._count, n)\n",
         "",
         "tests/engine/executors/test_cuda_graph.py",
     ),
@@ -74,14 +74,14 @@ FAULTS = [
     (
         "a launch takes no fewer steps where the device is at work",
         "engine/executors/cuda/stepper.py",
-        "self._together + 1 if idle else self._together - 1",
-        "self._together + 1 if idle else self._together",
+        "self._next_steps + 1 if idle else self._next_steps - 1",
+        "self._next_steps + 1 if idle else self._next_steps",
         "tests/engine/executors/test_cuda_graph.py -k a_step_fewer",
     ),
     (
         "what is told next is written over what is not read yet",
         "engine/executors/cuda/changes.py",
-        "self._turn = (self._turn + 1) % BUFFERS_TOLD",
+        "self._turn = (self._turn + 1) % FETCH_BUFFERS",
         "self._turn = 0",
         "tests/engine/executors/test_placing.py",
     ),
@@ -95,8 +95,8 @@ FAULTS = [
     (
         "a packed source is copied into its slot from where the first one lies",
         "engine/executors/cuda/copies.py",
-        "of.length[i, BYTES] = of.width[i, SOURCE_PITCH] = of.begin[i, SOURCE] = size",
-        "of.length[i, BYTES] = of.width[i, SOURCE_PITCH] = size",
+        "            begin=Copy(source=size),\n",
+        "",
         "tests/engine/executors/test_placing.py -k placed",
     ),
     (
@@ -123,8 +123,8 @@ FAULTS = [
     (
         "the kernels take every step",
         "engine/executors/cuda/step_kernels.py",
-        "return kind.plain and self.kernels.takes(k)",
-        "return self.kernels.takes(k)",
+        "return kind.plain and self.kernels.supports(k)",
+        "return self.kernels.supports(k)",
         "tests/project/test_recipes.py -k option",
     ),
     (

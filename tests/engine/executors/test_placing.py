@@ -99,7 +99,7 @@ def arrays(made: CapturedStepper) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize("name", ["glu", "transformer", "aan", "lm plain"])
 def test_placed_requests_and_moves_leave_what_the_array_code_leaves(host, name, monkeypatch):
     """Of searches that begin as others before, too, and where the device has no room for further ones."""
-    monkeypatch.setattr(placing, "MAX_KNOWN_STARTS", SLOTS + 2)
+    monkeypatch.setattr(placing, "MAX_INITIAL_STATES", SLOTS + 2)
     work = Emulation(host)
     own, plain = stepper(work, Kernels(work), name), stepper(Emulation(), None, name)
     rounds = (jobs(name), [(3, 0)]), (jobs(name, 2), [(2, 1)]), (jobs(name)[::-1], [(1, 0)])
@@ -109,7 +109,7 @@ def test_placed_requests_and_moves_leave_what_the_array_code_leaves(host, name, 
             for slot, request in enumerate(requests):
                 made.place(encoded, [slot], [slot], [request])
             made.move(moves)
-        own._settle_early()
+        own._launch_changes_now()
         found, wanted = arrays(own), arrays(plain)
         for key, array in wanted.items():
             if key.endswith("plan"):  # as far as the longest target reaches
@@ -134,7 +134,7 @@ def test_all_that_is_told_moved_and_placed_in_a_step_is_one_upload_and_a_launch_
             for slot, request in enumerate(requests):
                 made.place(encoded, [slot], [slot], [request])
             assert not work.launches
-            made._settle()
+            made._launch_changes()
         # what searches begin with goes up once
         assert (work.uploads, work.launches) == (1 if times else 2, ["scatter"])
         work.uploads, work.launches, work.downs = 0, [], 0
@@ -144,7 +144,7 @@ def test_all_that_is_told_moved_and_placed_in_a_step_is_one_upload_and_a_launch_
             made.move([(3, 1)])
             made.place(encoded, [2], [3], [requests[2]])
             assert not work.launches
-            made._settle_early()
+            made._launch_changes_now()
         assert (work.uploads, work.launches, work.downs) == (1, ["scatter"] * 3, 1)
         state, _ = told.rows()
         longest = [r.options.lengths(len(r.source), made.executor.limits)[1] for r in requests]
@@ -165,7 +165,7 @@ def test_what_is_told_of_slots_is_one_upload_one_launch_and_one_copy_to_the_host
     work.uploads, work.launches, work.downs = 0, [], 0
     with NoOperators():
         told = made.snapshot([1], [2, 0, 3])
-        made._settle_early()
+        made._launch_changes_now()
     assert (work.uploads, work.launches, work.downs) == (1, ["follow_back", "scatter"], 1)
     state, rows = told.rows()
     assert list(rows) == [0, 1, 2]
@@ -186,7 +186,7 @@ def test_what_is_told_stays_as_it_was_until_what_is_told_next_is_read_too(host):
     made.launch(SLOTS, attention=True)
     wanted = [made.search.state.longest[slot].item() for slot in (1, 2)]
     told = [made.snapshot([], [slot]) for slot in (1, 2)]
-    made._settle_early()
+    made._launch_changes_now()
     assert [int(one.rows()[0].longest[0]) for one in told] == wanted
     assert wanted[0] != wanted[1]
 
@@ -199,7 +199,7 @@ def test_who_is_placed_twice_in_a_slot_before_a_step_is_there_once(host):
     for i, request in enumerate(requests):
         made.place(encoded, [i], [0], [request])
     with work.decoding():
-        made._settle()
+        made._launch_changes()
     assert int(made.search.state.words[0]) == len(requests[1].source) - 1
 
 
@@ -316,13 +316,13 @@ def test_requests_of_one_encoding_are_waited_for_once():
     encoded = made.executor.encode([[5, 6, 2], [7, 8, 2], [4, 2], [9, 2]])
     for slot, (_, options) in enumerate(jobs):
         made.place(encoded, [slot], [slot], [Request([5, 6, 2], options, print)])
-    made._settle()
+    made._launch_changes()
     assert work.waits == [1]
 
 
 def test_a_large_lane_encodes_ahead_of_need_in_large_groups(monkeypatch):
     """And answers as if it did not: eight slots, with room for four more that are encoded."""
-    monkeypatch.setattr(cuda_stepper, "LEAST_SLOTS_AHEAD", 8)
+    monkeypatch.setattr(cuda_stepper, "MIN_SLOTS_TO_ENCODE_AHEAD", 8)
     monkeypatch.setattr(cuda_stepper, "SLOTS_PER_SOURCE_AHEAD", 2)
     wanted = run(lane_of(TorchExecutor(model("glu"), BEAMS, 8)), random_jobs("glu", 5, 40), 1)
     lane = lane_of(CapturedExecutor(model("glu"), (BEAMS, 8), Emulation(slow=2)))

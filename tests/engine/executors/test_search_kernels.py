@@ -13,13 +13,13 @@ import torch
 
 from engine.bundle.specs import StateSpec
 from engine.executors.cuda.search_kernels import RingArrays, SearchKernels, Tokens
-from engine.executors.cuda.telling import answer_dtype, hypotheses_of
+from engine.executors.cuda.snapshots import finished_dtype, hypotheses_of
 from engine.executors.history import Rings
 from engine.kernels.calls import Kernels
 from engine.kernels.launches import Address
 from engine.kernels.selection import Scanned
 from engine.search.beam import BeamSearch
-from engine.search.executor import Ended, TopK
+from engine.search.executor import SlotRequest, TopK
 from engine.search.finished import finished_hypotheses
 from engine.search.state import FIELDS
 from engine.types import CANDIDATES, DecodeOptions, Limits
@@ -34,7 +34,7 @@ def started(beams: int, jobs: list[DecodeOptions], target: int = TARGET) -> tupl
     limits = Limits(source=9, target=target, beams=beams, vocab=VOCAB)
     lane = SimpleNamespace(slots=SLOTS, beams=beams, limits=limits, pad=PAD, eos=EOS, start=EOS)
     lane.namespace, lane.device = xp, "cpu"
-    search = BeamSearch(lane, tight=False)
+    search = BeamSearch(lane, readable=False)
     for slot, options in enumerate(jobs):
         search.start(slot, options, 5 + slot)
     rings = Rings([StateSpec(str(w), w, 1) for w in (1, 3, 4)], SLOTS, beams, xp, "cpu", torch.float32)
@@ -92,7 +92,7 @@ def test_a_step_of_kernels_leaves_what_the_array_code_leaves(host, beams, kind, 
             count, bucket = torch.tensor([n]), min(SLOTS, n + 1)
             sampled = any(o.sampling for o in jobs)
             step_kind = plain.kind(bucket)._replace(simple=False, sampled=sampled, ngram=0, ranked=True)
-            plain.rest(count, bucket)
+            plain.idle(count, bucket)
             wanted = plain.inputs(bucket, step_kind)
             rows = rings.advance(wanted.parents)
             forced, banned = kernels.begin_step(
@@ -164,14 +164,14 @@ def test_hypotheses_that_a_kernel_follows_back_are_those_that_the_host_does(host
         state.tokens.copy_(torch.from_numpy(g.integers(3, VOCAB, tuple(state.tokens.shape))))
         state.scores.copy_(torch.from_numpy(-g.random(tuple(state.scores.shape))))
         attention = [g.random((beams, 3)).astype(np.float32) for _ in range(longest + 1)]
-        ended = [Ended(o, None if i % 2 else attention) for i, o in enumerate(jobs)]
+        ended = [SlotRequest(o, None if i % 2 else attention) for i, o in enumerate(jobs)]
         told, columns = [2, 0, 3], longest + 2
         rows = torch.full((10 * SLOTS * beams * columns,), -(2**60))
         slots = torch.tensor(told)
         SearchKernels(host, state, Tokens(PAD, EOS)).follow_back(
             Address(slots.data_ptr()), len(told), columns, rows
         )
-        row = answer_dtype(beams, columns)
+        row = finished_dtype(beams, columns)
         read = rows.numpy()[: len(told) * row.itemsize // 8].view(row)
         found = hypotheses_of(read, [ended[slot] for slot in told])
         wanted = finished_hypotheses(state, told, [ended[slot] for slot in told])

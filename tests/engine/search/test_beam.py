@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from engine.errors import ExecutorFailed, InvalidRequest
 from engine.search import filters
 from engine.search.beam import BeamSearch
-from engine.search.executor import Ended, TopK
+from engine.search.executor import SlotRequest, TopK
 from engine.search.finished import finished_hypotheses
 from engine.types import DecodeOptions, Limits, Result
 from tests.support import cases
@@ -163,7 +163,7 @@ def topk(rows):
 
 def best(search):
     """The finished hypotheses of the first slot."""
-    return finished_hypotheses(search.state, [0], [Ended(search._options[0], None)])[0]
+    return finished_hypotheses(search.state, [0], [SlotRequest(search._options[0], None)])[0]
 
 
 def searching(options, **kwargs):

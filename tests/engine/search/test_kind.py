@@ -90,7 +90,7 @@ def test_the_options_that_fast_paths_know_are_options():
 
 
 def test_a_slot_with_an_unknown_option_changes_the_kind_of_step_and_so_does_the_next_in_its_place():
-    search = BeamSearch(FakeExecutor(FakeModel(), slots=2, beams=3), tight=False)
+    search = BeamSearch(FakeExecutor(FakeModel(), slots=2, beams=3), readable=False)
     plain = DecodeOptions(beam_size=3)
     for slot in (0, 1):
         search.start(slot, plain, 4)

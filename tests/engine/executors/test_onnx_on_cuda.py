@@ -72,7 +72,7 @@ def test_a_provider_that_could_not_be_loaded_is_no_reason_to_run_on_the_cpu(monk
 def test_a_missing_package_or_device_is_named_with_the_remedy(monkeypatch):
     on_cuda(monkeypatch, [])
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(ConfigError, match="no CUDA device: take --device cpu"):
+    with pytest.raises(ConfigError, match="no CUDA device: use --device cpu"):
         OrtDevice("cuda")
     monkeypatch.setattr(ort, "get_available_providers", lambda: ["CPUExecutionProvider"])
     with pytest.raises(ConfigError, match=r"no CUDA provider; run: pip uninstall .*install onnxruntime-gpu"):
