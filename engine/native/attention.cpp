@@ -1,5 +1,4 @@
-// Attention over a source and over a hypothesis's own past as operators. What they compute stands in
-// engine/kernels/reference.py.
+// Operators of attention over a source and over a hypothesis's past. engine/kernels/reference.py defines their results.
 #include <algorithm>
 
 #include "run.h"
@@ -7,9 +6,9 @@
 namespace convoy {
 namespace {
 
-// Queries q [slots, queries, D], which are scaled first, keys [slots, heads, width, time], values [slots, heads, time, width], mask
-// [slots, time] -> context [slots, queries, D] and weights, mean over the first heads that are shown, or over all,
-// [slots, queries, time]
+// Queries q [slots, queries, D], which are scaled first, keys [slots, heads, width, time], values [slots, heads, time,
+// width], mask [slots, time] -> context [slots, queries, D] and weights [slots, queries, time], the mean over the first
+// `shown` heads, or over all.
 struct Attend {
   static constexpr const char* NAME = "Attend";
   static constexpr int INPUTS[] = {ort::FLOAT, ort::FLOAT, ort::FLOAT, ort::FLOAT};
@@ -31,7 +30,7 @@ struct Attend {
       for (size_t s = from; s < until; s++) {
         for (size_t i = 0; i < queries * dim; i++) scaled[i] = scale * q.as<float>()[s * queries * dim + i];
         const float* hidden = mask.as<float>() + s * time;
-        size_t length = time;  // a source pays for its own length only
+        size_t length = time;  // padding is skipped
         while (length > 1 && hidden[length - 1] < -1e30f) length--;
         if (mean.data) std::fill_n(mean.as<float>() + s * queries * time, queries * time, 0.0f);
         for (size_t h = 0; h < heads; h++) {
@@ -51,14 +50,14 @@ struct Attend {
   size_t shown;
 };
 
-// What a query sees of its own past: entries of all heads somewhere in two arrays, keys and values.
+// The past of a query: entries of all heads, anywhere in two arrays, keys and values.
 struct Attention {
   Attention(const Run& run, float scale)
       : q(run.input(0)), key(run.input(1)), value(run.input(2)), keys(run.input(3)), values(run.input(4)), scale(scale),
         slots(static_cast<size_t>(q.shape[0])), beams(static_cast<size_t>(q.shape[1])), dim(q.last()) {}
 
-  // find(slot, beam, add): adds the entries of a hypothesis; returns how far its heads are from each other.
-  // longest: entries at most. before, now: biases of the entries of all heads and of a query's own, or no data
+  // find(slot, beam, add): adds the entries of a hypothesis; returns the distance of their heads.
+  // longest: most entries. before, now: biases of the entries and of the query's own key, or no data
   template <typename Find>
   void over(const Run& run, size_t heads, size_t longest, Find find, const Tensor& before = {}, const Tensor& now = {}) const {
     const Tensor y = run.output(0, q.shape);
@@ -82,10 +81,10 @@ struct Attention {
   size_t slots, beams, dim;
 };
 
-// One step over caches of all that came before: q, which is scaled first, key and value [slots, beams, D], keys and
+// One step over caches of all earlier positions: q, which is scaled first, key and value [slots, beams, D], keys and
 // values [slots, heads, columns, beams, width], lineage [slots, beams, columns * beams], 0 at a hypothesis's own
-// entries and -inf elsewhere, maybe biases [slots, heads, 1, columns * beams] and [slots, heads, 1, 1] -> [slots, beams,
-// D]
+// entries and -inf elsewhere, optional biases [slots, heads, 1, columns * beams] and [slots, heads, 1, 1] -> [slots,
+// beams, D].
 struct AttendCached {
   static constexpr const char* NAME = "AttendCached";
   static constexpr int INPUTS[] = {ort::FLOAT, ort::FLOAT, ort::FLOAT, ort::FLOAT,
@@ -106,7 +105,7 @@ struct AttendCached {
       for (size_t column = 0; column < size; column += beams) {
         size_t writer = 0;
         while (writer < beams && own[column + writer] < 0) writer++;
-        if (writer == beams) break;  // columns come in their order
+        if (writer == beams) break;  // columns are written in order
         add((slot * heads * size + column + writer) * width);
       }
       return size * width;
@@ -116,8 +115,8 @@ struct AttendCached {
   float scale;
 };
 
-// The same over a window: keys and values are rings [slots, window, beams, D], index [slots, beams, window] names their
-// rows, oldest first, and mask [slots, 1, window] hides those before the first token with -inf
+// One step over a window: keys and values are rings [slots, window, beams, D], index [slots, beams, window] has their
+// rows, oldest first, and mask [slots, 1, window] is -inf before the first token.
 struct AttendWindow {
   static constexpr const char* NAME = "AttendWindow";
   static constexpr int INPUTS[] = {ort::FLOAT, ort::FLOAT, ort::FLOAT, ort::FLOAT, ort::FLOAT, ort::INT64, ort::FLOAT};

@@ -1,11 +1,11 @@
 // The product of quantised rows with packed int8 weights. Included by kernels.cpp, once for each instruction set.
 //
-// Weights [K, N] lie in panels of 32 columns, each of which is read from its beginning to its end: K / 4 groups of [32,
-// 4], then the last K % 4 rows as [32, K % 4]. Under a gate half of a panel's columns are values and the other half are
-// the gates of the same columns of the result. Sums are of whole numbers, hence the same on every instruction set.
+// Weights [K, N] are stored in panels of 32 columns that are read sequentially: K / 4 groups of [32, 4], then the last
+// K % 4 rows as [32, K % 4]. With a gate, half of a panel's columns are values and the other half are the gates of the
+// same columns of the result. Sums are of integers, hence equal on every instruction set.
 
-// A quantised number, in the form that the set multiplies: bytes with an offset, which the sums of the columns take off
-// again, wide numbers of which pairs are multiplied, or bytes as they are.
+// A quantised number, in the form that the instruction set multiplies: bytes with an offset, which the sums of the
+// columns subtract again, 16-bit numbers that are multiplied in pairs, or plain bytes.
 #if defined(__AVX512VNNI__) || defined(__AVXVNNI__) || defined(CONVOY_VNNI256)
 typedef uint8_t Number;
 constexpr int32_t OFFSET = 128;
@@ -17,7 +17,7 @@ typedef int8_t Number;
 constexpr int32_t OFFSET = 0;
 #endif
 
-// Rows of a tile, and sums side by side of each: as many as registers hold. Sum: of COLUMNS columns.
+// Rows of a tile, and adjacent sums of each row, as many as registers hold. A Sum has COLUMNS columns.
 #if defined(__AVX512VNNI__) && !defined(CONVOY_VNNI256)
 typedef __m512i Sum;
 constexpr size_t TALL = 12, COLUMNS = 16, SUMS = 2;
@@ -34,12 +34,12 @@ inline __m256i four_of(const Number* a) { return _mm256_set1_epi32(load_as<int32
 inline __m256i weights_of(const int8_t* b) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(b)); }
 #if defined(__AVXVNNI__)
 inline Sum add(Sum sum, __m256i a, __m256i b) { return _mm256_dpbusd_avx_epi32(sum, a, b); }
-#else  // the same instruction as AVX-512 spells it, by which tests run this tile
+#else  // the AVX-512 form of the same instruction, with which tests run this tile
 inline Sum add(Sum sum, __m256i a, __m256i b) { return _mm256_dpbusd_epi32(sum, a, b); }
 #endif
 inline void finish(int32_t* at, Sum sum) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(at), sum); }
 #elif defined(__AVX512F__)
-typedef __m512i Sum;  // of two neighbours each: a column is the sum of two lanes
+typedef __m512i Sum;  // two adjacent lanes add up to a column
 constexpr size_t TALL = 12, COLUMNS = 8, SUMS = 2;
 inline Sum begin(const int32_t*) { return _mm512_setzero_si512(); }
 inline __m512i four_of(const Number* a) { return _mm512_set1_epi64(load_as<int64_t>(a)); }
@@ -52,7 +52,7 @@ inline void finish(int32_t* at, Sum sum) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(at), _mm512_cvtepi64_epi32(both));
 }
 #elif defined(__AVX2__)
-typedef __m256i Sum;  // of two neighbours each
+typedef __m256i Sum;  // two adjacent lanes add up to a column
 constexpr size_t TALL = 6, COLUMNS = 4, SUMS = 2;
 inline Sum begin(const int32_t*) { return _mm256_setzero_si256(); }
 inline __m256i four_of(const Number* a) { return _mm256_set1_epi64x(load_as<int64_t>(a)); }
@@ -74,7 +74,7 @@ inline int8x16_t weights_of(const int8_t* b) { return vld1q_s8(b); }
 inline Sum add(Sum sum, int8x16_t a, int8x16_t b) { return vdotq_s32(sum, a, b); }
 inline void finish(int32_t* at, Sum sum) { vst1q_s32(at, sum); }
 #elif defined(__ARM_NEON)
-typedef int32x4_t Sum;  // of two neighbours each
+typedef int32x4_t Sum;  // two adjacent lanes add up to a column
 constexpr size_t TALL = 4, COLUMNS = 2, SUMS = 4;
 inline Sum begin(const int32_t*) { return vdupq_n_s32(0); }
 inline int8x8_t four_of(const Number* a) { return vreinterpret_s8_s32(vdup_n_s32(load_as<int32_t>(a))); }
@@ -93,14 +93,14 @@ inline const int8_t* weights_of(const int8_t* b) { return b; }
 inline Sum add(Sum sum, const Number* a, const int8_t* b) { return sum + a[0] * b[0] + a[1] * b[1] + a[2] * b[2] + a[3] * b[3]; }
 inline void finish(int32_t* at, Sum sum) { *at = sum; }
 #endif
-constexpr size_t AHEAD = 16 * 1024;  // bytes of weights asked for before they are read: they come from far away
+constexpr size_t AHEAD = 16 * 1024;  // bytes by which weights are prefetched
 
-inline void fetch(const int8_t* at) {  // a group of a panel: two lines of the cache
+inline void fetch(const int8_t* at) {  // a group of a panel is two cache lines
   __builtin_prefetch(at);
   __builtin_prefetch(at + 64);
 }
 
-// sums [ROWS, 32] of the whole groups of a panel. ahead: bytes behind which weights are asked for
+// Computes the sums [ROWS, 32] of the whole groups of a panel. ahead: distance of the prefetch in bytes
 template <size_t ROWS>
 inline __attribute__((always_inline)) void groups_of(const Number* a, size_t k, const int8_t* panel,
                                                      const int32_t* offsets, size_t ahead, int32_t* sums) {
@@ -114,7 +114,7 @@ UNROLLED
     const int8_t* at = panel + 4 * c;
     const Number* from = a;
     for (size_t g = k / 4; g; g--, at += 4 * PANEL, from += 4) {
-      if (c == 0) fetch(at + ahead);  // no branch, for which compilers would move sums about
+      if (c == 0) fetch(at + ahead);  // a branch would make compilers move the sums
       decltype(weights_of(at)) b[SUMS];
 UNROLLED
       for (size_t v = 0; v < SUMS; v++) b[v] = weights_of(at + 4 * v * COLUMNS);
@@ -133,9 +133,9 @@ UNROLLED
 }
 
 #if defined(__ARM_FEATURE_MATMUL_INT8)
-constexpr size_t HIGH = 8;  // rows of a tile: an instruction multiplies two of them with two columns, over two groups
+constexpr size_t HIGH = 8;  // rows of a tile; one instruction multiplies two rows with two columns, over two groups
 
-inline int8x16_t two_rows(const Number* a, const Number* other, bool both) {  // eight numbers of each, or four and zeros
+inline int8x16_t two_rows(const Number* a, const Number* other, bool both) {  // eight numbers of each row, or four and zeros
   if (both) return vcombine_s8(vld1_s8(a), vld1_s8(other));
   return vreinterpretq_s8_s32(int32x4_t{load_as<int32_t>(a), 0, load_as<int32_t>(other), 0});
 }
@@ -186,7 +186,7 @@ inline __attribute__((always_inline)) void pairs_of(const Number* a, size_t k, c
 }
 #endif
 
-// Where a panel's halves of 16 columns lie among scales, biases and results.
+// Index of a panel's halves of 16 columns in scales, biases and results.
 struct Place {
   size_t at[2], width[2];
 };
@@ -200,13 +200,13 @@ inline Place place_of(size_t n, size_t number, Epilogue epilogue) {
 }
 
 struct Out {
-  const float* scales;  // of the rows
+  const float* scales;  // one for each row
   float* y;
   size_t ldy;
   Epilogue epilogue;
 };
 
-// what makes floats of the sums of 16 columns
+// Converts the sums of 16 columns to floats.
 struct Scales {
   Floats scale, bias;
 
@@ -233,8 +233,8 @@ template <size_t ROWS, bool FULL>
 void tile(const Number* a, const Sizes& s, const int8_t* panel, const Weights& w, size_t number, size_t row, const Out& out) {
   alignas(64) int32_t sums[ROWS * PANEL];
   const Place place = place_of(s.n, number, out.epilogue);
-  // results are asked for before they are computed: a store that waits for its line holds up those behind it. The first
-  // rows leave the way to the weights, which come from far
+  // results are prefetched, because a store that waits for its cache line delays the later ones; not for the first
+  // rows, which would delay the weights
 UNROLLED
   for (size_t m = 0; row && m < ROWS; m++) {
     const float* y = out.y + (row + m) * out.ldy;
@@ -242,7 +242,7 @@ UNROLLED
     __builtin_prefetch(y + place.at[1], 1);
   }
   pairs_of<ROWS>(a, s.k, panel, w.offsets + number * PANEL, row ? 0 : AHEAD, sums);
-  if (const size_t rest = s.k % 4) {  // the rows that no group holds
+  if (const size_t rest = s.k % 4) {  // the rows after the last whole group
     const int8_t* last = panel + s.k / 4 * 4 * PANEL;
     for (size_t m = 0; m < ROWS; m++)
       for (size_t i = 0; i < PANEL; i++)
@@ -286,13 +286,13 @@ void product(const Quantized& x, const Weights& w, const Sizes& s, size_t from, 
   }
 }
 
-// the reciprocal's quotient and its error: rounded as a division rounds it, at the price of a product
+// Divides by a reciprocal and corrects the error: rounds like a division, at the cost of a product.
 inline Floats quotient(const Floats& v, const Floats& step, const Floats& inverse) {
   const Floats q = v * inverse;
   return fma(fnma(q, step, v), inverse, q);
 }
 
-// the nearest whole numbers
+// Rounds to the nearest integers.
 inline void store_numbers(const Floats& v, Number* at, size_t count) {
 #if defined(__AVX512F__)
   const __m512i ints = _mm512_add_epi32(_mm512_cvtps_epi32(v.part[0]), _mm512_set1_epi32(OFFSET));
@@ -309,7 +309,7 @@ void quantize(const float* x, size_t k, void* numbers, float* scale) {
   Floats top = splat(0.0f);
   each_sixteen(k, [&](size_t i) { top = larger(absolute(load(x + i)), top); },
                [&](size_t i, size_t count) { top = larger(absolute(load(x + i, count)), top); });
-  *scale = std::max(largest(top) * (1.0f / 127.0f), 1e-30f);  // a row of zeros stays zero
+  *scale = std::max(largest(top) * (1.0f / 127.0f), 1e-30f);  // so that a row of zeros stays zero
   const Floats step = splat(*scale), inverse = splat(1.0f) / step;
   Number* out = static_cast<Number*>(numbers);
   each_sixteen(
@@ -317,7 +317,7 @@ void quantize(const float* x, size_t k, void* numbers, float* scale) {
       [&](size_t i, size_t count) { store_numbers(quotient(load(x + i, count), step, inverse), out + i, count); });
 }
 
-// the sum of a row times weights [k], in their own order
+// Returns the sum of a row times weights [k], which are not packed.
 inline int32_t dot(const Number* a, const int8_t* b, size_t k) {
   int32_t sum = 0;
   size_t i = 0;
@@ -369,7 +369,7 @@ void among8(Quantized x, const int8_t* rows, const float* scales, const int32_t*
     }
     const size_t id = static_cast<size_t>(ids[j]);
     const int8_t* row = rows + id * k;
-    if (j + 4 < count && ids[j + 4] >= 0)  // rows lie anywhere: ask for them early
+    if (j + 4 < count && ids[j + 4] >= 0)  // rows are scattered, so they are prefetched
       for (size_t at = 0; at < k; at += 64) __builtin_prefetch(rows + static_cast<size_t>(ids[j + 4]) * k + at);
     for (size_t i = 0; i < m; i++)
       y[i * count + j] = static_cast<float>(dot(a + i * k, row, k) + offsets[id]) * scales[id] * x.scales[i];

@@ -1,6 +1,6 @@
-// What static scales and recurrent cells need. Included by kernels.cpp, once for each instruction set.
+// Kernels of static scales and recurrent cells. Included by kernels.cpp, once for each instruction set.
 
-// x times a scale that a file fixed, in the form of the instruction set; what lies beyond a byte is clipped
+// Quantises x by a fixed scale, in the form of the instruction set, clipped to a byte.
 void quantize_static(const float* x, float alpha, size_t k, void* numbers) {
   const Floats scale = splat(alpha), low = splat(-127.0f), high = splat(127.0f);
   Number* out = static_cast<Number*>(numbers);
@@ -13,7 +13,7 @@ void quantize_static(const float* x, float alpha, size_t k, void* numbers) {
                [&](size_t i, size_t count) { put(load(x + i, count), i, count); });
 }
 
-// one row of a simpler simple recurrent unit: cell = f * before + (1 - f) * candidate, f the gate's sigmoid
+// Computes a row of a simpler simple recurrent unit: cell = f * before + (1 - f) * candidate, f = sigmoid(gate).
 void ssru(const float* candidate, const float* gate, const float* before, size_t n, float* __restrict cell,
           float* __restrict out) {
   const Floats one = splat(1.0f), zero = splat(0.0f);

@@ -1,16 +1,16 @@
-// Dynamic and light convolution as operators. What they compute stands in engine/kernels/reference.py.
+// Operators of dynamic and light convolution. engine/kernels/reference.py defines their results.
 #include "run.h"
 
 namespace convoy {
 namespace {
 
-// The kernels of a convolution: [.., heads, K], one for each row, or [heads, K], the same for all.
+// The taps of a convolution: [.., heads, K], one kernel for each row, or [heads, K], the same for all.
 struct Taps {
   Taps(const Tensor& taps, bool softmax)
       : data(taps.as<float>()), k(taps.last()), heads(static_cast<size_t>(taps.shape[taps.shape.size() - 2])),
         stride(taps.shape.size() == 2 ? 0 : heads * k), softmax(softmax) {}
 
-  // those of row i; `own` has room for them
+  // Returns the taps of row i; `own` is memory for them.
   const float* of(size_t i, float* own) const {
     const float* given = data + i * stride;
     if (!softmax) return given;
@@ -39,7 +39,7 @@ struct DynamicConvStep {
     const Taps kernels(taps, softmax);
     const Tensor y = run.output(0, x.shape);
     run.each(m, m * c * k, [&](size_t from, size_t until) {
-      const float** rows = scratch<DynamicConvStep, const float*>(2 * k);  // of this hypothesis and of the next
+      const float** rows = scratch<DynamicConvStep, const float*>(2 * k);  // of this hypothesis and the next one
       float* own = scratch<DynamicConvStep, float>(kernels.heads * k);
       auto find = [&](size_t i) {
         const float** found = &rows[i % 2 * k];

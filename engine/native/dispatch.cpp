@@ -1,4 +1,4 @@
-// Which instruction sets this library was built for, and which of them this machine has.
+// The instruction sets of this library, and those that this machine supports.
 #include <cstring>
 
 #include "kernels.h"
@@ -27,10 +27,10 @@ CONVOY_SETS(CONVOY_DECLARED)
 namespace {
 
 #define CONVOY_LISTED(set) &set::kernels,
-const Kernels* const all[] = {CONVOY_SETS(CONVOY_LISTED)};  // the best first
+const Kernels* const all[] = {CONVOY_SETS(CONVOY_LISTED)};  // best first
 
 #if defined(__x86_64__)
-// What the processor has and the system keeps: not every compiler's library fills in __builtin_cpu_supports.
+// Features of the processor and the system, because not all compilers support __builtin_cpu_supports.
 struct Features {
   bool avx2 = false, avxvnni = false, avx512 = false, avx512vnni = false;
 
@@ -70,7 +70,7 @@ bool has(const char* name, unsigned long word, unsigned bit) {
   return false;
 #endif
 }
-bool here(const Kernels& k) {  // bits of AT_HWCAP and AT_HWCAP2
+bool here(const Kernels& k) {  // by bits of AT_HWCAP and AT_HWCAP2
   if (&k == &i8mm::kernels)
     return has("hw.optional.arm.FEAT_DotProd", 16, 20) && has("hw.optional.arm.FEAT_I8MM", 26, 13);
   return &k == &neon::kernels || has("hw.optional.arm.FEAT_DotProd", 16, 20);

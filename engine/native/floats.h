@@ -1,9 +1,9 @@
 // The product of rows of floats with packed weights. Included by kernels.cpp, once for each instruction set.
 //
-// Weights [K, N] lie in panels of 32 columns, each [K, 32], the last one filled up with zeros; under a gate the first
-// 16 columns of a panel are values and the others the gates of the same columns of the result.
+// Weights [K, N] are stored in panels of 32 columns, each [K, 32], the last one padded with zeros. With a gate, the
+// first 16 columns of a panel are values and the others are the gates of the same columns of the result.
 #if defined(__AVX512F__)
-constexpr size_t TALL32 = 12, PARTS = 2;  // rows of a tile, and vectors of columns: what the registers hold
+constexpr size_t TALL32 = 12, PARTS = 2;  // rows and column vectors of a tile, as many as registers hold
 #elif defined(__AVX2__)
 constexpr size_t TALL32 = 6, PARTS = 2;
 #elif defined(__ARM_NEON)
@@ -12,7 +12,7 @@ constexpr size_t TALL32 = 6, PARTS = 4;
 constexpr size_t TALL32 = 2, PARTS = 4;
 #endif
 
-// Sums over k, in its order whatever the rows, so that they are the same in any company.
+// Sums over k in ascending order, so that a row's sums do not depend on the other rows.
 template <size_t ROWS>
 void tile32(const float* a, const float* b, size_t k, bool fetched, float* sums) {
   Part sum[ROWS][PARTS];
@@ -21,7 +21,7 @@ UNROLLED
 UNROLLED
     for (size_t v = 0; v < PARTS; v++) sum[m][v] = splat_part(0.0f);
   for (size_t i = 0; i < k; i++, b += PANEL) {
-    // weights come from beyond the caches: the whole row, of which later tiles read the rest
+    // weights are not in a cache, so the whole row is prefetched; later tiles read its rest
     if (fetched)
       for (size_t v = 0; v < PANEL; v += LANES) __builtin_prefetch(b + 4096 + v);
     Part column[PARTS];
@@ -57,7 +57,7 @@ void product32(const float* x, const Weights32& w, const Sizes& s, size_t from, 
       return w.bias ? load(w.bias + at, std::min(LANES, left)) : none;
     };
     const Floats shifts[2] = {bias(column, 0), bias(gated ? width + column : column + LANES, 1)};
-    for (size_t t = 0; t < count; t++) {  // of nearly equal height
+    for (size_t t = 0; t < count; t++) {  // tiles have nearly equal heights
       const size_t row = s.m * t / count, rows = s.m * (t + 1) / count - row;
       for (size_t c = 0; c < PANEL; c += PARTS * WIDTH) tiles[rows - 1](x + row * s.k, panel + c, s.k, t == 0 && c == 0, sums + c);
       for (size_t m = 0; m < rows; m++) {

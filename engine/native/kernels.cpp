@@ -13,7 +13,7 @@
 #include <arm_neon.h>
 #endif
 
-// before a loop of a few turns whose sums are to stay in registers
+// unrolls a short loop, so that its sums stay in registers
 #if defined(__clang__)
 #define UNROLLED _Pragma("clang loop unroll(full)")
 #else
@@ -38,14 +38,14 @@ inline T load_as(const void* at) {
 
 #include "vectors.h"
 
-constexpr size_t PANEL = 2 * LANES;  // columns of a product that lie together
+constexpr size_t PANEL = 2 * LANES;  // columns of a panel
 #if defined(__AVX512F__)
-constexpr size_t BLOCKS = 2;  // sixteens of floats that a loop over queries keeps in registers for each
+constexpr size_t BLOCKS = 2;  // vectors of 16 floats that a loop over queries keeps in registers for each query
 #else
 constexpr size_t BLOCKS = 1;
 #endif
 
-// whole(at) for each sixteen of n floats, and rest(at, count) for what is left
+// Calls whole(at) for each 16 of n floats, and rest(at, count) for the remaining ones.
 template <typename Whole, typename Rest>
 inline void each_sixteen(size_t n, Whole whole, Rest rest) {
   size_t i = 0;
@@ -79,7 +79,7 @@ void among(const float* x, const float* rows, size_t m, size_t k, const int64_t*
   }
 }
 
-// of the sum of y and a residual, in place
+// Replaces y by the layer norm of the sum of y and a residual.
 void add_norm(float* y, const float* residual, const float* gain, const float* bias, float eps, size_t n) {
   Floats parts = splat(0.0f), squares = splat(0.0f);
   each_sixteen(
@@ -116,7 +116,7 @@ inline float largest(const float* x, size_t n) {
   return largest(top);
 }
 
-// y = exp(x - top), if KEPT; returns the sum
+// Returns the sum of exp(x - top), and stores the terms in y if KEPT.
 template <bool KEPT>
 inline float exponentials(const float* x, float top, size_t n, float* y) {
   const Floats highest = splat(top);
@@ -145,18 +145,18 @@ void softmax(const float* x, size_t n, float* y) {
       [&](size_t i, size_t count) { store(y + i, load(y + i, count) * scale, count); });
 }
 
-// N sixteens of channels at a time stay in registers; `count` channels of the last one
+// N vectors of 16 channels stay in registers; the last one has `count` channels.
 template <size_t N, bool WHOLE>
 inline void mix(const float* const* rows, const float* taps, size_t k, size_t at, size_t channels, size_t count,
                 const float* const* next, float* __restrict y) {
   Floats sum[N];
   for (size_t c = 0; c < N; c++) sum[c] = splat(0.0f);
-  // while these are used, ask for the strip after them: windows come from beyond the caches
+  // prefetches the next strip, because windows are not in a cache
   const bool last = at + N * LANES >= channels;
   const float* const* asked = last ? next : rows;
   const size_t there = last ? 0 : at + N * LANES;
   for (size_t j = 0; j < k; j++) {
-    if (!rows[j]) continue;  // beyond the edge: zeros
+    if (!rows[j]) continue;  // zeros beyond the edge
     for (size_t c = 0; asked && asked[j] && c < N; c++) __builtin_prefetch(asked[j] + there + c * LANES);
     const Floats tap = splat(taps[j]);
     const float* row = rows[j] + at;
@@ -178,8 +178,8 @@ void taps(const float* const* rows, const float* const* next, const float* taps,
   }
 }
 
-// QUERIES of one head at once, which share what is loaded of keys and values; N sixteens of positions stay in
-// registers. The sums of a query are the same in any company.
+// Computes QUERIES queries of one head together, which share the loads of keys and values; N vectors of 16 positions
+// stay in registers. The sums of a query do not depend on the others.
 template <size_t QUERIES, size_t N, bool WHOLE>
 inline void dots(const Heads& h, const float* q, size_t at, size_t count, float* weights) {
   Floats sum[QUERIES][N];
@@ -189,7 +189,7 @@ inline void dots(const Heads& h, const float* q, size_t at, size_t count, float*
     const float* row = h.keys + d * h.time + at;
     Floats keys[N];
     for (size_t t = 0; t < N; t++) {
-      __builtin_prefetch(row + h.width * h.time + t * LANES);  // of the next head
+      __builtin_prefetch(row + h.width * h.time + t * LANES);  // prefetches the next head
       keys[t] = WHOLE ? load(row + t * LANES) : load(row, count);
     }
     for (size_t i = 0; i < QUERIES; i++) {
@@ -231,7 +231,7 @@ inline void blend(const Heads& h, const float* weights, size_t at, size_t count,
 
 template <size_t QUERIES>
 inline void attend_some(const Heads& h, const float* q, float* weights, float* context) {
-  // whole blocks even beyond the length, where the mask hides them: sums are the same for any padding
+  // whole blocks, also beyond the length, which the mask hides, so that sums do not depend on padding
   const size_t padded = std::min((h.length + LANES - 1) / LANES * LANES, h.time);
   size_t t = 0, d = 0;
   for (; t + BLOCKS * LANES <= padded; t += BLOCKS * LANES) dots<QUERIES, BLOCKS, true>(h, q, t, 0, weights);
@@ -249,7 +249,7 @@ void attend(const Heads& h, const float* q, size_t queries, float* weights, floa
   for (; i < queries; i++) attend_some<1>(h, q + i * h.dim, weights + i * h.time, context + i * h.dim);
 }
 
-// sum over the width of a head, in sixteens and then of these
+// Sums over the width of a head: vectors of 16 first, then their lanes.
 inline float dot(const float* a, const float* b, size_t width) {
   Floats sum = splat(0.0f);
   each_sixteen(
@@ -258,7 +258,7 @@ inline float dot(const float* a, const float* b, size_t width) {
   return total(sum);
 }
 
-// one sixteen of a context
+// Computes 16 floats of a context.
 template <bool WHOLE>
 inline void blend_past(const float* values, const Past& past, const float* weights, const float* own, size_t count,
                        float* context) {
@@ -290,7 +290,7 @@ void attend_past(const Past& past, const float* q, const float* key, const float
   }
 }
 
-// scratch: room for a float of every 64 of the vocabulary
+// scratch: one float for every 64 tokens of the vocabulary
 void select(const Selection& s, float* scores, int64_t* ids, float* scratch) {
   constexpr size_t BLOCK = 4 * LANES;
   const float* logits = s.logits;
@@ -299,7 +299,7 @@ void select(const Selection& s, float* scores, int64_t* ids, float* scratch) {
     scratch[b] = largest(logits + begin, std::min(BLOCK, s.vocab - begin));
     top = top < scratch[b] ? scratch[b] : top;
   }
-  // in double precision, of which every library rounds the same float
+  // in double precision, so that all math libraries give the same float
   const double sum = exponentials<false>(logits, top, s.vocab, nullptr);
   const float norm = top + static_cast<float>(std::log(sum));
   std::fill(scores, scores + s.k, LOWEST);
@@ -312,14 +312,14 @@ void select(const Selection& s, float* scores, int64_t* ids, float* scratch) {
   };
   const int64_t forced = s.forced;
   if (forced >= 0) std::fill(ids, ids + s.k, forced);
-  if (!(norm > LOWEST)) return;  // nothing is possible, or a logit is not a number
+  if (!(norm > LOWEST)) return;  // no token is possible, or a logit is NaN
   if (forced >= 0) {
     const float score = lowered(static_cast<size_t>(forced)) - norm;
     scores[0] = score == score ? score : LOWEST;
     return;
   }
   const int64_t* banned = s.banned;
-  // keeps the k best sorted; of equal ones the earlier comes first
+  // keeps the k best sorted; ties go to the earlier token
   auto offer = [&](float value, size_t at) {
     if (!(value > scores[s.k - 1]) || std::find(banned, banned + s.bans, static_cast<int64_t>(at)) != banned + s.bans)
       return;
@@ -350,7 +350,7 @@ void select(const Selection& s, float* scores, int64_t* ids, float* scratch) {
 #if defined(__AVX2__) || defined(__ARM_NEON)
 constexpr bool FAST = true;
 #else
-constexpr bool FAST = false;  // no fused products: correct, and slower than the standard operators
+constexpr bool FAST = false;  // without fused products it is slower than the standard operators
 #endif
 
 extern const Kernels kernels{CONVOY_STRING(CONVOY_ISA), FAST, sizeof(Number), OFFSET, quantize, product, product32,

@@ -1,8 +1,8 @@
-// What the operators compute, on plain pointers. One implementation for each instruction set (kernels.cpp is
-// compiled several times); `best()` picks at run time. All tensors are contiguous and row-major.
+// The computations of the operators, on plain pointers. There is one implementation for each instruction set
+// (kernels.cpp is compiled several times); `best()` chooses at run time. All tensors are contiguous and row-major.
 //
-// Every result depends on its own row only, and sums run in an order that depends on nothing but the length of
-// the row, so an answer is the same bit for bit whatever else is in the batch and whatever the instruction set.
+// Every result depends only on its own row, and the order of sums depends only on the length of the row. So an answer
+// is equal bit for bit in any batch and on any instruction set.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ namespace convoy {
 enum class Epilogue { none, relu, glu, norm };
 
 struct Sizes {
-  size_t m, k, n;  // a product of [m, k] and [k, n]
+  size_t m, k, n;  // shapes [m, k] and [k, n] of the factors
 };
 
 struct Quantized {
@@ -24,10 +24,10 @@ struct Quantized {
 
 struct Weights {
   const int8_t* packed;    // [K, N] in panels, see bytes.h and `engine.native.pack`
-  const int8_t* last;      // the last panel filled up with zeros, where it is not full
+  const int8_t* last;      // the last panel padded with zeros, if it is not full
   const float* scales;     // [N]
   const float* bias;       // [N] or null
-  const int32_t* offsets;  // [panels, 32], what a product begins with
+  const int32_t* offsets;  // [panels, 32], initial values of the sums
 };
 
 struct Weights32 {
@@ -41,22 +41,22 @@ struct Heads {
   const float* values;  // [time, width]
   const float* mask;    // [time], 0 or -inf
   size_t width, time;
-  size_t length;  // positions that count; the mask hides the rest
-  size_t dim;     // floats between queries
+  size_t length;  // number of positions that count; the mask hides the others
+  size_t dim;     // floats from query to query
 };
 
-// What one hypothesis has left behind: entries anywhere in an array, of all heads.
+// The past of one hypothesis: entries of all heads, anywhere in an array.
 struct Past {
   const float* keys;
   const float* values;
-  const size_t* entries;  // [count], where each one's first head begins
+  const size_t* entries;  // [count], offset of each entry's first head
   size_t count;
-  size_t stride;       // floats between the heads of an entry
+  size_t stride;       // floats from head to head of an entry
   const float* bias;   // [heads, stride / width], added to the logits of entries; or null
-  const float* own;    // [heads], likewise to that of the query's own key
+  const float* own;    // [heads], added to the logits of the query's own key; or null
 };
 
-// What is asked of one row.
+// The rules of selection for one row.
 struct Selection {
   const float* logits;    // [vocab]
   const int64_t* banned;  // [bans]
@@ -67,13 +67,13 @@ struct Selection {
 
 struct Kernels {
   const char* name;
-  bool fast;           // whether it is worth more than the standard operators
+  bool fast;           // whether it is faster than the standard operators
   size_t number;       // bytes of a quantised number
-  int32_t offset;      // what is added to each
-  // x [M, K] to numbers and scales, one scale a row
+  int32_t offset;      // offset added to each number
+  // quantises x [M, K], with one scale per row
   void (*quantize)(const float* x, size_t k, void* numbers, float* scale);
-  // panels [from, until) of the product, dequantised and with its epilogue but for the norm; y [M, N], or [M, N / 2]
-  // after a gate
+  // computes panels [from, until) of the product, dequantised, with the epilogue except the norm; y [M, N], or
+  // [M, N / 2] with a gate
   void (*product)(const Quantized& x, const Weights& w, const Sizes& s, size_t from, size_t until, float* y,
                   Epilogue epilogue);
   void (*product32)(const float* x, const Weights32& w, const Sizes& s, size_t from, size_t until, float* y,
@@ -81,29 +81,29 @@ struct Kernels {
   // y = layer norm of y + residual
   void (*add_norm)(float* y, const float* residual, const float* gain, const float* bias, float eps, size_t n);
   void (*softmax)(const float* x, size_t n, float* y);
-  // y [channels] = sum over taps; rows[i] points to the input under tap i, null beyond the edge; next: rows that will
-  // be read then, or null; taps [heads, k]
+  // y [channels] = sum over taps; rows[i] points to the input of tap i, null beyond the edge; next: rows of the next
+  // call, or null; taps [heads, k]
   void (*taps)(const float* const* rows, const float* const* next, const float* taps, size_t heads, size_t k,
                size_t channels, float* y);
-  // queries [queries, dim] of one head; weights [queries, time], of which the first `length`, rounded up to blocks
-  // of 16, are written; context [queries, dim]
+  // queries [queries, dim] of one head; weights [queries, time], written up to `length` rounded up to blocks of 16;
+  // context [queries, dim]
   void (*attend)(const Heads& h, const float* q, size_t queries, float* weights, float* context);
-  // one query [heads, width] over the past and its own key and value, likewise; context likewise; scratch: past.count
-  // + 1 floats
+  // one query [heads, width] over its past and its own key and value [heads, width]; context [heads, width]; scratch:
+  // past.count + 1 floats
   void (*attend_past)(const Past& past, const float* q, const float* key, const float* value, size_t heads, size_t width,
                       float scale, float* scratch, float* context);
-  // the k best log-probabilities of one row, see engine/models/select.py; scratch: vocab / 64 + 1 floats
+  // writes the k best log-probabilities of one row (engine/models/select.py); scratch: vocab / 64 + 1 floats
   void (*select)(const Selection& s, float* scores, int64_t* ids, float* scratch);
-  // y [m, count]: the columns `ids` (-1: -inf) of a product; rows [N, K] of whole numbers; offsets [N], see Weights
+  // y [m, count]: columns `ids` of a product, -inf for -1; rows [N, K] of integers; offsets [N] as in Weights
   void (*among8)(Quantized x, const int8_t* rows, const float* scales, const int32_t* offsets, size_t m, size_t k,
                  const int64_t* ids, size_t count, float* y);
   void (*among)(const float* x, const float* rows, size_t m, size_t k, const int64_t* ids, size_t count, float* y);
-  // see cells.h
+  // described in cells.h
   void (*quantize_static)(const float* x, float alpha, size_t k, void* numbers);
   void (*ssru)(const float* candidate, const float* gate, const float* before, size_t n, float* cell, float* out);
 };
 
-const Kernels& best();                   // of this machine
-const Kernels* named(const char* name);  // null: unknown here, or unknown to this machine
+const Kernels& best();                   // kernels for this machine
+const Kernels* named(const char* name);  // null if the name is unknown, or not supported by this machine
 
 }  // namespace convoy

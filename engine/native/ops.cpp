@@ -1,5 +1,5 @@
-// The library's face: its operators, domain "convoy", for ONNX Runtime. What each computes stands in
-// export/graphs/ops.py, where the same functions are made of standard operators.
+// Registers the operators of this library with ONNX Runtime, domain "convoy". export/graphs/ops.py defines the same
+// functions by standard operators.
 #include <cstdlib>
 
 #include "run.h"

@@ -1,5 +1,5 @@
-// The part of ONNX Runtime's C interface that custom operators need. Its tables of functions only ever grow at the
-// end, so an entry's number is fixed for good; a library needs no header of the version that it runs in.
+// The part of ONNX Runtime's C interface that custom operators need. Its tables of functions only grow at the end, so
+// the index of an entry never changes; the library needs no header of the version that loads it.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +29,7 @@ struct OrtApiBase {
 
 namespace ort {
 
-constexpr uint32_t VERSION = 17;  // the first with all that is used here (ONNX Runtime 1.17)
+constexpr uint32_t VERSION = 17;  // the first version with all these functions (ONNX Runtime 1.17)
 enum Element { FLOAT = 1, INT8 = 3, INT64 = 7 };
 enum Presence { REQUIRED = 0, OPTIONAL = 1 };
 
@@ -53,7 +53,7 @@ using GetConstantInput = OrtStatus*(const OrtKernelInfo* info, size_t at, int* c
 using ParallelFor = OrtStatus*(const OrtKernelContext* context, void (*body)(void* data, size_t at),
                                size_t total, size_t batches, void* data);                        // 274
 
-// What a custom operator shows of itself, in ONNX Runtime's order.
+// The description of a custom operator, in ONNX Runtime's order.
 struct CustomOp {
   uint32_t version;
   void* (*CreateKernel)(const CustomOp*, const OrtApi*, const OrtKernelInfo*);

@@ -1,4 +1,4 @@
-// Products with weights, and the norm that may follow, as operators.
+// Operators of products with weights, optionally with a norm.
 #include <algorithm>
 #include <mutex>
 #include <numeric>
@@ -9,12 +9,12 @@
 namespace convoy {
 namespace {
 
-// The layer norm of what a product left and a residual: of weights gain [N] and shift [N], inputs from `first` on.
+// The layer norm of a product and a residual, with gain [N] and shift [N]; its inputs begin at index `first`.
 struct Norm {
   Norm(const Attributes& a, size_t first, bool wanted = true)
       : first(first), gain(a.constant(first)), shift(a.constant(first + 1)), eps(wanted ? a.real("epsilon") : 0.0f) {}
 
-  // y and the residual [rows, n], y in place
+  // Norms y + residual [rows, n] into y.
   void over(const Run& run, float* y, const float* residual, size_t rows, size_t n) const {
     const Tensor gain = run.input(first, this->gain), shift = run.input(first + 1, this->shift);
     run.each(rows, rows * n * 4, [&](size_t from, size_t until) {
@@ -28,15 +28,15 @@ struct Norm {
   float eps;
 };
 
-// Rows as whole numbers: by a scale of each, or by the one that the file of weights fixed, which its scales know
-// already.
+// Rows as integers: with a scale for each row, or with the fixed scale of the weights' file, which the scales of the
+// weights include already.
 inline void quantized(const float* x, const Tensor& alpha, size_t k, void* numbers, float* step) {
   if (!alpha.data) return chosen().quantize(x, k, numbers, step);
   chosen().quantize_static(x, *alpha.as<float>(), k, numbers);
   *step = 1.0f;
 }
 
-// x [.., K], packed weights [K, N], their scales [N] and maybe a bias [N] -> [.., N] (N / 2 after a gate). With a
+// x [.., K], packed weights [K, N], their scales [N], optional bias [N] -> [.., N] (N / 2 with a gate). With a
 // residual [.., N], a gain [N] and a shift [N]: the layer norm of the sum. With an alpha [1]: the fixed scale of x
 struct Int8Linear {
   static constexpr const char* NAME = "Int8Linear";
@@ -62,8 +62,8 @@ struct Int8Linear {
     shape.back() = static_cast<int64_t>(width);
     const Tensor y = run.output(0, shape);
     const Weights weights{w.as<int8_t>(), last.data(), scales.as<float>(), bias.as<float>(), offsets.data()};
-    // many rows go in bands, so that what was quantised and what waits for its norm stay in the cache; few do not,
-    // for each band reads all the weights again
+    // many rows are computed in bands, so that quantised rows and results before their norm stay in the cache; few
+    // rows are not, because each band reads all weights
     const size_t band = m < 2 * BAND ? m : BAND;
     const size_t row = k * kernels.number;
     uint8_t* numbers = scratch<Int8Linear, uint8_t>(band * row);
@@ -85,13 +85,13 @@ struct Int8Linear {
  private:
   static constexpr size_t BAND = 192;  // rows
 
-  // The last panel filled up with zeros, and what takes the offset of quantised numbers off again: minus the offset
-  // times the sum of each column, by panels
+  // The last panel padded with zeros, and the corrections for the offset of quantised numbers: minus the offset times
+  // the sum of each column, by panels.
   void ready(const int8_t* packed, size_t k, size_t n) {
     const bool gated = epilogue == Epilogue::glu;
     const size_t panels = gated ? (n / 2 + 15) / 16 : (n + 31) / 32, whole = gated ? n / 32 : n / 32;
     const size_t columns = n - whole * 32, half = gated ? columns / 2 : columns, rest = k % 4;
-    // where a column of the last panel goes: gates begin in the middle
+    // index of a column in the last panel; gates begin in the middle
     auto place = [&](size_t i) { return i < half ? i : i - half + 16; };
     last.assign(columns ? 32 * k : 0, 0);
     const int8_t* from = packed + whole * 32 * k;
@@ -115,13 +115,13 @@ struct Int8Linear {
 
   Epilogue epilogue;
   Norm norm;
-  Tensor constants[4];  // weights, scales and bias by their places
+  Tensor constants[4];  // weights, scales and bias, by input
   std::once_flag readied;
   std::vector<int8_t> last;
   std::vector<int32_t> offsets;
 };
 
-// The same in floats: x [.., K], packed weights [K, N filled up to panels], maybe a bias [N], and what a norm needs
+// A product in floats: x [.., K], packed weights [K, N rounded up to panels], optional bias [N], and inputs of a norm
 struct Linear {
   static constexpr const char* NAME = "Linear";
   static constexpr int INPUTS[] = {ort::FLOAT, ort::FLOAT, ort::FLOAT, ort::FLOAT, ort::FLOAT, ort::FLOAT};
@@ -152,15 +152,15 @@ struct Linear {
   }
 
  private:
-  static constexpr size_t BAND = 240;  // rows that stay in the cache until their norm
+  static constexpr size_t BAND = 240;  // number of rows that fit into the cache until their norm
 
   Epilogue epilogue;
   size_t n;
   Norm norm;
-  Tensor constants[3];  // weights and bias by their places
+  Tensor constants[3];  // weights and bias, by input
 };
 
-// layer norm of x + residual, over the last axis
+// The layer norm of x + residual over the last axis.
 struct AddNorm {
   static constexpr const char* NAME = "AddNorm";
   static constexpr int INPUTS[] = {ort::FLOAT, ort::FLOAT, ort::FLOAT, ort::FLOAT};
@@ -185,8 +185,8 @@ inline void add_biases(const Tensor& bias, const int64_t* ids, size_t width, siz
     for (size_t i = 0; ids[j] >= 0 && i < rows; i++) y[i * width + j] += bias.as<float>()[ids[j]];
 }
 
-// A product of which each slot wants some columns only: x [slots, beams, K], rows [N, K], their scales [N], ids [slots,
-// W] or -1, maybe a bias [N] and an alpha [1] -> [slots, beams, W], -inf where there is no id
+// A product with some columns for each slot: x [slots, beams, K], rows [N, K], their scales [N], ids [slots, W] or -1,
+// optional bias [N] and alpha [1] -> [slots, beams, W], -inf for an id of -1.
 struct Int8Among {
   static constexpr const char* NAME = "Int8Among";
   static constexpr int INPUTS[] = {ort::FLOAT, ort::INT8, ort::FLOAT, ort::INT64, ort::FLOAT, ort::FLOAT};
@@ -228,7 +228,7 @@ struct Int8Among {
   std::vector<int32_t> offsets;
 };
 
-// The same in floats
+// The same product in floats.
 struct Among {
   static constexpr const char* NAME = "Among";
   static constexpr int INPUTS[] = {ort::FLOAT, ort::FLOAT, ort::INT64, ort::FLOAT};

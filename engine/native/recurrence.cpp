@@ -1,4 +1,4 @@
-// Recurrent cells as operators.
+// Operators of recurrent cells.
 #include "run.h"
 
 namespace convoy {

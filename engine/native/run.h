@@ -1,5 +1,5 @@
-// What every operator needs of ONNX Runtime: its inputs, outputs, attributes and threads, and how it is registered. A
-// family of operators is a file that includes this and ends with a function of `Operators`, which ops.cpp lists.
+// The interface of operators to ONNX Runtime: inputs, outputs, attributes, threads and registration. A family of
+// operators is a file that includes this and ends with a function that returns `Operators`; ops.cpp lists these.
 #pragma once
 
 #include <algorithm>
@@ -16,23 +16,23 @@
 namespace convoy {
 
 using Operators = std::vector<const ort::CustomOp*>;
-const Kernels& chosen();  // those of this process
+const Kernels& chosen();  // the kernels that this process uses
 
 namespace {
 
-constexpr size_t GRAIN = 1 << 16;  // multiplications that are worth another thread
+constexpr size_t GRAIN = 1 << 16;  // multiplications from which another thread pays off
 
 struct Failure {
   OrtStatus* status;
 };
 
-// A tensor's sizes; on the stack, for there are thousands a step.
+// Sizes of a tensor; on the stack, because a step makes thousands of them.
 class Shape {
  public:
   Shape() = default;
   Shape(std::initializer_list<int64_t> sizes) : rank_(sizes.size()) { std::copy(sizes.begin(), sizes.end(), sizes_); }
 
-  // room for so many sizes; more than any operator here takes are refused
+  // Sets the number of sizes. Throws if it exceeds that of all operators.
   void resize(size_t rank) {
     if (rank > std::size(sizes_)) throw std::length_error("a tensor of more axes than the operators take");
     rank_ = rank;
@@ -91,7 +91,7 @@ class Run {
     check(api_.get<ort::GetInput>(90)(context_, at, &value));
     return value ? view(api_, value) : Tensor{};
   }
-  // the same, where it was not seen when the operator was made
+  // Returns `constant`, or the input if it was not a constant when the operator was made.
   Tensor input(size_t at, const Tensor& constant) const { return constant.data ? constant : input(at); }
   Tensor output(size_t at, const Shape& shape) const {
     OrtValue* value = nullptr;
@@ -100,7 +100,7 @@ class Run {
     if (value) check(api_.get<ort::GetTensorMutableData>(51)(value, &made.data));
     return made;
   }
-  // body(from, until) over 0..total, in parallel when the work is worth it
+  // Calls body(from, until) over 0..total, in parallel if there is enough work.
   template <typename Body>
   void each(size_t total, size_t work, Body body) const {
     const size_t parts = std::min({total, work / GRAIN + 1, size_t{16}});
@@ -121,7 +121,7 @@ class Run {
   OrtKernelContext* context_;
 };
 
-// Room for n of T that a thread keeps between runs: the operator that is named by USER has it for itself.
+// Memory for n elements that a thread keeps between runs, not shared with operators of another USER.
 template <typename USER, typename T>
 T* scratch(size_t n) {
   static thread_local std::vector<T> kept;
@@ -137,7 +137,7 @@ class Attributes {
     check(api_.get<ort::GetAttributeInt>(86)(info_, name, &value));
     return value;
   }
-  // of an attribute that graphs of before lack
+  // Returns an attribute, or `otherwise` for older graphs without it.
   int64_t whole(const char* name, int64_t otherwise) const {
     int64_t value = 0;
     OrtStatus* status = api_.get<ort::GetAttributeInt>(86)(info_, name, &value);
@@ -149,7 +149,7 @@ class Attributes {
     check(api_.get<ort::GetAttributeFloat>(85)(info_, name, &value));
     return value;
   }
-  // an input that is one of the graph's weights, which never change; no data where it is not
+  // Returns an input that is a weight of the graph, which never changes; without data otherwise.
   Tensor constant(size_t at) const {
     const OrtValue* value = nullptr;
     int is = 0;
@@ -162,7 +162,7 @@ class Attributes {
   const OrtKernelInfo* info_;
 };
 
-// An operator's struct as ONNX Runtime wants to see it.
+// Adapts an operator's struct to ONNX Runtime's interface.
 template <typename Op>
 struct Registered : ort::CustomOp {
   struct Kernel {

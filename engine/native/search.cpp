@@ -1,6 +1,6 @@
-// The host's work around a step's graph, for plain beam search and greedy search: what engine/search/beam.py and
-// engine/executors/history.py compute with numpy, over the same arrays and equal bit for bit. Called through ctypes by
-// engine/executors/onnx/native_step.py; engine/native/step_arrays.py declares the same structures.
+// The host's work around a step's graph, for plain beam search and greedy search. It equals engine/search/beam.py and
+// engine/executors/history.py bit for bit, on the same arrays. engine/executors/onnx/native_step.py calls it through
+// ctypes; engine/native/step_arrays.py declares the same structures.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -16,18 +16,18 @@ constexpr double NEG = -std::numeric_limits<double>::infinity();
 struct Held {
   float* data;  // a ring [slots, window, beams, dim], or a cache [slots, heads, columns, beams, dim / heads]
   const float* column;
-  int64_t window, dim, heads;  // heads: 0 of a ring
+  int64_t window, dim, heads;  // heads is 0 for a ring
 };
 
-// What a window's layers read of their rings: rows [slots, beams, window].
+// The rows [slots, beams, window] that the layers of a window read from their rings.
 struct Index {
   int64_t* rows;
   int64_t window;
 };
 
 struct Step {
-  int64_t beams, state_columns, candidates, pad, eos;  // candidates: of each row in the graph's outputs
-  // the search's state, see engine/search/state.py
+  int64_t beams, state_columns, candidates, pad, eos;  // candidates: number per row in the graph's outputs
+  // state of the search (engine/search/state.py)
   int64_t* tokens;
   double* scores;
   int64_t* trail;
@@ -39,14 +39,14 @@ struct Step {
   int64_t *plan, *free, *width, *shortest, *longest;
   bool* narrowing;
   float *temperature, *unk_penalty, *word_reward;
-  int64_t* taken;  // steps of each slot, as the host counts them
+  int64_t* taken;  // number of steps of each slot
   // the graph's inputs and outputs
   int64_t *fed_tokens, *fed_positions, *fed_forced, *fed_banned;
   float *fed_temperature, *fed_unk_penalty, *fed_eos_penalty;
   const float* best;
   const int64_t* ids;
   // the history
-  int64_t *ancestors, memory_of_ancestors;  // [slots, beams, how far back]
+  int64_t *ancestors, memory_of_ancestors;  // [slots, beams, memory_of_ancestors]
   Index* indices;
   int64_t index_count;
   Held* held;
@@ -55,7 +55,7 @@ struct Step {
   float* lineage;                   // [n, beams, columns * beams]
 };
 
-// Follows what each row continues through the windows' ancestors, and says where in the rings they are.
+// Advances the ancestors by a step, and writes the rows of the rings that each window reads.
 void follow(const Step& s, int64_t slot, int64_t clock, std::vector<int64_t>& before) {
   const int64_t b = s.beams, back = s.memory_of_ancestors;
   int64_t* ancestors = s.ancestors + slot * b * back;
@@ -78,7 +78,7 @@ void follow(const Step& s, int64_t slot, int64_t clock, std::vector<int64_t>& be
   }
 }
 
-// The same through the caches: which beam wrote each column, and 0 at a row's own entries.
+// Advances the writers of the caches by a step, and sets the lineage to 0 at each row's own entries.
 void follow_caches(const Step& s, int64_t slot, std::vector<int64_t>& before) {
   const int64_t b = s.beams, columns = s.cache_columns, position = s.step[slot];
   int64_t* writers = s.writers + slot * b * columns;
@@ -127,10 +127,10 @@ struct Candidate {
   int64_t token, parent;
 };
 
-// The 2B best continuations of all rows; of equal ones the earlier row's, then the better ranked.
+// Finds the 2B best continuations of all rows. Ties go to the earlier row, then to the better rank.
 void best_of(const Step& s, int64_t slot, std::vector<Candidate>& best) {
   const int64_t b = s.beams, k = std::min(2 * b, s.candidates);
-  // a forced token of a free prefix costs nothing, nor does the end that Marian's rule cuts with
+  // forced tokens of a free prefix cost nothing, like the end at Marian's length limit
   const bool free = s.step[slot] < s.free[slot] || (s.narrowing[slot] && s.step[slot] >= s.longest[slot]);
   best.clear();
   for (int64_t row = 0; row < b; row++)
@@ -148,7 +148,7 @@ void best_of(const Step& s, int64_t slot, std::vector<Candidate>& best) {
     }
 }
 
-// Takes in one slot's candidates; see `BeamSearch._collect_finished` and `_continue`.
+// Updates a slot by its candidates, like `BeamSearch._collect_finished` and `_continue`.
 void absorb(const Step& s, int64_t slot, std::vector<Candidate>& best, std::vector<int64_t>& order) {
   const int64_t b = s.beams, width = s.width[slot], step = s.step[slot];
   best_of(s, slot, best);
@@ -189,10 +189,10 @@ void absorb(const Step& s, int64_t slot, std::vector<Candidate>& best, std::vect
 
 #define CONVOY_FACE extern "C" __attribute__((visibility("default")))
 
-// What engine/native/step_arrays.py compares with its own: a version, to be raised with any change of a field, and sizes.
+// engine/native/step_arrays.py compares these: a version, to be increased with any change of a field, and sizes.
 CONVOY_FACE const int64_t convoy_step_layout[] = {1, sizeof(Step), sizeof(Held), sizeof(Index)};
 
-// Before a step of slots 0..n-1: what the graph is fed, and where it finds each row's own past.
+// Called before a step of slots 0..n-1: writes the inputs of the graph, and the positions of each row's past.
 CONVOY_FACE void convoy_prepare(const Step* s, int64_t n, int64_t clock) {
   std::vector<int64_t> before;
   for (int64_t slot = 0; slot < n; slot++) {
@@ -202,13 +202,13 @@ CONVOY_FACE void convoy_prepare(const Step* s, int64_t n, int64_t clock) {
   }
 }
 
-// After it: the new columns into rings and caches, as they were when the step began.
+// Called after the graph: stores the new columns in rings and caches.
 CONVOY_FACE void convoy_remember(const Step* s, int64_t n, int64_t clock) {
   for (int64_t i = 0; i < s->held_count; i++)
     for (int64_t slot = 0; slot < n; slot++) remember(s->held[i], *s, slot, clock);
 }
 
-// And the candidates into the search's state.
+// Called after the graph: updates the state of the search by the candidates.
 CONVOY_FACE void convoy_absorb(const Step* s, int64_t n) {
   std::vector<Candidate> best;
   std::vector<int64_t> order;

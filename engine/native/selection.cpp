@@ -1,4 +1,4 @@
-// The end of a step as an operator.
+// The operator that selects tokens at the end of a step.
 #include <algorithm>
 
 #include "run.h"
@@ -45,7 +45,7 @@ struct Select {
           continue;
         }
         const int64_t* list = among.as<int64_t>() + i / beams * vocab;
-        auto place = [&](int64_t id) {  // in the list, or -1
+        auto place = [&](int64_t id) {  // index in the list, or -1
           const int64_t* found = id < 0 ? list + vocab : std::find(list, list + vocab, id);
           return found == list + vocab ? int64_t{-1} : found - list;
         };

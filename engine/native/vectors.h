@@ -1,8 +1,8 @@
-// Sixteen floats, as the instruction set at hand holds them: one vector of AVX-512, two of AVX2, four of NEON, or
-// plain numbers. Included by kernels.cpp, once for each instruction set.
+// Sixteen floats of an instruction set: one vector of AVX-512, two of AVX2, four of NEON, or plain numbers. Included by
+// kernels.cpp, once for each instruction set.
 //
-// Every operation rounds alike on all of them: products are fused with sums where `fma` says so and nowhere else (the
-// compiler may not, see build.py), and sums over lanes go by halves. So answers are equal bit for bit everywhere.
+// Every operation rounds alike on all of them: only `fma` fuses products with sums (build.py forbids it to the
+// compiler), and sums over lanes are taken by halves. So answers are equal bit for bit everywhere.
 constexpr size_t LANES = 16;
 
 #if defined(__AVX512F__)
@@ -12,7 +12,7 @@ inline void store_part(float* at, Part v) { _mm512_storeu_ps(at, v); }
 inline Part splat_part(float x) { return _mm512_set1_ps(x); }
 inline Part fma(Part a, Part b, Part c) { return _mm512_fmadd_ps(a, b, c); }
 inline Part fnma(Part a, Part b, Part c) { return _mm512_fnmadd_ps(a, b, c); }  // c - a * b
-inline Part larger(Part a, Part b) { return _mm512_max_ps(a, b); }               // b where either is not a number
+inline Part larger(Part a, Part b) { return _mm512_max_ps(a, b); }               // b if either is NaN
 inline Part smaller(Part a, Part b) { return _mm512_min_ps(a, b); }
 inline Part absolute(Part a) { return _mm512_abs_ps(a); }
 inline Part rounded(Part a) { return _mm512_roundscale_ps(a, 0); }
@@ -93,7 +93,7 @@ struct Floats {
   Part part[LANES / WIDTH];
 };
 
-// all parts by a function of their number; unrolled, so that they stay in registers
+// Sets all parts by a function of their index; unrolled, so that they stay in registers.
 template <typename Make>
 inline __attribute__((always_inline)) Floats each_part(Make make) {
   Floats y;
@@ -108,7 +108,7 @@ inline void store(float* at, const Floats& v) {
 UNROLLED
   for (size_t i = 0; i < LANES / WIDTH; i++) store_part(at + i * WIDTH, v.part[i]);
 }
-// the first `count`, and `rest` in the place of the others
+// Loads the first `count` lanes; the others are `rest`.
 inline Floats load(const float* at, size_t count, float rest = 0.0f) {
 #if defined(__AVX512F__)
   return {_mm512_mask_loadu_ps(_mm512_set1_ps(rest), static_cast<__mmask16>((1u << count) - 1), at)};
@@ -141,7 +141,7 @@ inline Floats fnma(const Floats& a, const Floats& b, const Floats& c) {
 inline Floats larger(const Floats& a, const Floats& b) { return each_part([&](size_t i) { return larger(a.part[i], b.part[i]); }); }
 inline Floats absolute(const Floats& a) { return each_part([&](size_t i) { return absolute(a.part[i]); }); }
 
-// of lane i and lane i + 8, then of those i and i + 4, ...
+// Sums lanes i and i + 8, then i and i + 4, and so on.
 inline float total(const Floats& v) {
   Floats sums = v;
 UNROLLED

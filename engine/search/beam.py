@@ -143,8 +143,7 @@ class BeamSearch:
         return int(np.maximum.reduce(self.taken[:n]))
 
     def inputs(self, n: int, kind: Kind | None = None) -> StepInput:
-        """Return the inputs of the next step of slots 0..n-1. They are views of the state, valid until
-        `advance`.
+        """Return the inputs of the next step of slots 0..n-1: views of the state, valid until `advance`.
 
         kind: kind of the step; by default the one that the slots need.
         """
@@ -261,8 +260,7 @@ class BeamSearch:
         return candidates
 
     def _zero_free_tokens(self, topk: TopK, n: int) -> TopK:
-        """Give free forced tokens log-probability 0: the tokens of a free prefix, and the end at Marian's
-        length limit."""
+        """Give log-probability 0 to tokens of a free prefix, and to the end at Marian's length limit."""
         priced = zip(self.taken[:n].tolist(), self._priced, strict=False)
         if self._readable and all(step in steps for step, steps in priced):
             return topk
@@ -324,8 +322,7 @@ class BeamSearch:
         return topk.scores[:, :, : 2 * self.beams], topk.ids[:, :, : 2 * self.beams]
 
     def _attention_totals(self, topk: TopK, n: int) -> Any:
-        """Return the attention that each source position has received so far, this step's included:
-        [n, B, S]."""
+        """Return the attention that each source position has received up to this step, [n, B, S]."""
         totals = self.state.attended
         width = min(totals.shape[2], topk.attention.shape[2])  # padding follows the longest source
         return totals[:n, :, :width] + topk.attention[:, :, :width]
@@ -371,12 +368,9 @@ class BeamSearch:
         state.kept_count[:n] = state.kept_count[:n] + xp.sum(xp.astype(counts, xp.int64), axis=1)
 
     def _order(self, ends: Any, room: Any, diverse: Any, n: int) -> Any:
-        """Return the candidate with which each row continues: the first `width` that do not end; a sample
-        keeps its row.
-
-        Diverse groups fill the places they lost with ended candidates (fairseq main keeps such rows in the
-        group, though nothing at their rank counts any more).
-        """
+        """Return the candidate that each row continues: the first `width` that do not end; a sample keeps
+        its row. Diverse groups keep ended candidates in the places they lost, as fairseq main does, though
+        nothing at their rank counts any more."""
         xp, state, width = self.xp, self.state, self.state.width[:n, None]
         passed = xp.astype(ends | (self._ranks >= 2 * width), xp.int8)
         lost = xp.astype(ends | (self._ranks >= room[:, None]), xp.int8)

@@ -29,7 +29,7 @@ TORCH_SIDE = ("engine.kernels", "engine.models")  # importing them imports torch
 # executors that serve without torch; every other one may import it
 NUMPY_EXECUTORS = (
     *("base", "history", "memory", "shortlists", "cuda", "device_errors", "onnx", "onnx.executor"),
-    *("onnx.graph_metadata", "onnx.held_session", "onnx.native_step", "onnx.sessions", "tensorrt", "torch"),
+    *("onnx.graph_metadata", "onnx.in_place", "onnx.native_step", "onnx.sessions", "tensorrt", "torch"),
 )
 # package: prefixes of the modules that may import it, loadtest/ apart
 HEAVY = {

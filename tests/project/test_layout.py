@@ -25,9 +25,6 @@ LONG_TEST_FILES: Final = frozenset(
         "tests/engine/answers/test_api.py",
         "tests/engine/answers/test_score.py",
         "tests/engine/answers/test_stream.py",
-        "tests/engine/executors/test_cuda_graph.py",
-        "tests/engine/executors/test_placing.py",
-        "tests/engine/executors/test_tensorrt.py",
         "tests/engine/kernels/test_cuda_kernels.py",
         "tests/engine/models/test_convs2s.py",
         "tests/engine/models/test_lm.py",
@@ -35,7 +32,6 @@ LONG_TEST_FILES: Final = frozenset(
         "tests/engine/repository/test_repository.py",
         "tests/engine/schedule/test_engine_faults.py",
         "tests/engine/schedule/test_forecast.py",
-        "tests/engine/search/test_beam.py",
         "tests/engine/text/test_masking.py",
         "tests/engine/text/test_text.py",
         "tests/loadtest/test_gpu_bench.py",
@@ -47,7 +43,6 @@ LONG_TEST_FILES: Final = frozenset(
         "tests/server/test_processes.py",
         "tests/server/test_server.py",
         "tests/server/test_web.py",
-        "tests/support/trt_probe.py",
     }
 )
 # files with a value that a comment still breaks; the list only shrinks

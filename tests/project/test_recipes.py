@@ -199,9 +199,9 @@ from engine.native import library
 from engine.types import DecodeOptions, InvalidRequest, Limits
 from server.http.schemas import OPTION_NAMES
 from tests.support.emulated import Emulation
-from tests.engine.search.test_beam import decode
 from tests.support.fake import FakeExecutor, FakeModel
 from tests.support.host_kernels import COMPILER, Host
+from tests.support.lanes import decode
 from tests.support.models import executor as open_executor, model
 
 source = [5, 9, 2]

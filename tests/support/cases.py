@@ -57,6 +57,12 @@ def source(g: np.random.Generator, vocab: int, longest: int = 11) -> list[int]:
     return [*g.integers(3, vocab, size=g.integers(0, longest)).tolist(), EOS]
 
 
+def random_jobs(seed: int, count: int, vocab: int, beams: int) -> list[tuple[list[int], DecodeOptions]]:
+    """Return random sources, each with random options."""
+    g = np.random.default_rng(seed)
+    return [(source(g, vocab), options(g, vocab, beams)) for _ in range(count)]
+
+
 def expect(model, source, options, limit):
     @cache
     def attention(prefix):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from engine.schedule.lane import Lane
 from engine.search.executor import Executor
 from engine.types import DecodeOptions, Outcome, Request
@@ -40,3 +42,12 @@ def outcomes_of(
         if lane.active:
             lane.step()
     return [outcomes[i] for i in range(len(jobs))]
+
+
+def decode(
+    executor: Executor,
+    jobs: Sequence[tuple[list[int], DecodeOptions]],
+    g: np.random.Generator | None = None,
+) -> list[Outcome]:
+    """Return the outcomes of jobs on one lane, all started at once, or joining at random steps by `g`."""
+    return outcomes_of(lane_of(executor), jobs, None if g is None else lambda: int(g.integers(0, 3)))

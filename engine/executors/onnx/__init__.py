@@ -3,7 +3,7 @@
 sessions          sessions of a bundle's graphs
 graph_metadata    metadata of a serialised graph
 executor          one lane
-held_session      a step's session bound to numpy arrays
+in_place          a step's session with numpy arrays bound in place
 native_step       the host's work of plain steps by the native library
 on_cuda           sessions on torch tensors
 """

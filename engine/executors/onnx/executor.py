@@ -12,7 +12,7 @@ from engine.bundle.graph_io import COLUMN, history_inputs, io_name, lane_inputs,
 from engine.bundle.specs import Specs
 from engine.executors.base import SlotExecutor
 from engine.executors.memory import EncoderBatch
-from engine.executors.onnx.held_session import HeldSession
+from engine.executors.onnx.in_place import InPlaceSession
 from engine.executors.onnx.native_step import NativeStepper
 from engine.executors.onnx.sessions import Sessions
 from engine.search.executor import StepInput, Stepper, TopK
@@ -34,7 +34,7 @@ class OnnxExecutor(SlotExecutor):
         self._columns = [io_name(COLUMN, s.name) for s in sessions.states]
 
     def stepper(self) -> Stepper:
-        if self.sessions.operators is None or not isinstance(self.sessions.step, HeldSession):
+        if self.sessions.operators is None or not isinstance(self.sessions.step, InPlaceSession):
             return super().stepper()
         return NativeStepper(self, self.sessions)
 

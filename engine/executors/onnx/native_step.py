@@ -30,7 +30,7 @@ from engine.bundle.graph_io import (
 )
 from engine.bundle.specs import StateSpec
 from engine.executors.base import SlotExecutor
-from engine.executors.onnx.held_session import Binding, HeldSession
+from engine.executors.onnx.in_place import Binding, InPlaceSession
 from engine.executors.onnx.sessions import Sessions
 from engine.native.step_arrays import (
     POINTER,
@@ -146,7 +146,7 @@ class NativeStepper(PlainStepper):
     def __init__(self, executor: SlotExecutor, sessions: Sessions) -> None:
         """Make the stepper of a lane; its sessions must run native graphs on numpy arrays."""
         super().__init__(executor)
-        assert isinstance(sessions.step, HeldSession) and sessions.operators is not None
+        assert isinstance(sessions.step, InPlaceSession) and sessions.operators is not None
         self._calls, self._session = _functions(sessions.operators), sessions.step
         self._states, self._step_fields = sessions.states, step_fields(sessions.config)
         self._names = ["scores", "ids", *(io_name(COLUMN, s.name) for s in sessions.states)]

@@ -29,7 +29,7 @@ from engine.bundle.weights import Weights
 from engine.errors import BundleError
 from engine.executors.base import Arrays
 from engine.executors.onnx.graph_metadata import metadata_of
-from engine.executors.onnx.held_session import HeldSession
+from engine.executors.onnx.in_place import InPlaceSession
 
 Array = NDArray[np.float32]
 Recipes = Mapping[str, Mapping[str, Any]]  # recipe of each initialiser, by label
@@ -106,7 +106,7 @@ def open_sessions(
     step = session("step")
     initializers.settle()
     if place is None:
-        step = HeldSession(step)
+        step = InPlaceSession(step)
     lacking = {*step_fields(config), "k"} - {node.name for node in step.get_inputs()}
     if lacking:
         raise BundleError(

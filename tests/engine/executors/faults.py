@@ -1,4 +1,4 @@
-"""Faults of engine/executors, as (name, file, old, new, pytest arguments); see `tests.mutants`."""
+"""Faults of engine/executors for `tests.mutants`, as (name, file, old, new, pytest arguments)."""
 
 FAULTS = [
     (
@@ -44,7 +44,7 @@ FAULTS = [
         "tests/engine/executors/test_executors.py -k transformer",
     ),
     (
-        "a cache forgets what it held when it grows",
+        "a cache loses its contents when it grows",
         "engine/executors/history.py",
         "block[:slots, :, :shared] = blocks[name][:slots, :, :shared]",
         "pass",
@@ -58,28 +58,28 @@ FAULTS = [
         "tests/engine/executors/test_executors.py -k schedule",
     ),
     (
-        "idle slots of a captured step go on where their last tenants were",
+        "idle slots of a captured step continue at their old position",
         "engine/executors/cuda/stepper.py",
         "        search.idle(self._count, n)\n",
         "",
         "tests/engine/executors/test_cuda_graph.py",
     ),
     (
-        "blocks that have moved are looked for where they were",
+        "graphs are kept although blocks have moved",
         "engine/executors/cuda/stepper.py",
         "        if self._generation != self.executor.generation:",
         "        if False:",
         "tests/engine/executors/test_cuda_graph.py",
     ),
     (
-        "a launch takes no fewer steps where the device is at work",
+        "a launch takes no fewer steps while the device is busy",
         "engine/executors/cuda/stepper.py",
         "self._next_steps + 1 if idle else self._next_steps - 1",
         "self._next_steps + 1 if idle else self._next_steps",
         "tests/engine/executors/test_cuda_graph.py -k a_step_fewer",
     ),
     (
-        "what is told next is written over what is not read yet",
+        "a snapshot is written over one that is not read yet",
         "engine/executors/cuda/changes.py",
         "self._turn = (self._turn + 1) % FETCH_BUFFERS",
         "self._turn = 0",
@@ -90,10 +90,10 @@ FAULTS = [
         "engine/executors/cuda/packed.py",
         "(column - bounds[:, :1]).clamp(",
         "column.clamp(",
-        "tests/engine/executors/test_placing.py -k packed",
+        "tests/engine/executors/test_cuda_encoders.py -k packed",
     ),
     (
-        "a packed source is copied into its slot from where the first one lies",
+        "a packed source is copied into its slot from the position of the first one",
         "engine/executors/cuda/copies.py",
         "            begin=Copy(source=size),\n",
         "",
@@ -107,7 +107,7 @@ FAULTS = [
         "tests/project/test_recipes.py -k option",
     ),
     (
-        "a launch of several steps tells the attention of its last one only",
+        "a launch of several steps returns only the attention of its last one",
         "engine/executors/onnx/native_step.py",
         "weights.append(step.attention.copy())",
         "weights = [step.attention.copy()]",

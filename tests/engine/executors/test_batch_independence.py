@@ -1,4 +1,4 @@
-"""An answer never depends on what else is in the batch: bit for bit on the ONNX CPU executor."""
+"""Answers do not depend on the other requests of a batch: bit for bit on the ONNX CPU executor."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tests.support.thorough import THOROUGH, some
 MODEL = Path(__file__).parents[3] / "models" / "tatoeba-de-en"
 WIDTHS = (1, 5, 16)
 SIZES = [(width, threads) for width in WIDTHS for threads in (1, 2) if THOROUGH or width == 5 or threads == 1]
-EACH = some(50, 6)  # sentences for each width and number of threads: when thorough 300 for each precision
+EACH = some(50, 6)  # sentences for each width and number of threads
 
 
 @cache
 def lanes(backend: str, precision: str, threads: int) -> dict[int, Lane]:
-    """A lane of each width; they share their sessions."""
+    """Return a lane of each width; the lanes share their sessions."""
     sizes = tuple((width, 12) for width in WIDTHS)
     placement = Placement(backend=backend, precision=precision, threads=threads, lanes=sizes)
     executors = open_executors(open_bundle(MODEL), placement)
@@ -63,7 +63,7 @@ def random_job(rng: np.random.Generator, width: int) -> tuple[list[int], DecodeO
 
 
 def decode(lane: Lane, jobs: list[tuple[list[int], DecodeOptions]], rng: np.random.Generator) -> list[Result]:
-    """Requests join a few at a time while others are at any step."""
+    """Return results of requests that join a few at a time, while others are at any step."""
     return outcomes_of(lane, jobs, lambda: int(rng.integers(0, 5)))
 
 
@@ -77,7 +77,7 @@ def facts(result: Result) -> list[tuple]:
 @pytest.mark.parametrize(("width", "threads"), SIZES)
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
 @pytest.mark.parametrize("kernels", KERNELS)
-def test_alone_and_among_others_answers_are_equal_bit_for_bit(
+def test_batched_answers_equal_single_answers_bit_for_bit(
     kernels: str, precision: str, width: int, threads: int
 ) -> None:
     rng = np.random.default_rng([WIDTHS.index(width), threads])
@@ -89,7 +89,7 @@ def test_alone_and_among_others_answers_are_equal_bit_for_bit(
         assert facts(alone) == facts(among), job
 
 
-def test_on_torch_tokens_are_equal_and_scores_nearly() -> None:
+def test_batched_answers_equal_single_answers_on_torch_with_scores_nearly_equal() -> None:
     rng = np.random.default_rng(3)
     decoder = lanes("torch", "fp32", 1)[5]
     jobs = [random_job(rng, 5) for _ in range(some(12, 2))]

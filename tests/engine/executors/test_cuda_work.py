@@ -1,4 +1,4 @@
-"""Captures on a stand-in for torch's CUDA, which allows one at a time as the real one does."""
+"""Captures on a stand-in for torch.cuda, which also allows only one capture at a time."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from engine.executors.cuda.executor import CapturedExecutor
 from engine.executors.cuda.graphs import Graphs
 from engine.executors.cuda.streams import CudaWork
 from engine.executors.torch.executor import TorchExecutor
-from tests.engine.executors.test_cuda_graph import BEAMS, SLOTS, assert_same, random_jobs, run
+from tests.support.captured import BEAMS, SLOTS, assert_same, random_jobs, run
 from tests.support.emulated import Emulation
 from tests.support.lanes import lane_of
 from tests.support.models import model
 
 
 class Cuda:
-    """What torch.cuda does for captures: CUDAGraph, memory pools, a current stream for each thread."""
+    """Stand-in for the captures of torch.cuda: CUDAGraph, memory pools, a current stream for each thread."""
 
     def __init__(self) -> None:
         self.capturing = self.most = self.pools = 0
@@ -67,7 +67,7 @@ def cuda(monkeypatch):
     return made
 
 
-def test_two_engines_never_capture_at_once(cuda):
+def test_engines_never_capture_at_the_same_time(cuda):
     works = [CudaWork("cuda") for _ in range(4)]
     threads = [threading.Thread(target=work.capture, args=(lambda: time.sleep(0.02),)) for work in works]
     for thread in threads:
@@ -78,7 +78,7 @@ def test_two_engines_never_capture_at_once(cuda):
     assert len(cuda.used) == len(set(cuda.used)) == 4  # graphs of two streams share no memory
 
 
-def test_a_capture_that_fails_ends_and_the_next_takes_other_memory(cuda):
+def test_failed_capture_ends_and_the_next_one_uses_other_memory(cuda):
     work = CudaWork("cuda")
 
     def broken() -> None:
@@ -93,12 +93,12 @@ def test_a_capture_that_fails_ends_and_the_next_takes_other_memory(cuda):
     assert cuda.used == [1, 1, 1, 2]
 
 
-def test_a_late_capture_waits_for_nothing_and_empties_no_cache(cuda, monkeypatch):
-    """`torch.cuda.graph` does both, and everybody stands still meanwhile."""
+def test_capture_neither_waits_for_the_device_nor_empties_caches(cuda, monkeypatch):
+    """`torch.cuda.graph` does both, which would stop all other work."""
     work = CudaWork("cuda")
 
     def stop(*_: object) -> None:
-        raise AssertionError("everybody would stand still")
+        raise AssertionError("all other work would stop")
 
     for name in ("synchronize", "empty_cache", "graph"):
         monkeypatch.setattr(torch.cuda, name, stop)
@@ -106,8 +106,8 @@ def test_a_late_capture_waits_for_nothing_and_empties_no_cache(cuda, monkeypatch
     assert cuda.used == [1]
 
 
-def test_all_work_is_on_streams_of_its_own_device_and_never_on_the_default_one(monkeypatch):
-    """On the default stream TensorRT waits for the device; on another device its contexts are invalid."""
+def test_work_runs_on_its_own_streams_of_its_own_device(monkeypatch):
+    """TensorRT waits for the device on the default stream, and its contexts are invalid on another device."""
     made, entered = [], []
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device: made.append(device))
     monkeypatch.setattr(torch.cuda, "Stream", lambda device: f"stream of {device}, {len(made)}")
@@ -120,7 +120,7 @@ def test_all_work_is_on_streams_of_its_own_device_and_never_on_the_default_one(m
 
 
 class Fragile(Emulation):
-    """An emulation in which some captures fail."""
+    """An emulation with first captures that fail."""
 
     def __init__(self, fails: int) -> None:
         super().__init__()
@@ -133,7 +133,7 @@ class Fragile(Emulation):
         return super().capture(step)
 
 
-def test_steps_whose_capture_failed_run_as_they_are_and_that_is_said(caplog):
+def test_steps_run_without_a_graph_after_a_failed_capture_and_a_warning_is_logged(caplog):
     jobs = random_jobs("glu", 5, 8)
     wanted = run(lane_of(TorchExecutor(model("glu"), BEAMS, SLOTS)), jobs, 1)
     work = Fragile(3)
@@ -146,7 +146,7 @@ def test_steps_whose_capture_failed_run_as_they_are_and_that_is_said(caplog):
     assert work.captures
 
 
-def test_a_device_that_is_lost_while_it_captures_is_no_refusal():
+def test_device_lost_during_a_capture_raises():
     class Lost(Emulation):
         def capture(self, step):
             raise RuntimeError("CUDA error: an illegal memory access was encountered")
@@ -155,10 +155,10 @@ def test_a_device_that_is_lost_while_it_captures_is_no_refusal():
         Graphs(Lost(), 2).run("key", lambda: None, 1)
 
 
-def test_what_was_captured_goes_when_its_arrays_have_moved_and_the_least_used_when_there_are_too_many():
+def test_graphs_are_dropped_when_arrays_move_and_the_least_used_one_when_the_cache_is_full():
     work, ran = Emulation(), []
     graphs = Graphs(work, 2)
-    for key in ("a", "b", "a", "c", "b"):  # c takes the place of b, which was used less lately than a
+    for key in ("a", "b", "a", "c", "b"):  # c replaces b, the least recently used
         graphs.run(key, lambda key=key: ran.append(key), 1)
     assert len(graphs) == 2
     assert work.captures == 4

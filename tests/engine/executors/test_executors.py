@@ -1,4 +1,4 @@
-"""One suite for every executor: each step equals the teacher-forced pass over the whole prefix."""
+"""One suite for every executor: each step equals a teacher-forced pass over the whole prefix."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class Slot:
 
 
 def reference(name: str, slot: Slot) -> tuple[np.ndarray, np.ndarray | None]:
-    """Log-probabilities of the next token and attention, [beams, vocab] and [beams, source]; no attention
-    where there is no source."""
+    """Return log-probabilities of the next token [beams, vocab] and attention [beams, source], None without a
+    source."""
     scores, attention = _reference(name, tuple(slot.source), tuple(map(tuple, slot.prefixes)))
     return scores.copy(), attention
 
@@ -124,7 +124,7 @@ def test_steps_with_reordered_beams_in_moving_slots_equal_the_full_forward(backe
 
 
 @pytest.mark.parametrize(("name", "backend"), in_turn(list(CONFIGS), BESIDE))
-def test_steps_beside_the_backends_equal_the_full_forward_too(backend: str, name: str) -> None:
+def test_further_kinds_of_steps_equal_the_full_forward(backend: str, name: str) -> None:
     _check_steps(backend, name)
 
 
@@ -155,7 +155,7 @@ def _check_steps(backend: str, name: str) -> None:
 
 @pytest.mark.parametrize("backend", EXECUTORS)
 def test_caches_longer_than_a_block_hold_every_token_while_they_grow_and_shrink(backend: str) -> None:
-    """Targets of 39 tokens need a second block of columns; short ones that come later give it back."""
+    """Targets of 39 tokens need a second block of columns; later short ones free it."""
     rng = np.random.default_rng(6)
     lane, slots = executor(backend, "transformer", beams=2, slots=2), []
     for _ in range(2):
@@ -201,7 +201,7 @@ def test_any_schedule_of_joins_moves_and_reorderings_leaves_a_slot_untouched(
 
 
 @pytest.mark.parametrize("backend", EXECUTORS)
-def test_a_moved_slot_takes_its_ancestors_along(backend: str) -> None:
+def test_moved_slot_keeps_its_ancestors(backend: str) -> None:
     rng = np.random.default_rng(4)
     lane = executor(backend, "glu", beams=3, slots=2)
     slots: list[Slot] = []
@@ -228,7 +228,7 @@ def started(backend: str, name: str = "glu", beams: int = 2) -> tuple[Executor, 
 
 
 @pytest.mark.parametrize("backend", EXECUTORS)
-def test_a_forced_token_keeps_its_own_probability_and_excludes_all_others(backend: str) -> None:
+def test_forced_token_keeps_its_probability_and_excludes_all_others(backend: str) -> None:
     lane, slots = started(backend)
     forced = np.array([[9, -1], [-1, UNK], [EOS, EOS]])
     parents = np.zeros((3, 2), np.int64)
@@ -262,7 +262,7 @@ def test_bans_remove_tokens_and_never_renormalise(backend: str) -> None:
 
 @pytest.mark.parametrize("penalty", [2.0, -3.0, np.inf])
 @pytest.mark.parametrize("backend", EXECUTORS)
-def test_the_unk_penalty_lowers_unk_only_even_without_limit(backend: str, penalty: float) -> None:
+def test_unk_penalty_lowers_only_unk_even_if_infinite(backend: str, penalty: float) -> None:
     lane, slots = started(backend)
     values = np.array([penalty, 0.0, 0.0], np.float32)
     top = lane.step(3, inputs(lane, slots, np.zeros((3, 2), np.int64), unk_penalty=values, k=50))
@@ -276,7 +276,7 @@ def test_the_unk_penalty_lowers_unk_only_even_without_limit(backend: str, penalt
 
 
 @pytest.mark.parametrize("backend", EXECUTORS)
-def test_temperature_divides_the_logits_of_its_own_slot(backend: str) -> None:
+def test_temperature_divides_the_logits_of_its_slot(backend: str) -> None:
     lane, slots = started(backend)
     values = np.array([0.5, 1.0, 2.0], np.float32)
     top = lane.step(3, inputs(lane, slots, np.zeros((3, 2), np.int64), temperature=values))
@@ -288,7 +288,7 @@ def test_temperature_divides_the_logits_of_its_own_slot(backend: str) -> None:
 
 
 @pytest.mark.parametrize("backend", EXECUTORS)
-def test_not_a_number_is_impossible_and_stays_in_its_slot(backend: str) -> None:
+def test_nan_scores_are_impossible_and_stay_in_their_slot(backend: str) -> None:
     lane, slots = started(backend)
     want = lane.step(3, inputs(lane, slots, np.zeros((3, 2), np.int64)))
     lane, slots = started(backend)
@@ -300,7 +300,7 @@ def test_not_a_number_is_impossible_and_stays_in_its_slot(backend: str) -> None:
 
 
 @pytest.mark.parametrize("backend", EXECUTORS)
-def test_more_candidates_than_tokens_gives_all_tokens(backend: str) -> None:
+def test_more_candidates_than_tokens_returns_all_tokens(backend: str) -> None:
     lane, slots = started(backend)
     top = lane.step(3, inputs(lane, slots, np.zeros((3, 2), np.int64), k=64))
     assert top.scores.shape == top.ids.shape == (3, 2, 47)
@@ -322,7 +322,7 @@ def test_onnx_equals_torch_in_fp32(name: str) -> None:
 
 
 @pytest.mark.parametrize("backend", EXECUTORS)
-def test_the_longest_source_that_the_limit_allows_is_encoded_whatever_its_padding(backend: str) -> None:
+def test_longest_allowed_source_is_encoded_with_any_padding(backend: str) -> None:
     lane = executor(backend, "odd limit", beams=2, slots=2)
     assert lane.limits.source == 61  # padded to 64: beyond the last position
     slots: list[Slot] = []
@@ -368,9 +368,7 @@ READERS = [name for name, config in CONFIGS.items() if config.reads_source]
 @NEEDS_LIBRARY
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
 @pytest.mark.parametrize("name", READERS if THOROUGH else ["glu", "transformer", "slicenet", "convs2s"])
-def test_the_native_encoder_leaves_the_same_bits_of_a_source_however_far_it_is_padded(
-    name: str, precision: str
-) -> None:
+def test_native_encoder_returns_the_same_bits_for_any_padding(name: str, precision: str) -> None:
     lane = OnnxExecutor(sessions(name, precision, kernels="native"), 1, 1)
     rng = np.random.default_rng(5)
     for length in (1, 3, 13, 21, 33, 57):

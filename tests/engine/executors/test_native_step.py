@@ -1,4 +1,4 @@
-"""The native library's steps against the reference's: the same answers bit for bit, whatever a lane mixes."""
+"""Steps of the native library equal the reference's bit for bit, also when a lane mixes them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROUNDS = 12 if THOROUGH else 2
 
 
 class Turns(NativeStepper):
-    """Takes each step natively or by the reference, as a coin falls."""
+    """Runs each step natively or by the reference, at random."""
 
     def __init__(self, executor, sessions):
         super().__init__(executor, sessions)
@@ -40,7 +40,7 @@ class Turns(NativeStepper):
 
 
 def random_options(rng, beams, name):
-    """Of most requests what the library does, of some what only the reference can."""
+    """Return random options; most are supported by the library, some only by the reference."""
     width = int(rng.integers(1, beams + 1))
     plain = rng.random() < 0.8
     sampling, reads = bool(rng.random() < 0.2), not name.startswith("lm")
@@ -83,7 +83,7 @@ def decode(name, beams, stepper, seed):
     while waiting or lane.active:
         if waiting and lane.free and (not lane.active or rng.random() < 0.3):
             lane.admit([waiting.pop()])
-        lane.step(float(rng.choice([0.0, 9.0])))  # one step, or as many as nobody is done at
+        lane.step(float(rng.choice([0.0, 9.0])))  # one step, or steps until a slot is done
     return [[facts(h) for h in answers[i].hypotheses] for i in range(14)], made
 
 
@@ -94,7 +94,7 @@ def facts(hypothesis):
 
 @pytest.mark.parametrize("name", ["glu", "transformer", "windowed", "aan", "ssru", "lm plain", "fused"])
 @pytest.mark.parametrize("beams", [1, 3])
-def test_native_steps_give_the_reference_s_bits_and_lanes_switch_between_them_at_any_step(name, beams):
+def test_native_steps_equal_the_reference_bit_for_bit_also_when_lanes_switch_between_them(name, beams):
     for seed in range(ROUNDS):
         want, _ = decode(name, beams, PlainStepper, seed)
         got, native = decode(name, beams, lambda e: NativeStepper(e, e.sessions), seed)
@@ -104,7 +104,7 @@ def test_native_steps_give_the_reference_s_bits_and_lanes_switch_between_them_at
         assert turns.native > 5
 
 
-def test_lanes_of_the_native_operators_take_native_steps_and_others_the_reference():
+def test_only_lanes_with_native_operators_take_native_steps():
     native = OnnxExecutor(sessions("glu", kernels="native"), *LaneSize(2, 2))
     assert isinstance(native.stepper(), NativeStepper)
     assert type(OnnxExecutor(sessions("glu", kernels="pure"), 2, 2).stepper()) is PlainStepper
@@ -112,7 +112,7 @@ def test_lanes_of_the_native_operators_take_native_steps_and_others_the_referenc
 
 @pytest.mark.parametrize("alignment", [False, True])
 @pytest.mark.parametrize("listens", [False, True])
-def test_a_launch_goes_on_until_somebody_is_done_unless_somebody_listens(listens, alignment):
+def test_launch_continues_until_a_slot_is_done_unless_a_request_streams(listens, alignment):
     executor, answers, told = OnnxExecutor(sessions("glu", kernels="native"), *LaneSize(2, 2)), [], []
     lane = Lane(executor, lambda request, outcome: answers.append(outcome), lambda request, tokens: None)
     for length in (6, 9):

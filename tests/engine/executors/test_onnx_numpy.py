@@ -1,4 +1,4 @@
-"""What stays bound against what is fed anew: the same graph, the same bits, whatever changes in between."""
+"""Sessions with bound numpy arrays equal sessions with fed arrays bit for bit."""
 
 import os
 import subprocess
@@ -18,9 +18,9 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize("name", ["glu", "transformer"])
-def test_a_bound_step_gives_the_bits_of_one_that_is_fed(name):
-    """Slots come and go, memory and caches are made anew for longer and shorter sources, k and bans change,
-    attention is asked for or not, and two lanes share the session."""
+def test_step_with_bound_arrays_equals_step_with_fed_arrays_bit_for_bit(name):
+    """Slots are filled and freed, memory and caches are resized, k, bans and attention change, and two lanes
+    share the session."""
     rng, found = np.random.default_rng(3), models.sessions(name)
     assert not hasattr(found.step, "run_with_iobinding")
     both = [found, replace(found, step=found.step.session)]
@@ -55,7 +55,7 @@ def test_a_bound_step_gives_the_bits_of_one_that_is_fed(name):
                 np.testing.assert_array_equal(one, other)
 
 
-def test_a_step_does_not_change_what_an_earlier_one_has_answered():
+def test_step_does_not_change_the_results_of_an_earlier_one():
     lane = models.executor("onnx", "glu", beams=2, slots=1)
     own: list = []
     join(lane, own, [[5, 9, 2]])
@@ -67,7 +67,7 @@ def test_a_step_does_not_change_what_an_earlier_one_has_answered():
     np.testing.assert_array_equal(first.ids, before[1])
 
 
-def test_a_hypothesis_is_followed_back_through_the_rows_that_it_was_in():
+def test_trace_follows_a_hypothesis_back_through_its_rows():
     rng = np.random.default_rng(1)
     trail = rng.integers(0, 3, (9, 3))
     for row in range(3):
@@ -78,8 +78,8 @@ def test_a_hypothesis_is_followed_back_through_the_rows_that_it_was_in():
         assert trace(trail.tolist(), row, 8, 5) == rows[5:]
 
 
-def test_the_runtime_keeps_no_account_of_its_sessions_for_its_maker(tmp_path):
-    """Where it reports, it keeps what it will send in a folder of the user's."""
+def test_onnx_runtime_sends_no_telemetry(tmp_path):
+    """If telemetry is on, ONNX Runtime stores data in a folder of the user."""
     environment = {name: value for name, value in os.environ.items() if name != "ORT_DISABLE_TELEMETRY"}
     done = subprocess.run(
         [sys.executable, "-c", "import engine.executors.onnx.sessions"],

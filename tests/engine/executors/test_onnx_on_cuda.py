@@ -1,4 +1,4 @@
-"""ONNX Runtime bound to torch's tensors: what CUDA adds to it; test_executors.py has the rest."""
+"""ONNX Runtime on torch tensors: bindings, streams and errors of CUDA."""
 
 from types import SimpleNamespace
 
@@ -15,7 +15,7 @@ from tests.engine.executors.test_executors import check, inputs, join, random_so
 from tests.support.models import sessions
 
 
-def test_results_lie_in_tensors_of_their_own_and_feeds_are_read_where_they_are():
+def test_results_are_new_tensors_and_feeds_are_read_in_place():
     step = sessions("glu", device="cpu").step
     assert isinstance(step, BoundSession)
     sizes = {"slots": 2, "beams": 3, "bans": 1, "source": 32}
@@ -39,7 +39,7 @@ def test_results_lie_in_tensors_of_their_own_and_feeds_are_read_where_they_are()
 
 
 def on_cuda(monkeypatch, log):
-    """As if there were a device: its streams are told apart by name, and tell in what order they are used."""
+    """Pretend that there is a CUDA device with named streams that log their waits."""
 
     class Stream(SimpleNamespace):
         def wait_stream(self, other):
@@ -51,7 +51,7 @@ def on_cuda(monkeypatch, log):
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: Stream(name="torch", cuda_stream=0))
 
 
-def test_on_cuda_sessions_have_a_stream_that_waits_for_torchs_and_is_waited_for(monkeypatch):
+def test_cuda_sessions_have_a_stream_that_is_ordered_with_torchs(monkeypatch):
     log = []
     on_cuda(monkeypatch, log)
     place = OrtDevice("cuda:1")
@@ -61,7 +61,7 @@ def test_on_cuda_sessions_have_a_stream_that_waits_for_torchs_and_is_waited_for(
     assert log == ["own waits for torch", "runs", "torch waits for own"]
 
 
-def test_a_provider_that_could_not_be_loaded_is_no_reason_to_run_on_the_cpu(monkeypatch):
+def test_missing_cuda_provider_raises_instead_of_running_on_the_cpu(monkeypatch):
     on_cuda(monkeypatch, [])
     place, step = OrtDevice("cuda"), sessions("glu").step
     with pytest.raises(ConfigError, match="could not load its CUDA provider.*--backend torch"):
@@ -69,7 +69,7 @@ def test_a_provider_that_could_not_be_loaded_is_no_reason_to_run_on_the_cpu(monk
     assert step is not None
 
 
-def test_a_missing_package_or_device_is_named_with_the_remedy(monkeypatch):
+def test_errors_name_the_missing_package_or_device_and_the_remedy(monkeypatch):
     on_cuda(monkeypatch, [])
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ConfigError, match="no CUDA device: use --device cpu"):

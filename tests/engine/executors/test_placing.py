@@ -1,10 +1,9 @@
-"""Placing and moving with kernels: one upload and one launch, nothing that waits, and the arrays that the
-array code leaves."""
+"""Placements, moves and snapshots by kernels: few launches without waiting, and the same arrays as the array
+code."""
 
 from __future__ import annotations
 
 from contextlib import nullcontext
-from copy import deepcopy
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -15,30 +14,28 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from engine.executors.cuda import placing
-from engine.executors.cuda import stepper as cuda_stepper
 from engine.executors.cuda.copies import SNAPSHOT_COLUMNS
-from engine.executors.cuda.encoders import EXACT_SIZES, NARROW_SIZES
 from engine.executors.cuda.executor import CapturedExecutor
 from engine.executors.cuda.stepper import CapturedStepper
 from engine.executors.cuda.streams import STAGING_NUMBERS, STAGING_PARTS, StagingRing
-from engine.executors.torch.executor import TorchExecutor
 from engine.kernels.calls import Kernels
 from engine.kernels.launches import Call
 from engine.search.state import FIELDS, SNAPSHOT
 from engine.types import DecodeOptions, Request
-from tests.engine.executors.test_cuda_graph import CONFIGS, assert_same, random_jobs, run
 from tests.support import cases
+from tests.support.captured import random_jobs
 from tests.support.emulated import Emulation
 from tests.support.host_kernels import COMPILER
-from tests.support.lanes import lane_of
-from tests.support.models import model
+from tests.support.models import CONFIGS, model
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no g++ to compile the kernels for the CPU")
+
+
 BEAMS, SLOTS = 3, 4
 
 
 class Counted(Emulation):
-    """Counts uploads and launches."""
+    """Counts uploads, launches and copies to the host."""
 
     def __init__(self, run: Any) -> None:
         super().__init__(run)
@@ -61,7 +58,7 @@ class Counted(Emulation):
 
 
 class NoOperators(TorchDispatchMode):
-    """Refuses every operator but views: what else there is would be a launch of its own, or would wait."""
+    """Refuses every operator except views, because any other one would launch a kernel or wait."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         assert func.is_view or func._schema.name in ("aten::detach", "aten::empty"), func
@@ -84,7 +81,7 @@ def jobs(name: str, count: int = SLOTS) -> list[Request]:
 
 
 def arrays(made: CapturedStepper) -> dict[str, torch.Tensor]:
-    """All of a lane but what its last tenant left for nobody."""
+    """Return the arrays of a lane that later steps read."""
     executor, state = made.executor, made.search.state
     held = {
         f"state.{name}": getattr(state, name) for name in FIELDS if name not in ("tokens", "scores", "trail")
@@ -97,8 +94,8 @@ def arrays(made: CapturedStepper) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("name", ["glu", "transformer", "aan", "lm plain"])
-def test_placed_requests_and_moves_leave_what_the_array_code_leaves(host, name, monkeypatch):
-    """Of searches that begin as others before, too, and where the device has no room for further ones."""
+def test_placed_requests_and_moves_leave_the_same_arrays_as_the_array_code(host, name, monkeypatch):
+    """Some requests share an initial state, and the cache of initial states overflows."""
     monkeypatch.setattr(placing, "MAX_INITIAL_STATES", SLOTS + 2)
     work = Emulation(host)
     own, plain = stepper(work, Kernels(work), name), stepper(Emulation(), None, name)
@@ -112,7 +109,7 @@ def test_placed_requests_and_moves_leave_what_the_array_code_leaves(host, name, 
         own._launch_changes_now()
         found, wanted = arrays(own), arrays(plain)
         for key, array in wanted.items():
-            if key.endswith("plan"):  # as far as the longest target reaches
+            if key.endswith("plan"):  # up to the longest target
                 for slot, longest in enumerate(plain.search.state.longest.tolist()):
                     assert torch.equal(found[key][slot, : longest + 1], array[slot, : longest + 1])
             elif key.endswith("history"):
@@ -123,19 +120,19 @@ def test_placed_requests_and_moves_leave_what_the_array_code_leaves(host, name, 
                 )
 
 
-def test_all_that_is_told_moved_and_placed_in_a_step_is_one_upload_and_a_launch_each_and_nothing_waits(host):
+def test_snapshot_moves_and_placements_of_a_step_are_one_upload_and_one_launch_each(host):
     work = Counted(host)
     made, requests = stepper(work, Kernels(work)), jobs("glu")
     encoded = made.executor.encode([r.source for r in requests])
     made.executor.reserve(40, 20)
-    for times in range(2):  # the first makes plans and room for the upload
+    for times in range(2):  # the first round makes plans and allocates the upload
         work.uploads, work.launches = 0, []
         with NoOperators() if times else nullcontext():
             for slot, request in enumerate(requests):
                 made.place(encoded, [slot], [slot], [request])
             assert not work.launches
             made._launch_changes()
-        # what searches begin with goes up once
+        # initial states are uploaded once
         assert (work.uploads, work.launches) == (1 if times else 2, ["scatter"])
         work.uploads, work.launches, work.downs = 0, [], 0
         with NoOperators() if times else nullcontext():
@@ -148,12 +145,12 @@ def test_all_that_is_told_moved_and_placed_in_a_step_is_one_upload_and_a_launch_
         assert (work.uploads, work.launches, work.downs) == (1, ["scatter"] * 3, 1)
         state, _ = told.rows()
         longest = [r.options.lengths(len(r.source), made.executor.limits)[1] for r in requests]
-        assert state.longest.tolist() == longest[:2]  # of those that have left
+        assert state.longest.tolist() == longest[:2]  # of the requests before the placements
         there = made.search.state.longest.tolist()
         assert there == [longest[0], longest[3], longest[2], longest[2]]
 
 
-def test_what_is_told_of_slots_is_one_upload_one_launch_and_one_copy_to_the_host(host):
+def test_snapshot_is_one_upload_and_one_copy_to_the_host(host):
     work = Counted(host)
     made, requests = stepper(work, Kernels(work)), jobs("glu")
     encoded = made.executor.encode([r.source for r in requests])
@@ -177,7 +174,7 @@ def test_what_is_told_of_slots_is_one_upload_one_launch_and_one_copy_to_the_host
     assert state.tokens.shape[1] >= 3 + 2
 
 
-def test_what_is_told_stays_as_it_was_until_what_is_told_next_is_read_too(host):
+def test_snapshot_stays_unchanged_until_the_next_one_is_read(host):
     work = Counted(host)
     made, requests = stepper(work, Kernels(work)), jobs("glu")
     encoded = made.executor.encode([r.source for r in requests])
@@ -191,8 +188,8 @@ def test_what_is_told_stays_as_it_was_until_what_is_told_next_is_read_too(host):
     assert wanted[0] != wanted[1]
 
 
-def test_who_is_placed_twice_in_a_slot_before_a_step_is_there_once(host):
-    """A lane that was cleared gives its slots anew."""
+def test_request_placed_into_a_used_slot_before_the_step_replaces_the_first_one(host):
+    """A cleared lane may place twice before a step."""
     work = Counted(host)
     made, requests = stepper(work, Kernels(work)), jobs("glu", 2)
     encoded = made.executor.encode([r.source for r in requests])
@@ -203,93 +200,8 @@ def test_who_is_placed_twice_in_a_slot_before_a_step_is_there_once(host):
     assert int(made.search.state.words[0]) == len(requests[1].source) - 1
 
 
-# --- encoding
-
-
-@pytest.mark.parametrize("name", ["glu", "transformer", "convs2s", "slicenet"])
-def test_in_fp32_an_encoding_is_the_same_bit_for_bit_whoever_is_encoded_with_it(name):
-    encoders = CapturedExecutor(model(name), (1, 2), Emulation()).encoders
-    g = np.random.default_rng(1)
-    sources = [[*g.integers(4, 47, n).tolist(), 2] for n in (3, 5, 6, 7, 7, 12, 20, 3, 4, 5, 6, 70)]
-    together = encoders(sources)
-    specs = encoders.specs
-    for source, row in zip(sources, together, strict=True):
-        (alone,) = encoders([source])
-        parts, others = (one.parts(specs, len(source)) for one in (alone, row))
-        assert all(torch.equal(parts[spec.name], others[spec.name]) for spec in specs)
-
-
-@pytest.mark.parametrize("name", ["glu", "light", "transformer"])
-def test_packed_sources_are_encoded_as_padded_ones_are_and_whoever_lies_beside_them_changes_no_bit(
-    host, name
-):
-    work, g = Emulation(host), np.random.default_rng(1)
-    packed = CapturedExecutor(model(name), (1, 2), work, Kernels(work)).encoders
-    padded = CapturedExecutor(model(name), (1, 2), Emulation()).encoders
-    sources = [[*g.integers(4, 47, n).tolist(), 2] for n in (3, 5, 70, 7, 7, 12, 20, 3, 4, 5, 60, 33)]
-    together, wanted = packed(sources), padded(sources)
-    assert len({row.address for row in together}) == 2  # batches: 256 positions each
-    for i, source in enumerate(sources):
-        (alone,) = packed([source])
-        parts = [row.parts(packed.specs, len(source)) for row in (together[i], alone, wanted[i])]
-        for spec in packed.specs:
-            assert torch.equal(parts[0][spec.name], parts[1][spec.name])
-            torch.testing.assert_close(parts[0][spec.name], parts[2][spec.name], rtol=1e-4, atol=1e-5)
-
-
-def test_packed_batches_have_a_few_sizes_each_captured_once_and_the_common_ones_at_the_start(host):
-    work = Emulation(host)
-    narrow = deepcopy(model("glu")).to(torch.bfloat16)
-    executor = CapturedExecutor(narrow, (1, 2), work, Kernels(work), warm=True)
-    executor.encoders.warm(2)
-    captures = work.captures
-    assert captures == 2  # 64 and 128 positions
-    for count, size in ((1, 64), (8, 64), (9, 128), (16, 128)):
-        rows = executor.encoders([[5, 6, 2]] * count)
-        assert {row.width for row in rows} == {size}
-        assert [row.begin for row in rows] == [*range(0, 8 * count, 8)]
-    assert work.captures == captures
-    assert executor.encoders([[5, 6, 2]] * 33)[0].width == 384
-    exact = CapturedExecutor(model("glu"), (1, 2), work, Kernels(work)).encoders
-    assert {row.width for row in exact([[5, 6, 2]] * 40)} == {256}
-    assert len({row.address for row in exact([[5, 6, 2]] * 40)}) == 2
-
-
-def test_models_whose_positions_meet_elsewhere_are_encoded_padded(host):
-    """And those without kernels, whatever they are."""
-    kinds = {}
-    for name in ("glu", "transformer", "ensemble", "aan", "windowed", "convs2s", "slicenet"):
-        work = Emulation(host)
-        kinds[name] = type(CapturedExecutor(model(name), (1, 2), work, Kernels(work)).encoders).__name__
-    packed = {name for name, kind in kinds.items() if kind == "PackedEncoders"}
-    assert packed == {"glu", "transformer", "ensemble", "aan"}
-    assert type(CapturedExecutor(model("glu"), (1, 2), Emulation()).encoders).__name__ == "Encoders"
-
-
-def test_batches_have_a_few_sizes_each_captured_once():
-    work = Emulation()
-    encoders = CapturedExecutor(deepcopy(model("glu")).to(torch.bfloat16), (1, 2), work).encoders
-    source = [5, 6, 2]
-    for count, size in ((1, 1), (3, 4), (4, 4), (33, 64), (64, 64), (65, 64)):
-        rows = encoders([source] * count)
-        assert rows[0].block.shape[0] == size
-    assert work.captures == 3
-    assert encoders.sizes == NARROW_SIZES
-    assert CapturedExecutor(model("glu"), (1, 2), Emulation()).encoders.sizes == EXACT_SIZES
-
-
-def test_a_source_is_padded_by_its_own_length_to_at_most_an_eighth_more():
-    encoders = CapturedExecutor(model("glu"), (1, 2), Emulation()).encoders
-    widest = -(-encoders.limits.source // 8) * 8
-    for length in range(1, encoders.limits.source + 1):
-        width = encoders.width(length)
-        assert length <= width <= max(-(-length // 8) * 8, length * 9 / 8 + 8, 8)
-        assert width % 8 == 0
-        assert width <= widest
-
-
-def test_a_hypothesis_reads_only_the_columns_that_were_told(host):
-    """The tables of a long target are not copied whole for each token that is told."""
+def test_snapshot_copies_only_the_columns_that_were_reached(host):
+    """Reporting a token does not copy the whole tables of a long target."""
     work = Emulation(host)
     made = stepper(work, Kernels(work))
     request = Request([5, 6, 2], DecodeOptions(beam_size=2, min_length=3, max_length=9), print)
@@ -301,7 +213,7 @@ def test_a_hypothesis_reads_only_the_columns_that_were_told(host):
     assert list(rows) == [0]
 
 
-def test_requests_of_one_encoding_are_waited_for_once():
+def test_placement_waits_once_for_all_requests_of_an_encoding():
     class Waits(Emulation):
         def __init__(self) -> None:
             super().__init__(slow=2)
@@ -320,35 +232,8 @@ def test_requests_of_one_encoding_are_waited_for_once():
     assert work.waits == [1]
 
 
-def test_a_large_lane_encodes_ahead_of_need_in_large_groups(monkeypatch):
-    """And answers as if it did not: eight slots, with room for four more that are encoded."""
-    monkeypatch.setattr(cuda_stepper, "MIN_SLOTS_TO_ENCODE_AHEAD", 8)
-    monkeypatch.setattr(cuda_stepper, "SLOTS_PER_SOURCE_AHEAD", 2)
-    wanted = run(lane_of(TorchExecutor(model("glu"), BEAMS, 8)), random_jobs("glu", 5, 40), 1)
-    lane = lane_of(CapturedExecutor(model("glu"), (BEAMS, 8), Emulation(slow=2)))
-    results: dict[int, Any] = {}
-    waiting = [
-        Request(s, o, lambda x, i=i: results.__setitem__(i, x))
-        for i, (s, o) in enumerate(random_jobs("glu", 5, 40))
-    ]
-    groups, staged = [], 0
-    while waiting or lane.active:
-        full = len(lane.active) + sum(len(s.requests) for s in lane.waiting) >= 8
-        if waiting and lane.free:
-            group = [waiting.pop(0) for _ in range(min(lane.free, len(waiting)))]
-            lane.admit(group)
-            if full and waiting:
-                groups.append(len(group))
-        lane.step()
-        assert len(lane.active) <= 8
-        staged = max(staged, sum(len(s.requests) for s in lane.waiting))
-    assert staged >= 3
-    assert min(groups) >= 2
-    assert_same([results[i] for i in range(40)], wanted)
-
-
-def test_what_is_noted_out_of_order_is_done_in_the_order_in_which_it_was_asked(host):
-    """A slot that moves although it has just been placed, one that moves on, and slots told after that."""
+def test_dependent_changes_are_made_in_the_order_of_their_calls(host):
+    """A slot moves after its placement, another one moves twice, and a snapshot follows."""
     work = Emulation(host)
     made, requests = stepper(work, Kernels(work)), jobs("glu")
     encoded = made.executor.encode([r.source for r in requests])
@@ -359,7 +244,7 @@ def test_what_is_noted_out_of_order_is_done_in_the_order_in_which_it_was_asked(h
     made.move([(2, 3), (0, 1)])
     state, _ = made.snapshot([], [0, 1, 2, 3]).rows()
     assert state.longest.tolist() == [longest[3], longest[3], longest[2], longest[2]]
-    # whoever is placed where a move begins comes after it
+    # a placement into the source of a move is made after the move
     made.move([(2, 0)])
     made.place(encoded, [1], [2], [requests[1]])
     made.launch(SLOTS, attention=True)
@@ -367,8 +252,8 @@ def test_what_is_noted_out_of_order_is_done_in_the_order_in_which_it_was_asked(h
     assert state.longest.tolist() == [longest[2], longest[3], longest[1], longest[2]]
 
 
-def test_who_reads_what_is_told_does_not_wait_for_the_step_behind_it(host):
-    """Else the device would have nothing to do until the host has made answers of it."""
+def test_reading_a_snapshot_does_not_wait_for_the_next_step(host):
+    """Otherwise the device would be idle until the host has read the snapshot."""
     order: list[str] = []
 
     class Ordered(Emulation):
@@ -395,8 +280,8 @@ def test_who_reads_what_is_told_does_not_wait_for_the_step_behind_it(host):
     assert order[-1] == "mark 1"
 
 
-def test_numbers_on_their_way_to_the_device_stay_until_the_device_has_read_them():
-    """A ring that comes round waits for what was marked there."""
+def test_staged_numbers_stay_until_the_device_has_copied_them():
+    """A part of the ring is used again only after its mark is reached."""
 
     class Slow(Emulation):
         def __init__(self) -> None:

@@ -1,5 +1,4 @@
-"""The search's two kernels beside the array code that they stand for: equal bit for bit, over random
-searches."""
+"""The search kernels equal the array code bit for bit, over random searches."""
 
 from __future__ import annotations
 
@@ -43,7 +42,7 @@ def started(beams: int, jobs: list[DecodeOptions], target: int = TARGET) -> tupl
 
 
 def options_of(g: np.random.Generator, beams: int, kind: str) -> DecodeOptions:
-    """Of the oracle's cases, what the kernels serve."""
+    """Return random options that the kernels support."""
     made = cases.options(g, VOCAB, beams, longest=TARGET)
     made = replace(made, no_repeat_ngram_size=0, quotas=(), coverage_penalty=0.0, diverse_groups=1)
     if g.random() < 0.2 and made.prefix:
@@ -56,7 +55,7 @@ def options_of(g: np.random.Generator, beams: int, kind: str) -> DecodeOptions:
 
 
 def candidates(g: np.random.Generator, n: int, beams: int, k: int) -> TopK:
-    """Of few values, so that many tie; some are impossible, some not numbers."""
+    """Return random candidates of few distinct scores, so that many tie; some are -inf."""
     scores = np.sort(-g.integers(0, 6, (n, beams, k)) / 4, axis=2)[:, :, ::-1].astype(np.float32).copy()
     scores[g.random((n, beams)) < 0.1, k // 2 :] = -np.inf
     ids = np.stack([g.permutation(max(VOCAB, k))[:k] for _ in range(n * beams)]).reshape(n, beams, k) % VOCAB
@@ -79,7 +78,7 @@ def same(one: object, other: object, where: str) -> None:
 @pytest.mark.parametrize("kind", ["ranked", "sampled"])
 @pytest.mark.parametrize("beams", [1, 2, 5])
 @pytest.mark.parametrize("descending", [False, True])
-def test_a_step_of_kernels_leaves_what_the_array_code_leaves(host, beams, kind, descending):
+def test_search_kernels_leave_the_same_state_as_the_array_code(host, beams, kind, descending):
     host.descending = descending
     for seed in range(4):
         g = np.random.default_rng([seed, beams])
@@ -88,7 +87,7 @@ def test_a_step_of_kernels_leaves_what_the_array_code_leaves(host, beams, kind, 
         kernels = SearchKernels(host, own.state, Tokens(PAD, EOS))
         windows = torch.tensor([[w, others.rows[w].data_ptr()] for w in others.windows])
         for step in range(TARGET + 2):
-            n = int(g.integers(1, SLOTS + 1))  # those behind are idle from then on
+            n = int(g.integers(1, SLOTS + 1))  # later slots are idle from then on
             count, bucket = torch.tensor([n]), min(SLOTS, n + 1)
             sampled = any(o.sampling for o in jobs)
             step_kind = plain.kind(bucket)._replace(simple=False, sampled=sampled, ngram=0, ranked=True)
@@ -114,10 +113,10 @@ def test_a_step_of_kernels_leaves_what_the_array_code_leaves(host, beams, kind, 
 @pytest.mark.parametrize("kind", ["ranked", "sampled"])
 @pytest.mark.parametrize("beams", [1, 3, 9])
 @pytest.mark.parametrize("descending", [False, True])
-def test_a_step_ends_alike_whether_its_selection_was_one_list_or_parts_of_the_vocabulary(
+def test_end_step_equals_for_one_list_of_candidates_and_for_parts_of_the_vocabulary(
     host, beams, kind, descending
 ):
-    """More beams than a block has warps; rows that are forced, have few tokens left, or no normaliser."""
+    """Some rows are forced, have few allowed tokens, or contain NaN; a block has fewer than 9 warps."""
     host.descending, vocab, kernels = descending, 2048, Kernels(host)
     g = np.random.default_rng(beams)
     jobs = [options_of(g, beams, kind) for _ in range(SLOTS)]
@@ -143,8 +142,8 @@ def test_a_step_ends_alike_whether_its_selection_was_one_list_or_parts_of_the_vo
 
 @pytest.mark.parametrize("beams", [1, 2, 5])
 @pytest.mark.parametrize("descending", [False, True])
-def test_hypotheses_that_a_kernel_follows_back_are_those_that_the_host_does(host, beams, descending):
-    """Of answers of up to 150 tokens: longer than what the kernel follows at a time."""
+def test_follow_back_kernel_returns_the_hypotheses_of_the_host_code(host, beams, descending):
+    """Answers have up to 150 tokens, more than the kernel follows at once."""
     host.descending = descending
     for seed, longest in ((0, 4), (1, 12), (2, 64), (3, 65), (4, 150)):
         g = np.random.default_rng([seed, beams])
@@ -164,17 +163,17 @@ def test_hypotheses_that_a_kernel_follows_back_are_those_that_the_host_does(host
         state.tokens.copy_(torch.from_numpy(g.integers(3, VOCAB, tuple(state.tokens.shape))))
         state.scores.copy_(torch.from_numpy(-g.random(tuple(state.scores.shape))))
         attention = [g.random((beams, 3)).astype(np.float32) for _ in range(longest + 1)]
-        ended = [SlotRequest(o, None if i % 2 else attention) for i, o in enumerate(jobs)]
-        told, columns = [2, 0, 3], longest + 2
+        finished = [SlotRequest(o, None if i % 2 else attention) for i, o in enumerate(jobs)]
+        done, columns = [2, 0, 3], longest + 2
         rows = torch.full((10 * SLOTS * beams * columns,), -(2**60))
-        slots = torch.tensor(told)
+        slots = torch.tensor(done)
         SearchKernels(host, state, Tokens(PAD, EOS)).follow_back(
-            Address(slots.data_ptr()), len(told), columns, rows
+            Address(slots.data_ptr()), len(done), columns, rows
         )
         row = finished_dtype(beams, columns)
-        read = rows.numpy()[: len(told) * row.itemsize // 8].view(row)
-        found = hypotheses_of(read, [ended[slot] for slot in told])
-        wanted = finished_hypotheses(state, told, [ended[slot] for slot in told])
+        read = rows.numpy()[: len(done) * row.itemsize // 8].view(row)
+        found = hypotheses_of(read, [finished[slot] for slot in done])
+        wanted = finished_hypotheses(state, done, [finished[slot] for slot in done])
         assert max(len(h.tokens) for one in wanted for h in one) >= longest - 1
         for one, other in zip(found, wanted, strict=True):
             for a, b in zip(one, other, strict=True):
@@ -184,5 +183,5 @@ def test_hypotheses_that_a_kernel_follows_back_are_those_that_the_host_does(host
                 assert a._replace(attention=None) == b._replace(attention=None)
 
 
-def test_every_field_of_the_search_is_compared():
+def test_every_field_of_the_state_is_compared():
     assert set(FIELDS) == {f.name for f in fields(started(2, [])[0].state)}

@@ -1,7 +1,6 @@
-"""What only a real builder of TensorRT can answer, a test for each point that its documentation leaves open;
-and real engines within captured steps.
+"""Undocumented behaviour of the real TensorRT builder, and real engines in captured steps.
 
-`bash loadtest/gpu.sh right` runs them where a GPU and TensorRT are, and says by name which does not hold.
+`bash loadtest/gpu.sh right` runs these tests on a machine with a GPU and TensorRT, and names the failed ones.
 """
 
 from __future__ import annotations
@@ -16,15 +15,15 @@ import numpy as np
 import pytest
 import torch
 
-from engine.bundle.bundle import Description, graph_parts, write_bundle
+from engine.bundle.bundle import graph_parts
 from engine.executors.cuda.streams import CudaWork
 from engine.executors.torch.executor import TorchExecutor
 from engine.kernels.calls import Kernels
 from engine.types import Result
-from export.graphs.onnx import graphs
-from tests.engine.executors.test_cuda_graph import assert_same, random_jobs, run
+from tests.support.captured import assert_same, random_jobs, run
 from tests.support.lanes import lane_of
 from tests.support.models import CONFIGS, model, weights
+from tests.support.toy import toy
 
 pytestmark = [
     pytest.mark.gpu,
@@ -36,14 +35,9 @@ pytestmark = [
 BEAMS, SLOTS = 3, 4
 
 
-def toy(folder: Path, name: str) -> Any:
-    about = Description("toy", "translate", "de", "en", CONFIGS[name], {"kind": "sentencepiece"})
-    return write_bundle(folder / "toy", about, weights(name), graphs(CONFIGS[name]), half=False)
-
-
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The step's network as it was parsed, and the names of its convolutions."""
+    """The parsed network of a step, and the names of its convolutions."""
 
     made: Any
     path: Path
@@ -78,31 +72,31 @@ def step(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Step]:
     )
 
 
-def test_the_parser_takes_each_convolution_as_a_plugin_and_not_as_the_function(step: Step) -> None:
+def test_parser_makes_a_plugin_of_each_convolution(step: Step) -> None:
     assert len(step.plugins()) == len(step.convolutions)
 
 
-def test_taps_keep_their_static_heads_and_width_through_the_parser(step: Step) -> None:
+def test_taps_keep_their_static_heads_and_width_in_the_parser(step: Step) -> None:
     for plugin in step.plugins():
         assert min(tuple(plugin.get_input(1).shape)[-2:]) > 0
 
 
-def test_a_plugin_may_have_an_input_of_int64(step: Step) -> None:
+def test_plugin_accepts_an_int64_input(step: Step) -> None:
     import tensorrt as trt
 
     for plugin in step.plugins():
         assert plugin.get_input(3).dtype == trt.int64
 
 
-def test_the_inspector_names_plugins_as_their_nodes(tmp_path: Path) -> None:
-    """Else each export is thrown away, as if the parser had taken the function."""
+def test_inspector_names_plugins_like_their_nodes(tmp_path: Path) -> None:
+    """An export discards an engine if the inspector lists no plugin of a convolution's name."""
     from export.graphs.tensorrt import LaneShape, build
 
     build(toy(tmp_path, "glu"), LaneShape("fp16", beams=BEAMS, slots=SLOTS), tmp_path / "timings")
 
 
-def test_a_run_with_user_managed_memory_is_captured_and_replayed(tmp_path: Path) -> None:
-    """The encoder's engine, alone: what was captured computes anew from what lies at its inputs."""
+def test_run_with_user_managed_memory_is_captured_and_replayed(tmp_path: Path) -> None:
+    """A replay of the encoder's engine reads the new contents of its inputs."""
     from engine.executors.tensorrt.engine_runs import EngineRuns
     from engine.executors.tensorrt.executor import open_engines
     from export.graphs.tensorrt import LaneShape, build
@@ -136,7 +130,7 @@ class Refusing(CudaWork):
 @pytest.mark.parametrize(
     ("name", "precision"), [("glu", "fp16"), ("glu", "bf16"), ("transformer", "fp32"), ("aan", "fp16")]
 )
-def test_captured_steps_answer_as_launched_ones_and_as_torch(
+def test_captured_steps_answer_like_launched_steps_and_like_torch(
     tmp_path: Path, name: str, precision: str
 ) -> None:
     """Requests of every option in flight, while slots leave, sources grow and bans change."""

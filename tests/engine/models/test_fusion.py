@@ -108,7 +108,7 @@ def test_weights_change_answers_and_ensembles_may_stand_on_both_sides():
 
 
 @pytest.mark.parametrize("kernels", KERNELS)
-def test_alone_and_among_others_answers_are_equal_bit_for_bit(kernels):
+def test_batched_answers_equal_single_answers_bit_for_bit(kernels):
     lane, asked = lane_of(executor(f"onnx-{kernels}", "fused", BEAMS, 4)), jobs(12)
     for job, among in zip(asked, decode(lane, asked), strict=True):
         (alone,) = decode(lane, [job])

@@ -468,7 +468,7 @@ def test_every_weight_learns_and_the_loss_falls(name: str) -> None:
 
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
 @pytest.mark.parametrize("name", ["slicenet", "slicenet dilated groups"])
-def test_alone_and_among_others_answers_are_equal_bit_for_bit(name: str, precision: str) -> None:
+def test_batched_answers_equal_single_answers_bit_for_bit(name: str, precision: str) -> None:
     rng = np.random.default_rng(6)
     executor = OnnxExecutor(models.sessions(name, precision), 4, 6)
     decoder = Lane(executor, lambda request, outcome: request.reply(outcome))

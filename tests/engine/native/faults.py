@@ -1,4 +1,4 @@
-"""Faults of engine/native, as (name, file, old, new, pytest arguments); see `tests.mutants`."""
+"""Faults of engine/native for `tests.mutants`, as (name, file, old, new, pytest arguments)."""
 
 FAULTS = [
     (

@@ -1,4 +1,4 @@
-"""Every instruction set computes the same bits: those of this machine, and ARM's under qemu."""
+"""All instruction sets compute the same bits: this machine's, and ARM's under qemu."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ NEEDS_ARM = pytest.mark.skipif(
 )
 # half the time to compile; the library's own code is tested by test_native.py, on the sets that run here
 LEVEL = "-O3" if THOROUGH else "-O0"
-# AVX-VNNI's tile by AVX-512's spelling of its one instruction, for machines that have only that
+# the tile of AVX-VNNI with the AVX-512 form of its instruction, for machines without AVX-VNNI
 VNNI256 = [*WIDE, "-mavx512vnni", "-DCONVOY_VNNI256"]
 X86 = {**SETS["x86_64"], "avxvnni": VNNI256}
 
 
 def probe(folder: Path, compiler: str, name: str, flags: list[str], run: list[str]) -> list[str]:
-    """The lines of a probe of one instruction set. It stays compiled in a folder until anything changes."""
+    """Return the output lines of the probe of one instruction set. `folder` caches the compiled probe."""
     fast = [LEVEL, *(flag for flag in FAST if flag != "-O3"), *flags, "-static"]
     sources = [str(HERE / "kernels.cpp"), str(PROBE)]
     command = [compiler, *COMMON, *fast, f"-I{HERE}", f"-DCONVOY_ISA={name}", f"-DPROBED={name}", *sources]
@@ -64,7 +64,7 @@ def runs_here(name: str) -> bool:
 @pytest.mark.skipif(
     COMPILER is None or build.this_machine().machine != "x86_64", reason="needs x86-64 and g++"
 )
-def test_all_sets_of_this_machine_compute_the_same_bits(compiled_kernels):
+def test_all_instruction_sets_of_this_machine_compute_the_same_bits(compiled_kernels):
     names = [name for name in X86 if runs_here(name)]
     with ThreadPoolExecutor(2) as pool:
         found = dict(
@@ -81,7 +81,7 @@ def test_all_sets_of_this_machine_compute_the_same_bits(compiled_kernels):
 
 @NEEDS_ARM
 @pytest.mark.skipif(build.this_machine().machine != "x86_64", reason="compares ARM with x86-64")
-def test_arms_sets_compute_the_bits_of_x86(compiled_kernels):
+def test_arm_instruction_sets_compute_the_bits_of_x86(compiled_kernels):
     names = list(SETS["aarch64"])
     run = [QEMU, "-cpu", "max"]
     with ThreadPoolExecutor(2) as pool:
@@ -92,7 +92,7 @@ def test_arms_sets_compute_the_bits_of_x86(compiled_kernels):
 
 
 @pytest.mark.skipif(library() is None, reason="no native operators: make native")
-def test_the_library_takes_the_best_set_of_the_machine_and_any_by_its_name():
+def test_library_uses_the_best_instruction_set_or_the_named_one():
     path = library()
     found = instruction_set(path)
     assert found is not None
@@ -101,7 +101,7 @@ def test_the_library_takes_the_best_set_of_the_machine_and_any_by_its_name():
     assert found.fast == (found.name != "baseline")
 
 
-def test_where_the_set_is_slower_than_standard_operators_these_serve(monkeypatch, tmp_path):
+def test_library_slower_than_standard_operators_is_not_used(monkeypatch, tmp_path):
     from engine import native
 
     monkeypatch.delenv("CONVOY_KERNELS_ISA", raising=False)
@@ -123,15 +123,13 @@ LAYOUT = 'extern "C" {{ extern const long long convoy_step_layout[] = {{{}}}; }}
 
 
 @pytest.mark.skipif(COMPILER is None, reason="no g++")
-@pytest.mark.parametrize("fault", ["of before there was a layout", "of another version", "of other sizes"])
-def test_a_library_that_was_built_from_other_sources_is_refused_in_a_line_that_names_the_remedy(
-    monkeypatch, tmp_path, fault
-):
+@pytest.mark.parametrize("fault", ["without a layout", "of another version", "of other sizes"])
+def test_library_built_from_other_sources_is_refused_with_the_remedy(monkeypatch, tmp_path, fault):
     from engine import native
 
     sizes = [ctypes.sizeof(kind) for kind in (StepArrays, HeldColumn, RowIndex)]
     layouts = {
-        "of before there was a layout": None,
+        "without a layout": None,
         "of another version": [STEP_VERSION + 1, *sizes],
         "of other sizes": [STEP_VERSION, sizes[0] - 8, *sizes[1:]],
     }

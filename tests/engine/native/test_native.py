@@ -1,4 +1,4 @@
-"""Our own operators against numpy, on every instruction set that this machine has."""
+"""Our own operators equal numpy on each instruction set of this machine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SETS = tuple(build.SETS.get(build.this_machine().machine, ["baseline"]))
 
 
 def session(op, inputs, outputs, **attributes):
-    """One operator as a model; inputs and outputs: numpy types by name."""
+    """Return a model of one operator; inputs and outputs are numpy types by name."""
     import onnxruntime as ort
     from onnx import TensorProto, helper
 
@@ -45,10 +45,10 @@ def softmax(x):
 
 @pytest.mark.parametrize("name", some_of(SETS, 3))
 def test_each_instruction_set_passes_the_same_tests(name):
-    """The choice is made once in a process, so each has its own."""
+    """Each instruction set has its own process, because a process chooses once."""
     if name == os.environ.get("CONVOY_KERNELS_ISA"):
         pytest.skip("this is the process of that instruction set")
-    # without plugins and what torch's tests need, whose imports take longer than these tests
+    # without plugins and torch, which take longer to import than these tests run
     environment = os.environ | {"CONVOY_KERNELS_ISA": name, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     alone = ["-q", "-x", "-W", "error", "-c", os.devnull, "--noconftest", "-p", "no:cacheprovider"]
     command = [sys.executable, "-m", "pytest", *alone, __file__, "-k", "equals_numpy"]
@@ -90,7 +90,7 @@ GATED_SIZES = [(k, n) for k, n in INT8_SIZES if n % 2 == 0]
 @pytest.mark.parametrize(
     ("k", "n", "epilogue"), [(*s, e) for e in (0, 1, 2) for s in (GATED_SIZES if e == 2 else INT8_SIZES)]
 )
-def test_the_int8_product_equals_numpy(k, n, epilogue):
+def test_int8_product_equals_numpy(k, n, epilogue):
     g = np.random.default_rng(k + n)
     w = g.integers(-127, 128, (k, n)).astype(np.int8)
     scales, bias = g.random(n).astype(F) / 1000, g.normal(size=n).astype(F)
@@ -117,7 +117,7 @@ def normed(y, residual, gain, shift):
 
 @pytest.mark.parametrize(("k", "n"), [(512, 512), (30, 12), (515, 1030), (4, 2), (3, 18), (64, 96)])
 @pytest.mark.parametrize("epilogue", [0, 1, 2, 3])
-def test_the_product_of_floats_equals_numpy(k, n, epilogue):
+def test_float_product_equals_numpy(k, n, epilogue):
     g = np.random.default_rng(k + n)
     w, bias, gain, shift = (g.normal(size=s).astype(F) for s in ((k, n), (n,), (n,), (n,)))
     kinds = dict.fromkeys("xwb" if epilogue < 3 else "xwbrgs", F)
@@ -140,7 +140,7 @@ def test_the_product_of_floats_equals_numpy(k, n, epilogue):
         assert alone.tobytes() == got[:1].tobytes()
 
 
-def test_an_int8_product_with_a_norm_equals_numpy():
+def test_int8_product_with_a_norm_equals_numpy():
     g = np.random.default_rng(0)
     w = g.integers(-127, 128, (40, 24)).astype(np.int8)
     x, residual = (g.normal(size=(5, 2, size)).astype(F) for size in (40, 24))
@@ -153,7 +153,7 @@ def test_an_int8_product_with_a_norm_equals_numpy():
     np.testing.assert_allclose(got, normed(y, residual, gain, shift), atol=1e-4)
 
 
-def test_an_int8_product_without_bias_equals_numpy():
+def test_int8_product_without_bias_equals_numpy():
     g = np.random.default_rng(0)
     w, x = g.integers(-127, 128, (8, 20)).astype(np.int8), np.eye(8, dtype=F)
     (got,) = session("Int8Linear", {"x": F, "w": np.int8, "s": F}, {"y": F}, epilogue=0).run(
@@ -163,7 +163,7 @@ def test_an_int8_product_without_bias_equals_numpy():
 
 
 @pytest.mark.parametrize("n", [1, 7, 16, 512])
-def test_the_layer_norm_of_a_sum_equals_numpy(n):
+def test_layer_norm_of_a_sum_equals_numpy(n):
     g = np.random.default_rng(n)
     x, r, gain, bias = (g.normal(size=s).astype(F) for s in ((5, 3, n), (5, 3, n), (n,), (n,)))
     (got,) = session("AddNorm", dict.fromkeys("xrgb", F), {"y": F}, epsilon=1e-5).run(
@@ -175,7 +175,7 @@ def test_the_layer_norm_of_a_sum_equals_numpy(n):
 
 
 @pytest.mark.parametrize(("k", "width", "dynamic"), list(product((1, 2, 7, 31), (3, 16, 80), (True, False))))
-def test_the_convolution_step_equals_numpy(k, width, dynamic):
+def test_convolution_step_equals_numpy(k, width, dynamic):
     g = np.random.default_rng(k * width)
     slots, beams, heads = 3, 2, 4
     x = g.normal(size=(slots, beams, heads * width)).astype(F)
@@ -194,7 +194,7 @@ def test_the_convolution_step_equals_numpy(k, width, dynamic):
 
 
 @pytest.mark.parametrize(("k", "time", "left"), [(3, 1, 1), (7, 4, 3), (31, 40, 15), (5, 9, 4)])
-def test_the_convolution_of_sequences_equals_numpy(k, time, left):
+def test_convolution_of_sequences_equals_numpy(k, time, left):
     g = np.random.default_rng(k)
     batch, heads, width = 2, 3, 20
     x = g.normal(size=(batch, time, heads * width)).astype(F)
@@ -228,7 +228,7 @@ def test_attention_equals_numpy(width, time):
 
 
 @pytest.mark.parametrize(("vocab", "k"), [(9, 9), (50, 8), (1000, 64), (10_016, 8)])
-def test_the_selection_equals_numpy(vocab, k):
+def test_selection_equals_numpy(vocab, k):
     g = np.random.default_rng(vocab)
     slots, beams = 4, 3
     logits = (g.normal(size=(slots, beams, vocab)) * 3).astype(F)
@@ -257,8 +257,8 @@ def test_the_selection_equals_numpy(vocab, k):
         np.testing.assert_allclose(row[ids[s, b]][possible], scores[s, b][possible], atol=1e-5)
 
 
-def test_what_is_said_of_tokens_that_a_list_lacks_touches_no_other():
-    """Bans and penalties; the list's first token would be the one that is taken for them."""
+def test_options_for_tokens_that_a_list_lacks_change_no_other_token():
+    """A wrong lookup of absent tokens would change the first token of the list."""
     among = np.array([[5, 7, 9, 11]])
     logits = np.array([[[4.0, 3.0, 2.0, 1.0]]], F)
     kinds = {"l": F, "f": L, "b": L, "u": F, "e": F, "k": L, "a": L}
@@ -276,7 +276,7 @@ def test_what_is_said_of_tokens_that_a_list_lacks_touches_no_other():
     assert np.isneginf(scores[0, 0, 3])
 
 
-def test_a_row_with_a_logit_that_is_not_a_number_selects_nothing_and_equals_numpy():
+def test_row_with_a_nan_logit_selects_nothing_and_equals_numpy():
     logits = np.zeros((1, 2, 20), F)
     logits[0, 1, 5] = np.nan
     kinds = {"l": F, "f": L, "b": L, "u": F, "e": F, "k": L}

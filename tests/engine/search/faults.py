@@ -1,4 +1,4 @@
-"""Faults of engine/search, as (name, file, old, new, pytest arguments); see `tests.mutants`."""
+"""Faults of engine/search for `tests.mutants`, as (name, file, old, new, pytest arguments)."""
 
 FAULTS = [
     (
@@ -9,18 +9,18 @@ FAULTS = [
         "tests/engine/search/test_beam.py",
     ),
     (
-        "a limited token comes once more than it may",
+        "a limited token occurs once more than allowed",
         "engine/search/filters.py",
         "count < most[:, None, :]",
         "count <= most[:, None, :]",
-        "tests/engine/search/test_beam.py -k exhausted",
+        "tests/engine/search/test_bans.py -k exhausted",
     ),
     (
-        "histories are not kept up for limited tokens",
+        "histories are not kept for limited tokens",
         "engine/search/kind.py",
         "return self.ngram > 0 or self.quotas > 0",
         "return self.ngram > 0",
-        "tests/engine/search/test_beam.py -k more_often",
+        "tests/engine/search/test_bans.py -k more_often",
     ),
     (
         "the score is divided by the length without end-of-sentence",
@@ -30,7 +30,7 @@ FAULTS = [
         "tests/engine/search/test_beam.py",
     ),
     (
-        "attention that was received is not followed when beams change places",
+        "received attention stays behind when beams change places",
         "engine/search/beam.py",
         "followed = take(self._slots[:n, None], attended, state.parents[:n, :])",
         "followed = attended",
@@ -55,7 +55,7 @@ FAULTS = [
         "engine/search/beam.py",
         "filters.uniform(xp, state.seed[:n, None], beam,",
         "filters.uniform(xp, state.seed[:n, None] + self._range(n)[:, None], beam,",
-        "tests/engine/search/test_beam.py tests/engine/schedule/test_lane.py",
+        "tests/engine/search/test_sampling.py tests/engine/schedule/test_lane.py",
     ),
     (
         "the minimum length is one short",
@@ -72,28 +72,28 @@ FAULTS = [
         "tests/engine/search/test_beam.py",
     ),
     (
-        "a plain step is one without the options that somebody has thought of",
+        "a plain step is one without five named options",
         "engine/search/kind.py",
         "plain=set_options <= PLAIN_OPTIONS",
         "plain=not set_options & {'coverage_penalty', 'stepwise_penalty', 'no_repeat_ngram_size', 'quotas', 'diverse_groups'}",
         "tests/project/test_recipes.py -k option",
     ),
     (
-        "a greedy step is one without the options that somebody has thought of",
+        "a greedy step is one without two named options",
         "engine/search/kind.py",
         "set_options <= GREEDY_OPTIONS",
         "not set_options & {'sampling', 'coverage_penalty'}",
         "tests/engine/search/test_kind.py",
     ),
     (
-        "rows go on unranked although an option is unknown",
+        "rows continue unranked although an option is unsupported",
         "engine/search/kind.py",
         "set_options <= SIMPLE_OPTIONS",
         "not set_options & {'beam_rule', 'diverse_groups'}",
         "tests/engine/search/test_kind.py",
     ),
     (
-        "only the options of today are looked at",
+        "only fields of DecodeOptions itself are examined",
         "engine/search/kind.py",
         "for field in fields(options) if",
         "for field in fields(DecodeOptions) if",
@@ -114,21 +114,21 @@ FAULTS = [
         "tests/engine/search/test_kind.py",
     ),
     (
-        "a slot with an unknown option joins the steps of those before it",
+        "a slot with an unsupported option counts as usual",
         "engine/search/kind.py",
         "return kind_of([options], 0, 0, readable=False) == usual(0)",
         "return not changed(options) & {'coverage_penalty', 'quotas', 'no_repeat_ngram_size', 'sampling'}",
         "tests/engine/search/test_kind.py",
     ),
     (
-        "a plain step is taken to limit tokens",
+        "limits of tokens count as a plain option",
         "engine/search/kind.py",
         '*("unk_penalty", "lm_weight",',
         '*("quotas", "unk_penalty", "lm_weight",',
         "tests/engine/search/test_kind.py",
     ),
     (
-        "a greedy step is taken to draw samples",
+        "sampling counts as a greedy option",
         "engine/search/kind.py",
         'GREEDY_OPTIONS: Final = (PLAIN_OPTIONS - {"sampling"})',
         "GREEDY_OPTIONS: Final = PLAIN_OPTIONS",
@@ -142,14 +142,14 @@ FAULTS = [
         "tests/engine/search/test_penalties.py",
     ),
     (
-        "a stream tells what an ended answer may still change",
+        "a stream reports tokens that can still change",
         "engine/search/certain.py",
         "return [ended[leader]], rows[best >= final[leader]]",
         "return [ended[leader]], rows[:0]",
         "tests/engine/search/test_certain.py -k each_report_is_a_beginning_of_the_answer",
     ),
     (
-        "groups of diverse search do not shun one another's tokens",
+        "groups of diverse search do not avoid each other's tokens",
         "engine/search/diverse.py",
         "scores - groups.strength[:, None, None] * usage",
         "scores - 0 * usage",

@@ -1,4 +1,4 @@
-"""What is told of an answer under way: always a beginning of the answer, and all that can be known of it."""
+"""Certain tokens of an unfinished answer: always a prefix of the answer, and as long as possible."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def assert_never_retracted(told, tokens):
 
 @given(seed=st.integers(0, 2**32 - 1), eos_bias=st.sampled_from([-2.0, 0.5, 3.0]), penalty=st.floats(-3, 3))
 def test_each_report_is_a_beginning_of_the_answer(seed, eos_bias, penalty):
-    """Random models, options of every kind, several requests in flight."""
+    """Models and options are random, with several requests in flight."""
     g = np.random.default_rng(seed)
     model = FakeModel(seed=seed % 97, eos_bias=eos_bias)
     requests, told = [], []
@@ -60,7 +60,7 @@ def test_each_report_is_a_beginning_of_the_answer(seed, eos_bias, penalty):
 
 @pytest.mark.parametrize("name", ["glu", "light"])
 @pytest.mark.parametrize("backend", ["onnx", "torch"])
-def test_real_models_keep_their_word(backend, name):
+def test_reports_of_real_models_are_never_retracted(backend, name):
     g = np.random.default_rng(4)
     told, requests = [], []
     for penalty in (-1.0, 0.0, 1.0, 2.0):
@@ -75,7 +75,7 @@ def test_real_models_keep_their_word(backend, name):
     assert sum(map(len, told)) > 20
 
 
-def test_greedy_search_and_single_samples_are_certain_at_once():
+def test_tokens_of_greedy_search_and_single_samples_are_certain_immediately():
     g = np.random.default_rng(1)
     for options in (
         DecodeOptions(beam_size=1, min_length=8, max_length=12),
@@ -90,9 +90,8 @@ def test_greedy_search_and_single_samples_are_certain_at_once():
 
 
 @pytest.mark.parametrize("penalty", [-1.5, 0.0, 0.6, 1.0, 2.5])
-def test_a_live_hypothesis_is_dropped_only_when_no_ending_of_it_could_win(penalty):
-    """Against every continuation that the bound claims to beat: the best is certainty all the way (sum
-    unchanged) to any length there is."""
+def test_unfinished_hypothesis_is_excluded_only_if_no_ending_can_win(penalty):
+    """The best possible continuation has probability 1 at each step, up to any allowed length."""
     g = np.random.default_rng(7)
     dropped = kept = 0
     for seed in range(60):
@@ -127,13 +126,13 @@ def test_a_live_hypothesis_is_dropped_only_when_no_ending_of_it_could_win(penalt
             able += [row for row, score in ended.items() if score == best]
             found = tuple(certain(state, 0, options))
             assert all(row[: len(found)] == found for row in able)
-            everybody = list(rows) + list(ended)
+            every_row = list(rows) + list(ended)
             tight = _common(able)
-            assert len(_common(everybody)) <= len(found) <= len(tight)
-            dropped += len(found) > len(_common(everybody))
+            assert len(_common(every_row)) <= len(found) <= len(tight)
+            dropped += len(found) > len(_common(every_row))
             kept += len(able) > 1
     assert kept
-    assert dropped or penalty > 1  # a bound that never helps would pass all of the above
+    assert dropped or penalty > 1  # a bound that excludes nothing would pass all assertions above
 
 
 def _common(rows):
@@ -141,12 +140,12 @@ def _common(rows):
     return tuple(c[0] for c in columns)
 
 
-def test_every_option_that_the_bound_relies_on_exists():
+def test_bounded_options_exist():
     assert {f.name for f in dataclasses.fields(DecodeOptions)} >= BOUNDED
 
 
-def test_scores_that_may_grow_drop_nobody():
-    """A negative unk_penalty rewards unk, so that a sum of scores may rise."""
+def test_no_hypothesis_is_excluded_if_scores_can_grow():
+    """A negative unk_penalty rewards unk, so that the sum of scores can grow."""
     g = np.random.default_rng(3)
     for seed in range(40):
         told = []
@@ -156,22 +155,22 @@ def test_scores_that_may_grow_drop_nobody():
         assert_never_retracted(told, outcome.hypotheses[0].tokens)
 
 
-def test_a_report_that_raises_harms_nobody(caplog):
+def test_progress_callback_that_raises_changes_no_answer(caplog):
     engine, _ = engine_of()
     inbox = Inbox()
     requests = [inbox.request(options=DecodeOptions(beam_size=1, min_length=5, max_length=6)) for _ in "ab"]
 
     def broken(tokens):
-        raise ValueError("no ear")
+        raise ValueError("broken callback")
 
     requests[0].progress = broken
     engine.submit(requests)
     exhaust(engine)
     assert all(isinstance(inbox.outcomes[r], Result) for r in requests)
-    assert "no ear" in caplog.text
+    assert "broken callback" in caplog.text
 
 
-def test_a_cancelled_request_is_told_no_more():
+def test_cancelled_request_gets_no_further_reports():
     engine, _ = engine_of()
     inbox, told = Inbox(), []
     request = inbox.request(options=DecodeOptions(beam_size=1, min_length=9, max_length=9))
@@ -201,7 +200,7 @@ def test_reports_change_no_answer():
 
 
 def _followed(state, row, column):
-    """The tokens of the hypothesis in a row of slot 0 at a column."""
+    """Return the tokens of the hypothesis in a row of slot 0 at a column."""
     tokens = []
     while column:
         tokens.append(int(state.tokens[0, column, row]))

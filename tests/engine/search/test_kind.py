@@ -1,4 +1,4 @@
-"""Which steps are plain: a fast path takes no option that it does not know."""
+"""Kinds of steps: a fast path runs no step with an option that it does not support."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ OTHERS = {
     "diverse_discount": 0.5,
     "alignment": True,
 }
-# what only the reference does, by what asks for it
+# options that only the reference supports, by fast path
 BEYOND_PLAIN = {
     *("coverage_penalty", "stepwise_penalty", "no_repeat_ngram_size", "quotas", "diverse_groups"),
 }
@@ -53,7 +53,7 @@ BEYOND_SIMPLE = {*("beam_rule", "beam_size", "diverse_groups")}
 
 @dataclass(frozen=True, slots=True)
 class Extended(DecodeOptions):
-    """As of tomorrow: an option that no fast path knows."""
+    """Decoding options with one that no fast path supports."""
 
     avoided: int = -1
 
@@ -63,7 +63,7 @@ def kind(options, *others, beams=5):
 
 
 @pytest.mark.parametrize("name", [field.name for field in fields(DecodeOptions)])
-def test_each_option_leads_to_the_paths_that_know_it_and_no_other(name):
+def test_each_option_allows_only_the_fast_paths_that_support_it(name):
     options = replace(DecodeOptions(), **{name: OTHERS[name]})
     assert options != DecodeOptions()
     assert kind(options).plain == (name not in BEYOND_PLAIN)
@@ -72,7 +72,7 @@ def test_each_option_leads_to_the_paths_that_know_it_and_no_other(name):
     assert kind(options).simple == (name not in BEYOND_SIMPLE)
 
 
-def test_an_option_that_no_fast_path_knows_takes_the_reference_path():
+def test_unsupported_option_takes_the_reference_path():
     plain, extended = Extended(beam_size=5), Extended(beam_size=5, avoided=7)
     assert kind(plain).plain
     assert kind(plain).simple
@@ -84,12 +84,12 @@ def test_an_option_that_no_fast_path_knows_takes_the_reference_path():
     assert not kind(Extended(beam_size=1, avoided=0), beams=1).greedy
 
 
-def test_the_options_that_fast_paths_know_are_options():
+def test_options_supported_by_fast_paths_exist():
     known = PLAIN_OPTIONS | GREEDY_OPTIONS | SIMPLE_OPTIONS
     assert known <= {field.name for field in fields(DecodeOptions)}
 
 
-def test_a_slot_with_an_unknown_option_changes_the_kind_of_step_and_so_does_the_next_in_its_place():
+def test_slot_with_an_unsupported_option_changes_the_kind_of_step_until_it_is_replaced():
     search = BeamSearch(FakeExecutor(FakeModel(), slots=2, beams=3), readable=False)
     plain = DecodeOptions(beam_size=3)
     for slot in (0, 1):

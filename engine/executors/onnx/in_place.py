@@ -38,12 +38,12 @@ class Binding:
     sizes: tuple[int, int] = (0, 0)
 
 
-class HeldSession:
+class InPlaceSession:
     """Runs a step graph for the lanes of one engine, on one thread at a time."""
 
     def __init__(self, session: ort.InferenceSession) -> None:
         self.session = session
-        self._held = {n.name for n in session.get_inputs() if kind_of(n.name) in STATEFUL}
+        self._stateful = {n.name for n in session.get_inputs() if kind_of(n.name) in STATEFUL}
         self._outputs = {node.name: node for node in session.get_outputs()}
         self._bindings: dict[tuple[int, ...], Binding] = {}
         # by beams and input: the array of which the bound one is a view
@@ -81,7 +81,7 @@ class HeldSession:
         """
         binding = Binding(self.session.io_binding())
         for name, array in feeds.items():
-            bound = array if name in self._held or name in direct else np.array(array, order="C")
+            bound = array if name in self._stateful or name in direct else np.array(array, order="C")
             assert bound.flags.c_contiguous
             binding.arrays[name] = bound
             binding.ort.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(bound))
@@ -108,7 +108,7 @@ class HeldSession:
             bound = arrays.get(name)
             if bound is array:
                 continue
-            if name in self._held:
+            if name in self._stateful:
                 assert array.flags.c_contiguous
                 owner = array if array.base is None else array.base
                 renewed = renewed or self._owners.setdefault((beams, name), owner) is not owner
