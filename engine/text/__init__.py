@@ -1,13 +1,13 @@
-"""Text to tokens and back, and what goes before and after.
+"""Text to tokens and back, with the steps before and after.
 
 tokenizers  a tokenizer for each kind of bundle
-placeables  what is not a word, and stays as it is
-places      where in a text its pieces are
+placeables  numbers, addresses, names and other parts that stay as they are
+places      positions of tokens in a text
 split       sentences of a text
-form        capitals and final marks of the source
-words       words that a bundle treats by rule
-detect      the language of a text
-first_words words that people type first, by language
-codes       codes of languages
+form        capitals and final marks of a sentence
+words       fixed phrases and the rule for names of a bundle
+detect      language detection
+first_words common words of each language, for detection
+codes       language codes
 languages   rules of each language
 """

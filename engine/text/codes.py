@@ -1,4 +1,4 @@
-"""Codes of languages: models of Tatoeba and OPUS say "deu" (ISO 639-3) where others say "de" (ISO 639-1)."""
+"""Language codes of two letters (ISO 639-1) for those of three (ISO 639-3), which Tatoeba and OPUS use."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
-# three letters and two, of all languages that have both
+# code of three letters and of two, for every language that has both
 PAIRS: Final = """
 aar:aa abk:ab ave:ae afr:af aka:ak amh:am arg:an ara:ar asm:as ava:av aym:ay aze:az bak:ba bel:be bul:bg
 bis:bi bam:bm ben:bn bod:bo bre:br bos:bs cat:ca che:ce cha:ch cos:co cre:cr ces:cs chu:cu chv:cv cym:cy
@@ -27,18 +27,18 @@ SHORT: Final = dict(pair.split(":") for pair in PAIRS.split())
 
 
 def short(code: str) -> str:
-    """Return the code of two letters, where there is one; others as they are."""
+    """Return the code of two letters of a language, or the given code if there is none."""
     return SHORT.get(code, code)
 
 
 @lru_cache(REMEMBERED_CODES)
 def primary(code: str) -> str:
-    """Return the language of a code in small letters, without country or script: "de" of "de-AT"."""
+    """Return a code in small letters, without country or script: "de" for "de-AT"."""
     return code.partition("-")[0].lower()
 
 
 def by_short_code(codes: Iterable[str]) -> dict[str, str]:
-    """Map codes as they are offered, each once and in order, to what the model calls them."""
+    """Map the short form of each code to the code of the model, in order; the first of equal forms counts."""
     names: dict[str, str] = {}
     for code in codes:
         names.setdefault(short(code), code)

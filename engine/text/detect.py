@@ -1,11 +1,10 @@
-"""The language of a text, by py3langid (naive Bayes over byte n-grams, 140 languages).
+"""Language detection by py3langid (naive Bayes over byte n-grams, 140 languages).
 
-The library's sums of log-likelihoods know no doubt: of one word they are as sure as of a page. Here they are
-divided by a temperature that grows with the text, and languages that are written much, or that are asked for,
-come with a prior. Of a few words the library knows little: those that people type first are known by heart
-(`engine.text.first_words`), and where that leaves a doubt, the vocabularies of the models that are served say
-which words they know. The constants were fitted so that of what is said with 80 % about 80 % are right
-(docs/text.md has the table and its data).
+The library's sums of log-likelihoods are as confident for one word as for a page. Here they are divided by a
+temperature that grows with the text, and widespread languages and requested languages get a prior. The
+library does badly on a few words, so common words are listed (`engine.text.first_words`), and in doubt the
+vocabularies of the served models are compared. The constants were fitted so that about 80 % of the answers
+with a confidence of 80 % are right (docs/text.md has the table and its data).
 """
 
 from __future__ import annotations
@@ -23,30 +22,31 @@ from engine.text.codes import primary, short
 from engine.text.first_words import known_weights, words_of
 
 LOADING: Final = threading.Lock()
-TEMPERATURE: Final = 3.0  # of a text of TEMPERATURE_BYTES; it grows with the root of the length
+# a text of TEMPERATURE_BYTES has this temperature; it grows with the square root of the length
+TEMPERATURE: Final = 3.0
 TEMPERATURE_BYTES: Final = 20
-WIDESPREAD_LOG_ODDS: Final = 5.0  # prior of a language that is written much
-REQUESTED_LOG_ODDS: Final = 2.0  # prior of a language that is asked for
-MAX_CHARACTERS: Final = 4_000  # of a text that are looked at
-FIRST_WORD_LOG_ODDS: Final = 6.0  # of a language of which a text's only word is known by heart
-UNKNOWN_WORDS_LOG_ODDS: Final = -1.0  # of a language that is served, whose vocabularies know no word
-KNOWN_SHARE: Final = 0.5  # of words, from which a vocabulary knows a text
-NO_FEATURES: Final = -1e30  # the library's sum of a text without a known n-gram is below
-# a language that nobody asked for is believed from this confidence on (percent),
+WIDESPREAD_LOG_ODDS: Final = 5.0  # prior of a widespread language
+REQUESTED_LOG_ODDS: Final = 2.0  # prior of a requested language
+MAX_CHARACTERS: Final = 4_000  # only the beginning of a longer text is read
+FIRST_WORD_LOG_ODDS: Final = 6.0  # prior of a language that lists the only word of a text
+UNKNOWN_WORDS_LOG_ODDS: Final = -1.0  # prior of a served language whose vocabularies lack every word
+KNOWN_SHARE: Final = 0.5  # a vocabulary with at least this share of the words knows the text
+NO_FEATURES: Final = -1e30  # the library's sum is lower if a text has no known n-gram
+# percent from which a language that was not requested is reported
 BELIEVED_CONFIDENCE: Final = 50.0
-# or from this one, when no vocabulary of a language that is served knows the text
+# the same if no vocabulary of a served language knows the text
 BELIEVED_UNKNOWN_CONFIDENCE: Final = 40.0
-# when no language that was asked for has as much as this
+# percent from which a requested language is preferred to it
 DOUBTED_CONFIDENCE: Final = 10.0
-# or whatever its confidence, when all of these together have less than this, as of another script
+# if all requested languages together have less (percent), the script is another and any language is reported
 EXCLUDED_CONFIDENCE: Final = 3.0
-HALF_TYPED_LETTERS: Final = 2  # of a word that may go on: nothing is believed of it but its script
+HALF_TYPED_LETTERS: Final = 2  # so few Latin letters may begin any word, so no other language is reported
 WIDESPREAD_CODES: Final = """
 ar bg ca cs da de el en es et fa fi fr he hi hr hu id it ja ko lt lv nl no pl pt ro ru
 sk sl sr sv th tr uk vi zh
 """
 WIDESPREAD_PRIORS: Final = dict.fromkeys(WIDESPREAD_CODES.split(), WIDESPREAD_LOG_ODDS)
-# codes that the library does not know, and its own codes for them
+# the library's codes for languages that have another code too
 LIBRARY_CODES: Final[Mapping[str, str]] = {"nb": "no", "zt": "zh", "iw": "he", "in": "id", "fil": "tl"}
 
 
@@ -54,9 +54,9 @@ LIBRARY_CODES: Final[Mapping[str, str]] = {"nb": "no", "zt": "zh", "iw": "he", "
 class Detection:
     """The language of a text.
 
-    ranked: languages that were asked for, best first, each with a confidence in percent; all languages that
-        there are have 100 together.
-    other: code of the language of the text, where none of the languages asked for fits.
+    ranked: requested languages, best first, each with a confidence in percent. All languages of the library
+        together have 100.
+    other: code of the language of the text if no requested language fits.
     """
 
     ranked: list[tuple[str, float]]
@@ -67,15 +67,15 @@ KnownShares = Callable[[Sequence[str]], Mapping[str, float]]
 
 
 def detect(text: str, among: Sequence[str], known: KnownShares | None = None) -> Detection:
-    """Rank languages for a text, against all that the library knows.
+    """Rank languages for a text, against all languages of the library.
 
-    text: of any length; of a long one its beginning is looked at.
-    among: codes of the languages.
-    known: tells of a few words the share that the vocabularies of each of these languages know, from 0 to 1;
-        it is asked of short texts where no language of `among` has half of the confidence.
+    text: a text of any length; only its first `MAX_CHARACTERS` are read.
+    among: codes of the requested languages.
+    known: returns the share of words, from 0 to 1, that the vocabularies of each of these languages have. It
+        is called for short texts if no requested language has half of the confidence.
 
-    A text without letters, and a language the library does not know, have confidence 0; ties keep the order
-    of `among`. The first call loads the model (0.8 s, 77 MB).
+    Confidences are 0 for a text without letters and for a language that the library lacks; ties keep the
+    order of `among`. The first call loads the model (0.8 s, 77 MB).
     """
     text = text[:MAX_CHARACTERS]
     if not any(character.isalpha() for character in text):
@@ -85,10 +85,10 @@ def detect(text: str, among: Sequence[str], known: KnownShares | None = None) ->
     shares = _confidences(text, frozenset(labels), known_weights(words))
     believed, least = BELIEVED_CONFIDENCE, DOUBTED_CONFIDENCE
     doubtful = max((shares.get(label, 0.0) for label in labels), default=0.0) < BELIEVED_CONFIDENCE
-    if known and doubtful and not all(map(str.isupper, words)):  # an abbreviation is in no vocabulary
+    if known and doubtful and not all(map(str.isupper, words)):  # vocabularies lack abbreviations
         known_shares = {_language_code(language): share for language, share in known(words).items()}
         shares = _lower_unknown(shares, known_shares)
-        # then a tenth of the confidence speaks for none of them
+        # a requested language with a tenth of the confidence does not fit such a text
         if known_shares and max(known_shares.values()) < KNOWN_SHARE:
             believed, least = BELIEVED_UNKNOWN_CONFIDENCE, BELIEVED_CONFIDENCE
     ranked = sorted(
@@ -104,7 +104,7 @@ def detect(text: str, among: Sequence[str], known: KnownShares | None = None) ->
 
 
 def _lower_unknown(shares: dict[str, float], known_shares: Mapping[str, float]) -> dict[str, float]:
-    """Every language's confidence, in percent, less for those whose vocabularies lack words of the text."""
+    """Lower the confidence of languages whose vocabularies lack words of the text; the sum stays 100."""
     lessened = {
         label: shares[label] * math.exp(UNKNOWN_WORDS_LOG_ODDS * (1 - share))
         for label, share in known_shares.items()
@@ -116,8 +116,8 @@ def _lower_unknown(shares: dict[str, float], known_shares: Mapping[str, float]) 
 
 
 def _confidences(text: str, labels: frozenset[str], first: Mapping[str, float]) -> dict[str, float]:
-    """Every language's confidence, in percent."""
-    # one identifier for all languages, restricted here: its own restriction is state shared by all threads
+    """Return the confidence of every language of the library, in percent."""
+    # the identifier ranks all languages: restricting it would change state that threads share
     ranked = _identifier().rank(text)
     scores = np.array([score for _, score in ranked], np.float64).clip(NO_FEATURES)
     if scores.max() <= NO_FEATURES:
@@ -125,7 +125,7 @@ def _confidences(text: str, labels: frozenset[str], first: Mapping[str, float]) 
     heat = TEMPERATURE * (len(text.encode("utf-8", "replace")) / TEMPERATURE_BYTES) ** 0.5
     priors = dict.fromkeys(labels, REQUESTED_LOG_ODDS)
     for label, weight in first.items():
-        # of a language that is written little, as if it were written much
+        # a listed word makes up for the prior of widespread languages
         written = 0.0 if label in WIDESPREAD_PRIORS else WIDESPREAD_LOG_ODDS * min(weight, 1.0)
         priors[label] = priors.get(label, 0.0) + FIRST_WORD_LOG_ODDS * weight + written
     odds = scores / heat + [WIDESPREAD_PRIORS.get(label, 0.0) + priors.get(label, 0.0) for label, _ in ranked]

@@ -1,4 +1,4 @@
-"""Words that people type first, by language: of one to three words a detector of n-grams knows little."""
+"""Common words of each language: a detector of n-grams does badly on one to three words."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Final
 from engine.text.languages import LANGUAGES
 
 WORD: Final = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
-MAX_WORDS: Final = 4  # of a text in which they count
+MAX_WORDS: Final = 4  # longer texts are left to the detector
 MAX_CHARACTERS: Final = 64
 
-# codes as py3langid has them
+# by the codes of py3langid
 FIRST_WORDS: Final[Mapping[str, frozenset[str]]] = {
     language: rules.first_words for language, rules in LANGUAGES.items() if rules.first_words
 }
 
 
 def _languages_by_word() -> dict[str, list[str]]:
-    """The languages of each word, by its folded case, in which Greek has one sigma."""
+    """Map each word, with its case folded, to its languages. Folding also unites the two sigmas of Greek."""
     found: dict[str, list[str]] = {}
     for language, words in FIRST_WORDS.items():
         for word in {word.casefold() for word in words}:
@@ -32,7 +32,7 @@ LANGUAGES_BY_WORD: Final[Mapping[str, list[str]]] = _languages_by_word()
 
 
 def words_of(text: str) -> list[str]:
-    """List the words of a text, as they are written; none of one that is too long to be told by them."""
+    """List the words of a text, or no words if the text has too many characters or words."""
     words = WORD.findall(text.replace("’", "'")) if len(text) <= MAX_CHARACTERS else []
     return words if len(words) <= MAX_WORDS else []
 
@@ -40,11 +40,11 @@ def words_of(text: str) -> list[str]:
 def known_weights(words: Sequence[str]) -> dict[str, float]:
     """Weigh how well each language's first words explain a text of few words.
 
-    words: of `words_of`.
+    words: result of `words_of`.
 
-    Returns the square of the share of the words that are among a language's, times the root of their number,
-    from 0 to 2: two that are known say more than one, and one of two says little. A language that has none of
-    them is left out.
+    Returns the weight of each language that lists at least one of the words: the squared share of its words,
+    times the square root of the number of words, from 0 to 2. Two listed words weigh more than one, and one
+    of two weighs little.
     """
     counts = Counter(language for word in words for language in LANGUAGES_BY_WORD.get(word.casefold(), ()))
     return {language: count**2 / len(words) ** 1.5 for language, count in counts.items()}

@@ -1,7 +1,7 @@
-"""The form of a sentence: capitals, and the marks at its end. A translation follows that of its source.
+"""Capitals and final marks of a sentence, and how a translation gets those of its source.
 
-The rules are those of LibreTranslate's post-editing, but for three: nothing is lowered into languages that
-write nouns with capitals, "I" stays, and a mark is written as the target's script writes it.
+The rules are LibreTranslate's post-editing, with three exceptions: no word is lowered in a language that
+writes nouns with capitals, "I" stays, and a mark is written in the script of the target.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 
 from engine.text.languages import rules_of
 
-# each mark that may end a sentence, with its kind
+# kind of each mark that may end a sentence
 KINDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(".。．।", "."),
     **dict.fromkeys("?？؟\u037e", "?"),
@@ -25,28 +25,28 @@ CLOSING: Final = MARKS + QUOTES + "\u00a0\u202f "
 INITIAL: Final = re.compile(r"(?<![\w'’])\w")
 WORD: Final = re.compile(r"\w+")
 CLITIC: Final = re.compile(r"(?<=\w['’])\w{1,2}\b")  # as in "we'll"
-MIN_CAPITALS: Final = 6  # letters of a sentence in capitals: "USA" is none
+MIN_CAPITALS: Final = 6  # letters; fewer may be an abbreviation: USA
 MIN_TITLE_WORDS: Final = 3
 
 
 def small_words(language: str) -> frozenset[str]:
-    """Return the articles and the like of a language, by its code; none of languages that have no table."""
+    """Return the articles and other small words of a language, or no words if it has no rules."""
     return rules_of(language).small_words
 
 
 def is_all_capitals(text: str) -> bool:
-    """Tell whether a sentence is all capitals, and more than an abbreviation."""
-    written = text.replace("ß", "")  # which keyboards have no capital of
+    """Return whether a sentence is all in capitals and longer than an abbreviation."""
+    written = text.replace("ß", "")  # it has no capital on keyboards
     return written.isupper() and sum(character.isupper() for character in written) >= MIN_CAPITALS
 
 
 def to_sentence_case(text: str, language: str, count: Callable[[str], int]) -> str:
-    """Write a sentence in capitals as sentences are written; names and German nouns keep their first capital.
+    """Write a sentence in capitals in small letters; names and German nouns keep their first capital.
 
-    text: the sentence.
+    text: sentence in capitals.
     language: code of its language.
-    count: counts the tokens of a word. A vocabulary holds words as they are written: a word that takes fewer
-        tokens with a first capital gets one.
+    count: returns the number of tokens of a word. A word that takes fewer tokens with a first capital gets
+        one, since the vocabulary learned it with a capital.
     """
     capital_letters = rules_of(language).capital_letters
 
@@ -63,14 +63,14 @@ def to_sentence_case(text: str, language: str, count: Callable[[str], int]) -> s
 
 
 def capitalised(word: str) -> str:
-    """Return a word with a first capital; the rest stays as it is."""
+    """Return a word with a capital first letter and its other letters unchanged."""
     return word[:1].upper() + word[1:]
 
 
 def follow(source: str, target: str, languages: tuple[str, str]) -> str:
     """Give a translation the capitals and the final marks of its source.
 
-    source, target: the sentence and its translation.
+    source, target: sentence and translation.
     languages: codes of the two languages.
     """
     if not source.strip() or not target.strip():
@@ -80,10 +80,10 @@ def follow(source: str, target: str, languages: tuple[str, str]) -> str:
 
 
 def beginning(source: str, settled: str, languages: tuple[str, str]) -> str:
-    """Return the text that the result of `follow` is certain to begin with.
+    """Return the beginning of the result of `follow` that later words cannot change.
 
-    source: the sentence.
-    settled: whole words that the translation begins with.
+    source: source sentence.
+    settled: whole words at the beginning of the translation.
     languages: codes of the two languages.
     """
     if not source.strip():
@@ -95,7 +95,7 @@ def beginning(source: str, settled: str, languages: tuple[str, str]) -> str:
 
 
 def _follow_ampersand(source: str, target: str, into: str) -> str:
-    """Write "&" again where the source has it and the target has a word."""
+    """Write "&" as in the source where the target has a word for it."""
     word = rules_of(into).conjunction
     conjunction = f" {word} "
     if " & " not in source or "&" in target or not word or target.count(conjunction) != source.count(" & "):
@@ -109,7 +109,7 @@ def _follow_closing_marks(source: str, target: str, into: str) -> str:
         return _follow_closing_marks(source[:-1], body[:-1], into) + body[-1]
     source_marks, target_marks = _final_marks(source), _final_marks(body)
     bare = body[: len(body) - len(target_marks)]
-    if (source_marks, target_marks) == ("…", "..."):  # that is one mark in the source
+    if (source_marks, target_marks) == ("…", "..."):  # three dots stand for the one mark of the source
         return bare + source_marks
     if _kinds(source_marks) == _kinds(target_marks):
         return target
@@ -124,7 +124,7 @@ def _follow_closing_marks(source: str, target: str, into: str) -> str:
 
 
 def _both_end_quoted(source: str, target: str) -> bool:
-    """Whether both end with a quotation mark, which in the source has a final mark before it: “Come here!”"""
+    """Return whether both end with a quotation mark that follows a final mark in the source: “Come here!”"""
     both = source[-1] in QUOTES and target[-1] in QUOTES and bool(target[:-1].strip())
     return both and bool(_final_marks(source[:-1].rstrip()))
 

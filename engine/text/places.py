@@ -1,4 +1,4 @@
-"""Where in a text the pieces of its tokens are."""
+"""Positions of tokens in a text."""
 
 from __future__ import annotations
 
@@ -9,16 +9,19 @@ from typing import Final
 
 from engine.text.tokenizers.pieces import SPACE
 
-JOINER: Final = "@@"  # of subword-nmt, at the end of a piece that goes on
+JOINER: Final = "@@"  # ends a piece of subword-nmt that is not the last one of its word
 MAX_GAP: Final = 64  # folded characters between two pieces
 
 Range = tuple[int, int]
 
 
 def locate(text: str, pieces: Sequence[str]) -> list[Range | None]:
-    """Find the pieces of a text in it: a range of characters for each, None for a piece that is not found.
+    """Find the range of characters of each token in a text; None for a token that is not found.
 
-    Tokenizers normalise: both sides are compared folded (NFKC, case), without white space.
+    text: text that was encoded.
+    pieces: vocabulary's symbol of each token.
+
+    Tokenizers normalise, so text and pieces are compared folded (NFKC, case) and without white space.
     """
     plain, origin = _fold_characters(text)
     ranges: list[Range | None] = []
@@ -26,7 +29,7 @@ def locate(text: str, pieces: Sequence[str]) -> list[Range | None]:
     for piece in pieces:
         body, _ = _fold_characters(_plain_piece(piece))
         at = plain.find(body, cursor, cursor + MAX_GAP + len(body)) if body else -1
-        if at < 0 and body[:1].isalnum():  # a sentence without letters was not read by the model
+        if at < 0 and body[:1].isalnum():  # the model did not read sentences without letters
             skipped = cursor
             while skipped < len(plain) and not plain[skipped].isalnum():
                 skipped += 1
@@ -46,7 +49,7 @@ def _plain_piece(piece: str) -> str:
 
 
 def _fold_characters(text: str) -> tuple[str, list[int]]:
-    """Comparable characters, and for each its place in the text."""
+    """Return a text folded and without white space, and the position of each of its characters."""
     parts, origin = list[str](), list[int]()
     for place, character in enumerate(text):
         folded = unicodedata.normalize("NFKC", character).casefold() if character > "~" else character.lower()

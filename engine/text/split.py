@@ -1,7 +1,7 @@
-"""Long text to sentences and back, by sentencex (the sentence splitter of Wikimedia, some 240 languages).
+"""Sentences of a text, by sentencex (the sentence splitter of Wikimedia, some 240 languages).
 
-What is no part of a sentence stays where it is: white space, tabs and columns, marks of lists and dialogue,
-pictures at an end.
+White space, columns, marks of lists and dialogue, and pictures at the ends are no part of a sentence and stay
+where they are.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from engine.text.placeables.grammar import (
     TABLE_ROW,
 )
 
-# where a sentence that is too long is cut, best place first
+# places to cut a sentence that is too long, best first
 CUTS: Final = (
     re.compile(r"(?<=[,;:.!?…)–—]\s)|(?<=[，；：、。！？])"),
     re.compile(r"(?<=\s)(?=\S)"),
     re.compile(r"(?<=.)(?=.)", re.DOTALL),
 )
 MIN_INDENT_CHARACTERS: Final = 2  # before the mark of a nested list
-STRETCH_CHARACTERS: Final = 4_096  # of a line in which sentences are looked for at once
-# white space beyond the plain space, and lone surrogates: sentencex 1.0 panics on "A\xa0." and on surrogates
+STRETCH_CHARACTERS: Final = 4_096  # characters of a line that the library gets at once
+# white space other than the plain space, and surrogates: sentencex 1.0 panics on "A\xa0." and on surrogates
 UNUSUAL: Final = re.compile(r"[^\S ]|[\ud800-\udfff]")
 
 
@@ -50,7 +50,7 @@ UNUSUAL: Final = re.compile(r"[^\S ]|[\ud800-\udfff]")
 class Layout:
     """A text as sentences and the white space around them: gaps[0] sentences[0] gaps[1] ... gaps[-1].
 
-    fixed: numbers of the "sentences" that stay as they are: marks of lists and the like.
+    fixed: indices of "sentences" that are not translated, such as marks of lists.
     """
 
     sentences: list[str]
@@ -58,9 +58,10 @@ class Layout:
     fixed: frozenset[int] = frozenset()
 
     def join(self, translations: Sequence[str], between: str = "") -> str:
-        """Put one translation in the place of each sentence; white space stays as it was.
+        """Return the text with a translation in the place of each sentence.
 
-        `between` goes where two sentences touched: " " suits a translation from Chinese to English.
+        translations: one translation for each sentence.
+        between: text between two sentences that touched; " " suits Chinese to English.
         """
         assert len(translations) == len(self.sentences)
         inner = [gap or between for gap in self.gaps[1:-1]]
@@ -80,11 +81,10 @@ def split(
     """Split a text into sentences; a line break always ends one. Joining the sentences gives the text again.
 
     text: any text.
-    language: a code like "de" or "de-AT"; the library's general rules split languages that it does not know.
-    fits: tells whether a sentence is short enough; a longer one is cut by `break_long`, which may raise
-        TooLarge.
-    seen: a text of the same length and lines in which the ends of sentences are looked for instead.
-    clauses: whether dashes, dots and brackets at the end part a sentence too, and stay.
+    language: language code; general rules of the library split languages that it lacks.
+    fits: returns whether a sentence is short enough; `break_long` cuts longer ones and may raise TooLarge.
+    seen: text of the same length and lines in which the ends of sentences are found instead.
+    clauses: whether to cut at dashes, dots and brackets at the end of a sentence too, which stay.
     """
     sentences, gaps, fixed = list[str](), [list[str]()], set[int]()
     shown = text if seen is None else seen
@@ -105,9 +105,9 @@ def split(
 
 
 def break_long(sentence: str, fits: Callable[[str], bool]) -> list[str]:
-    """Cut a sentence into parts that fit: after clause punctuation, else at spaces, else anywhere.
+    """Cut a sentence into parts that fit: after punctuation, otherwise at spaces, otherwise anywhere.
 
-    The parts joined give the sentence. Raises TooLarge when not even one character fits.
+    The joined parts give the sentence. Raises TooLarge if a single character does not fit.
     """
     return list(_fitting_parts(sentence, fits, 0))
 
@@ -130,7 +130,7 @@ def _fitting_parts(text: str, fits: Callable[[str], bool], level: int) -> Iterat
 
 
 def _fitting_count(pieces: list[str], begin: int, fits: Callable[[str], bool]) -> int:
-    """About the largest number of pieces from `begin` that fit together, by doubling and bisection."""
+    """Return about the largest number of pieces from `begin` that fit together, by doubling and bisection."""
 
     def fit(count: int) -> bool:
         return fits("".join(pieces[begin : begin + count]))
@@ -147,7 +147,7 @@ def _fitting_count(pieces: list[str], begin: int, fits: Callable[[str], bool]) -
 
 
 def pack(sentences: Sequence[str], fits: Callable[[str], bool]) -> list[str]:
-    """Join neighbouring sentences by spaces into parts, each as long as fits; a sentence always does."""
+    """Join adjacent sentences by spaces into the longest parts that fit; each sentence alone must fit."""
     parts, begin = list[str](), 0
     pieces = [sentence + " " for sentence in sentences]
     while begin < len(pieces):
@@ -158,7 +158,7 @@ def pack(sentences: Sequence[str], fits: Callable[[str], bool]) -> list[str]:
 
 
 def _segments(text: str, language: str) -> Iterator[tuple[int, int, bool]]:
-    """Begin and end of each sentence, and of each mark between them; whether it is a mark, and stays."""
+    """Yield begin and end of each sentence and of each mark between them, and whether it is a mark."""
     position, lines = 0, text.splitlines(keepends=True)
     numbers = {_list_number(mark[1]) for line in lines if (mark := NUMBERED.match(line.lstrip()))}
     for line in lines:
@@ -169,7 +169,7 @@ def _segments(text: str, language: str) -> Iterator[tuple[int, int, bool]]:
 
 
 def _clauses(text: str, segments: Iterator[tuple[int, int, bool]]) -> Iterator[tuple[int, int, bool]]:
-    """The same segments, with sentences cut at the marks between their clauses."""
+    """Yield the segments with sentences cut at the marks between their clauses."""
     for begin, end, stays in segments:
         brackets = None
         if not stays and CLAUSE_SIGNS.search(text, begin, end):
@@ -196,7 +196,7 @@ def _clauses(text: str, segments: Iterator[tuple[int, int, bool]]) -> Iterator[t
 
 
 def _columns(line: str) -> Iterator[tuple[int, int]]:
-    """The columns of a line, each with the white space after it."""
+    """Yield begin and end of each column of a line, with the white space after it."""
     if not COLUMN_SIGNS.search(line):
         yield 0, len(line)
         return
@@ -215,16 +215,16 @@ def _columns(line: str) -> Iterator[tuple[int, int]]:
 
 
 def _is_short(line: str, begin: int, end: int) -> bool:
-    """Whether a cell has so few words that two spaces beside it set it off."""
+    """Return whether a cell has few enough words to be a column next to two spaces."""
     return len(line[begin:end].split(None, MAX_COLUMN_WORDS)) <= MAX_COLUMN_WORDS
 
 
 def _sentences(
     text: str, begin: int, end: int, language: str, numbers: Set[int]
 ) -> Iterator[tuple[int, int, bool]]:
-    """The sentences of one cell, with what stays before, between and after them.
+    """Yield the segments of one cell: its sentences, and the marks before and after them.
 
-    numbers: the numbers that lines of the text begin with.
+    numbers: list numbers at the beginnings of lines of the text.
     """
     space = begin
     while space < end and text[space].isspace():
@@ -233,7 +233,7 @@ def _sentences(
     if marked := _list_mark_end(text, space, end, language, numbers, indented=indented):
         yield begin, marked, True
         begin = marked
-    # as many characters, so the library's cuts are ours
+    # replacements have the same length, so positions in the result are positions in the text
     plain = ABBREVIATION.sub(lambda match: match[0].replace(".", "_"), UNUSUAL.sub(" ", text[begin:end]))
     for sentence in _library_sentences(language, plain):
         yield from _without_edge_marks(text, begin, begin + len(sentence))
@@ -244,8 +244,11 @@ def _sentences(
 def _list_mark_end(
     text: str, begin: int, end: int, language: str, numbers: Set[int], *, indented: bool
 ) -> int:
-    """Where the marks of lists that a line begins with end; 0: there are none. "1." is one where the language
-    writes no ordinals so, the line is indented, or another line has the number before it or after it."""
+    """Return the end of the list marks at the beginning of a line, or 0.
+
+    "1." is a list mark if the language writes no ordinals so, the line is indented, or another line has the
+    next or previous number.
+    """
     last = 0
     if number := NUMBERED.match(text, begin, end):
         doubtful = number[1].isalpha() or rules_of(language).dotted_ordinals
@@ -257,25 +260,27 @@ def _list_mark_end(
 
 
 def _list_number(mark: str) -> int:
-    """The number of a mark of a list; those of letters are none of the numbers'."""
+    """Return the number of a list mark; letters have negative numbers, which follow one another too."""
     return int(mark) if mark.isdigit() else -ord(mark)
 
 
 def _library_sentences(language: str, line: str) -> Iterator[str]:
-    """Sentences of a line by the library, a stretch of it at a time: for each quotation mark it looks at all
-    that follows."""
+    """Yield the library's sentences of a line.
+
+    The library gets a stretch at a time, since it reads all the text after each quotation mark.
+    """
     begin = 0
     while begin < len(line):
         sentences = list(sentencex.segment(language, line[begin : begin + STRETCH_CHARACTERS]))
         if len(sentences) > 1 and begin + STRETCH_CHARACTERS < len(line):
-            sentences.pop()  # it may go on
+            sentences.pop()  # it may continue in the next stretch
         yield from sentences
         begin += sum(map(len, sentences))
 
 
 def _without_edge_marks(text: str, begin: int, end: int) -> Iterator[tuple[int, int, bool]]:
-    """A sentence without the pictures before and after it."""
-    if not EDGE_SIGNS.search(text, begin, end):  # most have none
+    """Yield a sentence and, as marks, the pictures before and after it."""
+    if not EDGE_SIGNS.search(text, begin, end):  # the usual case
         yield begin, end, False
         return
     marks = list(EDGE.finditer(text, begin, end))

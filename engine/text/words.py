@@ -1,7 +1,4 @@
-"""Words that a bundle treats by rule: phrases with a fixed translation, and what it takes for names.
-
-`words.json` of a bundle holds both (`convoy words` writes it).
-"""
+"""`words.json` of a bundle: phrases with a fixed translation, and the rule for names (see `convoy words`)."""
 
 from __future__ import annotations
 
@@ -23,10 +20,10 @@ MAX_NAME_TOKENS: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class BundleWords:
-    """Words that a model treats by rule.
+    """Words that are translated by rule.
 
-    names: least number of tokens of a name that stands alone (`engine.text.placeables.names`); 0: only what
-        stands beside other words of names; None: names are left to the model.
+    names: least number of tokens of a name that stands alone (`engine.text.placeables.names`). 0: no name
+        stands alone; None: names are left to the model.
     phrases: fixed translation of each phrase, by its `key`.
     """
 
@@ -34,24 +31,26 @@ class BundleWords:
     phrases: Mapping[str, str] = field(default_factory=dict)
 
     def translation(self, sentence: str) -> str | None:
-        """Return the fixed translation of a sentence, if it has one; case and final marks don't count."""
+        """Return the fixed translation of a sentence, or None; case and final marks are ignored."""
         return self.phrases.get(key(sentence)) if len(sentence) <= 2 * MAX_PHRASE_CHARACTERS else None
 
 
 def key(phrase: str) -> str:
-    """Return what phrases are compared by."""
+    """Return a phrase without case and final marks, for comparison."""
     return phrase.strip().rstrip(MARKS).rstrip().casefold()
 
 
 def read_words(bundle: Bundle) -> BundleWords:
-    """Read the words that a bundle treats by rule. Raises BundleError on a file that holds anything else."""
+    """Read `words.json` of a bundle. Raises BundleError if the file has other content."""
     names, phrases = stored_words(bundle)
     return BundleWords(names, {key(source): target for source, target in phrases.items()})
 
 
 def stored_words(bundle: Bundle) -> tuple[int | None, dict[str, str]]:
-    """Read `words.json` of a bundle, if it has one: what `dump_words` was given. Raises BundleError as
-    `read_words` does."""
+    """Return the arguments of the `dump_words` call that wrote the file of a bundle.
+
+    Returns (None, {}) if there is no file. Raises BundleError as `read_words` does.
+    """
     if WORDS_FILE not in bundle.files():
         return None, {}
     path, remedy = bundle.file(WORDS_FILE), f"run: convoy words {bundle.path} --reset"
@@ -74,10 +73,10 @@ def _is_valid(pair: tuple[str, Any]) -> bool:
 
 
 def dump_words(names: int | None, phrases: Mapping[str, str]) -> bytes:
-    """Make the content of `words.json`.
+    """Return the content of `words.json`.
 
     names: see `BundleWords`.
-    phrases: fixed translation by phrase.
+    phrases: translation by phrase.
     """
     description = {"names": names, "phrases": dict(phrases)}
     return json.dumps(description, ensure_ascii=False, indent=1).encode() + b"\n"
