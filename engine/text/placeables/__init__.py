@@ -1,15 +1,15 @@
-"""Placeables: what is not a word in a text and stays as it is in a translation, found, masked and put back.
+"""Placeables, the parts of a text that are not translated: numbers, addresses, code, names, markup.
 
 amounts       patterns of the grammar: numbers, times, formulas, pictures
-code          patterns of the grammar: addresses, files, and what people who program write
-counterparts  titles, dates and abbreviations as the other language writes them
-grammar       the table of what stays as it is: kinds, patterns, examples
+code          patterns of the grammar: addresses, files, identifiers, commands
+counterparts  titles, dates and abbreviations in another language
+grammar       table of the kinds of placeables: pattern, example, treatment
 markup        formats in plain text: emphasis, links, tags, capitals
-names         names that the vocabulary breaks into crumbs
+names         names that the vocabulary splits into many tokens
 pairs         quotation marks and brackets
-phrases       many phrases, found at once
-masking       texts with placeholders for what must not be translated
-numerals      amounts as each language writes them
-spelling      amounts and names in answers, as the source spells them
-mend          placeholders that are missing or come twice
+phrases       search for many phrases at once
+masking       placeholders in the place of phrases, and back
+numerals      amounts in the form of each language
+spelling      spelling of amounts and names in answers
+mend          repair of missing and repeated placeholders
 """

@@ -1,4 +1,4 @@
-"""Patterns of the grammar: numbers with all that belongs to them, times, names of letters and digits."""
+"""Patterns of the grammar: numbers with signs, currencies and units, times, formulas, codes, companies."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Final
 from engine.text.languages import of_all
 
 GAP: Final = "[ \u00a0\u202f]"
-# numbers: a run of digits with the marks in it, and what belongs to it: sign, currency, unit
+# a number is a run of digits with its marks, sign, currency and unit
 CURRENCY: Final = "[$€£¥₹₽₩₺¢₿]"
-CODES: Final = "EUR|USD|GBP|CHF|JPY|CNY|PLN|CZK|SEK|NOK|DKK"  # of currencies, before or after
+CODES: Final = "EUR|USD|GBP|CHF|JPY|CNY|PLN|CZK|SEK|NOK|DKK"  # currencies, before or after a number
 RATES: Final = (  # l/100 km  €/m²
     "(?:l|g|kg|mg|µg|ml|m|km|kWh|t|W|N|MB|GB|kB|kcal|€|EUR|USD)/"
     f"(?:100{GAP}?)?(?:km|m²|m³|m|s²|s|h|min|l|kg|g|t|ml|dl|kWh|GB|MB)"
 )
-# a unit of letters needs its digits beside it, and is no word of prose
+# units of letters, only next to digits; no unit is also an ordinary word
 UNITS: Final = (
     f"{RATES}|km/h|mph|km²|m²|m³|cm²|cm³|km|cm|mm|µm|nm|kg|mg|µg|ml|cl|kWh|MWh|kW|MW|GW|mAh|kHz|MHz|GHz|Hz|"
     "mA|µA|mV|kV|Ω|kΩ|MΩ|µF|nF|pF|dB|hPa|kPa|MPa|Nm|kJ|kcal|dl|lbs?|oz|ft|rpm|fps|dpi|"
@@ -62,16 +62,16 @@ INSTANT: Final = (
     r"(?<!\w)\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(?::\d{2}(?:[.,]\d{1,9})?)?(?:Z| ?[+-]\d{2}:?\d{2})?(?!\w)"
 )
 IBAN: Final = r"(?<!\w)[A-Z]{2}\d{2}(?: ?[A-Z\d]{4})(?: ?\d{4}){2,6}(?: ?[A-Z\d]{1,4})?(?!\w)"
-# names of letters and digits: H2O, A4, MP3, COVID-19, GPT-4; not in a compound such as G7-Staaten
+# letters with digits: H2O, A4, MP3, COVID-19, GPT-4; not in a compound such as G7-Staaten
 CODE: Final = (
     r"(?<![\w-])(?:[A-Z]++(?:-?\d++[A-Z]*+)++|[a-z]{2,6}\d++|[a-z]\d{2,}+|[A-Za-z]++\d++[A-Za-z][A-Za-z\d]*+"
     r"|\d++(?!er)[A-Za-z]++\d[A-Za-z\d]*+)(?![\w-])"
 )
-# a letter that names one of several: size M, plan B; not an initial, nor a word
+# a single letter: size M, plan B; not an initial or a word
 LETTER: Final = r"(?<!\S)[B-HK-NP-Wx](?=[\s,;:!?)»”“\"]|\.?(?:$|\n))"
-# a flight, a train: LH 1234
+# flight or train: LH 1234
 LINE_NUMBER: Final = rf"(?<![\w-])(?!{CODES})[A-Z]{{2,3}} \d{{2,5}}+(?![\w%€$]|[.,:/-]\d| ?[%€$])"
-# XIV, II, MCMXC: long where there are letters that abbreviations have too
+# Roman numerals: XIV, II, MCMXC. C, D and M count in four letters or more: short ones are abbreviations
 ROMAN: Final = (
     r"(?<![\w.&/-])(?=[IVXL]{2}|[IVXLCDM]{4})M{0,3}(?:C[MD]|D?C{0,3})(?:X[CL]|L?X{0,3})(?:I[XV]|V?I{0,3})"
     r"(?:ᵉ|ème|e)?(?![\w&/-])"
@@ -85,7 +85,7 @@ MOVE: Final = (
     r"(?:O-O(?:-O)?|[KQRBNDTLSCF]?[a-h]?[1-8]?x?[a-h][1-8](?:=[A-Z])?)[+#]?[!?]{0,2}(?![\w-])"  # Nf3  exd5
 )
 MOVES: Final = rf"(?<!\w)\d{{1,3}}\.(?:\.\.)? ?{MOVE}(?:(?: \d{{1,3}}\.(?:\.\.)?)? ?{MOVE}){{0,99}}+"
-# one picture: with its variant, skin and what is joined to it; a key; a flag
+# one picture with its variant, skin colour and joined pictures, a flag or a key
 PICTURE: Final = (
     "(?:[\U0001f1e6-\U0001f1ff]{2}|[0-9#*]\ufe0f?\u20e3|"
     "[\u2190-\u21ff\u231a-\u23ff\u2500-\u27bf\u2b00-\u2bff\u3030\u303d\U0001f000-\U0001faff]"
@@ -110,21 +110,21 @@ AMOUNT: Final = rf"(?:{CURRENCY}{GAP}?)?\d++(?:[.,]\d++)*+{UNIT}"
 SUM: Final = (  # 3 × 19,99 € = 59,97 €
     rf"(?<![\w.,+−–-])(?=[^=\n]{{1,60}}=){AMOUNT}(?: [=×x·*+÷/−–-] {AMOUNT}){{1,8}}+(?!\w)"
 )
-POSTCODE: Final = r"(?<![\w-])[A-Z]{1,2}\d[A-Z\d]? \d[A-Z]{2}(?![\w-])"  # of Britain: NW1 6XE
+POSTCODE: Final = r"(?<![\w-])[A-Z]{1,2}\d[A-Z\d]? \d[A-Z]{2}(?![\w-])"  # British: NW1 6XE
 PART_NUMBER: Final = (  # A-77812  4711-B/22  ISO-2022-JP
     r"(?<![\w/-])(?=[A-Z/-]{0,12}\d)(?=[\d/-]{0,12}[A-Z])[A-Z\d]{1,12}(?:[-/][A-Z\d]{1,12}){1,6}+(?![\w/-])"
 )
 FOOTNOTE: Final = (  # ¹  [1, 2]
     r"(?<!\d)[⁰¹²³⁴-⁹]{1,3}+(?!\w)|(?<!\w)\[\d{1,3}(?:(?:, ?|[–-])\d{1,3}){0,9}+\](?!\()"
 )
-# a company: Müller & Söhne GmbH
+# company: Müller & Söhne GmbH
 FIRM_WORD: Final = r"[^\W\d_a-zà-ÿ][\w'’-]{1,24}+"
 LEGAL_FORM: Final = "GmbH|gGmbH|AG|KG|OHG|KGaA|SE|UG|Ltd|LLC|Inc|Corp|PLC|[Pp]lc|LLP|SARL|SAS|SA|BV|NV|SpA|Co"
-ARTICLE: Final = (  # and the like, at the beginning of a sentence
+ARTICLE: Final = (  # articles and possessives at the beginning of a sentence
     rf"(?:{'|'.join(of_all(lambda rules: rules.articles))})\w{{0,2}} "
 )
 COMPANY_WORDS: Final = "|".join(of_all(lambda rules: rules.company_words))
-FIRM_END: Final = (  # a second legal form, and the point of an abbreviation: Co. KG  & Co. KG
+FIRM_END: Final = (  # second legal form, and the dot of an abbreviation: Co. KG  & Co. KG
     rf"(?:\.?,? (?:& Co\.? )?(?:{LEGAL_FORM})(?![\w-]))?+(?:\.(?=,| [a-z]))?+"
 )
 FIRM: Final = (
@@ -134,7 +134,7 @@ FIRM: Final = (
     rf"(?:{FIRM_WORD} ){{1,3}}?(?:{LEGAL_FORM})(?![\w-]){FIRM_END}"  # Deutsche Bahn AG
     r"|(?<![\w&])[A-Z]{1,3}+&[A-Z]{1,3}+(?![\w&;])"  # AT&T
 )
-# a device or a system of several: iPhone 15 Pro  Galaxy S24 Ultra  MacBook Air
+# device or system: iPhone 15 Pro  Galaxy S24 Ultra  MacBook Air
 MODEL: Final = "(?:Pro(?: Max)?|Plus|Ultra|[Mm]ini|Lite|Slim|Air|SE|Home|Enterprise)"
 DEVICE: Final = (
     rf"(?<![\w-])(?!{ARTICLE})(?:[a-z]?[A-Z][a-z]{{1,14}}(?:[A-Z][a-z]{{1,14}})? [A-Z]?\d{{1,4}}[a-z]?"

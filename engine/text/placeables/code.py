@@ -1,4 +1,4 @@
-"""Patterns of the grammar: addresses, files, fields of messages, and what people who program write."""
+"""Patterns of the grammar: addresses, files, identifiers, commands and other code."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 from engine.text.languages import of_all
 
 SCHEMES: Final = "https?|s?ftps?|ssh|git|file|s3|gs|wss?|postgres(?:ql)?|mysql|mongodb|redis|jdbc|ldaps?|smb"
-END: Final = r".,;:!?)\]}"  # marks after an address, which are none of it
+END: Final = r".,;:!?)\]}"  # marks after an address that do not belong to it
 REST: Final = rf"(?:[^\s<>\"'{END}]++|[{END}]++(?=[^\s<>\"'{END}]))++"
 ADDRESS: Final = (  # https://example.org/a_(b)?c=1
     rf"(?<![A-Za-z])(?:{SCHEMES})://"
@@ -45,7 +45,7 @@ LICENCE: Final = (
     r"|[AL]?GPL[ -]?v?\d(?:\.\d)?(?:-only|-or-later|\+)?"
     r"|(?:MPL|Apache|EUPL)[ -]\d\.\d|BSD-\d(?:-Clause)?)(?!\w)"
 )
-FILE_SUFFIXES: Final = (  # by length, as a look behind must have one
+FILE_SUFFIXES: Final = (  # grouped by length, since a lookbehind has a fixed length
     "7z|cs|gz|js|md|mo|po|py|rs|sh|so|ts",
     "apk|avi|bat|bmp|bz2|cfg|cpp|css|csv|deb|dll|dmg|doc|eml|exe|gif|htm|ico|img|ini|iso|jar|jpg|log|m4a|mkv|"
     "mov|mp3|mp4|msi|odp|ods|odt|ogg|pdf|php|png|pot|ppt|psd|rar|rpm|rtf|sql|srt|svg|tar|tex|tgz|tif|tsv|"
@@ -58,14 +58,14 @@ FILE: Final = (
     + r")|(?<![\w.-])[\w-]{2,}+\.[ch](?![\w.])"
 )
 PATH: Final = (
-    # /home/anna/my files/notes.txt: with spaces where an ending tells that all of it is one path
+    # /home/anna/my files/notes.txt: spaces are allowed if the path ends with a file suffix
     r"(?<![\w/.~<-])(?:~|\.{1,2})?(?:/[\w.+-]++){2,}+(?: [\w.+-]++){1,3}+(?:/[\w.+-]*[\w+-])++"
     r"(?:(?<=\.\w{2})|(?<=\.\w{3})|(?<=\.\w{4}))(?!\w)|"
     r"(?<![\w/.~<-])(?:~|\.{1,2})?(?:/(?!-)[\w.+-]*[\w+-])++/?"  # /etc/hosts  ~/.profile  ./run
     r"|(?<!\w)(?:(?:[A-Za-z]:|%[A-Za-z]\w{0,40}+%)(?=\\)|\\(?=\\\w))"  # C:\My Files\x.txt  %TEMP%\x
     r"(?:\\[\w.+-]++(?: [\w.+-]++){0,4}+(?=\\))*+"
     r"(?:\\[\w.+-]*[\w+-])?\\?+"
-    # feature/new-login: what has no hyphen or digit may be prose
+    # feature/new-login: "and/or" has no hyphen or digit, so it is prose
     r"|(?<![\w./-])(?=[a-z/]{1,60}[-_\d])[a-z\d]++(?:[._-][a-z\d]++)*+(?:/[a-z\d]++(?:[._-][a-z\d]++)*+)++(?![\w/-])"
 )
 GLOB: Final = (
@@ -107,7 +107,7 @@ ELEMENT: Final = r"<(?:code|kbd|samp|tt)>[^<>\n]{1,200}</(?:code|kbd|samp|tt)>"
 SHELL: Final = (
     "git|np[mx]|pip3?|curl|docker|apt(?:-get)?|sudo|wget|ssh|scp|kubectl|yarn|cargo|brew|systemctl|rsync|helm"
 )
-COMMAND: Final = (  # a line that is one: npm install --save-dev vite
+COMMAND: Final = (  # a whole line: npm install --save-dev vite
     rf"(?<![^\n])(?:{SHELL}) (?:(?:install|run|push|pull|clone|commit|add|build|update|checkout|apply)\b"
     r"|(?=[^\n]{1,120} --?[a-z]))[^\n]{0,400}(?<![.!?])(?![^\n])"
 )
@@ -120,7 +120,7 @@ SCOPE: Final = r"(?<![\w:])[A-Za-z_]\w*+(?:::[A-Za-z_]\w*+)++(?:<[\w:, *&]{1,40}
 ASSIGNMENT: Final = (  # MAX=5  PATH=/bin:$PATH
     r"(?<![\w<&?$.-])[A-Za-z_][\w.-]*+(?:[:+]?=)(?:\"[^\"\n]{0,60}\"|'[^'\n]{0,60}'|(?=[\w/$.~-])[^\s<>\"']*[^\s<>\"'.,;:!?)\]}])"
 )
-# nginx:latest; not a form for all genders: jede:r, Schüler:innen
+# nginx:latest; not German forms for all genders: jede:r, Schüler:innen
 TAGGED: Final = r"(?<![\w.:/-])[a-z][a-z\d.-]{1,40}+:(?!innen|in\b|\w{1,2}\b)[a-z\d][\w.-]*+(?![:\w])"
 # variables and functions: user_id  camelCase  GitHub  main()  com.example.app
 IDENTIFIER: Final = (
@@ -135,7 +135,7 @@ KEBAB: Final = (  # kebab-case-name; not state-of-the-art, six-year-old
     rf"(?<![\w-])(?![a-z-]{{0,40}}-(?:{HYPHENATED})(?![a-z]))"
     r"[a-z]{3,20}(?:-[a-z]{3,20}){2,6}+(?![\w-])"
 )
-OPTION: Final = (  # --force  -v  -rf: letters that are no ending of a word
+OPTION: Final = (  # --force  -v  -rf; several letters without vowels, since others may be a suffix
     r"(?<![\w-])--[A-Za-z][\w-]*+(?:=[^\s,;]*[^\s.,;:!?)\"'“])?"
     r"|(?<!\S)-(?:[A-Za-z]|[b-df-hj-np-tv-xz]{2,5})(?![\w-])"
 )

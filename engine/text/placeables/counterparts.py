@@ -1,7 +1,7 @@
-"""What another language has a fixed form for: titles before names, dates, abbreviations.
+"""Titles before names, dates and abbreviations, which have a fixed form in each language.
 
-A model hardly knows what "Frau" means before a placeholder, what "9 novembre" means between two, and what the
-dots of "z. B." end. So these stay together, and the answer has them as its language writes them.
+Models translate "Frau" before a placeholder badly, "9 novembre" between two, and the dots of "z. B.". So the
+whole phrase is masked, and the answer gets it in the form of its own language.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ REMEMBERED_PAIRS: Final = 256
 def title_before(text: str, name: int, languages: tuple[str, str]) -> tuple[int, str]:
     """Find the title before a name.
 
-    text: a text.
-    name: where the name begins.
+    text: any text.
+    name: position of the name.
     languages: codes of the languages of the text and of the answer.
 
-    Returns where the title begins, and the title as the other language writes it, with a space after it;
-    `name` and "" where there is none that both languages have.
+    Returns the position of the title, and its counterpart with a space after it; `name` and "" if there is no
+    title that both languages have.
     """
     titles = _titles(*languages)
     match = titles[0].search(text, max(0, name - LONGEST_TITLE), name) if titles else None
@@ -36,9 +36,9 @@ def title_before(text: str, name: int, languages: tuple[str, str]) -> tuple[int,
 
 
 def find_counterparts(text: str, languages: tuple[str, str]) -> Iterator[tuple[int, int, str]]:
-    """Find dates and abbreviations: begin and end of each in order, and what the other language writes.
+    """Find dates and abbreviations: begin and end of each, in order, and its counterpart.
 
-    text: a text.
+    text: any text.
     languages: codes of the languages of the text and of the answer.
     """
     pattern = _pattern(*languages)
@@ -73,7 +73,7 @@ def _pattern(language: str, into: str) -> re.Pattern[str] | None:
 
 @lru_cache(REMEMBERED_PAIRS)
 def _titles(language: str, into: str) -> tuple[re.Pattern[str], dict[str, str]] | None:
-    """A pattern of the titles of one language at the end of a text, and each in another language."""
+    """Return a pattern of a title at the end of a text, and the counterpart of each title."""
     source, target = rules_of(language).titles, rules_of(into).titles
     written: dict[str, str] = {}
     for title in [title for title in source if title in target]:

@@ -1,7 +1,7 @@
-"""The grammar of what is not a word: a table of kinds that stay as they are, with pattern and example.
+"""Grammar of placeables: a table of kinds with pattern, example and treatment, and marks around sentences.
 
-Every pattern takes time linear in the text: no two repetitions beside one another match the same characters,
-or they are possessive, or bounded (`tests/project/test_linear.py`).
+Every pattern takes time linear in the text: adjacent repetitions match different characters, are possessive,
+or are bounded (`tests/project/test_linear.py`).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ Treatment = Literal["keep", "read"]
 class Placeable(NamedTuple):
     """A kind of placeable.
 
-    treatment: "keep": the model gets a placeholder. "read": the model reads it as it is at first, since it
-        translates around it better so; the answer is checked, and asked for again with a placeholder.
+    treatment: "keep": the model gets a placeholder. "read": the model reads the text itself first, which
+        gives better translations; an answer that lacks it is decoded again with a placeholder.
     """
 
     name: str
@@ -31,8 +31,10 @@ class Placeable(NamedTuple):
     treatment: Treatment = "keep"
 
 
-# of two kinds that begin at the same place the first one counts
+# The search takes the first kind that matches at a place. So a kind comes before all kinds that match a part
+# of it: lines of code before all others, addresses before files, fixed forms of amounts before plain numbers.
 KINDS: Final = (
+    # code
     Placeable(
         "code block",
         r"(?m:^[ \t]{0,3}```[^`\n]*+\n(?:(?![ \t]{0,3}```)[^\n]*+\n)*+[ \t]{0,3}```[ \t]*+$)",
@@ -42,10 +44,12 @@ KINDS: Final = (
     Placeable("command", code.COMMAND, "npm install --save-dev vite"),
     Placeable("code", r"(?<!`)(?:`[^`\n]++`|``(?!`)[^\n]{1,200}?``)(?!`)", "`git push`"),
     Placeable("code", code.ELEMENT, "<code>main.c</code>"),
+    # addresses
     Placeable("address", code.ADDRESS, "https://example.org/a?b=1"),
     Placeable("password", code.SECRET, "Xy7!kPq2"),
     Placeable("mail", code.MAIL, "anna@example.org"),
     Placeable("domain", code.DOMAIN, "example.org/forum"),
+    # placeholders of programs, the longest brackets first
     Placeable(
         "message",
         r"\{\s?\w++,\s?(?:plural|select|selectordinal|number|date|time)\b[^{}]*+"
@@ -69,13 +73,14 @@ KINDS: Final = (
     Placeable("field", r"(?<![\w%])%[A-Za-z][\w.]{0,40}+%(?![\w\\])", "%APPDATA%"),
     Placeable("field", r"(?<![^\s(\"'„“/])[:][a-z_]\w*+(?::|(?![\w:]))", ":user"),
     Placeable("field", r"(?<!\w)__[A-Z][A-Z\d]*+(?:_[A-Z\d]++)*+__(?!\w)", "__NAME__"),
-    Placeable("field", r"(?<!>)<(?!br\b)[a-z][a-z\d_-]{1,30}>", "<name>"),  # where it is no tag
+    Placeable("field", r"(?<!>)<(?!br\b)[a-z][a-z\d_-]{1,30}>", "<name>"),  # tags are read before, as markup
     Placeable("mask", r"\[X\d{1,6}X\]|⟦[^⟦⟧\s]{1,16}⟧|@@\w{1,32}+@@", "[X8X]"),
     Placeable("label", r"(?<![\w\]])\[[^\W\d_][\w-]{1,30}+\](?![(\[\w])", "[INFO]"),
     Placeable("wiki link", r"\[\[[^\[\]\n]{1,200}\]\]", "[[Main Page]]"),
     Placeable(
         "prompt", r"[\[(][A-Za-z](?:/[A-Za-z]){1,3}[\])]|[\[(](?:yes|ja|oui)/(?:no|nein|non)[\])]", "[Y/n]"
     ),
+    # words and numbers behind a sign
     Placeable("entity", r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,30});", "&nbsp;"),
     Placeable("expression", code.REGEX, r"^[a-z]+\d{2,4}$"),
     Placeable("escape", r"\\(?:[nrt](?![a-z])|u[0-9a-fA-F]{4}|[\"'])", r"\n"),
@@ -87,6 +92,7 @@ KINDS: Final = (
     Placeable("mention", r"(?<![\w.@/])@[^\W\d]\w*+(?:[.@/-]\w++)*+", "@anna"),
     Placeable("emoji", EMOJI, "😀"),
     Placeable("face", amounts.FACE, ":-)"),
+    # paths and files
     Placeable("request", code.REQUEST, "GET /api/v1/users"),
     Placeable("pattern", code.GLOB, "src/**/*.py"),
     Placeable("path", code.PATH, r"C:\Users\Max\My Files\letter.docx"),
@@ -94,6 +100,7 @@ KINDS: Final = (
     Placeable("file", code.DOTFILE, ".env"),
     Placeable("hash", code.HASH, "1b4e28ba-2fa1-11d2-883f-0016d3cca427"),
     Placeable("network address", code.NETWORK, "2001:db8::1"),
+    # numbers and formulas with a fixed form
     Placeable("instant", amounts.INSTANT, "2024-05-12T08:30:00Z"),
     Placeable("iban", amounts.IBAN, "DE02 1203 0000 0000 2020 51"),
     Placeable("standard", amounts.STANDARD, "ISO 9001:2015"),
@@ -104,6 +111,7 @@ KINDS: Final = (
     Placeable("sum", amounts.SUM, "3 × 19,99 € = 59,97 €"),
     Placeable("number plate", amounts.PLATE, "B-MW 1234"),
     Placeable("formula", amounts.FORMULA, "a² + b² = c²"),
+    # identifiers and expressions of programs
     Placeable("locale", r"(?<![\w-])[a-z]{2,3}[-_][A-Z]{2}(?![\w-])", "fr-CA"),
     Placeable("version", code.VERSION, "v10.2.3-beta+build.5"),
     Placeable("option", code.OPTION, "--force"),
@@ -119,10 +127,12 @@ KINDS: Final = (
     Placeable("identifier", code.IDENTIFIER, "user_id"),
     Placeable("hyphenated name", code.KEBAB, "kebab-case-name"),
     Placeable("tagged name", code.TAGGED, "nginx:latest"),
+    # companies, paragraphs of laws, footnotes
     Placeable("company", amounts.FIRM, "Müller & Söhne GmbH"),
     Placeable("paragraph", amounts.PARAGRAPH, "§ 433 Abs. 2 BGB"),
     Placeable("footnote", amounts.FOOTNOTE, "¹"),
     Placeable("time zone", r"(?<!\w)(?:UTC|GMT)[+−-]\d{1,2}(?::\d{2})?(?!\w)", "UTC+2"),
+    # plain numbers and codes, which the kinds above contain
     Placeable("number", amounts.NUMBER, "1.234,56 €", "read"),
     Placeable("letters and digits", amounts.CODE, "H2O", "read"),
     Placeable("line number", amounts.LINE_NUMBER, "LH 1234", "read"),
@@ -130,30 +140,30 @@ KINDS: Final = (
     Placeable("numeral", amounts.ROMAN, "XIV", "read"),
     Placeable("symbol", r"[©®™℠¶†‡№§±×÷∀-∑∓-⋿]|[$€£]{2,}+", "©"),
 )
-GLUED_KINDS: Final = frozenset({"mask", "template"})  # that may stand for formats of what they touch
-# every placeable has one of these: a text without them, as most prose, needs no further look
-# the sign itself is looked for first, and then what is beside it: that takes a third of the time
+GLUED_KINDS: Final = frozenset({"mask", "template"})  # they may be formats of the word that they touch
+# Every placeable contains a sign, so most prose is not searched further. A new kind needs its sign here (a
+# test checks its example). To match a sign before its surroundings takes a third of the time.
 SIGNS: Final = re.compile(
     r"[^\w\s.,!?'’\"„“”–—-]|[\d_²³¹½¼¾⅐-⅞\u2070-\u209c]|[A-Z](?<=[a-z].)|[IVXLCDM]{2}"
     r"|[B-HK-NP-Wx]\b(?<!\S.)|(?:[AK]G|S[AE]|Inc|Ltd|plc)\b"
     r"|\.(?<=\w\.)(?=\w)|\.(?<!\S.)(?=[a-z])|\.(?= ?(?:h|ex)\.)"
     r"|-(?=[a-z]{3,20}-)|-(?<!\S-)(?=\w)|-(?=-\w)|-(?<=[gtdl].)(?=[A-Z])|-(?<=[a-z].)(?=[A-Z]{2})"
 )
-# where one may begin: at a sign, or a word that is no plain one between others; most of a text is passed over
+# Where a placeable may begin: at a sign or a word, except plain words before other words (most of a text).
 BEGINNING: Final = (
     r"(?=[^\w\s]|\b\w|[⁰¹²³⁴-⁹])"
     rf"(?:(?<![^\n])(?=(?:{code.SHELL}) )|(?!(?<!\w)(?:[a-zß-öø-ÿ]{{2,}}+[.,;:!?]?(?:\s|$)"
     r"|[^\W\d_a-zß-öø-ÿ][a-zß-öø-ÿ]++[.,;:!?]?(?:\s[a-zß-öø-ÿ(„“\"]|$))))"
 )
-EMOJI_STAND_IN: Final = "\u263a"  # stands for pictures where sentences are split
+EMOJI_STAND_IN: Final = "\u263a"  # replaces pictures for the splitter of sentences
 
-# what a line begins with that is no part of its sentence: marks of lists, headings, quotes, dialogue, song
+# marks at the beginning of a line before its sentence: lists, headings, quotes, dialogue, songs
 BULLET: Final = r"[-*+•‣◦▪▫■□▸►●○·−–—>»♪♫#|]{1,6}+(?=[ \t\u00a0])|[–—](?=\w)|[•♪♫]"
 BOX: Final = r"\[[ xX]?\](?=\s)"
 ENUMERATION: Final = r"\(?(?:\d{1,3}|[a-zA-Z]|[ivx]{1,4})\)(?=\s)|[a-z]\.(?=\s+[A-ZÄÖÜÀ-Ý][^\W_])"
-NUMBERED: Final = re.compile(r"(\d{1,3}|[a-z])\.[ \t\u00a0]+")  # of a list, where it is no ordinal
+NUMBERED: Final = re.compile(r"(\d{1,3}|[a-z])\.[ \t\u00a0]+")  # list number, unless it is an ordinal
 LEADING: Final = re.compile(rf"(?:(?:{BULLET}|{BOX}|{ENUMERATION}|{EMOJI})[ \t\u00a0]*+)++")
-# what a sentence may have at its ends, and is no part of it
+# marks at the ends of a sentence that do not belong to it
 BLOCK: Final = "(?:li|p|t[dh]|h[1-6]|div|d[td]|option)"
 BLOCK_BORDER: Final = rf"</{BLOCK}><{BLOCK}(?:\s[^<>]{{0,200}})?>"  # between two items on one line
 EDGE_MARK: Final = rf"(?:{BLOCK_BORDER}|{PICTURE}|[♪♫|]|(?<= )[>›·•]|(?<!\S)[*=#~+-]{{2,}}+(?!\S)|<br ?/?>)"
@@ -161,9 +171,9 @@ EDGE: Final = re.compile(rf"{EDGE_MARK}(?:[ \t\u00a0]*+{EDGE_MARK})*+")
 EDGE_SIGNS: Final = re.compile(
     "[0-9#*♪♫|>›·•=~+\u2190-\u21ff\u231a-\u23ff\u2500-\u27bf\u2b00-\u2bff\u3030\u303d\U0001f000-\U0001faff-]"
 )
-# File > Open: what stands between words, and is translated apart
+# File > Open: the words on both sides are translated separately
 SEPARATOR: Final = r"(?<=[^\W\d_]{2}) [>›|·•] (?=[^\W\d_]{2})"
-# clauses that are translated apart, as a model loses what parts them: dashes, dots, brackets at the end
+# Models lose dashes, dots and final brackets between clauses, so clauses are translated separately.
 CLAUSE_SIGNS: Final = re.compile(r"[–—…(!?]|\.\.\.")
 CLAUSE_MARK: Final = re.compile(
     r"(?<=[^\W_]) [–—] (?=[^\W\d_])|(?<=[^\W\d_]) [–—] (?=\d)|(?<=`) [–—] (?=[^\W\d_])"
@@ -176,10 +186,10 @@ LAST_BRACKETS: Final = re.compile(
 SPEECH: Final = re.compile(  # “Come here!” he shouted, “now!”
     r"\s*+[\"„“«»][^\"„“”«»]{1,300}[!?][\u00a0\u202f ]?[\"”“»«](,? )(?=[^\W\d_A-ZÄÖÜÀ-Ý])"
 )
-ACROSS_CLAUSES: Final = re.compile("[\"„“”«»‚‘()\\[\\]]|(?<!\\w)['’]|['’](?!\\w)")  # marks that come in pairs
+ACROSS_CLAUSES: Final = re.compile("[\"„“”«»‚‘()\\[\\]]|(?<!\\w)['’]|['’](?!\\w)")  # paired marks
 COLUMN_SIGNS: Final = re.compile("[\t\u00a0<>›|·•]|  ")  # a line without them has one column
 COLUMNS: Final = re.compile(rf"[ \u00a0]*\t\s*|[ \u00a0]{{2,}}|<br ?/?>\s*|{BLOCK_BORDER}|{SEPARATOR}")
-# what ends with a dot and no sentence: p. ex.  Art. 5
+# a dot that ends no sentence: p. ex.  Art. 5
 ABBREVIATIONS: Final = "|".join(
     of_all(lambda rules: (short.pattern for short in rules.abbreviations.values()))
 )
@@ -187,35 +197,36 @@ NUMBERED_WORDS: Final = "|".join(of_all(lambda rules: rules.numbered_words))
 ABBREVIATION: Final = re.compile(rf"(?<!\w)(?:{ABBREVIATIONS}|(?:{NUMBERED_WORDS})\.(?= ?\d))")
 TABLE_ROW: Final = re.compile(r"\s*\|[^|\n]*+\|")  # the beginning of a row of a Markdown table
 CELL_BORDER: Final = re.compile(r"\|[ \u00a0]*")
-WINDOW_CHARACTERS: Final = 1_024  # that are searched at once, and looked at beyond
-LONG_CHARACTERS: Final = 8_192  # that are looked at beyond a window for the end of what may be long
-LONG_KINDS: Final = frozenset({"code block", "code", "message"})  # that end with a mark of their own
-MAX_COLUMN_WORDS: Final = 3  # of a cell beside no more than two spaces
+WINDOW_CHARACTERS: Final = 1_024  # searched at once, with as many more for the end of a match
+LONG_CHARACTERS: Final = 8_192  # searched beyond a window for the end of a long kind
+LONG_KINDS: Final = frozenset({"code block", "code", "message"})  # they have a closing mark
+MAX_COLUMN_WORDS: Final = 3  # a cell next to only two spaces has at most so many words
 
 
 @cache
 def placeables() -> re.Pattern[str]:
-    """Compile the patterns of all kinds as one; the name of a group is `k` with the number of its kind."""
+    """Compile the patterns of all kinds as one; group `k3` is the kind `KINDS[3]`."""
     kinds = "|".join(f"(?P<k{i}>{kind.pattern})" for i, kind in enumerate(KINDS))
     return re.compile(f"{BEGINNING}(?:{kinds})")
 
 
 @cache
 def long_placeables() -> re.Pattern[str]:
-    """Compile the patterns of the kinds that may be longer than a window."""
+    """Compile the patterns of kinds that may be longer than a window."""
     return re.compile("|".join(kind.pattern for kind in KINDS if kind.name in LONG_KINDS))
 
 
 def matches(pattern: re.Pattern[str], long: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
-    """Find matches as `finditer` does, in windows: between two searches other threads have their turns.
+    """Find matches as `finditer` does, but in windows: other threads run between two searches.
 
-    pattern: matches at least one character; where a match needs its end, at most `WINDOW_CHARACTERS`.
-    long: those of its alternatives that need their ends, and may have `LONG_CHARACTERS`.
+    pattern: pattern of at least one character. A match that depends on its end has at most
+        `WINDOW_CHARACTERS`.
+    long: alternatives of `pattern` that depend on their ends and have up to `LONG_CHARACTERS`.
     text: any text.
     """
     position = 0
     for window in range(WINDOW_CHARACTERS, len(text) + WINDOW_CHARACTERS, WINDOW_CHARACTERS):
-        whole = window + WINDOW_CHARACTERS >= len(text)  # is searched to its end
+        whole = window + WINDOW_CHARACTERS >= len(text)  # the search reaches the end of the text
         later = None if whole or position >= window else long.search(text, position, window + LONG_CHARACTERS)
         while position < window:
             if later and later.start() < position:
@@ -223,7 +234,7 @@ def matches(pattern: re.Pattern[str], long: re.Pattern[str], text: str) -> Itera
             match = pattern.search(text, position, window + WINDOW_CHARACTERS)
             if later and (not match or later.start() < match.start()):
                 match = later
-            if match and match.start() < window < match.end():  # it may go on beyond
+            if match and match.start() < window < match.end():  # it may continue beyond the window
                 match = pattern.match(text, match.start())
             if not match or match.start() >= window:
                 break

@@ -1,6 +1,6 @@
 """Markup in plain text: Markdown's emphasis and links, tags, words in capitals, soft hyphens.
 
-A model reads the text without markup; formats go over to its answer by attention (`engine.answers.formats`).
+The model reads the text without markup; `engine.answers.formats` adds the formats to the answer by attention.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from engine.text.placeables.grammar import (
     placeables,
 )
 
-# what is left out of the text that a model reads, with an example
+# markup that the model does not read
 NAME: Final = r"(?:[A-Za-z][\w:.-]*|\d{1,4})"
-TAG: Final = (  # <b>, and as it stands in HTML or in a forum
+TAG: Final = (  # <b>, &lt;b&gt; and [b]
     rf"<(?!br\b)/?{NAME}(?:\s[^<>]{{0,400}})?>|<!--[^<>]{{0,400}}-->|&lt;/?{NAME}(?:\s[^<>\n]{{0,200}}?)?/?&gt;"
     r"|\[/?(?:b|i|u|s|url|quote|code|color|size|spoiler|center|list)(?:=[^\[\]\n]{0,200})?\]"
 )
 TAG_NAME: Final = re.compile(rf"(<|&lt;|\[)(/?)({NAME})")
-# masks of other tools that touch a word: they stand for formats
+# masks of other tools that touch a word are formats
 GLUED: Final = (
     "(?:" + "|".join(kind.pattern for kind in KINDS if kind.name in GLUED_KINDS) + r"|\{\d{1,2}\})++"
 )
@@ -43,28 +43,28 @@ INVISIBLE: Final = "[\u00ad\u200b\u2060\ufeff]+"  # soft hyphens and the like
 SIGNS: Final = re.compile("[*_~\\[<&{⟦@\u00ad\u200b\u2060\ufeff]")  # a text without them has no markup
 DELIMITERS: Final = frozenset({"*", "**", "***", "_", "__", "___", "~~"})
 VOID_TAGS: Final = frozenset({"area", "col", "embed", "hr", "img", "input", "link", "meta", "wbr"})
-# tags that are one although nothing closes them; others are fields: <name>
+# names of HTML elements, which are tags even if not closed; other names are fields: <name>
 ELEMENT_NAMES: Final = """
 a abbr b big blockquote body center code dd del div dl dt em font form g h1 h2 h3 h4 h5 h6 head html i ins kbd
 label li mark ol p pre q s samp small span strike strong sub sup table tbody td th thead tr tt u ul var x
 """
 ELEMENTS: Final = VOID_TAGS | set(ELEMENT_NAMES.split())
-# a word in capitals within a sentence; longer ones are no words, shorter ones are abbreviations
+# word in capitals within a sentence; a single letter may be an abbreviation, longer runs are no words
 CAPITALS: Final = re.compile(r"(?<![\w'’&/.-])[^\W\d_]{2,24}(?![\w&/=]|-\w)")
-MAX_FORMATS: Final = 400  # of a text; the rest of its markup is text
-CLAUSE_CHARACTERS: Final = 200  # around a word in capitals that show whether it stands out
+MAX_FORMATS: Final = 400  # further markup of a text is read as text
+CLAUSE_CHARACTERS: Final = 200  # searched on both sides of a word in capitals for small letters
 SENTENCE_STARTS: Final = frozenset(".!?:„“\"'\n")
-FILLING: Final = "\ue000"  # a private-use character, in the place of what is no markup
+FILLING: Final = "\ue000"  # private-use character in the place of spans that are no markup
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """Characters [begin, end) of a plain text with a format; a format without characters is a point.
+    """Format of the characters [begin, end) of a plain text. A format without characters is a point.
 
     before, after: markup around the characters.
-    parent: index of the format around it, or -1; parents come first.
-    spaced: whether a point had white space on both sides; the text has only one of the two.
-    capitals: whether the characters were capitals.
+    parent: index of the enclosing format, or -1; parents come first.
+    spaced: whether a point had a space on both sides; the plain text has only one of them.
+    capitals: whether the characters were in capitals.
     """
 
     begin: int
@@ -80,9 +80,9 @@ class Format:
 class PlainText:
     """A text without its markup.
 
-    text: the text that a model reads.
-    formats: formats, properly nested.
-    removed: position in `text`, and in the source, after each stretch that was left out; in order.
+    text: text that the model reads.
+    formats: properly nested formats.
+    removed: position in `text` and in the source after each removed stretch, in order.
     """
 
     text: str
@@ -90,7 +90,7 @@ class PlainText:
     removed: tuple[tuple[int, int], ...] = ()
 
     def position(self, source: int) -> int:
-        """Find the position in the text of a position in the source that is no markup."""
+        """Return the position in the text of a position in the source that is no markup."""
         number = bisect_right(self.removed, source, key=lambda pair: pair[1]) - 1
         plain, before = self.removed[number] if number >= 0 else (0, 0)
         return plain + source - before
@@ -99,8 +99,8 @@ class PlainText:
 def read_markup(source: str, spans: Sequence[tuple[int, int]] = ()) -> PlainText:
     """Read the markup of a text. Never raises; takes linear time.
 
-    source: the text.
-    spans: characters (begin, end) that are no markup, in order and apart.
+    source: any text.
+    spans: characters (begin, end) that are no markup, ordered and disjoint.
     """
     if not SIGNS.search(source):
         return PlainText(source)
@@ -116,9 +116,9 @@ def read_markup(source: str, spans: Sequence[tuple[int, int]] = ()) -> PlainText
 class _Token:
     """Characters [begin, end) of a text that may be markup.
 
-    key: equal for what may belong together; "" is left out, and no format.
-    opens, closes: whether a format may begin or end with it.
-    point: whether it is markup although nothing belongs to it.
+    key: equal for an opening and a closing token that may be a pair; "" for a token that is only removed.
+    opens, closes: whether the token may begin or end a format.
+    point: whether the token is markup without a partner too.
     """
 
     begin: int
@@ -152,7 +152,7 @@ def _tokens(text: str) -> Iterator[_Token]:
         elif match["invisible"]:
             yield _Token(begin, end, "")
         elif match["tag"]:
-            if FILLING not in match["tag"]:  # else it is a phrase
+            if FILLING not in match["tag"]:  # otherwise it is a phrase
                 yield _tag(match)
         elif match["glued"]:
             before, after = text[begin - 1 : begin], text[end : end + 2]
@@ -189,15 +189,15 @@ def _tag(match: re.Match[str]) -> _Token:
 
 
 def _partners(tokens: Sequence[_Token]) -> dict[int, int]:
-    """The closing token of each token that a format begins with, by their numbers."""
+    """Map the index of each token that begins a format to the index of its closing token."""
     partners: dict[int, int] = {}
     opened = list[int]()  # innermost last
-    places: dict[str, list[int]] = {}  # of open tokens in `opened`, by key
+    places: dict[str, list[int]] = {}  # indices in `opened`, by key
     for number, token in enumerate(tokens):
         same = places.setdefault(token.key, [])
         if token.closes and same and len(partners) < MAX_FORMATS:
             partners[opened[same[-1]]] = number
-            for other in reversed(opened[same[-1] :]):  # what was opened within, and not closed
+            for other in reversed(opened[same[-1] :]):  # tokens within that were not closed
                 places[tokens[other].key].pop()
                 opened.pop()
         elif token.opens:
@@ -210,7 +210,7 @@ def _without_markup(source: str, tokens: Sequence[_Token], partners: dict[int, i
     closing = {close: opening for opening, close in partners.items()}
     parts, length, position = list[str](), 0, 0
     formats, removed, around = list[Format](), list[tuple[int, int]](), [-1]
-    numbers: dict[int, int] = {}  # of formats, by their opening tokens
+    numbers: dict[int, int] = {}  # index of a format by the index of its opening token
     for number, token in enumerate(tokens):
         point = token.point and number not in partners and number not in closing
         if token.key and not point and number not in partners and number not in closing:
@@ -228,7 +228,7 @@ def _without_markup(source: str, tokens: Sequence[_Token], partners: dict[int, i
             around.pop()
             if length > formats[opened].begin:
                 formats[opened] = replace(formats[opened], end=length, after=mark)
-            else:  # there are no characters in it: points beside one another
+            else:  # without characters it becomes adjacent points
                 inner = (replace(f, parent=around[-1]) for f in formats[opened:])
                 formats[opened:] = [*inner, Format(length, length, mark, parent=around[-1])]
         elif point:
@@ -242,12 +242,12 @@ def _without_markup(source: str, tokens: Sequence[_Token], partners: dict[int, i
 
 
 def read_capitals(plain: PlainText, language: str, count: Callable[[str], int]) -> PlainText:
-    """Write words in capitals within a text as words are written, and note them as formats.
+    """Write words in capitals within a text in small letters, and note them as formats.
 
-    plain: the text.
+    plain: any text.
     language: code of its language.
-    count: counts the tokens of a word. A word is changed where the vocabulary knows it in small letters, as
-        one token, and not in capitals.
+    count: returns the number of tokens of a word. A word is changed if it is one token in small letters and
+        several in capitals.
     """
     parts, formats, position = list[str](), list(plain.formats), 0
     found: list[tuple[int, int]] | None = None
@@ -275,7 +275,7 @@ def read_capitals(plain: PlainText, language: str, count: Callable[[str], int]) 
 
 
 def _add_capitals(plain: PlainText, formats: list[Format], begin: int, end: int) -> None:
-    """Note a word in capitals; beside another one it is part of the same emphasis: AUF KEINEN Fall."""
+    """Append a format for a word in capitals, or extend the format of the word before it: AUF KEINEN Fall."""
     around = [i for i, f in enumerate(plain.formats) if f.begin <= begin and end <= f.end]
     new = Format(begin, end, parent=around[-1] if around else -1, capitals=True)
     last = formats[-1] if formats else new
@@ -291,7 +291,7 @@ def _begins_sentence(text: str, begin: int) -> bool:
 
 
 def _small_letters_around(text: str, begin: int, end: int) -> bool:
-    """Whether the same line has words in small letters: else it is a title, or a list of names."""
+    """Return whether the same line has small letters; otherwise it is a title or a list of names."""
     before = text[max(0, begin - CLAUSE_CHARACTERS) : begin].rpartition("\n")[2]
     after = text[end : end + CLAUSE_CHARACTERS].partition("\n")[0]
     return any(character.islower() for character in before + after)

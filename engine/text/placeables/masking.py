@@ -1,8 +1,8 @@
-"""What must not be translated: found in a text, replaced by the model's placeholder symbols, and put back.
+"""Placeholders for phrases that must not be translated.
 
-A text is masked: one mark, a private-use character that the text lacks, stands for each phrase. Sentences are
-split with the marks in place, so that no phrase is cut; then each mark of a sentence becomes a symbol that
-the model was trained to copy ("<ph0>", "<ph1>", ...). `mend` makes sure that each comes out exactly once.
+Masking replaces each phrase of a text by one mark, a private-use character that the text lacks. Sentences are
+split with the marks in place, so no phrase is cut. Then each mark of a sentence becomes a symbol that the
+model was trained to copy ("<ph0>", "<ph1>", ...). `mend` makes sure that each symbol comes out exactly once.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from engine.text.placeables.names import ACRONYM, NameRule, find_acronyms, find_
 from engine.text.placeables.phrases import Phrases, merge_ranges
 from engine.text.placeables.spelling import TRUSTED, spell_amounts, spell_names
 
-REMEMBERED_MODELS: Final = 64  # whose symbols are indexed
+REMEMBERED_MODELS: Final = 64  # models with an index of their symbols
 PRIVATE: Final = range(0xE000, 0xF700)
 NUMBERS: Final = re.compile(NUMBER)
 PICTURES: Final = re.compile(EMOJI)
@@ -43,7 +43,7 @@ SOLID: Final = re.compile(r"\S+")
 
 @dataclass(frozen=True, slots=True)
 class MarkedText:
-    """A text with the spans (begin, end) of it that must come out as they are, in order and apart."""
+    """A text with spans (begin, end) that must not be translated, ordered and disjoint."""
 
     text: str
     spans: tuple[tuple[int, int], ...] = ()
@@ -51,12 +51,14 @@ class MarkedText:
 
 @dataclass(frozen=True, slots=True)
 class Phrase:
-    """A masked phrase: `source` stood in the source, `target` stands in the answer.
+    """A masked phrase.
 
-    requested: whether the caller asked for it; else a pattern found it.
-    spans: the caller's spans in it, each with its number, begin and end: the phrase itself, or within a tag.
-    trusted: whether the model reads it first as it is: digits, codes, names.
-    name: whether it is a name.
+    source: phrase in the source.
+    target: phrase in the answer.
+    requested: whether the caller asked for the phrase; otherwise a pattern found it.
+    spans: number, begin and end of each span of the caller within the phrase.
+    trusted: whether the model reads the phrase itself first, not a placeholder: digits, codes, names.
+    name: whether the phrase is a name.
     """
 
     source: str
@@ -67,13 +69,13 @@ class Phrase:
     name: bool = False
 
     def kept(self, begin: int, end: int) -> list[KeptSpan]:
-        """List the caller's spans in the phrase, where it stands in an answer; else the phrase itself."""
+        """Return the caller's spans in an answer with the phrase at [begin, end), or the phrase itself."""
         found = [KeptSpan(begin + first, begin + last, number) for number, first, last in self.spans]
         return found or [KeptSpan(begin, end, -1)]
 
     @property
     def stand_in(self) -> str:
-        """A character of the same kind."""
+        """A character of the same kind as the phrase."""
         if self.source[-1].isdigit() or NUMBERS.fullmatch(self.source):
             return "1"
         return EMOJI_STAND_IN if not self.requested and PICTURES.fullmatch(self.source) else "X"
@@ -81,9 +83,9 @@ class Phrase:
 
 @dataclass(frozen=True, slots=True)
 class KeptSpan:
-    """The place of a phrase in an answer.
+    """Characters [begin, end) of an answer that are a phrase.
 
-    span: number of the phrase; in a result, number of the caller's span or -1.
+    span: index of the phrase; in a result, index of the caller's span or -1.
     """
 
     begin: int
@@ -93,7 +95,12 @@ class KeptSpan:
 
 @dataclass(frozen=True, slots=True)
 class MaskedText:
-    """A text with a mark in the place of each phrase, in order."""
+    """A text with a mark in the place of each phrase.
+
+    text: text with marks.
+    mark: character that stands for a phrase; "" if there are no phrases.
+    phrases: phrase of each mark, in order.
+    """
 
     text: str
     mark: str = ""
@@ -101,13 +108,15 @@ class MaskedText:
 
     @property
     def original(self) -> str:
-        """The text with its phrases as they were."""
+        """The text before masking."""
         return self.spell(self.text, range(len(self.phrases)), {})
 
     @property
     def stand_in(self) -> str:
-        """The text with a digit, a picture or a letter for each mark, for the splitter: "Am 2. Mai" is one
-        sentence."""
+        """The text with a digit, a picture or a letter for each mark.
+
+        The splitter reads this text, since "Am 2. Mai" is one sentence.
+        """
         if not self.phrases:
             return self.text
         first, *rest = self.text.split(self.mark)
@@ -118,11 +127,11 @@ class MaskedText:
         return text.count(self.mark) if self.mark else 0
 
     def spell(self, text: str, phrases: Sequence[int], symbols: Mapping[int, str]) -> str:
-        """Spell a part of the text without marks.
+        """Replace the marks in a part of the text.
 
-        text: the part, with marks.
-        phrases: numbers of the phrases that the marks stand for.
-        symbols: placeholder by number of a phrase; a phrase without one is spelled as it was.
+        text: part of the text, with marks.
+        phrases: index of the phrase of each mark.
+        symbols: placeholder by index of a phrase; other phrases are spelled as in the source.
         """
         if not self.mark:
             return text
@@ -131,8 +140,12 @@ class MaskedText:
         return first + "".join(word + part for word, part in zip(spelled, rest, strict=True))
 
     def garbles(self, text: str, phrases: Sequence[int]) -> bool:
-        """Tell whether a text lacks one of the numbers, codes and names among `phrases`, or has a number or
-        code more often."""
+        """Return whether an answer has wrong counts of trusted phrases.
+
+        text: answer.
+        phrases: indices of trusted phrases. A name must occur at least as often as here, a number or code
+            exactly as often.
+        """
         expected = Counter(self.phrases[number] for number in phrases)
         present = Counter(match[0] for match in TRUSTED.finditer(text))
         return any(
@@ -141,20 +154,21 @@ class MaskedText:
         )
 
     def respelled(self, text: str, phrases: Sequence[int], count: Callable[[str], int]) -> str:
-        """Spell numbers, codes and names in an answer as the source has them.
+        """Spell numbers, codes and names in an answer as in the source.
 
-        text: the answer.
-        phrases: numbers of the phrases that the model has read as they are.
-        count: counts the source tokens of a word.
+        text: answer.
+        phrases: indices of the trusted phrases that the model read.
+        count: returns the number of source tokens of a word.
         """
         read = [self.phrases[number] for number in phrases]
         text = spell_amounts(text, {phrase.source for phrase in read if not phrase.name})
         return spell_names(text, [phrase.source for phrase in read if phrase.name], count)
 
     def at_most(self, count: int) -> MaskedText:
-        """Mask no more phrases than `count`: the last phrases that nobody asked for are not masked.
+        """Return the text with at most `count` phrases masked.
 
-        Raises TooLarge when the caller asked for more phrases.
+        The last phrases that the caller did not ask for are unmasked. Raises TooLarge if the caller asked for
+        more than `count`.
         """
         many = len(self.phrases) - count
         if many <= 0:
@@ -172,7 +186,7 @@ class MaskedText:
 
     @property
     def places(self) -> list[tuple[int, int, Phrase]]:
-        """Begin and end of each phrase in the text as it was, and the phrase."""
+        """Begin and end of each phrase in the text before masking, and the phrase."""
         places, length = list[tuple[int, int, Phrase]](), 0
         for part, phrase in zip(self.text.split(self.mark) if self.mark else (), self.phrases, strict=False):
             begin = length + len(part)
@@ -181,9 +195,12 @@ class MaskedText:
         return places
 
     def restore(self, text: str, order: Sequence[int]) -> tuple[str, list[KeptSpan]]:
-        """Put phrase order[i] in the place of mark i; there may be fewer marks than numbers.
+        """Replace mark i of an answer by the target of phrase order[i].
 
-        Returns the text, and the places of the phrases by their numbers.
+        text: answer with marks.
+        order: indices of phrases, at least as many as there are marks.
+
+        Returns the text and the places of the phrases in it.
         """
         if not self.mark:
             return text, []
@@ -197,23 +214,23 @@ class MaskedText:
         return "".join(parts), places
 
     def caller_spans(self, places: Sequence[KeptSpan]) -> list[KeptSpan]:
-        """Make places of phrases in an answer to those of the caller's spans."""
+        """Return the places of the caller's spans in an answer from those of its phrases."""
         return [span for p in places for span in self.phrases[p.span].kept(p.begin, p.end)]
 
 
 @dataclass(frozen=True, slots=True)
 class MaskRules:
-    """What is masked in texts.
+    """Rules for masking texts.
 
-    ignore: phrases that stay as they are, to the letter, the longest first.
-    glossary: source phrase to the phrase in its place, likewise.
-    protect: whether placeables and words that the model can't read are masked too.
-    symbols: the model's placeholders; a text that spells them means nothing by it.
+    ignore: phrases that stay unchanged; the longest match wins.
+    glossary: source phrase to target phrase; the longest match wins.
+    protect: whether placeables and words with unknown characters are masked too.
+    symbols: placeholders of the model; where a text spells one, it is masked.
     spaced: whether phrases are found as whole words only.
-    lacks: tells whether the model has no way to write a character.
-    names: what is taken for names; None: nothing.
-    languages: codes of the languages of the text and of the answer, for what both have a fixed form for.
-    local: writes a number as the target language does; None: numbers stay.
+    lacks: returns whether the source vocabulary lacks a character.
+    names: rule for names, or None to mask no names.
+    languages: codes of the languages of text and answer, for dates and abbreviations; None leaves these.
+    local: writes a number in the form of the target language; None leaves numbers.
     """
 
     ignore: Sequence[str] = ()
@@ -228,9 +245,12 @@ class MaskRules:
 
 
 def mask(marked: MarkedText, rules: MaskRules) -> MaskedText:
-    """Mask what must come out as it is, or as a glossary says: the spans of the text first.
+    """Mask the caller's spans in a text, and between them the phrases that the rules find.
 
-    Raises InvalidRequest on empty phrases and spans that overlap. Takes time linear in the text.
+    marked: text with the caller's spans.
+    rules: kinds of phrases to find.
+
+    Raises InvalidRequest on empty phrases and overlapping spans. Takes time linear in the text.
     """
     targets = dict.fromkeys(rules.ignore) | dict(rules.glossary)
     if not all(map(str.strip, targets)):
@@ -250,7 +270,7 @@ def mask(marked: MarkedText, rules: MaskRules) -> MaskedText:
 
 
 def find_phrases(marked: MarkedText, rules: MaskRules) -> list[tuple[int, int, Phrase]]:
-    """List the phrases that `mask` would mask, each with its begin and end."""
+    """Return begin, end and phrase of each phrase that `mask` would mask."""
     return list(_phrases(marked, rules, dict.fromkeys(rules.ignore) | dict(rules.glossary)))
 
 
@@ -268,7 +288,7 @@ def _unused_mark(text: str) -> str:
 def _phrases(
     marked: MarkedText, rules: MaskRules, targets: Mapping[str, str | None]
 ) -> Iterator[tuple[int, int, Phrase]]:
-    """The phrases of a text in order, each with its place: spans of the caller, and what is found between."""
+    """Yield begin, end and phrase: the caller's spans, and the phrases found between them, in order."""
     text = marked.text
     finder = _Finder(rules, targets, set(text))
     last = 0
@@ -292,7 +312,7 @@ def _phrases(
 
 
 def _tags_with_spans(marked: MarkedText) -> dict[int, tuple[int, int]]:
-    """The tag around each span of the caller's that stands within one, by number: it stays as a whole."""
+    """Map the index of each caller's span within a tag to the whole tag, which is masked instead."""
     if not marked.spans or "<" not in marked.text:
         return {}
     begins, ends = ([span[side] for span in marked.spans] for side in (0, 1))
@@ -304,18 +324,22 @@ def _tags_with_spans(marked: MarkedText) -> dict[int, tuple[int, int]]:
 
 
 class _Finder:
-    """Finds phrases by rules, in a text of these characters."""
+    """Finds phrases by rules.
+
+    targets: target of each phrase of the caller; None for a phrase that stays unchanged.
+    characters: all characters of the text.
+    """
 
     def __init__(self, rules: MaskRules, targets: Mapping[str, str | None], characters: Set[str]) -> None:
         self.rules, self.targets = rules, targets
         self.own = Phrases(targets, spaced=rules.spaced) if targets else _symbols(())
         self.finders = self.own, _symbols(tuple(rules.symbols))
-        # a plain letter that the model lacks is met in words that it knows in small letters
+        # ASCII is left out: a vocabulary may lack a capital letter and still know its words in small letters
         foreign = (c for c in characters if c > "~" and unicodedata.category(c)[0] in "LMNS")
         self.lacking = frozenset(c for c in foreign if rules.lacks and rules.lacks(c))
 
     def find(self, text: str, begin: int, end: int) -> Iterator[tuple[int, int, Phrase]]:
-        """Yield the phrases between two places of a text."""
+        """Yield begin, end and phrase of each phrase in text[begin:end]."""
         part = text[begin:end]
         sources = [finder.find(part) for finder in self.finders if finder.may_find(part)]
         signs = self.rules.protect and SIGNS.search(part)
@@ -324,7 +348,7 @@ class _Finder:
         sources += [iter(found) for found in (fixed, kinds, names) if found]
         if self.rules.protect:
             sources += self._words(part)
-        if not sources:  # most texts: what is below would cost as much as all of this
+        if not sources:  # the usual case; the loop below takes as long as all above
             return
         for place in merge_ranges(sources):
             read = place in kinds and kinds[place].treatment == "read"
@@ -332,17 +356,17 @@ class _Finder:
             yield begin + place[0], begin + place[1], phrase
 
     def _counterparts(self, part: str) -> dict[tuple[int, int], str]:
-        """The dates and abbreviations of a part of the text, and what each is in the answer."""
+        """Map each date and abbreviation of a part of the text to its form in the answer."""
         languages = self.rules.languages
         return self._without_own_phrases(part, find_counterparts(part, languages)) if languages else {}
 
     def _names(self, part: str) -> dict[tuple[int, int], str]:
-        """The names of a part of the text with their titles, and what each is in the answer."""
+        """Map each name of a part of the text, with its title, to its form in the answer."""
         rule = self.rules.names if self.rules.protect else None
         return self._without_own_phrases(part, find_names_with_titles(part, rule)) if rule else {}
 
     def _words(self, part: str) -> list[Iterator[tuple[int, int]]]:
-        """The acronyms of a part of the text, and the words that the model can't read."""
+        """Return iterators of the acronyms of a part of the text and of words with unknown characters."""
         rule, words = self.rules.names, list[Iterator[tuple[int, int]]]()
         if rule and ACRONYM.search(part):
             words.append(find_acronyms(part, rule))
@@ -353,8 +377,7 @@ class _Finder:
     def _without_own_phrases(
         self, part: str, found: Iterator[tuple[int, int, str]]
     ) -> dict[tuple[int, int], str]:
-        """Those of the ranges of a part of the text that hold no phrase of the caller's, and what each is in
-        the answer."""
+        """Return the found ranges without a phrase of the caller, each with its form in the answer."""
         return {(b, e): target for b, e, target in found if next(self.own.find(part[b:e]), None) is None}
 
     def _phrase(self, phrase: str, *, read: bool, name: str | None) -> Phrase:
@@ -364,7 +387,7 @@ class _Finder:
         trusted = number or (not own and name == phrase and self.lacking.isdisjoint(phrase))
         if number and local:
             target = local(phrase)
-            trusted = target == phrase  # others are not left to the model
+            trusted = target == phrase  # the model does not convert numbers
         source = phrase if target is None else target
         return Phrase(phrase, source, own, trusted=trusted, name=name is not None and not number)
 
@@ -379,7 +402,7 @@ def _matches(text: str) -> Iterator[tuple[tuple[int, int], Placeable]]:
 
 
 def _unreadable_words(text: str, lacking: frozenset[str]) -> Iterator[tuple[int, int]]:
-    """Words with a character that the model can't read; of several, one after the other, the whole run."""
+    """Yield begin and end of each run of words with characters that the model lacks."""
     last: tuple[int, int] | None = None
     for match in SOLID.finditer(text):
         word = match[0]

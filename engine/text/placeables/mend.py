@@ -1,4 +1,4 @@
-"""Targets in which placeholders are missing or come twice, mended by their attention."""
+"""Repair of targets with missing or repeated placeholders, by attention."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from engine.text.tokenizers.pieces import SPACE
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """A change of a target: at token `at`, remove `remove` tokens and put the symbol there, if any."""
+    """A change of a target: at token `at`, remove `remove` tokens and insert `symbol`, if any."""
 
     at: int
     remove: int
@@ -19,7 +19,7 @@ class Edit:
 
 
 def whole(pieces: Sequence[str], expected_symbols: Sequence[str], symbols: frozenset[str]) -> bool:
-    """Tell whether a target holds each expected placeholder exactly once, and no other.
+    """Return whether a target has each expected placeholder exactly once, and no other.
 
     pieces: vocabulary pieces of the target.
     expected_symbols: placeholders of the source.
@@ -35,7 +35,7 @@ def mend(
     attention: Any,
     words: Sequence[int],
 ) -> list[Edit]:
-    """List edits after which a target holds each expected placeholder exactly once and no other.
+    """Return edits that give a target each expected placeholder exactly once and no other.
 
     pieces: vocabulary pieces of the target.
     columns: position of each expected placeholder in the source.
@@ -43,9 +43,9 @@ def mend(
     attention: float array [target + 1, source].
     words: positions of the pieces that begin a word.
 
-    Returns edits, last position first. Of a placeholder that came out twice the copy with the most attention
-    to it stays; a surplus one becomes a missing one, as long as one is missing; any further missing one goes
-    where the attention to it is largest.
+    Returns edits, last position first. If a placeholder came out twice, the copy that attends most to it
+    stays. Surplus placeholders are replaced by missing ones; further missing ones are inserted where the
+    attention to them is largest.
     """
     at: dict[str, int] = {}
     spare: list[int] = []
@@ -73,13 +73,13 @@ def mend(
         else:
             edits.append(Edit(_insertion_point(pieces, attention[:, column], symbols, words), 0, symbol))
     edits += [_removal_of(pieces, i) for i in spare]
-    # at one place what stands there goes first, and of several that come the last: each then stays before it
+    # at one position, removals come first, then insertions in reverse: each goes before the last one
     ordered = sorted(enumerate(edits), key=lambda pair: (-pair[1].at, -pair[1].remove, -pair[0]))
     return [edit for _, edit in ordered]
 
 
 def _removal_of(pieces: Sequence[str], at: int) -> Edit:
-    """Without the symbol, and without the space before it unless that parts two words."""
+    """Return an edit that removes the symbol, and the space before it unless words follow on both sides."""
     after = pieces[at + 1] if at + 1 < len(pieces) else SPACE
     alone = at > 0 and pieces[at - 1] == SPACE and not after[:1].isalnum()
     return Edit(at - alone, 1 + alone, None)
@@ -88,7 +88,7 @@ def _removal_of(pieces: Sequence[str], at: int) -> Edit:
 def _insertion_point(
     pieces: Sequence[str], weights: Any, symbols: frozenset[str], words: Sequence[int]
 ) -> int:
-    """Before the word that attended most, or before the punctuation that ends the sentence."""
+    """Return the position of the word that attends most, or of the punctuation at the end of the sentence."""
     free = [i for i in range(len(pieces) + 1) if i == len(pieces) or pieces[i] not in symbols]
     best = max(free, key=lambda i: weights[i])
     if best < len(pieces) and any(c.isalnum() for c in pieces[best]):

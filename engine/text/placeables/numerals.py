@@ -1,8 +1,8 @@
-"""Numbers as each language writes them: `1.234,56 €` in German is `€1,234.56` in English.
+"""Amounts in the form of each language: `1.234,56 €` in German is `€1,234.56` in English.
 
-Only an amount that reads in one way in the source language is changed: digits in groups of three, a decimal
-mark, a sign, a currency and a per cent sign. Dates, times, versions and telephone numbers stay. Marks and
-places come from Unicode's CLDR.
+Only an unambiguous amount of the source language is changed: digits in groups of three, a decimal mark, a
+sign, a currency and a per cent sign. Dates, times, versions and telephone numbers stay. The forms
+(`engine.text.languages`) come from Unicode's CLDR.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ AMOUNT: Final = (
 
 
 def localise(number: str, source: str, target: str) -> str:
-    """Write an amount of one language as another language does.
+    """Write an amount of one language in the form of another.
 
-    number: the amount as it stands in the source.
+    number: amount in the source.
     source, target: codes of the two languages.
 
-    Returns the number as it is where a language is not known, or the number is no amount.
+    Returns the number unchanged if a language has no form, or if the number is no amount.
     """
     source_form, target_form = (rules_of(code).numerals for code in (source, target))
     if (
@@ -64,7 +64,7 @@ def _amount(source_form: Numerals) -> re.Pattern[str]:
 
 
 def _groups_of_three(digits: str) -> list[str]:
-    """Digits from the right in threes."""
+    """Split digits into groups of three from the right."""
     first = len(digits) % 3
     return [
         part for part in (digits[:first], *(digits[i : i + 3] for i in range(first, len(digits), 3))) if part

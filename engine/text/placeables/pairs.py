@@ -1,4 +1,4 @@
-"""Marks in pairs, quotation marks and brackets: whether an answer has them, and a sentence without them."""
+"""Quotation marks and brackets: checks of an answer, and sentences without them."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from engine.text.placeables.markup import Format, PlainText
 SINGLE: Final = "'‚‘’‹›"
 DOUBLE: Final = '"„“”«»'
 MARK: Final = re.compile(rf"[{SINGLE}{DOUBLE}()\[\]]")
-SPACES: Final = "\u00a0\u202f "  # within French quotation marks
+SPACES: Final = "\u00a0\u202f "  # inside French quotation marks
 SPACED: Final = frozenset(SPACES)
 BEFORE_QUOTATION: Final = " \u00a0\u202f([–—"
 AFTER_QUOTATION: Final = " .,;:!?…)]\"'’”»›–—"
-MAX_PAIRS: Final = 100  # of a sentence; the rest of its marks is text
+MAX_PAIRS: Final = 100  # further marks of a sentence are read as text
 
 
 class _Mark(NamedTuple):
-    """Characters [begin, end) of a text that are a mark.
+    """A mark at the characters [begin, end) of a text.
 
     kind: "quote", "(" or "[".
     """
@@ -39,8 +39,8 @@ class _Mark(NamedTuple):
 class PairedMarks:
     """The marks of a sentence.
 
-    pairs: first and last mark of each pair, in order. The partner of a mark at either end of the sentence may
-        stand in another sentence: here it is the other end.
+    pairs: first and last mark of each pair, in order. A mark at one end of the sentence without a partner is
+        paired with an empty mark at the other end: its partner may be in another sentence.
     strays: number of other double quotation marks and brackets.
     """
 
@@ -49,26 +49,27 @@ class PairedMarks:
 
     @property
     def counts(self) -> Counter[tuple[str, bool, bool]]:
-        """Number of pairs by kind and by the presence of the first and the last mark."""
+        """Number of pairs by kind, and by whether the first and the last mark are not empty."""
         return Counter((a.kind, a.begin < a.end, b.begin < b.end) for a, b in self.pairs)
 
 
 def keeps_pairs(source: str, answer: str) -> bool:
-    """Tell whether an answer has as many marks in pairs as its source, and no stray one of its own.
+    """Return whether an answer has as many pairs of marks as its source, and no more strays.
 
-    source: the sentence.
-    answer: the answer to it.
+    source: source sentence.
+    answer: translation of the sentence.
     """
     source_pairs, answer_pairs = find_pairs(source), find_pairs(answer)
     return source_pairs.counts == answer_pairs.counts and answer_pairs.strays <= source_pairs.strays
 
 
 def close_as_opened(text: str, language: str) -> str:
-    """Write the last quotation mark of each pair as the partner of the first: models mix a typewriter's marks
-    with others.
+    """Write the closing quotation mark of each pair as the partner of its opening mark.
 
-    text: an answer.
-    language: its code.
+    Models mix straight and typographic marks.
+
+    text: answer.
+    language: code of the language of the answer.
     """
     outer, outer_last, inner, inner_last = rules_of(language).quotation_marks or ENGLISH_QUOTATION
     partners = {'"': '"', "'": "'", outer.strip(SPACES): outer_last, inner.strip(SPACES): inner_last}
@@ -83,10 +84,10 @@ def close_as_opened(text: str, language: str) -> str:
 
 
 def without_pairs(text: str, language: str) -> PlainText:
-    """Leave out the marks in pairs of a sentence, and note them as formats.
+    """Remove the pairs of marks from a sentence, and note them as formats.
 
-    text: the sentence.
-    language: code of the language that the marks are put back in; a typewriter's marks stay as they are.
+    text: sentence.
+    language: code of the language of the answer, which gets its own marks; straight marks stay straight.
     """
     if not MARK.search(text):
         return PlainText(text)
@@ -106,8 +107,7 @@ def without_pairs(text: str, language: str) -> PlainText:
 
 
 def find_pairs(text: str) -> PairedMarks:
-    """Find the marks of a sentence in pairs that are properly nested, with something between. Takes linear
-    time."""
+    """Find properly nested pairs of marks with text between them. Takes time linear in the sentence."""
     opened, pairs, strays = list[_Mark](), list[tuple[_Mark, _Mark]](), list[_Mark]()
     for mark in _marks(text):
         same = (i for i in range(len(opened) - 1, -1, -1) if opened[i].kind == mark.kind)
@@ -131,14 +131,14 @@ def find_pairs(text: str) -> PairedMarks:
 
 
 def _sorted_marks(found: PairedMarks) -> list[tuple[_Mark, bool]]:
-    """The marks of pairs in the order of the text, each with whether it is the first of its pair."""
+    """Return the marks of all pairs in the order of the text, and whether each opens its pair."""
     marks = [(mark, not last) for pair in found.pairs for last, mark in enumerate(pair)]
-    # at one end of the sentence what has no characters is outermost
+    # empty marks at the ends of the sentence are outermost
     return sorted(marks, key=lambda m: (m[0].begin, m[0].end) if m[1] else (m[0].begin, m[0].end + 1))
 
 
 def _is_significant(text: str, mark: _Mark) -> bool:
-    """Whether it means something by itself, as an apostrophe does not."""
+    """Return whether a mark without a partner is an error; a single quote may be an apostrophe."""
     return mark.kind != "quote" or text[mark.begin : mark.end].strip(SPACES) in DOUBLE
 
 
@@ -159,9 +159,9 @@ def _marks(text: str) -> Iterator[_Mark]:
 
 
 def _localised(mark: str, language: str, *, last: bool) -> str:
-    """The mark as a language writes it.
+    """Return a mark in the form of a language.
 
-    last: whether it is the last one of its pair.
+    last: whether the mark closes its pair.
     """
     marks = rules_of(language).quotation_marks
     if not mark or marks is None or mark in "'\"()[]":

@@ -1,4 +1,4 @@
-"""Phrases of a text, found in time that grows with the text, however many phrases there are."""
+"""Search for many phrases at once; its time depends on the text, not on the number of phrases."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Collection, Iterator, Sequence
 
 
 class Phrases:
-    """Finds the longest of many phrases, to the letter."""
+    """Finds exact matches of many phrases; the longest phrase at a place wins."""
 
     def __init__(self, phrases: Collection[str], *, spaced: bool) -> None:
         """Index phrases by their first characters.
 
-        phrases: none of them empty.
-        spaced: whether a phrase that begins or ends in a letter or digit is found as a whole word only.
+        phrases: phrases to find, not empty.
+        spaced: whether a phrase that begins or ends with a letter or digit matches only whole words.
         """
         self._phrases, self._spaced = frozenset(phrases), spaced
         lengths: dict[str, set[int]] = {}
@@ -25,11 +25,11 @@ class Phrases:
         self._beginning = re.compile(f"[{first}]") if first else None
 
     def may_find(self, text: str) -> bool:
-        """Tell in little time whether a text may hold a phrase."""
+        """Return quickly whether a text may contain a phrase."""
         return self._beginning is not None and self._beginning.search(text) is not None
 
     def find(self, text: str) -> Iterator[tuple[int, int]]:
-        """Yield begin and end of each phrase in order; of two that overlap, the one that begins first."""
+        """Yield begin and end of each phrase in order; if two overlap, only the first."""
         position = 0
         while self._beginning and (match := self._beginning.search(text, position)):
             begin = match.start()
@@ -53,7 +53,7 @@ class Phrases:
         return None
 
     def _continues_word(self, text: str, end: int) -> bool:
-        """Whether a word goes on there."""
+        """Return whether a word continues at `end`."""
         return self._spaced and end < len(text) and text[end - 1].isalnum() and _inside(text[end])
 
 
@@ -62,7 +62,7 @@ def _inside(character: str) -> bool:
 
 
 def merge_ranges(sources: Sequence[Iterator[tuple[int, int]]]) -> Iterator[tuple[int, int]]:
-    """Yield ranges of ordered sources without overlaps: the first one counts, then the first source."""
+    """Merge ordered iterators of ranges, dropping overlaps: the first begin wins, then the first iterator."""
     heads = [next(source, None) for source in sources]
     position = 0
     while True:

@@ -1,7 +1,7 @@
-"""Amounts and names that the model has read as they are, spelled in its answer as the source spells them.
+"""Spelling of amounts and names in answers, for phrases that the model read without placeholders.
 
-An answer that has nearly what the source has need not be decoded again: the same digits with other
-separators, a name in small letters, with a broken word, or without its last ones.
+An answer is mended, and not decoded again, if it has the same digits with other separators, or a name in
+small letters, with a misspelled word or without its last words.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ TRUSTED: Final = re.compile(
     BEGINNING + f"(?:{'|'.join(kind.pattern for kind in KINDS if kind.treatment == 'read')})"
 )
 WORD: Final = re.compile(r"[^\W\d_]++(?:-[^\W\d_]++)*+")
-MIN_NAME_LETTERS: Final = 3  # of the word of a name that says where it stands: shorter ones are words too
-MIN_LOST_TOKENS: Final = 3  # of a word that a model loses; others may have been translated
-MIN_COMMON_LETTERS: Final = 2  # that a broken word of a name begins with, as the name does
+MIN_NAME_LETTERS: Final = 3  # shorter words of a name may be ordinary words of an answer
+MIN_LOST_TOKENS: Final = 3  # a missing word of fewer tokens may have been translated
+MIN_COMMON_LETTERS: Final = 2  # a misspelled word begins with at least so many letters of the name
 
 
 def spell_amounts(text: str, amounts: set[str]) -> str:
-    """Write amounts as the source has them, where the model has written the same digits and signs with other
-    separators or in another order: "1,7" for "1.7", "5000 €" for "€5,000".
+    """Replace amounts that have other separators or another order than in the source.
 
-    text: the answer.
-    amounts: numbers and codes that it must have.
+    So "1.7" replaces "1,7", and "€5,000" replaces "5000 €".
+
+    text: answer.
+    amounts: numbers and codes of the source.
     """
     lost = amounts.difference([match[0] for match in TRUSTED.finditer(text)]) if amounts else amounts
     if not lost:
@@ -42,19 +43,18 @@ def spell_amounts(text: str, amounts: set[str]) -> str:
 
 
 def _without_separators(amount: str) -> tuple[str, str]:
-    """The digits of an amount in order, and its other characters but for separators."""
+    """Return the digits of an amount in order, and its other characters without separators, sorted."""
     digits = "".join(filter(str.isdigit, amount))
     return digits, "".join(sorted(c for c in amount if not (c.isdigit() or c.isspace() or c in ".,'’")))
 
 
 def spell_names(text: str, names: Iterable[str], count: Callable[[str], int]) -> str:
-    """Write names as the source has them: "Oscar Wilde" for "Oscar wilde", "George Orwell" for "George" or
-    "George Orwill".
+    """Replace misspelled names: "Oscar Wilde" replaces "Oscar wilde", "George Orwell" replaces "George".
 
-    text: the answer.
-    names: that it must have. One stays lost where nothing says its place, two places may be meant, or a part
-        of it may have been translated.
-    count: counts the source tokens of a word.
+    text: answer.
+    names: names of the source. A name stays lost if the answer has no place or two places for it, or if a
+        part of the name may have been translated.
+    count: returns the number of source tokens of a word.
     """
     for name in names:
         if name not in text:
@@ -69,10 +69,10 @@ def _respell_name(text: str, name: str, count: Callable[[str], int]) -> str:
 
 
 def _name_span(text: str, name: Sequence[str], count: Callable[[str], int]) -> tuple[int, int] | None:
-    """Begin and end of the words of an answer that stand for a name; None where that is in doubt.
+    """Return begin and end of the words of an answer that stand for a name, or None in doubt.
 
-    name: its words, of which one must be present, once; those behind it may have been lost.
-    count: counts the source tokens of a word.
+    name: words of the name. The answer must have one of them exactly once; later words may be lost.
+    count: returns the number of source tokens of a word.
     """
     places = [match.span() for match in WORD.finditer(text)]
     words = [text[begin:end] for begin, end in places]
@@ -103,6 +103,6 @@ def _is_distinctive(word: str) -> bool:
 
 
 def _resembles(word: str, other: str) -> bool:
-    """Whether a word with a capital may be a broken other."""
+    """Return whether a word with a capital may be a misspelling of another word."""
     common = commonprefix([word.casefold(), other.casefold()])
     return word[0].isupper() and len(common) >= MIN_COMMON_LETTERS
