@@ -1,4 +1,4 @@
-"""Tokens added to a vocabulary after it was learned, such as `<hl>`: found in a text before it is split."""
+"""Tokens added to a vocabulary after training, such as `<hl>`; they are found before a text is split."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from engine.errors import BundleError
 
 @dataclass(frozen=True, slots=True)
 class AddedToken:
-    """One such token, with the names that `tokenizers` gives its options.
+    """An added token. Its options have the names of the package `tokenizers`.
 
-    token: its id.
-    lstrip, rstrip: whether spaces before and after belong to it.
-    single_word: whether it counts only where no letter or digit touches it.
-    shown: whether an answer shows it.
+    token: id of the token.
+    lstrip, rstrip: whether spaces before and after belong to the token.
+    single_word: whether the token is found only as a whole word.
+    shown: whether answers show the token.
     """
 
     token: int
@@ -31,7 +31,10 @@ class AddedTokens:
     """The added tokens of a vocabulary."""
 
     def __init__(self, tokens: Mapping[str, AddedToken]) -> None:
-        """Make a finder of `tokens`, by their symbols."""
+        """Index added tokens.
+
+        tokens: added token by symbol.
+        """
         self._tokens = tokens
         self.symbols = {added.token: symbol for symbol, added in tokens.items()}
         self.shown = {added.token: symbol for symbol, added in tokens.items() if added.shown}
@@ -39,10 +42,10 @@ class AddedTokens:
         self._pattern = re.compile("|".join(map(_as_pattern, longest_first, map(tokens.get, longest_first))))
 
     def encode(self, text: str, encode: Callable[[str], Iterable[int]]) -> list[int]:
-        """Encode a text.
+        """Encode a text with added tokens.
 
-        text: may spell added tokens.
-        encode: makes the ids of a stretch without any.
+        text: any text.
+        encode: returns the ids of a text without added tokens.
         """
         ids, begin, strip = list[int](), 0, False
         for found in self._pattern.finditer(text) if self._tokens else ():
@@ -58,11 +61,11 @@ class AddedTokens:
     def word_starts(
         self, tokens: Sequence[int], silent: Callable[[int], bool], spaced: Callable[[int], bool]
     ) -> list[int]:
-        """List the indices of tokens that begin a word: the first, added ones, and those after these too.
+        """Return the indices of tokens that begin a word; an added token is a word.
 
         tokens: ids of a text.
-        silent: tells of an id whether it has no text.
-        spaced: tells of an index whether its token begins with a space.
+        silent: returns whether an id has no text.
+        spaced: returns whether the token at an index begins with a space.
         """
         starts, fresh = list[int](), True
         for i, token in enumerate(map(int, tokens)):
@@ -76,10 +79,10 @@ class AddedTokens:
 
 
 def open_added(bundle: Bundle, tokens: Mapping[str, AddedToken]) -> AddedTokens:
-    """Return the finder of a bundle's added tokens. Raises BundleError where the model has no such ids.
+    """Return the added tokens of a bundle. Raises BundleError if the model lacks their ids.
 
-    bundle: whose text settings name them.
-    tokens: by their symbols.
+    bundle: bundle of the tokens.
+    tokens: added token by symbol.
     """
     config = bundle.config
     most, special = min(config.source_vocab, config.target_vocab), (config.bos, config.pad, config.eos)

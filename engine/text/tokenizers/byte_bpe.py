@@ -1,8 +1,8 @@
-"""Byte-level byte pair encoding, as GPT-2 and BART have it (Radford et al. 2019).
+"""Byte-level byte pair encoding of GPT-2 and BART (Radford et al. 2019).
 
-A text is cut into words, spaces before them included; each word's UTF-8 bytes are written as printable
-characters and merged pair by pair, the earliest rule first. Every text has a form, and decoding gives back
-each byte. The package `tokenizers` does the same, but brings a client of a model hub along; this is a page.
+A text is cut into words with the spaces before them. The UTF-8 bytes of each word are written as printable
+characters and merged pair by pair, the earliest rule first. Every text can be encoded, and decoding returns
+the same bytes. The package `tokenizers` does this too, but depends on the client of a model hub.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from engine.text.tokenizers.left_to_right import LeftToRight, whole_words
 from engine.text.tokenizers.mapped_pieces import read_ids
 
 WORDS: Final = regex.compile(r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+")
-CACHED_WORDS: Final = 1 << 16  # whose merges are remembered
-MAX_MERGED_BYTES: Final = 1_024  # of a word that is merged as a whole; a merge looks at each pair again
+CACHED_WORDS: Final = 1 << 16
+MAX_MERGED_BYTES: Final = 1_024  # longer words are merged in parts, as merging takes quadratic time
 
 
 def byte_characters() -> dict[int, str]:
-    """Map each byte to the character that stands for it: itself where it prints, else one from 256 on."""
+    """Map each byte to a printable character: its own, or a character from 256 on."""
     printing = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in printing]
     return {b: chr(b) for b in printing} | {b: chr(256 + i) for i, b in enumerate(others)}
@@ -43,11 +43,11 @@ class ByteBpeSettings:
     """`text` of config.json for the kind "byte-bpe".
 
     vocabulary: name of a JSON file, symbol to id.
-    merges: name of the file of rules.
+    merges: name of the file of merge rules.
     first: ids that a source begins with.
     beginning: ids that a target begins with.
-    prefix_space: whether a text that begins with none gets a space before it.
-    added: tokens that a text may spell.
+    prefix_space: whether a text without a space at its beginning gets one.
+    added: added token by symbol.
     """
 
     vocabulary: str
@@ -72,12 +72,12 @@ class ByteBpe(LeftToRight):
     ) -> None:
         """Make a tokenizer.
 
-        settings: what sources and targets begin with.
-        added: tokens that a text may spell.
+        settings: settings of the bundle.
+        added: added tokens of the vocabulary.
         ids: symbol to id.
-        merges: pairs of symbols that are joined, earliest rule first.
+        merges: pairs of symbols to join, earliest rule first.
         special: ids without a text.
-        unk: id of what the vocabulary lacks.
+        unk: id of symbols that the vocabulary lacks.
         """
         self._ids, self._unk = ids, unk
         self._added, self._special = added, special | set(added.symbols) - set(added.shown)
@@ -113,7 +113,7 @@ class ByteBpe(LeftToRight):
         return bytes(code for code in codes if code is not None)
 
     def decode_whole_words(self, tokens: Sequence[int]) -> str:
-        """Decode whole words; bytes of an unfinished character end no word."""
+        """Decode whole words, without the bytes of an unfinished character at the end."""
         return whole_words(self.decode(tokens).rstrip("\ufffd"))
 
     def words(self, tokens: Sequence[int], *, target: bool) -> list[int]:
@@ -134,7 +134,7 @@ class ByteBpe(LeftToRight):
         return [p for part in parts for p in self._merged("".join(CHARACTERS[byte] for byte in part))]
 
     def _merge(self, word: str) -> tuple[str, ...]:
-        """Join the pair of the earliest rule, everywhere in the word, until no rule fits."""
+        """Join all occurrences of the pair with the earliest rule, again and again until no rule fits."""
         parts = list(word)
         while len(parts) > 1:
             pairs = zip(parts, parts[1:], strict=False)
@@ -151,9 +151,9 @@ class ByteBpe(LeftToRight):
 
 
 def read_merges(path: Path, *, counted: bool = False) -> list[tuple[str, str]]:
-    """Read the rules, one a line, earliest first. Raises BundleError naming the file.
+    """Read merge rules, one a line, earliest first. Raises BundleError naming the file.
 
-    path: of the file.
+    path: file of the rules.
     counted: whether a count may follow a rule.
     """
     try:
@@ -177,7 +177,7 @@ def open_byte_bpe(bundle: Bundle) -> ByteBpe:
     prefix_ids = {*settings.first, *settings.beginning}
     if config.unk is None or not all(0 <= token < config.target_vocab for token in prefix_ids):
         raise BundleError(f"{bundle.path}: its text is not that of its model: convert the bundle again")
-    # a symbol that the model has no row for (BART's <mask>) is never asked for
+    # symbols without a row in the model, such as BART's <mask>, are left out
     fitting = {symbol: token for symbol, token in ids.items() if token < config.source_vocab}
     added, merges = open_added(bundle, settings.added), read_merges(bundle.file(settings.merges))
     return ByteBpe(settings, added, fitting, merges, special, config.unk)

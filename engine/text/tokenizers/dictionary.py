@@ -1,4 +1,4 @@
-"""Dictionaries: symbols by id. fairseq's come from dict.LANGUAGE.txt (docs/reference.md 0)."""
+"""Dictionaries, which map ids to symbols; fairseq's are files dict.LANGUAGE.txt (docs/reference.md 0)."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ OVERWRITE: Final = "#fairseq:overwrite"
 
 @dataclass(frozen=True, slots=True)
 class Dictionary:
-    """Symbols by id, and ids by symbol. Special symbols are never found by `ids`.
+    """Symbols and their ids.
 
-    silent: ids that stand for nothing in a text: begin, padding and end.
-    unk: of a symbol that is unknown.
+    symbols: symbol of each id.
+    ids: id by symbol, without special symbols.
+    silent: ids without a text: begin, padding and end.
+    unk: id of unknown symbols.
     """
 
     symbols: tuple[str, ...]
@@ -31,8 +33,8 @@ class Dictionary:
 def read_dictionary(path: Path) -> Dictionary:
     """Read dict.LANGUAGE.txt: ids 0 to 3 are special, then one symbol per line from 4, "symbol count".
 
-    A symbol that occurred before must be marked "#fairseq:overwrite"; then the later id counts. Raises
-    BundleError naming the line.
+    A symbol that occurs again must be marked "#fairseq:overwrite"; its later id counts. Raises BundleError
+    naming the line.
     """
     try:
         text = path.read_bytes().decode("utf-8")

@@ -1,6 +1,6 @@
-"""The text pipelines of fairseq models: Moses tokenisation with BPE, or SentencePiece, and dictionaries.
+"""Tokenizers of fairseq models: Moses with BPE, or SentencePiece, and dictionaries (docs/reference.md 0).
 
-docs/reference.md 0. BPE codes come from subword-nmt or fastBPE; the two differ in their files only.
+BPE codes of subword-nmt and fastBPE differ only in their files.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from engine.text.tokenizers.pieces import read_processor
 from engine.text.tokenizers.unknown import read_table, replace_unknown, word_of_each
 
 SEPARATOR: Final = "@@"
-HYPHEN: Final = "@-@"  # within a word
+HYPHEN: Final = "@-@"  # Moses' hyphen within a word
 PLAIN_PUNCTUATION: Final = ("pre_replace_unicode_punct", "post_remove_control_chars")
 CACHED_WORDS: Final = 65_536
 
@@ -34,15 +34,14 @@ class FairseqSettings:
     """`text` of config.json for the kind "fairseq".
 
     source_dictionary, target_dictionary, bpe, sentencepiece: names of files in the bundle; at most one of the
-        last two, and with sentencepiece the Moses options don't count.
-    normalize: the language whose rules normalise punctuation, or null.
-    aggressive: split at hyphens ("@-@").
-    escape: write &amp; and so on.
-    lowercase: after tokenisation.
-    pretokenized: text comes and goes as tokens between spaces, cut for the dictionary; only "@@ " is removed
-        from the output.
-    plain_punctuation: punctuation of other scripts becomes ASCII's, and characters that don't print go.
-    unk_dictionary: name of a file of words that replace unknown ones (`engine.text.tokenizers.unknown`).
+        last two. With sentencepiece the Moses options are ignored.
+    normalize: language of the rules that normalise punctuation, or null.
+    aggressive: whether to split at hyphens ("@-@").
+    escape: whether to write XML entities such as &amp;.
+    lowercase: whether to lower words after tokenisation.
+    pretokenized: whether texts are symbols between spaces; only "@@ " is removed from answers.
+    plain_punctuation: whether to write punctuation of other scripts in ASCII and remove control characters.
+    unk_dictionary: name of a file of words for unknown words (`engine.text.tokenizers.unknown`).
     """
 
     source_dictionary: str
@@ -61,7 +60,7 @@ class FairseqSettings:
 
 
 def read_bpe(path: Path) -> BPE:
-    """Read codes of subword-nmt, version 0.1 or 0.2, or of fastBPE with a count on each line.
+    """Read BPE codes of subword-nmt, version 0.1 or 0.2, or of fastBPE with a count on each line.
 
     Raises BundleError naming the line.
     """
@@ -69,7 +68,7 @@ def read_bpe(path: Path) -> BPE:
         text = path.read_bytes().decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise BundleError(f"{path}: not readable as UTF-8 ({error}); copy the BPE codes again") from error
-    # checked here because the library ends the process on a wrong line
+    # the library ends the process on a wrong line, so lines are checked before
     lines = text.rstrip("\n").split("\n")
     header = lines[0].startswith("#version:")
     if header and lines[0].split()[-1] not in ("0.1", "0.2"):
@@ -83,13 +82,13 @@ def read_bpe(path: Path) -> BPE:
             expected = "two units and a count" if counted else "two units"
             line = " ".join(parts)
             raise BundleError(f"{path}, line {number}: must be {expected}, not {line!r}; is it complete?")
-    if counted:  # a word's end is marked as in version 0.2
+    if counted:  # fastBPE marks the end of a word as version 0.2 does
         text = "\n".join(["#version: 0.2", *(" ".join(parts[:2]) for parts in units)])
     return BPE(io.StringIO(text))
 
 
 class MosesSide:
-    """One language's way from text to symbols. The library's objects are not changed by use."""
+    """Splits text of one language into symbols. Using the library's objects does not change them."""
 
     def __init__(self, settings: FairseqSettings, spoken: str, bpe: BPE | None) -> None:
         self._settings = settings
@@ -97,7 +96,7 @@ class MosesSide:
         language = settings.normalize
         self._normalizer = MosesPunctNormalizer(lang=language, **plain) if language else None
         self._tokenizer = MosesTokenizer(lang=spoken)
-        # the library's own cache grows without end
+        # the library's own cache has no limit
         self._segment = lru_cache(CACHED_WORDS)(lambda word: _segments(bpe, word) if bpe else (word,))
 
     def __call__(self, text: str) -> list[str]:
@@ -113,7 +112,7 @@ class MosesSide:
 
 
 class Fairseq:
-    """Text to ids of two dictionaries. A symbol that a user's text spells like a special one becomes unk."""
+    """A tokenizer by `FairseqSettings`. A special symbol in a user's text becomes unk."""
 
     placeholders: tuple[str, ...] = ()
     replaces_unk = True
@@ -131,8 +130,9 @@ class Fairseq:
     ) -> None:
         """Make a tokenizer.
 
+        settings: settings of the bundle.
         sides: dictionaries of source and target.
-        bpe: codes that words are cut by, or None.
+        bpe: BPE codes, or None.
         table: source word to the word that replaces an unknown target word attending to it.
         first: ids that every source begins with.
         beginning: ids that every target begins with.
@@ -174,8 +174,8 @@ class Fairseq:
     def decode_whole_words(self, tokens: Sequence[int]) -> str:
         """Decode whole words.
 
-        The Moses rules look one word ahead, and a hyphen ("@-@") joins its neighbours; only the Czech ones
-        look at the end of the sentence, so there nothing is settled before it.
+        The Moses rules depend on the next word, and a hyphen ("@-@") joins its neighbours. The Czech rules
+        depend on the end of the sentence, so the result is "" until then.
         """
         symbols = self.pieces(self._drop_silent(tokens), target=True)
         while symbols and symbols[-1].endswith(SEPARATOR):
@@ -188,7 +188,7 @@ class Fairseq:
         if last <= 0 or self._detokenizer.lang == "cs":
             return ""
         text, longer = (self._detokenize(" ".join(words[:end])) for end in (last, last + 1))
-        # what the next word clings to, or a hyphen joins to it, is no whole word yet
+        # a last word that the next word is joined to is not whole
         whole = longer.startswith(text) and longer[len(text) :][:1].isspace()
         return text if whole else " ".join(text.split(" ")[:-1])
 
@@ -215,7 +215,7 @@ class Fairseq:
 
 
 def _join_symbols(symbols: Sequence[str]) -> str:
-    """Words between spaces."""
+    """Join symbols to words between spaces."""
     return (" ".join(symbols) + " ").replace(SEPARATOR + " ", "").rstrip()
 
 

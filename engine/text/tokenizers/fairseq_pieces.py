@@ -1,4 +1,4 @@
-"""SentencePiece before a dictionary: a SentencePiece model makes the pieces, a dictionary numbers them."""
+"""SentencePiece with a dictionary: the SentencePiece model makes the pieces, the dictionary has their ids."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from engine.text.tokenizers.unknown import replace_unknown
 
 
 class DictionaryPieces:
-    """A SentencePiece model for each side; a piece that a dictionary lacks becomes unk."""
+    """A tokenizer with a SentencePiece model for each side; a piece that its dictionary lacks becomes unk."""
 
     placeholders: tuple[str, ...] = ()
     replaces_unk = True
@@ -52,7 +52,7 @@ class DictionaryPieces:
         return _join_pieces(self.pieces(self._drop_silent(tokens), target=True)).strip()
 
     def replace_unknown(self, tokens: Sequence[int], attention: Any, source: str) -> str:
-        """Decode target ids with pieces of the source in the place of unknown ones, as CTranslate2 does.
+        """Decode target ids, with source pieces in the place of unknown pieces, as in CTranslate2.
 
         tokens: target ids.
         attention: float array [at least the tokens, source tokens with end-of-sentence].
@@ -67,7 +67,7 @@ class DictionaryPieces:
         return _join_pieces([pieces[i] for i in positions]).strip()
 
     def decode_whole_words(self, tokens: Sequence[int]) -> str:
-        """Decode whole words: pieces are joined from left to right, so only the last word may still grow."""
+        """Decode whole words; further pieces change only the last word."""
         return whole_words(_join_pieces(self.pieces(self._drop_silent(tokens), target=True)).lstrip())
 
     def words(self, tokens: Sequence[int], *, target: bool) -> list[int]:

@@ -1,4 +1,4 @@
-"""What tokenizers share whose texts grow from left to right: more tokens only add to the last word."""
+"""Base of tokenizers whose text grows from left to right: further tokens change only the last word."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class LeftToRight:
-    """A part of `engine.text.tokenizers.tokenizer.Tokenizer`; a subclass adds the rest."""
+    """A part of the protocol `engine.text.tokenizers.tokenizer.Tokenizer`; subclasses add the rest."""
 
     replaces_unk = False
     placeholders: tuple[str, ...] = ()
@@ -21,23 +21,25 @@ class LeftToRight:
         return self.decode(tokens)
 
     def decode_whole_words(self, tokens: Sequence[int]) -> str:
-        """Decode whole words only: a word ends where the next begins."""
+        """Decode whole words; a word is whole once the next one begins."""
         return whole_words(self.decode(tokens))
 
 
 def whole_words(text: str) -> str:
-    """Cut a text before the word that may still grow."""
+    """Return a text without its last word, which may still grow."""
     return text[: last_word(text)].rstrip()
 
 
 def last_word(text: str) -> int:
-    """Find where the word that may still grow begins.
+    """Return the position of the last word, which may still grow.
 
-    That is after a space, or after a character of a script without spaces.
+    It begins after a space, or after a character of a script without spaces.
     """
     for i in range(len(text), 0, -1):
         last = text[i - 1]
-        wide = unicodedata.east_asian_width(last) in "WF" and not "\uac00" <= last <= "\ud7a3"  # no Hangul
+        wide = (
+            unicodedata.east_asian_width(last) in "WF" and not "\uac00" <= last <= "\ud7a3"
+        )  # Hangul has spaces
         if last.isspace() or wide:
             return i
     return 0

@@ -1,8 +1,7 @@
-"""SentencePiece pieces with ids of the model's own, and symbols that name languages.
+"""SentencePiece pieces with other ids, and symbols for languages, as in families of Hugging Face.
 
-Families of Hugging Face are like that: fairseq's ids are SentencePiece's and one (mBART-50, NLLB-200),
-PEGASUS's and 103, M2M-100 has a list of its own, T5 keeps them. Multilingual ones begin a source or a target
-with the symbol of a language.
+An id is SentencePiece's (T5), or SentencePiece's plus 1 (mBART-50, NLLB-200) or plus 103 (PEGASUS), or from a
+list (M2M-100). Sources or targets of multilingual models begin with the symbol of a language.
 """
 
 from __future__ import annotations
@@ -28,15 +27,16 @@ class PieceSettings:
 
     model: name of the SentencePiece model.
     vocabulary: name of a JSON file, symbol to id; null: an id is the SentencePiece model's plus `offset`.
+    offset: difference of ids, without a vocabulary.
     special: ids of further symbols.
-    added: tokens that a text may spell.
-    languages: code to the symbol of a target language.
-    sources: codes of the source languages, where there are several.
-    source_symbol: language language symbol a source begins with, none | source | target.
-    written: whether that symbol is part of the text that is split, not an id before it.
+    added: added token by symbol.
+    languages: symbol of each target language by code.
+    sources: codes of the source languages, if there are several.
+    source_symbol: language whose symbol a source begins with, none | source | target.
+    written: whether that symbol is text before the source, which is split with it, and not an id.
     target_symbol: whether a target begins with the symbol of its language.
-    prompt: text that is written before each source.
-    newline: symbol that stands for a line's end.
+    prompt: text before each source.
+    newline: symbol of a line break.
     """
 
     model: str
@@ -55,7 +55,12 @@ class PieceSettings:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Ids of pieces: `ids` by the SentencePiece model's id, `pieces` back; `symbols` of the rest."""
+    """Ids of pieces.
+
+    ids: id of the model by id of the SentencePiece model.
+    pieces: id of the SentencePiece model by id of the model.
+    symbols: symbol of each other id.
+    """
 
     ids: Sequence[int]
     pieces: Mapping[int, int]
@@ -67,12 +72,14 @@ class MappedPieces(LeftToRight):
     """A tokenizer by `PieceSettings`.
 
     processor: the SentencePiece model.
-    unk: id of what the vocabulary lacks.
-    added: tokens that a text may spell.
-    beginning: ids that name the target's language.
+    table: ids of the pieces.
+    settings: settings of the bundle.
+    unk: id of pieces that the vocabulary lacks.
+    added: added tokens of the vocabulary.
+    beginning: ids that a target begins with.
     first: ids that a source begins with.
-    opening: text that is written before a source.
-    lacking: whether the vocabulary lacks a character, as far as it was asked.
+    opening: text before each source.
+    lacking: cached results of `lacks`.
     """
 
     processor: Any
@@ -87,14 +94,14 @@ class MappedPieces(LeftToRight):
 
     @property
     def languages(self) -> Mapping[str, int]:
-        """The token that names each target language, by its code."""
+        """Token of each target language, by code."""
         settings = self.settings
         return {code: settings.special[symbol] for code, symbol in settings.languages.items()}
 
     def between(self, source: str, target: str) -> MappedPieces:
         """Return the same tokenizer for other languages.
 
-        source, target: codes of `languages`; a code that is not there names no language.
+        source, target: codes of the languages; a code that is not in `languages` gets no symbol.
         """
         settings, ids = self.settings, self.languages
         language = {"source": source, "target": target}.get(settings.source_symbol)
@@ -127,12 +134,15 @@ class MappedPieces(LeftToRight):
         return text if self.settings.newline is None else text.replace(self.settings.newline, "\n")
 
     def _decode_run(self, run: Sequence[int], *, after: str) -> str:
-        """The text of pieces, which the library begins without the space that they may begin with."""
+        """Decode pieces, with the space before them that the library drops.
+
+        after: text before the pieces.
+        """
         text: str = self.processor.decode(list(run)) if run else ""
         return f" {text}" if after and run and self.processor.id_to_piece(run[0]).startswith(SPACE) else text
 
     def words(self, tokens: Sequence[int], *, target: bool) -> list[int]:
-        """List the indices of the tokens that begin a word; a language's symbol is no word."""
+        """Return the indices of tokens that begin a word; the symbol of a language is no word."""
         names, pieces = self.pieces(tokens, target=target), self.table.pieces
         return self.added.word_starts(
             tokens,
@@ -158,7 +168,7 @@ class MappedPieces(LeftToRight):
 
 
 def open_mapped_pieces(bundle: Bundle) -> MappedPieces:
-    """Open a bundle's tokenizer by `PieceSettings`. Raises BundleError on files of another model."""
+    """Open the tokenizer of a bundle by `PieceSettings`. Raises BundleError on files of another model."""
     settings, config = _settings(bundle), bundle.config
     if config.unk is None:
         raise BundleError(f"{bundle.path}: its config has no unk: convert the bundle again")
@@ -182,8 +192,8 @@ def table_of(
 
     processor: the SentencePiece model.
     settings: offset and special symbols.
-    vocabulary_ids: symbol to id, where the vocabulary is a list; a piece that is not there becomes `unk`.
-    unk: id of what the vocabulary lacks.
+    vocabulary_ids: symbol to id, or None to use the offset; a piece that it lacks becomes `unk`.
+    unk: id of pieces that the vocabulary lacks.
     """
     count = range(processor.get_piece_size())
     silent = {

@@ -1,7 +1,7 @@
-"""The text of Marian models: SentencePiece for each side, and vocabularies that give pieces their ids.
+"""Tokenizers of Marian models, such as OPUS-MT: a SentencePiece model and a vocabulary for each side.
 
-OPUS-MT publishes them so. The normalisation is that of each SentencePiece model; as in `transformers`, Moses
-rules are not applied. Models of several target languages read a token such as ">>deu<<" first.
+The SentencePiece models normalise the text; as in `transformers`, Moses rules are not applied. Sources of
+models with several target languages begin with a token such as ">>deu<<".
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ OPENING, CLOSING = ">>", "<<"  # around the code of a target language
 class MarianSettings:
     """`text` of config.json for the kind "marian".
 
-    source_model, target_model: names of SentencePiece models in the bundle; null: text comes and goes as
-        symbols between spaces.
-    source_vocabulary, target_vocabulary: names of JSON files, symbol to id; null: the ids are those of the
-        SentencePiece model.
-    languages: code of a target language to the symbol that asks for it.
-    sources: codes of the source languages, where there are several.
-    added: tokens that a text may spell.
+    source_model, target_model: names of SentencePiece models in the bundle; null: texts are symbols between
+        spaces.
+    source_vocabulary, target_vocabulary: names of JSON files, symbol to id; null: ids of the SentencePiece
+        model.
+    languages: symbol of each target language by code.
+    sources: codes of the source languages, if there are several.
+    added: added token by symbol.
     """
 
     source_model: str | None
@@ -49,9 +49,14 @@ class MarianSettings:
 
 @dataclass(frozen=True, slots=True)
 class SideVocabulary:
-    """One side's pieces and their ids."""
+    """Pieces of one side and their ids.
 
-    model: Any  # a SentencePieceProcessor, or None
+    model: SentencePieceProcessor, or None for symbols between spaces.
+    ids: id by symbol.
+    symbols: symbol by id.
+    """
+
+    model: Any
     ids: Mapping[str, int]
     symbols: Mapping[int, str]
 
@@ -60,7 +65,7 @@ class SideVocabulary:
         return text.split() if self.model is None else list(self.model.encode(text, out_type=str))
 
     def join(self, pieces: Sequence[str]) -> str:
-        """Join pieces to a text; a piece that the SentencePiece model lacks stands for itself."""
+        """Join pieces to a text; a piece that the SentencePiece model lacks is written unchanged."""
         if self.model is None:
             return " ".join(pieces)
         text: str = self.model.decode_pieces(list(pieces))
@@ -71,12 +76,14 @@ class SideVocabulary:
 class Marian(LeftToRight):
     """A tokenizer by `MarianSettings`.
 
-    special: ids of end and padding, never yielded by a text, and of unknown, without a text.
-    unk: id of what the vocabulary lacks.
-    languages: code of a target language to the id that asks for it.
-    added: tokens that a text may spell.
-    language: the id that sources begin with, or None.
-    lacking: whether the vocabulary lacks a character, as far as it was asked.
+    source, target: vocabularies of the two sides.
+    special: ids of padding, end and unknown; a text with their symbols gets unk.
+    unk: id of pieces that the vocabulary lacks.
+    languages: id of each target language by code.
+    added: added tokens of the vocabulary.
+    language: id that sources begin with, or None.
+    beginning: ids that a target begins with.
+    lacking: cached results of `lacks`.
     """
 
     source: SideVocabulary
@@ -90,7 +97,7 @@ class Marian(LeftToRight):
     lacking: dict[str, bool] = field(default_factory=dict)
 
     def into(self, code: str) -> Marian:
-        """Return the same for another of its target languages."""
+        """Return the same tokenizer for another target language."""
         return replace(self, language=self.languages[code])
 
     def encode(self, text: str) -> list[int]:
@@ -117,12 +124,12 @@ class Marian(LeftToRight):
         return self._append_pieces(text, run)
 
     def _append_pieces(self, text: str, run: Sequence[str]) -> str:
-        """A text with pieces after it, whose first space the library leaves out."""
+        """Append the text of pieces, with the space before them that the library drops."""
         spaced = text and run and (self.target.model is None or run[0].startswith(SPACE))
         return text + (" " if spaced else "") + self.target.join(run) if run else text
 
     def words(self, tokens: Sequence[int], *, target: bool) -> list[int]:
-        """List indices of the tokens that begin a word; a language's token before the source is no word."""
+        """Return the indices of tokens that begin a word; the token of a language is no word."""
         side = self.target if target else self.source
         language_first = not target and len(tokens) > 1 and tokens[0] in self.languages.values()
         pieces, first = self.pieces(tokens, target=target), int(language_first)
@@ -144,7 +151,7 @@ class Marian(LeftToRight):
         return self.added.encode(text, encode)
 
     def _split_language(self, text: str) -> tuple[int | None, str]:
-        """The language that a text itself asks for (">>deu<< Hello"), else the chosen one; and the rest."""
+        """Return the id of the language and the text without a language of its own: ">>deu<< Hello"."""
         code, closing, rest = text.removeprefix(OPENING).partition(CLOSING)
         if text.startswith(OPENING) and closing and code.lower() in self.languages:
             return self.languages[code.lower()], rest
@@ -162,7 +169,11 @@ def read_vocabulary(path: Path) -> dict[str, int]:
 
 
 def read_side(model: Path | None, vocabulary: Path | None) -> SideVocabulary:
-    """Read one side of a model from one of its files or both. Raises BundleError naming the file."""
+    """Read one side of a model. Raises BundleError naming the file.
+
+    model: SentencePiece model, or None.
+    vocabulary: JSON file of symbols and ids, or None; at least one of the two files is needed.
+    """
     processor = None if model is None else read_processor(model)
     if vocabulary is not None:
         ids = read_vocabulary(vocabulary)
@@ -173,15 +184,15 @@ def read_side(model: Path | None, vocabulary: Path | None) -> SideVocabulary:
 
 
 def language_codes(vocabulary: Mapping[str, int]) -> dict[str, str]:
-    """Find the codes of target languages, in lower case, with the symbols (">>deu<<") that ask for them."""
+    """Return the symbol (">>deu<<") of each target language in a vocabulary, by its code in lower case."""
     marked = (s for s in vocabulary if s.startswith(OPENING) and s.endswith(CLOSING) and len(s) > 4)
     return {symbol[len(OPENING) : -len(CLOSING)].lower(): symbol for symbol in marked}
 
 
 def open_marian(bundle: Bundle) -> Marian:
-    """Open the tokenizer of a bundle with a Marian model's files.
+    """Open the tokenizer of a bundle by `MarianSettings`.
 
-    Raises BundleError on wrong settings (`MarianSettings`) and on vocabularies of another model.
+    Raises BundleError on wrong settings and on vocabularies of another model.
     """
     settings = _settings(bundle)
     sides = []

@@ -12,14 +12,11 @@ from engine.bundle.bundle import Bundle
 from engine.errors import BundleError
 from engine.text.tokenizers.left_to_right import LeftToRight
 
-SPACE: Final = "\u2581"  # how the library writes a space in its pieces
+SPACE: Final = "\u2581"  # stands for a space in pieces
 
 
 class Pieces(LeftToRight):
-    """A tokenizer with the ids of a SentencePiece model; user-defined symbols of the model are placeholders.
-
-    In a growing target only bytes of an unfinished character may still change, and such bytes end no word.
-    """
+    """A tokenizer with the ids of a SentencePiece model; symbols "<ph..." of the model are placeholders."""
 
     beginning: tuple[int, ...] = ()
 
@@ -98,7 +95,7 @@ def read_processor(path: Path) -> Any:
 
 def load_processor(data: bytes, path: Path) -> Any:
     """Load a SentencePiece model from the bytes of a file. Raises BundleError naming its path."""
-    if not data:  # the library would take it for nothing to load
+    if not data:  # the library accepts an empty file without loading a model
         raise BundleError(f"{path}: not a SentencePiece model, it is empty; copy it again")
     try:
         return sentencepiece.SentencePieceProcessor(model_proto=data)

@@ -1,7 +1,7 @@
-"""Placeholders for models that have none of their own: words of their vocabulary that they copy.
+"""Placeholders for models without placeholder symbols: words of the vocabulary that the model copies.
 
-`placeholders.json` of a bundle names the words (`convoy placeholders` chooses them). In a sentence that a
-model is asked with, each is written as a private-use character, so that no text spells one by accident.
+`placeholders.json` of a bundle names the words (`convoy placeholders` chooses them). Before encoding, a
+sentence has a private-use character for each word, since a user's text may contain the word itself.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from engine.errors import BundleError
 from engine.text.tokenizers.tokenizer import Tokenizer
 
 PLACEHOLDERS_FILE: Final = "placeholders.json"
-# the first of the private-use characters that stand for the words
+# private-use character of the first word; the others follow
 FIRST_SYMBOL: Final = 0xF700
 MAX_WORDS: Final = 64
 SYMBOL: Final = re.compile(f"[{chr(FIRST_SYMBOL)}-{chr(FIRST_SYMBOL + MAX_WORDS - 1)}]")
@@ -26,7 +26,10 @@ SYMBOL: Final = re.compile(f"[{chr(FIRST_SYMBOL)}-{chr(FIRST_SYMBOL + MAX_WORDS 
 
 @dataclass(frozen=True, slots=True)
 class PlaceholderWord:
-    """A word that is one token, `source` and `target` on the two sides."""
+    """A word that is a single token.
+
+    source, target: ids of the token on the two sides.
+    """
 
     word: str
     source: int
@@ -34,7 +37,11 @@ class PlaceholderWord:
 
 
 class PlaceholderTokenizer:
-    """A tokenizer of sentences with placeholders: the token of a placeholder word is its symbol."""
+    """A tokenizer of sentences with symbols of placeholder words.
+
+    base: tokenizer of the bundle.
+    words: placeholder word of each symbol.
+    """
 
     def __init__(self, base: Tokenizer, words: tuple[PlaceholderWord, ...]) -> None:
         self.base, self.placeholder_words = base, words
@@ -45,9 +52,9 @@ class PlaceholderTokenizer:
         return self.base.lacks(character)
 
     def encode(self, text: str) -> list[int]:
-        """Encode a text with a placeholder word for each symbol.
+        """Encode a text with a placeholder word in the place of each symbol.
 
-        The words stand without white space where each is one token there, else with spaces around.
+        The words get spaces around them if one of them is not a single token without spaces.
         """
         symbols = SYMBOL.findall(text)
         if not symbols:
@@ -90,8 +97,10 @@ class PlaceholderTokenizer:
         return self.placeholder_words[ord(symbol) - FIRST_SYMBOL]
 
     def _restore_symbols(self, text: str, tokens: Sequence[int]) -> str:
-        """The text with a symbol for each placeholder word; a word is looked for from where the text of the
-        tokens before it ends."""
+        """Replace each placeholder word in a decoded text by its symbol.
+
+        The search for a word begins about where the text of the tokens up to it ends.
+        """
         symbols = {
             word.target: (word.word, symbol)
             for word, symbol in zip(self.placeholder_words, self.placeholders, strict=True)
@@ -115,9 +124,9 @@ def symbols_of(words: Sequence[PlaceholderWord]) -> tuple[str, ...]:
 
 
 def read_placeholder_words(bundle: Bundle, tokenizer: Tokenizer) -> tuple[PlaceholderWord, ...]:
-    """Read the words that serve a bundle as placeholders; none where its vocabulary has placeholder symbols.
+    """Read the placeholder words of a bundle, or () if its vocabulary has placeholder symbols.
 
-    Raises BundleError on a file that holds no words, or words of another vocabulary.
+    Raises BundleError on a file without words or with words of another vocabulary.
     """
     if tokenizer.placeholders or PLACEHOLDERS_FILE not in bundle.files():
         return ()
@@ -140,10 +149,10 @@ def read_placeholder_words(bundle: Bundle, tokenizer: Tokenizer) -> tuple[Placeh
 
 
 def dump(words: Sequence[PlaceholderWord], kept: float) -> bytes:
-    """Make the content of `placeholders.json`.
+    """Return the content of `placeholders.json`.
 
-    words: the placeholders.
-    kept: share of sentences in which the model itself kept a word, from 0 to 1.
+    words: placeholder words.
+    kept: share of sentences in which the model copied a word, from 0 to 1.
     """
     rows = [[word.word, word.source, word.target] for word in words]
     return json.dumps({"words": rows, "kept": round(kept, 4)}, ensure_ascii=False, indent=1).encode() + b"\n"

@@ -1,8 +1,8 @@
-"""tensor2tensor's subword vocabulary (`SubwordTextEncoder`): text of its translation models.
+"""Tokenizer of tensor2tensor's translation models (`SubwordTextEncoder`).
 
-A text is cut where letters or digits meet anything else; each token is written with an end mark and cut
-into the longest subtokens that the vocabulary has. Characters that it lacks are written as their number, so
-no text is unknown.
+A text is cut where letters or digits meet other characters. Each token gets an end mark and is cut into the
+longest subtokens of the vocabulary. Characters that the vocabulary lacks are written as numbers, so every
+text can be encoded.
 """
 
 from __future__ import annotations
@@ -19,15 +19,18 @@ from engine.bundle.bundle import Bundle
 from engine.errors import BundleError
 from engine.text.tokenizers.left_to_right import LeftToRight
 
-END: Final = "_"  # of a token
-ESCAPE_CHARACTERS: Final = frozenset("\\_u;0123456789")  # what escapes are made of
+END: Final = "_"  # ends a token
+ESCAPE_CHARACTERS: Final = frozenset("\\_u;0123456789")
 ESCAPED: Final = re.compile(r"\\u|\\\\|\\([0-9]+);")
 CACHED_TOKENS: Final = 65_536
-RESERVED: Final = 2  # padding and end-of-sentence, which no text holds
+RESERVED: Final = 2  # ids of padding and end-of-sentence
 
 
 class SubwordVocabulary:
-    """Subtokens by id, and how a token is cut into them."""
+    """Cuts tokens into subtokens.
+
+    subtokens: subtoken of each id.
+    """
 
     def __init__(self, subtokens: Sequence[str]) -> None:
         self.subtokens = tuple(subtokens)
@@ -40,7 +43,7 @@ class SubwordVocabulary:
         return [i for token in split(text) for i in self._cut(token)]
 
     def missing(self) -> list[str]:
-        """List the characters of escapes that no subtoken is: without one of them some texts have no ids."""
+        """Return the escape characters that are no subtokens. Every one is needed to encode all texts."""
         return sorted(c for c in ESCAPE_CHARACTERS if c not in self._ids)
 
     def _cut_token(self, token: str) -> tuple[int, ...]:
@@ -51,7 +54,7 @@ class SubwordVocabulary:
         while at < len(spelling):
             ends = range(min(len(spelling), at + self._longest), at, -1)
             end = next((end for end in ends if spelling[at:end] in self._ids), 0)
-            if not end:  # a letter that only longer subtokens hold
+            if not end:  # no single subtoken for this letter
                 at += 1
                 continue
             ids.append(self._ids[spelling[at:end]])
@@ -60,7 +63,7 @@ class SubwordVocabulary:
 
 
 class Subwords(LeftToRight):
-    """One vocabulary for both sides, or one for each."""
+    """A tokenizer with a subword vocabulary for each side, which may be the same."""
 
     beginning: tuple[int, ...] = ()
 
@@ -80,10 +83,7 @@ class Subwords(LeftToRight):
         return join(_tokens(self.pieces([t for t in tokens if t >= RESERVED], target=True)))
 
     def decode_whole_words(self, tokens: Sequence[int]) -> str:
-        """Decode whole words.
-
-        A token is whole when its end mark is there; the one after it decides on a space.
-        """
+        """Decode whole words: tokens with an end mark, except the last; the next one may be joined to it."""
         pieces = self.pieces([t for t in tokens if t >= RESERVED], target=True)
         whole = "".join(pieces).rpartition(END)[0]
         text = join(_tokens([whole + END])) if whole else ""
@@ -102,13 +102,13 @@ class Subwords(LeftToRight):
 
 
 def split(text: str) -> list[str]:
-    """Split into runs of letters and digits, and of all else; a single space between two runs is left out."""
+    """Split a text into runs of letters and digits, and other runs, without single spaces between them."""
     runs = ["".join(run) for _, run in groupby(text, _is_word)]
     return [run for i, run in enumerate(runs) if run != " " or i in (0, len(runs) - 1)]
 
 
 def join(tokens: Sequence[str]) -> str:
-    """Join tokens to a text, with a space between two that both begin with a letter or digit."""
+    """Join tokens to a text, with a space between tokens that both begin with a letter or digit."""
     spaced = (
         f" {token}" if before and _is_word(before[0]) and _is_word(token[0]) else token
         for before, token in zip(["", *tokens], tokens, strict=False)
@@ -121,7 +121,7 @@ def _is_word(character: str) -> bool:
 
 
 def _tokens(pieces: Sequence[str]) -> list[str]:
-    """Whole tokens of subtokens, without their escapes."""
+    """Join subtokens to tokens, without their escapes."""
     written = "".join(pieces).split(END)
     return [token for token in (ESCAPED.sub(_unescape, part) for part in written) if token]
 
@@ -148,7 +148,10 @@ def read_subtokens(path: Path) -> list[str]:
 
 
 def read_subwords(path: Path, size: int) -> SubwordVocabulary:
-    """Read a vocabulary for a model of `size` tokens; the model may have more rows than the vocabulary.
+    """Read a vocabulary.
+
+    path: file of the subtokens.
+    size: number of tokens of the model, which may have more than the vocabulary.
 
     Raises BundleError naming the file.
     """

@@ -1,6 +1,6 @@
-"""Text of models whose vocabularies are plain lists of symbols: CTranslate2's, Argos's and THUMT's.
+"""Tokenizers of models whose vocabularies are lists of symbols: CTranslate2, Argos, THUMT.
 
-Text is cut by SentencePiece, by Moses and codes of subword-nmt, or comes as symbols between spaces.
+Text is split by SentencePiece, or by Moses and BPE codes of subword-nmt, or is symbols between spaces.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from engine.text.tokenizers.fairseq import Fairseq, FairseqSettings, read_bpe
 from engine.text.tokenizers.fairseq_pieces import DictionaryPieces
 from engine.text.tokenizers.pieces import read_processor
 
-MAX_SYMBOL_CHARACTERS: Final = 4096  # characters of a symbol
+MAX_SYMBOL_CHARACTERS: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +27,15 @@ class SymbolsSettings:
 
     source_vocabulary, target_vocabulary: names of JSON files, lists of symbols by id.
     source_pieces, target_pieces: names of SentencePiece models, both or none.
-    bpe: name of a file of codes of subword-nmt, applied after Moses with the two languages' rules.
-    normalize, escape: of Moses, as for `engine.text.tokenizers.fairseq.FairseqSettings`.
-    prefix: symbol without a text that every target begins with, such as that of a language.
-    begin: symbol that every source begins with.
-    unknown: symbol of what a vocabulary lacks.
-    replace_unknown: whether unknown target symbols become symbols of the source, unasked.
+    bpe: name of a file of BPE codes, applied after Moses.
+    source_language, target_language: languages of the Moses rules.
+    normalize, escape: Moses options, see `engine.text.tokenizers.fairseq.FairseqSettings`.
+    prefix: symbol without a text at the beginning of every target, such as the symbol of a language.
+    begin: symbol at the beginning of every source.
+    unknown: symbol of words that a vocabulary lacks.
+    replace_unknown: whether unknown target symbols become source symbols without a request for it.
 
-    With neither pieces nor codes, text comes and goes as symbols between spaces.
+    Without pieces and BPE codes, texts are symbols between spaces.
     """
 
     source_vocabulary: str
@@ -61,11 +62,11 @@ def read_list(path: Path) -> list[str]:
 
 
 def make_dictionary(symbols: Sequence[str], silent: Collection[int], unk: int) -> Dictionary:
-    """Make a dictionary of symbols by id; of a symbol that is there twice the first id counts.
+    """Make a dictionary; the first id of a symbol counts.
 
-    symbols: the symbol of each id.
-    silent: ids that stand for nothing in a text.
-    unk: id of what the dictionary lacks.
+    symbols: symbol of each id.
+    silent: ids without a text.
+    unk: id of symbols that the dictionary lacks.
     """
     special = {*silent, unk}
     ids: dict[str, int] = {}
@@ -76,9 +77,9 @@ def make_dictionary(symbols: Sequence[str], silent: Collection[int], unk: int) -
 
 
 def open_symbols(bundle: Bundle) -> Fairseq | DictionaryPieces:
-    """Open the tokenizer of a bundle with vocabularies that are lists of symbols.
+    """Open the tokenizer of a bundle by `SymbolsSettings`.
 
-    Raises BundleError on wrong settings (`SymbolsSettings`) and on vocabularies of another model.
+    Raises BundleError on wrong settings and on vocabularies of another model.
     """
     settings, config = _settings(bundle), bundle.config
     source = _side(bundle, settings, settings.source_vocabulary, config.source_vocab)
@@ -104,7 +105,11 @@ def open_symbols(bundle: Bundle) -> Fairseq | DictionaryPieces:
 
 
 def _side(bundle: Bundle, settings: SymbolsSettings, name: str, size: int) -> Dictionary:
-    """The vocabulary of one side, of so many symbols."""
+    """Read the vocabulary of one side.
+
+    name: file of the vocabulary.
+    size: number of symbols of the model.
+    """
     config, symbols = bundle.config, read_list(bundle.file(name))
     if len(symbols) != size:
         raise BundleError(
@@ -122,7 +127,7 @@ def _side(bundle: Bundle, settings: SymbolsSettings, name: str, size: int) -> Di
 
 
 def _first_ids(bundle: Bundle, side: str, dictionary: Dictionary, symbol: str | None) -> tuple[int, ...]:
-    """The ids that every text of a side begins with."""
+    """Return the ids at the beginning of every text of a side: the id of `symbol`, if any."""
     if symbol is None:
         return ()
     if symbol not in dictionary.symbols:

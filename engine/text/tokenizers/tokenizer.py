@@ -1,4 +1,4 @@
-"""Text to token ids and back: the protocol, and the table of kinds that a bundle may name."""
+"""Protocol of tokenizers, and the table of kinds that a bundle may name."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from engine.text.tokenizers import byte_bpe, mapped_pieces, marian, pieces, subw
 
 
 class Tokenizer(Protocol):
-    """Text to token ids and back, safe to use from several threads at once.
+    """Converts text to token ids and back; safe to use from several threads at once.
 
-    No text ever yields the ids of begin, padding or end; what the vocabulary lacks becomes unk. Texts are
-    valid Unicode: the door (`engine.answers.options.check_text`) refuses half a surrogate pair.
+    No text yields the ids of begin, padding or end; unknown parts become unk. Texts are valid Unicode:
+    `engine.answers.options.check_text` refuses lone surrogates.
 
-    placeholders: words like "<ph0>" that are one token each and come back unchanged.
-    replaces_unk: whether `replace_unknown` is more than `decode`.
-    beginning: ids without a text that each target begins with, such as the one of its language.
+    placeholders: symbols such as "<ph0>" that are one token each and come back unchanged.
+    replaces_unk: whether `replace_unknown` differs from `decode`.
+    beginning: ids without a text at the beginning of each target, such as the id of its language.
     """
 
     placeholders: tuple[str, ...]
@@ -26,46 +26,48 @@ class Tokenizer(Protocol):
     beginning: tuple[int, ...]
 
     def lacks(self, character: str) -> bool:
-        """Tell whether the source vocabulary has no way to write a character."""
+        """Return whether the source vocabulary cannot represent a character."""
 
     def encode(self, text: str) -> list[int]:
         """Encode a text as source ids, without end-of-sentence."""
 
     def encode_target(self, text: str) -> list[int]:
-        """Encode a text as target ids, without end-of-sentence: for prefixes."""
+        """Encode the prefix of a target as target ids, without end-of-sentence."""
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Decode target ids to a text; begin, padding and end are left out."""
+        """Decode target ids to a text, without begin, padding and end."""
 
     def replace_unknown(self, tokens: Sequence[int], attention: Any, source: str) -> str:
-        """Decode target ids with source words in the place of unknown words.
+        """Decode target ids, with source words in the place of unknown words.
 
         tokens: target ids.
         attention: float array [at least the tokens, source tokens with end-of-sentence].
-        source: the text that was encoded.
+        source: text that was encoded.
         """
 
     def decode_whole_words(self, tokens: Sequence[int]) -> str:
-        """Return a text of whole words that `decode` of these tokens and any that may follow begins with."""
+        """Return the whole words of a growing target: `decode` of any continuation begins with them."""
 
     def words(self, tokens: Sequence[int], *, target: bool) -> list[int]:
-        """List the indices of the tokens that begin a word, 0 the first; none without tokens."""
+        """Return the indices of tokens that begin a word."""
 
     def word(self, tokens: Sequence[int], *, target: bool) -> str:
-        """Return how the tokens of one word read."""
+        """Return the text of the tokens of one word."""
 
     def pieces(self, tokens: Sequence[int], *, target: bool) -> list[str]:
-        """List the vocabulary's symbol of each id, special ones included."""
+        """Return the vocabulary's symbol of each id, special ids included."""
 
 
 def _open_fairseq(bundle: Bundle) -> Tokenizer:
-    from engine.text.tokenizers.fairseq import open_fairseq  # the tables of its tokenizer take 0.2 seconds
+    from engine.text.tokenizers.fairseq import (
+        open_fairseq,
+    )  # loading the tables of sacremoses takes 0.2 seconds
 
     return open_fairseq(bundle)
 
 
 def _open_symbols(bundle: Bundle) -> Tokenizer:
-    from engine.text.tokenizers.symbols import open_symbols  # for the same reason
+    from engine.text.tokenizers.symbols import open_symbols  # imports fairseq.py
 
     return open_symbols(bundle)
 

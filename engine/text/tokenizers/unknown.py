@@ -1,7 +1,7 @@
 """Source words in the place of unknown target words (ConvS2S, Gehring et al. 2017, section 4.3).
 
-An unknown word becomes what a dictionary says of the source word that it attends to most, else that word
-itself. Everything here is done to words as the text pipeline writes them, before they become text again.
+An unknown word is replaced by the dictionary's word for the source word that it attends to most, or by that
+source word itself. Words are tokens of the model, before detokenisation.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from engine.errors import BundleError
 
 
 def read_table(path: Path) -> dict[str, str]:
-    """Read a dictionary of words: "source target" on each line, tokenised as the model's text is.
+    """Read a dictionary of words: "source target" on each line, tokenised as the model's text.
 
-    As fairseq reads its alignment dictionaries: what follows on a line is left out, and of two lines on one
-    source word the later counts. Raises BundleError naming the line.
+    As in fairseq's alignment dictionaries, further words of a line are ignored, and the last line of a source
+    word counts. Raises BundleError naming the line.
     """
     try:
         text = path.read_bytes().decode("utf-8")
@@ -35,7 +35,11 @@ def read_table(path: Path) -> dict[str, str]:
 
 
 def word_of_each(symbols: Sequence[str], separator: str) -> list[str]:
-    """List the whole word that each symbol belongs to; all but a word's last symbol end with `separator`."""
+    """Return the whole word of each symbol.
+
+    symbols: symbols of a text.
+    separator: ending of all symbols of a word except the last one.
+    """
     words: list[str] = []
     parts: list[str] = []
     for i, symbol in enumerate(symbols):
@@ -54,14 +58,14 @@ def replace_unknown(
     attention: Any,
     table: Mapping[str, str],
 ) -> list[str]:
-    """Return target words with the unknown ones replaced; of equal weights the first counts.
+    """Replace unknown target words; the first of equal weights counts.
 
     target: words of the target.
     unknown: indices of the unknown target words.
-    source: the word that each source token belongs to, without end-of-sentence: it is never copied.
-    attention: float array [at least len(target), at least the source's tokens]; a source that was cut has
-        fewer columns than words.
-    table: source word to the word that replaces an unknown one; a word that is not there replaces it itself.
+    source: whole word of each source token, without end-of-sentence, which is never copied.
+    attention: float array [at least len(target), source tokens with end-of-sentence]; a truncated source has
+        fewer columns than tokens.
+    table: source word to its replacement; a source word that it lacks is copied.
     """
     words = list(target)
     width = min(len(source), attention.shape[1] - 1)

@@ -1,4 +1,4 @@
-"""UTF-8 bytes as tokens, as ByT5 has them (Xue et al. 2022): a byte's id is its value plus a number."""
+"""UTF-8 bytes as tokens, as in ByT5 (Xue et al. 2022): the id of a byte is its value plus an offset."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from engine.text.tokenizers.left_to_right import LeftToRight
 class BytesSettings:
     """`text` of config.json for the kind "bytes".
 
-    offset: the id of byte 0.
-    prompt: what is written before each source.
-    added: tokens that a text may spell.
+    offset: id of byte 0.
+    prompt: text before each source.
+    added: added token by symbol.
     """
 
     offset: int
@@ -26,7 +26,7 @@ class BytesSettings:
 
 
 class Utf8Bytes(LeftToRight):
-    """A tokenizer by `BytesSettings`; an id is the value of a byte plus an offset."""
+    """A tokenizer by `BytesSettings`."""
 
     beginning: tuple[int, ...] = ()
 
@@ -66,7 +66,7 @@ class Utf8Bytes(LeftToRight):
 
 
 def open_utf8_bytes(bundle: Bundle) -> Utf8Bytes:
-    """Open a tokenizer by `BytesSettings`. Raises BundleError on wrong ones."""
+    """Open the tokenizer of a bundle by `BytesSettings`. Raises BundleError on wrong settings."""
     settings, most = bundle.text_settings(BytesSettings), bundle.config.target_vocab - 256
     if not 0 <= settings.offset <= most:
         raise BundleError(
