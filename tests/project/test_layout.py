@@ -32,8 +32,6 @@ LONG_TEST_FILES: Final = frozenset(
         "tests/engine/repository/test_repository.py",
         "tests/engine/schedule/test_engine_faults.py",
         "tests/engine/schedule/test_forecast.py",
-        "tests/engine/text/test_masking.py",
-        "tests/engine/text/test_text.py",
         "tests/loadtest/test_gpu_bench.py",
         "tests/server/contracts/test_glossaries.py",
         "tests/server/test_access.py",
@@ -50,7 +48,6 @@ BROKEN_VALUES: Final = frozenset(
     {
         "documents/formats/odt.py",
         "engine/schedule/queue.py",
-        "engine/text/placeables/amounts.py",
         "export/graphs/symbols.py",
     }
 )

@@ -81,9 +81,8 @@ STANDARD: Final = (  # DIN EN ISO 9001:2015  RFC 2119
     r"\d++(?:[-.:]\d++)*+(?!\w)|(?<!\w)DIN A\d(?!\w)"
 )
 PLATE: Final = r"(?<![\w-])[A-ZÄÖÜ]{1,3}-[A-Z]{1,2}[ -]\d{1,4}[EH]?(?!\w)"  # B-MW 1234
-MOVE: Final = (
-    r"(?:O-O(?:-O)?|[KQRBNDTLSCF]?[a-h]?[1-8]?x?[a-h][1-8](?:=[A-Z])?)[+#]?[!?]{0,2}(?![\w-])"  # Nf3  exd5
-)
+# a move of chess: Nf3  exd5
+MOVE: Final = r"(?:O-O(?:-O)?|[KQRBNDTLSCF]?[a-h]?[1-8]?x?[a-h][1-8](?:=[A-Z])?)[+#]?[!?]{0,2}(?![\w-])"
 MOVES: Final = rf"(?<!\w)\d{{1,3}}\.(?:\.\.)? ?{MOVE}(?:(?: \d{{1,3}}\.(?:\.\.)?)? ?{MOVE}){{0,99}}+"
 # one picture with its variant, skin colour and joined pictures, a flag or a key
 PICTURE: Final = (
@@ -120,9 +119,8 @@ FOOTNOTE: Final = (  # ¹  [1, 2]
 # company: Müller & Söhne GmbH
 FIRM_WORD: Final = r"[^\W\d_a-zà-ÿ][\w'’-]{1,24}+"
 LEGAL_FORM: Final = "GmbH|gGmbH|AG|KG|OHG|KGaA|SE|UG|Ltd|LLC|Inc|Corp|PLC|[Pp]lc|LLP|SARL|SAS|SA|BV|NV|SpA|Co"
-ARTICLE: Final = (  # articles and possessives at the beginning of a sentence
-    rf"(?:{'|'.join(of_all(lambda rules: rules.articles))})\w{{0,2}} "
-)
+# articles and possessives at the beginning of a sentence
+ARTICLE: Final = rf"(?:{'|'.join(of_all(lambda rules: rules.articles))})\w{{0,2}} "
 COMPANY_WORDS: Final = "|".join(of_all(lambda rules: rules.company_words))
 FIRM_END: Final = (  # second legal form, and the dot of an abbreviation: Co. KG  & Co. KG
     rf"(?:\.?,? (?:& Co\.? )?(?:{LEGAL_FORM})(?![\w-]))?+(?:\.(?=,| [a-z]))?+"

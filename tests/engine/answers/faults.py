@@ -13,7 +13,7 @@ FAULTS = [
         "engine/answers/choices.py",
         "if not any(map(GLUED_WORD.match, rest)):",
         "if True:",
-        "tests/engine/text/test_masking.py -k touches",
+        "tests/engine/text/test_protected_answers.py -k touches",
     ),
     (
         "a request has any number of sentences",
@@ -34,14 +34,14 @@ FAULTS = [
         "engine/answers/choices.py",
         "return [*correct, *mended]",
         "return [*mended, *correct]",
-        "tests/engine/text/test_masking.py -k comes_before_a_better_one_that_must_be_mended",
+        "tests/engine/text/test_protected_answers.py -k comes_before_a_better_one_that_must_be_mended",
     ),
     (
         "a sentence with marks in pairs is as good without them",
         "engine/answers/choices.py",
         "lost = sentence.pairs and not keeps_pairs(sentence.text, answer)",
         "lost = False",
-        "tests/engine/text/test_masking.py -k without_the_quotation_marks",
+        "tests/engine/text/test_protected_answers.py -k without_the_quotation_marks",
     ),
     (
         "a model of many languages translates one into itself",

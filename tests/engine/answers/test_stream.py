@@ -25,7 +25,7 @@ from engine.api import (
     TextOptions,
 )
 from engine.text.tokenizers.pieces import Pieces
-from tests.engine.text.test_text import real_tokenizer, toy
+from tests.engine.text.test_tokenizers import real_tokenizer, toy
 from tests.support.golden_fixtures import ROOT, real_golden
 from tests.support.served import LINES, LONG, busy, draining, running, server, slow_down, until
 from tests.support.thorough import some

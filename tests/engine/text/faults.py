@@ -55,7 +55,7 @@ FAULTS = [
         "engine/text/split.py",
         "if ACROSS_CLAUSES.search(text, begin, stop):",
         "if False:",
-        "tests/engine/text/test_text.py -k clauses",
+        "tests/engine/text/test_split.py -k clauses",
     ),
     (
         "two spaces always part columns",
@@ -111,7 +111,7 @@ FAULTS = [
         "engine/text/split.py",
         "        begin += sum(map(len, sentences))\n",
         "        begin += STRETCH_CHARACTERS\n",
-        "tests/engine/text/test_text.py -k long_line",
+        "tests/engine/text/test_split.py -k long_line",
     ),
     (
         "of too many phrases the first are shown",
@@ -132,21 +132,21 @@ FAULTS = [
         "engine/text/placeables/spelling.py",
         "< MIN_LOST_TOKENS for word in lost",
         "< 1 for word in lost",
-        "tests/engine/text/test_masking.py -k in_doubt",
+        "tests/engine/text/test_spelling.py -k in_doubt",
     ),
     (
         "a name is put in the place of somebody else's",
         "engine/text/placeables/spelling.py",
         "if present != word and not _resembles(present, word):",
         "if False:",
-        "tests/engine/text/test_masking.py -k in_doubt",
+        "tests/engine/text/test_spelling.py -k in_doubt",
     ),
     (
         "of a placeholder that came twice the copy with less attention stays",
         "engine/text/placeables/mend.py",
         "elif attention[i, column] > attention[at[piece], column]:",
         "elif attention[i, column] < attention[at[piece], column]:",
-        "tests/engine/text/test_masking.py -k source_stays_and_the_other_becomes_what_is_missing",
+        "tests/engine/text/test_mend.py -k source_stays_and_the_other_becomes_what_is_missing",
     ),
     (
         "phrases of a bundle are found in one case only",

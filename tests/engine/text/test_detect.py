@@ -1,10 +1,18 @@
-"""The language of a text: right where it can be known, and no surer than that."""
+"""Language detection and its confidence."""
+
+import gzip
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from engine.text.detect import MAX_CHARACTERS, detect
 from engine.text.first_words import FIRST_WORDS, known_weights, words_of
 from server.answering.translation import NOTHING, candidates
+from tests.support.golden_fixtures import ROOT
+
+CORPORA = ROOT.parent.parent / "shared" / "corpora"
 
 TEXTS = {
     "de": "Ich habe gestern das rote Auto meines Bruders gewaschen.",
@@ -169,3 +177,44 @@ def test_of_a_long_text_only_the_beginning_is_read():
     text = german * (MAX_CHARACTERS // len(german) + 1) + english * 1_000
     assert detect(text, ["de", "en"]) == detect(text[:MAX_CHARACTERS], ["de", "en"])
     assert detect(text, ["de", "en"]).ranked[0][0] == "de"
+
+
+@pytest.mark.skipif(not CORPORA.is_dir(), reason="no ../shared/corpora")
+@pytest.mark.parametrize(
+    ("corpus", "column", "language"),
+    [("tatoeba-de-en", 0, "de"), ("tatoeba-de-en", 1, "en"), ("tatoeba-fr-en", 0, "fr")],
+)
+def test_languages_of_short_sentences_are_found(corpus, column, language):
+    with gzip.open(CORPORA / corpus / "valid.tsv.gz", "rt", encoding="utf-8") as lines:
+        texts = [line.rstrip("\n").split("\t")[column] for line, _ in zip(lines, range(500), strict=False)]
+    found = [detect(text, ["de", "en", "fr"]).ranked[0][0] for text in texts]
+    assert found.count(language) >= 0.99 * len(texts)
+
+
+def test_confidences_are_percentages_of_the_languages_asked_for():
+    found = detect("Wo ist der Bahnhof?", ["en", "fr", "de"]).ranked
+    assert found[0][0] == "de"
+    assert found[0][1] > 90
+    assert 90 < sum(c for _, c in found) <= 100.001
+    assert detect("Where is the station?", ["de-AT", "en-GB", "xx"]).ranked[0][0] == "en-GB"
+    assert dict(detect("Where is the station?", ["xx", "en"]).ranked)["xx"] == 0
+    assert detect("Where?", []).ranked == []
+
+
+@pytest.mark.parametrize("text", ["", " ", "😀", "123", "?!"])
+def test_text_without_letters_has_no_language(text):
+    assert detect(text, ["de", "en"]).ranked == [("de", 0.0), ("en", 0.0)]
+
+
+@given(st.text(st.characters()))
+def test_any_text_has_a_ranking(text):
+    found = detect(text, ["de", "en", "fr"]).ranked
+    assert sorted(language for language, _ in found) == ["de", "en", "fr"]
+    assert all(0 <= confidence <= 100.001 for _, confidence in found)
+
+
+def test_threads_detect_at_once():
+    texts = ["Wo ist der Bahnhof?", "Where is the station?", "Où est la gare ?"] * 20
+    with ThreadPoolExecutor(8) as pool:
+        found = [f.ranked[0][0] for f in pool.map(lambda t: detect(t, ["en", "fr", "de"]), texts)]
+    assert found == ["de", "en", "fr"] * 20

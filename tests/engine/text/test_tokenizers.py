@@ -1,9 +1,8 @@
-"""Tokenizers against the reference and SentencePiece itself, sentence splitting, language detection."""
+"""Tokenizers, compared with fairseq's tokens and with SentencePiece."""
 
 from __future__ import annotations
 
 import dataclasses
-import gzip
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -18,9 +17,7 @@ from hypothesis import strategies as st
 from engine.bundle.bundle import Description, write_bundle
 from engine.bundle.config import ModelConfig
 from engine.bundle.stacks import StackConfig
-from engine.errors import BundleError, TooLarge
-from engine.text.detect import detect
-from engine.text.split import break_long, split
+from engine.errors import BundleError
 from engine.text.tokenizers import fairseq
 from engine.text.tokenizers.dictionary import SPECIALS
 from engine.text.tokenizers.tokenizer import open_tokenizer
@@ -28,7 +25,6 @@ from tests.support.golden_fixtures import REAL, ROOT, SELECTION, real_golden
 
 STACK = StackConfig(embed_dim=8, conv_dim=8, ffn_dim=8, heads=2, kernel_sizes=(3,))
 PLACEHOLDERS = [f"<ph{i}>" for i in range(16)]
-CORPORA = ROOT.parent.parent / "shared" / "corpora"
 
 
 def bundle_of(path, text, files, source, target, **config):
@@ -237,168 +233,3 @@ def test_tokenizers_need_no_torch():
         "import sys; sys.modules['torch'] = None; import engine.text.tokenizers.tokenizer, engine.text.split"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT.parent)
-
-
-# Sentences
-
-PROSE = st.lists(st.sampled_from([*" .!?\n\r\u2028\u00a0\x85A2aü。\ud800", "z.B. ", "Dr.", "\r\n"])).map(
-    "".join
-)
-
-
-def test_abbreviations_do_not_end_a_sentence():
-    text = "Das ist z.B. ein Test. Dr. Müller kommt am 3. Mai. Wirklich?  Ja!"
-    assert split(text, "de").sentences == [
-        "Das ist z.B. ein Test.",
-        "Dr. Müller kommt am 3. Mai.",
-        "Wirklich?",
-        "Ja!",
-    ]
-    text = "Mr. Smith went by train, e.g. to Washington. He left."
-    assert split(text, "en").sentences == ["Mr. Smith went by train, e.g. to Washington.", "He left."]
-
-
-@pytest.mark.parametrize(
-    ("text", "sentences"),
-    [
-        ("Gut – aber teuer.", ["Gut", "–", "aber teuer."]),
-        ("Ich weiß nicht ... vielleicht.", ["Ich weiß nicht", "...", "vielleicht."]),
-        ("Ich wiege 70 kg – gut.", ["Ich wiege 70 kg", "–", "gut."]),
-        ("3 Eier (Größe M).", ["3 Eier", "(", "Größe M", ")."]),
-        ("“Come here!” he said.", ["“Come here!”", "he said."]),
-        # years, what goes over several clauses, labels, brackets within
-        ("Er kam 1990 – 1995 oft.", ["Er kam 1990 – 1995 oft."]),
-        ("„Gut – aber teuer.“", ["„Gut – aber teuer.“"]),
-        ("Baltisch (Windows-1257)", ["Baltisch (Windows-1257)"]),
-        ("Er (Tom) kommt.", ["Er (Tom) kommt."]),
-        ("Datei(en)", ["Datei(en)"]),
-    ],
-)
-def test_clauses_are_parted_by_marks_that_a_model_loses(text, sentences):
-    layout = split(text, "de", clauses=True)
-    assert layout.sentences == sentences
-    assert {layout.sentences[number] for number in layout.fixed} == {
-        s for s in sentences if not any(c.isalpha() for c in s)
-    }
-    assert split(text, "de").sentences == [text]
-
-
-@given(st.text() | PROSE | st.text("a – .…!?()„“\"'"))
-def test_clauses_joined_give_the_text_again(text):
-    layout = split(text, "de", clauses=True)
-    assert layout.join(layout.sentences) == text
-
-
-def test_layout_is_restored_around_translations():
-    layout = split("  Eins. Zwei!\r\n\r\n\tDrei\u00a0\nVier", "de")
-    assert layout.sentences == ["Eins.", "Zwei!", "Drei", "Vier"]
-    assert layout.join(["1.", "2!", "3", ""]) == "  1. 2!\r\n\r\n\t3\u00a0\n"
-
-
-def test_sentences_that_touch_can_be_set_apart():
-    layout = split("これは文です。次の文です。", "ja")
-    assert layout.join(["One.", "Two."], between=" ") == "One. Two."
-
-
-def test_text_without_sentences_stays():
-    for text in ("", " ", "\n \n"):
-        assert split(text, "de").sentences == []
-        assert split(text, "de").join([]) == text
-
-
-@given(st.text() | PROSE, st.sampled_from(["de", "en", "fr", "ja", "de-AT", "xx", ""]))
-def test_joining_the_sentences_gives_the_text_again(text, language):
-    layout = split(text, language)
-    assert layout.join(layout.sentences) == text
-    assert all(s == s.strip() and s for s in layout.sentences)
-
-
-@given(st.text() | PROSE, st.integers(1, 12))
-def test_long_sentences_are_cut_so_that_each_part_fits(text, longest):
-    def fits(part):
-        return len(part) <= longest
-
-    parts = break_long(text, fits)
-    assert "".join(parts) == text
-    assert all(fits(part) for part in parts)
-    layout = split(text, "de", fits)
-    assert layout.join(layout.sentences) == text
-    assert all(fits(s) for s in layout.sentences)
-
-
-def test_cuts_prefer_clauses_then_spaces():
-    assert break_long("one two, three four, five", lambda s: len(s) <= 21) == [
-        "one two, three four, ",
-        "five",
-    ]
-    assert break_long("one two three", lambda s: len(s) <= 9) == ["one two ", "three"]
-    assert break_long("abcdef, gh", lambda s: len(s) <= 4) == ["abcd", "ef, ", "gh"]
-    assert break_long("1,000,000", lambda s: len(s) <= 9) == ["1,000,000"]
-
-
-def test_what_can_not_fit_is_too_large():
-    with pytest.raises(TooLarge, match="single character 'a'"):
-        break_long("abc", lambda s: False)
-
-
-def test_breaking_a_very_long_sentence_asks_seldom():
-    asked = []
-
-    def fits(part):
-        asked.append(len(part))
-        return len(part) <= 1000
-
-    break_long("word " * 40_000, fits)
-    assert sum(asked) < 40 * 200_000
-
-
-# Languages
-
-
-@pytest.mark.skipif(not CORPORA.is_dir(), reason="no ../shared/corpora")
-@pytest.mark.parametrize(
-    ("corpus", "column", "language"),
-    [("tatoeba-de-en", 0, "de"), ("tatoeba-de-en", 1, "en"), ("tatoeba-fr-en", 0, "fr")],
-)
-def test_languages_of_short_sentences_are_found(corpus, column, language):
-    with gzip.open(CORPORA / corpus / "valid.tsv.gz", "rt", encoding="utf-8") as lines:
-        texts = [line.rstrip("\n").split("\t")[column] for line, _ in zip(lines, range(500), strict=False)]
-    found = [detect(text, ["de", "en", "fr"]).ranked[0][0] for text in texts]
-    assert found.count(language) >= 0.99 * len(texts)
-
-
-def test_confidences_are_percentages_of_the_languages_asked_for():
-    found = detect("Wo ist der Bahnhof?", ["en", "fr", "de"]).ranked
-    assert found[0][0] == "de"
-    assert found[0][1] > 90
-    assert 90 < sum(c for _, c in found) <= 100.001
-    assert detect("Where is the station?", ["de-AT", "en-GB", "xx"]).ranked[0][0] == "en-GB"
-    assert dict(detect("Where is the station?", ["xx", "en"]).ranked)["xx"] == 0
-    assert detect("Where?", []).ranked == []
-
-
-@pytest.mark.parametrize("text", ["", " ", "😀", "123", "?!"])
-def test_text_without_letters_has_no_language(text):
-    assert detect(text, ["de", "en"]).ranked == [("de", 0.0), ("en", 0.0)]
-
-
-@given(st.text(st.characters()))
-def test_any_text_has_a_ranking(text):
-    found = detect(text, ["de", "en", "fr"]).ranked
-    assert sorted(language for language, _ in found) == ["de", "en", "fr"]
-    assert all(0 <= confidence <= 100.001 for _, confidence in found)
-
-
-def test_threads_detect_at_once():
-    texts = ["Wo ist der Bahnhof?", "Where is the station?", "Où est la gare ?"] * 20
-    with ThreadPoolExecutor(8) as pool:
-        found = [f.ranked[0][0] for f in pool.map(lambda t: detect(t, ["en", "fr", "de"]), texts)]
-    assert found == ["de", "en", "fr"] * 20
-
-
-def test_a_long_line_is_split_where_a_short_one_is_and_loses_nothing():
-    sentence = 'Sie sagte: "Das ist gut." '
-    line = sentence * 400  # more than is split at once
-    layout = split(line, "de")
-    assert layout.join(layout.sentences) == line
-    assert len(layout.sentences) == 400 * len(split(sentence, "de").sentences)

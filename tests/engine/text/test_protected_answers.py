@@ -1,0 +1,322 @@
+"""Answers of the shipped models keep protected phrases."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import random
+import re
+import time
+
+import httpx
+import numpy as np
+import pytest
+
+from engine.answers.choices import choices
+from engine.answers.plan import plan
+from engine.api import InvalidRequest, MarkedText, Placement, Service, ServiceSettings, TextOptions, TooLarge
+from engine.types import DecodeOptions, Hypothesis, Request
+from server.app import create_app
+from server.observing.metrics import Metrics
+from server.settings import ServerSettings
+from tests.engine.text.test_masking import THINGS
+from tests.support.golden_fixtures import ROOT
+from tests.support.served import running
+from tests.support.thorough import some
+
+MODELS = ROOT.parent / "models"
+CORPUS = ROOT.parent.parent / "shared" / "corpora" / "tatoeba-de-en" / "test.tsv.gz"
+
+
+@pytest.fixture(scope="module")
+def service():
+    made = Service.open([MODELS], ServiceSettings(Placement(lanes=((1, 8), (5, 32)))))
+    made.start()
+    yield made
+    made.stop(drain=False, timeout=30)
+
+
+def ask(service, text, model="tatoeba-de-en", **options):
+    return asyncio.run(service.run(model, [text], TextOptions(**options)))[0]
+
+
+def sentences(column: int, count: int) -> list[tuple[str, list[str]]]:
+    """Sentences of the test set with one or two THINGS in the place of words, or between them."""
+    if not CORPUS.exists():
+        pytest.skip("no ../shared/corpora")
+    with gzip.open(CORPUS, "rt", encoding="utf-8") as lines:
+        texts = [line.rstrip("\n").split("\t")[column] for line in lines]
+    rng = random.Random(1)
+    found = []
+    for text in rng.sample(texts, len(texts)):
+        words = text.split(" ")
+        if len(words) < 4 or re.search(r"\d", text):
+            continue
+        things = rng.sample(THINGS, rng.choice([1, 1, 2]))
+        for thing in things:
+            at = rng.randrange(len(words))
+            word = re.fullmatch(r"(\W*)([\w'-]+)(\W*)", words[at])
+            if word and words[at] not in things and rng.random() < 0.7:
+                words[at] = word[1] + thing + word[3]
+            else:
+                words.insert(at, thing)
+        present = [thing for thing in things if any(thing in word for word in words)]
+        found.append((" ".join(words), present))
+        if len(found) == count:
+            return found
+    raise AssertionError("the test set is too small")
+
+
+@pytest.mark.parametrize(("model", "column"), [("tatoeba-de-en", 0), ("tatoeba-en-de", 1)])
+def test_of_200_real_sentences_nearly_every_placeholder_comes_out_once(service, model, column):
+    """The issue asks for 98 %; mending gives every one."""
+    jobs = sentences(column, some(200))
+    results = asyncio.run(service.run(model, [text for text, _ in jobs], TextOptions(protect=True)))
+    wanted = [(thing, result) for (_, things), result in zip(jobs, results, strict=True) for thing in things]
+    assert len(wanted) > some(240)
+    lost = [(thing, result.text) for thing, result in wanted if result.text.count(thing) != 1]
+    assert len(lost) <= 0.02 * len(wanted), lost
+    for (text, things), result in zip(jobs, results, strict=True):
+        for kept in result.kept:  # the rest are names
+            phrase = result.text[kept.begin : kept.end]
+            assert phrase in things or (phrase in text and not phrase[0].islower())
+    # the models do not do it alone: or this test would prove nothing
+    few = jobs[: some(50, 2)]
+    plain = asyncio.run(service.run(model, [text for text, _ in few]))
+    without = [
+        thing
+        for (_, things), result in zip(few, plain, strict=True)
+        for thing in things
+        if result.text.count(thing) != 1
+    ]
+    assert len(without) > some(20, 2)
+
+
+def test_a_stream_of_texts_is_mended_like_single_ones(service):
+    jobs = [text for text, _ in sentences(0, 40)]
+    options = TextOptions(protect=True)
+    together = asyncio.run(service.run("tatoeba-de-en", jobs, options))
+    assert [r.text for r in service.run_many("tatoeba-de-en", jobs, options)] == [r.text for r in together]
+
+
+def test_a_sentence_that_is_decoded_again_never_waits_for_room_in_the_queue(service, monkeypatch):
+    text, options = "Die Nummer ist 4711 und 0815.", TextOptions(protect=True)
+    with service.repository.using(["tatoeba-de-en"]) as models:
+        engine = models["tatoeba-de-en"].engine
+    long = DecodeOptions(beam_size=1, min_length=100)
+    others = [Request([5] * 40 + [engine.eos], long, lambda outcome: None) for _ in range(2000)]
+
+    def lines():
+        yield text
+        for half in (others[::2], others[1::2]):  # for hundreds of turns nobody else is accepted
+            engine.submit(half, again=True)
+
+    def sleep(seconds):
+        raise AssertionError("it waits for others")
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    try:
+        (result,) = service.run_many("tatoeba-de-en", lines(), options)
+        assert engine.stats().waiting_tokens > engine.settings.queue_tokens
+    finally:
+        engine.cancel(others)
+    assert ("4711" in result.text, "0815" in result.text) == (True, True)
+
+
+def test_an_answer_with_placeholders_depends_on_nothing_else_in_its_batch(service):
+    jobs = [text for text, _ in sentences(0, 24)]
+    options = TextOptions(protect=True, alignment=True)
+    together = asyncio.run(service.run("tatoeba-de-en", jobs, options))
+    for text, result in zip(jobs[::6], together[::6], strict=True):
+        alone = asyncio.run(service.run("tatoeba-de-en", [text], options))[0]
+        assert (alone.text, alone.score, alone.kept) == (result.text, result.score, result.kept)
+        for one, other in zip(alone.alignment, result.alignment, strict=True):
+            assert one.source == other.source
+            np.testing.assert_array_equal(one.matrix, other.matrix)
+
+
+def test_ignored_phrases_and_a_glossary_are_followed_to_the_letter(service):
+    text = "Maria wohnt in der Nähe des Parks. Der Park ist groß."
+    result = ask(service, text, ignore=("Maria",), glossary={"Park": "Common", "Parks": "green space"})
+    assert result.text.count("Maria") == result.text.count("green space") == result.text.count("Common") == 1
+    assert "park" not in result.text.lower()
+    assert ask(service, text, ignore=("maria", "Par")).text == ask(service, text).text
+
+
+def test_a_marked_span_in_a_tag_stays_with_the_tag_and_is_told_alone(service):
+    """As Weblate's DeepL service sends `<a href="%s">`: the field is marked, and the tag is text."""
+    text = 'Click <a href="X0" title="X1">here</a> and wait for X2.'
+    spans = tuple((text.index(word), text.index(word) + 2) for word in ("X0", "X1", "X2"))
+    options = TextOptions(protect=True)
+    result = asyncio.run(service.run("tatoeba-en-de", [MarkedText(text, spans)], options))[0]
+    assert result.text.count('<a href="X0" title="X1">') == result.text.count("</a>") == 1
+    own = {kept.span: result.text[kept.begin : kept.end] for kept in result.kept if kept.span >= 0}
+    assert own == {0: "X0", 1: "X1", 2: "X2"}
+
+
+def test_marked_spans_come_out_as_they_were_and_where_is_told(service):
+    text = "Ich habe den Hund von Tom gesehen."
+    begin = text.index("Hund von Tom")
+    result = ask(service, MarkedText(text, ((begin, begin + 12),)))
+    assert result.text.count("Hund von Tom") == 1
+    (kept,) = result.kept
+    assert (result.text[kept.begin : kept.end], kept.span) == ("Hund von Tom", 0)
+
+
+def test_a_sentence_of_nothing_but_protected_phrases_is_echoed(service):
+    result = ask(service, " %s!\n{name} ", protect=True, glossary={"{name}": "[n]"})
+    assert (result.text, result.score) == (" %s!\n[n] ", 0.0)
+
+
+def test_a_number_is_kept_without_placeholders_while_the_model_copies_it(service):
+    plain = ask(service, "Der Zug kommt um 12:30 Uhr.", alignment=True)
+    kept = ask(service, "Der Zug kommt um 12:30 Uhr.", protect=True)
+    assert kept.text.count("12:30") == 1
+    if plain.text.count("12:30") == 1:
+        assert kept.text == plain.text
+
+
+def test_dates_do_not_end_a_sentence_when_their_numbers_are_hidden(service):
+    options = TextOptions(protect=True)
+    (result,) = asyncio.run(service.run("tatoeba-de-en", ["Am 2. Mai kam Tom."], options))
+    assert result.tokens.count("</s>") == 1
+
+
+def test_a_sentence_with_more_phrases_than_symbols_is_cut(service):
+    things = [f"%{i}$s" for i in range(1, 41)]
+    result = ask(service, " und ".join(things) + ".", protect=True)
+    assert [result.text.count(thing) for thing in things] == [1] * 40
+    with pytest.raises(TooLarge, match="at most 16 phrases of a text: let it be split"):
+        ask(service, " und ".join("abc" for _ in range(17)), ignore=("abc",), split=False)
+    unsplit = ask(service, " und ".join(things[:20]), protect=True, split=False)
+    assert unsplit.tokens.count("</s>") == 1
+
+
+def test_the_users_own_placeholder_symbols_mean_nothing(service):
+    result = ask(service, "Das ist <ph1> und {name}.", protect=True)
+    assert result.text.count("<ph1>") == result.text.count("{name}") == 1
+    assert ask(service, "Das ist <ph3>.", ignore=("Tom",)).text.count("<ph3>") == 1
+
+
+def test_alternatives_keep_the_phrases_too(service):
+    result = ask(service, "Tom hat {name} gesehen.", protect=True, alternatives=3)
+    assert result.alternatives
+    assert all(text.count("{name}") == 1 for text in [result.text, *result.alternatives])
+
+
+def test_alignment_shows_phrases_in_place_of_symbols(service):
+    (sentence,) = ask(service, "Tom hat {name} gesehen.", protect=True, alignment=True).alignment
+    assert sentence.source.count("{name}") == sentence.target.count("{name}") == 1
+    assert sentence.matrix.shape == (len(sentence.target), len(sentence.source))
+    assert sentence.matrix.sum(1) == pytest.approx(1, abs=1e-5)
+    assert ask(service, "Tom hat {name} gesehen.", protect=True).alignment == []
+
+
+def test_a_hypothesis_that_holds_every_phrase_comes_before_a_better_one_that_must_be_mended(service):
+    model = service.repository.loaded["tatoeba-de-en"].text
+    made = plan(model, "Tom hat {name} gesehen.", TextOptions({"n_best": 3}, protect=True))
+    (sentence,) = made.sentences
+    attention = np.full((20, len(sentence.source)), 0.1, np.float32)
+    lacking, right, twice = (
+        Hypothesis(
+            tokens := model.tokenizer.encode_target(text), score, [], "stop", attention[: len(tokens) + 1]
+        )
+        for text, score in (("Tom saw it.", -0.1), ("Tom saw <ph0>.", -0.5), ("<ph0> saw <ph0>.", -0.2))
+    )
+    found = choices(model, made, sentence, [lacking, twice, right])
+    assert [choice.hypothesis for choice in found] == [right, lacking, twice]
+    assert all(choice.text.count(made.masked.mark) == 1 for choice in found)
+    assert all(choice.attention.shape[0] == len(choice.pieces) for choice in found)
+
+
+def test_an_answer_without_the_quotation_marks_of_its_source_comes_behind_one_with_them(service):
+    model = service.repository.loaded["tatoeba-de-en"].text
+    made = plan(model, "Er sagte „nein“.", TextOptions(protect=True))
+    lacking, right = (
+        Hypothesis(model.tokenizer.encode_target(text), -0.1, [], "stop", None)
+        for text in ("He said no.", "He said “no”.")
+    )
+    (first,) = choices(model, made, made.sentences[0], [lacking, right])
+    (only,) = choices(model, made, made.sentences[0], [lacking])
+    assert (first.hypothesis, first.garbled, only.garbled) == (right, False, True)
+    strict = made.with_fallbacks([0]).sentences[0]
+    assert strict.marks and not strict.pairs
+
+
+def test_a_word_that_touches_a_phrase_is_set_apart_where_the_source_has_a_space(service):
+    model = service.repository.loaded["tatoeba-de-en"].text
+    answers = []
+    for text in ("Die {x} Option.", "Die {x}Option."):
+        made = plan(model, text, TextOptions(protect=True))
+        (sentence,) = made.sentences
+        tokens = model.tokenizer.encode_target("The <ph0>option.")
+        (choice,) = choices(model, made, sentence, [Hypothesis(tokens, -0.1, [], "stop", None)])
+        answers.append(made.masked.restore(choice.text, choice.order)[0])
+    assert answers == ["The {x} option.", "The {x}option."]
+
+
+def test_models_without_placeholders_refuse_what_they_can_not_do(service):
+    with running() as toys:
+        for options in ({"ignore": ("Haus",)}, {"glossary": {"Haus": "home"}}):
+            with pytest.raises(InvalidRequest, match="no placeholder symbols"):
+                ask(toys, "Das Haus.", "toy-de-en", **options)
+        assert "12" not in ask(toys, "Haus 12", "toy-de-en").text
+        forced = ask(toys, "Haus 12", "toy-de-en", protect=True)
+        assert forced.text.count("12") == forced.forced == 1
+    with pytest.raises(InvalidRequest, match="only translations keep phrases"):
+        ask(service, "We prove it.", "arxiv-title-en", ignore=("it",))
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        ("a", {"ignore": ("  ",)}, "is empty"),
+        ("a", {"glossary": {"a": "\ud800"}}, "surrogate"),
+        (MarkedText("abc", ((1, 1),)), {}, "span 1 to 1"),
+        (MarkedText("abc", ((0, 2), (1, 3))), {}, "overlaps"),
+        (MarkedText("abc", ((0, 4),)), {}, "beyond"),
+        ("".join(map(chr, range(0xE000, 0xF900))), {"ignore": ("x",)}, "every private-use character"),
+    ],
+)
+def test_wrong_wishes_are_refused(service, text, options, message):
+    with pytest.raises(InvalidRequest, match=message):
+        ask(service, text, **options)
+
+
+def post(service, **kwargs):
+    """POST /translate to a server of the shipped models."""
+
+    async def go():
+        transport = httpx.ASGITransport(create_app(service, ServerSettings(), Metrics()))
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            return await client.post("/translate", **kwargs)
+
+    return asyncio.run(go())
+
+
+@pytest.mark.parametrize("way", ["json", "form"])
+def test_the_server_keeps_what_programs_need_and_what_it_is_told_to(service, way):
+    body = {"q": "Tom hat %s in {city} gesehen.", "source": "de", "target": "en"}
+    plain = post(service, json=body).json()["translatedText"]
+    assert plain == ask(service, body["q"], protect=True).text
+    assert plain.count("%s") == plain.count("{city}") == 1
+    bare = post(service, json=body | {"protect": False}).json()["translatedText"]
+    assert bare == ask(service, body["q"]).text
+    more = {"q": "Maria mag den Park und den Hund.", "source": "de", "target": "en"}
+    if way == "json":
+        answer = post(service, json=more | {"ignore": ["Maria", "Hund"], "glossary": {"Park": "Common"}})
+    else:
+        form = more | {"ignore": "Maria\nHund", "glossary": '{"Park": "Common"}'}
+        answer = post(service, data=form)
+    text = answer.json()["translatedText"]
+    assert [text.count(phrase) for phrase in ("Maria", "Hund", "Common")] == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "fields", [{"ignore": [""]}, {"ignore": [3]}, {"glossary": "{"}, {"glossary": {"a": 1}}]
+)
+def test_senseless_phrases_are_client_errors(service, fields):
+    body = {"q": "Tom ist da.", "source": "de", "target": "en"}
+    answer = post(service, json=body | fields)
+    assert answer.status_code == 400
+    assert "error" in answer.json()

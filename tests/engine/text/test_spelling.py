@@ -1,0 +1,70 @@
+"""Spelling of amounts and names in answers."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.api import MarkedText
+from engine.text.placeables.masking import MaskRules, mask
+from engine.text.placeables.spelling import spell_names
+
+SYMBOLS = tuple(f"<ph{i}>" for i in range(16))
+
+
+@pytest.mark.parametrize(
+    ("source", "answer", "written"),
+    [
+        ("Es dauert 1,7 Tage.", "It takes 1.7 days.", "It takes 1,7 days."),
+        ("Das kostet 5000 €.", "That costs €5,000.", "That costs 5000 €."),
+        ("Es sind 1.234 und 1,7.", "It's 1,234 and 1.7.", "It's 1.234 and 1,7."),
+        ("Es sind 30 cm.", "It's 30 inches.", "It's 30 inches."),  # the unit is lost: it is read again
+        ("Um 12:30 kam er.", "He came at 1230.", "He came at 1230."),
+        ("Es sind 17 oder 1,7.", "It's 17 or 1.7.", "It's 17 or 1,7."),
+    ],
+)
+def test_the_digits_of_a_number_are_written_as_the_source_writes_them(source, answer, written):
+    found = mask(MarkedText(source), MaskRules(protect=True, symbols=SYMBOLS))
+    assert found.phrases
+    assert found.respelled(answer, range(len(found.phrases)), len) == written
+
+
+@pytest.mark.parametrize(
+    ("name", "answer", "written"),
+    [
+        ("Oscar Wilde", "Oscar wilde once said it.", "Oscar Wilde once said it."),
+        ("Paul Keres", "He saw Paul Kerks there.", "He saw Paul Keres there."),
+        ("Christoph Columbus", "Christianoph Columbus came.", "Christoph Columbus came."),
+        ("Ludwig van Beethoven", "It is by Ludwig van Beethowen.", "It is by Ludwig van Beethoven."),
+        ("George Orwell", "I know George was here.", "I know George Orwell was here."),
+        ("Nordschweden", "I live in nordschweden.", "I live in Nordschweden."),
+    ],
+)
+def test_a_name_that_an_answer_has_nearly_or_in_part_is_spelled_as_the_source_spells_it(
+    name, answer, written
+):
+    assert spell_names(answer, [name], len) == written
+
+
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [
+        ("George Orwell", "I know George Bush."),  # somebody else
+        ("George Orwell", "George saw George."),  # which of them
+        ("Anna Li", "Anna came."),  # of words that short the model may have translated one
+        ("Tom Jackson", "Jackson came."),  # without its beginning
+        ("Leonardo da Vinci", "Leonardo came."),
+        ("Christoph Columbus", "Christian oph Columbus came."),  # it is there already, in pieces
+        ("Karla Karlsson", "Karla saw Karlson."),
+        ("von Bülow", "It is from von here."),  # such a small word says nothing
+        ("Oscar Wilde", "oscar wilde and Oscar wilde"),
+        ("Nordschweden", "I live in Northern Sweden."),
+    ],
+)
+def test_a_name_stays_lost_where_its_place_or_what_became_of_it_is_in_doubt(name, answer):
+    assert spell_names(answer, [name], len) == answer
+
+
+@pytest.mark.parametrize(("answer", "garbled"), [("5 and 7", False), ("5 and 7 and 7", True), ("5", True)])
+def test_a_number_that_an_answer_lacks_or_repeats_is_noticed(answer, garbled):
+    found = mask(MarkedText("5 und 7"), MaskRules(protect=True, symbols=SYMBOLS))
+    assert found.garbles(answer, range(len(found.phrases))) is garbled
