@@ -2,8 +2,10 @@
 
 import re
 import runpy
+import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -13,6 +15,7 @@ import yaml
 ROOT = Path(__file__).parents[2]
 RELEASE = runpy.run_path(str(ROOT / "deploy" / "release.py"))
 Failed = RELEASE["Failed"]
+VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 
 
@@ -23,15 +26,23 @@ def client(tmp_path_factory):
 
 
 def test_everything_that_carries_the_version_carries_the_same():
-    assert RELEASE["versions"]() == "0.1.0"
+    assert RELEASE["versions"]() == VERSION
+
+
+def test_newest_release_of_the_changelog_is_the_version_of_the_packages():
+    releases = re.findall(
+        r"^## \[(\d[\d.]*)\] - (\S+)$", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE
+    )
+    assert releases[0][0] == VERSION
+    assert [date for _, date in releases] == sorted((date for _, date in releases), reverse=True)
 
 
 def test_the_client_is_a_distribution_of_its_own_that_needs_httpx_only(client):
     names = zipfile.ZipFile(client).namelist()
-    assert {Path(name).parts[0] for name in names} == {"convoy_client", "convoy_client-0.1.0.dist-info"}
+    assert {Path(name).parts[0] for name in names} == {"convoy_client", f"convoy_client-{VERSION}.dist-info"}
     assert "convoy_client/py.typed" in names
     assert not [name for name in names if "__pycache__" in name]
-    metadata = zipfile.ZipFile(client).read("convoy_client-0.1.0.dist-info/METADATA").decode()
+    metadata = zipfile.ZipFile(client).read(f"convoy_client-{VERSION}.dist-info/METADATA").decode()
     assert [line for line in metadata.splitlines() if line.startswith("Requires-Dist")] == [
         "Requires-Dist: httpx>=0.28"
     ]
@@ -69,11 +80,16 @@ def test_a_wheel_holds_the_library_of_its_platform(tmp_path, monkeypatch, machin
         RELEASE["check_wheel"](wheel)
 
 
-def test_a_line_that_fails_fails_the_list_and_one_that_cannot_be_checked_says_so():
-    done = subprocess.run(
-        [sys.executable, "deploy/release.py", "--only", "changelog"], cwd=ROOT, capture_output=True, text=True
-    )
-    assert "under [Unreleased]" in done.stdout  # until the day of a release
+def test_the_list_of_a_release_fails_with_its_check(tmp_path):
+    for name in ("pyproject.toml", "deploy", "docker"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, tmp_path / name)
+    text = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    pending = text.replace("## [Unreleased]\n", "## [Unreleased]\n\n### Added\n- A feature.\n", 1)
+    (tmp_path / "CHANGELOG.md").write_text(pending, "utf-8")
+    command = [sys.executable, "deploy/release.py", "--only", "changelog"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert "under [Unreleased]" in done.stdout
     assert done.returncode == 1
     assert "By hand" in done.stdout
 

@@ -8,7 +8,15 @@ import pytest
 
 from tests.project.rooms import PARTS, ROOT
 
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted(
+    [
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+        ROOT / "SECURITY.md",
+        ROOT / "CHANGELOG.md",
+        *(ROOT / "docs").rglob("*.md"),
+    ]
+)
 REFERENCE = ROOT / "docs" / "reference.md"
 CITATION = re.compile(
     r"docs/reference\.md (\d+(?:\.\d+)?)((?:(?:,| and|,? and) \d+(?:\.\d+)?)*)(?:, items? (\d+))?"
