@@ -13,7 +13,6 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import Tensor
 
-from engine.kernels.ahead import Ahead, arguments_of, has_strides, is_memory
 from engine.kernels.heads import HeadProducts, Memory, can_attend_by_tiles
 from engine.kernels.launches import (
     ELEMENTS,
@@ -24,16 +23,17 @@ from engine.kernels.launches import (
     Run,
     addresses_of,
     argument,
+    bucket_of,
     ceil_div,
-    form_of,
-    rung_of,
+    load_form,
 )
 from engine.kernels.linear import Norm
+from engine.kernels.prefetch import Prefetch, has_strides, is_memory, prefetch_arguments
 from engine.kernels.reference import QKV
 from engine.kernels.selection import Selection
 
 CONVOLUTION_THREADS: Final = 512  # of a block of a step of the convolution, at most
-RESIDENT: Final = 1024  # threads of a multiprocessor that fetch as much as it can take
+RESIDENT_THREADS: Final = 1024  # threads of a multiprocessor that fetch as much as it can take
 TILE_STEPS: Final = 32  # time steps of a block of whole sequences
 # as in attend.cu
 BEAM_BUCKETS: Final = (1, 2, 4, 8)
@@ -88,7 +88,7 @@ class Kernels(HeadProducts, Selection):
     """The kernels on one device. All tensors are contiguous, of one element type unless said otherwise."""
 
     def embed(
-        self, tokens: Tensor, table: Tensor, scale: float, signals: tuple[Tensor, Tensor] | None
+        self, tokens: Tensor, table: Tensor, scale: float, position_rows: tuple[Tensor, Tensor] | None
     ) -> Tensor:
         """Look up embeddings, scale them and add positions.
 
@@ -97,10 +97,10 @@ class Kernels(HeadProducts, Selection):
         scale: factor of the embeddings.
         signals: a table of positions and the row of each slot, int64 [slots, 1].
         """
-        positions, signal = signals or (None, None)
+        positions, signal = position_rows or (None, None)
         dim = table.shape[1]
         y = table.new_empty((*tokens.shape, dim))
-        kernel = Kernel("embed.cu", "embed", *form_of(dim, table, signal))
+        kernel = Kernel("embed.cu", "embed", *load_form(dim, table, signal))
         threads = min(256, ceil_div(dim, kernel.vector * WARP) * WARP)
         scalars = tokens.shape[1], dim, float(scale)
         arguments = tokens.contiguous(), table, positions, signal, *scalars, y
@@ -120,9 +120,14 @@ class Kernels(HeadProducts, Selection):
         """
         y = torch.empty_like(x)
         kernel = Kernel(
-            "dynamic_conv_step.cu", "dynamic_conv_step", *form_of(_per_head(x, taps), x, taps, ring)
+            "dynamic_conv_step.cu",
+            "dynamic_conv_step",
+            *load_form(_head_channels(x, taps), x, taps, ring),
         )
-        sizes, geometry = _convolution(x.shape[1], x.shape[2], taps), self._geometry(x, taps, kernel)
+        sizes, geometry = (
+            _conv_sizes(x.shape[1], x.shape[2], taps),
+            self._step_geometry(x, taps, kernel),
+        )
         self.run(Call(kernel, *geometry, (x, taps, ring, index, *sizes, int(softmax), y)))
         return y
 
@@ -139,18 +144,21 @@ class Kernels(HeadProducts, Selection):
         """
         ring, index, clock = past
         y = torch.empty_like(x)
-        form = form_of(_per_head(x, taps), x, taps, ring)
+        form = load_form(_head_channels(x, taps), x, taps, ring)
         kernel = Kernel("dynamic_conv_step.cu", "dynamic_conv_step_append", *form)
-        sizes, geometry = _convolution(x.shape[1], x.shape[2], taps), self._geometry(x, taps, kernel)
+        sizes, geometry = (
+            _conv_sizes(x.shape[1], x.shape[2], taps),
+            self._step_geometry(x, taps, kernel),
+        )
         self.run(Call(kernel, *geometry, (x, taps, index, clock, *sizes, int(softmax), ring, y)))
         return y
 
-    def _geometry(
+    def _step_geometry(
         self, x: Tensor, taps: Tensor, kernel: Kernel
     ) -> tuple[tuple[int, int, int], tuple[int, int, int], int]:
         slots, beams, channels = x.shape
         blocks = slots * ceil_div(channels, WARP * kernel.vector)
-        most = self.processors * RESIDENT // max(blocks, 1)
+        most = self.processors * RESIDENT_THREADS // max(blocks, 1)
         if x.dtype == torch.float32:  # the order of sums depends on no other slot
             most = CONVOLUTION_THREADS
         return step_geometry(slots, beams, channels, (taps.shape[-2], taps.shape[-1]), kernel.vector, most)
@@ -197,8 +205,8 @@ class Kernels(HeadProducts, Selection):
         batch, time, channels = x.shape
         y = torch.empty_like(x)
         entry = "dynamic_conv" if packed is None else "dynamic_conv_packed"
-        kernel = Kernel("dynamic_conv.cu", entry, *form_of(_per_head(x, taps), x, taps, most=4))
-        heads, width, fixed = _convolution(0, channels, taps)[2:]
+        kernel = Kernel("dynamic_conv.cu", entry, *load_form(_head_channels(x, taps), x, taps, most=4))
+        heads, width, fixed = _conv_sizes(0, channels, taps)[2:]
         chunk = WARP * kernel.vector
         grid = ceil_div(channels, chunk), ceil_div(time, TILE_STEPS), batch
         shared = (TILE_STEPS + width - 1) * chunk * 4
@@ -217,7 +225,7 @@ class Kernels(HeadProducts, Selection):
         """
         _, positions, dim = own.q.shape
         context, width = torch.empty_like(own.q), dim // heads
-        kernel = Kernel("attend.cu", "attend_packed", *form_of(width, *own, most=4), PACKED_GROUP)
+        kernel = Kernel("attend.cu", "attend_packed", *load_form(width, *own, most=4), PACKED_GROUP)
         longest = min(packed.longest, positions)
         shared = PACKED_GROUP * (longest + width + ATTEND_WARPS * WARP * kernel.vector) * 4
         grid, block = (heads, positions // PACKED_GROUP, 1), (ATTEND_WARPS * WARP, 1, 1)
@@ -255,8 +263,8 @@ class Kernels(HeadProducts, Selection):
             grid = heads, ceil_div(beams, TILED_BEAMS), slots
             self.run(Call(tiled, grid, (WARP, 1, 1), 0, (q, keys, values, mask, *scalars, context)))
             return context, None
-        form = form_of(gcd(source, width, pitch), q, keys, values, most=4, contiguous=False)
-        group = rung_of(BEAM_BUCKETS, beams)
+        form = load_form(gcd(source, width, pitch), q, keys, values, most=4, contiguous=False)
+        group = bucket_of(BEAM_BUCKETS, beams)
         kernel = Kernel("attend.cu", "attend", *form, group)
         each = q.new_empty((slots, heads, beams, source), dtype=torch.float32) if weights else None
         shared = group * (source + width + ATTEND_WARPS * WARP * kernel.vector)
@@ -280,7 +288,7 @@ class Kernels(HeadProducts, Selection):
         """
         dim, rows = x.shape[-1] // 2, x.numel() // x.shape[-1]
         y = x.new_empty((*x.shape[:-1], dim))
-        kernel = Kernel("glu.cu", "glu", *form_of(dim, x))
+        kernel = Kernel("glu.cu", "glu", *load_form(dim, x))
         threads = min(256, ceil_div(dim, kernel.vector * WARP) * WARP)
         self.run(Call(kernel, (rows, 1, 1), (threads, 1, 1), 0, (x, dim, y)))
         return y
@@ -292,8 +300,8 @@ class Kernels(HeadProducts, Selection):
         norm: Norm,
         *,
         total: bool = False,
-        heat: Tensor | None = None,
-        ahead: Ahead | None = None,
+        temperature: Tensor | None = None,
+        prefetch: Prefetch | None = None,
     ) -> tuple[Tensor | None, Tensor]:
         """Compute x + residual and its layer norm over the last axis.
 
@@ -305,21 +313,21 @@ class Kernels(HeadProducts, Selection):
         ahead: what memory is asked for; for windows x is [slots, beams, dim] too.
         """
         dim, rows = x.shape[-1], x.numel() // x.shape[-1]
-        kernel = Kernel("add_norm.cu", "add_norm", *form_of(dim, x, residual, norm.gain, norm.shift))
+        kernel = Kernel("add_norm.cu", "add_norm", *load_form(dim, x, residual, norm.gain, norm.shift))
         sum_, y = torch.empty_like(x) if total else None, torch.empty_like(x)
         threads = min(256, ceil_div(dim, kernel.vector * WARP) * WARP)
         beams = x.shape[1] if x.dim() == 3 else 1
-        tensors = x, residual, norm.gain, norm.shift, heat
-        arguments = *tensors, dim, beams, norm.epsilon, *arguments_of(ahead, threads), sum_, y
+        tensors = x, residual, norm.gain, norm.shift, temperature
+        arguments = *tensors, dim, beams, norm.epsilon, *prefetch_arguments(prefetch, threads), sum_, y
         self.run(Call(kernel, (rows, 1, 1), (threads, 1, 1), dim * 4, arguments))
         return sum_, y
 
 
-def _per_head(x: Tensor, taps: Tensor) -> int:
+def _head_channels(x: Tensor, taps: Tensor) -> int:
     return x.shape[2] // taps.shape[-2]
 
 
-def _convolution(beams: int, channels: int, taps: Tensor) -> tuple[int, int, int, int, int]:
+def _conv_sizes(beams: int, channels: int, taps: Tensor) -> tuple[int, int, int, int, int]:
     """beams, channels, heads, width and whether taps are the same at each step."""
     return beams, channels, taps.shape[-2], taps.shape[-1], int(taps.dim() == 2)
 

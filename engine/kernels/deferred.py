@@ -1,5 +1,26 @@
-"""Results that are not computed yet, so that what follows them in a layer can be computed in the same
-kernel."""
+"""Deferred results: operations whose kernel runs only when a later operator shows what can be fused with it.
+
+Under `FusedMode` a DynamicConv layer runs like this in a step of few rows (x is [slots, beams, dim]) that
+returns no attention weights:
+
+    code of the layer                        deferred result                       kernels launched
+    h = F.glu(linear1(x))                    Product(x, activation "glu")
+    t = softmax(unflatten(weight_linear(h))) Softmax(UnflattenedProduct(Product))
+    y = dynamic_conv_step(h, t, ring, index)                                       product (linear1, GLU)
+                                                                                   dynamic_conv_tiled (taps,
+                                                                                   softmax, convolution)
+    x = add_norm(x, linear2(y))              Normalisation                         product (linear2, x + y)
+    q = q_proj(x) * scale                    Product(x, factor scale)
+    c = attend(q, keys, values, mask)                                              attend_product (norm,
+                                                                                   q_proj, attention)
+    x = add_norm(x, out_proj(c))             Normalisation                         product (out_proj, x + y)
+    h = F.relu(fc1(x))                       Product(x, activation "relu")
+    x = add_norm(x, fc2(h))                  Normalisation                         product (norm, fc1, ReLU)
+                                                                                   product (fc2, x + y)
+
+A product of many rows is computed by cuBLAS, and the additions, norms and gates around it by kernels of their
+own.
+"""
 
 from __future__ import annotations
 
@@ -9,47 +30,47 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.kernels.linear import Finish, Lookup, Norm
+from engine.kernels.linear import EmbeddingLookup, Epilogue, Norm
 
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """A linear map of x [..., dim] by weight [outputs, dim], and what becomes of its sums."""
+    """A linear map of x [..., dim] by weight [outputs, dim], with an epilogue."""
 
     x: Tensor
     weight: Tensor
     bias: Tensor | None
-    finish: Finish = Finish()  # noqa: RUF009 (frozen)
+    epilogue: Epilogue = Epilogue()  # noqa: RUF009 (frozen)
 
     @property
     def plain(self) -> bool:
-        """Whether nothing but a factor has become of the sums."""
-        return self.finish.activation is None
+        """Whether the epilogue is at most a factor."""
+        return self.epilogue.activation is None
 
 
 @dataclass(frozen=True, slots=True)
 class Normalisation:
     """Layer norm of x.
 
-    heat: float32 [slots], by which each slot's rows are divided then.
+    temperature: float32 [slots], divisor of the rows of each slot after the norm, or None.
     """
 
     x: Tensor
     norm: Norm
-    heat: Tensor | None = None
+    temperature: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class NormalisedSum:
-    """Layer norm of x + added, of many rows.
+    """Layer norm of x + added, for many rows.
 
-    heat: as of `Normalisation`.
+    temperature: float32 [slots], divisor of the rows of each slot after the norm, or None.
     """
 
     x: Tensor
     added: Tensor
     norm: Norm
-    heat: Tensor | None = None
+    temperature: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,67 +81,126 @@ class Softmax:
 
 
 @dataclass(frozen=True, slots=True)
-class Shifted:
-    """Rows of a table, int64, counted from another of its rows."""
+class ShiftedRows:
+    """Row numbers of a table, int64, plus an offset."""
 
     rows: Tensor
-    by: int
+    offset: int
 
 
 @dataclass(frozen=True, slots=True)
-class Unflattened:
-    """A product, its last axis split in two."""
+class UnflattenedProduct:
+    """A product whose last axis is split into two."""
 
-    whole: DeferredTensor
+    product: DeferredTensor
 
 
-Deferred = Product | Normalisation | NormalisedSum | Lookup | Softmax | Shifted | Unflattened
+Operation = (
+    Product | Normalisation | NormalisedSum | EmbeddingLookup | Softmax | ShiftedRows | UnflattenedProduct
+)
 
 
 class DeferredTensor(Tensor):
-    """A result that has its shape and type, but no values yet. An operator that knows nothing of deferred
-    tensors has them computed; they are then its `value`."""
+    """The result of an operation, with its shape and type but without values until `FusedMode.value` computes
+    `value`. The mode computes the arguments of all operators that it can't fuse."""
 
-    what: Deferred
+    op: Operation
     value: Tensor | None
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     def __new__(
         cls: type[DeferredTensor],
-        what: Deferred,
+        op: Operation,
         shape: tuple[int, ...],
         like: Tensor,
     ) -> DeferredTensor:
-        """like: a tensor of its type and device."""
+        """op: the operation.
+        shape: shape of the result.
+        like: any tensor with the type and device of the result.
+        """
         tensor: DeferredTensor = Tensor._make_wrapper_subclass(
             cls, shape, dtype=like.dtype, device=like.device
         )
-        tensor.what, tensor.value = what, None
+        tensor.op, tensor.value = op, None
         return tensor
 
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]
         cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        raise RuntimeError(f"{func} of a result that is not computed yet: ask the mode that deferred it")
+        raise RuntimeError(f"{func} needs the value of a deferred tensor: call FusedMode.value first")
 
 
-def deferred_of(x: Tensor) -> Deferred | None:
-    """Return what was deferred of a tensor and is not computed yet, if anything is.
+def pending_operation(x: Tensor) -> Operation | None:
+    """Return the operation of a deferred tensor that is not computed yet; None for any other tensor."""
+    return x.op if isinstance(x, DeferredTensor) and x.value is None else None
 
-    x: of any shape.
+
+def split_factor(x: Tensor) -> tuple[Tensor, float]:
+    """Return a deferred product without the factor of its epilogue, and the factor.
+
+    Returns any other tensor unchanged, and the factor 1.
     """
-    return x.what if isinstance(x, DeferredTensor) and x.value is None else None
-
-
-def without_factor(x: Tensor) -> tuple[Tensor, float]:
-    """Return a product without its factor, and the factor, for whoever multiplies by it anyway; 1 for what is
-    computed already and what is no product.
-
-    x: of any shape.
-    """
-    what = deferred_of(x)
-    if not isinstance(what, Product) or not what.plain:
+    op = pending_operation(x)
+    if not isinstance(op, Product) or not op.plain:
         return x, 1.0
-    plain = replace(what, finish=replace(what.finish, factor=1.0))
-    return DeferredTensor(plain, tuple(x.shape), x), what.finish.factor
+    plain = replace(op, epilogue=replace(op.epilogue, factor=1.0))
+    return DeferredTensor(plain, tuple(x.shape), x), op.epilogue.factor
+
+
+# Fusing functions stand in for torch operators. They return NotImplemented if they can't fuse.
+
+
+def fuse_activation(x: Tensor, name: str) -> Any:
+    """Add an activation to the epilogue of a product.
+
+    x: tensor to which the activation is applied.
+    name: "relu" or "glu".
+    """
+    op = x.op if isinstance(x, DeferredTensor) else None
+    if not isinstance(op, Product) or not op.plain:
+        return NotImplemented
+    width = x.shape[-1] // 2 if name == "glu" else x.shape[-1]
+    epilogue = replace(op.epilogue, activation=name)
+    return DeferredTensor(replace(op, epilogue=epilogue), (*x.shape[:-1], width), x)
+
+
+def fuse_scale(x: Any, factor: Any) -> Any:
+    """Multiply the factor of a product or of an embedding lookup."""
+    if not isinstance(x, DeferredTensor) or not isinstance(factor, (int, float)):
+        return NotImplemented
+    if isinstance(x.op, EmbeddingLookup) and x.op.position_rows is None:
+        return DeferredTensor(replace(x.op, scale=x.op.scale * factor), tuple(x.shape), x)
+    if isinstance(x.op, Product) and x.op.plain:
+        epilogue = replace(x.op.epilogue, factor=x.op.epilogue.factor * factor)
+        return DeferredTensor(replace(x.op, epilogue=epilogue), tuple(x.shape), x)
+    return NotImplemented
+
+
+def fuse_positions(x: Any, signal: EmbeddingLookup) -> Any:
+    """Add a position embedding to an embedding lookup.
+
+    x: deferred embeddings of tokens.
+    signal: lookup of one position for each slot.
+    """
+    op = x.op if isinstance(x, DeferredTensor) else None
+    simple = signal.scale == 1.0 and signal.position_rows is None and signal.tokens.shape[1] == 1
+    if not isinstance(op, EmbeddingLookup) or op.position_rows is not None or not simple:
+        return NotImplemented
+    if op.tokens.shape[0] != signal.tokens.shape[0]:
+        return NotImplemented
+    return DeferredTensor(replace(op, position_rows=(signal.tokens, signal.table)), tuple(x.shape), x)
+
+
+def unflatten_product(x: Any, dim: int, sizes: tuple[int, ...]) -> Any:
+    """Split the last axis of a deferred product, for example into the taps of each head.
+
+    x: deferred product.
+    dim: axis to split.
+    sizes: two sizes of the new axes.
+    """
+    if not isinstance(x, DeferredTensor) or not isinstance(x.op, Product) or x.value is not None:
+        return NotImplemented
+    if dim not in (-1, x.dim() - 1) or -1 in sizes:
+        return NotImplemented
+    return DeferredTensor(UnflattenedProduct(x), (*x.shape[:-1], *sizes), x)

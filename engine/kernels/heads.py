@@ -8,7 +8,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from engine.kernels.launches import ELEMENTS, LOAD_BYTES, WARP, Call, Kernel, rung_of
+from engine.kernels.launches import ELEMENTS, LOAD_BYTES, WARP, Call, Kernel, bucket_of
 from engine.kernels.linear import Norm, is_constant
 from engine.kernels.products import MAX_TILED_BYTES, ROW_BUCKETS, TILE_PAD, Products
 
@@ -76,7 +76,7 @@ class HeadProducts(Products):
         (weight, bias), (keys, values, mask) = weights, memory
         (slots, beams, dim), (heads, width, source) = x.shape, keys.shape[1:]
         rows, each, pitch = slots * beams, weight.element_size(), keys.stride(2)
-        size = rung_of(ROW_BUCKETS, rows)
+        size = bucket_of(ROW_BUCKETS, rows)
         shared = size * (dim + TILE_PAD + MAX_HEAD_WIDTH) * each
         held = slots * (width * (source + 8) + source * (width + 8) + source * 2) * each
         copied = int(shared + held <= MAX_TILED_BYTES)
@@ -85,7 +85,7 @@ class HeadProducts(Products):
         parts = (norm.gain, norm.shift, norm.epsilon) if norm else (None, None, 0.0)
         scalars = rows, dim, beams, int(x.dtype != weight.dtype), float(parts[2]), float(scale)
         sizes = heads, width, source, pitch, copied
-        made = x, weight, bias, *parts[:2], *scalars, *self._ahead(weight), normed
+        made = x, weight, bias, *parts[:2], *scalars, *self._next_weight(weight), normed
         kernel = Kernel("attend_tiled.cu", "attend_product", ELEMENTS[weight.dtype], LOAD_BYTES // each, size)
         block = ATTEND_PRODUCT_WARPS * WARP, 1, 1
         arguments = *made, keys, values, mask, *sizes, context
@@ -132,12 +132,12 @@ class HeadProducts(Products):
         """
         (slots, beams, channels), (ring, index, clock), each = x.shape, past, x.element_size()
         rows, y = slots * beams, torch.empty_like(x)
-        size = rung_of(ROW_BUCKETS, rows)
+        size = bucket_of(ROW_BUCKETS, rows)
         kernel = Kernel(
             "dynamic_conv_tiled.cu", "dynamic_conv_tiled", ELEMENTS[x.dtype], LOAD_BYTES // each, size
         )
         shared = _convolution_bytes(rows, channels, kernels, each)
-        scalars = rows, beams, channels, *kernels, int(softmax), *self._ahead(weight)
+        scalars = rows, beams, channels, *kernels, int(softmax), *self._next_weight(weight)
         block = CONVOLUTION_PRODUCT_WARPS * WARP, 1, 1
         arguments = x, weight, index, clock, *scalars, ring, y
         self.run(Call(kernel, (kernels[0], 1, 1), block, shared, arguments))
@@ -151,11 +151,11 @@ class HeadProducts(Products):
             and is_constant(weight)
             and x.is_contiguous()
             and x.data_ptr() % LOAD_BYTES == 0
-            and self._tiled(rows, weight, norm, glu=False) in ("tiled_product", "tiled_long")
+            and self._tile_entry(rows, weight, norm, glu=False) in ("tiled_product", "tiled_long")
         )
 
 
 def _convolution_bytes(rows: int, channels: int, kernels: tuple[int, int], each: int) -> int:
     """Of shared memory: staged rows, and their windows."""
-    size = rung_of(ROW_BUCKETS, rows)
+    size = bucket_of(ROW_BUCKETS, rows)
     return size * (channels + TILE_PAD + kernels[1] * (channels // kernels[0])) * each

@@ -19,12 +19,12 @@ from engine.kernels.nvrtc import Compiler, default_cache
 # a process at a time, and the other two break it
 EXCLUSIVE: Final = threading.RLock()
 
-UNASKED: Final = 48 * 1024  # bytes of shared memory, static and dynamic, that need no asking
-MOST_SHARED: Final = 97  # CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
+DEFAULT_SHARED_BYTES: Final = 48 * 1024  # bytes of shared memory, static and dynamic, that need no asking
+MAX_SHARED: Final = 97  # CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
 STATIC_SHARED: Final = 1  # CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES
 DYNAMIC_SHARED: Final = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-EARLY: Final = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-EARLIEST: Final = (9, 0)  # the compute capability that has it
+PROGRAMMATIC_LAUNCH: Final = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+FIRST_PROGRAMMATIC_LAUNCH: Final = (9, 0)  # the compute capability that has it
 FIRST_TENSOR_CORES: Final = (8, 0)  # likewise: mma of 16 x 8 x 16
 
 
@@ -55,7 +55,7 @@ class LoadedFunction:
     """
 
     def __init__(self, function: ctypes.c_void_p, static: int) -> None:
-        self.function, self.static, self.allowed = function, static, UNASKED - static
+        self.function, self.static, self.allowed = function, static, DEFAULT_SHARED_BYTES - static
 
 
 class Device:
@@ -77,8 +77,8 @@ class Device:
         self._compiler = Compiler(cache or default_cache())
         capability = torch.cuda.get_device_capability(self.device)
         self._target = self._compiler.target(capability)
-        self._early = Attribute(EARLY, b"", (1,))
-        self._attributes = int(capability >= EARLIEST)
+        self._early = Attribute(PROGRAMMATIC_LAUNCH, b"", (1,))
+        self._attributes = int(capability >= FIRST_PROGRAMMATIC_LAUNCH)
         self.tensor_cores = capability >= FIRST_TENSOR_CORES
         self._loaded: dict[Kernel, LoadedFunction] = {}
         self.processors = torch.cuda.get_device_properties(self.device).multi_processor_count
@@ -86,7 +86,7 @@ class Device:
     def __call__(self, call: Call) -> None:
         if 0 in call.grid:  # nothing to do, which the driver would refuse
             return
-        check_places(call, self.device)
+        check_devices(call, self.device)
         with torch.cuda.device(self.device):
             loaded = self._loaded.get(call.kernel) or self._load(call.kernel)
             if call.shared > loaded.allowed:
@@ -119,7 +119,7 @@ class Device:
     def _allow(self, call: Call, loaded: LoadedFunction) -> None:
         most, device = ctypes.c_int(), ctypes.c_int()
         self._check(self._driver.cuCtxGetDevice(ctypes.byref(device)), "asking for the device")
-        code = self._driver.cuDeviceGetAttribute(ctypes.byref(most), MOST_SHARED, device)
+        code = self._driver.cuDeviceGetAttribute(ctypes.byref(most), MAX_SHARED, device)
         self._check(code, "asking how much shared memory there is")
         needed = call.shared + loaded.static
         if needed > most.value:
@@ -144,7 +144,7 @@ def device_of(name: str) -> Device:
     return Device(name)
 
 
-def check_places(call: Call, device: torch.device) -> None:
+def check_devices(call: Call, device: torch.device) -> None:
     """Raise ValueError for a launch with a tensor of another device: its address would be read as one of this
     device, and the error of that loses the process every tensor that it has there."""
     for place, value in enumerate(call.arguments):

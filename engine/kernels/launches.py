@@ -87,7 +87,7 @@ def ceil_div(a: int, b: int) -> int:
     return -(-a // b)
 
 
-def form_of(
+def load_form(
     axis: int, *tensors: Tensor | None, most: int = LOAD_BYTES, contiguous: bool = True
 ) -> tuple[str, int]:
     """Find the element type and vector of a kernel that loads along an axis.
@@ -106,6 +106,6 @@ def form_of(
     return ELEMENTS[there[0].dtype], vector
 
 
-def rung_of(ladder: Sequence[int], size: int) -> int:
+def bucket_of(ladder: Sequence[int], size: int) -> int:
     """Find the first of a ladder that is not below a size, or its last."""
     return next((rung for rung in ladder if rung >= size), ladder[-1])

@@ -21,7 +21,7 @@ class Norm:
 
 
 @dataclass(frozen=True, slots=True)
-class Finish:
+class Epilogue:
     """What becomes of a product's sums, in this order.
 
     factor: multiplies them.
@@ -33,11 +33,11 @@ class Finish:
     factor: float = 1.0
     activation: str | None = None
     residual: Tensor | None = None
-    wide: bool = False
+    float32: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Lookup:
+class EmbeddingLookup:
     """Rows of a table for tokens int64 [slots, beams], scaled: what a decoder is fed.
 
     signals: positions [slots, 1] and the table whose rows for them are added.
@@ -46,7 +46,7 @@ class Lookup:
     tokens: Tensor
     table: Tensor
     scale: float = 1.0
-    signals: tuple[Tensor, Tensor] | None = None
+    position_rows: tuple[Tensor, Tensor] | None = None
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -76,7 +76,7 @@ def wide_product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return F.linear(x.float(), weight.float(), None if bias is None else bias.float())
 
 
-def library_product(x: Tensor, weight: Tensor, bias: Tensor | None, finish: Finish) -> Tensor:
+def library_product(x: Tensor, weight: Tensor, bias: Tensor | None, epilogue: Epilogue) -> Tensor:
     """Compute a product of many rows by torch's own kernels, and what is behind it but a GLU and a residual.
 
     x: [..., dim].
@@ -84,8 +84,8 @@ def library_product(x: Tensor, weight: Tensor, bias: Tensor | None, finish: Fini
     bias: [outputs], or none.
     finish: what becomes of the sums.
     """
-    rows, factor, shape = x.flatten(0, -2), finish.factor, (*x.shape[:-1], -1)
-    relu = finish.activation == "relu"
+    rows, factor, shape = x.flatten(0, -2), epilogue.factor, (*x.shape[:-1], -1)
+    relu = epilogue.activation == "relu"
     if bias is None:
         y = F.linear(x, weight)
         y = y if factor == 1.0 else y * factor

@@ -41,21 +41,21 @@ class NarrowMode(Mode):
         super().__init__()
         self.dtype = dtype
         self.table = {
-            F.linear: self._all(F.linear),
-            F.layer_norm: self._all(F.layer_norm),
-            F.conv1d: self._all(F.conv1d),
-            torch.matmul: self._all(torch.matmul),
-            dynamic_conv: self._all(dynamic_conv),
-            dynamic_conv_step: self._all(dynamic_conv_step),
+            F.linear: self._narrow_inputs(F.linear),
+            F.layer_norm: self._narrow_inputs(F.layer_norm),
+            F.conv1d: self._narrow_inputs(F.conv1d),
+            torch.matmul: self._narrow_inputs(torch.matmul),
+            dynamic_conv: self._narrow_inputs(dynamic_conv),
+            dynamic_conv_step: self._narrow_inputs(dynamic_conv_step),
             attend: self._attend,
             attend_whole: self._attend_whole,
-            add_norm: self._all(add_norm),
-            F.softmax: self._wide(F.softmax),
-            F.log_softmax: self._wide(F.log_softmax),
+            add_norm: self._narrow_inputs(add_norm),
+            F.softmax: self._in_float32(F.softmax),
+            F.log_softmax: self._in_float32(F.log_softmax),
             torch.logsumexp: lambda x, dim: torch.logsumexp(x.float(), dim),
         }
 
-    def _all(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def _narrow_inputs(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def narrow(*args: Any, **kwargs: Any) -> Any:
             return function(*map(self._narrow, args), **{k: self._narrow(v) for k, v in kwargs.items()})
 
@@ -74,7 +74,7 @@ class NarrowMode(Mode):
             return attend_whole_plainly(*args)
 
     @staticmethod
-    def _wide(function: Callable[..., Any]) -> Callable[..., Any]:
+    def _in_float32(function: Callable[..., Any]) -> Callable[..., Any]:
         return lambda x, *args, **kwargs: function(x.float(), *args, **kwargs)
 
 
@@ -84,7 +84,7 @@ class UnnormalisedMode(Mode):
     table: Table = {F.log_softmax: lambda x, *args, **kwargs: x}  # noqa: RUF012
 
 
-class HasLogits(Protocol):
+class LogitsProvider(Protocol):
     """What computes linear maps in float32, of inputs of any type."""
 
     def logits(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor: ...
@@ -97,7 +97,7 @@ class LogitsMode(Mode):
     fused: the mode that the model runs under, if any.
     """
 
-    def __init__(self, dtype: torch.dtype, fused: HasLogits | None) -> None:
+    def __init__(self, dtype: torch.dtype, fused: LogitsProvider | None) -> None:
         super().__init__()
         self.dtype = dtype
         self.table = {F.linear: fused.logits if fused else self._linear}

@@ -16,12 +16,12 @@ from typing import Final
 
 from engine.errors import ConfigError
 
-HERE: Final = Path(__file__).parent
+SOURCE_FOLDER: Final = Path(__file__).parent
 HEADERS: Final = ("common.cuh", "tiled.cuh", "ranked.cuh")
 STANDARD: Final = ("--std=c++17",)
 # where packages of NVIDIA, toolkits and Linux distributions keep it, newest first
-PLACES: Final = ("nvidia/cu*/lib/libnvrtc.so.*", "nvidia/cuda_nvrtc/lib/libnvrtc.so.*")
-SYSTEM: Final = ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so")
+LIBRARY_PATTERNS: Final = ("nvidia/cu*/lib/libnvrtc.so.*", "nvidia/cuda_nvrtc/lib/libnvrtc.so.*")
+SYSTEM_NAMES: Final = ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so")
 REMEDY: Final = "install it: pip install 'nvidia-cuda-nvrtc~=13.0.0'"
 
 
@@ -65,7 +65,7 @@ class Compiler:
 
         Raises ConfigError with NVRTC's own words when it refuses.
         """
-        source, *headers = ((HERE / name).read_bytes() for name in (file, *HEADERS))
+        source, *headers = ((SOURCE_FOLDER / name).read_bytes() for name in (file, *HEADERS))
         options = [
             *STANDARD,
             f"--gpu-architecture={target}",
@@ -80,7 +80,7 @@ class Compiler:
             return path.read_bytes()
         code = self._compile(file, source, headers, options)
         if path is not None:
-            _keep(path, code)
+            _write_atomically(path, code)
         return code
 
     def _compile(self, file: str, source: bytes, headers: list[bytes], options: list[str]) -> bytes:
@@ -119,8 +119,13 @@ def default_cache() -> Path:
 
 
 def _load() -> ctypes.CDLL:
-    paths = [p for entry in sys.path for pattern in PLACES for p in sorted(Path(entry or ".").glob(pattern))]
-    names = [str(p) for p in paths if ".alt." not in p.name] + list(SYSTEM)
+    paths = [
+        p
+        for entry in sys.path
+        for pattern in LIBRARY_PATTERNS
+        for p in sorted(Path(entry or ".").glob(pattern))
+    ]
+    names = [str(p) for p in paths if ".alt." not in p.name] + list(SYSTEM_NAMES)
     for name in names:
         try:
             library = ctypes.CDLL(name)
@@ -132,7 +137,7 @@ def _load() -> ctypes.CDLL:
     raise ConfigError(f"NVRTC, the compiler of the CUDA kernels, is not there; {REMEDY}")
 
 
-def _keep(path: Path, data: bytes) -> None:
+def _write_atomically(path: Path, data: bytes) -> None:
     """Write atomically: other processes see all of it or nothing. A folder that can't be written is no
     error."""
     try:

@@ -16,11 +16,11 @@ from engine.kernels.launches import (
     Call,
     Kernel,
     Run,
+    bucket_of,
     ceil_div,
-    form_of,
-    rung_of,
+    load_form,
 )
-from engine.kernels.linear import ACTIVATIONS, Finish, Lookup, Norm
+from engine.kernels.linear import ACTIVATIONS, EmbeddingLookup, Epilogue, Norm
 
 ROW_BUCKETS: Final = (1, 2, 4, 8)  # of product.cu
 TILED_ROW_BUCKETS: Final = (*ROW_BUCKETS, 16)  # of tiled_product.cu; cuBLAS has products of more rows
@@ -61,7 +61,7 @@ class Products:
         tensor_cores: whether these have the instructions of tiled_product.cu.
         """
         self.run, self.processors, self.tensor_cores = run, processors, tensor_cores
-        self._newest, self._followers = 0, dict[int, Tensor]()
+        self._last_weight, self._weight_after = 0, dict[int, Tensor]()
 
     def fits(
         self,
@@ -83,20 +83,20 @@ class Products:
         dim = weight.shape[1]
         rows = x.numel() // max(dim, 1)
         if rows > ROW_BUCKETS[-1]:
-            return constant and self._tiled(rows, weight, norm, glu=glu) is not None
-        staged = rung_of(ROW_BUCKETS, rows) * dim * weight.element_size()
+            return constant and self._tile_entry(rows, weight, norm, glu=glu) is not None
+        staged = bucket_of(ROW_BUCKETS, rows) * dim * weight.element_size()
         return rows > 0 and staged <= MAX_STAGED_BYTES
 
-    def takes_lookup(self, fed: Lookup, weight: Tensor, *, glu: bool = False) -> bool:
+    def takes_lookup(self, fed: EmbeddingLookup, weight: Tensor, *, glu: bool = False) -> bool:
         """Tell whether `product` takes rows of a table before they are there.
 
         fed: the rows.
         weight: [outputs, dim], which no kernel writes.
         glu: whether a GLU follows.
         """
-        tables = fed.table, *(() if fed.signals is None else fed.signals[1:])
+        tables = fed.table, *(() if fed.position_rows is None else fed.position_rows[1:])
         return (
-            self._tiled(fed.tokens.numel(), weight, None, glu=glu)
+            self._tile_entry(fed.tokens.numel(), weight, None, glu=glu)
             in ("tiled_product", "tiled_glu", "tiled_long")
             and all(t.dtype == weight.dtype and t.is_contiguous() for t in tables)
             and not any(t.data_ptr() % LOAD_BYTES for t in tables)
@@ -104,11 +104,11 @@ class Products:
 
     def product(
         self,
-        x: Tensor | Lookup,
+        x: Tensor | EmbeddingLookup,
         weights: tuple[Tensor, Tensor | None],
-        finish: Finish,
+        epilogue: Epilogue,
         norm: Norm | None = None,
-        heat: Tensor | None = None,
+        temperature: Tensor | None = None,
         *,
         constant: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
@@ -124,53 +124,57 @@ class Products:
         Returns the result [slots, beams, outputs] (half as many after a GLU) and, where there is a norm and
         no heat, the normalised x; of a lookup its rows.
         """
-        (weight, bias), residual = weights, finish.residual
+        (weight, bias), residual = weights, epilogue.residual
         outputs, dim = weight.shape
-        normed = weight.new_empty(x.shape) if isinstance(x, Lookup) or (norm and heat is None) else None
+        normed = (
+            weight.new_empty(x.shape)
+            if isinstance(x, EmbeddingLookup) or (norm and temperature is None)
+            else None
+        )
         fed, (x, of_lookup) = x.shape, _split_lookup(x)
-        rows, glu = math.prod(fed[:-1]), finish.activation == "glu"
-        kind = torch.float32 if finish.wide else weight.dtype
+        rows, glu = math.prod(fed[:-1]), epilogue.activation == "glu"
+        kind = torch.float32 if epilogue.float32 else weight.dtype
         y = weight.new_empty((*fed[:-1], outputs // 2 if glu else outputs), dtype=kind)
         assert x.is_contiguous()
         if rows > ROW_BUCKETS[-1] and x.data_ptr() % LOAD_BYTES:
             x = x.clone()  # a part of something; nobody but tensor cores takes it
         tiles = constant and x.data_ptr() % LOAD_BYTES == 0
-        entry = self._tiled(rows, weight, norm, glu=glu) if tiles else None
-        assert heat is None or entry != "tiled_unstaged"
+        entry = self._tile_entry(rows, weight, norm, glu=glu) if tiles else None
+        assert temperature is None or entry != "tiled_unstaged"
         x = x.to(weight.dtype) if entry == "tiled_unstaged" else x
-        assert of_lookup[0] is None or (norm is None and heat is None and entry)
+        assert of_lookup[0] is None or (norm is None and temperature is None and entry)
         assert residual is None or (residual.is_contiguous() and residual.shape == y.shape)
-        wide = (int(t is not None and t.dtype != weight.dtype) for t in (x, residual, y))
-        options = fed[-2], ACTIVATIONS[finish.activation], *wide
+        float32 = (int(t is not None and t.dtype != weight.dtype) for t in (x, residual, y))
+        options = fed[-2], ACTIVATIONS[epilogue.activation], *float32
         parts = (norm.gain, norm.shift, norm.epsilon) if norm else (None, None, 0.0)
-        tensors = x, weight, bias, residual, *parts[:2], heat
-        sizes, factors = (rows, dim, outputs), (float(parts[2]), float(finish.factor))
+        tensors = x, weight, bias, residual, *parts[:2], temperature
+        sizes, factors = (rows, dim, outputs), (float(parts[2]), float(epilogue.factor))
         if entry is None:
             pairs = ceil_div(outputs, 2)
             split = self._split(pairs, dim)
-            launch = self._by_warps(weight, rows, pairs * split)
+            launch = self._warp_launch(weight, rows, pairs * split)
             arguments = *tensors, *sizes, split, *options, *factors, normed, y
         else:
-            launch = self._by_tiles(entry, weight, rows, y.shape[-1])
-            ahead = self._ahead(weight)
-            arguments = *tensors, *of_lookup, *sizes, *options, *factors, *ahead, normed, y
+            launch = self._tile_launch(entry, weight, rows, y.shape[-1])
+            prefetch = self._next_weight(weight)
+            arguments = *tensors, *of_lookup, *sizes, *options, *factors, *prefetch, normed, y
         blocks, threads = (launch.blocks, 1, 1), (launch.threads, 1, 1)
         self.run(Call(launch.kernel, blocks, threads, launch.shared, arguments))
         return y, normed
 
-    def _by_warps(self, weight: Tensor, rows: int, warps: int) -> _Launch:
+    def _warp_launch(self, weight: Tensor, rows: int, warps: int) -> _Launch:
         """The launch of product.cu for a product of so many rows, by so many warps where the device has room
         for them."""
-        dim, size = weight.shape[1], rung_of(ROW_BUCKETS, rows)
+        dim, size = weight.shape[1], bucket_of(ROW_BUCKETS, rows)
         assert rows <= size
-        kernel = Kernel("product.cu", "product", *form_of(dim, weight), size)
+        kernel = Kernel("product.cu", "product", *load_form(dim, weight), size)
         blocks = min(ceil_div(warps, PRODUCT_WARPS), 4 * self.processors)
         return _Launch(kernel, blocks, PRODUCT_WARPS * WARP, size * dim * weight.element_size())
 
-    def _by_tiles(self, entry: str, weight: Tensor, rows: int, columns: int) -> _Launch:
+    def _tile_launch(self, entry: str, weight: Tensor, rows: int, columns: int) -> _Launch:
         """The launch of an entry of tiled_product.cu for a product of so many rows, whose result has so many
         columns."""
-        dim, size, each = weight.shape[1], rung_of(TILED_ROW_BUCKETS, rows), weight.element_size()
+        dim, size, each = weight.shape[1], bucket_of(TILED_ROW_BUCKETS, rows), weight.element_size()
         assert rows <= size
         kernel = Kernel("tiled_product.cu", entry, ELEMENTS[weight.dtype], LOAD_BYTES // each, size)
         blocks = min(ceil_div(columns, TILE_OUTPUTS), 2 * self.processors)
@@ -178,7 +182,7 @@ class Products:
         shared = 0 if entry == "tiled_unstaged" else size * (dim + TILE_PAD) * each
         return _Launch(kernel, blocks, threads, shared)
 
-    def _ahead(self, weight: Tensor) -> tuple[Address, int]:
+    def _next_weight(self, weight: Tensor) -> tuple[Address, int]:
         """Tell where the weight of the product behind this one lies, and how many bytes to fetch ahead.
 
         weight: of this one, which no kernel writes.
@@ -186,16 +190,16 @@ class Products:
         Each step makes the same products, so it is what came behind this one when it was last made; a wrong
         guess costs nothing but its bytes. Weights that have been seen are kept, so the address is good.
         """
-        self._followers[self._newest] = weight
-        self._newest = weight.data_ptr()
-        behind = self._followers.get(self._newest)
+        self._weight_after[self._last_weight] = weight
+        self._last_weight = weight.data_ptr()
+        behind = self._weight_after.get(self._last_weight)
         if behind is None:
             return Address(0), 0
         return Address(behind.data_ptr()), min(behind.numel() * behind.element_size(), MAX_AHEAD_BYTES)
 
-    def _tiled(self, rows: int, weight: Tensor, norm: Norm | None, *, glu: bool) -> str | None:
+    def _tile_entry(self, rows: int, weight: Tensor, norm: Norm | None, *, glu: bool) -> str | None:
         """The kernel by tensor cores for a product of so many rows; None where it has none."""
-        dim, size = weight.shape[1], rung_of(TILED_ROW_BUCKETS, rows)
+        dim, size = weight.shape[1], bucket_of(TILED_ROW_BUCKETS, rows)
         read = (weight,) if norm is None else (weight, norm.gain, norm.shift)
         takes = (
             self.tensor_cores
@@ -221,10 +225,10 @@ class Products:
 
 
 def _split_lookup(
-    x: Tensor | Lookup,
+    x: Tensor | EmbeddingLookup,
 ) -> tuple[Tensor, tuple[Tensor | None, Tensor | None, Tensor | None, float]]:
     """Rows, or the table that they come from, and tokens, positions, signals and scale of a lookup."""
-    if not isinstance(x, Lookup):
+    if not isinstance(x, EmbeddingLookup):
         return x, (None, None, None, 1.0)
-    positions, signals = x.signals or (None, None)
-    return x.table, (x.tokens.contiguous(), positions, signals, float(x.scale))
+    positions, position_rows = x.position_rows or (None, None)
+    return x.table, (x.tokens.contiguous(), positions, position_rows, float(x.scale))

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import torch
 from torch import Tensor
 
-from engine.kernels.launches import WARP, Call, Kernel, ceil_div, form_of
+from engine.kernels.launches import WARP, Call, Kernel, ceil_div, load_form
 from engine.kernels.products import Products
 
 # as in select.cu and ranked.cuh
@@ -21,7 +21,7 @@ MAX_VOCAB_PARTS: Final = WARP  # of a vocabulary
 MAX_MERGED_BYTES: Final = 48 * 1024  # of shared memory that `end_step` merges in
 
 
-class Scanned(NamedTuple):
+class PartialSelection(NamedTuple):
     """What was found of rows in each part of the vocabulary, before it is made one list.
 
     scores: float32 [rows, parts, k], logits after penalties in descending order; -inf: no more.
@@ -36,7 +36,7 @@ class Scanned(NamedTuple):
 
     scores: Tensor
     ids: Tensor
-    masses: Tensor
+    normalisers: Tensor
     logits: Tensor
     forced: Tensor
     penalties: tuple[Tensor, Tensor]
@@ -71,11 +71,11 @@ class Selection(Products):
         Returns scores in float32 and ids, which are 0 where a score is -inf.
         """
         found = self.scan(logits, rules, unk, eos, k)
-        return self.merge(found) if isinstance(found, Scanned) else found
+        return self.merge(found) if isinstance(found, PartialSelection) else found
 
     def scan(
         self, logits: Tensor, rules: Sequence[Tensor], unk: int | None, eos: int, k: int
-    ) -> tuple[Tensor, Tensor] | Scanned:
+    ) -> tuple[Tensor, Tensor] | PartialSelection:
         """Compute `select`; of few rows, if `end_step` has room to end it, only what it needs.
 
         logits: as of `select`.
@@ -89,7 +89,7 @@ class Selection(Products):
         threads = max(SELECT_COLUMNS, ceil_div(k, WARP) * WARP)
         if threads > MAX_BLOCK_THREADS:
             raise ValueError(f"{k} candidates of a row; the kernel selects at most {MAX_BLOCK_THREADS}")
-        kernel, rows = Kernel("select.cu", "select_best", *form_of(vocab, logits)), slots * beams
+        kernel, rows = Kernel("select.cu", "select_best", *load_form(vocab, logits)), slots * beams
         # a row's parts are so many that all multiprocessors have something to read
         parts = max(
             1, min(MAX_VOCAB_PARTS, MAX_RANKED // k, self.processors // rows, vocab // SELECT_COLUMNS)
@@ -98,23 +98,25 @@ class Selection(Products):
         shape = (slots, beams, k) if parts == 1 else (rows, parts, k)
         scores = logits.new_empty(shape, dtype=torch.float32)
         ids = torch.empty_like(scores, dtype=torch.int64)
-        masses = None if parts == 1 else logits.new_empty((rows, parts, 2), dtype=torch.float32)
+        normalisers = None if parts == 1 else logits.new_empty((rows, parts, 2), dtype=torch.float32)
         unknown = -1 if unk is None else unk
         scalars = beams, vocab, banned.shape[2], unknown, eos, k
-        arguments = logits, forced, banned, *penalties, *scalars, scores, ids, masses
+        arguments = logits, forced, banned, *penalties, *scalars, scores, ids, normalisers
         self.run(Call(kernel, (rows, parts, 1), (threads, 1, 1), shared, arguments))
-        if masses is None:
+        if normalisers is None:
             return scores, ids
-        found = Scanned(scores, ids, masses, logits, forced, (penalties[0], penalties[1]), unknown, eos)
+        found = PartialSelection(
+            scores, ids, normalisers, logits, forced, (penalties[0], penalties[1]), unknown, eos
+        )
         return found if merged_bytes(beams, parts, k) <= MAX_MERGED_BYTES else self.merge(found)
 
-    def merge(self, found: Scanned) -> tuple[Tensor, Tensor]:
+    def merge(self, found: PartialSelection) -> tuple[Tensor, Tensor]:
         """Make one list of what was found in parts, as `select` returns it."""
         (rows, parts, k), (slots, beams, vocab) = found.scores.shape, found.logits.shape
         scores = found.scores.new_empty((slots, beams, k))
         ids = torch.empty_like(scores, dtype=torch.int64)
-        kernel = Kernel("select.cu", "merge_best", *form_of(vocab, found.logits))
-        lists = found.scores, found.ids, found.masses
+        kernel = Kernel("select.cu", "merge_best", *load_form(vocab, found.logits))
+        lists = found.scores, found.ids, found.normalisers
         scalars = beams, vocab, found.unk, found.eos, k, parts
         arguments = found.logits, found.forced, *found.penalties, *lists, *scalars, scores, ids
         self.run(Call(kernel, (rows, 1, 1), (SELECT_COLUMNS, 1, 1), 8 * parts * k, arguments))

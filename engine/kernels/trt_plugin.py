@@ -37,10 +37,10 @@ def register(compiler: Compiler) -> None:
         ) from None
     for name, fixed in PLUGINS.items():
         if not hasattr(getattr(trtp.op, NAMESPACE, None), name):
-            (_step if name.endswith("Step") else _whole)(trtp, name, compiler, fixed)
+            (_register_step if name.endswith("Step") else _register_whole)(trtp, name, compiler, fixed)
 
 
-def _step(trtp: Any, name: str, compiler: Compiler, fixed: bool) -> None:
+def _register_step(trtp: Any, name: str, compiler: Compiler, fixed: bool) -> None:
     def describe(x: Any, taps: Any, ring: Any, index: Any) -> Any:
         return x.like()
 
@@ -56,13 +56,13 @@ def _step(trtp: Any, name: str, compiler: Compiler, fixed: bool) -> None:
         launch.grid_x, launch.grid_y = grid[:2]
         launch.block_x, launch.block_y, launch.block_z = block
         scalars = beams, channels, heads, width, int(fixed), 1
-        return "dynamic_conv_step", kernel, launch, _extra(trtp, scalars)
+        return "dynamic_conv_step", kernel, launch, _scalar_arguments(trtp, scalars)
 
     inputs = dict.fromkeys(("x", "taps", "ring", "index"), trtp.TensorDesc)
-    _add(trtp, f"{NAMESPACE}::{name}", inputs, (describe, autotune, implement))
+    _register_functions(trtp, f"{NAMESPACE}::{name}", inputs, (describe, autotune, implement))
 
 
-def _whole(trtp: Any, name: str, compiler: Compiler, fixed: bool) -> None:
+def _register_whole(trtp: Any, name: str, compiler: Compiler, fixed: bool) -> None:
     def describe(x: Any, taps: Any, left: int) -> Any:
         return x.like()
 
@@ -83,13 +83,15 @@ def _whole(trtp: Any, name: str, compiler: Compiler, fixed: bool) -> None:
         launch.block_x, launch.block_y = WARP, BLOCK_STEPS
         launch.shared_mem = (TILE_STEPS + width - 1) * chunk * 4
         scalars = time, channels, heads, width, left, int(fixed), 1, TILE_STEPS
-        return "dynamic_conv", kernel, launch, _extra(trtp, scalars)
+        return "dynamic_conv", kernel, launch, _scalar_arguments(trtp, scalars)
 
     inputs = dict.fromkeys(("x", "taps"), trtp.TensorDesc) | {"left": int}
-    _add(trtp, f"{NAMESPACE}::{name}", inputs, (describe, autotune, implement))
+    _register_functions(trtp, f"{NAMESPACE}::{name}", inputs, (describe, autotune, implement))
 
 
-def _add(trtp: Any, plugin: str, inputs: dict[str, Any], functions: tuple[Callable[..., Any], ...]) -> None:
+def _register_functions(
+    trtp: Any, plugin: str, inputs: dict[str, Any], functions: tuple[Callable[..., Any], ...]
+) -> None:
     """Register a plugin's three functions. TensorRT reads their annotations, which are types of its own that
     exist only where it is installed."""
     describe, autotune, implement = functions
@@ -118,7 +120,7 @@ def _compile_ptx(
     return compiler.compile(file, defines, TARGET).rstrip(b"\0"), vector
 
 
-def _extra(trtp: Any, values: tuple[Any, ...]) -> Any:
+def _scalar_arguments(trtp: Any, values: tuple[Any, ...]) -> Any:
     expressions = trtp.SymIntExprs(len(values))
     for i, value in enumerate(values):
         expressions[i] = trtp.SymInt32(value)

@@ -48,8 +48,8 @@ class TopK(NamedTuple):
     ids: int64 [n, B, K].
     attention: float32 [n, B, S], the first columns of which are the source's tokens in order; None unless it
         was requested.
-    scanned: partial results (`engine.kernels.selection.Scanned`) in place of scores and ids, for a search by
-        kernels; None otherwise.
+    scanned: partial results (`engine.kernels.selection.PartialSelection`) in place of scores and ids, for a
+        search by kernels; None otherwise.
 
     K is smaller than the requested k if the vocabulary is.
     """

@@ -95,7 +95,7 @@ class SearchKernels:
             assert found.logits.dtype == torch.float32
             scores, ids = (a.unflatten(0, (-1, beams)) for a in (found.scores, found.ids))
             parts, k = scores.shape[2:]
-            scanned = found.masses, found.logits, found.forced, *found.penalties, found.logits.shape[2]
+            scanned = found.normalisers, found.logits, found.forced, *found.penalties, found.logits.shape[2]
             scanned = *scanned, found.unk, parts
             merging = merged_bytes(beams, parts, k)
         n, k = scores.shape[0], scores.shape[-1]

@@ -19,7 +19,7 @@ from engine.executors.memory import EncoderBatch
 from engine.kernels.calls import Kernels, PackedSequences
 from engine.kernels.fused import FusedMode
 from engine.kernels.modes import LogitsMode, NarrowMode, UnnormalisedMode
-from engine.kernels.selection import Scanned
+from engine.kernels.selection import PartialSelection
 from engine.models.model import Model, Past
 from engine.models.select import SelectionRules, select
 from engine.search.executor import StepInput, TopK
@@ -84,7 +84,7 @@ class TorchExecutor(SlotExecutor):
         with ExitStack() as stack:
             fused = self._modes(stack, packed=packed)
             memory = self.model.encode(tokens, positions, real)
-            return fused.settle(memory) if fused else memory
+            return fused.compute_all(memory) if fused else memory
 
     def _upload(self, array: Tensor) -> Tensor:
         return array.to(self.device)
@@ -116,7 +116,7 @@ class TorchExecutor(SlotExecutor):
         with ExitStack() as stack:
             fused = self._modes(stack, self.history.rings.clock, weights=attention)
             step = self.model.step(inputs.tokens, inputs.positions, *memory, Past(*past))
-            columns = fused.settle(step.columns) if fused else step.columns
+            columns = fused.compute_all(step.columns) if fused else step.columns
             if self.unnormalised:
                 stack.enter_context(UnnormalisedMode())
             stack.enter_context(LogitsMode(self.dtype, fused))
@@ -124,7 +124,7 @@ class TorchExecutor(SlotExecutor):
             logits = self.model.log_probs(step.features, inputs.temperature, **weights)
         rules = SelectionRules(inputs.forced, inputs.banned, inputs.unk_penalty, inputs.eos_penalty)
         k = min(inputs.k, self.limits.vocab)
-        found: tuple[Tensor, Tensor] | Scanned
+        found: tuple[Tensor, Tensor] | PartialSelection
         # sums of two models' scores must not be normalised
         if self.kernels is None or self.has_language_model:
             found = select(logits.float(), rules, self.unk, self.eos, k)
@@ -133,7 +133,7 @@ class TorchExecutor(SlotExecutor):
             whole = merged or logits.dtype != torch.float32
             choose = self.kernels.select if whole else self.kernels.scan
             found = choose(logits.contiguous(), parts, self.unk, self.eos, k)
-        appended = fused.appended if fused else set()
+        appended = fused.appended_rings if fused else set()
         appended_names = {name for name, ring in past.rings.items() if ring.data_ptr() in appended}
         columns = {
             name: column if name in self.history.rings.exact else column.to(self.dtype)
@@ -141,7 +141,7 @@ class TorchExecutor(SlotExecutor):
             if name not in appended_names
         }
         attended = step.attention.float() if attention and step.attention is not None else None
-        if isinstance(found, Scanned):
+        if isinstance(found, PartialSelection):
             return TopK(None, None, attended, found), columns
         return TopK(*found, attended), columns
 

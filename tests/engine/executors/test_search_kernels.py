@@ -16,7 +16,7 @@ from engine.executors.cuda.snapshots import finished_dtype, hypotheses_of
 from engine.executors.history import Rings
 from engine.kernels.calls import Kernels
 from engine.kernels.launches import Address
-from engine.kernels.selection import Scanned
+from engine.kernels.selection import PartialSelection
 from engine.search.beam import BeamSearch
 from engine.search.executor import SlotRequest, TopK
 from engine.search.finished import finished_hypotheses
@@ -131,7 +131,7 @@ def test_end_step_equals_for_one_list_of_candidates_and_for_parts_of_the_vocabul
         penalties = torch.rand(SLOTS), torch.rand(SLOTS)
         given = logits, (forced, banned, *penalties), 3, EOS, k
         found = kernels.scan(*given)
-        assert isinstance(found, Scanned) and found.scores.shape[1] > 1
+        assert isinstance(found, PartialSelection) and found.scores.shape[1] > 1
         for search, top in (
             (one, TopK(*kernels.select(*given), None)),
             (other, TopK(None, None, None, found)),

@@ -81,15 +81,15 @@ FAULTS = [
     (
         "queries whose product has lost its factor are not scaled by attention",
         "engine/kernels/deferred.py",
-        "return DeferredTensor(plain, tuple(x.shape), x), what.finish.factor",
+        "return DeferredTensor(plain, tuple(x.shape), x), op.epilogue.factor",
         "return DeferredTensor(plain, tuple(x.shape), x), 1.0",
         "tests/engine/kernels/test_cuda_kernels.py -k norm_in_front_of_attention",
     ),
     (
         "weights that a step makes are read before they are made",
         "engine/kernels/fused.py",
-        "constant, fed = is_constant(what.weight), deferred_of(x)",
-        "constant, fed = True, deferred_of(x)",
+        "constant, lookup = is_constant(op.weight), pending_operation(x)",
+        "constant, lookup = True, pending_operation(x)",
         "tests/engine/kernels/test_cuda_kernels.py -k weights_that_a_step",
     ),
 ]

@@ -27,7 +27,7 @@ from engine.executors import open_executors
 from engine.executors.cuda.search_kernels import RingArrays, SearchKernels, Tokens
 from engine.executors.history import Rings
 from engine.executors.torch.executor import TorchExecutor
-from engine.kernels import ahead as ahead_module
+from engine.kernels import prefetch as prefetching
 from engine.kernels import reference
 from engine.kernels.calls import (
     ATTEND_WARPS,
@@ -39,7 +39,7 @@ from engine.kernels.calls import (
 from engine.kernels.fused import FusedMode
 from engine.kernels.launch import Device
 from engine.kernels.launches import HEAD_PRODUCTS, PRODUCTS, Address, Call, argument
-from engine.kernels.linear import Finish, Lookup, Norm
+from engine.kernels.linear import EmbeddingLookup, Epilogue, Norm
 from engine.kernels.nvrtc import Compiler
 from engine.kernels.products import MAX_AHEAD_BYTES, ROW_BUCKETS
 from engine.kernels.reference import QKV
@@ -95,10 +95,18 @@ def test_all_tensors_of_a_call_go_to_the_device_those_within_its_arguments_too()
 
     tensor = torch.ones(2)
     place = Place(Seen(), "meta")
-    norm, finish = Norm(tensor, tensor, 1e-5), Finish(residual=tensor)
-    place.product(tensor, (tensor, None), [tensor], finish, norm=norm, heat=tensor)
-    x, weights, rest, finish = seen["values"]
-    there = [x, weights[0], rest[0], finish.residual, seen["norm"].gain, seen["norm"].shift, seen["heat"]]
+    norm, epilogue = Norm(tensor, tensor, 1e-5), Epilogue(residual=tensor)
+    place.product(tensor, (tensor, None), [tensor], epilogue, norm=norm, temperature=tensor)
+    x, weights, rest, epilogue = seen["values"]
+    there = [
+        x,
+        weights[0],
+        rest[0],
+        epilogue.residual,
+        seen["norm"].gain,
+        seen["norm"].shift,
+        seen["temperature"],
+    ]
     assert all(value.is_meta for value in there)
 
 
@@ -628,7 +636,7 @@ def layer_norm(x, norm):
 def test_a_product_and_all_around_it_equal_torch(place, dtype, slots, beams, dim, outputs, activation):
     weight, bias = normal(1, outputs, dim, dtype=dtype) / dim**0.5, normal(2, outputs, dtype=dtype)
     norm = Norm(normal(3, dim, dtype=dtype), normal(4, dim, dtype=dtype), 1e-5)
-    x, heat = (
+    x, temperature = (
         normal(5, slots, beams, dim),
         torch.rand(slots, generator=torch.Generator().manual_seed(6)) + 0.5,
     )
@@ -639,22 +647,22 @@ def test_a_product_and_all_around_it_equal_torch(place, dtype, slots, beams, dim
     def wanted(inputs, factor=1.0):
         return made(F.linear(inputs.to(dtype).float(), weight.float(), bias.float()) * factor)
 
-    plain, nothing = place.product(x.to(dtype), (weight, bias), Finish(0.5, activation), constant=True)
+    plain, nothing = place.product(x.to(dtype), (weight, bias), Epilogue(0.5, activation), constant=True)
     assert nothing is None
     close(plain, wanted(x, 0.5), dtype, 4)
     wide, normed = place.product(
-        x, (weight, bias), Finish(1.0, activation, residual, True), norm, constant=True
+        x, (weight, bias), Epilogue(1.0, activation, residual, True), norm, constant=True
     )
     close(normed, layer_norm(x, norm), dtype, 8)
     close(wide, wanted(normed) + residual, FLOAT, 8)
     hot, nothing = place.product(
-        x, (weight, bias), Finish(1.0, activation, None, True), norm, heat, constant=True
+        x, (weight, bias), Epilogue(1.0, activation, None, True), norm, temperature, constant=True
     )
     assert nothing is None
-    close(hot, wanted(layer_norm(x, norm) / heat[:, None, None]), FLOAT if dtype == FLOAT else dtype, 8) if (
-        dtype == FLOAT
-    ) else torch.testing.assert_close(
-        hot, wanted(layer_norm(x, norm) / heat[:, None, None]), rtol=0.02, atol=0.05
+    close(
+        hot, wanted(layer_norm(x, norm) / temperature[:, None, None]), FLOAT if dtype == FLOAT else dtype, 8
+    ) if (dtype == FLOAT) else torch.testing.assert_close(
+        hot, wanted(layer_norm(x, norm) / temperature[:, None, None]), rtol=0.02, atol=0.05
     )
 
 
@@ -666,9 +674,9 @@ def test_products_of_more_than_eight_rows_take_rows_of_any_length(place, dtype, 
     weight = normal(1, 20, dim, dtype=dtype) / dim**0.5
     x, residual = normal(2, 13 * dim + offset, dtype=dtype)[offset:].view(1, 13, dim), normal(3, 1, 13, 20)
     assert place.kernels.fits(x, weight, constant=True)
-    finish = Finish(1.0, "relu", residual, wide=True)
+    epilogue = Epilogue(1.0, "relu", residual, float32=True)
     for rows in (x, x.float()):
-        found, _ = place.product(rows, (weight, None), finish, constant=True)
+        found, _ = place.product(rows, (weight, None), epilogue, constant=True)
         close(found, F.relu(F.linear(x.float(), weight.float())) + residual, FLOAT, 8)
 
 
@@ -704,7 +712,7 @@ def test_blocks_of_tensor_cores_go_on_to_further_tiles(place, activation, rows):
     weight, bias = normal(1, 84, 96, dtype=BRAIN) / 8, normal(2, 84, dtype=BRAIN)
     x = normal(3, 1, rows, 96, dtype=BRAIN)
     wanted = F.linear(x.float(), weight.float(), bias.float())
-    found, _ = place.product(x, (weight, bias), Finish(1.0, activation, wide=True), constant=True)
+    found, _ = place.product(x, (weight, bias), Epilogue(1.0, activation, float32=True), constant=True)
     close(found, F.glu(wanted, -1) if activation else wanted, FLOAT, 8)
 
 
@@ -716,7 +724,7 @@ def test_a_product_goes_to_tensor_cores_where_these_take_it():
     def entry(dim, dtype=BRAIN, activation=None, norm=None, by=kernels, offset=0, constant=True):
         x = torch.zeros(dim + offset, dtype=dtype)[offset:].view(1, 1, dim)
         weights = torch.zeros(6, dim, dtype=dtype), None
-        by.product(x, weights, Finish(activation=activation), norm, constant=constant)
+        by.product(x, weights, Epilogue(activation=activation), norm, constant=constant)
         return made[-1].kernel.entry
 
     assert entry(1024) == entry(2048) == entry(64, HALF) == "tiled_product"
@@ -749,7 +757,7 @@ def test_a_layer_of_up_to_sixteen_rows_is_a_kernel_for_each_product(host, rows):
     with torch.no_grad():
         with FusedMode(Kernels(run), BRAIN) as fused:
             inputs = x if rows <= 16 else x.to(BRAIN)
-            found = fused.settle({"y": layer(inputs, widen, narrow, gain, shift)})["y"]
+            found = fused.compute_all({"y": layer(inputs, widen, narrow, gain, shift)})["y"]
         wanted = layer(x, *(w.float() for w in (widen, narrow, gain, shift)))
     assert made == (["tiled_glu", "tiled_product"] if rows <= 16 else ["glu"])
     torch.testing.assert_close(found.float(), wanted, rtol=0.03, atol=0.06)
@@ -763,7 +771,7 @@ def test_a_product_names_the_weight_of_the_one_that_came_behind_it_last():
     x = torch.zeros(1, 2, 1024, dtype=BRAIN)
     for _ in range(2):
         for weight in weights:
-            kernels.product(x, (weight, None), Finish(), constant=True)
+            kernels.product(x, (weight, None), Epilogue(), constant=True)
     named = [(int(call.arguments[-4]), call.arguments[-3]) for call in made]
     assert named[:3] == [(0, 0)] * 3
     following = [*weights[1:], weights[0]]
@@ -800,7 +808,7 @@ def test_a_sublayers_queries_and_taps_are_made_where_they_are_used(host, rows):
         wanted = step(*wide(*given), ring.float(), (*wide(keys, values), mask))
         with FusedMode(Kernels(run), BRAIN, torch.zeros(1, dtype=torch.int64), weights=False) as fused:
             found = step(*given, ring.clone(), (keys, values, mask))
-            found = fused.settle(dict(enumerate(found)))
+            found = fused.compute_all(dict(enumerate(found)))
     assert made.count("dynamic_conv_tiled") == made.count("attend_product") == int(rows <= 8)
     assert made.count("dynamic_conv_step_append") == made.count("attend_tiled") == int(rows > 8)
     for got, want in zip(found.values(), wanted, strict=True):
@@ -815,7 +823,7 @@ def test_weights_that_a_step_makes_are_not_read_before_they_are_made():
     with torch.no_grad():
         for name, used in entries.items():
             with FusedMode(Kernels(made.append), BRAIN) as fused:
-                fused.settle({"y": F.linear(x, used)})
+                fused.compute_all({"y": F.linear(x, used)})
             entries[name] = made[-1].kernel.entry
     assert entries == {"own": "tiled_product", "part": "tiled_product", "made": "product"}
 
@@ -828,7 +836,7 @@ def test_products_of_many_rows_are_the_librarys_with_what_is_behind_them(place, 
     x, weight, bias = place.there((x, weight, bias.to(dtype)))
     for added in (bias, None):
         with FusedMode(place.kernels, dtype) as fused:
-            found = fused.settle({"y": made(F.linear(x, weight, added))})["y"]
+            found = fused.compute_all({"y": made(F.linear(x, weight, added))})["y"]
         wanted = made(F.linear(x.float(), weight.float(), None if added is None else added.float()))
         close(place.here(found), place.here(wanted), dtype, 4)
 
@@ -850,7 +858,7 @@ def test_a_product_with_a_factor_has_its_bias_multiplied_before_it_is_added():
     """Torch would copy it to all rows for another beta than 1."""
     x, weight, bias = normal(1, 5, 4, 8, dtype=BRAIN), normal(2, 6, 8, dtype=BRAIN), normal(3, 6, dtype=BRAIN)
     with Products() as products, FusedMode(Kernels(lambda _: None), BRAIN) as fused:
-        found = fused.settle({"y": F.linear(x, weight, bias) * 0.3})["y"]
+        found = fused.compute_all({"y": F.linear(x, weight, bias) * 0.3})["y"]
     assert products.factors == [{"alpha": 0.3}]
     close(found, F.linear(*wide(x, weight, bias)) * 0.3, BRAIN, 4)
 
@@ -858,15 +866,15 @@ def test_a_product_with_a_factor_has_its_bias_multiplied_before_it_is_added():
 @pytest.mark.parametrize("outputs", [1, 7])
 def test_a_product_of_an_odd_number_of_outputs_writes_each_once(place, outputs):
     weight, x = normal(1, outputs, 16), normal(2, 1, 3, 16)
-    close(place.product(x, (weight, None), Finish())[0], F.linear(x, weight), FLOAT, 4)
+    close(place.product(x, (weight, None), Epilogue())[0], F.linear(x, weight), FLOAT, 4)
 
 
 def test_a_row_of_a_product_is_the_same_bit_for_bit_whatever_rows_come_with_it(place):
     weight, x = normal(1, 32, 256), normal(2, 8, 1, 256)
     norm = Norm(normal(3, 256), normal(4, 256), 1e-5)
-    many, _ = place.product(x, (weight, None), Finish(), norm)
+    many, _ = place.product(x, (weight, None), Epilogue(), norm)
     for rows in ROW_BUCKETS:
-        few, _ = place.product(x[:rows], (weight, None), Finish(), norm)
+        few, _ = place.product(x[:rows], (weight, None), Epilogue(), norm)
         assert torch.equal(few, many[:rows])
 
 
@@ -874,12 +882,12 @@ def test_a_row_of_a_product_is_the_same_bit_for_bit_whatever_rows_come_with_it(p
 def test_what_a_decoder_is_fed_equals_two_embeddings(place, dtype):
     g = torch.Generator().manual_seed(0)
     tokens, positions = (torch.randint(0, 20, size, generator=g) for size in ((3, 2), (3, 1)))
-    table, signals = normal(1, 20, 24, dtype=dtype), normal(2, 20, 24, dtype=dtype)
+    table, position_rows = normal(1, 20, 24, dtype=dtype), normal(2, 20, 24, dtype=dtype)
     want = F.embedding(tokens, table.float()) * 3.0
     close(place.embed(tokens, table, 3.0, None), want, dtype, 4)
     close(
-        place.embed(tokens, table, 3.0, (positions, signals)),
-        want + F.embedding(positions, signals.float()),
+        place.embed(tokens, table, 3.0, (positions, position_rows)),
+        want + F.embedding(positions, position_rows.float()),
         dtype,
         4,
     )
@@ -895,16 +903,16 @@ def test_a_product_that_looks_its_rows_up_gives_what_two_kernels_give_bit_for_bi
     g = torch.Generator().manual_seed(slots)
     tokens = torch.randint(0, 20, (slots, beams), generator=g)
     positions = torch.randint(0, 9, (slots, 1), generator=g)
-    table, signals = normal(1, 20, dim, dtype=dtype), normal(2, 9, dim, dtype=dtype)
+    table, position_rows = normal(1, 20, dim, dtype=dtype), normal(2, 9, dim, dtype=dtype)
     weights = normal(3, 72, dim, dtype=dtype), normal(4, 72, dtype=dtype)
-    for scale, more in ((dim**0.5, (positions, signals)), (1.0, None)):
-        fed = Lookup(tokens, table, scale, more)
-        if not place.kernels.takes_lookup(fed, weights[0], glu=activation == "glu"):
+    for scale, more in ((dim**0.5, (positions, position_rows)), (1.0, None)):
+        lookup = EmbeddingLookup(tokens, table, scale, more)
+        if not place.kernels.takes_lookup(lookup, weights[0], glu=activation == "glu"):
             assert (dim, slots * beams > 8) == (2080, True) and activation == "glu"
             continue
         rows = place.embed(tokens, table, scale, more)
-        wanted, _ = place.product(rows, weights, Finish(1.0, activation), constant=True)
-        y, found = place.product(fed, weights, Finish(1.0, activation), constant=True)
+        wanted, _ = place.product(rows, weights, Epilogue(1.0, activation), constant=True)
+        y, found = place.product(lookup, weights, Epilogue(1.0, activation), constant=True)
         assert torch.equal(found, rows)
         assert torch.equal(y, wanted)
 
@@ -912,15 +920,15 @@ def test_a_product_that_looks_its_rows_up_gives_what_two_kernels_give_bit_for_bi
 def test_what_looks_rows_up_is_a_kernel_that_stages_elements_of_one_type():
     kernels = Kernels(lambda _: None)
 
-    def takes(rows=8, dim=64, dtype=BRAIN, signals=BRAIN, offset=0, glu=False):
+    def takes(rows=8, dim=64, dtype=BRAIN, position_rows=BRAIN, offset=0, glu=False):
         table = torch.zeros(9 * dim + offset, dtype=dtype)[offset:].view(9, dim)
-        more = torch.zeros(1, 1, dtype=torch.int64), torch.zeros(9, dim, dtype=signals)
-        fed = Lookup(torch.zeros(1, rows, dtype=torch.int64), table, 1.0, more)
-        return kernels.takes_lookup(fed, torch.zeros(32, dim, dtype=BRAIN), glu=glu)
+        more = torch.zeros(1, 1, dtype=torch.int64), torch.zeros(9, dim, dtype=position_rows)
+        lookup = EmbeddingLookup(torch.zeros(1, rows, dtype=torch.int64), table, 1.0, more)
+        return kernels.takes_lookup(lookup, torch.zeros(32, dim, dtype=BRAIN), glu=glu)
 
     assert takes() and takes(16) and takes(dim=4096) and takes(glu=True)
     assert not takes(17) and not takes(16, dim=4096)  # nobody stages those
-    assert not takes(dtype=FLOAT) and not takes(signals=HALF)
+    assert not takes(dtype=FLOAT) and not takes(position_rows=HALF)
     assert not takes(offset=1) and not takes(dim=24)
 
 
@@ -933,20 +941,20 @@ def test_a_decoder_of_few_rows_looks_its_tokens_up_where_it_multiplies_them_firs
         made.append(call.kernel.entry)
         host(call)
 
-    table, signals, weight = (Parameter(normal(i, 64, 64, dtype=BRAIN) / 8) for i in range(3))
+    table, position_rows, weight = (Parameter(normal(i, 64, 64, dtype=BRAIN) / 8) for i in range(3))
     tokens, positions = torch.arange(rows)[None], torch.tensor([[5]])
     norm = Parameter(normal(3, 32, dtype=BRAIN)), Parameter(normal(4, 32, dtype=BRAIN))
 
-    def step(table, signals, weight, norm):
-        x = F.embedding(tokens, table) * 8.0 + F.embedding(positions + 2, signals)
+    def step(table, position_rows, weight, norm):
+        x = F.embedding(tokens, table) * 8.0 + F.embedding(positions + 2, position_rows)
         return x[..., :32], F.layer_norm(F.glu(F.linear(x, weight), dim=-1), (32,), *norm)
 
     with torch.no_grad():
-        wanted = step(*wide(table, signals, weight), wide(*norm))
+        wanted = step(*wide(table, position_rows, weight), wide(*norm))
         with FusedMode(Kernels(run), BRAIN) as fused:
-            x = F.embedding(tokens, table) * 8.0 + F.embedding(positions + 2, signals)
+            x = F.embedding(tokens, table) * 8.0 + F.embedding(positions + 2, position_rows)
             y = F.layer_norm(F.glu(F.linear(x, weight), dim=-1), (32,), *norm)
-            found = fused.settle({"y": y, "x": x})
+            found = fused.compute_all({"y": y, "x": x})
     assert made.count("embed") == int(rows > 16)
     torch.testing.assert_close(found["x"][..., :32].float(), wanted[0], rtol=0.02, atol=0.02)
     torch.testing.assert_close(found["y"].float(), wanted[1], rtol=0.03, atol=0.06)
@@ -1002,12 +1010,17 @@ def test_a_glu_of_many_rows_equals_torch(place, dtype, rows, dim):
 @pytest.mark.parametrize("dtype", [FLOAT, HALF, BRAIN])
 def test_a_norm_is_divided_by_its_slots_temperature(place, dtype):
     x, residual = normal(1, 3, 2, 40, dtype=dtype), normal(2, 3, 2, 40, dtype=dtype)
-    norm, heat = Norm(normal(3, 40, dtype=dtype), normal(4, 40, dtype=dtype), 1e-5), torch.tensor([0.5, 1, 3])
-    want = layer_norm(x.float() + residual.float(), norm) / heat[:, None, None]
-    close(place.add_norm(x, residual, norm, heat=heat)[1], want, dtype, 40)
+    norm, temperature = (
+        Norm(normal(3, 40, dtype=dtype), normal(4, 40, dtype=dtype), 1e-5),
+        torch.tensor([0.5, 1, 3]),
+    )
+    want = layer_norm(x.float() + residual.float(), norm) / temperature[:, None, None]
+    close(place.add_norm(x, residual, norm, temperature=temperature)[1], want, dtype, 40)
     if dtype == FLOAT:  # as the operator that stood behind it
         alone = place.add_norm(x, residual, norm)[1]
-        assert torch.equal(place.add_norm(x, residual, norm, heat=heat)[1], alone / heat[:, None, None])
+        assert torch.equal(
+            place.add_norm(x, residual, norm, temperature=temperature)[1], alone / temperature[:, None, None]
+        )
 
 
 def prefetched(host, entry: str) -> list[int]:
@@ -1035,8 +1048,8 @@ def test_a_norm_asks_for_all_keys_and_values_of_the_slots_that_it_is_told_of(
     x, ones = normal(3, 5, 1, 48, dtype=BRAIN), torch.ones(48, dtype=BRAIN)
     prefetched(host, "add_norm")
     for held in (slots, max(slots - 1, 0), 0):
-        monkeypatch.setattr(ahead_module, "MAX_MEMORY_AHEAD", held * 4 * heads * width * source)
-        kernels.add_norm(x, None, Norm(ones, ones, 1e-5), ahead=ahead_module.Remembered(keys, values))
+        monkeypatch.setattr(prefetching, "MAX_MEMORY_AHEAD", held * 4 * heads * width * source)
+        kernels.add_norm(x, None, Norm(ones, ones, 1e-5), prefetch=prefetching.KeysValues(keys, values))
         asked = set(prefetched(host, "add_norm")) - {ones.data_ptr() + 16 * i for i in range(6)}
         parts = [part for memory in (keys, values) for slot in memory[:held] for part in slot]
         rows = [row for part in parts for row in part]
@@ -1052,7 +1065,7 @@ def windows(slots, beams, older, channels, offset=0):
     ancestors = torch.randint(0, max(beams // 2, 1), (slots, beams, older), generator=g)
     ancestors[:, -1, -1] = beams - 1
     first = (torch.arange(slots)[:, None, None] * older + torch.arange(older)) * beams
-    return ahead_module.Windows(ring, first + ancestors)
+    return prefetching.Windows(ring, first + ancestors)
 
 
 @NEEDS_COMPILER
@@ -1063,7 +1076,7 @@ def test_a_norm_asks_for_the_windows_that_a_step_of_the_convolution_reads_and_no
     host, monkeypatch, slots, beams, older, channels
 ):
     """A row of the ring once for up to four beams, wherever it is read."""
-    ahead, kernels = windows(slots, beams, older, channels), Kernels(host)
+    prefetch, kernels = windows(slots, beams, older, channels), Kernels(host)
     x, ones = normal(3, slots, beams, 48, dtype=BRAIN), torch.ones(48, dtype=BRAIN)
     norm, pieces = Norm(ones, ones, 1e-5), range(0, channels * 2, 16)
     without = kernels.add_norm(x, None, norm)[1]
@@ -1071,18 +1084,18 @@ def test_a_norm_asks_for_the_windows_that_a_step_of_the_convolution_reads_and_no
     prefetched(host, "add_norm")
     for held in (slots, slots - 1, 0):
         limit = (held + 1) * beams * older * channels * 2 - 1
-        monkeypatch.setattr(ahead_module, "MAX_WINDOWS_AHEAD", limit)
-        assert torch.equal(kernels.add_norm(x, None, norm, ahead=ahead)[1], without)
+        monkeypatch.setattr(prefetching, "MAX_WINDOWS_AHEAD", limit)
+        assert torch.equal(kernels.add_norm(x, None, norm, prefetch=prefetch)[1], without)
         asked = [at for at in prefetched(host, "add_norm") if at not in gains]
-        rows = ahead.ring.flatten(0, 2)
-        read = {rows[i].data_ptr() + at for i in ahead.index[:held].flatten().tolist() for at in pieces}
+        rows = prefetch.ring.flatten(0, 2)
+        read = {rows[i].data_ptr() + at for i in prefetch.index[:held].flatten().tolist() for at in pieces}
         assert set(asked) == read
         assert beams > 4 or len(asked) == len(read)
 
 
 @NEEDS_COMPILER
 @pytest.mark.parametrize(
-    "ahead",
+    "prefetch",
     [
         pytest.param(windows(2, 2, 3, 20), id="rows of the ring are no whole vectors"),
         pytest.param(windows(2, 2, 3, 16, offset=1), id="the ring is not aligned"),
@@ -1093,10 +1106,10 @@ def test_a_norm_asks_for_the_windows_that_a_step_of_the_convolution_reads_and_no
         ),
     ],
 )
-def test_windows_that_a_norm_can_not_ask_for_are_not_asked_for(host, ahead):
-    x, ones = normal(3, *ahead.index.shape[:2], 16, dtype=BRAIN), torch.ones(16, dtype=BRAIN)
+def test_windows_that_a_norm_can_not_ask_for_are_not_asked_for(host, prefetch):
+    x, ones = normal(3, *prefetch.index.shape[:2], 16, dtype=BRAIN), torch.ones(16, dtype=BRAIN)
     prefetched(host, "add_norm")
-    Kernels(host).add_norm(x, None, Norm(ones, ones, 1e-5), ahead=ahead)
+    Kernels(host).add_norm(x, None, Norm(ones, ones, 1e-5), prefetch=prefetch)
     assert set(prefetched(host, "add_norm")) <= {ones.data_ptr(), ones.data_ptr() + 16}
 
 
@@ -1131,7 +1144,7 @@ def test_the_norm_in_front_of_a_convolutions_inputs_asks_for_its_windows(host, b
         given = x, inner, own, kernels, *norm, ring
         wanted = step(*wide(*given))
         with FusedMode(Kernels(run), BRAIN, torch.zeros(1, dtype=torch.int64)) as fused:
-            found = fused.settle({"y": step(*given[:-1], ring.clone())})["y"]
+            found = fused.compute_all({"y": step(*given[:-1], ring.clone())})["y"]
     assert [call.arguments[16] for call in made if call.kernel.entry == "add_norm"] == [2 * beams] * (
         beams > 8
     )
@@ -1150,19 +1163,19 @@ def test_the_norm_in_front_of_attention_asks_for_its_memory_and_divides_by_tempe
     query = Parameter(normal(1, 64, 64, dtype=BRAIN) / 8)
     norm = Parameter(normal(3, 64, dtype=BRAIN)), Parameter(normal(4, 64, dtype=BRAIN))
     x, added = normal(5, 1, rows, 64, dtype=BRAIN), Parameter(normal(6, 64, 64, dtype=BRAIN) / 8)
-    memory, heat = attention(BRAIN, 1, rows, 4, 16, 32)[1:], torch.full((1, 1, 1), 2.0)
+    memory, temperature = attention(BRAIN, 1, rows, 4, 16, 32)[1:], torch.full((1, 1, 1), 2.0)
 
     def step(x, query, added, gain, shift, keys, values, mask):
         y = reference.add_norm(x, F.linear(x, added), gain, shift, 1e-5)
         z = reference.attend(F.linear(y, query) * 0.25, keys, values, mask)[0]
-        return y, reference.add_norm(y, z, gain, shift, 1e-5).div(heat)
+        return y, reference.add_norm(y, z, gain, shift, 1e-5).div(temperature)
 
     with torch.no_grad():
         given = x, query, added, *norm, *memory
         wanted = step(*wide(*given))
         with FusedMode(Kernels(run), BRAIN, weights=False) as fused:
             y, z = step(*given)
-            found = fused.settle({"y": y, "z": z})
+            found = fused.compute_all({"y": y, "z": z})
     norms = [call for call in made if call.kernel.entry == "add_norm"]
     blocks, heats = ([call.arguments[i] for call in norms] for i in (10, 4))
     assert blocks == [asked, 0][: len(norms)] if rows > 16 else not any(blocks)
@@ -1228,16 +1241,16 @@ def calls(dtype):
     past = ring, index, torch.zeros(1, dtype=torch.int64)
     kernels.dynamic_conv_step_append(x, taps[0, 0], past, softmax=True)
     weights = normal(5, 8, 32, dtype=dtype), normal(6, 8, dtype=dtype)
-    norm, heat = Norm(weights[0][0], weights[0][1], 1e-5), torch.ones(2)
-    kernels.product(x, weights, Finish(activation="glu"), norm, heat, constant=True)
+    norm, temperature = Norm(weights[0][0], weights[0][1], 1e-5), torch.ones(2)
+    kernels.product(x, weights, Epilogue(activation="glu"), norm, temperature, constant=True)
     if dtype != FLOAT:
-        fed = Lookup(torch.zeros(2, 3, dtype=torch.int64), weights[0])
-        kernels.product(fed, weights, Finish(), constant=True)
-    finish = Finish(residual=normal(7, 2, 3, 8), wide=True)
-    kernels.product(x.float(), (weights[0], None), finish, constant=True)
+        lookup = EmbeddingLookup(torch.zeros(2, 3, dtype=torch.int64), weights[0])
+        kernels.product(lookup, weights, Epilogue(), constant=True)
+    epilogue = Epilogue(residual=normal(7, 2, 3, 8), float32=True)
+    kernels.product(x.float(), (weights[0], None), epilogue, constant=True)
     for dim in (24, 2080) if dtype == FLOAT else (24, 2080, 5120):
         weights_of = normal(8, 8, dim, dtype=dtype), None
-        kernels.product(normal(7, 2, 3, dim, dtype=dtype), weights_of, Finish(), constant=True)
+        kernels.product(normal(7, 2, 3, dim, dtype=dtype), weights_of, Epilogue(), constant=True)
     kernels.embed(
         torch.zeros(2, 3, dtype=torch.int64),
         weights[0],
@@ -1269,8 +1282,8 @@ def calls(dtype):
     kernels.select(*selection(dtype, 1, 1, 1024, 2), None, 2, 6)
     kernels.glu(x)
     kernels.add_norm(x, None, Norm(x[0, 0], x[0, 1], 1e-5), total=True)
-    kernels.add_norm(x, x, Norm(x[0, 0], x[0, 1], 1e-5), ahead=ahead_module.Windows(ring, index))
-    kernels.add_norm(x, None, Norm(x[0, 0], x[0, 1], 1e-5), ahead=ahead_module.Remembered(*memory[:2]))
+    kernels.add_norm(x, x, Norm(x[0, 0], x[0, 1], 1e-5), prefetch=prefetching.Windows(ring, index))
+    kernels.add_norm(x, None, Norm(x[0, 0], x[0, 1], 1e-5), prefetch=prefetching.KeysValues(*memory[:2]))
     return made
 
 

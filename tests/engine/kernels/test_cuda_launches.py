@@ -13,11 +13,11 @@ import torch
 from engine.errors import ConfigError
 from engine.kernels import launch
 from engine.kernels.calls import Kernels, PackedSequences
-from engine.kernels.launch import EARLY, UNASKED, Configuration, Device
+from engine.kernels.launch import DEFAULT_SHARED_BYTES, PROGRAMMATIC_LAUNCH, Configuration, Device
 from engine.kernels.launches import Call, Kernel
-from engine.kernels.linear import Finish, Norm
+from engine.kernels.linear import Epilogue, Norm
 from engine.kernels.reference import QKV
-from engine.kernels.selection import Scanned
+from engine.kernels.selection import PartialSelection
 from engine.search.executor import TopK
 from tests.engine.kernels.test_cuda_kernels import (
     attention,
@@ -61,8 +61,8 @@ def largest_calls(dtype: torch.dtype) -> list[Call]:
         for k in (2 * beams, 64):  # a search, and samples
             logits, rules = selection(FLOAT, 1, beams, 50_000, 2)
             found = kernels.scan(logits, tuple(rules), 3, 2, k)
-            assert isinstance(found, Scanned) == (beams < 16 or k < 64)  # more are merged before
-            top = TopK(None, None, None, found) if isinstance(found, Scanned) else TopK(*found, None)
+            assert isinstance(found, PartialSelection) == (beams < 16 or k < 64)  # more are merged before
+            top = TopK(None, None, None, found) if isinstance(found, PartialSelection) else TopK(*found, None)
             search(made.append, 1, beams, 9).end_step(top, torch.zeros(1, dtype=torch.int64))
     for rows in (1, 2, 4, 8) if dtype == FLOAT else (1, 2, 4, 8, 16):
         norm = Norm(normal(1, 4096, dtype=dtype), normal(2, 4096, dtype=dtype), 1e-5)
@@ -71,14 +71,16 @@ def largest_calls(dtype: torch.dtype) -> list[Call]:
         if rows == 16:
             for dim in (2496, 4096):  # the longest that is staged, and one that is not
                 part = weight[:, :dim].contiguous()
-                kernels.product(x[:, :, :dim].contiguous(), (part, None), Finish(wide=True), constant=True)
+                kernels.product(
+                    x[:, :, :dim].contiguous(), (part, None), Epilogue(float32=True), constant=True
+                )
         if kernels.fits(x, weight):
-            kernels.product(x, (weight, None), Finish(), norm)
+            kernels.product(x, (weight, None), Epilogue(), norm)
             kernels.product(
-                x, (weight, None), Finish(residual=normal(4, 1, rows, 8), wide=True), constant=True
+                x, (weight, None), Epilogue(residual=normal(4, 1, rows, 8), float32=True), constant=True
             )
         weight, part = normal(3, 8, 1024, dtype=dtype), x[:, :, :1024].contiguous()
-        for finish in (Finish(), Finish(activation="glu")):
+        for finish in (Epilogue(), Epilogue(activation="glu")):
             norm = Norm(weight[0], weight[1], 1e-5)
             kernels.product(part, (weight, None), finish, norm, torch.ones(1), constant=True)
         if dtype != FLOAT and rows <= 8:  # slots of one beam have most to copy
@@ -196,11 +198,11 @@ def call(shared: int) -> Call:
 
 def test_static_shared_memory_counts_when_a_launch_asks_for_more_than_is_free(device):
     run = device(static=16)
-    run(call(UNASKED - 16))
+    run(call(DEFAULT_SHARED_BYTES - 16))
     assert run._driver.asked == []
-    run(call(UNASKED))  # as much as needs no asking, but for the 16 bytes
-    run(call(UNASKED))
-    assert run._driver.asked == [UNASKED]
+    run(call(DEFAULT_SHARED_BYTES))  # as much as needs no asking, but for the 16 bytes
+    run(call(DEFAULT_SHARED_BYTES))
+    assert run._driver.asked == [DEFAULT_SHARED_BYTES]
     with pytest.raises(ConfigError, match=rf"needs {99 * 1024 + 15} bytes .* this GPU has {99 * 1024}"):
         run(call(99 * 1024 - 1))
     assert len(run._driver.launched) == 3
@@ -215,7 +217,7 @@ def test_kernels_begin_early_where_the_device_can(device, capability, early):
     assert [*made.block] == [64, 1, 1]
     assert made.stream == 7
     assert made.count == early
-    assert made.attributes[0].id == EARLY
+    assert made.attributes[0].id == PROGRAMMATIC_LAUNCH
     assert made.attributes[0].value[0] == 1
     assert ctypes.sizeof(Configuration) == 56
     assert ctypes.sizeof(made.attributes[0]) == 72  # CUlaunchAttribute

@@ -16,7 +16,7 @@ MAX_WINDOWS_AHEAD: Final = 32 * 2**20  # of windows, counted for each beam: beam
 
 
 @dataclass(frozen=True, slots=True)
-class Remembered:
+class KeysValues:
     """Keys and values, as of `Kernels.attend`."""
 
     keys: Tensor
@@ -51,10 +51,10 @@ class Windows:
         return min(slots, MAX_WINDOWS_AHEAD // max(beams * older * row_size, 1)) * beams
 
 
-Ahead = Remembered | Windows
+Prefetch = KeysValues | Windows
 
 
-def arguments_of(ahead: Ahead | None, threads: int) -> tuple[Tensor | int | None, ...]:
+def prefetch_arguments(prefetch: Prefetch | None, threads: int) -> tuple[Tensor | int | None, ...]:
     """List what add_norm.cu takes of what is asked for ahead: its `Remembered`, then its `Windows`.
 
     ahead: what is asked for, if anything is.
@@ -62,10 +62,10 @@ def arguments_of(ahead: Ahead | None, threads: int) -> tuple[Tensor | int | None
     """
     memory: tuple[Tensor | int | None, ...] = None, None, 0, 0, 0, 0
     windows: tuple[Tensor | int | None, ...] = None, None, 0, 0, 0
-    match ahead:
-        case Remembered(keys, values) if blocks := ahead.blocks():
+    match prefetch:
+        case KeysValues(keys, values) if blocks := prefetch.blocks():
             memory = keys, values, blocks, *keys.shape[2:], keys.stride(2)
-        case Windows(ring, index) if hypotheses := ahead.hypotheses(threads):
+        case Windows(ring, index) if hypotheses := prefetch.hypotheses(threads):
             windows = ring, index, hypotheses, index.shape[2], ring.shape[-1] * ring.element_size()
     return *memory, *windows
 
