@@ -75,13 +75,13 @@ def _of_language(bundle: Bundle, language: str, texts: list[str], most: int) -> 
     """The bundle's shortlist, if it has one, with the list of a language in it."""
     from engine.bundle.shortlist import SHORTLIST, load_shortlist
     from engine.text.tokenizers.tokenizer import open_tokenizer
-    from training.shortlist import LanguageToken, of_language, with_language
+    from training.shortlist import LanguageToken, language_tokens, with_language
 
     config, tokenizer = bundle.config, open_tokenizer(bundle)
     vocabularies = config.source_vocab, config.target_vocab
     name = _naming(bundle, getattr(tokenizer, "languages", {}), language)
     sentences = (tokenizer.encode_target(line) for line in texts)
-    tokens, covered = of_language(sentences, config.target_vocab, most)
+    tokens, covered = language_tokens(sentences, config.target_vocab, most)
     old = None
     if SHORTLIST in bundle.files():
         old = load_shortlist(bundle.file(SHORTLIST).read_bytes(), vocabularies, config.eos)

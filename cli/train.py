@@ -151,10 +151,10 @@ def measure(recipe: Recipe, corpora: Path, out: Path, tests: Sequence[Path]) -> 
     tests: further files, in whose first column the source is.
     """
     from engine.bundle.bundle import open_bundle
-    from training.package import Example, Measurement, state_scores
+    from training.package import Example, Measurement, add_scores
 
     if not recipe.config().reads_source:
-        state_scores(open_bundle(out), [_perplexity(recipe, corpora, out)], [])
+        add_scores(open_bundle(out), [_perplexity(recipe, corpora, out)], [])
         return
     columns = recipe.corpus.source_column, recipe.corpus.target_column
     folders = recipe.corpus.folder, *recipe.corpus.beside
@@ -173,7 +173,7 @@ def measure(recipe: Recipe, corpora: Path, out: Path, tests: Sequence[Path]) -> 
         if not examples:
             drawn = random.Random(EXAMPLES).sample(outputs, min(EXAMPLES, len(outputs)))  # nosec B311
             examples = [Example(*line) for line in drawn]
-    state_scores(open_bundle(out), measurements, examples)
+    add_scores(open_bundle(out), measurements, examples)
 
 
 def _score_file(

@@ -45,8 +45,6 @@ class MirrorFile:
     """A file of a mirror.
 
     path: path relative to the index, with "/" between folders.
-    size: number of bytes.
-    sha256: hash in hexadecimal digits.
     """
 
     path: str
@@ -58,10 +56,7 @@ class MirrorFile:
 class MirrorModel:
     """A model that a mirror offers.
 
-    name: name of the model.
-    source, target: language codes.
     architecture: kind of network, or the student's size.
-    files: all files of the model.
     kind: BUNDLE or STUDENT.
     folder: folder of a bundle's files, relative to the index.
     """
@@ -188,18 +183,18 @@ def mirror_file(tree: Path, path: Path) -> MirrorFile:
     return MirrorFile(path.relative_to(tree).as_posix(), path.stat().st_size, file_digest(path))
 
 
-def fetch(mirror: Mirror, model: MirrorModel, folder: Path, tell: Callable[[int], None]) -> None:
+def fetch(mirror: Mirror, model: MirrorModel, folder: Path, progress: Callable[[int], None]) -> None:
     """Fetch and verify a model's files; existing files are kept, and interrupted ones continued.
 
     mirror: the mirror.
     model: model of its index.
     folder: folder for the files.
-    tell: callback that receives the number of bytes since its last call.
+    progress: callback that receives the number of bytes since its last call.
 
     Raises CheckpointError.
     """
     for file in model.files:
-        _fetch(mirror, file, folder / model.place(file), tell)
+        _fetch(mirror, file, folder / model.place(file), progress)
 
 
 def place_bundle(folder: Path, target: Path, *, keep: bool) -> None:
@@ -220,9 +215,9 @@ def place_bundle(folder: Path, target: Path, *, keep: bool) -> None:
                 path.rename(fresh / path.name)
 
 
-def _fetch(mirror: Mirror, file: MirrorFile, target: Path, tell: Callable[[int], None]) -> None:
+def _fetch(mirror: Mirror, file: MirrorFile, target: Path, progress: Callable[[int], None]) -> None:
     if target.is_file() and target.stat().st_size == file.size and file_digest(target) == file.sha256:
-        tell(file.size)
+        progress(file.size)
         return
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(target.name + PARTIAL)
@@ -230,14 +225,14 @@ def _fetch(mirror: Mirror, file: MirrorFile, target: Path, tell: Callable[[int],
     size = size if size < file.size else 0
     with mirror.read(file.path, size) as (resumed, chunks):
         size = size if resumed else 0
-        tell(size)
+        progress(size)
         with partial.open("ab" if size else "wb") as out:
             for chunk in chunks:
                 size += len(chunk)
                 if size > file.size:
                     break
                 out.write(chunk)
-                tell(len(chunk))
+                progress(len(chunk))
     if size < file.size:
         raise CheckpointError(
             f"{file.path}: ended after {size:,} of {file.size:,} bytes; run the command again"

@@ -46,7 +46,7 @@ def _bundles(tree: Path) -> Iterator[MirrorModel]:
 def _students(tree: Path) -> Iterator[MirrorModel]:
     folders = [folder for folder in find_students(tree) if not (folder / MANIFEST).exists()]
     for name, folder in names_of(folders, tree).items():
-        source, target = find_student(folder).spoken
+        source, target = find_student(folder).languages
         if not (source and target):
             raise CheckpointError(f"{folder}: no name of a file says its languages, such as model.deen.bin")
         paths = sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))

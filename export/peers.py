@@ -33,11 +33,7 @@ CHECK_LINES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class PeerAnswers:
-    """The answers of another engine.
-
-    engine: name and version of the engine.
-    texts: the answer of each line.
-    """
+    """Name and version of an engine, and its answer to each line."""
 
     engine: str
     texts: Sequence[str]
@@ -45,31 +41,26 @@ class PeerAnswers:
 
 @dataclass(frozen=True, slots=True)
 class CheckedModel:
-    """A model and the bundle made of it.
-
-    folder: folder of the model.
-    bundle: the bundle.
-    adapter: folder of the merged LoRA adapter, or None.
-    """
+    """A model's folder, its bundle, and the folder of the merged LoRA adapter or None."""
 
     folder: Path
     bundle: Bundle
     adapter: Path | None = None
 
 
-def ask_peer(model: CheckedModel, lines: Sequence[str], most: int) -> PeerAnswers:
+def ask_peer(model: CheckedModel, lines: Sequence[str], limit: int) -> PeerAnswers:
     """Translate lines with the engine that a model comes from.
 
     model: the model and its bundle.
     lines: the texts.
-    most: limit of the target tokens.
+    limit: limit of the target tokens.
 
     Raises CheckpointError if the source has no engine, or if the engine is not installed or fails.
     """
     if (model.folder / "config.json").is_file() and not _is_ctranslate2(model.folder):
-        return _guarded(_transformers, model, lines, most)
+        return _run_engine(_transformers, model, lines, limit)
     if _is_ctranslate2(model.folder):
-        return _guarded(_ctranslate2, model, lines, most)
+        return _run_engine(_ctranslate2, model, lines, limit)
     raise CheckpointError("its source has no engine that can be asked")
 
 
@@ -77,12 +68,12 @@ def _is_ctranslate2(folder: Path) -> bool:
     return (folder / "model.bin").is_file() or (folder / "model" / "model.bin").is_file()
 
 
-def _guarded(ask: Any, model: CheckedModel, lines: Sequence[str], most: int) -> PeerAnswers:
+def _run_engine(ask: Any, model: CheckedModel, lines: Sequence[str], limit: int) -> PeerAnswers:
     """Run an engine, and raise all its errors as CheckpointError: they must not stop the import."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            answers: PeerAnswers = ask(model, lines, most)
+            answers: PeerAnswers = ask(model, lines, limit)
             return answers
     except ModuleNotFoundError as error:
         raise CheckpointError(f"{error.name} is not installed") from error
@@ -91,7 +82,7 @@ def _guarded(ask: Any, model: CheckedModel, lines: Sequence[str], most: int) -> 
         raise CheckpointError(f"{ask.__name__.strip('_')} fails: {type(error).__name__}: {reason}") from error
 
 
-def _transformers(model: CheckedModel, lines: Sequence[str], most: int) -> PeerAnswers:
+def _transformers(model: CheckedModel, lines: Sequence[str], limit: int) -> PeerAnswers:
     import torch
 
     transformers: Any = import_module("transformers")
@@ -124,7 +115,7 @@ def _transformers(model: CheckedModel, lines: Sequence[str], most: int) -> PeerA
                 num_beams=1,
                 do_sample=False,
                 max_length=None,
-                max_new_tokens=most,
+                max_new_tokens=limit,
                 use_cache=alike,
                 **own,
             )
@@ -140,7 +131,7 @@ def _opening(text: Mapping[str, Any], symbols: Mapping[str, str], target: str) -
     return (f"{symbols[target]} " if named else "") + str(text.get("prompt") or "")
 
 
-def _ctranslate2(model: CheckedModel, lines: Sequence[str], most: int) -> PeerAnswers:
+def _ctranslate2(model: CheckedModel, lines: Sequence[str], limit: int) -> PeerAnswers:
     ctranslate2 = import_module("ctranslate2")
     folder = model.folder if (model.folder / "model.bin").is_file() else model.folder / "model"
     translator = ctranslate2.Translator(str(folder), compute_type="float32", inter_threads=1)
@@ -153,7 +144,7 @@ def _ctranslate2(model: CheckedModel, lines: Sequence[str], most: int) -> PeerAn
     for line in lines:
         source = tokenizer.pieces(tokenizer.encode(line)[begun:], target=False)
         (answer,) = translator.translate_batch(
-            [source], target_prefix=[prefix] if prefix else None, beam_size=1, max_decoding_length=most
+            [source], target_prefix=[prefix] if prefix else None, beam_size=1, max_decoding_length=limit
         )
         texts.append(tokenizer.decode([ids[name] for name in answer.hypotheses[0] if name in ids]))
     return PeerAnswers(f"ctranslate2 {ctranslate2.__version__} on Convoy's tokens", texts)

@@ -1,9 +1,9 @@
-"""A stand-in for torch that suffices to trace models on machines without it: its tensors are only shapes.
+"""Replacement of torch for tracing models on machines without it: its tensors are only shapes.
 
 Tracing runs the models' torch code on symbols (`export.graphs.symbols`) and computes no numbers. If torch is
-not installed, `stand_in` installs modules in its place: they hold parameters by name, and pass every function
-to the symbols among its arguments, like torch's `__torch_function__`. The graphs are equal to the byte
-(`tests/export/graphs/test_shapes.py`).
+not installed, `stand_in` adds modules with torch's names: they hold parameters by name, and pass every
+function to the symbols among its arguments, like torch's `__torch_function__`. The graphs equal those of
+torch to the byte (`tests/export/graphs/test_shapes.py`).
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ _FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {}
 
 
 def _function(name: str) -> Callable[..., Any]:
-    """Return the stand-in of a function of torch, which only passes calls to symbols."""
+    """Return the replacement of a function of torch, which passes calls to symbols."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         return handle_torch_function(call, (), *args, **kwargs)
@@ -232,7 +232,7 @@ class _Names(ModuleType):
 
 
 def stand_in() -> None:
-    """Install the stand-in in this process if torch is not installed; only tracing works with it."""
+    """Use the replacement in this process if torch is not installed; only tracing works with it."""
     if "torch" in sys.modules or find_spec("torch") is not None:
         return
     modules = {name: _Names(name) for name in MODULE_NAMES}

@@ -19,14 +19,14 @@ from training.lexicon import lexicon
 from training.recipe import Augment
 
 Pair = tuple[str, str]
-MOST_JOINED: Final = 4
+MAX_JOINED: Final = 4
 ENDS: Final = ".!?"
 QUOTES: Final = [('"', '"'), ("„", "“"), ("“", "”"), ("»", "«"), ("«", "»"), ("'", "'")]
 TYPOGRAPHY: Final = {"'": "’", "...": "…", '"': "”", " - ": " – "}
 NUMBER: Final = re.compile(r"(?<![\w.,:])\d+(?![\w:]|[.,]\d)")
 NAME_WORD: Final = re.compile(r"\b[A-Z][a-z]{2,}\b")
-SHORT: Final = 2  # words of a greeting or a button
-SPELLED: Final = 2  # a name must occur inside this many sentences
+SHORT_WORDS: Final = 2  # words of a greeting or a button
+MIN_NAME_SENTENCES: Final = 2  # a name must occur inside this many sentences
 
 
 class Forms:
@@ -39,7 +39,7 @@ class Forms:
 
     def joined(self, pair: Pair) -> Pair:
         """Return two to four pairs joined in one line."""
-        others = [self.rng.choice(self.pairs) for _ in range(self.rng.randint(1, MOST_JOINED - 1))]
+        others = [self.rng.choice(self.pairs) for _ in range(self.rng.randint(1, MAX_JOINED - 1))]
         sources, targets = zip(pair, *others, strict=True)
         return " ".join(sources), " ".join(targets)
 
@@ -140,7 +140,7 @@ def _words(forms: Forms) -> list[Pair]:
 
 def _short(forms: Forms) -> list[Pair]:
     """Return the pairs of one or two source words, without final marks."""
-    short = (pair for pair in dict.fromkeys(forms.pairs) if len(pair[0].split()) <= SHORT)
+    short = (pair for pair in dict.fromkeys(forms.pairs) if len(pair[0].split()) <= SHORT_WORDS)
     return [forms.bare(pair) or pair for pair in short]
 
 
@@ -160,4 +160,4 @@ def names(pairs: Sequence[Pair]) -> Counter[str]:
         lower.update(word for text in (source, target) for word in re.findall(r"\b[a-z]+\b", text))
         common = set(NAME_WORD.findall(source)) & set(NAME_WORD.findall(target))
         inside.update(word for word in common if not (source.startswith(word) and target.startswith(word)))
-    return Counter({w: n for w, n in inside.items() if n >= SPELLED and w.lower() not in lower})
+    return Counter({w: n for w, n in inside.items() if n >= MIN_NAME_SENTENCES and w.lower() not in lower})

@@ -10,10 +10,11 @@ from typing import Final
 from engine.text.detect import detect
 
 Pair = tuple[str, str]
-RATIO: Final = 2.5  # largest ratio of the sides' lengths in characters
-SHORT: Final = 24  # characters; the ratio of shorter texts means nothing ("Ja." and "Yes, I do.")
-COPIED: Final = 3  # words; shorter texts that are equal on both sides are mostly names
-SURE: Final = 5, 95.0  # smallest number of words, and smallest confidence, for language detection
+MAX_LENGTH_RATIO: Final = 2.5  # largest ratio of the sides' lengths in characters
+MIN_COMPARED_CHARACTERS: Final = 24  # the ratio of shorter texts means nothing ("Ja." and "Yes, I do.")
+MIN_COPIED_WORDS: Final = 3  # shorter texts that are equal on both sides are mostly names
+MIN_DETECTED_WORDS: Final = 5  # the language of shorter texts is uncertain
+MIN_CONFIDENCE: Final = 95.0  # confidence of language detection, in percent
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ def clean(pairs: Sequence[Pair], held_out: Iterable[Pair], languages: tuple[str,
     rest: list[Pair] = []
     dropped: Counter[str] = Counter()
     for pair in pairs:
-        reason = _fault(pair, languages)
+        reason = _reason_to_drop(pair, languages)
         if reason is None and not measured.isdisjoint(map(normalise, pair)):
             reason = "near a validation or test line"
         if reason is None and pair in seen:
@@ -56,17 +57,17 @@ def normalise(text: str) -> str:
     return "".join(filter(str.isalnum, text.casefold()))
 
 
-def _fault(pair: Pair, languages: tuple[str, str]) -> str | None:
+def _reason_to_drop(pair: Pair, languages: tuple[str, str]) -> str | None:
     """Return the reason to drop a pair, without looking at other pairs, or None."""
     source, target = pair
     if not (source.strip() and target.strip()):
         return "empty"
-    if source == target and len(source.split()) >= COPIED:
+    if source == target and len(source.split()) >= MIN_COPIED_WORDS:
         return "copied"
     if languages[0] == languages[1]:
         return None
     shorter, longer = sorted(map(len, pair))
-    if longer > SHORT and longer > RATIO * shorter:
+    if longer > MIN_COMPARED_CHARACTERS and longer > MAX_LENGTH_RATIO * shorter:
         return "of unlike lengths"
     if any(_foreign(text, code, languages) for text, code in zip(pair, languages, strict=True)):
         return "in another language"
@@ -75,8 +76,7 @@ def _fault(pair: Pair, languages: tuple[str, str]) -> str | None:
 
 def _foreign(text: str, language: str, among: tuple[str, str]) -> bool:
     """Return whether a text is certainly in the other of the two languages `among`."""
-    words, confidence = SURE
-    if len(text.split()) < words:
+    if len(text.split()) < MIN_DETECTED_WORDS:
         return False
     likeliest, likelihood = detect(text, among).ranked[0]
-    return likeliest != language and likelihood >= confidence
+    return likeliest != language and likelihood >= MIN_CONFIDENCE

@@ -20,7 +20,7 @@ from training.recipe import Recipe
 PLACEHOLDERS = [f"<ph{i}>" for i in range(16)]
 LEARNT_PERCENT: Final = 99  # percentile of source lengths up to which a model has learnt enough
 # texts that a user may want copied: addresses, numbers with separators, capitalised names
-COPIED = re.compile(r"https?://\S+|\b\d+(?:[.,:]\d+)*\b|\b[A-ZÄÖÜ][a-zäöüß]+\b")
+COPYABLE = re.compile(r"https?://\S+|\b\d+(?:[.,:]\d+)*\b|\b[A-ZÄÖÜ][a-zäöüß]+\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ def with_placeholders(pairs: list[tuple[str, str]], share: float, seed: int) -> 
     replaced = []
     for source, target in pairs:
         if rng.random() < share:
-            common = [m for m in dict.fromkeys(COPIED.findall(source)) if m in COPIED.findall(target)]
+            common = [m for m in dict.fromkeys(COPYABLE.findall(source)) if m in COPYABLE.findall(target)]
             names = rng.sample(PLACEHOLDERS, min(len(common), len(PLACEHOLDERS)))
             for text, name in zip(common, names, strict=False):
                 pattern = re.compile(rf"(?<!\w){re.escape(text)}(?!\w)")
@@ -138,7 +138,7 @@ def learnt_length(vocabulary: Path, pairs: Path) -> int:
     return int(np.percentile(lengths, LEARNT_PERCENT))
 
 
-def copying(pairs: Pairs, seed: int) -> Pairs:
+def copying_task(pairs: Pairs, seed: int) -> Pairs:
     """Return pairs of a copying task: a piece of each source, and a part of that piece as its target.
 
     The task begins the training of models with long sources and short targets. Finding a few tokens in the

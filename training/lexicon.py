@@ -16,11 +16,11 @@ from training.shortlist import learn
 Pair = tuple[str, str]
 WORD: Final = re.compile(r"[^\W\d_]{2,}")
 MAX_SENTENCE_WORDS: Final = 14  # alignments of longer sentences are less certain
-FEWEST: Final = 4  # pairs that contain both words of an entry
-MEETING: Final = 0.5  # smallest Dice coefficient
+MIN_PAIRS: Final = 4  # number of pairs that contain both words of an entry
+MIN_DICE: Final = 0.5  # Dice coefficient of the two words of an entry
 # a word is part of a fixed expression if this share of its sentences has the same word before it ...
-BOUND: Final = 0.6
-RARER: Final = 10  # ... which may be at most this many times as frequent: articles are more frequent
+EXPRESSION_SHARE: Final = 0.6
+MAX_FREQUENCY_RATIO: Final = 10  # ... which is at most this many times as frequent (unlike an article)
 
 
 def lexicon(pairs: Sequence[Pair]) -> list[Pair]:
@@ -36,7 +36,7 @@ def lexicon(pairs: Sequence[Pair]) -> list[Pair]:
     entries = []
     for (word, translation), count in both.most_common():
         dice = 2 * count / (frequencies[0][word] + frequencies[1][translation])
-        if count >= FEWEST and back[translation] == word and dice >= MEETING:
+        if count >= MIN_PAIRS and back[translation] == word and dice >= MIN_DICE:
             entries.append((word, translation))
     bound = set().union(*(_expression_parts(encoded, entries, side, frequencies[side]) for side in (0, 1)))
     return [(sides[0][s - 1], sides[1][t - 1]) for s, t in entries if (s, t) not in bound]
@@ -74,7 +74,11 @@ def _expression_parts(
     bound = set()
     for entry, counts in before.items():
         word, count = counts.most_common(1)[0]
-        if word and count >= BOUND * counts.total() and frequencies[word] <= RARER * frequencies[entry[side]]:
+        if (
+            word
+            and count >= EXPRESSION_SHARE * counts.total()
+            and frequencies[word] <= MAX_FREQUENCY_RATIO * frequencies[entry[side]]
+        ):
             bound.add(entry)
     return bound
 

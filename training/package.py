@@ -65,18 +65,13 @@ DUE = """
 `convoy train training/recipes/{name}.toml --corpora CORPORA --device cuda --out models/{name}`
 """
 CUT: Final = """
-Sentences of more than {tokens} tokens are cut (`max_sentence_tokens`): it has hardly seen longer ones.
+Sentences of more than {tokens} tokens are cut (`max_sentence_tokens`): the training data has few longer ones.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """Scores of a model.
-
-    lines: file of the lines, for the card.
-    scores: value by metric.
-    command: command that measures the scores.
-    """
+    """Scores by metric over a file of lines, and the command that measures them."""
 
     lines: str
     scores: dict[str, float]
@@ -139,7 +134,7 @@ def package(recipe: Recipe, run: Path, out: Path, device: str, *, overwrite: boo
     )
 
 
-def state_scores(bundle: Bundle, measurements: Sequence[Measurement], examples: Sequence[Example]) -> Bundle:
+def add_scores(bundle: Bundle, measurements: Sequence[Measurement], examples: Sequence[Example]) -> Bundle:
     """Write scores, the commands that measure them, and examples into a bundle's model card.
 
     bundle: the bundle.

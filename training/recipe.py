@@ -72,7 +72,7 @@ class Train:
     weight_dropout: float = 0.1
     attention_dropout: float = 0.0
     symbol_dropout: float = 0.0  # share of tokens that are replaced by padding (SliceNet)
-    average: int = 5  # number of last checkpoints whose mean is the bundle
+    average: int = 5  # number of last checkpoints that are averaged
     start_share: float = 0.0  # share of the weights of `--from` in that mean, against forgetting
     save_every: int = 500  # updates
     max_tokens: int = 200

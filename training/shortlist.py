@@ -51,13 +51,13 @@ def learn(
     links, groups, counts = _links(pairs, target_vocab, eos)
     if not len(links):
         raise InvalidRequest("no sentence pairs to learn a shortlist from")
-    unique_links, of = np.unique(links, return_inverse=True)  # link = source * target_vocab + target
+    unique_links, link_of = np.unique(links, return_inverse=True)  # link = source * target_vocab + target
     source, target = unique_links // target_vocab, unique_links % target_vocab
     probability = np.ones(len(unique_links))
     for _ in range(ROUNDS):
-        weight = probability[of]
+        weight = probability[link_of]
         weight /= np.bincount(groups, weights=weight)[groups]
-        expected = np.bincount(of, weights=weight, minlength=len(unique_links))
+        expected = np.bincount(link_of, weights=weight, minlength=len(unique_links))
         probability = expected / np.bincount(source, weights=expected, minlength=source_vocab)[source]
     return Shortlist(
         _best(source, target, probability, (source_vocab, likely)),
@@ -65,7 +65,7 @@ def learn(
     )
 
 
-def of_language(
+def language_tokens(
     sentences: Iterable[Sequence[int]], target_vocab: int, most: int
 ) -> tuple[NDArray[np.int32], float]:
     """Return the most frequent tokens of a language, int32 ascending, and their share of the text.
@@ -86,23 +86,23 @@ def of_language(
 
 
 def with_language(
-    old: Shortlist | None, config: ModelConfig, tokens: NDArray[np.int32], named: LanguageToken | None
+    old: Shortlist | None, config: ModelConfig, tokens: NDArray[np.int32], symbol: LanguageToken | None
 ) -> Shortlist:
     """Return a shortlist with the tokens of a language added.
 
     old: previous shortlist, or None.
     config: configuration of the model.
     tokens: tokens of the language.
-    named: token that names the language; None: the model has only one target language.
+    symbol: token that names the language; None: the model has only one target language.
     """
     copies = config.share_embeddings
     if old is None:
         ends = np.array([config.eos], np.int32)
         old = Shortlist(np.zeros((config.source_vocab, 0), np.int32), ends, target_vocab=config.target_vocab)
-    if named is None:
+    if symbol is None:
         return replace(old, always=np.union1d(old.always, tokens), copies=copies)
-    languages = {**old.languages, named.token: tokens}
-    return replace(old, languages=languages, by_source=named.by_source, copies=copies)
+    languages = {**old.languages, symbol.token: tokens}
+    return replace(old, languages=languages, by_source=symbol.by_source, copies=copies)
 
 
 def _links(

@@ -40,7 +40,7 @@ def adopt_vocabulary(start: Bundle, characters: str, path: Path) -> None:
         partial.write_bytes(proto.SerializeToString())
 
 
-def take_over(model: Model, start: Bundle, vocabulary: Path) -> None:
+def copy_weights(model: Model, start: Bundle, vocabulary: Path) -> None:
     """Copy the weights of a bundle into a model.
 
     A piece of both vocabularies keeps its rows of embeddings and output; a new piece gets the mean row of the
@@ -81,8 +81,8 @@ def _spelling(vocabulary: Path, before: Path) -> list[NDArray[np.int64]]:
     for text in map(new.id_to_piece, range(new.get_piece_size())):
         pieces = [numbers[text]] if text in numbers else old.encode(text.replace(SPACE, " "))
         # drop the space that SentencePiece puts before a text, and unknown pieces unless there are no others
-        telling = [piece for piece in pieces if piece not in (numbers[SPACE], old.unk_id())]
-        spelling.append(np.array(telling or pieces[-1:], np.int64))
+        informative = [piece for piece in pieces if piece not in (numbers[SPACE], old.unk_id())]
+        spelling.append(np.array(informative or pieces[-1:], np.int64))
     return spelling
 
 

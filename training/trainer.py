@@ -27,12 +27,12 @@ from training import curve, data
 from training.loss import adaptive_cross_entropy, linear_cross_entropy
 from training.prepare import Synthesis, prepare
 from training.recipe import Recipe, Train
-from training.start import adopt_vocabulary, take_over
+from training.start import adopt_vocabulary, copy_weights
 
 Batch = tuple[NDArray[np.int64], ...]  # see `data.collate`
-PIECES: Final = 20  # number of pieces of a run with a time limit, which is planned again after each piece
-FIRST: Final = 20  # updates of the first piece, which measures the speed
-SHOWN: Final = 20  # updates between two texts of the progress bar
+TIMED_PIECES: Final = 20  # a run with a time limit is planned again after each of these pieces
+FIRST_PIECE_UPDATES: Final = 20  # updates of the first piece, which measures the speed
+DISPLAY_UPDATES: Final = 20  # updates between two texts of the progress bar
 
 
 def rate(train: Train, update: int) -> float:
@@ -66,7 +66,7 @@ def plan_updates(recipe: Recipe, updates: int, left: float) -> Recipe:
 
 
 @dataclass(slots=True)
-class Since:
+class Sums:
     """Sums since the last checkpoint."""
 
     nats: float = 0.0
@@ -86,7 +86,7 @@ class Since:
         """
         self.nats, self.tokens, self.seconds = self.nats + nats, self.tokens + tokens, self.seconds + seconds
 
-    def progress(self) -> dict[str, str]:
+    def texts(self) -> dict[str, str]:
         """Return the texts of the progress bar."""
         return {"nll": f"{self.loss:.3f}", "tokens_s": f"{self.tokens / max(1e-9, self.seconds):.0f}"}
 
@@ -127,11 +127,11 @@ class Trainer:
         known = start or (synthesis.teacher if synthesis else None)
         if known is not None and not vocabulary.exists():
             adopt_vocabulary(known, recipe.vocabulary.characters, vocabulary)
-        self.train, self.valid, *self.beside = prepare(recipe, corpora, folder, synthesis)
+        self.train, self.valid, *self.further_valid = prepare(recipe, corpora, folder, synthesis)
         self.model = build(recipe)
         self.model.initialise(recipe.train.seed)
         if start is not None:
-            take_over(self.model, start, vocabulary)
+            copy_weights(self.model, start, vocabulary)
         self.started = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
         self.model.to(self.device)
         self.optimizer = torch.optim.AdamW(
@@ -142,7 +142,7 @@ class Trainer:
             fused=True,
         )
         self.update = self.batch = self.tokens = 0
-        self.since = Since()
+        self.sums = Sums()
         self._stopping = False
         self._saving = 0.0  # seconds of the last measurement and checkpoint
         self._stream: Iterator[tuple[int, Batch]] | None = None
@@ -157,16 +157,16 @@ class Trainer:
         if seconds is None:
             self.train_to(self.recipe.train.updates)
             return self.average()
-        whole, end, piece = self.recipe, time.monotonic() + seconds, FIRST
+        whole, end, piece = self.recipe, time.monotonic() + seconds, FIRST_PIECE_UPDATES
         while self.update < self.recipe.train.updates:
             began, before = time.monotonic(), self.update
             self.train_to(min(before + piece, self.recipe.train.updates))
             now = time.monotonic()
             pace = (now - began - self._saving) / (self.update - before)
-            pieces = min(PIECES, (self.recipe.train.updates - self.update) // piece)
+            pieces = min(TIMED_PIECES, (self.recipe.train.updates - self.update) // piece)
             left = end - now - min(pieces * self._saving, (end - now) / 2)
             self.recipe = plan_updates(whole, self.update, left / pace)
-            piece = max(FIRST, self.recipe.train.updates // PIECES)
+            piece = max(FIRST_PIECE_UPDATES, self.recipe.train.updates // TIMED_PIECES)
         return self.average()
 
     def stop(self, *_: object) -> None:
@@ -187,12 +187,12 @@ class Trainer:
             chunks = [next(stream) for _ in range(train.accumulate)]
             began = time.monotonic()
             loss, tokens = self._step([chunk for _, chunk in chunks])
-            self.since.add(loss, tokens, time.monotonic() - began)
+            self.sums.add(loss, tokens, time.monotonic() - began)
             self.tokens += tokens
             self.update += 1
             bar.update()
-            if self.update % SHOWN == 0:
-                bar.set_postfix(epoch=chunks[-1][0], **self.since.progress())
+            if self.update % DISPLAY_UPDATES == 0:
+                bar.set_postfix(epoch=chunks[-1][0], **self.sums.texts())
             if self._stopping or self.update % train.save_every == 0 or self.update == last:
                 began = time.monotonic()
                 tqdm.write(f"update {self.update}: {self._measure()}")
@@ -221,10 +221,10 @@ class Trainer:
         """Add a point to the run's curve, and return its description."""
         corpus = self.recipe.corpus
         valid = {corpus.folder: self.validate()}
-        for name, pairs in zip(corpus.beside, self.beside, strict=True):
+        for name, pairs in zip(corpus.beside, self.further_valid, strict=True):
             valid[name] = self.validate(pairs)
-        curve.append(self.folder, curve.Point(self.update, self.tokens, self.since.loss, valid))
-        self.since = Since()
+        curve.append(self.folder, curve.Point(self.update, self.tokens, self.sums.loss, valid))
+        self.sums = Sums()
         return ", ".join(f"{name} {loss:.4f}" for name, loss in valid.items()) + " nats a token"
 
     def _batches(self) -> Iterator[tuple[int, Batch]]:
@@ -234,7 +234,7 @@ class Trainer:
         choice = np.random.default_rng(train.seed).random(fading)
         is_copy = choice * fading > np.arange(fading)  # the probability falls linearly
         copy_count = int(is_copy[: self.batch].sum())
-        copies = data.copying(self.train, train.seed) if self.batch < fading else self.train
+        copies = data.copying_task(self.train, train.seed) if self.batch < fading else self.train
         real = data.epochs(self.train, train.batch_tokens, train.seed, self.batch - copy_count)
         copy = data.epochs(copies, train.batch_tokens, train.seed, copy_count)
         for batch in itertools.count(self.batch):

@@ -57,7 +57,7 @@ def _scales(weight: Weight) -> list[str]:
     return [g.weight(weight, form) for form in forms]
 
 
-def _after_linear(epilogue: str, otherwise: Callable[..., Symbol]) -> Callable[..., Symbol]:
+def _as_epilogue(epilogue: str, otherwise: Callable[..., Symbol]) -> Callable[..., Symbol]:
     """Return a function that becomes the epilogue of its argument if that is a product."""
 
     def apply(x: Symbol, *args: Any, **kwargs: Any) -> Symbol:
@@ -76,19 +76,19 @@ def _layer_norm(x: Symbol, shape: Any, weight: Weight, bias: Weight, eps: float 
     return x.like(x.graph.emit("AddNorm", *operands, domain=DOMAIN, epsilon=eps))
 
 
-def _taps(taps: Symbol) -> tuple[str, int]:
+def _unnormalised(taps: Symbol) -> tuple[str, int]:
     """Return the kernels before their softmax, and 1; or the kernels and 0 if they have no softmax."""
     node = taps.graph.producer(taps.name, "Softmax")
     return (taps.name, 0) if node is None else (node.input[0], 1)
 
 
 def _dynamic_conv(x: Symbol, taps: Symbol, left: int) -> Symbol:
-    kernels, softmax = _taps(taps)
+    kernels, softmax = _unnormalised(taps)
     return x.like(x.graph.emit("DynamicConv", x.name, kernels, domain=DOMAIN, left=left, softmax=softmax))
 
 
 def _dynamic_conv_step(x: Symbol, taps: Symbol, ring: Symbol | None, index: Symbol | None) -> Symbol:
-    kernels, softmax = _taps(taps)
+    kernels, softmax = _unnormalised(taps)
     past = [] if ring is None or index is None else [ring.name, index.name]
     return x.like(x.graph.emit("DynamicConvStep", x.name, kernels, *past, domain=DOMAIN, softmax=softmax))
 
@@ -175,11 +175,11 @@ def fuse_norms(nodes: list[onnx.NodeProto]) -> list[onnx.NodeProto]:
     readers = Counter(name for node in nodes for name in node.input)
     makers = {node.output[0]: node for node in nodes}
     norms = [node for node in nodes if node.op_type == "AddNorm"]
-    dropped = {norm.name for norm in norms if _into_cells(norm, nodes, readers)}
+    dropped = {norm.name for norm in norms if _fuse_into_ssru_step(norm, nodes, readers)}
     for node in nodes:
         _drop_unread_weights(node, readers)
     for norm in norms:
-        product = None if norm.name in dropped else _sole_product(norm, makers, readers)
+        product = None if norm.name in dropped else _fusable_product(norm, makers, readers)
         if product is not None:
             _fuse_norm(norm, product)
             dropped.add(product.name)
@@ -191,11 +191,11 @@ def _drop_unread_weights(node: onnx.NodeProto, readers: Mapping[str, int]) -> No
         node.output[1] = ""
 
 
-def _sole_product(
+def _fusable_product(
     norm: onnx.NodeProto, makers: Mapping[str, onnx.NodeProto], readers: Mapping[str, int]
 ) -> onnx.NodeProto | None:
     """Return the product that is a term of a norm's sum, if no other node reads it."""
-    products = [name for name in norm.input[:2] if readers[name] == 1 and _plain(makers.get(name))]
+    products = [name for name in norm.input[:2] if readers[name] == 1 and _is_plain_product(makers.get(name))]
     return makers[products[-1]] if products else None
 
 
@@ -211,8 +211,10 @@ def _fuse_norm(node: onnx.NodeProto, product: onnx.NodeProto) -> None:
     node.CopyFrom(helper.make_node(product.op_type, *names, node.name, **options))
 
 
-def _into_cells(norm: onnx.NodeProto, nodes: list[onnx.NodeProto], readers: Mapping[str, int]) -> bool:
-    """Fuse a norm into the SSRU step whose output it normalises, if no other node reads that output."""
+def _fuse_into_ssru_step(
+    norm: onnx.NodeProto, nodes: list[onnx.NodeProto], readers: Mapping[str, int]
+) -> bool:
+    """Fuse a norm into the SSRU step before it, if no other node reads the step's output."""
     for cells in nodes:
         if (
             cells.op_type == "SsruStep"
@@ -228,7 +230,7 @@ def _into_cells(norm: onnx.NodeProto, nodes: list[onnx.NodeProto], readers: Mapp
     return False
 
 
-def _plain(node: onnx.NodeProto | None) -> bool:
+def _is_plain_product(node: onnx.NodeProto | None) -> bool:
     """Return whether a node is a product without an epilogue, and no output of the graph."""
     if node is None or node.op_type not in PRODUCTS or node.output[0] != node.name:
         return False
@@ -236,7 +238,7 @@ def _plain(node: onnx.NodeProto | None) -> bool:
 
 
 def _drop_identities(nodes: list[onnx.NodeProto]) -> list[onnx.NodeProto]:
-    """Return the nodes without the copies to outputs of the graph, whose sources get the outputs' names."""
+    """Remove Identity nodes before outputs of the graph, and give their inputs the outputs' names."""
     outputs = {name for node in nodes for name in node.output}
     names: dict[str, str] = {}
     originals = []
@@ -254,8 +256,8 @@ def _drop_identities(nodes: list[onnx.NodeProto]) -> list[onnx.NodeProto]:
 
 NATIVE_OPS: Final[dict[Callable[..., Any], Callable[..., Any]]] = ops.STANDARD_OPS | {
     F.linear: _linear,
-    F.relu: _after_linear("relu", ops.STANDARD_OPS[F.relu]),
-    F.glu: _after_linear("glu", ops.STANDARD_OPS[F.glu]),
+    F.relu: _as_epilogue("relu", ops.STANDARD_OPS[F.relu]),
+    F.glu: _as_epilogue("glu", ops.STANDARD_OPS[F.glu]),
     F.layer_norm: _layer_norm,
     dynamic_conv: _dynamic_conv,
     dynamic_conv_step: _dynamic_conv_step,

@@ -48,7 +48,7 @@ def encoder_graph(config: ModelConfig, precision: str, kernels: str = "pure") ->
     kernels: "pure" for standard operators, "native" for our own, "tensorrt" for its plugins.
     """
     graph = Graph(precision, OPERATORS[kernels], FUSED.get(kernels, list))
-    model: Any = _symbolic(config, graph)
+    model: Any = _symbolic_model(config, graph)
     memory = model.encode(
         graph.input("tokens", ("batch", "time"), "int"),
         graph.input("positions", ("time",), "int"),
@@ -77,7 +77,7 @@ def step_graph(
     `cache.*` with `lineage`; outputs are those of TopK and `column.*`, the new column of each state.
     """
     g = Graph(precision, OPERATORS[kernels], FUSED.get(kernels, list))
-    model: Any = _symbolic(config, g)
+    model: Any = _symbolic_model(config, g)
     rows: tuple[Dim, ...] = ("slots", "beams")
     tokens, positions = g.input("tokens", rows, "int"), g.input("positions", ("slots", 1), "int")
     forced, banned = g.input("forced", rows, "int"), g.input("banned", (*rows, "bans"), "int")
@@ -91,7 +91,7 @@ def step_graph(
         )
         for s in model.memory_spec
     }
-    past = _past(g, model.state_spec)
+    past = _past_inputs(g, model.state_spec)
     features, columns, attention = model.step(tokens, positions, memory, mask, past)
     fused = LM_WEIGHT in step_fields(config)
     if shortlisted:
@@ -112,7 +112,8 @@ def step_graph(
     return g.finish(outputs, "step")
 
 
-def _past(g: Graph, states: Sequence[StateSpec]) -> Past:
+def _past_inputs(g: Graph, states: Sequence[StateSpec]) -> Past:
+    """Add the inputs of a step that hold earlier positions: rings, their indices, caches and lineage."""
     rings = [s for s in states if not s.heads]
     windows = sorted({s.window for s in rings})
     cached: dict[str, Any] = {}
@@ -136,7 +137,7 @@ def graphs(
     precisions: precisions of the graphs.
     kernels: kinds of operators (`step_graph`).
     """
-    return _every(config, graph_parts(config), precisions, kernels)
+    return _trace_parts(config, graph_parts(config), precisions, kernels)
 
 
 def shortlisted_graphs(config: ModelConfig) -> dict[str, bytes]:
@@ -147,15 +148,16 @@ def shortlisted_graphs(config: ModelConfig) -> dict[str, bytes]:
     with torch.device("meta"):
         if not config.reads_source or not isinstance(build(config), ProjectionModel):
             raise ConfigError("a shortlist is for models with a source and one output projection")
-    return _every(config, (SHORTLISTED,))
+    return _trace_parts(config, (SHORTLISTED,))
 
 
-def _every(
+def _trace_parts(
     config: ModelConfig,
     parts: Sequence[str],
     precisions: Sequence[str] = PRECISIONS,
     kernels: Iterable[str] = KERNELS,
 ) -> dict[str, bytes]:
+    """Return the graphs of all parts, precisions and kinds of operators, by their paths in the bundle."""
     makers: dict[str, Callable[..., bytes]] = {
         "encoder": encoder_graph,
         "step": step_graph,
@@ -183,7 +185,7 @@ def add_graphs(bundle: Bundle) -> Bundle:
     return add_files(bundle.path, graph_files(bundle))
 
 
-def _symbolic(config: ModelConfig, graph: Graph) -> Model:
+def _symbolic_model(config: ModelConfig, graph: Graph) -> Model:
     """Return a model whose weights are symbols, built on the meta device, which allocates no weight."""
     graph.quantization = config.quantization
     with torch.device("meta"):

@@ -42,10 +42,12 @@ def packed_writer(bundle: Bundle, graphs: Iterable[bytes]) -> Callable[[Path], N
                 tensors[packed_name(name, form)] = name, form
     if sum(math.prod(weights.quantized[name].shape) for name, _ in tensors.values()) < LARGE:
         return None
-    return partial(_write, weights=weights, wanted=tensors)
+    return partial(_write_packed, weights=weights, wanted=tensors)
 
 
-def _write(out: Path, *, weights: Weights, wanted: dict[str, tuple[str, str]]) -> None:
+def _write_packed(out: Path, *, weights: Weights, wanted: dict[str, tuple[str, str]]) -> None:
+    """Write the packed form of each wanted weight (label to name and form) to a file."""
+
     def parts() -> Iterator[TensorPart]:
         for label, (name, form) in wanted.items():
             yield TensorPart(label, initializer({"tensor": name, "form": form}, weights))

@@ -105,31 +105,32 @@ def function(name: str) -> onnx.FunctionProto:
     return parse_function(f'<domain: "{DOMAIN}", opset_import: ["" : {OPSET}]>{text}')
 
 
-def _emit(g: Any, name: str, *inputs: str, **attributes: int) -> str:
+def _emit_plugin(g: Any, name: str, *inputs: str, **attributes: int) -> str:
+    """Append a node of a plugin and register its body; return the name of its output."""
     g.functions.setdefault(name, function(name))
     return str(g.emit(name, *inputs, domain=DOMAIN, aot=1, plugin_namespace=DOMAIN, **attributes))
 
 
-def _kernels(taps: Symbol) -> tuple[str, str] | None:
+def _plugin_of(taps: Symbol) -> tuple[str, str] | None:
     """Return the taps before their softmax and the operator for them, or None if they have no softmax."""
     node = taps.graph.producer(taps.name, "Softmax")
     return None if node is None else (node.input[0], "LightConv" if taps.dim() == 2 else "DynamicConv")
 
 
 def _dynamic_conv(x: Symbol, taps: Symbol, left: int) -> Symbol:
-    plugin = _kernels(taps)
+    plugin = _plugin_of(taps)
     if plugin is None:
         return ops.STANDARD_OPS[dynamic_conv](x, taps, left)  # type: ignore[no-any-return]
     kernels, name = plugin
-    return x.like(_emit(x.graph, name, x.name, kernels, left=left))
+    return x.like(_emit_plugin(x.graph, name, x.name, kernels, left=left))
 
 
 def _dynamic_conv_step(x: Symbol, taps: Symbol, ring: Symbol | None, index: Symbol | None) -> Symbol:
-    plugin = _kernels(taps)
+    plugin = _plugin_of(taps)
     if plugin is None or ring is None or index is None:
         return ops.STANDARD_OPS[dynamic_conv_step](x, taps, ring, index)  # type: ignore[no-any-return]
     kernels, name = plugin
-    return x.like(_emit(x.graph, f"{name}Step", x.name, kernels, ring.name, index.name))
+    return x.like(_emit_plugin(x.graph, f"{name}Step", x.name, kernels, ring.name, index.name))
 
 
 PLUGIN_OPS: Final[dict[Callable[..., Any], Callable[..., Any]]] = ops.STANDARD_OPS | {

@@ -74,15 +74,15 @@ def narrow_graph(graph: bytes, precision: str, config: ModelConfig) -> bytes:
     recipes = json.loads(model.metadata_props[0].value)
     narrow_recipes = {label: recipe | {"type": precision} for label, recipe in recipes.items()}
     helper.set_model_props(model, {METADATA: json.dumps(narrow_recipes, sort_keys=True)})
-    return _Rewrite(model, NARROW[precision], _sums(config)).apply()
+    return _Rewrite(model, NARROW[precision], _keeps_sums(config)).apply()
 
 
-def _sums(config: ModelConfig) -> bool:
+def _keeps_sums(config: ModelConfig) -> bool:
     """Return whether the state is running sums or slowly decaying averages."""
     return any(getattr(part.decoder, "keeps_sums", False) for part in config.stack_configs)
 
 
-def _logits(graph: onnx.GraphProto) -> set[str]:
+def _logit_products(graph: onnx.GraphProto) -> set[str]:
     """Return the names of the products that a log-softmax reads."""
     makers = {name: node for node in graph.node for name in node.output}
     waiting = [name for node in graph.node if node.op_type == "LogSoftmax" for name in node.input]
@@ -102,11 +102,13 @@ class _Rewrite:
         self.types: dict[str, int] = {}
         self.casts: dict[tuple[str, int], str] = {}
         self.constants = {
-            i.name: i for i in self.graph.initializer if i.data_type == FLOAT and not self._external(i)
+            i.name: i for i in self.graph.initializer if i.data_type == FLOAT and not self._is_external(i)
         }
-        self.weights = {i.name for i in self.graph.initializer if i.data_type == FLOAT and self._external(i)}
+        self.weights = {
+            i.name for i in self.graph.initializer if i.data_type == FLOAT and self._is_external(i)
+        }
         self.nodes: list[onnx.NodeProto] = []
-        self.logits = _logits(self.graph)
+        self.logits = _logit_products(self.graph)
 
     def apply(self) -> bytes:
         for value in self.graph.input:
@@ -123,26 +125,28 @@ class _Rewrite:
                 tensor.elem_type = self.narrow
         results = {value.name: value.type.tensor_type.elem_type for value in self.graph.output}
         for node in list(self.graph.node):
-            self._node(node, results)
+            self._rewrite_node(node, results)
         del self.graph.node[:]
         self.graph.node.extend(self.nodes)
         self._drop_unread()
         onnx.checker.check_model(without_external(self.model))
         return bytes(self.model.SerializeToString(deterministic=True))
 
-    def _node(self, node: onnx.NodeProto, results: dict[str, int]) -> None:
+    def _rewrite_node(self, node: onnx.NodeProto, results: dict[str, int]) -> None:
+        """Append a node whose float inputs have the type that its operator needs."""
         numbers = [n for n in node.input if n in self.constants or self.types.get(n, OTHER) != OTHER]
         if node.output[0] in results and numbers:
             target = results[node.output[0]]
         else:
-            target = self._target(node, numbers) if numbers else OTHER
+            target = self._type_of(node, numbers) if numbers else OTHER
         for i, name in enumerate(node.input):
             if name in numbers:
-                node.input[i] = self._as(name, target)
-        self._note_outputs(node, target)
+                node.input[i] = self._cast(name, target)
+        self._record_types(node, target)
         self.nodes.append(node)
 
-    def _note_outputs(self, node: onnx.NodeProto, target: int) -> None:
+    def _record_types(self, node: onnx.NodeProto, target: int) -> None:
+        """Store the type of each output of a node."""
         for name in node.output:
             self.types[name] = OTHER if node.op_type in UNTYPED else target
         if node.op_type == "TopK":
@@ -151,7 +155,8 @@ class _Rewrite:
             to = next(a.i for a in node.attribute if a.name == "to")
             self.types[node.output[0]] = FLOAT if to == FLOAT else OTHER
 
-    def _target(self, node: onnx.NodeProto, numbers: Sequence[str]) -> int:
+    def _type_of(self, node: onnx.NodeProto, numbers: Sequence[str]) -> int:
+        """Return the float type in which a node computes."""
         if node.op_type in WIDE_OPS:
             return FLOAT
         coarse = node.op_type == "LayerNormalization" or node.output[0] in self.logits
@@ -162,9 +167,10 @@ class _Rewrite:
         types = {self.types[name] for name in numbers if name not in self.constants}
         return self.narrow if types == {self.narrow} else FLOAT
 
-    def _as(self, name: str, target: int) -> str:
+    def _cast(self, name: str, target: int) -> str:
+        """Return the name of a value in a type; append a Cast node if needed."""
         if name in self.constants:
-            return name if target == FLOAT else self._constant(name)
+            return name if target == FLOAT else self._narrow_constant(name)
         if self.types[name] == target:
             return name
         key = name, target
@@ -175,7 +181,7 @@ class _Rewrite:
             self.types[self.casts[key]] = target
         return self.casts[key]
 
-    def _constant(self, name: str) -> str:
+    def _narrow_constant(self, name: str) -> str:
         narrow_name = f"{name}:narrow"
         if (name, self.narrow) not in self.casts:
             self.casts[name, self.narrow] = narrow_name
@@ -194,8 +200,9 @@ class _Rewrite:
         self.graph.initializer.extend(initializers)
 
     def _is_sum(self, name: str) -> bool:
+        """Return whether a name is a running sum, which stays fp32."""
         return self.sums and kind_of(name) in (STATE, COLUMN)
 
     @staticmethod
-    def _external(initializer: onnx.TensorProto) -> bool:
+    def _is_external(initializer: onnx.TensorProto) -> bool:
         return bool(initializer.data_location == TensorProto.EXTERNAL)

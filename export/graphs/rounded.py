@@ -36,13 +36,13 @@ def round_graph(graph: bytes) -> bytes:
         node.output[:] = [f"{name}:raw" if name in narrow else name for name in node.output]
         nodes.append(node)
         for name in results:
-            nodes += _trip(f"{name}:raw", name)
+            nodes += _round_trip(f"{name}:raw", name)
     del model.graph.node[:]
     model.graph.node.extend(nodes)
     for value in (*model.graph.input, *model.graph.output):
         if value.type.tensor_type.elem_type == BF16:
             value.type.tensor_type.elem_type = WIDE
-    _store_wide(model)
+    _use_fp32_recipes(model)
     return bytes(model.SerializeToString(deterministic=True))
 
 
@@ -53,8 +53,8 @@ def _widen_weights(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
         if tensor.data_type != BF16:
             continue
         if tensor.data_location == TensorProto.EXTERNAL:
-            _rename(graph, tensor.name, f"{tensor.name}:rounded")
-            nodes += _trip(tensor.name, f"{tensor.name}:rounded")
+            _rename_input(graph, tensor.name, f"{tensor.name}:rounded")
+            nodes += _round_trip(tensor.name, f"{tensor.name}:rounded")
         else:
             array = numpy_helper.to_array(tensor).astype(np.float32)
             tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
@@ -62,20 +62,20 @@ def _widen_weights(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
     return nodes
 
 
-def _trip(name: str, out: str) -> list[onnx.NodeProto]:
+def _round_trip(name: str, out: str) -> list[onnx.NodeProto]:
     return [
         helper.make_node("Cast", [name], [f"{out}:bf16"], to=BF16),
         helper.make_node("Cast", [f"{out}:bf16"], [out], to=WIDE),
     ]
 
 
-def _rename(graph: onnx.GraphProto, name: str, other: str) -> None:
+def _rename_input(graph: onnx.GraphProto, name: str, other: str) -> None:
     """Replace the input `name` of every node by `other`."""
     for node in graph.node:
         node.input[:] = [other if operand == name else operand for operand in node.input]
 
 
-def _store_wide(model: onnx.ModelProto) -> None:
+def _use_fp32_recipes(model: onnx.ModelProto) -> None:
     """Change the recipes to fp32 weights, which nodes of the graph round."""
     properties = {p.key: p.value for p in model.metadata_props}
     recipes = json.loads(properties[METADATA])

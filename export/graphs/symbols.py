@@ -1,4 +1,4 @@
-"""Symbols: stand-ins for tensors that emit ONNX nodes when torch code runs on them.
+"""Symbols: values that emit ONNX nodes when torch code runs on them instead of tensors.
 
 torch passes every function with a `Symbol` among its arguments to `__torch_function__`; the graph's table of
 operators (`export/graphs/ops.py`) emits the nodes. Weights become initialisers with data outside the graph.
@@ -21,7 +21,7 @@ from engine.errors import ConfigError
 from engine.native import PANEL
 
 OPSET: Final = 21
-Dim = int | str  # a name stands for a size known only at run time
+Dim = int | str  # a name means a size known only at run time
 # forms of weights whose last panel is padded, and the number of parts of a panel
 PANEL_PARTS: Final = {"panels32": 1, "gated32": 2}
 ONNX_TYPES: Final = {"float": TensorProto.FLOAT, "int": TensorProto.INT64, "bool": TensorProto.BOOL}

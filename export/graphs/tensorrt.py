@@ -38,13 +38,7 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class LaneShape:
-    """The lane that an engine is built for.
-
-    precision: one of PRECISIONS.
-    beams: beams of each request.
-    slots: largest number of requests.
-    k: number of candidates of a row; None: enough for search and sampling.
-    """
+    """The lane that an engine is built for. `k` candidates of each row; None: enough for any request."""
 
     precision: str = "fp16"
     beams: int = 5

@@ -1,7 +1,7 @@
-"""Reading fairseq checkpoints without running what they hold.
+"""Read pickled checkpoints without running any code in them.
 
-`torch.load(weights_only=True)` gets a closed list of stand-ins for the classes that such files name
-(docs/reference.md 7). A stand-in only stores its state. Any other global is refused.
+`torch.load(weights_only=True)` gets a closed list of stand-ins for the classes in such files
+(docs/reference.md 7). Any other global is refused.
 """
 
 from __future__ import annotations
@@ -93,11 +93,11 @@ def read_checkpoint(path: Path) -> Checkpoint:
     content = _load(path)
     if not isinstance(content, dict) or not isinstance(content.get("model"), Mapping):
         raise CheckpointError(f"{path}: has no 'model' entry, so it is not a fairseq checkpoint")
-    state = _tensors(path, content["model"], "'model'")
+    state = _checked_tensors(path, content["model"], "'model'")
     return Checkpoint({**_arguments(path, content), **_versions(path, state)}, state)
 
 
-def _tensors(path: Path, content: Any, what: str) -> dict[str, Tensor]:
+def _checked_tensors(path: Path, content: Any, what: str) -> dict[str, Tensor]:
     """Return a state dictionary. Raises CheckpointError on an unprintable name or an incomplete tensor."""
     state: dict[str, Any] = dict(content) if isinstance(content, Mapping) else {"": None}
     if not all(isinstance(n, str) and isinstance(w, Tensor) for n, w in state.items()):
@@ -105,7 +105,7 @@ def _tensors(path: Path, content: Any, what: str) -> dict[str, Tensor]:
     strange = [name for name in state if not name.isprintable()]
     if strange:
         raise CheckpointError(f"{path}: holds a weight called {strange[0]!r}; is the file damaged?")
-    odd = [name for name, weight in state.items() if not _plain(weight)]
+    odd = [name for name, weight in state.items() if not _is_plain(weight)]
     if odd:
         raise CheckpointError(
             f"{path}: {odd[0]} is no ordinary tensor (sparse, quantised or without content)"
@@ -118,7 +118,7 @@ def read_state(path: Path) -> dict[str, Tensor]:
 
     Raises CheckpointError like `read_checkpoint`.
     """
-    return _tensors(path, _load(path), "the file")
+    return _checked_tensors(path, _load(path), "the file")
 
 
 def average(checkpoints: Sequence[tuple[Path, Checkpoint]]) -> Checkpoint:
@@ -236,7 +236,7 @@ def _unwrap(value: Any, cache: dict[int, Any]) -> Any:
     return plain
 
 
-def _plain(weight: Tensor) -> bool:
+def _is_plain(weight: Tensor) -> bool:
     """Return whether a tensor is dense, on the CPU, and stores each of its values."""
     if type(weight) not in (Tensor, torch.nn.Parameter) or weight.is_nested or weight.is_quantized:
         return False

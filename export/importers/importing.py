@@ -36,13 +36,9 @@ class ImportedModel:
     """A foreign model, read and checked.
 
     origin: the importer and the original architecture, for the card.
-    config: configuration of the model.
-    weights: weights by our names.
     text: tokenizer settings, with their "kind".
     files: files of the text pipeline, by their names in the bundle.
-    source, target: language codes.
     half: whether the files store fp16.
-    task: "translate", "summarize" or "language-model".
     generation: decoding defaults, by field of `DecodeOptions`.
     shortlisted: whether `files` hold a shortlist that is used by default.
     max_sentence_tokens: length at which sentences are cut: the source's limit or the longest training
@@ -79,7 +75,7 @@ class ProblemList:
         """Add sentences; a sentence about a file begins with its path."""
         self._problems += problems
 
-    def unfit(self, what: str, problems: Iterable[str]) -> None:
+    def add_under(self, what: str, problems: Iterable[str]) -> None:
         """Add the problems of one file as one sentence, if there are any.
 
         what: beginning of the sentence: the file, and the consequence of the problems.
@@ -88,7 +84,7 @@ class ProblemList:
         if listed := "; ".join(problems):
             self.add(f"{what}: {listed}")
 
-    def of(self, look: Callable[[], T]) -> T | None:
+    def attempt(self, look: Callable[[], T]) -> T | None:
         """Return the result of `look`, or add its CheckpointError or BundleError and return None."""
         try:
             return look()
@@ -98,7 +94,7 @@ class ProblemList:
             self.add(str(error))
             return None
 
-    def naming(self, what: str, look: Callable[[], T]) -> T:
+    def require(self, what: str, look: Callable[[], T]) -> T:
         """Return the result of `look`, or add its error after `what` and raise StoppedError.
 
         what: the file, and the consequence of the error.
@@ -162,9 +158,9 @@ def convert_by(
     """
     check_folders(folder, out, overwrite=overwrite)
     problems = ProblemList(folder)
-    model = problems.of(lambda: reader.read(folder, settings, problems))
+    model = problems.attempt(lambda: reader.read(folder, settings, problems))
     if model is not None:
-        problems.unfit(f"{folder}: its settings of the search can't be used", _search_problems(model))
+        problems.add_under(f"{folder}: its settings of the search can't be used", _search_problems(model))
     problems.check()
     assert model is not None
     half = model.half and half_holds(model.weights) if settings.half is None else settings.half

@@ -90,7 +90,7 @@ def fit_weights(
     return {name: weight.detach().to(torch.float32).numpy() for name, weight in named.items()}, problems
 
 
-def fitted_later(
+def fit_lazily(
     named: Mapping[str, Tensor], config: ModelConfig, problems: list[str]
 ) -> tuple[dict[str, LazyWeight], list[str]]:
     """Return weights and problems like `fit_weights`, but convert each weight only when it is written.
@@ -100,10 +100,10 @@ def fitted_later(
     problems: problems found before.
     """
     problems = [*problems, *_shape_problems(named, config), *_value_problems(named)]
-    return {name: _later(name, weight, config) for name, weight in named.items()}, problems
+    return {name: _lazy_weight(name, weight, config) for name, weight in named.items()}, problems
 
 
-def _later(name: str, weight: Tensor, config: ModelConfig) -> LazyWeight:
+def _lazy_weight(name: str, weight: Tensor, config: ModelConfig) -> LazyWeight:
     """Return a weight that is converted when it is written; tables of positions are never int8."""
     whole = config.quantization == "rows" and weight.dim() == 2 and not PLAIN_TABLES.search(name)
     narrow = weight.dtype in (torch.float16, torch.float32)
@@ -169,7 +169,7 @@ def _split_joint(name: str, weight: Tensor) -> list[tuple[str, Tensor]]:
     return [(f"{base}.{letter}_proj.{match[1]}", part.contiguous()) for letter, part in parts]
 
 
-def misfitting(weights: Mapping[str, Array], config: ModelConfig) -> list[str]:
+def weight_problems(weights: Mapping[str, Array], config: ModelConfig) -> list[str]:
     """Return the problems of a model's weights: missing or extra names, wrong shapes, values not finite."""
     with torch.device("meta"):
         shapes = weight_shapes(build(config))

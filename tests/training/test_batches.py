@@ -33,7 +33,7 @@ def test_batches_contain_every_pair_once_within_the_budget() -> None:
 
 def test_targets_of_the_copying_task_are_parts_of_their_sources() -> None:
     sources = [np.array([*range(10, 10 + n), 2], np.int32) for n in (1, 5, 60, 200)]
-    pieces = data.copying(data.Pairs(sources, sources), seed=0)
+    pieces = data.copying_task(data.Pairs(sources, sources), seed=0)
     for target, piece, source in zip(pieces.targets, pieces.sources, sources, strict=True):
         assert target[-1] == piece[-1] == 2
         assert len(target) > 1

@@ -14,7 +14,7 @@ from engine.errors import InvalidRequest
 from tests.training.numbers import recipe_with
 from training import curve
 from training.recipe import Recipe
-from training.trainer import FIRST, Trainer, TrainingStopped, rate
+from training.trainer import FIRST_PIECE_UPDATES, Trainer, TrainingStopped, rate
 
 
 def test_killed_run_resumes_and_gives_the_weights_of_an_uninterrupted_run(
@@ -71,7 +71,7 @@ def test_run_with_a_time_limit_reaches_its_planned_last_update(corpora: Path, tm
     trainer = Trainer(recipe_with(tmp_path, updates=10**6), corpora, tmp_path / "run", "cpu")
     assert trainer.fit(seconds=2.0).is_file()
     train = trainer.recipe.train
-    assert FIRST <= trainer.update == train.updates < 10**6
+    assert FIRST_PIECE_UPDATES <= trainer.update == train.updates < 10**6
     assert rate(train, train.updates) == pytest.approx(train.final_rate * train.learning_rate)
     assert curve.read(tmp_path / "run")[-1].update == trainer.update
 

@@ -18,7 +18,7 @@ from engine.errors import InvalidRequest
 from engine.models import ARCHITECTURES
 from tests.training.numbers import FEW_PAIRS, recipe_with
 from training import data
-from training.package import FAMILIES, Example, Measurement, package, state_scores
+from training.package import FAMILIES, Example, Measurement, add_scores, package
 from training.recipe import Recipe
 from training.scores import bleu
 from training.trainer import Trainer
@@ -155,7 +155,7 @@ async def test_trained_bundle_translates_its_language(
     assert scores["BLEU"] > 80
     measurement = Measurement("`test.tsv.gz`", scores, "convoy evaluate numbers")
     for _ in range(2):  # new scores replace the old ones
-        bundle = state_scores(bundle, [measurement], [Example("eins", "one", "a | b")])
+        bundle = add_scores(bundle, [measurement], [Example("eins", "one", "a | b")])
     card = open_bundle(bundle.path).file("README.md").read_text(encoding="utf-8")
     assert card.count(f"| BLEU | `test.tsv.gz` | {scores['BLEU']:.2f} |") == 1
     assert "| eins | one | a \\| b |" in card

@@ -25,7 +25,7 @@ def read(folder: Path, settings: ImportSettings, problems: ProblemList) -> Impor
 
     Raises CheckpointError on an error after which reading can't go on.
     """
-    package = problems.of(lambda: read_package(folder))
+    package = problems.attempt(lambda: read_package(folder))
     if package is not None and package.kind != TRANSLATION:
         problems.add(f"{folder}: is a package of the type {package.kind!r}, not of translation")
     pieces, codes = folder / PIECES, folder / CODES

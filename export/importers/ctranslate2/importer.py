@@ -35,7 +35,7 @@ from export.importers.ctranslate2.vocabulary_map import read_map
 from export.importers.importing import ImportedModel, ProblemList, StoppedError
 from export.importers.json_object import read_object
 from export.importers.settings import CTranslate2Import
-from export.importers.weights import IMPOSSIBLE, Array, misfitting
+from export.importers.weights import IMPOSSIBLE, Array, weight_problems
 
 CONFIG_FILE: Final = "config.json"
 SPECIFICATIONS: Final = ("", "TransformerBase", "TransformerBig", "TransformerSpec")
@@ -90,27 +90,27 @@ def read_with(
     path = folder / MODEL_FILE
     if settings.source is None or settings.target is None:
         problems.add(f"{folder}: does not name its languages: give --source and --target")
-    text_sources = problems.of(lambda: _text_sources(folder, settings))
-    options = problems.of(lambda: _read_options_of_file(folder))
-    variables = problems.of(lambda: read_variables(path))
+    text_sources = problems.attempt(lambda: _text_sources(folder, settings))
+    options = problems.attempt(lambda: _read_options_of_file(folder))
+    variables = problems.attempt(lambda: read_variables(path))
     if variables is None or options is None:
         raise StoppedError
     _check_specification(path, variables, problems)
-    problems.naming(f"{path}: can't be imported", lambda: _fill_options(options, variables))
-    faults = list(_option_problems(options))
-    problems.unfit(f"{path}: can't be imported", [*faults, *unsupported_parts(variables)])
-    vocabularies = None if faults else problems.of(lambda: read_vocabularies(folder, options))
+    problems.require(f"{path}: can't be imported", lambda: _fill_options(options, variables))
+    findings = list(_option_problems(options))
+    problems.add_under(f"{path}: can't be imported", [*findings, *unsupported_parts(variables)])
+    vocabularies = None if findings else problems.attempt(lambda: read_vocabularies(folder, options))
     if vocabularies is not None and settings.prefix not in (None, *vocabularies.target):
         problems.add(f"{folder}: the target vocabulary lacks the prefix {settings.prefix!r}")
-    shortlist = problems.of(lambda: None if vocabularies is None else read_map(folder, vocabularies))
+    shortlist = problems.attempt(lambda: None if vocabularies is None else read_map(folder, vocabularies))
     problems.stop()
     assert vocabularies is not None
     assert text_sources is not None
-    config, weights = problems.naming(
+    config, weights = problems.require(
         f"{path}: can't be imported", lambda: _model(variables, options, vocabularies)
     )
-    faults = [f"{name} is not part of the model" for name in variables.unused_names()]
-    problems.unfit(f"{path}: its variables do not fit", misfitting(weights, config) + faults)
+    findings = [f"{name} is not part of the model" for name in variables.unused_names()]
+    problems.add_under(f"{path}: its variables do not fit", weight_problems(weights, config) + findings)
     text, files = _text(text_sources, settings, rules, vocabularies)
     if shortlist is not None:
         files[SHORTLIST] = shortlist.dump()
@@ -214,10 +214,7 @@ def _model(
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """Embeddings and output projection, by our names.
-
-    scale: whether the model multiplies embeddings by the square root of their width.
-    """
+    """Embeddings and output projection; `scale` means that embeddings are scaled by the root of their width."""
 
     weights: dict[str, Array]
     share_embeddings: bool

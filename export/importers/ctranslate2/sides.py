@@ -62,10 +62,8 @@ ATTRIBUTES: Final = (
 class ReadSide:
     """An encoder or decoder.
 
-    stack: its configuration.
     weights: weights by names without "encoder." or "decoder.".
     table: name of the embeddings' variable.
-    embedding: embeddings [tokens, dim].
     scale: factor of the embeddings.
     computed_positions: whether the model adds sinusoidal positions.
     """
@@ -159,14 +157,14 @@ def read_side(variables: Variables, side: str, settings: Mapping[str, Any]) -> R
     """
     layers = Layers(variables, side)
     count = depth(variables, side)
-    table = _table(variables, side)
+    table = _embeddings_name(variables, side)
     embedding = variables.weight(table)
     dim = embedding.shape[1]
     heads = _attribute(variables, side, "num_heads", HEADS.get(variables.specification, 8))
-    inner = _inner(variables, side, heads)
+    inner = _attention_width(variables, side, heads)
     for i in range(count):
         _layer(layers, i, inner // heads)
-    reach, span = _reach(layers, count), _biases(layers, count, heads)
+    reach, span = _relative_vectors(layers, count), _relative_bias(layers, count, heads)
     encodings = f"{side}/position_encodings/encodings"
     stored = encodings in variables
     if stored:
@@ -255,7 +253,7 @@ def _attribute(variables: Variables, side: str, name: str, usual: int) -> int:
     return int(variables.number(f"{side}/{name}", variables.number(name, usual)))
 
 
-def _table(variables: Variables, side: str) -> str:
+def _embeddings_name(variables: Variables, side: str) -> str:
     """Return the name of the variable of a side's embeddings."""
     if f"{side}/embeddings_1/weight" in variables:
         raise CheckpointError("several features of each source token are not supported")
@@ -290,7 +288,7 @@ def _positions(variables: Variables, name: str, dim: int) -> NDArray[np.float32]
     return table[:MAX_POSITIONS].astype(np.float32)
 
 
-def _reach(layers: Layers, count: int) -> int:
+def _relative_vectors(layers: Layers, count: int) -> int:
     """Add the relative position vectors, and return their largest distance, 0 without any."""
     at = f"{layers.side}/layer_{{}}/self_attention/relative_position_"
     if f"{at.format(0)}keys" not in layers.variables:
@@ -308,15 +306,17 @@ def _reach(layers: Layers, count: int) -> int:
 
 
 def _alignment(variables: Variables, heads: int, count: int) -> dict[str, Any]:
-    """Return the layer and the number of its first heads (0: all) whose attention is the alignment."""
-    shown = int(variables.number("decoder/alignment_heads", 1))
+    """Return the fields of the alignment: a layer, and the number of its first heads (0: all)."""
+    heads_shown = int(variables.number("decoder/alignment_heads", 1))
     layer = int(variables.number("decoder/alignment_layer", -1))
-    if not 0 <= shown <= heads or not -count <= layer < count:
-        raise CheckpointError(f"decoder/alignment_heads = {shown} of alignment_layer {layer} are not there")
-    return {"alignment_heads": shown % heads, "alignment_layer": None if layer == -1 else layer % count}
+    if not 0 <= heads_shown <= heads or not -count <= layer < count:
+        raise CheckpointError(
+            f"decoder/alignment_heads = {heads_shown} of alignment_layer {layer} are not there"
+        )
+    return {"alignment_heads": heads_shown % heads, "alignment_layer": None if layer == -1 else layer % count}
 
 
-def _inner(variables: Variables, side: str, heads: int) -> int:
+def _attention_width(variables: Variables, side: str, heads: int) -> int:
     """Return the width of all heads together, the input width of the output projection."""
     name = f"{side}/layer_0/self_attention"
     shape = variables.array(f"{name}/linear_1/weight").shape
@@ -329,7 +329,7 @@ def _inner(variables: Variables, side: str, heads: int) -> int:
     return inner
 
 
-def _biases(layers: Layers, count: int, heads: int) -> int:
+def _relative_bias(layers: Layers, count: int, heads: int) -> int:
     """Add T5's relative bias, a row for each distance, and return the largest distance, 0 without a bias."""
     variables, at = layers.variables, f"{layers.side}/layer_{{}}/self_attention/relative_attention_"
     name = f"{at.format(0)}bias"

@@ -36,10 +36,8 @@ SCALE: Final = "_scale"
 class Variables:
     """The variables of a model.
 
-    version: version of the binary format.
     specification: kind of the model, such as "TransformerSpec"; empty in old files.
     revision: version of the specification.
-    arrays: variables by name.
     aliases: alias to name.
     used: names of variables that were read so far.
     """

@@ -51,7 +51,7 @@ def read_vocabularies(folder: Path, options: Mapping[str, Any]) -> FileVocabular
 
     Raises CheckpointError if a file is missing or damaged, or lacks a special symbol.
     """
-    source, target = _files(folder)
+    source, target = _read_both(folder)
     shared = source == target
     eos, unknown, start = options["eos_token"], options["unk_token"], options["decoder_start_token"]
     begin = options["bos_token"] if options["add_source_bos"] else None
@@ -62,10 +62,10 @@ def read_vocabularies(folder: Path, options: Mapping[str, Any]) -> FileVocabular
     free = [s for s in (*PADDING, options["bos_token"]) if s in target and s in source and s not in specials]
     rows = len(source), len(target)
     if not free:
-        _fill(source, max(rows) + 1)
-        _fill(target, max(rows) + 1)
+        _extend_to(source, max(rows) + 1)
+        _extend_to(target, max(rows) + 1)
     pad = target.index(free[0]) if free else max(rows)
-    _fill(source, 1 + max(pad, target.index(eos)))
+    _extend_to(source, 1 + max(pad, target.index(eos)))
     order = list(range(len(source)))
     for symbol, at in ((eos, target.index(eos)), *((symbol, pad) for symbol in free[:1])):
         _swap(source, order, source.index(symbol), at)
@@ -91,16 +91,18 @@ def _check_symbols(name: str, symbols: list[str], needed: list[str]) -> None:
         raise CheckpointError(f"the {name} vocabulary lacks {missing}")
 
 
-def _fill(symbols: list[str], size: int) -> None:
+def _extend_to(symbols: list[str], size: int) -> None:
+    """Append padding symbols up to a number of symbols."""
     symbols += [ADDED] * (size - len(symbols))
 
 
 def _swap(symbols: list[str], order: list[int], a: int, b: int) -> None:
+    """Exchange two symbols and their rows."""
     symbols[a], symbols[b] = symbols[b], symbols[a]
     order[a], order[b] = order[b], order[a]
 
 
-def _files(folder: Path) -> tuple[list[str], list[str]]:
+def _read_both(folder: Path) -> tuple[list[str], list[str]]:
     """Return source and target symbols."""
     path = _find(folder, "shared_vocabulary")
     if path is not None:

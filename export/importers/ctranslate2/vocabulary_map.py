@@ -37,14 +37,14 @@ def read_map(folder: Path, vocabularies: FileVocabularies) -> Shortlist | None:
     ids = {symbol: i for i, symbol in enumerate(vocabularies.source)}
     targets = {symbol: i for i, symbol in enumerate(vocabularies.target)}
     phrases: dict[str, list[int]] = {}  # a later line replaces an earlier one of the same phrase
-    for number, line in enumerate(_lines(path), 1):
+    for number, line in enumerate(_read_lines(path), 1):
         phrase, tab, named = line.partition("\t")
         if not tab:
             raise CheckpointError(f"{path}: line {number} has no tab; copy it again, or leave it out")
         phrases[phrase] = [targets[symbol] for symbol in named.split(" ") if symbol in targets]
     always = {i for i in (vocabularies.eos, vocabularies.unk, vocabularies.start) if i is not None}
     always.update(phrases.pop("", ()))
-    likely = _of_first_symbols(phrases, ids)
+    likely = _targets_by_first_symbol(phrases, ids)
     width = max((len(tokens) for tokens in likely.values()), default=0)
     if width > MAX_SYMBOL_TARGETS or width * len(ids) > MAX_TABLE_CELLS:
         raise CheckpointError(
@@ -57,7 +57,8 @@ def read_map(folder: Path, vocabularies: FileVocabularies) -> Shortlist | None:
     return Shortlist(table, np.array(sorted(always), np.int32))
 
 
-def _of_first_symbols(phrases: Mapping[str, list[int]], ids: Mapping[str, int]) -> dict[int, set[int]]:
+def _targets_by_first_symbol(phrases: Mapping[str, list[int]], ids: Mapping[str, int]) -> dict[int, set[int]]:
+    """Return the allowed target ids by the id of each phrase's first symbol."""
     likely: dict[int, set[int]] = {}
     for phrase, allowed in phrases.items():
         first = phrase.split(" ")[0]
@@ -66,7 +67,7 @@ def _of_first_symbols(phrases: Mapping[str, list[int]], ids: Mapping[str, int]) 
     return likely
 
 
-def _lines(path: Path) -> list[str]:
+def _read_lines(path: Path) -> list[str]:
     try:
         if path.stat().st_size > MAX_MAP_BYTES:
             raise CheckpointError(f"{path}: is larger than {MAX_MAP_BYTES:,} bytes; leave it out")

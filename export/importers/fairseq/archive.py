@@ -35,12 +35,7 @@ class Languages:
 
 @dataclass(frozen=True, slots=True)
 class TextFiles:
-    """Files of the text pipeline.
-
-    source, target: the dictionaries.
-    files: paths by the files' names in the bundle.
-    settings: settings of the bundle's tokenizer.
-    """
+    """Dictionaries, all files of the text pipeline by their names in the bundle, and tokenizer settings."""
 
     source: Dictionary
     target: Dictionary
@@ -133,18 +128,18 @@ def is_language_model(options: Mapping[str, Any]) -> bool:
     return options.get("task") == "language_modeling"
 
 
-def read_text(folder: Path, dictionaries: Path, spoken: Languages, *, language_model: bool) -> TextFiles:
+def read_text(folder: Path, dictionaries: Path, pair: Languages, *, language_model: bool) -> TextFiles:
     """Read the dictionaries and find the files that segment words.
 
     folder: the model's folder.
     dictionaries: folder of dict.*.txt.
-    spoken: languages of the dictionaries.
+    pair: languages of the dictionaries.
     language_model: whether there is only one dictionary, without a language in its name.
 
     Raises CheckpointError that names the file.
     """
     single = [LANGUAGE_MODEL] * 2
-    names = single if language_model else [f"dict.{spoken.source}.txt", f"dict.{spoken.target}.txt"]
+    names = single if language_model else [f"dict.{pair.source}.txt", f"dict.{pair.target}.txt"]
     if not (dictionaries / names[0]).is_file():
         raise CheckpointError(f"{dictionaries}: there is no {names[0]}, the dictionary of the language model")
     codes, pieces = _segmenters(folder, dictionaries)
@@ -154,8 +149,8 @@ def read_text(folder: Path, dictionaries: Path, spoken: Languages, *, language_m
         target_dictionary=names[1],
         bpe=codes.name if codes else None,
         sentencepiece=pieces.name if pieces else None,
-        source_language=spoken.source,
-        target_language=spoken.target,
+        source_language=pair.source,
+        target_language=pair.target,
     )
     files = {name: dictionaries / name for name in names}
     files |= {path.name: path for path in (codes, pieces) if path}
@@ -164,14 +159,14 @@ def read_text(folder: Path, dictionaries: Path, spoken: Languages, *, language_m
 
 def _segmenters(folder: Path, dictionaries: Path) -> tuple[Path | None, Path | None]:
     """Return the checked BPE codes and SentencePiece model, at most one of them; None where there is none."""
-    codes = _only("files of BPE codes", _present([folder, dictionaries], CODES))
-    pieces = _only("SentencePiece models", _matching([folder, dictionaries], "*.model"))
+    codes = _at_most_one("files of BPE codes", _existing([folder, dictionaries], CODES))
+    pieces = _at_most_one("SentencePiece models", _matching([folder, dictionaries], "*.model"))
     if codes and pieces:
         raise CheckpointError(
             f"{folder}: holds BPE codes ({codes.name}) and a SentencePiece model ({pieces.name}); keep the "
             "one of this model"
         )
-    if not codes and _present([folder, dictionaries], (BYTE_LEVEL,)):
+    if not codes and _existing([folder, dictionaries], (BYTE_LEVEL,)):
         raise CheckpointError(
             f"{folder}: holds byte-level BPE ({BYTE_LEVEL}), which is not supported; BPE codes and "
             "SentencePiece are. Remove the file to import the model for segmented text"
@@ -208,7 +203,7 @@ def _dictionary_names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.glob("dict.*.txt")) + own
 
 
-def _present(folders: Sequence[Path], names: Sequence[str]) -> list[Path]:
+def _existing(folders: Sequence[Path], names: Sequence[str]) -> list[Path]:
     return [f / name for f in dict.fromkeys(folders) for name in names if (f / name).is_file()]
 
 
@@ -216,7 +211,8 @@ def _matching(folders: Sequence[Path], pattern: str) -> list[Path]:
     return [path for f in dict.fromkeys(folders) for path in sorted(f.glob(pattern))]
 
 
-def _only(kind: str, paths: Sequence[Path]) -> Path | None:
+def _at_most_one(kind: str, paths: Sequence[Path]) -> Path | None:
+    """Return the only path, or None. Raises CheckpointError if there are several."""
     if len(paths) > 1:
         names = [path.name for path in paths]
         raise CheckpointError(f"{paths[0].parent}: holds several {kind} {names}: keep this model's")

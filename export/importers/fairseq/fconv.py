@@ -22,8 +22,8 @@ from export.importers.fairseq.options import (
     Options,
     defaults,
     make_config,
-    positions,
     read_options,
+    separate_positions,
 )
 from export.importers.weights import LARGEST_SIZE, MOST_LAYERS, Names, Weights, fit_weights, rename
 
@@ -66,7 +66,7 @@ def options(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     Absent options have their architecture's defaults.
     Layers are tuples (channels, kernel width, residual); `decoder_attention` is a boolean for each layer.
     """
-    values, problems = read_options(positions(arguments), FCONV_OPTIONS)
+    values, problems = read_options(separate_positions(arguments), FCONV_OPTIONS)
     for name, parse in (
         ("encoder_layers", _layers),
         ("decoder_layers", _layers),
@@ -127,9 +127,9 @@ def model_weights(state: Mapping[str, Tensor], config: ModelConfig) -> tuple[Wei
         same = torch.equal(named.pop(copy), named[original])
         if not same:
             problems.append(f"{copy} differs from {original}, although the options say they are shared")
-    exchanged = [_axes_problem(name, weight, config) for name, weight in named.items()]
-    problems += [*unfolded, *(problem for problem in exchanged if problem)]
-    return fit_weights({n: _flat(n, w) for n, w in named.items()}, config, problems)
+    misplaced = [_axes_problem(name, weight, config) for name, weight in named.items()]
+    problems += [*unfolded, *(problem for problem in misplaced if problem)]
+    return fit_weights({n: _flatten_kernel(n, w) for n, w in named.items()}, config, problems)
 
 
 def _stack(values: Mapping[str, Any], side: str) -> ConvStack:
@@ -157,7 +157,7 @@ def _fold_weight_norm(named: Mapping[str, Tensor], *, old: bool) -> tuple[dict[s
         elif base in plain:
             problems.append(f"{base} occurs with and without weight normalisation")
         else:
-            weight = _normalised(base, gains, directions, old=old)
+            weight = _fold_pair(base, gains, directions, old=old)
             if isinstance(weight, str):
                 problems.append(weight)
             else:
@@ -165,7 +165,7 @@ def _fold_weight_norm(named: Mapping[str, Tensor], *, old: bool) -> tuple[dict[s
     return plain, problems
 
 
-def _normalised(base: str, gains: Tensor, directions: Tensor, *, old: bool) -> Tensor | str:
+def _fold_pair(base: str, gains: Tensor, directions: Tensor, *, old: bool) -> Tensor | str:
     """Return the weight of a pair, or the problem of its shapes."""
     convolution = CONVOLUTION.search(base)
     gain_axis = 2 if convolution and not (old and convolution[1] == "decoder") else 0
@@ -182,7 +182,7 @@ def _normalised(base: str, gains: Tensor, directions: Tensor, *, old: bool) -> T
 
 
 def _axes_problem(name: str, weight: Tensor, config: ModelConfig) -> str | None:
-    """Return the problem of a convolution kernel's axes, which must be checked before `_flat` merges them."""
+    """Return the problem of a convolution kernel's axes; must run before `_flatten_kernel` merges them."""
     convolution = CONVOLUTION.search(name)
     stack = config.decoder if name.startswith("decoder") else config.encoder
     if not convolution or weight.dim() != 3 or not isinstance(stack, ConvStack):
@@ -198,7 +198,7 @@ def _axes_problem(name: str, weight: Tensor, config: ModelConfig) -> str | None:
     )
 
 
-def _flat(name: str, weight: Tensor) -> Tensor:
+def _flatten_kernel(name: str, weight: Tensor) -> Tensor:
     """Return a convolution's kernel [K, dim, 2 * width] as our projection [2 * width, K * dim]."""
     if not CONVOLUTION.search(name) or weight.dim() != 3:
         return weight
@@ -233,23 +233,24 @@ def _parse_expression(text: str) -> Any:
     if len(text) > MAX_EXPRESSION_CHARACTERS:
         raise ValueError(f"it is longer than {MAX_EXPRESSION_CHARACTERS} characters")
     try:
-        return _value(ast.parse(text.strip(), mode="eval").body)
+        return _evaluate(ast.parse(text.strip(), mode="eval").body)
     except (SyntaxError, RecursionError, MemoryError):
         raise ValueError("it is no expression") from None
 
 
-def _value(node: ast.expr) -> Any:
+def _evaluate(node: ast.expr) -> Any:
     if isinstance(node, ast.Constant) and type(node.value) in (bool, int):
         return node.value
     if isinstance(node, (ast.List, ast.Tuple)):
-        items = [_value(item) for item in node.elts]
+        items = [_evaluate(item) for item in node.elts]
         return items if isinstance(node, ast.List) else tuple(items)
     if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Mult)):
-        return _apply_operator(_value(node.left), _value(node.right), add=isinstance(node.op, ast.Add))
+        return _apply_operator(_evaluate(node.left), _evaluate(node.right), add=isinstance(node.op, ast.Add))
     raise ValueError("it may hold whole numbers, lists, tuples, + and * only")
 
 
 def _apply_operator(left: Any, right: Any, *, add: bool) -> Any:
+    """Add or multiply numbers and lists. Raises ValueError if the result is too large."""
     numbers = type(left) is int, type(right) is int
     same: bool = type(left) is type(right)
     if all(numbers):

@@ -62,19 +62,19 @@ def read(folder: Path, settings: FairseqImport, problems: ProblemList) -> Import
     paths = archive.find_checkpoints(folder, settings.checkpoints)
     sources = [ReadCheckpoint(path, read_checkpoint(path)) for path in paths]
     for source in sources:
-        problems.unfit(f"{source.path}: can't be imported", _option_problems(source))
-    text_files = problems.of(lambda: _text_files(folder, sources, settings))
+        problems.add_under(f"{source.path}: can't be imported", _option_problems(source))
+    text_files = problems.attempt(lambda: _text_files(folder, sources, settings))
     problems.stop()
     assert text_files is not None
     if settings.average:
         sources = [_average_sources(sources)]
-    problems.of(lambda: _check_companions(sources, text_files))
-    config, weights = _ensemble(_members(sources, text_files, problems))
+    problems.attempt(lambda: _check_companions(sources, text_files))
+    config, weights = _ensemble(_read_members(sources, text_files, problems))
     notes = [LICENCE]
     if settings.language_model is not None:
-        beside = language_model.read(settings.language_model, text_files.target)
-        config, weights = language_model.add_language_model((config, weights), beside)
-        notes.append(f"Beside it the language model `{beside.name}`, for the option `lm_weight`")
+        lm_bundle = language_model.read(settings.language_model, text_files.target)
+        config, weights = language_model.add_language_model((config, weights), lm_bundle)
+        notes.append(f"Beside it the language model `{lm_bundle.name}`, for the option `lm_weight`")
     modelling = archive.is_language_model(sources[0].arguments)
     architectures = "` + `".join(source.arguments["arch"] for source in sources)
     text = _text(text_files, settings)
@@ -98,9 +98,9 @@ def _text_files(
 ) -> archive.TextFiles:
     dictionaries = archive.find_dictionaries(folder, settings.dictionaries)
     arguments = sources[0].arguments
-    spoken = archive.languages(dictionaries, arguments, settings.source, settings.target)
+    pair = archive.languages(dictionaries, arguments, settings.source, settings.target)
     modelling = archive.is_language_model(arguments)
-    text_files = archive.read_text(folder, dictionaries, spoken, language_model=modelling)
+    text_files = archive.read_text(folder, dictionaries, pair, language_model=modelling)
     if settings.unk_dictionary is not None:
         text_files = archive.with_unknown(text_files, settings.unk_dictionary)
     return text_files
@@ -147,30 +147,30 @@ def _check_companions(sources: Sequence[ReadCheckpoint], text_files: archive.Tex
                 raise CheckpointError(f"{source.path}: its {key} is {theirs!r}, not {ours!r}")
 
 
-def _members(
+def _read_members(
     sources: Sequence[ReadCheckpoint], text_files: archive.TextFiles, problems: ProblemList
 ) -> list[tuple[ModelConfig, Weights]]:
     """Return the model of each checkpoint. Raises CheckpointError if two are the same."""
-    members = [_member(source, text_files, problems) for source in sources]
+    members = [_read_member(source, text_files, problems) for source in sources]
     problems.stop()
     complete = [member for member in members if member is not None]
     _check_different(sources, complete)
     return complete
 
 
-def _member(
+def _read_member(
     source: ReadCheckpoint, text_files: archive.TextFiles, problems: ProblemList
 ) -> tuple[ModelConfig, Weights] | None:
     """Return the configuration and weights of one checkpoint, or None if its options make no model."""
     sizes = len(text_files.source.symbols), len(text_files.target.symbols)
-    config, faults = source.family.model_config(source.arguments, *sizes)
+    config, findings = source.family.model_config(source.arguments, *sizes)
     if config is not None:
-        faults = [*faults, *_vocabulary_problems(source.checkpoint, config, text_files)]
-    problems.unfit(f"{source.path}: can't be imported", faults)
-    if config is None or faults:
+        findings = [*findings, *_vocabulary_problems(source.checkpoint, config, text_files)]
+    problems.add_under(f"{source.path}: can't be imported", findings)
+    if config is None or findings:
         return None
-    weights, faults = source.family.model_weights(source.checkpoint.state, config)
-    problems.unfit(f"{source.path}: its weights do not fit its options", faults)
+    weights, findings = source.family.model_weights(source.checkpoint.state, config)
+    problems.add_under(f"{source.path}: its weights do not fit its options", findings)
     return config, weights
 
 
@@ -234,12 +234,12 @@ def _text(text_files: archive.TextFiles, choices: FairseqImport) -> TextSettings
         return replace(
             settings, normalize=None, aggressive=no, escape=no, lowercase=no, pretokenized=pretokenized
         )
-    shown = archive.infer_moses(settings, text_files.source.symbols)
+    inferred = archive.infer_moses(settings, text_files.source.symbols)
     return replace(
-        shown,
+        inferred,
         normalize=choices.normalize or None,
-        aggressive=shown.aggressive if choices.aggressive is None else choices.aggressive,
-        escape=shown.escape if choices.escape is None else choices.escape,
-        lowercase=shown.lowercase if choices.lowercase is None else choices.lowercase,
+        aggressive=inferred.aggressive if choices.aggressive is None else choices.aggressive,
+        escape=inferred.escape if choices.escape is None else choices.escape,
+        lowercase=inferred.lowercase if choices.lowercase is None else choices.lowercase,
         pretokenized=pretokenized,
     )

@@ -15,7 +15,7 @@ from engine.errors import CheckpointError
 from engine.text.tokenizers.dictionary import Dictionary, read_dictionary
 from export.importers.weights import Weights
 
-ITSELF = "it stands beside a model of the same target dictionary"
+SAME_DICTIONARY = "it must have the model's target dictionary"
 
 
 def read(path: Path, target: Dictionary) -> Bundle:
@@ -32,7 +32,7 @@ def read(path: Path, target: Dictionary) -> Bundle:
     bundle = open_bundle(path)
     name = bundle.text.get("target_dictionary")
     if bundle.config.reads_source or bundle.text["kind"] != "fairseq" or not isinstance(name, str):
-        raise CheckpointError(f"{path}: is no language model that fairseq trained; {ITSELF}")
+        raise CheckpointError(f"{path}: is no language model that fairseq trained; {SAME_DICTIONARY}")
     symbols = read_dictionary(bundle.file(name)).symbols
     for i, (theirs, ours) in enumerate(zip_longest(symbols, target.symbols)):
         if theirs != ours:
@@ -44,16 +44,16 @@ def read(path: Path, target: Dictionary) -> Bundle:
     return bundle
 
 
-def add_language_model(model: tuple[ModelConfig, Weights], beside: Bundle) -> tuple[ModelConfig, Weights]:
+def add_language_model(model: tuple[ModelConfig, Weights], lm_bundle: Bundle) -> tuple[ModelConfig, Weights]:
     """Return the model with a language model for shallow fusion.
 
     model: configuration and weights.
-    beside: bundle of the language model.
+    lm_bundle: bundle of the language model.
 
     Raises ConfigError if the two don't fit.
     """
     config, weights = model
     together = {f"translation.{name}": weight for name, weight in weights.items()}
-    own = beside.weights().items()
+    own = lm_bundle.weights().items()
     together |= {f"language_model.{name}": np.asarray(weight, np.float32) for name, weight in own}
-    return replace(config, language_model=beside.config), together
+    return replace(config, language_model=lm_bundle.config), together

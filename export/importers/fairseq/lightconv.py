@@ -21,13 +21,13 @@ from export.importers.fairseq.options import (
     UNUSUAL,
     Family,
     Options,
+    convolution_fields,
     defaults,
     equal_kernels,
     make_config,
-    of_both_sides,
-    of_convolutions,
-    positions,
+    model_fields,
     read_options,
+    separate_positions,
 )
 from export.importers.weights import Names, Weights, read_weights, tied_embeddings
 
@@ -78,7 +78,7 @@ def options(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
 
     Absent options have their architecture's defaults.
     """
-    values, problems = read_options(positions(arguments), LIGHTCONV_OPTIONS)
+    values, problems = read_options(separate_positions(arguments), LIGHTCONV_OPTIONS)
     return values, problems + equal_kernels(values, BOTH_SIDES)
 
 
@@ -94,10 +94,12 @@ def model_config(
 
     def make(values: Mapping[str, Any]) -> ModelConfig:
         encoder, decoder = (
-            StackConfig(**of_convolutions(values, side), normalize_before=values[f"{side}_normalize_before"])
+            StackConfig(
+                **convolution_fields(values, side), normalize_before=values[f"{side}_normalize_before"]
+            )
             for side in BOTH_SIDES
         )
-        whole = of_both_sides(values, source_vocab, target_vocab)
+        whole = model_fields(values, source_vocab, target_vocab)
         return ModelConfig(architecture="dynamicconv", encoder=encoder, decoder=decoder, **whole)
 
     return make_config(options(arguments), make)

@@ -15,10 +15,10 @@ from export.importers.fairseq.options import (
     UNUSUAL,
     Family,
     Options,
+    convolution_fields,
     defaults,
     equal_kernels,
     make_config,
-    of_convolutions,
     read_options,
 )
 from export.importers.weights import Names, Weights, read_weights, tied_embeddings
@@ -48,9 +48,9 @@ LIGHTCONV_LM_INHERITED: Final = {
 LIGHTCONV_LM_ARCHITECTURES: Final = {
     name: defaults(name, LIGHTCONV_LM_FIELDS) for name in ("lightconv_lm", "lightconv_lm_gbw")
 }
-CARRIED: Final = ("adaptive_input", "adaptive_softmax_cutoff", "tie_adaptive_proj", "tie_adaptive_weights")
+SUPPORTED: Final = ("adaptive_input", "adaptive_softmax_cutoff", "tie_adaptive_proj", "tie_adaptive_weights")
 LIGHTCONV_LM_NEUTRAL: Final[dict[str, tuple[Any, ...]]] = {
-    **{name: harmless for name, harmless in UNUSUAL.items() if name not in CARRIED},
+    **{name: harmless for name, harmless in UNUSUAL.items() if name not in SUPPORTED},
     "task": (None, "language_modeling"),
     "activation_fn": (None, "relu"),
     "output_dictionary_size": (None, -1),
@@ -95,8 +95,8 @@ def options(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
         ("softmax", "softmax", arguments.get("adaptive_softmax_cutoff") is not None),
         ("input", "inputs", values["adaptive_input"]),
     ):
-        values[f"adaptive_{name}"], fault = _bands(arguments, side) if adaptive else (None, None)
-        problems += [fault] if fault else []
+        values[f"adaptive_{name}"], finding = _bands(arguments, side) if adaptive else (None, None)
+        problems += [finding] if finding else []
     return values, problems
 
 
@@ -115,7 +115,7 @@ def model_config(
     def make(values: Mapping[str, Any]) -> ModelConfig:
         longest = values["max_target_positions"]
         # fairseq ignores the file's option and normalises before each block
-        stack = StackConfig(**of_convolutions(values, "decoder"), normalize_before=True, final_norm=False)
+        stack = StackConfig(**convolution_fields(values, "decoder"), normalize_before=True, final_norm=False)
         return ModelConfig(
             architecture="lightconv_lm",
             source_vocab=source_vocab,
@@ -148,7 +148,9 @@ def model_weights(state: Mapping[str, Tensor], config: ModelConfig) -> tuple[Wei
 
 
 def _adaptive(values: Mapping[str, Any], vocab: int) -> AdaptiveConfig | None:
-    softmax, inputs = (_within(values[name], vocab) for name in ("adaptive_softmax", "adaptive_inputs"))
+    softmax, inputs = (
+        _within_vocabulary(values[name], vocab) for name in ("adaptive_softmax", "adaptive_inputs")
+    )
     if softmax is inputs is None:
         return None
     tied = bool(values["tie_adaptive_weights"])
@@ -156,7 +158,7 @@ def _adaptive(values: Mapping[str, Any], vocab: int) -> AdaptiveConfig | None:
     return AdaptiveConfig(softmax, inputs, tied, tied and bool(values["tie_adaptive_proj"]))
 
 
-def _within(bands: Bands | None, vocab: int) -> Bands | None:
+def _within_vocabulary(bands: Bands | None, vocab: int) -> Bands | None:
     """Return bands without a last cutoff that equals the size of the vocabulary."""
     if bands is None or bands.cutoffs[-1] != vocab:
         return bands

@@ -114,12 +114,12 @@ def read_options(arguments: Mapping[str, Any], options: Options) -> tuple[dict[s
     values: dict[str, Any] = {}
     for name, default in defaults.items():
         setting = arguments.get(name)
-        values[name] = default if setting is None else _like(default, setting)
+        values[name] = default if setting is None else _in_type_of(default, setting)
     for name, other in options.inherited.items():
         if name in values:  # the architecture has a default of its own
             continue
         setting = arguments.get(name)
-        values[name] = values[other] if setting is None else _like(defaults.get(other, 0), setting)
+        values[name] = values[other] if setting is None else _in_type_of(defaults.get(other, 0), setting)
     for name, value in values.items():
         if value is None and arguments.get(name) is not None:
             problems.append(f"{name} = {arguments[name]!r} is not understood")
@@ -173,7 +173,7 @@ def make_config(
         return None, [str(error)]
 
 
-def of_both_sides(values: Mapping[str, Any], source_vocab: int, target_vocab: int) -> dict[str, Any]:
+def model_fields(values: Mapping[str, Any], source_vocab: int, target_vocab: int) -> dict[str, Any]:
     """Return the fields of `ModelConfig` that the options of a residual encoder-decoder describe.
 
     values: all options of the model.
@@ -192,7 +192,7 @@ def of_both_sides(values: Mapping[str, Any], source_vocab: int, target_vocab: in
     }
 
 
-def of_convolutions(values: Mapping[str, Any], side: str) -> dict[str, Any]:
+def convolution_fields(values: Mapping[str, Any], side: str) -> dict[str, Any]:
     """Return the fields of `StackConfig` that the options of light or dynamic convolutions describe.
 
     values: all options of the model.
@@ -215,13 +215,13 @@ def of_convolutions(values: Mapping[str, Any], side: str) -> dict[str, Any]:
     }
 
 
-def positions(arguments: Mapping[str, Any]) -> dict[str, Any]:
+def separate_positions(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return `arguments` with separate limits of positions; before fairseq 0.5 both sides shared one."""
     old = arguments.get("max_positions")
     return {"max_source_positions": old, "max_target_positions": old, **arguments} if old else dict(arguments)
 
 
-def _like(example: Any, value: Any) -> Any:
+def _in_type_of(example: Any, value: Any) -> Any:
     """Return the value in the type of `example`, or None. Some files hold booleans or numbers as text."""
     if isinstance(example, bool):
         return {"True": True, "False": False}.get(str(value))

@@ -19,9 +19,9 @@ from export.importers.fairseq.options import (
     Options,
     defaults,
     make_config,
-    of_both_sides,
-    positions,
+    model_fields,
     read_options,
+    separate_positions,
 )
 from export.importers.weights import Names, Weights, read_weights, tied_embeddings
 
@@ -94,7 +94,7 @@ def options(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
 
     Absent options have their architecture's defaults.
     """
-    return read_options(positions(arguments), TRANSFORMER_OPTIONS)
+    return read_options(separate_positions(arguments), TRANSFORMER_OPTIONS)
 
 
 def model_config(
@@ -114,7 +114,7 @@ def model_config(
             encoder=_stack(arguments, values, "encoder"),
             decoder=_stack(arguments, values, "decoder"),
             scale_embeddings=not values["no_scale_embedding"],
-            **of_both_sides(values, source_vocab, target_vocab),
+            **model_fields(values, source_vocab, target_vocab),
         )
 
     return make_config(options(arguments), make)

@@ -32,7 +32,7 @@ FACTORS: Final = (("lora_A", "lora_B"), EMBEDDING_FACTORS)
 KEPT_BASE: Final = (None, True, False, "gaussian", "orthogonal", "eva")
 
 
-def merged(tensors: Mapping[str, Tensor], adapter: Path | None) -> Mapping[str, Tensor]:
+def merge_adapter(tensors: Mapping[str, Tensor], adapter: Path | None) -> Mapping[str, Tensor]:
     """Return the weights of a base with an adapter merged into them; changed weights are fp32.
 
     tensors: weights of the base, by the file's names.
@@ -45,8 +45,10 @@ def merged(tensors: Mapping[str, Tensor], adapter: Path | None) -> Mapping[str, 
     config = read_object(adapter / ADAPTER_FILE)
     weights = _read_adapter(adapter)
     result, problems = dict(tensors), list(_setting_problems(config))
-    for module, parts in sorted(_modules(weights).items()):
-        if problem := _change(result, module, parts, 0.0 if problems else _scale(config, module, parts)):
+    for module, parts in sorted(_by_module(weights).items()):
+        if problem := _merge_module(
+            result, module, parts, 0.0 if problems else _scale(config, module, parts)
+        ):
             problems.append(problem)
     if problems:
         some = "; ".join(problems[:8]) + ("; ..." if len(problems) > 8 else "")
@@ -81,7 +83,7 @@ def _plain_alpha(name: str, alpha: Any) -> bool:
     return name.replace(".", "").replace("_", "").isalnum() and type(alpha) in (int, float)
 
 
-def _modules(weights: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
+def _by_module(weights: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
     """Return the adapter's tensors by module, then by their name within it, such as "lora_A"."""
     modules: dict[str, dict[str, Tensor]] = {}
     for name, tensor in weights.items():
@@ -101,11 +103,13 @@ def _scale(config: Mapping[str, Any], module: str, parts: Mapping[str, Tensor]) 
     return float(alpha / rank**0.5 if config.get("use_rslora") else alpha / rank)
 
 
-def _change(tensors: dict[str, Tensor], module: str, parts: Mapping[str, Tensor], scale: float) -> str | None:
+def _merge_module(
+    tensors: dict[str, Tensor], module: str, parts: Mapping[str, Tensor], scale: float
+) -> str | None:
     """Merge a module's part of the adapter into the weights; return its problem, or None."""
     factors = next((names for names in FACTORS if not parts.keys().isdisjoint(names)), None)
     if factors is not None:
-        name = _name_in(tensors, f"{module}.weight")
+        name = _stored_name(tensors, f"{module}.weight")
         if name is None:
             return f"{module}.weight is changed, which the base's file does not hold by itself"
         base, a, b = tensors[name], parts.get(factors[0]), parts.get(factors[1])
@@ -119,10 +123,11 @@ def _change(tensors: dict[str, Tensor], module: str, parts: Mapping[str, Tensor]
     whole = {kind: tensor for kind, tensor in parts.items() if kind in ("weight", "bias")}
     for kind, tensor in whole.items():  # modules that were trained without factors
         name = f"{module}.{kind}"
-        tensors[_name_in(tensors, name) or name] = tensor
+        tensors[_stored_name(tensors, name) or name] = tensor
     rest = set(parts) - set(whole) - set(factors or ())
     return f"{module}.{min(rest)} is not understood" if rest else None
 
 
-def _name_in(tensors: Mapping[str, Tensor], name: str) -> str | None:
+def _stored_name(tensors: Mapping[str, Tensor], name: str) -> str | None:
+    """Return the name of a weight in the base's file, or None."""
     return next((each for each in (name, name.removeprefix(MODEL)) if each in tensors), None)

@@ -31,14 +31,14 @@ class TextPart:
     files: files that the settings name.
     unk: id of the unknown symbol.
     codes: language code, as clients send it, to the model's symbol.
-    spoken: source and target language of the files, or None.
+    languages: source and target language of the files, or None.
     """
 
     settings: Mapping[str, Any]
     files: Mapping[str, bytes | Path]
     unk: int
     codes: Mapping[str, str] = field(default_factory=dict)
-    spoken: tuple[str, str] | None = None
+    languages: tuple[str, str] | None = None
 
 
 def token_problems(config: Mapping[str, Any]) -> list[str]:
@@ -51,11 +51,7 @@ def token_problems(config: Mapping[str, Any]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Ids:
-    """Ids that each family determines.
-
-    start: id of the first token of a target; None: end-of-sentence.
-    unk: id of the unknown symbol.
-    """
+    """Ids of a target's first token (None: end-of-sentence) and of the unknown symbol."""
 
     start: Any
     unk: int

@@ -52,13 +52,9 @@ DEFAULTS: Final[dict[str, dict[str, Any]]] = {
 
 @dataclass(frozen=True, slots=True)
 class ModelFolder:
-    """A folder and its settings.
+    """A folder, and the contents of config.json, tokenizer_config.json and generation_config.json.
 
-    path: the folder.
-    config: content of config.json, with defaults.
-    rules: decoding settings of both files; older models have them in config.json.
-    tokenizer: content of tokenizer_config.json.
-    generation: content of generation_config.json.
+    rules: decoding settings of config.json (older models) and generation_config.json.
     """
 
     path: Path
@@ -176,10 +172,10 @@ def added_tokens(folder: ModelFolder) -> dict[str, AddedToken]:
     listed, named = listed_tokens(folder), folder.tokenizer.get("extra_special_tokens")
     special = {*listed, *(named if isinstance(named, (list, dict)) else ())}
     decoder = folder.tokenizer.get("added_tokens_decoder")
-    beside = read_object(folder.path / ADDED_FILE) if folder.has(ADDED_FILE) else {}
+    numbered = read_object(folder.path / ADDED_FILE) if folder.has(ADDED_FILE) else {}
     whole = read_object(folder.path / TOKENIZER_JSON) if folder.has(TOKENIZER_JSON) else {}
     try:
-        entries = [{"content": s, "id": i, "special": s in special} for s, i in beside.items()]
+        entries = [{"content": s, "id": i, "special": s in special} for s, i in numbered.items()]
         entries += [{**token, "id": int(i)} for i, token in (decoder or {}).items()]  # these have options
         entries += whole.get("added_tokens") or []
         return {entry["content"]: _added_token(entry) for entry in entries}

@@ -91,6 +91,7 @@ def generation(
 
 
 def _leftovers(rules: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the settings that have no counterpart here."""
     harmless = {name: (None, *values) for name, values in HARMLESS.items()}
     for name, values in harmless.items():
         if rules.get(name) not in values:

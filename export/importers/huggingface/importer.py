@@ -14,13 +14,13 @@ from typing import Any, Final
 from engine.errors import CheckpointError
 from engine.text.codes import short
 from export.importers.huggingface import bart, marian, t5, text
-from export.importers.huggingface.adapters import merged
+from export.importers.huggingface.adapters import merge_adapter
 from export.importers.huggingface.family import TextPart
 from export.importers.huggingface.files import ModelFolder, open_folder, read_tensors
 from export.importers.huggingface.generation import check_generation, generation
 from export.importers.importing import THEIR_PAGE, ImportedModel, ProblemList
 from export.importers.settings import HuggingFaceImport, MarianImport
-from export.importers.weights import all_half, fitted_later
+from export.importers.weights import all_half, fit_lazily
 
 TASKS: Final = ("translate", "summarize")
 # model_type to the supported class
@@ -61,19 +61,19 @@ def read(folder: Path, settings: HuggingFaceImport, problems: ProblemList) -> Im
     kind = _kind(opened)
     task, rules = _task(opened, kind, settings)
     family: Any = bart if kind in TEXTS else t5
-    problems.of(lambda: family.check(opened))
-    problems.of(lambda: check_generation(opened))
-    side = problems.of(lambda: _text_side(opened, kind, settings.prompt, rules))
-    spoken = problems.of(lambda: None if side is None else _languages(opened, task, side, settings))
-    tensors = problems.of(lambda: merged(read_tensors(opened), settings.adapter))
+    problems.attempt(lambda: family.check(opened))
+    problems.attempt(lambda: check_generation(opened))
+    side = problems.attempt(lambda: _text_side(opened, kind, settings.prompt, rules))
+    pair = problems.attempt(lambda: None if side is None else _languages(opened, task, side, settings))
+    tensors = problems.attempt(lambda: merge_adapter(read_tensors(opened), settings.adapter))
     problems.stop()
     assert side is not None
-    assert spoken is not None
+    assert pair is not None
     assert tensors is not None
-    config, named, faults = family.model_weights(opened, tensors, side)
+    config, named, findings = family.model_weights(opened, tensors, side)
     config = replace(config, quantization="rows" if settings.int8 else "none")
-    weights, faults = fitted_later(named, config, faults)
-    problems.unfit(f"{folder}: its weights do not fit its options", faults)
+    weights, findings = fit_lazily(named, config, findings)
+    problems.add_under(f"{folder}: its weights do not fit its options", findings)
     defaults, leftovers = generation({**opened.rules, **rules}, config.max_target - 1, opened.generation)
     return ImportedModel(
         origin=f"`convoy convert hf` ({CLASSES[kind]})",
@@ -82,12 +82,12 @@ def read(folder: Path, settings: HuggingFaceImport, problems: ProblemList) -> Im
         text={**side.settings, "sources": sorted(side.codes)} if side.codes else side.settings,
         files=side.files,
         task=task,
-        source=spoken[0],
-        target=spoken[1],
+        source=pair[0],
+        target=pair[1],
         half=all_half(tensors),
         generation=defaults,
         notes=(
-            f"Languages: {', '.join(sorted(side.codes) or sorted(set(spoken)))}",
+            f"Languages: {', '.join(sorted(side.codes) or sorted(set(pair)))}",
             f"Settings of the search that have no counterpart here: {', '.join(leftovers) or 'none'}",
             THEIR_PAGE,
         ),
@@ -139,7 +139,7 @@ def _languages(
     folder: ModelFolder, task: str, side: TextPart, settings: HuggingFaceImport
 ) -> tuple[str, str]:
     """Return the codes of the default source and target. Raises CheckpointError if they are unknown."""
-    said = side.spoken or ("en", None)
+    said = side.languages or ("en", None)
     source = settings.source or said[0]
     target = settings.target or (source if task == "summarize" else said[1])
     codes = {short(code): code for code in side.codes}

@@ -45,12 +45,12 @@ def language_symbols(symbols: Iterable[str]) -> dict[str, str]:
         plain, tagged, written, script, country = match.groups()
         name = plain or (tagged or "").replace("_", "-") or written or country
         code = MACRO.get(name, short(name))
-        if script and symbol not in USUAL and _rivals(code, symbols):
+        if script and symbol not in USUAL and _has_usual_script(code, symbols):
             code = f"{code}-{script}"
         codes.setdefault(code, symbol)
     return codes
 
 
-def _rivals(code: str, symbols: Iterable[str]) -> bool:
+def _has_usual_script(code: str, symbols: Iterable[str]) -> bool:
     """Return whether the model has a symbol for the language in its usual script."""
     return any(MACRO.get(usual[:3], short(usual[:3])) == code and usual in symbols for usual in USUAL)

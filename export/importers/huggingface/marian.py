@@ -15,7 +15,7 @@ from engine.errors import CheckpointError
 from engine.text.tokenizers.marian import END, UNKNOWN, read_vocabulary
 from engine.text.tokenizers.marian import MarianSettings as TextSettings
 from engine.text.tokenizers.pieces import read_processor
-from export.importers.huggingface.adapters import merged
+from export.importers.huggingface.adapters import merge_adapter
 from export.importers.huggingface.bart import BART_NAMES, BART_SIZES, Variant, own_positions, stack
 from export.importers.huggingface.family import (
     BOTH_SIDES,
@@ -37,7 +37,7 @@ from export.importers.huggingface.files import (
 from export.importers.huggingface.generation import check_generation, generation
 from export.importers.huggingface.text import spelled_tokens
 from export.importers.importing import ImportedModel, ProblemList
-from export.importers.marian.model import MarianModel, imported
+from export.importers.marian.model import MarianModel, to_imported_model
 from export.importers.settings import MarianImport
 from export.importers.weights import IMPOSSIBLE, all_half, rename, tied_embeddings, untie
 
@@ -59,18 +59,18 @@ def read(folder: Path, settings: MarianImport, problems: ProblemList) -> Importe
     Raises CheckpointError on an error after which reading can't go on.
     """
     opened = open_folder(folder)
-    problems.of(lambda: _check_kind(folder / CONFIG_FILE, opened.config))
-    problems.of(lambda: check_generation(opened))
+    problems.attempt(lambda: _check_kind(folder / CONFIG_FILE, opened.config))
+    problems.attempt(lambda: check_generation(opened))
     separate = bool(opened.tokenizer.get("separate_vocabs", False))
-    path = problems.of(lambda: _weights_file(folder, settings, separate))
+    path = problems.attempt(lambda: _weights_file(folder, settings, separate))
     problems.stop()
     assert path is not None
-    text = problems.of(lambda: _text(opened, separate))
-    tensors = problems.of(lambda: merged(read_weights(path), settings.adapter))
+    text = problems.attempt(lambda: _read_text_side(opened, separate))
+    tensors = problems.attempt(lambda: merge_adapter(read_weights(path), settings.adapter))
     problems.stop()
     assert text is not None
     assert tensors is not None
-    return imported(_model(opened, path, tensors, text), folder, settings, problems)
+    return to_imported_model(_model(opened, path, tensors, text), folder, settings, problems)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +83,14 @@ class MarianText:
     target: Mapping[str, int]
 
 
-def _text(opened: ModelFolder, separate: bool) -> MarianText:
+def _read_text_side(opened: ModelFolder, separate: bool) -> MarianText:
     folder = opened.path
     names = [SOURCE, TARGET, VOCABULARY, *([TARGET_VOCABULARY] if separate else [])]
     for name in (SOURCE, TARGET):
         read_processor(folder / name)
     source, target = (read_vocabulary(folder / name) for name in (VOCABULARY, names[-1]))
-    beside = {symbol: each for symbol, each in added_tokens(opened).items() if symbol not in source}
-    added = spelled_tokens(opened, beside, source[UNKNOWN])
+    further = {symbol: each for symbol, each in added_tokens(opened).items() if symbol not in source}
+    added = spelled_tokens(opened, further, source[UNKNOWN])
     settings = TextSettings(SOURCE, TARGET, VOCABULARY, names[-1], added=added)
     return MarianText(settings, {name: folder / name for name in names}, source, target)
 
@@ -112,7 +112,7 @@ def _model(folder: ModelFolder, path: Path, tensors: Mapping[str, Tensor], text:
         tied["decoder.output_bias"] = bias
     _check_vocabularies(folder.path, config, text.source, text.target)
     problems += untie(tied, tied_embeddings(config))
-    _lengthen(tied, config)
+    _extend_to_padding(tied, config)
     problems += [f"{n} holds {w.dtype}, no floats" for n, w in tied.items() if not w.is_floating_point()]
     defaults, leftovers = _generation(rules, config, folder.generation)
     tokenizer = folder.tokenizer
@@ -126,8 +126,8 @@ def _model(folder: ModelFolder, path: Path, tensors: Mapping[str, Tensor], text:
         vocabulary={} if TARGET_VOCABULARY in text.files else text.source,
         files=dict(text.files),
         generation=defaults,
-        left=leftovers,
-        spoken=(tokenizer.get("source_lang"), tokenizer.get("target_lang")),
+        unsupported=leftovers,
+        languages=(tokenizer.get("source_lang"), tokenizer.get("target_lang")),
         half=all_half(named),
     )
 
@@ -224,7 +224,7 @@ def _banned_tokens(rules: Mapping[str, Any]) -> list[int]:
     return [w[0] for w in words if isinstance(w, list) and len(w) == 1 and type(w[0]) is int]
 
 
-def _lengthen(tensors: dict[str, Tensor], config: ModelConfig) -> None:
+def _extend_to_padding(tensors: dict[str, Tensor], config: ModelConfig) -> None:
     """Extend the source's table to the id of padding if it ends before; no source uses the added rows."""
     name = "encoder.embed_tokens.weight"
     table = tensors.get(name)

@@ -34,7 +34,8 @@ MAX_POSITIONS: Final = 1024  # T5 itself has no limit
 T5_SIZES: Final = ("vocab_size", "d_model", "d_kv", "d_ff", "num_layers", "num_heads")
 BUCKETS, SPAN = "relative_attention_num_buckets", "relative_attention_max_distance"
 SCALED: Final = "scale_decoder_outputs"  # since transformers 5; older ones scale if tied
-OWN, ACROSS, FED = r"^(%s\.)block\.(\d+)\.layer\.0\.", r"^(%s\.)block\.(\d+)\.layer\.1\.", "DenseReluDense."
+SELF_ATTENTION: Final = r"^(%s\.)block\.(\d+)\.layer\.0\."
+CROSS_ATTENTION: Final = r"^(%s\.)block\.(\d+)\.layer\.1\."
 
 
 def _names() -> Names:
@@ -45,10 +46,13 @@ def _names() -> Names:
         fed = rf"^({side}\.)block\.(\d+)\.layer\.{last}\."
         norm = norms[1] or "final_layer_norm"
         table += [
-            (OWN % side + r"SelfAttention\.o\.", r"\1layers.\2.self_attn.out_proj."),
-            (OWN % side + r"SelfAttention\.([qkv])\.", r"\1layers.\2.self_attn.\3_proj."),
-            (OWN % side + r"SelfAttention\.relative_attention_bias\.", r"\1layers.\2.self_attn.relative."),
-            (OWN % side + r"layer_norm\.", rf"\1layers.\2.{norms[0]}."),
+            (SELF_ATTENTION % side + r"SelfAttention\.o\.", r"\1layers.\2.self_attn.out_proj."),
+            (SELF_ATTENTION % side + r"SelfAttention\.([qkv])\.", r"\1layers.\2.self_attn.\3_proj."),
+            (
+                SELF_ATTENTION % side + r"SelfAttention\.relative_attention_bias\.",
+                r"\1layers.\2.self_attn.relative.",
+            ),
+            (SELF_ATTENTION % side + r"layer_norm\.", rf"\1layers.\2.{norms[0]}."),
             (fed + r"DenseReluDense\.wi_0\.", r"\1layers.\2.ffn_gate."),
             (fed + r"DenseReluDense\.wi(_1)?\.", r"\1layers.\2.fc1."),
             (fed + r"DenseReluDense\.wo\.", r"\1layers.\2.fc2."),
@@ -56,9 +60,9 @@ def _names() -> Names:
             (rf"^({side}\.)final_layer_norm\.", r"\1layer_norm."),
         ]
     table += [
-        (ACROSS % "decoder" + r"EncDecAttention\.o\.", r"\1layers.\2.encoder_attn.out_proj."),
-        (ACROSS % "decoder" + r"EncDecAttention\.([qkv])\.", r"\1layers.\2.encoder_attn.\3_proj."),
-        (ACROSS % "decoder" + r"layer_norm\.", r"\1layers.\2.encoder_attn_layer_norm."),
+        (CROSS_ATTENTION % "decoder" + r"EncDecAttention\.o\.", r"\1layers.\2.encoder_attn.out_proj."),
+        (CROSS_ATTENTION % "decoder" + r"EncDecAttention\.([qkv])\.", r"\1layers.\2.encoder_attn.\3_proj."),
+        (CROSS_ATTENTION % "decoder" + r"layer_norm\.", r"\1layers.\2.encoder_attn_layer_norm."),
         (r"^lm_head\.weight$", "decoder.output_projection.weight"),
     ]
     renamed = tuple((re.compile(pattern), new) for pattern, new in table)
@@ -110,7 +114,7 @@ def model_weights(
             "decoder": _stack(own, own.get("num_decoder_layers") or own["num_layers"]),
             "token_positions": False,
             "scale_embeddings": False,
-            "share_output": _tied(folder, named),
+            "share_output": _is_tied(folder, named),
         }
 
     start = folder.rules.get("decoder_start_token_id")
@@ -145,7 +149,7 @@ def _scales_output(folder: ModelFolder) -> bool:
     return bool(folder.config.get(SCALED, tied and not newer))
 
 
-def _tied(folder: ModelFolder, named: Mapping[str, Tensor]) -> bool:
+def _is_tied(folder: ModelFolder, named: Mapping[str, Tensor]) -> bool:
     """Return whether the output is the shared table; `transformers` 5 calls every T5 tied, right or wrong."""
     head, table = named.get("decoder.output_projection.weight"), named.get("decoder.embed_tokens.weight")
     if newer_writer(folder.config) or SCALED in folder.config:

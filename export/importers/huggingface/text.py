@@ -49,7 +49,7 @@ def bart_text(folder: ModelFolder) -> TextPart:
     else:
         folder.need(VOCABULARY, MERGES)
         ids, merges = _ids(folder.path / VOCABULARY), folder.path / MERGES
-        _readable(lambda: read_merges(merges))
+        _read_or_refuse(lambda: read_merges(merges))
         files = {VOCABULARY: folder.path / VOCABULARY, MERGES: merges}
     bos, forced = folder.config.get("bos_token_id"), folder.rules.get("forced_bos_token_id")
     if type(forced) is int and forced not in ids.values():
@@ -86,7 +86,9 @@ def nllb_text(folder: ModelFolder) -> TextPart:
     if not folder.has(VOCABULARY):
         return _fairseq_pieces(folder)
     ids = _ids(folder.file(VOCABULARY))
-    added = {symbol: each for symbol, each in _numbered(folder, len(ids)).items() if symbol not in ids}
+    added = {
+        symbol: each for symbol, each in _all_added_tokens(folder, len(ids)).items() if symbol not in ids
+    }
     special = {symbol: each.token for symbol, each in added.items()}
     if not language_symbols(special) and folder.tokenizer.get("language_codes", "m2m100") == "m2m100":
         special = {f"__{code}__": len(ids) + i for i, code in enumerate(M2M_100)}
@@ -106,9 +108,9 @@ def nllb_text(folder: ModelFolder) -> TextPart:
 def fsmt_text(folder: ModelFolder) -> TextPart:
     """Read the text side of FSMT (fairseq's models): two vocabularies, fastBPE's merges, Moses."""
     folder.need(*FSMT_VOCABULARIES, MERGES)
-    spoken = folder.tokenizer.get("langs") or folder.config.get("langs")
-    if not isinstance(spoken, list) or len(spoken) != 2 or not all(isinstance(code, str) for code in spoken):
-        raise CheckpointError(f"{folder.path}: langs = {spoken!r} are no two languages")
+    pair = folder.tokenizer.get("langs") or folder.config.get("langs")
+    if not isinstance(pair, list) or len(pair) != 2 or not all(isinstance(code, str) for code in pair):
+        raise CheckpointError(f"{folder.path}: langs = {pair!r} are no two languages")
     files: dict[str, bytes | Path] = {}
     for name, side in zip(FSMT_VOCABULARIES, ("src", "tgt"), strict=True):
         ids = _ids(folder.path / name)
@@ -121,20 +123,20 @@ def fsmt_text(folder: ModelFolder) -> TextPart:
             s.removesuffix(WORD_END) + ("" if s.endswith(WORD_END) else "@@") for s in symbols[len(FAIRSEQ) :]
         )
         files[f"dict.{side}.txt"] = "".join(f"{symbol} 1\n" for symbol in cut).encode()
-    rules = _readable(lambda: read_merges(folder.path / MERGES, counted=True))
+    rules = _read_or_refuse(lambda: read_merges(folder.path / MERGES, counted=True))
     files["bpecodes"] = ("#version: 0.2\n" + "".join(f"{left} {right}\n" for left, right in rules)).encode()
     settings = FairseqSettings(
         source_dictionary="dict.src.txt",
         target_dictionary="dict.tgt.txt",
         bpe="bpecodes",
-        source_language=spoken[0],
-        target_language=spoken[1],
-        normalize=spoken[0],
+        source_language=pair[0],
+        target_language=pair[1],
+        normalize=pair[0],
         lowercase=folder.tokenizer.get("do_lower_case") is True,
         plain_punctuation=True,
     )
     return TextPart(
-        {"kind": "fairseq", **asdict(settings)}, files, FAIRSEQ["<unk>"], spoken=(spoken[0], spoken[1])
+        {"kind": "fairseq", **asdict(settings)}, files, FAIRSEQ["<unk>"], languages=(pair[0], pair[1])
     )
 
 
@@ -179,8 +181,9 @@ def t5_text(folder: ModelFolder, prompt: str) -> TextPart:
 
 
 def _fairseq_pieces(folder: ModelFolder) -> TextPart:
+    """Read a SentencePiece text side with fairseq's special ids and language symbols."""
     model, whole = _pieces_model(folder, "sentencepiece.bpe.model")
-    added = _numbered(folder, _processor(model).get_piece_size() + 1)
+    added = _all_added_tokens(folder, _processor(model).get_piece_size() + 1)
     special = {symbol: each.token for symbol, each in added.items()}
     offset = 0 if whole else 1
     return _mapped_pieces(
@@ -195,7 +198,7 @@ def _fairseq_pieces(folder: ModelFolder) -> TextPart:
     )
 
 
-def _numbered(folder: ModelFolder, first: int) -> dict[str, AddedToken]:
+def _all_added_tokens(folder: ModelFolder, first: int) -> dict[str, AddedToken]:
     """Return all added tokens; ids of those without one in the files begin with `first`."""
     listed = {symbol: AddedToken(first + i, shown=False) for i, symbol in enumerate(listed_tokens(folder))}
     return listed | added_tokens(folder)
@@ -264,23 +267,24 @@ def _mapped_pieces(
 
 
 def _token(folder: ModelFolder, ids: Mapping[str, int], symbol: str) -> int:
+    """Return the id of a symbol. Raises CheckpointError if the vocabulary lacks it."""
     if symbol not in ids:
         raise CheckpointError(f"{folder.path / VOCABULARY}: lacks {symbol}; download it again")
     return ids[symbol]
 
 
 def _ids(path: Path) -> dict[str, int]:
-    ids: dict[str, int] = _readable(lambda: read_ids(path))
+    ids: dict[str, int] = _read_or_refuse(lambda: read_ids(path))
     return ids
 
 
 def _processor(model: Path | bytes) -> Any:
     if isinstance(model, bytes):
-        return _readable(lambda: load_processor(model, Path(TOKENIZER_JSON)))
-    return _readable(lambda: read_processor(model))
+        return _read_or_refuse(lambda: load_processor(model, Path(TOKENIZER_JSON)))
+    return _read_or_refuse(lambda: read_processor(model))
 
 
-def _readable(reader: Any) -> Any:
+def _read_or_refuse(reader: Any) -> Any:
     """Return the result of a reader of bundles' files, with its BundleError as CheckpointError."""
     try:
         return reader()

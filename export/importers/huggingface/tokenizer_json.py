@@ -39,7 +39,7 @@ def sentencepiece_model(path: Path) -> bytes:
     model.normalizer_spec.add_dummy_prefix = True
     bytes_follow = content["model"].get("byte_fallback") is True
     model.trainer_spec.byte_fallback = bytes_follow
-    special = {token.get("content"): bool(token.get("special")) for token in _added(content)}
+    special = {token.get("content"): bool(token.get("special")) for token in _added_tokens(content)}
     for number, (piece, score) in enumerate(pieces):
         entry = model.pieces.add(piece=piece, score=score)
         if number == unk:
@@ -76,7 +76,7 @@ def _pieces(path: Path, content: Mapping[str, Any]) -> tuple[str, list[tuple[str
     kind = model.get("type") if isinstance(model, dict) else None
     if kind not in ("Unigram", "BPE"):
         raise CheckpointError(f"{path}: has a model of the kind {kind!r}; Unigram and BPE are read")
-    pairs, unk = _unigram(path, content["model"]) if kind == "Unigram" else _merged(path, content)
+    pairs, unk = _unigram(path, content["model"]) if kind == "Unigram" else _bpe_pieces(path, content)
     if type(unk) is not int or not 0 <= unk < len(pairs) or len(pairs) > MAX_PIECES:
         raise CheckpointError(f"{path}: names no piece for what is unknown; download it again")
     if len({piece for piece, _ in pairs} - {""}) < len(pairs):
@@ -92,7 +92,7 @@ def _unigram(path: Path, model: Mapping[str, Any]) -> tuple[list[tuple[str, floa
     return [(str(piece), float(score)) for piece, score in pieces], model.get("unk_id")
 
 
-def _merged(path: Path, content: Mapping[str, Any]) -> tuple[list[tuple[str, float]], Any]:
+def _bpe_pieces(path: Path, content: Mapping[str, Any]) -> tuple[list[tuple[str, float]], Any]:
     """Return the pieces of BPE, with scores that rank merges, and the id of the unknown piece."""
     vocabulary, merges = _bpe(path, content)
     if sorted(vocabulary.values()) != list(range(len(vocabulary))):
@@ -112,6 +112,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _bpe(path: Path, content: Mapping[str, Any]) -> tuple[dict[str, int], list[tuple[str, str]]]:
+    """Return ids by symbol, and merges. Raises CheckpointError if the model is no valid BPE."""
     model = content.get("model")
     found = model if isinstance(model, dict) else {}
     vocabulary, merges = found.get("vocab"), found.get("merges")
@@ -150,6 +151,6 @@ def _parts(part: Any, inner: str) -> Iterator[Mapping[str, Any]]:
         yield part
 
 
-def _added(content: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _added_tokens(content: Mapping[str, Any]) -> list[dict[str, Any]]:
     tokens = content.get("added_tokens")
     return [token for token in tokens if isinstance(token, dict)] if isinstance(tokens, list) else []

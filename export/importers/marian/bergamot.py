@@ -11,7 +11,7 @@ from pathlib import Path
 from engine.bundle.shortlist import SHORTLIST, Shortlist
 from export.importers.importing import ImportedModel, ProblemList, known_length
 from export.importers.marian.bergamot_shortlist import Pruning, StudentVocabularies, read_shortlist
-from export.importers.marian.model import MarianModel, imported
+from export.importers.marian.model import MarianModel, to_imported_model
 from export.importers.marian.native import Files, read_files
 from export.importers.marian.student_files import Student, find_student
 from export.importers.settings import StudentImport
@@ -27,7 +27,7 @@ def read(folder: Path, settings: StudentImport, problems: ProblemList) -> Import
     Raises CheckpointError that names a missing, unsupported or damaged file.
     """
     student = find_student(folder, settings.checkpoint)
-    return imported(read_student(student, alphas=settings.alphas), folder, settings, problems)
+    return to_imported_model(read_student(student, alphas=settings.alphas), folder, settings, problems)
 
 
 def read_student(student: Student, *, alphas: bool = True) -> MarianModel:
@@ -40,7 +40,7 @@ def read_student(student: Student, *, alphas: bool = True) -> MarianModel:
     """
     student_files = Files(student.model, student.vocabularies, student.settings)
     model = read_files(student_files, alphas=alphas)
-    leftovers = tuple(option for option in model.left if not option.startswith("shortlist"))
+    leftovers = tuple(option for option in model.unsupported if not option.startswith("shortlist"))
     files = dict(model.files)
     if student.shortlist is not None:
         files[SHORTLIST] = _read_shortlist(student.shortlist, student, model).dump()
@@ -49,8 +49,8 @@ def read_student(student: Student, *, alphas: bool = True) -> MarianModel:
         layout="a student of Firefox Translations or Bergamot",
         command="bergamot",
         files=files,
-        left=leftovers,
-        spoken=student.spoken,
+        unsupported=leftovers,
+        languages=student.languages,
         shortlisted=student.shortlist is not None,
         max_sentence_tokens=known_length(student.settings["max-length-break"]),
     )

@@ -19,7 +19,7 @@ from export.importers.marian.compressed import contents
 MAGIC: Final = 0xF11A48D5013417F5
 HEADER: Final = 6  # numbers of 8 bytes: magic, checksum, first, best, offsets, ids
 MULTIPLE: Final = 8  # intgemm needs the number of columns to be a multiple
-NOBODY: Final = "NULL"  # stands for words that align with no word
+NOBODY: Final = "NULL"  # aligned with words without a translation
 MAX_SOURCE_TARGETS: Final = 1000  # published lists have 50 or 100
 
 
@@ -146,6 +146,7 @@ def _text(
 
 
 def _first(first: int, vocabularies: StudentVocabularies) -> int:
+    """Return the number of ids in every list. Raises ValueError if the vocabulary is smaller."""
     if not 2 <= first <= len(vocabularies.target):
         raise ValueError(f"{first} ids are in every list, of {len(vocabularies.target)}")
     return first

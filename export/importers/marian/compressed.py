@@ -56,6 +56,7 @@ def _read_at_most(file: IO[bytes], most: int, path: Path) -> bytes:
 
 
 def _opener(path: Path) -> Callable[[Path], Any]:
+    """Return the function that opens a file by the suffix of its packing."""
     if path.suffix == ".gz":
         return lambda packed: gzip.open(packed, "rb")
     if path.suffix == ".zst":

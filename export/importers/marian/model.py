@@ -15,7 +15,7 @@ from engine.text.tokenizers.marian import language_codes
 from engine.types import MAX_SENTENCE_TOKENS
 from export.importers.importing import THEIR_PAGE, ImportedModel, ProblemList
 from export.importers.settings import MarianImport
-from export.importers.weights import Array, misfitting
+from export.importers.weights import Array, weight_problems
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,16 +23,12 @@ class MarianModel:
     """A model as read from its files.
 
     layout: description of the folder's layout, for the card.
-    path: the model file.
-    config: configuration of the model.
-    weights: weights by our names.
     problems: problems of the weights.
-    text: tokenizer settings.
     vocabulary, target_vocabulary: symbol to id, source and target.
-    files: files of the text pipeline by name in the bundle.
+    files: files of the text pipeline, by their names in the bundle.
     generation: decoding defaults, by field of `DecodeOptions`.
-    left: decoding settings of the files that have no counterpart here.
-    spoken: source and target language named by the files, or None.
+    unsupported: decoding settings of the files that have no counterpart here.
+    languages: source and target language named by the files, or None.
     half: whether the files store fp16.
     command: subcommand of `convoy convert` that reads the source.
     shortlisted: whether the model uses its shortlist by default.
@@ -48,8 +44,8 @@ class MarianModel:
     vocabulary: Mapping[str, int]
     files: Mapping[str, bytes | Path]
     generation: Mapping[str, Any]
-    left: tuple[str, ...]
-    spoken: tuple[str | None, str | None]
+    unsupported: tuple[str, ...]
+    languages: tuple[str | None, str | None]
     half: bool
     command: str = "marian"
     shortlisted: bool = False
@@ -57,7 +53,7 @@ class MarianModel:
     target_vocabulary: Mapping[str, int] = field(default_factory=dict)
 
 
-def imported(
+def to_imported_model(
     model: MarianModel, folder: Path, settings: MarianImport, problems: ProblemList
 ) -> ImportedModel:
     """Convert a model to an `ImportedModel`.
@@ -69,8 +65,8 @@ def imported(
 
     Raises CheckpointError if neither files nor settings name the languages.
     """
-    faults = [*model.problems, *misfitting(model.weights, model.config)]
-    problems.unfit(f"{model.path}: its weights do not fit its options", faults)
+    findings = [*model.problems, *weight_problems(model.weights, model.config)]
+    problems.add_under(f"{model.path}: its weights do not fit its options", findings)
     sources, target, text = _languages(folder, model, settings)
     return ImportedModel(
         origin=f"`convoy convert {model.command}` ({model.layout})",
@@ -92,8 +88,8 @@ def _languages(
     folder: Path, model: MarianModel, settings: MarianImport
 ) -> tuple[list[str], str, TextSettings]:
     """Return the source codes, the target code, and the text settings with both."""
-    source = settings.source or model.spoken[0]
-    target = (settings.target or model.spoken[1] or "").lower()
+    source = settings.source or model.languages[0]
+    target = (settings.target or model.languages[1] or "").lower()
     codes = language_codes(model.vocabulary)
     target = by_short_code(codes).get(short(target), target)  # "de" for a model with "deu"
     if codes and target not in codes:
@@ -114,6 +110,6 @@ def _languages(
 def _notes(model: MarianModel, languages: Iterable[str]) -> tuple[str, ...]:
     return (
         f"Target languages: {', '.join(sorted(languages))}",
-        f"Settings of the search that have no counterpart here: {', '.join(model.left) or 'none'}",
+        f"Settings of the search that have no counterpart here: {', '.join(model.unsupported) or 'none'}",
         THEIR_PAGE,
     )

@@ -19,16 +19,16 @@ from engine.text.tokenizers.pieces import load_processor, read_processor
 from export.importers.importing import ImportedModel, ProblemList
 from export.importers.marian.compressed import contents, plain_name
 from export.importers.marian.files import Arrays, options_of, parse_yaml, read_arrays, read_symbols
-from export.importers.marian.model import MarianModel, imported
+from export.importers.marian.model import MarianModel, to_imported_model
 from export.importers.marian.options import (
     DECODERS,
     MARIAN_ACTIVATIONS,
     MARIAN_ARCHITECTURES,
     SELF,
     check_options,
-    order_of,
+    norm_order,
 )
-from export.importers.marian.weights import fill, quantization_of
+from export.importers.marian.weights import convert_weights, quantization_of
 from export.importers.settings import MarianImport
 from export.importers.weights import IMPOSSIBLE
 
@@ -45,12 +45,7 @@ def models(folder: Path) -> list[Path]:
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """The files of a model.
-
-    model: file of the weights.
-    vocabularies: files of the source and the target vocabulary.
-    decoding: settings of the search.
-    """
+    """The files of a model and of its source and target vocabulary, and settings of the search."""
 
     model: Path
     vocabularies: tuple[Path, Path]
@@ -72,12 +67,12 @@ def read(folder: Path, settings: MarianImport, problems: ProblemList) -> Importe
             "folder with the model's files"
         )
     decoding = _decoding(folder)
-    paths = problems.of(lambda: _model(folder, settings, decoding))
-    vocabularies = problems.of(lambda: _vocabularies(folder, decoding))
+    paths = problems.attempt(lambda: _model(folder, settings, decoding))
+    vocabularies = problems.attempt(lambda: _vocabularies(folder, decoding))
     problems.stop()
     assert paths is not None
     assert vocabularies is not None
-    return imported(read_files(Files(paths, vocabularies, decoding)), folder, settings, problems)
+    return to_imported_model(read_files(Files(paths, vocabularies, decoding)), folder, settings, problems)
 
 
 def read_files(from_files: Files, *, alphas: bool = True) -> MarianModel:
@@ -100,7 +95,7 @@ def read_files(from_files: Files, *, alphas: bool = True) -> MarianModel:
             raise CheckpointError(
                 f"{path}: the {name} vocabulary has the id {max(ids.values())}, the model only {size} tokens"
             )
-    weights = fill(
+    weights = convert_weights(
         arrays, config, target_vocab=options["dim-vocabs"][1], biased=not options.get("output-omit-bias")
     )
     weights.problems += [f"{name} is not part of the model" for name in weights.unused_names()]
@@ -116,8 +111,8 @@ def read_files(from_files: Files, *, alphas: bool = True) -> MarianModel:
         target_vocabulary=sides[1],
         files=files,
         generation=generation,
-        left=leftovers,
-        spoken=(None, None),
+        unsupported=leftovers,
+        languages=(None, None),
         half=all(
             getattr(a, "dtype", None) == np.float16 for name, a in arrays.items() if name in weights.used
         ),
@@ -210,11 +205,11 @@ def _texts(
                 raise CheckpointError(f"{path}: lacks {END} or {UNKNOWN}, so it is no vocabulary of Marian")
             special, vocabulary = (symbols[END], symbols[UNKNOWN]), f"vocab.{side}.json"
             files[str(vocabulary)] = json.dumps(symbols, ensure_ascii=False, indent=0).encode()
-            beside = folder / f"{side}.spm"
-            model = beside.name if beside.is_file() else None
+            pieces = folder / f"{side}.spm"
+            model = pieces.name if pieces.is_file() else None
             if model:
-                read_processor(beside)
-                files[model] = beside
+                read_processor(pieces)
+                files[model] = pieces
         file_names |= {f"{side}_model": model, f"{side}_vocabulary": vocabulary}
         sides.append(symbols)
         specials.append(special)
@@ -287,7 +282,7 @@ def _stack(options: Mapping[str, Any], side: str, learned: bool, mixer: str) -> 
         kernel_sizes=(0,) * options["dec-depth" if decoder else "enc-depth"],
         mixer=mixer if decoder else "attention",
         glu=False,
-        normalize_before=order_of(options)[0] == "n",
+        normalize_before=norm_order(options)[0] == "n",
         learned_positions=learned,
         activation=MARIAN_ACTIVATIONS[options.get("transformer-ffn-activation", "swish")],
         norm_eps=NORM_EPS,
@@ -298,7 +293,7 @@ def _stack(options: Mapping[str, Any], side: str, learned: bool, mixer: str) -> 
 
 
 def _alignment(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the head and layer whose attention is the alignment; Marian counts layers from 1."""
+    """Return the fields of the alignment: one head of a layer; Marian counts layers from 1."""
     layer = str(options.get("transformer-guided-alignment-layer", "last"))
     return {"alignment_heads": 1, "alignment_layer": int(layer) - 1 if layer.isdecimal() else None}
 

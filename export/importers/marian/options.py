@@ -89,7 +89,7 @@ def _layer_problems(options: Mapping[str, Any], autoreg: Any) -> Iterator[str]:
     for name in names:
         if options.get(name, "swish") not in MARIAN_ACTIVATIONS:
             yield f"{name} = {options[name]!r} is none of {', '.join(MARIAN_ACTIVATIONS)}"
-    if order_of(options) not in (("", "an", ""), ("n", "a", "n")):
+    if norm_order(options) not in (("", "an", ""), ("n", "a", "n")):
         yield (
             "transformer-preprocess, -postprocess and -postprocess-top must be '', 'dan', '' (post-norm) or "
             "'n', 'da', 'n' (pre-norm)"
@@ -98,7 +98,7 @@ def _layer_problems(options: Mapping[str, Any], autoreg: Any) -> Iterator[str]:
         yield f"transformer-postprocess-emb = {options['transformer-postprocess-emb']!r} is unknown"
 
 
-def order_of(options: Mapping[str, Any]) -> tuple[str, str, str]:
+def norm_order(options: Mapping[str, Any]) -> tuple[str, str, str]:
     """Return the operations before and after each sub-block and after the last layer, without dropout."""
     names = ("transformer-preprocess", "transformer-postprocess", "transformer-postprocess-top")
     pre, post, top = (str(options.get(n) or "").replace("d", "") for n in names)

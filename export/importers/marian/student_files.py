@@ -40,18 +40,16 @@ FOLDER: Final = re.compile(
 class Student:
     """The files of one student.
 
-    model: file of the weights.
     vocabularies: files of the source and the target vocabulary.
-    shortlist: file of the shortlist, or None.
     settings: settings of its YAML file, completed with Firefox's.
-    spoken: source and target language in the names of files or folder, or None.
+    languages: source and target language in the names of files or folder, or None.
     """
 
     model: Path
     vocabularies: tuple[Path, Path]
     shortlist: Path | None
     settings: Mapping[str, Any]
-    spoken: tuple[str | None, str | None]
+    languages: tuple[str | None, str | None]
 
 
 def find_students(tree: Path) -> Iterator[Path]:

@@ -23,11 +23,8 @@ ANY_ALPHA: Final = f"none{ALPHA}"  # alpha of the embeddings in older files
 class MarianWeights:
     """Converts Marian's arrays to weights by our names.
 
-    stored: items of the file, by name.
     alphas: whether int8 weights keep their alphas; then every matrix must have one.
-    arrays: converted weights.
     used: names of converted items.
-    problems: problems of the weights so far.
     """
 
     stored: Arrays
@@ -38,19 +35,19 @@ class MarianWeights:
 
     def matrix(self, ours: str, theirs: str) -> None:
         """Add a matrix that is stored as [in, out]."""
-        self._assign(ours, theirs, lambda a: a.T)
+        self._add(ours, theirs, lambda a: a.T)
 
-    def table(self, ours: str, theirs: str, *, multiplied: bool = True) -> None:
+    def table(self, ours: str, theirs: str, *, projects: bool = True) -> None:
         """Add a table, which is stored like ours.
 
         ours: our name.
         theirs: Marian's name.
-        multiplied: whether the table is also the matrix of the output projection.
+        projects: whether the table is also the matrix of the output projection.
         """
-        self._assign(ours, theirs, lambda a: a, multiplied=multiplied)
+        self._add(ours, theirs, lambda a: a, projects=projects)
 
     def vector(self, ours: str, theirs: str) -> None:
-        self._assign(ours, theirs, lambda a: a.reshape(-1))
+        self._add(ours, theirs, lambda a: a.reshape(-1))
 
     def linear(self, ours: str, theirs: str, suffix: str) -> None:
         self.matrix(f"{ours}.weight", f"{theirs}_W{suffix}")
@@ -69,27 +66,27 @@ class MarianWeights:
         spare = set(self.stored) - self.used
         return sorted(n for n in spare if not n.startswith("special:") and not n.endswith(ALPHA))
 
-    def _assign(
-        self, ours: str, theirs: str, turned: Callable[[Any], Any], *, multiplied: bool = True
-    ) -> None:
+    def _add(self, ours: str, theirs: str, to_ours: Callable[[Any], Any], *, projects: bool = True) -> None:
+        """Convert a stored item by `to_ours`, and add it or a problem."""
         item = self.stored.get(theirs)
         if item is None:
             self.problems.append(f"{theirs} is missing")
             return
         self.used.add(theirs)
         if isinstance(item, QuantizedWeight):
-            alpha = self._alpha(theirs) if self.alphas and multiplied else None
-            self.arrays[ours] = replace(turned(item), alpha=alpha)
+            alpha = self._alpha(theirs) if self.alphas and projects else None
+            self.arrays[ours] = replace(to_ours(item), alpha=alpha)
             return
-        if self.alphas and multiplied and item.ndim == 2 and min(item.shape) > 1:
+        if self.alphas and projects and item.ndim == 2 and min(item.shape) > 1:
             self.problems.append(f"{theirs} is not quantised, although others are")
-        values = np.ascontiguousarray(turned(item))
+        values = np.ascontiguousarray(to_ours(item))
         if values.dtype not in (np.float16, np.float32):
             self.problems.append(f"{theirs} holds {values.dtype}, not fp16 or fp32")
             values = values.astype(np.float32)
         self.arrays[ours] = values.astype(np.float32)
 
     def _alpha(self, theirs: str) -> Any:
+        """Return the alpha of a matrix [1], or add a problem and return None."""
         names = [f"{theirs}{ALPHA}", *([ANY_ALPHA] if theirs.endswith("Wemb") else [])]
         item = next((self.stored[name] for name in names if name in self.stored), None)
         if item is None:
@@ -113,7 +110,7 @@ def quantization_of(arrays: Arrays, *, alphas: bool) -> str:
     return "alphas" if alphas and any(name.endswith(ALPHA) for name in arrays) else "rows"
 
 
-def fill(arrays: Arrays, config: ModelConfig, *, target_vocab: int, biased: bool) -> MarianWeights:
+def convert_weights(arrays: Arrays, config: ModelConfig, *, target_vocab: int, biased: bool) -> MarianWeights:
     """Convert every weight of the model.
 
     arrays: items of the file.
@@ -127,10 +124,10 @@ def fill(arrays: Arrays, config: ModelConfig, *, target_vocab: int, biased: bool
         decoder = side == "decoder"
         if not (decoder and config.share_embeddings):
             table = "Wemb" if config.share_embeddings else f"{side}_Wemb"
-            multiplied = config.share_output and (decoder or config.share_embeddings)
-            weights.table(f"{side}.embed_tokens.weight", table, multiplied=multiplied)
+            projects = config.share_output and (decoder or config.share_embeddings)
+            weights.table(f"{side}.embed_tokens.weight", table, projects=projects)
         if stack.learned_positions:
-            weights.table(f"{side}.embed_positions.weight", "Wpos", multiplied=False)
+            weights.table(f"{side}.embed_positions.weight", "Wpos", projects=False)
         if stack.embedding_norm:
             weights.norm(f"{side}.layernorm_embedding", f"{side}_emb", pre=True)
         if stack.normalize_before:
@@ -193,6 +190,7 @@ def _extend(arrays: dict[str, Array], config: ModelConfig, target_vocab: int) ->
 
 
 def _grow(arrays: dict[str, Array], name: str, rows: int, value: float) -> None:
+    """Extend a table or bias to a number of rows, filled with a value."""
     table = arrays.get(name)
     if table is None or table.shape[0] >= rows:
         return

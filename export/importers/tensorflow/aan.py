@@ -121,8 +121,8 @@ def rename_weights(
         if AAN_ROOT + theirs in variables:
             array = variables[AAN_ROOT + theirs]
             piece = np.array_split(array, parts, axis=-1)[part] if parts > 1 else array
-            turned = piece.T if theirs.endswith("/matrix") else piece
-            arrays[ours] = np.ascontiguousarray(turned, dtype=np.float32)
+            transposed = piece.T if theirs.endswith("/matrix") else piece
+            arrays[ours] = np.ascontiguousarray(transposed, dtype=np.float32)
     return arrays, used
 
 

@@ -47,15 +47,7 @@ class DamagedFile(Exception):
 
 
 class Entry(NamedTuple):
-    """The location of a variable's numbers.
-
-    dtype: TensorFlow's id of the type.
-    shape: shape of the variable.
-    shard: number of the file.
-    offset, size: bytes in the file.
-    checksum: masked CRC-32C of these bytes.
-    sliced: whether the variable is stored in several slices.
-    """
+    """A variable's type (TensorFlow's id), shape, bytes in a shard, masked CRC-32C, and if it has slices."""
 
     dtype: int
     shape: tuple[int, ...]

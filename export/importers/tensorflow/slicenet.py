@@ -177,6 +177,7 @@ def _names(model: nn.Module, config: ModelConfig) -> Iterator[tuple[str, list[st
 
 
 def _tables(config: ModelConfig) -> Iterator[tuple[str, list[str]]]:
+    """Yield embeddings and output projection with the names of their variables."""
     decoder = config.decoder
     assert decoder is not None
     yield "decoder.target_space.weight", [f"{BODY}/target_space_embedding/kernel"]
@@ -206,6 +207,7 @@ def _scope(path: str) -> str:
 
 
 def _step(path: str, step: ConvStep, scope: str, i: int) -> Iterator[tuple[str, list[str]]]:
+    """Yield the weights of one convolution step with the names of their variables."""
     norm = f"{scope}conv_block_norm_{i}/layer_norm/layer_norm"
     yield f"{path}.norm.weight", [f"{norm}_scale"]
     yield f"{path}.norm.bias", [f"{norm}_bias"]

@@ -31,17 +31,17 @@ def read(folder: Path, settings: Tensor2TensorImport, problems: ProblemList) -> 
     """
     if settings.source is None or settings.target is None:
         problems.add(f"{folder}: does not name its languages: give --source and --target")
-    found = problems.of(lambda: read_variables(folder, settings.checkpoint))
+    found = problems.attempt(lambda: read_variables(folder, settings.checkpoint))
     paths = _vocabularies(folder, settings.vocabularies)
     sizes = [len(read_subtokens(path)) for path in paths]
     hyperparameters = _hyperparameters(folder, settings, sizes)
-    config, faults = slicenet.model_config(hyperparameters)
-    problems.unfit(f"{folder / HPARAMS}: can't be imported", faults)
+    config, findings = slicenet.model_config(hyperparameters)
+    problems.add_under(f"{folder / HPARAMS}: can't be imported", findings)
     if config is None or found is None:
         raise StoppedError
     path, variables = found
-    weights, faults = slicenet.weights(variables, config)
-    problems.unfit(f"{path}: its variables do not fit its options", faults)
+    weights, findings = slicenet.weights(variables, config)
+    problems.add_under(f"{path}: its variables do not fit its options", findings)
     names = [f"{side}.subwords" for side in ("source", "target")] if len(paths) > 1 else ["vocab.subwords"]
     return ImportedModel(
         origin=f"`convoy convert tensor2tensor` ({path.name})",

@@ -37,8 +37,8 @@ def read(folder: Path, settings: ThumtImport, problems: ProblemList) -> Imported
         problems.add(f"{folder}: does not name its languages: give --source and --target")
     codes = None if settings.codes is None else folder / settings.codes
     if codes is not None:
-        problems.of(lambda: read_bpe(codes))
-    found = problems.of(lambda: read_variables(folder, settings.checkpoint))
+        problems.attempt(lambda: read_bpe(codes))
+    found = problems.attempt(lambda: read_variables(folder, settings.checkpoint))
     options = _options(folder)
     vocabularies = [_symbols(path, options) for path in _paths(folder, options, settings.vocabularies)]
     specials = [_specials(symbols, options, folder) for symbols in vocabularies]
@@ -49,7 +49,7 @@ def read(folder: Path, settings: ThumtImport, problems: ProblemList) -> Imported
     if found is None:
         raise StoppedError
     path, variables = found
-    weights = problems.naming(str(path), lambda: aan.weights(variables, config))
+    weights = problems.require(str(path), lambda: aan.weights(variables, config))
     names = [f"vocab.{side}.json" for side in ("source", "target")]
     files: dict[str, Content] = {
         name: json.dumps(symbols, ensure_ascii=False, indent=0).encode()
