@@ -214,7 +214,7 @@ def _model(
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """Embeddings and output projection; `scale` means that embeddings are scaled by the root of their width."""
+    """Embeddings and output projection. `scale` scales embeddings by the square root of their width."""
 
     weights: dict[str, Array]
     share_embeddings: bool

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -112,20 +112,30 @@ def _merge_module(
         name = _stored_name(tensors, f"{module}.weight")
         if name is None:
             return f"{module}.weight is changed, which the base's file does not hold by itself"
-        base, a, b = tensors[name], parts.get(factors[0]), parts.get(factors[1])
-        if a is None or b is None or a.dim() != 2 or b.dim() != 2 or a.shape[0] != b.shape[1]:
-            return f"{module} does not hold two factors of one rank"
-        change = b.float() @ a.float()
-        change = change.T if factors == EMBEDDING_FACTORS else change
-        if change.shape != base.shape:
-            return f"{module} has the shape {tuple(change.shape)}, the base {tuple(base.shape)}"
-        tensors[name] = base.float() + scale * change
+        change = _product(module, parts, factors, tensors[name].shape)
+        if isinstance(change, str):
+            return change
+        tensors[name] = tensors[name].float() + scale * change
     whole = {kind: tensor for kind, tensor in parts.items() if kind in ("weight", "bias")}
     for kind, tensor in whole.items():  # modules that were trained without factors
         name = f"{module}.{kind}"
         tensors[_stored_name(tensors, name) or name] = tensor
     rest = set(parts) - set(whole) - set(factors or ())
     return f"{module}.{min(rest)} is not understood" if rest else None
+
+
+def _product(
+    module: str, parts: Mapping[str, Tensor], factors: tuple[str, str], shape: Sequence[int]
+) -> Tensor | str:
+    """Return the product of a module's factors, or their problem."""
+    a, b = (parts.get(name) for name in factors)
+    if a is None or b is None or a.dim() != 2 or b.dim() != 2 or a.shape[0] != b.shape[1]:
+        return f"{module} does not hold two factors of one rank"
+    change = b.float() @ a.float()
+    change = change.T if factors == EMBEDDING_FACTORS else change
+    if change.shape != shape:
+        return f"{module} has the shape {tuple(change.shape)}, the base {tuple(shape)}"
+    return change
 
 
 def _stored_name(tensors: Mapping[str, Tensor], name: str) -> str | None:
