@@ -1,4 +1,4 @@
-"""The front door: all names of the engine that `server/` may import."""
+"""The public interface: all names of the engine that `server/` may import."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ from engine.text.placeables.masking import KeptSpan, MarkedText
 from engine.types import NO_TIME, OPTION_BOUNDS, OPTION_HELP, DecodeOptions, Limits, Timings
 
 if TYPE_CHECKING:
-    # for annotations only: not in `__all__`, whose names are there when the program runs
+    # for annotations only, so not in `__all__`
     from engine.repository.ipc.host import EngineHost as EngineHost  # noqa: PLC0414
     from engine.repository.ipc.service import RemoteService as RemoteService  # noqa: PLC0414
 
@@ -145,7 +145,11 @@ __all__ = [
 
 
 def share_threads(backend: str, threads: int) -> None:
-    """Give all sessions of services with threads=None one pool of so many; once, before any of them."""
+    """Share one pool of threads among all sessions of services with threads=None. Call this once, first.
+
+    backend: name of the backend.
+    threads: number of threads of the pool.
+    """
     if BACKENDS[backend].runtime == "onnxruntime":
         from engine.executors.onnx.sessions import share_threads as share
 
@@ -153,10 +157,10 @@ def share_threads(backend: str, threads: int) -> None:
 
 
 def connect_service(paths: Sequence[Path], settings: ServiceSettings) -> RemoteService:
-    """Wait until an engine process tells of its models, and open their text sides. Raises BundleError.
+    """Wait for the offer of an engine process, and open the text sides of its models. Raises BundleError.
 
-    paths: of the sockets, one of each engine process.
-    settings: how every model is run.
+    paths: paths of the sockets, one for each engine process.
+    settings: settings of all models.
     """
     from engine.repository.ipc.service import RemoteService
 
@@ -164,7 +168,7 @@ def connect_service(paths: Sequence[Path], settings: ServiceSettings) -> RemoteS
 
 
 def host_service(service: Service) -> EngineHost:
-    """Make what offers the models of a started service to front ends, in the event loop that runs."""
+    """Make a host that offers the models of a started service to front ends, in the running event loop."""
     from engine.repository.ipc.host import EngineHost
 
     return EngineHost(service)

@@ -1,4 +1,4 @@
-"""The backends by name: where each runs, in which precisions, and what it is. `executors` opens them."""
+"""The table of backends: devices, precisions and libraries. `engine.executors` opens them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from engine.errors import ConfigError
 
 QUANTISED: Final = ("fp32", "int8")
 NARROW: Final = ("fp32", "fp16", "bf16")
-PRECISIONS: Final = ("fp32", "fp16", "bf16", "int8")  # all there are
+PRECISIONS: Final = ("fp32", "fp16", "bf16", "int8")
 DISTRIBUTION: Final = "convoy-server"
 UNINSTALLED_VERSION: Final = "0+source"  # version of a source tree that is not installed
 
 
 def processors() -> int:
-    """Count the processors that this process may run on; all of them where the system does not say."""
+    """Return the number of processors that this process may use."""
     if sys.platform == "linux":
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -34,19 +34,19 @@ def program_version() -> str:
         return UNINSTALLED_VERSION
 
 
-# bytes of memory that a number of the weights takes, by precision, where it is not a float's own 4 or 2: ONNX
-# Runtime keeps an initialiser and a copy of it in the order of its kernels, as measured
+# measured bytes of memory for each number of the weights, by precision: ONNX Runtime keeps an initializer and
+# a copy in the order of its kernels
 ONNX_BYTES: Final = {"fp32": 8, "int8": 4}
 
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """What a backend is.
+    """Description of a backend.
 
-    about: a line of help.
-    precisions: in which the backend computes, by kind of device: "cpu" or "cuda".
-    runtime: the library that runs its steps, by the name it is imported by.
-    weight_bytes: of memory that one number of the weights takes, by precision; 4 or 2 where it says nothing.
+    about: line of help.
+    precisions: supported precisions by kind of device, "cpu" or "cuda".
+    runtime: import name of the library that runs the steps.
+    weight_bytes: bytes of memory for each number of the weights, by precision; default: 4 for fp32, else 2.
     """
 
     about: str
@@ -55,16 +55,16 @@ class Backend:
     weight_bytes: Mapping[str, int] = field(default_factory=dict)
 
     def bytes_of(self, precision: str) -> int:
-        """Return the bytes of memory that one number of the weights takes."""
+        """Return the bytes of memory for each number of the weights in a precision."""
         return self.weight_bytes.get(precision, 4 if precision == "fp32" else 2)
 
     def lists(self, device: str) -> bool:
-        """Tell whether it can answer with the tokens of a shortlist alone on a device."""
+        """Return whether the backend supports shortlists on a device."""
         return self.runtime == "onnxruntime" and device == "cpu"
 
 
 class LaneSize(NamedTuple):
-    """What a lane holds: the widest beam of its requests, and how many of them at once."""
+    """Size of a lane: the widest beam, and the number of slots."""
 
     beams: int
     slots: int
@@ -79,17 +79,16 @@ FAST_LANES: Final = tuple(sorted({*LANES, LaneSize(FAST_BEAM_SIZE, 32)}))
 class Placement:
     """Where and how a bundle runs.
 
-    backend: its name in BACKENDS.
-    device: "cpu", "cuda" or "cuda:1"; several with commas between get all lanes each.
+    backend: name in BACKENDS.
+    device: "cpu", "cuda" or "cuda:1"; each of several devices, separated by commas, gets all lanes.
     precision: one of PRECISIONS.
-    threads: of each ONNX session; None shares the process-wide pool (`engine.executors.onnx.share_threads`).
-    lanes: narrowest first.
-    shortlist: answer with the tokens that the source makes likely alone (`engine.bundle.shortlist`); None: as
-        each bundle says, where the backend can.
-    fast: no model's default beam is wider than FAST_BEAM_SIZE, and where `shortlist` is None, every bundle
-        answers with the shortlist that it has.
-    shared: a folder in which processes of this machine keep for each other what ONNX Runtime on the CPU reads
-        of weights; None: each has its own.
+    threads: number of threads of each ONNX session; None: the pool of `engine.api.share_threads`.
+    lanes: sizes of the lanes, narrowest first.
+    shortlist: whether answers use only the tokens of a shortlist (`engine.bundle.shortlist`); None: the
+        default of each bundle, if the backend supports shortlists.
+    fast: limit default beams to FAST_BEAM_SIZE; if `shortlist` is None, use the shortlist of every bundle.
+    shared: folder in which processes of this machine share weights for ONNX Runtime on the CPU; None: no
+        sharing.
     """
 
     backend: str = "onnx"
@@ -102,7 +101,7 @@ class Placement:
     shared: Path | None = None
 
     def check(self) -> None:
-        """Raise ConfigError, with what there is instead, for what no backend of that name can do."""
+        """Raise ConfigError with an alternative if the backend does not support this placement."""
         check(self.backend, self.device, self.precision)
         if not self.lanes or any(beams < 1 or slots < 1 for beams, slots in self.lanes):
             raise ConfigError("lanes must be pairs of positive numbers: beams and slots")
@@ -146,22 +145,27 @@ FAST_HELP: Final = (
 
 
 def usual_precision(device: str, *, fast: bool) -> str:
-    """Return the precision that holds on a device where none is asked for."""
+    """Return the default precision on a device.
+
+    device: name of the device.
+    fast: whether speed is preferred.
+    """
     if not fast:
         return "fp32"
     return "int8" if device.startswith("cpu") else "fp16"
 
 
 def usual_beam_size(default: int, *, fast: bool) -> int:
-    """Return the beam size that holds where none is asked for.
+    """Return the default beam size of a model.
 
-    default: of the bundle.
+    default: default beam size of the bundle.
+    fast: whether speed is preferred.
     """
     return min(default, FAST_BEAM_SIZE) if fast else default
 
 
 def devices(names: str) -> list[str]:
-    """Split "cuda:0,cuda:1" into its devices. Raises ConfigError on one that is named twice or is empty."""
+    """Split "cuda:0,cuda:1" into devices. Raises ConfigError on an empty or repeated device."""
     each = [name.strip() for name in names.split(",")]
     if len(set(each)) < len(each) or not all(each):
         raise ConfigError(f"{names!r} names a device twice, or none: for example cuda:0,cuda:1")
@@ -169,10 +173,10 @@ def devices(names: str) -> list[str]:
 
 
 def check(name: str, device: str, precision: str) -> None:
-    """Raise ConfigError, with what there is instead, for what no backend of that name can do.
+    """Raise ConfigError with an alternative if a backend does not support a device or a precision.
 
-    name: of the backend.
-    device: one, or several with commas between.
+    name: name of the backend.
+    device: device, or several devices separated by commas.
     precision: one of PRECISIONS.
     """
     if name not in BACKENDS:

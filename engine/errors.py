@@ -1,29 +1,29 @@
-"""The closed set of errors a caller of the engine may have to catch.
+"""The closed set of errors that a caller of the engine may have to catch.
 
-`code` is stable: clients and metrics may rely on it. HTTP status codes live in `server/`, in one table.
+`code` is stable: clients and metrics may rely on it. One table in `server/` has the HTTP status codes.
 """
 
 
 class ConvoyError(Exception):
-    """Base class; the message says what is wrong and what to do about it."""
+    """Base class. A message names the problem and the remedy."""
 
     code = "internal"
 
 
 class InvalidRequest(ConvoyError):
-    """The request can never succeed as it stands."""
+    """The request is invalid and can never succeed."""
 
     code = "invalid_request"
 
 
 class UnknownModel(ConvoyError):
-    """No model of that name, or none for that pair of languages, is loaded."""
+    """There is no model of that name, or for these languages."""
 
     code = "unknown_model"
 
 
 class TooLarge(ConvoyError):
-    """The request (one text, or a whole group) exceeds what this server could ever hold."""
+    """The request (one text, or a whole group) exceeds a limit of this server."""
 
     code = "too_large"
 
@@ -39,7 +39,7 @@ class Overloaded(ConvoyError):
 
 
 class WouldBeLate(Overloaded):
-    """The queue is so long that the deadline would pass in it; `retry_after` is when it should suffice."""
+    """The deadline would pass in the queue; a request after `retry_after` seconds should be in time."""
 
     code = "would_be_late"
 
@@ -51,7 +51,7 @@ class DeadlineExceeded(ConvoyError):
 
 
 class Cancelled(ConvoyError):
-    """The caller gave the request up."""
+    """The caller has cancelled the request."""
 
     code = "cancelled"
 
@@ -68,9 +68,9 @@ class Stopping(ConvoyError):
 
 
 class Unavailable(ConvoyError):
-    """The model is not in memory and can't be brought there now; the next use tries again.
+    """The model is not in memory and can't be loaded now; the next use tries again.
 
-    `retry_after`: seconds after which it is worth it, where they are known.
+    retry_after: seconds after which a retry may succeed, if known.
     """
 
     code = "model_unavailable"
@@ -81,7 +81,7 @@ class Unavailable(ConvoyError):
 
 
 class ExecutorFailed(ConvoyError):
-    """The backend raised while this request was in flight; others are not affected."""
+    """The backend failed while this request was in flight."""
 
     code = "executor_failed"
 
@@ -100,13 +100,13 @@ class DeviceLost(ConvoyError):
 
 
 class BundleError(ConvoyError):
-    """A bundle is missing, damaged, or does not fit this version or device."""
+    """A bundle is missing or damaged, or does not fit this version or device."""
 
     code = "bundle"
 
 
 class ConfigError(BundleError):
-    """A configuration holds an unknown, missing or impossible value."""
+    """A configuration has an unknown, missing or impossible value."""
 
     code = "config"
 

@@ -1,4 +1,4 @@
-"""The nouns of the house: options, requests, results. Frozen data; nothing here computes on tensors."""
+"""Options, requests and results, as frozen data without tensors."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any, Final, NamedTuple
 
 from engine.errors import ConvoyError, InvalidRequest
 
-CANDIDATES: Final = 64  # sampling sees this many best tokens of each row, so top_k and the nucleus end there
-QUOTAS: Final = 64  # tokens that a request may limit
-MAX_SENTENCE_TOKENS: Final = 256  # default of a bundle; a longer source would occupy a slot for long
+CANDIDATES: Final = 64  # best tokens of each row that sampling draws from; largest top_k
+QUOTAS: Final = 64  # largest number of token quotas of a request
+MAX_SENTENCE_TOKENS: Final = 256  # default of bundles; a longer source would occupy a slot for long
 
 NO_LANGUAGE_MODEL: Final = (
     "lm_weight needs a language model beside the model, and this one has none: leave it out, or import the "
@@ -23,15 +23,15 @@ NO_LANGUAGE_MODEL: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one engine can hold.
+    """Limits of one engine.
 
     beams: widest beam.
     source: longest source in tokens, end-of-sentence included.
     target: longest target in tokens, end-of-sentence excluded.
     vocab: size of the target vocabulary.
-    attention: whether there is a source to attend to; a language model reads none.
-    shortlisted: whether each source's own list of tokens is all that its targets are made of.
-    language_model: whether there is one beside the model.
+    attention: whether the model reads a source; a language model does not.
+    shortlisted: whether targets consist of the tokens of a shortlist for each source.
+    language_model: whether the model is fused with a language model.
     """
 
     beams: int
@@ -105,9 +105,9 @@ class DecodeOptions(KeptHash):
 
     Lengths count target tokens without end-of-sentence; S is the source's own length with it. The longest
     target is min(max_length_a * S + max_length_b, max_length, the model's limit), the shortest
-    min_length_a * S + min_length. Under Marian's beam rule the longest is rounded up, and what reaches it is
-    cut as it stands: no end is scored. Scores divide by length ** length_penalty, the length INCLUDING
-    end-of-sentence, unless `normalize_scores` is off. All that makes a score: `engine.search.penalties`.
+    min_length_a * S + min_length. Under Marian's beam rule the longest is rounded up, and a target that
+    reaches it ends without a score of end-of-sentence. Scores divide by length ** length_penalty, the length
+    INCLUDING end-of-sentence, unless `normalize_scores` is off; see `engine.search.penalties`.
     """
 
     beam_size: int = option(5, "Hypotheses kept at each step.", bounds=_AT_LEAST_ONE)
@@ -151,11 +151,11 @@ class DecodeOptions(KeptHash):
         bounds=_between(0, 100),
     )
     temperature: float = option(1.0, "Divides the logits.", bounds=_POSITIVE)
-    # tokens that every hypothesis begins with
+    # first tokens of every hypothesis
     prefix: tuple[int, ...] = ()
-    # so many tokens of the prefix cost nothing: those that only name a language
+    # number of first tokens of the prefix without a score, such as the token of a language
     free_prefix: int = 0
-    # tokens, and how many times at most each comes; those of a prefix count
+    # tokens with the largest number of times that each may occur, prefix included
     quotas: tuple[tuple[int, int], ...] = ()
     sampling: bool = option(False, "Draw independent samples instead of beam search.")
     top_k: int = option(0, "Sampling: only the k best tokens; 0: off.", bounds=_between(0, CANDIDATES))
@@ -198,14 +198,18 @@ class DecodeOptions(KeptHash):
         return not self.draws and self.diverse_groups == 1
 
     def check(self, limits: Limits) -> None:
-        """Raise InvalidRequest that names every option at fault."""
+        """Raise InvalidRequest that names every wrong option."""
         faults = [text for wrong, text in self._faults(limits) if wrong]
         if faults:
             raise InvalidRequest("; ".join(faults))
 
     def lengths(self, source: int, limits: Limits) -> tuple[int, int]:
-        """Find the shortest and longest target for a source of `source` tokens (end-of-sentence included)."""
-        # capped before it is rounded: the products may be infinite
+        """Return the shortest and the longest target of a source.
+
+        source: number of source tokens, end-of-sentence included.
+        limits: limits of the engine.
+        """
+        # capped before rounding, because the product may be infinite
         longest = min(self.max_length_a * source + min(self.max_length_b, limits.target), limits.target)
         longest = math.ceil(longest) if self.beam_rule == "marian" else int(longest)
         if self.max_length is not None:
@@ -215,8 +219,8 @@ class DecodeOptions(KeptHash):
     def _faults(self, limits: Limits) -> list[tuple[bool, str]]:
         bounded = [
             (not bounds.allow(value), f"{name} must {bounds.rule}")
-            for name, bounds in _RULES.items()
-            if (value := getattr(self, name)) is not None
+            for name, bounds in _BOUNDS.items()
+            if bounds.rule and (value := getattr(self, name)) is not None
         ]
         return [
             *bounded,
@@ -290,29 +294,25 @@ class DecodeOptions(KeptHash):
 
 
 _OPTIONS_OF: Final = attrgetter(*(option.name for option in fields(DecodeOptions)))
-# the sentence of each option that flags and the HTTP schema have
+# help text of each option that flags and the HTTP schema have
 OPTION_HELP: Final[Mapping[str, str]] = {
     option.name: option.metadata["help"] for option in fields(DecodeOptions) if "help" in option.metadata
 }
-_RULES: Final[Mapping[str, OptionBounds]] = {
-    option.name: bounds
-    for option in fields(DecodeOptions)
-    if (bounds := option.metadata.get("bounds")) and bounds.rule
+_BOUNDS: Final[Mapping[str, OptionBounds]] = {
+    option.name: option.metadata["bounds"] for option in fields(DecodeOptions) if "bounds" in option.metadata
 }
 # JSON Schema keywords of each option that has bounds for any model
-OPTION_BOUNDS: Final[Mapping[str, Mapping[str, Any]]] = {
-    option.name: option.metadata["bounds"].schema
-    for option in fields(DecodeOptions)
-    if option.metadata.get("bounds")
-}
+OPTION_BOUNDS: Final[Mapping[str, Mapping[str, Any]]] = {name: each.schema for name, each in _BOUNDS.items()}
 
 
 class Hypothesis(NamedTuple):
-    """One finished target. `tokens` excludes end-of-sentence; `token_scores` (natural log) includes it.
+    """One finished target.
 
-    finish: "stop" when the model ended it, "length" when the limit did.
-    attention: float32 numpy array [len(tokens) + 1, source length with end-of-sentence], rows sum to 1; only
-        on request.
+    tokens: target tokens without end-of-sentence.
+    token_scores: natural-log probability of each token and of end-of-sentence.
+    finish: "stop" if the model ended the target, "length" if the limit did.
+    attention: float32 numpy array [len(tokens) + 1, source length with end-of-sentence], rows sum to 1; None
+        unless requested.
     """
 
     tokens: list[int]
@@ -323,7 +323,7 @@ class Hypothesis(NamedTuple):
 
 
 class Timings(NamedTuple):
-    """Seconds a request spent waiting, being encoded (with its batch) and being decoded; decoding steps."""
+    """Seconds in the queue, of the encoding (of the whole batch) and of the decoding; number of steps."""
 
     queue: float
     encode: float
@@ -331,7 +331,7 @@ class Timings(NamedTuple):
     steps: int
 
     def __add__(self, other: Timings) -> Timings:  # type: ignore[override]
-        """Of one thing done after another."""
+        """Return the timings of two requests in sequence."""
         return Timings(
             self.queue + other.queue,
             self.encode + other.encode,
@@ -344,7 +344,7 @@ NO_TIME: Final = Timings(0.0, 0.0, 0.0, 0)
 
 
 class Result(NamedTuple):
-    """Hypotheses, best first: n_best of them, fewer only when the search found fewer."""
+    """The n_best hypotheses, best first; fewer if the search found fewer."""
 
     hypotheses: list[Hypothesis]
     timings: Timings
@@ -354,7 +354,7 @@ Outcome = Result | ConvoyError
 
 
 class DecodeJob(NamedTuple):
-    """A source, ending with end-of-sentence, and how to decode it."""
+    """A source with end-of-sentence, and its decoding options."""
 
     source: list[int]
     options: DecodeOptions
@@ -362,24 +362,24 @@ class DecodeJob(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class Request:
-    """One source in flight.
+    """One source in flight. The engine sets the fields after `cancelled`.
 
-    source: tokens, the last of which is end-of-sentence. A language model's source is end-of-sentence alone;
-        the text that it continues is the `prefix` of the options.
-    options: how it is decoded.
-    reply: is called once, from the engine's thread, unless the request was cancelled; must not raise or
+    source: source tokens with end-of-sentence. A language model's source is end-of-sentence alone; the text
+        that it continues is the `prefix` of the options.
+    options: decoding options.
+    reply: function that the engine's thread calls once, unless the request was cancelled; must not raise or
         block.
-    deadline: a time.monotonic().
-    progress: is called from the engine's thread too, after a step, with the target tokens that the best
-        hypothesis is certain to begin with, each time there are more of them. None: nothing is computed.
-    arrived: when it was made, a time.monotonic().
-    admitted: when its encoding began, likewise.
-    encode_seconds: of its batch.
-    cancelled: set by the caller, from any thread.
-    expected_steps: set by the engine: decoding steps.
-    decided: set by the engine: whether the options alone say how many these are.
-    promised: set by the engine: whether it was accepted because it would be in time.
-    ticket: set by the engine: the number of its group in the queue.
+    deadline: time.monotonic() after which the request fails.
+    progress: function that the engine's thread calls after a step if the certain beginning of the best
+        hypothesis has become longer, with its tokens. None: it is not computed.
+    arrived: time.monotonic() at the creation of the request.
+    admitted: time.monotonic() at the start of the encoding.
+    encode_seconds: duration of the encoding of the batch.
+    cancelled: whether the caller has cancelled the request, from any thread.
+    expected_steps: expected number of decoding steps.
+    decided: whether the options alone determine the number of steps.
+    promised: whether the request was accepted because it would be in time.
+    ticket: number of the group in the queue.
     """
 
     source: list[int]

@@ -85,7 +85,7 @@ class EngineProcess:
         async with await host.listen(path), trimming():
             send(pipe, {"kind": "ready"})
             tasks = [
-                asyncio.create_task(host.go_on()),
+                asyncio.create_task(host.retry_models()),
                 asyncio.create_task(watch_folders(service, self._settings.watch)),
             ]
             await self._tick(host)

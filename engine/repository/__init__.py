@@ -1,13 +1,13 @@
-"""Which models are in memory, and which of them answers.
+"""The models of a server: loading and eviction, and the choice of the model that answers.
 
-loading     from a bundle to a model behind its engine
-catalogue   models by name, task and languages: the one, or the two, that answer
-budget      what is loaded and what must go: decisions only
-figures     what is told of the models
-repository  does what `budget` decides; lends models to those who use them
-service     models by name, for those who serve or run them
+loading     a bundle as a model with its engine
+catalogue   names of models and routes, and the choice of a route
+budget      decisions: which models to load and to unload
+figures     statistics of the models
+repository  loads and unloads models as `budget` decides, and keeps models in use loaded
+service     the methods for servers and programs
 offline     a service for one program, in lanes as wide as its requests
-heap        memory that nobody uses, given back
-ipc         models in processes of their own, asked over Unix sockets
-folders     bundles that come and go while their folders are served
+heap        return of freed memory to the system
+ipc         models in processes of their own, called over Unix sockets
+folders     changes in folders of bundles
 """

@@ -1,9 +1,8 @@
-"""The decisions of a repository: uses that are granted or wait, models to load and models to unload.
+"""The decisions of a repository: which uses are granted, which models to load and which to unload.
 
-Pure: nothing here loads or waits. Each call returns the actions to take, as `Acts`;
-`engine.repository.repository` performs them.
-First come, first served: where a call waits for memory, the models that must go for it take no later calls.
-A model in use never goes; of the others the least recently used goes first.
+Nothing here loads or waits. Methods return the `Actions` to take, and `engine.repository.repository` performs
+them. Tickets are served in order: if one waits for memory, the models to unload for it get no later tickets.
+A model in use is never unloaded; of the other models the least recently used one is unloaded first.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from enum import StrEnum
 
 
 class State(StrEnum):
-    """Of a model. Its memory counts in all but the first."""
+    """State of a model. Its memory counts in all states except UNLOADED."""
 
     UNLOADED = "unloaded"
     LOADING = "loading"
@@ -25,11 +24,11 @@ class State(StrEnum):
 
 @dataclass(eq=False, slots=True)
 class Ticket:
-    """A use of models, all at once, that is asked for; or the unloading of one.
+    """A request to use models at the same time, or to unload one.
 
-    names: the models.
-    unload: whether the one model is to be unloaded.
-    granted: whether the models may be used, or the one is gone.
+    names: names of the models.
+    unload: whether to unload the model.
+    granted: whether the models may be used, or the model is unloaded.
     """
 
     names: tuple[str, ...]
@@ -38,9 +37,14 @@ class Ticket:
 
 
 @dataclass(slots=True)
-class Acts:
-    """What is to be done: tickets to tell, models to load (then call `finish_load` or `fail_load`), models to
-    unload (then call `finish_unload`)."""
+class Actions:
+    """Actions to take.
+
+    granted: tickets that are granted now.
+    failed: tickets whose models could not be loaded.
+    load: models to load; `finish_load` or `fail_load` has to follow.
+    unload: models to unload; `finish_unload` has to follow.
+    """
 
     granted: list[Ticket] = field(default_factory=list)
     failed: list[Ticket] = field(default_factory=list)
@@ -50,11 +54,11 @@ class Acts:
 
 @dataclass(slots=True)
 class _Model:
-    """What is known of a model.
+    """A model.
 
-    cost: bytes.
-    users: tickets in use.
-    used: when last, in calls.
+    cost: bytes in memory.
+    users: number of granted tickets.
+    used: value of the budget's clock at the last use.
     """
 
     cost: int
@@ -64,14 +68,14 @@ class _Model:
 
 
 class Budget:
-    """Not safe for threads by itself."""
+    """Memory budget of a repository. Not thread-safe."""
 
     def __init__(self, costs: Mapping[str, int], limit: int | None, loaded: Iterable[str] = ()) -> None:
         """Begin with some models loaded.
 
         costs: bytes of each model, by name.
-        limit: bytes of all loaded models together; None: any.
-        loaded: names of the models that are in memory already.
+        limit: largest sum of bytes of all loaded models; None: no limit.
+        loaded: names of models that are in memory already.
         """
         self._models = {name: _Model(cost) for name, cost in costs.items()}
         for name in loaded:
@@ -84,16 +88,16 @@ class Budget:
         return name in self._models
 
     def add(self, name: str, cost: int, *, loaded: bool) -> None:
-        """Add one more model.
+        """Add a model.
 
-        name: the model's name.
+        name: name of the model.
         cost: bytes of the model in memory.
-        loaded: whether it is in memory already.
+        loaded: whether the model is in memory already.
         """
         self._models[name] = _Model(cost, State.LOADED if loaded else State.UNLOADED)
 
     def remove(self, name: str) -> None:
-        """Forget a model that is not loaded, and that nobody will ask for."""
+        """Remove a model that is not loaded and that no ticket will name."""
         assert self.state(name) is State.UNLOADED
         del self._models[name]
 
@@ -104,83 +108,84 @@ class Budget:
         return self._models[name].cost
 
     def used_bytes(self) -> int:
-        """Count the bytes of all models that are loaded, or partly."""
+        """Return the bytes of all models that are loaded, loading or unloading."""
         return sum(model.cost for model in self._models.values() if model.state is not State.UNLOADED)
 
     def fits(self, names: Iterable[str]) -> bool:
-        """Tell whether these could ever be loaded at once."""
+        """Return whether models fit into the limit together."""
         return sum(self._models[name].cost for name in set(names)) <= self.limit
 
-    def recost(self, name: str, cost: int) -> Acts:
-        """Set what the model takes from now on."""
+    def recost(self, name: str, cost: int) -> Actions:
+        """Set the bytes of a model."""
         self._models[name].cost = cost
-        return self._settle(Acts())
+        return self._settle(Actions())
 
-    def ask(self, ticket: Ticket) -> Acts:
-        """Grant the ticket at once, or let it wait; only for models that `fits` is true of."""
-        acts = Acts()
-        if not self._queue and not ticket.unload and self._here(ticket.names):
-            self._grant(ticket, acts)
-            return acts
+    def acquire(self, ticket: Ticket) -> Actions:
+        """Grant a ticket or let it wait. Its models must fit into the limit."""
+        actions = Actions()
+        if not self._queue and not ticket.unload and self._all_loaded(ticket.names):
+            self._grant(ticket, actions)
+            return actions
         self._queue.append(ticket)
-        return self._settle(acts)
+        return self._settle(actions)
 
-    def leave(self, ticket: Ticket) -> Acts:
-        """End a use, or stop waiting for the ticket. Call this once for each ticket."""
+    def release(self, ticket: Ticket) -> Actions:
+        """End the use of a ticket, or stop waiting for it. Call this once for each ticket."""
         if ticket in self._queue:
             self._queue.remove(ticket)
         elif ticket.granted and not ticket.unload:
             for name in set(ticket.names):
                 self._models[name].users -= 1
                 self._touch(name)
-        return self._settle(Acts())
+        return self._settle(Actions())
 
-    def finish_load(self, name: str) -> Acts:
+    def finish_load(self, name: str) -> Actions:
         """Note that a model is loaded.
 
-        All who wait for it by now get it, or each load would serve one of them.
+        All tickets that wait for it are granted, because otherwise each load would serve one ticket.
         """
         assert self._models[name].state is State.LOADING
         self._models[name].state = State.LOADED
         self._touch(name)
-        acts = Acts()
-        for ticket in [t for t in self._queue if not t.unload and self._here(t.names)]:
-            self._grant(ticket, acts)
-        return self._settle(acts)
+        actions = Actions()
+        for ticket in [t for t in self._queue if not t.unload and self._all_loaded(t.names)]:
+            self._grant(ticket, actions)
+        return self._settle(actions)
 
-    def fail_load(self, name: str) -> Acts:
-        """Note that a model could not be loaded: waiting tickets fail, the next use tries again."""
+    def fail_load(self, name: str) -> Actions:
+        """Note that a model could not be loaded: waiting tickets fail, and the next one tries again."""
         assert self._models[name].state is State.LOADING
         self._models[name].state = State.UNLOADED
         waiting = [ticket for ticket in self._queue if name in ticket.names and not ticket.unload]
         self._queue = [ticket for ticket in self._queue if ticket not in waiting]
-        return self._settle(Acts(failed=waiting))
+        return self._settle(Actions(failed=waiting))
 
-    def finish_unload(self, name: str) -> Acts:
-        """Note that a model's memory is free."""
+    def finish_unload(self, name: str) -> Actions:
+        """Note that the memory of a model is free."""
         assert self._models[name].state is State.UNLOADING
         self._models[name].state = State.UNLOADED
-        return self._settle(Acts())
+        return self._settle(Actions())
 
-    def give_up(self) -> list[Ticket]:
-        """Take back all that wait."""
+    def withdraw_all(self) -> list[Ticket]:
+        """Remove and return all waiting tickets."""
         tickets, self._queue = self._queue, []
         return tickets
 
-    def _settle(self, acts: Acts) -> Acts:
-        """Do for each ticket what can be done, in the order in which they came."""
+    def _settle(self, actions: Actions) -> Actions:
+        """Grant, load and unload for the waiting tickets, in their order."""
         if not self._queue:
-            return acts
-        keep, closed = set[str](), set[str]()  # by earlier tickets: models to keep, and those that must go
-        waits = False  # an earlier one, for memory
+            return actions
+        # models that earlier tickets need, and models that are to be unloaded for them
+        keep, closed = set[str](), set[str]()
+        waits = False  # whether an earlier ticket waits for memory
         for ticket in list(self._queue):
             names = set(ticket.names)
             if ticket.unload:
-                self._unload(ticket, keep, closed, acts)
+                self._unload(ticket, keep, closed, actions)
             elif names & closed:
                 keep |= names
-            elif self._here(names):
-                self._grant(ticket, acts)
+            elif self._all_loaded(names):
+                self._grant(ticket, actions)
             else:
                 missing = [name for name in sorted(names) if self.state(name) is State.UNLOADED]
                 keep |= names
@@ -188,13 +193,13 @@ class Budget:
                     lacking = self.used_bytes() + sum(self.cost(name) for name in missing) - self.limit
                     waits = lacking > 0
                     if waits:
-                        self._make_room(lacking, keep, closed, acts)
+                        self._make_room(lacking, keep, closed, actions)
                     else:
-                        self._begin(missing, State.LOADING, acts.load)
-        return acts
+                        self._begin(missing, State.LOADING, actions.load)
+        return actions
 
-    def _make_room(self, lacking: float, keep: set[str], closed: set[str], acts: Acts) -> None:
-        """Choose who goes: if all of them are idle they go now, else they take no later calls."""
+    def _make_room(self, lacking: float, keep: set[str], closed: set[str], actions: Actions) -> None:
+        """Choose models to unload. If all are idle, unload them now; otherwise they get no later tickets."""
         lacking -= sum(m.cost for m in self._models.values() if m.state is State.UNLOADING)
         loaded = [(n, m) for n, m in self._models.items() if m.state is State.LOADED and n not in keep]
         leaving = []
@@ -204,34 +209,34 @@ class Budget:
             lacking -= model.cost
             leaving.append(name)
         if lacking <= 0 and not any(self._models[name].users for name in leaving):
-            self._begin(leaving, State.UNLOADING, acts.unload)
+            self._begin(leaving, State.UNLOADING, actions.unload)
         else:
             closed.update(leaving)
 
-    def _unload(self, ticket: Ticket, keep: set[str], closed: set[str], acts: Acts) -> None:
+    def _unload(self, ticket: Ticket, keep: set[str], closed: set[str], actions: Actions) -> None:
         (name,) = ticket.names
         model = self._models[name]
         if name not in keep:
             if model.state is State.LOADED and not model.users:
-                self._begin([name], State.UNLOADING, acts.unload)
+                self._begin([name], State.UNLOADING, actions.unload)
             elif model.state is State.UNLOADED:
-                self._grant(ticket, acts)
+                self._grant(ticket, actions)
                 return
         closed.add(name)
 
-    def _begin(self, names: list[str], state: State, acts: list[str]) -> None:
+    def _begin(self, names: list[str], state: State, actions: list[str]) -> None:
         for name in names:
             self._models[name].state = state
-            acts.append(name)
+            actions.append(name)
 
-    def _here(self, names: Iterable[str]) -> bool:
+    def _all_loaded(self, names: Iterable[str]) -> bool:
         return all(self._models[name].state is State.LOADED for name in names)
 
-    def _grant(self, ticket: Ticket, acts: Acts) -> None:
+    def _grant(self, ticket: Ticket, actions: Actions) -> None:
         if ticket in self._queue:
             self._queue.remove(ticket)
         ticket.granted = True
-        acts.granted.append(ticket)
+        actions.granted.append(ticket)
         if not ticket.unload:
             for name in set(ticket.names):
                 self._models[name].users += 1

@@ -1,7 +1,7 @@
-"""The models of a service by name, and which of them, or which two, answer a request.
+"""Names of models and routes, and the choice of a route: one model, or two models for a pivot translation.
 
-A name is a model's own, or "NAME@SOURCE:TARGET" for another of its directions, or two of these with "+"
-between, of which the second reads the first's answers. Names are parsed here and nowhere else.
+A route is the name of a model, "NAME@SOURCE:TARGET" for another of its directions, or two of these joined by
+"+". Only this module parses names.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from engine.answers.text_model import TextModel
 from engine.errors import UnknownModel
 from engine.repository.loading import ModelInfo
 
-TOKEN_CHARACTERS: Final = 4  # of a token of English, about
-CHARACTER_VOCABULARY: Final = 400  # a vocabulary of so few tokens is one of characters
-PIVOT_SIGN: Final = "+"  # between the names of two models, of which the second reads the first's answers
+TOKEN_CHARACTERS: Final = 4  # characters of an English token, about
+CHARACTER_VOCABULARY: Final = 400  # a vocabulary with at most this many tokens consists of characters
+PIVOT_SIGN: Final = "+"  # joins the names of two models of a pivot translation
 
 
 @dataclass(frozen=True, slots=True)
 class Leg:
-    """A model, and those of its directions that it was asked for in; the first is meant."""
+    """A model of a route, with the requested directions; the first one is used."""
 
     info: ModelInfo
     directions: Directions
@@ -37,22 +37,25 @@ class Leg:
 
     @property
     def name(self) -> str:
-        """The model's own where the direction is its usual one."""
+        """Name of the direction; for the usual direction the name of the model."""
         return name_of(self.info.name, self.info.directions, self.source, self.target)
 
     def in_direction(self, source: str | None, target: str | None) -> Leg:
-        """Return the same in one direction; None: the usual language."""
+        """Return the leg for one direction.
+
+        source, target: codes of languages; None: the usual language.
+        """
         return Leg(self.info, Directions((source or self.source,), (target or self.target,)))
 
     def toward(self, text: TextModel) -> TextModel:
-        """Return the model's text side, for this direction."""
+        """Return the text side of the model for this direction."""
         usual = (self.source, self.target) == (text.source, text.target)
         return text if usual else toward(text, self.source, self.target)
 
 
 @dataclass(frozen=True, slots=True)
 class ModelRoute:
-    """The model that answers, or two, of which the second reads the first's answers."""
+    """One model, or two models of which the second reads the answers of the first."""
 
     legs: tuple[Leg, ...]
 
@@ -62,16 +65,16 @@ class ModelRoute:
 
     @property
     def infos(self) -> list[ModelInfo]:
-        """The models, in the order of their work."""
+        """Models in the order of their work."""
         return [leg.info for leg in self.legs]
 
     @property
     def keeps_phrases(self) -> bool:
-        """Whether every model has symbols for what must stay as it is."""
+        """Whether every model has placeholders for protected phrases."""
         return all(leg.info.placeholders for leg in self.legs)
 
     def serves(self, task: str, source: str | None, target: str | None) -> bool:
-        """Tell whether the route is for a task and languages.
+        """Return whether the route serves a task and languages.
 
         task: "translate", "summarize" or "language-model".
         source, target: codes of languages; None: any.
@@ -81,12 +84,15 @@ class ModelRoute:
         return first.info.task == last.info.task == task and begins and last.directions.fit(None, target)
 
     def in_direction(self, source: str | None, target: str | None) -> ModelRoute:
-        """Return a model alone in the direction of these languages (None: the usual one), two as they are."""
+        """Return the route for a direction; a route of two models is returned unchanged.
+
+        source, target: codes of languages; None: the usual language.
+        """
         return ModelRoute((self.legs[0].in_direction(source, target),)) if len(self.legs) == 1 else self
 
 
 def find_info(infos: Sequence[ModelInfo], name: str) -> ModelInfo:
-    """Find a model by its own name. Raises UnknownModel."""
+    """Return the model of a name. Raises UnknownModel."""
     for info in infos:
         if info.name == name:
             return info
@@ -94,7 +100,7 @@ def find_info(infos: Sequence[ModelInfo], name: str) -> ModelInfo:
 
 
 def find_leg(infos: Sequence[ModelInfo], name: str) -> Leg:
-    """Find a model, or one of its directions. Raises UnknownModel."""
+    """Return the model, or the direction of a model, of a name. Raises UnknownModel."""
     base, at, languages = name.rpartition(AT)
     if not at or all(info.name != base for info in infos):
         info = find_info(infos, name)
@@ -118,14 +124,14 @@ def parse_route(infos: Sequence[ModelInfo], name: str) -> ModelRoute:
 def choose_route(
     infos: Sequence[ModelInfo], task: str, source: str | None, target: str | None, characters: int = 0
 ) -> ModelRoute:
-    """Choose the first model for a task and languages, else the first two by way of a third language.
+    """Choose the first model for a task and languages, otherwise the first two models with a pivot language.
 
-    infos: the models, in the order in which they are tried.
+    infos: models in order of preference.
     task: "translate", "summarize" or "language-model".
     source, target: codes of languages; None: any.
-    characters: length of the longest text; a summarizer that is likely to read so many is preferred.
+    characters: length of the longest text; the first summarizer that can probably read it is chosen.
 
-    Raises UnknownModel that says what there is.
+    Raises UnknownModel with a list of the models.
     """
     able = [Leg(info, info.directions) for info in infos if info.task == task]
     fitting = [leg for leg in able if leg.directions.fit(source, target)]
@@ -142,7 +148,7 @@ def choose_route(
 
 
 def _pivots(able: Sequence[Leg], source: str, target: str) -> Iterator[ModelRoute]:
-    """Two models, one after the other, by way of every language that they share."""
+    """Yield the routes of two models with each language that they share as the pivot."""
     for before in (leg for leg in able if leg.directions.fit(source, None)):
         for after in able:
             for between in before.directions.targets:
@@ -152,15 +158,15 @@ def _pivots(able: Sequence[Leg], source: str, target: str) -> Iterator[ModelRout
 
 
 def _reads(leg: Leg) -> int:
-    """How many characters a model is likely to read at once."""
+    """Estimate the number of characters that a model can read at once."""
     limits = leg.info.limits
     return limits.source * (1 if limits.vocab <= CHARACTER_VOCABULARY else TOKEN_CHARACTERS)
 
 
 def purpose(task: str, source: str | None, target: str | None) -> str:
-    """Say a task and its languages.
+    """Describe a task with its languages, for error messages.
 
-    task: a verb.
+    task: verb of the task.
     source, target: codes of languages; None: any.
     """
     languages = f" from {source or 'any language'} to {target or 'any language'}"

@@ -1,4 +1,4 @@
-"""What is told of models on a repository: how each is kept, and what its engines have done so far."""
+"""Statistics of a repository: the state of each model, and totals of its engines."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from engine.repository.budget import State
 from engine.schedule.stats import Stats
 
 NO_STATS: Final = Stats(0, 0, (), (), 0, 0.0, 0, 0.0, 0, 0, 0)
-# fields of Stats that only grow
+# fields of Stats that are totals since the start
 GROWING_FIELDS: Final = (
     "steps",
     "step_seconds",
@@ -24,12 +24,12 @@ GROWING_FIELDS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class RepositoryEntry:
-    """How a model is kept.
+    """State of a model in a repository.
 
-    cost: bytes of memory when it is loaded, estimated.
-    loads, failures, evictions: so far; an eviction is any unload, asked for or not.
-    load_seconds: of the last load.
-    fault: why that failed, or "".
+    cost: estimated bytes of memory when it is loaded.
+    loads, failures, evictions: totals since the start; an eviction is any unload, also on request.
+    load_seconds: duration of the last load.
+    fault: error of the last load, or "".
     """
 
     state: State
@@ -43,14 +43,18 @@ class RepositoryEntry:
 
 @dataclass(frozen=True, slots=True)
 class DeviceMemory:
-    """Bytes of a device, in use by anybody and in all."""
+    """Memory of a device in bytes.
+
+    used: bytes in use by all processes.
+    total: size of the memory.
+    """
 
     used: int
     total: int
 
 
 def device_memory(devices: Iterable[str]) -> dict[str, DeviceMemory]:
-    """Ask the GPUs among these devices, by name; a device may be named more than once."""
+    """Return the memory of each GPU among some devices, by name."""
     cuda = sorted({device for device in devices if device.startswith("cuda")})
     if not cuda:
         return {}
@@ -59,16 +63,16 @@ def device_memory(devices: Iterable[str]) -> dict[str, DeviceMemory]:
     return {device: DeviceMemory(*memory_of(device)) for device in cuda}
 
 
-def together(past: Stats, now: Stats) -> Stats:
-    """Return `now`, with what was counted before."""
+def add_totals(past: Stats, now: Stats) -> Stats:
+    """Return `now` with its totals increased by the totals of `past`."""
     grown = {name: getattr(past, name) + getattr(now, name) for name in GROWING_FIELDS}
     return replace(now, **grown)
 
 
-def beside(one: Stats, other: Stats) -> Stats:
-    """Add up what two engines of one model do at the same time."""
+def add_parallel(one: Stats, other: Stats) -> Stats:
+    """Add the statistics of two engines of one model that run at the same time."""
     return replace(
-        together(one, other),
+        add_totals(one, other),
         waiting_requests=one.waiting_requests + other.waiting_requests,
         waiting_tokens=one.waiting_tokens + other.waiting_tokens,
         active=one.active + other.active,
@@ -76,8 +80,8 @@ def beside(one: Stats, other: Stats) -> Stats:
     )
 
 
-def either(one: RepositoryEntry, other: RepositoryEntry) -> RepositoryEntry:
-    """Tell how a model is kept that two processes keep: loaded where it is in one of them."""
+def merge_entries(one: RepositoryEntry, other: RepositoryEntry) -> RepositoryEntry:
+    """Merge the states of a model in two processes: it is loaded if one process has loaded it."""
     best = max((one, other), key=lambda entry: entry.state is State.LOADED)
     return replace(
         best,

@@ -1,4 +1,4 @@
-"""Memory of the process that nobody uses, and the C library keeps."""
+"""Return of freed memory to the operating system."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 
 def trim_heap() -> None:
-    """Give the system back what malloc keeps of freed memory for later; some C libraries keep none."""
+    """Return freed memory that malloc keeps to the operating system, if the C library can do so."""
     trim = None if sys.platform == "win32" else getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim:
         trim(0)

@@ -1,6 +1,6 @@
-"""From a bundle to a model that can be asked: its executors, engine, text side and description.
+"""Opens bundles as models: executors, engine, text side and description.
 
-`facts_of` is what is known of a bundle before its weights are read; `open_model` reads them.
+`facts_of` reads the description of a bundle without its weights; `open_model` reads the weights.
 """
 
 from __future__ import annotations
@@ -39,15 +39,16 @@ Read = TypeVar("Read")
 
 @dataclass(frozen=True, slots=True)
 class ServiceSettings:
-    """How every model is run.
+    """Settings of all models.
 
-    placement: where, in which lanes; a shortlist is used by the models that have one.
-    queue_tokens, encode_tokens: see EngineSettings.
-    beam_size: overrides the models' default.
-    verify: compare the hashes of every bundle's files.
-    languages: when given, load only the models whose languages are all among these codes.
-    budget: bytes of all models in memory, which are then loaded when first used; None: load all at the start.
-    strict: whether a damaged bundle in a folder of several is refused; else it is left out with a warning.
+    placement: device, precision and lanes; models without a shortlist ignore its setting of shortlists.
+    queue_tokens, encode_tokens: fields of EngineSettings.
+    beam_size: beam size in place of the models' defaults.
+    verify: whether to compare the hashes of every bundle's files.
+    languages: codes of languages; models of other languages are left out. Empty: all.
+    budget: largest sum of bytes of all models in memory, which are loaded at their first use; None: load all
+        models at the start.
+    strict: whether a damaged bundle in a folder is an error; otherwise it is left out with a warning.
     """
 
     placement: Placement = Placement()
@@ -62,13 +63,14 @@ class ServiceSettings:
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """What a model is. `options` are its decoding defaults.
+    """Description of a model.
 
-    placeholders: phrases of one sentence that it can keep.
-    load_seconds: what opening it took, 0 before that.
-    device: where it runs.
-    sources, targets: all languages of a model, `source` and `target` first.
-    digest: of the bundle's files.
+    options: default decoding options.
+    placeholders: largest number of protected phrases in one sentence.
+    load_seconds: duration of the load; 0 before it.
+    device: device that the model runs on.
+    sources, targets: all languages of the model, `source` and `target` first.
+    digest: digest of the bundle's files.
     """
 
     name: str
@@ -95,9 +97,9 @@ class ModelInfo:
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """What is known of a model without its weights.
+    """Description of a model that is read without its weights.
 
-    cost: bytes that it takes when loaded, estimated.
+    cost: estimated bytes of memory when it is loaded.
     """
 
     path: Path
@@ -107,7 +109,7 @@ class ModelFacts:
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A model behind its engine."""
+    """A model in memory with its engine."""
 
     facts: ModelFacts
     text: TextModel
@@ -120,11 +122,11 @@ class LoadedModel:
 
 @dataclass(frozen=True, slots=True)
 class ModelSource:
-    """Where models come from, by paths of bundles.
+    """Functions that open models by the paths of their bundles.
 
-    facts: reads what is known of a model without its weights; raises BundleError.
-    open: reads the weights; likewise.
-    answered: whether what it opens has shown elsewhere that it works.
+    facts: function that reads the facts of a model without its weights; raises BundleError.
+    open: function that opens a model; raises BundleError.
+    answered: whether opened models need no canary.
     """
 
     facts: Callable[[Path], ModelFacts]
@@ -133,7 +135,7 @@ class ModelSource:
 
 
 def bundle_paths(path: Path) -> list[Path]:
-    """List the path itself when it is a bundle, else the bundles in it."""
+    """Return the path itself if it is a bundle, otherwise the bundles in this folder. Raises BundleError."""
     if (path / MANIFEST).exists() or not path.is_dir():
         return [path]
     bundles = bundles_in(path)
@@ -146,26 +148,25 @@ def bundle_paths(path: Path) -> list[Path]:
 
 
 def bundles_in(folder: Path) -> list[Path]:
-    """List the bundles of a folder; not those that are being written beside their places."""
+    """Return the bundles of a folder, without hidden folders, in which bundles are written."""
     entries = (entry.parent for entry in folder.glob(f"*/{MANIFEST}"))
     return sorted(path for path in entries if not path.name.startswith("."))
 
 
 def within(bundle: Bundle, languages: Collection[str]) -> bool:
-    """Tell whether a bundle has a direction among these languages; none given: any."""
+    """Return whether a bundle has a direction between some languages; True for an empty collection."""
     return not languages or not directions_of(bundle).within(set(languages)).empty
 
 
 def open_bundles(paths: Sequence[Path], settings: ServiceSettings, *, verify: bool) -> list[Bundle]:
-    """Open the bundles at these paths, each a bundle or a folder of bundles, for the languages that are
-    wanted.
+    """Open the bundles for the languages of the settings.
 
-    paths: of bundles, or of folders of bundles.
-    settings: which languages are wanted, and whether shortlists are used.
-    verify: compare the hashes of every bundle's files.
+    paths: paths of bundles, or of folders of bundles.
+    settings: settings of all models.
+    verify: whether to compare the hashes of every bundle's files.
 
     A damaged bundle in a folder is left out (`undamaged`). Raises BundleError or ConfigError that names the
-    remedy, also where there is none or a name twice.
+    remedy, also if no bundle is left or two have the same name.
     """
     found = [p for path in paths for p in bundle_paths(Path(path))]
     bundles = undamaged(found, paths, settings, lambda path: open_bundle(path, verify=verify))
@@ -190,14 +191,14 @@ def open_bundles(paths: Sequence[Path], settings: ServiceSettings, *, verify: bo
 def undamaged(
     found: Sequence[Path], paths: Sequence[Path], settings: ServiceSettings, read: Callable[[Path], Read]
 ) -> list[Read]:
-    """Read bundles, and leave out with a warning the damaged ones that were found in a folder beside others.
+    """Read bundles, and leave out damaged bundles of folders with a warning.
 
     found: paths of the bundles.
-    paths: as they were given; a bundle that was named by itself is refused.
-    settings: whether any is refused.
-    read: reads one of them.
+    paths: paths in the settings; a damaged bundle among them is an error.
+    settings: settings of all models; with `strict` every damaged bundle is an error.
+    read: function that reads a bundle.
 
-    Raises BundleError on a damaged bundle that is not left out, also where no other is left.
+    Raises BundleError on such an error, and if all bundles are damaged.
     """
     whole, named = list[Read](), set(map(Path, paths))
     fault: BundleError | None = None
@@ -215,7 +216,7 @@ def undamaged(
 
 
 def facts_of(bundle: Bundle, settings: ServiceSettings) -> ModelFacts:
-    """Learn what a bundle is; of the weights only the header is read.
+    """Read the facts of a bundle, with the header of its weights only.
 
     Raises BundleError or ConfigError that names the remedy.
     """
@@ -237,14 +238,14 @@ def _facts(bundle: Bundle, settings: ServiceSettings, tokenizer: Tokenizer) -> M
         raise ConfigError(
             f"{bundle.path}: its decoding defaults don't fit: {error}; change the lanes"
         ) from error
-    spoken = directions_of(bundle)
+    directions = directions_of(bundle)
     if settings.languages:
-        spoken = spoken.within(settings.languages)
+        directions = directions.within(settings.languages)
     info = ModelInfo(
         name=bundle.name,
         task=bundle.task,
-        source=spoken.sources[0],
-        target=spoken.targets[0],
+        source=directions.sources[0],
+        target=directions.targets[0],
         architecture=config.architecture,
         parameters=_parameters(bundle.file(WEIGHTS)),
         limits=limits,
@@ -253,8 +254,8 @@ def _facts(bundle: Bundle, settings: ServiceSettings, tokenizer: Tokenizer) -> M
         options=options,
         placeholders=len(tokenizer.placeholders or read_placeholder_words(bundle, tokenizer)),
         device=placement.device,
-        sources=spoken.sources,
-        targets=spoken.targets,
+        sources=directions.sources,
+        targets=directions.targets,
         digest=bundle.digest,
     )
     return ModelFacts(bundle.path, info, _cost(bundle.config, info, placement.lanes))
@@ -263,9 +264,9 @@ def _facts(bundle: Bundle, settings: ServiceSettings, tokenizer: Tokenizer) -> M
 def open_model(bundle: Bundle, settings: ServiceSettings, observer: Observer | None) -> LoadedModel:
     """Open a bundle with its engine, not started.
 
-    bundle: the files of the model.
-    settings: how every model is run.
-    observer: who is told of the engine's steps and answers, if anybody.
+    bundle: bundle of the model.
+    settings: settings of all models.
+    observer: observer of the engine's steps and encodings.
 
     Raises BundleError or ConfigError that names the remedy.
     """
@@ -283,9 +284,9 @@ def open_model(bundle: Bundle, settings: ServiceSettings, observer: Observer | N
 def open_text(bundle: Bundle, info: ModelInfo, tokenizer: Tokenizer | None = None) -> TextModel:
     """Open the text side of a bundle, in the model's usual direction.
 
-    bundle: the files of the model.
-    info: what its engine says of it.
-    tokenizer: the bundle's, where it is open already.
+    bundle: bundle of the model.
+    info: description of the model.
+    tokenizer: tokenizer of the bundle, if it is open already.
     """
     tokenizer = tokenizer or open_tokenizer(bundle)
     text = TextModel(
@@ -308,7 +309,7 @@ def open_text(bundle: Bundle, info: ModelInfo, tokenizer: Tokenizer | None = Non
 
 
 def _parameters(path: Path) -> int:
-    """Numbers in a safetensors file; only its header is read."""
+    """Count the numbers in a safetensors file by its header."""
     try:
         with safe_open(path, framework="np") as weights:
             return sum(math.prod(weights.get_slice(name).get_shape()) for name in weights.keys())  # noqa: SIM118
@@ -316,14 +317,16 @@ def _parameters(path: Path) -> int:
         raise BundleError(f"{path}: not a readable safetensors file ({error}); {REMEDY}") from error
 
 
-SENTENCE_TOKENS: Final = 32  # that caches are counted for; longer answers make them grow
-SHORTLIST_TOKENS: Final = 4096  # of a long shortlist
-BYTES_OF_INT8: Final = 2  # of a weight that came as int8: once in the order of a product, once in rows
+SENTENCE_TOKENS: Final = 32  # length of answers for the estimate of caches
+SHORTLIST_TOKENS: Final = 4096  # length of a long shortlist
+BYTES_OF_INT8: Final = 2  # bytes of an int8 weight: one in the order of a product, one in rows
 
 
 def _cost(config: ModelConfig, info: ModelInfo, lanes: Sequence[LaneSize]) -> int:
-    """Bytes of a loaded model at ordinary work: its weights, and of each hypothesis twice its scores of the
-    vocabulary, and what each layer of the decoder remembers of it."""
+    """Estimate the bytes of a loaded model at ordinary work.
+
+    They are its weights and, for each hypothesis, two rows of scores and the state of each decoder layer.
+    """
     int8 = config.quantization != "none" and info.precision == "int8"
     weights = info.parameters * (BYTES_OF_INT8 if int8 else BACKENDS[info.backend].bytes_of(info.precision))
     rows = sum(beams * slots for beams, slots in lanes)

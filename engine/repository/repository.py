@@ -1,4 +1,4 @@
-"""The models of a service, some of them in memory: loaded when first used, unloaded for others' sake.
+"""The models of a service: loaded at their first use, and unloaded when other models need the memory.
 
 `engine.repository.budget` decides which models to load and unload. Each load and each unload runs in its own
 thread, so that it delays only the callers that wait for that model. Methods may be called from any thread.
@@ -20,16 +20,9 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 from engine.answers.canary import canary
-from engine.errors import (
-    BundleError,
-    ConvoyError,
-    DeadlineExceeded,
-    Stopping,
-    Unavailable,
-    UnknownModel,
-)
-from engine.repository.budget import Acts, Budget, State, Ticket
-from engine.repository.figures import NO_STATS, RepositoryEntry, together
+from engine.errors import BundleError, ConvoyError, DeadlineExceeded, Stopping, Unavailable, UnknownModel
+from engine.repository.budget import Actions, Budget, State, Ticket
+from engine.repository.figures import NO_STATS, RepositoryEntry, add_totals
 from engine.repository.heap import trim_heap
 from engine.repository.loading import LoadedModel, ModelFacts, ModelInfo, ModelSource
 from engine.schedule.any_engine import AnyEngine
@@ -41,9 +34,9 @@ Models = dict[str, LoadedModel]
 
 
 class Repository:
-    """Models that are used by many at once.
+    """Models for many callers at once.
 
-    loaded: models in memory, by name; the mapping is replaced, never changed.
+    loaded: models in memory by name; the mapping is replaced, never changed.
     """
 
     def __init__(
@@ -55,9 +48,9 @@ class Repository:
     ) -> None:
         """Begin with some models loaded.
 
-        facts: what is known of every model.
-        source: reads facts and opens models.
-        limit: bytes of all loaded models together; None: any.
+        facts: facts of every model.
+        source: functions that read facts and open models.
+        limit: largest sum of bytes of all loaded models; None: no limit.
         loaded: models that are open already.
         """
         self._facts = {one.info.name: one for one in facts}
@@ -66,12 +59,12 @@ class Repository:
         self._facts |= {name: model.facts for name, model in self.loaded.items()}
         self._budget = Budget({n: f.cost for n, f in self._facts.items()}, limit, self.loaded)
         self._limit = limit
-        self._change = threading.Condition(threading.RLock())  # guards all of this
+        self._change = threading.Condition(threading.RLock())  # guards all attributes
         self._waiting: dict[Ticket, Future[Exception | None]] = {}
-        self._held: dict[Ticket, Models] = {}
-        self._users = Counter[AnyEngine]()  # tickets that hold it
-        self._engines = {name: [model.engine] for name, model in self.loaded.items()}  # the newest last
-        self._past = dict.fromkeys(self._facts, NO_STATS)  # of engines that have gone
+        self._in_use: dict[Ticket, Models] = {}
+        self._users = Counter[AnyEngine]()  # number of tickets that use each engine
+        self._engines = {name: [model.engine] for name, model in self.loaded.items()}  # newest last
+        self._past = dict.fromkeys(self._facts, NO_STATS)  # totals of stopped engines
         self._counts = Counter({(name, "load"): 1 for name in self.loaded})
         self._faults: dict[str, str] = {}
         self._threads = set[threading.Thread]()
@@ -92,30 +85,30 @@ class Repository:
         return RepositoryEntry(state, cost, loads, failures, evictions, seconds, fault)
 
     def stats(self) -> dict[str, Stats]:
-        """Return the stats of every model; what only grows goes on growing when a model is loaded anew."""
+        """Return the statistics of every model; totals include earlier loads of the model."""
         with self._change:
             return {name: self._stats(name) for name in self._facts}
 
     def _stats(self, name: str) -> Stats:
         total = self._past[name]
         for engine in self._engines.get(name, ()):
-            total = together(total, engine.stats())
+            total = add_totals(total, engine.stats())
         return total
 
     @property
     def healthy(self) -> bool:
-        """Whether it takes requests, and every loaded model's thread runs."""
+        """Whether the repository accepts requests, and the engine of every loaded model runs."""
         started = self._open and not self._closed
         return started and all(model.engine.healthy for model in self.loaded.values())
 
     @property
     def device_lost(self) -> bool:
-        """Whether a model's device is lost to this process."""
+        """Whether this process can't use the device of a model any more."""
         return any(model.engine.device_lost for model in self.loaded.values())
 
     @property
     def stall_seconds(self) -> float:
-        """Seconds that the longest turn of an engine has taken so far."""
+        """Seconds since the start of the longest current turn of an engine."""
         with self._change:
             return max((e.stall_seconds for some in self._engines.values() for e in some), default=0.0)
 
@@ -129,52 +122,53 @@ class Repository:
         until = math.inf if timeout is None else time.monotonic() + timeout
         with self._change:
             self._closed = True
-            waiting = [self._waiting.pop(t) for t in self._budget.give_up() if t in self._waiting]
+            waiting = [self._waiting.pop(t) for t in self._budget.withdraw_all() if t in self._waiting]
             engines = [engine for some in self._engines.values() for engine in some]
         for future in waiting:
             future.set_result(Stopping())
-        for engine in engines:  # none may go on accepting while another drains
+        for engine in engines:  # no engine may accept requests while another one drains
             engine.stop(drain=drain, timeout=0)
         for engine in engines:
             engine.stop(drain=drain, timeout=_until(until))
         busy = [s for s in (engine.stats() for engine in engines) if s.waiting_requests or any(s.active)]
         for engine in engines:
             engine.stop(drain=False, timeout=0)
-        for thread in list(self._threads):  # a load under way can't be cut short
+        for thread in list(self._threads):  # a running load can't be cancelled
             thread.join(_until(until))
         return drain and not busy and not waiting
 
     @contextmanager
     def using(self, names: Sequence[str], deadline: float = math.inf) -> Iterator[Models]:
-        """Have the models of these names loaded, and keep them so to the end.
+        """Load models if necessary, and keep them loaded to the end of the context.
 
-        deadline: a time.monotonic().
+        names: names of the models.
+        deadline: time.monotonic() until which loading may take.
 
-        Raises DeadlineExceeded when that takes too long, Unavailable when it can't be, and Stopping.
+        Raises DeadlineExceeded, Unavailable if a model can't be loaded, and Stopping.
         """
         ticket = Ticket(tuple(names))
-        future = self.ask(ticket)
+        future = self.acquire(ticket)
         try:
             if future:
                 wait_for_futures([future], _until(deadline))
             yield self.claim_models(ticket, future)
         finally:
-            self.leave(ticket)
+            self.release(ticket)
 
     @asynccontextmanager
     async def awaiting(self, names: Sequence[str], deadline: float = math.inf) -> AsyncIterator[Models]:
-        """Do as `using`, in an event loop."""
+        """Asynchronous version of `using`."""
         ticket = Ticket(tuple(names))
-        future = self.ask(ticket)
+        future = self.acquire(ticket)
         try:
             if future:
                 await asyncio.wait([asyncio.wrap_future(future)], timeout=_until(deadline))
             yield self.claim_models(ticket, future)
         finally:
-            self.leave(ticket)
+            self.release(ticket)
 
     def load(self, name: str) -> ModelInfo:
-        """Have a model loaded, as its first use would. Blocks. Raises what loading raises."""
+        """Load a model. Blocks. Raises the errors of loading."""
         try:
             with self.using([name]) as models:
                 return models[name].info
@@ -182,18 +176,18 @@ class Repository:
             raise error.__cause__ or error from None
 
     def unload(self, name: str) -> ModelInfo:
-        """Free a model's memory when its users have ended; a later use loads the model again. Blocks."""
+        """Unload a model as soon as it is not in use; a later use loads it again. Blocks."""
         info = self._facts[name].info
-        future = self.ask(Ticket((name,), unload=True))
+        future = self.acquire(Ticket((name,), unload=True))
         if future and (error := future.result()):
             raise error
         return info
 
     def add(self, path: Path) -> ModelInfo:
-        """Take in one more model. Where all are kept in memory it is loaded, and has answered, before.
+        """Add a model. Without a memory limit it is loaded and has answered a canary first.
 
-        Raises BundleError where there is one of its name, Unavailable while one of its name that was removed
-        still answers, ConfigError, ExecutorFailed, and Stopping.
+        Raises BundleError if the name is taken, Unavailable while a removed model of that name still answers,
+        ConfigError, ExecutorFailed, and Stopping.
         """
         facts = self._source.facts(path)
         name = facts.info.name
@@ -213,10 +207,10 @@ class Repository:
         return self._facts[name].info
 
     def remove(self, name: str) -> None:
-        """Have nobody find a model any more, and forget it when those who use it have ended."""
+        """Remove a model for new requests; requests in flight finish first."""
         with self._change:
             self._facts = {other: facts for other, facts in self._facts.items() if other != name}
-            future = self.ask(Ticket((name,), unload=True))
+            future = self.acquire(Ticket((name,), unload=True))
 
             def forget(_: object = None) -> None:
                 self._budget.remove(name)
@@ -227,7 +221,7 @@ class Repository:
                 forget()
 
     def reload(self, name: str, replaced: Callable[[], None] | None = None) -> ModelInfo:
-        """See `Service.reload`. Of a model that is not loaded only the facts are read."""
+        """See `Service.reload`."""
         with self._reloading:
             while True:
                 if self._budget.state(name) is State.UNLOADING:
@@ -237,7 +231,7 @@ class Repository:
                 fresh = self._check_facts(name, self._source.facts(self._facts[name].path))
                 with self._change:
                     if self._budget.state(name) is State.UNLOADED:
-                        self._know(name, fresh)
+                        self._set_facts(name, fresh)
                         return fresh.info
 
     def _renew(self, name: str, replaced: Callable[[], None] | None) -> ModelInfo:
@@ -247,14 +241,14 @@ class Repository:
                 self._add_loaded(name, fresh)
                 if replaced:
                     replaced()
-                self._change.wait_for(lambda: self._users[old.engine] <= 1)  # but for this
+                self._change.wait_for(lambda: self._users[old.engine] <= 1)  # one user is this reload
         old.engine.stop()
         with self._change:
             self._retire(name, old.engine)
         return fresh.info
 
     def _open_model(self, name: str) -> LoadedModel:
-        """A model at work that has answered. Raises BundleError, ConfigError, or ExecutorFailed."""
+        """Open and start a model that answers a canary. Raises BundleError, ConfigError or ExecutorFailed."""
         model = self._source.open(self._facts[name].path)
         self._check_facts(name, model.facts)
         return self._start_and_try(model)
@@ -271,15 +265,16 @@ class Repository:
 
     def _check_facts(self, name: str, facts: ModelFacts) -> ModelFacts:
         if facts.info.name != name:
-            raise BundleError(f"the bundle of {name!r} is now one of {facts.info.name!r}: start anew")
+            raise BundleError(f"the bundle of {name!r} is now one of {facts.info.name!r}: restart the server")
         if self._limit is not None and facts.cost > self._limit:
             raise BundleError(_too_large([name], facts.cost, self._limit))
         return facts
 
-    def ask(self, ticket: Ticket) -> Future[Exception | None] | None:
-        """Ask for models; returns what to wait for where they are not there at once. `leave` has to follow.
+    def acquire(self, ticket: Ticket) -> Future[Exception | None] | None:
+        """Request the models of a ticket. `release` has to follow.
 
-        Raises UnknownModel, Unavailable and Stopping.
+        Returns None if they are loaded, otherwise a future to wait for. Raises UnknownModel, Unavailable and
+        Stopping.
         """
         with self._change:
             if self._closed and not all(name in self.loaded for name in ticket.names):
@@ -289,16 +284,16 @@ class Repository:
             if self._limit is not None and not ticket.unload and not self._budget.fits(ticket.names):
                 cost = sum(self._budget.cost(name) for name in set(ticket.names))
                 raise Unavailable(_too_large(ticket.names, cost, self._limit))
-            self._act(self._budget.ask(ticket))
+            self._perform(self._budget.acquire(ticket))
             return None if ticket.granted else self._waiting.setdefault(ticket, Future())
 
     def claim_models(self, ticket: Ticket, future: Future[Exception | None] | None) -> Models:
-        """Have the models that were asked for.
+        """Return the models of a ticket.
 
-        ticket: of `ask`.
-        future: what `ask` has returned.
+        ticket: ticket that was passed to `acquire`.
+        future: result of `acquire`.
 
-        Raises what kept them from being loaded, and DeadlineExceeded where they are not there yet.
+        Raises the errors of loading, and DeadlineExceeded if the models are not loaded yet.
         """
         with self._change:
             if future and not future.done():
@@ -306,38 +301,38 @@ class Repository:
                 raise DeadlineExceeded(f"the deadline passed while {names} waited to be loaded")
             if future and (error := future.result()):
                 raise error
-            return self._held[ticket]
+            return self._in_use[ticket]
 
-    def leave(self, ticket: Ticket) -> None:
-        """End a use of models, or stop waiting for them."""
+    def release(self, ticket: Ticket) -> None:
+        """End the use of a ticket's models, or stop waiting for them."""
         with self._change:
             self._waiting.pop(ticket, None)
-            for model in self._held.pop(ticket, {}).values():
+            for model in self._in_use.pop(ticket, {}).values():
                 self._users[model.engine] -= 1
             self._change.notify_all()
-            self._act(self._budget.leave(ticket))
+            self._perform(self._budget.release(ticket))
 
-    def _act(self, acts: Acts) -> None:
-        """Do what the budget says. Under the lock, as all below is that has no lock of its own."""
-        for ticket in acts.granted:
+    def _perform(self, actions: Actions) -> None:
+        """Perform the actions of the budget. Callers hold the lock."""
+        for ticket in actions.granted:
             if not ticket.unload:
-                self._held[ticket] = {name: self.loaded[name] for name in ticket.names}
-                self._users.update(model.engine for model in self._held[ticket].values())
+                self._in_use[ticket] = {name: self.loaded[name] for name in ticket.names}
+                self._users.update(model.engine for model in self._in_use[ticket].values())
             if future := self._waiting.pop(ticket, None):
                 future.set_result(None)
-        for names, work in ((acts.load, self._load), (acts.unload, self._unload)):
+        for names, work in ((actions.load, self._load), (actions.unload, self._unload)):
             for name in names:
                 thread = threading.Thread(target=work, args=(name,), name=f"repository {name}", daemon=True)
                 self._threads = {t for t in self._threads if t.is_alive()} | {thread}
                 thread.start()
 
     def _load(self, name: str) -> None:
-        """In a thread of its own."""
+        """Load a model. Runs in a thread of its own."""
         try:
             fresh = self._open_model(name)
             with self._change:
                 self._add_loaded(name, fresh)
-                self._act(self._budget.finish_load(name))
+                self._perform(self._budget.finish_load(name))
             logger.info("loaded %s in %.1f seconds", name, fresh.info.load_seconds)
         except Exception as error:
             bug = None if isinstance(error, ConvoyError) else error
@@ -345,15 +340,15 @@ class Repository:
             with self._change:
                 self._counts[name, "failure"] += 1
                 self._faults[name] = str(error)
-                acts = self._budget.fail_load(name)
-                for ticket in acts.failed:
+                actions = self._budget.fail_load(name)
+                for ticket in actions.failed:
                     failure = Unavailable(f"model {name!r} could not be loaded; the server's log says why")
                     failure.__cause__ = error
                     self._waiting.pop(ticket).set_result(failure)
-                self._act(acts)
+                self._perform(actions)
 
     def _unload(self, name: str) -> None:
-        """In a thread of its own."""
+        """Unload a model. Runs in a thread of its own."""
         with self._change:
             model = self.loaded[name]
             self.loaded = {other: entry for other, entry in self.loaded.items() if other != name}
@@ -364,10 +359,10 @@ class Repository:
         logger.info("freed the memory of %s", name)
         model.engine.release()
         del model
-        gc.collect()  # engines and modules that hold each other
+        gc.collect()  # engines and modules refer to each other
         trim_heap()
         with self._change:
-            self._act(self._budget.finish_unload(name))
+            self._perform(self._budget.finish_unload(name))
 
     def _add_loaded(self, name: str, fresh: LoadedModel) -> None:
         if self._closed:
@@ -377,16 +372,16 @@ class Repository:
         self._engines.setdefault(name, []).append(fresh.engine)
         self._counts[name, "load"] += 1
         self._faults.pop(name, None)
-        self._know(name, fresh.facts)
+        self._set_facts(name, fresh.facts)
 
-    def _know(self, name: str, facts: ModelFacts) -> None:
+    def _set_facts(self, name: str, facts: ModelFacts) -> None:
         if name in self._facts:
             self._facts[name] = facts
-        self._act(self._budget.recost(name, facts.cost))
+        self._perform(self._budget.recost(name, facts.cost))
 
     def _retire(self, name: str, engine: AnyEngine) -> None:
         self._engines[name].remove(engine)
-        self._past[name] = together(together(self._past[name], engine.stats()), NO_STATS)
+        self._past[name] = add_totals(add_totals(self._past[name], engine.stats()), NO_STATS)
         del self._users[engine]
 
 

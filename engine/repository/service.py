@@ -1,4 +1,4 @@
-"""Models by name, each behind its own engine while it is loaded: what those who serve or run them ask."""
+"""The service: models by name, each with its own engine while it is loaded."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from engine.text.placeables.masking import MarkedText
 
 
 class Service:
-    """Models by name, each behind its own engine when it is loaded. Methods may be called from any thread."""
+    """Models by name, each with its own engine while it is loaded. Any thread may call the methods."""
 
     def __init__(self, repository: Repository, folders: Folders) -> None:
         self.repository, self._folders = repository, folders
@@ -55,14 +55,14 @@ class Service:
         *,
         lazily: bool = False,
     ) -> Service:
-        """Load bundles, or only read their descriptions: a model is then loaded when it is first used.
+        """Load bundles, or only read their facts: a model is then loaded at its first use.
 
-        paths: bundles, or folders of bundles.
-        settings: how models are placed and run; None: the defaults.
-        observe: makes the observer of a model, by its name.
-        lazily: only read the descriptions, as with a budget.
+        paths: paths of bundles, or of folders of bundles.
+        settings: settings of all models; None: the defaults.
+        observe: function that makes the observer of a model by name.
+        lazily: only read the facts, as with a budget.
 
-        Raises BundleError or ConfigError that names the remedy; then nothing was started.
+        Raises BundleError or ConfigError that names the remedy.
         """
         settings = settings or ServiceSettings()
         lazily = lazily or settings.budget is not None
@@ -90,10 +90,12 @@ class Service:
         self.repository.start()
 
     def stop(self, *, drain: bool = True, timeout: float | None = None) -> bool:
-        """Take nothing more, wait for the engines' threads, and tell whether all that was accepted is done.
+        """Accept no more requests, and wait for the engines to stop.
 
-        drain: finish what was accepted; what takes too long is answered with Stopping.
-        timeout: seconds for all of it.
+        drain: accepted requests are finished; after the timeout they are answered with Stopping.
+        timeout: longest wait in seconds.
+
+        Returns whether all accepted requests were finished.
         """
         return self.repository.stop(drain=drain, timeout=timeout)
 
@@ -101,7 +103,7 @@ class Service:
         return [facts.info for facts in self.repository.facts()]
 
     def languages(self) -> list[Language]:
-        """List every language of the translating models, in the order of loading."""
+        """Return the languages of all translation models, in the order of the models."""
         models = (info.directions for info in self.models() if info.task == "translate")
         return list(languages_of(tuple(models)))
 
@@ -114,14 +116,14 @@ class Service:
         *,
         characters: int = 0,
     ) -> ModelRoute:
-        """Pick the first model for a task and languages, else the first two by way of a third language.
+        """Pick the first model for a task and languages, otherwise the first two models with a pivot.
 
         task: "translate", "summarize" or "language-model".
         source, target: codes of languages; None: any.
-        model: the name to be picked, if it is for that task and these languages.
-        characters: length of the longest text; of summarizers the first that reads so many is picked.
+        model: name of a model or route; it must serve the task and the languages. None: any model.
+        characters: length of the longest text; the first summarizer that can probably read it is picked.
 
-        Raises UnknownModel that says what there is.
+        Raises UnknownModel with a list of the models.
         """
         if model is None:
             return choose_route(self.models(), task, source, target, characters)
@@ -131,8 +133,7 @@ class Service:
         return route.in_direction(source, target)
 
     def check_options(self, options: TextOptions) -> None:
-        """Check options of texts that no model reads. Raises InvalidRequest on what no translating model can
-        do."""
+        """Raise InvalidRequest if no translation model can satisfy some options."""
         fault: InvalidRequest | None = None
         for info in self.models():
             if info.task != "translate":
@@ -147,10 +148,7 @@ class Service:
             raise fault
 
     def route(self, name: str) -> ModelRoute:
-        """Parse a model's name, or two with "+" between, of which the second reads the first's answers.
-
-        Raises UnknownModel.
-        """
+        """Return the route of a model's name, or of two names joined by "+". Raises UnknownModel."""
         return parse_route(self.models(), name)
 
     def choose_placeholders(
@@ -158,27 +156,29 @@ class Service:
     ) -> PlaceholderChoice:
         """Choose words of a loaded model's source vocabulary as placeholders; decodes about 1,000 sentences.
 
-        model: the model's name.
-        vocabulary: number of the model's tokens.
-        texts: sentences of the model's source language, or none.
+        model: name of the model.
+        vocabulary: number of source tokens of the model.
+        texts: sentences of the model's source language; may be empty.
         count: number of words to choose.
         """
         loaded = self.repository.loaded[model]
         return asyncio.run(choose_placeholders(loaded.engine, loaded.text, vocabulary, texts, count))
 
     def detect(self, text: str, among: Sequence[str] | None = None) -> Detection:
-        """Rank languages of the translating models, most likely first; or tell which other one a text is in.
+        """Rank languages by the probability that a text is written in them.
 
-        text: of any length.
-        among: other languages to choose from.
+        text: text of any length.
+        among: codes of languages to choose from; None: the languages of the translation models.
         """
         if among is not None:
             return detect(text, among)
         return detect(text, [language.code for language in self.languages()], self._known_shares)
 
     def _known_shares(self, words: Sequence[str]) -> dict[str, float]:
-        """The share of words that all vocabularies which read a language know; nothing while one is not in
-        memory."""
+        """Return the least share of words that the vocabularies for a language know, by language.
+
+        Empty while a translation model is not in memory.
+        """
         loaded, shares = self.repository.loaded, dict[str, float]()
         for info in self.models():
             if info.task != "translate":
@@ -199,14 +199,14 @@ class Service:
     ) -> list[TextResult]:
         """Answer texts as one group: all are accepted or none.
 
-        model: a route, or the name of one.
-        texts: sources of any length; options say how they are split.
-        options: how to answer; None: as the model's own are.
-        deadline: a time.monotonic() by which the answer must be there.
+        model: route, or name of a route.
+        texts: texts of any length.
+        options: options of the answers; None: the defaults.
+        deadline: time.monotonic() after which the group fails.
 
         Raises the errors of `plan` and of the engine. Cancelling the awaiting task cancels the group.
         """
-        async with self._lend_async(self._route(model), deadline) as stages:
+        async with self._use_async(self._route(model), deadline) as stages:
             return await answer(stages, texts, options or TextOptions(), deadline)
 
     async def stream(
@@ -216,19 +216,19 @@ class Service:
         options: TextOptions | None = None,
         deadline: float = math.inf,
     ) -> AsyncGenerator[Partial | list[TextResult]]:
-        """Answer texts as `run` does, and tell the certain beginnings of answers while they grow.
+        """Answer texts like `run`, and yield the certain beginnings of answers while they grow.
 
-        model: a route, or the name of one; of two models only the second's answers are told.
-        texts, options, deadline: as `run` has them.
+        model: route, or name of a route. The beginnings are of the last model's answers.
+        texts, options, deadline: parameters of `run`.
 
-        Yields a Partial for each longer beginning (a slow consumer gets fewer), then the list of results.
-        Leaving the iterator (aclose) cancels the group.
+        Yields a Partial for each longer beginning (fewer for a slow consumer), then the list of results.
+        Closing the iterator (aclose) cancels the group.
         """
         async with (
-            self._lend_async(self._route(model), deadline) as stages,
-            aclosing(live(stages, texts, options or TextOptions(), deadline)) as news,
+            self._use_async(self._route(model), deadline) as stages,
+            aclosing(live(stages, texts, options or TextOptions(), deadline)) as events,
         ):
-            async for event in news:
+            async for event in events:
                 yield event
 
     def run_many(
@@ -238,17 +238,17 @@ class Service:
         options: TextOptions | None = None,
         on_done: Callable[[int], object] | None = None,
     ) -> Iterator[TextResult]:
-        """Answer texts in input order, in bounded memory and with the engine's queue kept full.
+        """Yield the answers of texts in input order and in bounded memory; the engine's queue is kept full.
 
-        model: a route, or the name of one.
-        texts: sources, read as they are needed.
-        options: how to answer; None: as the model's own are.
-        on_done: called with how many more texts have been answered.
+        model: route, or name of a route.
+        texts: texts, read as needed.
+        options: options of the answers; None: the defaults.
+        on_done: function that is called with the number of newly answered texts.
 
-        An error names the number of its text, counted from 1. Leaving the iterator cancels what is in flight.
+        Errors name the number of the text, counted from 1. Closing the iterator cancels requests in flight.
         """
         options = options or TextOptions()
-        if options.strategy == "refine":  # a text's rounds follow each other
+        if options.strategy == "refine":  # the rounds of a text depend on each other
             outcomes: Outcomes = (asyncio.run(self.run(model, [text], options))[0] for text in texts)
         else:
             outcomes = self.run_each(model, ((text, options) for text in texts))
@@ -257,12 +257,12 @@ class Service:
     def run_each(
         self, model: str | ModelRoute, texts: Iterable[tuple[str | MarkedText, TextOptions]]
     ) -> Outcomes:
-        """Answer texts as `run_many` does, each with its own options; an error stands for its text alone.
+        """Yield the answer or the error of each text, like `run_many`.
 
-        model: a route, or the name of one.
-        texts: each with how it is answered, read as they are needed.
+        model: route, or name of a route.
+        texts: texts with their options, read as needed.
         """
-        with self._lend(self._route(model)) as stages:
+        with self._use(self._route(model)) as stages:
             yield from stream_through(stages, texts)
 
     async def score(
@@ -272,111 +272,111 @@ class Service:
         sources: Sequence[str] | None = None,
         deadline: float = math.inf,
     ) -> list[TextScore]:
-        """Tell how probable texts are, as one group: all are accepted or none.
+        """Score texts as one group: all are accepted or none.
 
-        model: a route of one model, or the name of one.
-        texts: targets, each scored whole.
-        sources: None for a language model; other models score each text as the whole target of its source.
-        deadline: a time.monotonic() by which the answer must be there.
+        model: route of one model, or its name.
+        texts: texts to score; each is one target.
+        sources: source of each text; None for a language model.
+        deadline: time.monotonic() after which the group fails.
 
         Raises UnknownModel on a route of two models, and the errors of `engine.answers.score.score`.
         Cancelling the awaiting task cancels the group.
         """
-        async with self._lend_async(self._route(model, legs=1), deadline) as (stage,):
+        async with self._use_async(self._route(model, legs=1), deadline) as (stage,):
             return await score(stage.engine, stage.text, texts, sources, deadline)
 
     def score_many(self, model: str, pairs: Iterable[tuple[str, str | None]]) -> Iterator[TextScore]:
         """Score (text, source) pairs in input order and in bounded memory, like `run_many`."""
-        with self._lend(self._route(model, legs=1)) as (stage,):
+        with self._use(self._route(model, legs=1)) as (stage,):
             yield from score_many(stage.engine, stage.text, pairs)
 
     async def canary(self, model: str, deadline: float = math.inf) -> None:
-        """Answer a short text for real. Raises what `run` raises, and ExecutorFailed on a senseless score."""
-        async with self._lend_async(self._route(model, legs=1), deadline) as (stage,):
+        """Answer a short text. Raises the errors of `run`, and ExecutorFailed if the score is not finite."""
+        async with self._use_async(self._route(model, legs=1), deadline) as (stage,):
             await canary(stage.engine, stage.text, deadline)
 
     def stats(self) -> dict[str, Stats]:
         return self.repository.stats()
 
     def healthy(self) -> bool:
-        """Tell whether the engine's thread of every loaded model runs and takes requests."""
+        """Return whether the engine of every loaded model runs and accepts requests."""
         return self.repository.healthy
 
     def device_lost(self) -> bool:
-        """Tell whether a device is lost: this process can't use it again and should end."""
+        """Return whether a device is lost: this process can't use it any more and should end."""
         return self.repository.device_lost
 
     def stall_seconds(self) -> float:
-        """Tell for how many seconds an engine's thread has been at the same turn."""
+        """Return the seconds since the start of the longest current turn of an engine."""
         return self.repository.stall_seconds
 
     def repository_entries(self) -> dict[str, RepositoryEntry]:
-        """Tell how each model is kept."""
+        """Return the state of each model by name."""
         return self.repository.entries()
 
     def load(self, name: str) -> ModelInfo:
-        """Bring a model into memory, if it is not there. Blocks.
+        """Load a model if it is not in memory. Blocks.
 
-        Raises UnknownModel, BundleError, ConfigError, ExecutorFailed when it can't answer, and Unavailable
-        when it is larger than the budget.
+        Raises UnknownModel, BundleError, ConfigError, ExecutorFailed if it can't answer, and Unavailable if
+        it is larger than the budget.
         """
         find_info(self.models(), name)
         return self.repository.load(name)
 
     def unload(self, name: str) -> ModelInfo:
-        """Free a model's memory, if it is there, when the requests that use it have been answered. Blocks.
+        """Unload a model after its requests have been answered; a later use loads it again. Blocks.
 
-        A later use loads it again. Raises UnknownModel.
+        Raises UnknownModel.
         """
         find_info(self.models(), name)
         return self.repository.unload(name)
 
     def reload(self, name: str, replaced: Callable[[], None] | None = None) -> ModelInfo:
-        """Open a model's bundle anew for new requests; requests under way finish with the old one.
+        """Open a model's bundle again for new requests; requests in flight finish with the old model.
 
-        name: the model's name.
-        replaced: called when new requests get the new one, if it was loaded.
+        name: name of the model.
+        replaced: function that is called when new requests get the new model.
 
-        Blocks for as long as that takes, and for that long there are two. Of a model that is not loaded only
-        the facts are read. Raises UnknownModel, BundleError or ConfigError, and ExecutorFailed when the new
-        one can't answer; then the old one goes on.
+        Blocks until the old model has finished; both models are in memory for that time. For a model that is
+        not loaded, only the facts are read. Raises UnknownModel, BundleError or ConfigError, and
+        ExecutorFailed if the new model can't answer; the old model is then still served.
         """
         find_info(self.models(), name)
         return self.repository.reload(name, replaced)
 
     def rescan_folders(self) -> None:
-        """Serve bundles that were put into the folders of models since, and let go of those taken out.
+        """Add models of new bundles in the served folders, and remove models of missing bundles.
 
-        Blocks while new ones are loaded, for one thread at a time; what can't be served is logged.
+        Blocks while models are loaded; for one thread at a time. Bundles that can't be served are logged.
         """
         self._folders.rescan(self.repository)
 
     def _route(self, model: str | ModelRoute, legs: int = 2) -> ModelRoute:
-        """The route itself, or parsed from its name; of so many models at most."""
+        """Return a route, parsed from a name if necessary. Raises UnknownModel on more than `legs` models."""
         route = self.route(model) if isinstance(model, str) else model
         if len(route.legs) > legs:
             raise UnknownModel(f"{route.name!r} is two models, one after the other: name one of them")
         return route
 
     @contextmanager
-    def _lend(self, route: ModelRoute) -> Iterator[list[Stage]]:
-        """The stages of a route. A reload lets whoever is in here finish with the old model."""
+    def _use(self, route: ModelRoute) -> Iterator[list[Stage]]:
+        """Keep the models of a route loaded. During a reload, users of the old model finish with it."""
         with self.repository.using([leg.info.name for leg in route.legs]) as models:
             yield _stages(route.legs, models)
 
     @asynccontextmanager
-    async def _lend_async(self, route: ModelRoute, deadline: float) -> AsyncIterator[list[Stage]]:
-        """As `_lend`, in an event loop."""
+    async def _use_async(self, route: ModelRoute, deadline: float) -> AsyncIterator[list[Stage]]:
+        """Asynchronous version of `_use`."""
         async with self.repository.awaiting([leg.info.name for leg in route.legs], deadline) as models:
             yield _stages(route.legs, models)
 
     def memory(self) -> dict[str, DeviceMemory]:
-        """Return the memory of each GPU that a model is on, by the GPU's name."""
+        """Return the memory of each GPU with a model, by name of the GPU."""
         return device_memory(device for info in self.models() for device in info.device.split(","))
 
 
 def _check_budget(facts: Sequence[ModelFacts], budget: int | None) -> None:
-    """Raise ConfigError on a budget that no model fits in."""
+    """Raise ConfigError if no model fits into the budget."""
     smallest = min(facts, key=lambda one: one.cost)
     if budget is not None and smallest.cost > budget:
         raise ConfigError(

@@ -190,7 +190,7 @@ def test_what_can_not_be_served_is_said_once_and_disturbs_nobody(folder, caplog)
         assert names(client) == {DE}
         assert sum("there is a model" in record.message for record in caplog.records) == 1
         folder.rename(folder.with_name("taken-off"))  # as a volume goes: all at once
-        until(lambda: "holds no bundle any more" in caplog.text)
+        until(lambda: "has no bundles any more" in caplog.text)
         assert client.post("/translate", json=GERMAN).status_code == 200
 
 
@@ -200,7 +200,7 @@ def test_a_bundle_that_had_to_wait_for_its_name_is_served_when_the_other_is_gone
         shutil.copytree(bundles() / DE, folder / "twin")
         until(lambda: "there is a model" in caplog.text)
         shutil.rmtree(folder / DE)
-        until(lambda: f"{folder / 'twin'} was put in" in caplog.text)
+        until(lambda: f"{folder / 'twin'} was added" in caplog.text)
         assert names(client) == {DE}
         assert client.post("/translate", json=GERMAN).status_code == 200
 

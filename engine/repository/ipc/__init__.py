@@ -1,10 +1,10 @@
-"""Engines in processes of their own, asked over Unix sockets: frames of a length and msgpack, never pickle.
+"""Engines in processes of their own, called over Unix sockets: frames of a length and msgpack, never pickle.
 
-messages    what goes over a link, as frozen structures
-frames      an end of a link: messages of a turn of an event loop go as one frame
-host        offers the models of a service to whoever connects
-orders      what the host does with models when it is told to
-links       the engine processes, as who asks them sees them: which is asked, and what if it goes
-remote      an engine that other processes host, as those who submit see it
-service     a service whose models are in other processes
+messages     messages between a front end and an engine process, as frozen structures
+frames       a connection that sends the messages of one turn of an event loop as one frame
+host         the engine process: offers the models of a service to front ends that connect
+orders       loading, unloading and reloading of models on order of a front end
+connections  the front end: connections to all engine processes; choice and retry
+remote       an engine in other processes, with the methods of an engine
+service      a service whose models are in other processes
 """

@@ -1,7 +1,7 @@
 """Offers the models of a service to front ends that connect to a Unix socket.
 
-A group of requests keeps its model loaded, as a use in this process does. Requests of a front end
-that disconnects are cancelled.
+A group of requests keeps its model loaded until it is answered. Requests of a front end that disconnects are
+cancelled.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from typing import Any, Final
 
 from engine.errors import ConvoyError, Unavailable
 from engine.repository.budget import State, Ticket
-from engine.repository.ipc.frames import LinkEnd
+from engine.repository.ipc.frames import FrameConnection
 from engine.repository.ipc.messages import (
     MODEL_NUMBERS,
     OPTION_NUMBERS,
-    Asked,
-    AskedGroup,
     Cancel,
     CertainTokens,
     EngineLoad,
-    Obeyed,
+    FromEngine,
+    GroupRequest,
     Offer,
     OfferedModel,
     Order,
-    Told,
+    OrderResult,
+    ToEngine,
     UsedModel,
     UsedOptions,
-    told_of,
+    reply_of,
 )
 from engine.repository.ipc.orders import Orders
 from engine.repository.loading import LoadedModel
@@ -49,16 +49,16 @@ from engine.types import DecodeOptions, Outcome, Request
 
 logger = logging.getLogger(__name__)
 
-RETRY_SECONDS: Final = 1.0  # between two tries of a canary
-LOAD_SECONDS: Final = 0.005  # between two words of an engine's load that come with results
+RETRY_SECONDS: Final = 1.0  # seconds between two canaries of a model
+LOAD_SECONDS: Final = 0.005  # least seconds between two EngineLoads of a model that are sent with results
 OTHER_BUNDLE: Final = "the bundle of this model was replaced: send the request again"
 
 
 class EngineHost:
-    """Listens in an event loop of its own process, beside the threads of the engines."""
+    """Server for front ends, in the event loop of a process with the threads of the engines."""
 
     def __init__(self, service: Service) -> None:
-        """service: a started one."""
+        """service: started service."""
         self.service, self.orders = service, Orders(service)
         entries = service.repository_entries().items()
         self._unproven = {name for name, entry in entries if entry.state is State.LOADED}
@@ -68,16 +68,16 @@ class EngineHost:
 
     @property
     def connected(self) -> bool:
-        """Whether any front end is."""
+        """Whether any front end is connected."""
         return bool(self._front_ends)
 
     async def listen(self, path: Path) -> asyncio.Server:
-        """Accept front ends at a path, from now on."""
-        path.unlink(missing_ok=True)  # of a process that was killed
-        return await asyncio.get_running_loop().create_unix_server(lambda: _FrontEnd(self).end, str(path))
+        """Start to accept front ends at a path."""
+        path.unlink(missing_ok=True)  # a killed process leaves its socket
+        return await asyncio.get_running_loop().create_unix_server(lambda: _FrontEnd(self).frames, str(path))
 
     async def prove_models(self) -> None:
-        """Answer a canary by each model of the start, and offer those that can."""
+        """Answer a canary by each model loaded at the start, and offer the models that can."""
         for name in sorted(self._unproven & {info.name for info in self.service.models()}):
             try:
                 await self.service.canary(name)
@@ -86,14 +86,14 @@ class EngineHost:
                 logger.warning("%s is not ready: %s", name, error)
         self.announce()
 
-    async def go_on(self) -> None:
-        """Try again those that could not answer, until all have."""
+    async def retry_models(self) -> None:
+        """Repeat the canaries of models that could not answer, until all have answered."""
         while self._unproven:
             await asyncio.sleep(RETRY_SECONDS)
             await self.prove_models()
 
     def announce(self) -> None:
-        """Tell all front ends what is offered and what the engines have to do, where that has changed."""
+        """Send the offered models and the load of the engines to all front ends, if they have changed."""
         entries, older = self.service.repository_entries(), self.orders.older
         models = list[OfferedModel]()
         for facts in self.service.repository.facts():
@@ -103,31 +103,31 @@ class EngineHost:
         if (offer := Offer(models)) != self._offer:
             self._offer = offer
             for front_end in self._front_ends:
-                front_end.end.send(offer)
+                front_end.frames.send(offer)
         for name, stats in self.service.stats().items():
             if stats != self._loads.get(name):
                 self._loads[name] = stats
                 for front_end in self._front_ends:
-                    front_end.end.send(EngineLoad(name, stats))
+                    front_end.frames.send(EngineLoad(name, stats))
 
-    def join(self, front_end: _FrontEnd) -> None:
-        """Offer the models to one more front end."""
+    def add(self, front_end: _FrontEnd) -> None:
+        """Add a front end, and send it the offered models."""
         self._front_ends.add(front_end)
-        front_end.end.send(self._offer)
+        front_end.frames.send(self._offer)
         for name, stats in self.service.stats().items():
-            front_end.end.send(EngineLoad(name, stats))
+            front_end.frames.send(EngineLoad(name, stats))
 
-    def leave(self, front_end: _FrontEnd) -> None:
-        """Forget a front end that has gone."""
+    def remove(self, front_end: _FrontEnd) -> None:
+        """Remove a front end that has disconnected."""
         self._front_ends.discard(front_end)
 
     def engine_of(self, model: LoadedModel, digest: str) -> Engine:
-        """Find what decodes tokens of the bundle of this digest, and have what it says sent.
+        """Return the engine that decodes tokens of a bundle; its replies are sent after each step.
 
-        model: as it is now.
-        digest: of the bundle that made the tokens.
+        model: current model.
+        digest: digest of the bundle that made the tokens, possibly an older one.
 
-        Raises Unavailable where that bundle is no longer there.
+        Raises Unavailable if that bundle is not in memory any more.
         """
         if model.info.digest != digest:
             older = self.orders.older.get(model.info.name, {}).get(digest)
@@ -135,25 +135,25 @@ class EngineHost:
                 raise Unavailable(OTHER_BUNDLE)
             model = older
         assert isinstance(model.engine, Engine)
-        model.engine.after_step = self._send_told
+        model.engine.after_step = self._flush_all
         return model.engine
 
-    def _send_told(self) -> None:
-        """Send all front ends what an engine has said, from its thread."""
+    def _flush_all(self) -> None:
+        """Send waiting replies to all front ends. Runs in an engine's thread."""
         for front_end in list(self._front_ends):
-            front_end.send_told()
+            front_end.flush()
 
 
 @dataclass(eq=False, slots=True)
 class _Flight:
-    """A group under way.
+    """A group in flight.
 
-    options: of each job.
-    requests: those not answered yet, by job; none before the model is there.
-    cancelled: jobs that were cancelled before that.
+    options: decoding options of each job.
+    requests: unanswered requests by job; empty before the model is loaded.
+    cancelled: jobs that were cancelled before the model was loaded.
     """
 
-    group: AskedGroup
+    group: GroupRequest
     model: UsedModel
     options: list[DecodeOptions]
     ticket: Ticket
@@ -163,26 +163,26 @@ class _Flight:
 
 
 class _FrontEnd:
-    """One front end: what it names by numbers, and its groups under way."""
+    """One front end: the models and options that it has numbered, and its groups in flight."""
 
     def __init__(self, host: EngineHost) -> None:
         self._host, self._repository, self._loop = host, host.service.repository, asyncio.get_running_loop()
         self._models: dict[int, UsedModel] = {}
         self._options: dict[int, DecodeOptions] = {}
         self._flights: dict[int, _Flight] = {}
-        self._lock = threading.Lock()  # guards flights, their requests and what is to be told
-        self._outbox, self._answered = list[Told](), dict[str, _Flight]()
-        self._news: dict[tuple[int, int], CertainTokens] = {}
-        self._loads_told: dict[str, float] = {}  # when, of each model
+        self._lock = threading.Lock()  # guards the flights, their requests and the outbox
+        self._outbox, self._replied = list[FromEngine](), dict[str, _Flight]()
+        self._tokens: dict[tuple[int, int], CertainTokens] = {}
+        self._load_sent_at: dict[str, float] = {}  # time of the last EngineLoad, by model
         self._tasks = set[asyncio.Task[None]]()
-        self._gone = False
-        self.end = LinkEnd(Asked, self._receive, self._leave)
-        host.join(self)
+        self._disconnected = False
+        self.frames = FrameConnection(ToEngine, self._receive, self._on_lost)
+        host.add(self)
 
-    def _receive(self, messages: list[Asked]) -> None:
+    def _receive(self, messages: list[ToEngine]) -> None:
         for message in messages:
-            if isinstance(message, AskedGroup):
-                self._ask(message)
+            if isinstance(message, GroupRequest):
+                self._acquire_model(message)
             elif isinstance(message, Cancel):
                 self._cancel(message)
             elif isinstance(message, UsedOptions):
@@ -190,7 +190,7 @@ class _FrontEnd:
             elif isinstance(message, UsedModel):
                 self._models[_bounded(message.number, MODEL_NUMBERS)] = message
             else:
-                self._start(self._obey(message))
+                self._start(self._execute(message))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)
@@ -199,16 +199,16 @@ class _FrontEnd:
 
     # groups
 
-    def _ask(self, group: AskedGroup) -> None:
-        """Have the group's model, at once or when it is loaded."""
+    def _acquire_model(self, group: GroupRequest) -> None:
+        """Submit a group as soon as its model is loaded."""
         if len(group.sources) != len(group.chosen) or group.number in self._flights:
-            raise ValueError("a group that is none")
-        # now, for numbers may be given anew
+            raise ValueError("an invalid group of requests")
+        # resolved now, as later messages may reuse the numbers
         options = [o if isinstance(o, DecodeOptions) else self._options[o] for o in group.options]
         model, chosen = self._models[group.model], [options[place] for place in group.chosen]
         flight = self._flights[group.number] = _Flight(group, model, chosen, Ticket((model.name,)))
         try:
-            future = self._repository.ask(flight.ticket)
+            future = self._repository.acquire(flight.ticket)
         except ConvoyError as error:
             self._refuse(flight, error)
             return
@@ -229,10 +229,10 @@ class _FrontEnd:
         deadline = math.inf if group.deadline is None else group.deadline
         for job, (source, options) in enumerate(zip(group.sources, flight.options, strict=True)):
             if job not in flight.cancelled:
-                reply = partial(self._tell, flight, job)
+                reply = partial(self._reply, flight, job)
                 request = flight.requests[job] = Request(source, options, reply, deadline)
                 if group.progress:
-                    request.progress = partial(self._tell_tokens, number, job)
+                    request.progress = partial(self._report_tokens, number, job)
         try:
             model = self._repository.claim_models(flight.ticket, future)[flight.model.name]
             flight.engine = self._host.engine_of(model, flight.model.digest)
@@ -253,17 +253,17 @@ class _FrontEnd:
                 self._refuse(flight, error)
 
     def _refuse(self, flight: _Flight, error: ConvoyError) -> None:
-        self._land(flight)
-        self.end.send(told_of(flight.group.number, -1, error))
+        self._finish(flight)
+        self.frames.send(reply_of(flight.group.number, -1, error))
 
-    def _land(self, flight: _Flight) -> None:
-        """Let go of the model of a group that is over. For any thread."""
+    def _finish(self, flight: _Flight) -> None:
+        """Release the model of a group that has ended. For any thread."""
         with self._lock:
             under_way = self._flights.get(flight.group.number) is flight
             if under_way:
                 del self._flights[flight.group.number]
         if under_way:
-            self._repository.leave(flight.ticket)
+            self._repository.release(flight.ticket)
 
     def _cancel(self, message: Cancel) -> None:
         flight = self._flights.get(message.group)
@@ -278,71 +278,71 @@ class _FrontEnd:
                 over = not flight.requests
             flight.engine.cancel(found)
         if over:
-            self._land(flight)
+            self._finish(flight)
 
-    def _leave(self) -> None:
-        self._gone = True
-        self._host.leave(self)
+    def _on_lost(self) -> None:
+        self._disconnected = True
+        self._host.remove(self)
         for flight in list(self._flights.values()):
             if flight.engine:
                 flight.engine.cancel(list(flight.requests.values()))
-            self._land(flight)
+            self._finish(flight)
         self._host.orders.settle_all(self)
 
-    # what engines say, from their threads
+    # called by engines' threads
 
-    def _tell(self, flight: _Flight, job: int, outcome: Outcome) -> None:
-        """Have an outcome sent, unless nobody waits for it any more."""
+    def _reply(self, flight: _Flight, job: int, outcome: Outcome) -> None:
+        """Put the outcome of a job into the outbox, unless the job was cancelled."""
         number = flight.group.number
         with self._lock:
-            self._news.pop((number, job), None)
+            self._tokens.pop((number, job), None)
             if flight.requests.pop(job, None) is None:
                 return
-            self._outbox.append(told_of(number, job, outcome))
-            self._answered[flight.model.name] = flight
+            self._outbox.append(reply_of(number, job, outcome))
+            self._replied[flight.model.name] = flight
             over = not flight.requests
         if over:
-            self._land(flight)
+            self._finish(flight)
 
-    def _tell_tokens(self, group: int, job: int, tokens: list[int]) -> None:
-        """Have certain tokens sent; newer ones of a job take the place of those not sent yet."""
+    def _report_tokens(self, group: int, job: int, tokens: list[int]) -> None:
+        """Store the certain tokens of a job until the next `flush`."""
         with self._lock:
-            self._news[group, job] = CertainTokens(group, job, tokens)
+            self._tokens[group, job] = CertainTokens(group, job, tokens)
 
-    def send_told(self) -> None:
-        """Send what engines have said since the last time."""
-        if not (self._outbox or self._news):
+    def flush(self) -> None:
+        """Send the replies and tokens that wait."""
+        if not (self._outbox or self._tokens):
             return
         with self._lock:
-            outbox, self._outbox, news, self._news = self._outbox, [], self._news, {}
-            answered, self._answered = self._answered, {}
+            outbox, self._outbox, tokens, self._tokens = self._outbox, [], self._tokens, {}
+            replied, self._replied = self._replied, {}
         now = time.monotonic()
-        for name, flight in answered.items():
-            if now - self._loads_told.get(name, -math.inf) >= LOAD_SECONDS:
+        for name, flight in replied.items():
+            if now - self._load_sent_at.get(name, -math.inf) >= LOAD_SECONDS:
                 assert flight.engine
-                self._loads_told[name] = now
+                self._load_sent_at[name] = now
                 outbox.append(EngineLoad(name, flight.engine.stats()))
-        if not self.end.slow:  # who does not read hears of what comes later
-            outbox += news.values()
-        self.end.send_now(outbox)
+        if not self.frames.slow:  # a slow front end gets newer tokens later
+            outbox += tokens.values()
+        self.frames.send_now(outbox)
 
     # orders
 
-    async def _obey(self, order: Order) -> None:
+    async def _execute(self, order: Order) -> None:
         code = fault = ""
         try:
-            await self._host.orders.obey(order.verb, order.name, self)
+            await self._host.orders.execute(order.verb, order.name, self)
         except ConvoyError as error:
             code, fault = error.code, str(error)
         self._host.announce()
-        if self._gone:
+        if self._disconnected:
             self._host.orders.settle_all(self)
         else:
-            self.end.send(Obeyed(order.number, code, fault))
+            self.frames.send(OrderResult(order.number, code, fault))
 
 
 def _bounded(number: int, count: int) -> int:
-    """Raises ValueError on a number that a link may not name."""
+    """Return a number of a message. Raises ValueError if it is out of range."""
     if not 0 <= number < count:
-        raise ValueError(f"a number of {number}, and {count} are known")
+        raise ValueError(f"number {number} is not below {count}")
     return number

@@ -1,7 +1,7 @@
-"""What goes over a link. A front end numbers its groups, models, options and orders; the engine process
-answers by these numbers.
+"""Messages between a front end and an engine process.
 
-Times are of the machine's monotonic clock, which its processes share.
+The front end numbers its groups, models, options and orders; the engine process refers to these numbers.
+Times are of the machine's monotonic clock, which all processes share.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from engine.repository.loading import ModelInfo
 from engine.schedule.stats import Stats
 from engine.types import DecodeOptions, Hypothesis, Outcome, Result, Timings
 
-MODEL_NUMBERS: Final = 1 << 12  # that a link may name, the oldest given anew
-OPTION_NUMBERS: Final = 64  # that a link may name, the oldest given anew
+MODEL_NUMBERS: Final = 1 << 12  # numbers for models on a connection; the oldest is reused
+OPTION_NUMBERS: Final = 64  # numbers for options on a connection; the oldest is reused
 
 
 class UsedModel(msgspec.Struct, array_like=True, tag=1, frozen=True):
-    """A model that groups will name by a number; `digest` is of the bundle that made their tokens."""
+    """Number of a model in later groups; `digest` is the digest of the bundle that makes their tokens."""
 
     number: int
     name: str
@@ -32,20 +32,21 @@ class UsedModel(msgspec.Struct, array_like=True, tag=1, frozen=True):
 
 
 class UsedOptions(msgspec.Struct, array_like=True, tag=2, frozen=True):
-    """Options that groups will name by a number."""
+    """Number of decoding options in later groups."""
 
     number: int
     options: DecodeOptions
 
 
-class AskedGroup(msgspec.Struct, array_like=True, tag=3, frozen=True):
+class GroupRequest(msgspec.Struct, array_like=True, tag=3, frozen=True):
     """Sources to decode, all accepted or none.
 
     model: number of the model.
-    options: the different ones of the sources, or their numbers; `chosen` are places in this list.
-    deadline: None: there is none.
-    progress: whether certain tokens are told.
-    follow_up: whether it is more work for what was accepted before.
+    options: distinct decoding options, or their numbers.
+    chosen: index in `options` for each source.
+    deadline: time at which the requests fail; None: never.
+    progress: whether certain tokens are sent.
+    follow_up: parameter of `Engine.submit`.
     """
 
     number: int
@@ -59,14 +60,14 @@ class AskedGroup(msgspec.Struct, array_like=True, tag=3, frozen=True):
 
 
 class Cancel(msgspec.Struct, array_like=True, tag=4, frozen=True):
-    """Jobs of a group that nobody waits for any more."""
+    """Cancellation of jobs of a group."""
 
     group: int
     jobs: list[int]
 
 
 class Order(msgspec.Struct, array_like=True, tag=5, frozen=True):
-    """What to do with a model: a verb of `engine.repository.ipc.orders`."""
+    """An order for a model: a verb of `engine.repository.ipc.orders`."""
 
     number: int
     verb: str
@@ -74,7 +75,7 @@ class Order(msgspec.Struct, array_like=True, tag=5, frozen=True):
 
 
 class CertainTokens(msgspec.Struct, array_like=True, tag=6, frozen=True):
-    """Target tokens of a job that are certain."""
+    """Certain target tokens of a job."""
 
     group: int
     job: int
@@ -82,7 +83,7 @@ class CertainTokens(msgspec.Struct, array_like=True, tag=6, frozen=True):
 
 
 class JobResult(msgspec.Struct, array_like=True, tag=7, frozen=True):
-    """A result: of each hypothesis tokens, score, scores of tokens, end, rows and bytes of attention."""
+    """Result of a job. A hypothesis is (tokens, score, token scores, finish, rows and bytes of attention)."""
 
     group: int
     job: int
@@ -91,7 +92,7 @@ class JobResult(msgspec.Struct, array_like=True, tag=7, frozen=True):
 
 
 class JobFailure(msgspec.Struct, array_like=True, tag=8, frozen=True):
-    """Why a job has no result; `job` -1: why its group was refused."""
+    """Error of a job; `job` is -1 if the group was refused."""
 
     group: int
     job: int
@@ -101,7 +102,7 @@ class JobFailure(msgspec.Struct, array_like=True, tag=8, frozen=True):
 
 
 class EngineLoad(msgspec.Struct, array_like=True, tag=9, frozen=True):
-    """What the engine of a model has to do and has done."""
+    """Statistics of the engine of a model."""
 
     model: str
     stats: Stats
@@ -110,8 +111,8 @@ class EngineLoad(msgspec.Struct, array_like=True, tag=9, frozen=True):
 class OfferedModel(msgspec.Struct, array_like=True, frozen=True):
     """A model of an engine process.
 
-    path: of its bundle.
-    digests: of the bundles whose tokens it decodes; none before it has answered.
+    path: folder of the bundle.
+    digests: digests of the bundles whose tokens the model decodes; empty before its first answer.
     """
 
     path: str
@@ -121,36 +122,36 @@ class OfferedModel(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Offer(msgspec.Struct, array_like=True, tag=10, frozen=True):
-    """All models of an engine process, each time that something of them has changed."""
+    """All models of an engine process, sent after each change."""
 
     models: list[OfferedModel]
 
 
-class Obeyed(msgspec.Struct, array_like=True, tag=11, frozen=True):
-    """That an order is done, or the code and message of what stood against it."""
+class OrderResult(msgspec.Struct, array_like=True, tag=11, frozen=True):
+    """Result of an order: code and message of an error, empty on success."""
 
     number: int
     code: str
     message: str
 
 
-Asked = UsedModel | UsedOptions | AskedGroup | Cancel | Order
-Told = CertainTokens | JobResult | JobFailure | EngineLoad | Offer | Obeyed
+ToEngine = UsedModel | UsedOptions | GroupRequest | Cancel | Order
+FromEngine = CertainTokens | JobResult | JobFailure | EngineLoad | Offer | OrderResult
 
 _CLASSES: Final = {
     one.code: one for one in vars(errors).values() if isinstance(one, type) and issubclass(one, ConvoyError)
 }
 
 
-class Numbers:
-    """Numbers for what messages name again and again: a few, of which the oldest is given anew."""
+class NumberTable:
+    """A table of numbers for models or options that many messages name; the oldest number is reused."""
 
     def __init__(self, count: int) -> None:
-        """count: how many numbers there are, from 0 on."""
+        """count: number of numbers, from 0 on."""
         self._count, self._of = count, dict[object, int]()
 
     def number_of(self, key: object) -> tuple[int, bool]:
-        """Return the number of a key, and whether the other end has yet to be told of it."""
+        """Return the number of a key, and whether the number is new to the peer."""
         known = self._of.get(key)
         if known is not None:
             return known, False
@@ -161,16 +162,16 @@ class Numbers:
         return number, True
 
     def clear(self) -> None:
-        """Forget all, as another end does not know them."""
+        """Remove all numbers, for a new peer."""
         self._of.clear()
 
 
-def told_of(group: int, job: int, outcome: Outcome) -> JobResult | JobFailure:
-    """Make the message of an outcome.
+def reply_of(group: int, job: int, outcome: Outcome) -> JobResult | JobFailure:
+    """Return the message of an outcome.
 
     group: number of the group.
-    job: number of the job in it.
-    outcome: a result, or an error of the closed set.
+    job: number of the job in the group.
+    outcome: result or error of the job.
     """
     if not isinstance(outcome, Result):
         retry = outcome.retry_after if isinstance(outcome, Overloaded | Unavailable) else None
@@ -184,7 +185,7 @@ def told_of(group: int, job: int, outcome: Outcome) -> JobResult | JobFailure:
 
 
 def result_of(answer: JobResult) -> Result:
-    """Make the result of a message. Raises ValueError on attention that is no matrix."""
+    """Return the result in a message. Raises ValueError on attention that is not a matrix."""
     hypotheses = [
         Hypothesis(tokens, score, scores, finish, _attention_of(rows, data))
         for tokens, score, scores, finish, rows, data in answer.hypotheses
@@ -193,11 +194,11 @@ def result_of(answer: JobResult) -> Result:
 
 
 def error_of(code: str, message: str, retry_after: float | None = None) -> ConvoyError:
-    """Make the error of a message; one of a code that this version does not know is ExecutorFailed.
+    """Return the error in a message; ExecutorFailed for an unknown code.
 
-    code: of the closed set.
-    message: what is wrong, and what to do about it.
-    retry_after: seconds, of a refusal that names them.
+    code: code of the error.
+    message: text of the error.
+    retry_after: seconds until a retry may succeed, if known.
     """
     kind = _CLASSES.get(code, ExecutorFailed)
     if issubclass(kind, Overloaded | Unavailable) and retry_after is not None:

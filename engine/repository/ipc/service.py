@@ -1,4 +1,4 @@
-"""A service whose models are in other processes: here are their text sides alone."""
+"""A service whose models are in other processes; this process has their text sides only."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from engine.bundle.bundle import open_bundle
 from engine.errors import ConvoyError, Unavailable
 from engine.repository.budget import State
 from engine.repository.catalogue import find_info
-from engine.repository.figures import NO_STATS, DeviceMemory, RepositoryEntry, beside, either
+from engine.repository.figures import NO_STATS, DeviceMemory, RepositoryEntry, add_parallel, merge_entries
 from engine.repository.folders import Folders
-from engine.repository.ipc.links import Links
+from engine.repository.ipc.connections import EngineConnections
 from engine.repository.ipc.messages import OfferedModel
 from engine.repository.ipc.remote import RemoteEngine
 from engine.repository.loading import (
@@ -36,27 +36,29 @@ from engine.schedule.stats import Stats
 
 logger = logging.getLogger(__name__)
 
-POLL_SECONDS: Final = 0.01  # between two looks at what is offered
-OFFER_SECONDS: Final = 5.0  # that a bundle gets to be offered which is said to be
+POLL_SECONDS: Final = 0.01  # seconds between two checks of the offers
+OFFER_SECONDS: Final = 5.0  # longest time until the offer of a reloaded bundle arrives
 
 
 class RemoteService(Service):
-    """Has no models of its own: the engine processes say what there is, and this one follows.
+    """A service that follows the offers of the engine processes.
 
-    A text side belongs to one bundle, by its digest. Where a bundle is replaced, the engines decode tokens of
-    both until `settle`.
+    A text side belongs to one bundle, by its digest. After a reload the engines decode tokens of the old and
+    of the new bundle until `settle`.
     """
 
-    def __init__(self, links: Links, offered: Sequence[OfferedModel], settings: ServiceSettings) -> None:
+    def __init__(
+        self, connections: EngineConnections, offered: Sequence[OfferedModel], settings: ServiceSettings
+    ) -> None:
         """Open the text sides of models.
 
-        links: to the engine processes, not started.
-        offered: the models.
-        settings: how every model is run.
+        connections: connections to the engine processes, not started.
+        offered: offered models.
+        settings: settings of all models.
 
         Raises BundleError.
         """
-        self._links, self._settings = links, settings
+        self._connections, self._settings = connections, settings
         self._entries = {one.info.name: one.entry for one in offered}
         self._following = threading.Lock()
         opened = list(self._open_first(offered))
@@ -66,37 +68,37 @@ class RemoteService(Service):
 
     @classmethod
     def connect(cls, paths: Sequence[Path], settings: ServiceSettings) -> RemoteService:
-        """Wait until an engine process tells of its models, and open their text sides.
+        """Wait for the offer of an engine process, and open the text sides of its models.
 
-        paths: of the sockets, one of each engine process.
-        settings: how every model is run.
+        paths: paths of the sockets, one for each engine process.
+        settings: settings of all models.
 
         Raises BundleError.
         """
-        return cls(Links(paths), asyncio.run(_first_offer(paths)), settings)
+        return cls(EngineConnections(paths), asyncio.run(_first_offer(paths)), settings)
 
     def start(self) -> None:
-        """Connect in this event loop."""
-        self._links.start()
+        """Connect to the engine processes in this event loop."""
+        self._connections.start()
         super().start()
 
     async def connected(self) -> bool:
-        """Tell whether an engine process is there, after a moment."""
-        if not self._links.connected:
+        """Return whether an engine process is connected; waits a moment for one."""
+        if not self._connections.connected:
             await asyncio.sleep(POLL_SECONDS)
-        return self._links.connected
+        return self._connections.connected
 
     async def keep_up(self) -> None:
-        """Take up what the engine processes offer from now on, without end."""
+        """Follow the offers of the engine processes. Runs until it is cancelled."""
         while True:
-            await self._links.changed.wait()
-            self._links.changed.clear()
-            if not self._links.connected:  # what they offered comes back
+            await self._connections.changed.wait()
+            self._connections.changed.clear()
+            if not self._connections.connected:  # the offers come back with the processes
                 continue
             try:
-                await asyncio.to_thread(self._follow_all, self._links.offered())
+                await asyncio.to_thread(self._follow_all, self._connections.offered())
             except Exception:
-                logger.exception("what the engine processes offer could not be taken up")
+                logger.exception("the offer of the engine processes could not be followed")
 
     def load(self, name: str) -> ModelInfo:
         return self._order("load", name)
@@ -105,12 +107,12 @@ class RemoteService(Service):
         return self._order("unload", name)
 
     def reload(self, name: str, replaced: Callable[[], None] | None = None) -> ModelInfo:
-        """Have the engines open a bundle anew, and take up its text side here; `settle` comes after.
+        """Have the engine processes reload a bundle, and open its text side here; call `settle` later.
 
-        name: the model's name.
-        replaced: as of `Service.reload`.
+        name: name of the model.
+        replaced: parameter of `Service.reload`.
 
-        Raises as `Service.reload` does; then the old one goes on.
+        Raises the errors of `Service.reload`; the old bundle is then still served.
         """
         self._order("reload", name)
         info = self.follow(name, "")
@@ -119,54 +121,56 @@ class RemoteService(Service):
         return info
 
     def follow(self, name: str, digest: str) -> ModelInfo:
-        """Take up the text side of a bundle that the engines have opened anew.
+        """Open the text side of a bundle that the engine processes have reloaded.
 
-        name: the model's name.
-        digest: of the bundle; "": that which is offered.
+        name: name of the model.
+        digest: digest of the bundle; "": the offered one.
 
-        Blocks until nobody uses the old one. Raises UnknownModel, BundleError, and Unavailable when it isn't
-        offered.
+        Blocks until the old text side is not in use any more. Raises UnknownModel, BundleError, and
+        Unavailable if the bundle is not offered.
         """
         until = time.monotonic() + OFFER_SECONDS
-        while digest and not self._links.offers(name, digest) and time.monotonic() < until:
-            time.sleep(POLL_SECONDS)  # the word of it came before the offer
+        while digest and not self._connections.offers(name, digest) and time.monotonic() < until:
+            time.sleep(POLL_SECONDS)  # the order's result came before the offer
         with self._following:
             find_info(self.models(), name)
             return self.repository.reload(name)
 
     def settle(self, name: str) -> None:
-        """Have the engines let go of the bundle that was replaced: all front ends have the new one."""
-        self._links.wait_for("settle", name)
+        """Have the engine processes free a replaced bundle, after all front ends have opened the new one."""
+        self._connections.execute("settle", name)
 
     def stats(self) -> dict[str, Stats]:
-        """Return what the engines have said last, of each model together."""
-        told = self._links.stats()
-        return {info.name: reduce(beside, told.get(info.name, ()), NO_STATS) for info in self.models()}
+        """Return the last statistics of the engines, summed for each model."""
+        stats = self._connections.stats()
+        return {info.name: reduce(add_parallel, stats.get(info.name, ()), NO_STATS) for info in self.models()}
 
     def repository_entries(self) -> dict[str, RepositoryEntry]:
-        """Tell how the engine processes keep each model, or did when they were last there."""
-        self._entries |= {n: reduce(either, (o.entry for o in of)) for n, of in self._links.offered().items()}
+        """Return the state of each model in the engine processes, the last known one while disconnected."""
+        self._entries |= {
+            n: reduce(merge_entries, (o.entry for o in of)) for n, of in self._connections.offered().items()
+        }
         own = self.repository.entries()
         return {
             name: self._entries.get(name, replace(entry, state=State.UNLOADED)) for name, entry in own.items()
         }
 
     def memory(self) -> dict[str, DeviceMemory]:
-        """Return nothing: this process is on no device."""
+        """Return nothing: this process uses no device."""
         return {}
 
     def _order(self, verb: str, name: str) -> ModelInfo:
         info = find_info(self.models(), name)
-        self._links.wait_for(verb, name)
+        self._connections.execute(verb, name)
         return info
 
     def _follow_all(self, offered: Mapping[str, Sequence[OfferedModel]]) -> None:
-        """Serve what is offered, and nothing else."""
+        """Add, reload and remove models until this service has the offered models."""
         with self._following:
             here = {info.name: info.digest for info in self.models()}
             for name in here.keys() - offered.keys():
                 self.repository.remove(name)
-                logger.info("%s is served no more: no engine process has it", name)
+                logger.info("%s is no longer served: no engine process has it", name)
             for name, offers in offered.items():
                 digests = [digest for one in offers for digest in one.digests]
                 try:
@@ -180,38 +184,38 @@ class RemoteService(Service):
     def _add(self, name: str, path: Path) -> None:
         try:
             self.repository.add(path)
-        except OtherBundle:  # it was replaced, and this process has begun since: as if all had
-            self._links.wait_for("reload", name)
+        except OtherBundle:  # replaced before this process started, and not reloaded in the engine processes
+            self._connections.execute("reload", name)
             self.repository.add(path)
-            self._links.wait_for("settle", name)
+            self._connections.execute("settle", name)
         logger.info("%s is served", name)
 
     def _offers_at(self, path: Path) -> list[OfferedModel]:
-        return [one for of in self._links.offered().values() for one in of if Path(one.path) == path]
+        return [one for of in self._connections.offered().values() for one in of if Path(one.path) == path]
 
     def _facts_at(self, path: Path) -> ModelFacts:
-        """The newest of them. Raises OtherBundle where no engine process has the bundle that lies there."""
+        """Return the facts of the bundle at a path. Raises OtherBundle if no engine process has loaded it."""
         digest = open_bundle(path, verify=False).digest
         for one in self._offers_at(path):
             if one.info.digest == digest:
                 return _facts(one)
         raise OtherBundle(
-            f"{path}: no engine process has opened the bundle that lies there now: reload the model"
+            f"{path}: no engine process has opened the bundle that is there now: reload the model"
         )
 
     def _open(self, facts: ModelFacts) -> LoadedModel:
-        """Open a text side. Raises BundleError, and OtherBundle where the bundle is not the offered one."""
+        """Open a text side. Raises BundleError, and OtherBundle if the bundle is not the offered one."""
         bundle, info = open_bundle(facts.path, verify=False), facts.info
         if bundle.digest != info.digest:
             raise OtherBundle(f"{facts.path}: the bundle was replaced: reload the model")
         limits = EngineSettings(
             self._settings.queue_tokens, self._settings.encode_tokens, f"engine {info.name}"
         )
-        engine = RemoteEngine(self._links, info.name, info.digest, limits)
+        engine = RemoteEngine(self._connections, info.name, info.digest, limits)
         return LoadedModel(facts, open_text(bundle, info), engine)
 
     def _open_first(self, offered: Sequence[OfferedModel]) -> Iterator[LoadedModel]:
-        """The models of the start; what can't be opened yet is looked at again with the next offer."""
+        """Open the models offered at the start. A model that fails is tried again at the next offer."""
         for one in offered:
             try:
                 yield self._open(_facts(one))
@@ -220,7 +224,7 @@ class RemoteService(Service):
 
 
 class OtherBundle(Unavailable):
-    """The bundle on disk is not the one that the engines have opened."""
+    """The bundle on disk is not the one that the engine processes have opened."""
 
 
 def _facts(offered: OfferedModel) -> ModelFacts:
@@ -228,9 +232,9 @@ def _facts(offered: OfferedModel) -> ModelFacts:
 
 
 async def _first_offer(paths: Sequence[Path]) -> list[OfferedModel]:
-    links = Links(paths)
-    links.start()
-    while not links.connected:
+    connections = EngineConnections(paths)
+    connections.start()
+    while not connections.connected:
         await asyncio.sleep(POLL_SECONDS)
-    links.close()
-    return [offers[0] for offers in links.offered().values()]
+    connections.close()
+    return [offers[0] for offers in connections.offered().values()]

@@ -28,7 +28,7 @@ def stage():
     """A summarizing model that reads 40 tokens, behind a real engine."""
     service = Service.open([bundles()], ServiceSettings(Placement(lanes=LANES)))
     service.start()
-    with service._lend(service.pick("summarize")) as (own,):
+    with service._use(service.pick("summarize")) as (own,):
         limits = replace(own.text.limits, source=40)
         yield Stage(own.engine, replace(own.text, limits=limits))
     service.stop()

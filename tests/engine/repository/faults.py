@@ -27,14 +27,14 @@ FAULTS = [
         "engine/repository/ipc/frames.py",
         "if size > MAX_FRAME_BYTES:",
         "if size > 1 << 40:",
-        "tests/engine/repository/ipc/test_link.py -k hangs_up_before",
+        "tests/engine/repository/ipc/test_connections.py -k hangs_up_before",
     ),
     (
         "what was cancelled is waited for",
-        "engine/repository/ipc/links.py",
-        "                link.forget(number, job)\n",
+        "engine/repository/ipc/connections.py",
+        "                connection.remove_job(number, job)\n",
         "",
-        "tests/engine/repository/ipc/test_link.py -k full_queue",
+        "tests/engine/repository/ipc/test_connections.py -k full_queue",
     ),
     (
         "of two processes the first one's fault alone is told",

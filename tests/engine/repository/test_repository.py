@@ -27,8 +27,8 @@ from engine.api import (
     Unavailable,
     UnknownModel,
 )
-from engine.repository.budget import Acts, Budget, Ticket
-from engine.repository.figures import RepositoryEntry, either
+from engine.repository.budget import Actions, Budget, Ticket
+from engine.repository.figures import RepositoryEntry, merge_entries
 from tests.server.test_reload import damaged, rewritten
 from tests.support.served import LANES, LONG, MODELS, bundles, busy, open_service, running, until
 from tests.support.thorough import some
@@ -49,7 +49,7 @@ class Policy(RuleBasedStateMachine):
     def in_use(self):
         return {name for ticket in self.held for name in ticket.names}
 
-    def heed(self, acts: Acts):
+    def heed(self, acts: Actions):
         for name in acts.unload:
             assert name not in self.in_use(), "a model in use was unloaded"
             self.unloading.add(name)
@@ -70,27 +70,27 @@ class Policy(RuleBasedStateMachine):
         ticket = Ticket(tuple(names))
         if self.budget.fits(names):
             self.waiting.append(ticket)
-            self.heed(self.budget.ask(ticket))
+            self.heed(self.budget.acquire(ticket))
 
     @rule(name=st.sampled_from(NAMES))
     def unload(self, name):
         ticket = Ticket((name,), unload=True)
         self.waiting.append(ticket)
-        self.heed(self.budget.ask(ticket))
+        self.heed(self.budget.acquire(ticket))
 
     @rule(data=st.data())
     def end(self, data):
         if self.held:
             ticket = data.draw(st.sampled_from(self.held))
             self.held.remove(ticket)
-            self.heed(self.budget.leave(ticket))
+            self.heed(self.budget.release(ticket))
 
     @rule(data=st.data())
-    def give_up(self, data):
+    def withdraw_all(self, data):
         if self.waiting:
             ticket = data.draw(st.sampled_from(self.waiting))
             self.waiting.remove(ticket)
-            self.heed(self.budget.leave(ticket))
+            self.heed(self.budget.release(ticket))
 
     @rule(data=st.data(), well=st.integers(0, 3))
     def a_load_ends(self, data, well):
@@ -120,7 +120,7 @@ class Policy(RuleBasedStateMachine):
             return
         for _ in range(500):
             if self.held:
-                self.heed(self.budget.leave(self.held.pop(0)))
+                self.heed(self.budget.release(self.held.pop(0)))
             elif self.loading:
                 self.heed(self.budget.finish_load(self.loading.pop()))
             elif self.unloading:
@@ -141,7 +141,7 @@ def test_of_models_used_one_at_a_time_the_least_recently_used_goes(uses, limit):
     budget, recent = Budget(dict.fromkeys(NAMES, 1), limit), []
     for name in uses:
         ticket = Ticket((name,))
-        acts = budget.ask(ticket)
+        acts = budget.acquire(ticket)
         if name in recent:
             assert ticket.granted
             recent.remove(name)
@@ -152,7 +152,7 @@ def test_of_models_used_one_at_a_time_the_least_recently_used_goes(uses, limit):
         if not ticket.granted:
             assert acts.load == [name]
             budget.finish_load(name)
-        budget.leave(ticket)
+        budget.release(ticket)
         assert [n for n in NAMES if budget.state(n) is State.LOADED] == sorted(recent)
 
 
@@ -160,7 +160,7 @@ def loaded_with(budget, *names):
     """Tickets in use of these models."""
     tickets = [Ticket((name,)) for name in names]
     for ticket in tickets:
-        budget.ask(ticket)
+        budget.acquire(ticket)
         budget.finish_load(ticket.names[0])
         assert ticket.granted
     return tickets
@@ -169,8 +169,8 @@ def loaded_with(budget, *names):
 def test_two_first_uses_load_once():
     budget = Budget({"a": 1}, 1)
     one, two = Ticket(("a",)), Ticket(("a",))
-    assert budget.ask(one).load == ["a"]
-    assert budget.ask(two).load == []
+    assert budget.acquire(one).load == ["a"]
+    assert budget.acquire(two).load == []
     assert budget.finish_load("a").granted == [one, two]
 
 
@@ -178,20 +178,20 @@ def test_who_waits_for_memory_is_not_overtaken_for_ever():
     budget = Budget({"a": 1, "b": 1}, 1)
     (using,) = loaded_with(budget, "a")
     waiting, later = Ticket(("b",)), Ticket(("a",))
-    assert budget.ask(waiting) == Acts()
-    assert budget.ask(later) == Acts(), "a must go for b, so it takes nobody new"
-    assert budget.leave(using).unload == ["a"]
+    assert budget.acquire(waiting) == Actions()
+    assert budget.acquire(later) == Actions(), "a must go for b, so it takes nobody new"
+    assert budget.release(using).unload == ["a"]
     assert budget.finish_unload("a").load == ["b"]
     assert budget.finish_load("b").granted == [waiting]
-    assert budget.leave(waiting).unload == ["b"], "and a is wanted again"
+    assert budget.release(waiting).unload == ["b"], "and a is wanted again"
 
 
 def test_a_use_of_a_loaded_model_passes_those_who_wait_for_others():
     budget = Budget({"a": 2, "b": 1, "c": 2}, 3)
     loaded_with(budget, "a", "b")
-    budget.ask(Ticket(("c",)))  # a must go: b would not be enough, and is the more recent
+    budget.acquire(Ticket(("c",)))  # a must go: b would not be enough, and is the more recent
     free = Ticket(("b",))
-    budget.ask(free)
+    budget.acquire(free)
     assert free.granted
 
 
@@ -199,8 +199,8 @@ def test_two_models_of_a_pivot_are_held_together_or_not_at_all():
     budget = Budget({"a": 1, "b": 1, "c": 1}, 2)
     (using,) = loaded_with(budget, "a")
     both = Ticket(("b", "c"))
-    assert budget.ask(both) == Acts()
-    assert budget.leave(using).unload == ["a"]
+    assert budget.acquire(both) == Actions()
+    assert budget.release(using).unload == ["a"]
     assert sorted(budget.finish_unload("a").load) == ["b", "c"]
     assert budget.finish_load("b").granted == []
     assert budget.finish_load("c").granted == [both]
@@ -397,7 +397,7 @@ def test_a_cancelled_wait_frees_its_place(answers):
     with repository_for(1) as service:
         gate = Gate(service)
 
-        async def give_up():
+        async def withdraw_all():
             task = asyncio.create_task(service.run(DE, [TEXTS[DE]]))
             while not gate.opened:
                 await asyncio.sleep(0.005)
@@ -405,7 +405,7 @@ def test_a_cancelled_wait_frees_its_place(answers):
             with pytest.raises(asyncio.CancelledError):
                 await task
 
-        asyncio.run(give_up())
+        asyncio.run(withdraw_all())
         gate.go.set()
         assert ask(service, EN) == answers[EN], "nobody wants the other any more, so it goes"
 
@@ -448,9 +448,9 @@ def test_memory_that_is_being_freed_is_counted_once():
     budget = Budget({"a": 2, "b": 2, "c": 2, "d": 4}, 6)
     used = loaded_with(budget, "a", "b", "c")
     for ticket in used:
-        budget.leave(ticket)
-    assert budget.ask(Ticket(("a",), unload=True)).unload == ["a"]
-    acts = budget.ask(Ticket(("d",)))
+        budget.release(ticket)
+    assert budget.acquire(Ticket(("a",), unload=True)).unload == ["a"]
+    acts = budget.acquire(Ticket(("d",)))
     assert acts.unload == ["b"], "two bytes are on their way, two more are needed"
     assert not acts.load
 
@@ -480,4 +480,4 @@ def test_of_a_model_in_two_processes_the_fault_of_either_is_told_and_figures_are
     fine = RepositoryEntry(State.LOADED, 7, 1, 0, 2, 0.5, "")
     faulty = RepositoryEntry(State.UNLOADED, 7, 2, 3, 4, 1.5, "damaged")
     both = RepositoryEntry(State.LOADED, 7, 3, 3, 6, 1.5, "damaged")
-    assert either(fine, faulty) == either(faulty, fine) == both
+    assert merge_entries(fine, faulty) == merge_entries(faulty, fine) == both

@@ -22,8 +22,16 @@ from hypothesis import strategies as st
 
 from engine.api import Service, TextOptions, connect_service
 from engine.errors import DeadlineExceeded, InvalidRequest, Overloaded, Unavailable, UnknownModel, WouldBeLate
-from engine.repository.ipc.frames import MAX_FRAME_BYTES, LinkEnd
-from engine.repository.ipc.messages import Asked, Cancel, Numbers, Told, error_of, result_of, told_of
+from engine.repository.ipc.frames import MAX_FRAME_BYTES, FrameConnection
+from engine.repository.ipc.messages import (
+    Cancel,
+    FromEngine,
+    NumberTable,
+    ToEngine,
+    error_of,
+    reply_of,
+    result_of,
+)
 from engine.schedule.aio import generate_group
 from engine.types import NO_TIME, DecodeJob, DecodeOptions, Hypothesis, Result, Timings
 from tests.server.test_reload import NAME, rewritten
@@ -59,13 +67,13 @@ class Hosted:
         """A service of their models."""
         service = await asyncio.to_thread(connect_service, self.paths, SETTINGS)
         service.start()
-        while len(service._links.offered().get(NAME, ())) != len(self.paths):
+        while len(service._connections.offered().get(NAME, ())) != len(self.paths):
             await asyncio.sleep(0.01)
         try:
             yield service
         finally:
             await asyncio.to_thread(service.stop, drain=False, timeout=5)
-            service._links.close()
+            service._connections.close()
             await asyncio.sleep(0.01)
 
 
@@ -157,7 +165,7 @@ async def test_of_two_processes_the_one_with_more_room_is_asked_and_one_that_die
         alone = await generate_group(engine_of(service), jobs[:1])
         groups = [asyncio.create_task(generate_group(engine_of(service), [job])) for job in jobs]
         await asyncio.sleep(0)
-        assert [len(link._groups) for link in service._links.links] == [2, 2]
+        assert [len(connection._groups) for connection in service._connections.connections] == [2, 2]
         place.kill(0)
         results = await asyncio.wait_for(asyncio.gather(*groups), 60)
         assert [r[0].hypotheses[0].tokens for r in results] == [alone[0].hypotheses[0].tokens] * 4
@@ -180,7 +188,7 @@ async def test_what_somebody_has_heard_of_is_not_begun_anew_by_another_process(h
             refusal(generate_group(engine_of(service), [job], watch=lambda *_: heard.set()))
         )
         await heard.wait()
-        asked = next(n for n, link in enumerate(service._links.links) if link._groups)
+        asked = next(n for n, connection in enumerate(service._connections.connections) if connection._groups)
         place.kill(asked)
         assert isinstance(await asyncio.wait_for(watch, 10), Unavailable)
 
@@ -194,7 +202,7 @@ async def test_the_requests_of_a_front_end_that_goes_are_cancelled_and_no_others
         while busy(here) < 13:
             await asyncio.sleep(0.01)
             await here.run(NAME, ["Ja."], TextOptions(decode={"beam_size": 1}))
-        gone._links.close()
+        gone._connections.close()
         assert isinstance(await lost, Unavailable)
         while busy(here) > 1:
             await asyncio.sleep(0.01)
@@ -208,14 +216,14 @@ async def test_a_reload_fails_no_request_of_either_bundle_and_lets_the_old_one_g
         old = (await first.run(NAME, ["Das ist gut."]))[0].text
         rewritten(place.models / NAME, lambda weights: -weights)
         info = await asyncio.to_thread(first.reload, NAME)
-        assert len(first._links.offered()[NAME][0].digests) == 2
+        assert len(first._connections.offered()[NAME][0].digests) == 2
         assert (await second.run(NAME, ["Das ist gut."]))[0].text == old
         new = (await first.run(NAME, ["Das ist gut."]))[0].text
         assert new != old
         await asyncio.to_thread(second.follow, NAME, info.digest)
         assert (await second.run(NAME, ["Das ist gut."]))[0].text == new
         await asyncio.to_thread(first.settle, NAME)
-        while len(first._links.offered()[NAME][0].digests) > 1:
+        while len(first._connections.offered()[NAME][0].digests) > 1:
             await asyncio.sleep(0.01)
         shutil.rmtree(place.models / NAME / "onnx")
         with pytest.raises(Exception, match="onnx"):
@@ -270,11 +278,11 @@ async def test_after_all_that_the_host_answers(listening):
 
 
 @asynccontextmanager
-async def linked(*values):
+async def connected_frames(*values):
     """An end of what it is made of, and the socket that is its other end."""
     ours, other = socket.socketpair()
     connect = asyncio.get_running_loop().create_connection
-    _, end = await connect(lambda: LinkEnd(*values), sock=ours)
+    _, end = await connect(lambda: FrameConnection(*values), sock=ours)
     try:
         yield end, other
     finally:
@@ -283,11 +291,11 @@ async def linked(*values):
         other.close()
 
 
-@given(st.sampled_from([Asked, Told]), st.binary(max_size=200), st.integers(1, 50))
+@given(st.sampled_from([ToEngine, FromEngine]), st.binary(max_size=200), st.integers(1, 50))
 def test_an_end_takes_any_bytes_in_any_pieces_and_hangs_up_at_most_once(kind, data, size):
     async def feed():
         lost = []
-        async with linked(kind, lambda messages: None, lambda: lost.append(True)) as (end, _):
+        async with connected_frames(kind, lambda messages: None, lambda: lost.append(True)) as (end, _):
             for start in range(0, len(data), size):
                 piece = data[start : start + size]
                 end.get_buffer(-1)[: len(piece)] = piece
@@ -302,7 +310,9 @@ def test_an_end_takes_any_bytes_in_any_pieces_and_hangs_up_at_most_once(kind, da
 async def test_an_end_hangs_up_before_the_rest_of_a_frame_comes_that_is_larger_than_any():
     for size, hung_up in ((MAX_FRAME_BYTES, []), (MAX_FRAME_BYTES + 1, [True])):
         lost = []
-        async with linked(Told, lambda messages: None, lambda lost=lost: lost.append(True)) as (end, _):
+        async with connected_frames(
+            FromEngine, lambda messages: None, lambda lost=lost: lost.append(True)
+        ) as (end, _):
             end.get_buffer(-1)[:4] = struct.pack(">I", size)
             end.buffer_updated(4)
             await asyncio.sleep(0)
@@ -310,7 +320,7 @@ async def test_an_end_hangs_up_before_the_rest_of_a_frame_comes_that_is_larger_t
 
 
 async def test_what_threads_send_arrives_whole_and_in_order_though_the_other_end_reads_late():
-    async with linked(Asked, lambda messages: None, lambda: None) as (end, other):
+    async with connected_frames(ToEngine, lambda messages: None, lambda: None) as (end, other):
         senders = [
             asyncio.to_thread(
                 lambda group=group: [end.send_now([Cancel(group, [job])]) for job in range(30_000)]
@@ -325,7 +335,7 @@ async def test_what_threads_send_arrives_whole_and_in_order_though_the_other_end
         while not jobs[2]:
             data += await asyncio.get_running_loop().sock_recv(other, 1 << 20)
             while len(data) >= 4 and len(data) >= (end_of := 4 + int.from_bytes(data[:4], "big")):
-                for message in msgspec.msgpack.decode(data[4:end_of], type=list[Asked]):
+                for message in msgspec.msgpack.decode(data[4:end_of], type=list[ToEngine]):
                     jobs[message.group] += message.jobs
                 data = data[end_of:]
         assert jobs == [[*range(30_000)], [*range(30_000)], [0]]
@@ -342,8 +352,8 @@ def test_results_come_back_as_they_went(rows):
         [Hypothesis(t, s, ts, "stop", a) for (t, s, ts, _), a in zip(rows, attentions, strict=True)],
         Timings(0.5, 0.25, 1.0, 7),
     )
-    data = msgspec.msgpack.encode(told_of(3, 4, result))
-    found = result_of(msgspec.msgpack.decode(data, type=Told))
+    data = msgspec.msgpack.encode(reply_of(3, 4, result))
+    found = result_of(msgspec.msgpack.decode(data, type=FromEngine))
     assert found.timings == result.timings
     for one, other in zip(found.hypotheses, result.hypotheses, strict=True):
         assert (one.tokens, one.score, one.token_scores) == (other.tokens, other.score, other.token_scores)
@@ -353,7 +363,7 @@ def test_results_come_back_as_they_went(rows):
 
 def test_errors_come_back_with_their_class_and_the_seconds_to_wait():
     for error in (InvalidRequest("a"), WouldBeLate("b", 2.5), Unavailable("c"), Unavailable("d", 1.0)):
-        told = told_of(1, 0, error)
+        told = reply_of(1, 0, error)
         found = error_of(told.code, told.message, told.retry_after)
         assert (type(found), str(found)) == (type(error), str(error))
         assert getattr(found, "retry_after", None) == getattr(error, "retry_after", None)
@@ -361,7 +371,7 @@ def test_errors_come_back_with_their_class_and_the_seconds_to_wait():
 
 @given(st.integers(1, 8), st.lists(st.integers(0, 12)))
 def test_what_a_link_names_by_numbers_has_one_of_so_many_and_the_other_end_knows_it(count, keys):
-    numbers, known = Numbers(count), {}
+    numbers, known = NumberTable(count), {}
     for key in keys:
         number, is_new = numbers.number_of(key)
         assert 0 <= number < count
