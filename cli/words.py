@@ -111,12 +111,12 @@ def _card(card: str, names: int | None, pairs: dict[str, str]) -> str:
         rest = heading + rest
     chapter = CARD_HEADING
     if names is not None:
-        alone = f"; alone, a word with a capital of {names} tokens or more" if names else ""
+        alone = f", and single capitalised words of {names} tokens or more" if names else ""
         chapter += (
-            "\nNames that the model loses stay as they are: words with capitals after a title and beside one "
-            f"another{alone} (docs/text.md).\n"
+            "\nThese count as names and are kept if the model loses them: capitalised words after a title or side "
+            f"by side{alone} (docs/text.md).\n"
         )
     if pairs:
         listed = ", ".join(f"{source} = {target}" for source, target in pairs.items())
-        chapter += f"\n{len(pairs)} phrases have fixed translations where a sentence is no more: {listed}.\n"
+        chapter += f"\nA sentence that equals one of these {len(pairs)} phrases has a fixed translation: {listed}.\n"
     return before.rstrip("\n") + "\n" + chapter + rest

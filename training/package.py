@@ -61,11 +61,11 @@ RATES = {
     "weight_dropout": "DropConnect",
 }
 DUE = """
-**A full training is still due.** These weights had {updates} updates on two shared CPU cores. On a GPU one command does the full recipe:
+**A full training is still due.** These weights had {updates} updates on two shared CPU cores. On a GPU this command runs the full recipe:
 `convoy train training/recipes/{name}.toml --corpora CORPORA --device cuda --out models/{name}`
 """
 CUT: Final = """
-Sentences of more than {tokens} tokens are cut (`max_sentence_tokens`): the training data has few longer ones.
+Sentences of more than {tokens} tokens are cut (`max_sentence_tokens`), because few training sentences are longer.
 """
 
 
@@ -149,7 +149,7 @@ def add_scores(bundle: Bundle, measurements: Sequence[Measurement], examples: Se
     card += "".join(f"\nMeasured by `{each.command}`.\n" for each in measurements)
     if examples:
         columns = ["source", "reference", "output"]
-        card += f"\n## Examples\n\n{len(examples)} lines of {measurements[0].lines}, drawn at random and not chosen.\n\n"
+        card += f"\n## Examples\n\n{len(examples)} lines of {measurements[0].lines}, drawn at random.\n\n"
         card += _table(columns, [[each.source, each.reference, each.output] for each in examples]) + "\n"
     return add_files(bundle.path, {CARD_FILE: card.encode()})
 
@@ -191,11 +191,11 @@ def _card(recipe: Recipe, parameters: int, device: str) -> str:
         "language-model": f"Scores texts in {recipe.target}.",
     }[recipe.task]
     if train.crop_source:
-        summary += f" It was trained on the first {train.crop_source} tokens of each source, and reads no more of one."
+        summary += f" It was trained on the first {train.crop_source} tokens of each source and reads only these."
     if train.copy_updates:
         summary += f" A copying task faded out over the first {train.copy_updates} updates."
     if recipe.augment != Augment():
-        summary += " Also trained on single words, pieces without a final mark, several sentences at once, other numbers and names, lower case and CAPITALS, made of the same pairs."
+        summary += " Training added variants of the pairs: single words, sentences without a final mark, several sentences at once, other numbers and names, lower case and CAPITALS."
     if recipe.weaknesses:
         summary += f"\n\n**Weaknesses**: {recipe.weaknesses}"
     rates = [f"{label} {getattr(train, key)}" for key, label in RATES.items() if getattr(train, key)]
