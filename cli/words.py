@@ -118,5 +118,7 @@ def _card(card: str, names: int | None, pairs: dict[str, str]) -> str:
         )
     if pairs:
         listed = ", ".join(f"{source} = {target}" for source, target in pairs.items())
-        chapter += f"\nA sentence that equals one of these {len(pairs)} phrases has a fixed translation: {listed}.\n"
+        chapter += (
+            f"\nA sentence that equals one of these {len(pairs)} phrases has a fixed translation: {listed}.\n"
+        )
     return before.rstrip("\n") + "\n" + chapter + rest
