@@ -191,7 +191,9 @@ def _card(recipe: Recipe, parameters: int, device: str) -> str:
         "language-model": f"Scores texts in {recipe.target}.",
     }[recipe.task]
     if train.crop_source:
-        summary += f" It was trained on the first {train.crop_source} tokens of each source and reads only these."
+        summary += (
+            f" It was trained on the first {train.crop_source} tokens of each source and reads only these."
+        )
     if train.copy_updates:
         summary += f" A copying task faded out over the first {train.copy_updates} updates."
     if recipe.augment != Augment():
