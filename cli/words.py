@@ -113,8 +113,8 @@ def _card(card: str, names: int | None, pairs: dict[str, str]) -> str:
     if names is not None:
         alone = f", and single capitalised words of {names} tokens or more" if names else ""
         chapter += (
-            "\nThese count as names and are kept if the model loses them: capitalised words after a title or side "
-            f"by side{alone} (docs/text.md).\n"
+            "\nThese count as names and are kept if the model loses them: capitalised words after a title or "
+            f"side by side{alone} (docs/text.md).\n"
         )
     if pairs:
         listed = ", ".join(f"{source} = {target}" for source, target in pairs.items())
