@@ -115,8 +115,8 @@ class LoopExecutor(TorchExecutor):
     },
     {
         "engine/executors/__init__.py": {
-            "torch        plain torch, the readable reference, and the same in int8\n": (
-                "loop         row by row\n"
+            "torch           plain torch, the readable reference, and its int8 variant\n": (
+                "loop            row by row\n"
             ),
             "from engine.search.executor import Executor\n": """
 
