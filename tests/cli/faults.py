@@ -13,7 +13,7 @@ FAULTS = [
         "cli/words.py",
         "(None, {}) if reset else stored_words(opened)",
         "(None, {})",
-        "tests/engine/text/test_words.py -k not_told",
+        "tests/engine/text/test_words.py -k without_a_flag",
     ),
     (
         "a fault of several settings together prints all of them",

@@ -79,7 +79,7 @@ SPEECH = (
 )
 
 
-def test_what_a_mark_of_a_typewriter_opens_no_other_closes(served):
+def test_straight_quotation_marks_are_closed_by_straight_marks(served):
     pair, service = served
     if not pair.startswith("en"):
         pytest.skip("lines in English")
@@ -89,7 +89,7 @@ def test_what_a_mark_of_a_typewriter_opens_no_other_closes(served):
             assert '"' not in marks or marks == {'"'}, result.text
 
 
-def test_a_model_that_copies_nothing_loses_nearly_nothing(served):
+def test_model_without_placeholders_keeps_nearly_all_marks(served):
     """As an imported one without placeholders: everything is put back by attention."""
     pair, service = served
     loaded = service.repository.loaded[f"tatoeba-{pair}"]
@@ -114,7 +114,7 @@ def student(tmp_path_factory):
     service.stop(drain=False, timeout=10)
 
 
-def test_a_student_loses_nothing_although_it_copies_nothing(student):
+def test_student_without_placeholders_keeps_nearly_all_marks(student):
     """Where its marks stand is as good as its attention; that they stand there is not up to the model."""
     assert not student.text.placeholders
     lines = [line for kind in ("kinds", "marks") for line in lines_of(kind, "de-en")]

@@ -23,23 +23,23 @@ def share(count, *outcomes):
     return sum(count[outcome] for outcome in outcomes) / sum(count.values())
 
 
-def test_greetings_and_buttons_are_known(counts):
+def test_listed_greetings_and_buttons_are_detected(counts):
     known = counts["list"]
     assert known["wrong"] == 0
     assert share(known, "right", "named", "refused") > 0.97
 
 
-def test_of_texts_that_are_in_no_list_most_are_told_right(counts):
+def test_most_texts_that_are_not_listed_are_detected(counts):
     new = counts["new"]
     assert new["right"] / (new["right"] + new["wrong"]) > 0.85
     assert share(new, "right", "named", "refused") > 0.6
 
 
-def test_names_are_hardly_ever_refused(counts):
+def test_names_are_rarely_refused(counts):
     assert share(counts["name"], "refused") < 0.05
 
 
-def test_the_vocabularies_are_asked_when_all_are_in_memory(service):
+def test_vocabularies_are_used_only_if_all_models_are_in_memory(service):
     """Else what is said of a text would depend on which of them are."""
     unloaded = open_service(budget=10**12)
     assert service.detect("Carrinho").other == "pt"

@@ -34,7 +34,7 @@ FAULTS = [
         "engine/answers/choices.py",
         "return [*correct, *mended]",
         "return [*mended, *correct]",
-        "tests/engine/text/test_protected_answers.py -k comes_before_a_better_one_that_must_be_mended",
+        "tests/engine/text/test_protected_answers.py -k comes_before_a_better_one",
     ),
     (
         "a sentence with marks in pairs is as good without them",
@@ -97,7 +97,7 @@ FAULTS = [
         "engine/answers/drafts.py",
         "not (sentence.can_lack or plan.options.replace_unk)",
         "not sentence.can_lack",
-        "tests/engine/text/test_unknown.py -k nothing_is_told",
+        "tests/engine/text/test_unknown.py -k stream_sends",
     ),
     (
         "after a while lines are read one by one",
@@ -125,7 +125,7 @@ FAULTS = [
         "engine/answers/choices.py",
         "        text = close_as_opened(text, model.target)\n",
         "        pass\n",
-        "tests/everyday/test_marks.py -k typewriter",
+        "tests/everyday/test_marks.py -k straight_quotation",
     ),
     (
         "a summary keeps the white space around its text",

@@ -10,7 +10,7 @@ from server.languages import LANGUAGE_NAMES, inward
 OPUS = Directions(("en",), tuple(by_short_code(("deu", "fra", "srp_Cyrl", "de"))))
 
 
-def test_every_language_that_the_server_names_has_one_code_of_three_letters():
+def test_every_language_of_the_server_has_one_code_of_three_letters():
     own = {"no", "pb", "zt", "zh"}  # LibreTranslate's own, and those that several share
     assert set(LANGUAGE_NAMES) - own <= set(SHORT.values())
     assert len(set(SHORT.values())) == len(SHORT)
@@ -20,15 +20,15 @@ def test_every_language_that_the_server_names_has_one_code_of_three_letters():
 @pytest.mark.parametrize(
     ("long", "code"), [("deu", "de"), ("eng", "en"), ("nld", "nl"), ("zho", "zh"), ("ces", "cs")]
 )
-def test_a_code_of_three_letters_is_that_of_two(long, code):
+def test_code_of_three_letters_gives_the_code_of_two(long, code):
     assert short(long) == short(code) == inward(long.upper()) == code
 
 
-def test_codes_without_two_letters_stay():
+def test_codes_without_a_short_form_stay():
     assert [short(code) for code in ("ase", "srp_Cyrl", "pt-br", "")] == ["ase", "srp_Cyrl", "pt-br", ""]
 
 
-def test_directions_are_offered_once_and_found_by_either_code():
+def test_directions_are_listed_once_and_found_by_both_codes():
     assert OPUS.targets == ("de", "fr", "srp_Cyrl")
     assert OPUS.fit("eng", "deu")
     assert OPUS.fit(None, "fra")

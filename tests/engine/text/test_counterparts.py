@@ -24,7 +24,7 @@ DATED = sorted(language for language, rules in LANGUAGES.items() if rules.dates)
         ("de-en", "Herr  ", ""),
     ],
 )
-def test_a_title_before_a_name_is_written_as_the_other_language_writes_it(pair, text, written):
+def test_title_before_a_name_gets_its_counterpart(pair, text, written):
     begin, title = title_before(text + "Xyz", len(text), tuple(pair.split("-")))
     assert title == written
     assert begin == len(text) or not text[:begin].strip() or text[begin - 1] == " "
@@ -43,12 +43,12 @@ def test_a_title_before_a_name_is_written_as_the_other_language_writes_it(pair, 
         ("de-nl", "z. B. am 3. Mai 2025", []),
     ],
 )
-def test_dates_and_abbreviations_are_found_with_what_the_other_language_writes(pair, text, found):
+def test_dates_and_abbreviations_are_found_with_their_counterparts(pair, text, found):
     places = find_counterparts(text, tuple(pair.split("-")))
     assert [(text[begin:end], written) for begin, end, written in places] == found
 
 
-def test_every_language_has_a_counterpart_of_each():
+def test_every_language_with_dates_has_all_counterparts():
     rules = [LANGUAGES[language] for language in DATED]
     assert len({frozenset(each.titles) for each in rules}) == 1
     assert {len(each.dates.months) for each in rules} == {12}
@@ -56,7 +56,7 @@ def test_every_language_has_a_counterpart_of_each():
 
 
 @given(st.sampled_from(DATED), st.integers(0, 11), st.integers(1, 28), st.integers(1000, 2999))
-def test_a_date_that_goes_to_another_language_and_back_is_the_same(language, month, day, year):
+def test_date_written_in_another_language_and_back_is_the_same(language, month, day, year):
     form = {"de": "{}. {} {}", "en": "{} {} {}", "fr": "{} {} {}"}[language]
     first = "1er" if language == "fr" and day == 1 else day
     date = form.format(first, LANGUAGES[language].dates.months[month], year)
@@ -66,7 +66,7 @@ def test_a_date_that_goes_to_another_language_and_back_is_the_same(language, mon
         assert back == date
 
 
-def test_a_name_that_the_vocabulary_breaks_into_crumbs_goes_with_its_title():
+def test_name_of_many_tokens_is_masked_with_its_title():
     rules = MaskRules(protect=True, names=NameRule("de", lambda word: len(word) // 2, 4, "en"))
     phrases = mask(MarkedText("Herr Dr. Kowalczyk traf Frau Li."), rules).phrases
     assert [(p.source, p.target, p.trusted) for p in phrases] == [
@@ -75,7 +75,7 @@ def test_a_name_that_the_vocabulary_breaks_into_crumbs_goes_with_its_title():
     ]
 
 
-def test_a_glossary_goes_before_a_date():
+def test_glossary_wins_over_a_date():
     rules = MaskRules(protect=True, glossary={"Mai": "Maius"}, languages=("de", "en"))
     phrases = mask(MarkedText("Am 3. Mai 2025."), rules).phrases
     assert [(p.source, p.target) for p in phrases] == [("3", "3"), ("Mai", "Maius"), ("2025", "2025")]

@@ -31,20 +31,20 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("language", TEXTS)
-def test_a_sentence_is_known_among_all_languages(language):
+def test_sentence_is_detected_among_all_languages(language):
     best, share = detect(TEXTS[language], sorted(TEXTS)).ranked[0]
     assert best == language
     assert share > 50
 
 
 @pytest.mark.parametrize("language", sorted(set(TEXTS) - {"de", "en"}))
-def test_what_none_of_the_languages_fits_is_said_to_be_another(language):
+def test_text_in_no_requested_language_is_another(language):
     found = detect(TEXTS[language], ["de", "en"])
     assert found.other == language
     assert [share for _, share in found.ranked] == [0.0, 0.0]
 
 
-def test_a_single_word_is_not_certain():
+def test_single_word_has_a_low_confidence():
     for word in ("Hallo", "Test", "Hotel"):
         found = detect(word, ["de", "en"])
         assert found.other is None
@@ -63,13 +63,13 @@ def test_a_single_word_is_not_certain():
         ("Hi", "en"),
     ],
 )
-def test_a_first_word_is_known_by_heart(text, language):
+def test_listed_word_has_a_high_confidence(text, language):
     best, share = detect(text, ["de", "en", "fr"]).ranked[0]
     assert best == language
     assert share > 80
 
 
-def test_every_first_word_is_known_as_one_in_a_text():
+def test_every_listed_word_is_found_in_a_text():
     """Greek's last sigma is another one in capitals, and a hyphen parts words."""
     for language, words in FIRST_WORDS.items():
         for word in words:
@@ -77,7 +77,7 @@ def test_every_first_word_is_known_as_one_in_a_text():
             assert known_weights(words_of(word))[language] == 1.0
 
 
-def test_two_words_that_are_known_say_more_than_one_and_one_of_two_says_little():
+def test_two_listed_words_weigh_more_than_one_and_one_of_two_weighs_little():
     assert known_weights(["come", "stai"])["it"] > known_weights(["ciao"])["it"] == 1.0
     assert known_weights(["ciao", "xyz"])["it"] < 0.5
     assert known_weights(["xyz"]) == known_weights([]) == {}
@@ -103,14 +103,14 @@ def test_two_words_that_are_known_say_more_than_one_and_one_of_two_says_little()
     + [("Salut", "fr"), ("Ω", "el"), ("Até logo", "pt"), ("Saluton", "eo"), ("Come va?", "it")]
     + [("Tot ziens", "nl"), ("God natt", "no"), ("Faleminderit", "sq"), ("Góðan daginn", "is")],
 )
-def test_a_first_word_of_a_language_that_is_not_served_is_named(text, language):
+def test_listed_word_of_another_language_is_reported(text, language):
     found = detect(text, ["de", "en"])
     assert found.other == language
     assert [share for _, share in found.ranked] == [0.0, 0.0]
 
 
 @pytest.mark.parametrize("text", ["Da", "Je", "yo", "Il "])
-def test_two_letters_may_be_half_a_word_of_a_language_that_is_served(text):
+def test_two_letters_are_not_reported_as_another_language(text):
     """A page asks while somebody types: "Da" of "Das" is no Romanian."""
     assert detect(text, ["de", "en"]).other is None
 
@@ -118,18 +118,18 @@ def test_two_letters_may_be_half_a_word_of_a_language_that_is_served(text):
 @pytest.mark.parametrize(
     ("text", "language"), [("Да", "ru"), ("你好", "zh"), ("好", "zh"), ("ты", "ru"), ("λα", "el")]
 )
-def test_two_letters_of_another_script_are_of_another_language(text, language):
+def test_two_letters_of_another_script_are_another_language(text, language):
     assert detect(text, ["de", "en"]).other == language
 
 
-def test_of_a_word_of_many_languages_those_that_are_served_decide():
+def test_word_of_many_languages_counts_for_the_requested_languages():
     assert detect("Hallo", ["nl", "en"]).ranked[0][0] == "nl"
     assert detect("no", ["es", "it"]).ranked[0][0] == "es"
     assert len({round(share) for _, share in detect("OK", ["de", "en", "fr"]).ranked}) == 1
 
 
 @pytest.mark.parametrize(("text", "language"), [("Carrinho", "pt"), ("Vän", "sv"), ("Bugün", "tr")])
-def test_of_a_doubtful_word_the_vocabularies_of_the_languages_that_are_served_decide(text, language):
+def test_vocabularies_decide_on_a_doubtful_word(text, language):
     """No list has these words: they are no more likely German than before, but nobody reads them."""
     served = ["de", "en"]
     assert detect(text, served).other is None
@@ -140,20 +140,20 @@ def test_of_a_doubtful_word_the_vocabularies_of_the_languages_that_are_served_de
         )
 
 
-def test_of_two_languages_that_are_served_the_one_that_knows_the_word_is_first():
+def test_language_whose_vocabulary_has_the_word_ranks_first():
     assert detect("Blue", ["de", "en"], lambda words: {"de": 0.0, "en": 1.0}).ranked[0][0] == "en"
     assert detect("Blue", ["de", "en"], lambda words: {"de": 1.0, "en": 0.0}).ranked[0][0] == "de"
 
 
 @pytest.mark.parametrize("text", ["Guten Tag", TEXTS["de"], "USB", "DVD", "Mir ist kalt, mein Freund."])
-def test_the_vocabularies_are_not_asked_of_what_is_certain_long_or_an_abbreviation(text):
+def test_vocabularies_are_not_used_for_certain_or_long_texts_and_abbreviations(text):
     def known(words):
         pytest.fail(f"{words} were asked for")
 
     assert detect(text, ["de", "en"], known) == detect(text, ["de", "en"])
 
 
-def test_codes_of_any_shape_are_understood():
+def test_codes_of_any_form_are_accepted():
     assert detect(TEXTS["de"], ["en", "deu"]).ranked[0][0] == "deu"
     assert detect(TEXTS["de"], ["en", "de-AT"]).ranked[0][0] == "de-AT"
     assert detect("Jeg vasket bilen til broren min i går, og den er fin.", ["nb", "en"]).ranked[0][0] == "nb"
@@ -167,12 +167,12 @@ class Served:
         return detect(text, ["de", "en"])
 
 
-def test_libretranslate_is_told_nothing_rather_than_the_wrong_language():
+def test_libretranslate_gets_no_language_for_text_in_another_language():
     assert candidates(Served(), TEXTS["es"]) == [NOTHING]
     assert candidates(Served(), TEXTS["de"])[0]["language"] == "de"
 
 
-def test_of_a_long_text_only_the_beginning_is_read():
+def test_only_the_beginning_is_read_of_a_long_text():
     german, english = "Das ist ein Haus und ein Garten. ", "This is a house and that is a garden. "
     text = german * (MAX_CHARACTERS // len(german) + 1) + english * 1_000
     assert detect(text, ["de", "en"]) == detect(text[:MAX_CHARACTERS], ["de", "en"])
@@ -184,14 +184,14 @@ def test_of_a_long_text_only_the_beginning_is_read():
     ("corpus", "column", "language"),
     [("tatoeba-de-en", 0, "de"), ("tatoeba-de-en", 1, "en"), ("tatoeba-fr-en", 0, "fr")],
 )
-def test_languages_of_short_sentences_are_found(corpus, column, language):
+def test_language_of_short_sentences_is_detected(corpus, column, language):
     with gzip.open(CORPORA / corpus / "valid.tsv.gz", "rt", encoding="utf-8") as lines:
         texts = [line.rstrip("\n").split("\t")[column] for line, _ in zip(lines, range(500), strict=False)]
     found = [detect(text, ["de", "en", "fr"]).ranked[0][0] for text in texts]
     assert found.count(language) >= 0.99 * len(texts)
 
 
-def test_confidences_are_percentages_of_the_languages_asked_for():
+def test_confidences_of_requested_languages_are_percentages():
     found = detect("Wo ist der Bahnhof?", ["en", "fr", "de"]).ranked
     assert found[0][0] == "de"
     assert found[0][1] > 90
@@ -213,7 +213,7 @@ def test_any_text_has_a_ranking(text):
     assert all(0 <= confidence <= 100.001 for _, confidence in found)
 
 
-def test_threads_detect_at_once():
+def test_several_threads_detect_at_once():
     texts = ["Wo ist der Bahnhof?", "Where is the station?", "Où est la gare ?"] * 20
     with ThreadPoolExecutor(8) as pool:
         found = [f.ranked[0][0] for f in pool.map(lambda t: detect(t, ["en", "fr", "de"]), texts)]

@@ -40,17 +40,17 @@ from engine.text.form import beginning, follow, is_all_capitals, to_sentence_cas
         ("...", "x", ("de", "en"), "x..."),
     ],
 )
-def test_a_translation_has_the_form_of_its_source(source, target, languages, answer):
+def test_translation_gets_the_form_of_its_source(source, target, languages, answer):
     assert follow(source, target, languages) == answer
 
 
-def test_a_sentence_in_capitals_is_read_as_one_that_is_not():
+def test_sentence_in_capitals_is_lowered():
     assert is_all_capitals("ACHTUNG, STUFE!") and is_all_capitals("DIE STRAßE")
     assert not any(map(is_all_capitals, ("USA", "Achtung!", "EU-US", "123")))
     assert to_sentence_case("ACHTUNG, STUFE!", "de", len) == "Achtung, stufe!"
 
 
-def test_a_word_in_capitals_is_written_as_the_vocabulary_spells_it_best():
+def test_word_in_capitals_gets_the_case_with_fewest_tokens():
     pieces = {"Hund": 1, "Tom": 1, "hund": 2, "tom": 3}
     written = to_sentence_case("DER HUND VON TOM SCHLÄFT.", "de", lambda word: pieces.get(word, 1))
     assert written == "Der Hund von Tom schläft."
@@ -72,7 +72,7 @@ LANGUAGES = st.sampled_from(
 @settings(max_examples=500)
 @given(MARKED.map("".join), MARKED.map("".join), LANGUAGES, st.integers(0, 30))
 @example("Ich komme", "I come. ", ("de", "en"), 8)
-def test_what_is_told_while_it_grows_is_never_taken_back(source, target, languages, size):
+def test_beginning_of_an_answer_stays_while_it_grows(source, target, languages, size):
     """Of a target's beginning up to a space, as tokenizers settle words."""
     cut = target.rfind(" ", 0, size) + 1
     settled = target[:cut].rstrip()
@@ -80,7 +80,7 @@ def test_what_is_told_while_it_grows_is_never_taken_back(source, target, languag
 
 
 @given(MARKED.map("".join), MARKED.map("".join), LANGUAGES)
-def test_following_twice_changes_nothing_more_and_loses_no_mark_of_a_phrase(source, target, languages):
+def test_following_the_form_twice_changes_no_more_and_keeps_phrases(source, target, languages):
     once = follow(source, target, languages)
     assert once.count("\ue000") == target.count("\ue000")
     if source.strip() and target.strip():

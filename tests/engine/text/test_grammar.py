@@ -53,7 +53,7 @@ def phrases(text):
         "iPad mini",
     ],
 )
-def test_what_belongs_together_is_one_phrase(thing):
+def test_whole_placeable_is_one_phrase(thing):
     assert phrases(f"Da ist {thing} zu sehen.") == [thing]
     assert phrases(f"({thing})" if thing[0] not in ":<(" else thing) == [thing]
 
@@ -77,11 +77,11 @@ def test_what_belongs_together_is_one_phrase(thing):
         ("Das 15 Pro, Windows 11 Programme, ein iPad Airbag", ["15", "11", "iPad"]),
     ],
 )
-def test_what_does_not_belong_together_is_left_apart(text, found):
+def test_ordinary_words_are_left_apart(text, found):
     assert phrases(text) == found
 
 
-def test_words_in_characters_that_the_model_lacks_are_kept_as_a_whole():
+def test_words_with_unknown_characters_that_the_model_lacks_stay_whole():
     rules = MaskRules(protect=True, lacks=lambda c: c in "ŁŻółć東京")
     found = mask(MarkedText("Er heißt Łukasz Żółć (東京), Tom ß."), rules)
     assert [phrase.source for phrase in found.phrases] == ["Łukasz Żółć", "東京"]
@@ -91,7 +91,7 @@ def test_words_in_characters_that_the_model_lacks_are_kept_as_a_whole():
     )
 
 
-def test_a_number_that_the_answer_repeats_or_changes_is_noticed():
+def test_number_that_the_answer_repeats_or_changes_is_noticed():
     masked = mask(MarkedText("Ruf 0800 330 1000 an, 3 mal."), MaskRules(protect=True, symbols=SYMBOLS))
     assert not masked.garbles("Call 0800 330 1000, 3 times.", [0, 1])
     assert masked.garbles("Call 0800 1000 330, 3 times.", [0, 1])
@@ -124,7 +124,7 @@ def test_a_number_that_the_answer_repeats_or_changes_is_noticed():
         ("Nach Art. 5 und Hauptstr. 3 ist es gut.", ["Nach Art. 5 und Hauptstr. 3 ist es gut."], set()),
     ],
 )
-def test_marks_and_columns_are_no_part_of_a_sentence(text, sentences, fixed):
+def test_marks_and_columns_are_not_part_of_a_sentence(text, sentences, fixed):
     layout = split(text, "de")
     assert (layout.sentences, set(layout.fixed)) == (sentences, fixed)
     assert layout.join(layout.sentences) == text
@@ -136,13 +136,13 @@ LINES = st.lists(
 
 
 @given(LINES.map("".join))
-def test_any_text_is_put_together_again(text):
+def test_sentences_of_any_text_join_to_the_text(text):
     layout = split(text, "de")
     assert layout.join(layout.sentences) == text
     assert all(sentence.strip() for sentence in layout.sentences)
 
 
-def test_the_longest_of_many_phrases_is_found_and_only_as_a_whole_word():
+def test_longest_phrase_is_found_and_only_as_a_whole_word():
     found = Phrases(["Park", "Park am See", "am", "[x]"], spaced=True)
     text = "Park am See, Parks, am Park [x]y"
     assert [text[a:b] for a, b in found.find(text)] == ["Park am See", "am", "Park", "[x]"]
@@ -150,7 +150,7 @@ def test_the_longest_of_many_phrases_is_found_and_only_as_a_whole_word():
 
 
 @given(st.lists(st.text("ab ", min_size=1, max_size=4), max_size=5), st.text("ab ", max_size=20))
-def test_phrases_are_those_that_a_pattern_of_alternatives_finds(words, text):
+def test_phrases_equal_the_matches_of_a_pattern_of_alternatives(words, text):
     words = [word for word in words if word.strip()]
     pattern = re.compile("|".join(map(re.escape, sorted(words, key=len, reverse=True))) or "(?!)")
     assert list(Phrases(words, spaced=False).find(text)) == [m.span() for m in pattern.finditer(text)]
@@ -179,7 +179,7 @@ ATTACKS += ["@a.", "#a", " ", "\t", "- ", "a. ", "☺a", "v1.", "€ ", "-", "0 
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_masking_and_splitting_take_time_that_grows_with_the_text(attack):
+def test_masking_and_splitting_take_linear_time(attack):
     def work(size):
         text = attack * (size // len(attack)) + "!a"
         masked = mask(MarkedText(text), MaskRules(protect=True, symbols=SYMBOLS, lacks=lambda c: c == "東"))
@@ -188,7 +188,7 @@ def test_masking_and_splitting_take_time_that_grows_with_the_text(attack):
     assert_linear(work, 4_000)  # longer than what is searched at once
 
 
-def test_ten_thousand_phrases_cost_little_more_than_ten():
+def test_ten_thousand_phrases_take_little_more_time_than_ten():
     text = "Das Haus steht am Park, und niemand weiß warum. " * 200
     few, many = ({f"Wort{i}": "x" for i in range(count)} for count in (10, 10_000))
     assert_slower_at_most(
@@ -199,7 +199,7 @@ def test_ten_thousand_phrases_cost_little_more_than_ten():
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_each_kind_is_found_as_its_example_says(kind):
+def test_example_of_each_kind_is_found(kind):
     match = placeables().fullmatch(kind.example)
     assert match and kind_of(match) == kind
     assert SIGNS.search(kind.example)
@@ -225,7 +225,7 @@ def test_each_kind_is_found_as_its_example_says(kind):
         "Sie [er/es] kommt",
     ],
 )
-def test_what_is_prose_is_none_of_them(text):
+def test_prose_has_no_placeables(text):
     assert phrases(text) == []
 
 
@@ -254,7 +254,7 @@ def test_what_is_prose_is_none_of_them(text):
         ("**a\nb**", "**a\nb**", []),
     ],
 )
-def test_markup_is_left_out_of_what_the_model_reads(source, plain, marks):
+def test_markup_is_removed_from_the_text_for_the_model(source, plain, marks):
     read = read_markup(source)
     assert read.text == plain
     assert [(form.before, form.after) for form in read.formats] == marks
@@ -266,7 +266,7 @@ MARKS = ["**", "*", "_", "~~", "[", "](x)", "<b>", "</b>", "<br>", " ", "ab", "\
 
 
 @given(st.lists(st.sampled_from(MARKS)).map("".join))
-def test_markup_put_back_where_it_was_gives_the_text_again(source):
+def test_markup_put_back_gives_the_source(source):
     read = read_markup(source)
     ranges = [(f.begin, f.end) for f in read.formats]
     for (begin, end), form in zip(ranges, read.formats, strict=True):
@@ -277,7 +277,7 @@ def test_markup_put_back_where_it_was_gives_the_text_again(source):
     assert written.replace(" ", "") == source.replace("\u00ad", "").replace(" ", "")
 
 
-def test_words_in_capitals_are_read_in_small_letters_where_the_vocabulary_knows_them():
+def test_words_in_capitals_are_lowered_if_the_vocabulary_knows_them():
     known = {"sehr", "Haus", "ACHTUNG"}
     plain = read_capitals(
         read_markup("Das **HAUS** ist SEHR gut, XYZZY."), "de", lambda w: 1 if w in known else 4
@@ -302,13 +302,13 @@ LONG = (
 
 @pytest.mark.parametrize("long", LONG)
 @pytest.mark.parametrize("filling", ["a.b-", "Ein Satz. ", "x = 1\n", "1.234,56 € und ", "<b>{a} `"])
-def test_places_are_the_same_whether_a_text_is_searched_in_windows_or_at_once(filling, long):
+def test_search_in_windows_finds_the_same_places(filling, long):
     text = (filling * 1_000)[:2_041] + long + (filling * 1_000)[:3_000]
     spans = [match.span() for match in matches(placeables(), long_placeables(), text)]
     assert spans == [match.span() for match in placeables().finditer(text)]
 
 
-def test_words_in_capitals_beside_one_another_are_one_emphasis():
+def test_adjacent_words_in_capitals_are_one_format():
     count = {"auf": 1, "keinen": 1, "KEINEN": 4, "AUF": 3}.get
     plain = read_capitals(PlainText("Tu das AUF KEINEN Fall."), "de", lambda word: count(word, 4))
     assert plain.text == "Tu das auf keinen Fall."
@@ -337,5 +337,5 @@ def test_words_in_capitals_beside_one_another_are_one_emphasis():
         ("Die Datei .env und main.c", [".env", "main.c"]),
     ],
 )
-def test_what_programs_shops_and_laws_write_is_found(text, found):
+def test_placeables_of_programs_shops_and_laws_are_found(text, found):
     assert phrases(text) == found

@@ -27,13 +27,13 @@ SYMBOLS = tuple(f"<ph{i}>" for i in range(16))
 
 
 @pytest.mark.parametrize("thing", THINGS)
-def test_patterns_find_each_thing_as_a_whole(thing):
+def test_each_thing_is_found_as_a_whole(thing):
     found = mask(MarkedText(f"Das ({thing}), ist {thing}."), MaskRules(protect=True, symbols=SYMBOLS))
     assert [phrase.source for phrase in found.phrases] == [thing, thing]
 
 
 @pytest.mark.parametrize("text", ["100%ig", "3D", "k2", "C# und F#", "zu 5x", "{ a }", "a@b", "z.B."])
-def test_patterns_leave_prose_alone(text):
+def test_patterns_do_not_match_prose(text):
     found = mask(MarkedText(text), MaskRules(protect=True, symbols=SYMBOLS))
     assert not [p.source for p in found.phrases if not p.source.isdigit()]
 
@@ -43,7 +43,7 @@ def test_patterns_leave_prose_alone(text):
     ignore=st.lists(st.sampled_from(["Haus", "ü", "name"])),
     cuts=st.lists(st.integers(0, 40), max_size=6, unique=True).map(sorted),
 )
-def test_a_masked_text_can_be_restored(text, ignore, cuts):
+def test_masked_text_can_be_restored(text, ignore, cuts):
     spans = tuple((a, b) for a, b in zip(cuts[::2], cuts[1::2], strict=False) if a < b <= len(text))
     marked = MarkedText(text, spans)
     found = mask(marked, MaskRules(ignore=ignore, protect=True, symbols=SYMBOLS))
@@ -56,7 +56,7 @@ def test_a_masked_text_can_be_restored(text, ignore, cuts):
         assert restored[k.begin : k.end] == phrase.source
 
 
-def test_of_more_phrases_than_there_are_symbols_the_first_are_masked_and_all_that_were_asked_for():
+def test_requested_phrases_and_the_first_others_are_masked_if_symbols_run_out():
     found = mask(
         MarkedText("1.5 Haus 2.5 Haus 3.5"), MaskRules(ignore=["Haus"], protect=True, symbols=SYMBOLS)
     )
@@ -68,7 +68,7 @@ def test_of_more_phrases_than_there_are_symbols_the_first_are_masked_and_all_tha
         found.at_most(1)
 
 
-def test_the_beginning_of_a_text_is_restored_to_the_beginning_of_the_restored():
+def test_beginning_of_a_text_is_restored_to_the_beginning_of_the_result():
     masked = MaskedText("", "\ue000", (Phrase("a", "long one", True), Phrase("b", "", True)))
     text = "x\ue000y\ue000z"
     whole_text, _ = masked.restore(text, [1, 0])
@@ -77,6 +77,6 @@ def test_the_beginning_of_a_text_is_restored_to_the_beginning_of_the_restored():
         assert whole_text.startswith(masked.restore(text[:end], [1, 0])[0])
 
 
-def test_of_two_phrases_that_begin_alike_the_longer_one_is_found():
+def test_longer_one_of_two_phrases_with_the_same_beginning_is_found():
     found = mask(MarkedText("ab abc ab c"), MaskRules(ignore=["ab", "ab c", "abc"], symbols=SYMBOLS))
     assert [phrase.source for phrase in found.phrases] == ["ab", "abc", "ab c"]

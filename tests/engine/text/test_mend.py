@@ -12,7 +12,7 @@ SYMBOLS = tuple(f"<ph{i}>" for i in range(16))
 
 
 @given(seed=st.integers(0, 2**32 - 1))
-def test_mending_gives_every_symbol_exactly_once_and_loses_no_word(seed):
+def test_mending_gives_every_symbol_exactly_once_and_keeps_all_words(seed):
     g = np.random.default_rng(seed)
     size, columns = int(g.integers(0, 12)), 9
     choice = ["▁a", "▁b", "c", ".", "▁", *SYMBOLS[:5]]
@@ -29,14 +29,14 @@ def test_mending_gives_every_symbol_exactly_once_and_loses_no_word(seed):
     assert kept == [p for p in pieces if p not in every and p != "▁"]
 
 
-def test_of_two_copies_the_one_that_attended_to_its_source_stays_and_the_other_becomes_what_is_missing():
+def test_copy_with_most_attention_stays_and_the_other_becomes_a_missing_symbol():
     pieces = ["▁", "<ph0>", "▁and", "▁", "<ph0>"]
     attention = np.array([[0, 0], [0.1, 0.9], [0, 0], [0, 0], [0.8, 0.2], [0, 0]])
     edits = mend(pieces, {"<ph0>": 0, "<ph1>": 1}, frozenset(SYMBOLS), attention, [0, 2, 3])
     assert [(e.at, e.remove, e.symbol) for e in edits] == [(1, 1, "<ph1>")]
 
 
-def test_a_missing_phrase_goes_before_the_word_or_the_full_stop_that_attended_to_it():
+def test_missing_phrase_goes_before_the_word_or_full_stop_that_attends_to_it():
     pieces, words = ["▁I", "▁saw", "it", "."], [0, 1]
     for row, place in ((2, 1), (3, 3), (4, 3), (0, 0)):
         attention = np.zeros((5, 1))

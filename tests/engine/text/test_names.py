@@ -100,17 +100,17 @@ PARTS = [
 
 
 @given(st.lists(st.sampled_from(PARTS)).map("".join), st.sampled_from(["de", "en", "fr"]))
-def test_no_name_is_lost_where_a_text_is_passed_over(text, language):
+def test_fast_search_skips_no_text_with_names(text, language):
     rule = NameRule(language, tokens, 2)
     assert list(find_names(text, rule)) == list(all_names(text, rule))
 
 
-def test_alone_a_name_counts_only_where_the_bundle_says_so():
+def test_single_word_is_a_name_only_if_the_rule_allows_it():
     assert names("We met Siobhan here.", "en", alone=0) == []
     assert names("We met Siobhan Bank here.", "en", alone=0) == ["Siobhan Bank"]
 
 
-def test_a_phrase_of_the_caller_goes_before_a_name():
+def test_phrase_of_the_caller_wins_over_a_name():
     rules = MaskRules(protect=True, glossary={"Bank": "bank"}, names=NameRule("en", tokens, 4))
     found = mask(MarkedText("We met Siobhan Bank here."), rules).phrases
     assert [(phrase.source, phrase.target, phrase.name) for phrase in found] == [("Bank", "bank", False)]
@@ -138,7 +138,7 @@ def test_a_phrase_of_the_caller_goes_before_a_name():
         ),
     ],
 )
-def test_the_shipped_models_give_names_back(pair, texts):
+def test_shipped_models_keep_names(pair, texts):
     if not (MODELS / f"tatoeba-{pair}").is_dir():
         pytest.skip(f"models/tatoeba-{pair} is not there")
     service = Service.open(
@@ -157,7 +157,7 @@ def test_the_shipped_models_give_names_back(pair, texts):
     assert not all(whole)
 
 
-def test_a_sentence_of_several_names_and_numbers_is_read_with_placeholders_at_once():
+def test_sentence_with_several_names_and_numbers_gets_placeholders_at_once():
     """Nearly every answer to one loses something, and would be asked for twice."""
     if not (MODELS / "tatoeba-de-en").is_dir():
         pytest.skip("models/tatoeba-de-en is not there")
@@ -174,7 +174,7 @@ def test_a_sentence_of_several_names_and_numbers_is_read_with_placeholders_at_on
     service.stop(drain=False, timeout=10)
 
 
-def test_a_sentence_that_lost_a_name_is_read_again_without_attention_and_mended_at_last():
+def test_sentence_that_lost_a_name_is_decoded_again_without_attention_first():
     """The fast steps know no attention: it is asked for only where the placeholder got lost, too."""
     if not (MODELS / "tatoeba-de-en").is_dir():
         pytest.skip("models/tatoeba-de-en is not there")

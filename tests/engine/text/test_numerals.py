@@ -36,18 +36,18 @@ W, N = "\u00a0", "\u202f"
         ("19,99 €", "de-xx", "19,99 €"),
     ],
 )
-def test_amounts_are_written_as_the_target_language_does_and_nothing_else_changes(number, pair, wanted):
+def test_amounts_get_the_form_of_the_target_language_and_other_numbers_stay(number, pair, wanted):
     assert localise(number, *pair.split("-")) == wanted
 
 
 @pytest.mark.parametrize("language", [code for code, rules in LANGUAGES.items() if rules.numerals])
-def test_there_and_back_again_is_the_same_amount(language):
+def test_amount_written_in_another_language_and_back_is_the_same(language):
     for amount in ("€1,234,567.89", "-12%", "98,765", "0.5"):
         there = localise(amount, "en", language)
         assert localise(there, language, "en") == amount
 
 
-def test_forms_change_only_when_asked_and_what_changes_is_no_number_for_the_model():
+def test_numbers_change_only_on_request_and_then_get_placeholders():
     text = MarkedText("Das kostet 19,99 € um 12:30.")
     plain, local = (
         mask(text, MaskRules(protect=True, local=local))
@@ -69,7 +69,7 @@ def test_forms_change_only_when_asked_and_what_changes_is_no_number_for_the_mode
         ("2.", "en", []),
     ],
 )
-def test_a_number_with_a_point_is_a_list_mark_where_it_can_be_no_ordinal(text, language, fixed):
+def test_number_with_a_dot_is_a_list_mark_unless_it_may_be_an_ordinal(text, language, fixed):
     layout = split(text, language)
     assert [layout.sentences[i] for i in sorted(layout.fixed)] == fixed
     assert layout.join(layout.sentences) == text

@@ -28,21 +28,21 @@ def restored(text, language):
         ('Ich komme."', "Ich komme.", 'Ich komme."'),
     ],
 )
-def test_marks_go_and_come_back_as_the_target_writes_them(text, plain, english):
+def test_marks_come_back_in_the_form_of_the_target(text, plain, english):
     assert restored(text, "en") == (plain, english)
 
 
 @pytest.mark.parametrize(
     ("language", "written"), [("fr", "«\u202fHaus\u202f»"), ("de", "„Haus“"), ("xx", "»Haus«")]
 )
-def test_marks_are_those_of_the_target_where_they_are_known(language, written):
+def test_marks_are_those_of_the_target_if_it_has_marks(language, written):
     assert restored("»Haus«", language)[1] == written
 
 
 @pytest.mark.parametrize(
     "text", ["Tom's dogs' bones", "don’t", "Er ist 1,80 m (6'1\" groß", "a) b", "a ) ( b", ""]
 )
-def test_what_is_no_pair_stays(text):
+def test_marks_without_a_pair_stay(text):
     assert without_pairs(text, "en").text == text
 
 
@@ -60,12 +60,12 @@ def test_what_is_no_pair_stays(text):
         ("„Das ist gut.", "\"It's good.", True),
     ],
 )
-def test_an_answer_keeps_its_marks_or_not(source, answer, kept):
+def test_missing_marks_of_an_answer_are_noticed(source, answer, kept):
     assert keeps_pairs(source, answer) is kept
 
 
 @given(MARKS)
-def test_any_sentence_keeps_its_own_marks_and_comes_back_with_as_many(text):
+def test_any_sentence_keeps_its_own_marks_and_gets_them_back(text):
     assert keeps_pairs(text, text)
     text = text.strip()
     plain = without_pairs(text, "xx")
@@ -92,11 +92,11 @@ def test_any_sentence_keeps_its_own_marks_and_comes_back_with_as_many(text):
         ("“Über, “ja”", "xx", "“Über, “ja”"),
     ],
 )
-def test_the_last_mark_of_a_pair_is_the_partner_of_the_first(answer, language, closed):
+def test_closing_mark_is_the_partner_of_the_first(answer, language, closed):
     assert close_as_opened(answer, language) == closed
 
 
 @given(MARKS, st.sampled_from(["de", "en", "fr", "xx"]))
-def test_closing_marks_as_they_were_opened_loses_no_letter(text, language):
+def test_mending_closing_marks_keeps_all_letters(text, language):
     letters = [c for c in close_as_opened(text, language) if c in "ab()[]."]
     assert letters == [c for c in text if c in "ab()[]."]

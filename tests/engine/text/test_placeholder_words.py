@@ -84,7 +84,7 @@ def answered(engine, model, texts, options):
     return answers_of(stream(engine, model, ((text, options) for text in texts)))
 
 
-def test_a_sentence_is_asked_with_words_and_told_with_symbols(model):
+def test_sentence_is_encoded_with_words_and_decoded_with_symbols(model):
     tokenizer = model.placeholder_tokenizer
     assert isinstance(tokenizer, PlaceholderTokenizer)
     first, second, *_ = tokenizer.placeholders
@@ -100,7 +100,7 @@ def test_a_sentence_is_asked_with_words_and_told_with_symbols(model):
     assert ids.count(model.placeholder_words[0].source) == 1
 
 
-def test_phrases_are_kept_once_whatever_the_model_does(service, model):
+def test_every_phrase_is_kept_once(service, model):
     engine = service.repository.loaded["tatoeba-de-en"].engine
     results = list(answered(engine, model, TEXTS, TextOptions(protect=True)))
     for result, things in zip(results, THINGS, strict=True):
@@ -113,7 +113,7 @@ def test_phrases_are_kept_once_whatever_the_model_does(service, model):
         list(answered(engine, without, ["Der Park."], TextOptions(ignore=("Park",))))
 
 
-def test_the_search_brings_no_placeholder_twice_and_none_that_the_source_lacks(service, model):
+def test_search_repeats_no_placeholder_and_invents_none(service, model):
     """Of every hypothesis; without quotas some do."""
     engine = service.repository.loaded["tatoeba-de-en"].engine
     lines = (ROOT / "everyday" / "de-en.tsv").read_text("utf-8").splitlines()
@@ -147,7 +147,7 @@ def excesses(engine, asked, jobs):
     )
 
 
-def test_the_words_that_a_model_copies_most_are_chosen(model, monkeypatch):
+def test_words_that_a_model_copies_most_are_chosen(model, monkeypatch):
     """A model that copies three words, the third in every second sentence only, and writes a fourth twice."""
     plain = TextModel("translate", "de", "en", bare(model.tokenizer), model.defaults, model.limits, model.eos)
     copied = {
@@ -197,7 +197,7 @@ def without_symbols(tmp_path):
     return open_bundle(path)
 
 
-def test_an_imported_model_lends_words_and_keeps_texts_whole(without_symbols, monkeypatch):
+def test_imported_model_gets_placeholder_words_and_keeps_phrases(without_symbols, monkeypatch):
     monkeypatch.setattr("engine.answers.placeholders.CANDIDATES", 120)
     monkeypatch.setattr("engine.answers.placeholders.FINE_SENTENCES", 4)
     reported = []
@@ -209,7 +209,7 @@ def test_an_imported_model_lends_words_and_keeps_texts_whole(without_symbols, mo
     assert copy_rate(ModelChoice(without_symbols.path), without_symbols.name, sentences) >= 0.99
 
 
-def test_placeholders_are_left_out_when_asked_and_where_nothing_is_copied(without_symbols, monkeypatch):
+def test_no_placeholder_words_on_request_or_if_the_model_copies_none(without_symbols, monkeypatch):
     assert Conversion(placeholders=False).stages() == (add_graphs, prove_answer)
     monkeypatch.setattr("engine.answers.placeholders.CANDIDATE_WORD", re.compile("none at all"))
     reported = []
@@ -217,7 +217,7 @@ def test_placeholders_are_left_out_when_asked_and_where_nothing_is_copied(withou
     assert "no placeholders: the model copies no word" in reported[0]
 
 
-def test_a_file_of_words_of_another_vocabulary_is_refused(tmp_path):
+def test_words_of_another_vocabulary_are_refused(tmp_path):
     bundle = open_bundle(MODELS / "tatoeba-de-en", verify=False)
     tokenizer = bare(open_tokenizer(bundle))
     path = tmp_path / "placeholders.json"

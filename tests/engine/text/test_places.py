@@ -3,7 +3,7 @@
 from engine.text.places import locate
 
 
-def test_pieces_of_sentencepiece_and_of_subwords_are_found_in_their_text():
+def test_pieces_are_found_in_their_text():
     text = "Großes  Haus — ½ Don't well-known &"
     pieces = ["▁Gro", "ß", "es", "▁Haus", "<unk>", "▁1⁄2", "▁Don", "'", "t", "well", "@-@", "known", "&amp;"]
     found = [text[place[0] : place[1]] if place else None for place in locate(text, pieces)]
@@ -11,6 +11,6 @@ def test_pieces_of_sentencepiece_and_of_subwords_are_found_in_their_text():
     assert locate("abc", ["ab@@", "c"]) == [(0, 2), (2, 3)]
 
 
-def test_a_sentence_without_letters_is_skipped():
+def test_sentence_without_letters_is_skipped():
     text = "🎉" * 200 + " Gut"
     assert locate(text, ["▁Gut"]) == [(201, 204)]

@@ -68,7 +68,7 @@ def sentences(column: int, count: int) -> list[tuple[str, list[str]]]:
 
 
 @pytest.mark.parametrize(("model", "column"), [("tatoeba-de-en", 0), ("tatoeba-en-de", 1)])
-def test_of_200_real_sentences_nearly_every_placeholder_comes_out_once(service, model, column):
+def test_nearly_every_placeholder_comes_out_once(service, model, column):
     """The issue asks for 98 %; mending gives every one."""
     jobs = sentences(column, some(200))
     results = asyncio.run(service.run(model, [text for text, _ in jobs], TextOptions(protect=True)))
@@ -92,14 +92,14 @@ def test_of_200_real_sentences_nearly_every_placeholder_comes_out_once(service, 
     assert len(without) > some(20, 2)
 
 
-def test_a_stream_of_texts_is_mended_like_single_ones(service):
+def test_stream_of_texts_is_mended_like_single_texts(service):
     jobs = [text for text, _ in sentences(0, 40)]
     options = TextOptions(protect=True)
     together = asyncio.run(service.run("tatoeba-de-en", jobs, options))
     assert [r.text for r in service.run_many("tatoeba-de-en", jobs, options)] == [r.text for r in together]
 
 
-def test_a_sentence_that_is_decoded_again_never_waits_for_room_in_the_queue(service, monkeypatch):
+def test_repeated_sentence_never_waits_for_room_in_the_queue(service, monkeypatch):
     text, options = "Die Nummer ist 4711 und 0815.", TextOptions(protect=True)
     with service.repository.using(["tatoeba-de-en"]) as models:
         engine = models["tatoeba-de-en"].engine
@@ -123,7 +123,7 @@ def test_a_sentence_that_is_decoded_again_never_waits_for_room_in_the_queue(serv
     assert ("4711" in result.text, "0815" in result.text) == (True, True)
 
 
-def test_an_answer_with_placeholders_depends_on_nothing_else_in_its_batch(service):
+def test_answer_with_placeholders_is_independent_of_its_batch(service):
     jobs = [text for text, _ in sentences(0, 24)]
     options = TextOptions(protect=True, alignment=True)
     together = asyncio.run(service.run("tatoeba-de-en", jobs, options))
@@ -135,7 +135,7 @@ def test_an_answer_with_placeholders_depends_on_nothing_else_in_its_batch(servic
             np.testing.assert_array_equal(one.matrix, other.matrix)
 
 
-def test_ignored_phrases_and_a_glossary_are_followed_to_the_letter(service):
+def test_ignored_phrases_and_glossary_are_followed_exactly(service):
     text = "Maria wohnt in der Nähe des Parks. Der Park ist groß."
     result = ask(service, text, ignore=("Maria",), glossary={"Park": "Common", "Parks": "green space"})
     assert result.text.count("Maria") == result.text.count("green space") == result.text.count("Common") == 1
@@ -143,7 +143,7 @@ def test_ignored_phrases_and_a_glossary_are_followed_to_the_letter(service):
     assert ask(service, text, ignore=("maria", "Par")).text == ask(service, text).text
 
 
-def test_a_marked_span_in_a_tag_stays_with_the_tag_and_is_told_alone(service):
+def test_marked_span_in_a_tag_stays_in_the_tag_and_is_reported(service):
     """As Weblate's DeepL service sends `<a href="%s">`: the field is marked, and the tag is text."""
     text = 'Click <a href="X0" title="X1">here</a> and wait for X2.'
     spans = tuple((text.index(word), text.index(word) + 2) for word in ("X0", "X1", "X2"))
@@ -154,7 +154,7 @@ def test_a_marked_span_in_a_tag_stays_with_the_tag_and_is_told_alone(service):
     assert own == {0: "X0", 1: "X1", 2: "X2"}
 
 
-def test_marked_spans_come_out_as_they_were_and_where_is_told(service):
+def test_marked_spans_stay_unchanged_and_are_reported(service):
     text = "Ich habe den Hund von Tom gesehen."
     begin = text.index("Hund von Tom")
     result = ask(service, MarkedText(text, ((begin, begin + 12),)))
@@ -163,12 +163,12 @@ def test_marked_spans_come_out_as_they_were_and_where_is_told(service):
     assert (result.text[kept.begin : kept.end], kept.span) == ("Hund von Tom", 0)
 
 
-def test_a_sentence_of_nothing_but_protected_phrases_is_echoed(service):
+def test_sentence_of_protected_phrases_only_is_echoed(service):
     result = ask(service, " %s!\n{name} ", protect=True, glossary={"{name}": "[n]"})
     assert (result.text, result.score) == (" %s!\n[n] ", 0.0)
 
 
-def test_a_number_is_kept_without_placeholders_while_the_model_copies_it(service):
+def test_number_is_kept_without_placeholders_if_the_model_copies_it(service):
     plain = ask(service, "Der Zug kommt um 12:30 Uhr.", alignment=True)
     kept = ask(service, "Der Zug kommt um 12:30 Uhr.", protect=True)
     assert kept.text.count("12:30") == 1
@@ -176,13 +176,13 @@ def test_a_number_is_kept_without_placeholders_while_the_model_copies_it(service
         assert kept.text == plain.text
 
 
-def test_dates_do_not_end_a_sentence_when_their_numbers_are_hidden(service):
+def test_masked_numbers_of_dates_do_not_end_a_sentence(service):
     options = TextOptions(protect=True)
     (result,) = asyncio.run(service.run("tatoeba-de-en", ["Am 2. Mai kam Tom."], options))
     assert result.tokens.count("</s>") == 1
 
 
-def test_a_sentence_with_more_phrases_than_symbols_is_cut(service):
+def test_sentence_with_more_phrases_than_symbols_is_cut(service):
     things = [f"%{i}$s" for i in range(1, 41)]
     result = ask(service, " und ".join(things) + ".", protect=True)
     assert [result.text.count(thing) for thing in things] == [1] * 40
@@ -192,13 +192,13 @@ def test_a_sentence_with_more_phrases_than_symbols_is_cut(service):
     assert unsplit.tokens.count("</s>") == 1
 
 
-def test_the_users_own_placeholder_symbols_mean_nothing(service):
+def test_placeholder_symbols_of_the_user_stay_unchanged(service):
     result = ask(service, "Das ist <ph1> und {name}.", protect=True)
     assert result.text.count("<ph1>") == result.text.count("{name}") == 1
     assert ask(service, "Das ist <ph3>.", ignore=("Tom",)).text.count("<ph3>") == 1
 
 
-def test_alternatives_keep_the_phrases_too(service):
+def test_alternatives_keep_the_phrases(service):
     result = ask(service, "Tom hat {name} gesehen.", protect=True, alternatives=3)
     assert result.alternatives
     assert all(text.count("{name}") == 1 for text in [result.text, *result.alternatives])
@@ -212,7 +212,7 @@ def test_alignment_shows_phrases_in_place_of_symbols(service):
     assert ask(service, "Tom hat {name} gesehen.", protect=True).alignment == []
 
 
-def test_a_hypothesis_that_holds_every_phrase_comes_before_a_better_one_that_must_be_mended(service):
+def test_hypothesis_with_every_phrase_comes_before_a_better_one_that_needs_mending(service):
     model = service.repository.loaded["tatoeba-de-en"].text
     made = plan(model, "Tom hat {name} gesehen.", TextOptions({"n_best": 3}, protect=True))
     (sentence,) = made.sentences
@@ -229,7 +229,7 @@ def test_a_hypothesis_that_holds_every_phrase_comes_before_a_better_one_that_mus
     assert all(choice.attention.shape[0] == len(choice.pieces) for choice in found)
 
 
-def test_an_answer_without_the_quotation_marks_of_its_source_comes_behind_one_with_them(service):
+def test_answer_without_the_quotation_marks_of_its_source_ranks_lower(service):
     model = service.repository.loaded["tatoeba-de-en"].text
     made = plan(model, "Er sagte „nein“.", TextOptions(protect=True))
     lacking, right = (
@@ -243,7 +243,7 @@ def test_an_answer_without_the_quotation_marks_of_its_source_comes_behind_one_wi
     assert strict.marks and not strict.pairs
 
 
-def test_a_word_that_touches_a_phrase_is_set_apart_where_the_source_has_a_space(service):
+def test_word_that_touches_a_phrase_gets_a_space_as_in_the_source(service):
     model = service.repository.loaded["tatoeba-de-en"].text
     answers = []
     for text in ("Die {x} Option.", "Die {x}Option."):
@@ -255,7 +255,7 @@ def test_a_word_that_touches_a_phrase_is_set_apart_where_the_source_has_a_space(
     assert answers == ["The {x} option.", "The {x}option."]
 
 
-def test_models_without_placeholders_refuse_what_they_can_not_do(service):
+def test_models_without_placeholders_refuse_phrases_to_keep(service):
     with running() as toys:
         for options in ({"ignore": ("Haus",)}, {"glossary": {"Haus": "home"}}):
             with pytest.raises(InvalidRequest, match="no placeholder symbols"):
@@ -278,7 +278,7 @@ def test_models_without_placeholders_refuse_what_they_can_not_do(service):
         ("".join(map(chr, range(0xE000, 0xF900))), {"ignore": ("x",)}, "every private-use character"),
     ],
 )
-def test_wrong_wishes_are_refused(service, text, options, message):
+def test_invalid_phrases_and_spans_are_refused(service, text, options, message):
     with pytest.raises(InvalidRequest, match=message):
         ask(service, text, **options)
 
@@ -295,7 +295,7 @@ def post(service, **kwargs):
 
 
 @pytest.mark.parametrize("way", ["json", "form"])
-def test_the_server_keeps_what_programs_need_and_what_it_is_told_to(service, way):
+def test_server_keeps_placeables_and_requested_phrases(service, way):
     body = {"q": "Tom hat %s in {city} gesehen.", "source": "de", "target": "en"}
     plain = post(service, json=body).json()["translatedText"]
     assert plain == ask(service, body["q"], protect=True).text
@@ -315,7 +315,7 @@ def test_the_server_keeps_what_programs_need_and_what_it_is_told_to(service, way
 @pytest.mark.parametrize(
     "fields", [{"ignore": [""]}, {"ignore": [3]}, {"glossary": "{"}, {"glossary": {"a": 1}}]
 )
-def test_senseless_phrases_are_client_errors(service, fields):
+def test_invalid_phrases_are_client_errors(service, fields):
     body = {"q": "Tom ist da.", "source": "de", "target": "en"}
     answer = post(service, json=body | fields)
     assert answer.status_code == 400

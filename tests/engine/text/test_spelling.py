@@ -22,7 +22,7 @@ SYMBOLS = tuple(f"<ph{i}>" for i in range(16))
         ("Es sind 17 oder 1,7.", "It's 17 or 1.7.", "It's 17 or 1,7."),
     ],
 )
-def test_the_digits_of_a_number_are_written_as_the_source_writes_them(source, answer, written):
+def test_number_is_spelled_as_in_the_source(source, answer, written):
     found = mask(MarkedText(source), MaskRules(protect=True, symbols=SYMBOLS))
     assert found.phrases
     assert found.respelled(answer, range(len(found.phrases)), len) == written
@@ -39,9 +39,7 @@ def test_the_digits_of_a_number_are_written_as_the_source_writes_them(source, an
         ("Nordschweden", "I live in nordschweden.", "I live in Nordschweden."),
     ],
 )
-def test_a_name_that_an_answer_has_nearly_or_in_part_is_spelled_as_the_source_spells_it(
-    name, answer, written
-):
+def test_misspelled_or_partial_name_is_spelled_as_in_the_source(name, answer, written):
     assert spell_names(answer, [name], len) == written
 
 
@@ -60,11 +58,11 @@ def test_a_name_that_an_answer_has_nearly_or_in_part_is_spelled_as_the_source_sp
         ("Nordschweden", "I live in Northern Sweden."),
     ],
 )
-def test_a_name_stays_lost_where_its_place_or_what_became_of_it_is_in_doubt(name, answer):
+def test_name_stays_lost_if_its_place_or_translation_is_in_doubt(name, answer):
     assert spell_names(answer, [name], len) == answer
 
 
 @pytest.mark.parametrize(("answer", "garbled"), [("5 and 7", False), ("5 and 7 and 7", True), ("5", True)])
-def test_a_number_that_an_answer_lacks_or_repeats_is_noticed(answer, garbled):
+def test_number_that_an_answer_lacks_or_repeats_is_noticed(answer, garbled):
     found = mask(MarkedText("5 und 7"), MaskRules(protect=True, symbols=SYMBOLS))
     assert found.garbles(answer, range(len(found.phrases))) is garbled

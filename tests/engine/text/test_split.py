@@ -42,7 +42,7 @@ def test_abbreviations_do_not_end_a_sentence():
         ("Datei(en)", ["Datei(en)"]),
     ],
 )
-def test_clauses_are_parted_by_marks_that_a_model_loses(text, sentences):
+def test_clauses_are_split_at_marks_that_models_lose(text, sentences):
     layout = split(text, "de", clauses=True)
     assert layout.sentences == sentences
     assert {layout.sentences[number] for number in layout.fixed} == {
@@ -52,18 +52,18 @@ def test_clauses_are_parted_by_marks_that_a_model_loses(text, sentences):
 
 
 @given(st.text() | PROSE | st.text("a – .…!?()„“\"'"))
-def test_clauses_joined_give_the_text_again(text):
+def test_joined_clauses_give_the_text(text):
     layout = split(text, "de", clauses=True)
     assert layout.join(layout.sentences) == text
 
 
-def test_layout_is_restored_around_translations():
+def test_translations_keep_the_layout_of_the_text():
     layout = split("  Eins. Zwei!\r\n\r\n\tDrei\u00a0\nVier", "de")
     assert layout.sentences == ["Eins.", "Zwei!", "Drei", "Vier"]
     assert layout.join(["1.", "2!", "3", ""]) == "  1. 2!\r\n\r\n\t3\u00a0\n"
 
 
-def test_sentences_that_touch_can_be_set_apart():
+def test_sentences_that_touch_can_get_a_space():
     layout = split("これは文です。次の文です。", "ja")
     assert layout.join(["One.", "Two."], between=" ") == "One. Two."
 
@@ -75,7 +75,7 @@ def test_text_without_sentences_stays():
 
 
 @given(st.text() | PROSE, st.sampled_from(["de", "en", "fr", "ja", "de-AT", "xx", ""]))
-def test_joining_the_sentences_gives_the_text_again(text, language):
+def test_joined_sentences_give_the_text(text, language):
     layout = split(text, language)
     assert layout.join(layout.sentences) == text
     assert all(s == s.strip() and s for s in layout.sentences)
@@ -104,12 +104,12 @@ def test_cuts_prefer_clauses_then_spaces():
     assert break_long("1,000,000", lambda s: len(s) <= 9) == ["1,000,000"]
 
 
-def test_what_can_not_fit_is_too_large():
+def test_character_that_does_not_fit_is_too_large():
     with pytest.raises(TooLarge, match="single character 'a'"):
         break_long("abc", lambda s: False)
 
 
-def test_breaking_a_very_long_sentence_asks_seldom():
+def test_breaking_a_very_long_sentence_measures_few_parts():
     asked = []
 
     def fits(part):
@@ -120,7 +120,7 @@ def test_breaking_a_very_long_sentence_asks_seldom():
     assert sum(asked) < 40 * 200_000
 
 
-def test_a_long_line_is_split_where_a_short_one_is_and_loses_nothing():
+def test_long_line_is_split_like_a_short_line_and_loses_no_text():
     sentence = 'Sie sagte: "Das ist gut." '
     line = sentence * 400  # more than is split at once
     layout = split(line, "de")

@@ -24,13 +24,13 @@ def test_texts_have_the_ids_of_tensor2tensor(case) -> None:
     assert SUBWORDS.decode(case["ids"]) == case["decoded"]
 
 
-def test_ids_that_no_text_has_become_the_texts_of_tensor2tensor() -> None:
+def test_ids_without_a_text_are_decoded_as_in_tensor2tensor() -> None:
     for case in GOLDEN["decoded"]:
         assert SUBWORDS.decode(case["ids"]) == case["decoded"]
 
 
 @given(st.text())
-def test_every_text_comes_back(text) -> None:
+def test_every_text_is_decoded_from_its_ids(text) -> None:
     """But for single spaces next to what is no word, as in tensor2tensor, and lone surrogates."""
     clean = "".join(c for c in text if not "\ud800" <= c < "\ue000")
     back = SUBWORDS.decode(SUBWORDS.encode(clean))
@@ -38,7 +38,7 @@ def test_every_text_comes_back(text) -> None:
 
 
 @given(st.lists(st.integers(2, len(VOCABULARY_READ.subtokens) - 1), max_size=12), st.integers(0, 12))
-def test_what_is_settled_stays(tokens, count) -> None:
+def test_whole_words_stay_while_a_text_grows(tokens, count) -> None:
     assert SUBWORDS.decode(tokens).startswith(SUBWORDS.decode_whole_words(tokens[:count]))
 
 
@@ -46,7 +46,7 @@ def test_what_is_settled_stays(tokens, count) -> None:
     ("content", "complaint"),
     [(b"\xff\n", "not readable as UTF-8"), (b"'a_'\n'b_'\n'c_'\n", "lacks"), (b"'a_'\n" * 200, "has 200")],
 )
-def test_other_files_are_refused(tmp_path, content, complaint) -> None:
+def test_invalid_vocabularies_are_refused(tmp_path, content, complaint) -> None:
     path = tmp_path / "vocab"
     path.write_bytes(content)
     with pytest.raises(BundleError, match=complaint):

@@ -73,7 +73,7 @@ def real_tokenizer():
 # SentencePiece
 
 
-def test_pieces_are_those_of_the_sentencepiece_library(joint, pieces):
+def test_pieces_equal_those_of_the_sentencepiece_library(joint, pieces):
     library = sentencepiece.SentencePieceProcessor(model_file=str(pieces))
     for result in real_golden()["results"][:50]:
         ids = joint.encode(result["src"])
@@ -83,7 +83,7 @@ def test_pieces_are_those_of_the_sentencepiece_library(joint, pieces):
             assert joint.pieces(ids, target=True) == library.encode(result["src"], out_type=str)
 
 
-def test_placeholders_are_one_token_each_and_come_back(joint):
+def test_placeholders_are_single_tokens_and_are_decoded(joint):
     assert joint.placeholders == tuple(PLACEHOLDERS)
     ids = joint.encode("Maria <ph0> eine <ph15>.")
     assert [joint.pieces([i], target=False)[0] for i in ids].count("<ph15>") == 1
@@ -96,7 +96,7 @@ def test_no_text_yields_control_ids(joint, text):
     assert joint.encode("</s><pad><s>" + text) != [2, 1, 0]
 
 
-def test_a_vocabulary_of_another_model_is_refused(pieces, tmp_path):
+def test_vocabulary_of_another_model_is_refused(pieces, tmp_path):
     text = {"kind": "sentencepiece", "model": "vocabulary.model"}
     other = bundle_of(tmp_path / "a", text, {"vocabulary.model": pieces}, 401, 401)
     with pytest.raises(BundleError, match="has 400 pieces"):
@@ -124,7 +124,7 @@ def test_a_vocabulary_of_another_model_is_refused(pieces, tmp_path):
         ({"kind": "fairseq", "source_dictionary": "d", "target_dictionary": "d"}, "dictionary has 5 symbols"),
     ],
 )
-def test_wrong_text_settings_are_named(tmp_path, text, message):
+def test_errors_name_invalid_text_settings(tmp_path, text, message):
     bundle = bundle_of(tmp_path / "toy", text, {"d": b"a 1\n"}, 9, 9)
     with pytest.raises(BundleError, match=message):
         open_tokenizer(bundle)
@@ -133,7 +133,7 @@ def test_wrong_text_settings_are_named(tmp_path, text, message):
 # Moses, BPE and fairseq dictionaries
 
 
-def test_german_lines_become_the_ids_of_the_reference_and_its_tokens_become_its_text():
+def test_ids_and_texts_equal_those_of_fairseq():
     tokenizer = real_tokenizer()
     for result in real_golden()["results"]:
         ids = tokenizer.encode(result["src"])
@@ -150,7 +150,7 @@ def test_threads_share_a_tokenizer():
     assert found == [r["source_ids"] for r in results]
 
 
-def test_a_target_prefix_uses_the_target_side():
+def test_target_prefix_uses_the_target_dictionary():
     tokenizer = real_tokenizer()
     ids = tokenizer.encode_target("I don't know")
     assert tokenizer.pieces(ids, target=True) == ["I", "don", "&apos;t", "know"]
@@ -158,7 +158,7 @@ def test_a_target_prefix_uses_the_target_side():
 
 
 @given(st.text(st.characters()))
-def test_any_text_is_tokenized_and_none_yields_control_ids(text):
+def test_any_text_is_encoded_without_control_ids(text):
     tokenizer = real_tokenizer()
     for ids in (tokenizer.encode(text), tokenizer.encode_target(text)):
         assert all(3 <= i < 8152 for i in ids)
@@ -187,7 +187,7 @@ def test_iwslt_text_is_lowercased(tmp_path):
     assert fairseq.MosesSide(plain, "en", None)("a & b") == ["a", "&", "b"]
 
 
-def test_dictionaries_follow_the_rules_of_the_reference(tmp_path):
+def test_dictionaries_follow_the_rules_of_fairseq(tmp_path):
     path = tmp_path / "dict.txt"
     path.write_bytes("a b 5\nä\u2028c -1 \r\nx 1\nx 2 #fairseq:overwrite\n".encode())
     found = fairseq.read_dictionary(path)
@@ -207,7 +207,7 @@ def test_dictionaries_follow_the_rules_of_the_reference(tmp_path):
         (b"\xff 1\n", "UTF-8"),
     ],
 )
-def test_a_wrong_dictionary_is_refused_with_its_line(tmp_path, content, message):
+def test_error_names_the_line_of_an_invalid_dictionary(tmp_path, content, message):
     (tmp_path / "dict.txt").write_bytes(content)
     with pytest.raises(BundleError, match=rf"dict\.txt.*{message}"):
         fairseq.read_dictionary(tmp_path / "dict.txt")
@@ -222,7 +222,7 @@ def test_a_wrong_dictionary_is_refused_with_its_line(tmp_path, content, message)
         (b"\xff b\n", "UTF-8"),
     ],
 )
-def test_wrong_bpe_codes_are_refused_with_their_line(tmp_path, content, message):
+def test_error_names_the_line_of_invalid_bpe_codes(tmp_path, content, message):
     (tmp_path / "codes").write_bytes(content)
     with pytest.raises(BundleError, match=message):
         fairseq.read_bpe(tmp_path / "codes")

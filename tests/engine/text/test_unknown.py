@@ -34,13 +34,13 @@ NAME = "fconv_base"
 MODELS = Path(__file__).parents[3] / "models"
 
 
-def test_each_symbol_belongs_to_the_word_that_its_separators_spell() -> None:
+def test_word_of_each_symbol_follows_from_the_separators() -> None:
     symbols = ["das", "Ł@@", "ó@@", "dź", "@@", "a@@", "b@@"]
     assert word_of_each(symbols, "@@") == ["das", *["Łódź"] * 3, *["ab"] * 3]
     assert word_of_each([], "@@") == []
 
 
-def test_an_unknown_word_is_looked_up_else_copied_and_never_the_end_of_the_sentence() -> None:
+def test_unknown_word_is_looked_up_or_copied_but_never_the_end_of_the_sentence() -> None:
     attention = np.array([[0.2, 0.1, 0.7], [0.0, 0.1, 0.9], [0.3, 0.3, 0.4], [0.9, 0.1, 0.0]], np.float32)
     words = replace_unknown(
         ["<unk>", "<unk>", "<unk>", "x"], [0, 1, 2], ["eins", "Bär"], attention, {"Bär": "bear"}
@@ -52,7 +52,7 @@ def test_an_unknown_word_is_looked_up_else_copied_and_never_the_end_of_the_sente
     assert replace_unknown(["<unk>"], [0], [], attention[:, :1], {}) == ["<unk>"]
 
 
-def test_a_dictionary_of_words_is_read_as_fairseq_reads_it(tmp_path: Path) -> None:
+def test_dictionary_of_words_is_read_as_in_fairseq(tmp_path: Path) -> None:
     path = tmp_path / "words"
     path.write_text("Bär bear\n\n  Haus\thouse 17\r\nBär bruin\n", "utf-8")
     assert read_table(path) == {"Bär": "bruin", "Haus": "house"}
@@ -67,7 +67,7 @@ def test_a_dictionary_of_words_is_read_as_fairseq_reads_it(tmp_path: Path) -> No
         read_table(tmp_path / "none")
 
 
-def test_words_are_replaced_before_they_become_text_again(tmp_path: Path) -> None:
+def test_words_are_replaced_before_detokenisation(tmp_path: Path) -> None:
     path = tmp_path / "dict.txt"
     path.write_text("in 5\n, 4\nŁ@@ 3\nó@@ 3\ndź 3\n", "utf-8")
     words = read_dictionary(path)
@@ -97,7 +97,7 @@ def answer(path: Path, texts: list[str], options: TextOptions):
         service.stop(drain=False, timeout=10.0)
 
 
-def test_a_model_that_writes_unknown_words_answers_with_source_words(bundle: Bundle) -> None:
+def test_model_with_unknown_words_answers_with_source_words(bundle: Bundle) -> None:
     texts = ["da fa gad", "ka qqq da zzz", "ka bab@@ ü gad da"]
     decode = {"unk_penalty": -6.0, "beam_size": 4, "max_length": 12}
     wanted = answer(bundle.path, texts, TextOptions(decode, alignment=True, alternatives=2))
@@ -121,7 +121,7 @@ def test_a_model_that_writes_unknown_words_answers_with_source_words(bundle: Bun
     assert copied > 3
 
 
-def test_the_flag_and_the_field_of_requests_ask_for_the_same(bundle: Bundle) -> None:
+def test_flag_and_request_field_replace_unknown_words_alike(bundle: Bundle) -> None:
     text, more = "ka qqq da zzz", {"unk_penalty": -6.0, "beam_size": 4, "max_length": 12}
     wish = validate(TranslateRequest, {"q": text, "replace_unk": True, **more})
     (wanted,) = answer(bundle.path, [text], text_options(wish, 0))
@@ -135,7 +135,7 @@ def test_the_flag_and_the_field_of_requests_ask_for_the_same(bundle: Bundle) -> 
     assert "<unk>" not in replacing.stdout
 
 
-def test_models_without_words_refuse_to_replace_any() -> None:
+def test_models_without_words_refuse_to_replace_unknown_words() -> None:
     bundle = open_bundle(MODELS / "tatoeba-de-en", verify=False)
     limits = Limits(beams=8, source=64, target=64, vocab=bundle.config.target_vocab)
     model = TextModel("translate", "de", "en", open_tokenizer(bundle), bundle.options, limits, eos=2)
@@ -144,7 +144,7 @@ def test_models_without_words_refuse_to_replace_any() -> None:
         plan(model, "Haus", TextOptions(replace_unk=True))
 
 
-def test_nothing_is_told_of_a_sentence_before_its_unknown_words_are_replaced(tmp_path: Path) -> None:
+def test_stream_sends_a_sentence_only_after_unknown_words_are_replaced(tmp_path: Path) -> None:
     path = tmp_path / "dict.txt"
     path.write_text("da 5\nfa 4\ngad 3\n", "utf-8")
     words = read_dictionary(path)
@@ -159,7 +159,7 @@ def test_nothing_is_told_of_a_sentence_before_its_unknown_words_are_replaced(tmp
 
 
 @pytest.mark.parametrize("name", parameters(NAME))
-def test_a_wrong_dictionary_of_words_is_refused_before_anything_is_written(name: str, tmp_path: Path) -> None:
+def test_invalid_dictionary_of_words_is_refused_before_writing(name: str, tmp_path: Path) -> None:
     source = folder(name)
     assert source is not None
     (tmp_path / "words").write_text("alone\n", "utf-8")
@@ -169,9 +169,7 @@ def test_a_wrong_dictionary_of_words_is_refused_before_anything_is_written(name:
 
 
 @pytest.mark.parametrize("name", parameters(NAME))
-def test_a_checkpoint_in_fp16_is_stored_in_fp32_when_its_folded_weights_need_it(
-    name: str, tmp_path: Path
-) -> None:
+def test_fp16_checkpoint_is_stored_in_fp32_if_folded_weights_need_it(name: str, tmp_path: Path) -> None:
     path = folder(name)
     assert path is not None
     read = read_checkpoint(path / "checkpoint.pt")

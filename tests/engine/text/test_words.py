@@ -45,11 +45,11 @@ def answers(service, texts, options=PROTECTED):
         ("Hello world. Good night!", "Hallo Welt. Gute Nacht!"),
     ],
 )
-def test_a_sentence_that_is_a_fixed_phrase_has_its_translation(service, text, answer):
+def test_fixed_phrase_gets_its_translation(service, text, answer):
     assert answers(service, [text]) == [answer]
 
 
-def test_a_fixed_translation_has_no_tokens_alternatives_or_alignment(service):
+def test_fixed_translation_has_no_tokens_alternatives_or_alignment(service):
     options = TextOptions(protect=True, alternatives=2, alignment=True, coverage=True)
     (result,) = asyncio.run(service.run("tatoeba-en-de", ["Log out"], options))
     assert (result.text, result.tokens, result.alternatives, result.alignment) == ("Abmelden", [], [], [])
@@ -58,7 +58,7 @@ def test_a_fixed_translation_has_no_tokens_alternatives_or_alignment(service):
     assert result.text.count("<b>") == result.text.count("</b>") == 1
 
 
-def test_within_a_sentence_with_a_prefix_or_unprotected_the_model_answers(service):
+def test_model_translates_phrases_within_a_sentence_with_a_prefix_or_unprotected(service):
     fixed = open_bundle(MODEL, verify=False)
     assert read_words(fixed).translation("Upload") == "Hochladen"
     (result,) = asyncio.run(service.run("tatoeba-en-de", ["Upload"], PROTECTED))
@@ -94,14 +94,14 @@ def test_phrases_are_compared_without_case_and_final_marks():
         json.dumps({"phrases": {str(i): "b" for i in range(4097)}}).encode(),
     ],
 )
-def test_a_file_that_holds_anything_else_is_refused_by_name(tmp_path, content):
+def test_error_names_a_file_with_other_content(tmp_path, content):
     shutil.copytree(MODEL, tmp_path / "model")
     bundle = add_files(tmp_path / "model", {WORDS_FILE: content})
     with pytest.raises(BundleError, match=r"words\.json.*run: convoy words"):
         read_words(bundle)
 
 
-def test_the_command_writes_the_phrases_of_the_direction_and_the_card_names_them(tmp_path):
+def test_command_writes_the_phrases_of_the_direction_and_the_card_lists_them(tmp_path):
     shutil.copytree(MODEL, tmp_path / "model")
     phrases = tmp_path / "phrases.tsv"
     phrases.write_text(
@@ -119,7 +119,7 @@ def test_the_command_writes_the_phrases_of_the_direction_and_the_card_names_them
     assert "5 tokens or more" in card
 
 
-def test_what_the_command_is_not_told_stays_as_it_was(tmp_path):
+def test_settings_without_a_flag_stay_unchanged(tmp_path):
     folder = shutil.copytree(MODEL, tmp_path / "model")
     before = read_words(open_bundle(folder))
     assert before.phrases
@@ -141,14 +141,14 @@ def test_what_the_command_is_not_told_stays_as_it_was(tmp_path):
     assert words("--reset", "--names", "4")[1] == BundleWords(4), "as the error about such a file says"
 
 
-def test_a_file_of_phrases_of_other_languages_is_refused(tmp_path):
+def test_phrases_of_other_languages_are_refused(tmp_path):
     phrases = tmp_path / "phrases.tsv"
     phrases.write_text("de\tes\nHaus\tCasa\n")
     result = CliRunner().invoke(table, ["words", str(MODEL), "--phrases", str(phrases)])
     assert result.exit_code and "names no column en" in str(result.exception)
 
 
-def test_of_the_rules_that_lose_nothing_the_one_that_keeps_most_words_is_chosen():
+def test_rule_that_keeps_most_words_and_loses_no_score_is_chosen():
     tried = [
         TriedRule(None, 30.0, 0.5),
         TriedRule(0, 29.95, 0.8),
@@ -159,7 +159,7 @@ def test_of_the_rules_that_lose_nothing_the_one_that_keeps_most_words_is_chosen(
     assert choose_rule([TriedRule(None, 30.0, 0.5), TriedRule(0, 29.0, 0.9)]).names is None
 
 
-def test_the_rule_for_names_is_chosen_by_pairs_and_written(tmp_path):
+def test_rule_for_names_is_chosen_by_pairs_and_written(tmp_path):
     """Without a rule the model loses these names, and every rule keeps them: the first is chosen."""
     pytest.importorskip("sacrebleu")
     shutil.copytree(MODEL, tmp_path / "model")
