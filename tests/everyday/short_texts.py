@@ -1,10 +1,10 @@
-"""What is made of texts of one to four words, when their language is not said.
+"""Language detection for texts of one to four words.
 
     python -m tests.everyday.short_texts
 
-`short.tsv` has a kind, a language and a text on each line. "list": greetings and buttons, which
-`engine.text.first_words` was written with; "new": such texts that were written before, and that it was not
-changed for; "name": names, brands and abbreviations, of no language.
+`short.tsv` has a kind, a language and a text on each line. "list": greetings and buttons that are among the
+first words of `engine.text.languages`; "new": similar texts that were written before and not added to them;
+"name": names, brands and abbreviations without a language.
 """
 
 from collections import Counter
@@ -19,16 +19,17 @@ KINDS = ("list", "new", "name")
 
 
 def open_service(budget: int | None = None) -> Service:
-    """Open the shipped models of German, English and French; with a budget of bytes when they are used."""
+    """Open the shipped models of German, English and French; with a budget they are loaded only when used."""
     settings = ServiceSettings(Placement(lanes=((5, 2),)), verify=False, budget=budget)
     return Service.open([MODELS / name for name in NAMES], settings)
 
 
 def outcomes(service: Service) -> dict[str, Counter[str]]:
-    """Count by kind what becomes of texts.
+    """Count the outcomes of detection for each kind of text.
 
-    Texts in languages that are served are "right" or "wrong", others "named", "refused" by another name, or
-    "taken" for a language that is served; names are "refused" or "taken".
+    A text in a served language is "right" or "wrong". Another text is "named" if its language is detected,
+    "refused" if another language that is not served is, and "taken" if a served language is. Names are
+    "refused" or "taken".
     """
     served = {language.code for language in service.languages()}
     counts = {kind: Counter[str]() for kind in KINDS}

@@ -1,7 +1,7 @@
-"""Lines as people type them: every mark, number, picture, tag and name comes back once and in order.
+"""Marks, numbers, pictures, tags and names of everyday lines come back once and in order.
 
-`marks-*.tsv` and `kinds-*.tsv` have a text and its marks on each line, in the order of the answer; tab, line
-feed and backslash are escaped there. Of quotation marks the kind counts, not the language.
+`marks-*.tsv` and `kinds-*.tsv` have a text and its marks on each line, in the order of the answer, with tab,
+line feed and backslash escaped. Quotation marks of all languages count as equal.
 """
 
 import asyncio
@@ -29,14 +29,14 @@ PROTECTED = TextOptions(protect=True, follow_form=True)
 
 
 def lines_of(kind, pair):
-    """Texts with their marks, in order."""
+    """Yield each text and its marks, in order."""
     for row in (HERE / f"{kind}-{pair}.tsv").read_text("utf-8").splitlines():
         cells = [re.sub(r"\\[tn\\]", lambda match: ESCAPES[match[0]], cell) for cell in row.split("\t")]
         yield cells[0], cells[1:]
 
 
 def whole(text, marks, answer):
-    """Whether an answer has all marks in order, those of the text as often as the text has them."""
+    """Return whether an answer has all marks in order, and marks of the text as often as the text."""
     text, answer, position = text.translate(SAME_QUOTES), answer.translate(SAME_QUOTES), 0
     for mark in marks:
         position = answer.find(mark, position) + len(mark)
@@ -90,7 +90,7 @@ def test_straight_quotation_marks_are_closed_by_straight_marks(served):
 
 
 def test_model_without_placeholders_keeps_nearly_all_marks(served):
-    """As an imported one without placeholders: everything is put back by attention."""
+    """All marks are put back by attention, as for an imported model without placeholders."""
     pair, service = served
     loaded = service.repository.loaded[f"tatoeba-{pair}"]
     tokenizer = copy.copy(loaded.text.tokenizer)
@@ -104,8 +104,7 @@ def test_model_without_placeholders_keeps_nearly_all_marks(served):
 
 @pytest.fixture(scope="module")
 def student(tmp_path_factory):
-    """The student of tests/golden, a file of Marian's. It has been trained for minutes, and attends to
-    words nearly at random."""
+    """The Marian student of tests/golden, trained for minutes; its attention is nearly random."""
     bundle = tmp_path_factory.mktemp("student") / "deen"
     add_graphs(convert("bergamot", GOLDEN, bundle))
     service = Service.open([bundle], ServiceSettings(Placement(lanes=((1, 16),))))
@@ -115,7 +114,7 @@ def student(tmp_path_factory):
 
 
 def test_student_without_placeholders_keeps_nearly_all_marks(student):
-    """Where its marks stand is as good as its attention; that they stand there is not up to the model."""
+    """Only the places of the marks depend on the attention of the model."""
     assert not student.text.placeholders
     lines = [line for kind in ("kinds", "marks") for line in lines_of(kind, "de-en")]
     model = replace(student.text, words=BundleWords(names=0))
@@ -127,7 +126,7 @@ def test_student_without_placeholders_keeps_nearly_all_marks(student):
     }
     assert len(lost) <= 0.03 * len(lines), lost
     assert len(missed(lines, results)) <= 0.1 * len(lines), missed(lines, results)
-    # the model does not do it alone: or this test would prove nothing
+    # the model itself loses most marks
     assert sum(result.forced for result in results) > 0.5 * len(lines)
     raw = list(
         answers_of(stream(student.engine, model, ((text, TextOptions(raw=True)) for text, _ in lines)))

@@ -1,4 +1,4 @@
-"""Most texts of a few words are of the language that they are taken for, and hardly a name is refused."""
+"""Most texts of a few words are detected, and few names are refused."""
 
 import pytest
 
@@ -40,8 +40,8 @@ def test_names_are_rarely_refused(counts):
 
 
 def test_vocabularies_are_used_only_if_all_models_are_in_memory(service):
-    """Else what is said of a text would depend on which of them are."""
+    """Otherwise the result would depend on which models are in memory."""
     unloaded = open_service(budget=10**12)
     assert service.detect("Carrinho").other == "pt"
     assert unloaded.detect("Carrinho").other is None
-    assert unloaded.detect("Saluton").other == "eo"  # by heart
+    assert unloaded.detect("Saluton").other == "eo"  # a listed word

@@ -1,4 +1,4 @@
-"""Codes of languages of two letters and three, and directions by either."""
+"""Language codes of two and three letters, and directions by both."""
 
 import pytest
 
@@ -11,7 +11,7 @@ OPUS = Directions(("en",), tuple(by_short_code(("deu", "fra", "srp_Cyrl", "de"))
 
 
 def test_every_language_of_the_server_has_one_code_of_three_letters():
-    own = {"no", "pb", "zt", "zh"}  # LibreTranslate's own, and those that several share
+    own = {"no", "pb", "zt", "zh"}  # codes of LibreTranslate, and codes of several languages
     assert set(LANGUAGE_NAMES) - own <= set(SHORT.values())
     assert len(set(SHORT.values())) == len(SHORT)
     assert all(len(long) == 3 and len(code) == 2 for long, code in SHORT.items())

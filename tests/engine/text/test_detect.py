@@ -70,7 +70,7 @@ def test_listed_word_has_a_high_confidence(text, language):
 
 
 def test_every_listed_word_is_found_in_a_text():
-    """Greek's last sigma is another one in capitals, and a hyphen parts words."""
+    """Greek's final sigma and hyphens need care."""
     for language, words in FIRST_WORDS.items():
         for word in words:
             assert words_of(word) == [word]
@@ -111,7 +111,7 @@ def test_listed_word_of_another_language_is_reported(text, language):
 
 @pytest.mark.parametrize("text", ["Da", "Je", "yo", "Il "])
 def test_two_letters_are_not_reported_as_another_language(text):
-    """A page asks while somebody types: "Da" of "Das" is no Romanian."""
+    """A page sends texts while a user types: "Da" may become "Das"."""
     assert detect(text, ["de", "en"]).other is None
 
 
@@ -130,7 +130,7 @@ def test_word_of_many_languages_counts_for_the_requested_languages():
 
 @pytest.mark.parametrize(("text", "language"), [("Carrinho", "pt"), ("Vän", "sv"), ("Bugün", "tr")])
 def test_vocabularies_decide_on_a_doubtful_word(text, language):
-    """No list has these words: they are no more likely German than before, but nobody reads them."""
+    """No list has these words, and no served vocabulary has them."""
     served = ["de", "en"]
     assert detect(text, served).other is None
     assert detect(text, served, lambda words: dict.fromkeys(served, 0.0)).other == language
@@ -161,7 +161,7 @@ def test_codes_of_any_form_are_accepted():
 
 
 class Served:
-    """A service of German and English, as `candidates` asks it."""
+    """A service of German and English with the methods that `candidates` calls."""
 
     def detect(self, text):
         return detect(text, ["de", "en"])

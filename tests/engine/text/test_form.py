@@ -1,4 +1,4 @@
-"""Capitals and final marks that follow the source, and streams that are a beginning of what follows."""
+"""Capitals and final marks of translations, and of their beginnings while they grow."""
 
 import pytest
 from hypothesis import example, given, settings
@@ -54,7 +54,7 @@ def test_word_in_capitals_gets_the_case_with_fewest_tokens():
     pieces = {"Hund": 1, "Tom": 1, "hund": 2, "tom": 3}
     written = to_sentence_case("DER HUND VON TOM SCHLÄFT.", "de", lambda word: pieces.get(word, 1))
     assert written == "Der Hund von Tom schläft."
-    english = {"ll": 2, "m": 2, "a": 2}  # no words by themselves
+    english = {"ll": 2, "m": 2, "a": 2}  # not words of the vocabulary
     written = to_sentence_case("SEE! I'M LATE, WE'LL EAT A BIT.", "en-GB", lambda word: english.get(word, 1))
     assert written == "See! I'm late, we'll eat a bit."
     assert to_sentence_case("IL Y A \ue000!", "fr", len) == "Il y a \ue000!"
@@ -73,7 +73,7 @@ LANGUAGES = st.sampled_from(
 @given(MARKED.map("".join), MARKED.map("".join), LANGUAGES, st.integers(0, 30))
 @example("Ich komme", "I come. ", ("de", "en"), 8)
 def test_beginning_of_an_answer_stays_while_it_grows(source, target, languages, size):
-    """Of a target's beginning up to a space, as tokenizers settle words."""
+    """A beginning ends at a space, as tokenizers return whole words."""
     cut = target.rfind(" ", 0, size) + 1
     settled = target[:cut].rstrip()
     assert follow(source, target, languages).startswith(beginning(source, settled, languages))

@@ -1,4 +1,4 @@
-"""What stays as it is: numbers with all that belongs to them, emoji, tags, names, marks of lists, columns."""
+"""Placeables in texts: numbers with units, emoji, addresses, code; markup; marks of lists and columns."""
 
 import re
 
@@ -185,7 +185,7 @@ def test_masking_and_splitting_take_linear_time(attack):
         masked = mask(MarkedText(text), MaskRules(protect=True, symbols=SYMBOLS, lacks=lambda c: c == "東"))
         split(masked.text, "de", None, masked.stand_in)
 
-    assert_linear(work, 4_000)  # longer than what is searched at once
+    assert_linear(work, 4_000)  # longer than a window of the search
 
 
 def test_ten_thousand_phrases_take_little_more_time_than_ten():
@@ -203,7 +203,7 @@ def test_example_of_each_kind_is_found(kind):
     match = placeables().fullmatch(kind.example)
     assert match and kind_of(match) == kind
     assert SIGNS.search(kind.example)
-    if "\n" not in kind.example and kind.name != "command":  # a line of its own
+    if "\n" not in kind.example and kind.name != "command":  # these need a line for themselves
         assert phrases(f"Das hier {kind.example} ist gut.") == [kind.example]
 
 

@@ -1,4 +1,4 @@
-"""Names that the vocabulary breaks into crumbs are found, nouns and headings are not."""
+"""Names of many tokens are found, but not nouns and headings."""
 
 import asyncio
 from pathlib import Path
@@ -34,7 +34,7 @@ KNOWN = {
 
 
 def tokens(word):
-    """As of a vocabulary that knows few words, and of others every second letter."""
+    """Count tokens as a vocabulary of a few words and of pairs of letters."""
     return 1 if word.lower() in KNOWN else (len(word) + 1) // 2
 
 
@@ -60,7 +60,7 @@ def names(text, language, alone=4):
         ("de", "Es besteht aus 47 Vergebungen.", []),
         ("de", "Erweiterte Einstellungen", []),
         ("de", "Haben Sie Ihre Adressen?", []),
-        # adjectives, genitives and what an article or a number stands before are no names beside a noun
+        # adjectives, genitives, and nouns after an article or a number are no names next to a noun
         ("de", "Er spricht für die Europäische Union.", []),
         ("de", "Gestern war Toms Geständnis schockierend.", []),
         ("de", "Deutschland ist die Wirtschaftsmacht Europas.", []),
@@ -152,13 +152,13 @@ def test_shipped_models_keep_names(pair, texts):
         service.stop(drain=False, timeout=10)
     for result, wanted in zip(results, texts.values(), strict=True):
         assert all(name in result.text for name in wanted.split()), result.text
-    # the models do not do it alone: or this test would prove nothing
+    # without protection the models lose some names
     whole = [all(n in r.text for n in w.split()) for r, w in zip(bare, texts.values(), strict=True)]
     assert not all(whole)
 
 
 def test_sentence_with_several_names_and_numbers_gets_placeholders_at_once():
-    """Nearly every answer to one loses something, and would be asked for twice."""
+    """Nearly every answer to such a sentence loses a phrase and would be decoded twice."""
     if not (MODELS / "tatoeba-de-en").is_dir():
         pytest.skip("models/tatoeba-de-en is not there")
     service = Service.open([MODELS / "tatoeba-de-en"], ServiceSettings(Placement(), verify=False))
@@ -175,7 +175,7 @@ def test_sentence_with_several_names_and_numbers_gets_placeholders_at_once():
 
 
 def test_sentence_that_lost_a_name_is_decoded_again_without_attention_first():
-    """The fast steps know no attention: it is asked for only where the placeholder got lost, too."""
+    """Fast steps return no attention; only the last attempt needs it, to mend placeholders."""
     if not (MODELS / "tatoeba-de-en").is_dir():
         pytest.skip("models/tatoeba-de-en is not there")
     settings = ServiceSettings(Placement(lanes=((5, 16),)), verify=False)

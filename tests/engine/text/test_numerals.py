@@ -1,4 +1,4 @@
-"""Amounts in each language's own form, and list marks that look like numbers."""
+"""Amounts in the form of each language, and list marks that look like numbers."""
 
 import pytest
 
@@ -27,7 +27,7 @@ W, N = "\u00a0", "\u202f"
         ("€ 5", "en-nl", f"€{W}5"),
         ("1.234", "de-es", "1234"),  # Spanish groups from five digits on
         ("12.345", "de-es", "12.345"),
-        # what is no amount of the source language, or no amount at all
+        # not amounts of the source language, or not amounts
         *(
             (same, "de-en", same)
             for same in ("12:30", "2024-05-12", "12.05.2024", "1.2.3", "2024", "0800 330 1000")

@@ -1,4 +1,4 @@
-"""Quotation marks and brackets: what belongs together, what an answer keeps, and a sentence without."""
+"""Pairs of quotation marks and brackets in sentences and answers."""
 
 import pytest
 from hypothesis import given
@@ -11,7 +11,7 @@ MARKS = st.text(alphabet="ab \u00a0„“”\"'«»‚‘’()[].", max_size=24)
 
 
 def restored(text, language):
-    """The sentence as its own answer, with its marks put back."""
+    """Remove the marks of a sentence and put them back in the form of a language."""
     plain = without_pairs(text, language)
     return plain.text, apply(formats_of(text, plain, ()), plain.text, (), (), ("de", language)).text
 

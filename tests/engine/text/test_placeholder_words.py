@@ -1,4 +1,4 @@
-"""Models without placeholder symbols: words of their own vocabulary do the same."""
+"""Placeholder words for models without placeholder symbols."""
 
 import asyncio
 import copy
@@ -64,7 +64,7 @@ def service():
 
 
 def bare(tokenizer):
-    """As if its vocabulary had no symbols."""
+    """Return a copy of a tokenizer without placeholder symbols."""
     bare = copy.copy(tokenizer)
     bare.placeholders = ()
     return bare
@@ -95,7 +95,7 @@ def test_sentence_is_encoded_with_words_and_decoded_with_symbols(model):
     assert tokenizer.decode(tokens) == f"{first} likes {second}."
     assert [p for p in tokenizer.pieces(tokens, target=True) if p in (first, second)] == [first, second]
     assert tokenizer.encode_target(first) == [model.placeholder_words[0].target]
-    # a bracket before the word would make other pieces of it: white space sets it off
+    # next to a bracket the word would be split into other pieces, so it gets spaces
     ids = tokenizer.encode(f"({first})")
     assert ids.count(model.placeholder_words[0].source) == 1
 
@@ -114,7 +114,7 @@ def test_every_phrase_is_kept_once(service, model):
 
 
 def test_search_repeats_no_placeholder_and_invents_none(service, model):
-    """Of every hypothesis; without quotas some do."""
+    """Without quotas some hypotheses do."""
     engine = service.repository.loaded["tatoeba-de-en"].engine
     lines = (ROOT / "everyday" / "de-en.tsv").read_text("utf-8").splitlines()
     sources = [line.partition("\t")[0] for line in lines[:EACH]]
@@ -138,7 +138,7 @@ def test_search_repeats_no_placeholder_and_invents_none(service, model):
 
 
 def excesses(engine, asked, jobs):
-    """How many hypotheses hold a placeholder more often than it may come."""
+    """Count the hypotheses with more copies of a placeholder than its quota."""
     results = asyncio.run(generate_group(engine, asked))
     return sum(
         any(h.tokens.count(token) > most for token, most in options.quotas)
@@ -148,7 +148,7 @@ def excesses(engine, asked, jobs):
 
 
 def test_words_that_a_model_copies_most_are_chosen(model, monkeypatch):
-    """A model that copies three words, the third in every second sentence only, and writes a fourth twice."""
+    """The model copies three words, the third in every second sentence only, and repeats a fourth."""
     plain = TextModel("translate", "de", "en", bare(model.tokenizer), model.defaults, model.limits, model.eos)
     copied = {
         word.source: (word.target, 1 if i != 2 else 2) for i, word in enumerate(model.placeholder_words)
@@ -172,7 +172,7 @@ def test_words_that_a_model_copies_most_are_chosen(model, monkeypatch):
         return list(decode(jobs))
 
     size = max(copied) + 1
-    monkeypatch.setattr("engine.answers.placeholders.CANDIDATES", size)  # all of them
+    monkeypatch.setattr("engine.answers.placeholders.CANDIDATES", size)  # the whole vocabulary
     choice = best_copied(plain, size, run, texts * 4, count=3)
     assert {word.word for word in choice.words} == {word.word for word in model.placeholder_words[:3]}
     assert choice.shares == tuple(sorted(choice.shares, reverse=True))
@@ -180,7 +180,7 @@ def test_words_that_a_model_copies_most_are_chosen(model, monkeypatch):
 
 @pytest.fixture
 def without_symbols(tmp_path):
-    """A shipped bundle whose vocabulary has lost its placeholder symbols, as imported ones have none."""
+    """A shipped bundle without placeholder symbols, like imported bundles."""
     path = tmp_path / "imported"
     shutil.copytree(MODELS / "tatoeba-de-en", path, ignore=shutil.ignore_patterns("*.md", "*.svg"))
     vocabulary = ModelProto.FromString((path / "vocabulary.model").read_bytes())

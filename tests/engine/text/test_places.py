@@ -1,4 +1,4 @@
-"""Where in a text the pieces of tokenizers are."""
+"""Positions of tokens in a text."""
 
 from engine.text.places import locate
 

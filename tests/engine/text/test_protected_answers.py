@@ -41,7 +41,7 @@ def ask(service, text, model="tatoeba-de-en", **options):
 
 
 def sentences(column: int, count: int) -> list[tuple[str, list[str]]]:
-    """Sentences of the test set with one or two THINGS in the place of words, or between them."""
+    """Return sentences of the test set with one or two THINGS inserted, and these things."""
     if not CORPUS.exists():
         pytest.skip("no ../shared/corpora")
     with gzip.open(CORPUS, "rt", encoding="utf-8") as lines:
@@ -69,7 +69,7 @@ def sentences(column: int, count: int) -> list[tuple[str, list[str]]]:
 
 @pytest.mark.parametrize(("model", "column"), [("tatoeba-de-en", 0), ("tatoeba-en-de", 1)])
 def test_nearly_every_placeholder_comes_out_once(service, model, column):
-    """The issue asks for 98 %; mending gives every one."""
+    """98 % are required; mending gives all of them."""
     jobs = sentences(column, some(200))
     results = asyncio.run(service.run(model, [text for text, _ in jobs], TextOptions(protect=True)))
     wanted = [(thing, result) for (_, things), result in zip(jobs, results, strict=True) for thing in things]
@@ -77,10 +77,10 @@ def test_nearly_every_placeholder_comes_out_once(service, model, column):
     lost = [(thing, result.text) for thing, result in wanted if result.text.count(thing) != 1]
     assert len(lost) <= 0.02 * len(wanted), lost
     for (text, things), result in zip(jobs, results, strict=True):
-        for kept in result.kept:  # the rest are names
+        for kept in result.kept:  # other phrases are names
             phrase = result.text[kept.begin : kept.end]
             assert phrase in things or (phrase in text and not phrase[0].islower())
-    # the models do not do it alone: or this test would prove nothing
+    # without protection the models lose many of them
     few = jobs[: some(50, 2)]
     plain = asyncio.run(service.run(model, [text for text, _ in few]))
     without = [
@@ -108,7 +108,7 @@ def test_repeated_sentence_never_waits_for_room_in_the_queue(service, monkeypatc
 
     def lines():
         yield text
-        for half in (others[::2], others[1::2]):  # for hundreds of turns nobody else is accepted
+        for half in (others[::2], others[1::2]):  # the queue is full for hundreds of turns
             engine.submit(half, again=True)
 
     def sleep(seconds):
@@ -144,7 +144,7 @@ def test_ignored_phrases_and_glossary_are_followed_exactly(service):
 
 
 def test_marked_span_in_a_tag_stays_in_the_tag_and_is_reported(service):
-    """As Weblate's DeepL service sends `<a href="%s">`: the field is marked, and the tag is text."""
+    """Weblate's DeepL service marks the field in `<a href="%s">` and sends the tag as text."""
     text = 'Click <a href="X0" title="X1">here</a> and wait for X2.'
     spans = tuple((text.index(word), text.index(word) + 2) for word in ("X0", "X1", "X2"))
     options = TextOptions(protect=True)
@@ -284,7 +284,7 @@ def test_invalid_phrases_and_spans_are_refused(service, text, options, message):
 
 
 def post(service, **kwargs):
-    """POST /translate to a server of the shipped models."""
+    """Send POST /translate to a server of the shipped models."""
 
     async def go():
         transport = httpx.ASGITransport(create_app(service, ServerSettings(), Metrics()))

@@ -17,7 +17,11 @@ SYMBOLS = tuple(f"<ph{i}>" for i in range(16))
         ("Es dauert 1,7 Tage.", "It takes 1.7 days.", "It takes 1,7 days."),
         ("Das kostet 5000 €.", "That costs €5,000.", "That costs 5000 €."),
         ("Es sind 1.234 und 1,7.", "It's 1,234 and 1.7.", "It's 1.234 and 1,7."),
-        ("Es sind 30 cm.", "It's 30 inches.", "It's 30 inches."),  # the unit is lost: it is read again
+        (
+            "Es sind 30 cm.",
+            "It's 30 inches.",
+            "It's 30 inches.",
+        ),  # without the unit the answer is decoded again
         ("Um 12:30 kam er.", "He came at 1230.", "He came at 1230."),
         ("Es sind 17 oder 1,7.", "It's 17 or 1.7.", "It's 17 or 1,7."),
     ],
@@ -46,14 +50,14 @@ def test_misspelled_or_partial_name_is_spelled_as_in_the_source(name, answer, wr
 @pytest.mark.parametrize(
     ("name", "answer"),
     [
-        ("George Orwell", "I know George Bush."),  # somebody else
-        ("George Orwell", "George saw George."),  # which of them
-        ("Anna Li", "Anna came."),  # of words that short the model may have translated one
-        ("Tom Jackson", "Jackson came."),  # without its beginning
+        ("George Orwell", "I know George Bush."),  # another person
+        ("George Orwell", "George saw George."),  # two places
+        ("Anna Li", "Anna came."),  # a short word may have been translated
+        ("Tom Jackson", "Jackson came."),  # the beginning is missing
         ("Leonardo da Vinci", "Leonardo came."),
-        ("Christoph Columbus", "Christian oph Columbus came."),  # it is there already, in pieces
+        ("Christoph Columbus", "Christian oph Columbus came."),  # the name is there with a space in it
         ("Karla Karlsson", "Karla saw Karlson."),
-        ("von Bülow", "It is from von here."),  # such a small word says nothing
+        ("von Bülow", "It is from von here."),  # a particle marks no place
         ("Oscar Wilde", "oscar wilde and Oscar wilde"),
         ("Nordschweden", "I live in Northern Sweden."),
     ],

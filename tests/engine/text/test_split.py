@@ -34,7 +34,7 @@ def test_abbreviations_do_not_end_a_sentence():
         ("Ich wiege 70 kg – gut.", ["Ich wiege 70 kg", "–", "gut."]),
         ("3 Eier (Größe M).", ["3 Eier", "(", "Größe M", ")."]),
         ("“Come here!” he said.", ["“Come here!”", "he said."]),
-        # years, what goes over several clauses, labels, brackets within
+        # not split: years, quotations, labels, brackets within a sentence
         ("Er kam 1990 – 1995 oft.", ["Er kam 1990 – 1995 oft."]),
         ("„Gut – aber teuer.“", ["„Gut – aber teuer.“"]),
         ("Baltisch (Windows-1257)", ["Baltisch (Windows-1257)"]),
@@ -122,7 +122,7 @@ def test_breaking_a_very_long_sentence_measures_few_parts():
 
 def test_long_line_is_split_like_a_short_line_and_loses_no_text():
     sentence = 'Sie sagte: "Das ist gut." '
-    line = sentence * 400  # more than is split at once
+    line = sentence * 400  # longer than a stretch
     layout = split(line, "de")
     assert layout.join(layout.sentences) == line
     assert len(layout.sentences) == 400 * len(split(sentence, "de").sentences)

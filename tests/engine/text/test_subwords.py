@@ -1,4 +1,4 @@
-"""tensor2tensor's subwords, against ids and texts that tensor2tensor 1.15.7 made (tests/golden/README.md)."""
+"""Subwords, compared with ids and texts of tensor2tensor 1.15.7 (tests/golden/README.md)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_ids_without_a_text_are_decoded_as_in_tensor2tensor() -> None:
 
 @given(st.text())
 def test_every_text_is_decoded_from_its_ids(text) -> None:
-    """But for single spaces next to what is no word, as in tensor2tensor, and lone surrogates."""
+    """Exceptions, as in tensor2tensor: single spaces next to other characters than words, and surrogates."""
     clean = "".join(c for c in text if not "\ud800" <= c < "\ue000")
     back = SUBWORDS.decode(SUBWORDS.encode(clean))
     assert back.replace(" ", "") == clean.replace(" ", "")

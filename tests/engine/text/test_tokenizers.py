@@ -79,7 +79,7 @@ def test_pieces_equal_those_of_the_sentencepiece_library(joint, pieces):
         ids = joint.encode(result["src"])
         assert ids == library.encode(result["src"]) == joint.encode_target(result["src"])
         assert joint.decode([0, *ids, 2, 1]) == library.decode(ids)
-        if 3 not in ids:  # the library shows the text of unknown pieces
+        if 3 not in ids:  # the library returns the text of unknown pieces
             assert joint.pieces(ids, target=True) == library.encode(result["src"], out_type=str)
 
 

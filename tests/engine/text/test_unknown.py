@@ -1,4 +1,4 @@
-"""Unknown target words become source words: the rules alone, and from a checkpoint to texts."""
+"""Source words in the place of unknown target words."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_unknown_word_is_looked_up_or_copied_but_never_the_end_of_the_sentence()
         ["<unk>", "<unk>", "<unk>", "x"], [0, 1, 2], ["eins", "Bär"], attention, {"Bär": "bear"}
     )
     assert words == ["eins", "bear", "eins", "x"]
-    # the model read two of the three
+    # a truncated source: the model read two of three words
     cut = replace_unknown(["<unk>"], [0], ["eins", "zwei", "drei"], attention, {})
     assert cut == ["eins"]
     assert replace_unknown(["<unk>"], [0], [], attention[:, :1], {}) == ["<unk>"]

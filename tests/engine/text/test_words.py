@@ -1,4 +1,4 @@
-"""Phrases with fixed translations: where they count, and files that hold anything else."""
+"""Phrases with fixed translations, the rule for names, and their file."""
 
 import asyncio
 import json
@@ -107,7 +107,7 @@ def test_command_writes_the_phrases_of_the_direction_and_the_card_lists_them(tmp
     phrases.write_text(
         "de\ten\tfr\nHaus\tHouse\tMaison\nHeim\tHouse\tFoyer\nDas ist zu lang\tThis is too long\t-\n"
     )
-    for _ in range(2):  # the second time over the first
+    for _ in range(2):  # the second run replaces the file of the first
         command = ["words", str(tmp_path / "model"), "--phrases", str(phrases), "--names", "5"]
         result = CliRunner().invoke(table, command)
         assert result.exit_code == 0, result.output
@@ -160,7 +160,7 @@ def test_rule_that_keeps_most_words_and_loses_no_score_is_chosen():
 
 
 def test_rule_for_names_is_chosen_by_pairs_and_written(tmp_path):
-    """Without a rule the model loses these names, and every rule keeps them: the first is chosen."""
+    """Without a rule the model loses these names. Every rule keeps them, so the first is chosen."""
     pytest.importorskip("sacrebleu")
     shutil.copytree(MODEL, tmp_path / "model")
     pairs = tmp_path / "pairs.tsv"
