@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-# after these "any further CUDA work will return the same error. To continue using CUDA, the process must be
-# terminated and relaunched" (CUDA Runtime API, cudaError), and after those of the hardware
+# name and text of the error, by code. After these "any further CUDA work will return the same error. To
+# continue using CUDA, the process must be terminated and relaunched" (CUDA Runtime API, cudaError)
 STICKY: Final = {
     214: ("ECCUncorrectable", "uncorrectable ecc error"),
     220: ("NvlinkUncorrectable", "uncorrectable nvlink error"),

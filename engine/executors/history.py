@@ -37,7 +37,7 @@ class History:
         self.caches = Caches(cached, *lane) if cached else None
 
     def advance(
-        self, parents: Any, positions: Any, columns: int | None = None, *, followed: bool = False
+        self, parents: Any, positions: Any, columns: int | None = None, *, rings_advanced: bool = False
     ) -> SlotPast:
         """Advance to the next step, and return the state that it reads.
 
@@ -45,11 +45,11 @@ class History:
         positions: int64 [n, 1], position of the step.
         columns: number of columns of the caches, if the caller has reserved them (`Caches.reserve`); by
             default as many as the longest hypothesis needs.
-        followed: a kernel has advanced the rings already.
+        rings_advanced: a kernel has advanced the rings already.
         """
         n = parents.shape[0]
         rings, rows = self.rings.view(n)
-        if not followed:
+        if not rings_advanced:
             self.rings.advance(parents)
         if self.caches is None:
             return SlotPast(rings, rows, {}, None)
@@ -63,15 +63,15 @@ class History:
             self.caches.grow(positions.shape[0])
         self.store(columns, positions)
 
-    def store(self, columns: dict[str, Any], positions: Any, *, followed: bool = False) -> None:
+    def store(self, columns: dict[str, Any], positions: Any, *, rings_advanced: bool = False) -> None:
         """Store this step's columns; the caches must have room.
 
         columns: column [n, beams, dim] of each state, without those of rings that a kernel has written.
         positions: int64 [n, 1], position of the step.
-        followed: a kernel advances the clock of the rings later.
+        rings_advanced: a kernel advances the clock of the rings later.
         """
         own = {name: column for name, column in columns.items() if name in self.rings.rings}
-        self.rings.write(own, followed=followed)
+        self.rings.write(own, rings_advanced=rings_advanced)
         if self.caches is not None:
             self.caches.write(columns, positions)
 
@@ -145,13 +145,13 @@ class Rings:
             self._views[n] = rings, {w: rows[:n] for w, rows in self.rows.items()}
         return self._views[n]
 
-    def write(self, columns: dict[str, Any], *, followed: bool = False) -> None:
-        """Store this step's columns, and advance the clock unless a kernel does it later (`followed`)."""
+    def write(self, columns: dict[str, Any], *, rings_advanced: bool = False) -> None:
+        """Store this step's columns, and advance the clock unless a kernel does (`rings_advanced`)."""
         for name, column in columns.items():
             ring = self.rings[name]
             at = self.clock % ring.shape[1]
             ring[: column.shape[0], at] = column if isinstance(at, int) else column[:, None]
-        if not followed:
+        if not rings_advanced:
             self.clock += 1
 
     def clear(self, slot: int) -> None:

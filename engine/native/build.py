@@ -24,7 +24,7 @@ HERE = Path(__file__).resolve().parent
 COMMON = ["-std=c++20", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra"]
 # GCC's own headers cause these warnings
 COMMON += ["-Wno-unknown-warning-option", "-Wno-uninitialized", "-Wno-maybe-uninitialized"]
-COMMON += ["-fno-sanitize=all", "-g0"]  # zig looks for undefined behaviour by default
+COMMON += ["-fno-sanitize=all", "-g0"]  # zig checks for undefined behaviour by default
 # products and sums are fused only by the sources, so that all instruction sets and compilers round alike
 FAST = ["-O3", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off"]
 GCC = ["-fno-tree-pre"]  # it would move more values out of loops than there are registers
@@ -64,7 +64,7 @@ class Platform(NamedTuple):
     triple: str = ""
 
 
-# the oldest C library and macOS on which a wheel runs
+# each tag names the oldest C library or macOS that can load the wheel
 TARGETS = {
     "x86_64-linux": Platform(
         "x86_64", "libconvoy.so", "manylinux_2_17_x86_64.manylinux2014_x86_64", "x86_64-linux-gnu.2.17"

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.errors import ExecutorFailed
-from engine.search.certain import certain
+from engine.search.certain import certain_tokens
 from engine.search.executor import EncodedBatch, Executor, PendingStep, SlotRequest, Snapshot
 from engine.types import Hypothesis, Outcome, Request, Result, Timings
 
@@ -370,7 +370,7 @@ class Lane:
     def _stream(self, flight: InFlight, state: Any, row: int) -> None:
         if self.report is None or flight.slot < 0:  # answered in the meantime
             return
-        tokens = certain(state, row, flight.request.options, flight.certain)
+        tokens = certain_tokens(state, row, flight.request.options, flight.certain)
         if len(tokens) > flight.certain:
             flight.certain = len(tokens)
             self.report(flight.request, tokens)

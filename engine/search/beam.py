@@ -135,10 +135,10 @@ class BeamSearch:
             self._kinds[n] = kind_of(options, self.beams, self.columns, readable=self._readable)
         kind = self._kinds[n]
         if self._readable and kind.histories:
-            return kind._replace(columns=min(self.columns, self.longest(n) + 2))
+            return kind._replace(columns=min(self.columns, self.most_steps(n) + 2))
         return kind
 
-    def longest(self, n: int) -> int:
+    def most_steps(self, n: int) -> int:
         """Return the largest number of steps that one of slots 0..n-1 has taken."""
         return int(np.maximum.reduce(self.taken[:n]))
 
@@ -261,8 +261,9 @@ class BeamSearch:
 
     def _zero_free_tokens(self, topk: TopK, n: int) -> TopK:
         """Give log-probability 0 to tokens of a free prefix, and to the end at Marian's length limit."""
-        priced = zip(self.taken[:n].tolist(), self._priced, strict=False)
-        if self._readable and all(step in steps for step, steps in priced):
+        # whether the next step of each slot is one whose forced token costs its log-probability
+        priced = (step in steps for step, steps in zip(self.taken[:n].tolist(), self._priced, strict=False))
+        if self._readable and all(priced):
             return topk
         xp, state, first = self.xp, self.state, self._range(topk.scores.shape[2]) == 0
         step, cuts = state.step[:n], state.narrowing[:n]

@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from engine.search.penalties import MARIAN, scorer
-from engine.search.state import SearchState, host, trace
+from engine.search.state import SearchState, to_numpy, trace
 from engine.types import DecodeOptions
 
 # options under which a score is a sum of log-probabilities, none above 0, and its normalisation
@@ -50,7 +50,7 @@ PLAIN: Final = DecodeOptions()
 SLACK: Final = 1e-4  # largest relative error of a sum of float32 log-probabilities
 
 
-def certain(state: SearchState, slot: int, options: DecodeOptions, known: int = 0) -> list[int]:
+def certain_tokens(state: SearchState, slot: int, options: DecodeOptions, known: int = 0) -> list[int]:
     """Return the target tokens with which the winning hypothesis of a slot is certain to begin.
 
     state: state of the search, or a copy of some of its slots (`engine.search.state.SNAPSHOT`).
@@ -61,7 +61,7 @@ def certain(state: SearchState, slot: int, options: DecodeOptions, known: int = 
     A later call never retracts a token. Reads values back from the device.
     """
     step, count, width = (int(x[slot]) for x in (state.step, state.kept_count, state.width))
-    total = host(state.total[slot, :width])
+    total = to_numpy(state.total[slot, :width])
     rows = np.flatnonzero(total > -np.inf)
     ended: list[tuple[int, int]] = []
     if count:
@@ -70,7 +70,7 @@ def certain(state: SearchState, slot: int, options: DecodeOptions, known: int = 
     if not candidates:
         return []
     length = min(at for at, _ in candidates)
-    tokens, trail = (host(table[slot, : step + 1, :]).tolist() for table in (state.tokens, state.trail))
+    tokens, trail = (to_numpy(table[slot, : step + 1, :]).tolist() for table in (state.tokens, state.trail))
     known = min(known, length)
     paths = [trace(trail, row, at, known)[1 : length - known + 1] for at, row in candidates]
     same = known
@@ -89,21 +89,21 @@ def _contenders(
     """Return the hypotheses that can still win: column and row of each finished one's last token, and the
     rows of the unfinished ones."""
     count = int(state.kept_count[slot])
-    steps, trail = (host(x[slot, :count]).tolist() for x in (state.kept_steps, state.kept_trail))
+    steps, trail = (to_numpy(x[slot, :count]).tolist() for x in (state.kept_steps, state.kept_trail))
     ended = list(zip(steps, trail, strict=True))
-    if not _has_ceiling(options):
+    if not _bound_holds(options):
         return ended, rows
-    sums = host(state.kept_scores[slot, :count]).tolist()
+    sums = to_numpy(state.kept_scores[slot, :count]).tolist()
     step, longest = int(state.step[slot]), int(state.longest[slot])
     cut = longest if options.beam_rule == MARIAN else -1
     score = scorer(options)
     final = [score(total, at + (at != cut)) for total, at in zip(sums, steps, strict=True)]
     leader = int(np.argmax(final))
-    best = np.array([_ceiling(float(total[row]), step + 1, longest + 1, options) for row in rows])
+    best = np.array([_score_bound(float(total[row]), step + 1, longest + 1, options) for row in rows])
     return [ended[leader]], rows[best >= final[leader]]
 
 
-def _ceiling(total: float, shortest: int, longest: int, options: DecodeOptions) -> float:
+def _score_bound(total: float, shortest: int, longest: int, options: DecodeOptions) -> float:
     """Return an upper bound of an unfinished hypothesis's final score; lengths include end-of-sentence.
 
     Its sum can only fall, and a negative sum over a power of the length is largest at one of the two lengths.
@@ -115,7 +115,7 @@ def _ceiling(total: float, shortest: int, longest: int, options: DecodeOptions) 
     return max(score(total, shortest), score(total, longest))
 
 
-def _has_ceiling(options: DecodeOptions) -> bool:
-    """Return whether `_ceiling` is valid: no option outside `BOUNDED` is set."""
+def _bound_holds(options: DecodeOptions) -> bool:
+    """Return whether `_score_bound` is valid: no option outside `BOUNDED` is set."""
     defaults = {name: getattr(PLAIN, name) for name in BOUNDED}
     return options.unk_penalty >= 0 and replace(options, **defaults) == PLAIN

@@ -156,9 +156,9 @@ class LaneNumbers(Protocol):
     limits: Limits
     pad: int
     eos: int
-    start: int  # the token that every hypothesis is fed first
+    start: int  # the first token fed to the decoder
     namespace: Any  # array namespace for the search: numpy, or torch by array_api_compat
-    device: Any  # where that namespace creates arrays
+    device: Any  # device on which that namespace creates arrays
 
 
 class Executor(LaneNumbers, Protocol):

@@ -10,7 +10,7 @@ import numpy as np
 
 from engine.search import penalties
 from engine.search.executor import SlotRequest
-from engine.search.state import SearchState, host, trace
+from engine.search.state import SearchState, to_numpy, trace
 from engine.types import DecodeOptions, Hypothesis
 
 # fields of a SearchState by which hypotheses are ranked
@@ -54,7 +54,7 @@ def finished_hypotheses(
     if not slots:
         return []
     rows = [*slots]
-    fields = [host(getattr(state, name)[rows]).tolist() for name in POOL_FIELDS]
+    fields = [to_numpy(getattr(state, name)[rows]).tolist() for name in POOL_FIELDS]
     return [_hypotheses(state, *one) for one in zip(slots, finished, zip(*fields, strict=True), strict=True)]
 
 
@@ -68,8 +68,8 @@ def _hypotheses(
     best = best_ends(totals, steps[:count], uncovered[:count], longest, request.options)
     reached = max([steps[place] for _, place in best], default=0) + 1
     tables = (state.tokens, state.scores, state.trail)
-    tokens, scores, trail = [host(table[slot, :reached]).tolist() for table in tables]
-    begins, hypotheses, attention = host(state.kept_trail[slot]).tolist(), [], request.attention
+    tokens, scores, trail = [to_numpy(table[slot, :reached]).tolist() for table in tables]
+    begins, hypotheses, attention = to_numpy(state.kept_trail[slot]).tolist(), [], request.attention
     for score, place in best:
         step = steps[place]
         rows = trace(trail, begins[place], step)

@@ -58,13 +58,13 @@ def exponent(options: DecodeOptions) -> float:
 class Scorer:
     """Scores hypotheses by the options of a request (docs/reference.md 6, item 6, and the formula above)."""
 
-    __slots__ = ("_coverage", "_divides", "_divisor_at", "_divisors", "_power", "_reward", "_unworded", "_wu")
+    __slots__ = ("_coverage", "_divides", "_divisor_at", "_divisors", "_nonwords", "_power", "_reward", "_wu")
 
     def __init__(self, options: DecodeOptions) -> None:
         self._power, self._wu = exponent(options), options.length_normalization == WU
         self._reward, self._coverage = options.word_reward, options.coverage_penalty
-        # Marian's word penalty counts the end too
-        self._unworded = 0 if options.beam_rule == MARIAN else 1
+        # tokens that earn no reward as a word: the end, except in Marian's word penalty
+        self._nonwords = 0 if options.beam_rule == MARIAN else 1
         self._divisors: list[float] = []  # by length
         self._divisor_at = self._divisors.__getitem__  # by step
         self._divides = False  # whether a score is only the sum over its divisor
@@ -91,21 +91,21 @@ class Scorer:
         try:
             if self._divides:
                 return [*map(truediv, totals, map(self._divisor_at, steps))]
-            return self._weigh(totals, steps, uncovered, cut)
+            return self._general_scores(totals, steps, uncovered, cut)
         except IndexError:  # the longest hypothesis so far
             self._extend(max(steps) + 1)
             return self.scores(totals, steps, uncovered, cut)
 
-    def _weigh(
+    def _general_scores(
         self, totals: Sequence[float], steps: Sequence[int], uncovered: Sequence[float], cut: int
     ) -> list[float]:
         """Return the scores for any options."""
-        divisors, reward, unworded = self._divisors, self._reward, self._unworded
+        divisors, reward, nonwords = self._divisors, self._reward, self._nonwords
         coverage, found = self._coverage, list[float]()
         for total, step, missing in zip(totals, steps, uncovered, strict=True):
             length = step + (step != cut)
             divisor = divisors[length]
-            total += reward * (length - unworded)
+            total += reward * (length - nonwords)
             value = (total / divisor if divisor else total * math.inf) + coverage * missing
             found.append(value if math.isfinite(value) else float(np.nan_to_num(value)))
         return found
@@ -115,7 +115,7 @@ class Scorer:
         self._divisors = _divisors(-(-(length + 1) // KNOWN_LENGTHS), self._power, self._wu)
         self._divisor_at = self._divisors[1:].__getitem__
         ordinary = min(self._divisors[1:]) >= LEAST_DIVISOR
-        self._divides = ordinary and self._unworded == 1 and not (self._reward or self._coverage)
+        self._divides = ordinary and self._nonwords == 1 and not (self._reward or self._coverage)
 
 
 @lru_cache(1 << 10)
@@ -127,7 +127,7 @@ def scorer(options: DecodeOptions) -> Scorer:
 @lru_cache(1 << 8)
 def _divisors(rounds: int, power: float, wu: bool) -> list[float]:
     """Return the normaliser of each length below rounds * `KNOWN_LENGTHS`."""
-    with np.errstate(all="ignore"):  # an absurd penalty gives an absurd, finite score
+    with np.errstate(all="ignore"):  # an extreme penalty gives an extreme, finite score
         lengths = np.arange(rounds * KNOWN_LENGTHS, dtype=np.float64)
         found: list[float] = normaliser(np, lengths, np.float64(power), np.asarray(wu)).tolist()
         return found

@@ -198,7 +198,7 @@ def take(slots: Any, table: Any, index: Any) -> Any:
     return table[slots, index]
 
 
-def host(array: Any) -> NDArray[Any]:
+def to_numpy(array: Any) -> NDArray[Any]:
     """Return an array of any device as numpy array."""
     return array if isinstance(array, np.ndarray) else np.asarray(to_device(array, "cpu"))
 

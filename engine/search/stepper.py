@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from engine.search.beam import BeamSearch
 from engine.search.executor import Executor, SlotRequest
 from engine.search.finished import finished_hypotheses
-from engine.search.state import SearchState, host
+from engine.search.state import SearchState, to_numpy
 from engine.types import Hypothesis, Request
 
 
@@ -26,7 +26,7 @@ class CompletedStep(NamedTuple):
         return self.flags
 
     def attention(self) -> list[Any]:
-        return [host(weights) for weights in self.weights]
+        return [to_numpy(weights) for weights in self.weights]
 
 
 class LiveSnapshot(NamedTuple):
@@ -44,7 +44,7 @@ class LiveSnapshot(NamedTuple):
 
 
 class PlainStepper:
-    """See `engine.search.executor.Stepper`."""
+    """Implements `engine.search.executor.Stepper` without any step in flight."""
 
     flag_delay = 0
     encode_ahead = 0
@@ -63,7 +63,7 @@ class PlainStepper:
     def launch(self, n: int, *, attention: bool) -> CompletedStep:
         topk = self.executor.step(n, self.search.inputs(n), attention=attention)
         weights = () if topk.attention is None else (topk.attention,)
-        return CompletedStep(host(self.search.advance(topk, n)).copy(), weights)
+        return CompletedStep(to_numpy(self.search.advance(topk, n)).copy(), weights)
 
     def snapshot(self, done: Sequence[int], running: Sequence[int]) -> LiveSnapshot:
         return LiveSnapshot(self.search.state, done, running)

@@ -168,7 +168,7 @@ class CountedDevice(Nothing):
     def wait(self, mark: Mark, tensors: object) -> None:
         self.calls["wait"] += 1
 
-    def up(self, tensor: Tensor) -> Tensor:
+    def to_device(self, tensor: Tensor) -> Tensor:
         self.calls.update(("pin", "copy up"))
         return tensor
 
@@ -191,7 +191,7 @@ class CountedDevice(Nothing):
         self.calls["clone"] += 1
         return tensor
 
-    def down(self, tensor: Tensor) -> Tensor:
+    def to_host(self, tensor: Tensor) -> Tensor:
         self.calls.update(("pin", "copy down"))
         with self.emulation:
             return tensor.clone()

@@ -62,7 +62,7 @@ class Nothing:
     def wait(self, mark: Mark, tensors: Sequence[Tensor]) -> None:
         pass
 
-    def up(self, tensor: Tensor) -> Tensor:
+    def to_device(self, tensor: Tensor) -> Tensor:
         return tensor
 
     def upload(self, parts: Sequence[NDArray[np.int64]], target: Tensor) -> None:
@@ -77,7 +77,7 @@ class Nothing:
     def clone(self, tensor: Tensor) -> Tensor:
         return tensor
 
-    def down(self, tensor: Tensor) -> Tensor:
+    def to_host(self, tensor: Tensor) -> Tensor:
         return tensor.clone()
 
 

@@ -206,14 +206,14 @@ class Emulation:
     def wait(self, mark: Any, tensors: Sequence[Tensor]) -> None:
         pass
 
-    def up(self, tensor: Tensor) -> Tensor:
+    def to_device(self, tensor: Tensor) -> Tensor:
         return tensor.clone()
 
     def upload(self, parts: Sequence[NDArray[np.int64]], target: Tensor) -> None:
         numbers = torch.from_numpy(np.concatenate(parts))
         target[: len(numbers)].copy_(numbers)
 
-    def down(self, tensor: Tensor) -> Tensor:
+    def to_host(self, tensor: Tensor) -> Tensor:
         return tensor.clone()
 
     def pinned(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:

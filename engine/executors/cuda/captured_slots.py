@@ -74,7 +74,7 @@ class CapturedSlots(SlotExecutor):
         self.reserve(min(room, self.limits.source), min(room, self.limits.target))
         work.mark().synchronize()  # the first caller may use another stream
 
-    def longest(self, n: int) -> int:
+    def longest_source(self, n: int) -> int:
         """Return the number of tokens of the longest source of slots 0..n-1."""
         return int(np.maximum.reduce(self._lengths[:n]))
 
@@ -140,7 +140,7 @@ class CapturedSlots(SlotExecutor):
             self.history.caches.grow(n)
             steps = max(self.history.caches.steps[:n])
             self.reserve(0, steps)
-        return self.run(inputs, self.width(self.longest(n)), self.columns(steps), attention)
+        return self.run(inputs, self.width(self.longest_source(n)), self.columns(steps), attention)
 
     def place_on_host(self, slots: Sequence[int], lengths: Sequence[int]) -> None:
         """Do the host's part of `place` for several slots; a kernel does the device's part.
@@ -156,7 +156,7 @@ class CapturedSlots(SlotExecutor):
 
     @abstractmethod
     def run(
-        self, inputs: StepInput, width: int, columns: int, attention: bool, *, followed: bool = False
+        self, inputs: StepInput, width: int, columns: int, attention: bool, *, rings_advanced: bool = False
     ) -> TopK:
         """Run one step on a prefix of the blocks, without any work of the host.
 
@@ -164,7 +164,7 @@ class CapturedSlots(SlotExecutor):
         width: number of source positions.
         columns: number of target columns of the caches.
         attention: return attention weights too.
-        followed: kernels search: `begin_step` has advanced the rings, and `end_step` takes the result.
+        rings_advanced: kernels search: `begin_step` has advanced the rings, and `end_step` takes the result.
         """
 
     @abstractmethod

@@ -73,7 +73,7 @@ class SlotChanges:
         # the last n + 1 of these tokens are the plan of a target of n tokens without a prefix
         unforced = torch.full((search.columns,), -1)
         unforced[-1] = search.eos
-        self._unforced = self.work.up(unforced)
+        self._unforced = self.work.to_device(unforced)
         self._unforced_end = self._unforced.data_ptr() + WORD_BYTES * (search.columns - 1)
         self.placed: dict[int, tuple[int, ...]] = {}
         self._forced: dict[int, Records] = {}  # by slot: forced tokens of requests with a prefix
@@ -211,7 +211,7 @@ class SlotChanges:
         return torch.empty(max(2 * words, MIN_BUFFER_WORDS), dtype=torch.int64, device=self._rows.device)
 
     def _scatter(self, plan: Records) -> Scatter:
-        return Scatter(self.kernels.run, self.work.up(torch.from_numpy(plan)))
+        return Scatter(self.kernels.run, self.work.to_device(torch.from_numpy(plan)))
 
     def _scatter_of(self, make_plan: Callable[[LaneArrays], Records]) -> Scatter:
         """Return the scatter kernel with this plan, made for the current addresses of the lane's arrays."""

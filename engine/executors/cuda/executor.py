@@ -43,12 +43,12 @@ class CapturedExecutor(CapturedSlots, TorchExecutor):
             self._begin(work, self._run_encoder, self.dtype, INITIAL_POSITIONS, warm=warm)
 
     def run(
-        self, inputs: StepInput, width: int, columns: int, attention: bool, *, followed: bool = False
+        self, inputs: StepInput, width: int, columns: int, attention: bool, *, rings_advanced: bool = False
     ) -> TopK:
-        past = self.history.advance(inputs.parents, inputs.positions, columns, followed=followed)
+        past = self.history.advance(inputs.parents, inputs.positions, columns, rings_advanced=rings_advanced)
         memory = self.memory.prefix(inputs.tokens.shape[0], width)
-        top, new = self._forward(inputs, past, memory, attention, merged=not followed)
-        self.history.store(new, inputs.positions, followed=followed)
+        top, new = self._forward(inputs, past, memory, attention, merged=not rings_advanced)
+        self.history.store(new, inputs.positions, rings_advanced=rings_advanced)
         return top
 
     def stepper(self) -> CapturedStepper:

@@ -67,18 +67,18 @@ class SearchKernels:
             2 * self.beams <= k <= max(2 * self.beams, SAMPLED_CANDIDATES) and self.beams <= MAX_BEAMS
         )
 
-    def begin_step(self, count: Tensor, followed: RingArrays, n: int) -> tuple[Tensor, Tensor]:
+    def begin_step(self, count: Tensor, rings: RingArrays, n: int) -> tuple[Tensor, Tensor]:
         """Do the work of `BeamSearch.idle`, `BeamSearch.inputs` and `Rings.advance` for slots 0..n-1. Return
         the forced tokens [n, beams] and the banned ones [n, beams, 2].
 
         count: int64 [1] on the device, number of active slots.
-        followed: ring arrays of the lane.
+        rings: ring arrays of the lane.
         n: number of slots of the graph.
         """
-        state, longest = self.state, followed.ancestors.shape[2]
-        sizes = self.beams, self.columns, longest, followed.windows.shape[0], *self.tokens
-        inputs = count, state.parents, state.plan, state.shortest, followed.clock, followed.windows
-        outputs = state.done, state.step, followed.ancestors, self._forced, self._banned
+        state, longest = self.state, rings.ancestors.shape[2]
+        sizes = self.beams, self.columns, longest, rings.windows.shape[0], *self.tokens
+        inputs = count, state.parents, state.plan, state.shortest, rings.clock, rings.windows
+        outputs = state.done, state.step, rings.ancestors, self._forced, self._banned
         self._call("begin_step", n, 8 * self.beams * longest, (*inputs, *sizes, *outputs))
         return self._forced[:n], self._banned[:n]
 

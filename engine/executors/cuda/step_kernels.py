@@ -43,8 +43,8 @@ class StepKernels:
         tokens = Tokens(search.pad, search.eos)
         self.kernels = SearchKernels(executor.kernels.run, search.state, tokens)
         windows = [[w, rings.rows[w].data_ptr()] for w in rings.windows]
-        uploaded = executor.work.up(torch.tensor(windows, dtype=torch.int64).view(-1, 2))
-        self._followed = RingArrays(rings.ancestors, rings.clock, uploaded)
+        uploaded = executor.work.to_device(torch.tensor(windows, dtype=torch.int64).view(-1, 2))
+        self._rings = RingArrays(rings.ancestors, rings.clock, uploaded)
         self.changes = SlotChanges(executor, search, self.kernels)
 
     def supports(self, kind: Kind) -> bool:
@@ -54,8 +54,8 @@ class StepKernels:
 
     def step(self, count: Tensor, bucket: Bucket) -> TopK:
         """Run one step of model and search."""
-        forced, banned = self.kernels.begin_step(count, self._followed, bucket.slots)
+        forced, banned = self.kernels.begin_step(count, self._rings, bucket.slots)
         inputs = self.search.step_input(bucket.slots, forced, banned, bucket.kind)
-        top = self.executor.run(inputs, bucket.width, bucket.columns, bucket.attention, followed=True)
-        self.kernels.end_step(top, self._followed.clock)
+        top = self.executor.run(inputs, bucket.width, bucket.columns, bucket.attention, rings_advanced=True)
+        self.kernels.end_step(top, self._rings.clock)
         return top

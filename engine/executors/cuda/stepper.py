@@ -121,7 +121,7 @@ class CapturedStepper:
             executor.slots // SLOTS_PER_SOURCE_AHEAD if executor.slots >= MIN_SLOTS_TO_ENCODE_AHEAD else 0
         )
         with self.work.decoding():
-            self.search = BeamSearch(executor, readable=False, upload=self._up)
+            self.search = BeamSearch(executor, readable=False, upload=self._upload)
             whole = {"dtype": torch.int64, "device": executor.device}
             self._count = torch.zeros(1, **whole)  # number of active slots, read by graphs
             # slots to move, read by the graph of moves
@@ -206,7 +206,7 @@ class CapturedStepper:
             copy, done = buffers[self._launches % FLAG_BUFFERS]
             self._launches += 1
             self.work.fetch(flags, copy)
-            weights = self.work.down(self._attention(bucket)[:n]) if attention else None
+            weights = self.work.to_host(self._attention(bucket)[:n]) if attention else None
             self._newest = self.work.mark()
             return PendingCopies(done, weights, self._newest, steps)
 
@@ -217,18 +217,18 @@ class CapturedStepper:
 
     def snapshot(self, done: Sequence[int], running: Sequence[int]) -> Snapshot:
         slots = [*done, *running]
-        reached = self.search.longest(max(slots) + 1) + 2
+        reached = self.search.most_steps(max(slots) + 1) + 2
         if self._kernels is not None:
             if self._snapshot or self._moves or self._kernels.changes.placed:
                 self._launch_changes_now()
             self._snapshot = KernelSnapshot(done, running, reached, self._launch_changes_now)
             return self._snapshot
         with self.work.decoding():
-            index, rows = self._up(slots), {}
+            index, rows = self._upload(slots), {}
             for name in SNAPSHOT:
                 array = getattr(self.search.state, name)
                 array = array[:, :reached] if name in COLUMN_FIELDS else array
-                rows[name] = self.work.down(array[index])
+                rows[name] = self.work.to_host(array[index])
             return CopiedState(rows, self.work.mark(), len(done))
 
     def move(self, moves: Sequence[tuple[int, int]]) -> None:
@@ -246,21 +246,21 @@ class CapturedStepper:
             self.search.move_on_host(source, target)
             self.executor.memory.move_on_host(source, target)
 
-    def _up(self, values: Sequence[int]) -> Tensor:
-        return self.work.up(torch.tensor(values, dtype=torch.int64))
+    def _upload(self, values: Sequence[int]) -> Tensor:
+        return self.work.to_device(torch.tensor(values, dtype=torch.int64))
 
     def _bucket(self, n: int, kind: Kind, steps: int, attention: bool) -> Bucket:
         """Return the bucket of the next `steps` steps of slots 0..n-1."""
         executor, reached = self.executor, 0
         if kind.histories or executor.history.caches is not None:
-            reached = self.search.longest(n) + 1 + steps
+            reached = self.search.most_steps(n) + 1 + steps
         if kind.histories:
             kind = kind._replace(columns=bucket_of(reached, SMALLEST_COLUMNS, self.search.columns))
         if kind.ngram:
             kind = kind._replace(ngram=next(size for size in NGRAM_BUCKETS if kind.ngram <= size))
         if kind.quotas:
             kind = kind._replace(quotas=next(size for size in QUOTA_BUCKETS if kind.quotas <= size))
-        width = executor.width(executor.longest(n))
+        width = executor.width(executor.longest_source(n))
         return Bucket(bucket_of(n, 1, executor.slots), width, executor.columns(reached), kind, attention)
 
     def _run_graph(self, key: Any, work: Callable[[], None], after: int = 1, times: int = 1) -> None:
@@ -289,7 +289,7 @@ class CapturedStepper:
         size = bucket_of(len(moves), 1, self.executor.slots)
         padded = [*moves, *[moves[0]] * (size - len(moves))]
         for buffer, slots in zip((self._sources, self._targets), zip(*padded, strict=True), strict=True):
-            buffer[:size].copy_(self._up(slots))
+            buffer[:size].copy_(self._upload(slots))
         self._run_graph(size, partial(self._move, size), UNCAPTURED_STEPS)
 
     def _move(self, size: int) -> None:

@@ -54,7 +54,7 @@ class LaneStreams(Protocol):
     def wait(self, mark: Mark, tensors: Sequence[Tensor]) -> None:
         """Let the current stream wait for a mark, and use these tensors of another stream after it."""
 
-    def up(self, tensor: Tensor) -> Tensor:
+    def to_device(self, tensor: Tensor) -> Tensor:
         """Return a copy of a host tensor on the device."""
 
     def upload(self, parts: Sequence[NDArray[np.int64]], target: Tensor) -> None:
@@ -64,7 +64,7 @@ class LaneStreams(Protocol):
     def clone(self, tensor: Tensor) -> Tensor:
         """Return a copy on the device of a tensor that the next graph overwrites."""
 
-    def down(self, tensor: Tensor) -> Tensor:
+    def to_host(self, tensor: Tensor) -> Tensor:
         """Return a copy on the host, complete once a later mark is reached."""
 
     def pinned(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
@@ -173,7 +173,7 @@ class CudaWork:
         for tensor in tensors:
             tensor.record_stream(stream)
 
-    def up(self, tensor: Tensor) -> Tensor:
+    def to_device(self, tensor: Tensor) -> Tensor:
         return tensor.pin_memory().to(self.device, non_blocking=True)
 
     def upload(self, parts: Sequence[NDArray[np.int64]], target: Tensor) -> None:
@@ -185,7 +185,7 @@ class CudaWork:
     def clone(self, tensor: Tensor) -> Tensor:
         return tensor.clone()
 
-    def down(self, tensor: Tensor) -> Tensor:
+    def to_host(self, tensor: Tensor) -> Tensor:
         return self.pinned(tensor.shape, tensor.dtype).copy_(tensor, non_blocking=True)
 
     def pinned(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:

@@ -32,8 +32,8 @@ TORCH_TYPES: Final = {
 class BoundSession:
     """One session on one device."""
 
-    def __init__(self, session: ort.InferenceSession, place: OrtDevice) -> None:
-        self.session, self.place = session, place
+    def __init__(self, session: ort.InferenceSession, device: OrtDevice) -> None:
+        self.session, self.device = session, device
         self.types = {
             node.name: TORCH_TYPES[node.type][0] for node in (*self.get_inputs(), *self.get_outputs())
         }
@@ -68,7 +68,7 @@ class BoundSession:
             self.binding.bind_input(name, *self._address(name, value))
         for name, value in outputs.items():
             self.binding.bind_output(name, *self._address(name, value))
-        self.place.run(self.session, self.binding, self.options)
+        self.device.run(self.session, self.binding, self.options)
         return list(outputs.values())
 
     def _sizes(self, inputs: Mapping[str, Tensor]) -> dict[str, int]:
@@ -81,7 +81,7 @@ class BoundSession:
 
     def _empty(self, name: str, sizes: Mapping[str, int]) -> Tensor:
         shape = [dim if isinstance(dim, int) else sizes[dim] for dim in self.shapes[name]]
-        return torch.empty(shape, dtype=self.types[name], device=self.place.device)
+        return torch.empty(shape, dtype=self.types[name], device=self.device.device)
 
     def _address(self, name: str, value: Tensor) -> tuple[str, int, int, list[int], int]:
         device = value.device

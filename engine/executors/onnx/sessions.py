@@ -95,30 +95,30 @@ def open_sessions(
 
     Raises BundleError if graphs and weights do not belong together, and ConfigError if the device is missing.
     """
-    place = _place(device)
-    initializers = Initializers(weights, tables=place is None)
+    ort_device = _open_device(device)
+    initializers = Initializers(weights, tables=ort_device is None)
 
     def session(part: str) -> Any:
-        plain_session = _session(graphs[part], initializers, _options(threads, operators), place)
-        return plain_session if place is None else place.bind(plain_session)
+        plain_session = _session(graphs[part], initializers, _options(threads, operators), ort_device)
+        return plain_session if ort_device is None else ort_device.bind(plain_session)
 
     encoder = session("encoder") if config.reads_source else None
     step = session("step")
-    initializers.settle()
-    if place is None:
+    initializers.release_unused()
+    if ort_device is None:
         step = InPlaceSession(step)
     lacking = {*step_fields(config), "k"} - {node.name for node in step.get_inputs()}
     if lacking:
         raise BundleError(
             f"the step graph is of an earlier version, without {sorted(lacking)}; run: convoy export BUNDLE"
         )
-    arrays = Arrays(np, "cpu", np.float32) if place is None else place.arrays(step)
+    arrays = Arrays(np, "cpu", np.float32) if ort_device is None else ort_device.arrays(step)
     shapes = [(node.name, node.shape) for node in step.get_inputs()]
     specs = specs_of(shapes, config.max_target - 1)
     return Sessions(config, encoder, step, *specs, arrays, operators=operators, initializers=initializers)
 
 
-def _place(device: str | None) -> Any:
+def _open_device(device: str | None) -> Any:
     if device is None:
         return None
     from engine.executors.onnx.on_cuda import OrtDevice
@@ -180,7 +180,7 @@ class Initializers(dict[str, ort.OrtValue]):
             return make()
         return shared.array(json.dumps(recipe, sort_keys=True), make)
 
-    def settle(self) -> None:
+    def release_unused(self) -> None:
         """Drop the weights, and the initialisers that no session reads in place. Call this after the last
         session."""
         self._weights = {}
@@ -205,13 +205,13 @@ def _options(threads: int | None, operators: Path | None) -> ort.SessionOptions:
 
 
 def _session(
-    graph: bytes, initializers: Initializers, options: ort.SessionOptions, place: Any
+    graph: bytes, initializers: Initializers, options: ort.SessionOptions, ort_device: Any
 ) -> ort.InferenceSession:
     initializers.supply(options, _recipes(graph))
-    providers = ["CPUExecutionProvider"] if place is None else place.providers
+    providers = ["CPUExecutionProvider"] if ort_device is None else ort_device.providers
     try:
         with TemporaryDirectory() as folder:
-            # the file that graphs name has to be there; reading it should fail, not find other bytes
+            # graphs name this file, so it must exist; it is empty, so that reading it fails
             (Path(folder) / WEIGHTS).touch()
             options.add_session_config_entry(FOLDER_OPTION, folder)
             return ort.InferenceSession(

@@ -1,4 +1,4 @@
-"""TensorRT engines of a bundle on one CUDA device (from `export/graphs/tensorrt.py`; docs/tensorrt.md)."""
+"""One lane on TensorRT engines, which `export/graphs/tensorrt.py` builds (docs/tensorrt.md)."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class TensorRTExecutor(CapturedSlots):
 
     def _encode(self, batch: EncoderBatch) -> Mapping[str, Tensor]:
         arrays = (batch.tokens, batch.positions, batch.real)
-        return self._run_encoder(*(self.work.up(torch.from_numpy(a)) for a in arrays))
+        return self._run_encoder(*(self.work.to_device(torch.from_numpy(a)) for a in arrays))
 
     @torch.no_grad()
     def _run_encoder(self, tokens: Tensor, positions: Tensor, real: Tensor) -> dict[str, Tensor]:
@@ -126,7 +126,7 @@ class TensorRTExecutor(CapturedSlots):
         return self._encoder(len(tokens), {}, {"tokens": tokens, "positions": positions, "real": real})
 
     def run(
-        self, inputs: StepInput, width: int, columns: int, attention: bool, *, followed: bool = False
+        self, inputs: StepInput, width: int, columns: int, attention: bool, *, rings_advanced: bool = False
     ) -> TopK:
         k = min(inputs.k, self.limits.vocab)
         if k > self.k:
@@ -137,14 +137,14 @@ class TensorRTExecutor(CapturedSlots):
             self._engine.clear()
             self._cleared = self.generation
         n = inputs.tokens.shape[0]
-        past = self.history.advance(inputs.parents, inputs.positions, columns, followed=followed)
+        past = self.history.advance(inputs.parents, inputs.positions, columns, rings_advanced=rings_advanced)
         caches = {} if self.history.caches is None else self.history.caches.blocks
         blocks = lane_inputs(self.memory.blocks, self.memory.mask, self.history.rings.rings, caches)
         fed = {name: getattr(inputs, name) for name in self._step_fields}
         fed |= history_inputs(past.rows, past.lineage)
         outputs = self._engine(n, {name: block[:n] for name, block in blocks.items()}, fed)
         new = {name.removeprefix("column."): c for name, c in outputs.items() if name.startswith("column.")}
-        self.history.store(new, inputs.positions, followed=followed)
+        self.history.store(new, inputs.positions, rings_advanced=rings_advanced)
         scores, ids = (outputs[name][..., :k].contiguous() for name in ("scores", "ids"))
         return TopK(scores, ids, outputs.get("attention") if attention else None)
 

@@ -1,5 +1,5 @@
 """Plain torch: the readable reference.
 
 executor    one lane
-int8        the same in int8
+int8        the int8 variant
 """

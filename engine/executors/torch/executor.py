@@ -47,7 +47,7 @@ class TorchExecutor(SlotExecutor):
         self.unnormalised = kernels is not None and model.softmax_of_logits
         self.has_language_model = LM_WEIGHT in step_fields(model.config)
 
-    def _modes(
+    def _enter_modes(
         self,
         stack: ExitStack,
         clock: Any = 0,
@@ -82,7 +82,7 @@ class TorchExecutor(SlotExecutor):
     ) -> dict[str, Tensor]:
         """Return the memory of sources, like `Model.encode`."""
         with ExitStack() as stack:
-            fused = self._modes(stack, packed=packed)
+            fused = self._enter_modes(stack, packed=packed)
             memory = self.model.encode(tokens, positions, real)
             return fused.compute_all(memory) if fused else memory
 
@@ -114,7 +114,7 @@ class TorchExecutor(SlotExecutor):
         merged: return candidates as one list; otherwise `TopK.scanned` may replace them.
         """
         with ExitStack() as stack:
-            fused = self._modes(stack, self.history.rings.clock, weights=attention)
+            fused = self._enter_modes(stack, self.history.rings.clock, weights=attention)
             step = self.model.step(inputs.tokens, inputs.positions, *memory, Past(*past))
             columns = fused.compute_all(step.columns) if fused else step.columns
             if self.unnormalised:

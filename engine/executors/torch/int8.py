@@ -80,6 +80,6 @@ class Int8Executor(TorchExecutor):
         super().__init__(model, beams, slots)
         self.int8 = int8
 
-    def _modes(self, stack: ExitStack, clock: Any = 0, **options: Any) -> FusedMode | None:
+    def _enter_modes(self, stack: ExitStack, clock: Any = 0, **options: Any) -> FusedMode | None:
         stack.enter_context(self.int8)
-        return super()._modes(stack, clock, **options)
+        return super()._enter_modes(stack, clock, **options)

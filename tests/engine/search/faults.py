@@ -39,8 +39,8 @@ FAULTS = [
     (
         "end-of-sentence earns the reward of a word",
         "engine/search/penalties.py",
-        "self._unworded = 0 if options.beam_rule == MARIAN else 1",
-        "self._unworded = 0",
+        "self._nonwords = 0 if options.beam_rule == MARIAN else 1",
+        "self._nonwords = 0",
         "tests/engine/search/test_beam.py -k oracle",
     ),
     (
@@ -137,8 +137,8 @@ FAULTS = [
     (
         "Marian's word penalty leaves out the end",
         "engine/search/penalties.py",
-        "self._unworded = 0 if options.beam_rule == MARIAN else 1",
-        "self._unworded = 1",
+        "self._nonwords = 0 if options.beam_rule == MARIAN else 1",
+        "self._nonwords = 1",
         "tests/engine/search/test_penalties.py",
     ),
     (

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from engine.schedule.lane import Lane
 from engine.search.beam import BeamSearch
-from engine.search.certain import BOUNDED, certain
+from engine.search.certain import BOUNDED, certain_tokens
 from engine.types import DecodeOptions, Request, Result
 from tests.support import cases, models
 from tests.support.fake import FakeExecutor, FakeModel
@@ -124,7 +124,7 @@ def test_unfinished_hypothesis_is_excluded_only_if_no_ending_can_win(penalty):
                 if max(total / n**penalty for n in range(step + 1, 12)) > best
             ]
             able += [row for row, score in ended.items() if score == best]
-            found = tuple(certain(state, 0, options))
+            found = tuple(certain_tokens(state, 0, options))
             assert all(row[: len(found)] == found for row in able)
             every_row = list(rows) + list(ended)
             tight = _common(able)
