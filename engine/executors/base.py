@@ -23,8 +23,7 @@ from engine.search.stepper import PlainStepper
 class Arrays:
     """Home of a lane's arrays.
 
-    namespace: array namespace, numpy or torch.
-    device: device of that namespace.
+    namespace: numpy or torch.
     dtype: dtype of memory and state.
     """
 
@@ -48,9 +47,7 @@ class SlotExecutor(ABC):
     ) -> None:
         """Make a lane with empty slots.
 
-        config: configuration of the model.
         specs: specs of the memory and state of a slot.
-        lane: beams and slots.
         arrays: home of the arrays.
         shortlist: shortlist of the bundle, for a step graph that reads one.
         """

@@ -52,8 +52,6 @@ ZIG = "ziglang"
 class Platform(NamedTuple):
     """The platform of a library.
 
-    machine: key of `SETS`.
-    library: file name of the library.
     tag: platform tag of its wheels.
     triple: name of the platform in zig.
     """

@@ -32,9 +32,9 @@ COMMON_POSITIONS: Final = 128  # graphs up to this many positions and columns ar
 class Encoding(StagedBatch):
     """Sources that are being encoded on the encoders' stream.
 
-    rows: encoded row of each source; None for a language model.
+    rows: None for a language model.
     mark: point of the stream after which the rows are complete.
-    blocks: the distinct blocks of the rows.
+    blocks: distinct blocks of the rows.
     """
 
     def __init__(self, lengths: list[int], rows: Sequence[EncodedRow] | None, mark: Mark) -> None:

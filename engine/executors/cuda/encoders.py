@@ -60,9 +60,6 @@ class SourceEncoders(ABC):
         """Make encoders without buffers.
 
         encode: computes memory from tokens, positions and real, as `Model.encode`, on the current stream.
-        specs: specs of the memory.
-        work: streams of the lane.
-        limits: padding and sizes of the sources.
         dtype: dtype of the memory.
         """
         self.encode, self.specs, self.work, self.limits, self.dtype = encode, specs, work, limits, dtype
@@ -85,14 +82,14 @@ class SourceEncoders(ABC):
         key: shape of the batch.
         parts: inputs, one after the other; they may be shorter than the buffer.
         """
-        buffers = self._buffers.get(key) or self._make_buffers(key)
+        buffers = self._buffers.get(key) or self._buffers.setdefault(key, self._make_buffers(key))
         self.work.upload(parts, buffers.flat)
         self._graphs.run(key, buffers.encode, after=1)
         return self.work.clone(buffers.memory)
 
     @abstractmethod
     def _make_buffers(self, key: tuple[int, ...]) -> BatchBuffers:
-        """Make and keep the buffers of a shape."""
+        """Make the buffers of a shape."""
 
     def _memory_of(self, positions: int, most: int) -> Tensor:
         """Return memory [elements] for a batch.
@@ -181,9 +178,7 @@ class Encoders(SourceEncoders):
         memory = self._memory_of(size * width, min(MAX_BATCH_POSITIONS, self.sizes[-1] * self._widest))
         inputs = torch.zeros((size, width + 1), dtype=torch.int64, device=self.work.device)
         rows = memory.view(size, -1)
-        buffers = BatchBuffers(inputs.view(-1), rows, partial(self._encode, inputs, rows))
-        self._buffers[key] = buffers
-        return buffers
+        return BatchBuffers(inputs.view(-1), rows, partial(self._encode, inputs, rows))
 
     @torch.no_grad()
     def _encode(self, inputs: Tensor, memory: Tensor) -> None:

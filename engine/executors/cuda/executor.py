@@ -29,11 +29,8 @@ class CapturedExecutor(CapturedSlots, TorchExecutor):
         *,
         warm: bool = False,
     ) -> None:
-        """Make a lane.
+        """Make a lane of a model that is on the device, in the dtype of its computations.
 
-        model: model on the device, in the dtype of its computations.
-        lane: beams and slots.
-        work: streams of the lane.
         kernels: kernels of the device; None computes in plain torch.
         warm: capture common steps before the first request.
         """

@@ -91,9 +91,7 @@ class PackedEncoders(SourceEncoders):
         shape = size // PACKED_GROUP, BOUNDS + PACKED_GROUP
         inputs = torch.zeros(shape, dtype=torch.int64, device=self.work.device)
         inputs[:, 1] = 1  # an unused group too reads at least one position
-        buffers = BatchBuffers(inputs.view(-1), memory, partial(self._encode, inputs, memory))
-        self._buffers[key] = buffers
-        return buffers
+        return BatchBuffers(inputs.view(-1), memory, partial(self._encode, inputs, memory))
 
     @torch.no_grad()
     def _encode(self, inputs: Tensor, memory: Tensor) -> None:

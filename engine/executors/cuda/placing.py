@@ -98,12 +98,7 @@ class InitialStates:
     """
 
     def __init__(self, search: BeamSearch, work: LaneStreams, slots: int) -> None:
-        """Make an empty cache on the device of the current stream.
-
-        search: search of the lane.
-        work: streams of the lane.
-        slots: number of the lane's slots; the cache has room for at least as many states.
-        """
+        """Make an empty cache with room for at least one state per slot, on the current stream's device."""
         self._search = BeamSearch(_OneSlot(search.beams, search.limits, search.pad, search.eos, search.first))
         blank, shapes = self._search.state, {}
         for name in ROW_FIELDS:

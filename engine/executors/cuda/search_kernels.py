@@ -34,8 +34,6 @@ class Tokens(NamedTuple):
 class RingArrays(NamedTuple):
     """Arrays of `engine.executors.history.Rings` that `begin_step` advances.
 
-    ancestors: ancestors of all slots.
-    clock: int64 [1] on the device.
     windows: int64 [windows, 2], size of each window and address of its rows.
     """
 

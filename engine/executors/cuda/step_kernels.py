@@ -19,11 +19,9 @@ from engine.types import CANDIDATES
 class Bucket(NamedTuple):
     """The shape and kind of step that one graph holds.
 
-    slots: number of slots.
     width: number of source positions.
     columns: number of target columns of the caches.
-    kind: kind of the search.
-    attention: whether attention weights are returned.
+    attention: return attention weights too.
     """
 
     slots: int

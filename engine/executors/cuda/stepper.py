@@ -59,10 +59,8 @@ FlagViews = tuple[Tensor, list[tuple[Tensor, NDArray[np.bool_]]]]
 class PendingCopies(NamedTuple):
     """Implements `engine.search.executor.PendingStep`.
 
-    flags: done flags after the last step.
     weights: attention of the last step.
     mark: point of the stream after which flags and weights are complete.
-    steps: number of steps.
     """
 
     flags: NDArray[np.bool_]
@@ -82,7 +80,6 @@ class PendingCopies(NamedTuple):
 class CopiedState(NamedTuple):
     """Implements `engine.search.executor.Snapshot`.
 
-    copies: fields `SNAPSHOT` of the slots, by name.
     mark: point of the stream after which the copies are complete.
     finished: number of finished slots, which come first.
     """

@@ -26,9 +26,7 @@ NUMPY_TYPES: Final = {"tensor(float)": np.float32, "tensor(int64)": np.int64}
 class Binding:
     """One binding of a session.
 
-    ort: binding of ONNX Runtime.
     arrays: array of each input.
-    outputs: array of each output.
     sizes: number of candidates and of source positions, which decide the shapes of outputs.
     """
 

@@ -71,7 +71,6 @@ class BoundStep:
     """A step with a fixed number of slots and candidates: a binding of its graph, and the C structure with
     the addresses of all arrays that the library reads and writes.
 
-    scores, ids, attention: outputs of the graph.
     columns: column that the step adds to each state, by name.
     address: address of the structure.
     """
@@ -84,14 +83,6 @@ class BoundStep:
         binding: Binding,
         candidates: int,
     ) -> None:
-        """Bind a step.
-
-        executor: executor of the lane.
-        specs: specs of the decoder's state.
-        search: search of the lane.
-        binding: binding of the graph.
-        candidates: number of candidates per row.
-        """
         state, history = search.state, executor.history
         inputs, columns = binding.arrays, binding.outputs
         rings, caches = history.rings, history.caches

@@ -54,15 +54,10 @@ class Session(Protocol):
 class Sessions:
     """The graphs of one bundle, shared by all lanes of its engine.
 
-    config: configuration of the model.
-    encoder: session of the encoder; None for a language model.
-    step: session of a decoding step.
-    memory: specs of the memory of a source.
-    states: specs of the decoder's state.
+    encoder: None for a language model.
     arrays: home of the lanes' arrays.
-    shortlist: shortlist of the bundle, if it is used.
     operators: library of our operators; None for graphs of standard operators.
-    initializers: weights that the sessions read.
+    initializers: weights that the sessions read in place.
     """
 
     config: ModelConfig

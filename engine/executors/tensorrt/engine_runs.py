@@ -16,9 +16,7 @@ from engine.executors.cuda.streams import current_stream
 class EngineRun:
     """A run of an engine with fixed shapes and addresses, as a CUDA graph needs it.
 
-    context: execution context of TensorRT.
     inputs: tensors that are filled before each run; further inputs are the lane's blocks themselves.
-    outputs: tensors that each run overwrites.
     """
 
     context: Any
@@ -37,12 +35,7 @@ class EngineRuns:
     """
 
     def __init__(self, engine: Any, buckets: tuple[int, ...], device: torch.device) -> None:
-        """Read the tensors of an engine.
-
-        engine: deserialized TensorRT engine.
-        buckets: most rows (slots, or sources of a batch) of each optimization profile.
-        device: device of the engine.
-        """
+        """buckets: most rows (slots, or sources of a batch) of each optimization profile."""
         import tensorrt as trt
 
         self.engine, self.buckets, self.device = engine, buckets, device

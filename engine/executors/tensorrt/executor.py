@@ -37,11 +37,8 @@ INITIAL_POSITIONS: Final = 64
 class Engines:
     """The engines of one lane.
 
-    config: configuration of the model.
     about: description of the engines in the bundle.
-    encoder: engine of the encoder; None for a language model.
-    step: engine of a decoding step.
-    device: device of the engines.
+    encoder: None for a language model.
     """
 
     config: ModelConfig

@@ -122,17 +122,9 @@ class TorchExecutor(SlotExecutor):
             stack.enter_context(LogitsMode(self.dtype, fused))
             weights = {LM_WEIGHT: inputs.lm_weight} if self.has_language_model else {}
             logits = self.model.log_probs(step.features, inputs.temperature, **weights)
-        rules = SelectionRules(inputs.forced, inputs.banned, inputs.unk_penalty, inputs.eos_penalty)
-        k = min(inputs.k, self.limits.vocab)
-        found: tuple[Tensor, Tensor] | PartialSelection
-        # sums of two models' scores must not be normalised
-        if self.kernels is None or self.has_language_model:
-            found = select(logits.float(), rules, self.unk, self.eos, k)
-        else:  # the kernel's log-softmax changes no log-probability
-            parts = [part.contiguous() for part in rules]
-            whole = merged or logits.dtype != torch.float32
-            choose = self.kernels.select if whole else self.kernels.scan
-            found = choose(logits.contiguous(), parts, self.unk, self.eos, k)
+        top = self._select(inputs, logits, merged=merged)
+        if attention and step.attention is not None:
+            top = top._replace(attention=step.attention.float())
         appended = fused.appended_rings if fused else set()
         appended_names = {name for name, ring in past.rings.items() if ring.data_ptr() in appended}
         columns = {
@@ -140,10 +132,21 @@ class TorchExecutor(SlotExecutor):
             for name, column in columns.items()
             if name not in appended_names
         }
-        attended = step.attention.float() if attention and step.attention is not None else None
-        if isinstance(found, PartialSelection):
-            return TopK(None, None, attended, found), columns
-        return TopK(*found, attended), columns
+        return top, columns
+
+    def _select(self, inputs: StepInput, logits: Tensor, *, merged: bool) -> TopK:
+        """Return the best tokens of each row of logits, without attention."""
+        rules = SelectionRules(inputs.forced, inputs.banned, inputs.unk_penalty, inputs.eos_penalty)
+        k = min(inputs.k, self.limits.vocab)
+        # sums of two models' scores must not be normalised
+        if self.kernels is None or self.has_language_model:
+            return TopK(*select(logits.float(), rules, self.unk, self.eos, k), None)
+        # the kernels' log-softmax changes no log-probability
+        parts = [part.contiguous() for part in rules]
+        if merged or logits.dtype != torch.float32:
+            return TopK(*self.kernels.select(logits.contiguous(), parts, self.unk, self.eos, k), None)
+        found = self.kernels.scan(logits.contiguous(), parts, self.unk, self.eos, k)
+        return TopK(None, None, None, found) if isinstance(found, PartialSelection) else TopK(*found, None)
 
 
 def memory_of(device: str) -> tuple[int, int]:
