@@ -1,17 +1,17 @@
-"""Kernels for GPUs (CUDA C++, compiled when first used), and their reference in torch. See *.cu.
+"""CUDA kernels (*.cu, compiled when first used) and their reference in torch.
 
-reference   the same in plain torch: what exporters trace and tests compare with
+reference   the same operators in plain torch: exported to graphs, and compared with in tests
 calls       kernels as functions of tensors
-ahead       what they ask memory for before others read it
-linear      what comes before and after a linear map
+prefetch    memory that a kernel loads into the cache for a later one
+linear      operations that are fused with a linear map
 products    products of few rows
-heads       those whose outputs are used by the same kernel, head by head
-selection   logits to the best tokens
-launches    a kernel and one launch of it, as data
-fused       a model's layers that use them
-modes       other modes that a model runs under
-deferred    products that wait for what follows
+heads       products whose outputs are used by the same kernel, head by head
+selection   the best tokens from logits
+launches    a kernel and its launch, as data
+fused       run the layers of a model with kernels
+modes       other modes for running a model
+deferred    results that wait for the operators after them
 nvrtc       the compiler
 launch      the driver
-trt_plugin  the same kernels as TensorRT's plugins
+trt_plugin  the convolution kernels as TensorRT plugins
 """

@@ -1,8 +1,7 @@
-"""The CUDA kernels as functions of torch tensors: which one, with which grid, block and arguments.
+"""The CUDA kernels as functions of torch tensors, which choose kernel, grid, block and arguments.
 
-What runs a call is given: a CUDA device (`engine.kernels.launch`), or, in tests, a CPU that runs the same
-source. What each function computes is said by `engine.kernels.reference` and `engine.models.select`; sums are
-fp32.
+A `Run` launches the kernels: a CUDA device (`engine.kernels.launch`), or in tests a CPU that runs the same
+source. `engine.kernels.reference` and `engine.models.select` define the results; sums are fp32.
 """
 
 from __future__ import annotations
@@ -32,24 +31,24 @@ from engine.kernels.prefetch import Prefetch, has_strides, is_memory, prefetch_a
 from engine.kernels.reference import QKV
 from engine.kernels.selection import Selection
 
-CONVOLUTION_THREADS: Final = 512  # of a block of a step of the convolution, at most
-RESIDENT_THREADS: Final = 1024  # threads of a multiprocessor that fetch as much as it can take
-TILE_STEPS: Final = 32  # time steps of a block of whole sequences
+CONVOLUTION_THREADS: Final = 512  # most threads of a block in a step of the convolution
+RESIDENT_THREADS: Final = 1024  # threads that saturate the memory bandwidth of a multiprocessor
+TILE_STEPS: Final = 32  # time steps of a block in the convolution of whole sequences
 # as in attend.cu
 BEAM_BUCKETS: Final = (1, 2, 4, 8)
 ATTEND_WARPS: Final = 4
-PACKED_GROUP: Final = 8  # positions; sequences that lie packed begin at multiples of this, as in common.cuh
+PACKED_GROUP: Final = 8  # packed sequences start at multiples of this many positions, as in common.cuh
 TILED_BEAMS: Final = 8  # as in attend_tiled.cu
 
 SCATTER: Final = Kernel("scatter.cu", "scatter", "float", 1)
 
 
 class PackedSequences(NamedTuple):
-    """Sequences that lie packed one behind the other, each from a multiple of `PACKED_GROUP` on.
+    """Bounds of sequences packed one after another, each starting at a multiple of `PACKED_GROUP`.
 
-    bounds: int64 [positions / 8, 2], of each group of positions the first one of its sequence, and the one
-        behind the last that is read.
-    longest: positions of a sequence, at most.
+    bounds: int64 [positions / 8, 2], for each group of positions the first position of its sequence and the
+        one after the last that is read.
+    longest: largest number of positions of a sequence.
     """
 
     bounds: Tensor
@@ -57,15 +56,13 @@ class PackedSequences(NamedTuple):
 
 
 class Scatter:
-    """Copies of memory, the same for each item of a launch."""
+    """A kernel that copies blocks of memory by a plan, for many items in one launch."""
 
     def __init__(self, run: Run, plan: Tensor) -> None:
-        """Take a plan for as long as it is launched.
-
-        run: what launches are given to.
-        plan: int64 [terms, copies, 7] on the device: how much each term of an item adds to each copy's
-            target, source (0: zeros), rows, bytes of a row, bytes of it that are written, and distance of
-            rows in target and source.
+        """run: launches a kernel.
+        plan: int64 [terms, copies, 7] on the device. Term t of an item times plan[t, c] is summed into the
+            seven numbers of copy c: target, source (0: zeros), rows, bytes of a row, bytes to write of it,
+            and distance of rows in target and in source.
         """
         terms, self._copies, _ = plan.shape
         self._run, self._plan, self._items = run, plan, argument(None)
@@ -73,11 +70,11 @@ class Scatter:
         self._addresses = addresses_of(self._arguments)
 
     def __call__(self, items: int, count: int, chunks: int) -> None:
-        """Make the copies.
+        """Run the copies of all items.
 
         items: address of int64 [count, terms] on the device.
-        count: of the items.
-        chunks: blocks that share a copy.
+        count: number of items.
+        chunks: number of blocks that share a copy.
         """
         self._items.value = items
         grid = self._copies * count, chunks, 1
@@ -85,7 +82,7 @@ class Scatter:
 
 
 class Kernels(HeadProducts, Selection):
-    """The kernels on one device. All tensors are contiguous, of one element type unless said otherwise."""
+    """The kernels of one device. Tensors are contiguous and of one element type unless noted otherwise."""
 
     def embed(
         self, tokens: Tensor, table: Tensor, scale: float, position_rows: tuple[Tensor, Tensor] | None
@@ -95,7 +92,7 @@ class Kernels(HeadProducts, Selection):
         tokens: int64 [slots, beams].
         table: [vocab, dim].
         scale: factor of the embeddings.
-        signals: a table of positions and the row of each slot, int64 [slots, 1].
+        position_rows: row numbers int64 [slots, 1] and a table of positions, or None.
         """
         positions, signal = position_rows or (None, None)
         dim = table.shape[1]
@@ -112,11 +109,11 @@ class Kernels(HeadProducts, Selection):
     ) -> Tensor:
         """Compute `reference.dynamic_conv_step`.
 
-        x: [slots, beams, channels], the newest inputs.
-        taps: as of `reference.dynamic_conv_step`.
-        ring: [slots, K - 1, beams, channels] of earlier inputs; None for K = 1.
-        index: int64 [slots, beams, K - 1], rows of ring.flatten(0, 2), oldest first.
-        softmax: over each kernel's taps, before they are applied.
+        x: newest inputs [slots, beams, channels].
+        taps: taps of the reference.
+        ring: earlier inputs [slots, K - 1, beams, channels]; None for K = 1.
+        index: rows of ring.flatten(0, 2), oldest first, int64 [slots, beams, K - 1].
+        softmax: normalise the taps of each head by a softmax.
         """
         y = torch.empty_like(x)
         kernel = Kernel(
@@ -134,13 +131,12 @@ class Kernels(HeadProducts, Selection):
     def dynamic_conv_step_append(
         self, x: Tensor, taps: Tensor, past: tuple[Tensor, Tensor, Tensor], *, softmax: bool = False
     ) -> Tensor:
-        """Compute `dynamic_conv_step`, and write the newest input into the ring.
+        """Compute `dynamic_conv_step` and write the newest input into the ring.
 
-        x: [slots, beams, channels], the newest inputs.
-        taps: as of `reference.dynamic_conv_step`.
-        past: ring, index and clock (int64 [1], on the device); column clock % (K - 1) of the ring is
-            replaced.
-        softmax: over each kernel's taps, before they are applied.
+        x: newest inputs [slots, beams, channels].
+        taps: taps of the reference.
+        past: ring, index and clock (int64 [1] on the device); column clock % (K - 1) of the ring is replaced.
+        softmax: normalise the taps of each head by a softmax.
         """
         ring, index, clock = past
         y = torch.empty_like(x)
@@ -159,7 +155,7 @@ class Kernels(HeadProducts, Selection):
         slots, beams, channels = x.shape
         blocks = slots * ceil_div(channels, WARP * kernel.vector)
         most = self.processors * RESIDENT_THREADS // max(blocks, 1)
-        if x.dtype == torch.float32:  # the order of sums depends on no other slot
+        if x.dtype == torch.float32:  # the order of sums must not depend on other slots
             most = CONVOLUTION_THREADS
         return step_geometry(slots, beams, channels, (taps.shape[-2], taps.shape[-1]), kernel.vector, most)
 
@@ -168,13 +164,11 @@ class Kernels(HeadProducts, Selection):
     ) -> tuple[Tensor, Tensor]:
         """Compute `reference.ssru_step`.
 
-        candidate: as of the reference.
-        gate: likewise.
-        ring: likewise, float32.
-        index: likewise.
-        append: whether the cells are written into the ring.
+        candidate, gate, index: arguments of the reference.
+        ring: cells of the previous step, float32.
+        append: write the new cells into the ring.
 
-        Returns the cells in float32, and the outputs.
+        Returns the cells in float32 and the outputs.
         """
         slots, beams, dim = candidate.shape
         assert ring.dtype == torch.float32 and ring.is_contiguous() and index.is_contiguous()
@@ -197,10 +191,10 @@ class Kernels(HeadProducts, Selection):
         """Compute `reference.dynamic_conv`.
 
         x: [batch, time, channels].
-        taps: as of the reference.
-        left: number of inputs before each output that its kernel reaches.
-        packed: of sequences that lie one behind the other in a batch of one.
-        softmax: over each kernel's taps, before they are applied.
+        taps: taps of the reference.
+        left: number of taps before a position.
+        packed: bounds of sequences packed in a batch of one, or None.
+        softmax: normalise the taps of each head by a softmax.
         """
         batch, time, channels = x.shape
         y = torch.empty_like(x)
@@ -216,12 +210,12 @@ class Kernels(HeadProducts, Selection):
         return y
 
     def attend_packed(self, own: QKV, packed: PackedSequences, heads: int, *, scale: float = 1.0) -> Tensor:
-        """Compute `reference.attend_whole` of sequences that lie packed one behind the other.
+        """Compute `reference.attend_whole` for packed sequences.
 
-        own: as of the reference, of a batch of one.
-        packed: the sequences.
-        heads: of the attention.
-        scale: of the queries, besides.
+        own: queries, keys and values of the reference, a batch of one.
+        packed: bounds of the sequences.
+        heads: number of heads.
+        scale: factor of the queries.
         """
         _, positions, dim = own.q.shape
         context, width = torch.empty_like(own.q), dim // heads
@@ -242,14 +236,13 @@ class Kernels(HeadProducts, Selection):
         shown: int = 0,
         scale: float = 1.0,
     ) -> tuple[Tensor, Tensor | None]:
-        """Compute `reference.attend`. Memory may be the first columns of blocks that have room for more:
-        keys, values and mask alike.
+        """Compute `reference.attend`; the weights are None unless requested.
 
-        q: as of the reference.
-        memory: keys, values and mask, likewise; the mask is float32.
-        weights: whether their mean over heads, float32, is wanted.
-        shown: number of first heads that the mean is over; 0 for all.
-        scale: of the queries, besides.
+        q: queries of the reference.
+        memory: keys, values and float32 mask of the reference, possibly the first columns of larger blocks.
+        weights: return the mean of the weights over heads, float32.
+        shown: number of heads, from the first, in the mean; 0: all.
+        scale: factor of the queries.
         """
         (slots, beams, _), (keys, values, mask) = q.shape, memory
         heads, width, source = keys.shape[1:]
@@ -282,10 +275,7 @@ class Kernels(HeadProducts, Selection):
         return context, mean
 
     def glu(self, x: Tensor) -> Tensor:
-        """Compute torch's `glu` over the last axis.
-
-        x: [..., 2 * dim].
-        """
+        """Compute torch's `glu` of x [..., 2 * dim] over the last axis."""
         dim, rows = x.shape[-1] // 2, x.numel() // x.shape[-1]
         y = x.new_empty((*x.shape[:-1], dim))
         kernel = Kernel("glu.cu", "glu", *load_form(dim, x))
@@ -305,12 +295,12 @@ class Kernels(HeadProducts, Selection):
     ) -> tuple[Tensor | None, Tensor]:
         """Compute x + residual and its layer norm over the last axis.
 
-        x: [..., dim].
-        residual: likewise, or none.
-        norm: what it is normalised by.
-        total: whether the sum itself is wanted.
-        heat: float32 [slots], by which the norm of each slot's rows is divided; x is [slots, beams, dim].
-        ahead: what memory is asked for; for windows x is [slots, beams, dim] too.
+        x: [..., dim]; [slots, beams, dim] with a temperature or windows to prefetch.
+        residual: tensor of the shape of x, or None.
+        norm: the layer norm.
+        total: return the sum too.
+        temperature: float32 [slots], divisor of the normalised rows of each slot, or None.
+        prefetch: memory to prefetch, or None.
         """
         dim, rows = x.shape[-1], x.numel() // x.shape[-1]
         kernel = Kernel("add_norm.cu", "add_norm", *load_form(dim, x, residual, norm.gain, norm.shift))
@@ -328,7 +318,7 @@ def _head_channels(x: Tensor, taps: Tensor) -> int:
 
 
 def _conv_sizes(beams: int, channels: int, taps: Tensor) -> tuple[int, int, int, int, int]:
-    """beams, channels, heads, width and whether taps are the same at each step."""
+    """Return beams, channels, heads, width, and 1 if the taps are the same at each step, else 0."""
     return beams, channels, taps.shape[-2], taps.shape[-1], int(taps.dim() == 2)
 
 
@@ -340,14 +330,14 @@ def step_geometry(
     vector: int,
     most: int = CONVOLUTION_THREADS,
 ) -> tuple[tuple[int, Any, int], tuple[int, int, int], int]:
-    """Compute grid, block and shared bytes of a step of the convolution.
+    """Return grid, block and bytes of shared memory for a step of the convolution.
 
-    slots: may be an expression of TensorRT's.
-    beams: of each slot.
-    channels: of x.
-    kernels: number of heads, and taps of each.
-    vector: channels that a thread loads at once.
-    most: threads of a block for which the taps are shared among more of them.
+    slots: number of slots, or an expression of TensorRT.
+    beams: number of beams of a slot.
+    channels: number of channels.
+    kernels: number of heads and number of taps of each.
+    vector: number of channels per load.
+    most: largest number of threads of a block; with more threads each has fewer taps.
     """
     heads, width = kernels
     together = min(beams, 4)

@@ -1,5 +1,4 @@
-"""Products of few rows together with what each head does with its own outputs, as functions of torch tensors:
-by tensor cores, in fp16 and bf16."""
+"""Products of few rows fused with attention or convolution, one block for each head; fp16 and bf16 only."""
 
 from __future__ import annotations
 
@@ -13,23 +12,21 @@ from engine.kernels.linear import Norm, is_constant
 from engine.kernels.products import MAX_TILED_BYTES, ROW_BUCKETS, TILE_PAD, Products
 
 # as in attend_tiled.cu and dynamic_conv_tiled.cu
-MAX_HEAD_WIDTH: Final = 64  # of a head that attends, a multiple of 16
-MAX_HEAD_TAPS: Final = 64  # of a head that convolves
+MAX_HEAD_WIDTH: Final = 64  # width of an attention head, a multiple of 16
+MAX_HEAD_TAPS: Final = 64  # number of taps of a convolution head
 ATTEND_PRODUCT_WARPS: Final = 8
 CONVOLUTION_PRODUCT_WARPS: Final = 16
-CHANNELS_AT_ONCE: Final = 8  # that a head's are a multiple of
+CHANNELS_AT_ONCE: Final = 8  # the channels of a head must be a multiple of this
 
 Weights = tuple[Tensor, Tensor | None]
 Memory = tuple[Tensor, Tensor, Tensor]
 
 
 def can_attend_by_tiles(dtype: torch.dtype, keys: Tensor, values: Tensor, mask: Tensor) -> bool:
-    """Tell whether tensor cores can attend: heads of at most 64, and 16 bytes lie together everywhere.
+    """Return whether tensor cores can attend: heads of at most 64 channels, and loads of 16 aligned bytes.
 
-    dtype: of the model.
-    keys: as of `reference.attend`.
-    values: likewise.
-    mask: likewise.
+    dtype: type of the model.
+    keys, values, mask: memory of `reference.attend`.
     """
     width, source, pitch = keys.shape[2], keys.shape[3], keys.stride(2)
     return (
@@ -43,15 +40,15 @@ def can_attend_by_tiles(dtype: torch.dtype, keys: Tensor, values: Tensor, mask: 
 
 
 class HeadProducts(Products):
-    """Queries and taps of up to 8 rows, each computed where it is used."""
+    """Kernels that compute the queries or taps of up to 8 rows themselves."""
 
     def takes_queries(self, x: Tensor, weight: Tensor, norm: Norm | None, memory: Memory) -> bool:
-        """Tell whether `attend_product` takes queries.
+        """Return whether `attend_product` accepts these arguments.
 
-        x: what they are made of, [slots, beams, dim].
+        x: inputs of the query projection [slots, beams, dim].
         weight: [heads * width, dim].
-        norm: of x.
-        memory: keys, values and mask, as of `reference.attend`.
+        norm: layer norm of x, or None.
+        memory: keys, values and mask of `reference.attend`.
         """
         heads, width = memory[0].shape[1:3]
         return (
@@ -63,15 +60,15 @@ class HeadProducts(Products):
     def attend_product(
         self, x: Tensor, weights: Weights, scale: float, norm: Norm | None, memory: Memory
     ) -> tuple[Tensor, Tensor | None]:
-        """Compute the context of `reference.attend`, and before it the queries, which `takes_queries`.
+        """Compute the queries and `reference.attend` without weights, if `takes_queries` accepts them.
 
-        x: [slots, beams, dim], in fp32 or as the weights.
-        weights: of the queries, [heads * width, dim], and a bias or none.
-        scale: of the queries.
-        norm: of x.
-        memory: keys, values and mask, as of `reference.attend`.
+        x: [slots, beams, dim], in fp32 or in the type of the weights.
+        weights: weight [heads * width, dim] and bias or None of the query projection.
+        scale: factor of the queries.
+        norm: layer norm of x, or None.
+        memory: keys, values and mask of `reference.attend`.
 
-        Returns the context and, where there is a norm, the normalised x.
+        Returns the context and the normalised x, or None without a norm.
         """
         (weight, bias), (keys, values, mask) = weights, memory
         (slots, beams, dim), (heads, width, source) = x.shape, keys.shape[1:]
@@ -93,12 +90,12 @@ class HeadProducts(Products):
         return context, normed
 
     def takes_taps(self, x: Tensor, weight: Tensor, ring: Tensor, kernels: tuple[int, int]) -> bool:
-        """Tell whether `dynamic_conv_product` takes taps.
+        """Return whether `dynamic_conv_product` accepts these arguments.
 
-        x: the newest inputs, [slots, beams, channels].
+        x: newest inputs [slots, beams, channels].
         weight: [heads * width, channels].
-        ring: as of `reference.dynamic_conv_step`.
-        kernels: heads, and taps of each.
+        ring: ring of `reference.dynamic_conv_step`.
+        kernels: number of heads and number of taps of each.
         """
         heads, width = kernels
         rows, channels = x.shape[0] * x.shape[1], x.shape[2]
@@ -122,13 +119,13 @@ class HeadProducts(Products):
         *,
         softmax: bool,
     ) -> Tensor:
-        """Compute `dynamic_conv_step_append`, and before it the taps, which `takes_taps`.
+        """Compute the taps and `dynamic_conv_step_append` for arguments accepted by `takes_taps`.
 
-        x: the newest inputs, [slots, beams, channels].
-        weight: of the taps, [heads * width, channels].
-        past: ring, index and clock, as of `dynamic_conv_step_append`.
-        kernels: heads, and taps of each.
-        softmax: over each kernel's taps, before they are applied.
+        x: newest inputs [slots, beams, channels].
+        weight: weight of the taps [heads * width, channels].
+        past: ring, index and clock of `dynamic_conv_step_append`.
+        kernels: number of heads and number of taps of each.
+        softmax: normalise the taps of each head by a softmax.
         """
         (slots, beams, channels), (ring, index, clock), each = x.shape, past, x.element_size()
         rows, y = slots * beams, torch.empty_like(x)
@@ -144,7 +141,7 @@ class HeadProducts(Products):
         return y
 
     def _takes_rows(self, x: Tensor, weight: Tensor, norm: Norm | None) -> bool:
-        """Whether tensor cores take rows with a weight that no kernel writes, and all can be staged."""
+        """Return whether tensor cores accept the rows with a constant weight, and all can be staged."""
         rows = x.shape[0] * x.shape[1]
         return (
             0 < rows <= ROW_BUCKETS[-1]
@@ -156,6 +153,6 @@ class HeadProducts(Products):
 
 
 def _convolution_bytes(rows: int, channels: int, kernels: tuple[int, int], each: int) -> int:
-    """Of shared memory: staged rows, and their windows."""
+    """Return the shared memory of a block: staged rows and their windows."""
     size = bucket_of(ROW_BUCKETS, rows)
     return size * (channels + TILE_PAD + kernels[1] * (channels // kernels[0])) * each

@@ -1,4 +1,4 @@
-"""Runs kernel calls on a CUDA device: compiled by NVRTC, launched by the driver on torch's current stream."""
+"""Run kernels on a CUDA device: compile with NVRTC, launch with the driver on torch's current stream."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from engine.errors import ConfigError
 from engine.kernels.launches import Call, Kernel, addresses_of, argument
 from engine.kernels.nvrtc import Compiler, default_cache
 
-# held while a graph is captured, a module is loaded or the device is waited for: torch allows one capture in
-# a process at a time, and the other two break it
+# lock for capturing a graph, loading a module and synchronising the device: torch allows one capture in a
+# process at a time, and the other two break it
 EXCLUSIVE: Final = threading.RLock()
 
-DEFAULT_SHARED_BYTES: Final = 48 * 1024  # bytes of shared memory, static and dynamic, that need no asking
+DEFAULT_SHARED_BYTES: Final = 48 * 1024  # static plus dynamic shared memory of any kernel
 MAX_SHARED: Final = 97  # CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
 STATIC_SHARED: Final = 1  # CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES
 DYNAMIC_SHARED: Final = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 PROGRAMMATIC_LAUNCH: Final = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-FIRST_PROGRAMMATIC_LAUNCH: Final = (9, 0)  # the compute capability that has it
-FIRST_TENSOR_CORES: Final = (8, 0)  # likewise: mma of 16 x 8 x 16
+FIRST_PROGRAMMATIC_LAUNCH: Final = (9, 0)  # compute capability
+FIRST_TENSOR_CORES: Final = (8, 0)  # compute capability with mma of 16 x 8 x 16
 
 
 class Attribute(ctypes.Structure):
-    """CUlaunchAttribute: a number and a union of 64 bytes, of which an int is used."""
+    """CUlaunchAttribute: a number and a union of 64 bytes, used as an int."""
 
     _fields_ = (("id", ctypes.c_uint), ("pad", ctypes.c_char * 4), ("value", ctypes.c_int * 16))
 
 
 class Configuration(ctypes.Structure):
-    """CUlaunchConfig."""
+    """The structure CUlaunchConfig."""
 
     _fields_ = (
         ("grid", ctypes.c_uint * 3),
@@ -50,8 +50,8 @@ class Configuration(ctypes.Structure):
 class LoadedFunction:
     """A function of a loaded module.
 
-    static: its bytes of static shared memory.
-    allowed: of dynamic.
+    static: bytes of static shared memory.
+    allowed: largest number of bytes of dynamic shared memory that is enabled.
     """
 
     def __init__(self, function: ctypes.c_void_p, static: int) -> None:
@@ -61,18 +61,21 @@ class LoadedFunction:
 class Device:
     """A `Run` on one CUDA device. Raises ConfigError without a driver, a GPU or NVRTC.
 
-    Kernels are compiled when first called, or found on disk: call each once before a CUDA graph is captured.
-    Where the device can, a kernel begins while the one before it ends (programmatic dependent launch).
+    Kernels are compiled, or loaded from disk, at their first call: call each once before a CUDA graph is
+    captured. From compute capability 9.0 on, a kernel starts while the previous one ends (programmatic
+    dependent launch).
     """
 
     def __init__(self, device: str, cache: Path | None = None) -> None:
-        """device: as torch names it, "cuda" or "cuda:1"."""
+        """device: torch's name of the device, "cuda" or "cuda:1".
+        cache: folder of compiled kernels; None: the default.
+        """
         if not torch.cuda.is_available():
             raise ConfigError(
                 "no CUDA device: check the driver with nvidia-smi, and that torch is a CUDA build"
             )
         named = torch.device(device)
-        self.device = torch.device(named.type, named.index or 0)  # as tensors name theirs
+        self.device = torch.device(named.type, named.index or 0)  # the name that tensors report
         self._driver = _driver()
         self._compiler = Compiler(cache or default_cache())
         capability = torch.cuda.get_device_capability(self.device)
@@ -84,7 +87,7 @@ class Device:
         self.processors = torch.cuda.get_device_properties(self.device).multi_processor_count
 
     def __call__(self, call: Call) -> None:
-        if 0 in call.grid:  # nothing to do, which the driver would refuse
+        if 0 in call.grid:  # the driver refuses an empty grid
             return
         check_devices(call, self.device)
         with torch.cuda.device(self.device):
@@ -103,7 +106,7 @@ class Device:
 
     def _load(self, kernel: Kernel) -> LoadedFunction:
         with EXCLUSIVE:
-            torch.cuda.current_stream(self.device)  # torch makes the device's context
+            torch.cuda.current_stream(self.device)  # creates the context of the device
             torch.cuda.synchronize(self.device)
             image = self._compiler.compile(kernel.file, kernel.defines, self._target)
             module, function, static = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_int()
@@ -140,13 +143,18 @@ class Device:
 
 @once
 def device_of(name: str) -> Device:
-    """Return the `Device` of that name: all lanes and models of a process share its compiled kernels."""
+    """Return the `Device` of a name; all lanes and models of a process share its compiled kernels."""
     return Device(name)
 
 
 def check_devices(call: Call, device: torch.device) -> None:
-    """Raise ValueError for a launch with a tensor of another device: its address would be read as one of this
-    device, and the error of that loses the process every tensor that it has there."""
+    """Raise ValueError for a launch with a tensor of another device.
+
+    Its address would be invalid here, and CUDA's error would make all tensors of the process unusable.
+
+    call: the launch.
+    device: device of the launch.
+    """
     for place, value in enumerate(call.arguments):
         if isinstance(value, Tensor) and value.device != device:
             described = f"argument {place}, {value.dtype} {list(value.shape)}"

@@ -1,4 +1,4 @@
-"""A CUDA kernel and one launch of it, as data: whatever runs launches compiles the kernel for itself."""
+"""CUDA kernels and their launches as data; the device that runs a launch compiles the kernel."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from torch import Tensor
 
 ELEMENTS: Final = {torch.float32: "float", torch.float16: "fp16", torch.bfloat16: "bf16"}
 WARP: Final = 32
-LOAD_BYTES: Final = 16  # bytes that a thread loads at once
-# entries of products
+LOAD_BYTES: Final = 16  # bytes that a thread loads with one instruction
+# entries of product.cu and tiled_product.cu
 PRODUCTS: Final = ("product", "tiled_product", "tiled_glu", "tiled_long", "tiled_unstaged")
-HEAD_PRODUCTS: Final = ("attend_product", "dynamic_conv_tiled")  # with what a head does with its outputs
-# by entry: what `size` is of
+HEAD_PRODUCTS: Final = ("attend_product", "dynamic_conv_tiled")  # products that also attend or convolve
+# macro that `Kernel.size` defines, by entry
 SIZE_DEFINES: Final = dict.fromkeys(("attend", "attend_packed"), "CONVOY_BEAMS") | dict.fromkeys(
     (*PRODUCTS, *HEAD_PRODUCTS), "CONVOY_ROWS"
 )
@@ -24,13 +24,13 @@ SIZE_DEFINES: Final = dict.fromkeys(("attend", "attend_packed"), "CONVOY_BEAMS")
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """An entry of a .cu file, compiled for one type of element and one number of elements loaded at once."""
+    """An entry of a .cu file, compiled for one type of element and one number of elements per load."""
 
     file: str
     entry: str
     element: str
     vector: int
-    size: int | None = None  # what else its loops are unrolled for: rows, or beams
+    size: int | None = None  # number of rows or beams for which loops are unrolled
 
     @property
     def defines(self) -> dict[str, str]:
@@ -39,7 +39,7 @@ class Kernel:
 
 
 class Address(int):
-    """An address of the device, where no tensor stands for it."""
+    """An address on the device without a tensor."""
 
 
 Argument = c_int32 | c_float | c_void_p
@@ -48,12 +48,12 @@ CONVERTED: Final = (c_int32, c_float, c_void_p)
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One launch.
+    """One launch of a kernel.
 
     shared: bytes of dynamic shared memory.
-    arguments: in the kernel's order; a tensor stands for its address and None for a null one, any other int
-        is a 32-bit integer and float a 32-bit float; what `argument` made stands for itself.
-    addresses: of the arguments, where `argument` made them all and they are launched again and again.
+    arguments: arguments in the kernel's order: a tensor or `Address` is passed as a pointer, None as a null
+        pointer, another int as a 32-bit integer, a float as a 32-bit float. `argument` converts them.
+    addresses: addresses of the arguments, if all were converted by `argument` for repeated launches.
     """
 
     kernel: Kernel
@@ -68,7 +68,7 @@ Run = Callable[[Call], None]
 
 
 def argument(value: Tensor | Argument | float | None) -> Argument:
-    """Convert an argument to what a kernel takes: an address, a 32-bit integer or a 32-bit float."""
+    """Convert an argument of a kernel to a pointer, a 32-bit integer or a 32-bit float."""
     if isinstance(value, CONVERTED):
         return value
     if isinstance(value, Tensor):
@@ -79,7 +79,7 @@ def argument(value: Tensor | Argument | float | None) -> Argument:
 
 
 def addresses_of(arguments: Sequence[Argument]) -> Array[c_void_p]:
-    """List where the arguments of a launch lie, as the driver takes them."""
+    """Return the array of argument addresses that the driver needs for a launch."""
     return (c_void_p * len(arguments))(*map(addressof, arguments))
 
 
@@ -90,12 +90,12 @@ def ceil_div(a: int, b: int) -> int:
 def load_form(
     axis: int, *tensors: Tensor | None, most: int = LOAD_BYTES, contiguous: bool = True
 ) -> tuple[str, int]:
-    """Find the element type and vector of a kernel that loads along an axis.
+    """Return the element type and the number of elements per load of a kernel that loads along an axis.
 
-    axis: its size.
-    tensors: that are loaded, of one type.
-    most: elements at once.
-    contiguous: whether all must be.
+    axis: size of the axis.
+    tensors: tensors that are loaded, all of one type.
+    most: largest number of elements per load.
+    contiguous: check that all tensors are contiguous.
     """
     there = [t for t in tensors if t is not None]
     size = there[0].element_size()
@@ -107,5 +107,5 @@ def load_form(
 
 
 def bucket_of(ladder: Sequence[int], size: int) -> int:
-    """Find the first of a ladder that is not below a size, or its last."""
+    """Return the first entry of an ascending list that is at least `size`, or the last entry."""
     return next((rung for rung in ladder if rung >= size), ladder[-1])

@@ -1,4 +1,4 @@
-"""What comes before and after a linear map in one launch with it, and one whose result is float32."""
+"""Operations that are fused with a linear map, and linear maps by torch's own kernels."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class Norm:
 
 @dataclass(frozen=True, slots=True)
 class Epilogue:
-    """What becomes of a product's sums, in this order.
+    """Operations on the sums of a product, in this order.
 
-    factor: multiplies them.
-    activation: "relu", "glu" (the first half of the outputs is gated by the second) or none.
-    residual: added, in fp32 or as the weights.
-    wide: the result is fp32.
+    factor: factor of the sums.
+    activation: "relu", "glu" (the first half of the outputs is gated by the second) or None.
+    residual: tensor to add, in fp32 or in the type of the weights.
+    float32: return the result in float32.
     """
 
     factor: float = 1.0
@@ -38,9 +38,9 @@ class Epilogue:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingLookup:
-    """Rows of a table for tokens int64 [slots, beams], scaled: what a decoder is fed.
+    """Scaled rows of a table for tokens int64 [slots, beams]: the embeddings that a decoder reads.
 
-    signals: positions [slots, 1] and the table whose rows for them are added.
+    position_rows: row numbers int64 [slots, 1] and a table of positions; these rows are added.
     """
 
     tokens: Tensor
@@ -57,32 +57,32 @@ ACTIVATIONS: Final = {None: 0, "relu": 1, "glu": 2}
 
 
 def is_constant(weight: Tensor) -> bool:
-    """Tell whether no kernel writes a weight: a model's own, or a part of one."""
+    """Return whether a weight is a parameter of the model or a view of one, so that no kernel writes it."""
     return isinstance(weight, Parameter) or isinstance(weight._base, Parameter)
 
 
 def wide_product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Compute a linear map in float32, of inputs of any type.
+    """Compute a linear map of inputs of any type with a float32 result.
 
     x: [..., dim].
     weight: [outputs, dim].
-    bias: [outputs], or none.
+    bias: [outputs] or None.
     """
     if x.dtype == torch.float32:
         return F.linear(x, weight, bias)
-    if x.is_cuda:  # the sums are float32 already: they are not rounded
+    if x.is_cuda:  # float32 sums that are not rounded
         y = torch.mm(x.flatten(0, -2), weight.t(), out_dtype=torch.float32).view(*x.shape[:-1], -1)
         return y if bias is None else y + bias
     return F.linear(x.float(), weight.float(), None if bias is None else bias.float())
 
 
 def library_product(x: Tensor, weight: Tensor, bias: Tensor | None, epilogue: Epilogue) -> Tensor:
-    """Compute a product of many rows by torch's own kernels, and what is behind it but a GLU and a residual.
+    """Compute a product of many rows with torch's own kernels, and the factor and ReLU of its epilogue.
 
     x: [..., dim].
     weight: [outputs, dim].
-    bias: [outputs], or none.
-    finish: what becomes of the sums.
+    bias: [outputs] or None.
+    epilogue: operations on the sums; its GLU and residual are left to the caller.
     """
     rows, factor, shape = x.flatten(0, -2), epilogue.factor, (*x.shape[:-1], -1)
     relu = epilogue.activation == "relu"
@@ -90,9 +90,9 @@ def library_product(x: Tensor, weight: Tensor, bias: Tensor | None, epilogue: Ep
         y = F.linear(x, weight)
         y = y if factor == 1.0 else y * factor
         return F.relu(y) if relu else y
-    if relu and factor == 1.0:  # one kernel too, where cuBLASLt has the epilogue
+    if relu and factor == 1.0:  # one kernel with cuBLASLt
         return torch._addmm_activation(bias, rows, weight.t()).view(shape)
-    # rounded once; with another beta than 1 torch would copy the bias to all rows before
+    # with a beta other than 1 torch would first copy the bias to all rows
     added = bias if factor == 1.0 else bias * factor
     y = torch.addmm(added, rows, weight.t(), alpha=factor).view(shape)
     return F.relu(y) if relu else y

@@ -1,4 +1,4 @@
-"""Modes under which a model runs whatever computes it: narrow, or without its last normaliser."""
+"""Modes that change how a model runs on any device: in a narrow type, without the last log-softmax."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class Mode(TorchFunctionMode):
 
 
 class NarrowMode(Mode):
-    """For a model in fp16 or bf16: products take that type, whatever their inputs grew to, and what sums over
-    many values (softmax, log-softmax) is computed and given in float32."""
+    """Runs a model in fp16 or bf16: products convert their inputs to that type; softmax and log-softmax are
+    computed and returned in float32, because they sum many values."""
 
     def __init__(self, dtype: torch.dtype) -> None:
         super().__init__()
@@ -79,25 +79,25 @@ class NarrowMode(Mode):
 
 
 class UnnormalisedMode(Mode):
-    """Within it a log-softmax is left to who takes its result."""
+    """Skips log-softmax, which the caller applies."""
 
     table: Table = {F.log_softmax: lambda x, *args, **kwargs: x}  # noqa: RUF012
 
 
 class LogitsProvider(Protocol):
-    """What computes linear maps in float32, of inputs of any type."""
+    """A mode that computes linear maps with a float32 result."""
 
     def logits(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor: ...
 
 
 class LogitsMode(Mode):
-    """Within it linear maps come out in float32: what is selected from must not be rounded to the model's
-    type (of bf16's logits 0.7 % have another best token).
-
-    fused: the mode that the model runs under, if any.
-    """
+    """Computes linear maps with a float32 result, because rounding logits to bf16 changes the best token of
+    0.7 % of the rows."""
 
     def __init__(self, dtype: torch.dtype, fused: LogitsProvider | None) -> None:
+        """dtype: type of the model.
+        fused: mode under which the model runs, or None.
+        """
         super().__init__()
         self.dtype = dtype
         self.table = {F.linear: fused.logits if fused else self._linear}

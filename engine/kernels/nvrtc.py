@@ -1,6 +1,6 @@
-"""Compiles the .cu files at run time with NVRTC, NVIDIA's compiler as a library. Needs no GPU and no torch.
+"""Compile the .cu files at run time with NVRTC, NVIDIA's compiler library. Needs no GPU and no torch.
 
-What was compiled once is kept on disk, by the hash of all it is made of: source, options and compiler.
+Compiled code is cached on disk under the hash of source, options and compiler version.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from engine.errors import ConfigError
 SOURCE_FOLDER: Final = Path(__file__).parent
 HEADERS: Final = ("common.cuh", "tiled.cuh", "ranked.cuh")
 STANDARD: Final = ("--std=c++17",)
-# where packages of NVIDIA, toolkits and Linux distributions keep it, newest first
+# NVRTC in NVIDIA's packages, toolkits and Linux distributions, newest first
 LIBRARY_PATTERNS: Final = ("nvidia/cu*/lib/libnvrtc.so.*", "nvidia/cuda_nvrtc/lib/libnvrtc.so.*")
 SYSTEM_NAMES: Final = ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so")
 REMEDY: Final = "install it: pip install 'nvidia-cuda-nvrtc~=13.0.0'"
 
 
 class Compiler:
-    """NVRTC with a folder for what it made; None keeps nothing. Raises ConfigError where NVRTC is absent."""
+    """NVRTC with a cache folder; None: no cache. Raises ConfigError if NVRTC is not installed."""
 
     def __init__(self, cache: Path | None = None) -> None:
         self.cache, self._nvrtc = cache, _load()
@@ -40,10 +40,10 @@ class Compiler:
         self.architectures = tuple(sorted(numbers))  # such as 90
 
     def target(self, capability: tuple[int, int]) -> str:
-        """Choose what to compile for a device of this compute capability.
+        """Return the compilation target for a compute capability.
 
-        It is the device's own machine code, or the newest portable code before it. Raises ConfigError for a
-        device that is too old.
+        The target is machine code of the device ("sm_90"), or the newest older portable code ("compute_80")
+        if NVRTC does not support the device. Raises ConfigError if the device is too old.
         """
         own = capability[0] * 10 + capability[1]
         if own in self.architectures:
@@ -57,13 +57,13 @@ class Compiler:
         return f"compute_{older[-1]}"
 
     def compile(self, file: str, defines: Mapping[str, str], target: str) -> bytes:
-        """Compile a file of this folder.
+        """Compile a file of this folder, or read the result from the cache.
 
-        file: its name.
-        defines: macros and their values.
-        target: "sm_90" gives machine code, "compute_90" PTX.
+        file: name of the file.
+        defines: values of macros.
+        target: "sm_90" for machine code, "compute_90" for PTX.
 
-        Raises ConfigError with NVRTC's own words when it refuses.
+        Raises ConfigError with NVRTC's log if the compilation fails.
         """
         source, *headers = ((SOURCE_FOLDER / name).read_bytes() for name in (file, *HEADERS))
         options = [
@@ -113,7 +113,7 @@ class Compiler:
 
 
 def default_cache() -> Path:
-    """Tell where compiled kernels are kept: $XDG_CACHE_HOME/convoy/kernels, ~/.cache without it."""
+    """Return the default cache folder: $XDG_CACHE_HOME/convoy/kernels or ~/.cache/convoy/kernels."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "convoy" / "kernels"
 
@@ -132,14 +132,13 @@ def _load() -> ctypes.CDLL:
         except OSError:
             continue
         for part in Path(name).parent.glob("libnvrtc-builtins.so.*"):
-            ctypes.CDLL(str(part))  # else NVRTC looks for it on the system's paths only
+            ctypes.CDLL(str(part))  # NVRTC itself searches only the system's paths
         return library
     raise ConfigError(f"NVRTC, the compiler of the CUDA kernels, is not there; {REMEDY}")
 
 
 def _write_atomically(path: Path, data: bytes) -> None:
-    """Write atomically: other processes see all of it or nothing. A folder that can't be written is no
-    error."""
+    """Write a file atomically. Ignores a folder that can't be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as out:

@@ -1,4 +1,4 @@
-"""What a kernel asks memory for ahead: another one reads it later, from the second-level cache then."""
+"""Memory that a kernel loads into the second-level cache for a later kernel."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from torch import Tensor
 
 from engine.kernels.launches import LOAD_BYTES
 
-# bytes that are asked for ahead, at most; 0: none. Caches hold a few times as much
-MAX_MEMORY_AHEAD: Final = 24 * 2**20  # of keys and values
-MAX_WINDOWS_AHEAD: Final = 32 * 2**20  # of windows, counted for each beam: beams share half of them or more
+# maximum numbers of bytes to prefetch; 0: none. Caches are a few times as large
+MAX_MEMORY_AHEAD: Final = 24 * 2**20  # keys and values
+MAX_WINDOWS_AHEAD: Final = 32 * 2**20  # windows, counted for each beam, though beams share at least half
 
 
 @dataclass(frozen=True, slots=True)
 class KeysValues:
-    """Keys and values, as of `Kernels.attend`."""
+    """Keys and values of attention over the source (`Kernels.attend`)."""
 
     keys: Tensor
     values: Tensor
 
     def blocks(self) -> int:
-        """Count the heads of as many slots as are asked for."""
+        """Return the number of blocks to prefetch: one for each head of as many slots as the limit allows."""
         slots, heads, width, source = self.keys.shape
         if self.keys.dtype != self.values.dtype or not is_memory(self.keys, self.values):
             return 0
@@ -33,15 +33,15 @@ class KeysValues:
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """A ring and its index, as of `Kernels.dynamic_conv_step`: what a step of the convolution reads."""
+    """The ring and index that a step of the convolution reads (`Kernels.dynamic_conv_step`)."""
 
     ring: Tensor
     index: Tensor
 
     def hypotheses(self, threads: int) -> int:
-        """Count the rows of as many slots as are asked for.
+        """Return the number of hypotheses to prefetch: those of as many slots as the limit allows.
 
-        threads: of a block that asks for a window, one for each of its columns.
+        threads: number of threads of a block; each prefetches one column of a window.
         """
         slots, beams, older = self.index.shape
         row_size = self.ring.shape[-1] * self.ring.element_size()
@@ -55,10 +55,10 @@ Prefetch = KeysValues | Windows
 
 
 def prefetch_arguments(prefetch: Prefetch | None, threads: int) -> tuple[Tensor | int | None, ...]:
-    """List what add_norm.cu takes of what is asked for ahead: its `Remembered`, then its `Windows`.
+    """Return the arguments of add_norm.cu for prefetching: those of `KeysValues`, then those of `Windows`.
 
-    ahead: what is asked for, if anything is.
-    threads: of a block that asks.
+    prefetch: memory to prefetch, or None.
+    threads: number of threads of a block.
     """
     memory: tuple[Tensor | int | None, ...] = None, None, 0, 0, 0, 0
     windows: tuple[Tensor | int | None, ...] = None, None, 0, 0, 0
@@ -71,7 +71,7 @@ def prefetch_arguments(prefetch: Prefetch | None, threads: int) -> tuple[Tensor 
 
 
 def is_memory(keys: Tensor, values: Tensor) -> bool:
-    """Tell whether keys and values lie as `Kernels.attend` takes them: first positions of blocks of one size.
+    """Return whether `Kernels.attend` accepts the layout: the first positions of blocks of one size.
 
     keys: [slots, heads, width, source].
     values: [slots, heads, source, width].
@@ -83,10 +83,10 @@ def is_memory(keys: Tensor, values: Tensor) -> bool:
 
 
 def has_strides(tensor: Tensor, *strides: int) -> bool:
-    """Tell whether a tensor lies in memory like that; of an axis with one entry its stride does not matter.
+    """Return whether a tensor has these strides; the stride of an axis of size 1 is ignored.
 
-    tensor: of as many axes as strides.
-    strides: in elements.
+    tensor: tensor to check.
+    strides: stride of each axis in elements.
     """
     axes = zip(tensor.shape, tensor.stride(), strides, strict=True)
     return all(size == 1 or have == want for size, have, want in axes)

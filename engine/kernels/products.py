@@ -1,4 +1,4 @@
-"""Products of few rows as functions of torch tensors: which kernel, with which grid, block and arguments."""
+"""Matrix products of few rows as functions of torch tensors."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ from engine.kernels.launches import (
 )
 from engine.kernels.linear import ACTIVATIONS, EmbeddingLookup, Epilogue, Norm
 
-ROW_BUCKETS: Final = (1, 2, 4, 8)  # of product.cu
-TILED_ROW_BUCKETS: Final = (*ROW_BUCKETS, 16)  # of tiled_product.cu; cuBLAS has products of more rows
-MAX_STAGED_BYTES: Final = 96 * 1024  # bytes of rows that such a product may hold
-PRODUCT_WARPS: Final = 8  # warps of its block
-MIN_WARP_SHARE: Final = 256  # a warp's share of a sum, at least, where a pair of outputs has several
+ROW_BUCKETS: Final = (1, 2, 4, 8)  # compiled numbers of rows of product.cu
+TILED_ROW_BUCKETS: Final = (*ROW_BUCKETS, 16)  # those of tiled_product.cu; cuBLAS computes more rows
+MAX_STAGED_BYTES: Final = 96 * 1024  # shared memory for rows in product.cu
+PRODUCT_WARPS: Final = 8  # warps of a block
+MIN_WARP_SHARE: Final = 256  # least number of terms for each of several warps that share a sum
 # as in tiled_product.cu
-TILE_OUTPUTS: Final = 16  # outputs that a block computes at a time, or pairs of a GLU
-TILE_DEPTH: Final = 32  # what dim is a multiple of
-TILE_PAD: Final = 32  # elements behind each row that is staged
-MAX_NORMED: Final = 1024  # dim of rows that are normalised
-LONG_DIM: Final = 2048  # beyond it 16 warps share a sum, else 8
-MAX_TILED_BYTES: Final = 80 * 1024  # bytes of staged rows; more are read where they lie
-MAX_AHEAD_BYTES: Final = 8 * 2**20  # bytes of weights that are fetched ahead; caches hold a few times as much
-LONG_ENTRIES: Final = ("tiled_long", "tiled_unstaged")  # of 16 warps
+TILE_OUTPUTS: Final = 16  # outputs, or pairs of a GLU, that a block computes at once
+TILE_DEPTH: Final = 32  # dim must be a multiple of this
+TILE_PAD: Final = 32  # padding of a staged row, in elements
+MAX_NORMED: Final = 1024  # largest dim of normalised rows
+LONG_DIM: Final = 2048  # above this dim 16 warps share a sum instead of 8
+MAX_TILED_BYTES: Final = 80 * 1024  # staged rows in shared memory; larger rows stay in global memory
+MAX_AHEAD_BYTES: Final = 8 * 2**20  # bytes of weights to prefetch; caches are a few times as large
+LONG_ENTRIES: Final = ("tiled_long", "tiled_unstaged")  # entries with 16 warps
 
 
 class _Launch(NamedTuple):
-    """A kernel and how much of the device it gets.
+    """A kernel and its share of the device.
 
-    shared: bytes of dynamic shared memory.
+    shared: bytes of dynamic shared memory of a block.
     """
 
     kernel: Kernel
@@ -51,14 +51,12 @@ class _Launch(NamedTuple):
 
 
 class Products:
-    """Matrix products of up to 16 rows, with what stands before and behind them."""
+    """Matrix products of up to 16 rows, fused with the operations before and after them."""
 
     def __init__(self, run: Run, processors: int = 132, *, tensor_cores: bool = True) -> None:
-        """Take what runs calls.
-
-        run: on the device.
-        processors: its multiprocessors, which decide how work is shared but no result.
-        tensor_cores: whether these have the instructions of tiled_product.cu.
+        """run: launches a kernel on the device.
+        processors: number of multiprocessors; it changes how work is divided, never a result.
+        tensor_cores: the device has the instructions of tiled_product.cu.
         """
         self.run, self.processors, self.tensor_cores = run, processors, tensor_cores
         self._last_weight, self._weight_after = 0, dict[int, Tensor]()
@@ -72,13 +70,13 @@ class Products:
         constant: bool = False,
         glu: bool = False,
     ) -> bool:
-        """Tell whether `product` takes rows: up to 8 where all can be staged, up to 16 by tensor cores.
+        """Return whether `product` accepts the rows: up to 8 if all can be staged, 16 with tensor cores.
 
-        x: [..., dim], whose values need not be there.
+        x: [..., dim]; only the shape is used.
         weight: [outputs, dim].
-        norm: of x.
-        constant: as of `product`.
-        glu: whether a GLU follows.
+        norm: layer norm of x before the product, or None.
+        constant: no kernel writes the weight.
+        glu: a GLU follows the product.
         """
         dim = weight.shape[1]
         rows = x.numel() // max(dim, 1)
@@ -88,11 +86,11 @@ class Products:
         return rows > 0 and staged <= MAX_STAGED_BYTES
 
     def takes_lookup(self, fed: EmbeddingLookup, weight: Tensor, *, glu: bool = False) -> bool:
-        """Tell whether `product` takes rows of a table before they are there.
+        """Return whether `product` accepts a lookup as its rows.
 
-        fed: the rows.
-        weight: [outputs, dim], which no kernel writes.
-        glu: whether a GLU follows.
+        lookup: rows of a table.
+        weight: [outputs, dim], a constant.
+        glu: a GLU follows the product.
         """
         tables = fed.table, *(() if fed.position_rows is None else fed.position_rows[1:])
         return (
@@ -112,17 +110,17 @@ class Products:
         *,
         constant: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """Compute a linear map of few rows with what goes before and after it.
+        """Compute a linear map of few rows with the operations before and after it.
 
-        x: [slots, beams, dim], in fp32 or as the weights; or, without norm and heat, what `takes_lookup`.
-        weights: [outputs, dim], and a bias [outputs] or none.
-        finish: what becomes of the sums.
-        norm: of x.
-        heat: float32 [slots], divisors of each slot's rows.
-        constant: whether no kernel writes the weights, so that they may be read before others have ended.
+        x: [slots, beams, dim], in fp32 or in the type of the weights; or a lookup accepted by `takes_lookup`.
+        weights: weight [outputs, dim] and bias [outputs] or None.
+        epilogue: operations on the sums.
+        norm: layer norm of x, or None; not with a lookup.
+        temperature: float32 [slots], divisors of the rows of each slot, or None; not with a lookup.
+        constant: no kernel writes the weights, so they may be read before earlier kernels have ended.
 
-        Returns the result [slots, beams, outputs] (half as many after a GLU) and, where there is a norm and
-        no heat, the normalised x; of a lookup its rows.
+        Returns the result [slots, beams, outputs] (half as many after a GLU), and the input of the product if
+        the kernel computed it: the normalised x without temperature, or the rows of a lookup; None otherwise.
         """
         (weight, bias), residual = weights, epilogue.residual
         outputs, dim = weight.shape
@@ -137,7 +135,7 @@ class Products:
         y = weight.new_empty((*fed[:-1], outputs // 2 if glu else outputs), dtype=kind)
         assert x.is_contiguous()
         if rows > ROW_BUCKETS[-1] and x.data_ptr() % LOAD_BYTES:
-            x = x.clone()  # a part of something; nobody but tensor cores takes it
+            x = x.clone()  # a view; the kernel needs aligned rows
         tiles = constant and x.data_ptr() % LOAD_BYTES == 0
         entry = self._tile_entry(rows, weight, norm, glu=glu) if tiles else None
         assert temperature is None or entry != "tiled_unstaged"
@@ -163,8 +161,12 @@ class Products:
         return y, normed
 
     def _warp_launch(self, weight: Tensor, rows: int, warps: int) -> _Launch:
-        """The launch of product.cu for a product of so many rows, by so many warps where the device has room
-        for them."""
+        """Return the launch of product.cu.
+
+        weight: [outputs, dim].
+        rows: number of rows.
+        warps: number of warps; the number of blocks is limited by the size of the device.
+        """
         dim, size = weight.shape[1], bucket_of(ROW_BUCKETS, rows)
         assert rows <= size
         kernel = Kernel("product.cu", "product", *load_form(dim, weight), size)
@@ -172,8 +174,13 @@ class Products:
         return _Launch(kernel, blocks, PRODUCT_WARPS * WARP, size * dim * weight.element_size())
 
     def _tile_launch(self, entry: str, weight: Tensor, rows: int, columns: int) -> _Launch:
-        """The launch of an entry of tiled_product.cu for a product of so many rows, whose result has so many
-        columns."""
+        """Return the launch of an entry of tiled_product.cu.
+
+        entry: name of the entry.
+        weight: [outputs, dim].
+        rows: number of rows.
+        columns: number of columns of the result.
+        """
         dim, size, each = weight.shape[1], bucket_of(TILED_ROW_BUCKETS, rows), weight.element_size()
         assert rows <= size
         kernel = Kernel("tiled_product.cu", entry, ELEMENTS[weight.dtype], LOAD_BYTES // each, size)
@@ -183,12 +190,12 @@ class Products:
         return _Launch(kernel, blocks, threads, shared)
 
     def _next_weight(self, weight: Tensor) -> tuple[Address, int]:
-        """Tell where the weight of the product behind this one lies, and how many bytes to fetch ahead.
+        """Return the address of the weight of the next product, and the number of bytes to prefetch.
 
-        weight: of this one, which no kernel writes.
+        Each step runs the same products, so the next one is the one that followed last time; a wrong guess
+        wastes only bandwidth. All weights are kept, so that the address is valid.
 
-        Each step makes the same products, so it is what came behind this one when it was last made; a wrong
-        guess costs nothing but its bytes. Weights that have been seen are kept, so the address is good.
+        weight: constant weight of this product.
         """
         self._weight_after[self._last_weight] = weight
         self._last_weight = weight.data_ptr()
@@ -198,7 +205,13 @@ class Products:
         return Address(behind.data_ptr()), min(behind.numel() * behind.element_size(), MAX_AHEAD_BYTES)
 
     def _tile_entry(self, rows: int, weight: Tensor, norm: Norm | None, *, glu: bool) -> str | None:
-        """The kernel by tensor cores for a product of so many rows; None where it has none."""
+        """Return the entry of tiled_product.cu for a product, or None if tensor cores can't compute it.
+
+        rows: number of rows.
+        weight: [outputs, dim].
+        norm: layer norm of the rows, or None.
+        glu: a GLU follows the product.
+        """
         dim, size = weight.shape[1], bucket_of(TILED_ROW_BUCKETS, rows)
         read = (weight,) if norm is None else (weight, norm.gain, norm.shift)
         takes = (
@@ -216,8 +229,8 @@ class Products:
         return "tiled_glu" if glu else "tiled_long" if dim > LONG_DIM else "tiled_product"
 
     def _split(self, pairs: int, dim: int) -> int:
-        """Warps that share the sums of a pair of outputs: as many as all multiprocessors hold, as long as
-        each has something to sum."""
+        """Return the number of warps that share the sums of a pair of outputs: enough to fill the device, if
+        each has MIN_WARP_SHARE terms."""
         split, room = 1, 16 * self.processors
         while split < PRODUCT_WARPS and pairs * split < room and dim >= 2 * split * MIN_WARP_SHARE:
             split *= 2
@@ -227,7 +240,7 @@ class Products:
 def _split_lookup(
     x: Tensor | EmbeddingLookup,
 ) -> tuple[Tensor, tuple[Tensor | None, Tensor | None, Tensor | None, float]]:
-    """Rows, or the table that they come from, and tokens, positions, signals and scale of a lookup."""
+    """Return rows without a lookup, or the table of a lookup with its tokens, positions and scale."""
     if not isinstance(x, EmbeddingLookup):
         return x, (None, None, None, 1.0)
     positions, position_rows = x.position_rows or (None, None)

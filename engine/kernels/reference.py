@@ -1,7 +1,7 @@
-"""Dynamic and light convolution, and attention, in plain torch: what every faster kernel must reproduce.
+"""Convolution, attention and other operators in plain torch: the results that every kernel must reproduce.
 
-"Pay Less Attention" (Wu et al. 2019), sections 3 and 4. Channel c belongs to head c // (C / H); heads share
-a kernel. The kernel's softmax runs over all K taps, also those that fall on padding (docs/reference.md 2.1).
+"Pay Less Attention" (Wu et al. 2019), sections 3 and 4. Channel c belongs to head c // (C / H); the channels
+of a head share a kernel. Its softmax covers all K taps, also those on padding (docs/reference.md 2.1).
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from torch.overrides import handle_torch_function, has_torch_function
 
 
 def dynamic_conv(x: Tensor, taps: Tensor, left: int) -> Tensor:
-    """Convolve full sequences: y[t, c] = sum_k taps[t, head(c), k] * x[t - left + k, c], zeros outside.
+    """Convolve whole sequences: y[t, c] = sum_k taps[t, head(c), k] * x[t - left + k, c], zeros outside.
 
     x: [batch, time, channels].
-    taps: [batch, time, heads, K], or [heads, K] when they are the same for every step (LightConv).
+    taps: [batch, time, heads, K], or [heads, K] if they are the same at every step (LightConv).
     left: K - 1 for a causal and K // 2 for a centred window.
 
     Returns the shape of x.
@@ -26,7 +26,7 @@ def dynamic_conv(x: Tensor, taps: Tensor, left: int) -> Tensor:
     The taps become a band matrix [time, time], so that one batched product replaces K shifted copies of x
     (paper, section 3, "Implementation").
     """
-    if has_torch_function((x, taps)):  # export to ONNX sees one node
+    if has_torch_function((x, taps)):  # one node in an ONNX export
         exported: Tensor = handle_torch_function(dynamic_conv, (x, taps), x, taps, left)
         return exported
     batch, time, channels = x.shape
@@ -46,10 +46,10 @@ def dynamic_conv_step(x: Tensor, taps: Tensor, ring: Tensor | None, index: Tenso
     x: [slots, beams, channels], the current input (tap K - 1).
     taps: [slots, beams, heads, K] or [heads, K].
     ring: [slots, K - 1, beams, channels], earlier inputs.
-    index: int [slots, beams, K - 1], row of ring.flatten(0, 2) that holds each hypothesis's input, oldest
-        first. Both None when K is 1.
+    index: int [slots, beams, K - 1], rows of ring.flatten(0, 2) with the inputs of each hypothesis, oldest
+        first. Both are None if K is 1.
 
-    Returns [slots, beams, channels]. Nothing is reordered: beams are followed through `index`.
+    Returns [slots, beams, channels]. Beams are followed through `index`; the ring is never reordered.
     """
     if has_torch_function((x, taps)):
         exported: Tensor = handle_torch_function(dynamic_conv_step, (x, taps), x, taps, ring, index)
@@ -65,10 +65,10 @@ def dynamic_conv_step(x: Tensor, taps: Tensor, ring: Tensor | None, index: Tenso
 
 
 def ssru_step(candidate: Tensor, gate: Tensor, ring: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
-    """Take one step of a simpler simple recurrent unit: c = f * c' + (1 - f) * candidate, f = sigmoid(gate).
+    """Compute one step of an SSRU: c = f * c' + (1 - f) * candidate, f = sigmoid(gate).
 
-    candidate, gate: [slots, beams, dim], both of the step's input alone.
-    ring: [slots, 1, beams, dim], the cells c' of the step before.
+    candidate, gate: [slots, beams, dim], projections of the input.
+    ring: [slots, 1, beams, dim], cells c' of the previous step.
     index: int [slots, beams, 1], row of ring.flatten(0, 2) that each hypothesis continues.
 
     Returns the cells c, in the type of the ring, and relu(c), both [slots, beams, dim].
@@ -82,12 +82,9 @@ def ssru_step(candidate: Tensor, gate: Tensor, ring: Tensor, index: Tensor) -> t
 
 
 def ssru_step_plainly(candidate: Tensor, gate: Tensor, ring: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute `ssru_step` by operators that every graph has.
+    """Compute `ssru_step` with standard operators.
 
-    candidate: as of `ssru_step`.
-    gate: likewise.
-    ring: likewise.
-    index: likewise.
+    candidate, gate, ring, index: arguments of `ssru_step`.
     """
     before = F.embedding(index, ring.flatten(0, 2)).squeeze(2)
     forget = torch.sigmoid(gate)
@@ -99,10 +96,10 @@ def add_norm(x: Tensor, added: Tensor, gain: Tensor, bias: Tensor, epsilon: floa
     """Compute the layer norm of x + added over the last axis.
 
     x: [..., dim].
-    added: likewise: what a residual connection adds.
+    added: [..., dim], the branch of a residual connection.
     gain: [dim].
     bias: [dim].
-    epsilon: added to the variance.
+    epsilon: constant added to the variance.
     """
     if has_torch_function((x, added)):
         exported: Tensor = handle_torch_function(add_norm, (x, added), x, added, gain, bias, epsilon)
@@ -111,13 +108,13 @@ def add_norm(x: Tensor, added: Tensor, gain: Tensor, bias: Tensor, epsilon: floa
 
 
 def add_norm_plainly(x: Tensor, added: Tensor, gain: Tensor, bias: Tensor, epsilon: float) -> Tensor:
-    """Compute `add_norm` by operators that every graph has.
+    """Compute `add_norm` with standard operators.
 
     x: [..., dim].
-    added: likewise: what a residual connection adds.
+    added: [..., dim], the branch of a residual connection.
     gain: [dim].
     bias: [dim].
-    epsilon: added to the variance.
+    epsilon: constant added to the variance.
     """
     return F.layer_norm(x + added, gain.shape, gain, bias, epsilon)
 
@@ -125,14 +122,14 @@ def add_norm_plainly(x: Tensor, added: Tensor, gain: Tensor, bias: Tensor, epsil
 def attend(
     q: Tensor, keys: Tensor, values: Tensor, mask: Tensor, dropout: float = 0.0, shown: int = 0
 ) -> tuple[Tensor, Tensor]:
-    """Compute multi-head attention of some queries over a memory that they share.
+    """Compute multi-head attention of queries that share a memory.
 
     q: [batch, queries, dim], scaled.
     keys: [batch, heads, dim / heads, source].
     values: [batch, heads, source, dim / heads].
     mask: [batch, source], 0 or -inf.
-    dropout: of the weights, in training.
-    shown: how many heads, the first ones, the weights are the mean of; 0: all.
+    dropout: dropout rate of the weights in training.
+    shown: number of heads, from the first, in the mean of the weights; 0: all.
 
     Returns the context [batch, queries, dim] and the weights [batch, queries, source].
     """
@@ -147,14 +144,9 @@ def attend(
 def attend_plainly(
     q: Tensor, keys: Tensor, values: Tensor, mask: Tensor, dropout: float = 0.0, shown: int = 0
 ) -> tuple[Tensor, Tensor]:
-    """Compute `attend` by operators that every graph has.
+    """Compute `attend` with standard operators.
 
-    q: as of `attend`.
-    keys: likewise.
-    values: likewise.
-    mask: likewise.
-    dropout: likewise.
-    shown: likewise.
+    q, keys, values, mask, dropout, shown: arguments of `attend`.
     """
     heads, width = keys.shape[1], keys.shape[2]
     logits = torch.matmul(q.unflatten(2, (heads, width)).transpose(1, 2), keys) + mask[:, None, None, :]
@@ -165,7 +157,7 @@ def attend_plainly(
 
 
 class QKV(NamedTuple):
-    """Query (scaled), key and value of one position of each hypothesis, [slots, beams, dim] each."""
+    """Scaled query, key and value, each [slots, beams, dim] or [batch, time, dim]."""
 
     q: Tensor
     key: Tensor
@@ -177,11 +169,11 @@ def attend_whole(
 ) -> Tensor:
     """Compute multi-head self-attention within whole sequences.
 
-    own: of all positions, [batch, time, dim] each.
+    own: queries, keys and values of all positions, each [batch, time, dim].
     mask: [batch or 1, time or 1, time], 0 or -inf.
-    heads: of the attention.
-    bias: added to the logits, [heads, time, time].
-    dropout: of the weights, in training.
+    heads: number of heads.
+    bias: addend of the logits [heads, time, time], or None.
+    dropout: dropout rate of the weights in training.
 
     Returns [batch, time, dim].
     """
@@ -194,13 +186,9 @@ def attend_whole(
 def attend_whole_plainly(
     own: QKV, mask: Tensor, heads: int, bias: Tensor | None = None, dropout: float = 0.0
 ) -> Tensor:
-    """Compute `attend_whole` by operators that every graph has.
+    """Compute `attend_whole` with standard operators.
 
-    own: as of `attend_whole`.
-    mask: likewise.
-    heads: likewise.
-    bias: likewise.
-    dropout: likewise.
+    own, mask, heads, bias, dropout: arguments of `attend_whole`.
     """
     q, keys, values = (y.unflatten(2, (heads, y.shape[2] // heads)) for y in own)
     logits = torch.matmul(q.transpose(1, 2), keys.permute(0, 2, 3, 1)) + mask[:, None]
@@ -215,18 +203,18 @@ def attend_cached(
     lineage: Tensor,
     bias: tuple[Tensor, Tensor] | None = None,
 ) -> Tensor:
-    """Compute multi-head self-attention of one position of each hypothesis over itself and all before it.
+    """Compute multi-head self-attention of a new position to itself and all earlier ones of its hypothesis.
 
-    own: of the position.
+    own: query, key and value of the new position.
     past: cached keys and values [slots, heads, columns, beams, dim / heads].
-    lineage: [slots, beams, columns * beams], 0 at a hypothesis's own entries and -inf at others' and at those
-        to come.
-    bias: added to the logits of cached entries [slots, heads, 1, columns * beams], and of the position's own
-        [slots, heads, 1, 1].
+    lineage: [slots, beams, columns * beams], 0 at the entries of the hypothesis, -inf at all other entries and
+        at unused ones.
+    bias: addends of the logits of cached entries [slots, heads, 1, columns * beams] and of the new position
+        [slots, heads, 1, 1], or None.
 
     Returns [slots, beams, dim]. Nothing is gathered.
     """
-    if not isinstance(own.q, Tensor):  # export to ONNX sees one node
+    if not isinstance(own.q, Tensor):  # one node in an ONNX export
         exported: Tensor = handle_torch_function(attend_cached, (own.q,), own, past, lineage, bias)
         return exported
     return attend_cached_plainly(own, past, lineage, bias)
@@ -238,12 +226,9 @@ def attend_cached_plainly(
     lineage: Tensor,
     bias: tuple[Tensor, Tensor] | None = None,
 ) -> Tensor:
-    """Compute `attend_cached` by operators that every graph has: each query meets the entries of every beam.
+    """Compute `attend_cached` with standard operators: multiply each query with the entries of all beams.
 
-    own: query, key and value of the step.
-    past: as of `attend_cached`.
-    lineage: likewise.
-    bias: likewise.
+    own, past, lineage, bias: arguments of `attend_cached`.
     """
     heads, width = past[0].shape[1], past[0].shape[4]
     q, key, value = (y.unflatten(2, (heads, width)).transpose(1, 2) for y in own)
@@ -264,14 +249,14 @@ def attend_window(
     mask: Tensor,
     heads: int,
 ) -> Tensor:
-    """Do as `attend_cached`, over a window of each hypothesis's last positions.
+    """Compute self-attention of a new position of each hypothesis to itself and to the window before it.
 
-    own: query, key and value of the step.
+    own: query, key and value of the new position.
     past: rings of keys and values [slots, window, beams, dim].
-    index: int [slots, beams, window], row of ring.flatten(0, 2) that holds each of a row's positions, oldest
-        first.
-    mask: [slots, 1, window], -inf before its first token.
-    heads: of the attention.
+    index: int [slots, beams, window], rows of ring.flatten(0, 2) with the positions of each hypothesis,
+        oldest first.
+    mask: [slots, 1, window], -inf before the first token.
+    heads: number of heads.
 
     Returns [slots, beams, dim].
     """
@@ -288,14 +273,9 @@ def attend_window_plainly(
     mask: Tensor,
     heads: int,
 ) -> Tensor:
-    """Compute `attend_window` by operators that every graph has.
+    """Compute `attend_window` with standard operators.
 
-    own: query, key and value of the step.
-    past: rings of keys and values [slots, window, beams, dim].
-    index: int [slots, beams, window], row of ring.flatten(0, 2) that holds each of a row's positions, oldest
-        first.
-    mask: [slots, 1, window], -inf before its first token.
-    heads: of the attention.
+    own, past, index, mask, heads: arguments of `attend_window`.
     """
     q, key, value = own
     split = heads, q.shape[2] // heads

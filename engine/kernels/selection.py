@@ -1,5 +1,4 @@
-"""Selection of the best tokens as functions of torch tensors: which kernel, with which grid, block and
-arguments."""
+"""Selection of the best tokens as functions of torch tensors."""
 
 from __future__ import annotations
 
@@ -14,24 +13,24 @@ from engine.kernels.products import Products
 
 # as in select.cu and ranked.cuh
 SELECT_ROOM: Final = 1024
-SELECT_COLUMNS: Final = 256  # threads that select; each row's columns
-MAX_BLOCK_THREADS: Final = 1024  # threads of a block
-MAX_RANKED: Final = 512  # candidates of all parts of a row, at most
-MAX_VOCAB_PARTS: Final = WARP  # of a vocabulary
-MAX_MERGED_BYTES: Final = 48 * 1024  # of shared memory that `end_step` merges in
+SELECT_COLUMNS: Final = 256  # threads that select in a row
+MAX_BLOCK_THREADS: Final = 1024
+MAX_RANKED: Final = 512  # candidates of all parts of a row
+MAX_VOCAB_PARTS: Final = WARP  # parts of a vocabulary
+MAX_MERGED_BYTES: Final = 48 * 1024  # shared memory of `end_step` for merging parts
 
 
 class PartialSelection(NamedTuple):
-    """What was found of rows in each part of the vocabulary, before it is made one list.
+    """Candidates of each part of the vocabulary, before they are merged into one list for each row.
 
-    scores: float32 [rows, parts, k], logits after penalties in descending order; -inf: no more.
+    scores: float32 [rows, parts, k], logits after penalties in descending order, padded with -inf.
     ids: int64 [rows, parts, k].
-    masses: float32 [rows, parts, 2], the normaliser's parts: their maximum, and the sum beside it.
+    normalisers: float32 [rows, parts, 2], maximum of the logits of a part and sum of their exponentials.
     logits: [slots, beams, vocab].
     forced: int64 [slots, beams].
     penalties: float32 [slots], of the unknown token and of end-of-sentence.
-    unk: the unknown token, or -1.
-    eos: end-of-sentence.
+    unk: id of the unknown token, or -1.
+    eos: id of end-of-sentence.
     """
 
     scores: Tensor
@@ -45,30 +44,30 @@ class PartialSelection(NamedTuple):
 
 
 def merged_bytes(beams: int, parts: int, k: int) -> int:
-    """Count the bytes of a slot's candidates, and of the list that is made of them.
+    """Return the bytes of the candidates of a slot and of the merged list.
 
-    beams: of the slot.
-    parts: of the vocabulary.
-    k: candidates of each part of a row.
+    beams: number of beams of the slot.
+    parts: number of parts of the vocabulary.
+    k: number of candidates of each part of a row.
     """
     return beams * k * (8 * parts + 12)
 
 
 class Selection(Products):
-    """Logits to the best tokens of each row."""
+    """Kernels that select the best tokens of each row from logits."""
 
     def select(
         self, logits: Tensor, rules: Sequence[Tensor], unk: int | None, eos: int, k: int
     ) -> tuple[Tensor, Tensor]:
-        """Compute `engine.models.select` of logits instead of their log-softmax.
+        """Compute `engine.models.select` from logits instead of log-probabilities.
 
         logits: [slots, beams, vocab].
-        rules: its `SelectionRules`, penalties float32.
-        unk: the unknown token, or none.
-        eos: end-of-sentence.
-        k: candidates of each row.
+        rules: `SelectionRules` with float32 penalties.
+        unk: id of the unknown token, or None.
+        eos: id of end-of-sentence.
+        k: number of candidates of each row.
 
-        Returns scores in float32 and ids, which are 0 where a score is -inf.
+        Returns scores in float32, and ids, which are 0 if the score is -inf.
         """
         found = self.scan(logits, rules, unk, eos, k)
         return self.merge(found) if isinstance(found, PartialSelection) else found
@@ -76,13 +75,9 @@ class Selection(Products):
     def scan(
         self, logits: Tensor, rules: Sequence[Tensor], unk: int | None, eos: int, k: int
     ) -> tuple[Tensor, Tensor] | PartialSelection:
-        """Compute `select`; of few rows, if `end_step` has room to end it, only what it needs.
+        """Compute `select`, or, for few rows, a partial selection that the kernel `end_step` completes.
 
-        logits: as of `select`.
-        rules: likewise.
-        unk: likewise.
-        eos: likewise.
-        k: likewise.
+        logits, rules, unk, eos, k: arguments of `select`.
         """
         forced, banned, *penalties = rules
         slots, beams, vocab = logits.shape
@@ -90,7 +85,7 @@ class Selection(Products):
         if threads > MAX_BLOCK_THREADS:
             raise ValueError(f"{k} candidates of a row; the kernel selects at most {MAX_BLOCK_THREADS}")
         kernel, rows = Kernel("select.cu", "select_best", *load_form(vocab, logits)), slots * beams
-        # a row's parts are so many that all multiprocessors have something to read
+        # enough parts of a row to occupy all multiprocessors
         parts = max(
             1, min(MAX_VOCAB_PARTS, MAX_RANKED // k, self.processors // rows, vocab // SELECT_COLUMNS)
         )
@@ -111,7 +106,7 @@ class Selection(Products):
         return found if merged_bytes(beams, parts, k) <= MAX_MERGED_BYTES else self.merge(found)
 
     def merge(self, found: PartialSelection) -> tuple[Tensor, Tensor]:
-        """Make one list of what was found in parts, as `select` returns it."""
+        """Merge the parts of a partial selection into the result of `select`."""
         (rows, parts, k), (slots, beams, vocab) = found.scores.shape, found.logits.shape
         scores = found.scores.new_empty((slots, beams, k))
         ids = torch.empty_like(scores, dtype=torch.int64)

@@ -1,8 +1,8 @@
-"""The convolutions as quickly deployable plugins of TensorRT, ahead of time: PTX of the same .cu files.
+"""The convolutions as ahead-of-time Python plugins of TensorRT, compiled to PTX from the same .cu files.
 
-Registering them is enough for the ONNX parser to take the nodes that `export/graphs/plugins.py` writes.
-The PTX is stored in the engine, which then needs no plugin library. A kernel's parameters are inputs, extra
-arguments, outputs.
+Once they are registered, the ONNX parser accepts the nodes that `export/graphs/plugins.py` writes. The PTX is
+stored in the engine, which then needs no plugin library. A kernel's parameters are inputs, extra arguments,
+outputs.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from engine.kernels.launches import LOAD_BYTES, WARP
 from engine.kernels.nvrtc import Compiler
 
 NAMESPACE: Final = "convoy"
-# by name: whether taps are the same at every position ([heads, K])
+# whether the taps are the same at every position ([heads, K]), by name
 PLUGINS: Final = {"DynamicConvStep": False, "LightConvStep": True, "DynamicConv": False, "LightConv": True}
-# portable code for the oldest GPUs that TensorRT 11 serves; the driver finishes it for the GPU at hand
+# portable code for the oldest GPUs that TensorRT 11 supports; the driver compiles it for the installed GPU
 TARGET: Final = "compute_80"
 PLUGIN_TYPES: Final = ("FP32", "FP16", "BF16")
-BEAMS: Final = 4  # of a block at a time; how many there are is known only at run time
-BLOCK_STEPS: Final = 8  # time steps of a block at a time
+BEAMS: Final = 4  # beams that a block computes at once; their number is known only at run time
+BLOCK_STEPS: Final = 8  # time steps that a block computes at once
 
 
 def register(compiler: Compiler) -> None:
-    """Make the plugins known to this process's TensorRT, once. Raises ConfigError without TensorRT 10.9."""
+    """Register the plugins with TensorRT, once in a process. Raises ConfigError without TensorRT 10.9."""
     try:
         import tensorrt.plugin as trtp
 
@@ -41,6 +41,8 @@ def register(compiler: Compiler) -> None:
 
 
 def _register_step(trtp: Any, name: str, compiler: Compiler, fixed: bool) -> None:
+    """Register a step of the convolution."""
+
     def describe(x: Any, taps: Any, ring: Any, index: Any) -> Any:
         return x.like()
 
@@ -63,6 +65,8 @@ def _register_step(trtp: Any, name: str, compiler: Compiler, fixed: bool) -> Non
 
 
 def _register_whole(trtp: Any, name: str, compiler: Compiler, fixed: bool) -> None:
+    """Register the convolution of whole sequences."""
+
     def describe(x: Any, taps: Any, left: int) -> Any:
         return x.like()
 
@@ -92,8 +96,10 @@ def _register_whole(trtp: Any, name: str, compiler: Compiler, fixed: bool) -> No
 def _register_functions(
     trtp: Any, plugin: str, inputs: dict[str, Any], functions: tuple[Callable[..., Any], ...]
 ) -> None:
-    """Register a plugin's three functions. TensorRT reads their annotations, which are types of its own that
-    exist only where it is installed."""
+    """Register the three functions of a plugin.
+
+    TensorRT reads their annotations, which are set here because they are types of the tensorrt module.
+    """
     describe, autotune, implement = functions
     more = {"outputs": tuple[trtp.TensorDesc]}
     parts = tuple[str, bytes, trtp.KernelLaunchParams, trtp.SymExprs]
@@ -108,7 +114,14 @@ def _register_functions(
 def _compile_ptx(
     compiler: Compiler, file: str, dtype: Any, axis: int, most: int = LOAD_BYTES
 ) -> tuple[bytes, int]:
-    """PTX for a type of TensorRT and a number of channels that share a kernel, and its width of loads."""
+    """Compile a file to PTX; returns the code and the number of elements per load.
+
+    compiler: NVRTC.
+    file: name of the .cu file.
+    dtype: TensorRT's type of the elements.
+    axis: number of channels that share a kernel.
+    most: largest number of elements per load.
+    """
     import tensorrt as trt
 
     elements = {trt.float32: ("float", 4), trt.float16: ("fp16", 2), trt.bfloat16: ("bf16", 2)}
@@ -121,6 +134,7 @@ def _compile_ptx(
 
 
 def _scalar_arguments(trtp: Any, values: tuple[Any, ...]) -> Any:
+    """Return integers, or expressions of shapes, as the extra arguments of a plugin's kernel."""
     expressions = trtp.SymIntExprs(len(values))
     for i, value in enumerate(values):
         expressions[i] = trtp.SymInt32(value)
