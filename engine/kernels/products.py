@@ -85,16 +85,16 @@ class Products:
         staged = bucket_of(ROW_BUCKETS, rows) * dim * weight.element_size()
         return rows > 0 and staged <= MAX_STAGED_BYTES
 
-    def takes_lookup(self, fed: EmbeddingLookup, weight: Tensor, *, glu: bool = False) -> bool:
+    def takes_lookup(self, lookup: EmbeddingLookup, weight: Tensor, *, glu: bool = False) -> bool:
         """Return whether `product` accepts a lookup as its rows.
 
         lookup: rows of a table.
         weight: [outputs, dim], a constant.
         glu: a GLU follows the product.
         """
-        tables = fed.table, *(() if fed.position_rows is None else fed.position_rows[1:])
+        tables = lookup.table, *(() if lookup.position_rows is None else lookup.position_rows[1:])
         return (
-            self._tile_entry(fed.tokens.numel(), weight, None, glu=glu)
+            self._tile_entry(lookup.tokens.numel(), weight, None, glu=glu)
             in ("tiled_product", "tiled_glu", "tiled_long")
             and all(t.dtype == weight.dtype and t.is_contiguous() for t in tables)
             and not any(t.data_ptr() % LOAD_BYTES for t in tables)

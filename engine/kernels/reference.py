@@ -207,8 +207,7 @@ def attend_cached(
 
     own: query, key and value of the new position.
     past: cached keys and values [slots, heads, columns, beams, dim / heads].
-    lineage: [slots, beams, columns * beams], 0 at the entries of the hypothesis, -inf at all other entries and
-        at unused ones.
+    lineage: [slots, beams, columns * beams], 0 at the entries of the hypothesis, -inf at all others.
     bias: addends of the logits of cached entries [slots, heads, 1, columns * beams] and of the new position
         [slots, heads, 1, 1], or None.
 
