@@ -1,4 +1,4 @@
-"""`convoy bench`: how fast decoding steps and whole texts are on this machine."""
+"""`convoy bench`: measures the speed of decoding steps and of whole texts on this machine."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def efficiency(
 
 
 def _markdown(rows: Sequence[Row]) -> str:
-    """The table; the spread is the least and the greatest run."""
+    """Return the table in Markdown; the spread is the fastest and the slowest run."""
     lines = [
         "| what | precision | beam | sentences | speed | spread | tokens/s |",
         "|---|---|---:|---:|---:|---:|---:|",
@@ -127,7 +127,7 @@ def _markdown(rows: Sequence[Row]) -> str:
 
 
 def _machine() -> dict[str, str]:
-    """Return what the figures depend on: the processor, its instruction set and versions."""
+    """Return the facts that the figures depend on: processor, instruction set and versions."""
     from engine.api import kernels_name
 
     info = Path("/proc/cpuinfo")

@@ -12,13 +12,13 @@ from engine.backends import Placement, processors, usual_precision
 class ModelChoice:
     """The model that answers, and where it runs.
 
-    model: folder of a bundle, or the name of a server's model; None: the only one there is.
-    precision: precision of its weights; None: the usual one.
-    backend, device: where it runs.
+    model: folder of a bundle, or name of a model of the server; None: the only model.
+    precision: precision of its weights; None: the default of the device.
+    backend, device: backend and device that run it.
     threads: threads of the numeric library; None: all cores.
-    source, target: languages that the model must be for; None: any.
-    shortlist: whether only likely tokens are looked at; None: as the bundle says.
-    fast: whether beam size, precision and shortlist serve speed where nothing else is asked for.
+    source, target: languages of the model; None: any.
+    shortlist: decode with likely tokens only; None: the setting of the bundle.
+    fast: choose defaults of beam size, precision and shortlist for speed.
     """
 
     model: Path | None

@@ -1,4 +1,4 @@
-"""A group of commands of which each is a module, imported only when it is run or listed."""
+"""A group of commands; each command is a module that is imported when it runs or is listed."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ SETTINGS: Final[dict[str, Any]] = {"add_completion": False, "rich_markup_mode": 
 
 
 class Commands(TyperGroup):
-    """The commands `names`, each a module of `package`, so that each starts fast.
+    """A group whose commands are the modules `names` of `package`.
 
-    A module offers the command by its own name, `build()` where its flags take heavy imports to know, or a
-    `table` of commands of its own.
+    A module has a function with the name of the command, or `build()` if its flags need heavy imports, or
+    `table`, a group of commands.
     """
 
     package: ClassVar[str]
@@ -40,7 +40,7 @@ class Commands(TyperGroup):
         return typer.main.get_command(one)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Name what there is where a name is unknown, and variables of the command that are misspelt."""
+        """Fail on an unknown command with a list of the known ones, and warn of misspelt variables."""
         if args[0] not in self.names and not ctx.resilient_parsing:
             ctx.fail(f"No such command {args[0]!r}; known are {', '.join(self.names)}.")
         name, command, rest = super().resolve_command(ctx, args)
@@ -50,7 +50,7 @@ class Commands(TyperGroup):
         return name, command, rest
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the first line of each command's docstring, without building any command."""
+        """Write the first line of each command's docstring; commands are not built for that."""
         with formatter.section("Commands"):
             formatter.write_dl(list(self._summaries()))
 

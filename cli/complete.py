@@ -1,4 +1,4 @@
-"""What the shell completes: names of models and codes of languages, of a server or of bundles here."""
+"""Completions of the shell: names of models and codes of languages, of a server or of local bundles."""
 
 from __future__ import annotations
 
@@ -10,12 +10,16 @@ from typing import Any, Final
 
 from typer import Context
 
-HERE: Final = "models"  # where bundles lie by default
-ANSWER_SECONDS: Final = 1.0  # that a server gets: somebody waits for the key's effect
+HERE: Final = "models"  # default folder of bundles
+ANSWER_SECONDS: Final = 1.0  # timeout of the server, because a user waits for the completion
 
 
 def models(ctx: Context, incomplete: str) -> list[str]:
-    """List the models of the server that --url names; without it, list folders."""
+    """Return the names of the models of the server at --url; without --url, of folders.
+
+    ctx: context of the command line, with the flags so far.
+    incomplete: beginning of the name.
+    """
     if ctx.params.get("url"):
         return [m["name"] for m in _of_server(ctx) if m["name"].startswith(incomplete)]
     return sorted(glob(f"{escape(incomplete)}*/"))
@@ -36,7 +40,7 @@ def _codes(ctx: Context, incomplete: str, side: str) -> list[str]:
 
 
 def _of_server(ctx: Context) -> list[dict[str, Any]]:
-    """Nothing when it does not answer: a completion has no place for an error."""
+    """Return the models of the server; none if it does not answer, because a completion can't show errors."""
     try:
         from convoy_client import Client, ClientError
     except ModuleNotFoundError:
@@ -51,7 +55,8 @@ def _of_server(ctx: Context) -> list[dict[str, Any]]:
 
 
 def _of_bundles(ctx: Context) -> Iterable[dict[str, Any]]:
-    """Of the chosen bundle, else of all in the usual folder."""
+    """Yield the description of the bundle at --model; without --model, of all bundles in the default
+    folder."""
     model = ctx.params.get("model")
     for path in [Path(model)] if model else sorted(Path(HERE).glob("*/")):
         try:

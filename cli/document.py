@@ -1,4 +1,4 @@
-"""Documents translated as a whole, each in its own format: by a model here, or by a server."""
+"""Translation of documents in their own format, by a local model or by a server."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from documents.spans import Segment
     from engine.api import MarkedText
 
-ENDINGS: Final = frozenset(FORMATS) - {".txt"}  # a .txt goes line by line
+ENDINGS: Final = frozenset(FORMATS) - {".txt"}  # a .txt is translated line by line
 
 
 def translate(job: texts.Job, options: TextOptions, file: Path, output_format: texts.OutputFormat) -> None:
     """Write the translation of a file.
 
-    job: the model, here or on a server.
+    job: the model, local or on a server.
     options: options of the answers.
     file: the document.
-    output_format: where the translation goes.
+    output_format: path of the translation.
 
-    Raises InvalidRequest on flags that mean nothing for documents, TooLarge, OSError, and what the model or
-    the server raises.
+    Raises InvalidRequest on flags that are not for documents, TooLarge, OSError, and the errors of the model
+    or the server.
     """
     output = output_format.output
     if output is None:
@@ -50,7 +50,7 @@ def translate(job: texts.Job, options: TextOptions, file: Path, output_format: t
 
 
 def _here(place: ModelChoice, options: TextOptions, file: Path) -> bytes:
-    """As the server does it: the same segments, protected alike, with their formats by attention."""
+    """Return the translation by a local model, equal to the one of a server."""
     from documents.projection import project
 
     document = _open_document(file)
@@ -70,7 +70,7 @@ def _here(place: ModelChoice, options: TextOptions, file: Path) -> bytes:
 
 
 def _mark_protected(segments: Sequence[Segment], *, placeholders: bool) -> Iterator[str | MarkedText]:
-    """The texts of segments, with spans that must stay as they are where the model has symbols for them."""
+    """Yield the text of each segment, with its protected spans if the model has placeholders."""
     from documents.projection import protected_ranges
     from engine.api import MarkedText
 

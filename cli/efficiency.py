@@ -1,7 +1,7 @@
-"""What `convoy bench efficiency` measures: the WMT efficiency task's figures of one model on a file.
+"""Measurements of `convoy bench efficiency`: the figures of the WMT efficiency task for a model and a file.
 
-Everything is counted from raw text to raw text. Words are those of the source, between spaces (Heafield et
-al. 2021, "Findings of the WMT 2021 Shared Task on Efficient Translation", section 3).
+Times include tokenization. Words are source words between spaces (Heafield et al. 2021, "Findings of the WMT
+2021 Shared Task on Efficient Translation", section 3).
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class Efficiency:
     """Figures of a model on a file.
 
     words: number of words of the source.
-    one_core, all_cores: words a second, the file in flight.
+    one_core, all_cores: words a second, many lines at a time.
     cores: number of cores that `all_cores` used.
-    median, slowest: milliseconds of a sentence alone on one core; the slowest is the 99th of 100.
+    median, slowest: milliseconds of a single sentence on one core; `slowest` is the 99th percentile.
     disk: bytes of the bundle.
     memory: bytes in memory after the file was translated on one core.
     """
@@ -42,7 +42,8 @@ class Efficiency:
     memory: int
 
     def words_per_dollar(self, price: float) -> float:
-        """Compute the words that a dollar buys at a machine's price an hour."""
+        """Return the number of words translated for a dollar on a machine that costs `price` dollars an
+        hour."""
         return self.all_cores * 3600 / price
 
 
@@ -50,14 +51,14 @@ def efficiency(path: Path, place: Placement, lines: Sequence[str], beam: int, al
     """Measure a bundle.
 
     path: folder of the bundle.
-    place: where it runs.
-    lines: text of its source language.
+    place: backend, device and precision.
+    lines: text of the source language.
     beam: beam size.
     alone: number of lines for the latency.
     """
     words, cores = sum(len(line.split()) for line in lines), processors()
     with _BundleService(path, place, beam, 1) as one:
-        one.seconds(lines[:LANE_SLOTS])  # first pages and caches
+        one.seconds(lines[:LANE_SLOTS])  # fill pages and caches before measuring
         single = words / one.seconds(lines)
         memory = _resident()
         each = [one.seconds([line]) * 1e3 for line in lines[:alone]]
@@ -72,7 +73,7 @@ def efficiency(path: Path, place: Placement, lines: Sequence[str], beam: int, al
 
 
 class _BundleService:
-    """A bundle served by this many threads."""
+    """A service of one bundle."""
 
     def __init__(self, path: Path, place: Placement, beam: int, threads: int) -> None:
         bundle = open_bundle(path)
@@ -96,7 +97,7 @@ class _BundleService:
 
 
 def _resident() -> int:
-    """Bytes of this process in memory; 0 where the system does not say."""
+    """Return the resident bytes of this process; 0 on systems without /proc."""
     status = Path("/proc/self/status")
     for line in status.read_text(encoding="utf-8").splitlines() if status.is_file() else ():
         if line.startswith("VmRSS:"):
@@ -111,7 +112,7 @@ TABLE_HEAD: Final = (
 
 
 def row(name: str, precision: str, figures: Efficiency, price: float) -> str:
-    """Write figures as a row of a table in Markdown, under `TABLE_HEAD`.
+    """Return figures as a row of the Markdown table of `TABLE_HEAD`.
 
     name: name of the model.
     precision: precision of its weights.

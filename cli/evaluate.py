@@ -1,4 +1,4 @@
-"""`convoy evaluate`: how good a model's texts are, by the standard measures."""
+"""`convoy evaluate`: scores the texts of a model by the standard measures."""
 
 from __future__ import annotations
 
@@ -69,13 +69,11 @@ def evaluate(
 def score(
     place: ModelChoice, options: TextOptions, pairs: Sequence[tuple[str, str]]
 ) -> tuple[dict[str, float], list[str]]:
-    """Score a model by the measures of its task.
+    """Return the scores of a model by the measures of its task, and its texts.
 
     place: the model, and where it runs.
-    options: options of the answers; nothing is protected, and the form of the source is not followed.
+    options: options of the answers; `protect` and `follow_form` are switched off.
     pairs: source and reference of each text.
-
-    Returns the measures, and the texts that the model made by itself.
     """
     from training.scores import METRICS
 

@@ -1,4 +1,4 @@
-"""`convoy export`: graphs and engines of a bundle, in it or beside it."""
+"""`convoy export`: writes ONNX graphs and TensorRT engines of a bundle."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from engine.bundle.bundle import Bundle
 
 TARGETS: Final = {"onnx": ("fp32", "int8", "fp16", "bf16"), "tensorrt": ("fp16", "bf16", "fp32")}
-KEPT: Final = ("fp32", "int8")  # what bundles hold for the CPU
+KEPT: Final = ("fp32", "int8")  # precisions of the graphs that every bundle has
 
 
 def export(
@@ -70,7 +70,7 @@ def export(
 
 
 def _graphs(bundle: Bundle, precision: str | None, standalone: Path | None) -> tuple[str, ...]:
-    """Write graphs; returns their precisions."""
+    """Write graphs, and return their precisions."""
     if standalone:
         from export.graphs.standalone import write
 

@@ -1,4 +1,4 @@
-"""`convoy fetch`: models from a mirror, verified, and imported where they are students."""
+"""`convoy fetch`: fetches models from a mirror, verifies them, and imports students."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from engine.errors import BundleError, InvalidRequest
 if TYPE_CHECKING:
     from export.mirror import Mirror, MirrorModel
 
-FETCHED = ".fetched"  # within OUT: what has been fetched and is not yet imported
+FETCHED = ".fetched"  # folder in OUT with files that are not imported yet
 
 
 def fetch(
@@ -70,20 +70,20 @@ def _find_model(models: list[MirrorModel], pair: str, architecture: str | None) 
 
 
 def fetch_missing(pairs: Sequence[str], mirror: str, out: Path) -> None:
-    """Fetch the models of a server that are not in its folder yet.
+    """Fetch the models that are missing in the folder of a server.
 
-    pairs: names or pairs of languages.
-    mirror: address or folder.
+    pairs: names of models, or pairs of languages.
+    mirror: address or folder of the mirror.
     out: folder of bundles.
 
-    Raises InvalidRequest without a mirror, or where it lacks one of them.
+    Raises InvalidRequest without a mirror, or if it lacks a model.
     """
     from export.mirror import models_of, open_mirror
 
     if not mirror:
         raise InvalidRequest("--fetch needs a mirror: --fetch-mirror, or CONVOY_FETCH_MIRROR")
     if all((out / pair).is_dir() for pair in pairs):
-        return  # by their names: the mirror is not even asked
+        return  # all are there, so the mirror is not needed
     opened = open_mirror(mirror)
     models = models_of(opened)
     for model in [_find_model(models, pair, None) for pair in pairs]:

@@ -1,7 +1,7 @@
-"""Models of others that `--models` names: packages of Argos, as a volume of LibreTranslate holds them, and
-folders of CTranslate2. Each is converted once, into a cache, and served as a bundle from there.
+"""Foreign models in `--models`: packages of Argos, such as in a volume of LibreTranslate, and folders of
+CTranslate2. Each is converted once, into a cache, and served as a bundle from there.
 
-Conversion traces graphs, with torch or what stands in for it: it runs in a process of its own.
+Conversion needs much memory, so it runs in its own process.
 """
 
 from __future__ import annotations
@@ -25,13 +25,12 @@ import typer
 
 from engine.errors import CheckpointError, InvalidRequest
 
-CONVERSION_VERSION: Final = 1  # of what conversion makes; a new one makes all again
+CONVERSION_VERSION: Final = 1  # version of converted bundles; a new one converts all models again
 LANGUAGE_WORD: Final = re.compile(r"[a-z]{2,3}")
-NO_LANGUAGES: Final = frozenset(
-    {"mt", "big", "ct", "opt", "int", "nmt", "wmt"}
-)  # short words that name no language
+# short words in names of models that are no languages
+NO_LANGUAGES: Final = frozenset({"mt", "big", "ct", "opt", "int", "nmt", "wmt"})
 NEEDED_PACKAGES: Final = ("onnx", "yaml", "ml_dtypes")
-# where Argos keeps packages below the folder that a volume of LibreTranslate is mounted at, and below a home
+# folders of packages in a mounted volume of LibreTranslate, and in a home folder
 PACKAGES: Final = ("share/argos-translate/packages", ".local/share/argos-translate/packages")
 
 
@@ -39,8 +38,10 @@ PACKAGES: Final = ("share/argos-translate/packages", ".local/share/argos-transla
 class Foreign:
     """A model that is not a bundle.
 
-    kind: the command of `convoy convert` that reads it.
-    version: of a package, in parts.
+    path: file or folder of the model.
+    kind: command of `convoy convert` that imports it.
+    source, target: codes of its languages.
+    version: parts of the version of a package.
     """
 
     path: Path
@@ -57,15 +58,15 @@ class Foreign:
 def served_paths(
     paths: Iterable[Path], cache: Path | None, store: Path | None, languages: Collection[str]
 ) -> tuple[Path, ...]:
-    """Return the paths of bundles: those given, and bundles of all models of others among and in them.
+    """Return the paths of the given bundles and of a converted bundle for each foreign model.
 
-    paths: bundles, folders of bundles, and models of others.
-    cache: where converted models lie; None: beside what the server stores (`store`), else in the user's
-        cache.
-    store: folder of what the server stores; None: there is none.
-    languages: convert only models of these, where any are given.
+    paths: bundles, folders of bundles, and foreign models.
+    cache: folder of converted models; None: in `store`, otherwise in the user's cache.
+    store: folder of the files that the server stores; None: there is none.
+    languages: codes of languages; models of other languages are not converted. Empty: all.
 
-    Raises InvalidRequest that names what is missing, CheckpointError for a model that can't be converted.
+    Raises InvalidRequest if a package for the conversion is missing, CheckpointError for a model that can't
+    be converted.
     """
     served: list[Path] = []
     models: list[Foreign] = []
@@ -84,10 +85,7 @@ def served_paths(
 
 
 def models_at(path: Path) -> list[Foreign]:
-    """Find the models of others that a path is, or that lie in it.
-
-    There are none for a bundle or a folder of bundles.
-    """
+    """Return the foreign models at a path or in its folder; none for a bundle or a folder of bundles."""
     if not path.exists() or _is_bundle(path):
         return []
     path = next((path / below for below in PACKAGES if (path / below).is_dir()), path)
@@ -99,7 +97,7 @@ def models_at(path: Path) -> list[Foreign]:
 
 
 def newest(models: Sequence[Foreign]) -> list[Foreign]:
-    """Keep the newest of several packages for the same languages."""
+    """Return the newest package for each pair of languages."""
     best: dict[str, Foreign] = {}
     for model in models:
         previous = best.get(model.name)
@@ -137,7 +135,7 @@ def _model_at(path: Path) -> Foreign | None:
 
 
 def _pair(name: str) -> tuple[str, str] | None:
-    """The languages that a name such as opus-mt-en-de-ct2 ends with."""
+    """Return the last two language codes of a name such as opus-mt-en-de-ct2, or None."""
     words = re.split("[-_.]", name)
     codes = [word if LANGUAGE_WORD.fullmatch(word) and word not in NO_LANGUAGES else None for word in words]
     pairs = [(a, b) for a, b in pairwise(codes) if a and b]
@@ -149,7 +147,7 @@ def _package(path: Path) -> Foreign | None:
 
     package = read_package(path)
     if package.kind != TRANSLATION:
-        return None  # of sentence boundaries
+        return None  # a package for sentence boundaries
     return Foreign(path, "argos", package.source, package.target, _numbers(package.version))
 
 
@@ -158,14 +156,14 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _user() -> int:
-    """The user's number; files of Windows all have number 0."""
+    """Return the number of the user; 0 on Windows, where all files have owner 0."""
     if sys.platform == "win32":
         return 0
     return os.getuid()
 
 
 def _cache(cache: Path | None, store: Path | None) -> Path:
-    """The chosen folder, else the first that can be written to."""
+    """Return the chosen folder, or the first default folder that is writable."""
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser())
     usual = [home / "convoy", Path(tempfile.gettempdir()) / f"convoy-{_user()}"]
     beside = [] if store is None else [store / "converted"]
@@ -182,9 +180,9 @@ def _cache(cache: Path | None, store: Path | None) -> Path:
 
 
 def _convert_missing(models: Sequence[Foreign], cache: Path) -> list[Path]:
-    """The bundles of models; those that are not there yet are made, by one process.
+    """Return the bundles of models; missing bundles are converted, by one process.
 
-    Two servers may make the same bundle at a time: both can use the one that was ready first.
+    If two servers convert the same model at a time, both use the bundle that was ready first.
     """
     bundles = {model: cache / f"{model.name}-{digest(model.path)}" for model in models}
     new = {model: path for model, path in bundles.items() if not _is_bundle(path)}
@@ -211,7 +209,7 @@ def _place(fresh: Path, bundle: Path) -> None:
 
 
 def _convert(bundles: Mapping[Foreign, Path]) -> None:
-    """Convert models in a process of its own, whose memory is free afterwards."""
+    """Convert models in a child process, so that its memory is freed."""
     for model in bundles:
         typer.echo(f"convoy: converting {model.path}, once", err=True)
     with ProcessPoolExecutor(1, get_context("spawn")) as child:
@@ -225,9 +223,9 @@ def _convert(bundles: Mapping[Foreign, Path]) -> None:
 
 
 def convert_all(bundles: Mapping[Foreign, Path]) -> None:
-    """Convert each model to its bundle, with the graphs; placeholders would take minutes.
+    """Convert each model to a bundle with graphs; choosing placeholders would take minutes.
 
-    Raises CheckpointError for the first that can't be converted.
+    Raises CheckpointError for the first model that can't be converted.
     """
     from export.importers import convert
     from export.importers.ctranslate2.packages import open_package
@@ -245,7 +243,7 @@ def convert_all(bundles: Mapping[Foreign, Path]) -> None:
 
 
 def digest(path: Path) -> str:
-    """Compute hexadecimal digits that stand for all files of a model and for how it is converted."""
+    """Return a hexadecimal hash of all files of a model and of CONVERSION_VERSION."""
     whole = hashlib.sha256(f"{CONVERSION_VERSION}".encode())
     files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
     for file in files:

@@ -1,4 +1,4 @@
-"""`convoy inspect`: what a bundle is, after verifying every file's hash."""
+"""`convoy inspect`: describes a bundle, after verifying the hash of every file."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _describe(bundle: Bundle) -> dict[str, Any]:
 
 
 def _mentions(card: list[str], pattern: re.Pattern[str]) -> list[str]:
-    """Lines of the model card that speak of something, without their list marks; headings left out."""
+    """Return the lines of the model card that match, except headings, without list marks."""
     return [line.strip().lstrip("-* ") for line in card if pattern.search(line) and not line.startswith("#")]
 
 

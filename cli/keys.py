@@ -1,4 +1,4 @@
-"""`convoy keys`: the file of API keys that `convoy serve --api-key-file` reads."""
+"""`convoy keys`: edits the file of API keys that `convoy serve --api-key-file` reads."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def revoke(
     """Take a key out of the file."""
     from server.callers.keys import editing, read_keys, remove_key
 
-    read_keys(file)  # a file that is not there must not be made
+    read_keys(file)  # raises for a missing file, which `editing` would make
     with editing(file) as entries:
         gone = remove_key(entries, key)
     typer.echo(f"revoked {gone.id} ({gone.name or 'no name'})", err=True)

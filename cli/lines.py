@@ -1,4 +1,4 @@
-"""Text in and out: strict UTF-8, one line each, files never half written."""
+"""Reads and writes lines: strict UTF-8, and files that are complete or missing."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from typing import IO, Final, TextIO
 from engine.errors import InvalidRequest
 
 GZIP: Final = b"\x1f\x8b"
-BLOCK: Final = 1 << 20  # bytes of a file that are looked at together
+BLOCK: Final = 1 << 20  # bytes read at a time
 
 
 def read(path: Path | None) -> Iterator[str]:
     """Yield the lines of a file, or of standard input, without their ends. Only a line feed ends a line.
 
-    Raises InvalidRequest that names the line when it is not UTF-8.
+    Raises InvalidRequest with the number of the line if it is not UTF-8.
     """
     if path is None:
         yield from _decode(sys.stdin.buffer, "standard input")
@@ -44,28 +44,28 @@ def _decode(stream: IO[bytes], name: str) -> Iterator[str]:
 
 
 def table(path: Path) -> list[str]:
-    """Read all lines of a file, gzipped or not; only a line feed ends one.
+    """Return all lines of a file, gzipped or not; only a line feed ends a line.
 
-    Raises InvalidRequest unless the file is UTF-8.
+    Raises InvalidRequest if the file is not UTF-8.
     """
     data = path.read_bytes()
     if data.startswith(GZIP):
         data = gzip.decompress(data)
     try:
-        # only a line feed ends a line; texts may hold other separators
+        # `splitlines` would also split at other separators
         return data.decode("utf-8").removesuffix("\n").split("\n")
     except UnicodeDecodeError as error:
         raise InvalidRequest(f"{path}: not UTF-8 ({error.reason} at byte {error.start})") from None
 
 
 def columns(rows: list[str], path: Path, source: int, target: int) -> list[tuple[str, str]]:
-    """Take two columns of tab separated rows of a file.
+    """Return two columns of tab separated rows of a file.
 
     rows: lines of the file.
     path: its path, for messages.
     source, target: numbers of the columns, from 0.
 
-    Raises InvalidRequest that names a row with too few columns.
+    Raises InvalidRequest on a row with too few columns.
     """
     pairs = []
     for number, row in enumerate(rows, 1):
@@ -81,10 +81,11 @@ def columns(rows: list[str], path: Path, source: int, target: int) -> list[tuple
 
 @contextmanager
 def writing(path: Path | None) -> Iterator[TextIO]:
-    """Open a stream to a file that appears complete or not at all, or to standard output."""
+    """Yield a stream to standard output, or to a file that gets its name when it is complete."""
     if path is None:
-        # a reader at the other end of a pipe gets each line when it is made
-        sys.stdout.reconfigure(encoding="utf-8", newline="\n", line_buffering=True)  # type: ignore[union-attr]
+        # the reader of a pipe gets each line at once
+        # type: ignore[union-attr]
+        sys.stdout.reconfigure(encoding="utf-8", newline="\n", line_buffering=True)
         yield sys.stdout
         sys.stdout.flush()
         return
@@ -93,16 +94,13 @@ def writing(path: Path | None) -> Iterator[TextIO]:
 
 
 def write(path: Path, content: bytes) -> None:
-    """Write the whole file or nothing."""
+    """Write a file; after an error there is no file."""
     with _replacing(path) as partial:
         partial.write_bytes(content)
 
 
 def count(path: Path | None) -> int | None:
-    """Count the lines of a file.
-
-    Returns None for standard input, and where nobody looks at a bar that needs the number.
-    """
+    """Return the number of lines of a file; None for standard input, and if no progress bar is shown."""
     if path is None or not path.is_file() or not sys.stderr.isatty():
         return None
     lines, last = 0, b"\n"
@@ -114,7 +112,7 @@ def count(path: Path | None) -> int | None:
 
 @contextmanager
 def _replacing(path: Path) -> Iterator[Path]:
-    """A file beside `path` that takes its place when all went well."""
+    """Yield the path of a temporary file that replaces `path` unless there is an error."""
     from engine.bundle.folder import replacing_file
 
     if path.is_dir():
@@ -127,13 +125,13 @@ def _replacing(path: Path) -> Iterator[Path]:
                 yield partial
         except OSError as error:
             if Path(error.filename or "").suffix == ".partial":
-                error.filename = str(path)  # what was asked for
+                error.filename = str(path)  # the path of the user
             raise
 
 
 @contextmanager
 def _unwound_by_sigterm() -> Iterator[None]:
-    """SIGTERM ends the process, as ever, but tidies up on the way."""
+    """Have SIGTERM raise SystemExit, so that temporary files are removed."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

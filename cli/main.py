@@ -1,6 +1,6 @@
-"""`convoy`: the table of commands, and the one place where errors become a line and an exit code.
+"""`convoy`: the table of commands; prints every error as one line and sets the exit code.
 
-Exit codes: 0 done, 1 failed, 2 bad input (also what a shell expects of a wrong flag), 130 interrupted.
+Exit codes: 0 done, 1 failed, 2 bad input or a wrong flag, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ EXTRAS: Final = {
 
 
 class Main(Commands):
-    """All commands."""
+    """The commands of `convoy`."""
 
     package = "cli"
     names = COMMANDS
@@ -114,10 +114,10 @@ def app(arguments: Sequence[str] | None = None) -> None:
         sys.stdout.flush()
     except KeyboardInterrupt:
         code = 130
-    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+    except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 1
-    except Exception as error:  # the fault boundary of the command line
+    except Exception as error:  # every error becomes one line
         if os.environ.get("CONVOY_TRACEBACK"):
             raise
         print(f"convoy: error: {' '.join(_message(error).split())}", file=sys.stderr)

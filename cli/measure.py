@@ -1,4 +1,4 @@
-"""What `convoy bench` measures: decoding steps of a lane, and texts from end to end."""
+"""Measurements of `convoy bench`: decoding steps of a lane, and whole texts."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from engine.text.tokenizers.tokenizer import open_tokenizer
 from engine.types import DecodeOptions, Outcome, Request
 
 LANE_SLOTS: Final = 32
-LONG: Final = 200  # source tokens of the one long source, where the model allows it
-SHORT: Final = 10  # source tokens of its neighbours
-# by language, so that a vocabulary meets words it knows; a file of real lines is better
+LONG: Final = 200  # source tokens of the long source, if the model allows it
+SHORT: Final = 10  # source tokens of the other sources
+# by language, so that the vocabulary has the words; a file of real lines is better
 TEXTS: Final = {
     "de": (
         "Wir haben gestern lange auf den Zug gewartet, weil es in den Bergen geschneit hat.",
@@ -46,7 +46,7 @@ class Work:
 
     steps: decoding steps of a run.
     source: source tokens of each sentence.
-    texts: lines of a run from end to end.
+    texts: lines of a run of kind "text".
     runs: number of runs of each case.
     """
 
@@ -60,7 +60,10 @@ class Work:
 class Case:
     """A row of the table.
 
-    kind: "step", "mixed" (one long source among short ones) or "text" (end to end).
+    kind: "step", "mixed" (one long source among short ones) or "text" (whole texts).
+    precision: precision of the weights.
+    beam: beam size.
+    sentences: number of sentences, or of texts.
     """
 
     kind: str
@@ -71,7 +74,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run of a case: target tokens and lines made, steps taken, seconds."""
+    """The result of one run of a case: target tokens, lines, decoding steps, seconds."""
 
     tokens: int
     lines: int
@@ -81,8 +84,13 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A measured case: milliseconds a step ("step", "mixed") or lines a second ("text"), median, least and
-    greatest over the runs; target tokens a second, median."""
+    """Figures of a case over its runs.
+
+    case: the case.
+    unit: "ms/step" or, for texts, "lines/s".
+    median, least, greatest: figures in that unit.
+    tokens_per_second: median of target tokens a second.
+    """
 
     case: Case
     unit: str
@@ -95,15 +103,15 @@ class Row:
 def measure(
     path: Path, place: Placement, work: Work, cases: Sequence[Case], lines: Sequence[str]
 ) -> list[Row]:
-    """Run every case once unmeasured, then `work.runs` times in turn with all others.
+    """Run every case once without measuring, then all cases in turn, `work.runs` times.
 
-    Cases alternate, so that a noisy minute of the machine meets every case.
+    Cases alternate, so that a disturbance of the machine affects all of them.
 
     path: folder of the bundle.
-    place: where it runs.
-    work: the size of the measurement.
-    cases: the rows of the table.
-    lines: text of the source language; without lines some that are built in.
+    place: backend and device.
+    work: size of the measurement.
+    cases: rows of the table.
+    lines: text of the source language; empty: built-in sentences.
     """
     bundle = open_bundle(path)
     lines = lines or TEXTS.get(bundle.source, TEXTS["en"])
@@ -121,7 +129,7 @@ def measure(
 def _runner(
     stack: ExitStack, bundle: Bundle, place: Placement, work: Work, case: Case, lines: Sequence[str]
 ) -> Callable[[], Run]:
-    """What runs a case once."""
+    """Return a function that runs a case once."""
     one = replace(place, precision=case.precision, lanes=(LaneSize(case.beam, LANE_SLOTS),))
     if case.kind == "text":
         return _texts(stack, bundle, one, case, list(islice(cycle(lines), case.sentences)))
@@ -146,7 +154,7 @@ def _runner(
 def _texts(
     stack: ExitStack, bundle: Bundle, place: Placement, case: Case, lines: Sequence[str]
 ) -> Callable[[], Run]:
-    """Lines through the whole service: tokenize, encode, decode in flight, detokenize."""
+    """Return a function that translates lines with the whole service, many at a time."""
     lanes = tuple(LaneSize(beam, LANE_SLOTS) for beam in sorted({case.beam, bundle.options.beam_size}))
     settings = ServiceSettings(replace(place, precision=case.precision, lanes=lanes), verify=False)
     service = Service.open([bundle.path], settings)
@@ -163,7 +171,7 @@ def _texts(
 
 
 def _steps(lane: Lane, sources: Sequence[list[int]], options: DecodeOptions) -> Run:
-    """Encode and place sources, unmeasured, then step until all are done: equal lengths, so all at once."""
+    """Encode and admit sources, then measure the steps until all are done; all have equal lengths."""
     lane.admit([Request(source, options, reply=_ignore) for source in sources])
     began = time.perf_counter()
     steps = lane.drain()
@@ -176,11 +184,11 @@ def _check(request: Request, outcome: Outcome) -> None:
 
 
 def _ignore(outcome: Outcome) -> None:
-    """The lane has told `_check` already."""
+    """Do nothing: `_check` receives the outcomes."""
 
 
 def _sources(bundle: Bundle, lines: Sequence[str], lengths: Sequence[int]) -> list[list[int]]:
-    """Sources of exactly these lengths, end-of-sentence included: words of the lines, joined and cut."""
+    """Return sources of the given lengths, with end-of-sentence, made of the tokens of the lines."""
     tokenizer = open_tokenizer(bundle)
     words = cycle([token for line in lines for token in tokenizer.encode(line)] or [bundle.config.eos])
     return [[*islice(words, n - 1), bundle.config.eos] for n in lengths]

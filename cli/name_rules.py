@@ -1,4 +1,4 @@
-"""Which rule for names suits a model, by pairs of sentences that it has not been trained on."""
+"""Chooses the rule for names of a model, by pairs of sentences that are not in its training data."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from cli import texts
 from cli.choices import ModelChoice
 from engine.answers.options import USUAL_OPTIONS
 
-CANDIDATES: Final = (None, 0, 3, 4, 5, 6)  # tokens of a name that stands alone; see `convoy words --names`
-MAX_BLEU_LOSS: Final = 0.1  # of a rule against none
-# a word with a capital that begins no sentence
+CANDIDATES: Final = (None, 0, 3, 4, 5, 6)  # values of `convoy words --names`
+MAX_BLEU_LOSS: Final = 0.1  # BLEU that a rule may lose
+# a capitalized word inside a sentence
 CAPITAL_WORD: Final = re.compile(r"(?<=[^\W_] )[^\W\d_a-zà-öø-ÿ][^\W\d_]{2,}(?![\w-])")
 
 
 class TriedRule(NamedTuple):
-    """A rule for names and what it does to the answers.
+    """A rule for names, and measurements of its answers.
 
-    names: see `convoy words --names`; None: names are left to the model.
-    bleu: of the answers.
-    kept: share, from 0 to 1, of the words with capitals of both sides of the pairs that the answers have.
+    names: value of `convoy words --names`; None: no rule.
+    bleu: BLEU of the answers.
+    kept: share of the capitalized words in both source and reference that the answers contain, from 0 to 1.
     """
 
     names: int | None
@@ -33,9 +33,9 @@ class TriedRule(NamedTuple):
 
 
 def try_rules(bundle: Path, pairs: Sequence[tuple[str, str]]) -> list[TriedRule]:
-    """Answer the sources of pairs by each rule; the bundle stays as it is.
+    """Translate the sources with each rule, in a copy of the bundle.
 
-    bundle: of a translating model of one direction.
+    bundle: folder of a translating model of one direction.
     pairs: sources and references.
     """
     from sacrebleu.metrics.bleu import BLEU
@@ -63,6 +63,6 @@ def try_rules(bundle: Path, pairs: Sequence[tuple[str, str]]) -> list[TriedRule]
 
 
 def choose_rule(tried: Sequence[TriedRule]) -> TriedRule:
-    """Choose the rule that keeps most words, of those that lose nothing of BLEU; of equal ones the first."""
+    """Return the rule that keeps most words, among the rules that lose at most MAX_BLEU_LOSS."""
     (none,) = (rule for rule in tried if rule.names is None)
     return max((rule for rule in tried if rule.bleu >= none.bleu - MAX_BLEU_LOSS), key=lambda rule: rule.kept)

@@ -1,4 +1,4 @@
-"""`convoy placeholders`: lets a model without symbols of its own keep phrases, numbers and names."""
+"""`convoy placeholders`: chooses words as placeholders for a model without placeholder symbols."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from engine.errors import InvalidRequest
 
 DEFAULT_PLACEHOLDERS: Final = 8
 THINGS: Final = ("{name}", "12,50 €", "%s", "https://example.org/a", "@anna", "+49 30 123456")
-MAX_MEASURED_SENTENCES: Final = 500  # texts of which the share that is kept whole is told
+MAX_MEASURED_SENTENCES: Final = 500  # sample of the texts for `copy_rate`
 
 
 def placeholders(
@@ -51,13 +51,13 @@ def placeholders(
 
 
 def copy_rate(place: ModelChoice, name: str, sentences: Sequence[str]) -> float:
-    """Measure how often a model copies a thing that stands in a sentence.
+    """Return how often a model copies a number, address or name in a sentence, from 0 to 1.
 
     place: the model, and where it runs.
     name: name of the model.
-    sentences: text of its source language; each gets one of THINGS at random.
+    sentences: text of the source language; one of THINGS is inserted into each at random.
 
-    Returns the share of sentences whose answer holds the thing exactly once, from 0 to 1.
+    A copy counts if the answer contains it exactly once.
     """
     draw = random.Random(2)
     pairs = []

@@ -1,4 +1,4 @@
-"""Texts answered by a server: the same lines in, the same results out, several requests at a time."""
+"""Has a server answer lines, several requests at a time, with the results in order."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Line = TypeVar("Line")
 Answer = TypeVar("Answer")
 
-MAX_TRIES: Final = 100  # a queue that is full for minutes is no reason to lose the lines before
+MAX_TRIES: Final = 100  # a queue that is full for minutes must not end the command
 STATUS_ERRORS: Final[Mapping[int, type[ConvoyError]]] = {
     400: InvalidRequest,
     404: UnknownModel,
@@ -35,8 +35,8 @@ STATUS_ERRORS: Final[Mapping[int, type[ConvoyError]]] = {
 class RemoteServer:
     """A server that answers texts.
 
-    url: its address.
-    api_key: key of the caller, where the server wants one.
+    url: address of the server.
+    api_key: key of the caller, if the server needs one.
     timeout: seconds for each text, all tries together.
     concurrency: requests at a time.
     """
@@ -53,9 +53,9 @@ class RemoteServer:
 
 @contextmanager
 def connect(server: RemoteServer) -> Iterator[tuple[Client, list[Model]]]:
-    """Open a patient client of a server that answers, and ask for its models.
+    """Yield a client with many retries, and the models of the server.
 
-    Raises ConvoyError when no server is there.
+    Raises ConvoyError if the server does not answer.
     """
     from convoy_client import Client
 
@@ -74,8 +74,8 @@ def answers(
     request: the task, the model with its languages, and the options of the answers.
     lines: the texts.
 
-    An error names the number of its line, counted from 1. Raises InvalidRequest, TooLarge, UnknownModel, or
-    ConvoyError for what is not the caller's fault.
+    An error message has the number of its line, from 1. Raises InvalidRequest, TooLarge, UnknownModel, or
+    ConvoyError for an error of the server.
     """
     with connect(server) as (client, models):
         ask = _question(client, models, request)
@@ -85,7 +85,7 @@ def answers(
 def scores(
     server: RemoteServer, model: str, pairs: Iterable[tuple[str, str | None]]
 ) -> Generator[TextScore, None, None]:
-    """Yield scores in the order of the texts. Raises what `answers` raises.
+    """Yield scores in the order of the texts. Raises the errors of `answers`.
 
     server: the server that answers.
     model: name of the model.
@@ -96,7 +96,7 @@ def scores(
     with connect(server) as (client, _):
 
         def ask(pair: tuple[str, str | None]) -> TextScore:
-            text, source = pair  # as arrays: an empty text is none by itself, but has a score
+            text, source = pair  # in an array, because an empty text is refused otherwise
             (score,) = client.score_all([text], None if source is None else [source], model=model)
             return TextScore(score.tokens, score.token_scores, score.words, Timings(0.0, 0.0, 0.0, 0))
 
@@ -104,7 +104,7 @@ def scores(
 
 
 def translate_document(server: RemoteServer, place: ModelChoice, path: Path) -> bytes:
-    """Translate a file, and return it in its own format. Raises what `answers` raises, and OSError.
+    """Return the translation of a file in its own format. Raises OSError, and the errors of `answers`.
 
     server: the server that translates.
     place: the model and its languages.
@@ -116,7 +116,7 @@ def translate_document(server: RemoteServer, place: ModelChoice, path: Path) -> 
 
 
 def _answers_in_turn(results: Generator[Future[Answer], None, None]) -> Iterator[Answer]:
-    with closing(results):  # here, not when it is collected: perhaps by one of its own threads
+    with closing(results):  # not by the garbage collector, which may run in a thread of its own pool
         for number, result in enumerate(results, 1):
             with _map_errors(f"line {number}: "):
                 answer = result.result()
@@ -125,7 +125,7 @@ def _answers_in_turn(results: Generator[Future[Answer], None, None]) -> Iterator
 
 @contextmanager
 def _map_errors(where: str) -> Iterator[None]:
-    """Errors of the client as those that the command line knows."""
+    """Raise errors of the client as ConvoyError; `where` is a prefix of the message."""
     from convoy_client import ApiError, ClientError
 
     try:
@@ -174,9 +174,9 @@ def _fields(task: str, options: TextOptions) -> dict[str, Any]:
 
 
 def _pair(models: list[Model], place: ModelChoice) -> tuple[str, str]:
-    """Source and target language: as given, else those of the model or of the only one there is."""
+    """Return source and target language: as given, or of the only model that fits."""
     if place.model is None and place.target:
-        return place.source or "auto", place.target  # perhaps in two steps: the server knows
+        return place.source or "auto", place.target  # the server may use two models
     matches = [model for model in models if _fits(model, place)]
     if not matches:
         listing = ", ".join(f"{m.name} ({m.task} {m.source} to {m.target})" for m in models)
@@ -188,7 +188,7 @@ def _pair(models: list[Model], place: ModelChoice) -> tuple[str, str]:
 
 
 def _fits(model: Model, place: ModelChoice) -> bool:
-    """Whether a model translates, has the name that was asked for, and these languages."""
+    """Return whether a model translates, with the given name and languages."""
     return (
         model.task == "translate"
         and str(place.model or model.name) == model.name
@@ -198,7 +198,7 @@ def _fits(model: Model, place: ModelChoice) -> bool:
 
 
 def _result(answer: Translation | Summary) -> TextResult:
-    """As the engine's own, so that it is printed in the same way."""
+    """Return the result of the engine for an answer of the server."""
     from engine.api import Alignment, TextResult, Timings
 
     scores = answer.scores
@@ -221,15 +221,17 @@ def _result(answer: Translation | Summary) -> TextResult:
 
 
 def _number(score: float | None) -> float:
-    """JSON's null stands for minus infinity."""
+    """Return a score; None, null in JSON, is minus infinity."""
     return -math.inf if score is None else score
 
 
 def _in_order(
     ask: Callable[[Line], Answer], lines: Iterable[Line], concurrency: int
 ) -> Generator[Future[Answer], None, None]:
-    """Futures in the order of the lines, each when it is its turn. Lines are read by a thread of their own,
-    so that an answer does not wait for the next line of a slow pipe."""
+    """Yield futures in the order of the lines.
+
+    A thread reads the lines, so that an answer does not wait for the next line of a slow pipe.
+    """
     waiting: queue.Queue[Future[Answer] | None] = queue.Queue(2 * concurrency)
     stop = threading.Event()
 
@@ -247,7 +249,7 @@ def _in_order(
                 put(pool.submit(ask, line))
                 if stop.is_set():
                     return
-        except Exception as error:  # noqa: BLE001 - told in its turn
+        except Exception as error:  # noqa: BLE001 - raised in its turn
             failed: Future[Answer] = Future()
             failed.set_exception(error)
             put(failed)

@@ -1,4 +1,4 @@
-"""`convoy score`: how probable a model finds each line of a file, and the perplexity of all of them."""
+"""`convoy score`: the log-probability of each line of a file, and the perplexity of all of them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Sum:
     """Sums over all lines so far.
 
     lines: number of lines.
-    tokens: number of tokens, with one end-of-sentence a line.
+    tokens: number of tokens, with end-of-sentence of each line.
     words: number of words.
     score: natural log-probability.
     """
@@ -48,9 +48,9 @@ class Sum:
         self.score += scored.total
 
     def figures(self) -> dict[str, Any]:
-        """Compute the figures of all lines so far.
+        """Return the figures of all lines so far.
 
-        loss: bits a token; perplexity is 2 ** loss, and word_perplexity counts words and ends of lines.
+        Loss is in bits a token, perplexity is 2 ** loss, and word_perplexity counts words and line ends.
         """
         from engine.api import perplexity
 
@@ -94,7 +94,7 @@ def score(
     last line holds the number of tokens (one end a line among them), the loss in bits a token, perplexity.
     """
     server = remote.RemoteServer(url, api_key, timeout, concurrency) if url else None
-    shortlist = None if url else False  # a list of likely tokens leaves no probabilities of the others
+    shortlist = None if url else False  # a shortlist has no probabilities of other tokens
     place = ModelChoice(bundle, precision, backend, device, threads, shortlist=shortlist)
     job = texts.job_of("score", place, server)
     totals, waiting = Sum(), deque[str]()
@@ -111,10 +111,10 @@ def score(
 
 @contextmanager
 def _scores(job: texts.Job, pairs: Iterable[tuple[str, str | None]]) -> Iterator[Iterator[TextScore]]:
-    """Scores of (text, source) pairs in order, from here or from a server."""
+    """Yield the scores of (text, source) pairs in order, of a local model or of a server."""
     if job.server is not None:
         scores = remote.scores(job.server, str(job.place.model), pairs)
-        with closing(scores):  # gives up what is still asked for
+        with closing(scores):  # cancels open requests
             yield scores
         return
     with texts.open_service(job.place, TextOptions({"beam_size": 1})) as service:
@@ -122,7 +122,7 @@ def _scores(job: texts.Job, pairs: Iterable[tuple[str, str | None]]) -> Iterator
 
 
 def _pairs(file: Path, source: Path | None, waiting: deque[str]) -> Iterator[tuple[str, str | None]]:
-    """Texts with their sources; each text is also put at the end of `waiting`."""
+    """Yield texts with their sources; each text is also appended to `waiting`."""
     lines = read(None if str(file) == "-" else file)
     if source is None:
         for text in lines:

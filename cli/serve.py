@@ -1,4 +1,4 @@
-"""`convoy serve`: the HTTP server. Its flags are the fields of server/settings."""
+"""`convoy serve`: the HTTP server. Its flags are the fields of `server.settings.ServerSettings`."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from cli.variables import unknown, warn_of
 from engine.errors import InvalidRequest
 
 PREFIX: Final = "CONVOY_"
-# variables that are no settings of the server
+# known variables that are no settings of the server
 OTHERS: Final = frozenset({"CONVOY_TRACEBACK", "CONVOY_API_KEY", "CONVOY_ISA", "CONVOY_KERNELS_ISA"})
 FAMILIES: Final = ("ray", "test", "fault", "engine")
-# never repeated in an error
+# settings whose values no error message repeats
 SECRET: Final = frozenset({"api_keys", "metrics_auth_token", "docs_auth_token", "admin_token"})
 
 
@@ -39,7 +39,7 @@ def serve(**flags: Any) -> None:
     if values.get("models"):
         values["models"] = os.pathsep.join(map(str, values["models"]))
     else:
-        values.pop("models", None)  # typer's empty list: not given
+        values.pop("models", None)  # an empty list: the flag was not given
     try:
         settings = ServerSettings(**values)
     except ValidationError as error:
@@ -66,9 +66,9 @@ def serve(**flags: Any) -> None:
 
 
 def build() -> Callable[..., None]:
-    """Build `serve` with a flag and an environment variable for every setting.
+    """Return `serve` with a flag and an environment variable for every setting.
 
-    The setting parses and checks both.
+    ServerSettings parses and checks their values.
     """
     from server.settings import ServerSettings
 
@@ -85,11 +85,11 @@ def build() -> Callable[..., None]:
 
 
 def check_address(host: str, port: int, flag: str = "--port") -> None:
-    """Raise InvalidRequest where nothing can listen there, before models are loaded for it.
+    """Raise InvalidRequest if the server can't listen at an address; called before models are loaded.
 
     host: name or address of this machine.
-    port: of TCP; 0: any that is free.
-    flag: what sets the port, for the message.
+    port: TCP port; 0: any free port.
+    flag: name of the flag of the port, for the message.
     """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -103,10 +103,10 @@ def check_address(host: str, port: int, flag: str = "--port") -> None:
 
 
 def check_writable(folder: Path | None, suggestions: Path | None) -> None:
-    """Raise InvalidRequest where nothing can be kept, before models are loaded.
+    """Raise InvalidRequest if the server can't write its files; called before models are loaded.
 
-    folder: where files are to be kept; is made where it is not there.
-    suggestions: the file that better translations are added to; likewise.
+    folder: folder of stored files, made if it is missing.
+    suggestions: file of suggested translations, made if it is missing.
     """
     try:
         if folder is not None:
@@ -121,12 +121,10 @@ def check_writable(folder: Path | None, suggestions: Path | None) -> None:
 
 
 def unknown_variables(names: Iterable[str], settings: Sequence[str]) -> list[str]:
-    """Make a warning for each variable that looks like one of ours and is none.
+    """Return a warning for each unknown variable that begins with CONVOY_.
 
-    The warning names the nearest variable of ours, where any is near.
-
-    names: of the environment.
-    settings: names of fields.
+    names: names of all environment variables.
+    settings: names of the settings.
     """
     from cli.main import COMMANDS
 
@@ -145,7 +143,7 @@ def _format_default(default: Any) -> str:
 def _fault(error: Any) -> str:
     from server.errors import reason_of
 
-    if not error["loc"]:  # of several settings together; the input is all of them, keys too
+    if not error["loc"]:  # an error of several settings has all of them as input, with keys
         return reason_of(error)
     name = str(error["loc"][0])
     flag = name.replace("_", "-")

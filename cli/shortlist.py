@@ -1,4 +1,4 @@
-"""`convoy shortlist`: the target tokens that a source, or a target language, makes likely."""
+"""`convoy shortlist`: adds a list of likely target tokens for each source or target language to a bundle."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _of_pairs(
 
 
 def _of_language(bundle: Bundle, language: str, texts: list[str], most: int) -> tuple[Shortlist, str]:
-    """The bundle's shortlist, if it has one, with the list of a language in it."""
+    """Return the shortlist of the bundle, or a new one, with the list of a language, and its description."""
     from engine.bundle.shortlist import SHORTLIST, load_shortlist
     from engine.text.tokenizers.tokenizer import open_tokenizer
     from training.shortlist import LanguageToken, language_tokens, with_language
@@ -91,7 +91,7 @@ def _of_language(bundle: Bundle, language: str, texts: list[str], most: int) -> 
 
 
 def _naming(bundle: Bundle, named: Mapping[str, int], language: str) -> int | None:
-    """The token that names a language; None for a model that has one language only."""
+    """Return the token of a language; None for a model of one language."""
     from engine.text.codes import by_short_code, short
 
     own = by_short_code(named)

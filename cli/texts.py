@@ -1,4 +1,4 @@
-"""What `translate`, `summarize` and `evaluate` share: one model, lines in, results out in order."""
+"""Flags and steps of commands that answer lines in order, such as `convoy translate`."""
 
 from __future__ import annotations
 
@@ -67,7 +67,12 @@ Fast = Annotated[bool, typer.Option("--fast", help=FAST_HELP)]
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A task for a model; with a server, `place` only names the model and its languages."""
+    """A task of a model, local or on a server.
+
+    task: "translate", "summarize" or "score".
+    place: the model, and where it runs; with a server only its name and languages.
+    server: the server, or None.
+    """
 
     task: str
     place: ModelChoice
@@ -76,7 +81,12 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class OutputFormat:
-    """How results are printed: to a file or standard output, with scores or as JSON."""
+    """The format of printed results.
+
+    output: file of the results; None: standard output.
+    scores: print a score before each text.
+    as_json: print JSON.
+    """
 
     output: Path | None = None
     scores: bool = False
@@ -106,23 +116,27 @@ def answers(
     total: int | None = None,
     route: ModelRoute | None = None,
 ) -> Iterator[TextResult]:
-    """Return results in the order of the lines, with a bar on standard error when that is a terminal.
+    """Return results in the order of the lines; a terminal gets a progress bar on standard error.
 
     service: the service that answers.
     task: "translate" or "summarize".
     lines: the texts.
     options: options of the answers.
-    total: number of lines, where that is known.
-    route: the model, in one of its directions; None: the service's first model in its usual direction.
+    total: number of lines, if known.
+    route: the model, in one of its directions; None: first model of the service, in its default direction.
 
-    Raises UnknownModel when the model is for another task.
+    Raises UnknownModel if the model is for another task.
     """
     route = route or service.pick(task, model=service.models()[0].name)
     return with_progress_bar(service.run_many(route, lines, options), total)
 
 
 def with_progress_bar(results: Iterable[TextResult], total: int | None = None) -> Iterator[TextResult]:
-    """Yield the results, with a bar on standard error when that is a terminal."""
+    """Yield the results; a terminal gets a progress bar on standard error.
+
+    results: the results.
+    total: number of results, if known.
+    """
     yield from tqdm(results, total=total, unit="line", disable=not sys.stderr.isatty())
 
 
@@ -133,13 +147,13 @@ def pipe(
     output_format: OutputFormat,
     total: int | None = None,
 ) -> None:
-    """Answer a stream of lines, here or by a server.
+    """Answer a stream of lines and print the results.
 
     job: the task and its model.
     options: options of the answers.
     lines: the texts.
-    output_format: how results are printed.
-    total: number of lines, where that is known.
+    output_format: format of the printed results.
+    total: number of lines, if known.
     """
     several = options.decode.get("n_best", 1) > 1
     with _results(job, options, lines, total) as results, writing(output_format.output) as out:
@@ -154,7 +168,7 @@ def _results(
     place = job.place
     if job.server is not None:
         results = remote.answers(job.server, (job.task, place, options), lines)
-        with closing(results):  # gives up what is still asked for
+        with closing(results):  # cancels open requests
             yield with_progress_bar(results, total)
         return
     with open_service(place, options) as service:
@@ -163,11 +177,11 @@ def _results(
 
 
 def job_of(task: str, place: ModelChoice, server: RemoteServer | None) -> Job:
-    """Make a job. Raises InvalidRequest on flags that mean nothing to a server.
+    """Return a job. Raises InvalidRequest on flags that a server does not accept.
 
     task: "translate", "summarize" or "score".
     place: the model, and where it runs.
-    server: the server that answers, or None.
+    server: the server, or None.
     """
     here = ModelChoice(place.model, source=place.source, target=place.target)
     if server is not None and place != here:
@@ -177,7 +191,13 @@ def job_of(task: str, place: ModelChoice, server: RemoteServer | None) -> Job:
 
 
 def lines_of(file: Path | None, named_file: Path | None) -> Iterator[str]:
-    """Read the lines of the file that was named, in either way, or of standard input."""
+    """Yield the lines of the file, or of standard input.
+
+    file: file given as an argument.
+    named_file: file given by --input.
+
+    Raises InvalidRequest if both are given.
+    """
     if file is not None and named_file is not None:
         raise InvalidRequest("name the file once: as it is, or with --input")
     return read(file or named_file)

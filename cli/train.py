@@ -1,4 +1,4 @@
-"""`convoy train`: from a recipe and a corpus to a bundle with measured scores."""
+"""`convoy train`: trains a model by a recipe, and writes a bundle with measured scores."""
 
 from __future__ import annotations
 
@@ -89,14 +89,17 @@ def train(
     except TrainingStopped as stopped:
         typer.echo(stopped, err=True)
         raise typer.Exit(1) from None
-    package(trainer.recipe, checkpoints, out, device, overwrite=replace)  # as `--minutes` planned it
+    package(trainer.recipe, checkpoints, out, device, overwrite=replace)  # with the schedule of --minutes
     if scores:
         measure(final_recipe, corpora, out, tests or [])
     typer.echo(f"{out}: done; next: convoy inspect {out}")
 
 
 def _synthesis(recipe: Recipe, teacher: Path | None, back: tuple[Path, Path] | None) -> Synthesis | None:
-    """What other models add to the corpora. Raises BundleError and InvalidRequest on files that are wrong."""
+    """Return the synthetic data by a teacher and by back-translation, or None.
+
+    Raises BundleError, and InvalidRequest for bad files.
+    """
     from cli.choices import ModelChoice
     from cli.texts import answers, open_service
     from engine.bundle.bundle import open_bundle
@@ -124,7 +127,10 @@ def _synthesis(recipe: Recipe, teacher: Path | None, back: tuple[Path, Path] | N
 def _check_arguments(
     recipe: Path, changes: Sequence[str], device: str, corpora: Path, out: Path | None, overwrite: bool
 ) -> tuple[Recipe, Path, bool]:
-    """The recipe, where its bundle goes, and whether it may replace one: now, not after hours of training."""
+    """Return the recipe, the path of its bundle, and whether it may replace an existing bundle.
+
+    Raises InvalidRequest before hours of training.
+    """
     if device.partition(":")[0] not in ("cpu", "cuda"):
         raise InvalidRequest(f"--device must be cpu or cuda, not {device!r}")
     from training.recipe import load
@@ -143,12 +149,12 @@ def _check_arguments(
 
 
 def measure(recipe: Recipe, corpora: Path, out: Path, tests: Sequence[Path]) -> None:
-    """Measure a bundle as `convoy evaluate` or `convoy score` does, and state it in the card.
+    """Measure a bundle like `convoy evaluate` or `convoy score`, and write the scores into its card.
 
-    recipe: of the bundle; the test splits of its corpora are measured.
-    corpora: the folder that holds them.
-    out: the bundle.
-    tests: further files, in whose first column the source is.
+    recipe: recipe of the bundle, with the corpora whose test splits are measured.
+    corpora: folder of the corpora.
+    out: folder of the bundle.
+    tests: further files with a source and a reference in each line, separated by a tab.
     """
     from engine.bundle.bundle import open_bundle
     from training.package import Example, Measurement, add_scores
@@ -179,7 +185,7 @@ def measure(recipe: Recipe, corpora: Path, out: Path, tests: Sequence[Path]) -> 
 def _score_file(
     out: Path, path: Path, columns: tuple[int, int]
 ) -> tuple[dict[str, float], list[tuple[str, str, str]]]:
-    """The scores over a file, and its sources, references and outputs."""
+    """Return the scores of a file, and its sources, references and outputs."""
     from cli.choices import ModelChoice
     from cli.evaluate import score
 
@@ -189,7 +195,7 @@ def _score_file(
 
 
 def _perplexity(recipe: Recipe, corpora: Path, out: Path) -> Measurement:
-    """A language model's perplexity over the test split."""
+    """Return the perplexity of a language model on the test split."""
     from training.data import read_pairs
     from training.package import Measurement
 
@@ -200,7 +206,11 @@ def _perplexity(recipe: Recipe, corpora: Path, out: Path) -> Measurement:
 
 
 def perplexity(out: Path, texts: Iterable[str]) -> dict[str, float]:
-    """Return the perplexity of texts under a language model's bundle, a token and a word."""
+    """Return the perplexity of texts by token and by word.
+
+    out: folder of the bundle of a language model.
+    texts: the texts.
+    """
     from cli.choices import ModelChoice
     from cli.score import Sum
     from cli.texts import open_service
@@ -223,7 +233,7 @@ def _is_bundle(path: Path, name: str) -> bool:
 
 
 def _recipe(path: Path) -> Path:
-    """The file itself, or the shipped recipe of that name."""
+    """Return the path, or the path of the shipped recipe with this name."""
     import training
 
     if path.exists():

@@ -1,4 +1,4 @@
-"""Variables of the environment that look like ours and are none: most are misspelt."""
+"""Warnings of environment variables that begin like ours and are unknown: most are misspelt."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any, Final
 
 import typer
 
-NEAR: Final = 0.75  # share of letters in common, as of PROT and PORT
+NEAR: Final = 0.75  # share of letters in common, such as in PROT and PORT
 
 
 def unknown(names: Iterable[str], variables: Collection[str], prefix: str, command: str) -> list[str]:
-    """Make a warning for each name that is no variable of ours, with the nearest one where any is near.
+    """Return a warning for each unknown variable, with the most similar known one if there is one.
 
-    names: of the environment, that look like ours.
-    variables: ours.
-    prefix: what all of both begin with, which makes none of them near another.
-    command: name of the command whose help lists them.
+    names: variables of the environment with the prefix.
+    variables: known variables.
+    prefix: prefix of all variables, which is ignored in comparisons.
+    command: name of the command whose help lists the variables.
     """
     warnings = []
     known = [variable.removeprefix(prefix) for variable in variables]
@@ -29,11 +29,11 @@ def unknown(names: Iterable[str], variables: Collection[str], prefix: str, comma
 
 
 def unknown_of(command: Any, path: str, names: Iterable[str]) -> list[str]:
-    """Make the warnings for a command's own variables.
+    """Return a warning for each unknown variable of a command.
 
-    command: as Click has it.
+    command: the Click command.
     path: its name after "convoy", such as "translate" or "convert hf".
-    names: of the environment.
+    names: names of all environment variables.
     """
     prefix = f"CONVOY_{path.upper().replace(' ', '_').replace('-', '_')}_"
     flags = (one.name for one in command.params if one.name and one.param_type_name == "option")

@@ -1,4 +1,4 @@
-"""`convoy export --verify`: exported graphs against torch in fp32, on real sentences."""
+"""`convoy export --verify`: compares exported graphs with torch in fp32 on real sentences."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ if TYPE_CHECKING:
     from engine.types import Hypothesis
 
 CHECK_SLOTS: Final = 16
-RANDOM_SWAPS: Final = 2000  # of the outputs of two systems
+RANDOM_SWAPS: Final = 2000  # rounds in which the outputs of two systems are swapped at random
 HALF: Final = 0.5
-TIED_BLEU: Final = 1e-9  # difference in BLEU that is but rounding
-# by precision: the least share of identical texts, where there are no references, and the largest difference
-# in BLEU
+TIED_BLEU: Final = 1e-9  # BLEU; a smaller difference is rounding
+# by precision: least share of identical texts without references, and largest difference in BLEU with them
 TOLERANCES: Final = {"fp32": (1.0, 0.0), "fp16": (0.9, 0.1), "bf16": (0.75, 0.1), "int8": (0.4, 0.3)}
 
 
@@ -30,7 +29,7 @@ TOLERANCES: Final = {"fp32": (1.0, 0.0), "fp16": (0.9, 0.1), "bf16": (0.75, 0.1)
 class Check:
     """A backend ("onnx" or "tensorrt") in a precision, to be compared with torch.
 
-    On the CPU fp16 and bf16 give what a GPU would compute, but for the order of sums
+    On the CPU, fp16 and bf16 compute the values of a GPU except for the order of sums
     (`export.graphs.rounded`).
     """
 
@@ -49,9 +48,9 @@ class Verdict:
     identical: share of sentences with the same tokens, from 0 to 1.
     difference: largest difference of a token's log-probability among these sentences.
     bleu: BLEU of the backend and of torch; None without references.
-    chance: probability of such a difference in BLEU where neither is better (approximate randomisation,
+    chance: probability of a difference in BLEU this large if neither is better (approximate randomisation,
         Riezler and Maxwell 2005); None without references.
-    passed: whether all is within TOLERANCES.
+    passed: all figures are within TOLERANCES.
     """
 
     name: str
@@ -65,14 +64,15 @@ class Verdict:
 def verify(
     bundle: Bundle, checks: Sequence[Check], lines: Sequence[str], references: Sequence[str] | None
 ) -> list[Verdict]:
-    """Decode lines by torch and by each check.
+    """Decode lines with torch and with each check, and compare the answers.
 
     bundle: the model.
     checks: backends and precisions.
-    lines: sentences of its source language.
+    lines: sentences of the source language.
     references: translation of each line, or None.
 
-    Raises ConfigError for a check that can't run here, and InvalidRequest for lines that do not fit.
+    Raises ConfigError for a check that can't run on this machine, and InvalidRequest for lines that are too
+    long.
     """
     from engine.backends import LaneSize, Placement
     from engine.executors import open_executors
@@ -98,7 +98,7 @@ def verify(
 
 
 def table(verdicts: Sequence[Verdict]) -> str:
-    """Write the verdicts as a table in Markdown."""
+    """Return the verdicts as a table in Markdown."""
     rows = [
         "| against torch fp32 | same tokens | greatest difference | BLEU | torch's BLEU | p | |",
         "|---|---:|---:|---:|---:|---:|---|",
@@ -112,7 +112,11 @@ def table(verdicts: Sequence[Verdict]) -> str:
 
 
 def sentences(bundle: Bundle, path: Path | None) -> list[str]:
-    """Read the lines of a file, without empty ones, or take the built-in ones of the source language."""
+    """Return the lines of a file that are not empty.
+
+    bundle: the model.
+    path: the file; None: built-in sentences of the source language.
+    """
     if path is not None:
         return [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
     from cli.measure import TEXTS
@@ -134,7 +138,7 @@ def _executor(bundle: Bundle, check: Check) -> Executor:
 
 
 def _narrow(bundle: Bundle, check: Check) -> Executor:
-    """ONNX Runtime on a graph that bundles do not hold, since no CPU gains by it."""
+    """Return an executor of ONNX Runtime for a precision that is useful on GPUs only."""
     from engine.bundle.bundle import graph_parts
     from engine.executors.onnx.executor import OnnxExecutor
     from engine.executors.onnx.sessions import open_sessions
@@ -142,14 +146,14 @@ def _narrow(bundle: Bundle, check: Check) -> Executor:
     from export.graphs.standalone import graph_of
 
     graphs = {part: graph_of(bundle.config, part, check.precision) for part in graph_parts(bundle.config)}
-    if check.precision == "bf16":  # ONNX Runtime has none on the CPU
+    if check.precision == "bf16":  # ONNX Runtime has no bf16 on the CPU
         graphs = {part: round_graph(graph) for part, graph in graphs.items()}
     sessions = open_sessions(bundle.config, graphs, bundle.weights(), 1, device="cpu")
     return OnnxExecutor(sessions, check.beams, check.slots)
 
 
 def _decode(bundle: Bundle, executor: Executor, sources: Sequence[list[int]]) -> list[Hypothesis]:
-    """The best hypothesis of each source."""
+    """Return the best hypothesis of each source."""
     from engine.schedule.lane import Lane
     from engine.types import Outcome, Request, Result
 
@@ -192,14 +196,15 @@ def _verdict(
 
 
 def _chance(mine: Sequence[str], theirs: Sequence[str], references: Sequence[str]) -> float:
-    """How often BLEU differs as much when the two outputs of each sentence are swapped at random.
+    """Return how often BLEU differs as much if the two outputs of each sentence are swapped at random.
 
-    Ties count, unlike in sacrebleu's PairedTest: of 400 sentences with 2 that differ it says 0.0005, not 1.
+    Ties count as extreme, unlike in sacrebleu's PairedTest, which returns 0.0005 instead of 1 if 2 of 400
+    sentences differ.
     """
     import numpy as np
     from sacrebleu.metrics.bleu import BLEU
 
-    metric = BLEU(effective_order=True)  # of one sentence; only its counts are read
+    metric = BLEU(effective_order=True)  # only the counts of each sentence are used
 
     def counts(texts: Sequence[str]) -> NDArray[np.int64]:
         scores = [metric.sentence_score(t, [r]) for t, r in zip(texts, references, strict=True)]

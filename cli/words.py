@@ -1,4 +1,4 @@
-"""`convoy words`: phrases with a fixed translation, and names that stay as they are."""
+"""`convoy words`: sets fixed translations of phrases, and the rule for names, of a bundle."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def words(
 
 
 def _best_names(bundle: Path, path: Path) -> int | None:
-    """The rule for names that suits pairs best; what each does is told."""
+    """Print the measurements of each rule for names, and return the best rule."""
     from cli.name_rules import choose_rule, try_rules
 
     rows = [row for row in lines.table(path) if row.strip()]
@@ -81,7 +81,7 @@ def _best_names(bundle: Path, path: Path) -> int | None:
 
 
 def _phrases(bundle: Bundle, path: Path) -> dict[str, str]:
-    """The fixed translations of a file; of two of one phrase the first counts."""
+    """Return the translation by phrase of a file; the first one counts if a phrase comes twice."""
     from engine.text.words import key
 
     head, *rows = (line.split("\t") for line in lines.table(path))
@@ -102,7 +102,7 @@ def _phrases(bundle: Bundle, path: Path) -> dict[str, str]:
 
 
 def _card(card: str, names: int | None, pairs: dict[str, str]) -> str:
-    """The model card with a chapter on the words by rule, before its scores."""
+    """Return the model card with a new chapter about rules, before the scores."""
     before, found, rest = card.partition(CARD_HEADING)
     if found:
         rest = rest[rest.find(NEXT_HEADING) :] if NEXT_HEADING in rest else ""

@@ -1,7 +1,7 @@
 """`convoy convert`: a group of commands, one for each source of models.
 
-A new source is a module here with a function of the same name, and its name in `ModelSources`. What it calls
-is an importer of `export/importers`.
+A new source is a module in this folder with a function of the same name, and its name in `ModelSources`. The
+function calls an importer of `export.importers`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from cli.commands import SETTINGS, Commands
 
 
 class ModelSources(Commands):
-    """Where models come from."""
+    """The sources of models."""
 
     package = "cli.convert"
     names = (

@@ -54,15 +54,14 @@ def bergamot(
 
 
 def convert_all(tree: Path, out: Path, common: Conversion, settings: StudentImport) -> None:
-    """Import every student of a tree; one that can't be is named, the others go on, and the command exits
-    with 1.
+    """Import every student of a tree. If one can't be imported, the others still are, and the exit code is 1.
 
-    A bundle that is there already stays unless it may be replaced, so that an interrupted import goes on.
+    Existing bundles stay unless --overwrite is given, so that an interrupted import can be continued.
 
-    tree: of folders of students.
+    tree: folder of folders of students.
     out: folder of the bundles.
     common: flags of every conversion.
-    settings: of every student.
+    settings: settings of every student.
     """
     from export.importers.marian.student_files import find_students, names_of
 

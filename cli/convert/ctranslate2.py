@@ -1,4 +1,4 @@
-"""`convoy convert ctranslate2`: import what CTranslate2's converters wrote."""
+"""`convoy convert ctranslate2`: import models that were converted for CTranslate2."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`convoy convert fairseq`: import what fairseq trained."""
+"""`convoy convert fairseq`: import models that fairseq trained."""
 
 from __future__ import annotations
 
@@ -67,6 +67,7 @@ def fairseq(
 
 
 def _names(folder: Path, argument: str) -> list[str]:
-    """Names between commas or colons (fairseq's own --path), unless all of it is one file's name."""
+    """Return the file names in a list with commas or colons (as in fairseq's --path), or the name of one
+    file."""
     whole = (folder / argument).is_file()
     return [argument] if whole else [name for name in re.split("[,:]", argument) if name]

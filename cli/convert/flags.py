@@ -1,4 +1,4 @@
-"""What the commands of `convoy convert` have in common: their flags, and how each ends."""
+"""Flags and last steps that all commands of `convoy convert` share."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existin
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """What every conversion is told: fields are flags, see above."""
+    """The flags of every conversion."""
 
     name: Name = None
     onnx: Onnx = True
@@ -60,12 +60,12 @@ class Conversion:
     overwrite: Overwrite = False
 
     def convert(self, source: str, folder: Path, out: Path, settings: ImportSettings) -> None:
-        """Import a model with all that serves it, or nothing; say what there is now.
+        """Import a model as a bundle that a server can load, and print a line about it.
 
-        source: a name in `export.importers.SOURCES`.
-        folder: of the model.
-        out: of the bundle.
-        settings: of the source's class; a name in them counts more than the flag.
+        source: name in `export.importers.SOURCES`.
+        folder: folder of the model.
+        out: folder of the bundle.
+        settings: settings of the importer; a name in them overrides the flag.
         """
         from export.importers import convert
         from export.importers.proving import check_with_peer
@@ -93,7 +93,7 @@ class Conversion:
 
 
 def conversion_flags(command: Callable[..., None]) -> Callable[..., None]:
-    """Give `command`, which takes a `Conversion` as `common`, one flag for each of its fields."""
+    """Replace the parameter `common: Conversion` of a command by one flag for each field."""
     hints = get_type_hints(command, include_extras=True)
     own = [p for name, p in inspect.signature(command).parameters.items() if name != "common"]
     fields = inspect.signature(Conversion).parameters.values()

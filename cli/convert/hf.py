@@ -1,4 +1,4 @@
-"""`convoy convert hf`: import folders of Hugging Face."""
+"""`convoy convert hf`: import models in the format of Hugging Face."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`convoy convert thumt`: import averaged attention networks of their authors' code."""
+"""`convoy convert thumt`: import averaged attention networks that THUMT trained."""
 
 from __future__ import annotations
 
