@@ -1,4 +1,4 @@
-"""`convoy corpus`: files translated in bulk, exactly once, on one machine or many."""
+"""`convoy corpus`: translates files in bulk, on one machine or many; each line is written once."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from corpus.job import CorpusJob
     from corpus.plan import ShardPlan
 
-MAX_PROBLEMS: Final = 20  # files that standard error names
-INCOMPLETE: Final = 1  # exit code: all is done that can be, and some files can't be read
+MAX_PROBLEMS: Final = 20  # files with problems that standard error lists
+INCOMPLETE: Final = 1  # exit code if some files can't be read to the end
 
 Inputs = Annotated[list[str], typer.Argument(help="Files, folders, globs, or URLs that fsspec opens.")]
 Out = Annotated[Path, typer.Option(help="The output's folder; a job that was interrupted goes on in it.")]
@@ -64,7 +64,7 @@ MetricsPort = Annotated[int | None, typer.Option(min=1, max=65_535, help="Where 
 
 
 def _optional(flag: Any) -> Any:
-    """The same flag, None where it is not given."""
+    """Return the flag with the value None if it is not given."""
     kind, option = get_args(flag)
     return Annotated[kind | None, option]
 
@@ -91,9 +91,13 @@ PLACE_FLAGS: Final[Mapping[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """How the work is shared and watched; no byte of the output depends on it.
+    """Settings that no byte of the output depends on.
 
-    cluster: of RAY_FLAGS those that were given.
+    engines: number of engines.
+    lease_seconds: duration of a lease without a beat.
+    price: dollars an hour for all machines together.
+    metrics_port: port of the metrics for Prometheus.
+    cluster: given flags among RAY_FLAGS.
     """
 
     engines: int
@@ -188,16 +192,16 @@ def _model_fields(
 def _run(
     job: CorpusJob, choice: EngineChoice, inputs: Sequence[str], kind: str, out: Path, sharing: Sharing
 ) -> None:
-    """Begin or go on with a job, and say what came of it. Raises what planning and working raise."""
+    """Begin or continue a job, and print its summary. Raises the errors of planning and working."""
     from corpus.cutting import cut
-    from corpus.engines import leaving_on
+    from corpus.engines import stopping_on
     from corpus.folder import JobFolder
     from corpus.inputs import find_inputs
 
     files, folder = find_inputs(inputs, kind), JobFolder(out.resolve())
     with tqdm(unit="line", desc="reading", disable=not sys.stderr.isatty(), leave=False) as bar:
         plan = folder.begin(job, files, lambda: cut(job, files, bar.update))
-    with leaving_on(signal.SIGTERM, signal.SIGINT) as left:
+    with stopping_on(signal.SIGTERM, signal.SIGINT) as left:
         _work(folder, plan, choice, sharing, left)
     summary = folder.finish(plan)["summary"]
     typer.echo(json.dumps(summary))
@@ -210,7 +214,7 @@ def _run(
 
 
 def _of(flags: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The given ones among some flags."""
+    """Return the given flags with names in `flags`."""
     return {name: value for name, value in given.items() if name in flags}
 
 
@@ -229,7 +233,7 @@ def _work(
         helpers = Helpers(folder.root, choice, sharing.lease_seconds, 0 if on_ray else sharing.engines - 1)
         stack.enter_context(helpers)
         leases = stack.enter_context(Leases(folder.leases, sharing.lease_seconds))
-        progress = Progress(folder, plan, leases, sharing.price, sharing.metrics_port, helpers.look_after)
+        progress = Progress(folder, plan, leases, sharing.price, sharing.metrics_port, helpers.restart_killed)
         stack.enter_context(progress)
         if on_ray:
             from corpus.ray_data import Cluster, work_on_ray
@@ -243,7 +247,7 @@ def _work(
 
 
 def _engines(place: ModelChoice) -> int:
-    """As many as there are cores; on GPUs one, which takes all of them."""
+    """Return the default number of engines: on the CPU one for each `threads` cores, otherwise one."""
     from engine.api import processors
 
     return max(1, processors() // (place.threads or 1)) if place.device == "cpu" else 1

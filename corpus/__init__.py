@@ -1,19 +1,19 @@
-"""Bulk translation: files in, the same files translated out, exactly once, by as many processes as there are.
+"""Bulk translation: many processes translate files, and each line is written exactly once.
 
-job         what is translated and how: all that the bytes of the output depend on
+job         everything that the bytes of the output depend on: models, options, columns, sizes
 line        a line of an input: its text, its status, and a window of lines
-streams     bytes of a file wherever it lies, decompressed, with bombs and truncations noticed
-inputs      files to translate: their formats, and the names that they get
-plan        the nouns of a plan: files and shards
-formats/    the formats of files, read and written in shards
-cutting     files cut into shards of a stated number of lines
-folder      the output folder: plan, shards done, manifest; what is there is whole
-leases      who works on a shard, among processes that share a file system
-columns     what may be written beside a text: translation, score, flags, alignment
-answering   windows of lines through an engine: sorted, each text once, every line with a status
-output      a shard in the making: its lines written aside, and what is noted of them
-worker      one engine that claims, translates and commits shards until none is left
-engines     what opens an engine, and more of them beside this one, each in a process
+streams     decompressed bytes of a local or remote file; detects bombs and truncations
+inputs      files to translate: their formats, and the names of their outputs
+plan        files and their shards
+formats/    readers and writers for the formats of files
+cutting     cuts files into shards of a fixed number of lines
+folder      the output folder: plan, finished shards, manifest; every file in it is complete
+leases      the right of one process to write a shard, on a shared file system
+columns     columns of the output: translation, score, flags, alignment
+answering   has an engine translate windows of lines: sorted, each text once
+output      the unfinished output of a shard, and its counts
+worker      claims, translates and commits shards until none is left
+engines     opens an engine in this process or in helper processes
 ray_data    the same job as a Ray Data pipeline (extra `ray-data`)
-progress    how far all processes together are: bar, JSON lines, Prometheus metrics
+progress    progress of all processes: bar, JSON lines, Prometheus metrics
 """

@@ -1,4 +1,4 @@
-"""Windows of lines through an engine: sorted by length, each text once, and every line gets a row."""
+"""Has an engine answer windows of lines: sorted by length, equal texts once, a row for every line."""
 
 from __future__ import annotations
 
@@ -29,16 +29,18 @@ from engine.api import (
 )
 
 Tag = TypeVar("Tag")
-# errors that are not the text's: the engine is not there any more
+# errors of the engine, not of the text: it can't answer any more
 FATAL: Final = (Stopping, DeviceLost, Overloaded, Cancelled, Unavailable)
-LINES_AHEAD: Final = 40_000  # between the line read last and the one written next
-FILLER: Final = ""  # a text that costs nothing: while it is answered, older ones are
+LINES_AHEAD: Final = 40_000  # maximum number of lines read and not yet written
+FILLER: Final = ""  # a text without work, sent to wait for the answers of older texts
 
 
 @dataclass(slots=True)
 class _Batch(Generic[Tag]):
-    """A window in flight; None is the end of something, which the tag says.
+    """A window that is being answered.
 
+    tag: object of the caller that the window belongs to.
+    window: the lines; None: the caller's mark, passed on in order.
     rows: rows of the window's lines; lines without an answer have a preliminary one.
     languages: detected language of each line; None: not detected.
     left: number of texts that have no answer yet.
@@ -52,7 +54,7 @@ class _Batch(Generic[Tag]):
 
 
 class Answering:
-    """How the lines of a job are answered."""
+    """Answers the lines of a job."""
 
     def __init__(self, service: Service, job: CorpusJob) -> None:
         self._service, self._job = service, job
@@ -67,44 +69,47 @@ class Answering:
     ) -> Generator[tuple[Tag, Window | None, list[OutputRow]]]:
         """Yield the windows with the rows of their lines, in order.
 
-        Windows are read ahead, so that the engine has work from one to the next; None passes as it is.
+        Windows are read ahead, so that the engine always has work. A window None is passed on in order.
 
-        windows: each with whose it is.
-        on_answered: told whose lines have an answer, how many, and how many words they have.
+        windows: tag of the caller and window.
+        on_answered: called with a tag, the number of newly answered lines, and their number of words.
 
-        Raises the engine's own errors (FATAL), and what reading raises.
+        Raises the errors of the engine (FATAL), and the errors of reading.
         """
         pending: deque[_Batch[Tag]] = deque()
-        asked: deque[tuple[_Batch[Tag] | None, list[int]]] = deque()
+        sent: deque[tuple[_Batch[Tag] | None, list[int]]] = deque()
 
         def texts() -> Iterator[tuple[str, TextOptions]]:
             for tag, window in windows:
                 batch = _Batch(tag, window)
                 if window is not None:
-                    questions = self._questions(window, batch)
-                    batch.left = len(questions)
+                    groups = self._group_lines(window, batch)
+                    batch.left = len(groups)
                     pending.append(batch)
-                    for places in questions:
-                        asked.append((batch, places))
-                        yield window.lines[places[0]].text, self._options(window, places[0])
+                    for numbers in groups:
+                        sent.append((batch, numbers))
+                        yield window.lines[numbers[0]].text, self._options(window, numbers[0])
                 else:
                     pending.append(batch)
                 while sum(len(batch.rows) for batch in pending) > LINES_AHEAD:
-                    asked.append((None, []))
+                    sent.append((None, []))
                     yield FILLER, self._job.options
 
         with closing(self._service.run_each(self._job.route, texts())) as outcomes:
             for outcome in outcomes:
-                batch, places = asked.popleft()
+                batch, numbers = sent.popleft()
                 if batch is not None:
-                    row = self._take(batch, places, outcome)
-                    on_answered(batch.tag, len(places), row.words * len(places))
+                    row = self._record(batch, numbers, outcome)
+                    on_answered(batch.tag, len(numbers), row.words * len(numbers))
                 yield from _finished(pending)
         yield from _finished(pending)
 
-    def _questions(self, window: Window, batch: _Batch[Tag]) -> list[list[int]]:
-        """The lines that are asked together, as their numbers in the window; the others get their rows."""
-        same: dict[str, list[int]] = defaultdict(list)
+    def _group_lines(self, window: Window, batch: _Batch[Tag]) -> list[list[int]]:
+        """Return groups of lines with equal texts, as numbers in the window, longest text first.
+
+        Stores a preliminary row for every line.
+        """
+        by_text: dict[str, list[int]] = defaultdict(list)
         for number, line in enumerate(window.lines):
             language = self._language(line.text) if self._detects and line.text else None
             status, reason = line.status, line.reason
@@ -114,12 +119,12 @@ class Answering:
             batch.languages.append(language)
             batch.rows.append(OutputRow(status, values_of(answer), 0, reason))
             if status is LineStatus.OK:
-                # samples of equal texts differ, as their places do
-                same[f"{number} {line.text}" if self._sampling else line.text].append(number)
-        return sorted(same.values(), key=lambda places: -len(window.lines[places[0]].text))
+                # every line has a sample of its own
+                by_text[f"{number} {line.text}" if self._sampling else line.text].append(number)
+        return sorted(by_text.values(), key=lambda numbers: -len(window.lines[numbers[0]].text))
 
     def _options(self, window: Window, number: int) -> TextOptions:
-        """The job's; samples have a seed of the line's own."""
+        """Return the options of the job; with sampling, with a seed for this line."""
         options = self._job.options
         if not self._sampling:
             return options
@@ -127,23 +132,24 @@ class Answering:
         seed = int.from_bytes(hashlib.blake2b(place.encode(), digest_size=8).digest()) >> 1
         return replace(options, decode={**options.decode, "seed": seed})
 
-    def _take(self, batch: _Batch[Tag], places: list[int], outcome: TextResult | ConvoyError) -> OutputRow:
+    def _record(self, batch: _Batch[Tag], numbers: list[int], outcome: TextResult | ConvoyError) -> OutputRow:
         assert batch.window is not None
-        line = batch.window.lines[places[0]]
-        if isinstance(outcome, ExecutorFailed):  # perhaps another line's fault: once more, alone
-            outcome = self._again(line.text, self._options(batch.window, places[0]))
+        line = batch.window.lines[numbers[0]]
+        # another line of the batch may be the cause: answer this one alone
+        if isinstance(outcome, ExecutorFailed):
+            outcome = self._answer_alone(line.text, self._options(batch.window, numbers[0]))
         if isinstance(outcome, FATAL):
             raise outcome
         status, reason = _status(outcome)
         result = outcome if isinstance(outcome, TextResult) else None
-        values = values_of(Answer(line.text, status, result, batch.languages[places[0]], self._job))
+        values = values_of(Answer(line.text, status, result, batch.languages[numbers[0]], self._job))
         row = OutputRow(status, values, len(line.text.split()), reason)
-        for place in places:
+        for place in numbers:
             batch.rows[place] = row
         batch.left -= 1
         return row
 
-    def _again(self, text: str, options: TextOptions) -> TextResult | ConvoyError:
+    def _answer_alone(self, text: str, options: TextOptions) -> TextResult | ConvoyError:
         try:
             (result,) = asyncio.run(self._service.run(self._job.route, [text], options))
         except ConvoyError as error:

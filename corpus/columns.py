@@ -1,4 +1,4 @@
-"""What may be written beside a text, as plain values that every format can hold."""
+"""Columns of the output, as plain values that every format can hold."""
 
 from __future__ import annotations
 
@@ -13,15 +13,18 @@ from corpus.line import LineStatus
 from engine.api import Alignment, InvalidRequest, TextOptions, TextResult
 
 WORD: Final = re.compile(r"\S+")
-DIGITS: Final = 6  # of scores and shares
+DIGITS: Final = 6  # decimal places of scores and shares
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """All that is known of a line when it is written.
+    """A line and its result.
 
-    result: None where the line was not translated.
-    language: as it was detected; None where that was not asked for or not found.
+    text: text of the line.
+    status: status of the line.
+    result: result of the translation; None: not translated.
+    language: detected language; None: not detected.
+    job: the job.
     """
 
     text: str
@@ -33,11 +36,12 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """Something that is known of a line.
+    """A column of the output.
 
-    help: a phrase for people.
+    help: description for people.
     kind: "text", "number", "texts" or "numbers".
-    value: of an answer; of one without a result only where `always`.
+    value: returns the value of an answer.
+    always: the column has a value even if the line was not translated.
     """
 
     help: str
@@ -63,8 +67,8 @@ def _covered(answer: Answer, result: TextResult) -> float | None:
 
 
 def _pharaoh(answer: Answer, result: TextResult) -> str:
-    """Words of the source and of the translation, from 0, as "0-0 1-2": of each piece the one it attends to
-    most. Words are what white space separates."""
+    """Return pairs of a source word and a target word, counted from 0, as "0-0 1-2": the source word is the
+    one that a piece of the target word attends to most. White space separates words."""
     sources, targets = _starts(answer.text), _starts(result.text)
     pairs = {pair for alignment in result.alignment for pair in _links(alignment, sources, targets)}
     return " ".join(f"{source}-{target}" for source, target in sorted(pairs))
@@ -97,20 +101,30 @@ COLUMNS: Final[Mapping[str, Column]] = {
     "alternative_scores": Column(
         "their scores", "numbers", lambda _, r: [round(score, DIGITS) for score in r.alternative_scores]
     ),
-    "status": Column("what became of the line", "text", lambda answer, _: str(answer.status), always=True),
-    "flags": Column("truncated, length, loop, missed (with coverage)", "texts", _flags),
-    "coverage": Column("share of the source's words that something attended to", "number", _covered),
-    "alignment": Column("words of source and translation that belong together: 0-0 1-2", "text", _pharaoh),
-    "language": Column("the source's language, detected", "text", lambda a, _: a.language, always=True),
-    "source": Column("the text itself", "text", lambda answer, _: answer.text, always=True),
-    "pivot": Column("the first of two models' answer", "text", lambda _, r: r.via.text if r.via else None),
+    "status": Column(
+        "result of the line, such as ok or too_long",
+        "text",
+        lambda answer, _: str(answer.status),
+        always=True,
+    ),
+    "flags": Column("truncated, length, loop, missed (source words)", "texts", _flags),
+    "coverage": Column("share of source words that a target word attended to", "number", _covered),
+    "alignment": Column("aligned words of source and translation: 0-0 1-2", "text", _pharaoh),
+    "language": Column("detected language of the source", "text", lambda a, _: a.language, always=True),
+    "source": Column("the source text", "text", lambda answer, _: answer.text, always=True),
+    "pivot": Column(
+        "the answer of the first of two models", "text", lambda _, r: r.via.text if r.via else None
+    ),
     "model": Column("names of the models", "text", lambda a, _: "+".join(a.job.models), always=True),
     "version": Column("hashes of the models, short", "text", lambda a, _: a.job.version, always=True),
 }
 
 
 def parse_columns(text: str) -> dict[str, str]:
-    """Read "translation=mt,score": names of COLUMNS, and the names that they get. Raises InvalidRequest."""
+    """Return the output name by name in COLUMNS of a text such as "translation=mt,score".
+
+    Raises InvalidRequest.
+    """
     chosen: dict[str, str] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, _, renamed = part.partition("=")
@@ -126,7 +140,11 @@ def parse_columns(text: str) -> dict[str, str]:
 
 
 def options_for(columns: Mapping[str, str], options: TextOptions) -> TextOptions:
-    """Ask for what the columns show, too."""
+    """Return options that also compute the values of the columns.
+
+    columns: output name by name in COLUMNS.
+    options: options of the answers.
+    """
     return replace(
         options,
         coverage=options.coverage or bool({"coverage", "flags"} & columns.keys()),
@@ -135,7 +153,7 @@ def options_for(columns: Mapping[str, str], options: TextOptions) -> TextOptions
 
 
 def values_of(answer: Answer) -> list[Any]:
-    """Take the values of a line, one of each of the job's columns; None where there is none."""
+    """Return the value of each column of the job for a line; None: no value."""
     chosen = [COLUMNS[name] for name in answer.job.columns]
     blank = answer.result or TextResult("")
     known = answer.result is not None

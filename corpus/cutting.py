@@ -1,4 +1,4 @@
-"""Files cut into shards of a stated number of lines. Each is read once for that, in flat memory."""
+"""Cuts files into shards of a fixed number of lines. Each file is read once, in constant memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from typing import Final
 
 from corpus.formats.lines import has_header, line_format
-from corpus.formats.records import Record, note, read_records
+from corpus.formats.records import Record, add_to_digest, read_records
 from corpus.inputs import InputFile
 from corpus.job import CorpusJob
 from corpus.plan import CutFile, Shard, ShardPlan, shard_name
@@ -21,13 +21,13 @@ NO_RECORD: Final = Record(b"", 0)
 def cut(
     job: CorpusJob, inputs: Sequence[InputFile], on_lines: Callable[[int], object] | None = None
 ) -> ShardPlan:
-    """Cut files. What can't be read of one is noted as its problem, unless the job stops at errors.
+    """Cut files into shards. A file that can't be read to its end has a `problem` in the plan.
 
-    job: says how many lines a shard has, and which column of a file is its text.
+    job: the job, with the lines of a shard and the column of the text.
     inputs: the files.
-    on_lines: told how many more lines have been seen.
+    on_lines: called with the number of lines of each new shard.
 
-    Raises InvalidRequest, then and where no file can be read at all.
+    Raises InvalidRequest if no file can be read, and on the first problem if the job stops at errors.
     """
     files, shards = list[CutFile](), list[Shard]()
     for number, each in enumerate(inputs):
@@ -47,7 +47,7 @@ def cut(
 
 
 def _ignore(lines: int) -> None:
-    """Nobody is told."""
+    """Do nothing."""
 
 
 def _cut_file(
@@ -80,23 +80,23 @@ def _cut_file(
 
 
 class _Cutter:
-    """Counts lines into shards."""
+    """Groups the lines of one file into shards."""
 
     def __init__(self, shard_lines: int, offset: int, on_lines: Callable[[int], object]) -> None:
         self._shard_lines, self._on_lines = shard_lines, on_lines
         self._shards: list[Shard] = []
-        self.lines, self._offset = 0, offset  # lines read, and the bytes before the next one
+        self.lines, self._offset = 0, offset  # lines read so far, and the byte offset of the next line
         self._begin()
 
     def add(self, record: Record) -> None:
-        note(self._digest, record)
+        add_to_digest(self._digest, record)
         self.lines += 1
         self._offset += record.size
         if self.lines - self._first == self._shard_lines:
             self._cut()
 
     def end(self) -> list[Shard]:
-        """Return the shards: one of an empty file, so that its output is empty too."""
+        """Return the shards. An empty file has one, so that its output is an empty file."""
         if self.lines > self._first or not self._shards:
             self._cut()
         return self._shards

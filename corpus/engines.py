@@ -1,4 +1,4 @@
-"""Engines for a job: what a process needs to open one, and processes with further ones beside this."""
+"""Engines of a job: the settings to open one, and helper processes with further engines."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ from engine.api import Service, ServiceSettings
 
 logger = logging.getLogger(__name__)
 
-RESTARTS: Final = 3  # of each helper that was killed
-GRACE: Final = 10.0  # seconds that a helper has to leave
+RESTARTS: Final = 3  # restarts for each helper
+GRACE: Final = 10.0  # seconds for a helper to end
 
 
 @dataclass(frozen=True, slots=True)
 class EngineChoice:
-    """The models of an engine, and how they run.
+    """The models of an engine, and the settings of its service.
 
-    models: bundle folders, one or two in the order of their work.
+    models: folders of one bundle, or of two that translate one after the other.
+    settings: settings of the service.
     """
 
     models: Sequence[Path]
@@ -37,7 +38,7 @@ class EngineChoice:
 
     @contextmanager
     def opened(self) -> Iterator[Service]:
-        """Start a service, and stop it at the end. Raises BundleError, ConfigError."""
+        """Start a service, yield it, and stop it at the end. Raises BundleError, ConfigError."""
         service = Service.open(self.models, self.settings)
         service.start()
         try:
@@ -52,12 +53,12 @@ class EngineChoice:
 
 @dataclass(slots=True)
 class Helpers:
-    """Processes that work on the job of a folder, each with an engine of its own; killed ones come back.
+    """Helper processes that work on a job, each with its own engine.
 
-    root: the job's folder.
-    choice: the models of each.
-    lease_seconds: how long a lease lasts without a beat.
-    count: how many there are.
+    root: folder of the job.
+    choice: models of each engine.
+    lease_seconds: duration of a lease without a beat.
+    count: number of processes.
     """
 
     root: Path
@@ -80,8 +81,8 @@ class Helpers:
                 process.kill()
                 process.join()
 
-    def look_after(self) -> None:
-        """Start those anew that were killed, a few times: perhaps the memory does not suffice."""
+    def restart_killed(self) -> None:
+        """Restart processes that were killed by a signal, a few times: the memory may be too small."""
         for number, process in enumerate(self._processes):
             if (
                 process.exitcode is not None
@@ -95,22 +96,23 @@ class Helpers:
     def _start(self) -> BaseProcess:
         context = multiprocessing.get_context("spawn")
         arguments = (self.root, self.choice, self.lease_seconds, os.getpid())
-        process = context.Process(target=help_with, args=arguments, daemon=True)
+        process = context.Process(target=run_helper, args=arguments, daemon=True)
         process.start()
         return process
 
 
-def help_with(root: Path, choice: EngineChoice, lease_seconds: float, parent: int) -> None:
-    """Work on the job of a folder, until it is done or the parent is gone.
+def run_helper(root: Path, choice: EngineChoice, lease_seconds: float, parent: int) -> None:
+    """Work on a job until it is done or the parent process has ended.
 
-    root: the folder.
-    choice: the engine's models.
-    lease_seconds: how long a lease lasts without a beat.
-    parent: the process that started this one.
+    root: folder of the job.
+    choice: models of the engine.
+    lease_seconds: duration of a lease without a beat.
+    parent: id of the parent process.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal tells all; the parent decides
+    # a terminal signals all processes; the parent stops its helpers
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     with ExitStack() as stack:
-        left = stack.enter_context(leaving_on(signal.SIGTERM))
+        left = stack.enter_context(stopping_on(signal.SIGTERM))
         folder = JobFolder(root)
         leases = stack.enter_context(Leases(folder.leases, lease_seconds))
         service = stack.enter_context(choice.opened())
@@ -118,12 +120,12 @@ def help_with(root: Path, choice: EngineChoice, lease_seconds: float, parent: in
 
 
 @contextmanager
-def leaving_on(*signals: signal.Signals) -> Iterator[Callable[[], bool]]:
-    """End what runs within when a signal comes, as Ctrl-C does, with what is under way given back. A signal
-    that is ignored stays so.
+def stopping_on(*signals: signal.Signals) -> Iterator[Callable[[], bool]]:
+    """Raise an exception in the body of the `with` when one of the signals arrives; ignored signals stay
+    ignored.
 
-    Yields what tells whether one has come: an exception that a signal raises within a destructor is lost.
-    Raises KeyboardInterrupt for SIGINT, SystemExit for others.
+    Yields a function that returns whether a signal has arrived, because an exception raised in a destructor
+    is lost. Raises KeyboardInterrupt for SIGINT, SystemExit for others.
     """
     came = list[BaseException]()
 

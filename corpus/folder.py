@@ -1,14 +1,15 @@
-"""The output folder: plan, shards done, manifest. All files in it are whole, whoever is killed when.
+"""The output folder: plan, finished shards, manifest. A process may be killed at any time.
 
-NAME                    a shard's output, as the inputs are named
+NAME                    output of a shard, named after its input
 manifest.json           written last: the job, its models and options, counts and hashes
 _convoy/plan.json       the job, its files and its shards; written once
-_convoy/done/SHARD      what is known of a shard that is done; written after its output
-_convoy/aside/SHARD.N   outputs in the making
-_convoy/leases/SHARD.N  who works on what (`corpus.leases`)
+_convoy/done/SHARD      counts of a finished shard; written after its output
+_convoy/aside/SHARD.N   unfinished outputs
+_convoy/leases/SHARD.N  leases (`corpus.leases`)
 
-A shard is written aside, flushed to the disk, and linked to its name: of two writers only one can do that.
-A process that ends between that and its note in done/ leaves an output that the next one finds to be equal.
+The output of a shard is written to aside/, flushed to the disk, and linked to its name, which fails if the
+name exists. If a process is killed after that and before it writes to done/, the next process finds an equal
+output.
 """
 
 from __future__ import annotations
@@ -32,20 +33,21 @@ from engine.api import InvalidRequest
 
 STATE: Final = "_convoy"
 MANIFEST: Final = "manifest.json"
-# errors of file systems that know no hard links
+# errors of file systems without hard links
 WITHOUT_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
-MAX_EXAMPLES: Final = 20  # lines of a shard that its note names
+MAX_EXAMPLES: Final = 20  # bad lines of a shard that its tally lists
 
 
 @dataclass(slots=True)
 class Tally:
-    """What is noted of a shard that is done.
+    """Counts of a finished shard.
 
-    rows: lines of the output.
-    words: that were translated.
-    statuses: how many lines have each.
-    examples: the first lines that are not fine: number from 1, status, reason.
-    size, sha256: of the output.
+    lines: number of lines of the input.
+    rows: number of lines of the output.
+    words: number of translated words.
+    statuses: number of lines by status.
+    examples: number (from 1), status and reason of the first bad lines.
+    size, sha256: bytes and hash of the output.
     """
 
     lines: int = 0
@@ -58,7 +60,7 @@ class Tally:
 
 
 class JobFolder:
-    """A job's output."""
+    """The output folder of a job."""
 
     def __init__(self, root: Path) -> None:
         self.root, self._state = root, root / STATE
@@ -68,13 +70,13 @@ class JobFolder:
     def begin(
         self, job: CorpusJob, inputs: Sequence[InputFile], make_plan: Callable[[], ShardPlan]
     ) -> ShardPlan:
-        """Return the plan that is there, or make it.
+        """Return the stored plan, or make and store it.
 
-        job: what the command line asks for.
-        inputs: the files of the job.
-        make_plan: reads them.
+        job: the job of the command line.
+        inputs: files of the job.
+        make_plan: returns the plan of the files.
 
-        Raises InvalidRequest when the folder holds another job, or files that are not of one; OSError.
+        Raises OSError, and InvalidRequest if the folder holds another job, or other files.
         """
         place = self._state / "plan.json"
         if not place.exists():
@@ -83,87 +85,92 @@ class JobFolder:
             plan = make_plan()
             for folder in (self._done, self.leases, self._state / "aside"):
                 folder.mkdir(parents=True, exist_ok=True)
-            aside = self._state / f"plan.{uuid.uuid4().hex}"
-            _write_whole(aside, _dump(plan.as_json()))
+            draft = self._state / f"plan.{uuid.uuid4().hex}"
+            _write_whole(draft, _dump(plan.as_json()))
             with contextlib.suppress(FileExistsError):  # another process has begun the same job
-                _publish(aside, place)
+                _publish(draft, place)
         plan = self.plan()
         self._check(plan, job, inputs)
         for number in self.done():
             output, size = self.root / plan.shards[number].name, self.tally(number).size
-            if not output.exists() or output.stat().st_size != size:  # gone or damaged since: do it again
-                self._note(number).unlink(missing_ok=True)
+            # removed or damaged since: translate it again
+            if not output.exists() or output.stat().st_size != size:
+                self._tally_path(number).unlink(missing_ok=True)
         return plan
 
     def plan(self) -> ShardPlan:
-        """Read the plan. Raises InvalidRequest when there is none."""
+        """Return the stored plan. Raises InvalidRequest if there is none."""
         try:
             return ShardPlan.from_json(json.loads((self._state / "plan.json").read_bytes()))
         except FileNotFoundError:
             raise InvalidRequest(f"{self.root}: holds no job of convoy corpus") from None
 
     def done(self) -> set[int]:
-        """List the shards that are done."""
+        """Return the numbers of the finished shards."""
         return {int(path.name) for path in self._done.iterdir() if path.name.isdecimal()}
 
     def is_done(self, shard: int) -> bool:
-        return self._note(shard).exists()
+        return self._tally_path(shard).exists()
 
     def tally(self, shard: int) -> Tally:
-        """Read what was noted of a shard."""
-        return Tally(**json.loads(self._note(shard).read_bytes()))
+        """Return the stored counts of a shard."""
+        return Tally(**json.loads(self._tally_path(shard).read_bytes()))
 
-    def own_aside(self, shard: int) -> Path:
-        """Name a file that nobody else writes, for a process without leases."""
+    def own_draft(self, shard: int) -> Path:
+        """Return a new path for the unfinished output of a shard, for a process without leases."""
         return self._state / "aside" / f"{shard:08d}-{uuid.uuid4().hex}"
 
-    def sweep_own_asides(self) -> None:
-        """Remove what processes without leases have left; none may be at work."""
+    def sweep_own_drafts(self) -> None:
+        """Remove unfinished outputs of processes without leases; no such process may be running."""
         for path in (self._state / "aside").glob("*-*"):
             path.unlink(missing_ok=True)
 
-    def aside(self, shard: int, generation: int) -> Path:
-        """Name the file in which a lease's holder writes a shard, and remove those of earlier holders."""
+    def draft_path(self, shard: int, generation: int) -> Path:
+        """Return the path for the unfinished output of a shard, and remove the files of earlier holders.
+
+        shard: number of the shard.
+        generation: generation of the lease.
+        """
         folder = self._state / "aside"
         for path in folder.glob(f"{shard:08d}.*"):
             if int(path.suffix[1:]) < generation:
                 path.unlink(missing_ok=True)
         return folder / f"{shard:08d}.{generation}"
 
-    def commit(self, shard: Shard, aside: Path, tally: Tally, held: Callable[[], bool]) -> bool:
-        """Give a shard that was written aside its name, and note it as done.
+    def commit(self, shard: Shard, draft: Path, tally: Tally, is_held: Callable[[], bool]) -> bool:
+        """Give the output of a shard its final name, and store its counts.
 
-        shard: the one that was written.
-        aside: its output, closed.
-        tally: what is noted.
-        held: whether the lease still is.
+        shard: the finished shard.
+        draft: path of its closed output.
+        tally: its counts; size and hash are added.
+        is_held: returns whether this process still holds the lease.
 
-        Returns whether this was done: not where the lease was lost. Raises OSError.
+        Returns False if the lease was lost. Raises OSError.
         """
         try:
-            with aside.open("rb") as file:
+            with draft.open("rb") as file:
                 os.fsync(file.fileno())
                 tally.sha256, tally.size = hashlib.file_digest(file, "sha256").hexdigest(), file.tell()
-        except FileNotFoundError:  # who took the lease over has removed it
+        except FileNotFoundError:  # removed by the process that took the lease over
             return False
         place = self.root / shard.name
         place.parent.mkdir(parents=True, exist_ok=True)
-        if not held() or self.is_done(shard.number):
+        if not is_held() or self.is_done(shard.number):
             return False
         try:
-            _publish(aside, place)
+            _publish(draft, place)
         except FileExistsError:
-            if _digest(place) != tally.sha256:  # damaged since
-                aside.replace(place)
-            aside.unlink(missing_ok=True)
+            if _digest(place) != tally.sha256:  # the older file is damaged
+                draft.replace(place)
+            draft.unlink(missing_ok=True)
         note = self._state / f"done.{shard.number:08d}.{uuid.uuid4().hex}"
         _write_whole(note, _dump(asdict(tally)))
-        note.replace(self._note(shard.number))
+        note.replace(self._tally_path(shard.number))
         _sync_folder(self._done)
         return True
 
     def finish(self, plan: ShardPlan) -> dict[str, Any]:
-        """Write and return the manifest; all who do write the same bytes."""
+        """Write and return the manifest; every process writes the same bytes."""
         tallies = [self.tally(shard.number) for shard in plan.shards]
         shards = [
             {"name": shard.name, "input": plan.files[shard.file].name, "first": shard.first, **asdict(tally)}
@@ -175,14 +182,14 @@ class JobFolder:
             "inputs": [asdict(file) for file in plan.files],
             "shards": shards,
         }
-        aside = self._state / f"manifest.{uuid.uuid4().hex}"
-        _write_whole(aside, _dump(manifest))
-        aside.replace(self.root / MANIFEST)
+        draft = self._state / f"manifest.{uuid.uuid4().hex}"
+        _write_whole(draft, _dump(manifest))
+        draft.replace(self.root / MANIFEST)
         _sync_folder(self.root)
         return manifest
 
     def _check(self, plan: ShardPlan, job: CorpusJob, inputs: Sequence[InputFile]) -> None:
-        # by way of JSON, which knows no tuples
+        # compared as JSON, which has no tuples
         found = differences(*(json.loads(_dump(each.as_json())) for each in (plan.job, job)))
         before = {file.path: file.size for file in plan.files}
         after = {file.path: file.size for file in inputs}
@@ -198,12 +205,16 @@ class JobFolder:
                 f"{self.root}: holds another job ({'; '.join(found)}): go on with that, or name a new folder"
             )
 
-    def _note(self, shard: int) -> Path:
+    def _tally_path(self, shard: int) -> Path:
         return self._done / f"{shard:08d}"
 
 
 def summary(plan: ShardPlan, tallies: Sequence[Tally]) -> dict[str, Any]:
-    """Sum up a job."""
+    """Return the summed counts of a job.
+
+    plan: the job and its shards.
+    tallies: counts of each shard.
+    """
     statuses = Counter[str]()
     for tally in tallies:
         statuses.update(tally.statuses)
@@ -218,23 +229,23 @@ def summary(plan: ShardPlan, tallies: Sequence[Tally]) -> dict[str, Any]:
     }
 
 
-def _publish(aside: Path, place: Path) -> None:
-    """Give a file its name, unless that is taken. Raises FileExistsError, OSError."""
+def _publish(draft: Path, place: Path) -> None:
+    """Rename a file unless the new name exists. Raises FileExistsError, OSError."""
     try:
-        os.link(aside, place)
+        os.link(draft, place)
     except OSError as error:
         if error.errno not in WITHOUT_LINKS:
             raise
         if place.exists():
             raise FileExistsError(place) from None
-        aside.rename(place)
+        draft.rename(place)
     else:
-        aside.unlink()
+        draft.unlink()
     _sync_folder(place.parent)
 
 
 def _write_whole(path: Path, data: bytes) -> None:
-    """Write a new file to the disk, or leave none."""
+    """Create a file and flush it to the disk; after an error there is no file."""
     try:
         with path.open("xb") as file:
             file.write(data)

@@ -1,4 +1,4 @@
-"""Which files are translated: their formats, and the names that they get in the output."""
+"""Files to translate: their formats, and the names of their outputs."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ REFUSED: Final = frozenset({".bz2", ".xz", ".zip", ".docx", ".pdf", ".html", ".j
 class InputFile:
     """A file of a corpus.
 
-    path: here, or a URL.
-    name: what its output is called, with the folders below the inputs' common one.
+    path: local path, or a URL.
+    name: name of its output, with the folders below the common folder of all inputs.
     kind: "text", "tsv", "csv", "jsonl" or "parquet".
     compression: "gz", "zst" or none ("").
-    size: bytes as they are stored.
+    size: bytes of the stored file.
     """
 
     path: str
@@ -37,13 +37,14 @@ class InputFile:
 
 
 def find_inputs(patterns: Sequence[str], kind: str | None = None) -> list[InputFile]:
-    """List the files of paths, folders, globs and URLs, by name. Of a folder those with a known ending are
-    taken, and none whose name begins with "." or "_".
+    """Return the files of paths, folders, globs and URLs, sorted by name.
 
-    kind: of files whose names do not say it; else these are text.
+    patterns: paths, folders, globs and URLs. A folder gives its files with a known ending, except those whose
+        name begins with "." or "_".
+    kind: format of files whose names have no known ending; None: text.
 
-    Raises InvalidRequest where there is none, where two would have one name, and on endings that mean what is
-    no corpus; OSError.
+    Raises OSError, and InvalidRequest if there is no file, two files would have the same name, or an ending
+    is not supported.
     """
     paths = sorted({path for pattern in patterns for path in _expand(pattern)})
     if not paths:
@@ -59,7 +60,7 @@ def find_inputs(patterns: Sequence[str], kind: str | None = None) -> list[InputF
 
 
 def endings(name: str) -> tuple[str, str]:
-    """Take the endings of a name: that of its format, and that of its compression: ".jsonl", ".gz"."""
+    """Return the endings of a name for its format and its compression, such as ".jsonl" and ".gz"."""
     path = PurePosixPath(name)
     packed = path.suffix if path.suffix in COMPRESSIONS else ""
     return PurePosixPath(path.name.removesuffix(packed)).suffix, packed

@@ -1,4 +1,4 @@
-"""What is translated and how: all that the bytes of the output depend on."""
+"""The job of a corpus: everything that the bytes of the output depend on."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from engine.api import InvalidRequest, ModelInfo, TextOptions, program_version
 
 SHARD_LINES: Final = 10_000
 WINDOW_LINES: Final = 4_000
-WINDOW_BYTES: Final = 8 << 20  # of a window's lines, as they were read
+WINDOW_BYTES: Final = 8 << 20  # bytes of the lines of a window, as read
 MAX_LINE_BYTES: Final = 1 << 20
-STATE_VERSION: Final = 1  # of the files in the output folder
+STATE_VERSION: Final = 1  # format of the files in the output folder
 ERRORS: Final = ("stop", "mark", "drop")
 
 
 @dataclass(frozen=True, slots=True)
 class CorpusJob:
-    """What is done with every file; two jobs with equal fields make equal bytes of equal files.
+    """The settings of a job; jobs with equal fields turn equal files into equal bytes.
 
-    models: name to hash, in the order of their work.
-    route: what `Service.run_each` calls these models.
-    languages: the source's and the target's.
-    columns: what is written, in order: name of COLUMNS to the name that it gets.
-    column: the text's, of files with columns: a name, or a number from 1 in a file without a header.
-    errors: of ERRORS; what becomes of lines whose status is not fine.
-    only_language: whether lines in other languages than the source's are left untranslated.
-    shard_lines, window_lines: lines of a shard and of a window.
-    max_line_bytes: a line of more has the status "too_long".
-    runs: the backend, the kind of device and the precision that compute the answers.
-    options: how texts are answered.
-    convoy: the version of Convoy.
+    models: hash of each model by name, in the order in which they translate.
+    route: name of these models for `Service.run_each`.
+    languages: source and target language.
+    columns: name in the output by name in COLUMNS, in the order of writing.
+    column: column of the text: its name, or its number from 1 in a file without a header.
+    errors: treatment of bad lines, one of ERRORS.
+    only_language: leave lines in other languages than the source language untranslated.
+    shard_lines, window_lines: maximum number of lines of a shard and of a window.
+    max_line_bytes: size limit of a line; longer lines have the status "too_long".
+    runs: backend, kind of device and precision that compute the answers.
+    options: options of the answers.
+    convoy: version of Convoy.
     """
 
     models: Mapping[str, str]
@@ -50,7 +50,7 @@ class CorpusJob:
 
     @property
     def version(self) -> str:
-        """The models' hashes, short."""
+        """Return the first 12 digits of the hash of each model."""
         return "+".join(digest[:12] for digest in self.models.values())
 
     def as_json(self) -> dict[str, Any]:
@@ -65,7 +65,7 @@ class CorpusJob:
 
 
 def models_of(infos: Sequence[ModelInfo]) -> dict[str, str]:
-    """Name models and their hashes. Raises InvalidRequest where a model would come twice."""
+    """Return the hash of each model by name. Raises InvalidRequest if a model comes twice."""
     models = {info.name: info.digest for info in infos}
     if len(models) != len(infos):
         raise InvalidRequest("one model comes twice: name two different ones")
@@ -73,11 +73,11 @@ def models_of(infos: Sequence[ModelInfo]) -> dict[str, str]:
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any], inside: str = "") -> list[str]:
-    """Name what differs between two jobs as JSON, field by field.
+    """Describe each field that differs between two jobs as JSON.
 
-    old: as it was.
-    new: as it is.
-    inside: names of the fields that both are in, each with a dot.
+    old: stored job.
+    new: job of the command line.
+    inside: path of the compared objects: the name of each outer field with a dot.
     """
     found = []
     for key in sorted({*old, *new}):

@@ -1,10 +1,10 @@
 """Leases: the right to write a shard, among processes on one or many machines that share a file system.
 
-A lease is a file `SHARD.GENERATION`, made so that of two makers one fails. Its holder writes it anew now and
-then. A lease that has not changed for as long as leases last, by the watcher's own clock, is taken over by
-making the next generation: the holder is the maker of the latest one, no clocks are compared, and a process
-that was stopped for too long finds a later generation beside its own. On one machine the lease of a process
-that is gone is taken over at once.
+A lease is a file `SHARD.GENERATION`, created exclusively: if two processes try, one fails. Its holder
+rewrites the file regularly. If the file has not changed for the duration of a lease, by the clock of the
+process that watches it, that process takes the lease over by creating the next generation. The holder is the
+creator of the latest generation. No clocks are compared, and a process that was suspended for too long finds
+a later generation. The lease of a process that has ended on the same machine is taken over at once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-BEATS: Final = 6  # of a holder, while a lease lasts
+BEATS: Final = 6  # the holder rewrites its lease this often within the duration of a lease
 BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -29,7 +29,7 @@ BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 class Lease:
     """The right to write a shard.
 
-    lines, words: done of it so far, for others to see.
+    lines, words: progress in the shard, published with each beat.
     """
 
     path: Path
@@ -40,20 +40,20 @@ class Lease:
     words: int = 0
     beats: int = 0
 
-    def held(self) -> bool:
-        """Tell whether nobody has taken it over."""
+    def is_held(self) -> bool:
+        """Return whether no other process has taken the lease over."""
         after = self.path.with_name(_name(self.shard, self.generation + 1))
         return not after.exists() and self._content().get("owner") == self.owner
 
     def beat(self) -> None:
-        """Say that the holder is at work. A lease that is gone stays gone."""
+        """Rewrite the file, to show that the holder is at work. A removed file is not created again."""
         self.beats += 1
         with contextlib.suppress(FileNotFoundError):
             _write(self.path, "r+b", self)
 
     def release(self) -> None:
-        """Let others have it at once."""
-        if self.held():
+        """Remove the file, so that another process can claim the shard at once."""
+        if self.is_held():
             self.path.unlink(missing_ok=True)
 
     def _content(self) -> dict[str, Any]:
@@ -62,7 +62,7 @@ class Lease:
 
 @dataclass(slots=True)
 class _Watched:
-    """A lease of somebody else, and since when it looks like this."""
+    """Another process's lease file: its content, and when this process first read that content."""
 
     content: bytes
     since: float
@@ -72,30 +72,30 @@ class _Watched:
 class Leases:
     """The leases of one process.
 
-    folder: of all leases.
-    seconds: how long one lasts without a beat.
+    folder: folder of all leases.
+    seconds: duration of a lease without a beat.
     """
 
     folder: Path
     seconds: float
     owner: str = field(default_factory=lambda: uuid.uuid4().hex)
-    held: dict[int, Lease] = field(default_factory=dict)
+    own: dict[int, Lease] = field(default_factory=dict)
     _watched: dict[Path, _Watched] = field(default_factory=dict)
     _over: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
 
     def claim(self, shard: int) -> Lease | None:
-        """Take a shard's lease, where nobody holds it. Raises OSError."""
+        """Take the lease of a shard, or return None if another process holds it. Raises OSError."""
         latest = max((path for path in self.folder.glob(_name(shard, None))), key=_generation, default=None)
         if latest is not None and self._alive(latest):
             return None
         generation = 0 if latest is None else _generation(latest) + 1
         lease = Lease(self.folder / _name(shard, generation), shard, generation, self.owner)
-        self.held[shard] = lease  # before there is a file, so that an interrupt leaves none
+        self.own[shard] = lease  # before the file exists, so that an interrupt leaves no file
         try:
             _write(lease.path, "xb", lease)
         except OSError as error:
-            del self.held[shard]
+            del self.own[shard]
             if isinstance(error, FileExistsError):
                 return None
             raise
@@ -103,12 +103,12 @@ class Leases:
 
     def give_back(self, lease: Lease) -> None:
         """Release a lease that this process held."""
-        self.held.pop(lease.shard, None)
+        self.own.pop(lease.shard, None)
         lease.release()
 
     def sweep(self, lease: Lease) -> None:
-        """Remove the leases of a shard that is done."""
-        self.held.pop(lease.shard, None)
+        """Remove all leases of a finished shard."""
+        self.own.pop(lease.shard, None)
         for path in self.folder.glob(_name(lease.shard, None)):
             path.unlink(missing_ok=True)
 
@@ -121,11 +121,11 @@ class Leases:
         self._over.set()
         assert self._thread
         self._thread.join()
-        for lease in list(self.held.values()):
+        for lease in list(self.own.values()):
             self.give_back(lease)
 
     def progress(self) -> Iterator[tuple[int, int]]:
-        """Yield lines and words of each shard under way, of all processes."""
+        """Yield the lines and words of each unfinished shard of all processes."""
         for path in self.folder.glob("*.*"):
             content = _read(path)
             if content:
@@ -133,10 +133,9 @@ class Leases:
 
     def _beat(self) -> None:
         while not self._over.wait(self.seconds / BEATS):
-            for lease in list(self.held.values()):
-                with contextlib.suppress(
-                    OSError
-                ):  # the next beat may be heard; who is lost finds out by `held`
+            for lease in list(self.own.values()):
+                # the next beat may succeed; a lost lease is detected by `is_held`
+                with contextlib.suppress(OSError):
                     lease.beat()
 
     def _alive(self, path: Path) -> bool:
@@ -165,12 +164,12 @@ def _write(path: Path, mode: str, lease: Lease) -> None:
         "words": lease.words,
         "beats": lease.beats,
     }
-    # of one length whatever the figures, and written at once: no reader sees the end of an older one
+    # constant length, written at once: no reader finds the end of older content
     data = json.dumps(content).encode().ljust(400)
     with path.open(mode, buffering=0) as file:
         try:
             file.write(data)
-        except OSError:  # a full disk: an empty lease would keep others out
+        except OSError:  # a full disk: an empty file would block the shard
             if mode == "xb":
                 path.unlink(missing_ok=True)
             raise
@@ -196,14 +195,14 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _has_ended(content: dict[str, Any]) -> bool:
-    """Whether a lease's holder was a process of this machine that is gone."""
+    """Return whether the holder of a lease was a process of this machine and has ended."""
     if content.get("machine") != _machine():
         return False
     return bool(_started(int(content["process"])) != content["started"])
 
 
 def _machine() -> str:
-    """This machine since it was started; of containers each with processes of its own."""
+    """Identify this machine since its last boot, and the container where it has its own process ids."""
     boot = BOOT.read_text().strip() if BOOT.exists() else ""
     try:
         processes = os.readlink("/proc/self/ns/pid")
@@ -213,7 +212,7 @@ def _machine() -> str:
 
 
 def _started(process: int) -> str:
-    """When a process was started, in its system's own ticks; empty where it is not there."""
+    """Return the start time of a process in ticks of the system; empty if there is no such process."""
     try:
         stat = Path(f"/proc/{process}/stat").read_text()
     except OSError:

@@ -9,15 +9,15 @@ from typing import Any
 
 
 class LineStatus(StrEnum):
-    """What became of a line."""
+    """The result of a line."""
 
     OK = "ok"
-    EMPTY = "empty"  # no text: its translation is empty
+    EMPTY = "empty"  # no text; the translation is empty
     TOO_LONG = "too_long"  # more bytes than a line may have, or more tokens than the model reads
     ENCODING = "encoding"  # not UTF-8
     MALFORMED = "malformed"  # not JSON, or without the column
-    LANGUAGE = "language"  # in another language than --only-language names
-    REPETITIVE = "repetitive"  # the translation goes round in circles
+    LANGUAGE = "language"  # not in the source language, with --only-language
+    REPETITIVE = "repetitive"  # the translation repeats itself
     REFUSED = "refused"  # the model can't answer such a text
     FAILED = "failed"  # the backend failed
 
@@ -29,9 +29,9 @@ FINE = frozenset({LineStatus.OK, LineStatus.EMPTY})
 class SourceLine:
     """A line as it was read.
 
-    text: what is translated; empty unless `status` is OK.
-    reason: why there is no text, in words.
-    whole: whether the format could read it, so that it can be carried through as it is.
+    text: text to translate; empty unless `status` is OK.
+    reason: explanation for people of a status other than OK.
+    whole: the format could read the line, so that its other cells can be copied unchanged.
     """
 
     text: str
@@ -52,9 +52,9 @@ class BadLine(Exception):
 class Window:
     """Lines that are read, sorted and written together.
 
-    name: of the input, as `InputFile` has it.
-    first: the number of the first line in its file, from 0.
-    carried: what the format carries through, in the same order.
+    name: name of the input (`InputFile.name`).
+    first: number of the first line in its file, from 0.
+    carried: data of the format for each line, which the writer copies to the output.
     """
 
     name: str
@@ -65,10 +65,10 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class OutputRow:
-    """What is written for a line.
+    """The output of a line.
 
-    values: one of each of the job's columns.
-    words: of the text that was translated.
+    values: one value for each column of the job.
+    words: number of words of the translated text.
     """
 
     status: LineStatus
@@ -78,7 +78,7 @@ class OutputRow:
 
 
 def line_of(text: str | None) -> SourceLine:
-    """Make the line of a text that was read; None is a missing value. Half a surrogate pair is no Unicode."""
+    """Return the line of a text; None is a missing value. Half of a surrogate pair is an encoding error."""
     if text is None or not text.strip():
         return SourceLine("", LineStatus.EMPTY)
     try:

@@ -1,4 +1,4 @@
-"""A shard in the making: its lines written aside, and what is noted of them."""
+"""The unfinished output of a shard, in a file beside the finished ones, and its counts."""
 
 from __future__ import annotations
 
@@ -14,43 +14,46 @@ from engine.api import InvalidRequest
 
 
 class ShardOutput:
-    """A file that is not yet named as the shard's output is."""
+    """The output of a shard before the file gets its final name."""
 
-    def __init__(self, plan: ShardPlan, shard: Shard, aside: Path) -> None:
+    def __init__(self, plan: ShardPlan, shard: Shard, draft: Path) -> None:
         self._job, self._file = plan.job, plan.files[shard.file]
-        self.aside, self.tally = aside, Tally()
+        self.draft, self.tally = draft, Tally()
         self._writer: ShardWriter | None = None
 
     def open(self) -> None:
-        """Make the file. Raises OSError."""
-        self._writer = open_writer(self._job, self._file, self.aside)
+        """Create the file. Raises OSError."""
+        self._writer = open_writer(self._job, self._file, self.draft)
 
     def write(self, window: Window, rows: Sequence[OutputRow]) -> None:
-        """Write the lines of a window, but for those that the job drops.
+        """Write the lines of a window, except lines that the job drops.
 
-        Raises OSError, and InvalidRequest at a line that is not fine, where the job stops at errors.
+        window: the lines that were read.
+        rows: output of each line.
+
+        Raises OSError, and InvalidRequest at a bad line if the job stops at errors.
         """
         assert self._writer
         for number, row in enumerate(rows, window.first + 1):
-            self._note(number, row)
+            self._count(number, row)
         kept = [None if self._job.errors == "drop" and row.status not in FINE else row for row in rows]
         self._writer.write(window, kept)
         self.tally.lines += len(rows)
         self.tally.rows += sum(row is not None for row in kept)
 
     def close(self) -> None:
-        """Write all that is left. Raises OSError."""
+        """Write buffered bytes and close the file. Raises OSError."""
         assert self._writer
         self._writer.close()
 
     def discard(self) -> None:
-        """Leave nothing behind."""
+        """Close and remove the file."""
         if self._writer:
-            with suppress(OSError):  # the disk is full, and what was to be written is not wanted
+            with suppress(OSError):  # a full disk: the buffered bytes are not needed
                 self._writer.close()
-        self.aside.unlink(missing_ok=True)
+        self.draft.unlink(missing_ok=True)
 
-    def _note(self, number: int, row: OutputRow) -> None:
+    def _count(self, number: int, row: OutputRow) -> None:
         tally = self.tally
         tally.statuses[row.status] = tally.statuses.get(row.status, 0) + 1
         tally.words += row.words

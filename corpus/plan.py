@@ -1,4 +1,4 @@
-"""The nouns of a plan: files cut into shards, as they are kept in the output folder."""
+"""The plan of a job: files cut into shards, as stored in the output folder."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from corpus.job import CorpusJob
 
 @dataclass(frozen=True, slots=True)
 class CutFile:
-    """An input that has been read once.
+    """An input file after it was cut into shards.
 
-    path, name, kind, compression, size: as `InputFile` has them.
-    lines: that can be read.
-    shards: how many there are.
-    header: the first row, where it names the columns.
-    problem: why the file, or what comes after these lines, can't be read; empty where it can.
+    path, name, kind, compression, size: fields of `InputFile`.
+    lines: number of lines that can be read.
+    shards: number of shards.
+    header: first row, if it names the columns.
+    problem: reason why the file, or the part after `lines`, can't be read; empty: no problem.
     """
 
     path: str
@@ -34,15 +34,15 @@ class CutFile:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """Lines of a file that are done together.
+    """Consecutive lines of a file with an output file of their own.
 
-    number: among all shards of the job, from 0.
-    file: the number of its file.
-    name: of its output.
-    first: the number of its first line in the file, from 0.
-    lines: how many there are.
-    offset: bytes of the file before them, after decompression; of Parquet 0.
-    sha256: of the lines; of Parquet, of the file's footer.
+    number: number among all shards of the job, from 0.
+    file: number of its file in the plan.
+    name: name of its output.
+    first: number of its first line in the file, from 0.
+    lines: number of lines.
+    offset: decompressed bytes of the file before the shard; Parquet: 0.
+    sha256: hash of the lines; Parquet: hash of the footer of the file.
     """
 
     number: int
@@ -79,11 +79,11 @@ class ShardPlan:
 
 
 def shard_name(file: InputFile, number: int, count: int) -> str:
-    """Name the output of a file's shard: as the file where it is the only one.
+    """Return the name of the output of a shard; an only shard has the name of its file.
 
     file: the input.
-    number: the shard's, from 0.
-    count: how many shards the file has.
+    number: number of the shard in the file, from 0.
+    count: number of shards of the file.
     """
     if count == 1:
         return file.name

@@ -1,4 +1,4 @@
-"""How far all processes of a job are: a bar on a terminal, JSON lines elsewhere, Prometheus metrics."""
+"""Progress of all processes of a job: a bar on a terminal, otherwise JSON lines; Prometheus metrics."""
 
 from __future__ import annotations
 
@@ -20,37 +20,39 @@ from corpus.plan import ShardPlan
 
 BAR_SECONDS: Final = 1.0
 JSON_SECONDS: Final = 10.0
-RATE_SECONDS: Final = 60.0  # that a speed is the mean of
+RATE_SECONDS: Final = 60.0  # a speed is the mean of the last minute
 HOUR: Final = 3_600.0
 
 
 @dataclass(frozen=True, slots=True)
 class JobProgress:
-    """How far a job is, by what all its processes have told.
+    """Progress of a job, summed over all its processes.
 
-    lines, words: done, those of shards under way included.
-    of: lines of the job.
-    lines_per_second, words_per_second: of about the last minute, all processes together.
-    statuses: of lines in shards that are done.
+    lines, words: translated lines and words, with those of unfinished shards.
+    job_lines: number of lines of the job.
+    shards: number of finished shards.
+    job_shards: number of shards of the job.
+    lines_per_second, words_per_second: speed in about the last minute.
+    statuses: number of lines of finished shards by status.
     """
 
     lines: int
     words: int
-    of: int
+    job_lines: int
     shards: int
-    of_shards: int
+    job_shards: int
     lines_per_second: float
     words_per_second: float
     statuses: Counter[str]
 
     @property
     def seconds_left(self) -> float | None:
-        return (self.of - self.lines) / self.lines_per_second if self.lines_per_second else None
+        return (self.job_lines - self.lines) / self.lines_per_second if self.lines_per_second else None
 
     def words_per_dollar(self, price: float | None) -> float | None:
-        """Tell how many words an hour's price buys at this speed.
+        """Return the number of words translated for a dollar at this speed, or None without a price.
 
-        price: dollars an hour, of all machines together.
+        price: dollars an hour for all machines together.
         """
         return self.words_per_second * HOUR / price if price else None
 
@@ -58,9 +60,9 @@ class JobProgress:
         left, dollar = self.seconds_left, self.words_per_dollar(price)
         return {
             "lines": self.lines,
-            "of": self.of,
+            "of": self.job_lines,
             "shards": self.shards,
-            "of_shards": self.of_shards,
+            "of_shards": self.job_shards,
             "lines_per_second": round(self.lines_per_second, 2),
             "words_per_second": round(self.words_per_second, 2),
             "seconds_left": None if left is None else round(left),
@@ -71,11 +73,14 @@ class JobProgress:
 
 @dataclass(slots=True)
 class Progress:
-    """Looks at a job's folder now and then, and says how far it is.
+    """Reads the progress of a job from its folder regularly, and reports it.
 
-    price: dollars an hour, of all machines together.
-    metrics_port: where Prometheus may ask.
-    on_look: called each time.
+    folder: folder of the job.
+    plan: the job and its shards.
+    leases: leases of all processes, which hold the progress in unfinished shards.
+    price: dollars an hour for all machines together.
+    metrics_port: port of the metrics for Prometheus.
+    before_report: called before each report.
     """
 
     folder: JobFolder
@@ -83,7 +88,7 @@ class Progress:
     leases: Leases
     price: float | None = None
     metrics_port: int | None = None
-    on_look: Callable[[], object] = lambda: None
+    before_report: Callable[[], object] = lambda: None
     _known: set[int] = field(default_factory=set)
     _sums: Counter[str] = field(default_factory=Counter)
     _statuses: Counter[str] = field(default_factory=Counter)
@@ -93,7 +98,7 @@ class Progress:
     latest: JobProgress | None = None
 
     def __enter__(self) -> Progress:
-        self.look()
+        self.read()
         if self.metrics_port is not None:
             _serve_metrics(self, self.metrics_port)
         self._thread = threading.Thread(target=self._run, name="convoy-progress", daemon=True)
@@ -105,8 +110,8 @@ class Progress:
         assert self._thread
         self._thread.join()
 
-    def look(self) -> JobProgress:
-        """Read what has been done since. Raises OSError."""
+    def read(self) -> JobProgress:
+        """Read the folder, and return the progress. Raises OSError."""
         for number in self.folder.done() - self._known:
             tally = self.folder.tally(number)
             self._known.add(number)
@@ -138,15 +143,15 @@ class Progress:
         bar = tqdm(total=self.plan.lines, unit="line", disable=not terminal, smoothing=0)
         with bar:
             while not self._over.wait(BAR_SECONDS if terminal else JSON_SECONDS):
-                self.on_look()
-                self._look_and_say(bar if terminal else None)
-            self._look_and_say(bar if terminal else None)
+                self.before_report()
+                self._report(bar if terminal else None)
+            self._report(bar if terminal else None)
 
-    def _look_and_say(self, bar: Any) -> None:
-        with suppress(OSError):  # the folder's disk is away for a moment
-            self._say(self.look(), bar)
+    def _report(self, bar: Any) -> None:
+        with suppress(OSError):  # the file system may be unreachable for a moment
+            self._write(self.read(), bar)
 
-    def _say(self, snapshot: JobProgress, bar: Any) -> None:
+    def _write(self, snapshot: JobProgress, bar: Any) -> None:
         if bar is None:
             print(json.dumps(snapshot.as_json(self.price)), file=sys.stderr, flush=True)
             return
@@ -159,21 +164,21 @@ class Progress:
 
 
 def _serve_metrics(progress: Progress, port: int) -> None:
-    """Let Prometheus ask, on all interfaces. Raises OSError when the port is taken."""
+    """Serve metrics on all interfaces. Raises OSError if the port is taken."""
     from prometheus_client import CollectorRegistry, start_http_server
     from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
     class Collector:
-        """Tells what was seen last."""
+        """Exports the progress of the last report."""
 
         def collect(self) -> Iterator[Metric]:
             snapshot = progress.latest
             assert snapshot
             for name, help_text, value in (
                 ("lines_done", "Lines translated, of all processes.", snapshot.lines),
-                ("lines", "Lines of the job.", snapshot.of),
+                ("lines", "Lines of the job.", snapshot.job_lines),
                 ("shards_done", "Shards written.", snapshot.shards),
-                ("shards", "Shards of the job.", snapshot.of_shards),
+                ("shards", "Shards of the job.", snapshot.job_shards),
                 ("words_done", "Words translated.", snapshot.words),
                 ("lines_per_second", "Lines a second, of all processes.", snapshot.lines_per_second),
                 ("words_per_second", "Words a second, of all processes.", snapshot.words_per_second),

@@ -1,8 +1,8 @@
-"""The same job as a Ray Data pipeline: read, answer, write (extra `ray-data`).
+"""A job as a Ray Data pipeline that reads, answers and writes shards (extra `ray-data`).
 
-A row is a shard. Reading and writing are tasks on CPUs, the engines an actor pool that grows with the work;
-Ray runs again what was lost with a worker. No shard has a lease: of two writers only one can name its output
-(`JobFolder.commit`), and both would write the same bytes.
+A row is a shard. Reading and writing are tasks on CPUs; the engines are a pool of actors. Ray repeats the
+work of a lost worker. Shards have no leases: if two tasks write the same shard, only one can name its output
+(`JobFolder.commit`), and both have written the same bytes.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ RowOfRay = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Where a job runs.
+    """The Ray cluster that runs a job.
 
-    address: of a Ray cluster, "auto" for the one of this machine, "local" for a new one here.
-    engines: actors at most.
-    cpus, gpus: of each, also parts of one.
+    address: address of the cluster; "auto": the cluster of this machine; "local": a new one on this machine.
+    engines: maximum number of actors.
+    cpus, gpus: cores and GPUs of each actor; fractions are allowed.
     """
 
     address: str
@@ -45,9 +45,9 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
-    """What Ray carries as it is, instead of making columns of it.
+    """A value that Ray passes on unchanged, instead of converting it to columns.
 
-    content: windows of lines; once they are answered, each with its rows.
+    content: windows of lines; after answering, pairs of a window and its rows.
     """
 
     content: list[Any]
@@ -56,21 +56,21 @@ class Parcel:
 def work_on_ray(
     folder: JobFolder, plan: ShardPlan, choice: EngineChoice, cluster: Cluster, leases: Leases
 ) -> None:
-    """Do the shards of a folder that are not done. Blocks.
+    """Translate the unfinished shards of a folder. Blocks.
 
-    folder: of the job; all machines see it under this name, as they do inputs and models.
-    plan: what is in it.
-    choice: the engines' models.
-    cluster: where they run.
-    leases: of this process, which takes one so that no other Ray job runs on the folder.
+    folder: folder of the job; the paths of folder, inputs and models are the same on all machines.
+    plan: the job and its shards.
+    choice: models of the engines.
+    cluster: the Ray cluster.
+    leases: leases of this process, which takes one so that no other Ray job runs on the folder.
 
-    Raises InvalidRequest when another driver works on this folder, and what Ray raises when the work fails.
+    Raises InvalidRequest if another driver works on the folder, and the errors of Ray.
     """
     root = folder.root
     with ExitStack() as stack:
-        if leases.claim(len(plan.shards)) is None:  # a number that no shard has
+        if leases.claim(len(plan.shards)) is None:  # no shard has this number
             raise InvalidRequest(f"{root}: another Ray job works on this folder; wait for it, or end it")
-        folder.sweep_own_asides()
+        folder.sweep_own_drafts()
         ray.init(None if cluster.address == LOCAL else cluster.address, include_dashboard=False)
         stack.callback(ray.shutdown)
         _set_up(ray.data.DataContext.get_current())
@@ -89,11 +89,15 @@ def work_on_ray(
             num_gpus=cluster.gpus,
         )
         for _ in answered.map(write_shard, fn_kwargs={"root": root}).iter_rows():
-            """Each row says that a shard is done, as the folder does."""
+            """Wait for all rows; the folder holds the results."""
 
 
 def read_shard(row: RowOfRay, root: Path) -> RowOfRay:
-    """Read the lines of a shard, on a CPU."""
+    """Read the lines of a shard; runs on a CPU.
+
+    row: number of the shard.
+    root: folder of the job.
+    """
     plan = JobFolder(root).plan()
     shard = plan.shards[int(row["shard"])]
     reader = open_reader(plan.job, plan.files[shard.file])
@@ -105,7 +109,7 @@ def read_shard(row: RowOfRay, root: Path) -> RowOfRay:
 
 
 class EngineActor:
-    """An engine that answers shards, one after the other."""
+    """An engine that answers one shard after the other."""
 
     def __init__(self, root: Path, choice: EngineChoice) -> None:
         self._stack = ExitStack()
@@ -122,23 +126,27 @@ class EngineActor:
 
 
 def write_shard(row: RowOfRay, root: Path) -> RowOfRay:
-    """Write the answers of a shard, on a CPU."""
+    """Write the answers of a shard; runs on a CPU.
+
+    row: number of the shard, and its answers.
+    root: folder of the job.
+    """
     folder = JobFolder(root)
     plan = folder.plan()
     shard = plan.shards[int(row["shard"])]
-    output = ShardOutput(plan, shard, folder.own_aside(shard.number))
+    output = ShardOutput(plan, shard, folder.own_draft(shard.number))
     try:
         output.open()
         for window, rows in row["answered"].content:
             output.write(window, rows)
         output.close()
-        folder.commit(shard, output.aside, output.tally, lambda: True)
+        folder.commit(shard, output.draft, output.tally, lambda: True)
     finally:
         output.discard()
     return {"shard": shard.number}
 
 
 def _set_up(context: Any) -> None:
-    """Leave progress to ours, and let lines that stop a job stop it at once."""
+    """Switch off the progress bars of Ray."""
     context.enable_progress_bars = False
     context.print_on_execution_start = False

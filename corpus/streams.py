@@ -1,4 +1,4 @@
-"""Bytes of a file wherever it lies, decompressed, with bombs and truncations noticed."""
+"""Decompressed bytes of a local or remote file; bombs and truncated files raise an error."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import zlib
 from typing import IO, Any, Final, cast
 
 BUFFER_BYTES: Final = 1 << 20
-ZSTD_PIECE_BYTES: Final = 1 << 10  # of input at a time: it may become 32,768 times as much
+ZSTD_PIECE_BYTES: Final = 1 << 10  # bytes decompressed at a time: they may become 32,768 times as many
 ZSTD_WINDOW_BYTES: Final = 1 << 27
-# a file that has become this much, and this many times its size, is no text that somebody wrote
+# a file that becomes larger than both limits is no text written by people
 BOMB_BYTES: Final = 1 << 28
 BOMB_EXPANSION: Final = 200
-# how files begin that are not what their names say
+# first bytes of formats that a name without their ending hides
 SIGNATURES: Final = {
     b"\x1f\x8b": ("gzip", "let its name end with .gz"),
     b"\x28\xb5\x2f\xfd": ("zstd", "let its name end with .zst"),
@@ -29,11 +29,11 @@ DAMAGED: Final = (EOFError, gzip.BadGzipFile, zlib.error)
 
 
 class DamagedInput(Exception):
-    """A file that can't be read, or not to its end; the message says why."""
+    """A file can't be read to its end; the message is the reason."""
 
 
 class DecompressionBomb(DamagedInput):
-    """A file that becomes far more than text would; nothing of it is wanted."""
+    """A file expands far more than text would; none of its lines are used."""
 
 
 def is_remote(path: str) -> bool:
@@ -41,7 +41,7 @@ def is_remote(path: str) -> bool:
 
 
 def open_bytes(path: str) -> IO[bytes]:
-    """Open a file for reading, here or at a URL that fsspec knows. Raises OSError."""
+    """Open a local file, or a URL that fsspec supports, for reading. Raises OSError."""
     if not is_remote(path):
         return open(path, "rb")  # noqa: SIM115 - the caller closes it
     import fsspec
@@ -50,7 +50,7 @@ def open_bytes(path: str) -> IO[bytes]:
 
 
 def size_of(path: str) -> int:
-    """Tell how many bytes a file has. Raises OSError."""
+    """Return the number of bytes of a file. Raises OSError."""
     if not is_remote(path):
         return os.stat(path).st_size
     import fsspec
@@ -60,13 +60,13 @@ def size_of(path: str) -> int:
 
 
 def open_stream(path: str, compression: str) -> io.BufferedReader:
-    """Open a file's bytes, decompressed.
+    """Return a stream of the decompressed bytes of a file.
 
-    path: here, or a URL.
+    path: local path, or a URL.
     compression: "gz", "zst" or none ("").
 
-    Raises OSError, and DamagedInput when its content is of another kind than its name says. Reading raises
-    DamagedInput where the file is damaged, ends too early, or is a bomb.
+    Raises OSError, and DamagedInput if the content has another format than the name promises. Reading raises
+    DamagedInput if the file is damaged, truncated, or a bomb.
     """
     raw = open_bytes(path)
     try:
@@ -90,7 +90,7 @@ def _check_kind(begin: bytes, compression: str) -> None:
 
 
 class _Guarded(io.RawIOBase):
-    """Decompressed bytes; what is wrong with them becomes DamagedInput."""
+    """A stream of decompressed bytes that raises DamagedInput for every error in them."""
 
     def __init__(self, unpacked: gzip.GzipFile | _Zstd, packed: IO[bytes], size: int) -> None:
         self._unpacked, self._packed, self._size, self._count = unpacked, packed, size, 0
@@ -101,7 +101,7 @@ class _Guarded(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         view = memoryview(buffer)
         try:
-            block = self._unpacked.read1(len(view))  # what comes before the damage is whole
+            block = self._unpacked.read1(len(view))  # the bytes before the damage are correct
         except DAMAGED as error:
             raise DamagedInput(f"damaged or cut off: {error}") from None
         self._count += len(block)
@@ -119,7 +119,7 @@ class _Guarded(io.RawIOBase):
 
 
 class _Zstd:
-    """Reads zstd; `ZstdDecompressor.stream_reader` takes a file that was cut off for a whole one."""
+    """Reads zstd and detects truncated files, unlike `ZstdDecompressor.stream_reader`."""
 
     def __init__(self, packed: IO[bytes]) -> None:
         try:

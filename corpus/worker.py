@@ -1,4 +1,4 @@
-"""One engine at work: it claims shards, translates and commits them, until none is left."""
+"""Claims, translates and commits shards with one engine, until none is left."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from corpus.output import ShardOutput
 from corpus.plan import Shard, ShardPlan
 from engine.api import Service
 
-SECONDS_BETWEEN_LOOKS: Final = 0.5  # at shards that others work on
+SECONDS_BETWEEN_LOOKS: Final = 0.5  # between two checks of the shards that other processes work on
 
 
 @dataclass(eq=False, slots=True)
 class Task:
-    """A shard under way."""
+    """A claimed shard that is not finished."""
 
     shard: Shard
     lease: Lease
@@ -35,15 +35,16 @@ class CorpusWorker:
     def __init__(self, folder: JobFolder, plan: ShardPlan, leases: Leases) -> None:
         self._folder, self._plan, self._leases = folder, plan, leases
         self._readers: dict[int, ShardReader] = {}
-        self._tasks: dict[int, Task] = {}  # by shard, those that are not done yet
+        self._tasks: dict[int, Task] = {}  # by number of the shard
 
     def work(self, service: Service, stopped: Callable[[], bool] = lambda: False) -> None:
-        """Do shards until all are done, by whomever.
+        """Translate shards until all shards of the job are done, by this or another process.
 
-        stopped: asked now and then whether to give up.
+        service: the started service.
+        stopped: called regularly; returns whether to stop.
 
-        Raises InvalidRequest at the first line that is not fine, where the job stops at errors, and when an
-        input is not what it was; OSError, such as a full disk. What is under way then is left to the next.
+        Raises OSError, such as a full disk, and InvalidRequest if an input has changed, or at the first bad
+        line if the job stops at errors. Unfinished shards are then free for other processes.
         """
         answering = Answering(service, self._plan.job)
         with ExitStack() as stack:
@@ -60,7 +61,7 @@ class CorpusWorker:
                 time.sleep(SECONDS_BETWEEN_LOOKS)
 
     def _windows(self, stopped: Callable[[], bool]) -> Iterator[tuple[Task, Window | None]]:
-        """Of the shards that nobody else works on."""
+        """Yield the windows of each shard that this process can claim; None is the end of a shard."""
         for shard in self._plan.shards:
             if stopped():
                 return
@@ -79,17 +80,17 @@ class CorpusWorker:
         lease = self._leases.claim(shard.number)
         if lease is None:
             return None
-        if self._folder.is_done(shard.number):  # by one who has removed the lease since
+        if self._folder.is_done(shard.number):  # another process finished it and has removed its lease
             self._leases.sweep(lease)
             return None
-        aside = self._folder.aside(shard.number, lease.generation)
-        # known before there is a file, so that an interrupt leaves none
-        task = self._tasks[shard.number] = Task(shard, lease, ShardOutput(self._plan, shard, aside))
+        draft = self._folder.draft_path(shard.number, lease.generation)
+        # stored before the file exists, so that an interrupt leaves no file
+        task = self._tasks[shard.number] = Task(shard, lease, ShardOutput(self._plan, shard, draft))
         task.output.open()
         return task
 
     def _reader(self, file: int) -> ShardReader:
-        """The reader of a file, and none of any other."""
+        """Return the reader of a file, and close the readers of all other files."""
         if file not in self._readers:
             self._close_readers()
             self._readers[file] = open_reader(self._plan.job, self._plan.files[file])
@@ -97,14 +98,14 @@ class CorpusWorker:
 
     def _commit(self, task: Task) -> None:
         task.output.close()
-        if self._folder.commit(task.shard, task.output.aside, task.output.tally, task.lease.held):
+        if self._folder.commit(task.shard, task.output.draft, task.output.tally, task.lease.is_held):
             self._leases.sweep(task.lease)
         else:
             self._leases.give_back(task.lease)
         del self._tasks[task.shard.number]
 
     def _give_up(self) -> None:
-        """Leave what is under way to others."""
+        """Discard unfinished shards, and release their leases."""
         self._close_readers()
         for task in self._tasks.values():
             task.output.discard()
@@ -118,6 +119,6 @@ class CorpusWorker:
 
 
 def _note_progress(task: Task, lines: int, words: int) -> None:
-    """For others to see, with the lease's next beat."""
+    """Add to the progress that the next beat of the lease publishes."""
     task.lease.lines += lines
     task.lease.words += words

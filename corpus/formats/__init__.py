@@ -1,10 +1,10 @@
-"""The formats of files, read and written in shards.
+"""Readers and writers for the formats of files, shard by shard.
 
-records     bytes cut into lines, or into the records of CSV
-text        plain text, a text a line
+records     cuts bytes into lines or CSV records
+text        plain text, one text a line
 delimited   TSV and CSV
 jsonl       JSON lines
 lines       readers and writers of files made of lines
 parquet     Parquet by row groups (extra `corpus`)
-table       what reads and writes each format
+table       opens the reader and the writer of a format
 """

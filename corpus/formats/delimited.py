@@ -1,4 +1,4 @@
-"""TSV without quotes, and CSV (RFC 4180). The columns of the input stay to the byte."""
+"""TSV without quotes, and CSV (RFC 4180). The columns of the input are copied byte by byte."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from corpus.formats.text import decode, tab_free, to_cell
 from corpus.line import BadLine, LineStatus
 from engine.api import InvalidRequest
 
-LINE_END: Final = "\r\n"  # both, so that cells with either are quoted
+LINE_END: Final = "\r\n"  # both characters, so that cells with either are quoted
 
 
 class Delimited:
-    """Rows of cells, of which one is the text.
+    """Rows of cells; one cell is the text.
 
-    names: of the columns that are written after those that are there.
-    column: the text's: its name, or its number from 1 where the file has no header.
-    header: the file's first row; empty where it has none.
-    quoted: whether this is CSV.
+    names: names of the columns that are added.
+    column: column of the text: its name, or its number from 1 in a file without a header.
+    header: first row of the file; empty: no header.
+    quoted: CSV instead of TSV.
     """
 
     def __init__(self, names: Sequence[str], column: str, header: bytes, *, quoted: bool) -> None:
@@ -78,7 +78,7 @@ class Delimited:
 
 
 def is_number(column: str) -> bool:
-    """Tell whether a column is named by its number, so that the file has no header."""
+    """Return whether a column is given by its number; the file then has no header."""
     return column.isascii() and column.isdecimal() and int(column) > 0
 
 

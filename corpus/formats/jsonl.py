@@ -1,4 +1,4 @@
-"""JSON lines: an object a line. Members are added; those of the input stay to the byte."""
+"""JSON lines: one object a line. The members of the input are copied byte by byte."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from corpus.line import BadLine, LineStatus
 
 
 class JsonLines:
-    """Objects, of which one member is the text.
+    """Objects; one member is the text.
 
-    names: of the members that are added.
-    key: the text's.
+    names: names of the members that are added.
+    key: name of the member with the text.
     """
 
     quoted = False

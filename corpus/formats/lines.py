@@ -12,7 +12,7 @@ from typing import IO, Any, Final, Protocol, cast
 
 from corpus.formats.delimited import Delimited, is_number
 from corpus.formats.jsonl import JsonLines
-from corpus.formats.records import Record, note, read_records
+from corpus.formats.records import Record, add_to_digest, read_records
 from corpus.formats.text import TextLines
 from corpus.job import WINDOW_BYTES, CorpusJob
 from corpus.line import BadLine, LineStatus, OutputRow, SourceLine, Window, line_of
@@ -27,24 +27,24 @@ GZIP_LEVEL: Final = 6
 
 
 class LineFormat(Protocol):
-    """What lines are made of.
+    """The format of a line.
 
-    quoted: whether line ends may stand in quotes.
-    header: what every output begins with.
+    quoted: quoted cells may contain line ends.
+    header: first bytes of every output.
     """
 
     quoted: bool
     header: bytes
 
     def read(self, raw: bytes) -> str | None:
-        """Take the text out of a line; None when it has none. Raises BadLine."""
+        """Return the text of a line; None: it has no text. Raises BadLine."""
 
     def write(self, raw: bytes, values: Sequence[Any], *, whole: bool) -> bytes:
-        """Return the line that is written, without its end.
+        """Return the line of the output, without its end.
 
-        raw: the line that was read.
-        values: of the job's columns.
-        whole: whether `raw` could be read.
+        raw: line of the input.
+        values: value of each column of the job.
+        whole: the format could read `raw`.
         """
 
 
@@ -53,11 +53,11 @@ def has_header(kind: str, column: str | None) -> bool:
 
 
 def line_format(job: CorpusJob, kind: str, header: bytes) -> LineFormat:
-    """Make what reads and writes the lines of a format.
+    """Return the format of the lines of a file.
 
-    job: names the columns.
-    kind: the format.
-    header: the file's first row; empty where it has none.
+    job: the job, with its columns.
+    kind: name of the format.
+    header: first row of the file; empty: no header.
 
     Raises InvalidRequest.
     """
@@ -72,13 +72,13 @@ def line_format(job: CorpusJob, kind: str, header: bytes) -> LineFormat:
 
 
 class LineReader:
-    """A file of lines; shards are best read in order."""
+    """Reads the shards of a file of lines; fastest in order."""
 
     def __init__(self, job: CorpusJob, file: CutFile) -> None:
         self._job, self._file = job, file
         self._format = line_format(job, file.kind, file.header.encode())
         self._stream: io.BufferedReader | None = None
-        self._at = 0  # bytes of the stream that have been read
+        self._at = 0  # offset in the stream
 
     def windows(self, shard: Shard) -> Iterator[Window]:
         stream, digest = self._seek(shard.offset), hashlib.sha256()
@@ -108,7 +108,7 @@ class LineReader:
         while len(lines) < count and size < WINDOW_BYTES and (record := next(records, None)):
             lines.append(self._line(record))
             carried.append(record.raw)
-            note(digest, record)
+            add_to_digest(digest, record)
             size += len(record.raw)
             self._at += record.size
         return Window(self._file.name, first, lines, carried)
@@ -137,7 +137,7 @@ class LineReader:
 
 
 class LineWriter:
-    """A shard's lines in the making, compressed as the input was; the same rows are the same bytes."""
+    """Writes the lines of a shard, compressed like the input; equal rows are equal bytes."""
 
     def __init__(self, job: CorpusJob, file: CutFile, place: Path) -> None:
         self._format = line_format(job, file.kind, file.header.encode())

@@ -1,4 +1,4 @@
-"""Parquet, streamed by row groups; the columns that are there stay as they are (extra `corpus`)."""
+"""Parquet, streamed by row groups; the columns of the input are copied (extra `corpus`)."""
 
 from __future__ import annotations
 
@@ -27,13 +27,18 @@ KINDS: Final = {
     "texts": pa.list_(pa.string()),
     "numbers": pa.list_(pa.float64()),
 }
-TAIL_BYTES: Final = 8  # the footer's length, and how every file ends
+TAIL_BYTES: Final = 8  # length of the footer, and the last four bytes of every file
 DAMAGED: Final = (pa.ArrowException, OSError, UnicodeDecodeError)
 
 
 def cut_parquet(job: CorpusJob, file: InputFile) -> tuple[CutFile, list[Shard]]:
-    """Cut a file into shards by its rows, once its texts have been read; one that is damaged ends before its
-    first bad row group. Raises DamagedInput, InvalidRequest, OSError."""
+    """Cut a file into shards of rows; a damaged file ends before its first damaged row group.
+
+    job: the job, with the lines of a shard and the column of the text.
+    file: the file, whose texts are read.
+
+    Raises DamagedInput, InvalidRequest, OSError.
+    """
     with open_bytes(file.path) as stream:
         table, footer = _open(stream)
         _check_columns(job, table.schema_arrow)
@@ -55,7 +60,7 @@ def cut_parquet(job: CorpusJob, file: InputFile) -> tuple[CutFile, list[Shard]]:
 
 
 class ParquetReader:
-    """A file that is read by its row groups; shards are best read in order."""
+    """Reads the shards of a file by its row groups."""
 
     def __init__(self, job: CorpusJob, file: CutFile) -> None:
         self._job, self._file = job, file
@@ -84,7 +89,7 @@ class ParquetReader:
         self._stream.close()
 
     def _batches(self, first: int, end: int) -> Iterator[Any]:
-        """The rows from `first` to `end`, of the row groups that have some of them."""
+        """Yield the rows from `first` to `end` in batches, from the row groups that contain them."""
         begin = 0
         for group in range(self._table.num_row_groups):
             after = begin + self._table.metadata.row_group(group).num_rows
@@ -112,13 +117,13 @@ class ParquetReader:
 
 
 class ParquetWriter:
-    """A shard's rows in the making: those that were read, with the new columns."""
+    """Writes the rows of a shard: columns of the input and new columns."""
 
     def __init__(self, job: CorpusJob, file: CutFile, place: Path) -> None:
         self._new = [pa.field(new, KINDS[COLUMNS[name].kind]) for name, new in job.columns.items()]
         with open_bytes(file.path) as stream:
             table, _ = _open(stream)
-            # what pandas noted of its columns is not true of the new ones
+            # without metadata of pandas, which describes only the columns of the input
             self._schema = pa.schema([*table.schema_arrow, *self._new])
         self._out = place.open("wb")
         try:
@@ -145,7 +150,7 @@ class ParquetWriter:
 
 
 def _open(stream: IO[bytes]) -> tuple[Any, str]:
-    """A file, and the hash of its footer. Raises DamagedInput, OSError."""
+    """Return an open file, and the hash of its footer. Raises DamagedInput, OSError."""
     stream.seek(0, 2)
     size = stream.tell()
     stream.seek(max(0, size - TAIL_BYTES))

@@ -1,4 +1,4 @@
-"""Bytes cut into lines, or into the records of CSV, in memory that a bound on the longest keeps flat."""
+"""Cuts bytes into lines or CSV records of bounded length, in constant memory."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-# a row whose last cell is quoted and not closed yet (RFC 4180, section 2); possessive, so linear
+# a row with an open quoted cell at its end (RFC 4180, section 2); possessive, so the match is linear
 OPEN_CELL: Final = re.compile(rb'(?:(?:"(?:[^"]++|"")*+"[^,]*+|[^",][^,]*+|),)*+"(?:[^"]++|"")*+')
 
 
 class Record(NamedTuple):
-    """A line, or several that a quoted cell joins, without the last one's end.
+    """A line, or several lines joined by a quoted cell, without the last line end.
 
-    raw: empty when it is too long.
-    size: bytes in the file, with its end.
-    too_long: whether it has more bytes than a record may have.
+    raw: bytes of the record; empty if it is too long.
+    size: bytes in the file, with the line end.
+    too_long: the record exceeds the limit.
     """
 
     raw: bytes
@@ -27,13 +27,13 @@ class Record(NamedTuple):
 
 
 def read_records(stream: io.BufferedReader, limit: int, *, quoted: bool, start: bool) -> Iterator[Record]:
-    """Yield the records of a stream, from where it stands. Only a line feed ends a line.
+    """Yield the records of a stream from its current position. Only a line feed ends a line.
 
     stream: decompressed bytes.
-    limit: bytes of the longest record.
-    quoted: whether cells in quotes may hold line ends. One that is never closed ends with the line in which
-        the limit is passed.
-    start: whether the stream stands at the file's beginning, where a byte order mark is no text.
+    limit: maximum number of bytes of a record.
+    quoted: quoted cells may contain line ends. A cell without a closing quote ends with the line that exceeds
+        the limit.
+    start: the position is the beginning of the file, where a byte order mark is skipped.
     """
     while (record := _read_line(stream, limit)).size:
         if start:
@@ -43,8 +43,8 @@ def read_records(stream: io.BufferedReader, limit: int, *, quoted: bool, start: 
         yield record._replace(raw=record.raw.removesuffix(b"\n").removesuffix(b"\r"))
 
 
-def note(digest: hashlib._Hash, record: Record) -> None:
-    """Add a record to the hash of those of a shard."""
+def add_to_digest(digest: hashlib._Hash, record: Record) -> None:
+    """Add a record to the hash of its shard."""
     digest.update(b"%d\n" % record.size + record.raw)
 
 
@@ -60,7 +60,7 @@ def _read_line(stream: io.BufferedReader, limit: int) -> Record:
 
 
 def _close_cell(stream: io.BufferedReader, record: Record, limit: int) -> Record:
-    """Add the lines that belong to an open quoted cell."""
+    """Return a record with the lines up to the end of its open quoted cell."""
     if record.too_long or b'"' not in record.raw or not OPEN_CELL.fullmatch(record.raw):
         return record
     lines, size = [record.raw], record.size

@@ -1,4 +1,4 @@
-"""What reads and writes each format."""
+"""Opens the reader and the writer of a format."""
 
 from __future__ import annotations
 
@@ -13,27 +13,35 @@ from corpus.plan import CutFile, Shard
 
 
 class ShardReader(Protocol):
-    """A file that is read shard by shard."""
+    """Reads a file shard by shard."""
 
     def windows(self, shard: Shard) -> Iterator[Window]:
-        """Yield the lines of a shard. Raises DamagedInput, OSError, and InvalidRequest when the file is not
-        what it was."""
+        """Yield the lines of a shard. Raises DamagedInput, OSError, and InvalidRequest if the file
+        changed."""
 
     def close(self) -> None: ...
 
 
 class ShardWriter(Protocol):
-    """A shard's output."""
+    """Writes the output of a shard."""
 
     def write(self, window: Window, rows: Sequence[OutputRow | None]) -> None:
-        """Write the lines of a window; those without a row are left out. Raises OSError."""
+        """Write the lines of a window, except lines whose row is None. Raises OSError.
+
+        window: the lines that were read.
+        rows: output of each line.
+        """
 
     def close(self) -> None:
-        """Write all that is left. Raises OSError."""
+        """Write buffered bytes and close the file. Raises OSError."""
 
 
 def open_reader(job: CorpusJob, file: CutFile) -> ShardReader:
-    """Open what reads a file's shards."""
+    """Return the reader of a file.
+
+    job: the job, with its columns.
+    file: the file.
+    """
     if file.kind == "parquet":
         from corpus.formats.parquet import ParquetReader
 
@@ -42,11 +50,11 @@ def open_reader(job: CorpusJob, file: CutFile) -> ShardReader:
 
 
 def open_writer(job: CorpusJob, file: CutFile, place: Path) -> ShardWriter:
-    """Open what writes a shard.
+    """Return the writer of a shard.
 
-    job: names the columns.
-    file: the shard's input.
-    place: where its output is made.
+    job: the job, with its columns.
+    file: input of the shard.
+    place: path of the output.
 
     Raises OSError.
     """

@@ -1,4 +1,4 @@
-"""Plain text: a text a line. More columns than one are separated by tabs."""
+"""Plain text: one text a line. Several columns are separated by tabs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BREAKS: Final = re.compile(r"[\r\n]+")
 
 
 class TextLines:
-    """Lines that are texts."""
+    """The format of lines that are texts."""
 
     quoted = False
 
@@ -39,7 +39,7 @@ def decode(raw: bytes) -> str:
 
 
 def to_cell(value: Any) -> str:
-    """Write a value as text: lists as JSON, nothing as nothing."""
+    """Return a value as text: lists as JSON, None as an empty text."""
     if value is None:
         return ""
     return json.dumps(value, ensure_ascii=False) if isinstance(value, list) else str(value)

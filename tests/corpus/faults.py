@@ -60,7 +60,7 @@ FAULTS = [
     (
         "who lost a lease removes a later holder's",
         "corpus/leases.py",
-        ("        if self.held():\n            self.path"),
+        ("        if self.is_held():\n            self.path"),
         ("        if True:\n            self.path"),
         "tests/corpus/test_leases.py -k swept_meanwhile",
     ),

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from corpus.engines import leaving_on
+from corpus.engines import stopping_on
 from corpus.folder import STATE, JobFolder, Tally
 from corpus.leases import Leases
 from engine.api import InvalidRequest
@@ -154,7 +154,7 @@ def test_ctrl_c_stops_all_engines_and_gives_back_what_was_under_way(corpora, tmp
 def test_a_signal_whose_exception_is_lost_ends_a_job_all_the_same():
     """As one is that is raised within a destructor."""
     before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(SystemExit, match="143"), leaving_on(signal.SIGTERM) as left:
+    with pytest.raises(SystemExit, match="143"), stopping_on(signal.SIGTERM) as left:
         assert not left()
         with suppress(SystemExit):
             signal.raise_signal(signal.SIGTERM)
@@ -236,16 +236,16 @@ def test_who_lost_its_lease_commits_nothing_and_a_late_commit_changes_nothing(se
     folder = JobFolder(out)
     (shard,) = folder.plan().shards
     done = folder.tally(0)
-    aside = folder.aside(0, 5)
-    aside.write_bytes(b"late")
-    assert not folder.commit(shard, aside, Tally(), lambda: True)  # it is done
+    draft = folder.draft_path(0, 5)
+    draft.write_bytes(b"late")
+    assert not folder.commit(shard, draft, Tally(), lambda: True)  # it is done
     (out / STATE / "done" / "00000000").unlink()
-    assert not folder.commit(shard, aside, Tally(), lambda: False)  # the lease was lost
+    assert not folder.commit(shard, draft, Tally(), lambda: False)  # the lease was lost
     assert output_of(out)["a.txt"] != b"late"
     # a process was killed between the output's name and its note: the next one finds it to be equal
     inode = (out / "a.txt").stat().st_ino
-    aside.write_bytes((out / "a.txt").read_bytes())
-    assert folder.commit(shard, aside, done, lambda: True)
+    draft.write_bytes((out / "a.txt").read_bytes())
+    assert folder.commit(shard, draft, done, lambda: True)
     assert (out / "a.txt").stat().st_ino == inode
     assert folder.is_done(0)
 

@@ -29,7 +29,7 @@ def test_of_many_claims_at_once_one_wins(tmp_path):
     with ThreadPoolExecutor(16) as pool:
         won = [lease for lease in pool.map(lambda leases: leases.claim(3), many) if lease]
     assert len(won) == 1
-    assert won[0].held()
+    assert won[0].is_held()
 
 
 def test_a_lease_that_is_given_back_is_free_at_once(tmp_path):
@@ -38,7 +38,7 @@ def test_a_lease_that_is_given_back_is_free_at_once(tmp_path):
     assert second.claim(0) is None
     first.give_back(lease)
     assert second.claim(0)
-    assert not lease.held()
+    assert not lease.is_held()
 
 
 def test_who_lost_a_lease_that_was_swept_meanwhile_takes_nothing_from_a_later_holder(tmp_path):
@@ -48,7 +48,7 @@ def test_who_lost_a_lease_that_was_swept_meanwhile_takes_nothing_from_a_later_ho
     kept = second.claim(0)
     assert kept.path == lost.path
     first.give_back(lost)
-    assert kept.held()
+    assert kept.is_held()
 
 
 def test_a_silent_lease_of_another_machine_is_taken_over_once_and_the_loser_notices(tmp_path):
@@ -60,10 +60,10 @@ def test_a_silent_lease_of_another_machine_is_taken_over_once_and_the_loser_noti
     with ThreadPoolExecutor(8) as pool:
         won = [lease for lease in pool.map(lambda leases: leases.claim(7), others) if lease]
     assert [each.generation for each in won] == [1]
-    assert won[0].held()
-    assert not lease.held()
+    assert won[0].is_held()
+    assert not lease.is_held()
     lost.give_back(lease)
-    assert won[0].held()  # who lost a lease takes nothing from the next holder
+    assert won[0].is_held()  # who lost a lease takes nothing from the next holder
 
 
 def test_a_lease_with_a_beat_stays_whatever_the_clocks_say(tmp_path):
@@ -74,7 +74,7 @@ def test_a_lease_with_a_beat_stays_whatever_the_clocks_say(tmp_path):
         while time.monotonic() < end:
             assert other.claim(1) is None
             time.sleep(SHORT / 10)
-        assert lease.held()
+        assert lease.is_held()
     assert other.claim(1)  # the end of a process gives all back
 
 
@@ -83,7 +83,7 @@ def test_a_beat_does_not_bring_a_lease_back(tmp_path):
     lease = leases.claim(1)
     lease.path.unlink()
     lease.beat()
-    assert not lease.held()
+    assert not lease.is_held()
     assert not list(tmp_path.iterdir())
 
 
@@ -134,4 +134,4 @@ def test_whatever_happens_at_most_one_holds_a_shard(tmp_path_factory, actions):
             {"give back": leases.give_back, "sweep": leases.sweep}.get(action, lambda each: each.beat())(
                 lease
             )
-        assert sum(lease is not None and lease.held() for lease in latest.values()) <= 1
+        assert sum(lease is not None and lease.is_held() for lease in latest.values()) <= 1
