@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 WHAT: Final = {
     "step": "decoding step",
     "mixed": "decoding step, one long source among short ones",
-    "text": "whole lines, in flight",
+    "text": "whole lines, many at a time",
 }
 
 
@@ -35,25 +35,29 @@ table: Final = typer.Typer(**SETTINGS, invoke_without_command=True)
 def bench(
     context: typer.Context,
     model: Annotated[Path | None, typer.Option(help="A bundle folder.")] = None,
-    precisions: Annotated[str, typer.Option(help=f"Comma separated: {PRECISION_HELP}")] = "fp32,int8",
-    beams: Annotated[str, typer.Option(help="Comma separated beam sizes.")] = "1,5",
-    sentences: Annotated[str, typer.Option(help="Comma separated, at most 32 in flight.")] = "1,8,32",
+    precisions: Annotated[
+        str, typer.Option(help=f"Precisions, separated by commas: {PRECISION_HELP}")
+    ] = "fp32,int8",
+    beams: Annotated[str, typer.Option(help="Beam sizes, separated by commas.")] = "1,5",
+    sentences: Annotated[
+        str, typer.Option(help="Numbers of sentences at a time, at most 32, separated by commas.")
+    ] = "1,8,32",
     threads: Annotated[int, typer.Option(min=1, help="Threads of the numeric library.")] = 1,
     backend: Annotated[str, typer.Option(help=BACKEND_HELP)] = "onnx",
     device: Annotated[str, typer.Option(help=DEVICE_HELP)] = "cpu",
-    steps: Annotated[int, typer.Option(min=2, help="Decoding steps of one run.")] = 32,
+    steps: Annotated[int, typer.Option(min=2, help="Decoding steps of a run.")] = 32,
     source: Annotated[int, typer.Option(min=2, help="Source tokens of each sentence.")] = 24,
-    runs: Annotated[int, typer.Option(min=1, help="Runs of each case; cases alternate.")] = 5,
-    texts: Annotated[int, typer.Option(min=0, help="Lines translated end to end in a run; 0: none.")] = 128,
+    runs: Annotated[int, typer.Option(min=1, help="Measured runs of each case.")] = 5,
+    texts: Annotated[int, typer.Option(min=0, help="Lines translated in a run; 0: none.")] = 128,
     lines: Annotated[
-        Path | None, typer.Option("--input", help="Real source text; else built-in sentences.")
+        Path | None, typer.Option("--input", help="File of source text; default: built-in sentences.")
     ] = None,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Also write the figures here.")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="File for the figures as JSON.")] = None,
 ) -> None:
-    """Measure decoding steps and end-to-end speed; prints a Markdown table.
+    """Measure the speed of decoding steps and of whole texts; print a Markdown table.
 
-    Every case runs once unmeasured, then RUNS times in turn with all others, so that a noisy minute meets
-    all of them. Figures are medians; the spread is the least and the greatest run.
+    Every case runs once without measuring, then RUNS times. Cases alternate, so that a disturbance affects
+    all of them. Figures are medians; the spread is the fastest and the slowest run.
     """
     if context.invoked_subcommand:
         return
@@ -61,7 +65,7 @@ def bench(
     from engine.backends import Placement
 
     if model is None:
-        raise InvalidRequest("give --model, a bundle folder")
+        raise InvalidRequest("give --model with a bundle folder")
     cases = [
         Case(kind, precision.strip(), beam, n)
         for precision in precisions.split(",")
@@ -87,22 +91,28 @@ def bench(
 @table.command()
 def efficiency(
     model: Annotated[Path, typer.Option(help="A bundle folder.")],
-    lines: Annotated[Path, typer.Option("--input", help="Source text, a sentence a line.")],
-    precisions: Annotated[str, typer.Option(help=f"Comma separated: {PRECISION_HELP}")] = "int8",
+    lines: Annotated[Path, typer.Option("--input", help="File of source text, one sentence a line.")],
+    precisions: Annotated[
+        str, typer.Option(help=f"Precisions, separated by commas: {PRECISION_HELP}")
+    ] = "int8",
     beam: Annotated[int, typer.Option(min=1, max=16, help="Beam size.")] = 1,
-    alone: Annotated[int, typer.Option(min=1, help="Sentences translated one at a time.")] = 100,
+    alone: Annotated[
+        int, typer.Option(min=1, help="Number of sentences translated one at a time, for the latency.")
+    ] = 100,
     price: Annotated[float, typer.Option(min=0.001, help="Dollars an hour of this machine.")] = 0.05,
     backend: Annotated[str, typer.Option(help=BACKEND_HELP)] = "onnx",
-    shortlist: Annotated[bool | None, typer.Option(help="Answer with likely tokens only.")] = None,
+    shortlist: Annotated[
+        bool | None, typer.Option(help="Decode with likely tokens only. Default: setting of the bundle.")
+    ] = None,
 ) -> None:
-    """Measure the WMT efficiency task's figures on a file: words a second of one core and of all, latency,
-    size, memory, words a dollar; everything from raw text to raw text."""
+    """Measure the figures of the WMT efficiency task on a file: words a second on one core and on all cores,
+    latency, size, memory, words a dollar; tokenization included."""
     from cli import efficiency as measures
     from engine.backends import Placement
 
     text = [line for line in read(lines) if line.strip()]
     if not text:
-        raise InvalidRequest(f"{lines}: holds no text")
+        raise InvalidRequest(f"{lines}: has no text")
     typer.echo(measures.TABLE_HEAD)
     for precision in precisions.split(","):
         place = Placement(backend=backend, precision=precision.strip(), shortlist=shortlist)

@@ -30,37 +30,48 @@ MAX_PROBLEMS: Final = 20  # files with problems that standard error lists
 INCOMPLETE: Final = 1  # exit code if some files can't be read to the end
 
 Inputs = Annotated[list[str], typer.Argument(help="Files, folders, globs, or URLs that fsspec opens.")]
-Out = Annotated[Path, typer.Option(help="The output's folder; a job that was interrupted goes on in it.")]
+Out = Annotated[Path, typer.Option(help="Output folder; an interrupted job continues in it.")]
 Model = Annotated[Path, typer.Option(help="A bundle folder.")]
-Then = Annotated[Path | None, typer.Option(help="A second bundle, which reads the first one's answers.")]
+Then = Annotated[Path | None, typer.Option(help="A second bundle that translates the answers of the first.")]
 TextColumn = Annotated[
     str | None,
-    typer.Option(help="The text's: a name, or a number from 1 in TSV and CSV without a header."),
+    typer.Option(help="Column of the text: a name, or a number from 1 in TSV and CSV without a header."),
 ]
 Columns = Annotated[
     str | None,
-    typer.Option(help="What is written, as in translation=mt,score,status. Default: translation."),
+    typer.Option(help="Columns to write, such as translation=mt,score,status. Default: translation."),
 ]
 Format = Annotated[
-    str, typer.Option("--format", help="Of files whose names do not say it: text, tsv, csv or jsonl.")
+    str, typer.Option("--format", help="Format of files without a known ending: text, tsv, csv or jsonl.")
 ]
-Errors = Annotated[str, typer.Option(help="Lines that fail: stop at them, mark them, or drop them.")]
+Errors = Annotated[str, typer.Option(help="Lines that fail: stop, mark or drop.")]
 OnlyLanguage = Annotated[
-    bool, typer.Option("--only-language", help="Leave lines in other languages than the source's.")
+    bool,
+    typer.Option(
+        "--only-language", help="Do not translate lines in other languages than the source language."
+    ),
 ]
-ShardLines = Annotated[int, typer.Option(min=1, help="So many at most are done again after a kill.")]
+ShardLines = Annotated[
+    int, typer.Option(min=1, help="Lines of a shard, the unit that is repeated after an interruption.")
+]
 Window = Annotated[
-    int, typer.Option("--window", min=1, max=40_000, help="Lines sorted and de-duplicated together.")
+    int,
+    typer.Option("--window", min=1, max=40_000, help="Number of lines sorted and de-duplicated together."),
 ]
 MaxLineBytes = Annotated[int, typer.Option(min=1, help="Longer lines are not translated.")]
 Engines = Annotated[
-    int | None, typer.Option(min=1, help="Processes with an engine; else as many as cores, on GPUs one.")
+    int | None,
+    typer.Option(min=1, help="Number of processes with an engine; default: one for each core, on GPUs one."),
 ]
-LeaseSeconds = Annotated[float, typer.Option(min=1.0, help="After which a silent machine's shards are free.")]
+LeaseSeconds = Annotated[
+    float, typer.Option(min=1.0, help="Seconds after which the shards of a silent machine are free.")
+]
 Price = Annotated[
-    float | None, typer.Option("--price-per-hour", min=0.0, help="Dollars, of all machines together.")
+    float | None, typer.Option("--price-per-hour", min=0.0, help="Dollars an hour for all machines together.")
 ]
-MetricsPort = Annotated[int | None, typer.Option(min=1, max=65_535, help="Where Prometheus may ask.")]
+MetricsPort = Annotated[
+    int | None, typer.Option(min=1, max=65_535, help="Port of the metrics for Prometheus.")
+]
 
 
 def _optional(flag: Any) -> Any:
@@ -71,17 +82,23 @@ def _optional(flag: Any) -> Any:
 
 RAY_FLAGS: Final[Mapping[str, Any]] = {
     "ray": Annotated[
-        str | None, typer.Option(help="A Ray cluster to run on: its address, auto, or local for one here.")
+        str | None,
+        typer.Option(help="Ray cluster to run on: address, auto, or local for a new one on this machine."),
     ],
-    "ray_cpus": Annotated[float | None, typer.Option(min=0.0, help="Cores of each engine there; else 1.")],
-    "ray_gpus": Annotated[float | None, typer.Option(min=0.0, help="GPUs of each, as 0.5; else none.")],
+    "ray_cpus": Annotated[
+        float | None, typer.Option(min=0.0, help="With --ray: cores of each engine; default: 1.")
+    ],
+    "ray_gpus": Annotated[
+        float | None,
+        typer.Option(min=0.0, help="With --ray: GPUs of each engine, such as 0.5; default: none."),
+    ],
 }
 ANSWER_FLAGS: Final[Mapping[str, Any]] = flags_of("translate")
 PLACE_FLAGS: Final[Mapping[str, Any]] = {
     "precision": texts.Precision,
     "backend": _optional(texts.Backend),
     "device": _optional(texts.Device),
-    "threads": Annotated[int | None, typer.Option(min=1, help="Threads of each engine; else 1.")],
+    "threads": Annotated[int | None, typer.Option(min=1, help="Threads of each engine; default: 1.")],
     "source": texts.Source,
     "target": texts.Target,
     "shortlist": texts.Shortlist,
@@ -131,10 +148,11 @@ def corpus(
     metrics_port: MetricsPort = None,
     **rest: Any,
 ) -> None:
-    """Translate a corpus: text, TSV, CSV, JSONL or Parquet, each file in its own format.
+    """Translate files of text, TSV, CSV, JSONL or Parquet, each into its own format.
 
-    Run it again after an interruption, or on several machines with one --out: each shard is written once, and
-    the output is the same to the byte. Exit code 1: all is done, but some files could not be read to the end.
+    After an interruption, run it again; run it on several machines with the same --out to share the work.
+    Each shard is written once, and the output has the same bytes. Exit code 1: some files could not be read
+    to the end.
     """
     from corpus.engines import EngineChoice
     from corpus.job import ERRORS, CorpusJob
@@ -209,7 +227,7 @@ def _run(
         for problem in found[:MAX_PROBLEMS]:
             typer.echo(f"convoy: error: {problem}", err=True)
         if len(found) > MAX_PROBLEMS:
-            typer.echo(f"convoy: error: manifest.json names {len(found) - MAX_PROBLEMS} more", err=True)
+            typer.echo(f"convoy: error: manifest.json lists {len(found) - MAX_PROBLEMS} more", err=True)
         raise typer.Exit(INCOMPLETE)
 
 

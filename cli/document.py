@@ -35,17 +35,21 @@ def translate(job: texts.Job, options: TextOptions, file: Path, output_format: t
     """
     output = output_format.output
     if output is None:
-        raise InvalidRequest(f"{file}: name the translated document with --output")
+        raise InvalidRequest(f"{file}: name the file of the translation with --output")
     ending = written_ending(file.name)
     if output.suffix.lower() != ending.lower():
-        raise InvalidRequest(f"{output}: the translation of {file.name} is a {ending}: let its name end so")
+        raise InvalidRequest(f"{output}: the translation of {file.name} is a {ending}: give it this ending")
     if output_format.scores or output_format.as_json or options.prefix or options.decode.get("n_best", 1) > 1:
-        raise InvalidRequest("--scores, --json, --prefix and --n-best are for text: a document is one answer")
+        raise InvalidRequest(
+            "--scores, --json, --prefix and --n-best are for lines: leave them out for a document"
+        )
     if job.server is None:
         write(output, _here(job.place, options, file))
         return
     if options != USUAL_OPTIONS["translate"]:
-        raise InvalidRequest("how a document is decoded is the server's own: leave out such flags with --url")
+        raise InvalidRequest(
+            "a server decodes documents with its own options: leave out such flags with --url"
+        )
     write(output, remote.translate_document(job.server, job.place, file))
 
 

@@ -22,15 +22,15 @@ from engine.errors import InvalidRequest
 def evaluate(
     model: Annotated[Path, typer.Option(help="A bundle folder.")],
     source: Annotated[
-        Path, typer.Option("--input", help="Tab separated columns, or one text a line; .gz too.")
+        Path, typer.Option("--input", help="File of tab separated columns, or of one text a line; also .gz.")
     ],
     reference: Annotated[
-        Path | None, typer.Option(help="References, one a line, when --input holds sources only.")
+        Path | None, typer.Option(help="File of references, one a line, if --input has sources only.")
     ] = None,
-    source_column: Annotated[int, typer.Option(min=0, help="Column of --input, from 0.")] = 0,
-    target_column: Annotated[int, typer.Option(min=0, help="Column of the references.")] = 1,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only so many first lines.")] = None,
-    output: Annotated[Path | None, typer.Option(help="Also write the model's texts here.")] = None,
+    source_column: Annotated[int, typer.Option(min=0, help="Column of the sources, from 0.")] = 0,
+    target_column: Annotated[int, typer.Option(min=0, help="Column of the references, from 0.")] = 1,
+    limit: Annotated[int | None, typer.Option(min=1, help="Use only this many first lines.")] = None,
+    output: Annotated[Path | None, typer.Option(help="File for the texts of the model.")] = None,
     precision: texts.Precision = None,
     backend: texts.Backend = "onnx",
     device: texts.Device = "cpu",
@@ -40,9 +40,9 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     **options: Any,
 ) -> None:
-    """Score a model on a file: BLEU and chrF, for summaries ROUGE (needs the extra `train`).
+    """Score a model on a file: BLEU and chrF, or for summaries ROUGE (needs the extra `train`).
 
-    Decoding flags are those of `convoy translate`; the bundle's defaults hold otherwise.
+    Decoding flags are the flags of `convoy translate`; their defaults are the bundle's.
     """
     if reference:
         pairs = _pair_with_references(lines.table(source), lines.table(reference))
@@ -50,7 +50,7 @@ def evaluate(
         pairs = lines.columns(lines.table(source), source, source_column, target_column)
     pairs = pairs[:limit]
     if not pairs:
-        raise InvalidRequest(f"{source}: holds no line to evaluate")
+        raise InvalidRequest(f"{source}: has no lines to evaluate")
     place = ModelChoice(model, precision, backend, device, threads, shortlist=shortlist, fast=fast)
     began = time.monotonic()
     scores, hypotheses = score(place, options_of("translate", options), pairs)
@@ -89,5 +89,7 @@ def score(
 
 def _pair_with_references(sources: list[str], references: list[str]) -> list[tuple[str, str]]:
     if len(sources) != len(references):
-        raise InvalidRequest(f"{len(sources)} sources, but {len(references)} references: each needs its own")
+        raise InvalidRequest(
+            f"{len(sources)} sources, but {len(references)} references: give one for each source"
+        )
     return list(zip(sources, references, strict=True))

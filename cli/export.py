@@ -18,31 +18,36 @@ KEPT: Final = ("fp32", "int8")  # precisions of the graphs that every bundle has
 
 
 def export(
-    bundle: Annotated[Path, typer.Argument(help="A bundle folder; its onnx/ is written or replaced.")],
-    to: Annotated[str, typer.Option(help="onnx, or tensorrt (on the GPU that the engine is for).")] = "onnx",
+    bundle: Annotated[Path, typer.Argument(help="A bundle folder; the files in its onnx/ are replaced.")],
+    to: Annotated[
+        str, typer.Option(help="onnx, or tensorrt (run it on the GPU that will use the engine).")
+    ] = "onnx",
     precision: Annotated[
         str | None, typer.Option(help="onnx: fp32, int8, fp16, bf16; tensorrt: fp16 (default), bf16, fp32.")
     ] = None,
     standalone: Annotated[
-        Path | None, typer.Option(help="onnx: write the graphs with their weights into this new folder.")
+        Path | None, typer.Option(help="onnx: new folder for graphs that contain their weights.")
     ] = None,
-    beams: Annotated[int, typer.Option(min=1, help="tensorrt: beams of the engine's lane.")] = 5,
+    beams: Annotated[int, typer.Option(min=1, help="tensorrt: beam size of the engine.")] = 5,
     slots: Annotated[int, typer.Option(min=1, help="tensorrt: sentences at a time.")] = 32,
     candidates: Annotated[
-        int | None, typer.Option(min=1, help="tensorrt: of a row; else 64, or twice the beams.")
+        int | None,
+        typer.Option(min=1, help="tensorrt: candidates of a row; default: 64, or twice the beams."),
     ] = None,
-    verify: Annotated[bool, typer.Option("--verify", help="Compare with torch; exit 1 if too far.")] = False,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Compare with torch; exit code 1 if the difference is too large.")
+    ] = False,
     sentences: Annotated[
-        Path | None, typer.Option(help="With --verify: real source lines; else built-in ones.")
+        Path | None, typer.Option(help="With --verify: file of source lines; default: built-in ones.")
     ] = None,
-    references: Annotated[Path | None, typer.Option(help="With --verify: their translations.")] = None,
-    device: Annotated[
-        str, typer.Option(help="Where engines are built, and --verify runs: cpu or cuda.")
-    ] = "cpu",
+    references: Annotated[
+        Path | None, typer.Option(help="With --verify: file of their translations.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="Device of --verify and of engines: cpu or cuda.")] = "cpu",
 ) -> None:
     """Write the ONNX graphs or TensorRT engines of a bundle (needs the extra `torch`).
 
-    A bundle holds its fp32 and int8 graphs; --precision fp16 or bf16 adds those for ONNX Runtime on GPUs.
+    Every bundle has fp32 and int8 graphs; --precision fp16 or bf16 adds graphs for ONNX Runtime on GPUs.
     """
     from cli.verify import Check
     from engine.bundle.bundle import open_bundle
@@ -57,7 +62,7 @@ def export(
     engine_precision = precision or TARGETS[to][0]
     if to == "tensorrt":
         if standalone:
-            raise InvalidRequest("--standalone is for --to onnx: an engine holds its weights anyway")
+            raise InvalidRequest("--standalone is for --to onnx: an engine always contains its weights")
         gpu = "cuda" if device == "cpu" else device
         _engines(opened, engine_precision, (beams, slots, candidates), gpu)
         checks = [Check(to, engine_precision, beams, slots, gpu)]

@@ -19,30 +19,28 @@ FETCHED = ".fetched"  # folder in OUT with files that are not imported yet
 
 def fetch(
     pairs: Annotated[
-        list[str] | None, typer.Argument(help="Names or pairs (de-en) to fetch; none: list what there is.")
+        list[str] | None,
+        typer.Argument(help="Names or pairs (de-en) to fetch; without any: list the models."),
     ] = None,
     mirror: Annotated[
-        str | None, typer.Option(help="Address or folder with index.json; none is known from the start.")
+        str | None, typer.Option(help="Address or folder with index.json; there is no default.")
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder of bundles.")] = Path("models"),
     architecture: Annotated[
-        str | None, typer.Option(help="tiny, base-memory or base, where a pair has several models.")
+        str | None, typer.Option(help="tiny, base-memory or base, if a pair has several models.")
     ] = None,
-    keep: Annotated[
-        bool, typer.Option("--keep", help="Keep the fetched files beside the bundles, in .fetched.")
-    ] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace bundles that are there.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the fetched files in OUT/.fetched.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing bundles.")] = False,
 ) -> None:
-    """Fetch models from a mirror that you name and verify them.
+    """Fetch models from a mirror and verify them.
 
-    Bundles are served as they are; students are imported (that needs the extra `convert`).
-
-    An interrupted download is gone on with. Nothing is asked of any server but the mirror.
+    Students are imported as bundles (needs the extra `convert`). An interrupted download continues. No other
+    server is contacted.
     """
     from export.mirror import models_of, open_mirror
 
     if mirror is None:
-        raise InvalidRequest("name a mirror: --mirror ADDRESS or FOLDER, or the variable CONVOY_FETCH_MIRROR")
+        raise InvalidRequest("give --mirror with an address or a folder, or set CONVOY_FETCH_MIRROR")
     opened = open_mirror(mirror)
     models = models_of(opened)
     if not pairs:
@@ -60,7 +58,7 @@ def _find_model(models: list[MirrorModel], pair: str, architecture: str | None) 
     if architecture is not None:
         fitting = [m for m in fitting if m.architecture == architecture]
     if not fitting:
-        raise InvalidRequest(f"the mirror has no {architecture or ''} {pair}; convoy fetch lists what it has")
+        raise InvalidRequest(f"the mirror has no {architecture or ''} {pair}; convoy fetch lists its models")
     if len(fitting) > 1:
         several = ", ".join(f"{m.name} ({m.architecture})" for m in fitting)
         raise InvalidRequest(
@@ -81,7 +79,7 @@ def fetch_missing(pairs: Sequence[str], mirror: str, out: Path) -> None:
     from export.mirror import models_of, open_mirror
 
     if not mirror:
-        raise InvalidRequest("--fetch needs a mirror: --fetch-mirror, or CONVOY_FETCH_MIRROR")
+        raise InvalidRequest("--fetch needs a mirror: give --fetch-mirror, or set CONVOY_FETCH_MIRROR")
     if all((out / pair).is_dir() for pair in pairs):
         return  # all are there, so the mirror is not needed
     opened = open_mirror(mirror)

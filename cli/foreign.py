@@ -77,7 +77,7 @@ def served_paths(
             served.append(path)
     selection = [m for m in newest(models) if not languages or {m.source, m.target} <= set(languages)]
     if models and not selection:
-        raise InvalidRequest(f"none of the models is of the languages {', '.join(sorted(languages))}")
+        raise InvalidRequest(f"none of the models has the languages {', '.join(sorted(languages))}")
     if selection:
         folder = _cache(cache, store)
         served += _convert_missing(selection, folder)
@@ -105,7 +105,7 @@ def newest(models: Sequence[Foreign]) -> list[Foreign]:
             best[model.name] = model
         if previous is not None:
             older = previous if best[model.name] is model else model
-            typer.echo(f"convoy: {older.path} is left out: {best[model.name].path} is newer", err=True)
+            typer.echo(f"convoy: {older.path} is ignored: {best[model.name].path} is newer", err=True)
     return list(best.values())
 
 
@@ -119,7 +119,7 @@ def _model_at(path: Path) -> Foreign | None:
     if path.suffix == ".argosmodel" and path.is_file():
         pair = _pair(path.stem)
         if not pair:
-            raise InvalidRequest(f"{path}: its name does not tell its languages; unpack it")
+            raise InvalidRequest(f"{path}: its name has no language codes; unpack it")
         return Foreign(path, "argos", *pair, _numbers(path.stem.rpartition("-")[2]))
     if (path / "metadata.json").is_file() and (path / "model" / "model.bin").is_file():
         return _package(path)
@@ -127,7 +127,7 @@ def _model_at(path: Path) -> Foreign | None:
         pair = _pair(path.name)
         if not pair:
             raise InvalidRequest(
-                f"{path}: its name does not tell its languages, as in opus-en-de; run: convoy convert "
+                f"{path}: its name has no language codes, such as opus-en-de; run: convoy convert "
                 "ctranslate2 FOLDER OUT --source en --target de"
             )
         return Foreign(path, "ctranslate2", *pair)
@@ -175,7 +175,7 @@ def _cache(cache: Path | None, store: Path | None) -> Path:
         if os.access(folder, os.W_OK) and folder.stat().st_uid in (_user(), 0):
             return folder
     raise InvalidRequest(
-        f"{cache or usual[0]}: converted models can't be written there; set --cache (CONVOY_CACHE)"
+        f"{cache or usual[0]}: can't write converted models there; set --cache (CONVOY_CACHE)"
     )
 
 
@@ -189,8 +189,8 @@ def _convert_missing(models: Sequence[Foreign], cache: Path) -> list[Path]:
     missing = [name for name in NEEDED_PACKAGES if new and find_spec(name) is None]
     if missing:
         raise InvalidRequest(
-            f"{next(iter(new)).path}: must be converted once, which needs {', '.join(missing)}: pip install "
-            f"'convoy-server[convert]', or convert it elsewhere and bring its cache along (--cache: {cache})"
+            f"{next(iter(new)).path}: must be converted once, which needs {', '.join(missing)}; run: "
+            f"pip install 'convoy-server[convert]', or convert it on another machine and copy its cache to {cache}"
         )
     if new:
         with tempfile.TemporaryDirectory(prefix=".new-", dir=cache) as fresh:
@@ -218,7 +218,8 @@ def _convert(bundles: Mapping[Foreign, Path]) -> None:
         except BrokenProcessPool as error:
             names = ", ".join(str(model.path) for model in bundles)
             raise CheckpointError(
-                f"{names}: the process that converts ended early; give it more memory, or convert elsewhere"
+                f"{names}: the converting process was killed; give it more memory, "
+                "or convert on another machine"
             ) from error
 
 

@@ -11,7 +11,7 @@ import typer
 from cli.commands import SETTINGS
 
 File = Annotated[
-    Path, typer.Option("--file", envvar="CONVOY_API_KEY_FILE", help="The key file; `new` makes one.")
+    Path, typer.Option("--file", envvar="CONVOY_API_KEY_FILE", help="The key file; `new` makes it.")
 ]
 
 table = typer.Typer(**SETTINGS)
@@ -19,22 +19,23 @@ table = typer.Typer(**SETTINGS)
 
 @table.callback()
 def keys() -> None:
-    """Make, list and revoke API keys; a running server follows within a second."""
+    """Make, list and revoke API keys; a running server reads changes within a second."""
 
 
 @table.command()
 def new(
     file: File,
-    name: Annotated[str, typer.Option(help="Whose key it is.")] = "",
+    name: Annotated[str, typer.Option(help="Name of the key's owner.")] = "",
     requests: Annotated[
-        int | None, typer.Option(min=-1, help="Requests a minute; -1: any number; else the server's limit.")
+        int | None,
+        typer.Option(min=-1, help="Requests a minute; -1: unlimited; default: the server's limit."),
     ] = None,
     characters: Annotated[
         int | None,
-        typer.Option(min=-1, help="Characters in 30 days; -1: any number; else the server's quota."),
+        typer.Option(min=-1, help="Characters in 30 days; -1: unlimited; default: the server's quota."),
     ] = None,
 ) -> None:
-    """Make a key and print it, once: the file holds only its hash."""
+    """Make a key and print it; the file stores only its hash."""
     from server.callers.keys import editing, make_key
 
     key, token = make_key(name, requests, characters)
@@ -49,7 +50,7 @@ def show(
     file: File,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Print the keys' ids, names, dates and limits."""
+    """Print id, name, date and limits of each key."""
     from server.callers.keys import read_keys
 
     names = ("id", "name", "created", "requests", "characters")
@@ -66,9 +67,9 @@ def show(
 @table.command()
 def revoke(
     file: File,
-    key: Annotated[str, typer.Argument(help="A key's id, or its name where only one has it.")],
+    key: Annotated[str, typer.Argument(help="Id of the key, or its name if it is unique.")],
 ) -> None:
-    """Take a key out of the file."""
+    """Remove a key from the file."""
     from server.callers.keys import editing, read_keys, remove_key
 
     read_keys(file)  # raises for a missing file, which `editing` would make

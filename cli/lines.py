@@ -72,8 +72,8 @@ def columns(rows: list[str], path: Path, source: int, target: int) -> list[tuple
         cells = row.split("\t")
         if len(cells) <= max(source, target):
             raise InvalidRequest(
-                f"{path}, line {number}: {len(cells)} columns; choose --source-column and --target-column, "
-                "or give references by --reference"
+                f"{path}, line {number}: only {len(cells)} columns; choose --source-column and "
+                "--target-column, or give references by --reference"
             )
         pairs.append((cells[source], cells[target]))
     return pairs
@@ -116,9 +116,9 @@ def _replacing(path: Path) -> Iterator[Path]:
     from engine.bundle.folder import replacing_file
 
     if path.is_dir():
-        raise InvalidRequest(f"{path}: is a folder; name a file in it")
+        raise InvalidRequest(f"{path}: is a folder; give a file")
     if not path.parent.is_dir():
-        raise InvalidRequest(f"{path}: there is no folder {path.parent}; make it first")
+        raise InvalidRequest(f"{path}: folder {path.parent} does not exist; make it first")
     with _unwound_by_sigterm():
         try:
             with replacing_file(path) as partial:

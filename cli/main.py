@@ -132,7 +132,7 @@ def _message(error: Exception) -> str:
         return f"{error.format_message()}{hint}"
     if isinstance(error, ModuleNotFoundError) and error.name and error.name.split(".")[0] in EXTRAS:
         package = error.name.split(".")[0]
-        return f"this needs {package}; install it: pip install 'convoy-server[{EXTRAS[package]}]'"
+        return f"this needs {package}; run: pip install 'convoy-server[{EXTRAS[package]}]'"
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     if isinstance(error, (ConvoyError, UnicodeDecodeError)):

@@ -1,4 +1,4 @@
-"""`convoy package`: a folder of models becomes a mirror, for any static web server."""
+"""`convoy package`: makes a folder of models a mirror for any static web server."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ import typer
 
 
 def package(
-    folder: Annotated[Path, typer.Argument(help="Folder of bundles, or of students of Firefox.")],
+    folder: Annotated[
+        Path, typer.Argument(help="Folder of bundles, or of students of Firefox Translations.")
+    ],
 ) -> None:
-    """Write FOLDER/index.json: what `convoy fetch` and `convoy serve --fetch` take models from.
+    """Write FOLDER/index.json, so that `convoy fetch` and `convoy serve --fetch` can use FOLDER as a mirror.
 
-    Every bundle is verified first. Serve the folder with any web server, or name it as it lies.
+    Every bundle is verified first. Serve the folder with any web server, or use its path as the mirror.
     """
     from export.mirror import INDEX
     from export.package import package as write_package

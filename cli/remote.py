@@ -48,7 +48,7 @@ class RemoteServer:
 
     def __post_init__(self) -> None:
         if not self.url.startswith(("http://", "https://")):
-            raise InvalidRequest(f"--url {self.url}: an address begins with http:// or https://")
+            raise InvalidRequest(f"--url {self.url}: an address must begin with http:// or https://")
 
 
 @contextmanager
@@ -180,7 +180,7 @@ def _pair(models: list[Model], place: ModelChoice) -> tuple[str, str]:
     matches = [model for model in models if _fits(model, place)]
     if not matches:
         listing = ", ".join(f"{m.name} ({m.task} {m.source} to {m.target})" for m in models)
-        raise UnknownModel(f"the server has no such model for these languages, but: {listing}")
+        raise UnknownModel(f"the server has no such model for these languages; its models are: {listing}")
     if place.model is None and len({model.target for model in matches}) > 1:
         targets = sorted({model.target for model in matches})
         raise InvalidRequest(f"give --target: the server translates to {', '.join(targets)}")
@@ -203,7 +203,7 @@ def _result(answer: Translation | Summary) -> TextResult:
 
     scores = answer.scores
     if scores is None:
-        raise ConvoyError("the server answers no scores: is it an older one?")
+        raise ConvoyError("the server returns no scores: update the server")
     return TextResult(
         text=answer.text,
         alternatives=answer.alternatives,

@@ -68,19 +68,19 @@ class Sum:
 def score(
     bundle: Annotated[
         Path,
-        typer.Argument(help="A bundle folder: a language model, or any other; with --url, a model's name."),
+        typer.Argument(help="A bundle folder; with --url: name of a model."),
     ],
-    file: Annotated[Path, typer.Argument(help="One text a line; - for standard input.")],
+    file: Annotated[Path, typer.Argument(help="File with one text a line; - for standard input.")],
     source: Annotated[
-        Path | None, typer.Option(help="Sources, one a line: of a model that is no language model.")
+        Path | None, typer.Option(help="File of sources, one a line, unless the model is a language model.")
     ] = None,
     output: texts.Output = None,
     url: texts.Url = None,
     api_key: texts.ApiKey = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object a line, with every token's score.")
+        bool, typer.Option("--json", help="Print one JSON object a line, with the score of each token.")
     ] = False,
-    total: Annotated[bool, typer.Option("--total", help="Print the last line only.")] = False,
+    total: Annotated[bool, typer.Option("--total", help="Print only the last line.")] = False,
     precision: texts.Precision = None,
     backend: texts.Backend = "onnx",
     device: texts.Device = "cpu",
@@ -88,10 +88,10 @@ def score(
     timeout: texts.Timeout = 300.0,
     concurrency: texts.Concurrency = 16,
 ) -> None:
-    """Score texts: log-probability and perplexity of each line, then of all.
+    """Print the log-probability and perplexity of each line of a text, and of all lines.
 
-    A line gives: natural log-probability, perplexity, text. Each is scored by itself and with its end. The
-    last line holds the number of tokens (one end a line among them), the loss in bits a token, perplexity.
+    Output: natural log-probability with end-of-sentence, perplexity, text. The last line has the number of
+    tokens with end-of-sentence, the loss in bits a token, and the perplexity.
     """
     server = remote.RemoteServer(url, api_key, timeout, concurrency) if url else None
     shortlist = None if url else False  # a shortlist has no probabilities of other tokens
@@ -105,7 +105,7 @@ def score(
             if not total:
                 out.write(_line(totals.lines, text, scored, as_json=as_json) + "\n")
         if not totals.lines:
-            raise InvalidRequest(f"{file}: holds no line to score")
+            raise InvalidRequest(f"{file}: has no lines to score")
         out.write(_last(totals, as_json=as_json) + "\n")
 
 

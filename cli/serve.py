@@ -26,7 +26,7 @@ SECRET: Final = frozenset({"api_keys", "metrics_auth_token", "docs_auth_token", 
 def serve(**flags: Any) -> None:
     """Serve models over HTTP until SIGTERM or Ctrl-C; accepted requests are finished first.
 
-    Repeat --models for several, or put ":" between them.
+    For several folders of models, repeat --models or separate them by ":".
     """
     from pydantic import ValidationError
 
@@ -46,12 +46,12 @@ def serve(**flags: Any) -> None:
         raise InvalidRequest("; ".join(map(_fault, error.errors()))) from None
     if settings.workers is not None:
         now = f"--frontends {settings.frontends} --engines {settings.engines}"
-        typer.echo(
-            f"convoy: --workers {settings.workers} is {now} now, and goes with the next release", err=True
-        )
+        typer.echo(f"convoy: --workers {settings.workers} is deprecated; use {now}", err=True)
     idle = without_effect()
     if idle:
-        typer.echo(f"convoy: {', '.join(idle)}: of LibreTranslate, without effect here", err=True)
+        typer.echo(
+            f"convoy: {', '.join(idle)}: settings of LibreTranslate without effect in Convoy", err=True
+        )
     check_address(settings.host, settings.port)
     if settings.grpc_port is not None:
         check_address(settings.host, settings.grpc_port, "--grpc-port")
@@ -98,7 +98,7 @@ def check_address(host: str, port: int, flag: str = "--port") -> None:
             trial.bind(address)
     except OSError as error:
         raise InvalidRequest(
-            f"--host {host} {flag} {port}: {error.strerror}; choose another, or end who listens there"
+            f"--host {host} {flag} {port}: {error.strerror}; choose another, or end the process that uses it"
         ) from None
 
 
@@ -112,12 +112,14 @@ def check_writable(folder: Path | None, suggestions: Path | None) -> None:
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InvalidRequest(f"--store-folder {folder}: can't be made ({error.strerror})") from None
+        raise InvalidRequest(f"--store-folder {folder}: can't make the folder ({error.strerror})") from None
     try:
         if suggestions is not None:
             suggestions.open("ab").close()
     except OSError as error:
-        raise InvalidRequest(f"--suggestions {suggestions}: can't be written ({error.strerror})") from None
+        raise InvalidRequest(
+            f"--suggestions {suggestions}: can't write the file ({error.strerror})"
+        ) from None
 
 
 def unknown_variables(names: Iterable[str], settings: Sequence[str]) -> list[str]:

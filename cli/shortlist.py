@@ -19,25 +19,28 @@ if TYPE_CHECKING:
 def shortlist(
     bundle: Annotated[Path, typer.Argument(help="A bundle folder.")],
     pairs: Annotated[
-        Path | None, typer.Argument(help="Sentence pairs of its languages: tab separated columns; .gz too.")
+        Path | None, typer.Argument(help="File of sentence pairs in tab separated columns; also .gz.")
     ] = None,
     source_column: Annotated[int, typer.Option(min=0, help="Column of the sources, from 0.")] = 0,
-    target_column: Annotated[int, typer.Option(min=0, help="Column of their translations.")] = 1,
+    target_column: Annotated[int, typer.Option(min=0, help="Column of the translations, from 0.")] = 1,
     likely: Annotated[int, typer.Option(min=1, help="Target tokens that each source token allows.")] = 100,
     always: Annotated[int, typer.Option(min=1, help="Frequent tokens that every source allows.")] = 100,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only so many first lines.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Use only this many first lines.")] = None,
     language: Annotated[
-        str | None, typer.Option(help="In place of pairs: list the tokens of this target language.")
+        str | None, typer.Option(help="Instead of pairs: target language whose tokens are listed.")
     ] = None,
     text: Annotated[
-        Path | None, typer.Option(help="Text in that language, a sentence a line; .gz too.")
+        Path | None, typer.Option(help="File of text in that language, one sentence a line; also .gz.")
     ] = None,
-    most: Annotated[int, typer.Option(min=1, help="The most frequent tokens of the text, so many.")] = 10_000,
+    most: Annotated[
+        int, typer.Option(min=1, help="With --language: number of tokens, the most frequent ones.")
+    ] = 10_000,
 ) -> None:
-    """Add a shortlist to a bundle, for `--shortlist`: faster steps on the CPU (needs the extra `torch`).
+    """Add a shortlist to a bundle, for faster decoding with `--shortlist` on the CPU (needs the extra
+    `torch`).
 
-    Learned from sentence pairs of a translating model, or language by language from text alone, for models
-    with large vocabularies.
+    Sentence pairs give likely tokens for each source token. For a model of many languages with a large
+    vocabulary, text in one target language gives the tokens of that language.
     """
     from engine.bundle.bundle import add_files, open_bundle
     from engine.bundle.shortlist import SHORTLIST
@@ -51,7 +54,7 @@ def shortlist(
     elif pairs is None and language is not None and text is not None:
         likely_tokens, origin = _of_language(opened, language, lines.table(text)[:limit], most)
     else:
-        raise InvalidRequest("give a file of sentence pairs, or --language with --text")
+        raise InvalidRequest("give a file of sentence pairs, or --language and --text")
     data = likely_tokens.dump()
     add_files(bundle, {SHORTLIST: data, **graphs})
     typer.echo(f"{bundle / SHORTLIST}: {len(data):,} bytes, {origin}")
@@ -64,11 +67,11 @@ def _of_pairs(
     from training.shortlist import learn
 
     if not rows:
-        raise InvalidRequest(f"{path}: holds no pairs to learn from")
+        raise InvalidRequest(f"{path}: has no pairs to learn from")
     config, tokenizer = bundle.config, open_tokenizer(bundle)
     encoded = ((tokenizer.encode(source), tokenizer.encode_target(target)) for source, target in rows)
     likely_tokens = learn(encoded, (config.source_vocab, config.target_vocab), config.eos, sizes)
-    return likely_tokens, f"of {len(rows):,} pairs"
+    return likely_tokens, f"from {len(rows):,} pairs"
 
 
 def _of_language(bundle: Bundle, language: str, texts: list[str], most: int) -> tuple[Shortlist, str]:
@@ -87,7 +90,7 @@ def _of_language(bundle: Bundle, language: str, texts: list[str], most: int) -> 
         old = load_shortlist(bundle.file(SHORTLIST).read_bytes(), vocabularies, config.eos)
     named = None if name is None else LanguageToken(name, by_source=not tokenizer.beginning)
     likely_tokens = with_language(old, config, tokens, named)
-    return likely_tokens, f"{len(tokens):,} tokens of {language}, which are {covered:.2%} of its text"
+    return likely_tokens, f"{len(tokens):,} tokens of {language}, which cover {covered:.2%} of its text"
 
 
 def _naming(bundle: Bundle, named: Mapping[str, int], language: str) -> int | None:
@@ -99,5 +102,5 @@ def _naming(bundle: Bundle, named: Mapping[str, int], language: str) -> int | No
         return None
     if short(language) not in own:
         languages = ", ".join(sorted(own)[:20]) or bundle.target
-        raise InvalidRequest(f"{bundle.path} does not answer in {language!r}, but in: {languages}")
+        raise InvalidRequest(f"{bundle.path} does not translate into {language!r}, but into: {languages}")
     return named[own[short(language)]]

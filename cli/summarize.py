@@ -1,4 +1,4 @@
-"""`convoy summarize`: documents in, summaries out."""
+"""`convoy summarize`: summarizes texts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def summarize(
     concurrency: texts.Concurrency = 16,
     **options: Any,
 ) -> None:
-    """Summarize documents, one a line, in order; see --strategy for those that are too long."""
+    """Summarize each line of a text; see --strategy for lines that are too long."""
     server = remote.RemoteServer(url, api_key, timeout, concurrency) if url else None
     place = ModelChoice(model, precision, backend, device, threads, shortlist=shortlist, fast=fast)
     job = texts.job_of("summarize", place, server)

@@ -24,42 +24,57 @@ if TYPE_CHECKING:
     from engine.answers.options import TextOptions
     from engine.api import ModelRoute, Service, TextResult
 
-File = Annotated[Path | None, typer.Argument(help="A file, as --input.", show_default=False)]
+File = Annotated[
+    Path | None, typer.Argument(help="File of the texts, in place of --input.", show_default=False)
+]
 Model = Annotated[
     Path | None,
-    typer.Option(help="A bundle folder; with --url, a model's name.", autocompletion=complete.models),
+    typer.Option(help="A bundle folder; with --url: name of a model.", autocompletion=complete.models),
 ]
 Source = Annotated[
     str | None,
-    typer.Option(help="Language of the text; with --url else found out.", autocompletion=complete.sources),
+    typer.Option(
+        help="Language of the text; default: the model's, or with --url detected.",
+        autocompletion=complete.sources,
+    ),
 ]
 Target = Annotated[
     str | None,
-    typer.Option(help="Language to translate into; else the model's.", autocompletion=complete.targets),
+    typer.Option(help="Language to translate into; default: the model's.", autocompletion=complete.targets),
 ]
 Url = Annotated[
-    str | None, typer.Option(help="A server to ask, such as http://127.0.0.1:8000 (needs `client`).")
+    str | None,
+    typer.Option(help="Address of a server that answers, such as http://127.0.0.1:8000 (needs `client`)."),
 ]
-ApiKey = Annotated[str | None, typer.Option(envvar="CONVOY_API_KEY", help="With --url: the server's key.")]
-Timeout = Annotated[
-    float, typer.Option(min=0.1, help="With --url: seconds for each text, all tries together.")
+ApiKey = Annotated[
+    str | None, typer.Option(envvar="CONVOY_API_KEY", help="With --url: API key for the server.")
 ]
-Concurrency = Annotated[int, typer.Option(min=1, max=256, help="With --url: requests at a time.")]
-Input = Annotated[Path | None, typer.Option("--input", help="A file, else standard input; one text a line.")]
+Timeout = Annotated[float, typer.Option(min=0.1, help="With --url: seconds for each text, with all retries.")]
+Concurrency = Annotated[int, typer.Option(min=1, max=256, help="With --url: number of requests at a time.")]
+Input = Annotated[
+    Path | None, typer.Option("--input", help="File with one text a line; default: standard input.")
+]
 Output = Annotated[
-    Path | None, typer.Option("--output", "-o", help="A file, complete or not at all; else standard output.")
+    Path | None,
+    typer.Option(
+        "--output",
+        "-o",
+        help="File of the results, written only when all are done; default: standard output.",
+    ),
 ]
 Scores = Annotated[bool, typer.Option("--scores", help="Print each score (natural log) before its text.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object a line, with all there is.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object a line, with all details.")]
 Precision = Annotated[str | None, typer.Option(help=f"{PRECISION_HELP} Default: fp32.")]
 Backend = Annotated[str, typer.Option(help=BACKEND_HELP)]
 Device = Annotated[str, typer.Option(help=DEVICE_HELP)]
-Threads = Annotated[int | None, typer.Option(min=1, help="Threads of the numeric library; else all cores.")]
+Threads = Annotated[
+    int | None, typer.Option(min=1, help="Threads of the numeric library; default: all cores.")
+]
 Shortlist = Annotated[
     bool | None,
     typer.Option(
         "--shortlist/--no-shortlist",
-        help="Only tokens that a source makes likely: faster. Else as the bundle says.",
+        help="Decode with likely tokens only, which is faster. Default: setting of the bundle.",
     ),
 ]
 Fast = Annotated[bool, typer.Option("--fast", help=FAST_HELP)]
@@ -104,7 +119,7 @@ def open_service(place: ModelChoice, options: TextOptions) -> AbstractContextMan
     from engine.api import offline_service
 
     if place.model is None:
-        raise InvalidRequest("give --model, a bundle folder here, or --url, a server")
+        raise InvalidRequest("give --model with a bundle folder, or --url with a server")
     return offline_service(place.model, place.placement(), options.decode)
 
 
@@ -185,8 +200,8 @@ def job_of(task: str, place: ModelChoice, server: RemoteServer | None) -> Job:
     """
     here = ModelChoice(place.model, source=place.source, target=place.target)
     if server is not None and place != here:
-        mine = "--precision, --backend, --device, --threads, --shortlist and --fast"
-        raise InvalidRequest(f"{mine} are the server's own with --url")
+        local = "--precision, --backend, --device, --threads, --shortlist and --fast"
+        raise InvalidRequest(f"{local} can't be used with --url: leave them out")
     return Job(task, place, server)
 
 
@@ -199,7 +214,7 @@ def lines_of(file: Path | None, named_file: Path | None) -> Iterator[str]:
     Raises InvalidRequest if both are given.
     """
     if file is not None and named_file is not None:
-        raise InvalidRequest("name the file once: as it is, or with --input")
+        raise InvalidRequest("name the file only once: as an argument, or with --input")
     return read(file or named_file)
 
 

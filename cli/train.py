@@ -23,50 +23,57 @@ if TYPE_CHECKING:
 EXAMPLES: Final = 20  # lines of the test split that a card shows
 Start = Annotated[
     Path | None,
-    typer.Option("--from", metavar="BUNDLE", help="Begin with the weights and vocabulary of this bundle."),
+    typer.Option("--from", metavar="BUNDLE", help="Start from the weights and vocabulary of this bundle."),
 ]
 Teacher = Annotated[
     Path | None,
-    typer.Option(metavar="BUNDLE", help="Learn what this bundle makes of the sources, with its vocabulary."),
+    typer.Option(
+        metavar="BUNDLE", help="Learn from this bundle's translations of the sources, with its vocabulary."
+    ),
 ]
 Back = Annotated[
     tuple[Path, Path] | None,
     typer.Option(
-        metavar="BUNDLE FILE", help="Learn the lines of FILE too; sources are what BUNDLE makes of them."
+        metavar="BUNDLE FILE", help="Also learn the lines of FILE, with BUNDLE's translations as sources."
     ),
 ]
 
 
 def train(
-    recipe: Annotated[Path, typer.Argument(help="A TOML file, or the name of one of the shipped recipes.")],
-    corpora: Annotated[Path, typer.Option(help="Folder of the corpora that recipes name.")],
-    out: Annotated[Path | None, typer.Option(help="The bundle to write; else models/NAME.")] = None,
+    recipe: Annotated[Path, typer.Argument(help="A TOML file, or the name of a shipped recipe.")],
+    corpora: Annotated[Path, typer.Option(help="Folder of the corpora.")],
+    out: Annotated[Path | None, typer.Option(help="Folder of the new bundle; default: models/NAME.")] = None,
     run: Annotated[
         Path | None,
-        typer.Option(help="Checkpoints, from which a killed run goes on; else runs/NAME-DEVICE."),
+        typer.Option(help="Folder of checkpoints; default: runs/NAME-DEVICE."),
     ] = None,
     start: Start = None,
     teacher: Teacher = None,
     back: Back = None,
     minutes: Annotated[
-        float | None, typer.Option(min=1.0, help="Train no longer; the schedule is planned for that time.")
+        float | None, typer.Option(min=1.0, help="Time limit; the learning rate is scheduled for it.")
     ] = None,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     changes: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a value of [train].")
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a value in [train] of the recipe."),
     ] = None,
     tests: Annotated[
         list[Path] | None,
-        typer.Option("--test", metavar="FILE", help="More lines to measure: source, tab, reference."),
+        typer.Option(
+            "--test", metavar="FILE", help="Another file to measure; lines are source, tab, reference."
+        ),
     ] = None,
-    scores: Annotated[bool, typer.Option(help="Measure the test split and state it in the card.")] = True,
+    scores: Annotated[
+        bool, typer.Option(help="Measure the test split and write the scores into the card.")
+    ] = True,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace OUT even if it is another model.")
     ] = False,
 ) -> None:
     """Train a model by a recipe and write its bundle (needs the extra `train`).
 
-    Run it again after a kill, and it goes on from the last checkpoint.
+    After an interruption, run it again: it continues from the last checkpoint.
     """
     final_recipe, out, replace = _check_arguments(recipe, changes or [], device, corpora, out, overwrite)
     from engine.bundle.bundle import open_bundle
@@ -138,12 +145,12 @@ def _check_arguments(
     final_recipe = load(_recipe(recipe), device, dict(map(_pair, changes)))
     for folder in (final_recipe.corpus.folder, *final_recipe.corpus.beside):
         if not (corpora / folder).is_dir():
-            raise InvalidRequest(f"{corpora / folder}: no such corpus; name its parent by --corpora")
+            raise InvalidRequest(f"{corpora / folder}: no such corpus; give its parent folder with --corpora")
     out = out or Path("models") / final_recipe.name
     replace = overwrite or _is_bundle(out, final_recipe.name)
     if out.exists() and not replace:
         raise InvalidRequest(
-            f"{out} exists and is no bundle of {final_recipe.name}; take another --out or --overwrite"
+            f"{out} exists and is no bundle of {final_recipe.name}; give another --out, or --overwrite"
         )
     return final_recipe, out, replace
 

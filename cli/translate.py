@@ -1,4 +1,4 @@
-"""`convoy translate`: lines in, translations out; or a document as a whole."""
+"""`convoy translate`: translates lines, or a document."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def translate(
     concurrency: texts.Concurrency = 16,
     **options: Any,
 ) -> None:
-    """Translate text, one line each, in order; or a document as a whole: .docx, .html, .po ...
+    """Translate each line of a text, or a whole document (.docx, .html, .po ...).
 
-    With --n-best above 1: line number, score and text, separated by tabs, one line a hypothesis.
+    With --n-best above 1, each hypothesis is a line: line number, score and text, separated by tabs.
     """
     from cli import document
 

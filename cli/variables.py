@@ -24,7 +24,7 @@ def unknown(names: Iterable[str], variables: Collection[str], prefix: str, comma
     for name in sorted(set(names) - set(variables)):
         nearest = get_close_matches(name.removeprefix(prefix), known, 1, NEAR)
         hint = f"; did you mean {prefix}{nearest[0]}?" if nearest else f": convoy {command} --help lists them"
-        warnings.append(f"{name} is no setting{hint}")
+        warnings.append(f"unknown variable {name}{hint}")
     return warnings
 
 

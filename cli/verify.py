@@ -79,9 +79,11 @@ def verify(
     from engine.text.tokenizers.tokenizer import open_tokenizer
 
     if not bundle.config.reads_source:
-        raise InvalidRequest("a language model writes no translations; compare with: convoy score")
+        raise InvalidRequest("a language model can't be verified by translations; run: convoy score")
     if references is not None and len(references) != len(lines):
-        raise InvalidRequest(f"{len(lines)} sentences and {len(references)} references")
+        raise InvalidRequest(
+            f"{len(lines)} sentences, but {len(references)} references: give one for each sentence"
+        )
     tokenizer, verdicts = open_tokenizer(bundle), []
     sources = [tokenizer.encode(line) for line in lines]
     baselines: dict[int, list[Hypothesis]] = {}
@@ -106,7 +108,7 @@ def table(verdicts: Sequence[Verdict]) -> str:
     for v in verdicts:
         bleu = " | ".join(f"{b:.2f}" for b in v.bleu) if v.bleu else "- | -"
         chance = "-" if v.chance is None else f"{v.chance:.2f}"
-        result = "ok" if v.passed else "past the tolerance"
+        result = "ok" if v.passed else "out of tolerance"
         rows.append(f"| {v.name} | {v.identical:.1%} | {v.difference:.2g} | {bleu} | {chance} | {result} |")
     return "\n".join(rows)
 

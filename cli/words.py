@@ -24,33 +24,35 @@ def words(
     phrases: Annotated[
         Path | None,
         typer.Option(
-            help="Phrases with fixed translations: tab separated, the codes of the languages in line 1."
+            help="File of phrases with fixed translations: tab separated, language codes in line 1."
         ),
     ] = None,
     names: Annotated[
         int | None,
-        typer.Option(min=0, max=64, help="Tokens that make a word with a capital a name; 0: never alone."),
+        typer.Option(
+            min=0,
+            max=64,
+            help="A capitalized word of this many tokens is a name; 0: only with a title or another name.",
+        ),
     ] = None,
     choose_names: Annotated[
         Path | None,
-        typer.Option(help="Sources and translations, tab separated: --names is what suits these best."),
+        typer.Option(help="File of sources and translations, tab separated, by which --names is chosen."),
     ] = None,
-    reset: Annotated[
-        bool, typer.Option("--reset", help="Forget what the bundle had by rule before.")
-    ] = False,
+    reset: Annotated[bool, typer.Option("--reset", help="Remove the rules that the bundle has.")] = False,
 ) -> None:
-    """Fix the translations of short phrases, and let names stay as they are; the model card names both.
+    """Set fixed translations of short phrases and the rule for names in a bundle and its model card.
 
-    What no flag names stays as it was; without flags the bundle is left alone.
+    Rules without a flag stay unchanged; without flags the bundle is only described.
     """
     from engine.bundle.bundle import add_files, open_bundle
     from engine.text.words import WORDS_FILE, dump_words, stored_words
 
     opened = open_bundle(bundle)
     if opened.task != "translate" or {"sources", "languages"} & set(opened.text):
-        raise InvalidRequest(f"{bundle}: only models of one direction have words by rule")
+        raise InvalidRequest(f"{bundle}: only models of one direction can have rules")
     if choose_names and names is not None:
-        raise InvalidRequest("give --names, or --choose-names and pairs to choose it by")
+        raise InvalidRequest("give --names or --choose-names, not both")
     changed = reset or phrases or choose_names or names is not None
     had_names, pairs = (None, {}) if reset else stored_words(opened)
     pairs = _phrases(opened, phrases) if phrases else pairs
@@ -87,7 +89,7 @@ def _phrases(bundle: Bundle, path: Path) -> dict[str, str]:
     head, *rows = (line.split("\t") for line in lines.table(path))
     missing = {bundle.source, bundle.target} - set(head)
     if missing:
-        raise InvalidRequest(f"{path}: line 1 names no column {', '.join(sorted(missing))}")
+        raise InvalidRequest(f"{path}: line 1 has no column {', '.join(sorted(missing))}")
     source, target = head.index(bundle.source), head.index(bundle.target)
     pairs: dict[str, str] = {}
     known = set[str]()

@@ -34,6 +34,6 @@ table: Final = typer.Typer(cls=ModelSources, **SETTINGS)
 
 @table.callback()
 def convert() -> None:
-    """Import foreign checkpoints as bundles, without running anything they hold.
+    """Import models of other programs as bundles, without running code from their files.
 
     Needs the extra `torch`; for argos, bergamot and ctranslate2 `convert` is enough."""

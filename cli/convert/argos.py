@@ -14,19 +14,21 @@ from engine.errors import InvalidRequest
 @conversion_flags
 def argos(
     package: Annotated[
-        Path, typer.Argument(help="An .argosmodel, its unpacked folder, or a folder of packages.")
+        Path, typer.Argument(help="An .argosmodel file, its unpacked folder, or a folder of packages.")
     ],
     out: Out,
     common: Conversion,
 ) -> None:
-    """Import packages of Argos Translate; of a folder of packages each becomes a bundle in OUT."""
+    """Import packages of Argos Translate; for a folder of packages, OUT is a folder of bundles."""
     from export.importers.ctranslate2.packages import open_package, packages_at
     from export.importers.settings import ImportSettings
 
     paths = packages_at(package)
     several = paths != [package]
     if several and common.name is not None:
-        raise InvalidRequest(f"{package}: holds {len(paths)} packages, which are named by their languages")
+        raise InvalidRequest(
+            f"{package}: has {len(paths)} packages, which are named by their languages: leave out --name"
+        )
     for path in paths:
         with open_package(path) as opened:
             settings = ImportSettings(name=common.name or opened.name)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Students = Annotated[
     Path,
     typer.Argument(
-        metavar="FOLDER", help="A student's files, packed or not; with --all a tree of such folders."
+        metavar="FOLDER", help="Folder of a student, packed or not; with --all a tree of such folders."
     ),
 ]
 
@@ -32,14 +32,14 @@ def bergamot(
     every: Annotated[
         bool,
         typer.Option(
-            "--all", help="Import each student of the tree FOLDER as a bundle in OUT, named by its pair."
+            "--all", help="Import each student of the tree FOLDER as a bundle in OUT, named by its languages."
         ),
     ] = False,
     alphas: Annotated[
-        bool, typer.Option(help="In int8 follow the file's scales of activations; else scale row by row.")
+        bool, typer.Option(help="In int8, use the activation scales of the file; otherwise scale row by row.")
     ] = True,
 ) -> None:
-    """Import a student of Firefox Translations or Bergamot; its int8 weights stay as they are."""
+    """Import a student of Firefox Translations or Bergamot; int8 weights are not changed."""
     from export.importers.settings import StudentImport
 
     settings = StudentImport(source=source, target=target, checkpoint=checkpoint, alphas=alphas)
@@ -48,7 +48,7 @@ def bergamot(
         return
     if common.name or checkpoint or source or target:
         raise InvalidRequest(
-            "--name, --checkpoint, --source and --target are of one student: leave them out with --all"
+            "--name, --checkpoint, --source and --target are for one student: leave them out with --all"
         )
     convert_all(folder, out, common, settings)
 
@@ -67,11 +67,11 @@ def convert_all(tree: Path, out: Path, common: Conversion, settings: StudentImpo
 
     names = names_of(list(find_students(tree)), tree)
     if not names:
-        raise InvalidRequest(f"{tree}: holds no student in any folder (a model in .bin or .npz)")
+        raise InvalidRequest(f"{tree}: no folder has a student (a model in .bin or .npz)")
     failed = 0
     for name, folder in names.items():
         if (out / name).exists() and not common.overwrite:
-            typer.echo(f"{out / name}: is there already; --overwrite replaces it")
+            typer.echo(f"{out / name}: exists; --overwrite replaces it")
             continue
         try:
             common.convert("bergamot", folder, out / name, settings)

@@ -19,11 +19,15 @@ def ctranslate2(
     target: TargetNamed,
     pieces: Annotated[
         list[Path] | None,
-        typer.Option(help="SentencePiece model: one, or the source's and the target's; else of the folder."),
+        typer.Option(
+            help="SentencePiece model, or one for source and one for target; default: in the folder."
+        ),
     ] = None,
-    codes: Annotated[Path | None, typer.Option(help="Codes of subword-nmt; else of the folder.")] = None,
+    codes: Annotated[
+        Path | None, typer.Option(help="Codes file of subword-nmt; default: in the folder.")
+    ] = None,
     prefix: Annotated[
-        str | None, typer.Option(help="Symbol that every target begins with, such as a language's.")
+        str | None, typer.Option(help="First symbol of every target, such as the symbol of a language.")
     ] = None,
 ) -> None:
     """Import an encoder-decoder of CTranslate2 (binary versions 2 to 6); int8 stays int8."""

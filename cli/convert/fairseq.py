@@ -16,31 +16,36 @@ def fairseq(
     folder: Folder,
     out: Out,
     common: Conversion,
-    task: Annotated[str | None, typer.Option(help="translate, summarize, ...; else by the model.")] = None,
+    task: Annotated[
+        str | None, typer.Option(help="translate, summarize, ...; default: the task of the model.")
+    ] = None,
     checkpoint: Annotated[
         list[str] | None,
-        typer.Option(help="File name. Several (repeated, or between ',' or ':') become an ensemble."),
+        typer.Option(help="File name. Several (repeated, or separated by ',' or ':') become an ensemble."),
     ] = None,
     average: Annotated[
-        bool, typer.Option("--average", help="One model of the checkpoints' mean weights.")
+        bool,
+        typer.Option(
+            "--average", help="Average the weights of the checkpoints instead of making an ensemble."
+        ),
     ] = False,
     dictionaries: Annotated[
-        Path | None, typer.Option(help="Folder of dict.*.txt, where not beside the checkpoint.")
+        Path | None, typer.Option(help="Folder of dict.*.txt; default: the folder of the checkpoint.")
     ] = None,
     source: Source = None,
     target: Target = None,
-    normalize: Annotated[str, typer.Option(help="Language of the punctuation rules; '' for none.")] = "en",
+    normalize: Annotated[str, typer.Option(help="Language of the punctuation rules; '': none.")] = "en",
     aggressive: Annotated[bool | None, typer.Option(help="Moses: split dashes.")] = None,
     escape: Annotated[bool | None, typer.Option(help="Moses: escape &, |, <, >, ', \", [ and ].")] = None,
     lowercase: Annotated[bool | None, typer.Option(help="Lower-case the source.")] = None,
-    pretokenized: Annotated[bool | None, typer.Option(help="Text is tokens separated by spaces.")] = None,
+    pretokenized: Annotated[bool | None, typer.Option(help="Texts are tokens separated by spaces.")] = None,
     unk_dictionary: Annotated[
-        Path | None, typer.Option(help="Lines 'source target': words for unknown ones (--replace-unk).")
+        Path | None, typer.Option(help="File of lines 'source target' for --replace-unk.")
     ] = None,
     lm: Annotated[
-        Path | None, typer.Option(help="Bundle of a language model for beside the model (--lm-path).")
+        Path | None, typer.Option(help="Bundle of a language model whose scores are added (--lm-path).")
     ] = None,
-    lm_weight: Annotated[float, typer.Option(help="Its weight where a request names none.")] = 0.0,
+    lm_weight: Annotated[float, typer.Option(help="Default weight of the language model.")] = 0.0,
     half: Half = None,
 ) -> None:
     """Import a checkpoint of fairseq (0.6 to main), or several as an ensemble."""

@@ -17,32 +17,32 @@ if TYPE_CHECKING:
     from engine.bundle.bundle import Stage
     from export.importers.settings import ImportSettings
 
-Folder = Annotated[Path, typer.Argument(help="The model's files: weights, vocabularies, text models.")]
-Out = Annotated[Path, typer.Argument(help="The bundle folder to write.")]
-Name = Annotated[str | None, typer.Option(help="Of the model; else that of OUT.")]
-Source = Annotated[str | None, typer.Option(help="Source language, where the files don't tell.")]
-Target = Annotated[str | None, typer.Option(help="Target language.")]
+Folder = Annotated[Path, typer.Argument(help="Folder of the model: weights, vocabularies, text models.")]
+Out = Annotated[Path, typer.Argument(help="Folder of the new bundle.")]
+Name = Annotated[str | None, typer.Option(help="Name of the model; default: name of OUT.")]
+Source = Annotated[str | None, typer.Option(help="Source language, if it is not in the files.")]
+Target = Annotated[str | None, typer.Option(help="Target language, if it is not in the files.")]
 SourceNamed = Annotated[str, typer.Option("--source", help="Source language.")]
 TargetNamed = Annotated[str, typer.Option("--target", help="Target language.")]
-Checkpoint = Annotated[str | None, typer.Option(help="Name of the file of weights, where there are several.")]
+Checkpoint = Annotated[str | None, typer.Option(help="Name of the file of weights, if there are several.")]
 Vocabularies = Annotated[
     list[str] | None,
-    typer.Option("--vocabulary", help="File of symbols: the source's, then the target's, where it differs."),
+    typer.Option("--vocabulary", help="File of symbols; repeat it for a target vocabulary that differs."),
 ]
-StoreHalf = Annotated[bool, typer.Option(help="Store fp16; else fp32.")]
-Half = Annotated[bool | None, typer.Option(help="Store fp16; else as the checkpoint does.")]
-Onnx = Annotated[bool, typer.Option(help="Also write the ONNX graphs that the CPU server needs.")]
+StoreHalf = Annotated[bool, typer.Option(help="Store fp16 instead of fp32.")]
+Half = Annotated[bool | None, typer.Option(help="Store fp16, or fp32; default: precision of the checkpoint.")]
+Onnx = Annotated[bool, typer.Option(help="Also write the ONNX graphs that a server on the CPU needs.")]
 Placeholders = Annotated[
-    bool, typer.Option(help="Choose words that the model copies, so that glossaries and numbers are kept.")
+    bool, typer.Option(help="Choose words that the model copies as placeholders for glossaries and numbers.")
 ]
 MaxSentenceTokens = Annotated[
     int | None,
-    typer.Option(min=16, help="Cut sentences of more tokens; else as the source says, or at 256."),
+    typer.Option(min=16, help="Cut sentences of more tokens; default: limit of the model, or 256."),
 ]
 Check = Annotated[
     bool,
     typer.Option(
-        "--check", help="Let the source's own engine answer ten lines too; README.md says how many agreed."
+        "--check", help="Compare ten lines with the original program; README.md states how many are equal."
     ),
 ]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing OUT.")]
@@ -71,7 +71,7 @@ class Conversion:
         from export.importers.proving import check_with_peer
 
         if self.check and not self.onnx:
-            raise InvalidRequest("--check needs the graphs: leave out --no-onnx")
+            raise InvalidRequest("--check needs the ONNX graphs: leave out --no-onnx")
         name, stages = settings.name or self.name, self.stages()
         named = replace(settings, name=name, max_sentence_tokens=self.max_sentence_tokens)
         if self.check:

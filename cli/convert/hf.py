@@ -18,20 +18,20 @@ def hf(
     source: Source = None,
     target: Target = None,
     task: Annotated[
-        str | None, typer.Option(help="translate or summarize, where the kind leaves it open.")
+        str | None, typer.Option(help="translate or summarize, if the architecture is for both.")
     ] = None,
     prompt: Annotated[
-        str | None, typer.Option(help="Written before each source; else as config.json says.")
+        str | None, typer.Option(help="Text before each source; default: from config.json.")
     ] = None,
     adapter: Annotated[
-        Path | None, typer.Option(help="Folder of a LoRA adapter (peft), which is merged into the weights.")
+        Path | None, typer.Option(help="Folder of a LoRA adapter (peft) to merge into the weights.")
     ] = None,
     half: Half = None,
     int8: Annotated[
-        bool, typer.Option("--int8", help="Store int8, a quarter of fp32: for large models on the CPU.")
+        bool, typer.Option("--int8", help="Store int8, a quarter of fp32, for large models on the CPU.")
     ] = False,
 ) -> None:
-    """Import a folder of Hugging Face: Marian, BART, mBART-50, PEGASUS, M2M-100, NLLB-200, FSMT, T5, mT5."""
+    """Import a model of Hugging Face: Marian, BART, mBART-50, PEGASUS, M2M-100, NLLB-200, FSMT, T5, mT5."""
     from export.importers.settings import HuggingFaceImport
 
     settings = HuggingFaceImport(

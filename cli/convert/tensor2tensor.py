@@ -29,7 +29,8 @@ def tensor2tensor(
     checkpoint: Checkpoint = None,
     vocabulary: Vocabularies = None,
     target_space: Annotated[
-        int | None, typer.Option(help="The problem's target space, where hparams.json lacks it; else 0.")
+        int | None,
+        typer.Option(help="Target space of the problem, if it is not in hparams.json; default: 0."),
     ] = None,
     half: StoreHalf = False,
 ) -> None:

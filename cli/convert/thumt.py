@@ -29,7 +29,7 @@ def thumt(
     checkpoint: Checkpoint = None,
     vocabulary: Vocabularies = None,
     codes: Annotated[
-        str | None, typer.Option(help="File of BPE codes; without, text is symbols between spaces.")
+        str | None, typer.Option(help="File of BPE codes; default: texts are symbols separated by spaces.")
     ] = None,
     half: StoreHalf = False,
 ) -> None:

@@ -449,8 +449,11 @@ def test_a_wrong_setting_names_its_flag_and_variable(capsys, given):
     [
         (["--engines", "2"], "--engines 2 needs front ends: add --frontends 1 or more"),
         (["--port", "8999", "--grpc-port", "8999"], "--port and --grpc-port are both 8999: gRPC needs one"),
-        (["--store-folder", "FILE/store"], "--store-folder FILE/store: can't be made (Not a directory)"),
-        (["--suggestions", "FILE/x"], "--suggestions FILE/x: can't be written (Not a directory)"),
+        (
+            ["--store-folder", "FILE/store"],
+            "--store-folder FILE/store: can't make the folder (Not a directory)",
+        ),
+        (["--suggestions", "FILE/x"], "--suggestions FILE/x: can't write the file (Not a directory)"),
     ],
 )
 def test_settings_that_can_not_be_are_told_before_a_model_is_loaded(capsys, tmp_path, bundle, given, told):
@@ -744,7 +747,11 @@ def test_without_a_key_the_way_to_give_one_is_named(place, german, capsys):
         (["--model", "toy-de-en", "--beam-size", 0], 2, "beam_size"),
         (["--target", "en", "--device", "cuda"], 2, "--device"),
         (["--target", "en", "--url", "http://127.0.0.1:1"], 1, "no connection to http://127.0.0.1:1: "),
-        (["--target", "en", "--url", "127.0.0.1:1"], 2, "--url 127.0.0.1:1: an address begins with http://"),
+        (
+            ["--target", "en", "--url", "127.0.0.1:1"],
+            2,
+            "--url 127.0.0.1:1: an address must begin with http://",
+        ),
         (["--target", "en", "--input", "other"], 2, "once"),
     ],
 )
@@ -775,12 +782,12 @@ def test_a_document_is_translated_by_a_server_in_its_own_format(url, tmp_path, c
     assert "--output" in failure(capsys, "translate", page, *flags)[1]
     here = ("--model", bundles() / "toy-de-en", "--threads", 1)
     assert (
-        "is a .html: let its name end so"
+        "is a .html: give it this ending"
         in failure(capsys, "translate", page, "-o", tmp_path / "x.odt", *here)[1]
     )
     assert "--json" in failure(capsys, "translate", page, "-o", tmp_path / "x.html", "--json", *here)[1]
     told = failure(capsys, "translate", page, "-o", tmp_path / "x.html", "--beam-size", 1, *flags)[1]
-    assert "server's own" in told
+    assert "its own options" in told
     (tmp_path / "broken.docx").write_bytes(b"no zip")
     for place in (flags, here):
         code, message = failure(

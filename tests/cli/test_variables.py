@@ -22,21 +22,21 @@ def test_a_misspelt_variable_of_a_command_is_warned_of_with_the_nearest(capsys, 
     monkeypatch.setenv("CONVOY_TRANSLATE_BEAM_SIZE", "3")
     code, message = said(capsys, "translate", "--model", "/nowhere")
     assert code == 2
-    assert "CONVOY_TRANSLATE_BEAMSIZE is no setting; did you mean CONVOY_TRANSLATE_BEAM_SIZE?" in message
+    assert "unknown variable CONVOY_TRANSLATE_BEAMSIZE; did you mean CONVOY_TRANSLATE_BEAM_SIZE?" in message
     assert message.count("warning") == 1  # of this command's own variables
     monkeypatch.setenv("CONVOY_CONVERT_HF_OVERWRTE", "1")
     _, message = said(capsys, "convert", "hf", "/nowhere", "/neither")
-    assert "CONVOY_CONVERT_HF_OVERWRTE is no setting" in message
+    assert "unknown variable CONVOY_CONVERT_HF_OVERWRTE" in message
 
 
 def test_a_variable_that_is_near_no_other_is_told_where_the_list_is(capsys, monkeypatch):
     for name in ("CONVOY_FOO", "CONVOY_PROT", "CONVOY_TRANSLATE_COLOUR"):
         monkeypatch.setenv(name, "1")
     _, message = said(capsys, "serve", "--models", "/nowhere", "--ssl-certfile", "/nope")
-    assert "CONVOY_FOO is no setting: convoy serve --help lists them" in message
-    assert "CONVOY_PROT is no setting; did you mean CONVOY_PORT?" in message
+    assert "unknown variable CONVOY_FOO: convoy serve --help lists them" in message
+    assert "unknown variable CONVOY_PROT; did you mean CONVOY_PORT?" in message
     _, message = said(capsys, "translate", "--model", "/nowhere")
-    assert "CONVOY_TRANSLATE_COLOUR is no setting: convoy translate --help lists them" in message
+    assert "unknown variable CONVOY_TRANSLATE_COLOUR: convoy translate --help lists them" in message
 
 
 def test_no_command_warns_of_its_own_variables(monkeypatch, capsys):

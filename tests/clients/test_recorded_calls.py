@@ -177,5 +177,5 @@ def test_regions_that_are_languages_of_their_own_stay_so():
 def test_variables_that_are_no_settings_are_warned_of_with_the_nearest_that_is_one():
     names = ["CONVOY_PROT", "CONVOY_PORT", "CONVOY_TRANSLATE_BEAM_SIZE", "CONVOY_TRACEBACK", "PATH"]
     assert unknown_variables(names, ["port", "host"]) == [
-        "CONVOY_PROT is no setting; did you mean CONVOY_PORT?"
+        "unknown variable CONVOY_PROT; did you mean CONVOY_PORT?"
     ]

@@ -133,7 +133,7 @@ def test_files_that_can_not_be_read_are_named_on_standard_error(tmp_path):
     assert done.returncode == 1
     first, *_, last = [line for line in done.stderr.splitlines() if line.startswith("convoy: error: ")]
     assert first == f"convoy: error: {folder}/b00.tsv: has columns: name the text's with --column"
-    assert last == "convoy: error: manifest.json names 2 more"
+    assert last == "convoy: error: manifest.json lists 2 more"
     assert "good.txt" in output_of(out)
 
 

@@ -53,7 +53,7 @@ def test_verify_compares_with_torch_and_fails_beyond_the_tolerance(tmp_path, mon
     monkeypatch.setitem(TOLERANCES, "fp16", (1.1, -1.0))
     code, told, _ = convoy(shipped, *flags, "--references", references)
     assert code == 1
-    assert "past the tolerance" in told
+    assert "out of tolerance" in told
 
 
 def test_bleu_difference_comes_with_its_probability_by_chance():

@@ -84,7 +84,7 @@ def test_mirror_is_listed(tree, capsys):
 
 def test_without_a_mirror_no_server_is_contacted(capsys):
     assert app_ends(["fetch"]) == 2
-    assert "name a mirror" in capsys.readouterr().err
+    assert "give --mirror" in capsys.readouterr().err
 
 
 def test_interrupted_download_is_continued_verified_and_imported(web, tmp_path, capsys):

@@ -424,7 +424,7 @@ def test_translations_are_scored_with_their_sources(capsys, place, tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "source", "complaint"),
     [
-        ("toy-lm", "", None, "holds no line"),
+        ("toy-lm", "", None, "has no lines"),
         ("toy-lm", "a\n" + "Tom " * 40, None, "line 2: the text has"),
         ("toy-de-en", "a\n", None, "line 1: .*--source"),
         ("toy-de-en", "a\nb\n", "c\n", "de.txt ends before line 2"),

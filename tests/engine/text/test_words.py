@@ -145,7 +145,7 @@ def test_phrases_of_other_languages_are_refused(tmp_path):
     phrases = tmp_path / "phrases.tsv"
     phrases.write_text("de\tes\nHaus\tCasa\n")
     result = CliRunner().invoke(table, ["words", str(MODEL), "--phrases", str(phrases)])
-    assert result.exit_code and "names no column en" in str(result.exception)
+    assert result.exit_code and "has no column en" in str(result.exception)
 
 
 def test_rule_that_keeps_most_words_and_loses_no_score_is_chosen():

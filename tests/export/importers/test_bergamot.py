@@ -205,7 +205,7 @@ def test_tree_becomes_a_bundle_for_each_pair_and_failures_are_named(tmp_path, ca
     assert "enfr: which vocabularies?" in told.err
     with pytest.raises(SystemExit):
         app(["convert", "bergamot", str(tree), str(tmp_path / "out"), "--all", "--no-onnx"])
-    assert "tiny-deen: is there already" in capsys.readouterr().out
+    assert "tiny-deen: exists" in capsys.readouterr().out
 
 
 def test_metadata_with_another_hash_is_refused(tmp_path):

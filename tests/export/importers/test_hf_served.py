@@ -132,7 +132,7 @@ def test_languages_and_files_without_a_shortlist_are_refused(listed, tmp_path, c
     text = tmp_path / "text"
     text.write_text("\n")
     for words, message in (
-        (("--language", "xx", "--text", text), "does not answer in 'xx'"),
+        (("--language", "xx", "--text", text), "does not translate into 'xx'"),
         (("--language", "de", "--text", text), "no text to learn"),
         (("--language", "de"), "give a file of sentence pairs, or --language with --text"),
     ):
