@@ -190,7 +190,8 @@ def _convert_missing(models: Sequence[Foreign], cache: Path) -> list[Path]:
     if missing:
         raise InvalidRequest(
             f"{next(iter(new)).path}: must be converted once, which needs {', '.join(missing)}; run: "
-            f"pip install 'convoy-server[convert]', or convert it on another machine and copy its cache to {cache}"
+            f"pip install 'convoy-server[convert]', or convert it on another machine and copy its cache "
+            f"to {cache}"
         )
     if new:
         with tempfile.TemporaryDirectory(prefix=".new-", dir=cache) as fresh:
