@@ -1,7 +1,7 @@
-"""Files as segments of prose in a structure that stays: one module of `formats/` for each kind.
+"""Files as segments of prose in an unchanged structure: one module of `formats/` for each kind of file.
 
-Nothing here knows of models or servers: `read_document` gives segments, the translator joins formats to the
-answers by `projection.project`, and `Document.write` makes the file anew.
+This package uses no models or servers: `read_document` returns segments, the caller has them translated and
+moves formats to the translations by `projection.project`, and `Document.write` returns the new file.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ __all__ = ["FORMATS", "Document", "OversizedDocument", "Unreadable", "read_docum
 class FileFormat:
     """A kind of file.
 
-    module: the file of `formats/` that reads it; loaded, with its libraries, when such a file comes.
+    module: module of `formats/` that reads it; imported, with its libraries, when it is needed.
     media: media type.
-    reader: the function of the module.
-    written: ending of the translated file, where that is of another kind.
+    reader: function of the module.
+    written: ending of the translated file, if it has another format.
     """
 
     module: str
@@ -71,13 +71,13 @@ UNKNOWN_FORMAT: Final = f"file format not supported; there are {', '.join(FORMAT
 
 
 def read_document(name: str, data: bytes, *, attributes: bool = False) -> Document:
-    """Read the document of a file. This may take long: call it in a thread.
+    """Return the document of a file. This may take long: call it in a thread.
 
-    name: name of the file; its ending says the format.
-    data: the file.
-    attributes: whether descriptions in a page's attributes (`alt` and the like) are prose too.
+    name: name of the file, with the ending of its format.
+    data: bytes of the file.
+    attributes: descriptions in attributes of HTML, such as `alt`, are prose too.
 
-    Raises Unreadable, on an unknown ending as well, and OversizedDocument.
+    Raises OversizedDocument, and Unreadable also on an unknown ending.
     """
     kind = FORMATS.get(PurePath(name).suffix.lower())
     if kind is None:
@@ -88,7 +88,7 @@ def read_document(name: str, data: bytes, *, attributes: bool = False) -> Docume
 
 
 def written_ending(name: str) -> str:
-    """Return the ending of a file's translation: its own, but where the format is only read."""
+    """Return the ending of a file's translation: its own, unless the format can't be written."""
     ending = PurePath(name).suffix
     kind = FORMATS.get(ending.lower())
     return kind.written if kind and kind.written else ending

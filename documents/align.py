@@ -1,4 +1,4 @@
-"""Cross-attention of vocabulary pieces as masses of words on characters."""
+"""Converts the cross-attention of vocabulary pieces to the attention of words on source characters."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Sentence:
 
     first: position of its first character in the source.
     begins, ends: int64 [pieces], range of characters of each piece in the source, or -1.
-    words: int64 [words], numbers of the words of the translation that stem from it.
+    words: int64 [words], numbers of its words in the translation.
     rows: float64 [words, pieces], attention of each word.
     """
 
@@ -37,10 +37,10 @@ class _Sentence:
 
 
 class WordAttention:
-    """How much each word of a translation stems from a stretch of the source.
+    """The attention of each word of a translation on the characters of the source.
 
     words: range of characters [begin, end) of each word in the translation.
-    known: bool [words], whether the model wrote the word.
+    known: bool [words], the model wrote the word, so that it has attention.
     """
 
     def __init__(self, source: str, result: TranslatedText) -> None:
@@ -60,9 +60,9 @@ class WordAttention:
         self._reach = list(accumulate((int(s.ends.max()) for s in self._sentences), max))
 
     def extent(self, begin: int, end: int) -> Range | None:
-        """Find the words of the sentences that hold source characters [begin, end).
+        """Return the range of words of the sentences with source characters [begin, end).
 
-        Returns a range of numbers of words; None where there is only one sentence, or none holds them.
+        None if the text has only one sentence, or no sentence has these characters.
         """
         words = list[int]()
         for number in range(bisect_right(self._reach, begin), len(self._sentences)):
@@ -73,7 +73,7 @@ class WordAttention:
         return (min(words), max(words)) if words and len(self._sentences) > 1 else None
 
     def mass(self, begin: int, end: int) -> Any:
-        """Share of each word's attention on source characters [begin, end): float64 [words]."""
+        """Return the share of each word's attention on source characters [begin, end): float64 [words]."""
         mass = np.zeros(len(self.words))
         for number in range(bisect_right(self._reach, begin), len(self._sentences)):
             sentence = self._sentences[number]
@@ -88,8 +88,8 @@ class WordAttention:
 
 
 def _rows(sentence: SentenceAlignment, words: Sequence[Range], first: int) -> tuple[list[int], Any, int]:
-    """Words of a sentence, their attention [words, source pieces] and the first word that may be the next
-    sentence's. Ends of sentences are left out: there rests the attention that means nothing."""
+    """Return the numbers of the words of a sentence, their attention [words, source pieces], and the first
+    word that may belong to the next sentence. Attention on end-of-sentence is ignored: it has no meaning."""
     end = sentence.source[-1]
     matrix = np.nan_to_num(np.asarray(sentence.matrix, np.float64)) * [p != end for p in sentence.source]
     matrix = matrix / np.maximum(matrix.sum(1, keepdims=True), 1e-9)
@@ -101,7 +101,7 @@ def _rows(sentence: SentenceAlignment, words: Sequence[Range], first: int) -> tu
             first += 1
         number = first
         while number < len(words) and words[number][0] < place[1]:
-            sums[number] = sums.get(number, 0.0) + row * row.max(initial=0.0)  # sharp rows know more
+            sums[number] = sums.get(number, 0.0) + row * row.max(initial=0.0)  # peaked rows weigh more
             number += 1
     numbers = [number for number, row in sums.items() if row.sum() > 0]
     return numbers, np.stack([sums[n] / sums[n].sum() for n in numbers]) if numbers else matrix, first

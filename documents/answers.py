@@ -1,4 +1,4 @@
-"""The side of a translation that formats need; the engine's results have it."""
+"""The protocol of a translation that projecting formats needs; results of the engine satisfy it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class SentenceAlignment(Protocol):
 
     source, target: pieces of the sentence, ending with end-of-sentence.
     matrix: float array [target, source], the attention of each target piece; rows sum to 1.
-    source_places, target_places: characters [begin, end) of each piece in its text, where there are some.
+    source_places, target_places: characters [begin, end) of each piece in its text, or None.
     """
 
     @property
@@ -27,9 +27,10 @@ class SentenceAlignment(Protocol):
 
 
 class KeptPhrase(Protocol):
-    """Characters [begin, end) of a translation that hold a phrase of the source.
+    """Characters [begin, end) of a translation with a phrase of the source.
 
-    span: number of the source's kept span, or -1 for any other phrase.
+    begin, end: range of characters.
+    span: number of the kept span of the source, or -1 for another phrase.
     """
 
     @property
@@ -45,7 +46,7 @@ class TranslatedText(Protocol):
 
     text: its text.
     alignment: alignments of its sentences, in order.
-    kept: places of phrases that stayed as they were, or that a glossary gave.
+    kept: phrases that were copied from the source or from a glossary.
     """
 
     @property

@@ -1,4 +1,4 @@
-"""Archives that hold a document, and XML: read within limits, and archives written anew."""
+"""Reads archives and XML of documents within limits, and writes archives."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from lxml import etree
 from documents.document import unreadable
 from documents.errors import OversizedDocument
 
-MAX_UNPACKED_BYTES: Final = 33_554_432  # bytes of all that an archive holds
-MAX_RATIO: Final = 100  # bytes that one packed byte may become, above MIN_RATIO_BYTES
+MAX_UNPACKED_BYTES: Final = 33_554_432  # unpacked bytes of an archive
+MAX_RATIO: Final = 100  # unpacked bytes for each packed byte, above MIN_RATIO_BYTES
 MIN_RATIO_BYTES: Final = 1_048_576
 MAX_ENTRIES: Final = 4_096  # entries of an archive
-MAX_NODES: Final = 400_000  # elements and attributes of all its XML: a tree takes some 300 bytes for each
+MAX_NODES: Final = 400_000  # elements and attributes of all XML; a tree takes about 300 bytes for each
 BLOCK_BYTES: Final = 65_536
 
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """An archive that was read as a whole.
+    """The entries of an archive.
 
-    kind: what it is, for messages.
-    entries: the entries in their order, with their bytes.
+    kind: description of the document, for messages.
+    entries: entries with their bytes, in order.
     """
 
     kind: str
@@ -35,29 +35,31 @@ class Archive:
 
     @property
     def files(self) -> dict[str, bytes]:
-        """The bytes of each entry, by its name."""
+        """Return the bytes of each entry by name."""
         return {entry.filename: raw for entry, raw in self.entries}
 
     def trees(self, names: Sequence[str]) -> dict[str, Any]:
-        """Parse the entries of these names; those that are missing are left out. Raises Unreadable."""
+        """Return the parsed XML of existing entries by name. Raises Unreadable."""
         files = self.files
         return {name: _tree(files[name], self.kind) for name in names if name in files}
 
     def write(self, changed: Mapping[str, bytes]) -> bytes:
-        """Return the archive with other bytes in some entries: in their order, packed as they were."""
+        """Return the archive with new bytes for some entries; order and compression stay."""
         written = io.BytesIO()
         with zipfile.ZipFile(written, "w") as archive:
-            for entry, raw in self.entries:  # a first "mimetype" stays first, and not packed
+            for entry, raw in self.entries:  # "mimetype" stays first and not packed
                 archive.writestr(entry, changed.get(entry.filename, raw), entry.compress_type)
         return written.getvalue()
 
 
 def open_archive(data: bytes, kind: str) -> Archive:
-    """Read the archive of a document.
+    """Return the archive of a document.
 
-    The sizes of entries are checked before anything is unpacked; the nodes of all XML are counted in a stream
-    before anybody makes a tree of it. Raises Unreadable, and OversizedDocument on an archive that grows too
-    large.
+    data: bytes of the archive.
+    kind: description of the document, for messages.
+
+    Sizes are checked before unpacking, and the nodes of XML are counted before a tree is made. Raises
+    Unreadable and OversizedDocument.
     """
     counter = _Counter()
     try:
@@ -80,7 +82,13 @@ def _check_sizes(entries: Sequence[zipfile.ZipInfo], packed: int) -> None:
 
 
 def parse_xml(raw: bytes, kind: str) -> Any:
-    """Parse XML, with entities and the network left alone. Raises Unreadable, and OversizedDocument."""
+    """Return parsed XML; entities are not expanded and no address is opened.
+
+    raw: bytes of the file.
+    kind: description of the document, for messages.
+
+    Raises Unreadable and OversizedDocument.
+    """
     _Counter().read(raw)
     return _tree(raw, kind)
 
@@ -93,13 +101,13 @@ def _tree(raw: bytes, kind: str) -> Any:
 
 
 def write_xml(root: Any) -> bytes:
-    """Return the bytes of a file whose outermost element this is, with what stands before and after it."""
+    """Return the bytes of the file with this root element."""
     raw: bytes = etree.tostring(root.getroottree(), xml_declaration=True, encoding="UTF-8", standalone=True)
     return raw
 
 
 def append_text(element: Any, text: str) -> None:
-    """Write characters at the end of an element, behind its last child."""
+    """Append characters to the content of an element."""
     if len(element):
         element[-1].tail = (element[-1].tail or "") + text
     else:
@@ -107,13 +115,13 @@ def append_text(element: Any, text: str) -> None:
 
 
 class _Counter:
-    """Counts the elements and attributes of XML: the target of a parser that keeps no tree."""
+    """Counts the elements and attributes of XML, as the target of a parser without a tree."""
 
     def __init__(self) -> None:
         self.nodes = 0
 
     def read(self, raw: bytes) -> None:
-        """Count the nodes of an entry; an entry that is no XML has none. Raises OversizedDocument."""
+        """Add the number of nodes of an entry; an entry that is no XML has none. Raises OversizedDocument."""
         parser = etree.XMLParser(target=self, resolve_entities=False, no_network=True)
         try:
             for begin in range(0, len(raw), BLOCK_BYTES):

@@ -1,4 +1,4 @@
-"""The document that every format's reader gives, and checks that readers share."""
+"""The document that the reader of every format returns, and checks for all readers."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ MAX_SEGMENT_CHARACTERS: Final = 100_000  # characters of a segment
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A file as prose in a structure that stays.
+    """A file as prose in an unchanged structure.
 
     segments: the prose, in order.
-    write: makes the file with a new segment in the place of each old one; may be called once.
+    write: returns the file with a new segment for each old one; may be called once.
     """
 
     segments: list[Segment]
@@ -26,7 +26,7 @@ class Document:
 
 
 def check_sizes(segments: Sequence[Segment]) -> None:
-    """Raise OversizedDocument on more prose, or a longer stretch of it, than anybody reads at once."""
+    """Raise OversizedDocument on too many segments, or on a segment that is too long."""
     if len(segments) > MAX_SEGMENTS:
         raise OversizedDocument(f"the file has more than {MAX_SEGMENTS} paragraphs or lines: split it")
     if any(len(segment.text) > MAX_SEGMENT_CHARACTERS for segment in segments):

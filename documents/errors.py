@@ -1,11 +1,11 @@
-"""Why a file is no document."""
+"""Errors of reading a file."""
 
 from __future__ import annotations
 
 
 class Unreadable(Exception):
-    """The file can't be read; the message says why, and what to do about it."""
+    """The file can't be read; the message has the reason and the remedy."""
 
 
 class OversizedDocument(Unreadable):
-    """The file, or what is packed in it, is larger than anybody means a document to be."""
+    """The file, or its unpacked content, exceeds a limit."""

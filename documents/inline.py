@@ -1,4 +1,4 @@
-"""Paragraphs of office documents as segments: runs of text with formats, and things that lie between."""
+"""Paragraphs of office documents as segments: runs of text with formats, and other elements."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from documents.spans import MAX_SPANS, Builder, Segment, weave
 class Atom:
     """A part of a paragraph.
 
-    kind: "text" in one format; "node", elements that stay together; "open" and "close" of an element around
-        other parts; "split", elements where a sentence ends.
-    element: the text's format, a list of elements, or the element around, as the kind says.
-    text: characters of a text; of a node, characters that are read along and kept.
-    look: the text's format as a string to compare.
+    kind: "text": text in one format; "node": elements that are copied together; "open" and "close": an
+        element around other parts; "split": elements where a sentence ends.
+    element: "text": its format; "node" and "split": list of elements; "open" and "close": the element.
+    text: "text": characters; "node": characters that the model reads and that stay unchanged.
+    look: format of a text as a string, for comparisons.
     """
 
     kind: Literal["text", "node", "open", "close", "split"]
@@ -31,10 +31,10 @@ class Atom:
 class Line:
     """A segment of a paragraph.
 
-    segment: its text and spans.
-    bare: element of the format that has no span.
+    segment: text and spans of the line.
+    bare: element of the format without a span.
     marks: atom of each span.
-    broken: elements of the split that ends the line, or None.
+    broken: elements of the split at the end of the line, or None.
     """
 
     segment: Segment
@@ -45,13 +45,16 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Paragraphs:
-    """Elements of a file, each with its lines."""
+    """The paragraphs of a file.
+
+    contents: element and lines of each paragraph.
+    """
 
     contents: list[tuple[Any, list[Line]]]
 
     @property
     def segments(self) -> list[Segment]:
-        """The segments of the lines that hold text."""
+        """Return the segments of the lines that have text."""
         return [line.segment for _, lines in self.contents for line in lines if line.segment.text.strip()]
 
     def fill(
@@ -61,8 +64,8 @@ class Paragraphs:
     ) -> None:
         """Write new content into each paragraph with a new segment.
 
-        segments: one for each line that holds text; an old one leaves its line alone.
-        write: puts new segments into an element.
+        segments: segment of each line that has text; an unchanged segment leaves its line unchanged.
+        write: writes new segments into an element.
         """
         rest = iter(segments)
         for element, lines in self.contents:
@@ -82,9 +85,15 @@ class Output:
 
 @dataclass(slots=True)
 class _State:
-    """A line under way.
+    """A line that is being built.
 
-    around: the atoms of the elements that are open, with their spans.
+    base: look of the format without a span.
+    bare: element of that format.
+    builder: builder of the segment.
+    marks: atom of each span.
+    around: atoms of the open elements, with the numbers of their spans.
+    look: look of the open span; None: the base.
+    number: number of the open span.
     """
 
     base: str
@@ -92,7 +101,7 @@ class _State:
     builder: Builder = field(default_factory=Builder)
     marks: list[Atom] = field(default_factory=list)
     around: list[tuple[Atom, int]] = field(default_factory=list)
-    look: str | None = None  # of the open span; None: the base
+    look: str | None = None
     number: int = -1
 
     def take(self, atom: Atom) -> None:
@@ -111,9 +120,9 @@ class _State:
             self.marks.append(atom)
 
     def line(self, broken: Any = None) -> Line:
-        """The line, with all that is open ended.
+        """Return the line; all open spans end.
 
-        broken: the split it ends with.
+        broken: elements of the split at its end.
         """
         self._switch(None)
         while self.around:
@@ -121,7 +130,7 @@ class _State:
         return Line(self.builder.segment(), self.bare, self.marks, broken)
 
     def _switch(self, atom: Atom | None) -> None:
-        """End the open format and begin that of the atom; None: the base."""
+        """End the open format and begin the format of the atom; None: the base."""
         look = None if atom is None or atom.look == self.base else atom.look
         if look == self.look:
             return
@@ -129,12 +138,12 @@ class _State:
             self.builder.end(self.number)
         if look is not None:
             self.number = self.builder.begin()
-            self.marks.append(atom)  # type: ignore[arg-type]  # it has a look
+            self.marks.append(atom)  # type: ignore[arg-type]  # `look` is not None
         self.look = look
 
 
 def lines_of(atoms: Sequence[Atom]) -> list[Line]:
-    """Build the segments of a paragraph; the format of most of its characters counts as none."""
+    """Return the lines of a paragraph; the format of most of its characters has no span."""
     sizes, bare = Counter[str](), dict[str, Any]()
     for atom in atoms:
         if atom.kind == "text":
@@ -150,7 +159,7 @@ def lines_of(atoms: Sequence[Atom]) -> list[Line]:
             around = [shell for shell, _ in state.around]
             lines.append(state.line())
             state = _State(base, bare.get(base))
-            for shell in around:  # what is around goes on in the next
+            for shell in around:  # open elements continue in the next line
                 state.take(shell)
             state.take(atom)
         else:
@@ -159,7 +168,11 @@ def lines_of(atoms: Sequence[Atom]) -> list[Line]:
 
 
 def outputs(line: Line, segment: Segment) -> Iterator[Output]:
-    """Yield the parts of a line with another segment in its place; a format without text is left out."""
+    """Yield the parts of a line with a new segment; formats without text are omitted.
+
+    line: the old line.
+    segment: the new segment.
+    """
     looks, kept = [line.bare], False
     for kind, value in weave(segment):
         if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""Text with formats on stretches of it."""
+"""Texts with formats on ranges of their characters."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-# of one segment: a reader begins another one after so many, so that projecting stays linear
+# spans of a segment: after this many a reader begins a new segment, so that projecting takes linear time
 MAX_SPANS: Final = 500
 
 
@@ -14,9 +14,10 @@ MAX_SPANS: Final = 500
 class Span:
     """Characters [begin, end) of a text with a format; a span without characters is a point.
 
+    begin, end: range of characters.
     parent: index of the span around it, or -1; parents come first.
-    kept: whether its text must not be translated; a kept span has no spans in it.
-    spaced: whether a point had white space on both sides; the text has only one of the two.
+    kept: its text must not be translated; a kept span has no spans in it.
+    spaced: the point had white space on both sides; the text has only one of the two.
     """
 
     begin: int
@@ -28,7 +29,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A stretch of prose that is translated as one text, with its formats."""
+    """A text that is translated as a whole, with its formats."""
 
     text: str
     spans: tuple[Span, ...] = ()
@@ -41,14 +42,14 @@ class Builder:
         self.parts: list[str] = []
         self.length = 0
         self.spans: list[Span] = []
-        self.open: list[int] = []  # innermost last
-        self.dead: set[int] = set()  # begun, and never ended
-        self._fresh = 0  # the spans from here on were begun after the last text
-        self._edge = 0  # the last place where a span begins or ends
+        self.open: list[int] = []  # the innermost is last
+        self.dead: set[int] = set()  # spans that were begun and never ended
+        self._fresh = 0  # number of the first span that was begun after the last text
+        self._edge = 0  # last position where a span begins or ends
 
     def text(self, text: str) -> None:
-        """Add characters. Of two spaces with nothing but points between them the second is left out, and the
-        points are marked as spaced."""
+        """Add characters. If only points separate two spaces, the second space is omitted and the points are
+        marked as spaced."""
         if not text:
             return
         if self._fresh < len(self.spans) and text[0] == " " and self.parts and self.parts[-1].endswith(" "):
@@ -58,12 +59,12 @@ class Builder:
         self._append(text)
 
     def mark_spaced(self) -> None:
-        """Note that white space is on both sides of the points since the last text."""
+        """Mark the points after the last text as points with white space on both sides."""
         for number in range(self._fresh, len(self.spans)):
             self.spans[number] = replace(self.spans[number], spaced=True)
 
     def strip(self) -> None:
-        """Take the white space off the end, as far as it is text that came after every span's end."""
+        """Remove white space at the end of the text, back to the last begin or end of a span."""
         if self.length > self._edge:
             last = self.parts.pop()
             self.length -= len(last)
@@ -74,14 +75,14 @@ class Builder:
         return self.open[-1]
 
     def end(self, number: int) -> None:
-        """Close an open span; spans that were opened in it and never closed become points."""
+        """End an open span; spans that were begun in it and not ended become points."""
         while (popped := self.open.pop()) != number:
             self.dead.add(popped)
         self.spans[number] = replace(self.spans[number], end=self.length)
         self._edge = self.length
 
     def innermost(self, numbers: list[int]) -> int | None:
-        """Take the last number of a span that is still open off the list, with all numbers after it."""
+        """Remove the last number of an open span and all numbers after it from the list, and return it."""
         while numbers:
             number = numbers.pop()
             if number not in self.dead:
@@ -103,7 +104,7 @@ class Builder:
 
     def segment(self) -> Segment:
         dead, parents = self.dead | set(self.open), list[int]()
-        for span in self.spans:  # what lies in a dead span belongs to the span around it
+        for span in self.spans:  # spans inside a dead span belong to the span around it
             parents.append(parents[span.parent] if span.parent in dead else span.parent)
         spans = (replace(span, parent=parent) for span, parent in zip(self.spans, parents, strict=True))
         return Segment("".join(self.parts), tuple(spans))
@@ -115,7 +116,8 @@ class Builder:
 
 def weave(segment: Segment) -> Iterator[tuple[str, int | str]]:
     """Yield the parts of a segment in order: ("text", characters), ("begin", span) and ("end", span)."""
-    inner: list[list[int]] = [[] for _ in range(len(segment.spans) + 1)]  # the last: outermost
+    # the last list has the outermost spans
+    inner: list[list[int]] = [[] for _ in range(len(segment.spans) + 1)]
     for number, span in enumerate(segment.spans):
         inner[span.parent].append(number)
     for numbers in inner:
@@ -142,11 +144,11 @@ def weave(segment: Segment) -> Iterator[tuple[str, int | str]]:
 
 
 def write_marked(segment: Segment, marks: Sequence[Sequence[str]], write_text: Callable[[str], str]) -> str:
-    """Return a segment as it stands in a file: its text between the marks of its spans.
+    """Return a segment in the syntax of its file: its text between the marks of its spans.
 
     segment: text with spans; the text of a kept span is in the mark.
-    marks: what stands at the begin and at the end of each span.
-    write_text: makes the file's characters of the segment's.
+    marks: marks at the begin and at the end of each span.
+    write_text: escapes characters for the file.
     """
     parts, kept = list[str](), False
     for kind, value in weave(segment):

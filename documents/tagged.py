@@ -1,4 +1,4 @@
-"""Strings with tags and placeholders in them, as segments: those of subtitles and of programs' messages."""
+"""Strings with tags and placeholders as segments, for subtitles and messages of programs."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ TAG_NAME: Final = re.compile(r"</?([^\s/.>]*)")
 
 @dataclass(frozen=True, slots=True)
 class TaggedText:
-    """A segment, and what stands for its spans in the file.
+    """A segment, and the tags of its spans.
 
-    marks: the tags (begin, end) of each span.
-    prose: whether it has letters beside tags and placeholders.
+    segment: text with spans.
+    marks: tags at the begin and at the end of each span.
+    prose: the text has letters outside of tags and placeholders.
     """
 
     segment: Segment
@@ -25,20 +26,20 @@ class TaggedText:
     prose: bool
 
     def write(self, segment: Segment, write_text: Callable[[str], str] = str) -> str:
-        """Return a segment with this one's tags.
+        """Return another segment with the tags of this one.
 
-        segment: another text with spans for them.
-        write_text: escapes its characters.
+        segment: text with the same spans.
+        write_text: escapes characters.
         """
         return write_marked(segment, self.marks, write_text)
 
 
 def read_tagged(source: str, pattern: re.Pattern[str], read_text: Callable[[str], str] = str) -> TaggedText:
-    """Read a string.
+    """Return the segment of a string; placeholders become kept spans.
 
     source: the string.
-    pattern: matches its tags, and its placeholders, which stay; the whole is the only group.
-    read_text: unescapes the characters between.
+    pattern: pattern of tags and placeholders, with one group around all of it.
+    read_text: unescapes the characters between them.
     """
     builder, marks, prose = Builder(), list[list[str]](), False
     names: dict[str, list[int]] = {}
@@ -56,7 +57,7 @@ def read_tagged(source: str, pattern: re.Pattern[str], read_text: Callable[[str]
             continue
         if tag and not piece.startswith("</") and not piece.endswith("/>"):
             names.setdefault(name, []).append(builder.begin())
-        elif tag or piece.startswith("{\\"):  # a place in the text, as of a subtitle on the screen
+        elif tag or piece.startswith("{\\"):  # a point, such as the position of a subtitle
             builder.point()
         else:
             builder.keep(piece)

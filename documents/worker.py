@@ -1,14 +1,14 @@
-"""Reads and writes files in a process of its own, within limits: `python -m documents.worker`.
+"""Reads and writes files in a separate process with limits: `python -m documents.worker`.
 
-Its parent asks by its standard input and hears by its standard output. A message is a head, JSON with the
-length before it in four bytes, and as many bytes as the head's `size` says:
+The parent sends requests to standard input and reads answers from standard output. A message is four bytes
+with the length of its head, the head in JSON, and `size` more bytes:
 
     {"verb": "read", "name": "a.docx", "size": 10}                     the file
     {"verb": "write", "name": "a.docx", "size": 30, "file": 10}        the file, then segments, a line each
     {"size": 20}                                                       segments, or the new file
     {"size": 0, "error": "unreadable", "message": "..."}               or "swollen"
 
-The process ends with the code errno.ENOMEM where a message itself does not fit into its memory.
+The process ends with the exit code errno.ENOMEM if a message does not fit into its memory.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from typing import IO, Any, Final
 from documents import OversizedDocument, Unreadable, read_document
 from documents.spans import Segment, Span
 
-if sys.platform != "win32":  # which has no such limits: the parent's patience alone ends a reader there
+if sys.platform != "win32":  # Windows has no such limits; only the timeout of the parent ends a reader
     import resource
 
 MAX_MEMORY_BYTES: Final = 1 << 30  # bytes of address space
-MAX_PROCESSOR_SECONDS: Final = 30  # of processor time for a file
-NICENESS: Final = 5  # others' sentences go first
+MAX_PROCESSOR_SECONDS: Final = 30  # processor time for a file
+NICENESS: Final = 5  # decoding has priority over files
 LENGTH_BYTES: Final = 4  # bytes that hold the length of a head
 OUT_OF_MEMORY: Final = f"the file takes more than {MAX_MEMORY_BYTES >> 20} MiB of memory: split it"
 
 
 def main() -> None:
-    """Answer until the input ends."""
+    """Answer requests until the input ends."""
     if sys.platform != "win32":
         resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
@@ -57,13 +57,17 @@ def _serve(requests: IO[bytes], answers: IO[bytes]) -> None:
 
 
 def encode_message(head: dict[str, Any], body: bytes) -> bytes:
-    """Encode a message as bytes; its head gets the size."""
+    """Return a message as bytes.
+
+    head: the head; its `size` is added.
+    body: bytes after the head.
+    """
     text = json.dumps(head | {"size": len(body)}).encode()
     return len(text).to_bytes(LENGTH_BYTES, "big") + text + body
 
 
 def read_message(stream: IO[bytes]) -> tuple[dict[str, Any], bytes] | None:
-    """Read the next message; return None at the end."""
+    """Return the next message, or None at the end of the stream."""
     length = stream.read(LENGTH_BYTES)
     if len(length) < LENGTH_BYTES:
         return None
@@ -72,15 +76,15 @@ def read_message(stream: IO[bytes]) -> tuple[dict[str, Any], bytes] | None:
 
 
 def to_lines(segments: Iterable[Segment]) -> Iterator[bytes]:
-    """Yield each segment as a line of JSON, its formats as lists of a span's fields."""
+    """Yield each segment as a line of JSON; a span is the list of its fields."""
     for segment in segments:
         yield json.dumps([segment.text, [astuple(span) for span in segment.spans]]).encode() + b"\n"
 
 
 def from_lines(text: bytes) -> Iterator[Segment]:
-    """Yield the segments of lines that `to_lines` made.
+    """Yield the segments in the lines of `to_lines`.
 
-    Raises ValueError, TypeError and the like on anything else.
+    Raises ValueError, TypeError or KeyError on other bytes.
     """
     for line in io.BytesIO(text):
         words, spans = json.loads(line)
@@ -103,7 +107,7 @@ def _answer(head: dict[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
 
 
 def _allow(seconds: int) -> None:
-    """Let this process use so many more seconds of processor time, or be ended."""
+    """Limit the processor time of this process to `seconds` more seconds."""
     if sys.platform != "win32":
         usage = resource.getrusage(resource.RUSAGE_SELF)
         most = int(usage.ru_utime + usage.ru_stime) + seconds

@@ -1,12 +1,13 @@
-"""What is prose in a file and how it is written again: a module for each kind.
+"""Readers and writers for kinds of files, one module for each.
 
 plain       lines of text; pages of HTML in any encoding
-html        HTML and XML as prose with markup between; attributes: prose in them
+html        HTML and XML as prose with markup between it
+attributes  prose in attributes of HTML
 markdown    CommonMark with tables, notes and formulas
 subtitles   SubRip and WebVTT
 docx, pptx, odt     office documents
 epub        books: pages of HTML in an archive
 pdf         read only, as paragraphs
-messages    the strings of programs: placeholders, plurals; of JSON
-yaml, po, xliff     the same of YAML, gettext and XLIFF
+messages    strings of programs in JSON, with placeholders and plurals
+yaml, po, xliff     strings of programs in YAML, gettext and XLIFF
 """

@@ -1,4 +1,4 @@
-"""Prose in attributes of HTML that people see or hear: `alt`, `title`, `placeholder` and descriptions."""
+"""Prose in attributes of HTML: `alt`, `title`, `placeholder` and descriptions."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from documents.formats.html import HTML, Page, Piece, pieces, read_html
 from documents.spans import Segment
 
 READ: Final = frozenset({"alt", "title", "placeholder", "aria-label", "aria-description"})
-DESCRIPTIONS: Final = re.compile(r"(?:.*[:.])?(?:description|title|image:alt)", re.IGNORECASE)  # of <meta>
+# names of <meta>
+DESCRIPTIONS: Final = re.compile(r"(?:.*[:.])?(?:description|title|image:alt)", re.IGNORECASE)
 NAME: Final = re.compile(r"<[a-zA-Z][^\s/>]*")
 ATTRIBUTE: Final = re.compile(r"([^\s\"'<>/=]+)(?:\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s\"'=<>`]+)))?")
 
 
 @dataclass(frozen=True, slots=True)
 class AttributeValue:
-    """Characters [begin, end) of a page that are the value of an attribute."""
+    """The value of an attribute: characters [begin, end) of a page, and their segment."""
 
     begin: int
     end: int
@@ -28,7 +29,12 @@ class AttributeValue:
 
 @dataclass(frozen=True, slots=True)
 class AttributedPage:
-    """A page whose segments are its prose, followed by the prose in its attributes."""
+    """A page; its segments are its prose, followed by the prose in attributes.
+
+    source: text of the page.
+    page: prose of the page.
+    places: prose in attributes.
+    """
 
     source: str
     page: Page
@@ -39,7 +45,7 @@ class AttributedPage:
         return [*self.page.segments, *(place.segment for place in self.places)]
 
     def join(self, segments: Sequence[Segment]) -> str:
-        """Return the page with a segment in the place of each; the very same ones give it to the letter."""
+        """Return the page with a new segment for each old one; the old segments give the same page."""
         count = len(self.page.prose)
         parts, position = list[str](), 0
         for place, segment in zip(self.places, segments[count:], strict=True):
@@ -52,7 +58,7 @@ class AttributedPage:
 
 
 def read_with_attributes(source: str) -> AttributedPage:
-    """Read the prose of a page or fragment, and of its attributes. Never raises; takes linear time."""
+    """Return the prose of a page or fragment and of its attributes. Never raises; takes linear time."""
     return AttributedPage(source, read_html(source), list(_places(source)))
 
 
@@ -65,7 +71,7 @@ def _places(source: str) -> Iterator[AttributeValue]:
 
 
 def _values(piece: Piece, position: int) -> Iterator[AttributeValue]:
-    """The values that are prose, of a tag that begins at `position`."""
+    """Yield the values with prose of a tag that begins at `position`."""
     name = NAME.match(piece.raw)
     assert name
     attributes = {m[1].lower(): m for m in reversed(list(ATTRIBUTE.finditer(piece.raw, name.end())))}
@@ -83,6 +89,6 @@ def _values(piece: Piece, position: int) -> Iterator[AttributeValue]:
 
 
 def _value(match: re.Match[str]) -> tuple[int, str]:
-    """The group that holds the value, and the value."""
+    """Return the number of the group with the value, and the value."""
     group = match.lastindex or 1
     return group, match[group] if group > 1 else ""

@@ -1,8 +1,8 @@
 """Word documents (Office Open XML), opened and saved by python-docx.
 
-Paragraphs of the body, tables, text boxes, headers, footers, notes and comments; runs, links and insertions
-keep their formats. Of fields and of content controls what is prose is read: the text of a link or of a
-reference, what was written into a form. Numbers, dates and all that is no text stay as they are.
+Translates paragraphs of the body, tables, text boxes, headers, footers, notes and comments; runs, links and
+insertions keep their formats. Prose in fields and content controls is translated: the text of a link or a
+reference, and text typed into a form. Numbers, dates and pictures are not changed.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ AROUND: Final = frozenset(map(qn, ("w:hyperlink", "w:ins", "w:smartTag", "w:move
 BREAKS: Final = frozenset(map(qn, ("w:br", "w:cr", "w:tab", "w:ptab")))
 SIGNS: Final = {qn("w:noBreakHyphen"): "\u2011", qn("w:softHyphen"): "\u00ad"}
 DROPPED: Final = frozenset(map(qn, ("w:lastRenderedPageBreak", "w:proofErr", "w:rPr")))
-NO_RUN: Final = object()  # in the place of a run's format: the element is no part of a run
+NO_RUN: Final = object()  # format of an element that is not part of a run
 SIMPLE_FIELD, CONTROL, CONTROL_CONTENT = qn("w:fldSimple"), qn("w:sdt"), qn("w:sdtContent")
-# whose result is a text of the document or a link's, by the first word of the instruction
+# fields whose result is prose, by the first word of the instruction
 PROSE_FIELDS: Final = frozenset({"HYPERLINK", "REF", "STYLEREF", "QUOTE"})
-# what a control holds that a program has chosen, or puts there anew
+# content controls with a value that a program chooses or updates
 KEPT_CONTROLS: Final = frozenset(
     (
         *map(qn, ("w:date", "w:dropDownList", "w:comboBox", "w:citation", "w:bibliography", "w:dataBinding")),
@@ -42,19 +42,19 @@ KEPT_CONTROLS: Final = frozenset(
 )
 PARAGRAPH, RUN, TEXT = qn("w:p"), qn("w:r"), qn("w:t")
 PSTYLE, RSTYLE = qn("w:pStyle"), qn("w:rStyle")
-# what stays, by the name of its style
+# names of styles for code, which is not translated
 CODE_STYLE: Final = re.compile(
     r"\b(?:source|html) ?(?:code|text|preformatted|keyboard|sample|variable)\b|\bcode\b|verbatim|\bmacro\b"
     r"|preformatted|teletype|monospace|quelltext|listing",
     re.IGNORECASE,
 )
-MAX_STYLE_DEPTH: Final = 8  # styles that are based on one another
+MAX_STYLE_DEPTH: Final = 8  # length of a chain of styles
 
 
 def read_docx(data: bytes) -> Document:
-    """Read the prose of a Word document; paragraphs and runs in a style of code stay.
+    """Return the prose of a Word document, without paragraphs and runs in a style for code.
 
-    Raises Unreadable on a file that is no .docx, OversizedDocument on one that grows too large.
+    Raises Unreadable and OversizedDocument.
     """
     open_archive(data, "a Word document")
     try:
@@ -91,7 +91,7 @@ def _root(part: Any) -> Any:
 
 
 def _code_styles(styles: Any) -> frozenset[str]:
-    """Identifiers of the styles of code, by their names or those of the styles they are based on."""
+    """Return the ids of the styles for code and of all styles based on them."""
     names, parents = dict[str, str](), dict[str, str]()
     for style in styles.iter(qn("w:style")):
         number, name, based = (
@@ -118,7 +118,7 @@ def _atoms(paragraph: Any, code: frozenset[str]) -> list[Atom]:
 
 
 def _join_code_runs(atoms: Iterator[Atom]) -> Iterator[Atom]:
-    """Atoms with runs of code that follow one another as one."""
+    """Yield the atoms; consecutive runs of code become one atom."""
     last: Atom | None = None
     for atom in atoms:
         if last and last.text and atom.text and last.kind == atom.kind == "node":
@@ -146,7 +146,7 @@ def _content(parent: Any, code: frozenset[str]) -> Iterator[Atom]:
 
 
 def _content_of(element: Any) -> Any:
-    """What is read of an element around runs; None: the element stays as it is."""
+    """Return the element whose children are read, for an element around runs; None: it is not changed."""
     if element.tag in AROUND:
         return element
     if element.tag == SIMPLE_FIELD and _is_prose(element.get(qn("w:instr")), element.itertext(TEXT)):
@@ -159,7 +159,7 @@ def _content_of(element: Any) -> Any:
 
 
 def _is_prose(instruction: str | None, result: Iterable[str]) -> bool:
-    """Whether the result of a field is prose."""
+    """Return whether the result of a field is prose."""
     words = (instruction or "").split(maxsplit=1)
     return bool(words) and words[0].upper() in PROSE_FIELDS and any(map(str.isalpha, "".join(result)))
 
@@ -182,10 +182,10 @@ def _run_atoms(run: Any, code: frozenset[str]) -> Iterator[Atom]:
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """What stands around the result of a field, as properties and elements of runs.
+    """The elements before and after the result of a field, with the properties of their runs.
 
-    head: its instruction.
-    tail: its end.
+    head: elements of the instruction.
+    tail: elements of the end.
     """
 
     head: list[tuple[Any, Any]]
@@ -193,9 +193,10 @@ class _Field:
 
 
 def _fields(atoms: Sequence[Atom], *, prose: bool = True) -> Iterator[Atom]:
-    """Atoms with each field as one, kept as a whole: page numbers, dates and the like.
+    """Yield the atoms; each field becomes one node, such as a page number or a date.
 
-    prose: whether fields whose result is prose are read instead; fields in a result are kept.
+    atoms: atoms of a paragraph.
+    prose: a field whose result is prose becomes an open and a close atom around the result.
     """
     ends = _field_ends(atoms)
     position = 0
@@ -219,7 +220,7 @@ def _fields(atoms: Sequence[Atom], *, prose: bool = True) -> Iterator[Atom]:
 
 
 def _result_place(field: Sequence[Atom]) -> int | None:
-    """Where the result of a field begins that is prose; None where it is none."""
+    """Return the position of the result of a field if the result is prose, otherwise None."""
     depth, instruction = 0, list[str]()
     for position, atom in enumerate(field):
         kind = _field_kind(atom)
@@ -237,7 +238,8 @@ def _texts(atoms: Sequence[Atom]) -> Iterator[str]:
 
 
 def _field_ends(atoms: Sequence[Atom]) -> dict[int, int]:
-    """Where each outermost field that begins and ends in the same element ends."""
+    """Return the end position by begin position, for outermost fields that begin and end in the same
+    element."""
     ends: dict[int, int] = {}
     begun: list[int] = []
     for position, atom in enumerate(atoms):
@@ -274,7 +276,7 @@ def _text(text: str) -> Any:
 
 
 def _look(properties: Any) -> str:
-    """A format to compare: the language of a text is no format, and its translation has another."""
+    """Return a format as a string for comparisons, without the language, which a translation changes."""
     if properties is None:
         return ""
     properties = deepcopy(properties)
@@ -285,7 +287,7 @@ def _look(properties: Any) -> str:
 
 
 def _fill(paragraph: Any, lines: Sequence[Line], segments: Sequence[Segment]) -> None:
-    """Put new segments in the place of a paragraph's content."""
+    """Replace the content of a paragraph by new segments."""
     for child in list(paragraph):
         if child.tag != qn("w:pPr"):
             paragraph.remove(child)
@@ -305,7 +307,7 @@ def _fill(paragraph: Any, lines: Sequence[Line], segments: Sequence[Segment]) ->
 
 
 def _begin(place: Any, around: Any) -> Any:
-    """Begin a copy of what stands around runs; returns where these go."""
+    """Append a copy of an element around runs, and return the parent of its runs."""
     if isinstance(around, _Field):
         _append(place, around.head)
         return place
@@ -318,7 +320,7 @@ def _begin(place: Any, around: Any) -> Any:
 
 
 def _append(place: Any, nodes: Iterable[tuple[Any, Any]]) -> None:
-    """Append elements, those of runs in runs of their own."""
+    """Append elements; an element of a run gets a new run."""
     for properties, child in nodes:
         place.append(child if properties is NO_RUN else _run_of(properties, child))
 

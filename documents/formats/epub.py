@@ -1,4 +1,4 @@
-"""Books (EPUB 2 and 3): the pages that the book's list names, and its tables of contents."""
+"""Books (EPUB 2 and 3): the pages in the manifest of the book, and its tables of contents."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from documents.spans import Segment
 
 KIND_NAME: Final = "an EPUB book"
 CONTAINER, ENCRYPTION = "META-INF/container.xml", "META-INF/encryption.xml"
-# of a table of contents in EPUB 2 the labels are prose, not the authors
+# in a table of contents of EPUB 2 the labels are prose, the authors are not
 CONTENTS: Final = MarkupRules(xml=True, blocks=frozenset({"text"}), keep=frozenset({"docAuthor", "head"}))
 RULES: Final = {"application/xhtml+xml": HTML, "text/html": HTML, "application/x-dtbncx+xml": CONTENTS}
 
 
 def read_epub(data: bytes) -> Document:
-    """Read the prose of a book; pages stay to the letter but for it, all else as it is.
+    """Return the prose of a book; nothing else is changed.
 
-    Raises Unreadable on a file that is no book or is encrypted, OversizedDocument on one that grows large.
+    Raises OversizedDocument, and Unreadable also for an encrypted book.
     """
     archive = open_archive(data, KIND_NAME)
     files = archive.files
@@ -46,7 +46,7 @@ def read_epub(data: bytes) -> Document:
 
 
 def _pages(archive: Archive) -> Iterator[tuple[str, MarkupRules]]:
-    """The names of the pages, and how each is read; a book may hold several editions, each with its list."""
+    """Yield name and rules of each page; a book may have several editions with a manifest each."""
     for package in _addresses(archive, CONTAINER, "rootfile", "full-path"):
         for item in _elements(archive, package, "item"):
             if (media := item.get("media-type")) in RULES and (address := item.get("href")):

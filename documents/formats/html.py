@@ -1,9 +1,9 @@
-"""HTML and XML as segments of prose with markup between; the markup is kept to the letter.
+"""HTML and XML as segments of prose with unchanged markup between them.
 
-A segment goes across inline tags, up to the next tag of a block. The standard library's parser is no help
-here: in 3.11 it raises on "<![<" and takes quadratic time for unclosed tags. This takes linear time, by the
-rules of the HTML standard (13.2.5, tokenization) as far as they tell text from markup: what is never closed
-reaches to the end of the page.
+A segment includes inline tags and ends at the next tag of a block. The parser of the standard library can't
+be used: in 3.11 it raises on "<![<" and takes quadratic time for unclosed tags. This one takes linear time
+and follows the HTML standard (13.2.5, tokenization) to separate text from markup: unclosed markup extends to
+the end of the page.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from typing import Final
 
 from documents.spans import MAX_SPANS, Builder, Segment, write_marked
 
-# their content is no prose, or must stay as it is
+# elements whose content is not translated
 VERBATIM_ELEMENTS: Final = frozenset({"code", "pre", "svg", "math", "kbd", "samp", "var"})
-RAW_ELEMENTS: Final = frozenset({"script", "style", "textarea"})  # and holds no tags
+# elements whose content is not translated and has no tags
+RAW_ELEMENTS: Final = frozenset({"script", "style", "textarea"})
 VOID_ELEMENTS: Final = frozenset(
     {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
 )
-# a tag of any other name, known or not, is inline: a sentence goes across it
+# all other tags, known or not, are inline: a sentence continues across them
 # fmt: off
 BLOCK_ELEMENTS: Final = frozenset(
     {
@@ -42,11 +43,11 @@ TAG_END: Final = re.compile(r">|=\s*([\"'])")  # the end of a tag, or the beginn
 NOT_TRANSLATED: Final = re.compile(
     r"\stranslate\s*=\s*[\"']?no\b|\sclass\s*=\s*(?:[\"'][^\"']*|)\bnotranslate\b", re.IGNORECASE
 )
-NOTE_REFERENCE: Final = re.compile(r"\s?[\[(]?(?:\d{1,3}|[*†‡§])[\])]?\s?")  # the text of one
+NOTE_REFERENCE: Final = re.compile(r"\s?[\[(]?(?:\d{1,3}|[*†‡§])[\])]?\s?")  # text of a reference to a note
 NOTE_LINK: Final = re.compile(r"noteref|footnote-ref", re.IGNORECASE)
 LONGEST_NOTE_REFERENCE: Final = 500  # characters, with tags
-STAND_IN: Final = "X{}"  # the word that the model reads for an empty element with its number
-WHITE_SPACE: Final = re.compile("[ \t\n\r\f]+")  # what is shown as one space; others are shown as they are
+STAND_IN: Final = "X{}"  # word that the model reads for an empty element, with the number of its span
+WHITE_SPACE: Final = re.compile("[ \t\n\r\f]+")  # characters that are displayed as one space
 BLANK_ENTITY: Final = "&(?:nbsp|ensp|emsp|thinsp|#160|#8239|#[xX](?:[aA]0|202[fF]));"
 LONGEST_BLANK: Final = len("&thinsp;")
 LEADING: Final = re.compile(rf"(?:\s|{BLANK_ENTITY})*+")
@@ -55,14 +56,14 @@ TRAILING: Final = re.compile(rf"{BLANK_ENTITY}$")
 
 @dataclass(frozen=True, slots=True)
 class MarkupRules:
-    """Rules of tags that end a sentence, and of content that stays as it is.
+    """The meaning of tags: which end a sentence, and which have content that is not translated.
 
-    xml: whether names have case, have no known meaning, and split only where `blocks` has them.
+    xml: names are case-sensitive, and have no meaning from HTML.
     blocks: names of elements that end a sentence.
-    keep: names of elements whose content stays.
+    keep: names of elements whose content is not translated.
     inline: names of elements that never end a sentence.
-    marks: names of elements that stand for a word of the text where they are empty.
-    fold: whether white space becomes single spaces, as in HTML.
+    marks: names of elements that replace a word of the text if they are empty.
+    fold: white space becomes single spaces, as in HTML.
     """
 
     xml: bool = False
@@ -80,13 +81,13 @@ HTML: Final = MarkupRules()
 class Piece:
     """A piece of prose, or of markup.
 
-    raw: the piece as it stands in the page.
-    name: name of the markup's element, "" for comments and the like; None: prose.
-    closing: whether it is a closing tag.
-    void: whether no closing tag belongs to it.
-    kept: whether it is a whole element whose content stays; its text is for the model to read.
-    word: whether it stands for a word where it is empty, as it touches none.
-    note: whether it is the number of a note, which no model reads as part of the word before it.
+    raw: characters of the page.
+    name: name of the element; "": a comment, declaration or the like; None: prose.
+    closing: it is a closing tag.
+    void: it has no closing tag.
+    kept: it is a whole element whose content is not translated; the model reads its text.
+    word: it replaces a word if it is empty, and touches no other word.
+    note: it is the number of a note, which must not be read as part of the word before it.
     """
 
     raw: str
@@ -100,10 +101,11 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Prose:
-    """A segment, and its text in the page.
+    """A segment, and its characters in the page.
 
-    raw: the text in the page, with markup.
-    marks: the markup (begin, end) of each span.
+    segment: text with spans.
+    raw: characters of the page, with markup.
+    marks: markup at the begin and at the end of each span.
     """
 
     segment: Segment
@@ -118,7 +120,7 @@ class Prose:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """markup[0] prose[0] markup[1] ... markup[-1]. Text is unescaped and holds more than white space."""
+    """A page: markup[0] prose[0] markup[1] ... markup[-1]. Segments are unescaped and not blank."""
 
     markup: list[str] = field(default_factory=lambda: [""])
     prose: list[Prose] = field(default_factory=list)
@@ -128,7 +130,7 @@ class Page:
         return [prose.segment for prose in self.prose]
 
     def join(self, segments: Sequence[Segment]) -> str:
-        """Return the page with a segment in the place of each; the very same ones give it to the letter."""
+        """Return the page with a new segment for each old one; the old segments give the same page."""
         parts = [self.markup[0]]
         for prose, segment, markup in zip(self.prose, segments, self.markup[1:], strict=True):
             parts += [prose.write(segment), markup]
@@ -136,9 +138,10 @@ class Page:
 
 
 def read_html(source: str, rules: MarkupRules = HTML) -> Page:
-    """Read the prose of a page or fragment; the text of code and of `translate="no"` stays as it is.
+    """Return the prose of a page or fragment; code and `translate="no"` become kept spans. Never raises.
 
-    Never raises.
+    source: text of the page.
+    rules: meaning of the tags.
     """
     reader = _SegmentReader(rules)
     for piece in pieces(source, rules):
@@ -147,7 +150,11 @@ def read_html(source: str, rules: MarkupRules = HTML) -> Page:
 
 
 def outline(source: str, rules: MarkupRules) -> frozenset[str]:
-    """Find the names of tags that are structure: none of them lies beside prose."""
+    """Return the names of tags that have no prose next to them, in their parent element.
+
+    source: text of the page.
+    rules: meaning of the tags.
+    """
     names, inline = set[str](), set[str]()
     beside: list[set[str]] = [set()]  # names in each open element
     prose, opened = [False], [""]
@@ -171,7 +178,7 @@ def outline(source: str, rules: MarkupRules) -> frozenset[str]:
 
 
 def _end_of_prose(raw: str) -> int:
-    """Where the white space at the end of a text begins; entities of white space count."""
+    """Return the position of the white space at the end of a text; entities of white space count."""
     end = len(raw)
     while end:
         if raw[end - 1].isspace():
@@ -184,11 +191,12 @@ def _end_of_prose(raw: str) -> int:
 
 
 class _SegmentReader:
-    """Makes segments of the pieces of a page."""
+    """Builds the segments of a page from its pieces."""
 
     def __init__(self, rules: MarkupRules) -> None:
         self.rules, self.prose = rules, list[Prose]()
-        self.markup: list[list[str]] = [[]]  # of each gap the pieces: joined in the end, in linear time
+        # pieces of each gap; joined at the end, so that it takes linear time
+        self.markup: list[list[str]] = [[]]
         self._fresh()
 
     def page(self) -> Page:
@@ -197,8 +205,8 @@ class _SegmentReader:
 
     def _fresh(self) -> None:
         self.builder, self.raw, self.marks = Builder(), list[str](), list[list[str]]()
-        self.names: dict[str, list[int]] = {}  # open spans by name, innermost last
-        # whether prose was seen, white space was last, prose was last
+        self.names: dict[str, list[int]] = {}  # open spans by name; the innermost is last
+        # seen: the segment has prose; space: white space was last; ends: prose was last
         self.seen, self.space, self.ends = False, True, False
 
     def take(self, piece: Piece) -> None:
@@ -220,7 +228,7 @@ class _SegmentReader:
         raw = "".join(self.raw)
         if self.seen:
             end = len(raw)
-            if self.ends:  # in prose: its white space stays outside
+            if self.ends:  # white space after the last prose is not part of the segment
                 end = _end_of_prose(raw)
                 self.builder.strip()
             self.prose.append(Prose(self.builder.segment(), raw[:end], self.marks))
@@ -233,8 +241,8 @@ class _SegmentReader:
         return piece.name in self.rules.blocks and piece.name not in self.rules.inline
 
     def _text(self, raw: str) -> None:
-        if not self.raw:  # white space before the first of a segment stays outside
-            begin = LEADING.match(raw).end()  # type: ignore[union-attr]  # it may be empty
+        if not self.raw:  # white space before the first prose is not part of the segment
+            begin = LEADING.match(raw).end()  # type: ignore[union-attr]  # LEADING matches the empty string
             self.markup[-1].append(raw[:begin])
             raw = raw[begin:]
         if raw:
@@ -278,7 +286,11 @@ class _SegmentReader:
 
 
 def pieces(source: str, rules: MarkupRules) -> Iterator[Piece]:
-    """Yield the source cut into prose and markup; an element whose content is kept is one piece."""
+    """Yield the pieces of prose and markup; an element whose content is not translated is one piece.
+
+    source: text of the page.
+    rules: meaning of the tags.
+    """
     position = 0
     while opening := OPENING.search(source, position):
         begin = opening.start()
@@ -292,7 +304,7 @@ def pieces(source: str, rules: MarkupRules) -> Iterator[Piece]:
 
 
 def _markup(source: str, begin: int, rules: MarkupRules) -> Piece:
-    """The tag, comment or kept element that begins at `begin`."""
+    """Return the tag, comment or kept element that begins at `begin`."""
     end = _end(source, begin)
     markup = source[begin:end]
     name, closing = _name(markup, rules), markup.startswith("</")
@@ -313,7 +325,8 @@ def _markup(source: str, begin: int, rules: MarkupRules) -> Piece:
 
 
 def _note_end(source: str, begin: int, name: str, markup: str) -> int | None:
-    """Where the reference to a note ends whose opening tag ends at `begin`; None: it is none."""
+    """Return the end of the reference to a note whose opening tag ends at `begin`; None: it is no
+    reference."""
     if name != "sup" and not (name == "a" and NOTE_LINK.search(markup)):
         return None
     end = source.find(f"</{name}>", begin, begin + LONGEST_NOTE_REFERENCE)
@@ -326,7 +339,7 @@ def _stands_alone(source: str, begin: int, end: int) -> bool:
 
 
 def _content(element: str) -> str:
-    """Text of an element, without its tags."""
+    """Return the text of an element, without tags."""
     parts, position = list[str](), 0
     while opening := OPENING.search(element, position):
         parts.append(unescape(element[position : opening.start()]))
@@ -340,7 +353,7 @@ def _raw_end(source: str, position: int, name: str) -> int:
 
 
 def _element_end(source: str, position: int, name: str, rules: MarkupRules) -> int:
-    """Where the element that begins before `position` ends."""
+    """Return the end of the element whose opening tag ends at `position`."""
     depth = 1
     while opening := OPENING.search(source, position):
         position = _end(source, opening.start())
@@ -361,9 +374,9 @@ def _name(markup: str, rules: MarkupRules) -> str:
 
 
 def _end(source: str, begin: int) -> int:
-    """Where the markup that begins at `begin` ends."""
+    """Return the end of the markup that begins at `begin`."""
     if source.startswith("<!--", begin):
-        return _after(source, "-->", begin + 2)  # "<!-->" is a whole comment
+        return _after(source, "-->", begin + 2)  # "<!-->" is a complete comment
     if source[begin + 1] in "!?":
         return _after(source, "]]>" if source.startswith("<![CDATA[", begin) else ">", begin)
     position = begin

@@ -1,5 +1,5 @@
 """Markdown, by markdown-it-py: CommonMark with tables, strikethrough, footnotes, task boxes, formulas and
-definition lists. Blocks stay to the letter."""
+definition lists. Only inline content is rewritten."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FRONT_MATTER: Final = re.compile(
     r"\A---(?:\r\n?|\n)(?:.*?(?:\r\n?|\n))??(?:---|\.\.\.)(?:\r\n?|\n)", re.DOTALL
 )
 SPECIAL: Final = re.compile(r"[\\`*\[\]<]|\$(?=[^\s\d$][^$]*\$)|(?<!\w)_|_(?!\w)|&(?=#?\w+;)|~(?=~)")
-BLOCK_MARK: Final = re.compile(r"(?:([-+>#=:~])|(\d{1,9})([.)]))(?=\s|$)|(>)")  # would begin a block
+BLOCK_MARK: Final = re.compile(r"(?:([-+>#=:~])|(\d{1,9})([.)]))(?=\s|$)|(>)")  # text that begins a block
 TASK_BOX: Final = re.compile(r"\[[ xX]\]\s+")
 CLOSED: Final = {"link_close", "em_close", "strong_close", "s_close"}
 MATH: Final = {"math_inline", "math_inline_double"}
@@ -34,7 +34,8 @@ MATH: Final = {"math_inline", "math_inline_double"}
 class _Line:
     """Inline content up to a hard break.
 
-    marks: the markup of each span.
+    segment: text with spans.
+    marks: markup at the begin and at the end of each span.
     """
 
     segment: Segment
@@ -57,9 +58,12 @@ class _Line:
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """Characters [begin, end) of the file.
+    """The inline content of a block.
 
-    after: what follows a hard break, with the next line's prefix.
+    begin, end: range of characters in the file.
+    after: markup of a hard break, with the prefix of the next line.
+    cell: the block is a cell of a table.
+    lines: lines between hard breaks.
     """
 
     begin: int
@@ -75,8 +79,8 @@ class _Block:
 
 
 def read_markdown(data: bytes) -> Document:
-    """Read the prose of a file; code, HTML blocks, formulas and front matter stay. A translated paragraph is
-    one line. Raises Unreadable."""
+    """Return the prose of a file, without code, HTML blocks, formulas and front matter. A translated
+    paragraph is one line. Raises Unreadable."""
     file = decode(data)
     text = file.text
     blocks = list(_blocks(text))
@@ -101,7 +105,7 @@ def _parser() -> MarkdownIt:
     parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
     parser.use(footnote_plugin).use(deflist_plugin)
     parser.use(dollarmath_plugin, allow_space=False, allow_digits=False, double_inline=True)
-    parser.core.ruler.disable("footnote_tail")  # notes stay where they are written
+    parser.core.ruler.disable("footnote_tail")  # notes stay at their positions
     return parser
 
 
@@ -128,12 +132,17 @@ def _block(
     before: tuple[str, str],
     environment: Mapping[str, Any],
 ) -> _Block | None:
-    """The block of an inline token; None when it must stay.
+    """Return the block of an inline token; None: the block is not changed.
 
-    A block stays when its content can't be found as it is, such as a cell with an escaped "|", or has too
-    many formats.
+    text: text of the file.
+    starts: position of each line.
+    token: the inline token.
+    previous_end: end of the previous block.
+    before: types of the two tokens before.
+    environment: environment of the parser.
 
-    before: the kinds of the two tokens before.
+    A block is not changed if it has too many formats, or its content differs from the file, such as a cell
+    with an escaped "|".
     """
     assert token.map
     places: list[tuple[int, int]] = []
@@ -178,12 +187,15 @@ def _lines(children: Sequence[Token], environment: Mapping[str, Any]) -> Iterato
 
 
 class _Inline:
-    """A line under way.
+    """A line that is being built.
 
-    parts: number of the builder's parts when a tag with kept content began, by span.
-    opened: open spans of Markdown's own marks.
-    tags: open spans of HTML, by name.
-    auto: whether the address that is open has been written already.
+    builder: builder of the segment.
+    marks: markup of each span.
+    parts: number of parts of the builder at the begin of a tag with kept content, by span.
+    opened: open spans of Markdown.
+    tags: open spans of HTML by name.
+    auto: the text of the open link is already written.
+    environment: environment of the parser.
     """
 
     def __init__(self, environment: Mapping[str, Any]) -> None:
@@ -216,7 +228,7 @@ class _Inline:
             self._tag(token.content)
         elif token.nesting == 1:
             self.opened.append(self.builder.begin())
-            mark = token.markup.replace("_", "*")  # "_" is no markup inside a word
+            mark = token.markup.replace("_", "*")  # inside a word, "_" is no markup
             self.marks.append(["[", _address(token, "href")] if token.type == "link_open" else [mark, mark])
         else:
             self.builder.point()
@@ -242,7 +254,7 @@ class _Inline:
             self.marks.append([markup, ""])
 
     def _verbatim(self, number: int) -> None:
-        """Let what is in a tag such as <kbd> stay as it is."""
+        """Make the content of a tag such as <kbd> a kept span."""
         text = "".join(self.builder.parts[self.parts[number] :])
         self.marks[number] = [
             "".join((self.marks[number][0], SPECIAL.sub(r"\\\g<0>", text), self.marks[number][1])),
@@ -251,7 +263,8 @@ class _Inline:
         self.builder.spans[number] = replace(self.builder.spans[number], kept=bool(text))
 
     def _within(self, numbers: list[int], last: int) -> int | None:
-        """The innermost open tag that was begun inside of the innermost mark: the two may not cross."""
+        """Return the innermost open tag that began inside the innermost mark: tags and marks may not
+        cross."""
         number = self.builder.innermost(numbers)
         return number if number is not None and number > last else None
 

@@ -1,6 +1,6 @@
-"""The strings of a program: placeholders, tags and the choices of plurals stay as a translator leaves them.
+"""Strings of programs: placeholders, tags and the syntax of plurals are not translated.
 
-`Message` is for every format of such strings; JSON is read here. All but the strings stays to the letter.
+`Message` is for every format of such strings; `read_json` reads JSON. The rest of a file is not changed.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ MARKS: Final = (
     r"|&(?:\w{1,32}|#\w{1,8});|@(?:\.\w{1,32})?:[\w.]{1,200}"
 )
 MARK: Final = re.compile(f"({MARKS})")
-BRANCH_MARK: Final = re.compile(f"({MARKS}|#)")  # a plural's number, too
+BRANCH_MARK: Final = re.compile(f"({MARKS}|#)")  # with # for the number of a plural
 CHOICE: Final = re.compile(r"\{\s*+\w{1,100}\s*+,\s*+(?:plural|select|selectordinal)\s*+,")
 BRANCH: Final = re.compile(r"\s*(?:offset:\d{1,9}\s*)?(?:=\d{1,9}|\w{1,100})\s*\{|\s*(\})")
 BRACE: Final = re.compile(r"[{}]")
-MAX_DEPTH: Final = 16  # choices in one another
+MAX_DEPTH: Final = 16  # nested choices
 JSON_STRING: Final = re.compile(r'"(?:[^"\\]|\\.)*+"(\s*:)?')
 KIND_NAME: Final = "messages in JSON"
 
 
 class Message:
-    """A string as stretches of prose with what stays between them.
+    """A string as ranges of prose, with syntax between them.
 
-    segments: those of the stretches that hold letters.
+    segments: segments of the ranges with letters.
     """
 
     def __init__(self, source: str) -> None:
@@ -54,7 +54,7 @@ class Message:
         return [tagged.segment for _, _, tagged in self._stretches]
 
     def write(self, segments: Sequence[Segment]) -> str:
-        """Return the string with a segment in the place of each; the very same ones give it to the letter."""
+        """Return the string with a new segment for each old one; the old segments give the same string."""
         parts, position = list[str](), 0
         for (begin, end, tagged), segment in zip(self._stretches, segments, strict=True):
             if segment is not tagged.segment:
@@ -65,7 +65,12 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """Characters [begin, end) of a file that hold a message; `encode` makes them of a new one."""
+    """A string in a file.
+
+    begin, end: range of characters in the file.
+    message: the string.
+    encode: returns a string in the syntax of the file.
+    """
 
     begin: int
     end: int
@@ -74,11 +79,11 @@ class Value:
 
 
 def messages_document(text: str, values: Sequence[Value], encode: Callable[[str], bytes]) -> Document:
-    """Make the document of a file whose strings are messages.
+    """Return the document of a file whose strings are messages.
 
-    text: the file.
-    values: the strings, in the file's order.
-    encode: makes the new file of its text.
+    text: text of the file.
+    values: strings of the file, in order.
+    encode: returns the bytes of a text.
     """
 
     def write(segments: Sequence[Segment]) -> bytes:
@@ -96,7 +101,7 @@ def messages_document(text: str, values: Sequence[Value], encode: Callable[[str]
 
 
 def read_json(data: bytes) -> Document:
-    """Read the strings of a JSON file but its keys. Raises Unreadable on a file that is none."""
+    """Return the strings of a JSON file, except its keys. Raises Unreadable on a file that is no JSON."""
     file = decode(data)
     try:
         json.loads(file.text)
@@ -116,15 +121,15 @@ def read_json(data: bytes) -> Document:
 
 
 def _stretches(source: str) -> Iterator[tuple[int, int, bool]]:
-    """Where each stretch begins and ends, and whether it is a branch of a choice; ICU's MessageFormat.
+    """Yield begin, end and "is a branch of a choice" of each range of prose; choices are ICU's MessageFormat.
 
-    A string with a choice that is not whole has none.
+    A string with an incomplete choice has no range.
     """
     if not CHOICE.search(source):
         return iter([(0, len(source), False)])
     found, begin, position = list[tuple[int, int, bool]](), 0, 0
-    depth = 0  # of the branch; each lies in a choice
-    inner = 0  # placeholders that are open
+    depth = 0  # nested branches
+    inner = 0  # open placeholders
     while brace := BRACE.search(source, position):
         choice = None if inner else CHOICE.match(source, brace.start())
         if choice and depth < MAX_DEPTH:

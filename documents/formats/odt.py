@@ -1,4 +1,4 @@
-"""OpenDocument texts, by lxml: paragraphs and headings of the body, notes, frames, headers and footers."""
+"""OpenDocument texts, by lxml: paragraphs and headings of body, notes, frames, headers and footers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _qualified_name(name: str) -> str:
 
 PARAGRAPHS: Final = (_qualified_name("p"), _qualified_name("h"))
 AROUND: Final = frozenset(map(_qualified_name, ("span", "a", "meta")))
-# fields whose result is prose: what was written into one, and a text of the document that is repeated
+# fields whose result is prose: typed text, and references to a text of the document
 INPUT: Final = _qualified_name("text-input")
 REFERENCES: Final = frozenset(map(_qualified_name, ("bookmark-ref", "reference-ref")))
 REFERENCE_FORMAT: Final = _qualified_name("reference-format")
@@ -34,11 +34,11 @@ STYLES, NAME, PARENT = (
     f"{{urn:oasis:names:tc:opendocument:xmlns:style:1.0}}{name}"
     for name in ("style", "name", "parent-style-name")
 )
-# what stays, by the name of its style
+# names of styles for code, which is not translated
 CODE_STYLE: Final = re.compile(
     r"source text|preformatted|teletype|user entry|example|variable", re.IGNORECASE
 )
-MAX_STYLE_DEPTH: Final = 8  # styles that are made from one another
+MAX_STYLE_DEPTH: Final = 8  # length of a chain of styles
 SPACES: Final = _qualified_name("s")
 SPACE_COUNT: Final = _qualified_name("c")
 DROPPED: Final = frozenset({_qualified_name("soft-page-break")})
@@ -48,9 +48,9 @@ LEADING_SPACES: Final = re.compile(r"(?<= ) +|^ +")
 
 
 def read_odt(data: bytes) -> Document:
-    """Read the prose of an OpenDocument text; paragraphs and spans in a style of code stay.
+    """Return the prose of an OpenDocument text, without paragraphs and spans in a style for code.
 
-    Raises Unreadable on a file that is no .odt, OversizedDocument on one that grows too large.
+    Raises Unreadable and OversizedDocument.
     """
     archive = open_archive(data, KIND_NAME)
     roots = archive.trees(PARTS)
@@ -73,7 +73,7 @@ def read_odt(data: bytes) -> Document:
 
 
 def _code_styles(roots: Iterable[Any]) -> frozenset[str]:
-    """Names of the styles of code, and of those made from them."""
+    """Return the names of the styles for code and of all styles based on them."""
     parents: dict[str, str] = {}
     for root in roots:
         for style in root.iter(STYLES):
@@ -91,7 +91,7 @@ def _is_code(name: str | None, code: frozenset[str]) -> bool:
 
 def _atoms(paragraph: Any, code: frozenset[str]) -> list[Atom]:
     atoms: list[Atom] = []
-    space = True  # white space was last; several are one, as ODF has it
+    space = True  # white space was last; ODF collapses white space
     for atom in _content(paragraph, code):
         if atom.kind == "text" and atom.look == "":
             text = WHITE_SPACE.sub(" ", atom.text)
@@ -124,20 +124,19 @@ def _content(parent: Any, code: frozenset[str]) -> Iterator[Atom]:
 
 
 def _is_prose_field(element: Any) -> bool:
-    if element.tag == INPUT or (
-        element.tag in REFERENCES and element.get(REFERENCE_FORMAT) == "text"  # else a number, as of its page
-    ):
+    # other references are numbers, such as the number of a page
+    if element.tag == INPUT or (element.tag in REFERENCES and element.get(REFERENCE_FORMAT) == "text"):
         return any(map(str.isalpha, "".join(element.itertext())))
     return False
 
 
 def _fill(paragraph: Any, lines: Sequence[Line], segments: Sequence[Segment]) -> None:
-    """Put new segments in the place of a paragraph's content."""
+    """Replace the content of a paragraph by new segments."""
     for child in list(paragraph):
         paragraph.remove(child)
     paragraph.text = None
     places = [paragraph]
-    space = True  # at the beginning, or after a space, the next one counts only as an element
+    space = True  # at the beginning, or after a space, the next space must be an element
     for line, segment in zip(lines, segments, strict=True):
         for output in outputs(line, segment):
             if output.kind == "text":
@@ -155,7 +154,7 @@ def _fill(paragraph: Any, lines: Sequence[Line], segments: Sequence[Segment]) ->
 
 
 def _append(place: Any, text: str, spaces: re.Pattern[str]) -> None:
-    """Text at the end of an element, with the spaces that ODF writes as elements."""
+    """Append text to an element; spaces that match become elements, as in ODF."""
     position = 0
     for match in spaces.finditer(text):
         append_text(place, text[position : match.start()])

@@ -1,4 +1,4 @@
-"""PDF, only read, by pypdf: its text as paragraphs. Looks, tables, pictures and links are lost."""
+"""Reads the text of a PDF as paragraphs, by pypdf. Formats, tables, pictures and links are lost."""
 
 from __future__ import annotations
 
@@ -19,17 +19,16 @@ KIND_NAME: Final = "a PDF"
 MAX_PAGES: Final = 2_000
 END_OF_SENTENCE: Final = re.compile(r"[.!?:;…。！？][\"'”’»)\]]*$")
 HYPHEN: Final = re.compile(r"\w[-\u00ad\u2010]$")
-SHORT_LINE_SHARE: Final = 0.75  # of the longest line's length: a shorter one may end a paragraph
+SHORT_LINE_SHARE: Final = 0.75  # share of the longest line; a shorter line may end a paragraph
 LIST_ITEM: Final = re.compile(r"[•▪●◦–*-]\s|\(?\d{1,3}[.)]\s")
 
 
 def read_pdf(data: bytes) -> Document:
-    """Read the paragraphs of a PDF; its translation is a text, with a blank line after each.
+    """Return the paragraphs of a PDF; its translation is plain text with a blank line after each.
 
-    Raises Unreadable on a file that is none, is encrypted or holds no text, such as a scan, and
-    OversizedDocument.
+    Raises OversizedDocument, and Unreadable also for an encrypted file or one without text, such as a scan.
     """
-    logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # what it mends in a file is nobody's concern here
+    logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it warns of damage that it repairs
     try:
         reader = pypdf.PdfReader(io.BytesIO(data))
         if reader.is_encrypted and not _opens(reader):
@@ -50,7 +49,7 @@ def read_pdf(data: bytes) -> Document:
 
 
 def _opens(reader: pypdf.PdfReader) -> bool:
-    """Whether a PDF is open to everybody, in an encryption that needs no more libraries."""
+    """Return whether a PDF opens without a password and without further libraries."""
     try:
         return bool(reader.decrypt(""))
     except (DependencyError, NotImplementedError):
@@ -58,7 +57,7 @@ def _opens(reader: pypdf.PdfReader) -> bool:
 
 
 def _paragraphs(pages: Sequence[str]) -> Iterator[str]:
-    """The paragraphs of pages; a sentence that is not done goes on across the end of a page."""
+    """Yield the paragraphs of pages; an unfinished sentence continues on the next page."""
     open_lines: list[str] = []
     for page in pages:
         lines = [line.strip() for line in page.splitlines()]
@@ -74,13 +73,13 @@ def _paragraphs(pages: Sequence[str]) -> Iterator[str]:
 
 
 def _ends(line: str, longest: int) -> bool:
-    """Whether a paragraph may end with this line: a short one at the end of a sentence, or a heading."""
+    """Return whether a paragraph may end with this line: a short end of a sentence, or a heading."""
     short = len(line) < SHORT_LINE_SHARE * longest and not HYPHEN.search(line)
     return short and (END_OF_SENTENCE.search(line) is not None or len(line) < longest / 2)
 
 
 def _joined(lines: Sequence[str]) -> str:
-    """One line; a word that was hyphenated at the end of a line is whole again."""
+    """Return the lines as one line; words hyphenated at the end of a line are joined."""
     parts = list[str]()
     for line in lines:
         if not parts:

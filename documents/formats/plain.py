@@ -16,11 +16,11 @@ from documents.spans import Segment
 
 BYTE_ORDER_MARKS: Final = (
     (codecs.BOM_UTF8, "utf-8"),
-    (codecs.BOM_UTF32_LE, "utf-32le"),  # is not read, and begins as UTF-16 does
+    (codecs.BOM_UTF32_LE, "utf-32le"),  # not supported; must be tested before UTF-16, which begins equally
     (codecs.BOM_UTF16_LE, "utf-16le"),
     (codecs.BOM_UTF16_BE, "utf-16be"),
 )
-# encodings that the Encoding standard lets pages be in; any other name is refused, and not even looked up
+# encodings of the Encoding standard; other names are refused before Python looks them up
 ENCODING_NAMES: Final = """
     ascii big5 big5-hkscs cp866 cp932 cp949 cp1250 cp1251 cp1252 cp1253 cp1254 cp1255 cp1256 cp1257 cp1258
     euc-jp euc-kr gb18030 gb2312 gbk iso-2022-jp iso-8859-1 iso-8859-2 iso-8859-3 iso-8859-4 iso-8859-5
@@ -30,33 +30,39 @@ ENCODING_NAMES: Final = """
     windows-1253 windows-1254 windows-1255 windows-1256 windows-1257 windows-1258 x-sjis
 """
 ENCODINGS: Final = frozenset(ENCODING_NAMES.split())
-PYTHON_ENCODINGS: Final = {"windows-874": "cp874", "x-sjis": "shift_jis"}  # names that Python lacks
+PYTHON_ENCODINGS: Final = {"windows-874": "cp874", "x-sjis": "shift_jis"}  # names that Python does not have
 CHARSET: Final = re.compile(
     rb"<meta\b[^<>]{0,200}?\bcharset[ \t\r\n]{0,9}=[ \t\r\n]{0,9}[\"']?([\w.:-]{1,40})", re.IGNORECASE
 )
-MAX_HEAD_BYTES: Final = 1_024  # bytes of a page that may say its encoding
+MAX_HEAD_BYTES: Final = 1_024  # bytes of a page in which its encoding is searched
 NEWLINE: Final = re.compile(r"\r\n?|\n")
 
 
 @dataclass(frozen=True, slots=True)
 class DecodedText:
-    """A file's text without its byte order mark."""
+    """The text of a file, its encoding, and its byte order mark."""
 
     text: str
     encoding: str
     mark: bytes = b""
 
     def encode(self, text: str, errors: str = "replace") -> bytes:
-        """Return a text as a file of this kind.
+        """Return the bytes of another text in the same encoding.
 
         text: the new text.
-        errors: what becomes of characters that the encoding lacks, as `str.encode` has it.
+        errors: treatment of characters that the encoding lacks, as for `str.encode`.
         """
         return self.mark + text.encode(self.encoding, errors)
 
 
 def decode(data: bytes, encoding: str = "utf-8") -> DecodedText:
-    """Decode text by its byte order mark, or else in the encoding, one of ENCODINGS. Raises Unreadable."""
+    """Return the text of a file.
+
+    data: bytes of the file.
+    encoding: one of ENCODINGS, used for a file without a byte order mark.
+
+    Raises Unreadable.
+    """
     mark, name = next(
         (pair for pair in BYTE_ORDER_MARKS if data.startswith(pair[0])), (b"", encoding.lower())
     )
@@ -70,7 +76,7 @@ def decode(data: bytes, encoding: str = "utf-8") -> DecodedText:
 
 
 def read_text(data: bytes) -> Document:
-    """Read a text file: each line is a segment; ends of lines and blank lines stay."""
+    """Return the lines of a text file as segments; line ends and blank lines stay."""
     file = decode(data)
     lines = file.text.splitlines(keepends=True)
     numbers = [number for number, line in enumerate(lines) if line.strip()]
@@ -85,11 +91,11 @@ def read_text(data: bytes) -> Document:
 
 
 def read_page(data: bytes, *, attributes: bool = False, rules: MarkupRules = HTML) -> Document:
-    """Read a page in the encoding that it names, by default UTF-8. Raises Unreadable.
+    """Return the prose of a page in the encoding that it names, by default UTF-8. Raises Unreadable.
 
-    data: the file.
-    attributes: whether descriptions in attributes of HTML (`alt` and the like) are prose too.
-    rules: what its tags mean.
+    data: bytes of the file.
+    attributes: descriptions in attributes of HTML, such as `alt`, are prose too.
+    rules: meaning of the tags.
     """
     charset = CHARSET.search(data[:MAX_HEAD_BYTES])
     file = decode(data, charset[1].decode("ascii") if charset else "utf-8")

@@ -1,6 +1,6 @@
-"""gettext's catalogues (.po): the messages without a translation get one, and nothing else changes.
+"""Catalogues of gettext (.po): translates messages without a translation; nothing else changes.
 
-polib says what the messages are; where their translations belong is found line by line.
+polib parses the messages; the positions of their translations are found line by line.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from documents.spans import Segment
 
 KIND_NAME: Final = "a catalogue of gettext"
 HEAD_CHARSET: Final = re.compile(rb"\"Content-Type:[^\n]{0,200}?charset=([\w.:-]{1,40})")
-MAX_HEAD_BYTES: Final = 65_536  # bytes that may say the encoding
-TEMPLATE_CHARSET: Final = "charset"  # what xgettext writes where it does not know
+MAX_HEAD_BYTES: Final = 65_536  # bytes in which the encoding is searched
+TEMPLATE_CHARSET: Final = "charset"  # written by xgettext for an unknown encoding
 KEYWORD: Final = re.compile(r"[ \t]*(msgid_plural|msgid|msgctxt|msgstr)(?:\[\d{1,3}\])?[ \t]*(?=\")")
 LINE: Final = re.compile(r"[^\n]*\n|[^\n]+\Z")
-WIDTH: Final = 76  # characters of a line between its quotes, as gettext's own tools have it
+WIDTH: Final = 76  # characters between the quotes of a line, like the tools of gettext
 
 
 @dataclass(slots=True)
 class _Strings:
-    """Characters [begin, end) of a file that are the strings of one `msgstr`."""
+    """The strings of one `msgstr`: characters [begin, end) of a file."""
 
     begin: int
     end: int
@@ -37,11 +37,11 @@ class _Strings:
 
 @dataclass(frozen=True, slots=True)
 class _Blank:
-    """A message that waits for its translation.
+    """A message without a translation.
 
-    entry: what polib read.
-    places: where its translations belong: one, or one for each form of a plural.
-    messages: its text, and that of its plural.
+    entry: entry of polib.
+    places: position of its translation, or of each form of a plural.
+    messages: its text, and the text of its plural.
     """
 
     entry: Any
@@ -53,7 +53,11 @@ class _Blank:
         return [segment for message in self.messages for segment in message.segments]
 
     def write(self, segments: Sequence[Segment], newline: str) -> list[str]:
-        """Return the strings of each place; of several forms the first is the singular."""
+        """Return the strings for each position; the first of several forms is the singular.
+
+        segments: translated segments of the messages.
+        newline: line end of the file.
+        """
         rest = iter(segments)
         texts = [message.write([next(rest) for _ in message.segments]) for message in self.messages]
         forms = [texts[0] if len(self.places) > 1 else texts[-1], *[texts[-1]] * (len(self.places) - 1)]
@@ -62,15 +66,15 @@ class _Blank:
 
 
 def read_po(data: bytes) -> Document:
-    """Read the messages of a catalogue without a translation; those with one stay, as do fuzzy ones.
+    """Return the messages of a catalogue that have no translation, not even a fuzzy one.
 
-    Of a plural the first form translates the singular, all others the plural. Raises Unreadable.
+    The first form of a plural translates the singular, all others the plural. Raises Unreadable.
     """
     charset = HEAD_CHARSET.search(data[:MAX_HEAD_BYTES])
     named = charset[1].decode("ascii") if charset else TEMPLATE_CHARSET
     file = decode(data, "utf-8" if named.lower() == TEMPLATE_CHARSET else named)
     try:
-        # a text without a line end could be the name of a file, which polib would open
+        # polib would open a text without a line end as the name of a file
         catalogue = polib.pofile("\n" + file.text, encoding=file.encoding)
     except (OSError, ValueError, IndexError, AttributeError, TypeError):
         raise unreadable(KIND_NAME) from None
@@ -94,9 +98,9 @@ def read_po(data: bytes) -> Document:
 
 
 def _places(text: str) -> list[tuple[bool, list[_Strings]]]:
-    """Of each message that is in use: whether it may be the head, and where its translations stand."""
+    """Return for each active message: it may be the head, and the positions of its translations."""
     found = list[tuple[bool, list[_Strings]]]()
-    strings: _Strings | None = None  # those that the next line may go on
+    strings: _Strings | None = None  # strings that the next line may continue
     for match in LINE.finditer(text):
         line = match[0].rstrip()
         keyword = KEYWORD.match(line)
@@ -114,7 +118,10 @@ def _places(text: str) -> list[tuple[bool, list[_Strings]]]:
 
 
 def _blanks(catalogue: Any, places: list[tuple[bool, list[_Strings]]]) -> list[_Blank]:
-    """Join what polib read, which keeps the head apart, with its places. Raises Unreadable."""
+    """Return the untranslated entries of polib, which has no entry for the head, with their positions.
+
+    Raises Unreadable.
+    """
     entries = [entry for entry in catalogue if not entry.obsolete]
     if len(places) == len(entries) + 1:
         head = next((number for number, (empty, _) in enumerate(places) if empty), 0)
@@ -129,7 +136,7 @@ def _blanks(catalogue: Any, places: list[tuple[bool, list[_Strings]]]) -> list[_
 
 
 def _strings(text: str, newline: str, wrapped: bool) -> str:
-    """Return a text as strings of gettext: a line of the text on a line each, long ones wrapped."""
+    """Return a text as strings of gettext, one for each line of the text; long lines are wrapped."""
     lines = [polib.escape(line) for line in text.splitlines(keepends=True)] or [""]
     if wrapped:
         lines = [part for line in lines for part in _wrap(line)]
@@ -145,7 +152,7 @@ def _wrap(line: str) -> list[str]:
 
 
 def _encoded(file: DecodedText, named: str, text: str) -> bytes:
-    """Return the file in its encoding, or where that lacks a character in UTF-8, as its head then says."""
+    """Return the file in its encoding, or in UTF-8 with a new head if the encoding lacks a character."""
     try:
         return file.encode(text, "strict")
     except UnicodeEncodeError:

@@ -1,6 +1,6 @@
 """PowerPoint presentations (Office Open XML), by lxml: slides, their tables, notes and diagrams.
 
-Runs keep their formats and links; fields, such as the number of a slide, stay as they are.
+Runs keep their formats and links; fields, such as the number of a slide, are not changed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ PARTS: Final = re.compile(
 )
 PRESENTATION: Final = "ppt/presentation.xml"
 DIGITS: Final = re.compile(r"\d+")
-NOT_FORMATS: Final = ("lang", "altLang", "dirty", "err", "noProof", "smtClean")  # of a run's properties
+# properties of a run without an effect on its look
+NOT_FORMATS: Final = ("lang", "altLang", "dirty", "err", "noProof", "smtClean")
 
 
 def _drawing(name: str) -> str:
@@ -35,10 +36,7 @@ RUN_FORMAT, PARAGRAPH_FORMAT, END_FORMAT = map(_drawing, ("rPr", "pPr", "endPara
 
 
 def read_pptx(data: bytes) -> Document:
-    """Read the prose of a presentation.
-
-    Raises Unreadable on a file that is no .pptx, OversizedDocument on one that grows too large.
-    """
+    """Return the prose of a presentation. Raises Unreadable and OversizedDocument."""
     archive = open_archive(data, KIND_NAME)
     if PRESENTATION not in archive.files:
         raise unreadable(KIND_NAME)
@@ -54,7 +52,7 @@ def read_pptx(data: bytes) -> Document:
 
 
 def _place(name: str) -> tuple[int, bool, str]:
-    """The number of a slide, then what it is of: notes and diagrams come behind the slide."""
+    """Return the sort key of a part: by number of the slide, with notes and diagrams after the slide."""
     number = DIGITS.search(name)
     return int(number[0]) if number else 0, not name.startswith("ppt/slides/"), name
 
@@ -73,7 +71,7 @@ def _atoms(paragraph: Any) -> Iterator[Atom]:
 
 
 def _look(properties: Any) -> str:
-    """A format to compare: the language of a text is no format, and its translation has another."""
+    """Return a format as a string for comparisons, without the language, which a translation changes."""
     if properties is None:
         return ""
     attributes = sorted((name, value) for name, value in properties.items() if name not in NOT_FORMATS)
@@ -82,7 +80,7 @@ def _look(properties: Any) -> str:
 
 
 def _fill(paragraph: Any, lines: Sequence[Line], segments: Sequence[Segment]) -> None:
-    """Put new segments in the place of a paragraph's content."""
+    """Replace the content of a paragraph by new segments."""
     end = paragraph.find(END_FORMAT)
     for child in list(paragraph):
         if child.tag != PARAGRAPH_FORMAT:

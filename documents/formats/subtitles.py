@@ -1,6 +1,6 @@
 """SubRip and WebVTT subtitles: numbers, times and blank lines stay, and each cue keeps its number of lines.
 
-A file is read line by line, in linear time: a cue begins with its line of times and the number before it.
+A file is read line by line, in linear time: a cue begins with the line of its times, or the number before it.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ DIALOGUE: Final = re.compile(r"\s*(?:<[^<>]*>\s*)*[-–—]")
 
 @dataclass(frozen=True, slots=True)
 class _Syntax:
-    """What differs between the formats.
+    """The differences between the formats.
 
     kind: name of the format, for messages.
-    tag: matches what stands for no text.
-    cues: finds the lines of each cue's text.
+    tag: pattern of tags.
+    cues: returns the range of text lines of each cue.
     read_text, write_text: unescape and escape characters.
     """
 
@@ -48,7 +48,7 @@ class _Syntax:
 
 
 class _Part:
-    """Lines of a cue that are translated as one."""
+    """Lines of a cue that are translated as one text."""
 
     def __init__(self, text: str, syntax: _Syntax) -> None:
         self.source, self.syntax = text, syntax
@@ -80,12 +80,12 @@ class _Subtitles:
 
 
 def read_subrip(data: bytes) -> Document:
-    """Read the cues of a SubRip file. Raises Unreadable on a file that is none."""
+    """Return the cues of a SubRip file. Raises Unreadable."""
     return _read(data, SUBRIP)
 
 
 def read_webvtt(data: bytes) -> Document:
-    """Read the cues of a WebVTT file; notes, styles, regions and settings stay. Raises Unreadable."""
+    """Return the cues of a WebVTT file, without notes, styles, regions and settings. Raises Unreadable."""
     return _read(data, WEBVTT)
 
 
@@ -106,7 +106,7 @@ def _parse_subtitles(text: str, syntax: _Syntax) -> _Subtitles:
     if cues is None:
         raise unreadable(syntax.kind)
     markup, parts = list[str](), list[_Part]()
-    done = 0  # lines before the next part
+    done = 0  # number of lines before the next part
     between = list[str]()
     for begin, end in cues:
         between += lines[done:begin]
@@ -125,7 +125,7 @@ def _parse_subtitles(text: str, syntax: _Syntax) -> _Subtitles:
 
 
 def _subrip_cues(lines: Sequence[str]) -> list[tuple[int, int]] | None:
-    """Where the lines of each cue's text begin and end; None: the file is no SubRip."""
+    """Return the range of text lines of each cue; None: the file is no SubRip."""
     times = [number for number, line in enumerate(lines) if TIMES.match(line)]
     heads = [n - 1 if n and INDEX.fullmatch(lines[n - 1]) else n for n in times]
     before = lines[: heads[0]] if heads else lines
@@ -135,13 +135,13 @@ def _subrip_cues(lines: Sequence[str]) -> list[tuple[int, int]] | None:
 
 
 def _webvtt_cues(lines: Sequence[str]) -> list[tuple[int, int]] | None:
-    """Where the lines of each cue's text begin and end; None: the file is no WebVTT."""
+    """Return the range of text lines of each cue; None: the file is no WebVTT."""
     if not WEBVTT_HEAD.match(lines[0]):
         return None
     blanks = [number for number, line in enumerate(lines) if not line.strip("\r\n")]
     cues = []
     for blank, end in pairwise([*blanks, len(lines)]):
-        heads = lines[blank + 1 : min(blank + 3, end)]  # the times, or a name and the times
+        heads = lines[blank + 1 : min(blank + 3, end)]  # the times, or an identifier and the times
         arrow = next((number for number, line in enumerate(heads) if WEBVTT_TIMES.match(line)), None)
         if arrow is not None:
             cues.append((blank + arrow + 2, end))
@@ -153,7 +153,7 @@ WEBVTT: Final = _Syntax("WebVTT subtitles", WEBVTT_TAG, _webvtt_cues, unescape, 
 
 
 def _contents(body: str) -> Iterator[str]:
-    """What is translated as one, with the line end after it: all lines, or each when several speak."""
+    """Yield the texts of a cue with the line end after each: all lines, or each line of a dialogue."""
     ends = [m.end() for m in NEWLINE.finditer(body.rstrip())]
     lines = [body[begin:end] for begin, end in pairwise([0, *ends, len(body)])]
     if len(lines) > 1 and all(map(DIALOGUE.match, lines)):
@@ -163,10 +163,14 @@ def _contents(body: str) -> Iterator[str]:
 
 
 def wrap(text: str, lines: int) -> str:
-    """Wrap a text into about equal lines: spaces become line breaks, so that its characters stay in place."""
+    """Return a text in lines of about equal length: spaces become line feeds, so that no character moves.
+
+    text: the text.
+    lines: number of lines.
+    """
     characters = list(text)
     spaces = [place for place, character in enumerate(text) if character == " "]
-    first = 0  # the spaces before it lie in earlier lines
+    first = 0  # number of the first space after the last break
     for line in range(1, lines):
         ideal = len(text) * line / lines
         right = bisect_left(spaces, ideal, first)

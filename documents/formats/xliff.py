@@ -1,6 +1,6 @@
-"""XLIFF 1 and 2, by lxml: a unit without a translation gets one, inline elements go along, all else stays.
+"""XLIFF 1 and 2, by lxml: translates units without a target, with their inline elements.
 
-lxml says what the units are; where their translations belong is found in a second pass over the text.
+lxml parses the units; a second pass over the text finds the positions of their targets.
 """
 
 from __future__ import annotations
@@ -20,13 +20,11 @@ from documents.inline import Atom, Line, Paragraphs, lines_of, outputs
 from documents.spans import Segment
 
 KIND_NAME: Final = "XLIFF 1.2 or 2"
-NAMESPACE: Final = "urn:oasis:names:tc:xliff:document:"  # old tools leave it out
-UNITS: Final = {"1": "trans-unit", "2": "segment"}  # by the first figure of the version
-AROUND: Final = frozenset(
-    {"g", "mrk", "pc"}
-)  # inline elements with text in them; all others stay as they are
+NAMESPACE: Final = "urn:oasis:names:tc:xliff:document:"  # missing in files of old tools
+UNITS: Final = {"1": "trans-unit", "2": "segment"}  # name of a unit by the first digit of the version
+AROUND: Final = frozenset({"g", "mrk", "pc"})  # inline elements around text; others are not changed
 XML_SPACE: Final = "{http://www.w3.org/XML/1998/namespace}space"
-# of a well-formed file: what is no element, then tags with their names and whether they are empty
+# markup of a well-formed file: comments and the like, or a tag with the groups closing, name and empty
 MARKUP: Final = re.compile(
     r"<!--.*?-->|<!\[CDATA\[.*?\]\]>|<\?.*?\?>|<!DOCTYPE[^\[>]*+(?:\[.*?\]\s*+)?>"
     r"|<(/?)([^\s/>\"'=!?]++)(?:[^>\"'/]++|\"[^\"]*+\"|'[^']*+'|/(?!>))*+(/?)>",
@@ -37,10 +35,10 @@ STATE: Final = re.compile(r"\sstate\s*=\s*(?:\"[^\"]*\"|'[^']*')")
 
 @dataclass(slots=True)
 class _Place:
-    """Where a unit stands in a file.
+    """The position of a unit in a file.
 
     head: characters [begin, end) of its opening tag.
-    target: characters [begin, end) that its translation takes: those of an empty one, or none.
+    target: characters [begin, end) of an empty target, or the empty range where a target belongs.
     """
 
     head: tuple[int, int]
@@ -48,9 +46,9 @@ class _Place:
 
 
 def read_xliff(data: bytes) -> Document:
-    """Read the sources of units that have no target yet and may be translated.
+    """Return the sources of units that have no target and may be translated.
 
-    Raises Unreadable on a file that is no XLIFF, OversizedDocument on one with too many elements.
+    Raises Unreadable and OversizedDocument.
     """
     root = parse_xml(data, KIND_NAME)
     name = etree.QName(root)
@@ -89,8 +87,9 @@ def read_xliff(data: bytes) -> Document:
 
 
 def _unit_places(text: str, kind: str) -> Iterator[_Place]:
-    """The places of a file's units, in their order: a translation follows the source, or its sentences."""
-    depth, places = 0, dict[int, _Place]()  # of the units that are open, by their depth
+    """Yield the position of each unit; a target follows the `source`, or the `seg-source` with its
+    sentences."""
+    depth, places = 0, dict[int, _Place]()  # open units by depth
     for match in MARKUP.finditer(text):
         closing, tag, empty = match.groups()
         if tag is None:
@@ -111,7 +110,7 @@ def _unit_places(text: str, kind: str) -> Iterator[_Place]:
 
 
 def _is_open(unit: Any) -> bool:
-    """Whether a unit waits for a translation, and may have one by what stands around it."""
+    """Return whether a unit has no translation, and `translate` of it and its ancestors allows one."""
     target = unit.find("{*}target")
     if unit.find("{*}source") is None or (
         target is not None and (len(target) or (target.text or "").strip())
@@ -122,11 +121,11 @@ def _is_open(unit: Any) -> bool:
 
 
 def _target(unit: Any) -> Any:
-    """A copy of the source, cut into sentences where the unit has it so."""
+    """Return a target with the content of `seg-source`, or of `source`."""
     cut = unit.find("{*}seg-source")
     source = unit.find("{*}source")
     content = deepcopy(source if cut is None else cut)
-    # by the names of the file's own namespaces
+    # with the namespace prefixes of the file
     target = etree.Element(etree.QName(etree.QName(source).namespace, "target"), nsmap=unit.nsmap)
     target.text = content.text
     target.extend(content)
@@ -136,12 +135,12 @@ def _target(unit: Any) -> Any:
 
 
 def _parts(target: Any) -> list[Any]:
-    """The elements that are translated as one: the sentences that a target is cut into, or the whole."""
+    """Return the elements with one text each: the sentences of a target, or the target."""
     return [mark for mark in target.iter("{*}mrk") if mark.get("mtype") == "seg"] or [target]
 
 
 def _written(unit: Any, target: Any) -> str:
-    """A target as it stands in a unit; of an empty one the attributes stay, but for the state."""
+    """Return the XML of a target. An existing empty target keeps its attributes except the state."""
     old = unit.find("{*}target")
     for name, value in () if old is None else old.items():
         if name not in ("state", "state-qualifier"):
@@ -149,7 +148,7 @@ def _written(unit: Any, target: Any) -> str:
     if etree.QName(unit).localname == UNITS["1"]:
         target.set("state", "needs-review-translation")
     raw: str = etree.tostring(target, encoding="unicode", with_tail=False)
-    for prefix, address in unit.nsmap.items():  # they are declared around it
+    for prefix, address in unit.nsmap.items():  # an element around it declares them
         raw = raw.replace(f' xmlns{f":{prefix}" if prefix else ""}="{address}"', "", 1)
     before = unit.find("{*}source").getprevious()
     space = (unit.text if before is None else before.tail) or ""
@@ -157,7 +156,7 @@ def _written(unit: Any, target: Any) -> str:
 
 
 def _translated(head: str) -> str:
-    """The opening tag of a segment with a translation."""
+    """Return the opening tag of a segment with the state "translated"."""
     head = STATE.sub("", head)
     end = len(head) - (2 if head.endswith("/>") else 1)
     return f'{head[:end]} state="translated"{head[end:]}'
@@ -180,12 +179,12 @@ def _is_around(element: Any) -> bool:
 
 
 def _stays(element: Any) -> bool:
-    """Whether an element holds text for a reader that no translator touches."""
+    """Return whether the text of an element must not be translated."""
     return bool(element.get("mtype") == "protected" or element.get("translate") == "no")
 
 
 def _fill(place: Any, lines: Sequence[Line], segments: Sequence[Segment]) -> None:
-    """Put new segments in the place of an element's content."""
+    """Replace the content of an element by new segments."""
     for child in list(place):
         place.remove(child)
     place.text = None

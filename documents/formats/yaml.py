@@ -1,4 +1,4 @@
-"""YAML of messages, by PyYAML's events: a string's characters change, and nothing beside it."""
+"""Messages in YAML, by the events of PyYAML: only the characters of strings are changed."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from documents.formats.plain import decode
 
 KIND_NAME: Final = "messages in YAML"
 STRING: Final = "tag:yaml.org,2002:str"
-MAX_DEPTH: Final = 100  # lists and mappings in one another
-UNQUOTED: Final = re.compile(r"\w[^\n:#]*+")  # a text that may stand without quotes
+MAX_DEPTH: Final = 100  # nested lists and mappings
+UNQUOTED: Final = re.compile(r"\w[^\n:#]*+")  # a text that may need no quotes
 FLOW_SIGN: Final = re.compile(r"[,\[\]{}]")
 LINE: Final = re.compile(r"( *)([^\n]*)\n?")
 PROPERTIES: Final = re.compile(r"(?:[&!]\S*+\s++)*+")  # a node's anchor and tag
@@ -25,9 +25,9 @@ Loader: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def read_yaml(data: bytes) -> Document:
-    """Read the strings of a YAML file but its keys; comments, anchors and quotes stay.
+    """Return the strings of a YAML file, except its keys; comments, anchors and quotes stay.
 
-    Raises Unreadable on a file that is none.
+    Raises Unreadable.
     """
     file = decode(data)
     try:
@@ -38,8 +38,8 @@ def read_yaml(data: bytes) -> Document:
 
 
 def _values(text: str, loader: Any) -> Iterator[Value]:
-    """The strings that are no keys, by the parser's events."""
-    around: list[list[Any]] = []  # lists and mappings: whether its nodes come in pairs, how many, in brackets
+    """Yield the strings that are no keys."""
+    around: list[list[Any]] = []  # open collections: is a mapping, number of nodes, is in brackets
     while loader.check_event():
         event = loader.get_event()
         if isinstance(event, yaml.CollectionEndEvent):
@@ -62,8 +62,9 @@ def _is_text(event: Any, loader: Any) -> bool:
 
 
 def _strings(text: str, event: Any, plain: Callable[[str], bool]) -> Iterator[Value]:
-    """The messages of a scalar: the whole; of a block, its paragraphs or lines."""
-    begin, end = PROPERTIES.match(text, event.start_mark.index).end(), event.end_mark.index  # type: ignore[union-attr]
+    """Yield the messages of a scalar: its text, or the paragraphs or lines of a block."""
+    # type: ignore[union-attr]
+    begin, end = PROPERTIES.match(text, event.start_mark.index).end(), event.end_mark.index
     if event.style in ("|", ">"):
         yield from _block(text, begin, end, event.style)
     elif not event.style:
@@ -74,10 +75,10 @@ def _strings(text: str, event: Any, plain: Callable[[str], bool]) -> Iterator[Va
 
 
 def _block(text: str, begin: int, end: int, style: str) -> Iterator[Value]:
-    """The lines of a literal block; of a folded one, lines of the same indentation are a paragraph."""
+    """Yield the lines of a literal block, or the paragraphs of a folded block: lines of equal indentation."""
     position = text.index("\n", begin) + 1 if "\n" in text[begin:end] else end
     indent: int | None = None
-    run: list[tuple[int, int]] = []  # lines of a paragraph
+    run: list[tuple[int, int]] = []  # ranges of the lines of a paragraph
     while position < end and (line := LINE.match(text, position)):
         depth, words = len(line[1]), line[2].rstrip()
         indent = depth if indent is None and words else indent
@@ -102,7 +103,7 @@ def _paragraph(text: str, run: list[tuple[int, int]]) -> Value:
 
 
 def _is_plain(loader: Any, in_brackets: bool, text: str) -> bool:
-    """Whether a text means itself without quotes."""
+    """Return whether a text without quotes is read as the same text."""
     return (
         UNQUOTED.fullmatch(text) is not None
         and text.isprintable()
