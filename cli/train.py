@@ -43,10 +43,7 @@ def train(
     recipe: Annotated[Path, typer.Argument(help="A TOML file, or the name of a shipped recipe.")],
     corpora: Annotated[Path, typer.Option(help="Folder of the corpora.")],
     out: Annotated[Path | None, typer.Option(help="Folder of the new bundle; default: models/NAME.")] = None,
-    run: Annotated[
-        Path | None,
-        typer.Option(help="Folder of checkpoints; default: runs/NAME-DEVICE."),
-    ] = None,
+    run: Annotated[Path | None, typer.Option(help="Checkpoints; default: runs/NAME-DEVICE.")] = None,
     start: Start = None,
     teacher: Teacher = None,
     back: Back = None,
@@ -56,7 +53,7 @@ def train(
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     changes: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change a value in [train] of the recipe."),
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a value in [train]."),
     ] = None,
     tests: Annotated[
         list[Path] | None,

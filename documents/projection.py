@@ -1,9 +1,20 @@
-"""How the formats of a text go over to its translation.
+"""Moves the formats of a source to its translation by cross-attention.
 
-The way is the cross-attention: each word of the translation has a mass on each stretch of the source. A
-stretch goes, as a whole and once, to where the sum of (mass - MIN_MASS) is largest; a point goes to where
-what is before it and what is after it are told apart best. So every format of the source is in the answer
-once and properly nested, whatever the attention says.
+The mass of a target word on a range of the source is the share of its attention there. A span gets the range
+of words with the largest sum of (mass - MIN_MASS); a point gets the boundary that best separates the words
+from before it from the words from after it. Example: "Das <b>rote Haus</b><br/> brennt", with a span `b` and
+a point `br`.
+
+    target words                         The    red    house   burns
+    mass on "rote Haus"                  0.1    0.9    0.8     0.1
+    gain of b: mass - MIN_MASS          -0.3    0.5    0.4    -0.3      largest sum: red house
+
+    mass on the text before br           0.9    0.9    0.8     0.1
+    sum of (mass - HALF) by boundary   0    0.4    0.8    1.1     0.7   largest: after house
+
+Parents are placed before the spans in them, which get words of their parent only. In a parent, the order is:
+copied spans, spans over the whole parent, other spans (the largest sum first), points. Spans never overlap,
+so every format of the source is in the translation once and properly nested.
 """
 
 from __future__ import annotations
@@ -20,14 +31,15 @@ from documents.align import WORD_OR_MARK, Range, WordAttention
 from documents.answers import TranslatedText
 from documents.spans import Segment, Span, weave
 
-MIN_MASS: Final = 0.4  # mass that makes a word belong to a stretch
-# such a token means the same where it is copied
+MIN_MASS: Final = 0.4  # a word with a smaller mass on a span lowers the sum
+HALF: Final = 0.5  # a word with a larger mass before a point belongs before it
+BLOCKED: Final = -1e9  # gain of a word of another span; larger than any sum of masses
+# tokens that have the same meaning if they are copied
 COPIED_TOKEN: Final = re.compile(r"\S*[^\w\s]\S*|\S*\d\S*|\w{5,}")
 PUNCTUATION: Final = re.compile(r"[^\w\s]")
 FINAL_MARKS: Final = re.compile(r"[.!?…]{1,4}\Z|:\Z")
-CLINGING: Final = " ,.;:!?)]"  # what needs no white space before it
+CLINGING: Final = " ,.;:!?)]"  # characters without white space before them
 WRITTEN: Final = re.compile(r"\S")
-TAKEN_SCORE: Final = -1e9
 
 
 def project(
@@ -36,12 +48,12 @@ def project(
     kept_texts: Mapping[int, str] | None = None,
     small_words: tuple[Set[str], Set[str]] = (frozenset(), frozenset()),
 ) -> Segment:
-    """Return the translation of a segment with its spans, in their order.
+    """Return the translation of a segment with its spans.
 
     segment: text with spans.
-    result: the translation of the text, with its alignment where the segment has spans.
-    kept_texts: text of each kept span in the translation, by its number; by default as it was.
-    small_words: articles and the like of both languages; a stretch without any gets none.
+    result: translation of the text, with an alignment if the segment has spans.
+    kept_texts: text of kept spans in the translation by number; default: their text in the source.
+    small_words: articles and the like of both languages; a span without any in the source gets none.
     """
     if not segment.spans:
         return Segment(result.text)
@@ -54,204 +66,253 @@ def project(
 
 
 def marks_of(segment: Segment) -> list[int]:
-    """List the numbers of the spans that the model is asked to leave as they are."""
+    """Return the numbers of the spans that the model must not change."""
     return [n for n, span in enumerate(segment.spans) if span.kept and span.begin < span.end]
 
 
 def protected_ranges(segment: Segment) -> tuple[Range, ...]:
-    """List the characters (begin, end) of the spans that the model is asked to leave as they are."""
+    """Return the characters [begin, end) of the spans that the model must not change."""
     return tuple((segment.spans[n].begin, segment.spans[n].end) for n in marks_of(segment))
 
 
 class _Projection:
-    """Positions are words of the translation: a range of them for each span."""
+    """The state of a projection. A word range has numbers of target words; a boundary is between two words.
+
+    source: text with spans.
+    target: translated text.
+    kept_ranges: target characters of kept spans, by number of the span.
+    attention: attention of the target words.
+    words, begins, ends: target characters of each word.
+    is_mark: bool [words], the word is punctuation and not part of a kept phrase.
+    is_small: bool [words], the word is an article or the like.
+    small_words: articles and the like of the source language.
+    text_begin, text_end: source characters without white space at both ends.
+    copied: target position by source position, for tokens that occur once in both texts.
+    pinned: int64 [pinned], words with a known origin.
+    origins: int64 [pinned], source position of each.
+    word_ranges: result, range of words of each span; empty for points.
+    exact_ranges: result, target characters of copied spans, by number.
+    used_ranges: the values of `exact_ranges`.
+    """
 
     def __init__(
         self,
-        segment: Segment,
+        source: Segment,
         result: TranslatedText,
-        known: Mapping[int, Range],
+        kept_ranges: Mapping[int, Range],
         small_words: tuple[Set[str], Set[str]],
     ) -> None:
-        self.segment, self.target, self.known = segment, result.text, known
-        self.attention = WordAttention(segment.text, result)
+        self.source, self.target, self.kept_ranges = source, result.text, kept_ranges
+        self.attention = WordAttention(source.text, result)
         self.words = self.attention.words
-        kept = {at for phrase in result.kept for at in range(phrase.begin, phrase.end)}  # marks and all
-        marks = [bool(PUNCTUATION.match(self.target, at)) and at not in kept for at, _ in self.words]
-        self.marks = np.array(marks, bool)
+        self.begins, self.ends = [begin for begin, _ in self.words], [end for _, end in self.words]
+        in_phrases = {at for phrase in result.kept for at in range(phrase.begin, phrase.end)}
+        marks = [bool(PUNCTUATION.match(self.target, at)) and at not in in_phrases for at in self.begins]
+        self.is_mark = np.array(marks, bool)
         self.small_words = small_words[0]
         small = [self.target[begin:end].lower() in small_words[1] for begin, end in self.words]
-        self.small = np.array(small, bool)
-        self.begins, self.ends = [begin for begin, _ in self.words], [end for _, end in self.words]
-        self.ranges: list[tuple[int, int]] = [(0, 0)] * len(segment.spans)
-        self.exact: dict[int, Range] = {}  # characters of spans that were copied
-        self.taken: set[Range] = set()  # those of all spans
-        text = segment.text
-        self.first, self.last = len(text) - len(text.lstrip()), len(text.rstrip())  # where its words are
-        self.copied = dict(_copied_positions(segment.text, self.target))
-        pins = self._pin_words()
-        self.pinned, self.stems = np.array(list(pins), np.int64), np.array(list(pins.values()), np.int64)
+        self.is_small = np.array(small, bool)
+        text = source.text
+        self.text_begin, self.text_end = len(text) - len(text.lstrip()), len(text.rstrip())
+        self.copied = dict(_copied_positions(text, self.target))
+        origins = self._origins()
+        self.pinned = np.array(list(origins), np.int64)
+        self.origins = np.array(list(origins.values()), np.int64)
+        self.word_ranges: list[Range] = [(0, 0)] * len(source.spans)
+        self.exact_ranges: dict[int, Range] = {}
+        self.used_ranges: set[Range] = set()
 
     def spans(self) -> list[Span]:
-        inner: list[list[int]] = [[] for _ in range(len(self.segment.spans) + 1)]
-        for number, span in enumerate(self.segment.spans):
+        """Return the spans of the source at their target characters."""
+        inner: list[list[int]] = [[] for _ in range(len(self.source.spans) + 1)]
+        for number, span in enumerate(self.source.spans):
             inner[span.parent].append(number)
         queue = [-1]
-        for number in queue:  # parents before what is in them
+        for number in queue:  # parents before the spans in them
             self._place(number, inner[number])
             queue += inner[number]
-        spans = [self._characters(number) for number in range(len(self.segment.spans))]
+        spans = [self._characters(number) for number in range(len(self.source.spans))]
         begins = {span.begin for span in spans}
-        return [self._with_final_marks(*pair, begins) for pair in zip(self.segment.spans, spans, strict=True)]
+        return [self._with_final_marks(*pair, begins) for pair in zip(self.source.spans, spans, strict=True)]
 
     def _place(self, parent: int, numbers: list[int]) -> None:
-        """Find ranges for the spans in one span: ranges don't overlap; the surest span is placed first."""
-        low, high = self.ranges[parent] if parent >= 0 else (0, len(self.words))
-        free = np.zeros(len(self.words), np.float64)
-        cuts = np.ones(len(self.words) + 1, bool)
-        sure: list[tuple[float, int]] = []
+        """Set the word ranges of all spans in one parent; -1: the whole text."""
+        low, high = self.word_ranges[parent] if parent >= 0 else (0, len(self.words))
+        placed = _Placed(len(self.words))
+        by_sum: list[tuple[float, int]] = []
         for number in numbers:
-            span = self.segment.spans[number]
+            span = self.source.spans[number]
             if self._copy(number, parent):
-                self._take(number, free, cuts)
-            elif span.begin < span.end and self._same(span, parent):
-                self.ranges[number] = (low, high)
-                self._take(number, free, cuts)
+                placed.add(self.word_ranges[number])
+            elif span.begin < span.end and self._fills(span, parent):
+                self.word_ranges[number] = (low, high)
+                placed.add(self.word_ranges[number])
             elif span.begin < span.end:
-                sure.append((_best(self._gain(span)[low:high])[2], number))
-        for _, number in sorted(sure, key=lambda one: -one[0]):  # gains again: all at once would be too much
-            span = self.segment.spans[number]
+                by_sum.append((_best_range(self._gain(span)[low:high])[2], number))
+        # gains are computed again: storing all of them would take too much memory
+        for _, number in sorted(by_sum, key=lambda one: -one[0]):
+            span = self.source.spans[number]
             first, last = self._sentence(span, low, high)
-            begin, end, score = _best((self._gain(span) + free)[first:last])
-            if score > TAKEN_SCORE / 2:
-                self.ranges[number] = (first + begin, first + end)
-                self._take(number, free, cuts)
+            if placed.has_free(first, last):
+                begin, end, _ = _best_range((self._gain(span) + placed.penalty)[first:last])
+                self.word_ranges[number] = (first + begin, first + end)
+                placed.add(self.word_ranges[number])
             else:
-                self.ranges[number] = self._point(span.begin, first, last, cuts)
+                self.word_ranges[number] = self._boundary(span.begin, first, last, placed)
         for number in numbers:
-            span = self.segment.spans[number]
-            if span.begin == span.end and number not in self.exact:
-                self.ranges[number] = self._point(span.begin, *self._sentence(span, low, high), cuts)
+            span = self.source.spans[number]
+            if span.begin == span.end and number not in self.exact_ranges:
+                first, last = self._sentence(span, low, high)
+                self.word_ranges[number] = self._boundary(span.begin, first, last, placed)
 
-    def _sentence(self, span: Span, low: int, high: int) -> tuple[int, int]:
-        """The words from `low` to `high` that belong to the sentences of a span."""
+    def _sentence(self, span: Span, low: int, high: int) -> Range:
+        """Return the words from `low` to `high` in the sentences of a span, or all of them."""
         extent = self.attention.extent(span.begin, span.end)
         first, last = (max(low, extent[0]), min(high, extent[1])) if extent else (low, high)
         return (first, last) if first < last else (low, high)
 
-    def _pin_words(self) -> dict[int, int]:
-        """Words that stem from a known place of the source, with a character of it."""
-        there = {target: source for source, target in self.copied.items()}
-        pins = {n: there[begin] for n, begin in enumerate(self.begins) if begin in there}
-        for number, (first, end) in self.known.items():
-            source = self.segment.spans[number].begin if number >= 0 else -1
-            inside = range(bisect_right(self.ends, first), bisect_left(self.begins, end))
-            pins |= dict.fromkeys(inside, source)
-        return pins
+    def _origins(self) -> dict[int, int]:
+        """Return the source position of each copied word; -1: the word is from a glossary."""
+        positions = {target: source for source, target in self.copied.items()}
+        origins = {n: positions[begin] for n, begin in enumerate(self.begins) if begin in positions}
+        for number, (begin, end) in self.kept_ranges.items():
+            position = self.source.spans[number].begin if number >= 0 else -1
+            inside = range(bisect_right(self.ends, begin), bisect_left(self.begins, end))
+            origins |= dict.fromkeys(inside, position)
+        return origins
 
     def _mass(self, begin: int, end: int) -> Any:
+        """Return the mass of each word on source characters [begin, end); 0 or 1 for pinned words."""
         mass = self.attention.mass(begin, end)
-        mass[self.pinned] = (begin <= self.stems) & (self.stems < end)
+        mass[self.pinned] = (begin <= self.origins) & (self.origins < end)
         return mass
 
     def _gain(self, span: Span) -> Any:
+        """Return the gain of each word for a span: mass - MIN_MASS.
+
+        Punctuation and small words have mass 0 if the span has none in the source.
+        """
         gain = self._mass(span.begin, span.end) - MIN_MASS
-        if not PUNCTUATION.search(self.segment.text, span.begin, span.end):  # then it has none there either
-            gain = np.where(self.marks, -MIN_MASS, gain)
-        words = WORD_OR_MARK.findall(self.segment.text[span.begin : span.end].lower())
-        return gain if not self.small_words.isdisjoint(words) else np.where(self.small, -MIN_MASS, gain)
+        if not PUNCTUATION.search(self.source.text, span.begin, span.end):
+            gain = np.where(self.is_mark, -MIN_MASS, gain)
+        words = WORD_OR_MARK.findall(self.source.text[span.begin : span.end].lower())
+        return gain if not self.small_words.isdisjoint(words) else np.where(self.is_small, -MIN_MASS, gain)
 
-    def _take(self, number: int, free: Any, cuts: Any) -> None:
-        begin, end = self.ranges[number]
-        free[begin:end] = TAKEN_SCORE
-        cuts[begin + 1 : end] = False
+    def _fills(self, span: Span, parent: int) -> bool:
+        """Return whether only white space of the parent is outside the span."""
+        around = self.source.spans[parent] if parent >= 0 else Span(self.text_begin, self.text_end)
+        return self._is_blank(around.begin, span.begin) and self._is_blank(span.end, around.end)
 
-    def _same(self, span: Span, parent: int) -> bool:
-        """Whether nothing but white space of the parent lies outside the span."""
-        around = self.segment.spans[parent] if parent >= 0 else Span(self.first, self.last)
-        return self._blank(around.begin, span.begin) and self._blank(span.end, around.end)
-
-    def _blank(self, begin: int, end: int) -> bool:
-        return begin >= end or not WRITTEN.search(self.segment.text, begin, end)
+    def _is_blank(self, begin: int, end: int) -> bool:
+        return begin >= end or not WRITTEN.search(self.source.text, begin, end)
 
     def _copy(self, number: int, parent: int) -> bool:
-        """Place a span inside of a token that was copied, to the character."""
-        span = self.segment.spans[number]
-        text = self.segment.text[span.begin : span.end]
+        """Place a kept span, or a span in a copied token, at its exact characters; return whether it is
+        one."""
+        span = self.source.spans[number]
+        text = self.source.text[span.begin : span.end]
         begin = self.copied.get(span.begin, -1)
-        if number not in self.known and text and self.copied.get(span.end - 1) != begin + len(text) - 1:
+        if number not in self.kept_ranges and text and self.copied.get(span.end - 1) != begin + len(text) - 1:
             begin = self.target.find(text) if span.kept and self.target.count(text) == 1 else -1
-            begin = -1 if (begin, begin + len(text)) in self.taken else begin
-        begin, end = self.known.get(number, (begin, begin + len(text)))
-        low, high = self._around(parent)
+            begin = -1 if (begin, begin + len(text)) in self.used_ranges else begin
+        begin, end = self.kept_ranges.get(number, (begin, begin + len(text)))
+        low, high = self._characters_of_parent(parent)
         if not low <= begin <= end <= high:
             return False
-        self.exact[number] = (begin, end)
-        self.taken.add((begin, end))
+        self.exact_ranges[number] = (begin, end)
+        self.used_ranges.add((begin, end))
         first = bisect_right(self.ends, begin)
-        self.ranges[number] = (first, max(first, bisect_left(self.begins, end)))
+        self.word_ranges[number] = (first, max(first, bisect_left(self.begins, end)))
         return True
 
-    def _around(self, parent: int) -> tuple[int, int]:
+    def _characters_of_parent(self, parent: int) -> Range:
         if parent < 0:
             return 0, len(self.target)
-        return self.exact.get(parent) or self._edges(*self.ranges[parent])
+        return self.exact_ranges.get(parent) or self._edges(*self.word_ranges[parent])
 
-    def _point(self, at: int, low: int, high: int, cuts: Any) -> tuple[int, int]:
-        """The boundary of words that best divides what stems from before `at` from the rest."""
-        left = self._mass(0, at)[low:high] - 0.5
-        mask = self.attention.known[low:high]
-        score = np.concatenate([[0.0], np.cumsum(np.where(mask, left, 0.0))])
-        if at <= self.first:
+    def _boundary(self, at: int, low: int, high: int, placed: _Placed) -> Range:
+        """Return the boundary of words that best separates the text before source position `at` from the
+        rest.
+
+        low, high: words with allowed boundaries.
+        placed: spans whose words a boundary must not separate.
+        """
+        before = self._mass(0, at)[low:high] - HALF
+        known = self.attention.known[low:high]
+        score = np.concatenate([[0.0], np.cumsum(np.where(known, before, 0.0))])
+        # a point at the edge of the source stays there: no sum reaches the number of words
+        if at <= self.text_begin:
             score[0] += len(score)
-        elif at >= self.last:
+        elif at >= self.text_end:
             score[-1] += len(score)
-        score = np.where(cuts[low : high + 1], score, TAKEN_SCORE)
+        score = np.where(placed.inside[low : high + 1], -np.inf, score)
         boundary = low + int(np.argmax(score))
         return boundary, boundary
 
-    def _edges(self, begin: int, end: int) -> tuple[int, int]:
+    def _edges(self, begin: int, end: int) -> Range:
         return (self.words[begin][0], self.words[end - 1][1]) if begin < end else (0, 0)
 
     def _characters(self, number: int) -> Span:
-        span, (first, last) = self.segment.spans[number], self.ranges[number]
-        if number in self.exact:
-            begin, end = self.exact[number]
+        """Return a span at the target characters of its word range."""
+        span, (first, last) = self.source.spans[number], self.word_ranges[number]
+        if number in self.exact_ranges:
+            begin, end = self.exact_ranges[number]
         elif first < last:
             begin, end = self._edges(first, last)
         else:
-            begin = end = self._between(span.begin, first, span.parent)
+            begin = end = self._position(span.begin, first, span.parent)
         return replace(span, begin=begin, end=end)
 
     def _with_final_marks(self, old: Span, span: Span, begins: Set[int]) -> Span:
-        """An outermost span with the final marks behind it, where it ends with such marks in a source that
-        goes on, and no other begins there."""
-        marks = FINAL_MARKS.search(self.segment.text, max(old.begin, old.end - 4), old.end)
-        if not marks or old.parent >= 0 or old.end >= self.last or span.begin == span.end:
+        """Return an outermost span with the final marks after it, if the source span ends with such marks
+        inside the text and no other span begins there."""
+        marks = FINAL_MARKS.search(self.source.text, max(old.begin, old.end - 4), old.end)
+        if not marks or old.parent >= 0 or old.end >= self.text_end or span.begin == span.end:
             return span
         end = span.end + len(marks[0])
         free = begins.isdisjoint(range(span.end, end)) and self.target.startswith(marks[0], span.end)
         return replace(span, end=end) if free else span
 
-    def _between(self, at: int, boundary: int, parent: int) -> int:
-        """The character for a boundary of words: after the white space where the source has it so."""
-        source, words = self.segment.text, self.words
-        low, high = self.ranges[parent] if parent >= 0 else (0, len(words))
-        if parent in self.exact:
-            return self.exact[parent][0]
-        if parent < 0 and boundary == 0 and at < self.first:
+    def _position(self, at: int, boundary: int, parent: int) -> int:
+        """Return the target position of a boundary: after white space if source position `at` is."""
+        source, words = self.source.text, self.words
+        low, high = self.word_ranges[parent] if parent >= 0 else (0, len(words))
+        if parent in self.exact_ranges:
+            return self.exact_ranges[parent][0]
+        if parent < 0 and boundary == 0 and at < self.text_begin:
             return 0
         spaced = at == 0 or source[at - 1].isspace()
         if boundary >= high or (boundary > low and not spaced):
-            outer = boundary == len(words) and parent < 0 and at >= self.last
-            return len(self.target) if outer and spaced else words[boundary - 1][1] if boundary else 0
+            at_end = boundary == len(words) and parent < 0 and at >= self.text_end
+            return len(self.target) if at_end and spaced else words[boundary - 1][1] if boundary else 0
         return words[boundary][0]
 
 
-def _best(gain: Any) -> tuple[int, int, float]:
-    """Begin, end and sum of the range with the largest sum, of one word at least."""
+class _Placed:
+    """The word ranges of the placed spans of one parent.
+
+    penalty: float64 [words], BLOCKED for words in a range, otherwise 0.
+    inside: bool [words + 1], the boundary is inside a range.
+    """
+
+    def __init__(self, words: int) -> None:
+        self.penalty: Any = np.zeros(words, np.float64)
+        self.inside: Any = np.zeros(words + 1, bool)
+
+    def add(self, words: Range) -> None:
+        begin, end = words
+        self.penalty[begin:end] = BLOCKED
+        self.inside[begin + 1 : end] = True
+
+    def has_free(self, begin: int, end: int) -> bool:
+        """Return whether a word from `begin` to `end` is in no range."""
+        return bool((self.penalty[begin:end] == 0).any())
+
+
+def _best_range(gain: Any) -> tuple[int, int, float]:
+    """Return begin, end and sum of the range with the largest sum, of at least one word if there is any."""
     if not len(gain):
-        return 0, 0, TAKEN_SCORE
+        return 0, 0, BLOCKED
     sums = np.concatenate([[0.0], np.cumsum(gain)])
     lowest = np.minimum.accumulate(sums[:-1])
     end = int(np.argmax(sums[1:] - lowest)) + 1
@@ -260,7 +321,7 @@ def _best(gain: Any) -> tuple[int, int, float]:
 
 
 def _copied_positions(source: str, target: str) -> Iterator[tuple[int, int]]:
-    """For each character of the tokens that are once in both texts: its place there and here."""
+    """Yield source and target position of each character of the tokens that occur once in both texts."""
     places: dict[str, int] = {}
     for match in COPIED_TOKEN.finditer(target):
         places[match[0]] = -1 if match[0] in places else match.start()
@@ -274,12 +335,15 @@ def _copied_positions(source: str, target: str) -> Iterator[tuple[int, int]]:
 
 
 class _Restorer:
-    """Writes a translation anew from left to right, with the own text of kept spans again; white space sets
-    it off as in the source.
+    """Rewrites a translation with the source text of kept spans, and with white space around spans as in the
+    source.
 
-    parts, length, last: the text so far, its length and its last character.
-    inside: whether a kept span is open.
-    glue: whether white space is due before the next text.
+    source, target: segments with the same spans.
+    spans: spans at their positions in the new text.
+    kept_texts: text of kept spans by number; default: their text in the source.
+    parts, length, last: new text so far, its length and its last character.
+    inside: a kept span is open.
+    glue: white space is needed before the next text.
     """
 
     def __init__(self, source: Segment, target: Segment, kept_texts: Mapping[int, str]) -> None:
@@ -289,6 +353,7 @@ class _Restorer:
         self.inside, self.glue = False, False
 
     def restored(self) -> Segment:
+        """Return the new text with its spans."""
         for kind, value in weave(self.target):
             if isinstance(value, str):
                 self._append("" if self.inside else value)
@@ -320,9 +385,9 @@ class _Restorer:
             self.spans[number] = replace(span, begin=self.length)
 
     def _keep(self, number: int) -> None:
-        """Write the own text of a kept span."""
+        """Append the text of a kept span."""
         text, old, span = self.source.text, self.source.spans[number], self.spans[number]
-        lost = span.begin == span.end  # it comes between words that stand as if it were not there
+        lost = span.begin == span.end  # the translation has no text for the span
         if self.glue or (lost and text[: old.begin][-1:].isspace() and not self.last.isspace()):
             self._append(" ")
         self.glue = False

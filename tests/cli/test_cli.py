@@ -602,7 +602,7 @@ def german(tmp_path_factory):
 
 
 def test_what_can_not_be_written_is_named_as_it_was_given(bundle, source, capsys, tmp_path):
-    for out, told in ((tmp_path, "is a folder; name a file in it"), (tmp_path / "a" / "b", "make it first")):
+    for out, told in ((tmp_path, "is a folder; give a file"), (tmp_path / "a" / "b", "make it first")):
         code, message = failure(capsys, "translate", source, "--model", bundle, "-o", out)
         assert code == 2
         assert f"{out}: " in message

@@ -101,7 +101,7 @@ def test_of_two_versions_the_newer_counts(capsys):
         Foreign(Path("c"), "argos", "en", "de", (1, 0)),
     ]
     assert [str(model.path) for model in newest(models)] == ["b", "c"]
-    assert "a is left out: b is newer" in capsys.readouterr().err
+    assert "a is ignored: b is newer" in capsys.readouterr().err
 
 
 def test_models_are_found_by_what_their_folders_hold(tmp_path):

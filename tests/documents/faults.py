@@ -4,8 +4,8 @@ FAULTS = [
     (
         "an emphasis takes the article too",
         "documents/projection.py",
-        "isdisjoint(words) else np.where(self.small,",
-        "isdisjoint(words) else np.where(self.small & False,",
+        "isdisjoint(words) else np.where(self.is_small,",
+        "isdisjoint(words) else np.where(self.is_small & False,",
         "tests/documents/test_spans.py -k article",
     ),
     (
