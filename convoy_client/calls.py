@@ -1,4 +1,4 @@
-"""What can be asked of a server: each question with the meaning of its answer."""
+"""The requests of the API, each with the meaning of its answer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from convoy_client.events import Event
 from convoy_client.exchange import ApiCall, json_of
 from convoy_client.results import Detection, Language, Model, Partial, Score, Summary, Translation
 
-FAILED_STATUS: Final = 500  # of an error in a stream, whose own status was 200
+FAILED_STATUS: Final = 500  # status of an error event without one; the stream itself has status 200
 
 
 def translate(text: str, target: str, source: str, options: Mapping[str, Any]) -> ApiCall[Translation]:
@@ -70,12 +70,12 @@ def health() -> ApiCall[bool]:
 
 
 def upload(name: str, content: bytes, target: str, source: str) -> ApiCall[str]:
-    """Ask for the translation of a file; the answer is the path to fetch the translated file from.
+    """Return the request to translate a file; its answer is the path of the translated file.
 
-    name: the file's name, whose ending says its format.
-    content: the file's bytes.
+    name: name of the file, with the ending of its format.
+    content: bytes of the file.
     target: code of the language to translate into.
-    source: code of the file's language, or "auto".
+    source: code of the language of the file, or "auto".
     """
     return ApiCall(
         "POST", "/translate_file", _file_path, {"source": source, "target": target}, file=(name, content)
@@ -87,13 +87,13 @@ def download(path: str) -> ApiCall[bytes]:
 
 
 def parts(events: Iterable[Event]) -> list[Partial | Translation]:
-    """Read what events of a streamed translation say. Raises ApiError and BadAnswer."""
+    """Return the answers in events of a streamed translation. Raises ApiError and BadAnswer."""
     pieces = map(_part, events)
     return [part for part in pieces if part is not None]
 
 
 def _part(event: Event) -> Partial | Translation | None:
-    """None for an event that this client does not know."""
+    """Return the answer in an event; None: an unknown event."""
     if event.name not in ("partial", "result", "error"):
         return None
     try:
@@ -103,12 +103,15 @@ def _part(event: Event) -> Partial | Translation | None:
         if event.name == "error":
             raise ApiError(str(data.get("error", data)), int(data.get("status", FAILED_STATUS)))
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise BadAnswer("the stream holds an event that can't be read") from None
+        raise BadAnswer("the stream has an event that can't be read") from None
     return results.translations(data, None)[0]
 
 
 def _file_path(response: httpx.Response) -> str:
-    """Of the answer's URL only the name is used: a server behind a proxy may not know its own address."""
+    """Return the path of the translated file.
+
+    Only the name in the URL is used, because a server behind a proxy may not have its public address.
+    """
     data = json_of(response)
     url = data.get("translatedFileUrl") if isinstance(data, dict) else None
     name = unquote(urlsplit(url).path.rpartition("/")[2]) if isinstance(url, str) else ""

@@ -1,4 +1,4 @@
-"""The two clients. All they differ in is how they send and wait; what is asked and read is shared."""
+"""The synchronous and the asynchronous client; they differ only in sending and waiting."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import httpx
 from convoy_client import calls
 from convoy_client.errors import Unreachable
 from convoy_client.events import EventReader
-from convoy_client.exchange import ApiCall, Outcome, Patience, Pause, Send, exchange, request_of
+from convoy_client.exchange import ApiCall, Outcome, RetryPolicy, Pause, Send, exchange, request_of
 from convoy_client.results import Detection, Language, Model, Partial, Score, Summary, Translation
 
 T = TypeVar("T")
@@ -25,8 +25,8 @@ CUT: Final = "the stream ended before its result"
 
 
 class _Base:
-    def __init__(self, api_key: str | None, patience: Patience) -> None:
-        self._patience = patience
+    def __init__(self, api_key: str | None, policy: RetryPolicy) -> None:
+        self._policy = policy
         self._headers = {"User-Agent": "convoy-client"}
         if api_key:
             self._headers["Authorization"] = f"Bearer {api_key}"
@@ -34,26 +34,27 @@ class _Base:
     def _exchange(
         self, call: ApiCall[Any], timeout: float | None
     ) -> Generator[Send | Pause, Outcome, httpx.Response]:
-        patience = self._patience if timeout is None else replace(self._patience, timeout=timeout)
-        return exchange(patience, call.accepts)
+        policy = self._policy if timeout is None else replace(self._policy, timeout=timeout)
+        return exchange(policy, call.accepts)
 
 
 class Client(_Base):
-    """A client for threads: it may be used from several at once.
+    """A client; several threads may use it at once.
 
-    timeout: seconds for an answer, all tries together, which each method takes as well.
-    retries: after overload (429, 503; not before Retry-After) and lost connections.
+    url: address of the server.
+    api_key: key of the caller.
+    timeout: seconds for an answer, with all retries; each method has an argument for it, too.
+    retries: number of retries after overload (429, 503; not before Retry-After) and lost connections.
     http: further arguments of httpx.Client.
 
-    Options of methods are fields of the request, such as beam_size=1 or format="html"; docs/api.md has all.
-    Of one that the server does not know an UnreadOption warns.
-    Methods raise ApiError, Unreachable and BadAnswer.
+    Options of methods are fields of the request, such as beam_size=1 or format="html" (docs/api.md). The
+    client warns of unknown ones by UnreadOption. Methods raise ApiError, Unreachable and BadAnswer.
     """
 
     def __init__(
         self, url: str, api_key: str | None = None, *, timeout: float = 60.0, retries: int = 4, **http: Any
     ) -> None:
-        super().__init__(api_key, Patience(timeout, retries))
+        super().__init__(api_key, RetryPolicy(timeout, retries))
         self._http = httpx.Client(base_url=url, headers=self._headers, **http)
 
     def __enter__(self) -> Self:
@@ -81,10 +82,10 @@ class Client(_Base):
     ) -> list[Translation]:
         """Translate texts in one request: all are accepted or none.
 
-        texts: what to translate.
+        texts: texts to translate.
         target: code of the language to translate into.
-        source: code of the texts' language; "auto" has the server detect it.
-        timeout: seconds for the answer; None: the client's own.
+        source: code of the language of the texts; "auto": detected by the server.
+        timeout: seconds for the answer; None: timeout of the client.
         options: other fields of the request.
         """
         return self._ask(calls.translate_all(texts, target, source, options), timeout) if texts else []
@@ -92,15 +93,15 @@ class Client(_Base):
     def stream(
         self, text: str, target: str, source: str = "auto", *, timeout: float | None = None, **options: Any
     ) -> Iterator[Partial | Translation]:
-        """Yield beginnings of the translation while it is made, then the translation itself.
+        """Yield beginnings of the translation in progress, then the translation.
 
-        text: what to translate.
+        text: text to translate.
         target: code of the language to translate into.
-        source: code of the text's language; "auto" has the server detect it.
-        timeout: seconds for the answer; None: the client's own.
+        source: code of the language of the text; "auto": detected by the server.
+        timeout: seconds for the answer; None: timeout of the client.
         options: other fields of the request.
 
-        Leaving the iterator early gives the translation up.
+        Closing the iterator early cancels the translation.
         """
         call = calls.translate(text, target, source, {**options, "stream": True})
         with closing(self._send(call, timeout, stream=True)) as response:
@@ -121,17 +122,22 @@ class Client(_Base):
     def summarize_all(
         self, texts: Sequence[str], *, timeout: float | None = None, **options: Any
     ) -> list[Summary]:
-        """Summarize texts in one request: all are accepted or none."""
+        """Summarize texts in one request: all are accepted or none.
+
+        texts: texts to summarize.
+        timeout: seconds for the answer; None: timeout of the client.
+        options: other fields of the request.
+        """
         return self._ask(calls.summarize_all(texts, options), timeout) if texts else []
 
     def score(
         self, text: str, source_text: str | None = None, *, timeout: float | None = None, **options: Any
     ) -> Score:
-        """Tell how probable a model finds a text.
+        """Return the probability of a text.
 
-        text: what to score.
-        source_text: what the text is a translation of; None scores the text by itself.
-        timeout: seconds for the answer; None: the client's own.
+        text: text to score.
+        source_text: source of the translation `text`; None: the text is scored without a source.
+        timeout: seconds for the answer; None: timeout of the client.
         options: other fields of the request.
         """
         return self._ask(calls.score(text, source_text, options), timeout)
@@ -146,9 +152,9 @@ class Client(_Base):
     ) -> list[Score]:
         """Score texts in one request: all are accepted or none.
 
-        texts: what to score.
-        source_texts: what each text is a translation of; None scores the texts by themselves.
-        timeout: seconds for the answer; None: the client's own.
+        texts: texts to score.
+        source_texts: source of each translation; None: the texts are scored without sources.
+        timeout: seconds for the answer; None: timeout of the client.
         options: other fields of the request.
         """
         return self._ask(calls.score_all(texts, source_texts, options), timeout) if texts else []
@@ -156,21 +162,21 @@ class Client(_Base):
     def translate_file(
         self, path: Path | str, target: str, source: str = "auto", *, timeout: float | None = None
     ) -> bytes:
-        """Translate a document, and return it in the same format.
+        """Return the translation of a document in the same format.
 
-        path: the document; its ending says its format.
+        path: file with the ending of its format.
         target: code of the language to translate into.
-        source: code of the document's language; "auto" has the server detect it.
-        timeout: seconds for the answer; None: the client's own.
+        source: code of the language of the document; "auto": detected by the server.
+        timeout: seconds for the answer; None: timeout of the client.
 
-        Raises OSError as well.
+        Also raises OSError.
         """
         file = Path(path)
         where = self._ask(calls.upload(file.name, file.read_bytes(), target, source), timeout)
         return self._ask(calls.download(where), timeout)
 
     def detect(self, text: str, *, timeout: float | None = None) -> list[Detection]:
-        """List the likely languages of a text, best first."""
+        """Return the likely languages of a text, most likely first."""
         return self._ask(calls.detect(text), timeout)
 
     def languages(self, *, timeout: float | None = None) -> list[Language]:
@@ -180,7 +186,7 @@ class Client(_Base):
         return self._ask(calls.models(), timeout)
 
     def health(self, *, timeout: float | None = None) -> bool:
-        """Tell whether every model answers, and the server is not stopping."""
+        """Return whether every model answers and the server is not stopping."""
         return self._ask(calls.health(), timeout)
 
     def _ask(self, call: ApiCall[T], timeout: float | None) -> T:
@@ -211,12 +217,16 @@ class Client(_Base):
 
 
 class AsyncClient(_Base):
-    """The same for asyncio; see Client. http: further arguments of httpx.AsyncClient."""
+    """A client for asyncio, with the methods of Client.
+
+    url, api_key, timeout, retries: arguments of Client.
+    http: further arguments of httpx.AsyncClient.
+    """
 
     def __init__(
         self, url: str, api_key: str | None = None, *, timeout: float = 60.0, retries: int = 4, **http: Any
     ) -> None:
-        super().__init__(api_key, Patience(timeout, retries))
+        super().__init__(api_key, RetryPolicy(timeout, retries))
         self._http = httpx.AsyncClient(base_url=url, headers=self._headers, **http)
 
     async def __aenter__(self) -> Self:
@@ -246,10 +256,10 @@ class AsyncClient(_Base):
     ) -> list[Translation]:
         """Translate texts in one request: all are accepted or none.
 
-        texts: what to translate.
+        texts: texts to translate.
         target: code of the language to translate into.
-        source: code of the texts' language; "auto" has the server detect it.
-        timeout: seconds for the answer; None: the client's own.
+        source: code of the language of the texts; "auto": detected by the server.
+        timeout: seconds for the answer; None: timeout of the client.
         options: other fields of the request.
         """
         return await self._ask(calls.translate_all(texts, target, source, options), timeout) if texts else []
@@ -257,15 +267,15 @@ class AsyncClient(_Base):
     async def stream(
         self, text: str, target: str, source: str = "auto", *, timeout: float | None = None, **options: Any
     ) -> AsyncIterator[Partial | Translation]:
-        """Yield beginnings of the translation while it is made, then the translation itself.
+        """Yield beginnings of the translation in progress, then the translation.
 
-        text: what to translate.
+        text: text to translate.
         target: code of the language to translate into.
-        source: code of the text's language; "auto" has the server detect it.
-        timeout: seconds for the answer; None: the client's own.
+        source: code of the language of the text; "auto": detected by the server.
+        timeout: seconds for the answer; None: timeout of the client.
         options: other fields of the request.
 
-        Leaving the iterator early gives the translation up.
+        Closing the iterator early cancels the translation.
         """
         call = calls.translate(text, target, source, {**options, "stream": True})
         response = await self._send(call, timeout, stream=True)
@@ -288,17 +298,22 @@ class AsyncClient(_Base):
     async def summarize_all(
         self, texts: Sequence[str], *, timeout: float | None = None, **options: Any
     ) -> list[Summary]:
-        """Summarize texts in one request: all are accepted or none."""
+        """Summarize texts in one request: all are accepted or none.
+
+        texts: texts to summarize.
+        timeout: seconds for the answer; None: timeout of the client.
+        options: other fields of the request.
+        """
         return await self._ask(calls.summarize_all(texts, options), timeout) if texts else []
 
     async def score(
         self, text: str, source_text: str | None = None, *, timeout: float | None = None, **options: Any
     ) -> Score:
-        """Tell how probable a model finds a text.
+        """Return the probability of a text.
 
-        text: what to score.
-        source_text: what the text is a translation of; None scores the text by itself.
-        timeout: seconds for the answer; None: the client's own.
+        text: text to score.
+        source_text: source of the translation `text`; None: the text is scored without a source.
+        timeout: seconds for the answer; None: timeout of the client.
         options: other fields of the request.
         """
         return await self._ask(calls.score(text, source_text, options), timeout)
@@ -313,9 +328,9 @@ class AsyncClient(_Base):
     ) -> list[Score]:
         """Score texts in one request: all are accepted or none.
 
-        texts: what to score.
-        source_texts: what each text is a translation of; None scores the texts by themselves.
-        timeout: seconds for the answer; None: the client's own.
+        texts: texts to score.
+        source_texts: source of each translation; None: the texts are scored without sources.
+        timeout: seconds for the answer; None: timeout of the client.
         options: other fields of the request.
         """
         return await self._ask(calls.score_all(texts, source_texts, options), timeout) if texts else []
@@ -323,14 +338,14 @@ class AsyncClient(_Base):
     async def translate_file(
         self, path: Path | str, target: str, source: str = "auto", *, timeout: float | None = None
     ) -> bytes:
-        """Translate a document, and return it in the same format.
+        """Return the translation of a document in the same format.
 
-        path: the document; its ending says its format.
+        path: file with the ending of its format.
         target: code of the language to translate into.
-        source: code of the document's language; "auto" has the server detect it.
-        timeout: seconds for the answer; None: the client's own.
+        source: code of the language of the document; "auto": detected by the server.
+        timeout: seconds for the answer; None: timeout of the client.
 
-        Raises OSError as well.
+        Also raises OSError.
         """
         file = Path(path)
         content = await asyncio.to_thread(file.read_bytes)
@@ -338,7 +353,7 @@ class AsyncClient(_Base):
         return await self._ask(calls.download(where), timeout)
 
     async def detect(self, text: str, *, timeout: float | None = None) -> list[Detection]:
-        """List the likely languages of a text, best first."""
+        """Return the likely languages of a text, most likely first."""
         return await self._ask(calls.detect(text), timeout)
 
     async def languages(self, *, timeout: float | None = None) -> list[Language]:
@@ -348,7 +363,7 @@ class AsyncClient(_Base):
         return await self._ask(calls.models(), timeout)
 
     async def health(self, *, timeout: float | None = None) -> bool:
-        """Tell whether every model answers, and the server is not stopping."""
+        """Return whether every model answers and the server is not stopping."""
         return await self._ask(calls.health(), timeout)
 
     async def _ask(self, call: ApiCall[T], timeout: float | None) -> T:

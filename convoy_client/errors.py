@@ -1,29 +1,30 @@
-"""What can go wrong, as exceptions."""
+"""Exceptions of the client."""
 
 from __future__ import annotations
 
 
 class ClientError(Exception):
-    """Base class; the message says what is wrong."""
+    """Base class of all errors; the message describes the error."""
 
 
 class UnreadOption(UserWarning):
-    """An option that the server did not read; most are misspelt."""
+    """An option that the server ignored; most are misspelt."""
 
 
 class Unreachable(ClientError):
-    """No answer came: no connection, a connection that broke, or the timeout."""
+    """There was no answer: no connection, a broken connection, or a timeout."""
 
 
 class BadAnswer(ClientError):
-    """The answer is none of a Convoy server."""
+    """The answer is not the answer of a Convoy server."""
 
 
 class ApiError(ClientError):
-    """The server refused or failed.
+    """The server refused the request, or failed.
 
-    status: of HTTP.
-    retry_after: seconds, where the server gave them.
+    message: error message of the server.
+    status: HTTP status.
+    retry_after: seconds to wait before a retry, if the server named them.
     """
 
     def __init__(self, message: str, status: int, retry_after: float | None = None) -> None:

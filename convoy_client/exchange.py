@@ -1,6 +1,6 @@
-"""One question and its answer, with the tries it takes: pure steps that a client of either kind carries out.
+"""One request with its retries, as steps that the synchronous and the asynchronous client carry out.
 
-All that is asked of a server is computed from the question alone, so any of it may be sent again.
+A server has no state between requests, so every request may be sent again.
 """
 
 from __future__ import annotations
@@ -20,16 +20,19 @@ from convoy_client.errors import ApiError, BadAnswer, ClientError, Unreachable
 T = TypeVar("T")
 
 RETRIED_STATUSES: Final = frozenset({429, 503})
-# beyond the deadline, in which the server may still tell that it has passed
+# seconds after the deadline in which the error message of the server may arrive
 GRACE_SECONDS: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class ApiCall(Generic[T]):
-    """A question: `body` goes as JSON, `file` (name, content) as a form with `body` as its fields.
+    """A request, and the meaning of its answer.
 
-    read: what the answer means; may raise BadAnswer.
-    accepts: statuses that are answers too.
+    method, path: HTTP method and path.
+    read: converts the response; may raise BadAnswer.
+    body: JSON of the request, or with `file` the fields of a form.
+    file: name and content of a file.
+    accepts: error statuses that are valid answers.
     """
 
     method: str
@@ -41,28 +44,31 @@ class ApiCall(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
-    """timeout: seconds for an answer, all tries together.
-    retries: after the first.
-    backoff: seconds before the second try; doubles with each, up to `longest`.
+class RetryPolicy:
+    """Limits of a request.
+
+    timeout: seconds for an answer, with all retries.
+    retries: number of tries after the first.
+    backoff: seconds before the first retry; doubles with each retry.
+    max_backoff: limit of the doubled seconds.
     """
 
     timeout: float = 60.0
     retries: int = 4
     backoff: float = 0.25
-    longest: float = 30.0
+    max_backoff: float = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Send the request; the answer may take so many seconds."""
+    """A step: send the request, with a timeout in seconds."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Wait so many seconds."""
+    """A step: wait some seconds."""
 
     seconds: float
 
@@ -71,40 +77,44 @@ Outcome = httpx.Response | httpx.TransportError | None
 
 
 def exchange(
-    patience: Patience, accepts: frozenset[int] = frozenset()
+    policy: RetryPolicy, accepts: frozenset[int] = frozenset()
 ) -> Generator[Send | Pause, Outcome, httpx.Response]:
-    """Yield steps until there is a good answer, and return it. Answer each Send with a response or the error.
+    """Yield steps until there is a good response, and return it. Send in the response or error after each
+    Send.
 
-    Overload and lost connections are tried again, not before the server's Retry-After, while the timeout and
-    the number of tries allow. Raises ApiError and Unreachable.
+    policy: limits of the request.
+    accepts: error statuses that are good responses.
+
+    Overload and lost connections are retried, not before the server's Retry-After. Raises ApiError and
+    Unreachable.
     """
-    until = time.monotonic() + patience.timeout
-    for tried in range(patience.retries + 1):
+    until = time.monotonic() + policy.timeout
+    for tried in range(policy.retries + 1):
         outcome = yield Send(until - time.monotonic())
         assert outcome is not None
         if isinstance(outcome, httpx.Response) and (outcome.is_success or outcome.status_code in accepts):
             return outcome
-        error, again = _fault(outcome)
-        wait = _wait(patience, tried, error)
-        if not again or tried == patience.retries or time.monotonic() + wait >= until:
+        error, retry = _error_of(outcome)
+        wait = _wait(policy, tried, error)
+        if not retry or tried == policy.retries or time.monotonic() + wait >= until:
             raise error from (outcome if isinstance(outcome, Exception) else None)
         yield Pause(wait)
     raise AssertionError("the last try returns or raises")
 
 
 def request_of(client: httpx.Client | httpx.AsyncClient, call: ApiCall[Any], send: Send) -> httpx.Request:
-    """Make the request of a call, which tells the server how long a POST may take.
+    """Return the HTTP request of a call; a POST has a header with the timeout.
 
-    client: sends the request.
-    call: what is asked of the server.
-    send: how many seconds the answer may take, and whether it is a stream.
+    client: client of httpx.
+    call: the request.
+    send: step with the timeout.
     """
     seconds = max(send.seconds, 0.001)
     sent: dict[str, Any] = {}
     if call.file is not None:
         sent = {"data": dict(call.body or {}), "files": {"file": call.file}}
     elif call.body is not None:
-        # half of a surrogate pair has no UTF-8 form; the server answers what is wrong with its escape
+        # escaped, because half of a surrogate pair has no UTF-8 form; the server refuses it
         sent = {"content": json.dumps(call.body).encode(), "headers": {"content-type": "application/json"}}
     request = client.build_request(call.method, call.path, timeout=seconds + GRACE_SECONDS, **sent)
     if call.method == "POST":
@@ -113,23 +123,23 @@ def request_of(client: httpx.Client | httpx.AsyncClient, call: ApiCall[Any], sen
 
 
 def json_of(response: httpx.Response) -> Any:
-    """Read the JSON of a response. Raises BadAnswer."""
+    """Return the JSON of a response. Raises BadAnswer."""
     try:
         return json.loads(response.content)
     except ValueError:
-        raise BadAnswer(f"{response.url} answered something else than JSON: is it a Convoy server?") from None
+        raise BadAnswer(f"{response.url} did not answer with JSON: is it a Convoy server?") from None
 
 
-def _fault(outcome: httpx.Response | httpx.TransportError) -> tuple[ClientError, bool]:
-    """The error, and whether to try again."""
+def _error_of(outcome: httpx.Response | httpx.TransportError) -> tuple[ClientError, bool]:
+    """Return the error of a response, and whether to retry."""
     if isinstance(outcome, httpx.TransportError):
         late = isinstance(outcome, httpx.TimeoutException)
         reason, address = str(outcome) or type(outcome).__name__, outcome.request.url
         lack = "no answer in time from" if late else "no connection to"
         return Unreachable(f"{lack} {address.scheme}://{address.netloc.decode()}: {reason}"), not late
     if outcome.is_redirect:
-        where = outcome.headers.get("location", "elsewhere")
-        return ApiError(f"the server is at another place: {where}", outcome.status_code), False
+        where = outcome.headers.get("location", "another address")
+        return ApiError(f"the server has moved to {where}", outcome.status_code), False
     reason = _message(outcome) or outcome.reason_phrase
     error = ApiError(reason, outcome.status_code, _retry_after(outcome.headers))
     return error, outcome.status_code in RETRIED_STATUSES
@@ -147,7 +157,7 @@ def _message(response: httpx.Response) -> str:
 
 
 def _retry_after(headers: httpx.Headers) -> float | None:
-    """Seconds, from a number or an HTTP date. The server's clock decides, where it tells the time."""
+    """Return the seconds of Retry-After, a number or an HTTP date; dates use the clock of the server."""
     value = headers.get("retry-after", "")
     try:
         return max(0.0, float(value))
@@ -160,9 +170,9 @@ def _retry_after(headers: httpx.Headers) -> float | None:
         return None
 
 
-def _wait(patience: Patience, tried: int, error: ClientError) -> float:
-    """Half of the back-off is chance, so that many clients don't come back together."""
-    share = random.uniform(0.5, 1.0)  # nosec B311 # of a pause, no secret
-    backoff: float = min(patience.backoff * 2**tried, patience.longest) * share
+def _wait(policy: RetryPolicy, tried: int, error: ClientError) -> float:
+    """Return the seconds to wait; up to half is random, so that clients do not retry at the same time."""
+    share = random.uniform(0.5, 1.0)  # nosec B311 # no secret
+    backoff: float = min(policy.backoff * 2**tried, policy.max_backoff) * share
     retry_after = error.retry_after if isinstance(error, ApiError) else None
     return backoff if retry_after is None else retry_after + backoff

@@ -1,4 +1,4 @@
-"""Answers as frozen data. Fields that a newer server adds are in `extra`, as they came."""
+"""Answers as frozen data. Fields of newer servers are in `extra`, unchanged."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Detection:
-    """A language and how sure the server is of it, from 0 to 100."""
+    """A language, with the confidence of the detection from 0 to 100."""
 
     language: str
     confidence: float
@@ -22,9 +22,12 @@ class Detection:
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """score, alternatives: natural log, of the text and of each alternative.
-    tokens, token_scores: the end of each sentence included.
-    finish: "stop", or "length" where a limit ended it.
+    """Scores of an answer, as natural logarithms; None: minus infinity.
+
+    score, alternatives: score of the text, and of each alternative.
+    tokens, token_scores: tokens and their scores, with the end of each sentence.
+    finish: "stop", or "length" if the limit of the length ended it.
+    source_tokens, target_tokens: number of tokens.
     """
 
     score: float | None
@@ -47,7 +50,7 @@ class Alignment:
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """Seconds the slowest sentence of a request waited, was encoded and was decoded; decoding steps."""
+    """Seconds in which the slowest sentence was queued, encoded and decoded, and its decoding steps."""
 
     queue: float
     encode: float
@@ -57,9 +60,14 @@ class Timings:
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """detected: with source "auto".
-    truncated: only the beginning was read.
-    scores, alignment, timings: where they were asked for.
+    """A translation.
+
+    text: translated text.
+    alternatives: other translations.
+    detected: detected language, with source "auto".
+    truncated: only the beginning of the text was translated.
+    scores, alignment, timings: values for the options of the same names.
+    extra: fields of newer servers.
     """
 
     text: str
@@ -74,7 +82,14 @@ class Translation:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """truncated: only the beginning of the text was read."""
+    """A summary.
+
+    text: the summary.
+    truncated: only the beginning of the text was read.
+    alternatives: other summaries.
+    scores, alignment, timings: values for the options of the same names.
+    extra: fields of newer servers.
+    """
 
     text: str
     truncated: bool = False
@@ -87,10 +102,12 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """How probable a text is.
+    """The probability of a text.
 
-    score: natural logarithm, of the text and its end; None for minus infinity.
-    tokens, token_scores: end-of-sentence last.
+    score: natural logarithm of the probability, with end-of-sentence; None: minus infinity.
+    perplexity: perplexity of a token.
+    words: number of words.
+    tokens, token_scores: tokens and their scores, with end-of-sentence.
     model: name of the model.
     """
 
@@ -104,9 +121,10 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Partial:
-    """The beginning of an answer that is still being made, never taken back.
+    """The beginning of an answer in progress; the answer will begin with it.
 
-    index: of the text.
+    index: number of the text in the request.
+    text: the beginning.
     """
 
     index: int
@@ -115,7 +133,7 @@ class Partial:
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """A language with those it can be translated into."""
+    """A language, with the codes of its target languages."""
 
     code: str
     name: str
@@ -126,8 +144,9 @@ class Language:
 class Model:
     """A loaded model.
 
-    limits: in tokens.
-    options: its decoding defaults.
+    limits: limits in tokens by name.
+    options: default decoding options.
+    extra: fields of newer servers.
     """
 
     name: str
@@ -143,7 +162,7 @@ class Model:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
-# the server's names, which are LibreTranslate's or in its manner, by ours
+# names in the JSON of the server, by name of the field
 FIELD_NAMES: Final = {
     "token_scores": "tokenScores",  # nosec B105 # the name of a field
     "source_tokens": "sourceTokens",
@@ -152,34 +171,46 @@ FIELD_NAMES: Final = {
 
 
 def translations(data: Any, count: int | None) -> list[Translation]:
-    """Read the answers of /translate to `count` texts; None: to a single text that was no array."""
+    """Return the translations in an answer of /translate.
+
+    data: JSON of the answer.
+    count: number of texts in the array of the request; None: the request had a single text.
+    """
     _warn(data)
     return [
         Translation(
             text=_text(one["translatedText"]),
-            detected=_maybe(Detection, one.get("detectedLanguage")),
-            extra=_rest(one, "translatedText", "detectedLanguage", *SHARED_FIELDS),
+            detected=_optional(Detection, one.get("detectedLanguage")),
+            extra=_extra(one, "translatedText", "detectedLanguage", *SHARED_FIELDS),
             **_common_fields(one),
         )
-        for one in _apart(data, count, "translatedText")
+        for one in _objects(data, count, "translatedText")
     ]
 
 
 def summaries(data: Any, count: int | None) -> list[Summary]:
-    """Read the answers of /summarize, likewise."""
+    """Return the summaries in an answer of /summarize.
+
+    data: JSON of the answer.
+    count: number of texts in the array of the request; None: the request had a single text.
+    """
     _warn(data)
     return [
         Summary(
             text=_text(one["summaryText"]),
-            extra=_rest(one, "summaryText", *SHARED_FIELDS),
+            extra=_extra(one, "summaryText", *SHARED_FIELDS),
             **_common_fields(one),
         )
-        for one in _apart(data, count, "summaryText")
+        for one in _objects(data, count, "summaryText")
     ]
 
 
 def scores(data: Any, count: int | None) -> list[Score]:
-    """Read the answers of /score, likewise."""
+    """Return the scores in an answer of /score.
+
+    data: JSON of the answer.
+    count: number of texts in the array of the request; None: the request had a single text.
+    """
     _warn(data)
     answer = data.get("scores") if isinstance(data, dict) else None
     parts: list[Any] = [answer] if count is None else answer if isinstance(answer, list) else []
@@ -189,7 +220,11 @@ def scores(data: Any, count: int | None) -> list[Score]:
 
 
 def from_array(kind: type[T], data: Any) -> list[T]:
-    """Read a JSON array of objects as a list of `kind`."""
+    """Return a JSON array of objects as a list of a dataclass.
+
+    kind: the dataclass.
+    data: JSON of the answer.
+    """
     if not isinstance(data, list):
         raise BadAnswer("the server's answer is no list: is this a Convoy server?")
     return [_from_object(kind, one) for one in data]
@@ -199,26 +234,28 @@ SHARED_FIELDS: Final = ("alternatives", "truncated", "scores", "alignment", "tim
 
 
 def _common_fields(one: Mapping[str, Any]) -> dict[str, Any]:
-    """What translations and summaries have in common, by our names."""
+    """Return the fields that translations and summaries share, by name."""
     return {
         "alternatives": _get(one, "alternatives", list, []),
         "truncated": _get(one, "truncated", bool, False),
-        "scores": _maybe(Scores, one.get("scores")),
+        "scores": _optional(Scores, one.get("scores")),
         "alignment": [_from_object(Alignment, a) for a in one.get("alignment", [])],
-        "timings": _maybe(Timings, one.get("timings")),
+        "timings": _optional(Timings, one.get("timings")),
     }
 
 
 def _warn(data: Any) -> None:
-    """Warn of options that the server did not read."""
+    """Warn of options that the server ignored."""
     unread = data.get("warnings") if isinstance(data, dict) else None
     for name, warning in unread.items() if isinstance(unread, dict) else ():
         warnings.warn(f"{name} {warning}", UnreadOption, stacklevel=2)
 
 
-def _apart(data: Any, count: int | None, text: str) -> list[dict[str, Any]]:
-    """One object for each text. Every list of an array's answer has an entry for each; what is no list, such
-    as the timings, is of all of them."""
+def _objects(data: Any, count: int | None, text: str) -> list[dict[str, Any]]:
+    """Return one JSON object for each text.
+
+    If the request had an array, lists have an entry for each text; other values, such as timings, are shared.
+    """
     if not isinstance(data, dict) or text not in data:
         raise BadAnswer(f"the server's answer has no {text!r}: is this a Convoy server?")
     if count is None:
@@ -231,7 +268,7 @@ def _apart(data: Any, count: int | None, text: str) -> list[dict[str, Any]]:
 
 
 def _from_object(kind: type[T], data: Any) -> T:
-    """A dataclass from a JSON object; what it has no field for goes to `extra` where there is one."""
+    """Return a dataclass for a JSON object; members without a field go to `extra` if there is one."""
     names = {f.name: FIELD_NAMES.get(f.name, f.name) for f in fields(kind)}  # type: ignore[arg-type]
     has_extra = names.pop("extra", None) is not None
     try:
@@ -241,21 +278,21 @@ def _from_object(kind: type[T], data: Any) -> T:
             f"the server's {kind.__name__.lower()} lacks a field: is this a Convoy server?"
         ) from None
     if has_extra:
-        values["extra"] = _rest(data, *names.values())
+        values["extra"] = _extra(data, *names.values())
     return kind(**values)
 
 
-def _maybe(kind: type[T], data: Any) -> T | None:
+def _optional(kind: type[T], data: Any) -> T | None:
     return None if data is None else _from_object(kind, data)
 
 
-def _rest(data: Mapping[str, Any], *names: str) -> dict[str, Any]:
+def _extra(data: Mapping[str, Any], *names: str) -> dict[str, Any]:
     return {name: value for name, value in data.items() if name not in names}
 
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise BadAnswer("the server answered something else than a text")
+        raise BadAnswer("the answer of the server has no text")
     return value
 
 

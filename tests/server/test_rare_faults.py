@@ -15,7 +15,7 @@ import pytest
 
 from convoy_client import calls
 from convoy_client.errors import Unreachable
-from convoy_client.exchange import Patience, exchange
+from convoy_client.exchange import RetryPolicy, exchange
 from engine.api import DeadlineExceeded, TextResult, in_slices
 from engine.schedule.queue import FairQueue, LaneRoom
 from engine.types import DecodeOptions, Request
@@ -104,7 +104,7 @@ async def test_a_timeout_of_the_work_itself_is_no_deadline():
 
 
 def test_the_client_does_not_try_again_after_its_own_time_out():
-    steps = exchange(Patience(60.0, 3))
+    steps = exchange(RetryPolicy(60.0, 3))
     next(steps)
     with pytest.raises(Unreachable):
         steps.send(httpx.ReadTimeout("late", request=httpx.Request("GET", "http://x")))
