@@ -1,7 +1,7 @@
-"""Builds the native operators with the package; without a compiler the package has none.
+"""Builds the native operators with the package; without a compiler the package has no native operators.
 
-Where no compiler is found, one that comes as a wheel is asked for (`ziglang`), so that a machine without g++
-gets the operators too. `make wheels` names a target by CONVOY_TARGET; see engine/native/build.py.
+If there is no compiler, the build depends on a compiler that is a wheel (`ziglang`). CONVOY_TARGET is the
+platform of a cross build (`make wheels`); see engine/native/build.py.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from typing import Any, Final
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 ZIG: Final = "ziglang>=0.15,<1"
-WHEELED: Final = {"linux": ("x86_64", "aarch64"), "darwin": ("x86_64", "arm64")}  # where ziglang has wheels
+# platforms with wheels of ziglang
+WHEELED: Final = {"linux": ("x86_64", "aarch64"), "darwin": ("x86_64", "arm64")}
 TARGET: Final = "CONVOY_TARGET"
 
 
 class NativeHook(BuildHookInterface[Any]):
     def dependencies(self) -> list[str]:
-        """Ask for a compiler as a wheel where there is no other."""
+        """Return ziglang as a dependency of the build if there is no compiler."""
         if self.target_name != "wheel":
             return []
         builder = self._builder()
@@ -36,8 +37,13 @@ class NativeHook(BuildHookInterface[Any]):
         return []
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Build the native library and add it to the wheel.
+
+        version: kind of the build, of hatchling.
+        build_data: data of the build, which is changed.
+        """
         builder, machine = self._builder(), os.environ.get(TARGET)
-        if machine:  # for another machine: nothing is left behind in the sources
+        if machine:  # a cross build must not leave its library in the sources
             target = builder["TARGETS"][machine]
             library = builder["build"](target, Path(tempfile.mkdtemp()) / target.library)
             build_data["force_include"][str(library)] = f"engine/native/{library.name}"

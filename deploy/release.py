@@ -1,9 +1,9 @@
-"""The list of a release, walked: every line is checked or said not to be.
+"""Runs the checks of a release and prints one line for each.
 
-    python deploy/release.py                 all that can be checked here; the exit status is 1 where a line
-    fails python deploy/release.py --only wheels   lines whose name holds this
+    python deploy/release.py                 all checks; the exit code is 1 if one fails
+    python deploy/release.py --only wheels   checks with this in their name
 
-Nothing is uploaded and no tag is set: what is left to do by hand is printed in the end.
+Nothing is uploaded and no tag is set: the remaining steps are printed at the end.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Final
 
 REPOSITORY: Final = Path(__file__).parents[1]
 MAX_WHEEL_BYTES: Final = 5_000_000
-# what a native library begins with, by the end of a wheel's name: magic, place and bytes of the machine
+# native libraries by ending of the wheel: first bytes, and position and bytes of the machine type
 LIBRARIES: Final = {
     "manylinux2014_x86_64.whl": (b"\x7fELF", 18, b"\x3e\x00"),
     "manylinux2014_aarch64.whl": (b"\x7fELF", 18, b"\xb7\x00"),
@@ -35,15 +35,15 @@ LIBRARIES: Final = {
 
 
 class NotChecked(Exception):
-    """Why a line can't be checked here."""
+    """The check can't run on this machine; the message has the reason."""
 
 
 class Failed(Exception):
-    """What is wrong."""
+    """The check failed; the message has the reason."""
 
 
 def versions() -> str:
-    """Check that everything that carries the version carries the same one."""
+    """Check that all files have the same version, and return it."""
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["project"]["version"]
     client = tomllib.loads((REPOSITORY / "deploy/client/pyproject.toml").read_text("utf-8"))["project"][
         "version"
@@ -64,7 +64,7 @@ def versions() -> str:
 
 
 def changelog() -> str:
-    """Check that the changelog has the version's section, and nothing unreleased above it."""
+    """Check that the changelog has a section for the version, and nothing under [Unreleased]."""
     text, version = (REPOSITORY / "CHANGELOG.md").read_text("utf-8"), versions()
     if not re.search(rf"^## \[{re.escape(version)}\] - \d{{4}}-\d\d-\d\d$", text, re.MULTILINE):
         raise Failed(f"no section [{version}] with a date")
@@ -77,27 +77,27 @@ def changelog() -> str:
 
 
 def tree() -> str:
-    """Check that all is committed."""
+    """Check that all changes are committed."""
     changes = _run("git", "status", "--porcelain").splitlines()
     if changes:
-        raise Failed(f"{len(changes)} files are changed or new: {changes[0]}")
+        raise Failed(f"{len(changes)} files are not committed: {changes[0]}")
     return _run("git", "rev-parse", "--short", "HEAD").strip()
 
 
 def tests() -> str:
-    """Run the tests, and see that they reach the lines that they should."""
+    """Run lint, types, tests and coverage."""
     _run("make", "lint", "types", "coverage", timeout=3600)
     return "make lint types coverage"
 
 
 def generated() -> str:
-    """Check files that are made of others: settings, chart, picture of the rooms."""
+    """Check generated files: settings and chart."""
     _run(sys.executable, "-m", "pytest", "-q", "tests/deploy/test_host.py", "tests/deploy/test_chart.py")
     return "deploy/convoy.env, rendered manifests"
 
 
 def wheels() -> str:
-    """Build wheels for every platform, and check what they hold."""
+    """Build wheels for every platform, and check their content."""
     with tempfile.TemporaryDirectory() as folder:
         _run("make", "wheels", timeout=1800)
         for wheel in (REPOSITORY / "dist").glob("*.whl"):
@@ -112,7 +112,7 @@ def wheels() -> str:
 
 
 def client() -> str:
-    """Build the client's own wheel, check it, and import it without anything of the server."""
+    """Build the wheel of the client, check it, and import it without the server."""
     with tempfile.TemporaryDirectory() as folder:
         wheel = build_client(Path(folder))
         check_records(wheel)
@@ -125,7 +125,7 @@ def client() -> str:
 
 
 def build_client(folder: Path) -> Path:
-    """Build the client's wheel into a folder."""
+    """Build the wheel of the client in a folder, and return its path."""
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
     _run(*command, cwd=REPOSITORY / "deploy" / "client")
     (wheel,) = folder.glob("convoy_client-*.whl")
@@ -133,7 +133,7 @@ def build_client(folder: Path) -> Path:
 
 
 def check_wheel(wheel: Path) -> None:
-    """Check a wheel of the server: its records, size, command and native library. Raises Failed."""
+    """Check records, size, command and native library of a server wheel. Raises Failed."""
     check_records(wheel)
     if wheel.stat().st_size > MAX_WHEEL_BYTES:
         raise Failed(
@@ -146,7 +146,7 @@ def check_wheel(wheel: Path) -> None:
         raise Failed(f"{wheel.name} has no command `convoy`")
     libraries = [name for name in names if re.fullmatch(r"engine/native/libconvoy\S*\.(so|dylib)", name)]
     if len(libraries) != 1:
-        raise Failed(f"{wheel.name} holds {len(libraries)} native libraries")
+        raise Failed(f"{wheel.name} has {len(libraries)} native libraries")
     (magic, place, machine) = next(value for end, value in LIBRARIES.items() if wheel.name.endswith(end))
     head = archive.read(libraries[0])[:64]
     if not head.startswith(magic) or head[place : place + len(machine)] != machine:
@@ -154,7 +154,7 @@ def check_wheel(wheel: Path) -> None:
 
 
 def check_records(wheel: Path) -> None:
-    """Check that a wheel's RECORD names every file with its hash. Raises Failed."""
+    """Check that RECORD of a wheel lists every file with its hash. Raises Failed."""
     archive = zipfile.ZipFile(wheel)
     (record,) = [name for name in archive.namelist() if name.endswith(".dist-info/RECORD")]
     rows = {row[0]: row[1] for row in csv.reader(io.StringIO(archive.read(record).decode()))}
@@ -167,7 +167,7 @@ def check_records(wheel: Path) -> None:
 
 
 def workflows() -> str:
-    """Check the files of continuous integration against their host's schema."""
+    """Check the workflows of GitHub against their schema."""
     files = sorted((REPOSITORY / ".github" / "workflows").glob("*.yml"))
     command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows"]
     if subprocess.run([*command, "--version"], capture_output=True).returncode:
@@ -177,9 +177,9 @@ def workflows() -> str:
 
 
 def images() -> str:
-    """Build both images and see them translate."""
+    """Build both images and translate with them."""
     if shutil.which("docker") is None or subprocess.run(["docker", "info"], capture_output=True).returncode:
-        raise NotChecked("no Docker engine here: make test-containers where there is one")
+        raise NotChecked("no Docker engine; run on another machine: make test-containers")
     _run("make", "test-containers", timeout=3600)
     return "make test-containers"
 
@@ -196,9 +196,9 @@ LIST: Final[tuple[Callable[[], str], ...]] = (
     images,
 )
 BY_HAND: Final = """\
-By hand, when every line is fine:
+By hand, if every check has passed:
   git tag -s vVERSION && git push origin vVERSION      (.github/workflows/release.yml builds and publishes)
-  where images of arm64 matter: docker buildx build --platform linux/arm64, and run one
+  for images of arm64: docker buildx build --platform linux/arm64, and run one
   on a machine with a GPU: bash loadtest/gpu.sh right"""
 
 
@@ -213,7 +213,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", default="", help="lines whose name holds this")
+    parser.add_argument("--only", default="", help="run only checks with this in their name")
     options = parser.parse_args()
     failed = 0
     for line in LIST:

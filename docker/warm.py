@@ -1,4 +1,4 @@
-"""Imports what a server does, so that an image that nobody may write to holds it compiled."""
+"""Imports the modules of a server, so that the image, which is read-only later, has them compiled."""
 
 from importlib import import_module
 
