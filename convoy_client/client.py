@@ -16,7 +16,7 @@ import httpx
 from convoy_client import calls
 from convoy_client.errors import Unreachable
 from convoy_client.events import EventReader
-from convoy_client.exchange import ApiCall, Outcome, RetryPolicy, Pause, Send, exchange, request_of
+from convoy_client.exchange import ApiCall, Outcome, Pause, RetryPolicy, Send, exchange, request_of
 from convoy_client.results import Detection, Language, Model, Partial, Score, Summary, Translation
 
 T = TypeVar("T")
