@@ -84,8 +84,7 @@ def writing(path: Path | None) -> Iterator[TextIO]:
     """Yield a stream to standard output, or to a file that gets its name when it is complete."""
     if path is None:
         # the reader of a pipe gets each line at once
-        # type: ignore[union-attr]
-        sys.stdout.reconfigure(encoding="utf-8", newline="\n", line_buffering=True)
+        sys.stdout.reconfigure(encoding="utf-8", newline="\n", line_buffering=True)  # type: ignore[union-attr]
         yield sys.stdout
         sys.stdout.flush()
         return

@@ -63,8 +63,7 @@ def _is_text(event: Any, loader: Any) -> bool:
 
 def _strings(text: str, event: Any, plain: Callable[[str], bool]) -> Iterator[Value]:
     """Yield the messages of a scalar: its text, or the paragraphs or lines of a block."""
-    # type: ignore[union-attr]
-    begin, end = PROPERTIES.match(text, event.start_mark.index).end(), event.end_mark.index
+    begin, end = PROPERTIES.match(text, event.start_mark.index).end(), event.end_mark.index  # type: ignore[union-attr]
     if event.style in ("|", ">"):
         yield from _block(text, begin, end, event.style)
     elif not event.style:
