@@ -230,7 +230,7 @@ class DrainingServer(uvicorn.Server):
                 await asyncio.to_thread(state.service.stop, drain=False, timeout=LAST_SECONDS)
             self.should_exit = late or not state.in_flight
         if state.peers:
-            state.peers.tell(ready=state.ready_here, connections=len(self.server_state.connections))
+            state.peers.report(ready=state.ready_here, connections=len(self.server_state.connections))
             if counter % REFRESH_TICKS == 0 and not self.device_lost:  # what asks a lost device raises
                 state.metrics.refresh()
         return await super().on_tick(counter)

@@ -1,7 +1,7 @@
 """The Open Inference Protocol over gRPC, on a port of its own.
 
-messages: the protocol's messages, made of a table
-codec: from messages to the JSON and tensors of the HTTP routes, and back
-bridge: a call as a request to the application, which does all the rest
-servicer: the methods, health and reflection, and the server
+messages: builds the protocol's messages from a table
+codec: converts messages to the JSON and tensors of the HTTP routes, and back
+bridge: sends a call as a request to the application, which checks and answers it
+servicer: methods, health, reflection, and the server
 """

@@ -1,4 +1,5 @@
-"""A call as a request to the application, which checks keys and limits, charges, counts and answers."""
+"""Sends a gRPC call as a request to the application, which checks keys and limits, charges, counts and
+answers."""
 
 from __future__ import annotations
 
@@ -11,8 +12,8 @@ from urllib.parse import quote
 import grpc
 from starlette.types import ASGIApp, Message, Scope
 
-MAX_SECONDS: Final = 1e9  # a deadline after more is none
-# statuses of HTTP: of gRPC
+MAX_SECONDS: Final = 1e9  # a longer deadline counts as no deadline
+# HTTP status: gRPC status
 STATUS_CODES: Final = {
     400: grpc.StatusCode.INVALID_ARGUMENT,
     401: grpc.StatusCode.UNAUTHENTICATED,
@@ -25,12 +26,12 @@ STATUS_CODES: Final = {
     503: grpc.StatusCode.UNAVAILABLE,
     504: grpc.StatusCode.DEADLINE_EXCEEDED,
 }
-# of a call's metadata, what the application is told
+# metadata of a call that become headers of the request
 FORWARDED: Final = frozenset({"authorization", "x-api-key", "x-request-id", "x-request-timeout"})
 
 
 class CallFailed(Exception):
-    """An answer that is an error: `code` is gRPC's."""
+    """An error answer. `code` is its gRPC status."""
 
     def __init__(self, code: grpc.StatusCode, message: str) -> None:
         super().__init__(message)
@@ -39,10 +40,10 @@ class CallFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """What the application has answered.
+    """An answer of the application.
 
-    headers: names in lower case.
-    body: whole.
+    headers: value of each header, by its name in lower case.
+    body: whole body.
     """
 
     headers: dict[str, str]
@@ -53,7 +54,7 @@ class HttpAnswer:
 
 
 class Bridge:
-    """Asks the application on behalf of calls."""
+    """Sends calls to the application."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -61,15 +62,15 @@ class Bridge:
     async def ask(
         self, context: Any, method: str, path: str, body: bytes = b"", head_bytes: int | None = None
     ) -> HttpAnswer:
-        """Ask as a client over HTTP would, and wait for the answer; a call that is cancelled goes away.
+        """Send a request as an HTTP client would, and return the answer. A cancelled call disconnects.
 
-        context: of the call.
-        method: of HTTP.
-        path: of the route.
-        body: of the request.
-        head_bytes: bytes of the body that are JSON, where tensors follow.
+        context: context of the call.
+        method: HTTP method.
+        path: path of the route.
+        body: body of the request.
+        head_bytes: number of JSON bytes at the start of the body, if tensors follow them.
 
-        Raises CallFailed on an answer that is an error.
+        Raises CallFailed on an error answer.
         """
         headers = _headers(context)
         if head_bytes is not None:
@@ -95,7 +96,7 @@ class Bridge:
 
 
 class _Collected:
-    """An answer as it comes."""
+    """Collects the messages of an answer."""
 
     def __init__(self) -> None:
         self.status, self.headers, self.body = 500, dict[str, str](), b""
@@ -116,7 +117,7 @@ class _Collected:
 
 
 def _headers(context: Any) -> dict[str, str]:
-    """Keys and ids of a call's metadata, and its deadline, which the application keeps where it is sooner."""
+    """Return the headers of a call: keys and ids of its metadata, and the sooner of its two deadlines."""
     metadata = context.invocation_metadata() or ()
     headers = {key: value for key, value in metadata if key in FORWARDED and isinstance(value, str)}
     seconds = context.time_remaining()
@@ -128,7 +129,8 @@ def _headers(context: Any) -> dict[str, str]:
 
 
 def _sooner(limit: str, seconds: float) -> bool:
-    """Whether the client's own limit is the shorter; one that is no number is refused by the application."""
+    """Return whether the client's own limit is shorter. True if it is no number: the application refuses
+    it."""
     try:
         return float(limit) < seconds
     except ValueError:
@@ -154,7 +156,7 @@ def _scope(context: Any, method: str, path: str, headers: dict[str, str]) -> Sco
 
 
 def _address(peer: str) -> str:
-    """The address in gRPC's name of a client: ipv4:127.0.0.1:4711, ipv6:%5B::1%5D:4711."""
+    """Return the address in gRPC's name of a client: ipv4:127.0.0.1:4711, ipv6:%5B::1%5D:4711."""
     kind, _, rest = peer.partition(":")
     if kind not in ("ipv4", "ipv6"):
         return peer

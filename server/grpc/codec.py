@@ -1,4 +1,4 @@
-"""From messages to the JSON and tensors of the HTTP routes, and back."""
+"""Converts messages to the JSON and tensors of the HTTP routes, and back."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from google.protobuf.message import DecodeError
 
 from server.grpc.bridge import HttpAnswer
 
-# fields of InferTensorContents by the tensor's datatype
+# field of InferTensorContents for each datatype of a tensor
 CONTENTS_FIELDS: Final = {"BYTES": "bytes_contents", "FP32": "fp32_contents", "BOOL": "bool_contents"}
 LENGTH_HEADER: Final = "inference-header-content-length"
-MAX_FIELDS: Final = 100  # inputs or outputs of a message, parameters of one of its parts
+MAX_FIELDS: Final = 100  # number of inputs or outputs of a message, or of parameters of a part
 
 
 class BadMessage(Exception):
-    """A message that the protocol does not allow."""
+    """The protocol does not allow a message."""
 
 
 def parse_message(kind: Any, raw: bytes) -> Any:
     """Parse a message. Raises BadMessage.
 
-    kind: its class.
-    raw: as it came.
+    kind: class of the message.
+    raw: serialized message.
     """
     try:
         return kind.FromString(raw)
@@ -34,7 +34,7 @@ def parse_message(kind: Any, raw: bytes) -> Any:
 
 
 def read_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Read the map of parameters as JSON values. Raises BadMessage on one without a value, and on many."""
+    """Return parameters as JSON values. Raises BadMessage on too many, and on a parameter without a value."""
     _check_count("parameters", len(parameters))
     values: dict[str, Any] = {}
     for name, parameter in parameters.items():
@@ -46,22 +46,22 @@ def read_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_count(name: str, count: int) -> None:
-    """Refuse more than any model has, before each is looked at in the event loop."""
+    """Raise BadMessage on more parts than any model has, before the event loop reads them."""
     if count > MAX_FIELDS:
         raise BadMessage(f"the message has more than {MAX_FIELDS} {name}")
 
 
 def read_request(message: Any) -> tuple[bytes, int]:
-    """Write a ModelInferRequest as the body of a request over HTTP, tensors in the binary extension.
+    """Write a ModelInferRequest as the body of an HTTP request, with tensors in the binary extension.
 
-    Returns the body, and the number of its bytes that are JSON. Raises BadMessage on texts in both places.
+    Returns the body and its number of JSON bytes. Raises BadMessage if texts are in both fields for contents.
     """
     for name in ("inputs", "outputs"):
         _check_count(name, len(getattr(message, name)))
     raw = list(message.raw_input_contents)
     with_contents = [tensor for tensor in message.inputs if tensor.HasField("contents")]
     if raw and (with_contents or len(raw) != len(message.inputs)):
-        raise BadMessage("contents stand in raw_input_contents, one for each input, or in contents")
+        raise BadMessage("contents must be in raw_input_contents, one for each input, or in contents")
     inputs = []
     for number, tensor in enumerate(message.inputs):
         if not raw:
@@ -93,11 +93,11 @@ def read_request(message: Any) -> tuple[bytes, int]:
 
 
 def write_response(classes: Mapping[str, Any], answer: HttpAnswer, *, raw: bool) -> Any:
-    """Make a ModelInferResponse of an answer over HTTP.
+    """Return the ModelInferResponse of an HTTP answer.
 
-    classes: of messages, by name.
-    answer: JSON, without binary tensors.
-    raw: whether tensors go into raw_output_contents, as they came in raw_input_contents.
+    classes: class of each message, by name.
+    answer: JSON answer without binary tensors.
+    raw: write tensors into raw_output_contents, if the request has raw_input_contents.
     """
     values = answer.json()
     response = classes["ModelInferResponse"](
@@ -118,7 +118,7 @@ def write_response(classes: Mapping[str, Any], answer: HttpAnswer, *, raw: bool)
 
 
 def _pack(datatype: str, data: list[Any]) -> bytes:
-    """A tensor in bytes, the least significant first."""
+    """Return a tensor as little-endian bytes."""
     if datatype == "BYTES":
         return b"".join(len(text).to_bytes(4, "little") + text for text in data)
     return struct.pack(f"<{len(data)}{'f' if datatype == 'FP32' else '?'}", *data)

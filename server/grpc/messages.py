@@ -1,8 +1,8 @@
-"""The messages of `inference.GRPCInferenceService`, made of a table when the server starts.
+"""The messages of `inference.GRPCInferenceService`, built from a table when the server starts.
 
-Names and numbers of the fields are those of the Open Inference Protocol (KServe, open_inference_grpc.proto)
-with Triton's streaming method. The classes live in a pool of their own, so that a client's of the same names
-in this process do no harm.
+Names and numbers of the fields follow the Open Inference Protocol (KServe, open_inference_grpc.proto) with
+Triton's streaming method. The classes have a pool of their own, so that they don't collide with a client's
+classes in the same process.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from google.protobuf.message_factory import GetMessageClass
 PACKAGE: Final = "inference"
 SERVICE: Final = "GRPCInferenceService"
 FILE_NAME: Final = "open_inference_grpc.proto"
-MAP: Final = "map"  # of texts to InferParameter
+MAP: Final = "map"  # type of a map from texts to InferParameter
 PARAMETER_FIELD: Final = "map parameters"
 TENSOR: Final = ("string name", "string datatype", "repeated int64 shape")
 # message: fields as "type name", numbered from 1 in order; types in capitals are messages of this table
@@ -77,7 +77,7 @@ MESSAGES: Final[dict[str, tuple[str, ...]]] = {
     ),
     "ModelStreamInferResponse": ("string error_message", "ModelInferResponse infer_response"),
 }
-# method: its request and its answer
+# method: its request and its response
 METHODS: Final = {
     "ServerLive": ("ServerLiveRequest", "ServerLiveResponse"),
     "ServerReady": ("ServerReadyRequest", "ServerReadyResponse"),
@@ -87,11 +87,11 @@ METHODS: Final = {
     "ModelInfer": ("ModelInferRequest", "ModelInferResponse"),
     "ModelStreamInfer": ("ModelInferRequest", "ModelStreamInferResponse"),
 }
-STREAMED_METHODS: Final = frozenset({"ModelStreamInfer"})  # in both directions
+STREAMED_METHODS: Final = frozenset({"ModelStreamInfer"})  # streams of requests and responses
 
 
 def make_pool() -> DescriptorPool:
-    """Make the pool with the messages and the service."""
+    """Return a pool with the messages and the service."""
     file = FileDescriptorProto(name=FILE_NAME, package=PACKAGE, syntax="proto3")
     by_name: dict[str, DescriptorProto] = {}
     for name in sorted(MESSAGES, key=lambda name: name.count(".")):  # outer messages first

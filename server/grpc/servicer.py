@@ -24,12 +24,12 @@ from server.state import AppState
 logger = logging.getLogger(__name__)
 
 SERVICE_NAME: Final = f"{PACKAGE}.{SERVICE}"
-MESSAGE_OVERHEAD: Final = 65_536  # bytes of a message beside what a body over HTTP would have
-HEALTH_SECONDS: Final = 0.5  # between two looks at whether the server is ready
+MESSAGE_OVERHEAD: Final = 65_536  # bytes that a message may have more than an HTTP body
+HEALTH_SECONDS: Final = 0.5  # seconds between two checks of readiness
 
 
 class SymbolPool:
-    """A pool of descriptors where methods are symbols too, as `grpcurl describe` asks for them."""
+    """A pool of descriptors that finds methods as symbols too, which `grpcurl describe` needs."""
 
     def __init__(self, pool: DescriptorPool) -> None:
         self._pool = pool
@@ -45,7 +45,7 @@ class SymbolPool:
 
 
 class Methods:
-    """The methods by name: each asks the application, and answers in messages."""
+    """The methods of the service. Each sends a request to the application and converts its answer."""
 
     def __init__(self, app: ASGIApp, classes: dict[str, Any]) -> None:
         self._bridge, self._classes = Bridge(app), classes
@@ -76,7 +76,8 @@ class Methods:
         return write_response(self._classes, answer, raw=bool(request.raw_input_contents))
 
     async def ModelStreamInfer(self, requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
-        """Answer each request of a stream in turn; one that fails has its message, and the stream goes on."""
+        """Answer the requests of a stream in turn. A failed request gets an error message; the stream
+        continues."""
         stream_response = self._classes["ModelStreamInferResponse"]
         async for request in requests:
             try:
@@ -99,12 +100,12 @@ class Methods:
 
 @asynccontextmanager
 async def serving_grpc(app: ASGIApp, state: AppState) -> AsyncIterator[int]:
-    """Serve gRPC while the application runs; what is under way at the end is finished first.
+    """Serve gRPC while the application runs. At the end running calls are finished first.
 
-    app: the application, which answers.
-    state: what routes share, with the settings.
+    app: application that answers.
+    state: shared state of the routes, with the settings.
 
-    Yields the port. Raises ConfigError when the port can't be opened.
+    Yields the port. Raises ConfigError if the port can't be opened.
     """
     settings = state.settings
     pool = make_pool()
@@ -115,16 +116,16 @@ async def serving_grpc(app: ASGIApp, state: AppState) -> AsyncIterator[int]:
     server.add_generic_rpc_handlers((_handlers(Methods(app, classes), classes),))
     servicer = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
-    pool.AddSerializedFile(health_pb2.DESCRIPTOR.serialized_pb)  # what reflection tells of
+    pool.AddSerializedFile(health_pb2.DESCRIPTOR.serialized_pb)  # for reflection
     reflection.enable_server_reflection((SERVICE_NAME, health.SERVICE_NAME), server, pool=SymbolPool(pool))
     port = _listen(server, settings)
     await server.start()
     logger.info("gRPC on %s:%d", settings.host, port)
-    telling = asyncio.create_task(_tell_health(servicer, state))
+    health_task = asyncio.create_task(_update_health(servicer, state))
     try:
         yield port
     finally:
-        telling.cancel()
+        health_task.cancel()
         await servicer.enter_graceful_shutdown()
         await server.stop(settings.drain_timeout)
 
@@ -137,14 +138,14 @@ def _handlers(methods: Methods, classes: dict[str, Any]) -> Any:
         method = getattr(methods, name)
         handlers[name] = make(
             _stream(method, classes[request]) if streams else _unary(method, classes[request]),
-            request_deserializer=None,  # its failures would be unknown errors
+            request_deserializer=None,  # its errors would have the status UNKNOWN
             response_serializer=classes[response].SerializeToString,
         )
     return grpc.method_handlers_generic_handler(SERVICE_NAME, handlers)
 
 
 def _stream(method: Callable[[Any, Any], AsyncIterator[Any]], kind: Any) -> Callable[[Any, Any], Any]:
-    """Parse the requests of a stream; one that can't be parsed ends the call."""
+    """Parse the requests of a stream. A request that can't be parsed ends the call."""
 
     async def call(raw: AsyncIterator[bytes], context: Any) -> AsyncIterator[Any]:
         requests = (parse_message(kind, one) async for one in raw)
@@ -158,7 +159,7 @@ def _stream(method: Callable[[Any, Any], AsyncIterator[Any]], kind: Any) -> Call
 
 
 def _unary(method: Callable[[Any, Any], Awaitable[Any]], kind: Any) -> Callable[[Any, Any], Awaitable[Any]]:
-    """Parse the request of a call, and have failures end it with their status."""
+    """Parse the request of a call. An error ends the call with its status."""
 
     async def call(raw: bytes, context: Any) -> Any:
         try:
@@ -172,14 +173,14 @@ def _unary(method: Callable[[Any, Any], Awaitable[Any]], kind: Any) -> Callable[
 
 
 def _model_path(name: str, version: str) -> str:
-    """The path of a model's routes. Raises CallFailed on a name that would lead elsewhere."""
+    """Return the path of a model's routes. Raises CallFailed on a name that would lead to another route."""
     if not name or "/" in name or "/" in version:
         raise CallFailed(grpc.StatusCode.NOT_FOUND, f"Request for unknown model: '{name[:100]}'")
     return f"/v2/models/{name}/versions/{version}" if version else f"/v2/models/{name}"
 
 
 def _listen(server: Any, settings: ServerSettings) -> int:
-    """Open the port, with the certificate of HTTPS where there is one. Raises ConfigError."""
+    """Open the port, with the certificate of HTTPS if there is one, and return it. Raises ConfigError."""
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     address = f"{host}:{settings.grpc_port}"
     try:
@@ -192,8 +193,8 @@ def _listen(server: Any, settings: ServerSettings) -> int:
         raise ConfigError(f"can't serve gRPC on {address}: {error}") from error
 
 
-async def _tell_health(servicer: Any, state: AppState) -> None:
-    """Keep grpc.health.v1 true of the server and of the service, without end."""
+async def _update_health(servicer: Any, state: AppState) -> None:
+    """Update the status of grpc.health.v1, of the server and of the service, without end."""
     status = health_pb2.HealthCheckResponse
     while True:
         for name in ("", SERVICE_NAME):

@@ -1,8 +1,8 @@
-"""What an operator sees of the server.
+"""Logs, metrics and traces for operators.
 
 access_log: a line for each request
-context: what is known of a request while it is served
-logs: lines for people, or JSON for machines
+context: data of a request for its metrics, log lines and trace
+logs: log lines as text or JSON
 metrics: figures for Prometheus
 tracing: spans for OpenTelemetry
 """

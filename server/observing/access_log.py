@@ -1,4 +1,4 @@
-"""The access log: a line for each request, for people or machines. It never has a text, a query or a key."""
+"""The access log: a line for each request. It never contains a text, a query or a key."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from server.observing.context import RequestContext
 
 logger = logging.getLogger("convoy.access")
 
-DOWNLOADS: Final = "/download_file/"  # to know the name of a file is to be let in
-KEY_VISITOR: Final = "key:"  # begins the name of a visitor with a key
+DOWNLOADS: Final = "/download_file/"  # the name of a file gives access to it
+KEY_VISITOR: Final = "key:"  # prefix of the name of a visitor with a key
 SECONDS_DIGITS: Final = 6
-LONGEST_PATH: Final = 1_000  # characters, quoted ones as one
+LONGEST_PATH: Final = 1_000  # characters; a quoted character counts as one
 
 
 @dataclass(eq=False, slots=True)
 class BodySizes:
-    """Bytes of the bodies of a request and its answer, as far as they were read and sent."""
+    """Number of body bytes of a request that were read, and of its answer that were sent."""
 
     received: int = 0
     sent: int = 0
 
     def counting(self, receive: Receive) -> Receive:
-        """Make what receives a request's messages count the bytes of its body."""
+        """Return a `receive` that counts the bytes of the request's body."""
 
         async def counted() -> Message:
             message = await receive()
@@ -40,11 +40,11 @@ class BodySizes:
 def log_request(scope: Scope, context: RequestContext, sizes: BodySizes, status: int, seconds: float) -> None:
     """Write the line of a request that has just ended.
 
-    scope: the request's.
-    context: what is known of the request.
-    sizes: bytes of its bodies.
-    status: of the answer; 0 is none.
-    seconds: from the request's head to the answer's end.
+    scope: scope of the request.
+    context: context of the request.
+    sizes: body sizes of request and answer.
+    status: status of the answer, 0 without an answer.
+    seconds: time from the request's head to the answer's end.
     """
     visitor = getattr(scope.get("state", {}).get("visitor"), "name", "")
     fields: dict[str, Any] = {
@@ -59,7 +59,7 @@ def log_request(scope: Scope, context: RequestContext, sizes: BodySizes, status:
         "key": visitor.removeprefix(KEY_VISITOR) if visitor.startswith(KEY_VISITOR) else "-",
         "model": context.model,
     }
-    # the arguments are one mapping, which a formatter for machines takes as fields
+    # the arguments are one mapping, which the JSON formatter writes as fields
     logger.info(
         '%(client)s "%(method)s %(path)s" %(status)d %(outcome)s received=%(received)d sent=%(sent)d '
         "seconds=%(seconds).6f key=%(key)s model=%(model)s",
@@ -68,6 +68,6 @@ def log_request(scope: Scope, context: RequestContext, sizes: BodySizes, status:
 
 
 def _shown(path: str) -> str:
-    """A path as it was sent, so that it is one line, without the name of a translated file."""
+    """Return a path in quoted form, so that it is one line, without the name of a translated file."""
     folder, separator, _ = path[:LONGEST_PATH].partition(DOWNLOADS)
     return quote(folder + separator, errors="replace") + ("..." if separator else "")

@@ -1,7 +1,7 @@
-"""What is known of a request while it is served: for its metrics, its log lines and its trace.
+"""The context of a request: data for its metrics, its log lines and its trace.
 
-A context belongs to the task that serves a request and to the tasks which that one starts, so nothing has to
-hand it down.
+A context belongs to the task that serves a request and to the tasks that this task starts, so that no
+function has to pass it on.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 ID_HEADER: Final = "x-request-id"
 ID: Final = re.compile(r"[\w.:/+=@-]{1,128}", re.ASCII)
-ID_BITS: Final = 128  # of an id of ours; it names a request and guards nothing
-NO_MODEL: Final = "none"  # the model of a request that reached none
+ID_BITS: Final = 128  # bits of a generated id; it names a request and protects nothing
+NO_MODEL: Final = "none"  # model of a request that reached no model
 SEVERAL_MODELS: Final = "several"
 CANCELLED: Final = "cancelled"
 FAILED: Final = "failed"
@@ -39,10 +39,12 @@ OUTCOMES: Final[Mapping[int, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class ModelWork:
-    """What a model did for a request.
+    """The work of a model for a request.
 
-    timings: the longest of its sentences.
-    ended: a time.time_ns().
+    model: name of the model.
+    timings: longest times of its sentences.
+    sentences: number of sentences.
+    ended: end of the work, a time.time_ns().
     """
 
     model: str
@@ -53,7 +55,13 @@ class ModelWork:
 
 @dataclass(eq=False, slots=True)
 class RequestContext:
-    """outcome: set where the status does not tell, as in a stream that fails after its head."""
+    """The context of one request.
+
+    id: id of the request.
+    began: start of the request, a time.time_ns().
+    work: work of each model for it.
+    outcome: outcome if it differs from the status, as in a stream that fails after its head.
+    """
 
     id: str
     began: int = field(default_factory=time.time_ns)
@@ -66,9 +74,9 @@ class RequestContext:
         return next(iter(models), NO_MODEL) if len(models) < 2 else SEVERAL_MODELS
 
     def outcome_of(self, status: int) -> str:
-        """Name the outcome: ok, invalid, rejected, late, cancelled or failed.
+        """Return the outcome: ok, invalid, rejected, late, cancelled or failed.
 
-        status: 0 is none.
+        status: status of the answer, 0 without an answer.
         """
         if self.outcome:
             return self.outcome
@@ -79,7 +87,7 @@ current: Final[ContextVar[RequestContext | None]] = ContextVar("current", defaul
 
 
 def context_of(scope: Scope) -> RequestContext:
-    """Make a context for a new request: with the client's X-Request-ID if that can stand in a log."""
+    """Return a context for a new request, with the client's X-Request-ID if it is safe to log."""
     header = Headers(scope=scope).get(ID_HEADER, "")
     return RequestContext(
         header if ID.fullmatch(header) else f"{random.getrandbits(ID_BITS):0{ID_BITS // 4}x}"

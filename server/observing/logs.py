@@ -1,4 +1,4 @@
-"""Logs: lines for people, or JSON for machines; both name the request that they are about."""
+"""Log lines as text or JSON. Both contain the id of the request."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LINE_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s%(request)s: %(message)s
 
 
 def set_up(settings: ServerSettings) -> None:
-    """Set up the logs of a process of its own: this replaces the handlers of the root logger."""
+    """Set up the logs of this process; replaces the handlers of the root logger."""
     handler = logging.StreamHandler()
     handler.setFormatter(Json() if settings.log_format == "json" else Lines(LINE_FORMAT))
     logging.basicConfig(level=settings.log_level.upper(), handlers=[handler], force=True)
@@ -25,8 +25,8 @@ def set_up(settings: ServerSettings) -> None:
 
 
 class Seldom(logging.Filter):
-    """Lets a message pass once in a while: without file descriptors asyncio says so 2048 times a second, each
-    time with a traceback, and who reads the log can't keep up with it."""
+    """Limits a repeated message to one per REPEAT_SECONDS. Without file descriptors asyncio logs 2048
+    tracebacks a second."""
 
     def __init__(self, message: str) -> None:
         super().__init__()
@@ -50,8 +50,8 @@ class Lines(logging.Formatter):
 
 
 class Json(logging.Formatter):
-    """One object a line: time (RFC 3339, UTC), level, logger, message; request_id, exception and the line's
-    own fields, if any."""
+    """Writes a JSON object per line: time (RFC 3339, UTC), level, logger, message, and if present request_id,
+    exception and the fields of the line."""
 
     def format(self, record: logging.LogRecord) -> str:
         context = current.get()

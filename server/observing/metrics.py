@@ -1,7 +1,8 @@
-"""Prometheus metrics. Labels are models, lanes, routes, outcomes and error codes only: few and known.
+"""Prometheus metrics. Labels are models, lanes, routes, outcomes and error codes only, so that their number
+is small.
 
-Several processes keep their figures in files of one folder (`share`), where the one that is asked adds them
-up.
+Several processes keep their figures in files of one folder (`share`); the process that answers `/metrics`
+adds them up.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from server.observing.context import ModelWork, current
 LATENCY_SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 STEP_SECONDS: Final = (0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.0)
 SLOT_COUNTS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-# how a gauge of the process is made of its processes'
+# how a gauge combines the values of several processes
 PROCESS_GAUGES: Final = {
     "process_virtual_memory_bytes": "livesum",
     "process_resident_memory_bytes": "livesum",
@@ -41,25 +42,26 @@ PROCESS_GAUGES: Final = {
     "process_open_fds": "livesum",
     "process_max_fds": "livesum",
 }
-FOLDER_VARIABLE: Final = "PROMETHEUS_MULTIPROC_DIR"  # where prometheus_client looks for the folder
+FOLDER_VARIABLE: Final = "PROMETHEUS_MULTIPROC_DIR"  # variable in which prometheus_client expects the folder
 
 
 def share(folder: Path, number: int) -> None:
-    """Keep the figures of this process in `folder`. Once, before the first Metrics.
+    """Store the figures of this process in a folder. Call it once, before the first Metrics.
 
-    One that is started again under its number goes on counting where the one before it ended.
+    folder: folder of the figures of all processes.
+    number: number of this process. A process that restarts under its number continues its counts.
     """
     os.environ[FOLDER_VARIABLE] = str(folder)
     values.ValueClass = values.MultiProcessValue(lambda: number)
 
 
 def forget(folder: Path, number: int) -> None:
-    """Remove the gauges of a process that has ended; what it counted stays counted."""
+    """Remove the gauges of a process that has ended; its counters stay."""
     mark_process_dead(number, str(folder))
 
 
 class BegunFiles(Collector):
-    """The figures of all processes, without a file that a new process has made and not begun yet."""
+    """Collects the figures of all processes, and skips files that a new process has not written yet."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -79,7 +81,7 @@ def _has_begun(file: Path) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Where a process' own figures come from: three of what answers clients, three of engines."""
+    """Functions that return a process' own figures: three of the front end, three of the engines."""
 
     ready: Callable[[], bool]
     cached: Callable[[], int] = int
@@ -90,9 +92,9 @@ class Sources:
 
 
 class Metrics:
-    """One registry of its own, so that several servers may live in one process.
+    """The metrics of a server, in a registry of their own, so that a process may hold several servers.
 
-    folder: where `share` keeps the figures of several processes; None: there is one process.
+    folder: folder of `share` for several processes; None for one process.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -130,7 +132,9 @@ class Metrics:
             "convoy_tokens", "Tokens encoded (source) and answered (target).", "model", "kind"
         )
         self.forced = self._counter(
-            "convoy_phrases_forced", "Phrases and marks that a model had lost and were put back.", "model"
+            "convoy_phrases_forced",
+            "Phrases and marks that a model had lost and that were restored.",
+            "model",
         )
         self._figures = _Figures(self)
 
@@ -142,7 +146,7 @@ class Metrics:
         self._figures.sources = sources
 
     def refresh(self) -> None:
-        """Copy what nobody reports: the engines', the devices' and the process' own figures."""
+        """Copy the figures that are polled: those of the engines, the devices and the process."""
         self._figures.refresh()
 
     def record_work(self, model: str, results: Sequence[TextResult | TextScore]) -> None:
@@ -155,7 +159,7 @@ class Metrics:
             context.work.append(ModelWork(model, timings, len(results), time.time_ns()))
 
     def text(self) -> bytes:
-        """Write the exposition format of Prometheus: of all processes together, where there are several."""
+        """Return the metrics in Prometheus' exposition format, of all processes together."""
         self.refresh()
         if self._folder is None:
             return generate_latest(self.registry)
@@ -170,12 +174,12 @@ class Metrics:
         return Counter(name, help_text, labels, registry=self.registry)
 
     def _gauge(self, name: str, help_text: str, *labels: str, kind: Any = "livesum") -> Gauge:
-        """kind: how it is made of the processes'."""
+        """kind: rule that combines the values of several processes, of prometheus_client."""
         return Gauge(name, help_text, labels, registry=self.registry, multiprocess_mode=kind)
 
 
 class _ModelObserver:
-    """Called from the engine's thread; the metrics are safe to use from any."""
+    """Records steps and encodings of a model, in the engine's thread. The metrics are safe in any thread."""
 
     def __init__(self, metrics: Metrics, model: str) -> None:
         self._step = metrics.step.labels(model)
@@ -193,32 +197,32 @@ class _ModelObserver:
 
 
 class _Figures:
-    """Figures that are copied rather than reported."""
+    """Figures that `refresh` copies from their sources."""
 
     def __init__(self, metrics: Metrics) -> None:
         gauge, counter = metrics._gauge, metrics._counter
         self.sources: Sources | None = None
-        self._ready = gauge("convoy_ready", "1 when /health/ready says so, else 0.", kind="livemin")
+        self._ready = gauge("convoy_ready", "1 if /health/ready answers 200, otherwise 0.", kind="livemin")
         self._lag = gauge(
             "convoy_event_loop_lag_seconds",
-            "Longest time in the last minute that nobody was served.",
+            "Longest time of the last minute in which no request was served.",
             kind="livemax",
         )
         self._cached = gauge("convoy_cache_bytes", "Answers in the cache.")
         self._depth = gauge("convoy_queue_depth", "Sentences in the queue.", "model")
         self._waiting = gauge("convoy_queue_tokens", "Source tokens in the queue.", "model")
         self._used = gauge("convoy_slots_active", "Slots in use.", "model", "lane")
-        self._slots = gauge("convoy_slots", "Slots there are.", "model", "lane")
-        self._memory = gauge("convoy_gpu_memory_used_bytes", "In use on a GPU.", "device", kind="livemax")
-        self._room = gauge("convoy_gpu_memory_bytes", "Memory of a GPU.", "device", kind="livemax")
-        self._load = gauge(
-            "convoy_model_load_seconds", "Its last load took so long.", "model", kind="livemax"
+        self._slots = gauge("convoy_slots", "Number of slots.", "model", "lane")
+        self._memory = gauge(
+            "convoy_gpu_memory_used_bytes", "Memory in use on a GPU.", "device", kind="livemax"
         )
+        self._room = gauge("convoy_gpu_memory_bytes", "Memory of a GPU.", "device", kind="livemax")
+        self._load = gauge("convoy_model_load_seconds", "Duration of the last load.", "model", kind="livemax")
         self._loaded = gauge("convoy_model_loaded", "Processes in which a model is in memory.", "model")
         self._bytes = gauge("convoy_model_bytes", "Memory of a loaded model, estimated.", "model")
-        self._loads = counter("convoy_model_loads", "Loads that ended well.", "model")
+        self._loads = counter("convoy_model_loads", "Successful loads.", "model")
         self._unloads = counter(
-            "convoy_model_unloads", "Unloads, evictions for others' sake included.", "model"
+            "convoy_model_unloads", "Unloads, evictions for other models included.", "model"
         )
         self._no_loads = counter("convoy_model_load_failures", "Loads that failed.", "model")
         self._steps = counter("convoy_steps", "Decoding steps of all lanes.", "model")
@@ -227,7 +231,7 @@ class _Figures:
         self._tokens = metrics.tokens
         self._process = ProcessCollector(registry=None)
         self._own = {
-            name: gauge(name, f"Of the process: {name.removeprefix('process_')}.", kind=kind)
+            name: gauge(name, f"{name.removeprefix('process_')} of the process.", kind=kind)
             for name, kind in PROCESS_GAUGES.items()
         }
         self._cpu = counter("process_cpu_seconds", "Processor time, of user and system.")
@@ -275,7 +279,7 @@ class _Figures:
                 self._lanes.add(lane)
                 self._used.labels(*lane).set(active)
                 self._slots.labels(*lane).set(there)
-        for lane in gone - self._lanes:  # a file keeps its series: 0 says as much
+        for lane in gone - self._lanes:  # a file keeps its series, so they are set to 0
             self._used.labels(*lane).set(0)
             self._slots.labels(*lane).set(0)
             if lane[0] not in stats:
@@ -283,7 +287,8 @@ class _Figures:
                 self._waiting.labels(lane[0]).set(0)
 
     def _raise(self, counter: Counter, key: tuple[str, ...], total: float) -> None:
-        """Count what has come since the last look; a model that was loaded anew begins at 0."""
+        """Add the growth since the last call to a counter. The total of a model that was loaded again starts
+        at 0."""
         last = self._seen.get(key, 0.0)
         counter.inc(total - last if total >= last else total)
         self._seen[key] = total

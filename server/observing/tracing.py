@@ -1,7 +1,6 @@
-"""Traces for OpenTelemetry: one span for a request, and in it those of queue, encode and decode.
+"""Traces for OpenTelemetry: one span for a request, with inner spans for queue, encode and decode.
 
-The engine measures each sentence anyway, so the spans are written when the request has ended: nothing is
-traced while it runs.
+The engine measures each sentence anyway, so the spans are written when the request has ended.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ NANOSECONDS = 1_000_000_000
 
 
 class Tracing:
-    """Writes the spans of requests to a provider."""
+    """Writes the spans of requests to a provider of OpenTelemetry."""
 
     def __init__(self, provider: TracerProvider) -> None:
         self._provider = provider
@@ -32,7 +31,9 @@ class Tracing:
 
     @classmethod
     def to(cls, endpoint: str) -> Tracing:
-        """Send spans by OTLP over HTTP to a collector, such as http://localhost:4318, in the background.
+        """Return a Tracing that sends spans by OTLP over HTTP to a collector in the background.
+
+        endpoint: address of the collector, such as http://localhost:4318.
 
         Raises ConfigError without the extra `otel`.
         """
@@ -53,10 +54,10 @@ class Tracing:
     def write(self, scope: Scope, context: RequestContext, route: str, status: int) -> None:
         """Write the spans of a request that has just ended, within the trace of its `traceparent`.
 
-        scope: the request's.
-        context: what is known of the request.
-        route: the path's pattern.
-        status: of the answer; 0 is none.
+        scope: scope of the request.
+        context: context of the request.
+        route: pattern of the path.
+        status: status of the answer, 0 without an answer.
         """
         from opentelemetry.trace import SpanKind, Status, StatusCode, set_span_in_context
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
@@ -84,12 +85,12 @@ class Tracing:
         span.end()
 
     def close(self) -> None:
-        """Send what is left."""
+        """Send the remaining spans."""
         self._provider.shutdown()
 
 
 def _stages(tracer: Tracer, context: object, work: ModelWork) -> None:
-    """The stages of a request's slowest sentence, one after the other, up to when the answer was there."""
+    """Write spans for the stages of a request's slowest sentence, one after the other, up to its answer."""
     stages = {"queue": work.timings.queue, "encode": work.timings.encode, "decode": work.timings.decode}
     at = work.ended - round(sum(stages.values()) * NANOSECONDS)
     for name, seconds in stages.items():

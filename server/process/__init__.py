@@ -1,9 +1,9 @@
-"""The process and its machine: what a server has before it answers anything.
+"""The process and its machine, set up before the server answers requests.
 
-allocator: memory that is given back to the system
-clock: a clock that goes on when somebody sets the machine's
-locks: locks on files, which other processes respect
-peers: what a process knows of the others under its supervisor
-temporary: folders that go with their process
-watchdog: heads of requests that come too slowly, bodies in crumbs, and how late the event loop is
+allocator: returns free memory to the system
+clock: a clock that ignores changes of the machine's clock
+locks: locks on files between processes
+peers: the connection of a process to its supervisor and to other processes
+temporary: folders that are removed with their process
+watchdog: limits for slow heads and tiny chunks of requests, and the lag of the event loop
 """

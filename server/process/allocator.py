@@ -1,5 +1,5 @@
-"""Memory of the process: glibc gives back what loading and large requests needed, and Python looks once at
-what stays."""
+"""Memory of the process: glibc returns free memory to the system, and Python's collector skips objects that
+stay."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from typing import Final
 
 from engine.api import trim_heap
 
-# mallopt(3). A fixed threshold: by default it grows with what has been freed, and large arrays then come
-# from a heap that has no way back; their untouched pages would be resident too.
+# mallopt(3). The thresholds are fixed: by default they grow with freed blocks, and large arrays then come
+# from a heap that does not shrink; their untouched pages would be resident too.
 MALLOC_OPTIONS: Final = {
     "M_MMAP_THRESHOLD": (-3, 128 * 1024),
     "M_TRIM_THRESHOLD": (-1, 128 * 1024),
     "M_ARENA_MAX": (-8, 2),  # by default each thread gets a heap of its own, up to 8 for each core
 }
 STATM: Final = Path("/proc/self/statm")
-TRIM_SECONDS: Final = 10.0  # between two looks at how much memory there is
-TRIM_BYTES: Final = 32 << 20  # above the least so far that are worth looking for
+TRIM_SECONDS: Final = 10.0  # seconds between two checks of the memory in use
+TRIM_BYTES: Final = 32 << 20  # growth above the least memory so far that starts a trim
 
 
 @asynccontextmanager
 async def trimming() -> AsyncIterator[None]:
-    """Give the system back what large requests have left in the heap between small pieces that are in use; by
-    itself the C library does so at the heap's end only."""
+    """Return free memory inside the heap to the system now and then. The C library itself only returns the
+    end of the heap."""
     task = asyncio.create_task(_trim(resident())) if STATM.exists() else None
     try:
         yield
@@ -40,34 +40,34 @@ async def trimming() -> AsyncIterator[None]:
 
 
 async def _trim(least: int) -> None:
-    """least: bytes that there were at the start."""
+    """least: bytes in memory at the start."""
     seen = least
     while True:
         await asyncio.sleep(TRIM_SECONDS)
         now = resident()
-        if now > least + TRIM_BYTES and now != seen:  # something has happened since the last time
+        if now > least + TRIM_BYTES and now != seen:  # it has changed since the last check
             await asyncio.to_thread(trim_heap)
         seen = resident()
         least = min(least, seen)
 
 
 def resident() -> int:
-    """Count the bytes of this process that are in memory."""
+    """Return the number of bytes of this process that are in memory."""
     return int(STATM.read_text("ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def spare_collector() -> None:
-    """Have full collections, which stop all threads, look at nothing that is there by now. What goes again
-    without a cycle, as models do, is freed all the same."""
+    """Exclude all present objects from full collections, which stop all threads. Objects without reference
+    cycles, such as models, are still freed."""
     gc.collect()
     gc.freeze()
 
 
 def thrifty() -> None:
-    """Set this up for the process: after its imports, before models are loaded."""
+    """Set up collector and allocator. Call it after the imports and before models are loaded."""
     spare_collector()
     mallopt = None if sys.platform == "win32" else getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is None:  # the C library is another
+    if mallopt is None:  # the C library is not glibc
         return
     for option, value in MALLOC_OPTIONS.values():
         mallopt(option, value)

@@ -1,4 +1,4 @@
-"""A clock for what is kept a while, which goes on when somebody sets the machine's."""
+"""A clock for stored records that ignores changes of the machine's clock."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 def steady(folder: Path | None) -> Callable[[], float]:
-    """Make a clock with seconds like time.time()'s, set once and then counted by the monotonic clock.
+    """Return a clock in seconds as of time.time(), set once and then counted by the monotonic clock.
 
-    folder: of processes that must agree; the first of them since the machine has started sets all clocks.
+    folder: folder shared by processes whose clocks must agree. The first process since the machine started
+        sets the clock of all.
     """
     offset = time.time() - time.monotonic()
     if folder is not None:
@@ -29,7 +30,7 @@ def _shared_offset(folder: Path, offset: float) -> float:
     if not path.exists():
         fresh.write_text(repr(offset), "utf-8")
         try:
-            os.link(fresh, path)  # as a whole, and only for the first
+            os.link(fresh, path)  # atomic; fails for all processes but the first
         except FileExistsError:
             pass
         finally:

@@ -1,8 +1,8 @@
-"""What a process knows of the others: `convoy serve --frontends F` runs F front ends behind one port.
+"""Communication between processes: `convoy serve --frontends F` runs F front ends behind one port.
 
-All accept from one socket, which the supervisor has opened (`server.supervisor`). They tell each other
-little: on a board in shared memory whether each is ready and how many connections it has, and through the
-supervisor what all of them must do. There every process shows too that it goes on.
+All front ends accept from one socket, which the supervisor opens (`server.supervisor`). Each writes to a
+board in shared memory whether it is ready and its number of connections, and every process writes its
+heartbeat there. Orders to all front ends go through the supervisor.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from engine.api import ConvoyError
 
-if TYPE_CHECKING:  # a pipe between processes, as each system has it
+if TYPE_CHECKING:  # the type of a pipe between processes differs by system
     if sys.platform == "win32":
         from multiprocessing.connection import PipeConnection
 
@@ -32,19 +32,20 @@ if TYPE_CHECKING:  # a pipe between processes, as each system has it
 
         Pipe = Connection
 
-ABSENT: Final = -1  # connections of a front end that is not there
-MAX_LEFT_CONNECTIONS: Final = 100  # times that a front end leaves a connection to one that has fewer
+ABSENT: Final = -1  # number of connections of a front end that does not run
+# how often in a row a front end leaves a connection to one that has fewer
+MAX_LEFT_CONNECTIONS: Final = 100
 
-Obey = Callable[[str], Awaitable[object]]  # does what all front ends are asked for
+Obey = Callable[[str], Awaitable[object]]  # executes an order to all front ends
 
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """In shared memory, an entry for each front end, and of `beats` one for each process.
+    """Arrays in shared memory with an entry for each front end; `beats` has one for each process.
 
-    ready: 0 or 1.
-    connections: ABSENT where there is none.
-    beats: a number that grows while the process goes on; 0 until it is ready.
+    ready: 1 if the front end is ready, otherwise 0.
+    connections: number of connections, ABSENT if the front end does not run.
+    beats: counter that grows while the process is alive; 0 until it is ready.
     """
 
     ready: MutableSequence[int]
@@ -52,7 +53,7 @@ class Board:
     beats: MutableSequence[int]
 
     def clear(self, number: int) -> None:
-        """Forget a process that has ended."""
+        """Reset the entries of a process that has ended."""
         self.beats[number] = 0
         if number < len(self.ready):
             self.ready[number], self.connections[number] = 0, ABSENT
@@ -60,15 +61,15 @@ class Board:
 
 @dataclass(frozen=True, slots=True)
 class ProcessContext:
-    """What the supervisor gives a process.
+    """Objects that the supervisor hands to a process.
 
-    number: front ends are counted from 0, engine processes after them.
-    pipe: to the supervisor.
-    board: of the front ends.
-    metrics: the folder of all processes' figures.
-    sockets: where each engine process listens.
-    listener: where front ends accept; None for an engine process.
-    weights: the folder in which engine processes keep weights for each other; None: each has its own.
+    number: number of the process; front ends count from 0, engine processes follow.
+    pipe: pipe to the supervisor.
+    board: shared board of the processes.
+    metrics: folder of the metrics of all processes.
+    sockets: path of the socket of each engine process.
+    listener: socket from which front ends accept; None for an engine process.
+    weights: folder of weights that engine processes share; None if each loads its own.
     """
 
     number: int
@@ -81,11 +82,11 @@ class ProcessContext:
 
 
 class Listener(socket.socket):
-    """The shared socket, as one front end accepts from it.
+    """The shared socket, from which one front end accepts.
 
-    Left to the kernel, whoever wakes first takes all connections that wait, and a client keeps its
-    connection for long. So a front end takes one connection a turn of its loop, and for a moment leaves it to
-    one that has fewer.
+    Without it, the front end that wakes first would take all pending connections, and clients keep
+    connections for long. So a front end accepts one connection per turn of its event loop, and first leaves
+    it to front ends with fewer connections for a moment.
     """
 
     def __init__(self, context: ProcessContext, count: Callable[[], int]) -> None:
@@ -95,16 +96,14 @@ class Listener(socket.socket):
         self._left = 0
 
     def listen(self, backlog: int = 0) -> None:
-        """Do nothing, as it listens already.
-
-        Else asyncio would shorten the queue to what one front end accepts at a time.
-        """
+        """Do nothing: the socket listens already. Otherwise asyncio would shorten the queue of
+        connections."""
 
     def accept(self) -> tuple[socket.socket, Any]:
         own = self._board[self._number] = self._count()
         if self._left < MAX_LEFT_CONNECTIONS and any(0 <= other < own for other in self._board):
             self._left += 1
-            time.sleep(0)  # who else is ready goes first
+            time.sleep(0)  # lets another front end accept first
             raise BlockingIOError  # asyncio tries again in the next turn
         connection = super().accept()
         self._left = 0
@@ -113,17 +112,18 @@ class Listener(socket.socket):
 
 
 class Peers:
-    """A front end's line to the others. For the event loop's thread."""
+    """A front end's connection to the supervisor and the other front ends, used in the thread of its event
+    loop."""
 
     def __init__(self, context: ProcessContext, obey: Obey) -> None:
         self._context, self._obey = context, obey
         self._asked: dict[int, asyncio.Future[Any]] = {}
         self._numbers = itertools.count()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._told = False
+        self._reported = False
 
     def join(self) -> None:
-        """Listen to the supervisor, from now on and in this event loop."""
+        """Start to read messages of the supervisor in this event loop."""
         asyncio.get_running_loop().add_reader(self._context.pipe.fileno(), self._read_messages)
 
     def leave(self) -> None:
@@ -133,23 +133,23 @@ class Peers:
         """Return whether every front end is ready."""
         return all(self._context.board.ready)
 
-    def tell(self, *, ready: bool, connections: int) -> None:
-        """Put on the board how this front end is, and that it goes on."""
+    def report(self, *, ready: bool, connections: int) -> None:
+        """Write this front end's state and heartbeat to the board; report the first time that it is ready."""
         board = self._context.board
         board.ready[self._context.number] = ready
         board.connections[self._context.number] = connections
         board.beats[self._context.number] += 1
-        if ready and not self._told:
-            self._told = True
+        if ready and not self._reported:
+            self._reported = True
             send(self._context.pipe, {"kind": "ready"})
 
     async def order(self, order: str) -> list[str]:
-        """Have all other front ends obey; returns what went wrong, a line for each that refused."""
+        """Send an order to all other front ends. Returns the error message of each that failed."""
         faults: list[str] = await self._ask({"kind": "order", "order": order})
         return faults
 
     async def count(self, verb: str, arguments: list[Any]) -> Any:
-        """Have the supervisor count, for all front ends together; see `quotas.Counters.ask`."""
+        """Let the supervisor count for all front ends together; see `quotas.Counters.ask`."""
         return await self._ask({"kind": "count", "verb": verb, "arguments": arguments})
 
     async def _ask(self, message: dict[str, Any]) -> Any:
@@ -164,12 +164,12 @@ class Peers:
     def _read_messages(self) -> None:
         try:
             while self._context.pipe.poll():
-                self._heed(json.loads(self._context.pipe.recv_bytes()))
-        except (EOFError, ConnectionResetError):  # the supervisor is gone, however that came
+                self._handle(json.loads(self._context.pipe.recv_bytes()))
+        except (EOFError, ConnectionResetError):  # the supervisor has ended
             self.leave()
             os.kill(os.getpid(), signal.SIGTERM)
 
-    def _heed(self, message: dict[str, Any]) -> None:
+    def _handle(self, message: dict[str, Any]) -> None:
         if message["kind"] == "order":
             task = asyncio.get_running_loop().create_task(self._do(message["id"], message["order"]))
             self._tasks.add(task)
@@ -187,7 +187,7 @@ class Peers:
 
 
 def send(pipe: Pipe, message: dict[str, Any]) -> None:
-    """Send a message as JSON: nothing is unpickled. A receiver that has gone is told nothing."""
+    """Send a message as JSON, so that nothing is unpickled. Does nothing if the receiver has ended."""
     try:
         pipe.send_bytes(json.dumps(message).encode())
     except (BrokenPipeError, ConnectionResetError):

@@ -1,4 +1,4 @@
-"""Temporary folders that go with their process; folders of a killed process go at the next start."""
+"""Temporary folders that are removed with their process; the next start removes those of killed processes."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Final
 
 from server.process import locks
 
-LOCK_NAME: Final = "held"  # a file that the owner of a folder keeps locked
+LOCK_NAME: Final = "held"  # name of the file that the owner of a folder locks
 
 
 class OwnFolder:
-    """A folder for this process alone, readable by its user only."""
+    """A folder of this process, readable by its user only."""
 
     def __init__(self, prefix: str) -> None:
-        """Make a folder, and remove those of the same prefix whose processes have ended."""
+        """Make a folder, and remove the folders of ended processes with the same prefix."""
         _sweep(prefix)
         while True:
             self.path = Path(tempfile.mkdtemp(prefix=prefix))
@@ -27,7 +27,7 @@ class OwnFolder:
             locks.lock(self._held.fileno())
             if self.path.exists():
                 break
-            self._held.close()  # another process swept it before it was locked
+            self._held.close()  # another process removed it before it was locked
 
     def close(self) -> None:
         """Remove the folder."""
@@ -41,11 +41,11 @@ def _sweep(prefix: str) -> None:
             if folder.is_symlink() or not _own(folder):
                 continue
             with (folder / LOCK_NAME).open("r+") as lock_file:
-                locks.lock_at_once(lock_file.fileno())  # raises while its owner lives
+                locks.lock_at_once(lock_file.fileno())  # raises while its owner runs
                 shutil.rmtree(folder, ignore_errors=True)
 
 
 def _own(folder: Path) -> bool:
-    if sys.platform == "win32":  # the folder of temporary files is its user's
+    if sys.platform == "win32":  # the temporary folder belongs to its user
         return True
     return folder.stat().st_uid == os.getuid()

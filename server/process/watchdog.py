@@ -1,4 +1,4 @@
-"""How late the event loop is, connections whose first line never comes, and bodies in crumbs."""
+"""The lag of the event loop, and limits for slow heads and tiny chunks of requests."""
 
 from __future__ import annotations
 
@@ -15,25 +15,24 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 logger = logging.getLogger(__name__)
 
-PULSE_SECONDS: Final = 0.05  # between two looks
-SPAN_SECONDS: Final = 5.0  # of which the longest lag is kept
-MAX_SPANS: Final = 12  # that are kept
-LOGGED_LAG_SECONDS: Final = 1.0  # of lag that are logged
-HEAD_SECONDS: Final = 20.0  # that the head of a request may take
-# at once. Of asyncio's 256 KiB the C library would map each anew, for 12 microseconds
+PULSE_SECONDS: Final = 0.05  # seconds between two measurements
+SPAN_SECONDS: Final = 5.0  # span of time with one longest lag
+MAX_SPANS: Final = 12  # number of spans that are kept
+LOGGED_LAG_SECONDS: Final = 1.0  # a longer lag is logged
+HEAD_SECONDS: Final = 20.0  # time limit for the head of a request
+# bytes of a read. The C library would map asyncio's 256 KiB again for each read, which takes 12 microseconds
 READ_BYTES: Final = 1 << 16
-FREE_CHUNKS: Final = 1_000  # of a body, however small they are
-CHUNK_BYTES: Final = 64  # of any other chunk of a body, in the mean: it costs as much whatever it holds
+FREE_CHUNKS: Final = 1_000  # number of chunks of a body without a least size
+CHUNK_BYTES: Final = 64  # least mean size of the other chunks of a body: each chunk costs the same time
 CRUMBS: Final = f"Too many chunks of fewer than {CHUNK_BYTES} bytes: send the body in larger ones."
 
 
 class LoopLag:
-    """Measures by how many seconds the event loop comes late to what is due; nobody is served meanwhile."""
+    """Measures by how many seconds the event loop is late. It serves no request during a lag."""
 
     def __init__(self) -> None:
-        self._longest: deque[tuple[float, float]] = deque(
-            maxlen=MAX_SPANS
-        )  # when a span began, its longest lag
+        # start and longest lag of each span
+        self._longest: deque[tuple[float, float]] = deque(maxlen=MAX_SPANS)
 
     def longest(self) -> float:
         """Return the longest lag of the last minute, in seconds."""
@@ -41,7 +40,7 @@ class LoopLag:
         return max((lag for began, lag in self._longest if began >= since), default=0.0)
 
     def note(self, lag: float) -> None:
-        """Take one lag into account."""
+        """Record a lag."""
         now = time.monotonic()
         if not self._longest or now - self._longest[-1][0] > SPAN_SECONDS:
             self._longest.append((now, lag))
@@ -50,7 +49,7 @@ class LoopLag:
 
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
-        """Measure until the end."""
+        """Measure while the context lasts."""
         task = asyncio.create_task(self._watch())
         try:
             yield
@@ -64,20 +63,21 @@ class LoopLag:
             lag = max(0.0, time.monotonic() - due)
             self.note(lag)
             if lag > LOGGED_LAG_SECONDS:
-                logger.warning("nobody was served for %.1f s: something held the event loop", lag)
+                logger.warning("no request was served for %.1f s: something blocked the event loop", lag)
 
 
 class Grammar(h11.Connection):
-    """HTTP's grammar, which takes no body in crumbs: the event loop is held for each chunk."""
+    """A connection that refuses a body in many tiny chunks, since each chunk takes time of the event loop."""
 
-    _lacking = 0  # bytes that the chunks of this body were too small by
+    _lacking = 0  # bytes that the chunks of this body lack to the least mean size
 
     @property
     def crumbs(self) -> bool:
         return self._lacking > FREE_CHUNKS * CHUNK_BYTES
 
     def next_event(self) -> Any:
-        """Read the next event. Raises h11.RemoteProtocolError on what is no HTTP, and on crumbs."""
+        """Return the next event. Raises h11.RemoteProtocolError on invalid HTTP and on too many tiny
+        chunks."""
         event = super().next_event()
         if isinstance(event, h11.Request):
             self._lacking = 0
@@ -89,8 +89,8 @@ class Grammar(h11.Connection):
 
 
 class HttpProtocol(H11Protocol):
-    """Uvicorn's in Python, which bounds the length of a head, as its other one does not. It closes a
-    connection whose request has not come as far as its body in time."""
+    """Uvicorn's protocol in Python, which limits the length of a head; its other protocol does not. It closes
+    a connection whose head is not complete in time."""
 
     conn: Grammar
     _deadline: asyncio.TimerHandle | None = None
@@ -98,16 +98,16 @@ class HttpProtocol(H11Protocol):
     def connection_made(self, transport: Any) -> None:
         self.conn = Grammar(h11.SERVER)
         super().connection_made(transport)
-        if hasattr(transport, "max_size"):  # of one without TLS
+        if hasattr(transport, "max_size"):  # a transport without TLS
             transport.max_size = READ_BYTES
         self._expect()
 
     def send_400_response(self, msg: str) -> None:
         if self.cycle is not None:
-            self.cycle.disconnected = True  # what it would answer has no place any more
+            self.cycle.disconnected = True  # its answer can't be sent any more
         if self.conn.our_state is h11.SEND_RESPONSE:
             super().send_400_response(CRUMBS if self.conn.crumbs else msg)
-        else:  # an answer is on its way, or there was one
+        else:  # an answer is being sent, or has been sent
             self.transport.close()
 
     def data_received(self, data: bytes) -> None:
@@ -122,7 +122,7 @@ class HttpProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def _expect(self) -> None:
-        """Give the next head its time; more of it gives it no more."""
+        """Start the time limit of the next head. Parts of the head don't extend it."""
         if self._deadline is None and not self.transport.is_closing():
             self._deadline = self.loop.call_later(HEAD_SECONDS, self._late)
 
