@@ -1,4 +1,4 @@
-"""The rooms of the house and who imports whom, by ast; `python -m tests.project.rooms` draws them anew."""
+"""The rooms of the source and their imports; `python -m tests.project.rooms` redraws the picture."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ ROOMS: Final = {
     "backends": "the table of backends",
     "bundle": "a model on disk",
     "text": "text to tokens and back",
-    "search": "which token next",
+    "search": "the next token",
     "kernels": "CUDA, and their reference in torch",
     "models": "architectures in torch",
     "executors": "a lane's tensors and steps",
-    "schedule": "who goes when; one thread",
+    "schedule": "queue, lanes, one thread",
     "answers": "texts in, answers out",
-    "repository": "which models are in memory",
-    "api": "the door",
+    "repository": "models of a server",
+    "api": "what server/ imports",
 }
 NOTES: Final = {
     "documents": "files as prose",
@@ -45,14 +45,18 @@ NOTES: Final = {
     "export": "importers and graphs",
     "cli": "commands",
     "training": "recipes",
-    "convoy_client": "a client",
-    "loadtest": "measuring",
+    "convoy_client": "client of a server",
+    "loadtest": "measurements",
 }
 
 
 class Import(NamedTuple):
-    """module: who imports. imported: a module of ours, or a library's. lazily: in a function, or for type
-    checkers only."""
+    """One import.
+
+    module: importing module.
+    imported: imported module, ours or a library's.
+    lazily: the import is in a function, or for type checkers only.
+    """
 
     module: str
     imported: str
@@ -61,7 +65,7 @@ class Import(NamedTuple):
 
 @cache
 def trees(part: str) -> Mapping[str, ast.Module]:
-    """The modules of a folder, parsed, by their dotted names."""
+    """Return the syntax trees of a folder by dotted module name."""
     paths = sorted((ROOT / part).rglob("*.py"))
     assert paths
     return {module_of(path): ast.parse(path.read_text(encoding="utf-8")) for path in paths}
@@ -69,23 +73,23 @@ def trees(part: str) -> Mapping[str, ast.Module]:
 
 @cache
 def imports(part: str) -> tuple[Import, ...]:
-    """Every import of a folder, of modules that are packages' too."""
+    """Return every import of a folder."""
     return tuple(each for module, tree in trees(part).items() for each in _imports(module, tree))
 
 
 def within(module: str, prefixes: tuple[str, ...]) -> bool:
-    """Whether a module is one of these, or in one of these."""
+    """Return whether a module is one of these, or inside one."""
     return any(module == prefix or module.startswith(prefix + ".") for prefix in prefixes)
 
 
 def room(module: str) -> str:
-    """The room that a module is in: one of engine/, or a folder beside it."""
+    """Return the room of a module: a room of engine/, or another top-level folder."""
     part, _, rest = module.partition(".")
     return rest.partition(".")[0] if part == "engine" else part
 
 
 def arrows(*parts: str) -> dict[str, set[str]]:
-    """Of each room of these folders the rooms that it imports."""
+    """Return the rooms that each room of these folders imports."""
     pairs = {
         (room(each.module), room(each.imported))
         for part in parts
@@ -97,12 +101,12 @@ def arrows(*parts: str) -> dict[str, set[str]]:
 
 
 def floors(graph: Mapping[str, set[str]]) -> dict[str, int]:
-    """How many arrows lie below each room at most. Raises ValueError where they form a circle."""
+    """Return the length of the longest chain of imports below each room. Raises ValueError for a cycle."""
     height: dict[str, int] = {}
 
     def climb(name: str, path: tuple[str, ...]) -> int:
         if name in path:
-            raise ValueError("a circle of imports: " + " -> ".join((*path[path.index(name) :], name)))
+            raise ValueError("a cycle of imports: " + " -> ".join((*path[path.index(name) :], name)))
         if name not in height:
             height[name] = max((climb(to, (*path, name)) + 1 for to in sorted(graph[name])), default=0)
         return height[name]
@@ -113,7 +117,7 @@ def floors(graph: Mapping[str, set[str]]) -> dict[str, int]:
 
 
 def direct(graph: Mapping[str, set[str]]) -> dict[str, set[str]]:
-    """The arrows that no chain of others says already."""
+    """Return the arrows that do not follow from others."""
 
     def reached(name: str) -> set[str]:
         return graph[name].union(*(reached(to) for to in graph[name]))
@@ -122,7 +126,7 @@ def direct(graph: Mapping[str, set[str]]) -> dict[str, set[str]]:
 
 
 def picture() -> str:
-    """The rooms by their floors, as SVG."""
+    """Return the picture of the rooms, by floors, as SVG."""
     graph = arrows(*PARTS)
     height = floors(graph)
     rows = [
@@ -160,7 +164,7 @@ def picture() -> str:
 
 
 def module_of(path: Path) -> str:
-    """The dotted name of a file of the tree."""
+    """Return the dotted module name of a file."""
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 

@@ -1,4 +1,4 @@
-"""The plan of docs/architecture.md, by ast: who may import whom, how long things are, and their names."""
+"""The code follows docs/architecture.md: allowed imports, floors, rooms, and names on the pages."""
 
 from __future__ import annotations
 
@@ -25,13 +25,14 @@ from tests.project.rooms import (
 )
 
 DOCS = sorted((ROOT / "docs").glob("*.md"))
-TORCH_SIDE = ("engine.kernels", "engine.models")  # importing them imports torch
-# executors that serve without torch; every other one may import it
+# importing these imports torch
+TORCH_SIDE = ("engine.kernels", "engine.models")
+# executors that serve without torch; the others may import it
 NUMPY_EXECUTORS = (
     *("base", "history", "memory", "shortlists", "cuda", "device_errors", "onnx", "onnx.executor"),
     *("onnx.graph_metadata", "onnx.in_place", "onnx.native_step", "onnx.sessions", "tensorrt", "torch"),
 )
-# package: prefixes of the modules that may import it, loadtest/ apart
+# prefixes of the modules that may import a package, by package; loadtest/ may import all
 HEAVY = {
     "torch": (*TORCH_SIDE, "engine.executors", "export", "training"),
     "onnxruntime": ("engine.executors.onnx",),
@@ -67,26 +68,26 @@ HEAVY = {
     "pickle": (),
     "marshal": (),
 }
-# the front doors of engine/: what commands may import beside engine.api, and for what
+# modules of engine/ that commands may import, and what for
 DOORS = (
     "engine.api",
     "engine.errors",
     "engine.types",
     "engine.backends",
     "engine.answers.options",
-    "engine.bundle.bundle",  # what a bundle holds, more files for it
-    "engine.bundle.folder",  # what is written whole
-    "engine.bundle.manifest",  # the names of its own files
+    "engine.bundle.bundle",  # reading a bundle, adding files to it
+    "engine.bundle.folder",  # atomic writing of folders
+    "engine.bundle.manifest",  # names of the files of a bundle
     "engine.bundle.shortlist",
     "engine.text.tokenizers.tokenizer",
-    "engine.text.codes",  # how languages are written
-    "engine.text.words",  # words that a bundle treats by rule
+    "engine.text.codes",  # language codes
+    "engine.text.words",  # names and fixed phrases of a bundle
     "engine.executors",  # `open_executors`
     "engine.executors.onnx",  # graphs that no bundle holds
     "engine.search.executor",  # the protocol of executors
-    "engine.schedule.lane",  # decode without a service
+    "engine.schedule.lane",  # decoding without a service
 )
-# which folder may import which of our own modules
+# modules of ours that each folder may import
 ALLOWED = {
     "documents": ("documents",),
     "corpus": ("corpus", "engine.api"),
@@ -118,7 +119,7 @@ def test_the_engine_has_the_rooms_that_the_plan_names():
     assert len(ROOMS) <= 14
 
 
-def test_imports_between_rooms_point_down_lazy_ones_too():
+def test_imports_between_rooms_point_down():
     order = list(ROOMS)
     wrong = [
         f"{of} imports {to}"
@@ -129,7 +130,7 @@ def test_imports_between_rooms_point_down_lazy_ones_too():
     assert not wrong
 
 
-def test_no_imports_form_a_circle_between_rooms_or_folders():
+def test_imports_form_no_cycle_between_rooms():
     floors(arrows(*PARTS))
 
 
@@ -139,8 +140,8 @@ def test_the_engine_has_at_most_nine_floors():
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_no_imports_form_a_circle_within_a_part_lazy_ones_and_those_for_types_too(part):
-    """Neither between its modules, nor in any of its folders between the files and folders in it."""
+def test_imports_form_no_cycle_within_a_folder(part):
+    """Check the modules of the whole folder, and those of each inner folder; lazy imports too."""
     own = [each for each in imports(part) if within(each.imported, (part,))]
     folders = {module.rpartition(".")[0] for module in trees(part)} - {""}
     for prefix in (*sorted(folders), None):
@@ -153,29 +154,29 @@ def test_no_imports_form_a_circle_within_a_part_lazy_ones_and_those_for_types_to
 
 
 def _place(module, folder):
-    """The file or folder directly in this folder that a module is in; the module itself without a folder."""
+    """Return the file or folder of `folder` that contains a module; without a folder, the module itself."""
     if folder is None:
         return module
     inner = module.removeprefix(folder + ".")
     return inner.partition(".")[0] if inner != module else "__init__" if module == folder else ""
 
 
-def test_the_engine_knows_nothing_of_the_folders_beside_it():
+def test_the_engine_imports_no_other_folder_except_formats_of_documents():
     beside = tuple(name for name in PARTS if name != "engine")
     known = {each for each in imports("engine") if within(each.imported, beside)}
-    # formats in plain text go over to an answer as those in files do
+    # formats in plain text are projected like formats in files
     formats = {"documents.projection", "documents.spans"}
     assert {each.module for each in known} == {"engine.answers.formats"}
     assert {each.imported for each in known} == formats
 
 
-def test_the_lane_knows_the_protocol_of_executors_and_none_of_them():
+def test_the_lane_imports_the_protocol_of_executors_and_no_executor():
     of_lane = [each.imported for each in imports("engine") if each.module == "engine.schedule.lane"]
     assert of_lane
     assert not [name for name in of_lane if within(name, ("engine.executors", *TORCH_SIDE))]
 
 
-def test_the_plan_names_what_an_executor_offers():
+def test_the_page_names_all_methods_of_an_executor():
     plan = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     protocol = next(
         node
@@ -188,8 +189,8 @@ def test_the_plan_names_what_an_executor_offers():
     assert "Its **stepper**" in plan
 
 
-def test_nothing_hidden_changes_but_what_the_house_rules_name():
-    """No `global`, no thread and no context variable at module level, beside the two of CONTRIBUTING.md."""
+def test_only_the_two_named_modules_have_hidden_state():
+    """No `global`, no thread and no context variable at module level, except the two in CONTRIBUTING.md."""
     rules = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("\n## How to add")[0]
     hidden = {"engine/schedule/slices.py", "server/observing/context.py"}
     assert all(f"`{path}`" in rules for path in hidden)
@@ -214,7 +215,7 @@ def test_nothing_hidden_changes_but_what_the_house_rules_name():
 
 
 @pytest.mark.parametrize("part", sorted(ALLOWED))
-def test_each_folder_imports_only_what_the_plan_allows(part):
+def test_each_folder_imports_only_allowed_modules(part):
     own = [each for each in imports(part) if within(each.imported, PARTS)]
     allowed = [name for name in ALLOWED[part] if name != "engine.executors" or part != "cli"]
     wrong = [each for each in own if not within(each.imported, tuple(allowed))]
@@ -222,7 +223,7 @@ def test_each_folder_imports_only_what_the_plan_allows(part):
 
 
 @pytest.mark.parametrize("package", sorted(HEAVY))
-def test_a_heavy_package_is_imported_only_where_the_plan_says(package):
+def test_a_heavy_package_is_imported_only_by_allowed_modules(package):
     wrong = [
         each
         for part in PARTS
@@ -249,7 +250,7 @@ def test_only_the_torch_side_imports_the_torch_side():
     assert not wrong
 
 
-def test_nobody_imports_training_or_export_when_serving():
+def test_serving_imports_neither_training_nor_export():
     wrong = [
         each
         for part in ("engine", "server", "cli")
@@ -262,17 +263,17 @@ def test_nobody_imports_training_or_export_when_serving():
 def test_commands_import_heavy_modules_only_when_they_run():
     own = ("cli", "engine.errors", "engine.types", "engine.backends", "engine.answers.options")
     light = (*sys.stdlib_module_names, *own, "typer", "tqdm")
-    still = {("cli.foreign", "engine.bundle.manifest")}  # still to be put off
+    still = {("cli.foreign", "engine.bundle.manifest")}
     eager = [each for each in imports("cli") if not each.lazily]
     commands = {f"cli.{name}" for name in COMMANDS} | {"cli.main"}
-    # what commands import only when they run may itself import anything
+    # modules that commands import when they run may import anything
     later = set(trees("cli")) - commands - {each.imported for each in eager} - {"cli"}
     wrong = [each for each in eager if each.module not in later and not within(each.imported, light)]
     assert not [each for each in wrong if (each.module, each.imported) not in still]
 
 
 @pytest.mark.parametrize("module", ["server.app", "engine.api", "cli.main"])
-def test_importing_what_serves_does_not_import_torch(module):
+def test_importing_a_serving_module_does_not_import_torch(module):
     code = f"import sys, {module}; print({{'torch', 'onnx', 'training', 'export'}} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
@@ -288,14 +289,14 @@ def test_importing_the_engine_does_not_import_fastapi():
 
 
 def test_the_picture_of_the_rooms_is_drawn_from_the_imports():
-    assert PICTURE.read_text(encoding="utf-8") == picture(), "draw it anew: python -m tests.project.rooms"
+    assert PICTURE.read_text(encoding="utf-8") == picture(), "run: python -m tests.project.rooms"
 
 
-def test_the_plan_has_a_line_for_every_room():
+def test_the_page_has_a_line_for_every_room():
     plan = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     for name in ROOMS:
         ending = "/" if (ROOT / "engine" / name).is_dir() else ".py"
-        assert f"| `{name}{ending}` |" in plan, f"docs/architecture.md does not say what engine/{name} is for"
+        assert f"| `{name}{ending}` |" in plan, f"docs/architecture.md has no row for engine/{name}"
 
 
 ROOM_TREES = {
@@ -305,7 +306,7 @@ ROOM_TREES = {
 
 
 @pytest.mark.parametrize("package", sorted(name for name in ROOM_TREES if _is_folder(name)))
-def test_a_room_says_what_each_of_its_files_and_folders_is_for(package):
+def test_the_docstring_of_a_room_lists_its_files_and_folders(package):
     docstring = ast.get_docstring(ROOM_TREES[package]) or ""
     files = {name.removeprefix(package + ".") for name in ROOM_TREES if name.startswith(package + ".")}
     said = {line.split()[0] for line in docstring.splitlines()[1:] if line.strip()}
@@ -314,13 +315,13 @@ def test_a_room_says_what_each_of_its_files_and_folders_is_for(package):
 
 
 @pytest.mark.parametrize("page", DOCS, ids=lambda page: page.name)
-def test_what_a_page_names_of_the_tree_is_there(page):
+def test_files_that_a_page_names_exist(page):
     text = page.read_text(encoding="utf-8")
     names = set(re.findall(rf"`((?:{'|'.join(PARTS)}|tests)/[\w./*-]+\.\w+)(?::\w+)?`", text))
     assert not [name for name in names if not list(ROOT.glob(name))]
 
 
-def test_the_docs_for_readers_have_no_long_lines():
+def test_the_page_has_no_long_lines():
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     assert max(map(len, text.splitlines())) < 160
 
@@ -338,7 +339,7 @@ def test_no_tracked_source_names_a_path_of_a_machine():
 
 
 @pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/architecture.md"])
-def test_files_that_the_plan_names_are_there(page):
+def test_files_that_a_recipe_or_the_plan_names_exist(page):
     text = (ROOT / page).read_text(encoding="utf-8")
     named = {name.partition(":")[0] for name in re.findall(r"`([\w/.]+/[\w/.]*\.(?:py|md)(?::\w+)?)`", text)}
     missing = [n for n in sorted(named) if "x" not in n.split("/")[-1].split(".") and "/x/" not in n]

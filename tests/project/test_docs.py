@@ -1,4 +1,4 @@
-"""Sections that the sources cite, and links of the pages with their anchors, lead somewhere."""
+"""Links of the pages and citations of docs/reference.md lead to headings and files that exist."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ CITATION = re.compile(
 
 
 def sections() -> dict[str, str]:
-    """Text of each section of the reference by its number."""
+    """Return the text of each section of the reference by number."""
     parts = re.split(r"^#+ (\d+(?:\.\d+)?)\.? .*$", REFERENCE.read_text("utf-8"), flags=re.MULTILINE)
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
 def citations() -> list[tuple[str, str, str | None]]:
-    """File, section and item of each citation of the reference."""
+    """Return file, section and item of each citation of the reference."""
     cited = []
     for path in sorted(p for part in (*PARTS, "tests") for p in (ROOT / part).rglob("*.py")):
         if path.name != "test_docs.py":
@@ -40,7 +40,7 @@ def citations() -> list[tuple[str, str, str | None]]:
     return cited
 
 
-def test_every_section_of_the_reference_that_a_source_cites_is_there():
+def test_cited_sections_of_the_reference_exist():
     there, cited = sections(), citations()
     assert len({file for file, _, _ in cited}) > 20
     wrong = [(file, number) for file, number, _ in cited if number not in there]
@@ -61,7 +61,7 @@ def test_every_mention_of_the_reference_names_a_section():
 
 
 def anchors(text: str) -> set[str]:
-    """Anchors of a page's headings, as the hosts of repositories make them."""
+    """Return the anchors of a page's headings in the form of GitHub."""
     titles = re.findall(
         r"^#+ +(.+?) *$", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL), re.MULTILINE
     )
@@ -70,7 +70,7 @@ def anchors(text: str) -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_lead_to_files_and_headings_that_are_there(page):
+def test_links_lead_to_files_and_headings_that_exist(page):
     text, missing = page.read_text("utf-8"), []
     for target, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)", text):
         if "://" in target or target.startswith("mailto:"):
@@ -81,10 +81,10 @@ def test_links_lead_to_files_and_headings_that_are_there(page):
     assert not missing
 
 
-def test_the_nine_nouns_of_the_plan_are_classes_where_it_says():
+def test_the_nine_nouns_are_classes_in_the_named_files():
     text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
     table = text.partition("## The nine nouns")[2].partition("\n## ")[0]
-    assert len(re.findall(r"^\| \w[\w ]* \|", table, re.MULTILINE)) == 9 + 1  # and the head
+    assert len(re.findall(r"^\| \w[\w ]* \|", table, re.MULTILINE)) == 9 + 1
     named = re.findall(r"`(\w+)` in `([\w/.]+)`", table)
     assert len(named) == 8
     for name, path in named:

@@ -1,4 +1,4 @@
-"""Fixtures that are not whole are skipped by name, and collecting them does not fail."""
+"""Incomplete fixtures are skipped by name, and do not break the collection of tests."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tests.support import golden_fixtures
 from tests.support.golden_fixtures import ENSEMBLE, checkpoints, parameters
 
 
-def test_the_empty_folder_of_an_ensemble_is_a_fixture_that_is_not_at_hand(tmp_path, monkeypatch):
+def test_an_empty_folder_of_an_ensemble_is_a_skipped_fixture(tmp_path, monkeypatch):
     for root in ("SHARED", "SELECTION"):
         (tmp_path / root / ENSEMBLE).mkdir(parents=True)
         monkeypatch.setattr(golden_fixtures, root, tmp_path / root)

@@ -1,4 +1,4 @@
-"""The locks of docker/ and constraints.txt: what they pin is what pyproject.toml asks for."""
+"""The locks of docker/ and constraints.txt satisfy the requirements of pyproject.toml."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def pins(file):
     return {canonicalize_name(name): version for name, version in found}
 
 
-def asked(extras):
-    """The requirements of the project and of some extras, those that name other extras resolved."""
+def requirements(extras):
+    """Return the requirements of the project and of some extras; extras of extras are resolved."""
     found, left = [], [*PROJECT["dependencies"], *(line for extra in extras for line in EXTRAS[extra])]
     while left:
         wanted = Requirement(left.pop())
@@ -39,11 +39,11 @@ def asked(extras):
 
 
 @pytest.mark.parametrize("lock", sorted(LOCKS))
-def test_a_lock_has_every_direct_dependency_in_a_version_that_is_allowed(lock):
+def test_a_lock_has_every_direct_dependency_in_an_allowed_version(lock):
     found = pins(lock)
     wrong = [
         f"{wanted}: {found.get(canonicalize_name(wanted.name), 'missing')}"
-        for wanted in asked(LOCKS[lock])
+        for wanted in requirements(LOCKS[lock])
         if not wanted.specifier.contains(found.get(canonicalize_name(wanted.name), "0"), prereleases=True)
     ]
     assert not wrong, "make lock"
@@ -59,11 +59,11 @@ def test_every_package_of_a_lock_has_a_hash_and_the_version_of_the_constraints(l
     assert not other, "make lock"
 
 
-def test_the_constraints_name_every_direct_dependency_in_a_version_that_is_allowed():
+def test_the_constraints_have_every_direct_dependency_in_an_allowed_version():
     found = pins("constraints.txt")
     wrong = [
         str(wanted)
-        for wanted in asked(EXTRAS)
+        for wanted in requirements(EXTRAS)
         if not wanted.specifier.contains(found.get(canonicalize_name(wanted.name), "0"), prereleases=True)
     ]
     assert not wrong

@@ -1,4 +1,4 @@
-"""A test that loses the CUDA context costs itself, and no other test fails for it."""
+"""After a test has lost the CUDA context, later GPU tests are skipped instead of failing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_beside(): pass
 """
 
 
-def test_after_the_context_is_lost_tests_of_the_gpu_are_skipped_by_the_culprit_s_name(tmp_path):
+def test_gpu_tests_after_a_lost_context_are_skipped_with_the_name_of_the_culprit(tmp_path):
     (tmp_path / "test_some.py").write_text(TESTS, encoding="utf-8")
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = gpu\n", encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "tests.support.lost_context", str(tmp_path)]

@@ -1,4 +1,4 @@
-"""The list of faults follows the code; `make test-mutants` runs them."""
+"""Every fault that `make test-mutants` injects fits the present code."""
 
 import ast
 
@@ -8,7 +8,7 @@ from tests.mutants import MUTANTS, ROOT, applied
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: m.name)
-def test_each_fault_fits_the_code_exactly_once_and_leaves_it_code(mutant):
+def test_each_fault_fits_the_code_once_and_leaves_valid_code(mutant):
     text = (ROOT / mutant.file).read_text(encoding="utf-8")
     faulty = applied(mutant, text)
     assert faulty != text
@@ -16,5 +16,5 @@ def test_each_fault_fits_the_code_exactly_once_and_leaves_it_code(mutant):
         assert ast.dump(ast.parse(faulty)) != ast.dump(ast.parse(text))
 
 
-def test_there_are_enough_faults_with_names_of_their_own():
+def test_names_of_faults_are_unique():
     assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) >= 15

@@ -1,4 +1,4 @@
-"""What the wheel holds and asks for. Builds it once, without a network."""
+"""Content and requirements of the wheel, which is built once without a network."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ def wheel(tmp_path_factory):
         shutil.copytree(ROOT / part, folder / "tree" / part, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE", ".gitignore"):
         shutil.copy(ROOT / name, folder / "tree" / name)
-    compiler = folder / "c++"  # what it writes does not matter here, and the real one takes half a minute
+    # a stand-in that writes any file: the real compiler takes half a minute
+    compiler = folder / "c++"
     compiler.write_text('#!/bin/sh\nfor word; do [ "$last" = -o ] && echo made > "$word"; last=$word; done\n')
     compiler.chmod(0o755)
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
@@ -40,9 +41,9 @@ def wheel(tmp_path_factory):
     return built
 
 
-def test_the_wheel_holds_every_source_of_the_packages_and_nothing_else(wheel):
+def test_the_wheel_contains_the_sources_and_nothing_else(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
-    held = {n for n in names if ".dist-info/" not in n}
+    contained = {n for n in names if ".dist-info/" not in n}
     sources = {
         str(p.relative_to(ROOT))
         for part in PARTS
@@ -50,11 +51,11 @@ def test_the_wheel_holds_every_source_of_the_packages_and_nothing_else(wheel):
         if p.is_file() and "__pycache__" not in p.parts
     }
     library = f"engine/native/{this_machine().library}"
-    assert held == sources | {library}
-    assert {n for n in held if n.startswith("training/recipes/")}
+    assert contained == sources | {library}
+    assert {n for n in contained if n.startswith("training/recipes/")}
 
 
-def test_the_wheel_carries_the_licence_and_the_command(wheel):
+def test_the_wheel_contains_licence_and_command(wheel):
     archive = zipfile.ZipFile(wheel)
     (licence,) = [n for n in archive.namelist() if n.endswith("licenses/LICENSE")]
     assert "Apache License" in archive.read(licence).decode()
@@ -62,7 +63,7 @@ def test_the_wheel_carries_the_licence_and_the_command(wheel):
     assert "convoy = cli.main:app" in archive.read(entry).decode()
 
 
-def test_an_installation_without_extras_asks_for_no_torch(wheel):
+def test_an_installation_without_extras_needs_no_torch(wheel):
     archive = zipfile.ZipFile(wheel)
     (name,) = [n for n in archive.namelist() if n.endswith("dist-info/METADATA")]
     metadata = email.message_from_bytes(archive.read(name))
@@ -74,7 +75,7 @@ def test_an_installation_without_extras_asks_for_no_torch(wheel):
     assert metadata["Requires-Python"] == ">=3.11"
 
 
-def test_every_dependency_has_a_pinned_version_that_the_project_allows():
+def test_every_dependency_is_pinned_to_an_allowed_version():
     from packaging.requirements import Requirement
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -101,9 +102,10 @@ def test_every_import_of_a_library_is_a_declared_dependency():
         "grpc_health",
         "grpc_reflection",
     }
-    # these come with a declared one and are its public face
+    # dependencies of declared packages, and part of their API
     declared |= {"opentelemetry", "pydantic", "starlette"}
-    declared |= {"tensorrt"}  # of NVIDIA, for a machine's own driver: docs/tensorrt.md says which
+    # the package must fit the driver of the machine: docs/tensorrt.md
+    declared |= {"tensorrt"}
     own = set(PARTS)
     for part in own:
         for path in (ROOT / part).rglob("*.py"):

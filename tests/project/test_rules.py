@@ -1,4 +1,4 @@
-"""The house rules of CONTRIBUTING.md that a program can check: sizes, names and docstrings."""
+"""Rules of CONTRIBUTING.md that a program can check: sizes, names and docstrings."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ FUNCTION_LINES: Final = 60
 FILE_LINES: Final = 400
 PARAMETERS: Final = 6
 BRANCHES: Final = 15
-# functions with more branches than that, in the whole house
+# functions of the whole source with more branches
 BRANCHING_FUNCTIONS: Final = 15
 FOLDER_MODULES: Final = 17
-# a file for each command
+# folders with a file for each command
 UNBOUNDED_FOLDERS: Final = ("cli",)
-# what a constant may not be called alone: of what, and in which unit, does not stand in the name
+# names of constants without a subject and a unit
 BARE_NAMES: Final = frozenset(
     (
         *("LONGEST", "MOST", "NAMES", "SIZES", "PATIENCE", "SIZE", "LENGTH", "COUNT"),
         *("LIMIT", "MAX", "MIN", "LARGEST", "SMALLEST", "STALE"),
     )
 )
-# class names that two rooms may have, and why
+# class names that two rooms may share, with the reason
 SHARED_NAMES: Final = dict.fromkeys(
     ("Alignment", "Detection", "Language", "Partial", "Timings", "Model"),
-    "the client's: an island, whose names are those of the answers that it reads",
+    "the client names its classes after the answers of a server",
 )
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def functions(part: str) -> Iterator[tuple[str, Function]]:
-    """Every function of a folder with its module, methods and inner ones too."""
+    """Yield every function of a folder with its module, including methods and inner functions."""
     for module, tree in trees(part).items():
         for node in ast.walk(tree):
             if isinstance(node, Function):
@@ -51,7 +51,7 @@ def functions(part: str) -> Iterator[tuple[str, Function]]:
 
 
 def public_functions(part: str) -> Iterator[tuple[str, Function]]:
-    """What other modules may call: functions of modules and methods of classes that have no underscore."""
+    """Yield functions and methods whose names, and classes, have no leading underscore."""
     for module, tree in trees(part).items():
         owners = [tree, *(node for node in ast.walk(tree) if isinstance(node, ast.ClassDef))]
         for owner in owners:
@@ -63,7 +63,7 @@ def public_functions(part: str) -> Iterator[tuple[str, Function]]:
 
 
 def parameters(node: ast.AST) -> list[str]:
-    """Names that a function takes; of a class the fields that it is made of, else what `__init__` takes."""
+    """Return the parameters of a function; for a class its fields and the parameters of `__init__`."""
     if isinstance(node, ast.ClassDef):
         fields = [each.target.id for each in node.body if isinstance(each, ast.AnnAssign)]
         inits = [each for each in node.body if getattr(each, "name", "") == "__init__"]
@@ -75,7 +75,7 @@ def parameters(node: ast.AST) -> list[str]:
 
 
 def is_shown_to_users(module: str, node: Function) -> bool:
-    """Whether a docstring describes a route, or is the help of a command, whose options have their own."""
+    """Return whether a docstring is shown to users: of a route, or of a command."""
     verbs = ("get", "post", "put", "delete", "patch")
     routes = [
         name
@@ -95,7 +95,7 @@ def is_command(module: str, node: Function) -> bool:
 
 
 def branches(node: ast.AST) -> int:
-    """McCabe's complexity, each `and`, `or`, condition of a comprehension and `assert` counted."""
+    """Return McCabe's complexity, counting `and`, `or`, conditions of comprehensions and `assert`."""
     count = 1
     for each in ast.walk(node):
         if isinstance(each, ast.BoolOp):
@@ -134,7 +134,7 @@ def test_functions_and_files_are_short(part):
     assert not long
 
 
-def test_a_folder_holds_few_enough_modules_to_be_looked_over():
+def test_a_folder_has_few_modules():
     modules = Counter(
         str(path.parent.relative_to(ROOT))
         for part in PARTS
@@ -145,7 +145,7 @@ def test_a_folder_holds_few_enough_modules_to_be_looked_over():
     assert set(crowded) <= set(UNBOUNDED_FOLDERS), crowded
 
 
-def test_functions_take_few_parameters_but_commands():
+def test_functions_except_commands_have_few_parameters():
     many = [
         f"{module}.{node.name}: {', '.join(parameters(node))}"
         for part in PARTS
@@ -178,10 +178,10 @@ def test_no_two_rooms_have_a_class_of_the_same_name():
     shared = {name: sorted(where) for name, where in modules.items() if len(where) > 1}
     assert not {name: where for name, where in shared.items() if name not in SHARED_NAMES}
     settled = sorted(set(SHARED_NAMES) - set(shared))
-    assert not settled, f"{settled} are exceptions that nobody needs any more"
+    assert not settled, f"remove {settled} from the exceptions"
 
 
-def test_a_constant_says_of_what_it_is():
+def test_the_name_of_a_constant_has_a_subject():
     bare = [
         f"{module}.{target.id}"
         for part in PARTS
@@ -199,7 +199,7 @@ def test_a_constant_says_of_what_it_is():
 
 @pytest.mark.parametrize("part", PARTS)
 def test_public_docstrings_begin_with_a_verb(part):
-    """As pydocstyle's words have it; what is private may say what it is."""
+    """Use the word list of pydocstyle; private functions are exempt."""
     rule = [sys.executable, "-m", "ruff", "check", "--isolated", "--no-cache", "--select", "D401"]
     done = subprocess.run([*rule, "--output-format", "json", part], cwd=ROOT, capture_output=True, text=True)
     nouns = {(module_of(Path(each["filename"])), each["location"]["row"]) for each in json.loads(done.stdout)}
@@ -232,7 +232,7 @@ def test_docstrings_have_parameters_one_a_line_in_the_order_of_the_signature(par
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_the_docstring_of_a_public_function_with_more_than_two_parameters_names_them_all(part):
+def test_public_docstrings_name_all_of_more_than_two_parameters(part):
     wanting = []
     for module, node in public_functions(part):
         docstring, names = ast.get_docstring(node), parameters(node)
@@ -245,10 +245,10 @@ def test_the_docstring_of_a_public_function_with_more_than_two_parameters_names_
     assert not wanting
 
 
-# --- what is not done
+# --- other rules
 
 
-def test_nothing_keeps_a_global_that_functions_assign():
+def test_no_function_assigns_a_global():
     wrong = [
         f"{module}:{node.lineno}"
         for part in PARTS
@@ -259,12 +259,12 @@ def test_nothing_keeps_a_global_that_functions_assign():
     assert not wrong
 
 
-def test_ruff_would_format_nothing_of_the_repository():
+def test_ruff_formats_no_file():
     command = [sys.executable, "-m", "ruff", "format", "--check", "."]
     assert subprocess.run(command, cwd=ROOT, check=False, capture_output=True).returncode == 0
 
 
-def test_all_names_of_the_front_door_are_there():
+def test_all_names_of_the_api_exist():
     names: dict[str, object] = {}
     exec("from engine.api import *", names)
     assert set(engine.api.__all__) <= set(names)

@@ -1,4 +1,4 @@
-"""The bundles of this repository: whole, current, small enough, with a card, and sensible."""
+"""The shipped bundles are complete, current and small, have a card, and translate sensibly."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ def test_five_bundles_are_shipped():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_shipped_bundle_is_whole_and_its_graphs_are_those_the_exporter_makes(name):
+def test_a_shipped_bundle_is_complete_and_has_the_graphs_of_the_exporter(name):
     bundle = open_bundle(MODELS / name)
     assert sum(entry.size for entry in bundle.manifest.values()) < 16 * 2**20
     listed = shortlisted_graphs(bundle.config) if SHORTLIST in bundle.files() else {}
@@ -31,7 +31,7 @@ def test_a_shipped_bundle_is_whole_and_its_graphs_are_those_the_exporter_makes(n
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_its_card_states_data_licence_attribution_scores_and_commands(name):
+def test_a_card_has_data_licence_attribution_scores_and_commands(name):
     card = open_bundle(MODELS / name).file("README.md").read_text("utf-8")
     for part in (
         "data:",

@@ -1,4 +1,4 @@
-"""What a case of `test_linear.py` is, and texts that several cases repeat."""
+"""Cases of `test_linear.py`, and texts that several cases repeat."""
 
 from __future__ import annotations
 
