@@ -58,7 +58,7 @@ from engine.schedule.slices import Slices, at_once, each, in_slices, one_slice
 from engine.schedule.stats import Observer, Stats
 from engine.text.codes import short
 from engine.text.detect import Detection
-from engine.text.placeables.masking import KeptSpan, MarkedText
+from engine.text.placeables.masked_text import KeptSpan, MarkedText
 from engine.types import NO_TIME, OPTION_BOUNDS, OPTION_HELP, DecodeOptions, Limits, Timings
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from engine.answers.plan import Plan, plan
 from engine.errors import TooLarge
 from engine.schedule.aio import generate_group
 from engine.schedule.slices import Slices, each, in_slices
-from engine.text.placeables.masking import MarkedText
+from engine.text.placeables.masked_text import MarkedText
 from engine.types import Result
 
 MAX_INLINE_CHARACTERS: Final = 2_000  # largest work that is split and tokenized in the event loop itself

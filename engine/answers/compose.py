@@ -16,7 +16,7 @@ from engine.answers.plan import Plan, Sentence
 from engine.answers.quality import Coverage, Repetition, coverage, repetition
 from engine.answers.text_model import TextModel
 from engine.schedule.slices import Slices
-from engine.text.placeables.masking import KeptSpan
+from engine.text.placeables.masked_text import KeptSpan
 from engine.types import NO_TIME, DecodeJob, Hypothesis, Result, Timings
 
 NOTHING: Final[Mapping[int, list[Choice]]] = MappingProxyType({})

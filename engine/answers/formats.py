@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from engine.answers.alignment import Alignment
 from engine.text.form import small_words
 from engine.text.placeables.markup import Format, PlainText
-from engine.text.placeables.masking import KeptSpan, Phrase
+from engine.text.placeables.masked_text import KeptSpan, Phrase
 
 if TYPE_CHECKING:
     from documents.spans import Segment, Span

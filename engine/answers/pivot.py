@@ -14,7 +14,7 @@ from engine.answers.stream import Outcomes, stream
 from engine.answers.text_model import TextModel
 from engine.errors import ConvoyError
 from engine.schedule.any_engine import AnyEngine
-from engine.text.placeables.masking import MarkedText
+from engine.text.placeables.masked_text import MarkedText
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ from engine.answers.text_model import TextModel
 from engine.errors import InvalidRequest, TooLarge
 from engine.text.form import follow, is_all_capitals, to_sentence_case
 from engine.text.placeables.markup import PlainText, read_capitals, read_markup
-from engine.text.placeables.masking import MarkedText, MaskedText, MaskRules, find_phrases, mask
+from engine.text.placeables.masked_text import MarkedText, MaskedText
+from engine.text.placeables.masking import MaskRules, find_phrases, mask
 from engine.text.placeables.names import NameRule
 from engine.text.placeables.numerals import localise
 from engine.text.placeables.pairs import without_pairs

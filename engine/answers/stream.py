@@ -18,7 +18,7 @@ from engine.errors import ConvoyError, Overloaded, Stopping
 from engine.schedule.aio import equality_key
 from engine.schedule.any_engine import AnyEngine
 from engine.schedule.slices import at_once
-from engine.text.placeables.masking import MarkedText
+from engine.text.placeables.masked_text import MarkedText
 from engine.types import DecodeJob, Outcome, Request, Result
 
 

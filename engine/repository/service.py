@@ -37,7 +37,7 @@ from engine.repository.loading import (
 from engine.repository.repository import Repository
 from engine.schedule.stats import Observer, Stats
 from engine.text.detect import Detection, detect
-from engine.text.placeables.masking import MarkedText
+from engine.text.placeables.masked_text import MarkedText
 
 
 class Service:

@@ -18,7 +18,7 @@ from documents.spans import Segment, Span, weave
 from engine.answers.alignment import make_alignments
 from engine.answers.pivot import join_results
 from engine.api import Placement, Service, ServiceSettings, TextOptions, TextResult
-from engine.text.placeables.masking import KeptSpan
+from engine.text.placeables.masked_text import KeptSpan
 from server.answering.translation import run_segments
 from server.observing.metrics import Metrics
 from server.settings import ServerSettings

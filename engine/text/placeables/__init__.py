@@ -8,7 +8,8 @@ markup        formats in plain text: emphasis, links, tags, capitals
 names         names that the vocabulary splits into many tokens
 pairs         quotation marks and brackets
 phrases       search for many phrases at once
-masking       placeholders in the place of phrases, and back
+masking       search for phrases that are not translated
+masked_text   texts with marks in the place of phrases, and back
 numerals      amounts in the form of each language
 spelling      spelling of amounts and names in answers
 mend          repair of missing and repeated placeholders

@@ -17,7 +17,7 @@ FAULTS = [
     ),
     (
         "a number that the answer repeats is not noticed",
-        "engine/text/placeables/masking.py",
+        "engine/text/placeables/masked_text.py",
         "else present[phrase.source] != count",
         "else present[phrase.source] < count",
         "tests/engine/text/test_grammar.py -k repeats",
@@ -115,7 +115,7 @@ FAULTS = [
     ),
     (
         "the first of too many phrases are unmasked",
-        "engine/text/placeables/masking.py",
+        "engine/text/placeables/masked_text.py",
         "set(found[len(found) - many :])",
         "set(found[:many])",
         "tests/engine/text/test_masking.py -k symbols_run_out",

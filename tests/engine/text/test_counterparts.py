@@ -4,7 +4,8 @@ from hypothesis import strategies as st
 
 from engine.text.languages import LANGUAGES
 from engine.text.placeables.counterparts import find_counterparts, title_before
-from engine.text.placeables.masking import MarkedText, MaskRules, mask
+from engine.text.placeables.masked_text import MarkedText
+from engine.text.placeables.masking import MaskRules, mask
 from engine.text.placeables.names import NameRule
 
 DATED = sorted(language for language, rules in LANGUAGES.items() if rules.dates)

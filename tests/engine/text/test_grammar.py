@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from engine.answers.formats import _write, formats_of
 from engine.text.placeables.grammar import KINDS, SIGNS, kind_of, long_placeables, matches, placeables
 from engine.text.placeables.markup import PlainText, read_capitals, read_markup
-from engine.text.placeables.masking import MarkedText, MaskRules, mask
+from engine.text.placeables.masked_text import MarkedText
+from engine.text.placeables.masking import MaskRules, mask
 from engine.text.placeables.phrases import Phrases
 from engine.text.split import split
 from tests.support.timing import assert_linear, assert_slower_at_most

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.api import MarkedText, TooLarge
-from engine.text.placeables.masking import MaskedText, MaskRules, Phrase, mask
+from engine.text.placeables.masked_text import MaskedText, Phrase
+from engine.text.placeables.masking import MaskRules, mask
 
 THINGS = [
     "{name}",

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from engine.answers.plan import plan
 from engine.api import Placement, Service, ServiceSettings, TextOptions
-from engine.text.placeables.masking import MarkedText, MaskRules, mask
+from engine.text.placeables.masked_text import MarkedText
+from engine.text.placeables.masking import MaskRules, mask
 from engine.text.placeables.names import NameRule, all_names, find_names
 
 MODELS = Path(__file__).parents[3] / "models"

@@ -3,7 +3,8 @@
 import pytest
 
 from engine.text.languages import LANGUAGES
-from engine.text.placeables.masking import MarkedText, MaskRules, mask
+from engine.text.placeables.masked_text import MarkedText
+from engine.text.placeables.masking import MaskRules, mask
 from engine.text.placeables.numerals import localise
 from engine.text.split import split
 

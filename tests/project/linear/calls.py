@@ -25,7 +25,8 @@ def page(kind: str) -> Callable[[str], object]:
 
 
 def masked(text: str) -> object:
-    from engine.text.placeables.masking import MarkedText, MaskRules, mask
+    from engine.text.placeables.masked_text import MarkedText
+    from engine.text.placeables.masking import MaskRules, mask
 
     return mask(MarkedText(text), MaskRules(ignore=["a b", "a.", "x"], glossary={"a": "b"}, protect=True))
 

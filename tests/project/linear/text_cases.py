@@ -21,7 +21,7 @@ from tests.project.linear.calls import (
 from tests.project.linear.case import MARKDOWN, MARKUP, TRUSTED, Case
 
 TEXT_CASES: dict[str, Case | str] = {
-    "engine.text.placeables.masking:NUMBERS": Case(
+    "engine.text.placeables.masked_text:NUMBERS": Case(
         pumps=("1,1", "+1", "1 11", "0 11", "€ 1", "EUR ", "(11)"), uses=("search",)
     ),
     "engine.text.placeables.spelling:TRUSTED": Case(
@@ -29,7 +29,7 @@ TEXT_CASES: dict[str, Case | str] = {
     ),
     "engine.text.placeables.spelling:_respell_name": "a name, letter by letter",
     "engine.text.placeables.spelling:WORD": Case(pumps=("a-", "a-a"), uses=("search",)),
-    "engine.text.placeables.masking:PICTURES": Case(pumps=("😀", "😀 ", "😀\u200d"), uses=("fullmatch",)),
+    "engine.text.placeables.masked_text:PICTURES": Case(pumps=("😀", "😀 ", "😀\u200d"), uses=("fullmatch",)),
     "engine.text.placeables.masking:TAG_AROUND": Case(pumps=("<a", "<a "), uses=("search",)),
     "engine.text.placeables.masking:SOLID": Case(uses=("search",)),
     "engine.text.placeables.phrases:__init__": "one class of characters",

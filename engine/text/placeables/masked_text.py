@@ -1,0 +1,197 @@
+"""Texts with a mark in the place of each phrase, and the phrases.
+
+A mark is a private-use character that the text lacks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from engine.errors import TooLarge
+from engine.text.placeables.amounts import EMOJI, NUMBER
+from engine.text.placeables.grammar import EMOJI_STAND_IN
+from engine.text.placeables.spelling import TRUSTED, spell_amounts, spell_names
+
+NUMBERS: Final = re.compile(NUMBER)
+PICTURES: Final = re.compile(EMOJI)
+
+
+@dataclass(frozen=True, slots=True)
+class MarkedText:
+    """A text with spans (begin, end) that must not be translated, ordered and disjoint."""
+
+    text: str
+    spans: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Phrase:
+    """A masked phrase.
+
+    source: phrase in the source.
+    target: phrase in the answer.
+    requested: whether the caller asked for the phrase; otherwise a pattern found it.
+    spans: number, begin and end of each span of the caller within the phrase.
+    trusted: whether the model reads the phrase itself first, not a placeholder: digits, codes, names.
+    name: whether the phrase is a name.
+    """
+
+    source: str
+    target: str
+    requested: bool
+    spans: tuple[tuple[int, int, int], ...] = ()
+    trusted: bool = False
+    name: bool = False
+
+    def kept(self, begin: int, end: int) -> list[KeptSpan]:
+        """Return the caller's spans in an answer with the phrase at [begin, end), or the phrase itself."""
+        found = [KeptSpan(begin + first, begin + last, number) for number, first, last in self.spans]
+        return found or [KeptSpan(begin, end, -1)]
+
+    @property
+    def stand_in(self) -> str:
+        """A character of the same kind as the phrase."""
+        if self.source[-1].isdigit() or NUMBERS.fullmatch(self.source):
+            return "1"
+        return EMOJI_STAND_IN if not self.requested and PICTURES.fullmatch(self.source) else "X"
+
+
+@dataclass(frozen=True, slots=True)
+class KeptSpan:
+    """Characters [begin, end) of an answer that are a phrase.
+
+    span: index of the phrase; in a result, index of the caller's span or -1.
+    """
+
+    begin: int
+    end: int
+    span: int
+
+
+@dataclass(frozen=True, slots=True)
+class MaskedText:
+    """A text with a mark in the place of each phrase.
+
+    text: text with marks.
+    mark: character that stands for a phrase; "" if there are no phrases.
+    phrases: phrase of each mark, in order.
+    """
+
+    text: str
+    mark: str = ""
+    phrases: tuple[Phrase, ...] = ()
+
+    @property
+    def original(self) -> str:
+        """The text before masking."""
+        return self.spell(self.text, range(len(self.phrases)), {})
+
+    @property
+    def stand_in(self) -> str:
+        """The text with a digit, a picture or a letter for each mark.
+
+        The splitter reads this text, since "Am 2. Mai" is one sentence.
+        """
+        if not self.phrases:
+            return self.text
+        first, *rest = self.text.split(self.mark)
+        letters = (phrase.stand_in for phrase in self.phrases)
+        return first + "".join(letter + part for letter, part in zip(letters, rest, strict=True))
+
+    def count(self, text: str) -> int:
+        return text.count(self.mark) if self.mark else 0
+
+    def spell(self, text: str, phrases: Sequence[int], symbols: Mapping[int, str]) -> str:
+        """Replace the marks in a part of the text.
+
+        text: part of the text, with marks.
+        phrases: index of the phrase of each mark.
+        symbols: placeholder by index of a phrase; other phrases are spelled as in the source.
+        """
+        if not self.mark:
+            return text
+        first, *rest = text.split(self.mark)
+        spelled = (symbols.get(number, self.phrases[number].source) for number in phrases)
+        return first + "".join(word + part for word, part in zip(spelled, rest, strict=True))
+
+    def garbles(self, text: str, phrases: Sequence[int]) -> bool:
+        """Return whether an answer has wrong counts of trusted phrases.
+
+        text: answer.
+        phrases: indices of trusted phrases. A name must occur at least as often as here, a number or code
+            exactly as often.
+        """
+        expected = Counter(self.phrases[number] for number in phrases)
+        present = Counter(match[0] for match in TRUSTED.finditer(text))
+        return any(
+            text.count(phrase.source) < count if phrase.name else present[phrase.source] != count
+            for phrase, count in expected.items()
+        )
+
+    def respelled(self, text: str, phrases: Sequence[int], count: Callable[[str], int]) -> str:
+        """Spell numbers, codes and names in an answer as in the source.
+
+        text: answer.
+        phrases: indices of the trusted phrases that the model read.
+        count: returns the number of source tokens of a word.
+        """
+        read = [self.phrases[number] for number in phrases]
+        text = spell_amounts(text, {phrase.source for phrase in read if not phrase.name})
+        return spell_names(text, [phrase.source for phrase in read if phrase.name], count)
+
+    def at_most(self, count: int) -> MaskedText:
+        """Return the text with at most `count` phrases masked.
+
+        The last phrases that the caller did not ask for are unmasked. Raises TooLarge if the caller asked for
+        more than `count`.
+        """
+        many = len(self.phrases) - count
+        if many <= 0:
+            return self
+        found = [i for i, phrase in enumerate(self.phrases) if not phrase.requested]
+        if len(found) < many:
+            raise TooLarge(f"the model keeps at most {count} phrases of a text: let it be split")
+        shown = set(found[len(found) - many :])
+        first, *rest = self.text.split(self.mark)
+        parts = [first]
+        for i, part in enumerate(rest):
+            parts += [self.phrases[i].source if i in shown else self.mark, part]
+        phrases = (phrase for i, phrase in enumerate(self.phrases) if i not in shown)
+        return MaskedText("".join(parts), self.mark, tuple(phrases))
+
+    @property
+    def places(self) -> list[tuple[int, int, Phrase]]:
+        """Begin and end of each phrase in the text before masking, and the phrase."""
+        places, length = list[tuple[int, int, Phrase]](), 0
+        for part, phrase in zip(self.text.split(self.mark) if self.mark else (), self.phrases, strict=False):
+            begin = length + len(part)
+            length = begin + len(phrase.source)
+            places.append((begin, length, phrase))
+        return places
+
+    def restore(self, text: str, order: Sequence[int]) -> tuple[str, list[KeptSpan]]:
+        """Replace mark i of an answer by the target of phrase order[i].
+
+        text: answer with marks.
+        order: indices of phrases, at least as many as there are marks.
+
+        Returns the text and the places of the phrases in it.
+        """
+        if not self.mark:
+            return text, []
+        first, *rest = text.split(self.mark)
+        parts, places, length = [first], list[KeptSpan](), len(first)
+        for part, index in zip(rest, order, strict=False):
+            phrase = self.phrases[index]
+            places.append(KeptSpan(length, length + len(phrase.target), index))
+            parts += [phrase.target, part]
+            length += len(phrase.target) + len(part)
+        return "".join(parts), places
+
+    def caller_spans(self, places: Sequence[KeptSpan]) -> list[KeptSpan]:
+        """Return the places of the caller's spans in an answer from those of its phrases."""
+        return [span for p in places for span in self.phrases[p.span].kept(p.begin, p.end)]
