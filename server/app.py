@@ -1,4 +1,4 @@
-"""The application, and the server process."""
+"""The web application, and the process that serves it."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ from server.state import AppState
 logger = logging.getLogger(__name__)
 
 LOST_CODE: Final = 70  # exit code when the device is lost: a supervisor starts the process again
-# seconds that a connection is kept: clients that poll every 5 s would lose a race at 5
+# idle connections: with 5 s, clients that poll every 5 s would often meet a closing connection
 KEEP_ALIVE_SECONDS: Final = 30
-LAST_SECONDS: Final = 5.0  # that requests cut short get to be answered
-SWITCH_SECONDS: Final = 0.001  # that Python lets one thread run while others wait: engines need few
-REFRESH_TICKS: Final = 10  # of uvicorn's, a second together: between two copies of a front end's figures
+LAST_SECONDS: Final = 5.0  # cancelled requests get this long for their error responses
+SWITCH_SECONDS: Final = 0.001  # Python's switch interval: engine threads need the lock often but briefly
+REFRESH_TICKS: Final = 10  # uvicorn's ticks (one second together) between two copies of a front end's metrics
 
 
 def create_app(
@@ -65,12 +65,12 @@ def create_app(
 ) -> FastAPI:
     """Build the application around a service that is not yet started.
 
-    service: the models.
-    settings: what the operator has set.
-    metrics: where figures are kept.
-    context: of a front end, whose service has its models in other processes; None: this is the only process.
+    service: service with the models.
+    settings: settings of the server.
+    metrics: metrics that requests and models are recorded in.
+    context: context of a front end, whose models are in other processes; None: this is the only process.
 
-    `app.state.convoy` holds what routes share.
+    Routes share `app.state.convoy`, an AppState.
 
     Raises ConfigError when the keys can't be read.
     """
@@ -81,14 +81,14 @@ def create_app(
         access.count_with(state.peers.count)
     size, lag = state.cache.size if state.cache else int, state.lag.longest
     sources = Sources(lambda: state.ready, size, lag)
-    if context is None:  # else the engine processes tell of their engines
+    if context is None:  # engine processes report their own engines
         sources = replace(
             sources, stats=service.stats, memory=service.memory, stored=service.repository_entries
         )
     metrics.watch(sources)
     tracing = Tracing.to(settings.traces) if settings.traces else None
 
-    # /docs from this machine: a server without a way out still shows its page
+    # serves the files of /docs itself: the page needs no access to the internet
     app = FastAPIOffline(
         docs_url=None,  # a route of ours
         redoc_url=None,
@@ -103,7 +103,7 @@ def create_app(
 
 
 def _speak(app: FastAPI, contracts: Sequence[Contract], tracing: Tracing | None) -> None:
-    """Give the application the routes of contracts, what stands around them, and their description."""
+    """Add the routes, middleware and API description of contracts to the application."""
     state, access = app.state.convoy, app.state.access
     of_path = partial(contract_of, contracts=contracts)
     if claims := [claim for contract in contracts for claim in contract.claims]:
@@ -120,7 +120,7 @@ def _speak(app: FastAPI, contracts: Sequence[Contract], tracing: Tracing | None)
 def _lifespan(
     access: Access, state: AppState, tracing: Tracing | None
 ) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
-    """What starts with the application and ends with it."""
+    """Return the lifespan of the application: it starts the service, and stops it at the end."""
     service, settings = state.service, state.settings
 
     @asynccontextmanager
@@ -128,9 +128,9 @@ def _lifespan(
         service.start()
         await asyncio.to_thread(app.openapi)  # takes longer than a client may wait for another
         while state.remote and not await state.remote.connected() and not state.draining:
-            pass  # nobody is accepted who could not be answered
+            pass  # accept no request before the engines can answer it
         tasks = [asyncio.create_task(state.prove_models()), asyncio.create_task(state.watch_models())]
-        # only there may signals be caught
+        # signals can be handled only in the main thread
         if sys.platform != "win32" and threading.current_thread() is threading.main_thread():
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, state.reload_all)
         if state.peers:
@@ -151,7 +151,7 @@ def _lifespan(
 
 
 def _describe(app: FastAPI, state: AppState, contracts: Sequence[Contract]) -> None:
-    """Have the description in OpenAPI tell this server's limits and languages, and who may ask what."""
+    """Complete the OpenAPI description with the server's limits, languages and security."""
     settings, rules = state.settings, PathRules(contracts)
     plain, of_path = app.openapi, partial(contract_of, contracts=contracts)
     limits = {
@@ -165,7 +165,7 @@ def _describe(app: FastAPI, state: AppState, contracts: Sequence[Contract]) -> N
 
     def who(method: str, path: str) -> str:
         setting = rules.token_setting(re.sub(r"\{[^}]*\}", "x", path))
-        if setting:  # orders are off without a token, pages are open
+        if setting:  # without a token, orders are refused, and pages are open
             return "operator" if setting == "admin_token" or getattr(settings, setting) else "anybody"
         return "anybody" if rules.is_open(method, path) else "key"
 
@@ -183,7 +183,7 @@ def _describe(app: FastAPI, state: AppState, contracts: Sequence[Contract]) -> N
 
 @asynccontextmanager
 async def _grpc(app: FastAPI, state: AppState) -> AsyncIterator[None]:
-    """Serve gRPC too where the settings name a port. Raises ConfigError when its library is missing."""
+    """Serve gRPC if the settings name a port. Raises ConfigError when its library is missing."""
     if state.settings.grpc_port is None:
         yield
         return
@@ -197,21 +197,21 @@ async def _grpc(app: FastAPI, state: AppState) -> AsyncIterator[None]:
 
 
 class DrainingServer(uvicorn.Server):
-    """Uvicorn that, told to stop, refuses new work and answers what it has accepted before it closes."""
+    """Uvicorn server that drains on a signal: it refuses new requests and answers the accepted ones."""
 
     def __init__(self, config: uvicorn.Config, state: AppState) -> None:
         super().__init__(config)
         self._state = state
         self._until = 0.0
-        self.complete = True  # whether everything accepted was answered
-        self.device_lost = False  # whether a device is
-        self.own_process = False  # which it may end
+        self.complete = True  # whether every accepted request was answered
+        self.device_lost = False
+        self.own_process = False  # whether the server may end the process
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        if self._state.draining:  # told twice
+        if self._state.draining:  # the second signal
             self.complete = self._state.in_flight == 0
             self.should_exit = self.force_exit = True
-        elif self.own_process:  # whatever holds a thread by then
+        elif self.own_process:  # even if a thread hangs
             _end_after(self._state.settings.drain_timeout + 3 * LAST_SECONDS, 1)
         self._state.draining = True
         self._until = time.monotonic() + self._state.settings.drain_timeout
@@ -219,35 +219,35 @@ class DrainingServer(uvicorn.Server):
     async def on_tick(self, counter: int) -> bool:
         state = self._state
         if state.service.device_lost() and not self.device_lost:
-            logger.critical("a device is lost: this process answers what it can and ends with %d", LOST_CODE)
+            logger.critical("a device is lost: this process drains and ends with code %d", LOST_CODE)
             self.device_lost = state.draining = True
             self._until = time.monotonic() + LAST_SECONDS
         if state.draining and not self.should_exit:
             late = time.monotonic() > self._until
             if late and state.in_flight:
-                logger.warning("%d requests are cut short after the drain timeout", state.in_flight)
+                logger.warning("%d requests are cancelled after the drain timeout", state.in_flight)
                 self.complete = False
                 await asyncio.to_thread(state.service.stop, drain=False, timeout=LAST_SECONDS)
             self.should_exit = late or not state.in_flight
         if state.peers:
             state.peers.report(ready=state.ready_here, connections=len(self.server_state.connections))
-            if counter % REFRESH_TICKS == 0 and not self.device_lost:  # what asks a lost device raises
+            if counter % REFRESH_TICKS == 0 and not self.device_lost:  # a lost device raises errors
                 state.metrics.refresh()
         return await super().on_tick(counter)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        if self.own_process:  # routes and their schemas would double the time of a collection
+        if self.own_process:  # garbage collection need not scan routes and schemas
             spare_collector()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await super().shutdown(sockets)
-        if self.own_process:  # a thread that hangs must not keep the process
+        if self.own_process:  # a hanging thread must not keep the process alive
             _end_after(LAST_SECONDS, 0 if self.complete else 1)
 
 
 def _end_after(seconds: float, code: int) -> None:
-    """End the process, with its threads, if it has not ended by itself."""
+    """Exit the process after some seconds, if it has not ended by then."""
     timer = threading.Timer(seconds, os._exit, [code])
     timer.daemon = True
     timer.start()
@@ -256,11 +256,12 @@ def _end_after(seconds: float, code: int) -> None:
 def run(settings: ServerSettings, context: ProcessContext | None = None) -> int:
     """Load the models and serve in this process until SIGTERM or SIGINT.
 
-    settings: what the operator has set.
-    context: of a front end, which loads no model; None: this is the only process.
+    settings: settings of the server.
+    context: context of a front end, which loads no model; None: this is the only process.
 
-    Returns 0, or 1 when accepted requests were cut short; ends the process with 70 when a device is lost.
-    Raises BundleError or ConfigError when a model can't be loaded. Sets up logging; for a process of its own.
+    Returns 0, or 1 when accepted requests were cancelled; exits the process with 70 when a device is lost.
+    Sets up logging and the allocator of the whole process. Raises BundleError or ConfigError when a model
+    can't be loaded.
     """
     figures = begin(settings, context)
     if context:
@@ -278,10 +279,10 @@ def run(settings: ServerSettings, context: ProcessContext | None = None) -> int:
 
 
 def begin(settings: ServerSettings, context: ProcessContext | None) -> Metrics:
-    """Set up logging, figures and memory of a process of its own.
+    """Set up logging and the allocator of this process, and return its metrics.
 
-    settings: what the operator has set.
-    context: of one of several processes.
+    settings: settings of the server.
+    context: context of one of several processes; None: this is the only process.
     """
     logs.set_up(settings)
     if context:
@@ -293,9 +294,9 @@ def begin(settings: ServerSettings, context: ProcessContext | None) -> Metrics:
 def open_service(settings: ServerSettings, figures: Metrics, weights: Path | None = None) -> Service:
     """Load the models in this process.
 
-    settings: what the operator has set.
-    figures: that the engines add to.
-    weights: the folder in which engine processes keep weights for each other, if they do.
+    settings: settings of the server.
+    figures: metrics that the engines record.
+    weights: folder in which engine processes share weights; None: they do not.
 
     Raises BundleError or ConfigError.
     """
@@ -311,18 +312,18 @@ def open_service(settings: ServerSettings, figures: Metrics, weights: Path | Non
 
 
 def end_lost() -> NoReturn:
-    """End a process whose device is lost: libraries that would tidy up on it may hang or abort."""
+    """Exit a process whose device is lost, without cleanup: a library could hang or abort on the device."""
     logging.shutdown()
     os._exit(LOST_CODE)
 
 
 def _sockets(server: DrainingServer, context: ProcessContext) -> list[socket.socket]:
-    server.config.backlog = 1  # connections that asyncio accepts in one turn
+    server.config.backlog = 1  # connections that asyncio accepts in one iteration of the event loop
     return [Listener(context, lambda: len(server.server_state.connections))]
 
 
 def configure(app: FastAPI, settings: ServerSettings) -> uvicorn.Config:
-    """Configure Uvicorn by its share of the settings."""
+    """Return Uvicorn's configuration for the settings."""
     return uvicorn.Config(
         app,
         host=settings.host,
@@ -330,7 +331,7 @@ def configure(app: FastAPI, settings: ServerSettings) -> uvicorn.Config:
         http=HttpProtocol,
         log_config=None,
         log_level=settings.log_level,
-        access_log=False,  # ours says more, and nothing that is secret
+        access_log=False,  # our own log has more fields, and no secrets
         proxy_headers=bool(settings.trusted_proxies),
         forwarded_allow_ips=list(settings.trusted_proxies),
         server_header=False,

@@ -1,6 +1,6 @@
-"""What the clients of one kind expect of the server, as a value: routes, the shape of errors, open paths.
+"""A contract: the interface that one kind of client expects of the server, as a value.
 
-A path that ends with "*" stands for all that begin with it, others for themselves.
+A pattern of paths that ends with "*" matches every path with that prefix; other patterns match one path.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ Codes = Mapping[str, frozenset[str]]  # clients' codes of languages, by kind of 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What the body of an error is made of.
+    """The content of an error's body.
 
-    message: what is wrong, and what to do about it.
-    status: of HTTP.
-    code: the error's stable name; "" for a path or method that there is not.
-    parameter: name of the parameter at fault; "" where it is not known.
+    message: sentence that names the problem and the remedy.
+    status: HTTP status.
+    code: stable name of the error; "" for an unknown path or method.
+    parameter: name of the invalid parameter; "" if it is unknown.
     """
 
     message: str
@@ -35,17 +35,17 @@ class Fault:
 
 
 def under(*keys: str) -> Callable[[Fault], Any]:
-    """Make the shape of errors that are an object with the message under these keys."""
+    """Return an `error_body` that makes an object with the message under each key."""
     return lambda fault: dict.fromkeys(keys, fault.message)
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Requests to a path of another contract that are for this one, told by their JSON.
+    """POST requests to a path of another contract that this contract answers, recognized by their JSON.
 
-    path: the other contract's, asked by POST.
-    field: a name that the body must have, beside which it must have no `q`.
-    route: the contract's own path for them.
+    path: path of the other contract.
+    field: name that the body must have; it must not have `q`.
+    route: path of this contract that answers them.
     """
 
     path: str
@@ -55,15 +55,15 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Contract:
-    """A family of routes.
+    """A family of routes, and what the server must know to serve its clients.
 
-    routers: the routes.
-    paths: patterns of paths whose errors have the contract's shape; the longest among all contracts decides.
-    error_body: makes the JSON of an error.
-    statuses: HTTP statuses by error code, where they are not those of `errors.STATUSES`.
+    routers: routers of its routes.
+    paths: patterns of its paths, whose errors have its shape; the longest match among all contracts wins.
+    error_body: function that makes the JSON of an error.
+    statuses: HTTP statuses by error code, if they differ from `errors.STATUSES`.
     open_paths: patterns of paths that GET and HEAD may read without a key.
-    operator_paths: patterns of paths that need a token of their own, with the setting that holds the token.
-    claims: requests to paths of other contracts that are for this one.
+    operator_paths: regular expressions of paths that need a token of the operator, with the token's setting.
+    claims: requests to paths of other contracts that it answers.
     text_fields: names of body fields that hold texts; the API description limits their length.
     single_fields: names of form fields that have one value; if a form repeats one, its first value counts.
     key_fields: names of an API key in a body or query string.
@@ -116,12 +116,12 @@ def request_names(contracts: Sequence[Contract]) -> RequestNames:
 
 
 def longest_match(paths: Iterable[str], path: str) -> int:
-    """Count the characters of the longest of `paths` that stands for `path`; -1 when none does."""
+    """Return the length of the longest pattern of `paths` that matches `path`; -1 when none matches."""
     matches = (p for p in paths if path == p or (p.endswith("*") and path.startswith(p[:-1])))
     return max(map(len, matches), default=-1)
 
 
 def path_of(scope: Scope) -> str:
-    """Return the path without the prefix that the server is mounted under."""
+    """Return the path of a request without the prefix that the server is mounted under."""
     path, prefix = str(scope["path"]), str(scope.get("root_path", ""))
     return path[len(prefix) :] if prefix and path.startswith(prefix + "/") else path

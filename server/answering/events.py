@@ -1,11 +1,11 @@
-"""Answers as server-sent events: what is certain of them while they grow, then what the plain route answers.
+"""Answers as server-sent events: final beginnings while the answer grows, then the plain answer.
 
     event: partial    data: {"index": 0, "text": "..."}    the beginning of the answer to text `index`
     event: result     data: the plain answer
-    event: error      data: {"error": "..."}               what failed after the first event
+    event: error      data: {"error": "..."}               an error after the first event
 
-(HTML standard, section 9.2.) A failure within a moment is a plain error with its own status. Other interfaces
-say the same in other words: a Dialect.
+(HTML standard, section 9.2.) An error within PLAIN_ERROR_SECONDS is a plain response with its own status.
+Other contracts have other events: a subclass of Dialect.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from server.state import state_of
 
 logger = logging.getLogger(__name__)
 
-Event = tuple[str, Any]  # an event's name, "" for none, and its data; bytes as they are, else as JSON
-# makes the plain answer, and tells a listener what is certain of it by then
+Event = tuple[str, Any]  # name of an event, or "", and its data: bytes, or a value to write as JSON
+# returns the plain answer; passes final beginnings to a listener
 Answering = Callable[[OnPartial | None], Coroutine[Any, Any, dict[str, Any]]]
 
-PLAIN_ERROR_SECONDS: Final = 1.0  # in which a failure still gets its status
-# seconds of silence after which a comment keeps proxies from closing the connection
+PLAIN_ERROR_SECONDS: Final = 1.0  # the response starts after this time, or with the first partial
+# after this silence a comment keeps proxies from closing the connection
 COMMENT_SECONDS: Final = 15.0
-LAST_ID: Final = "end"  # id of the last event: an EventSource that comes back with it is told to stay away
+LAST_ID: Final = "end"  # id of the last event; an EventSource that reconnects with it gets status 204
 STREAM_HEADERS: Final = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store"),
@@ -46,7 +46,7 @@ STREAM_HEADERS: Final = [
 
 
 class Dialect:
-    """What is sent of a stream, in order. One for each stream."""
+    """The events of one stream, in the format of a contract."""
 
     def partial(self, partial: Partial) -> list[Event]:
         return [("partial", {"index": partial.index, "text": partial.text})]
@@ -59,30 +59,30 @@ class Dialect:
 
 
 class Deltas:
-    """What is new of each answer as it grows, for streams that tell every word once."""
+    """The new part of each answer as it grows, for streams that send every word once."""
 
     def __init__(self) -> None:
-        self._told: dict[int, str] = {}
+        self._sent: dict[int, str] = {}
 
     def next(self, index: int, text: str) -> str:
-        """Return what comes after what was told of an answer before.
+        """Return the part of an answer that was not returned before.
 
         index: number of the answer's text.
-        text: the answer so far; it begins with what was told.
+        text: beginning of the answer; it begins with the text of the last call.
         """
-        told, self._told[index] = self._told.get(index, ""), text
-        assert text.startswith(told)
-        return text[len(told) :]
+        sent, self._sent[index] = self._sent.get(index, ""), text
+        assert text.startswith(sent)
+        return text[len(sent) :]
 
 
 async def events(request: Request, work: Answering, dialect: Dialect | None = None) -> Response:
-    """Make the response that streams an answer.
+    """Return the response that streams an answer.
 
-    request: the client's; one that has read the last event before gets no content.
-    work: makes the answer; cancelled when the client goes.
-    dialect: the words of the stream; None: ours.
+    request: request of the client; it gets status 204 if it has received the last event before.
+    work: coroutine function that makes the answer; cancelled when the client disconnects.
+    dialect: format of the events; None: Convoy's own.
 
-    Raises what `work` raises within a moment, when nothing has been told yet.
+    Raises errors of `work` within PLAIN_ERROR_SECONDS, before any event.
     """
     if request.headers.get("last-event-id") == LAST_ID:
         return Response(status_code=204)
@@ -96,7 +96,7 @@ async def events(request: Request, work: Answering, dialect: Dialect | None = No
 
 
 class _Feed:
-    """The work under way, and the newest beginning of each text's answer that has not been sent."""
+    """The running work, and the newest beginning of each answer that has not been sent."""
 
     def __init__(self, work: Answering, dialect: Dialect) -> None:
         self.dialect = dialect
@@ -106,7 +106,7 @@ class _Feed:
         self.task.add_done_callback(lambda _: self.changed.set())
 
     async def first(self) -> None:
-        """Wait a moment for the first partial. Raises what has gone wrong by then."""
+        """Wait up to PLAIN_ERROR_SECONDS for the first partial. Raises errors of the work."""
         with suppress(TimeoutError):
             async with asyncio.timeout(PLAIN_ERROR_SECONDS):
                 await self.changed.wait()
@@ -114,12 +114,11 @@ class _Feed:
             self.task.result()
 
     async def read(self) -> AsyncIterator[bytes]:
-        """Events on the wire. Raises what `work` raises."""
+        """Yield the events as bytes. Raises what `work` raises."""
         while not self.task.done() or self._waiting:
             try:
-                async with asyncio.timeout(
-                    COMMENT_SECONDS
-                ):  # Python 3.11's wait_for may swallow a cancellation
+                # wait_for of Python 3.11 may swallow a cancellation
+                async with asyncio.timeout(COMMENT_SECONDS):
                     await self.changed.wait()
             except TimeoutError:
                 yield b": still at work\n\n"
@@ -153,7 +152,7 @@ class _Events(Response):
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             await while_connected(self._request, self._write(send))
-        except Cancelled:  # the client has gone
+        except Cancelled:  # the client has disconnected
             set_outcome(CANCELLED)
         finally:
             await self._feed.close()
@@ -168,7 +167,7 @@ class _Events(Response):
             set_outcome(FAILED)
             body = await self._feed.error(error)
             await send({"type": "http.response.body", "body": body, "more_body": True})
-        except Exception:  # too late for the gate to answer
+        except Exception:  # the response has started, so no middleware can answer
             logger.exception("%s failed", self._request.url.path)
             set_outcome(FAILED)
             body = await self._feed.error(ConvoyError(INTERNAL))
@@ -177,9 +176,10 @@ class _Events(Response):
 
 
 async def _wire(events: list[Event], number: str = "") -> bytes:
-    """Events as they are sent.
+    """Return events as bytes.
 
-    number: the id of events that have a name.
+    events: names and data of the events.
+    number: id of the events that have a name; "": none.
     """
     blocks: list[bytes] = []
     for name, data in events:

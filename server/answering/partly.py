@@ -1,4 +1,4 @@
-"""Arrays of which a bad text spoils itself alone: each text's answer or its error."""
+"""Routes that answer texts; with `partial`, each text has an answer or an error of its own."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from server.http.unread import with_warnings
 from server.state import AppState, refuse_while_draining, state_of
 
 Call = TypeVar("Call", bound="TextCall")
-OF_A_TEXT: Final = (InvalidRequest, TooLarge)  # errors that another text would not have had
-# answers texts by their numbers in the request: by name a list with an entry for each text, or an object of
-# numbers for all texts together, of which the greatest count
+OF_A_TEXT: Final = (InvalidRequest, TooLarge)  # errors of one text; other errors concern all texts
+# returns the answer to texts, given by their numbers in the request. A value of the answer is a list with an
+# entry for each text, or an object of numbers for all texts; the greatest numbers of several answers are kept
 Work = Callable[[list[int]], Awaitable[dict[str, Any]]]
 
 
@@ -57,15 +57,15 @@ Answer = Callable[[AppState, Call, OnPartial | None], Awaitable[dict[str, Any]]]
 async def answer_partly(
     request: Request, texts: Sequence[str], work: Work, prefix: str = ""
 ) -> tuple[dict[str, Any], list[ConvoyError | None]]:
-    """Answer those of several texts that can be answered, all together where none of them is at fault.
+    """Answer every text that can be answered; return the answer, and each text's error or None.
 
-    request: the client's, which is charged for what is answered.
-    texts: in the order of the request, of any length.
-    work: answers some of the texts.
-    prefix: the beginning of each answer, read with each text.
+    request: request of the client, which is charged for the answered texts.
+    texts: texts of any length, in the order of the request.
+    work: function that answers some of the texts.
+    prefix: beginning of each answer, read with each text.
 
-    Returns the answer, None where a text has none, and each text's error. Raises the first error where no
-    text is answered, and what concerns all texts.
+    All good texts are answered together; after an error, each by itself. A list of the answer has None for a
+    text with an error. Raises the first error when no text is answered, and errors that concern all texts.
     """
     limit = state_of(request).settings.char_limit
     faults: list[ConvoyError | None] = [_too_long(text, limit) for text in texts]
@@ -156,32 +156,31 @@ async def _answer_call(
     if not (call.batch and call.options.partial):
         return with_warnings(await answer(state, call, on_partial), call.warnings)
 
-    async def some(numbers: list[int]) -> dict[str, Any]:
+    async def answer_some(numbers: list[int]) -> dict[str, Any]:
         listener = renumber(on_partial, numbers) if on_partial else None
         return await answer(state, replace(call, texts=[call.texts[n] for n in numbers]), listener)
 
-    parts, faults = await answer_partly(request, call.texts, some, call.options.prefix)
+    parts, faults = await answer_partly(request, call.texts, answer_some, call.options.prefix)
     errors = [{"code": fault.code, "error": str(fault)} if fault else None for fault in faults]
     return with_warnings(parts | {"errors": errors}, call.warnings)
 
 
 async def _alone(numbers: Sequence[int], work: Work) -> list[dict[str, Any] | ConvoyError]:
-    """The answer to each text by itself, or its error. Raises what concerns all texts."""
-
+    """Answer each text by itself; return its answer or its error. Raises errors that concern all texts."""
     turn = asyncio.Lock()
 
     async def one(number: int) -> dict[str, Any] | ConvoyError:
-        async with turn:  # each is planned in the event loop itself: others come between
+        async with turn:  # planning runs in the event loop: let other tasks run between two texts
             await asyncio.sleep(0)
         try:
             return await work([number])
         except OF_A_TEXT as error:
-            return error.with_traceback(None)  # a thousand stacks take the collector of garbage long
+            return error.with_traceback(None)  # a thousand tracebacks slow down the garbage collector
 
     tasks = [asyncio.create_task(one(number)) for number in numbers]
     try:
         return await asyncio.gather(*tasks)
-    finally:  # one was refused for all, or the client has gone
+    finally:  # an error concerns all texts, or the client has disconnected
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

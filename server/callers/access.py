@@ -1,7 +1,6 @@
-"""Requests are let in or refused, by key, token and rate, before any route.
+"""Access control before any route: API keys, tokens of the operator, and rate limits.
 
-A path is open (it costs nothing and tells nothing), needs an operator's token of its own (/metrics, /docs),
-or, as every other, takes a key where keys are configured. Refusing takes no route and no model.
+A path is open, needs a token of the operator (/metrics, /docs), or needs an API key if keys are configured.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ from server.errors import Refusal
 from server.http.parameters import FORM_OVERHEAD, body_of, parameters
 from server.settings import ServerSettings
 
-FAILURES_A_MINUTE: Final = rates_of(30)  # requests a minute of an address that has shown no valid key
-EVERYBODY: Final = "all"  # shares one counter where nobody is limited
+FAILURES_A_MINUTE: Final = rates_of(30)  # requests without a valid key, of one address
+EVERYBODY: Final = "all"  # name of every visitor if there are no limits
 UNLIMITED_CHARACTERS: Final = 1_000_000_000_000  # characters: DeepL's own number for no limit
 
 
@@ -40,10 +39,10 @@ UNLIMITED_CHARACTERS: Final = 1_000_000_000_000  # characters: DeepL's own numbe
 class Visitor:
     """The sender of a request.
 
-    name: the id of a key, or an address; never a key itself.
-    rates: limits on requests.
-    characters: limit in 30 days; -1 is none.
-    charged: characters of this request, given back if it fails.
+    name: id of its key, or its address; never the key itself.
+    rates: limits on its requests.
+    characters: limit of characters in 30 days; -1: no limit.
+    charged: characters charged for this request, refunded if it fails.
     """
 
     name: str
@@ -54,17 +53,17 @@ class Visitor:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Characters of the current 30 days, and how many may be sent in them."""
+    """Number of characters that a visitor has sent in the current 30 days, and its limit."""
 
     count: int
     limit: int
 
 
 class Access:
-    """What the settings say of access. Raises ConfigError when they can't be followed."""
+    """The rules of access: which key a visitor has, and its limits."""
 
     def __init__(self, settings: ServerSettings) -> None:
-        """Raises ConfigError when keys can't be read, or what counts can't be opened."""
+        """Raises ConfigError when keys can't be read, or the storage of counts can't be opened."""
         self.settings = settings
         self.quotas = Quotas(settings.limit_storage)
         self._failures = Quotas(MEMORY)
@@ -74,27 +73,27 @@ class Access:
         self._free = re.compile(settings.require_api_key_origin) if settings.require_api_key_origin else None
 
     def count_with(self, count: Count) -> None:
-        """Have another process count, for all front ends together."""
+        """Count in another process, for all front ends together."""
         self.quotas = Quotas(self.settings.limit_storage, count)
         self._failures = Quotas(MEMORY, count)
 
     @property
     def keys(self) -> bool:
-        """Whether there are keys at all; where there are none, what clients send as one is ignored."""
+        """Whether the server has keys. Without keys, a key that a client sends is ignored."""
         return self._ring is not None
 
     def needs_key(self, origin: str) -> bool:
-        """Return whether a request from a web page of this origin needs a key."""
+        """Return whether a request needs a key, by the origin of its web page."""
         if self._ring is None or self.settings.anonymous:
             return False
         return self._free is None or not self._free.fullmatch(origin)
 
     def visitor(self, token: str | None, origin: str, address: str) -> Visitor:
-        """Tell as whom a request counts.
+        """Return the visitor that a request is counted for.
 
-        token: the key that was sent; None: none.
-        origin: the web page's that sends the request, or "".
-        address: the sender's.
+        token: API key of the request; None: it has none.
+        origin: origin of the web page that sent it; "": none.
+        address: IP address of the client.
 
         Raises Refusal: key_required, invalid_key.
         """
@@ -112,18 +111,18 @@ class Access:
         return Visitor(name, self._rates, self.settings.char_quota)
 
     def knows(self, token: str | None) -> bool:
-        """Return whether there is such a key."""
+        """Return whether `token` is a valid key."""
         return self._ring is not None and token is not None and self._ring.find(token) is not None
 
     async def check_failures(self, address: str) -> None:
-        """Raise Refusal (slowdown) when too many requests from there have had no key, or a wrong one."""
+        """Raise Refusal (slowdown) when too many requests of an address had no valid key."""
         seconds = await self._failures.wait(block_of(address), FAILURES_A_MINUTE)
         if seconds:
             message = "Slowdown: too many requests without a valid API key"
             raise Refusal("slowdown", message, {"Retry-After": str(seconds)})
 
     async def note_failure(self, address: str) -> None:
-        """Count a request that had no key, or a wrong one."""
+        """Count a request without a valid key."""
         await self._failures.count_request(block_of(address), FAILURES_A_MINUTE)
 
     def _holder(self, key: Key) -> Visitor:
@@ -133,7 +132,7 @@ class Access:
 
 
 class PathRules:
-    """Paths that need no key, and paths that need a token of the operator's, of all contracts together."""
+    """The paths of all contracts that need no key, and those that need a token of the operator."""
 
     def __init__(self, contracts: Sequence[Contract]) -> None:
         self._open = [path for contract in contracts for path in contract.open_paths]
@@ -144,18 +143,18 @@ class PathRules:
         ]
 
     def is_open(self, method: str, path: str) -> bool:
-        """Return whether anybody may send such a request, as for what costs nothing and tells nothing."""
+        """Return whether a request needs no key."""
         return method in ("GET", "HEAD") and longest_match(self._open, path) >= 0
 
     def token_setting(self, path: str) -> str | None:
-        """Find the setting that holds the token of a path, where it has one of its own."""
+        """Return the name of the setting that holds the token of a path; None when it needs no token."""
         return next((setting for pattern, setting in self._tokens if pattern.fullmatch(path)), None)
 
 
 class AccessMiddleware:
-    """Lets requests pass that may; leaves the visitor in the request's state, for `charge` and `usage`.
+    """Passes permitted requests on, with their visitor in the request's state.
 
-    Raises Refusal; the middleware around this one answers.
+    Raises Refusal for other requests; the middleware around this one answers them.
     """
 
     def __init__(self, app: ASGIApp, access: Access, contracts: Sequence[Contract]) -> None:
@@ -177,12 +176,12 @@ class AccessMiddleware:
         await self._app(scope, receive, send)
 
     async def _enter(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a visitor on; give back what a request that fails was charged."""
+        """Pass on a request that needs a key; refund its charge if it fails."""
         access, headers = self._access, Headers(scope=scope)
         token = _token_of_head(scope, headers, self._names)
         address = scope["client"][0] if scope.get("client") else ""
         if access.keys and not access.knows(token):
-            await access.check_failures(address)  # before anything is read
+            await access.check_failures(address)  # before the body is read
         if access.keys and token is None:
             limit = max(access.settings.body_limit, access.settings.file_limit + FORM_OVERHEAD)
             token, receive = await _token_of_body(scope, receive, limit, self._names.key_fields)
@@ -211,13 +210,13 @@ class AccessMiddleware:
 
 
 async def charge(request: Request, texts: Iterable[str], prefix: str = "") -> int:
-    """Count the characters of texts that a model is to read, before it does; returns their number.
+    """Charge the visitor for the characters of texts; return their number.
 
-    request: the client's.
-    texts: what is to be read.
-    prefix: the beginning of each answer, read with each text.
+    request: request of the client.
+    texts: texts that a model is to read.
+    prefix: beginning of each answer, read with each text.
 
-    Raises Refusal when they exceed the visitor's quota. A request that fails later is not charged.
+    Raises Refusal when they exceed the visitor's quota. A request that fails later is refunded.
     """
     visitor, access = _visitor_of(request)
     characters = sum(len(text) + len(prefix) for text in texts)
@@ -269,15 +268,12 @@ async def usage(request: Request) -> Usage:
 
 
 def owner_of(request: Request) -> str:
-    """Tell whose the things are that a request makes and names: a key's, else as requests are counted."""
+    """Return the owner of what this request creates: the id of its key, or the name its limits count for."""
     return _visitor_of(request)[0].name
 
 
 def share_of(request: Request) -> str:
-    """Tell whose share of what is scarce a request takes.
-
-    The share is a key's, else its address's, whether counted or not.
-    """
+    """Return the name that shares of memory and disk are counted for: the id of a key, or an address."""
     name = _visitor_of(request)[0].name
     if name != EVERYBODY:
         return name
@@ -285,7 +281,7 @@ def share_of(request: Request) -> str:
 
 
 def block_of(address: str) -> str:
-    """Name what counts as one visitor: an IPv4 address, or the /64 that one IPv6 subscriber has at least."""
+    """Return the address block of one visitor: an IPv4 address, or the /64 network of an IPv6 address."""
     try:
         host = ip_address(address.partition("%")[0])
     except ValueError:  # a Unix socket, or a proxy that hides addresses
@@ -303,7 +299,7 @@ def _visitor_of(request: Request) -> tuple[Visitor, Access]:
 
 
 def _check_token(token: SecretStr | None, authorization: str) -> None:
-    """Compare with the token: as Bearer, or as the password of Basic, which browsers ask for."""
+    """Raise Refusal unless a header holds the token: as Bearer, or as the password of Basic, for browsers."""
     if token is None:
         return
     scheme, _, credentials = authorization.partition(" ")
@@ -312,7 +308,7 @@ def _check_token(token: SecretStr | None, authorization: str) -> None:
             credentials = base64.b64decode(credentials, validate=True).decode().partition(":")[2]
         except (binascii.Error, UnicodeDecodeError):
             credentials = ""
-    # digests, so that not even the length takes time to tell
+    # comparing digests takes the same time for every length
     if not hmac.compare_digest(digest_of(credentials.strip()), digest_of(token.get_secret_value())):
         challenge = {"WWW-Authenticate": 'Basic realm="Convoy", charset="UTF-8"'}
         message = "this needs the operator's token: send it as Authorization: Bearer TOKEN"
@@ -323,7 +319,7 @@ def _token_of_head(scope: Scope, headers: Headers, names: RequestNames) -> str |
     scheme, _, credentials = headers.get("authorization", "").strip().partition(" ")
     if scheme.lower() in names.key_schemes and credentials.strip():
         return credentials.strip()
-    # a key without a scheme, as MTranServer's clients send it
+    # clients of MTranServer send a key without a scheme
     bare = scheme if scheme and not credentials and scheme.lower() not in names.key_schemes else None
     if credentials := headers.get("x-api-key", "").strip():
         return credentials
@@ -336,9 +332,14 @@ def _token_of_head(scope: Scope, headers: Headers, names: RequestNames) -> str |
 async def _token_of_body(
     scope: Scope, receive: Receive, limit: int, names: Sequence[str]
 ) -> tuple[str | None, Receive]:
-    """The key in the body, and a stream that gives the body again. Raises what `body_of` raises.
+    """Return the key in a body, and a `receive` that returns the body again. Raises what `body_of` raises.
 
-    A body that names no key is not parsed; what is wrong with it a route will say.
+    scope: scope of the request.
+    receive: stream of the body.
+    limit: greatest number of bytes.
+    names: names that a key may have in the body.
+
+    A body without such a name is not parsed, and an invalid body is left to its route.
     """
     raw = await body_of(Request(scope, receive), limit)
     messages: list[Message] = [{"type": "http.request", "body": raw, "more_body": False}]
@@ -346,11 +347,11 @@ async def _token_of_body(
     async def replay() -> Message:
         return messages.pop() if messages else await receive()
 
-    async def again() -> Message:
+    async def whole_body() -> Message:
         return {"type": "http.request", "body": raw, "more_body": False}
 
     values: dict[str, Any] = {}
     if any(name.encode() in raw for name in names):
         with suppress(InvalidRequest):
-            values = await parameters(Request(scope, again), limit)
+            values = await parameters(Request(scope, whole_body), limit)
     return next((str(values[name]) for name in names if values.get(name)), None), replay

@@ -1,4 +1,4 @@
-"""What processes change in a folder that they share: one locks the journal at a time, and learns of it."""
+"""A journal of changes in a folder that processes share. One process at a time locks it."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from typing import BinaryIO, Final
 from server.process import locks
 
 JOURNAL_FILE: Final = "journal"
-MAX_JOURNAL_BYTES: Final = 1 << 20  # after which it begins anew
+MAX_JOURNAL_BYTES: Final = 1 << 20  # a longer journal is emptied
 
 
 class Journal:
-    """Ids of what was changed, a line each, behind a line that is new whenever the journal begins anew."""
+    """A file of changed ids, one a line. Its random first line changes when the journal is emptied."""
 
     def __init__(self, folder: Path) -> None:
-        """folder: whose changes these are; it need not exist yet."""
+        """folder: folder of the journal; it need not exist yet."""
         self._path = folder / JOURNAL_FILE
-        self._head, self._read = b"", 0  # of the journal as it was read last, and the bytes of it
+        self._head, self._read = b"", 0  # first line, and number of bytes read so far
         self._file: BinaryIO | None = None
 
     @contextmanager
     def locked(self) -> Iterator[list[str] | None]:
-        """Hold the journal: no other process does.
+        """Lock the journal for this process.
 
-        Yields the ids that others have changed since; None where everything may have changed.
+        Yields the ids that other processes have changed since the last lock; None: any may have changed.
         """
         with self._path.open("a+b") as file:
             locks.lock(file.fileno())
@@ -40,10 +40,10 @@ class Journal:
                 self._read = file.seek(0, 2)
 
     def note(self, id: str) -> None:
-        """Note that what has an id is about to change. For who holds the journal."""
+        """Write the id of a record that is about to change. Needs the lock."""
         assert self._file is not None
         self._file.write(f"{id}\n".encode())
-        self._file.flush()  # a full disk is told before the change
+        self._file.flush()  # a full disk raises before the change
 
     def _news(self, file: BinaryIO) -> list[str] | None:
         file.seek(0)

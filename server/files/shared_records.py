@@ -1,4 +1,4 @@
-"""Small records by their ids: in memory, or in a folder that several processes share."""
+"""Small records by id, in memory or in a folder that several processes share."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ RECORD_ENDING: Final = ".json"
 
 
 class Records:
-    """JSON objects. Ids come from clients: one that is none of ours names nothing."""
+    """JSON objects by id. Ids may come from clients: an id that is not a valid name has no record."""
 
     def __init__(self, folder: Path | None) -> None:
-        """folder: made if need be, for its owner only; None: in memory."""
+        """folder: folder of the records, made for its owner only; None: records are in memory."""
         self.folder = folder
         self._memory: dict[str, dict[str, Any]] = {}
         self.make_folder()
 
     def make_folder(self) -> None:
-        """Make the folder where there is none, as systems tidy up. Raises OSError."""
+        """Make the folder, or make it again if the system has removed it. Raises OSError."""
         if self.folder is not None:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def put(self, id: str, record: dict[str, Any]) -> None:
-        """Keep a record as a whole, in place of an older one. Raises Refusal when the disk is full."""
+        """Store a record atomically, in place of an older one. Raises Refusal when the disk is full."""
         if self.folder is None:
             self._memory[id] = record
             return
@@ -84,12 +84,12 @@ def _remove(path: Path) -> None:
 
 
 def storage_full(error: OSError) -> Refusal:
-    """Log that something can't be written, and return what a client is told: it may come back."""
-    logger.error("nothing can be written: %s", error)
+    """Log a failed write, and return the error for the client, which may try again."""
+    logger.error("can't write a record: %s", error)
     message = "this server's disk takes nothing more: try again later"
     return Refusal("storage_full", message, {"Retry-After": "60"})
 
 
 def within(folder: Path | None, name: str) -> Path | None:
-    """Return a folder in the shared one, where there is one."""
+    """Return the path of a folder in a shared folder; None without a shared folder."""
     return None if folder is None else folder / name

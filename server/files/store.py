@@ -1,4 +1,4 @@
-"""Files to be downloaded: in a folder, under names nobody can guess, for a while."""
+"""Files that can be downloaded for some time, under names that can't be guessed."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from server.process.clock import steady
 from server.process.temporary import OwnFolder
 
 UNSAFE: Final = re.compile(r"[^\w.-]+")
-MAX_NAME_CHARACTERS: Final = 100  # of a file's own name
-OWNER_SHARES: Final = 4  # an owner has at most one of so many parts of the room
+MAX_NAME_CHARACTERS: Final = 100  # characters of a file's own name
+OWNER_SHARES: Final = 4  # one owner holds at most 1 / OWNER_SHARES of the room
 DATA_ENDING: Final = ".data"
-SWEEP_SECONDS: Final = 60.0  # between two looks for files that have expired
+SWEEP_SECONDS: Final = 60.0  # least time between two sweeps for expired files
 
 
 class Store:
-    """Files by their public names. The names on disk are our own, so no public name leads anywhere else.
+    """Files by public name, in a folder that processes can share.
 
-    What lies in the folder is kept in memory, and only what another process has changed is read anew: a file
-    costs the same whatever their number.
+    Public names are no paths: names on disk are made by the store. The list of files is cached, and only
+    changes of other processes are read again.
     """
 
     def __init__(
@@ -45,9 +45,9 @@ class Store:
         """Open a store.
 
         lifetime: seconds that a file is kept.
-        limit: bytes of all files together.
-        clock: gives seconds; None: one that all processes of the folder share.
-        folder: may be shared by several processes, and stays; None: a temporary one.
+        limit: greatest number of bytes of all files.
+        clock: function that returns seconds; None: a clock that all processes of the folder share.
+        folder: folder that may be shared by several processes, and stays; None: a temporary folder.
         """
         self._own = OwnFolder("convoy-files-") if folder is None else None
         self.folder = self._own.path if self._own else folder or Path()
@@ -57,14 +57,14 @@ class Store:
         self._swept = self._clock()
 
     def put(self, name: str, data: bytes, owner: str = "") -> str:
-        """Keep a file; returns its public name, "<random>.<name>".
+        """Store a file; return its public name, "<random>.<name>". May block, so call it in a thread.
 
         name: the file's own name.
-        data: the file's bytes.
-        owner: name of the visitor whose share of the room is used; "" has all of it.
+        data: content of the file.
+        owner: name of the visitor whose share of the room is used; "": the whole room.
 
-        Raises Overloaded when there is no room, TooLarge when there never will be, and Refusal when the disk
-        is full. For a thread.
+        Raises Overloaded when there is no room now, TooLarge when the file exceeds the share, and Refusal
+        when the disk is full.
         """
         share = self._limit // OWNER_SHARES if owner else self._limit
         if max(MIN_BYTES, len(data)) > share:
@@ -92,7 +92,7 @@ class Store:
         return f"{token}.{file.name}"
 
     def get(self, public: str) -> StoredFile | None:
-        """Find a file by its public name; None when there is none, or no more."""
+        """Return a file by its public name; None when it does not exist or has expired."""
         token, _, name = public.partition(".")
         file = self._stored_file(token)
         if file is None or file.name != name:
@@ -103,19 +103,19 @@ class Store:
         return file
 
     def sweep(self) -> None:
-        """Remove what has expired. For a thread."""
+        """Remove expired files. May block, so call it in a thread."""
         with suppress(OSError), self._changing():
             self._sweep()
 
     @property
     def size(self) -> int:
-        """Bytes of all files together."""
+        """Number of bytes of all files."""
         with self._changing():
             return sum(file.size for file in self._room.files.values())
 
     @property
     def usable(self) -> bool:
-        """Whether files can be kept: the folder is there, or could be made anew."""
+        """Whether files can be stored: the folder exists or can be made, and is writable."""
         try:
             self._make_folder()
         except OSError:
@@ -127,7 +127,7 @@ class Store:
             self._own.close()
 
     def _make_folder(self) -> None:
-        """Systems tidy up: what was in the folder has gone with it."""
+        """Make the folder again if the system has removed it, and forget its files."""
         if not self.folder.is_dir():
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._room = Room()
@@ -162,7 +162,7 @@ class Store:
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """One process at a time looks for room and takes it, and learns what others have changed since."""
+        """Lock the folder for this process, and read the changes of other processes."""
         with self._journal.locked() as news:
             if news is None:
                 self._room, news = Room(), self._records.ids()
@@ -174,7 +174,7 @@ class Store:
 
 
 def safe(name: str) -> str:
-    """Return a file's own name without folders and odd characters, and not too long."""
+    """Return a file's own name without folders and special characters, in at most MAX_NAME_CHARACTERS."""
     plain = unicodedata.normalize("NFKC", name).replace("\\", "/").rpartition("/")[2]
     plain = UNSAFE.sub("_", plain).strip("._") or "file"
     path = PurePosixPath(plain)
@@ -183,6 +183,6 @@ def safe(name: str) -> str:
 
 
 def translated_name(name: str, target: str) -> str:
-    """Name a translated file as LibreTranslate does: report.docx to report_en.docx."""
+    """Return the name of a translated file, like LibreTranslate: report_en.docx for report.docx."""
     path = PurePosixPath(safe(name))
     return f"{path.stem}_{target}{written_ending(path.name)}"

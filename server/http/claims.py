@@ -1,4 +1,4 @@
-"""Two contracts behind one path: whose a request is, its body says."""
+"""Paths of two contracts: the body of a request decides which contract answers it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from server.http.parameters import body_of, parse_json
 
 
 class ClaimsMiddleware:
-    """Leads requests that a contract claims to the contract's own route, before routes are looked up."""
+    """Rewrites the path of requests that another contract claims, before routes are matched."""
 
     def __init__(self, app: ASGIApp, claims: Sequence[Claim], body_limit: int) -> None:
         self._app, self._claims, self._limit = app, claims, body_limit
@@ -28,7 +28,7 @@ class ClaimsMiddleware:
             return
         raw = await body_of(Request(scope, receive), self._limit)
         values: dict[str, Any] = {}
-        with suppress(InvalidRequest):  # the route says it again
+        with suppress(InvalidRequest):  # the route raises the same error
             values = parse_json(raw)
         claim = next((claim for claim in claims if claim.field in values and "q" not in values), None)
         if claim:
@@ -43,5 +43,5 @@ class ClaimsMiddleware:
 
 
 def _kind(scope: Scope) -> bytes:
-    """The media type of the body."""
+    """Return the content type of a request, in lower case."""
     return next((value for name, value in scope["headers"] if name == b"content-type"), b"").lower()

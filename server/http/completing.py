@@ -1,4 +1,4 @@
-"""What only a running server knows of its description: limits, languages, and who may ask what."""
+"""The parts of the OpenAPI description that depend on the running server: limits, languages, security."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ Who = Callable[[str, str], str]
 
 
 def option_limits(models: Sequence[ModelInfo], alternatives: int) -> dict[str, int]:
-    """Return the most that a field may say, by its name: what no served model goes beyond.
+    """Return the greatest value of each option that a served model accepts, by the option's name.
 
-    models: that are served; where there are none yet, nothing is said.
-    alternatives: that the server gives at most; -1 is none.
+    models: served models; without any, there are no limits.
+    alternatives: the server's own limit of alternatives; -1: no limit.
     """
     if not models:
         return {}
@@ -50,13 +50,12 @@ def complete_schema(
     options: Mapping[str, int],
     contract_of: Callable[[str], Contract],
 ) -> dict[str, Any]:
-    """Complete a description with what only a running server knows: its limits, its languages, what its
-    models can do, and who may ask what.
+    """Write limits, languages and security into an OpenAPI description, and return it.
 
-    schema: the description, which is changed.
-    limits: "texts", "characters", "phrases", "tags", "bytes" and "file bytes" of a request; -1 is none.
-    who: tells by method and path whether "anybody", a "key" or the "operator" may ask.
-    served: clients' codes of the languages that a field may name, by what it has as `SERVED`.
+    schema: description, which is changed.
+    limits: "texts", "characters", "phrases", "tags", "bytes" and "file bytes" of a request; -1: no limit.
+    who: function that returns who may send a request: "anybody", "key" or "operator".
+    served: clients' codes of languages, by kind of field (its value of `SERVED`).
     options: greatest value of each option, from `option_limits`.
     contract_of: returns the contract of a path.
     """
@@ -84,12 +83,12 @@ def _security(who: str, contract: Contract) -> list[dict[str, list[str]]]:
         return [{"OperatorToken": []}]
     if who == "anybody":
         return []
-    keys: list[dict[str, list[str]]] = [{}, {"ApiKey": []}, {"ApiKeyHeader": []}]  # {}: where there are none
+    keys: list[dict[str, list[str]]] = [{}, {"ApiKey": []}, {"ApiKeyHeader": []}]  # {}: a server without keys
     return [*keys, {"DeepLKey": []}] if "deepl-auth-key" in contract.key_schemes else keys
 
 
 def _pattern(codes: Collection[str]) -> str:
-    """Some codes in any case, of languages also with a region: de, DE, de-AT."""
+    """Return a pattern that matches the codes in any case, also with a region: de, DE, de-AT."""
     return f"^({'|'.join(map(_code_pattern, sorted(codes)))})$" if codes else ""
 
 
@@ -102,7 +101,7 @@ def _code_pattern(code: str) -> str:
 
 
 def _name_languages(properties: dict[str, Any], patterns: Mapping[str, str]) -> None:
-    """Write into fields which languages they may name."""
+    """Write the pattern of languages into the fields that name languages."""
     for field in properties.values():
         for kind in (field, field.get("items", {}), *field.get("anyOf", ())):
             if (codes := kind.pop(SERVED, None)) and patterns[codes]:
@@ -111,7 +110,7 @@ def _name_languages(properties: dict[str, Any], patterns: Mapping[str, str]) -> 
 
 
 def _limit_options(properties: dict[str, Any], options: Mapping[str, int]) -> None:
-    """Write into fields the most that they may say, where they are numbers or may be written as one."""
+    """Write the greatest values of options into fields that are numbers, or strings of digits."""
     for name in properties.keys() & options.keys():
         for kind in (properties[name], *properties[name].get("anyOf", ())):
             if kind.get("type") in ("integer", "number", ["integer", "null"]):

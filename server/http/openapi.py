@@ -1,5 +1,7 @@
-"""What OpenAPI says of requests and answers. The routes read bodies by themselves, as clients send them in
-several forms; the examples are real: the test-suite sends them."""
+"""The OpenAPI description of requests and answers.
+
+FastAPI can't derive it, because routes parse bodies themselves. Tests send its examples.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ ALTERNATIVES: Final = {
     "default": 0,
     "description": "How many other answers to each text to give as well.",
 }
-# which languages a field may name, until `complete_schema` (`completing.py`) knows them
+# key of a field's schema: the kind of languages that it names, for `complete_schema` in completing.py
 SERVED: Final = "x-served"
 TIMEOUT: Final = {
     "name": "X-Request-Timeout",
@@ -59,7 +61,7 @@ REASONS: Final = {
     504: "The deadline passed.",
 }
 EVENTS: Final[dict[str, Any]] = {"text/event-stream": {}}
-# what a route that may stream answers with, beside its JSON
+# responses of a route that may stream its answer
 STREAMED: Final[dict[int | str, dict[str, Any]]] = {
     200: {"description": "The answer; with `stream` as server-sent events.", "content": EVENTS}
 }
@@ -114,7 +116,7 @@ class AlignmentAnswer(BaseModel):
 
 
 class Extras(BaseModel):
-    """Only what was asked for; lists where the request had an array of texts."""
+    """Optional parts of an answer; lists if the request had an array of texts."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -148,16 +150,17 @@ class SummarizeAnswer(Extras):
 
 
 def errors(*statuses: int, model: type[BaseModel] = ErrorAnswer) -> dict[int | str, dict[str, Any]]:
-    """Describe the errors a route may answer with."""
+    """Describe the error responses of a route."""
     return {status: {"model": model, "description": REASONS[status]} for status in statuses}
 
 
 def fields_of(
     model: type[BaseModel] | None = None, codes: tuple[str, ...] = ()
 ) -> tuple[dict[str, Any], list[str]]:
-    """Describe `q`, some `codes` and the fields of `model` for OpenAPI.
+    """Return the OpenAPI schemas of fields by name, and the names of the required ones.
 
-    Returns also which of them must be there.
+    model: model of the options; None: there are none.
+    codes: names of the fields in `CODES` that the route has, besides `q`.
     """
     properties: dict[str, Any] = {"q": TEXTS} | {name: CODES[name] for name in codes}
     required = ["q", *(name for name in codes if name != "format")]
@@ -168,39 +171,39 @@ def fields_of(
 
 
 def body_of(model: type[BaseModel] | None = None, codes: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Describe a body with `q`, some `codes` and the fields of `model` for OpenAPI; JSON and form alike."""
+    """Describe a body of JSON or a form, with the fields of `fields_of`."""
     example = {"q": "Wo ist der Bahnhof?"} | ({"source": "de", "target": "en"} if codes else {})
     return request_of(*fields_of(model, codes), example)
 
 
 def lenient(properties: Mapping[str, Any], *, null: bool = False) -> dict[str, Any]:
-    """Describe fields of which booleans may be 0 and 1.
+    """Return schemas in which booleans may be 0 and 1.
 
     properties: schemas of the fields, by name.
-    null: whether each may be null, which is as if it were not there.
+    null: whether each field may be null, which means that it is missing.
     """
     return {name: _lenient(schema, null=null) for name, schema in properties.items()}
 
 
 def _lenient(schema: Mapping[str, Any], *, null: bool = False) -> dict[str, Any]:
-    told = {key: value for key, value in schema.items() if key in ("title", "description", "default")}
-    own = {key: value for key, value in schema.items() if key not in told}
+    annotations = {key: value for key, value in schema.items() if key in ("title", "description", "default")}
+    own = {key: value for key, value in schema.items() if key not in annotations}
     kinds = list(own.get("anyOf", [own]))
     if {"type": "boolean"} in kinds:
         kinds.append({"type": "integer", "enum": [0, 1]})
     if null and {"type": "null"} not in kinds:
         kinds.append({"type": "null"})
-    return told | {"anyOf": kinds} if len(kinds) > 1 else dict(schema)
+    return annotations | {"anyOf": kinds} if len(kinds) > 1 else dict(schema)
 
 
 def in_query(
     properties: Mapping[str, Any], required: Collection[str], repeated: Collection[str] = ()
 ) -> list[dict[str, Any]]:
-    """Describe the same fields for OpenAPI as parameters of a query string.
+    """Describe fields as parameters of a query string.
 
     properties: schemas of the fields, by name.
-    required: names of fields that must be there.
-    repeated: names that may come several times.
+    required: names of required fields.
+    repeated: names of fields that may be repeated.
     """
     return [
         {
@@ -219,7 +222,7 @@ def in_query(
 
 
 def properties_of(model: type[BaseModel]) -> dict[str, Any]:
-    """Describe the fields of a model, without references to other models."""
+    """Return the schemas of a model's fields by name, with the schemas of other models inlined."""
     schema = model.model_json_schema()
     definitions = schema.get("$defs", {})
 
@@ -235,13 +238,18 @@ def properties_of(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def _as_text(schema: Mapping[str, Any], *, several: bool) -> dict[str, Any]:
-    """How a field is written in a form or an address: null cannot be, booleans may be 0 and 1, and an array
-    is a text, unless the field may come several times."""
+    """Return the schema of a field in a form or query string.
+
+    schema: schema of the field in JSON.
+    several: whether the field may be repeated; otherwise an array is written as a text.
+
+    A form has no null, and its booleans may be 0 and 1.
+    """
     field = dict(schema)
     without = {"null"} if several else {"null", "array"}
     kinds = [dict(kind) for kind in field.pop("anyOf", ()) if kind.get("type") not in without]
     for kind in kinds if several else ():
-        kind.pop("minLength", None)  # of an array, any may be empty
+        kind.pop("minLength", None)  # a text in an array may be empty
     field |= kinds[0] if len(kinds) == 1 else {"anyOf": kinds} if kinds else {}
     if field.get("type") == "array" and not several:
         kept = {key: field[key] for key in ("title", "description") if key in field}
@@ -257,13 +265,13 @@ def request_of(
     kinds: tuple[str, ...] = (JSON, FORM),
     repeated: Collection[str] = (),
 ) -> dict[str, Any]:
-    """Describe a body for OpenAPI.
+    """Describe the body of a request.
 
     properties: schemas of the body's fields, by name.
-    required: names of fields that must be there.
-    example: a body that this server answers with 200; None: none is shown.
-    kinds: media types in which the body may come.
-    repeated: names that may come several times in a form.
+    required: names of required fields.
+    example: body that the server answers with status 200; None: no example.
+    kinds: media types of the body.
+    repeated: names of fields that a form may repeat.
     """
     shown = {"example": dict(example)} if example else {}
     as_text = {name: _as_text(schema, several=name in repeated) for name, schema in properties.items()}
@@ -276,7 +284,7 @@ def request_of(
 
 
 class ModelAnswer(BaseModel):
-    """A model: what it is for, its limits in tokens, its decoding defaults, and whether it is loaded."""
+    """A model: its task, its limits in tokens, its decoding defaults, and whether it is loaded."""
 
     model_config = ConfigDict(extra="allow", protected_namespaces=())
 
@@ -300,10 +308,7 @@ class VersionAnswer(BaseModel):
 
 
 def operation_name(route: APIRoute) -> str:
-    """Make a short name for an operation.
-
-    The name is its function's, after its contract's where several have one of that name.
-    """
+    """Return a unique name of an operation: its function's name, with a prefix for DeepL and KServe."""
     tag = str(route.tags[0]).casefold() if route.tags else ""
     name = f"{tag}_{route.name}" if tag in ("deepl", "kserve") else route.name
     return f"{name}_version" if "/versions/" in route.path else name

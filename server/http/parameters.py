@@ -1,4 +1,4 @@
-"""Parameters of requests, taken as LibreTranslate takes them, and a watch on the client's connection."""
+"""Parameters of requests, read like LibreTranslate reads them, and cancellation when a client disconnects."""
 
 from __future__ import annotations
 
@@ -17,29 +17,28 @@ from server.http.forms import form_of
 
 T = TypeVar("T")
 
-FORM_OVERHEAD: Final = 65_536  # bytes of a form beside its file
-# of a JSON body: the worst of 1 MiB that they let through takes 30 ms to read
+FORM_OVERHEAD: Final = 65_536  # bytes of a form in addition to its file
+# values of a JSON body: the slowest body of 1 MiB within these limits is parsed in 30 ms
 MAX_JSON_VALUES: Final = 200_000
 MAX_JSON_CONTAINERS: Final = 50_000  # arrays and objects
-MAX_BLANKS: Final = 64  # before a body that is looked at
-BODY_SECONDS: Final = 30.0  # for a body to come, where no settings say how many
+MAX_BLANKS: Final = 64  # bytes of a body that are searched for the beginning of JSON
+BODY_SECONDS: Final = 30.0  # time limit for reading a body, without settings
 
 
 async def parameters(
     request: Request, body_limit: int, repeated: Collection[str] = frozenset()
 ) -> dict[str, Any]:
-    """Read the JSON object of the body, or else query string and form together, the query string first.
+    """Return the JSON object of the body; or the values of query string and form, the query string first.
 
-    A GET without a body may say that it is JSON, as pot's and Kiss Translator's do.
+    request: request of the client.
+    body_limit: greatest number of bytes of the body.
+    repeated: names whose values are always lists.
 
-    request: the client's.
-    body_limit: bytes that the body may have.
-    repeated: names that may come several times in a form; their values are lists.
+    Another name that a form repeats has a list too, which the validation of its field refuses. A GET without
+    a body may have a JSON content type, like those of pot and Kiss Translator.
 
-    Any other name that comes several times has a list too, which its field refuses where it is none.
-
-    Raises InvalidRequest on a body that can't be read, TooLarge on one above the limit, Cancelled when the
-    client goes before its end.
+    Raises InvalidRequest for a body that can't be parsed, TooLarge for one above the limit, Cancelled when
+    the client disconnects.
     """
     raw = await body_of(request, body_limit)
     kind = _kind(request)
@@ -56,8 +55,7 @@ async def parameters(
 
 
 async def upload(request: Request, body_limit: int) -> tuple[dict[str, Any], str, bytes | None]:
-    """Read the fields of a multipart form, as `parameters` does, and the name and the content of its `file`;
-    None without one.
+    """Return the fields of a multipart form, and the name and content of its `file`; None without a file.
 
     Raises what `parameters` raises.
     """
@@ -69,29 +67,32 @@ async def upload(request: Request, body_limit: int) -> tuple[dict[str, Any], str
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """Await the result of `work`, for a request whose body has been read.
+    """Return the result of `work`, and cancel it when the client disconnects.
 
-    Raises Cancelled when the client goes; then the work is cancelled too.
+    request: request whose body has been read.
+    work: coroutine that makes the answer.
+
+    Raises Cancelled when the client disconnects.
     """
     own, gone = asyncio.current_task(), False
     assert own
 
-    def leave(watch: asyncio.Task[None]) -> None:
+    def cancel_work(watch: asyncio.Task[None]) -> None:
         nonlocal gone
         gone = not watch.cancelled() and not own.cancelling()
         if gone:
             own.cancel()
 
     watch = asyncio.create_task(_wait_for_disconnect(request))
-    watch.add_done_callback(leave)
+    watch.add_done_callback(cancel_work)
     try:
         return await work
     except asyncio.CancelledError:
-        if gone and own.uncancel() == 0:  # else somebody has cancelled it besides
+        if gone and own.uncancel() == 0:  # otherwise another caller has cancelled the task too
             raise Cancelled("the client has gone") from None
         raise
     finally:
-        watch.remove_done_callback(leave)
+        watch.remove_done_callback(cancel_work)
         watch.cancel()
 
 
@@ -101,7 +102,7 @@ async def _wait_for_disconnect(request: Request) -> None:
 
 
 async def body_of(request: Request, limit: int) -> bytes:
-    """Read the whole body. Raises TooLarge, Cancelled, and Refusal when it takes too long to come."""
+    """Return the whole body. Raises TooLarge, Cancelled, and Refusal when the client sends it too slowly."""
     declared = request.headers.get("content-length", "0")
     if declared.isdecimal() and int(declared) > limit:
         raise _too_large(limit)
@@ -135,13 +136,13 @@ def _too_large(limit: int) -> TooLarge:
 
 
 def parse_json(raw: bytes) -> dict[str, Any]:
-    """Parse the object that JSON text is. Raises InvalidRequest."""
+    """Return the object of a JSON text. Raises InvalidRequest."""
     check_values(raw)
     try:
         data = json.loads(raw.decode("utf-8"), parse_constant=_refuse)
-        if b"\\u" in raw:  # half a surrogate pair has no UTF-8 form, so no answer could name it
+        if b"\\u" in raw:  # half of a surrogate pair can't be encoded, so no answer could repeat it
             json.dumps(data, ensure_ascii=False).encode("utf-8")
-    except (ValueError, RecursionError) as error:  # also on numbers of more than 4,300 digits
+    except (ValueError, RecursionError) as error:  # numbers of more than 4,300 digits are ValueErrors
         raise InvalidRequest(f"Invalid JSON format: {_json_fault(raw, error)}") from None
     if not isinstance(data, dict):
         raise InvalidRequest("Invalid JSON format: it must be an object, in braces")
@@ -149,7 +150,7 @@ def parse_json(raw: bytes) -> dict[str, Any]:
 
 
 def _json_fault(raw: bytes, error: Exception) -> str:
-    """What is wrong with JSON text, in words of a line."""
+    """Return the reason why a JSON text is invalid, as a short phrase."""
     if not raw.strip():
         return "there is no text"
     if isinstance(error, UnicodeDecodeError):
@@ -162,7 +163,7 @@ def _json_fault(raw: bytes, error: Exception) -> str:
 
 
 def check_values(raw: bytes) -> None:
-    """Raise InvalidRequest on JSON text that has too many values to be parsed in the event loop."""
+    """Raise InvalidRequest when a JSON text has too many values to be parsed in the event loop."""
     containers, values = raw.count(b"[") + raw.count(b"{"), raw.count(b",")
     if containers > MAX_JSON_CONTAINERS or values > MAX_JSON_VALUES:
         raise InvalidRequest(
@@ -176,7 +177,7 @@ def _refuse(constant: str) -> NoReturn:
 
 
 def _kind(request: Request) -> str:
-    """The media type of the body, without its parameters."""
+    """Return the media type of the body, without its parameters."""
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 

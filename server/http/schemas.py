@@ -37,14 +37,14 @@ from engine.api import (
 from server.errors import InvalidParameter, reason_of
 from server.http.parameters import parse_json
 
-# `alternatives`, `prefix` (as text) and `alignment` of TextRequest stand for these
+# decoding options that other fields of TextRequest set: `alternatives`, `prefix` and `alignment`
 ELSEWHERE: Final = frozenset({"n_best", "prefix", "free_prefix", "quotas", "alignment"})
 OPTION_NAMES: Final = tuple(f.name for f in fields(DecodeOptions) if f.name not in ELSEWHERE)
-INLINE_ANSWER_CHARACTERS: Final = 2_000  # of answers, about, with short extras
+INLINE_ANSWER_CHARACTERS: Final = 2_000  # longer answers collect their extras in slices
 MAX_PREFIX_CHARACTERS: Final = 16_384
-MAX_ALIGNMENT_CELLS: Final = 1_000_000  # numbers of an alignment
-MAX_FAULTS: Final = 10  # that an error names
-SHOWN_CHARACTERS: Final = 200  # of a client's own words that an error repeats
+MAX_ALIGNMENT_CELLS: Final = 1_000_000  # numbers of all alignments in an answer
+MAX_FAULTS: Final = 10  # invalid fields that one error names
+SHOWN_CHARACTERS: Final = 200  # an error repeats at most this much of a client's value
 
 
 def _split_lines(value: Any) -> Any:
@@ -86,8 +86,10 @@ def text_fields(task: str) -> dict[str, Any]:
 
 
 class TextRequest(BaseModel):
-    """What /translate and /summarize share, beside the decoding options. Unknown names are not
-    read, which answers say. The texts `q` are checked apart."""
+    """Fields that /translate and /summarize share, without `q` and the decoding options.
+
+    Answers warn about unknown fields.
+    """
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -145,7 +147,7 @@ def _with_options(name: str, base: type[Fields], task: str) -> type[Fields]:
 
 
 def _write_bounds(bounds: Mapping[str, Any], schema: dict[str, Any]) -> None:
-    """Write the bounds of an option into what its schema says of values that are not null."""
+    """Write the bounds of an option into its schema, except into the part for null."""
     for kind in schema["anyOf"]:
         if kind["type"] != "null":
             kind.update(bounds)
@@ -157,7 +159,7 @@ Checked = TypeVar("Checked", bound=BaseModel)
 
 
 def validate(kind: type[Checked], values: dict[str, Any]) -> Checked:
-    """Validate the values of a request. Raises InvalidParameter that names those at fault."""
+    """Return the validated values of a request. Raises InvalidParameter that names the invalid fields."""
     try:
         return kind.model_validate(values)
     except ValidationError as error:
@@ -169,14 +171,14 @@ def validate(kind: type[Checked], values: dict[str, Any]) -> Checked:
 
 
 def text_options(request: TextRequest, alternatives: int) -> TextOptions:
-    """Make the options of a request. What was not given stays the model's default."""
+    """Return the options of a request. An option that it lacks is the model's default."""
     task = "translate" if isinstance(request, TranslateFields) else "summarize"
     decode = {name: getattr(request, name) for name in OPTION_NAMES if getattr(request, name) is not None}
     return replace(options_of(request, task), decode=decode, alternatives=alternatives)
 
 
 def options_of(request: BaseModel, task: str) -> TextOptions:
-    """Return the usual options of a task with those that a request has fields for."""
+    """Return the usual options of a task, with the values of a request's fields."""
     names = [option.name for option in offered_options(task) if hasattr(request, option.name)]
     values: dict[str, Any] = {name: getattr(request, name) for name in names}
     frozen: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in values.items()}
@@ -194,16 +196,16 @@ def texts_of(values: dict[str, Any]) -> str | list[str]:
 
 
 def whole(value: Any) -> Any:
-    """Return a number without a fraction as an integer, as JSON Schema has it (2.0); all else as it is."""
+    """Return an integral float such as 2.0 as an integer, like JSON Schema; another value unchanged."""
     return int(value) if type(value) is float and value.is_integer() else value
 
 
 def alternatives_of(values: dict[str, Any], beams: int, limit: int) -> int:
-    """Read `alternatives`, 0 when missing or negative.
+    """Return the value of `alternatives`; 0 when it is missing or negative.
 
-    values: of the request.
-    beams: hypotheses of the model's widest search, of which the first is the answer itself.
-    limit: the server's own; -1 is none.
+    values: fields of the request.
+    beams: hypotheses of the model's widest search; the first is the answer itself.
+    limit: the server's own limit; -1: no limit.
 
     Raises InvalidRequest in LibreTranslate's words.
     """
@@ -223,9 +225,9 @@ def alternatives_of(values: dict[str, Any], beams: int, limit: int) -> int:
 def check_sizes(texts: str | list[str], char_limit: int, batch_limit: int) -> list[str]:
     """Return texts as a list.
 
-    texts: one, or several.
-    char_limit: characters of each; -1 is none.
-    batch_limit: number of texts, where there are several; -1 is none.
+    texts: one text, or a list.
+    char_limit: greatest number of characters of each text; -1: no limit.
+    batch_limit: greatest number of texts in a list; -1: no limit.
 
     Raises InvalidRequest in LibreTranslate's words when they exceed a limit.
     """
@@ -240,16 +242,16 @@ def check_sizes(texts: str | list[str], char_limit: int, batch_limit: int) -> li
 
 
 def text_limit(values: dict[str, Any], char_limit: int) -> int:
-    """Return the limit of characters for `check_sizes`: none where each text has its own error.
+    """Return the limit of characters for `check_sizes`: -1 with `partial`, which checks each text itself.
 
-    values: of the request.
-    char_limit: the server's own; -1 is none.
+    values: fields of the request.
+    char_limit: the server's own limit; -1: no limit.
     """
     return -1 if values.get("partial") is True and isinstance(values.get("q"), list) else char_limit
 
 
 def phrases_of(values: dict[str, Any]) -> int:
-    """Count the phrases to look for that a request names, before they are read; in a form, about."""
+    """Estimate the number of phrases in `ignore` and `glossary`, before they are parsed."""
     ignore, glossary = values.get("ignore"), values.get("glossary")
     lines = len(ignore) if isinstance(ignore, list) else 0
     if isinstance(ignore, str):
@@ -260,7 +262,7 @@ def phrases_of(values: dict[str, Any]) -> int:
 
 
 def check_phrases(count: int, limit: int) -> None:
-    """Raise InvalidRequest on more phrases to look for than a limit; -1 is none."""
+    """Raise InvalidRequest when a request has too many phrases. limit: greatest number; -1: no limit."""
     if limit != -1 and count > limit:
         raise InvalidRequest(
             f"Invalid request: {count} phrases of ignore and glossary; this server takes {limit} in a request"
@@ -268,7 +270,7 @@ def check_phrases(count: int, limit: int) -> None:
 
 
 def check_tags(texts: Iterable[str], limit: int) -> None:
-    """Raise InvalidRequest on more tags than a limit; -1 is none."""
+    """Raise InvalidRequest when texts have too many tags. limit: greatest number; -1: no limit."""
     count = sum(text.count("<") for text in texts)
     if limit != -1 and count > limit:
         raise InvalidRequest(
@@ -277,18 +279,18 @@ def check_tags(texts: Iterable[str], limit: int) -> None:
 
 
 def as_asked(lists: dict[str, list[Any]], *, batch: bool) -> dict[str, Any]:
-    """Give lists where a request had an array of texts, else the only entry of each."""
+    """Return the lists for a request with an array of texts, or the only entry of each list."""
     return lists if batch else {name: values[0] for name, values in lists.items()}
 
 
 def extras(request: TextRequest, results: list[TextResult], *, batch: bool) -> Slices[dict[str, Any]]:
-    """Collect the optional parts of an answer, in slices.
+    """Return the optional parts of an answer, in slices.
 
-    request: says which parts.
-    results: of all its texts.
+    request: request, whose fields select the parts.
+    results: results of all its texts.
     batch: whether the request had an array of texts.
 
-    Raises TooLarge on an alignment that nobody could read.
+    Raises TooLarge when the alignment has too many numbers.
     """
     lists: dict[str, list[Any]] = {}
     if request.alignment:
@@ -310,12 +312,12 @@ def extras(request: TextRequest, results: list[TextResult], *, batch: bool) -> S
 
 
 def is_short(results: Sequence[TextResult]) -> bool:
-    """Return whether `extras` of results take no time to speak of."""
+    """Return whether results are so short that `extras` need no slices."""
     return sum(len(result.text) + 50 for result in results) <= INLINE_ANSWER_CHARACTERS
 
 
 def check_cells(count: int) -> None:
-    """Raise TooLarge on an alignment of more numbers than this server answers."""
+    """Raise TooLarge when an alignment has too many numbers."""
     if count > MAX_ALIGNMENT_CELLS:
         raise TooLarge(
             f"the alignment has {count} numbers; this server answers {MAX_ALIGNMENT_CELLS}: "
@@ -324,19 +326,19 @@ def check_cells(count: int) -> None:
 
 
 def describe(info: ModelInfo, entry: RepositoryEntry) -> dict[str, Any]:
-    """Describe a model as JSON."""
+    """Return the JSON description of a model."""
     description = asdict(info) | {"state": entry.state, "memory": entry.cost}
     description["options"] = {name: finite(description["options"][name]) for name in OPTION_NAMES}
     return description
 
 
 def finite(value: Any) -> Any:
-    """Put null in the place of infinities and NaN, which JSON does not know."""
+    """Return None for infinities and NaN, which JSON can't express; another value unchanged."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _scores(result: TextResult) -> dict[str, Any]:
-    """Of a pivot translation, those of the first model in `via`."""
+    """Return the scores of a result; `via` has those of the first model of a pivot translation."""
     via = {} if result.via is None else {"via": {"text": result.via.text} | _scores(result.via)}
     return via | {
         "model": result.model,
@@ -355,7 +357,7 @@ def _alignment(result: TextResult) -> list[dict[str, Any]]:
         {
             "source": sentence.source,
             "target": sentence.target,
-            "matrix": sentence.matrix,  # is rounded when it is written
+            "matrix": sentence.matrix,  # the JSON writer rounds it
         }
         for sentence in result.alignment
     ]

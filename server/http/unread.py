@@ -1,4 +1,4 @@
-"""Fields of a request that nothing reads: named in the answer's `warnings`, as most are misspelt."""
+"""Warnings about fields of a request that no route reads; most of them are misspelt."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any, Final
 
 MOST_WARNINGS: Final = 10
-SHOWN_NAME_CHARACTERS: Final = 60  # of a client's own name that a warning repeats
+SHOWN_NAME_CHARACTERS: Final = 60  # a warning repeats at most this much of a field's name
 
 
 def unread_of(names: Iterable[str], read: Collection[str], keys: Collection[str] = ()) -> dict[str, str]:
@@ -26,7 +26,7 @@ def unread_of(names: Iterable[str], read: Collection[str], keys: Collection[str]
 
 
 def with_warnings(answer: dict[str, Any], warnings: Mapping[str, str]) -> dict[str, Any]:
-    """Return an answer with its warnings, where there are any."""
+    """Return an answer with its warnings, if there are any."""
     return answer | {"warnings": warnings} if warnings else answer
 
 
