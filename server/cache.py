@@ -1,9 +1,8 @@
-"""Answers that were given before, in bounded memory: the least recently used goes first. Off by default.
+"""A cache of answers in bounded memory, which evicts the least recently used. Off by default.
 
-Only what would be computed again to the same answer is kept: no sampling without a seed. A key is a digest
-of the text, of all options, and of the bundles' contents, so an answer of a model's old bundle is never
-that of its new one. Requests in flight share nothing: each that finds no answer computes its own, so
-nobody's leaving matters to anybody else.
+Only repeatable answers are stored: no sampling without a seed. A key is a digest of the text, all options and
+the contents of the bundles, so a reloaded model never gets an answer of its old bundle. Requests in flight
+share nothing: two equal requests at once are both computed, so a cancelled one does not affect the other.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from typing import Any, Final
 
 from engine.api import NO_TIME, MarkedText, ModelInfo, ModelRoute, Slices, TextOptions, TextResult
 
-ENTRY_BYTES: Final = 200  # of an entry beside its answer, about
+ENTRY_BYTES: Final = 200  # estimated bytes of an entry in addition to its answer
 STRICTLY: Final = ("utf-8", "surrogatepass")
 
 
@@ -26,7 +25,7 @@ class Cache:
     """Safe to use from any thread."""
 
     def __init__(self, limit: int) -> None:
-        """limit: bytes, about, of all answers together."""
+        """limit: estimated bytes of all answers."""
         self._limit, self._size = limit, 0
         self._kept: OrderedDict[bytes, tuple[TextResult, int]] = OrderedDict()
         self._lock = threading.Lock()
@@ -39,8 +38,8 @@ class Cache:
             return self._kept[key][0]
 
     def put(self, key: bytes, result: TextResult) -> None:
-        """Keep an answer; one that is larger than the whole cache is not kept."""
-        # nobody waits for it the next time
+        """Store an answer, unless it is larger than the whole cache."""
+        # an answer from the cache takes no time
         result = replace(result, timings=NO_TIME)
         size = ENTRY_BYTES + size_of(result)
         with self._lock:
@@ -59,15 +58,12 @@ class Cache:
             self._size = 0
 
     def size(self) -> int:
-        """Return how many bytes the answers take, about."""
+        """Return the estimated bytes of all answers."""
         return self._size
 
 
 def repeatable(infos: Sequence[ModelInfo], options: TextOptions) -> bool:
-    """Tell whether models answer the same again.
-
-    Beam search does, and sampling with a seed of the request.
-    """
+    """Return whether models give the same answer again: by beam search, or by sampling with a seed."""
     draws = any(replace(info.options, **options.decode).draws for info in infos)
     return not draws or "seed" in options.decode
 
@@ -75,11 +71,11 @@ def repeatable(infos: Sequence[ModelInfo], options: TextOptions) -> bool:
 def keys_of(
     route: ModelRoute, texts: Sequence[str | MarkedText], options: TextOptions
 ) -> Slices[list[bytes]]:
-    """Compute for each text, in slices, a digest of all that its answer depends on.
+    """Return for each text, in slices, a digest of everything that its answer depends on.
 
-    route: the models, each with its languages and the digest of its bundle.
-    texts: what is to be answered.
-    options: how it is to be answered.
+    route: models, with the digests of their bundles.
+    texts: texts to be answered.
+    options: text options of the request.
     """
     shared = hashlib.blake2b(digest_size=32)
     digests = tuple(info.digest for info in route.infos)
@@ -94,7 +90,7 @@ def keys_of(
 
 
 def size_of(value: Any) -> int:
-    """Count the bytes of an answer in memory, about; what it shares with others counts again."""
+    """Estimate the bytes of an answer in memory. Shared parts are counted each time."""
     if is_dataclass(value):
         return sys.getsizeof(value) + sum(size_of(getattr(value, f.name)) for f in fields(value))
     if isinstance(value, list | tuple):
@@ -103,7 +99,7 @@ def size_of(value: Any) -> int:
 
 
 def _plain(value: Any) -> Any:
-    """The same as nested tuples, of which `repr` tells all."""
+    """Return a value as nested tuples, whose `repr` contains every part."""
     if is_dataclass(value):
         return type(value).__name__, *(_plain(getattr(value, f.name)) for f in fields(value))
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""A process that holds models and speaks no HTTP: front ends ask it over a Unix socket."""
+"""A process with models but without HTTP: front ends send it requests over a Unix socket."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-TICK_SECONDS: Final = 0.1  # between two looks at devices and models
-REFRESH_TICKS: Final = 10  # between two copies of figures
-TURN_SECONDS: Final = 1.0  # of an engine's turn from which on the process shows no life until it ends
+TICK_SECONDS: Final = 0.1  # between two checks of devices and models
+REFRESH_TICKS: Final = 10  # ticks between two copies of metrics
+TURN_SECONDS: Final = 1.0  # while one turn of an engine takes longer, the process reports no progress
 
 
 def run_engine(settings: ServerSettings, context: ProcessContext) -> int:
-    """Load the models, and answer front ends until SIGTERM or the supervisor's end, and until they have gone.
+    """Load the models and answer front ends, until SIGTERM or the supervisor's end, and until they have gone.
 
-    settings: what the operator has set.
-    context: of this process.
+    settings: settings of the server.
+    context: context of this process.
 
-    Returns 0; ends the process with 70 when a device is lost. Raises BundleError or ConfigError when a model
-    can't be loaded. Sets up logging; for a process of its own.
+    Returns 0; exits the process with 70 when a device is lost. Sets up logging and the allocator of the whole
+    process. Raises BundleError or ConfigError when a model can't be loaded.
     """
     settings = settings.of_engine(context.number - settings.frontends)
     figures = begin(settings, context)
@@ -45,34 +45,35 @@ def run_engine(settings: ServerSettings, context: ProcessContext) -> int:
 
 
 class EngineProcess:
-    """Models of this process, from their start to their end."""
+    """The life of an engine process: start of the models, requests of front ends, end."""
 
     def __init__(
         self, service: Service, settings: ServerSettings, figures: Metrics, context: ProcessContext
     ) -> None:
-        """service: not started.
+        """Take the parts of the process.
 
-        settings: of this process.
-        figures: that it adds to.
-        context: what the supervisor has given.
+        service: service that is not yet started.
+        settings: settings of this process.
+        figures: metrics of this process.
+        context: context from the supervisor.
         """
         self._service, self._settings, self._figures, self._context = service, settings, figures, context
         self._stopping = False
-        self._until = 0.0  # that front ends get to go
+        self._until = 0.0  # latest time for front ends to disconnect, of time.monotonic()
 
     async def run(self) -> None:
-        """Host the models until it is time to end."""
+        """Start the models, and answer front ends until the process must end."""
         loop, pipe = asyncio.get_running_loop(), self._context.pipe
         if sys.platform != "win32":
             for stop_signal in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(stop_signal, self._stop)
-            loop.add_signal_handler(signal.SIGHUP, lambda: None)  # the supervisor sees to it
+            loop.add_signal_handler(signal.SIGHUP, lambda: None)  # the supervisor handles it
         loop.add_reader(pipe.fileno(), self._read_pipe)
         self._service.start()
         service = self._service
         self._figures.watch(
             Sources(
-                lambda: True,  # front ends tell whether the server is ready
+                lambda: True,  # readiness is reported by front ends
                 stats=service.stats,
                 memory=service.memory,
                 stored=service.repository_entries,
@@ -94,13 +95,13 @@ class EngineProcess:
         await asyncio.to_thread(self._service.stop, drain=False, timeout=LAST_SECONDS)
 
     async def _tick(self, host: EngineHost) -> None:
-        """Until front ends have gone, once it is told to stop."""
+        """Report progress until the process is stopping and all front ends have gone."""
         ticks, beats, number = 0, self._context.board.beats, self._context.number
         while not self._stopping or (host.connected and time.monotonic() < self._until):
             await asyncio.sleep(TICK_SECONDS)
             if self._service.device_lost():
                 logger.critical("a device is lost: this process ends, and another starts")
-                await asyncio.sleep(TICK_SECONDS)  # for what its engine answers
+                await asyncio.sleep(TICK_SECONDS)  # let the engine's error replies go out
                 end_lost()
             host.announce()
             beats[number] += self._service.stall_seconds() < TURN_SECONDS
@@ -109,7 +110,7 @@ class EngineProcess:
                 self._figures.refresh()
 
     def _read_pipe(self) -> None:
-        """The supervisor says nothing to an engine process but by its end."""
+        """Stop when the supervisor closes the pipe; it sends no messages to engine processes."""
         try:
             while self._context.pipe.poll():
                 self._context.pipe.recv_bytes()
@@ -118,7 +119,7 @@ class EngineProcess:
             self._stop()
 
     def _stop(self) -> None:
-        """End when the front ends have, which drain; at the second word at once."""
+        """Stop after the front ends have drained; on the second call, at once."""
         self._until = (
             0.0 if self._stopping else time.monotonic() + self._settings.drain_timeout + LAST_SECONDS
         )

@@ -1,4 +1,4 @@
-"""From errors to HTTP: the server's own refusals, the one table of statuses, and responses for errors."""
+"""Errors over HTTP: the server's own refusals, the one table of statuses, and error responses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from engine.api import ConvoyError, InvalidRequest, Overloaded, Unavailable
 from server.contract import Contract, Fault
 
 INTERNAL: Final = "internal error: see the server's log"
-# by the code of an error; a contract may have others for some
+# HTTP status by error code; a contract may have other statuses
 STATUSES: Final[Mapping[str, int]] = {
     "invalid_request": 400,
     "key_required": 400,
@@ -21,7 +21,7 @@ STATUSES: Final[Mapping[str, int]] = {
     "unauthorized": 401,
     "disabled": 403,
     "invalid_key": 403,
-    "quota": 403,  # not 429: nobody should send it again
+    "quota": 403,  # not 429: clients should not try again
     "unknown_model": 404,
     "unknown_glossary": 404,
     "not_found": 404,
@@ -31,7 +31,7 @@ STATUSES: Final[Mapping[str, int]] = {
     "wrong_host": 421,
     "overloaded": 429,
     "slowdown": 429,
-    "cancelled": 499,  # nobody reads it: the client has gone
+    "cancelled": 499,  # never received: the client has disconnected
     "internal": 500,
     "executor_failed": 500,
     "bundle": 500,
@@ -49,7 +49,7 @@ STATUSES: Final[Mapping[str, int]] = {
 
 
 class InvalidParameter(InvalidRequest):
-    """A request that can never succeed, because of one parameter: `parameter` is its name."""
+    """A request with an invalid parameter, whose name is `parameter`."""
 
     def __init__(self, parameter: str, message: str) -> None:
         super().__init__(message)
@@ -57,29 +57,29 @@ class InvalidParameter(InvalidRequest):
 
 
 class Refusal(ConvoyError):
-    """A refusal of the server itself, before any model: `code` is one of STATUSES."""
+    """A refusal by the server, before any model runs. `code` is a key of STATUSES."""
 
     def __init__(
         self, code: str, message: str, headers: Mapping[str, str] | None = None, parameter: str = ""
     ) -> None:
-        """parameter: name of the request's parameter at fault."""
+        """parameter: name of the request's invalid parameter."""
         super().__init__(message)
         assert code in STATUSES, code
         self.code, self.headers, self.parameter = code, headers, parameter
 
 
 def reason_of(fault: Mapping[str, Any]) -> str:
-    """Return what is wrong with a value, without pydantic's own words before a check's of ours.
+    """Return the message of a validation error, without pydantic's prefix before messages of ours.
 
-    fault: one of `ValidationError.errors()`.
+    fault: entry of `ValidationError.errors()`.
     """
     return str(fault["msg"]).removeprefix("Value error, ")
 
 
 def error_response(error: ConvoyError, contract: Contract) -> JSONResponse:
-    """Make the response for an error, as a contract's clients know it.
+    """Return the response for an error, in the shape of a contract.
 
-    Overloaded says in whole seconds when to come back, and so does Unavailable where that is known.
+    Overloaded and Unavailable have a Retry-After header in whole seconds, if the time is known.
     """
     headers = error.headers if isinstance(error, Refusal) else None
     if isinstance(error, Overloaded | Unavailable) and error.retry_after is not None:
@@ -89,18 +89,18 @@ def error_response(error: ConvoyError, contract: Contract) -> JSONResponse:
 
 
 def fault_of(error: ConvoyError, contract: Contract) -> Fault:
-    """Tell what the answer for an error says, with the contract's own status where it has one."""
+    """Return the content of the response for an error, with the contract's own status if it has one."""
     status = contract.statuses.get(error.code, STATUSES[error.code])
     parameter = error.parameter if isinstance(error, InvalidParameter | Refusal) else ""
     return Fault(str(error), status, error.code, parameter)
 
 
 def http_response(error: HTTPException, request: str, contract: Contract) -> JSONResponse:
-    """Make the response for a path or method that there is not.
+    """Return the response for an unknown path or method.
 
-    error: what the framework raised.
-    request: the request's method and path, to be named.
-    contract: whose clients read the response.
+    error: error that the framework raised.
+    request: method and path of the request, for the message.
+    contract: contract that the path belongs to.
     """
     fault = Fault(f"{error.detail}: {request}; /docs shows what is answered", error.status_code)
     return JSONResponse(contract.error_body(fault), fault.status, error.headers)

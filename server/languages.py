@@ -1,4 +1,4 @@
-"""Codes and names of languages, as LibreTranslate has them."""
+"""Codes and names of languages, like LibreTranslate's."""
 
 from __future__ import annotations
 
@@ -8,15 +8,11 @@ from typing import Final
 
 from engine.api import short
 
-# its long aliases of three of its own codes, used in answers and understood in requests
+# LibreTranslate answers with these aliases of its codes, and accepts both in requests
 ALIASES: Final = {"zh": "zh-Hans", "zt": "zh-Hant", "pb": "pt-BR"}
 REGION: Final = re.compile(r"[a-z]{2}|\d{3}")
-REGIONS: Final = {
-    "zh-tw": "zt",
-    "zh-hk": "zt",
-    "zh-mo": "zt",
-    "pt-br": "pb",
-}  # that are languages of their own
+# regional codes of languages that have a code of their own
+REGIONS: Final = {"zh-tw": "zt", "zh-hk": "zt", "zh-mo": "zt", "pt-br": "pb"}
 SHORT: Final = {alias.casefold(): code for code, alias in ALIASES.items()}
 LANGUAGE_NAMES: Final = {
     "af": "Afrikaans",
@@ -126,18 +122,19 @@ LANGUAGE_NAMES: Final = {
 
 
 def inward(code: str) -> str:
-    """Turn a client's code into the form that models are offered by.
+    """Return our code for a client's code: lower case, without aliases, of two letters if possible.
 
-    That form is lower case, aliases resolved, of two letters where there is such a code ("deu" is "de").
+    For example "deu" is "de".
     """
     plain = code.strip().casefold()
     return SHORT.get(plain, short(plain))
 
 
 def resolve_code(code: str, codes: Collection[str]) -> str:
-    """Resolve a client's code to one of those that are known, where it is one of them without its region.
+    """Return the known code for a client's code, with or without its region; or the result of `inward`.
 
-    "en-US" and "en_GB" are "en", "zh-TW" is "zt". Else it is as `inward` has it.
+    code: code of a client. "en-US" and "en_GB" are "en", "zh-TW" is "zt".
+    codes: known codes.
     """
     plain = inward(code)
     if plain in codes:

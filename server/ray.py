@@ -1,9 +1,9 @@
 """The server on a Ray cluster: `serve run server.ray:app` (extra `ray`).
 
-Replicas hold the application of `server.app`, an engine for each model in each; Ray starts and ends them as
-requests wait. Before them stands a thin front: it reads a request, hands it to a replica and, when that one
-dies before its answer has begun, once to another. What concerns every replica (figures, orders to models) it
-asks of every replica. ServerSettings are those of `convoy serve`, and CONVOY_RAY_<NAME> for what Ray decides.
+A replica runs the application of `server.app`, with an engine for each model. Ray starts and stops replicas
+as the number of waiting requests changes. A front without models reads each request and passes it to one
+replica, and once to another if that replica dies before its answer begins. Requests for metrics and orders to
+models go to every replica. Settings are those of `convoy serve`, and CONVOY_RAY_<NAME> for Ray's own.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from server.settings import ServerSettings
 
 logger = logging.getLogger(__name__)
 
-SCOPE: Final = (  # what of a request a replica is told
+SCOPE: Final = (  # keys of the ASGI scope that are sent to a replica
     "type",
     "asgi",
     "http_version",
@@ -61,29 +61,35 @@ Head = tuple[int, list[tuple[bytes, bytes]]]
 
 
 class RaySettings(BaseSettings):
-    """What Ray decides; by CONVOY_RAY_<NAME>."""
+    """Settings of Ray, by environment variables CONVOY_RAY_<NAME>."""
 
     model_config = SettingsConfigDict(env_prefix="CONVOY_RAY_", frozen=True, extra="ignore")
 
-    min_replicas: int = Field(1, ge=1, description="Replicas there are at least.")
-    max_replicas: int = Field(2, ge=1, description="And at most.")
+    min_replicas: int = Field(1, ge=1, description="Least number of replicas.")
+    max_replicas: int = Field(2, ge=1, description="Greatest number of replicas.")
     target_requests: float = Field(
-        16.0, gt=0, description="Requests of a replica, waiting ones too, above which there should be more."
+        16.0, gt=0, description="Running and waiting requests of a replica above which Ray starts another."
     )
-    most_requests: int = Field(256, ge=1, description="Requests that a replica is given at once.")
-    most_waiting: int = Field(1024, ge=-1, description="Requests that wait for a replica; more get 503.")
+    most_requests: int = Field(
+        256, ge=1, description="Greatest number of requests that a replica runs at once."
+    )
+    most_waiting: int = Field(
+        1024, ge=-1, description="Greatest number of requests that wait for a replica; others get 503."
+    )
     upscale_delay: float = Field(10.0, ge=0, description="Seconds of load before another replica starts.")
-    downscale_delay: float = Field(300.0, ge=0, description="Seconds of calm before one ends.")
-    cpus: float | None = Field(None, gt=0, description="Processors of a replica; else its threads.")
+    downscale_delay: float = Field(300.0, ge=0, description="Seconds of low load before a replica stops.")
+    cpus: float | None = Field(
+        None, gt=0, description="Processors of a replica; default: the number of its threads."
+    )
     gpus: float = Field(0.0, ge=0, description="GPUs of a replica; 0.5: two replicas share one.")
-    fronts: int = Field(1, ge=1, description="Processes before the replicas.")
+    fronts: int = Field(1, ge=1, description="Number of fronts.")
 
 
 class Replica:
-    """The application, asked by calls instead of connections."""
+    """The application, called by Ray instead of through connections."""
 
     async def __init__(self, settings: ServerSettings) -> None:  # type: ignore[misc]  # Ray awaits it
-        """Returns when every model has answered. Raises BundleError or ConfigError."""
+        """Start the application; return when every model is ready. Raises BundleError or ConfigError."""
         figures = Metrics()
         service = await asyncio.to_thread(_open_service, settings, figures)
         inner = create_app(service, settings, figures)
@@ -95,22 +101,22 @@ class Replica:
             await asyncio.sleep(POLL_SECONDS)
 
     async def __del__(self) -> None:
-        """Ray has let the requests under way finish."""
+        """Stop the application, after Ray has let running requests finish."""
         self._state.draining = True
         await self._lifespan.__aexit__(None, None, None)
 
     def check_health(self) -> None:
-        """Raise RuntimeError when an engine has stopped.
-
-        Ray asks this, and puts another in the place of one that raises.
-        """
+        """Raise RuntimeError when an engine has stopped; Ray then replaces this replica."""
         if not self._state.service.healthy():
             raise RuntimeError("an engine has stopped")
 
     async def respond(self, scope: dict[str, Any], body: bytes) -> AsyncIterator[Head | bytes]:
-        """Yield status and headers, then the parts of the body.
+        """Yield status and headers, then the parts of the response's body.
 
-        Leaving it is what a client does that goes.
+        scope: ASGI scope of the request.
+        body: whole body of the request.
+
+        Closing the generator cancels the request.
         """
         parts: asyncio.Queue[Message | None] = asyncio.Queue()
         rest: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
@@ -133,12 +139,12 @@ class Replica:
             task.result()
         finally:
             gone.set()
-            _, late = await asyncio.wait([task], timeout=LAST_SECONDS)
-            for one in late:
-                one.cancel()
+            _, pending = await asyncio.wait([task], timeout=LAST_SECONDS)
+            for late in pending:
+                late.cancel()
 
     async def whole(self, scope: dict[str, Any], body: bytes) -> tuple[str, Head, bytes]:
-        """Return this replica's name and its whole answer."""
+        """Return this replica's name and its whole response."""
         head, parts = None, []
         async for part in self.respond(scope, body):
             if isinstance(part, bytes):
@@ -150,7 +156,7 @@ class Replica:
 
 
 class Front:
-    """Hands requests on; has no model."""
+    """Passes requests to replicas; it has no model."""
 
     def __init__(self, replicas: Any, settings: ServerSettings) -> None:
         self._replicas, self._streams = replicas, replicas.options(stream=True)
@@ -178,18 +184,18 @@ class Front:
             raise Refusal("unavailable", LOST, {"Retry-After": "1"}) from None
 
     def _is_order(self, path: str) -> bool:
-        """Whether a path orders something of models, which concerns every replica."""
+        """Return whether a path is an order to models, which every replica must execute."""
         return self._rules.token_setting(path) == "admin_token"
 
     async def _one(self, scope: dict[str, Any], body: bytes) -> Response:
-        """Of one replica; of another when that one dies before it has said a word. Raises RayActorError."""
+        """Return the response of a replica; of another if the first dies early. Raises RayActorError."""
         for tried in range(1, MAX_TRIES + 1):
             parts = self._streams.respond.remote(scope, body)
             try:
                 status, headers = await anext(parts)
                 break
             except RayActorError:
-                logger.warning("a replica has ended with %s %s", scope["method"], scope["path"])
+                logger.warning("a replica died during %s %s", scope["method"], scope["path"])
                 if tried == MAX_TRIES:
                     raise
             except asyncio.CancelledError:
@@ -200,7 +206,7 @@ class Front:
         return answer
 
     async def _all(self, scope: dict[str, Any], body: bytes) -> Response:
-        """Of all replicas: an answer that is an error where one is, else the first; figures of each."""
+        """Ask all replicas; return the first error, or the first response, or the metrics of all."""
         answers = await self._replicas.broadcast("whole", scope, body).results_async()
         bad = [answer for answer in answers if answer[1][0] != 200]
         name, (status, headers), content = (bad or answers)[0]
@@ -222,7 +228,10 @@ class _Together(Collector):
 
 
 def together(texts: Mapping[str, str]) -> bytes:
-    """Join expositions of several replicas into one, each series with its replica as a label."""
+    """Merge the metrics of several replicas into one text, with the replica as a label of each series.
+
+    texts: metrics in Prometheus' text format, by replica.
+    """
     families: dict[str, Metric] = {}
     for replica, text in texts.items():
         for metric in text_string_to_metric_families(text):
@@ -235,9 +244,10 @@ def together(texts: Mapping[str, str]) -> bytes:
 
 
 def build(settings: ServerSettings, ray: RaySettings) -> serve.Application:
-    """Build what `serve run` deploys.
+    """Return the Ray Serve application. A new version replaces replicas one by one, without lost requests.
 
-    A new version takes over replica by replica; each finishes what it has.
+    settings: settings of the server.
+    ray: settings of Ray.
     """
     replicas = serve.deployment(
         Replica,
@@ -275,7 +285,7 @@ async def _relay(parts: Any) -> AsyncIterator[bytes]:
 
 
 def _restore_scope(scope: dict[str, Any]) -> Scope:
-    """Tuples again where ASGI has tuples."""
+    """Return a scope with the tuples that ASGI requires."""
     return scope | {"headers": [tuple(pair) for pair in scope["headers"]], "state": {}}
 
 
@@ -285,8 +295,8 @@ def _open_service(settings: ServerSettings, figures: Metrics) -> Service:
 
 
 def __getattr__(name: str) -> serve.Application:
-    """`app`, made when it is asked for: tests build others."""
+    """Build `app` on first access, so that tests can import this module and build other applications."""
     if name == "app":
-        environment: dict[str, Any] = {}  # is what both are read from
+        environment: dict[str, Any] = {}  # both read their values from the environment
         return build(ServerSettings(**environment), RaySettings(**environment))
     raise AttributeError(name)

@@ -1,4 +1,4 @@
-"""What the routes share: the service, its settings and metrics, and whether the server takes new work."""
+"""The state that all routes share: the service, its settings and metrics, and readiness."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-RETRY_SECONDS = 1.0  # seconds between two tries of a canary
+RETRY_SECONDS = 1.0  # seconds between two canary translations of a model
 
 
 @dataclass(eq=False, slots=True)
 class AppState:
-    """What all routes share, as `app.state.convoy`.
+    """The state that all routes share, as `app.state.convoy`.
 
-    draining: after SIGTERM; new work is refused.
-    in_flight: requests not yet answered.
-    loaded_at_start: models that have to show that they work; others show it when they are loaded.
-    proven: models of the start that have answered.
-    tasks: reloads under way.
-    context: of a front end whose engines are other processes; None: this is the only process.
-    remote: the service, where its models are in other processes.
-    cache: answers that were given before; None: none is kept.
-    lag: how late the event loop is.
+    draining: whether the server has got SIGTERM and refuses new requests.
+    in_flight: number of requests not yet answered.
+    loaded_at_start: names of the models loaded at the start, which must answer a canary first.
+    proven: names of those models that have answered.
+    tasks: running reloads.
+    context: context of a front end whose engines are other processes; None: this is the only process.
+    remote: the service, if its models are in other processes.
+    cache: cache of answers; None: there is none.
+    lag: measured delays of the event loop.
     names: names that requests to any contract may use.
     """
 
@@ -76,17 +76,22 @@ class AppState:
 
     @property
     def ready(self) -> bool:
-        """Whether this process and, where there are more, all front ends are ready."""
+        """Whether this process and all other front ends are ready."""
         return self.ready_here and (self.peers is None or self.peers.ready())
 
     @property
     def to_prove(self) -> frozenset[str]:
-        """Models of the start that are still served and have not yet answered."""
+        """Names of models loaded at the start that are still served and have not yet answered."""
         return (self.loaded_at_start - self.proven) & {info.name for info in self.service.models()}
 
     async def order(self, verb: str, name: str) -> ModelInfo:
-        """Reload, load or unload a model, as `Service` has these verbs. Raises BundleError also where another
-        front end can't take up what the engines have reloaded."""
+        """Reload, load or unload a model, in all front ends.
+
+        verb: name of a method of `Service`: "reload", "load" or "unload".
+        name: name of the model.
+
+        Raises what the method raises, and BundleError when another front end fails to follow a reload.
+        """
         verbs = {"reload": self.service.reload, "load": self.service.load, "unload": self.service.unload}
         try:
             info = await self._obey(verb, name, partial(verbs[verb], name))
@@ -100,8 +105,11 @@ class AppState:
         return info
 
     async def obey(self, order: str) -> None:
-        """Do what another process asks for: "" to reload all; else to take up a bundle that the engines have
-        reloaded, by its digest and the model's name."""
+        """Execute an order of another process.
+
+        order: "" to reload all models; or the digest of a bundle that the engines have reloaded, and the
+            model's name.
+        """
         if not order:
             await self._reload_all()
             return
@@ -110,11 +118,11 @@ class AppState:
         await self._obey("reload", name, partial(self.remote.follow, name, digest))
 
     async def _obey(self, verb: str, name: str, work: Callable[[], ModelInfo]) -> ModelInfo:
-        """In this process. One that is refused is logged."""
+        """Run an order in this process, and log its outcome."""
         try:
             info = await asyncio.to_thread(work)
         except ConvoyError as error:
-            outcome = "goes on with the old bundle" if verb == "reload" else f"is not {verb}ed"
+            outcome = "keeps the old bundle" if verb == "reload" else f"is not {verb}ed"
             logger.error("%s %s: %s", name, outcome, error)  # noqa: TRY400
             raise
         if self.cache and verb == "reload":
@@ -123,7 +131,7 @@ class AppState:
         return info
 
     def reload_all(self) -> None:
-        """Reload every model, one after the other, in the background. For the event loop's thread."""
+        """Start to reload every model, one after the other. Call it in the event loop's thread."""
         task = asyncio.get_running_loop().create_task(self._reload_all())
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
@@ -134,13 +142,13 @@ class AppState:
                 await self.order("reload", info.name)
 
     async def watch_models(self) -> None:
-        """Serve what comes into the folders of models and goes from them, without end."""
-        if self.remote:  # the engine processes look
+        """Follow changes in the folders of models, until cancelled."""
+        if self.remote:  # engine processes watch the folders
             await self.remote.keep_up()
         await watch_folders(self.service, self.settings.watch)
 
     async def prove_models(self) -> None:
-        """Translate a canary with each of the first models; try again until all have answered."""
+        """Translate a canary with each model loaded at the start; repeat until all have answered."""
         for name in sorted(self.loaded_at_start):
             while name in self.to_prove:
                 try:
@@ -152,10 +160,10 @@ class AppState:
 
 
 async def watch_folders(service: Service, seconds: float) -> None:
-    """Look at the folders of models without end, until the service stops.
+    """Rescan the folders of models regularly, until the service stops.
 
-    service: the models of this process.
-    seconds: between two looks; 0: nobody looks.
+    service: service of this process.
+    seconds: seconds between two scans; 0: never.
     """
     while seconds:
         await asyncio.sleep(seconds)
@@ -164,7 +172,7 @@ async def watch_folders(service: Service, seconds: float) -> None:
         except Stopping:
             return
         except Exception:
-            logger.exception("the folders of models could not be looked at")
+            logger.exception("can't scan the folders of models")
 
 
 def state_of(request: Request) -> AppState:
@@ -174,18 +182,16 @@ def state_of(request: Request) -> AppState:
 
 
 def refuse_while_draining(request: Request) -> None:
-    """Refuse a request while the server drains, for routes whose GET is as much work as a POST.
-
-    Raises Stopping.
-    """
+    """Raise Stopping while the server drains; for GET routes that do as much work as a POST."""
     if state_of(request).draining:
         raise Stopping()
 
 
 def deadline_of(request: Request, state: AppState) -> float:
-    """Compute when the request must be answered, as a time.monotonic().
+    """Return the latest time of a request's answer, of time.monotonic().
 
-    X-Request-Timeout, in seconds, shortens the server's own limit. Raises InvalidRequest on anything else.
+    The header X-Request-Timeout, in seconds, shortens the server's limit. Raises InvalidRequest when it is
+    not a positive number.
     """
     limit, header = state.settings.request_timeout, request.headers.get("x-request-timeout")
     if header is not None:

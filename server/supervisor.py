@@ -1,9 +1,8 @@
 """`convoy serve`: in this process, or in front ends and engine processes under a supervisor.
 
-The supervisor opens the port, starts the processes and keeps them going, and answers no request itself. A
-process that dies is started again, after a pause that grows when it dies soon, and one that hangs is killed;
-connections that nobody had accepted wait for the other front ends. What must reach all front ends goes
-through here.
+The supervisor opens the port, starts the processes and restarts them when they die, with a back-off that
+grows while they die early. It kills processes that hang. It answers no request itself; connections that a
+dead front end had not accepted wait for the others. It passes orders between front ends.
 """
 
 from __future__ import annotations
@@ -39,26 +38,27 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MAX_BACKLOG: Final = 2048  # connections that wait until a front end accepts them
-USEFUL_SECONDS: Final = 10.0  # for which a process has been ready whose death has no cause of its own
-MAX_PAUSE_SECONDS: Final = 30.0  # between a death and the next start, at most
-LOOK_SECONDS: Final = 1.0  # between two looks whether all processes go on
+USEFUL_SECONDS: Final = 10.0  # a process that was ready for this long restarts without back-off
+MAX_PAUSE_SECONDS: Final = 30.0  # longest back-off between a death and the restart
+LOOK_SECONDS: Final = 1.0  # between two checks for hanging processes
 BAD_INPUT_CODE: Final = 2
-# that are imported once, where they are needed
+# modules that the fork server imports before it forks, in addition to this one
 SERVED_MODULES: Final = ("engine.repository.ipc.host", "engine.repository.ipc.service")
-MAX_SOCKET_PATH_BYTES: Final = 100  # that every system takes
+MAX_SOCKET_PATH_BYTES: Final = 100  # longest path that every system allows
 
 
 @dataclass(eq=False, slots=True)
 class Child:
     """A process under the supervisor.
 
-    number, name: front ends come first.
+    number, name: number among all processes, front ends first, and name for logs.
     hosts: whether it is an engine process.
-    pipe: to it.
-    ready_at: when it was, a time.monotonic(); inf: it has not been yet.
-    calls: orders that it has not answered.
-    beats: what the board said of it at the last look.
-    still: looks at which that had not changed. Looks are counted, as this process may have been held itself.
+    process: process of the operating system.
+    pipe: pipe to it.
+    ready_at: time.monotonic() when it became ready; inf: it is not ready yet.
+    calls: ids of orders that it has not answered.
+    beats: its beats on the board at the last check.
+    still: number of checks since the beats changed. Seconds would count pauses of the supervisor itself.
     """
 
     number: int
@@ -78,9 +78,12 @@ class Child:
 
 @dataclass(eq=False, slots=True)
 class PendingOrder:
-    """An order to all front ends but `asker`.
+    """An order to all front ends except the one that sent it.
 
-    waiting: for how many answers.
+    asker: front end that sent it; None: the supervisor did.
+    id: number that the sender gave it.
+    waiting: number of missing replies.
+    faults: errors of front ends.
     """
 
     asker: Child | None
@@ -90,12 +93,12 @@ class PendingOrder:
 
 
 def serve(settings: ServerSettings) -> int:
-    """Serve in as many processes as the settings say until SIGTERM or SIGINT; see `server.app.run`."""
+    """Serve in one or several processes until SIGTERM or SIGINT; return the exit code of `server.app.run`."""
     return supervise(settings) if settings.frontends else run(settings)
 
 
 def supervise(settings: ServerSettings) -> int:
-    """Serve with front ends and engine processes until SIGTERM or SIGINT; returns as `run` does.
+    """Serve with front ends and engine processes until SIGTERM or SIGINT; return the exit code.
 
     Raises BundleError or ConfigError when the port or a model can't be opened.
     """
@@ -112,9 +115,9 @@ def supervise(settings: ServerSettings) -> int:
 
 
 def work(settings: ServerSettings, context: ProcessContext) -> None:
-    """Run a process for its whole life."""
+    """Run a front end or an engine process, and exit."""
     if sys.platform != "win32":
-        os.setpgrp()  # Ctrl-C is for the supervisor, who passes it on once
+        os.setpgrp()  # Ctrl-C reaches only the supervisor, which passes it on once
     try:
         code = run(settings, context) if context.listener else run_engine(settings, context)
     except (ConvoyError, ModuleNotFoundError) as error:
@@ -125,33 +128,34 @@ def work(settings: ServerSettings, context: ProcessContext) -> None:
 
 
 class Supervisor:
-    run_child = staticmethod(work)  # what a process does for its whole life
+    run_child = staticmethod(work)
 
     def __init__(self, settings: ServerSettings, listener: socket.socket, folder: Path) -> None:
         self._settings, self._listener = settings, listener
         self._metrics = folder / "metrics"
         self._metrics.mkdir()
-        # within a budget models come and go, and their files would stay
+        # with a memory budget models are unloaded, but their shared files would stay
         alone = settings.engines == 1 or settings.model_budget is not None
         self._weights = None if alone else folder / "weights"
         self._sockets = tuple(folder / f"engine-{number}" for number in range(settings.engines))
         if len(os.fsencode(self._sockets[-1])) > MAX_SOCKET_PATH_BYTES:
-            raise ConfigError(f"{folder}: too long a path for sockets: set TMPDIR to a shorter one")
-        self._context = multiprocessing.get_context("forkserver")  # whose children have imported all there is
+            raise ConfigError(f"{folder}: the path is too long for sockets: set TMPDIR to a shorter one")
+        # children of a fork server start with all modules imported
+        self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(["server.supervisor", *SERVED_MODULES])
         count = settings.frontends
         array, both = self._context.RawArray, count + settings.engines
         self._board = Board(array("b", count), array("i", [ABSENT] * count), array("l", both))
         self._children: dict[int, Child] = {}
-        self._deaths = [0] * both  # of each process, in a row, before it was of use
+        self._deaths = [0] * both  # consecutive early deaths of each process
         self._calls: dict[str, PendingOrder] = {}
-        self._asked = 0
-        self._begun = False  # whether all were ready once
-        self._stops = 0  # signals that have told to
-        self._ending = False  # whether engine processes have been told to
+        self._last_id = 0  # of orders
+        self._begun = False  # whether all processes have been ready
+        self._stops = 0  # number of stop signals received
+        self._ending = False  # whether engine processes have been terminated
         self._codes: list[int] = []
         self._fault: Exception | None = None
-        self._counters = Counters()  # of all front ends' visitors
+        self._counters = Counters()  # quotas of all front ends
         self._counting: set[asyncio.Task[None]] = set()
 
     async def run(self) -> int:
@@ -169,7 +173,7 @@ class Supervisor:
             raise self._fault
         return max(self._codes, default=0)
 
-    # processes come and go
+    # start and end of processes
 
     def _start(self, number: int) -> None:
         if self._stops:
@@ -187,7 +191,7 @@ class Supervisor:
         )
         try:
             process.start()
-        except (EOFError, OSError) as error:  # the process that all are copied from has ended under it
+        except (EOFError, OSError) as error:  # the fork server has died
             ours.close()
             self._start_later(number, f"{name} could not start: {error!r}", useful=False)
             return
@@ -199,7 +203,7 @@ class Supervisor:
         logger.info("%s is process %d", name, process.pid)
 
     def _reap(self, child: Child) -> None:
-        self._read_messages(child)  # its last words
+        self._read_messages(child)  # that it sent before it ended
         self._loop.remove_reader(child.process.sentinel)
         self._loop.remove_reader(child.pipe.fileno())
         child.pipe.close()
@@ -209,38 +213,39 @@ class Supervisor:
         del self._children[child.number]
         self._board.clear(child.number)
         metrics.forget(self._metrics, child.number)
-        for id in child.calls:  # what it was asked for is done when it starts again
+        for id in child.calls:  # a restarted process loads the newest models anyway
             self._count_answer(id, "")
         if self._stops:
-            # one that had no model yet had no request either
+            # a process that was not ready has lost no request
             self._codes.append(0 if code == 0 or not child.ready else max(code, 1))
             self._end_some()
         elif not self._begun:
-            logger.error("%s ended with %d before all were ready", child.name, code)
+            logger.error("%s ended with code %d before all processes were ready", child.name, code)
             self._codes.append(max(code, 1))
             self._stop()
         else:
             useful = time.monotonic() - child.ready_at > USEFUL_SECONDS
-            self._start_later(child.number, f"{child.name} ended with {code}", useful=useful)
+            self._start_later(child.number, f"{child.name} ended with code {code}", useful=useful)
 
     def _start_later(self, number: int, fault: str, *, useful: bool) -> None:
         self._deaths[number] = 0 if useful else self._deaths[number] + 1
         pause = pause_after(self._deaths[number])
-        logger.error("%s; it starts again in %.0f seconds", fault, pause)
+        logger.error("%s; it restarts in %.0f seconds", fault, pause)
         self._loop.call_later(pause, self._start, number)
 
     def _look(self) -> None:
-        """Kill what hangs. One that starts takes its time, and the end has its own (`_stop`)."""
+        """Kill hanging processes. Starting processes are exempt, and `_stop` limits the time of stopping."""
         for child in self._children.values() if self._settings.hang_timeout and not self._stops else ():
             beats, still = self._board.beats[child.number], child.still + 1
             child.beats, child.still = beats, still if 0 < beats == child.beats else 0
             if child.still * LOOK_SECONDS >= self._settings.hang_timeout:
-                logger.error("%s hangs for %d seconds: it is killed", child.name, self._settings.hang_timeout)
+                seconds = self._settings.hang_timeout
+                logger.error("killing %s: it has made no progress for %d seconds", child.name, seconds)
                 child.process.kill()
         self._loop.call_later(LOOK_SECONDS, self._look)
 
     def _stop(self) -> None:
-        """Pass a signal on: at the first all front ends drain and then engines end, at the second all end."""
+        """Handle a stop signal: on the first, front ends drain, then engines end; on the second, all end."""
         self._stops += 1
         if self._stops == 1:
             late = self._settings.drain_timeout + 3 * LAST_SECONDS
@@ -251,7 +256,7 @@ class Supervisor:
         self._end_some()
 
     def _end_some(self) -> None:
-        """End the engine processes when no front end is left, and then all."""
+        """Terminate engine processes when no front end is left, and stop when no process is left."""
         if not self._ending and all(child.hosts for child in self._children.values()):
             self._ending = True
             for child in self._children.values():
@@ -261,19 +266,19 @@ class Supervisor:
 
     def _kill(self) -> None:
         for child in self._children.values():
-            logger.error("%s does not end: it is killed", child.name)
+            logger.error("killing %s: it does not end", child.name)
             child.process.kill()
 
-    # what processes say
+    # messages of processes
 
     def _read_messages(self, child: Child) -> None:
         try:
             while child.pipe.poll():
-                self._heed(child, json.loads(child.pipe.recv_bytes()))
+                self._handle(child, json.loads(child.pipe.recv_bytes()))
         except (EOFError, ConnectionResetError):
             self._loop.remove_reader(child.pipe.fileno())
 
-    def _heed(self, child: Child, message: dict[str, Any]) -> None:
+    def _handle(self, child: Child, message: dict[str, Any]) -> None:
         if message["kind"] == "ready":
             child.ready_at = time.monotonic()
             logger.info("%s is ready", child.name)
@@ -294,32 +299,37 @@ class Supervisor:
             self._fault = _fault_of(message)
 
     async def _count(self, child: Child, message: dict[str, Any]) -> None:
-        """Count for a front end, so that limits hold for all of them together."""
+        """Update the counters for a front end, so that limits hold for all front ends together."""
         value = await self._counters.ask(message["verb"], message["arguments"])
         if self._children.get(child.number) is child:
             send(child.pipe, {"kind": "counted", "id": message["id"], "value": value})
 
     def _reload_all(self) -> None:
-        """Have one front end order it of all."""
-        one = next((child for child in self._children.values() if child.ready and not child.hosts), None)
-        if one:
-            self._asked += 1
-            self._calls[str(self._asked)] = PendingOrder(None, 0, 1)
-            self._tell(one, str(self._asked), "")
+        """Send the order to reload all models to one front end, which orders it of the others."""
+        first = next((child for child in self._children.values() if child.ready and not child.hosts), None)
+        if first:
+            self._last_id += 1
+            self._calls[str(self._last_id)] = PendingOrder(None, 0, 1)
+            self._send_order(first, str(self._last_id), "")
 
     def _call(self, order: str, asker: Child, number: int) -> None:
-        """Have all front ends but `asker` obey an order of `AppState.obey`; its number is the asker's."""
-        self._asked += 1
-        id = str(self._asked)
+        """Send an order to all front ends except the sender.
+
+        order: argument of `AppState.obey`.
+        asker: front end that sent it.
+        number: number that the sender gave it.
+        """
+        self._last_id += 1
+        id = str(self._last_id)
         call = self._calls[id] = PendingOrder(asker, number)
         for child in self._children.values():
             if child is not asker and not child.hosts:
                 call.waiting += 1
-                self._tell(child, id, order)
+                self._send_order(child, id, order)
         if not call.waiting:
             self._count_answer(id, "")
 
-    def _tell(self, child: Child, id: str, order: str) -> None:
+    def _send_order(self, child: Child, id: str, order: str) -> None:
         child.calls.add(id)
         send(child.pipe, {"kind": "order", "id": id, "order": order})
 
@@ -335,15 +345,12 @@ class Supervisor:
 
 
 def pause_after(deaths: int) -> float:
-    """Return the seconds until a process starts again.
-
-    deaths: how many times it has died before it was of use, in a row.
-    """
+    """Return the back-off in seconds before a process restarts. deaths: consecutive early deaths."""
     return min(MAX_PAUSE_SECONDS, 2.0 ** (deaths - 2)) if deaths > 1 else 0.0
 
 
 def _fault_of(message: dict[str, Any]) -> Exception:
-    """What a process could not start for, as one process would have raised it."""
+    """Return the error that kept a process from starting, as a single process would raise it."""
     if message["module"]:
         return ModuleNotFoundError(message["fault"], name=message["module"])
     return (ConfigError if message["code"] == ConfigError.code else BundleError)(message["fault"])

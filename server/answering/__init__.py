@@ -1,9 +1,9 @@
-"""From a checked request to its answer, by any model.
+"""Answers to checked requests, from any model.
 
 events: answers as server-sent events
-orders: what the operator orders of models
-partly: arrays of which a bad text spoils itself alone
-results: texts and a model to results, by the cache where it has them
-texts: what a contract asks for: languages resolved, texts accepted, translated, summarized
-translation: texts, some of them with formats, to their translations
+orders: reload, load and unload models
+partly: routes that answer texts, each with an error of its own if the client wants that
+results: results of texts from a model or the cache
+texts: steps of a contract: resolve languages, check and charge texts, translate, pick a summarizer
+translation: translations of plain texts, pages and segments
 """

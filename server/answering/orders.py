@@ -1,4 +1,4 @@
-"""What the operator orders of models: reload, load, unload."""
+"""Orders of the operator to models: reload, load, unload."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ ORDER_ERRORS: Final = errors(401, 403, 404, 409)
 
 
 async def order(request: Request, verb: str, name: str) -> JSONResponse:
-    """Do with a model what the operator alone may.
+    """Reload, load or unload a model, and return its description.
 
-    request: the operator's.
+    request: request of the operator.
     verb: "reload", "load" or "unload".
-    name: the model's name.
+    name: name of the model.
 
-    Raises Refusal where orders are off or the model can't obey, and UnknownModel.
+    Raises Refusal when orders are off or the order fails, and UnknownModel.
     """
     state = state_of(request)
     if state.settings.admin_token is None:
@@ -33,6 +33,6 @@ async def order(request: Request, verb: str, name: str) -> JSONResponse:
     try:
         info = await asyncio.shield(state.order(verb, name))
     except (BundleError, ExecutorFailed, Unavailable) as error:
-        message = f"the old model goes on: {error}" if verb == "reload" else str(error)
+        message = f"the old model is still served: {error}" if verb == "reload" else str(error)
         raise Refusal("conflict", message) from error
     return JSONResponse(describe(info, state.service.repository_entries()[name]))

@@ -1,4 +1,4 @@
-"""The seam of every answer: texts and a model to results, by the cache where it has them."""
+"""Results of texts from a model, or from the cache. Every route that answers texts goes through here."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from server.state import AppState
 
 OnPartial = Callable[[Partial], None]
 
-INLINE_DIGESTS: Final = 20  # texts and phrases whose digests are made in the event loop itself
+INLINE_DIGESTS: Final = 20  # digests of more texts and phrases are computed in slices
 
 
 async def results_of(
@@ -23,14 +23,14 @@ async def results_of(
     deadline: float,
     on_partial: OnPartial | None = None,
 ) -> list[TextResult]:
-    """Answer texts as `Service.run` does, from the cache where it has them.
+    """Return the results of texts from the cache, and of the others from `Service.run`.
 
-    state: what routes share.
-    route: the model that answers, or two.
-    texts: one group: all are accepted or none.
-    options: how to answer.
-    deadline: a time.monotonic() by which the answers must be there.
-    on_partial: told the certain beginnings of answers; nothing of answers that the cache has.
+    state: state that routes share.
+    route: model that answers, or two for a pivot translation.
+    texts: texts of one group: either all are accepted, or none.
+    options: text options.
+    deadline: latest time of the answers, of time.monotonic().
+    on_partial: listener for final beginnings of answers that are not in the cache.
 
     Raises what `Service.run` raises.
     """
@@ -47,7 +47,7 @@ async def results_of(
         misses = [texts[number] for number in missing]
         listener = renumber(on_partial, missing) if on_partial else None
         new = await _run_or_stream(state.service, route, misses, options, deadline, listener)
-        # a reload came between if the infos are others: whose answer is it?
+        # after a reload in between, the results may belong to either bundle
         same = state.service.route(route.name).infos == route.infos
         for number, result in zip(missing, new, strict=True):
             results[number] = result
@@ -57,7 +57,11 @@ async def results_of(
 
 
 def renumber(on_partial: OnPartial, numbers: Sequence[int]) -> OnPartial:
-    """Make a listener for some of a request's texts, which tells of them by their numbers in the request."""
+    """Return a listener for some texts of a request, which passes their numbers in the request on.
+
+    on_partial: listener for the whole request.
+    numbers: number of each text in the request.
+    """
     return lambda partial: on_partial(Partial(numbers[partial.index], partial.text))
 
 

@@ -1,8 +1,4 @@
-"""Texts of a request to their answers: the few calls that a contract needs beside its own words.
-
-A contract resolves its languages, has the texts accepted (limits, charge), and has them translated or
-summarized; what is particular to it is a field of the task.
-"""
+"""The steps of a contract from texts to answers: resolve languages, check and charge texts, translate."""
 
 from __future__ import annotations
 
@@ -39,13 +35,13 @@ SUMMARY: Final = USUAL_OPTIONS["summarize"]
 class TranslationTask:
     """Texts to be translated.
 
-    texts: in the order of the request.
-    source: our code of their language; None asks for detection of each.
+    texts: texts in the order of the request.
+    source: our code of their language; None: detect the language of each.
     target: our code of the language to translate into.
-    deadline: a time.monotonic() by which the answer must be there.
-    options: how to answer.
-    reader: reads a text as a page, where texts have tags; None: they are plain.
-    model: name of the model, where the client has named one.
+    deadline: latest time of the answer, of time.monotonic().
+    options: text options.
+    reader: function that parses a text with tags as a page; None: texts are plain.
+    model: name of the model that the client chose; None: none.
     """
 
     texts: Sequence[str]
@@ -59,12 +55,12 @@ class TranslationTask:
 
 @dataclass(frozen=True, slots=True)
 class Translations:
-    """What a task has come to.
+    """The answer to a task.
 
-    texts: the translations.
-    sources: our code of each text's language, as it was given or detected.
-    detections: as LibreTranslate answers them; none where the language was given.
-    results: of each text, or of each segment where texts have tags.
+    texts: translations.
+    sources: our code of each text's language, given or detected.
+    detections: detected languages in LibreTranslate's format; empty if the language was given.
+    results: results of the texts, or of all segments if texts have tags.
     """
 
     texts: list[str]
@@ -74,13 +70,13 @@ class Translations:
 
 
 def resolve_pair(service: Service, source: str, target: str) -> tuple[str | None, str]:
-    """Resolve a client's codes of two languages to ours.
+    """Return our codes for a client's codes of two languages; None as source for "auto".
 
-    service: the models.
-    source: None is returned for "auto", whose texts' languages are to be detected.
-    target: the language to translate into.
+    service: service with the models.
+    source: client's code of the source language, or "auto".
+    target: client's code of the target language.
 
-    Raises InvalidRequest, in LibreTranslate's words, on a language of no model.
+    Raises InvalidRequest, in LibreTranslate's words, when no model has a language.
     """
     known = {language.code for language in service.languages()}
     detect = source.casefold() == "auto"
@@ -91,13 +87,13 @@ def resolve_pair(service: Service, source: str, target: str) -> tuple[str | None
 
 
 async def accept_texts(request: Request, texts: str | list[str], *, tags: bool = False) -> list[str]:
-    """Check that texts are within this server's limits, and charge whoever sends them.
+    """Check that texts are within the limits, charge the client, and return the texts as a list.
 
-    request: the client's.
-    texts: one, or several.
+    request: request of the client.
+    texts: one text, or several.
     tags: whether the texts are HTML or XML.
 
-    Returns the texts as a list. Raises InvalidRequest in LibreTranslate's words, and Refusal on a quota.
+    Raises InvalidRequest in LibreTranslate's words, and Refusal when a quota is exceeded.
     """
     settings = state_of(request).settings
     batch = check_sizes(texts, settings.char_limit, settings.batch_limit)
@@ -110,13 +106,13 @@ async def accept_texts(request: Request, texts: str | list[str], *, tags: bool =
 async def translate_texts(
     state: AppState, task: TranslationTask, on_partial: OnPartial | None = None
 ) -> Translations:
-    """Translate the texts of a task: all are answered or none.
+    """Translate the texts of a task: either all are answered, or none.
 
-    state: what routes share.
-    task: checked and charged.
-    on_partial: told what is certain of the answers to plain texts.
+    state: state that routes share.
+    task: texts, checked and charged.
+    on_partial: listener for final beginnings of the answers to plain texts.
 
-    Raises InvalidRequest on a language that no model reads, and what `Service.run` raises.
+    Raises InvalidRequest when no model reads a text's language, and what `Service.run` raises.
     """
     pages = await read_pages(task.texts, task.reader, task.deadline) if task.reader else None
     samples = task.texts if pages is None else [page_prose(page) for page in pages]
@@ -132,12 +128,12 @@ async def translate_texts(
 async def pick_summarizer(
     service: Service, texts: Sequence[str], source: str | None = None, model: str | None = None
 ) -> ModelRoute:
-    """Pick the named model, else the first for the texts' language that is likely to read the longest whole.
+    """Return the named model, or the first one for the language that can read the longest text whole.
 
-    service: the models.
-    texts: to be summarized.
-    source: the client's code of their language; None or "auto" detects it, where models are of several.
-    model: the model's name, where the client has named one.
+    service: service with the models.
+    texts: texts to be summarized.
+    source: client's code of their language; None or "auto": it is detected, if models differ in language.
+    model: name of the model that the client chose; None: none.
 
     Raises UnknownModel.
     """

@@ -1,4 +1,4 @@
-"""Texts, some of them with formats, to their translations: what every translating route has in common."""
+"""Translations of plain texts, pages and segments, for every route that translates."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from server.languages import inward, name_of, outward
 from server.state import AppState
 
 NOTHING: Final = {"confidence": 0.0, "language": "en"}  # LibreTranslate's answer for text without letters
-INLINE_CHARACTERS: Final = 500  # whose formats are joined in the event loop itself
-DOUBTFUL_CONFIDENCE: Final = 50.0  # percent; a guess below is no reason to give a text back
-NEXT_SHARE: Final = 0.25  # of a doubtful guess's confidence, from which the next language may stand in for it
-SPAN_CHARACTERS: Final = 100  # that are as much work as a span
+INLINE_CHARACTERS: Final = 500  # formats of longer texts are joined in slices
+DOUBTFUL_CONFIDENCE: Final = 50.0  # percent; below, a detected target language is doubted
+NEXT_SHARE: Final = 0.25  # least confidence of the next language, as a share of a doubtful guess's
+SPAN_CHARACTERS: Final = 100  # one span is as much work as this many characters
 SomePage = TypeVar("SomePage", bound=Page | AttributedPage)
 
 
@@ -44,14 +44,14 @@ async def run_each(
     deadline: float,
     on_partial: OnPartial | None = None,
 ) -> list[TextResult]:
-    """Run each text by its own model. One group for each model: all are answered or none.
+    """Answer each text with its own model; texts of one model are one group. All are answered, or none.
 
-    state: what routes share.
-    texts: sources, some of them with what must stay as it is.
-    routes: a model for each text; None echoes it.
-    options: how to answer.
-    deadline: a time.monotonic() by which the answers must be there.
-    on_partial: told what is certain of the answers, by the numbers of the texts.
+    state: state that routes share.
+    texts: sources, some with ranges that must stay unchanged.
+    routes: model of each text; None: the answer is the text itself.
+    options: text options.
+    deadline: latest time of the answers, of time.monotonic().
+    on_partial: listener for final beginnings of answers, by the number of the text.
 
     Raises what `Service.run` raises.
     """
@@ -79,7 +79,7 @@ async def run_each(
     runs = [asyncio.create_task(run(route, numbers)) for route, numbers in groups.values()]
     try:
         await asyncio.gather(*runs)
-    finally:  # one refused, or the client has gone: the others are for nobody
+    finally:  # after an error, or when the client has disconnected, the other answers are not needed
         for task in runs:
             task.cancel()
         await asyncio.gather(*runs, return_exceptions=True)
@@ -93,15 +93,13 @@ async def run_segments(
     options: TextOptions,
     deadline: float,
 ) -> tuple[list[Segment], list[TextResult]]:
-    """Translate segments, with their formats.
+    """Translate segments with their formats; return the translated segments, and the results of their texts.
 
-    state: what routes share.
-    segments: prose of pages or files; one that is echoed is the very same object in the answer.
-    routes: a model for each segment; None echoes it.
-    options: how to answer.
-    deadline: a time.monotonic() by which the answers must be there.
-
-    Returns the translated segments, and the results that they were made of.
+    state: state that routes share.
+    segments: prose of pages or files.
+    routes: model of each segment; None: the segment object itself is returned.
+    options: text options.
+    deadline: latest time of the answers, of time.monotonic().
     """
     if any(segment.spans for segment in segments):
         options = replace(options, alignment=True)
@@ -120,11 +118,11 @@ async def run_segments(
 async def read_pages(
     texts: Sequence[str], reader: Callable[[str], SomePage], deadline: float
 ) -> list[SomePage]:
-    """Read texts with tags as pages, outside of the event loop.
+    """Parse texts with tags as pages, in slices.
 
     texts: HTML or XML.
-    reader: reads one of them.
-    deadline: a time.monotonic().
+    reader: function that parses one text.
+    deadline: latest time, of time.monotonic().
 
     Raises DeadlineExceeded.
     """
@@ -133,7 +131,7 @@ async def read_pages(
 
 
 def page_prose(page: Page | AttributedPage) -> str:
-    """Return the text of a page, to detect its language by."""
+    """Return the prose of a page, for language detection."""
     return "\n".join(segment.text for segment in page.segments)
 
 
@@ -144,15 +142,13 @@ async def translate_pages(
     options: TextOptions,
     deadline: float,
 ) -> tuple[list[str], list[TextResult]]:
-    """Translate pages with their tags.
+    """Translate pages with their tags; return them as text, and the results of their segments.
 
-    state: what routes share.
-    pages: as `read_pages` has read them.
-    routes: a model for each page; None echoes it.
-    options: how to answer.
-    deadline: a time.monotonic() by which the answers must be there.
-
-    Returns the translated pages as text, and the results of their segments.
+    state: state that routes share.
+    pages: pages from `read_pages`.
+    routes: model of each page; None: the page stays unchanged.
+    options: text options.
+    deadline: latest time of the answers, of time.monotonic().
     """
     segments = [segment for page in pages for segment in page.segments]
     by_segment = [route for page, route in zip(pages, routes, strict=True) for _ in page.segments]
@@ -164,19 +160,19 @@ async def translate_pages(
 
 
 def _mark_protected(segment: Segment, route: ModelRoute | None) -> str | MarkedText:
-    """The text, with what must stay as it is where the model has symbols for it."""
+    """Return a segment's text with its protected ranges, if the model has placeholder symbols."""
     spans = protected_ranges(segment) if route is not None and route.keeps_phrases else ()
     return MarkedText(segment.text, spans) if spans else segment.text
 
 
 def route_for(state: AppState, source: str, target: str, name: str | None = None) -> ModelRoute | None:
-    """Pick the model for two languages; None when they are the same, so that a text stays as it is.
+    """Return the model for two languages; None when they are the same, so that a text stays unchanged.
 
-    state: what routes share.
-    source, target: our codes of languages.
-    name: the model's name, where the client has named one.
+    state: state that routes share.
+    source, target: our codes of the languages.
+    name: name of the model that the client chose; None: none.
 
-    Raises InvalidRequest in LibreTranslate's words when there is none, UnknownModel when `name` is none.
+    Raises InvalidRequest in LibreTranslate's words when no model fits, UnknownModel when `name` is unknown.
     """
     service = state.service
     into = next((language for language in service.languages() if language.code == source), Language("", ()))
@@ -191,7 +187,7 @@ def route_for(state: AppState, source: str, target: str, name: str | None = None
 
 
 def candidates(service: Service, text: str) -> list[dict[str, Any]]:
-    """List languages of a text, most likely first, as LibreTranslate answers them. For a thread."""
+    """Return the likely languages of a text in LibreTranslate's format, the most likely first."""
     return _likely(service.detect(text))
 
 
@@ -205,10 +201,10 @@ def _likely(detection: Detection) -> list[dict[str, Any]]:
 
 
 def _source(service: Service, text: str, target: str) -> dict[str, Any]:
-    """The most likely language of a text. Raises InvalidRequest on one that no model reads.
+    """Return the most likely language of a text. Raises InvalidRequest when no model reads it.
 
-    Who asks for a translation hardly sends what is one: a doubtful guess that is the target gives way to the
-    next language, if that one is not much less likely.
+    A doubtful guess is replaced by the next language that can be translated into the target, if that one is
+    not much less likely: a client rarely asks for a translation into the text's own language.
     """
     detection = service.detect(text)
     other = detection.other
@@ -233,18 +229,18 @@ async def routes_for(
     deadline: float,
     name: str | None = None,
 ) -> tuple[list[dict[str, Any]], list[ModelRoute | None]]:
-    """Find each text's language, where it must be detected, and its model.
+    """Return the detected language of each text, and its model.
 
-    state: what routes share.
+    state: state that routes share.
     samples: prose of each text.
-    source: our code of all texts' language; None detects that of each.
+    source: our code of the language of all texts; None: detect the language of each.
     target: our code of the language to translate into.
-    deadline: a time.monotonic().
-    name: the model's name, where the client has named one.
+    deadline: latest time, of time.monotonic().
+    name: name of the model that the client chose; None: none.
 
-    Returns detections, as LibreTranslate answers them, none where `source` is given; and a model for each
-    text, None for one to be echoed, such as text without letters.
-    Raises InvalidRequest on a text in a language that no model reads, and DeadlineExceeded.
+    Languages are in LibreTranslate's format, an empty list if `source` is given. The model is None for a text
+    that stays unchanged, such as text without letters.
+    Raises InvalidRequest when no model reads the language of a text, and DeadlineExceeded.
     """
     if source is not None:
         return [], [route_for(state, source, target, name)] * len(samples)

@@ -1,6 +1,6 @@
-"""Who asks, and how much they may.
+"""Visitors: their access, keys and limits.
 
-access: who may send a request, decided before any route
-keys: the file of API keys, of which it holds hashes only
-quotas: requests and characters, counted by visitor
+access: access control before any route
+keys: API keys, stored as hashes in a file
+quotas: counters of requests and characters of each visitor
 """

@@ -1,7 +1,7 @@
-"""API keys: made at random, kept as hashes, found again in constant time.
+"""API keys: random tokens, stored as hashes, compared in constant time.
 
-A key is 256 random bits, so plain SHA-256 is the right hash: there is nothing to guess that salt or a slow
-hash would protect, and a check costs a microsecond. Keys that an operator sets by hand must be long.
+A key has 256 random bits, so SHA-256 without salt is enough: it can't be guessed, and a check takes a
+microsecond. Keys that an operator sets by hand must be long.
 """
 
 from __future__ import annotations
@@ -25,18 +25,21 @@ from server.process import locks
 
 logger = logging.getLogger(__name__)
 
-KEY_PREFIX: Final = "cvy_"  # lets scanners for leaked secrets find ours
+KEY_PREFIX: Final = "cvy_"  # scanners for leaked secrets recognize it
 FORMAT_VERSION: Final = 1
-STALE_SECONDS: Final = 1.0  # after which the file is looked at again
+STALE_SECONDS: Final = 1.0  # between two checks whether the file has changed
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A key as it is kept.
+    """A stored key.
 
-    digest: SHA-256 in hex.
-    created: ISO 8601, UTC.
-    requests, characters: a minute and in 30 days; -1 is no limit, None the server's own.
+    id: name of the key in logs and commands.
+    name: name of its holder.
+    digest: SHA-256 of the token, in hex.
+    created: time of its creation, ISO 8601 in UTC.
+    requests: limit of requests a minute; -1: no limit; None: the server's own limit.
+    characters: limit of characters in 30 days; -1: no limit; None: the server's own limit.
     """
 
     id: str
@@ -54,9 +57,9 @@ def digest_of(token: str) -> str:
 def make_key(name: str, requests: int | None = None, characters: int | None = None) -> tuple[Key, str]:
     """Make a new key and its token.
 
-    name: whose the key is.
-    requests: limit a minute; -1 is none, None the server's own.
-    characters: limit in 30 days; -1 is none, None the server's own.
+    name: name of its holder.
+    requests: limit of requests a minute; -1: no limit; None: the server's own limit.
+    characters: limit of characters in 30 days; -1: no limit; None: the server's own limit.
 
     Returns the token beside the key: the file holds only the token's digest.
     """
@@ -75,28 +78,30 @@ def keys_from_tokens(tokens: Iterable[str]) -> tuple[Key, ...]:
 
 
 def read_keys(path: Path) -> tuple[Key, ...]:
-    """Read the keys of a file. Raises ConfigError that names the file when it can't be read or understood."""
+    """Return the keys of a file. Raises ConfigError that names the file when it can't be read."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         if data["version"] != FORMAT_VERSION:
-            raise ConfigError(f"{path}: version {data['version']!r} of the key file is not known")
+            raise ConfigError(f"{path}: unknown version {data['version']!r} of the key file")
         return tuple(_key(entry) for entry in data["keys"])
     except OSError as error:
         raise ConfigError(
             f"{path}: {error.strerror}; make a key file with: convoy keys new --file {path}"
         ) from error
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        # the content is not repeated: a token put there by mistake would be told
-        raise ConfigError(f"{path}: no key file of `convoy keys` ({type(error).__name__})") from None
+        # the message does not quote the content, which may be a secret
+        raise ConfigError(f"{path}: not a key file of `convoy keys` ({type(error).__name__})") from None
 
 
 @contextmanager
 def editing(path: Path) -> Iterator[list[Key]]:
-    """Open the keys of a file, and write them back as a whole at the end; no other editor comes between.
+    """Yield the keys of a locked file for changes, and write them back atomically at the end.
 
-    A file that is not there is made, readable by its owner only. Raises ConfigError.
+    path: key file; made if it is missing, readable by its owner only.
+
+    Raises ConfigError.
     """
-    path = Path(os.path.realpath(path))  # a link stays a link
+    path = Path(os.path.realpath(path))  # write to the target of a link
     lock = os.open(path.with_name(f".{path.name}.lock"), os.O_CREAT | os.O_RDWR, 0o600)
     try:
         locks.lock(lock)
@@ -108,8 +113,11 @@ def editing(path: Path) -> Iterator[list[Key]]:
 
 
 class KeyRing:
-    """The keys of a server. Those of a file are read again when it has changed, so that a revoked key ends
-    within a second; while the file can't be read, the last keys hold. For one thread."""
+    """The keys of a server, for one thread.
+
+    A changed key file is read again, so that a revoked key ends within a second. While the file can't be
+    read, the last keys stay valid.
+    """
 
     def __init__(self, given: Sequence[Key], path: Path | None) -> None:
         self._given, self._path = given, path
@@ -121,7 +129,7 @@ class KeyRing:
         if self._path and time.monotonic() - self._looked > STALE_SECONDS:
             self._refresh(self._path)
         digest = digest_of(token)
-        # what the time of this look-up could tell is of the digest, and that tells nothing of any key
+        # the time of this look-up depends on the digest, which reveals nothing about keys
         key = self._keys.get(digest)
         return key if key and hmac.compare_digest(key.digest, digest) else None
 
@@ -134,7 +142,7 @@ class KeyRing:
             self._keys = self._index(read_keys(path))
             logger.info("read the keys again: %d", len(self._keys))
         except ConfigError as error:
-            logger.error("the last keys hold: %s", error)  # noqa: TRY400
+            logger.error("the last keys stay valid: %s", error)  # noqa: TRY400
 
     def _index(self, keys: Iterable[Key]) -> dict[str, Key]:
         return {key.digest: key for key in (*keys, *self._given)}
@@ -148,7 +156,7 @@ class KeyRing:
 
 
 def remove_key(keys: list[Key], name: str) -> Key:
-    """Take out the key with this id, or the only one with this name, and return it. Raises InvalidRequest."""
+    """Remove and return the key with this id, or the only key with this name. Raises InvalidRequest."""
     matches = [k for k in keys if k.id == name] or [k for k in keys if k.name == name]
     if len(matches) != 1:
         many = f"{len(matches)} keys are named {name!r}: give an id" if matches else f"no key {name!r}"
@@ -158,7 +166,7 @@ def remove_key(keys: list[Key], name: str) -> Key:
 
 
 def _key(entry: Any) -> Key:
-    """Raises ValueError, KeyError or TypeError on anything but a key."""
+    """Return the key of a JSON value. Raises ValueError, KeyError or TypeError when it is not a key."""
     key = Key(**{field.name: entry[field.name] for field in fields(Key)})
     texts = (key.id, key.name, key.digest, key.created)
     limits = (key.requests, key.characters)
@@ -170,7 +178,7 @@ def _key(entry: Any) -> Key:
 
 
 def _write(path: Path, keys: Sequence[Key]) -> None:
-    """The whole file or nothing."""
+    """Write the key file atomically."""
     text = json.dumps({"version": FORMAT_VERSION, "keys": [asdict(key) for key in keys]}, indent=1) + "\n"
     mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
     with replacing_file(path, mode=0o600, sync=True) as partial:

@@ -1,5 +1,7 @@
-"""Who has sent how much: requests in a sliding window, and characters in 30 days. The counters live in this
-process or, shared by several servers and kept over restarts, in Redis."""
+"""Counters of requests in a sliding window and of characters in 30 days, for each visitor.
+
+The counters are in this process, or in Redis, where several servers share them and they outlive restarts.
+"""
 
 from __future__ import annotations
 
@@ -28,16 +30,16 @@ Count = Callable[[str, list[Any]], Awaitable[Any]]
 
 MEMORY: Final = "memory://"
 REDIS: Final = ("redis://", "rediss://", "redis+unix://")
-NOTE_SECONDS: Final = 0.2  # until another process is told of characters that nothing limits
-STORAGE_SECONDS: Final = 2.0  # that Redis gets to answer
-SWEEP_SECONDS: Final = 60.0  # between two looks for counters that have ended
-MONTH_SECONDS: Final = 30 * 24 * 3600  # seconds: the window of characters, from the first of them
+NOTE_SECONDS: Final = 0.2  # delay before unlimited characters are sent to the process that counts
+STORAGE_SECONDS: Final = 2.0  # time limit for an answer of Redis or of the process that counts
+SWEEP_SECONDS: Final = 60.0  # between two sweeps for expired counters
+MONTH_SECONDS: Final = 30 * 24 * 3600  # window of characters, which begins with the first of them
 
 
 def rates_of(minute: int, hour: int = -1, day: int = -1) -> tuple[RateLimitItem, ...]:
-    """Make the limits on requests.
+    """Return the limits on requests.
 
-    minute, hour, day: requests in so long; -1 is no limit.
+    minute, hour, day: greatest number of requests in this time; -1: no limit.
     """
     kinds = (RateLimitItemPerMinute, RateLimitItemPerHour, RateLimitItemPerDay)
     return tuple(
@@ -46,12 +48,16 @@ def rates_of(minute: int, hour: int = -1, day: int = -1) -> tuple[RateLimitItem,
 
 
 class Quotas:
-    """Counters by the name of a visitor. Methods raise Refusal("unavailable") when Redis does not answer."""
+    """Counters by visitor name. Methods raise Refusal("unavailable") when the storage does not answer."""
 
     def __init__(self, url: str, count: Count | None = None) -> None:
-        """count: has what is counted in memory counted elsewhere, for several front ends.
+        """Open the storage of counters.
 
-        Raises ConfigError when the URL is none of ours, or its library is missing.
+        url: memory:// or the address of a Redis server.
+        count: function that updates counters in another process, for several front ends; None: this process
+            has the counters in memory.
+
+        Raises ConfigError when the URL is invalid, or the library of Redis is missing.
         """
         self._storage = _open(url, count)
         self._rates = SlidingWindowCounterRateLimiter(self._storage)
@@ -59,7 +65,11 @@ class Quotas:
     async def count_request(
         self, name: str, rates: Sequence[RateLimitItem]
     ) -> tuple[RateLimitItem, int] | None:
-        """Count a request, and tell the first limit that it exceeds, with the seconds until it may come."""
+        """Count a request; return the first exceeded limit, and the seconds until it allows a request.
+
+        name: name of the visitor.
+        rates: limits of the visitor.
+        """
         for rate in rates:
             if not await _await_storage(self._rates.hit(rate, name)):
                 stats = await _await_storage(self._rates.get_window_stats(rate, name))
@@ -68,7 +78,7 @@ class Quotas:
         return None
 
     async def wait(self, name: str, rates: Sequence[RateLimitItem]) -> int:
-        """Tell in how many seconds a request may come, without counting one; 0: now."""
+        """Return the seconds until the limits allow a request, without counting one; 0: now."""
         for rate in rates:
             stats = await _await_storage(self._rates.get_window_stats(rate, name))
             if stats.remaining <= 0:
@@ -76,34 +86,34 @@ class Quotas:
         return 0
 
     async def add(self, name: str, characters: int) -> int:
-        """Count characters, or with a negative number give them back; returns the new count."""
+        """Add characters to a visitor's count, or subtract a negative number; return the new count."""
         return await _await_storage(self._storage.incr(_key(name), MONTH_SECONDS, characters))
 
     async def note(self, name: str, characters: int) -> None:
-        """Count characters that nothing limits: where another process counts, several requests' at once."""
+        """Count characters of a visitor without a limit; calls to another process are batched."""
         if isinstance(self._storage, RemoteCounters):
             self._storage.note(_key(name), characters)
         else:
             await self.add(name, characters)
 
     async def count(self, name: str) -> int:
-        # below 0 when characters are given back after their month has ended
+        # the count is negative when characters are refunded after their window has ended
         return max(0, await _await_storage(self._storage.get(_key(name))))
 
     async def close(self) -> None:
-        """Tell what was noted, and end the connections to Redis."""
+        """Send the batched counts, and close the connections to Redis."""
         if isinstance(self._storage, RemoteCounters):
-            self._storage.tell_noted()
-            await asyncio.sleep(0)  # in which it goes
+            self._storage.send_noted()
+            await asyncio.sleep(0)  # lets the tasks send them
         if isinstance(self._storage, RedisStorage):
-            bridge: Any = self._storage.bridge  # of redis-py, which the library's types leave open
+            bridge: Any = self._storage.bridge  # redis-py's module, which has no type
             await bridge.get_connection().aclose()
 
 
 class Counters(MemoryStorage):
-    """Counters in memory, by a clock that nobody sets; a hit looks at its own counter only.
+    """Counters in memory, with a steady clock. A hit reads only its own counter.
 
-    The library's own storage looks at all counters at every hit, and counts by the wall clock.
+    The library's storage scans all counters at each hit, and uses the wall clock.
     """
 
     def __init__(self) -> None:
@@ -122,7 +132,7 @@ class Counters(MemoryStorage):
         return await self._get_sliding_window_info(*self.sliding_window_keys(key, expiry, now), expiry, now)
 
     async def acquire_sliding_window_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
-        # nothing in here waits, so nobody comes between
+        # nothing in here waits, so no other task runs in between
         previous, lasts, current, _ = await self.get_sliding_window(key, expiry)
         if math.floor(previous * lasts / expiry + current) + amount > limit:
             return False
@@ -134,14 +144,18 @@ class Counters(MemoryStorage):
         if self._clock() - self._swept > SWEEP_SECONDS:
             self._swept = self._clock()
             for old in list(self.expirations):
-                await self.get(old)  # drops what has ended
+                await self.get(old)  # removes an expired counter
         await self.get(key)
         self.expirations.setdefault(key, self._clock() + expiry)
         self.storage[key] += amount
         return self.storage[key]
 
     async def ask(self, verb: str, arguments: Sequence[Any]) -> Any:
-        """Do for another process what its RemoteCounters are asked for."""
+        """Execute a method for the RemoteCounters of another process.
+
+        verb: "get", "incr", "window" or "enter".
+        arguments: arguments of the method.
+        """
         verbs: dict[str, Callable[..., Awaitable[Any]]] = {
             "get": self.get,
             "incr": self.incr,
@@ -152,29 +166,29 @@ class Counters(MemoryStorage):
 
 
 class RemoteCounters(Counters):
-    """Counters that another process keeps."""
+    """Counters in another process."""
 
     def __init__(self, count: Count) -> None:
         super().__init__()
         self._count = count
-        self._noted = Counter[str]()  # characters that were not told yet
-        self._telling = set[asyncio.Task[None]]()
+        self._noted = Counter[str]()  # characters that were not sent yet
+        self._sending = set[asyncio.Task[None]]()
 
     def note(self, key: str, characters: int) -> None:
-        """Count characters soon."""
+        """Count characters with the next batch."""
         if not self._noted:
-            asyncio.get_running_loop().call_later(NOTE_SECONDS, self.tell_noted)
+            asyncio.get_running_loop().call_later(NOTE_SECONDS, self.send_noted)
         self._noted[key] += characters
 
-    def tell_noted(self) -> None:
-        """Count now what was noted."""
+    def send_noted(self) -> None:
+        """Send the batch of counts now."""
         noted, self._noted = self._noted, Counter()
         for key, characters in noted.items():
-            task = asyncio.get_running_loop().create_task(self._tell(key, characters))
-            self._telling.add(task)
-            task.add_done_callback(self._telling.discard)
+            task = asyncio.get_running_loop().create_task(self._send(key, characters))
+            self._sending.add(task)
+            task.add_done_callback(self._sending.discard)
 
-    async def _tell(self, key: str, characters: int) -> None:
+    async def _send(self, key: str, characters: int) -> None:
         try:
             await self.incr(key, MONTH_SECONDS, characters)
         except StorageError as error:
@@ -209,7 +223,7 @@ async def _await_storage(answer: Awaitable[T]) -> T:
     try:
         return await answer
     except StorageError as error:
-        logger.error("what counts requests (Redis, or the supervisor) does not answer: %s", error)  # noqa: TRY400
+        logger.error("the counters of requests (in Redis or the supervisor) do not answer: %s", error)  # noqa: TRY400
         message = "this server can't count requests at the moment: try again later"
         raise Refusal("unavailable", message, {"Retry-After": "5"}) from error
 

@@ -1,4 +1,4 @@
-"""The interfaces that the server answers, a room each: routes, codec, the shape of errors, open paths."""
+"""The interfaces that the server answers, with a folder for each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from server.contract import Contract, longest_match, under
 from server.contracts import convoy, deepl, kserve, libretranslate, openai
 from server.contracts.reading import reading_contracts
 
-# nobody knows whose client asks for what is not there under the prefix that two contracts share
+# unknown paths under /v2 may be from clients of either contract, so that errors have both shapes
 UNKNOWN: Final = replace(deepl.CONTRACT, routers=(), paths=("/v2/*",), error_body=under("message", "error"))
 CONTRACTS: Final = (
     *(libretranslate.CONTRACT, convoy.CONTRACT, deepl.CONTRACT, kserve.CONTRACT, openai.CONTRACT),
@@ -20,11 +20,11 @@ CONTRACTS: Final = (
 
 
 def served_contracts(plugins: Collection[str]) -> tuple[Contract, ...]:
-    """Return the contracts of a server: those that every server speaks, and what the operator asks for.
+    """Return the contracts of a server, with its plug-ins.
 
-    plugins: names, as the operator gives them.
+    plugins: names from the settings.
 
-    Raises ConfigError when the library of a contract is missing.
+    Raises ConfigError when the library of a plug-in is missing.
     """
     return (*CONTRACTS, *reading_contracts(plugins), *(_mcp() if "mcp" in plugins else ()))
 
@@ -39,9 +39,9 @@ def _mcp() -> tuple[Contract, ...]:
 
 
 def contract_of(path: str, contracts: Sequence[Contract] = CONTRACTS) -> Contract:
-    """Find the contract that a path belongs to, so that its errors have that shape.
+    """Return the contract that a path belongs to.
 
-    path: without the prefix that the server is mounted under.
-    contracts: of the server.
+    path: path without the prefix that the server is mounted under.
+    contracts: contracts of the server.
     """
     return max(contracts, key=lambda contract: longest_match(contract.paths, path))

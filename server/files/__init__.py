@@ -1,10 +1,10 @@
-"""Files from clients, and files for them.
+"""Files of clients, and stored records.
 
-document_processes: processes that read and write files for the server
-documents: what clients send, opened, translated and given out
-journal: what processes that share a folder change in it
-known_records: records of a shared folder as objects in memory
-room: bytes that files take, of each owner too
+document_processes: processes that parse and write files for the server
+documents: documents of clients: read, translate, download
+journal: journal of changes in a folder that processes share
+known_records: records of a shared folder, cached as objects
+room: bytes of stored files, of each owner and of all
 shared_records: small records, in memory or in a folder that several processes share
-store: translated files, kept for a while
+store: translated files, stored until they expire
 """

@@ -1,6 +1,6 @@
-"""Files are read and written by processes beside the server: what hangs there is ended.
+"""Processes that parse and write files for the server, so that a file that hangs can be killed.
 
-Processes start when the first file comes, and end when there has been none for a while.
+Processes start with the first file, and end after IDLE_SECONDS without files.
 """
 
 from __future__ import annotations
@@ -27,20 +27,22 @@ from engine.api import DeadlineExceeded, InvalidRequest, Overloaded, Slices, Too
 logger = logging.getLogger(__name__)
 Item = TypeVar("Item")
 
-MAX_PROCESSES: Final = 2  # for files of any size
-SMALL_BYTES: Final = 65_536  # of a file that need not wait for larger ones: small ones have a process
-MAX_OWNER_FILES: Final = 8  # files of one owner that wait for a process or have one
-IDLE_SECONDS: Final = 60.0  # until a process that nobody uses ends
-MAX_ANSWER_BYTES: Final = 1 << 28  # of an answer
+MAX_PROCESSES: Final = 2  # processes for large files
+SMALL_BYTES: Final = 65_536  # smaller files have a process of their own, and need not wait for large ones
+MAX_OWNER_FILES: Final = 8  # files of one owner that wait for a process or use one
+IDLE_SECONDS: Final = 60.0  # an unused process ends after this time
+MAX_ANSWER_BYTES: Final = 1 << 28
 ENDED: Final = f"the file takes more than {MAX_PROCESSOR_SECONDS} s or too much memory to read: split it"
 
 
 @dataclass(frozen=True, slots=True)
 class OpenDocument:
-    """A file that was read.
+    """A parsed file.
 
-    segments: its prose, in order.
-    attributes: whether that of a page's is in it.
+    name: name of the file.
+    data: content of the file.
+    segments: prose of the file, in order.
+    attributes: whether the prose includes descriptions in HTML, such as `alt`.
     """
 
     name: str
@@ -50,7 +52,7 @@ class OpenDocument:
 
 
 class OwnerTurns:
-    """Places that owners take in turn, each owner first come, first served. For one event loop."""
+    """Places that owners get in turn, and the requests of an owner in order. For one event loop."""
 
     def __init__(self, places: int) -> None:
         self._free = places
@@ -58,7 +60,7 @@ class OwnerTurns:
 
     @asynccontextmanager
     async def turn(self, owner: str) -> AsyncIterator[None]:
-        """Wait for a place, and have it."""
+        """Wait for a place, and hold it within the context."""
         if self._free:
             self._free -= 1
         else:
@@ -67,7 +69,9 @@ class OwnerTurns:
             try:
                 await granted
             except asyncio.CancelledError:
-                if granted.done() and not granted.cancelled():  # it came too late
+                if (
+                    granted.done() and not granted.cancelled()
+                ):  # the place was granted before the cancellation
                     self._give()
                 raise
         try:
@@ -76,13 +80,13 @@ class OwnerTurns:
             self._give()
 
     def _give(self) -> None:
-        """Hand a place to the owner whose turn it is."""
+        """Give a free place to the next owner."""
         while self._waiting:
             owner, line = next(iter(self._waiting.items()))
             granted = line.popleft()
             del self._waiting[owner]
             if line:
-                self._waiting[owner] = line  # behind the others
+                self._waiting[owner] = line  # after all other owners
             if not granted.cancelled():
                 granted.set_result(None)
                 return
@@ -90,7 +94,7 @@ class OwnerTurns:
 
 
 class DocumentProcesses:
-    """Processes that read and write files, and whose turn it is to have one. For one event loop."""
+    """Processes that parse and write files, shared fairly by owners. For one event loop."""
 
     def __init__(self, processes: int = MAX_PROCESSES) -> None:
         self._idle: list[tuple[Process, float]] = []
@@ -101,15 +105,15 @@ class DocumentProcesses:
     async def read(
         self, name: str, data: bytes, owner: str, deadline: float, *, attributes: bool = False
     ) -> OpenDocument:
-        """Read a file.
+        """Parse a file.
 
-        name: the file's name, whose ending says what it is.
-        data: the file's bytes.
+        name: name of the file; its ending selects the format.
+        data: content of the file.
         owner: name of the visitor whose share of the processes is used.
-        deadline: a time.monotonic().
-        attributes: of a page, whether descriptions such as `alt` are prose too.
+        deadline: latest time, of time.monotonic().
+        attributes: whether descriptions in HTML, such as `alt`, are prose too.
 
-        Raises InvalidRequest, TooLarge, Overloaded when the owner has too many files on their way, and
+        Raises InvalidRequest, TooLarge, Overloaded when the owner has too many files in work, and
         DeadlineExceeded.
         """
         head = {"verb": "read", "name": name, "attributes": attributes}
@@ -119,12 +123,12 @@ class DocumentProcesses:
     async def write(
         self, document: OpenDocument, segments: Sequence[Segment], owner: str, deadline: float
     ) -> bytes:
-        """Write a file with other segments in the places of its own.
+        """Return the content of a file with its segments replaced.
 
-        document: the file, as it was read.
-        segments: the translated prose, in the document's order.
+        document: parsed file.
+        segments: translated prose, in the document's order.
         owner: name of the visitor whose share of the processes is used.
-        deadline: a time.monotonic().
+        deadline: latest time, of time.monotonic().
 
         Raises what `read` raises.
         """
@@ -134,7 +138,7 @@ class DocumentProcesses:
         return await self._ask(head, b"".join([document.data, *lines]), owner, deadline)
 
     async def close(self) -> None:
-        """End the processes that are idle; the others end with their requests."""
+        """End the idle processes; busy ones end with their requests."""
         if self._sweeping:
             self._sweeping.cancel()
         while self._idle:
@@ -142,7 +146,7 @@ class DocumentProcesses:
 
     async def _ask(self, head: dict[str, Any], body: bytes, owner: str, deadline: float) -> bytes:
         if self._owners[owner] >= MAX_OWNER_FILES:
-            raise Overloaded(f"{MAX_OWNER_FILES} of your files are on their way: try again later", 5.0)
+            raise Overloaded(f"{MAX_OWNER_FILES} of your files are in work: try again later", 5.0)
         self._owners[owner] += 1
         try:
             places = self._small_places if len(body) <= SMALL_BYTES else self._places
@@ -166,7 +170,7 @@ class DocumentProcesses:
 
     @asynccontextmanager
     async def _process(self) -> AsyncIterator[Process]:
-        """A process, which is ended when anything goes wrong."""
+        """Provide a process; kill it after any error."""
         self._idle = [idle for idle in self._idle if idle[0].returncode is None]  # one may have been killed
         process = self._idle.pop()[0] if self._idle else await _start()
         try:
@@ -182,7 +186,7 @@ class DocumentProcesses:
             self._sweeping = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._sweep)
 
     def _sweep(self) -> None:
-        """End what has been idle for a while."""
+        """Kill processes that have been idle for IDLE_SECONDS."""
         self._sweeping = None
         now = time.monotonic()
         rest = [(process, since) for process, since in self._idle if now - since < IDLE_SECONDS]
@@ -195,7 +199,7 @@ class DocumentProcesses:
 
 
 def _collect(items: Iterable[Item]) -> Slices[list[Item]]:
-    """A list of what comes one by one."""
+    """Collect items in a list, in slices."""
     collection = []
     for item in items:
         collection.append(item)
@@ -210,13 +214,13 @@ async def _start() -> Process:
         *("-m", "documents.worker"),
         stdin=PIPE,
         stdout=PIPE,
-        env=environment,  # no secret of the server's is there to be read
-        start_new_session=True,  # Ctrl-C is for the server
+        env=environment,  # without secrets of the server
+        start_new_session=True,  # Ctrl-C reaches only the server
     )
 
 
 async def _exchange(process: Process, message: bytes) -> tuple[dict[str, Any], bytes]:
-    """What a process answers. Raises TooLarge, and RuntimeError on a fault of ours."""
+    """Send a message to a process, and return its answer. Raises TooLarge, and RuntimeError for a bug."""
     assert process.stdin
     assert process.stdout
     try:
@@ -227,10 +231,10 @@ async def _exchange(process: Process, message: bytes) -> tuple[dict[str, Any], b
         if head["size"] > MAX_ANSWER_BYTES:
             raise TooLarge(ENDED)
         return head, await process.stdout.readexactly(head["size"])
-    except (asyncio.IncompleteReadError, ConnectionError):  # it was ended by a limit, or has failed
+    except (asyncio.IncompleteReadError, ConnectionError):  # a limit killed the process, or it failed
         code = await process.wait()
         if code > 0 and code != errno.ENOMEM:
-            raise RuntimeError(f"the process that reads files failed with {code}") from None
+            raise RuntimeError(f"a process for files failed with code {code}") from None
         raise TooLarge(ENDED) from None
 
 

@@ -1,4 +1,4 @@
-"""Documents that clients send: opened, translated, given out; for every contract that takes files."""
+"""Documents of clients: read, translate and download them, for every contract that accepts files."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from server.files.shared_records import within
 from server.files.store import Store
 from server.state import AppState, deadline_of, state_of
 
-SWEEP_SECONDS: Final = 60.0  # that an expired file stays, at most
-CHUNK_CHARACTERS: Final = 8_000  # of a document that wait in the queue at once
-SAMPLE_SEGMENTS: Final = 200  # by which the language is detected
-LEAST_CHARACTERS: Final = 20  # that a segment counts as, however short it is
+SWEEP_SECONDS: Final = 60.0  # longest time between two sweeps for expired files
+CHUNK_CHARACTERS: Final = 8_000  # characters of a document that are queued at once
+SAMPLE_SEGMENTS: Final = 200  # segments whose text is used to detect the language
+LEAST_CHARACTERS: Final = 20  # least size that a segment counts as
 FILES_OFF: Final = "Files translation are disabled on this server."
 FILE_FIELD: Final = {
     "type": "string",
@@ -38,7 +38,7 @@ FILE_FIELD: Final = {
 
 @dataclass(frozen=True, slots=True)
 class FileServices:
-    """Where translated files are kept, and the processes that read and write files."""
+    """The store of translated files, and the processes that parse and write files."""
 
     store: Store
     processes: DocumentProcesses
@@ -46,7 +46,7 @@ class FileServices:
 
 @asynccontextmanager
 async def serving_files(app: FastAPI) -> AsyncIterator[None]:
-    """Have `app.state.files`; a store without a folder of the operator's ends with the server."""
+    """Provide `app.state.files`. A store without a configured folder is removed at the end."""
     settings = app.state.convoy.settings
     folder = within(settings.store_folder, "files")
     store = Store(settings.file_lifetime, settings.file_store, folder=folder)
@@ -59,10 +59,10 @@ async def serving_files(app: FastAPI) -> AsyncIterator[None]:
 
 
 async def sweep_often(sweep: Callable[[], None], lifetime: float) -> None:
-    """Remove what has expired, again and again, until this is cancelled.
+    """Remove expired entries of a store regularly, until cancelled.
 
-    sweep: does it once, in a thread.
-    lifetime: seconds that something is kept.
+    sweep: function that removes them once; called in a thread.
+    lifetime: seconds that an entry is kept.
     """
     while True:
         await asyncio.sleep(min(SWEEP_SECONDS, lifetime))
@@ -76,21 +76,21 @@ def files_of(request: Request) -> FileServices:
 
 
 def download_response(file: StoredFile) -> FileResponse:
-    """Answer with a kept file, as one to be saved."""
+    """Return the response that downloads a stored file."""
     kind = FORMATS.get(PurePath(file.name).suffix.lower())
     media = kind.media if kind else "application/octet-stream"
     return FileResponse(file.path, filename=file.name, media_type=media)
 
 
 async def open_file(request: Request, name: str, data: bytes, *, attributes: bool = False) -> OpenDocument:
-    """Read a file that a client sent.
+    """Parse a file of a client.
 
-    request: the client's; its owner has a share of the processes for files.
-    name: the file's name, whose ending says what it is.
-    data: the file's bytes.
-    attributes: of a page, whether descriptions such as `alt` are prose too.
+    request: request of the client, whose share of the processes is used.
+    name: name of the file; its ending selects the format.
+    data: content of the file.
+    attributes: whether descriptions in HTML, such as `alt`, are prose too.
 
-    Raises InvalidRequest, in LibreTranslate's words where it has some, TooLarge and DeadlineExceeded.
+    Raises InvalidRequest, with LibreTranslate's messages if they exist, TooLarge and DeadlineExceeded.
     """
     state = state_of(request)
     if len(data) > state.settings.file_limit:
@@ -102,13 +102,13 @@ async def open_file(request: Request, name: str, data: bytes, *, attributes: boo
 async def route_of(
     state: AppState, document: OpenDocument, source: str | None, target: str, deadline: float
 ) -> ModelRoute | None:
-    """Pick the model for a document; None when nothing is to be translated.
+    """Return the model for a document; None when it stays unchanged.
 
-    state: what routes share.
-    document: as `open_file` has read it.
-    source: our code of its language; None asks for detection.
+    state: state that routes share.
+    document: document from `open_file`.
+    source: our code of its language; None: the language is to be detected.
     target: our code of the language to translate into.
-    deadline: a time.monotonic().
+    deadline: latest time, of time.monotonic().
 
     Raises what `routes_for` raises.
     """
@@ -121,10 +121,10 @@ async def route_of(
 class DocumentTask:
     """A document to be translated.
 
-    document: as `open_file` has read it.
-    route: the model; None leaves the document as it is.
-    options: how to answer.
-    owner: name of the visitor whose share of what is scarce it takes.
+    document: document from `open_file`.
+    route: model; None: the document stays unchanged.
+    options: text options.
+    owner: name of the visitor whose share of the processes is used.
     name: name of the translated file.
     """
 
@@ -140,13 +140,13 @@ async def translate_document(
 ) -> bytes:
     """Translate a document, and return the translated file.
 
-    state: what routes share.
-    processes: those that write files.
-    task: the document, and what to do with it.
-    deadline: a time.monotonic() by which the file must be there.
+    state: state that routes share.
+    processes: processes that write files.
+    task: document and its options.
+    deadline: latest time of the answer, of time.monotonic().
 
-    Its text goes through the queue in parts, so that others have their turn; where the queue is full it
-    waits. Raises the errors of `run_each`.
+    Its text is queued in parts, so that other requests run in between; while the queue is full, it waits.
+    Raises the errors of `run_each`.
     """
     document, route, options = task.document, task.route, task.options
     translations: list[Segment] = []

@@ -1,4 +1,4 @@
-"""The room that files take of a folder, of each owner too: known without a look at each of them."""
+"""Sums of the sizes of stored files, of each owner and of all, without reading the folder."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ from pathlib import Path
 from typing import Final
 
 MAX_OWNER_FILES: Final = 1_000
-MIN_BYTES: Final = 4_096  # that a file takes of a disk, about: an empty one too
+MIN_BYTES: Final = 4_096  # disk space that even an empty file takes
 
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
     """A file on disk.
 
-    name: what it is called when it is saved.
-    until: by the store's clock.
-    owner: a digest of whose it is.
+    path: path on disk.
+    name: name of the downloaded file.
+    size: number of bytes.
+    until: time of expiry, by the store's clock.
+    owner: digest of its owner's name.
     """
 
     path: Path
@@ -31,16 +33,16 @@ class StoredFile:
 
     @property
     def room(self) -> int:
-        """Bytes that it takes of a disk."""
+        """Number of bytes that the file takes on disk."""
         return max(MIN_BYTES, self.size)
 
 
 class Room:
-    """Files by their tokens, with the sums of their sizes."""
+    """Files by token, with the sums of their sizes."""
 
     def __init__(self) -> None:
         self.files: dict[str, StoredFile] = {}
-        self._ends: list[tuple[float, str]] = []  # a heap; what was dropped leaves it late
+        self._ends: list[tuple[float, str]] = []  # a heap by time of expiry; dropped files are removed later
         self._bytes, self._counts = Counter[str](), Counter[str]()  # by owner
         self._all_bytes = 0
 
@@ -55,11 +57,11 @@ class Room:
             self._count(file, -1)
 
     def lacks(self, file: StoredFile, share: int, limit: int) -> bool:
-        """Tell whether there is no room for one more.
+        """Return whether there is no room for a new file.
 
-        file: the one more.
-        share: bytes that its owner may take.
-        limit: bytes that all may take.
+        file: new file.
+        share: greatest number of bytes of its owner.
+        limit: greatest number of bytes of all owners.
         """
         return (
             self._counts[file.owner] >= MAX_OWNER_FILES
@@ -68,13 +70,13 @@ class Room:
         )
 
     def expired(self, now: float) -> Iterator[str]:
-        """Yield the tokens of what has expired; they are to be dropped."""
+        """Yield the tokens of expired files. The caller must drop each."""
         while self.soonest <= now:
             yield heapq.heappop(self._ends)[1]
 
     @property
     def soonest(self) -> float:
-        """When the next file expires; infinity where there is none."""
+        """Earliest time of expiry; infinity without files."""
         while self._ends and self._ends[0][1] not in self.files:
             heapq.heappop(self._ends)
         return self._ends[0][0] if self._ends else math.inf
@@ -84,4 +86,4 @@ class Room:
         self._bytes[file.owner] += change * file.room
         self._counts[file.owner] += change
         if not self._counts[file.owner]:
-            del self._counts[file.owner], self._bytes[file.owner]  # owners come and go
+            del self._counts[file.owner], self._bytes[file.owner]  # forget owners without files

@@ -1,13 +1,13 @@
-"""From HTTP to values and back.
+"""HTTP requests and responses.
 
-claims: two contracts behind one path
-completing: what only a running server knows of its description
-cors: which web pages may read the answers
-forms: forms as browsers and curl send them
-middleware: around every request: its context, headers of all answers, the one fault boundary
-openapi: what the description says of requests and answers
-parameters: bodies and query strings, read within limits, and a watch on the client's connection
-responses: answers in JSON
-schemas: fields of requests, checked, and the optional parts of answers
-unread: fields of requests that nothing reads, named in the answer
+claims: paths that two contracts share
+completing: parts of the API description that depend on the running server
+cors: web pages that may read responses
+forms: parsing of forms
+middleware: context, common headers and error handling of every request
+openapi: description of requests and responses
+parameters: bodies and query strings, parsed within limits; cancellation when a client disconnects
+responses: responses in JSON
+schemas: fields of requests, validation, and optional parts of answers
+unread: warnings about fields that nothing reads
 """

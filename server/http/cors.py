@@ -1,4 +1,4 @@
-"""Which web pages may read the answers."""
+"""Headers for web pages that may read responses (CORS)."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ OTHER_HEADERS: Final = [
 
 
 def cors_headers(scope: Scope, origins: Sequence[str]) -> Pairs:
-    """Return LibreTranslate's headers for all.
+    """Return the CORS headers of a response.
 
-    With a list of origins, an answer names the one that asks or none.
+    scope: scope of the request.
+    origins: origins whose pages may read responses; "*": all, with LibreTranslate's headers.
     """
     if "*" in origins:
         return [(b"access-control-allow-origin", b"*"), *OTHER_HEADERS]
     asking = Headers(scope=scope).get("origin", "")
-    vary = (b"vary", b"Origin")  # a cache must not give one origin's answer to another
+    vary = (b"vary", b"Origin")  # caches must keep the responses to different origins apart
     if asking not in origins:
         return [vary]
     return [(b"access-control-allow-origin", asking.encode("latin-1")), vary, *OTHER_HEADERS]

@@ -1,4 +1,4 @@
-"""Forms as browsers and curl send them. What is long is read in slices, outside of the event loop."""
+"""Forms of browsers and curl. Long forms are parsed in slices, outside of the event loop."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from starlette.types import Message
 from engine.api import InvalidRequest, Slices, in_slices, one_slice
 
 URL_ENCODED: Final = "application/x-www-form-urlencoded"
-INLINE_BYTES: Final = 16_384  # that are read in the event loop itself
+INLINE_BYTES: Final = 16_384  # longer forms are parsed in slices
 MAX_FIELDS: Final = 2_000
-PIECE_BYTES: Final = 16_384  # that are decoded at once: the interpreter is held meanwhile
+PIECE_BYTES: Final = 16_384  # bytes decoded in one slice, during which no other thread runs
 
 
 async def form_of(request: Request, kind: str, raw: bytes) -> FormData:
-    """Read the form that a body is; an empty one where it is none. What is uploaded stays in memory.
+    """Return the form of a body; an empty form for another media type. Uploaded files stay in memory.
 
-    request: the client's, for its headers.
-    kind: the media type of the body.
-    raw: the whole body.
+    request: request of the client, with its headers.
+    kind: media type of the body.
+    raw: whole body.
 
     Raises InvalidRequest.
     """
@@ -46,7 +46,7 @@ async def form_of(request: Request, kind: str, raw: bytes) -> FormData:
 
 
 def read_fields(raw: bytes) -> Slices[FormData]:
-    """Read names and values of a form in a single line. Raises InvalidRequest on more than MAX_FIELDS."""
+    """Parse a URL-encoded form, in slices. Raises InvalidRequest when it has more than MAX_FIELDS."""
     if raw.count(b"&") >= MAX_FIELDS:
         raise InvalidRequest(f"Invalid form: it has more than {MAX_FIELDS} fields")
     items: list[tuple[str, str | UploadFile]] = []
@@ -58,11 +58,11 @@ def read_fields(raw: bytes) -> Slices[FormData]:
 
 
 def _unquote_form(text: bytes) -> Slices[str]:
-    """UTF-8 with + for spaces and escapes as %C3, decoded a piece at a time."""
+    """Decode URL-encoded text in UTF-8, with + for spaces, in slices."""
     pieces, begin = [], 0
     while begin < len(text):
         end = begin + PIECE_BYTES
-        escape = text.rfind(b"%", end - 2, end)  # one that the end would cut goes with the next piece
+        escape = text.rfind(b"%", end - 2, end)  # an escape at the end belongs to the next piece
         end = escape if escape > begin else end
         pieces.append(unquote_to_bytes(text[begin:end].replace(b"+", b" ")))
         begin = end

@@ -1,4 +1,4 @@
-"""Around every request: its context, headers that all answers have, and the one fault boundary."""
+"""The outermost middleware: context of a request, common headers, and the only error boundary."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from server.state import AppState
 
 logger = logging.getLogger(__name__)
 
-# for pages that have no stricter policy of their own: /docs, which has a script in its text
+# for pages without a stricter policy of their own: /docs, which has an inline script
 POLICY: Final = (
     "default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; "
     "img-src 'self' data:; connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
@@ -39,8 +39,10 @@ JSON_HEADER: Final = (b"content-type", f"{MEDIA}; charset=utf-8".encode())
 
 
 class RequestMiddleware:
-    """Around every request: its context, the headers of all answers, no new work while the server drains, and
-    the one place where errors become answers."""
+    """Sets up the context of each request, adds common headers, and turns errors into responses.
+
+    While the server drains it refuses new work.
+    """
 
     def __init__(
         self,
@@ -56,7 +58,7 @@ class RequestMiddleware:
             await self._app(scope, receive, send)
             return
         state, began = self._state, time.monotonic()
-        if state.settings.url_prefix:  # understood with and without it, as proxies may take it off
+        if state.settings.url_prefix:  # requests may lack the prefix, because proxies may remove it
             scope["root_path"] = state.settings.url_prefix
         context = context_of(scope)
         token = current.set(context)
@@ -86,14 +88,14 @@ class RequestMiddleware:
             current.reset(token)
 
     async def _error_of(self, scope: Scope, receive: Receive, answer: _Answer) -> ConvoyError | None:
-        """Answer a request, or return why there is no answer. Raises what came after its head was sent."""
+        """Answer a request, or return the error to answer with. Raises errors after the response began."""
         try:
             await self._pass(scope, receive, answer)
-        except asyncio.CancelledError:  # the server is told twice to stop: it ends this task next
+        except asyncio.CancelledError:  # a second stop signal cancels running requests
             return None if answer.status else Stopping()
         except ConvoyError as error:
             self._state.metrics.rejections.labels(error.code).inc()
-            if answer.status:  # too late for another answer
+            if answer.status:  # the response has started
                 raise
             return error
         except Exception:
@@ -114,12 +116,12 @@ class RequestMiddleware:
 
 
 class _Answer:
-    """What sends an answer: with the headers that all answers have. Uvicorn sends no body for HEAD."""
+    """A `send` that adds the common headers. Uvicorn sends no body for HEAD."""
 
     def __init__(
         self, scope: Scope, send: Send, state: AppState, context: RequestContext, sizes: BodySizes
     ) -> None:
-        self.status = 0  # once the head of the answer is sent
+        self.status = 0  # status of the response, once its head is sent
         self._send, self._state, self._sizes = send, state, sizes
         self._headers = [
             *cors_headers(scope, state.settings.cors_origins),
@@ -130,7 +132,7 @@ class _Answer:
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            headers = [*map(_spelled, message.get("headers", [])), *self._headers]
+            headers = [*map(_with_charset, message.get("headers", [])), *self._headers]
             present = dict(headers)
             if present.get(b"content-type", b"").startswith(b"text/html"):
                 headers += [] if b"content-security-policy" in present else [POLICY_HEADER]
@@ -142,15 +144,15 @@ class _Answer:
         await self._send(message)
 
 
-def _spelled(header: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
-    """The header, JSON's with its encoding: some clients, as OmegaT's, read Latin-1 where none is named."""
+def _with_charset(header: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
+    """Return a header, with the charset of JSON: some clients (OmegaT) assume Latin-1 without it."""
     return JSON_HEADER if header == (JSON_HEADER[0], MEDIA.encode()) else header
 
 
 def http_exceptions(
     contract_of: Callable[[str], Contract],
 ) -> Callable[[Request, Exception], Awaitable[JSONResponse]]:
-    """Make what answers 404, 405 and the like in the shape of a path's contract."""
+    """Return a handler that answers 404, 405 and similar errors in the shape of a path's contract."""
 
     async def on_http_exception(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, HTTPException)
@@ -165,20 +167,24 @@ def http_exceptions(
 
 
 def _methods_of(request: Request) -> list[str]:
-    """The methods of all routes of a request's path; HEAD is answered as GET is."""
+    """Return the methods of all routes of a request's path. HEAD is answered like GET."""
     scope = {name: request.scope[name] for name in ("type", "path", "root_path")}
 
     def answers(method: str) -> bool:
-        asked = {**scope, "method": "GET" if method == "HEAD" else method}
-        return any(route.matches(asked)[0] is Match.FULL for route in request.app.routes)
+        tried = {**scope, "method": "GET" if method == "HEAD" else method}
+        return any(route.matches(tried)[0] is Match.FULL for route in request.app.routes)
 
     return [*filter(answers, METHODS)]
 
 
 def check_host(host: str, settings: ServerSettings) -> None:
-    """Raise Refusal when the name that a client asks by is none of this server's.
+    """Raise Refusal when the host of a request is not a name of this server.
 
-    Else a web page whose name points here for a moment (DNS rebinding) would be served as this server's own.
+    This protects against DNS rebinding: a web page whose name points to this server for a moment could
+    otherwise read its responses.
+
+    host: header Host of the request.
+    settings: settings of the server, with its names.
     """
     names = settings.hosts
     if names is None or not host:
@@ -188,7 +194,7 @@ def check_host(host: str, settings: ServerSettings) -> None:
         return
     raise Refusal(
         "wrong_host",
-        f"this server is not {name[:200]}: ask by its address, or add the name to CONVOY_ALLOWED_HOSTS",
+        f"this server is not {name[:200]}: use its IP address, or add the name to CONVOY_ALLOWED_HOSTS",
     )
 
 

@@ -1,4 +1,4 @@
-"""Answers in JSON, written in slices where they are long: a million numbers take seconds to spell."""
+"""Responses in JSON, written in slices if they are long: a million numbers take seconds."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from starlette.responses import Response
 from engine.api import Slices, in_slices
 
 MEDIA: Final = "application/json"
-SMALL: Final = 2_000  # values and hundreds of characters that are written in the event loop itself
-SLICE: Final = 512  # values of a list at once
-DIGITS: Final = 6  # decimals of attention
+SMALL: Final = 2_000  # values, or hundreds of characters; larger answers are written in slices
+SLICE: Final = 512  # values of a list in one slice
+DIGITS: Final = 6  # decimals of numbers in arrays
 
 
 async def json_response(
     answer: Any, deadline: float = math.inf, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """Make a response of JSON values and arrays.
+    """Return a response with JSON values and arrays.
 
-    answer: what the body says.
-    deadline: a time.monotonic(), for a long one.
-    headers: of the response, beside its type.
+    answer: content of the body.
+    deadline: latest time for a long body, of time.monotonic().
+    headers: headers of the response, except its type.
 
     Raises DeadlineExceeded.
     """
@@ -33,14 +33,14 @@ async def json_response(
 
 
 async def json_bytes(answer: Any, deadline: float = math.inf) -> bytes:
-    """Write JSON values and arrays as text. Raises DeadlineExceeded."""
+    """Return JSON values and arrays as text. Raises DeadlineExceeded."""
     if is_small(answer):
         return b"".join(part.encode() for part in _parts(answer))
     return await in_slices(_serialize(answer), deadline)
 
 
 def is_small(answer: Any) -> bool:
-    """Tell whether an answer is written in a moment; look at no more of it than that takes."""
+    """Return whether an answer is small enough to be written at once; read only a small part of it."""
     budget, waiting = SMALL, [answer]
     while waiting and budget > 0:
         value = waiting.pop()
@@ -66,7 +66,7 @@ def _serialize(answer: Any) -> Slices[bytes]:
 
 
 def _parts(value: Any) -> Iterator[str]:
-    """JSON text in short parts."""
+    """Yield JSON text in short parts."""
     if isinstance(value, np.ndarray) and not value.size:
         yield "[]"
     elif isinstance(value, np.ndarray) and value.ndim == 1:
@@ -98,5 +98,5 @@ def _dumps(value: Any) -> str:
 
 
 def _number(value: float) -> float | None:
-    """JSON knows no infinity: null instead."""
+    """Return None for infinities and NaN, which JSON can't express."""
     return value if math.isfinite(value) else None

@@ -144,8 +144,8 @@ FAULTS = [
     (
         "a tool's second language is not asked for",
         "server/contracts/reading/routes.py",
-        'return asked.otherwise if best["language"] == outward(inward(asked.target)) else asked.target',
-        "return asked.target",
+        'return fields.otherwise if best["language"] == outward(inward(fields.target)) else fields.target',
+        "return fields.target",
         "tests/server/contracts/test_reading.py -k hcfy",
     ),
     (

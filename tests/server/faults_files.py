@@ -46,7 +46,7 @@ FAULTS = [
     (
         "an owner who has many files goes on first",
         "server/files/document_processes.py",
-        ("            if line:\n                self._waiting[owner] = line  # behind the others\n"),
+        ("            if line:\n                self._waiting[owner] = line  # after all other owners\n"),
         (
             "            if line:\n"
             "                self._waiting[owner] = line\n"

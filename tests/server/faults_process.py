@@ -96,7 +96,7 @@ FAULTS = [
         "what a server is made of is collected again and again",
         "server/app.py",
         (
-            "        if self.own_process:  # routes and their schemas would double the time of a collection\n"
+            "        if self.own_process:  # garbage collection need not scan routes and schemas\n"
             "            spare_collector()\n"
         ),
         "",

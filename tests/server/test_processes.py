@@ -418,13 +418,13 @@ def test_without_another_engine_process_requests_of_one_that_ends_or_hangs_are_r
             assert not ready(client)
             until(lambda: ready(client), 60)
             assert ask(client).status_code == 200
-        hung = [line for line in running.log if "hangs for 5 seconds: it is killed" in line]
+        hung = [line for line in running.log if "made no progress for 5 seconds" in line]
         assert len(hung) == 1
         assert "engine process 0" in hung[0]
 
 
 def test_an_engine_process_whose_device_is_lost_or_whose_step_never_ends_is_replaced(tmp_path):
-    file, faults = tmp_path / "fault", {"lost": "a device is lost", "hangs": "hangs for 5 seconds"}
+    file, faults = tmp_path / "fault", {"lost": "a device is lost", "hangs": "no progress for 5 seconds"}
     given = {"MODELS": str(bundles() / NAME), "HANG_TIMEOUT": "5"}
     with processes(1, 2, ["-m", "tests.support.doomed", str(file)], **given) as (client, running):
         for begun, (fault, said) in enumerate(faults.items(), 3):

@@ -140,7 +140,7 @@ def test_a_bad_new_bundle_is_refused_and_the_old_one_goes_on(served, fault):
         shutil.copytree(models / "toy-en-de", models / NAME)
     answer = client.post(f"/models/{NAME}/reload", headers=TOKEN)
     assert answer.status_code == 409, answer.text
-    assert answer.json()["error"].startswith("the old model goes on: ")
+    assert answer.json()["error"].startswith("the old model is still served: ")
     assert asked(client) == old
     assert client.get("/health/ready").status_code == 200
     assert len(engines()) == 1
@@ -197,5 +197,5 @@ def test_a_hangup_reloads_every_model_and_nobody_notices(tmp_path):
         running.terminate()
         log = running.communicate(timeout=60)[1]
     assert f"reloaded {NAME}" in log
-    assert "toy-title goes on with the old bundle" in log
+    assert "toy-title keeps the old bundle" in log
     assert running.returncode == 0

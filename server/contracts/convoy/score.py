@@ -33,7 +33,7 @@ from server.state import deadline_of, state_of
 
 LANGUAGE_MODEL: Final = "language-model"
 SOURCES: Final = {
-    "description": "What each text is a translation of, one where `q` is one; nothing for a language model.",
+    "description": "Source of each text in `q`, a text or an array like `q`; none for a language model.",
     "anyOf": [
         {"type": "string"},
         {"type": "array", "items": {"type": "string"}, "minItems": 1},
@@ -51,7 +51,7 @@ router = APIRouter()
 
 
 class ScoreRequest(BaseModel):
-    """Beside the texts `q` and `source_text`."""
+    """Fields of /score, without `q` and `source_text`."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -110,8 +110,8 @@ async def score(request: Request) -> Response:
     if sources is not None:
         source_texts = sources[0] if isinstance(q, str) else sources
         check_sizes(source_texts, state.settings.char_limit, state.settings.batch_limit)
-    wish = validate(ScoreRequest, values)
-    route = _route(state.service, wish, translated=sources is not None)
+    fields = validate(ScoreRequest, values)
+    route = _route(state.service, fields, translated=sources is not None)
     await charge(request, [*texts, *(sources or [])])
     results = await while_connected(request, state.service.score(route, texts, sources, deadline))
     state.metrics.record_work(route.name, results)
@@ -122,7 +122,7 @@ async def score(request: Request) -> Response:
         "scores": scores[0] if isinstance(q, str) else scores,
         "perplexity": finite(perplexity(total, sum(len(result.tokens) for result in results))),
     }
-    if wish.timings:
+    if fields.timings:
         answer["timings"] = slowest([result.timings for result in results])._asdict()
     return await json_response(
         with_warnings(answer, unread_of(values, READ, state.names.query_key_fields)), deadline
@@ -130,7 +130,7 @@ async def score(request: Request) -> Response:
 
 
 def _sources(values: dict[str, Any], q: str | list[str]) -> list[str] | None:
-    """`source_text` as a list; None where it is missing."""
+    """Return `source_text` as a list; None when it is missing."""
     value = values.get("source_text")
     if value is None:
         return None
@@ -141,12 +141,12 @@ def _sources(values: dict[str, Any], q: str | list[str]) -> list[str] | None:
     raise InvalidRequest("Invalid request: source_text must be a string or an array of strings, as q is")
 
 
-def _route(service: Service, wish: ScoreRequest, *, translated: bool) -> ModelRoute:
-    if wish.model is not None:
-        return service.route(wish.model)
+def _route(service: Service, fields: ScoreRequest, *, translated: bool) -> ModelRoute:
+    if fields.model is not None:
+        return service.route(fields.model)
     sides = (side for info in service.models() for side in (info.directions.sources, info.directions.targets))
     codes = set(chain.from_iterable(sides))
-    source, target = (resolve_code(code, codes) if code else None for code in (wish.source, wish.target))
+    source, target = (resolve_code(code, codes) if code else None for code in (fields.source, fields.target))
     if translated:
         return service.pick("translate", source, target)
     infos = service.models()

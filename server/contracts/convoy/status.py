@@ -1,4 +1,4 @@
-"""What the server says of itself."""
+"""Health, version, models and metrics of the server."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ router = APIRouter()
 
 @router.get("/health", tags=["LibreTranslate"], response_model=dict[str, str])
 async def health() -> JSONResponse:
-    """Tell whether the process lives."""
+    """Answer that the process is alive."""
     return JSONResponse({"status": "ok"})
 
 
 @router.get("/health/ready", response_model=dict[str, str], responses=errors(503))
 async def ready(request: Request) -> JSONResponse:
-    """Tell whether every model has translated a canary, every engine runs, and the server is not stopping."""
+    """Answer whether every model has translated a canary, all engines run, and the server is not stopping."""
     state = state_of(request)
     if state.draining:
         raise Refusal("not_ready", "the server is stopping")
     if state.to_prove:
-        raise Refusal("not_ready", "models are being tried out")
+        raise Refusal("not_ready", "models are being tested")
     if not state.ready_here:
         raise Refusal("not_ready", "an engine has stopped")
     if not state.ready:
@@ -59,10 +59,10 @@ async def models(request: Request) -> JSONResponse:
 
 @router.post("/models/{name}/reload", response_model=ModelAnswer, responses=ORDER_ERRORS)
 async def reload(request: Request, name: str) -> JSONResponse:
-    """Read a model's bundle anew, with the operator's `Authorization: Bearer`.
+    """Reload a model's bundle, with the operator's `Authorization: Bearer`.
 
-    Requests under way finish with the old model; new ones get the new model. A bundle that is damaged, or
-    can't translate, is refused and the old model goes on.
+    Running requests finish with the old model. A bundle that is damaged or can't translate is refused, and
+    the old model stays.
     """
     return await order(request, "reload", name)
 
@@ -97,14 +97,16 @@ async def spec(request: Request) -> JSONResponse:
 
 @router.get("/frontend/settings", tags=["LibreTranslate"], response_model=dict[str, Any])
 async def frontend_settings(request: Request) -> JSONResponse:
-    """Tell LibreTranslate's web page what it asks for."""
+    """Return the settings for LibreTranslate's web page."""
     state, access = state_of(request), request.app.state.access
     settings = state.settings
     targets = [code for language in state.service.languages() for code in language.targets]
     target = inward(settings.frontend_target) or next(iter(targets), "")
     source = settings.frontend_source
     origin = request.headers.get("origin", "")
-    if request.headers.get("sec-fetch-site") == "same-origin":  # our page: its POSTs will name its origin
+    if (
+        request.headers.get("sec-fetch-site") == "same-origin"
+    ):  # our page, whose later POSTs have an Origin header
         origin = f"{request.url.scheme}://{request.url.netloc}"
     return JSONResponse(
         {

@@ -74,8 +74,8 @@ async def _checked(request: Request) -> SummarizeCall:
 async def _answer(
     state: AppState, call: SummarizeCall, on_partial: OnPartial | None = None
 ) -> dict[str, Any]:
-    wish = call.options
-    options = text_options(wish, call.alternatives)
+    fields = call.options
+    options = text_options(fields, call.alternatives)
     results = await results_of(state, call.route, call.texts, options, call.deadline, on_partial)
     state.metrics.record_work(call.route.name, results)
     lists: dict[str, list[Any]] = {
@@ -87,7 +87,7 @@ async def _answer(
         lists["rounds"] = [result.rounds for result in results]
     if call.alternatives:
         lists["alternatives"] = [result.alternatives[: call.alternatives] for result in results]
-    more = in_slices(extras(wish, results, batch=call.batch), call.deadline, small=is_short(results))
+    more = in_slices(extras(fields, results, batch=call.batch), call.deadline, small=is_short(results))
     return as_asked(lists, batch=call.batch) | await more
 
 

@@ -1,8 +1,7 @@
-"""GET /: the page for people, and its files of server/web; nothing is built, nothing comes from elsewhere.
-GET /docs: the interface, to read and to try.
+"""GET /: the web page, from the files of server/web. GET /docs: the interactive API description.
 
-The files lie under /static/VERSION/, where the version is their digest: a browser keeps them for a year, and
-asks for the page alone whether it has changed.
+Files of the page are under /static/VERSION/, where VERSION is a digest of them: browsers keep them for a year
+and revalidate only the page.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ MEDIA: Final = {
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
-# the page's own files and nothing else; no markup is ever made out of text
+# only the page's own files, and no HTML made from text
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "form-action 'none'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
@@ -42,9 +41,9 @@ GUARDS: Final = {
 }
 YEAR: Final = "public, max-age=31536000, immutable"
 DAY: Final = "public, max-age=86400"
-ASK: Final = "no-cache"  # keep it, but ask whether it is still the same
-API_FILES: Final = "/static-offline-docs"  # where FastAPIOffline serves what the description's page needs
-# the sheet of Swagger's page is dark below a class that only Swagger's own top bar would set
+ASK: Final = "no-cache"  # keep it, but revalidate it
+API_FILES: Final = "/static-offline-docs"  # path of FastAPIOffline's files for /docs
+# Swagger's style sheet needs a class for dark mode, which only its own top bar would set
 DARK: Final = """<meta name="color-scheme" content="light dark">
 <script>
 const dark = matchMedia("(prefers-color-scheme: dark)");
@@ -60,7 +59,7 @@ router = APIRouter(include_in_schema=False)
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """The files by name, and what tells these files from those of another release."""
+    """The files of the page by name, and their digest."""
 
     files: dict[str, bytes]
     version: str
@@ -68,7 +67,7 @@ class Site:
 
 @cache
 def site() -> Site:
-    """Read, once, what the package holds."""
+    """Return the files of the page, read once."""
     files = {path.name: path.read_bytes() for path in sorted(FOLDER.iterdir()) if path.suffix in MEDIA}
     digest = hashlib.sha256(b"".join(name.encode() + data for name, data in files.items()))
     return Site(files, digest.hexdigest()[:16])
@@ -76,7 +75,7 @@ def site() -> Site:
 
 @router.get("/")
 async def page(request: Request) -> Response:
-    """Return the page, with the limits that no other route tells."""
+    """Return the web page, with limits that no other route reports."""
     state = state_of(request)
     if not state.settings.web:
         raise Refusal("not_found", OFF)
@@ -90,7 +89,7 @@ async def page(request: Request) -> Response:
 
 @router.get("/docs")
 async def description(request: Request) -> HTMLResponse:
-    """Return the page that shows the interface and tries it, light or dark as the system is."""
+    """Return the interactive API description, light or dark like the system."""
     root = request.scope.get("root_path", "")
     page = get_swagger_ui_html(
         openapi_url=f"{root}{request.app.openapi_url}",
@@ -104,9 +103,9 @@ async def description(request: Request) -> HTMLResponse:
 
 @router.get("/static/{version}/{name}")
 async def static(request: Request, version: str, name: str) -> Response:
-    """Return a file of the page.
+    """Return a file of the web page.
 
-    For another version, as while servers are being replaced, it is this one's, not kept.
+    A request for another version, while servers are being replaced, gets this version's file, uncached.
     """
     data = site().files.get(name) if state_of(request).settings.web else None
     if data is None:
@@ -117,7 +116,7 @@ async def static(request: Request, version: str, name: str) -> Response:
 
 @router.get("/favicon.ico")
 async def icon(request: Request) -> Response:
-    """Return the icon, which browsers ask for beside any answer."""
+    """Return the icon, which browsers request for any page."""
     if not state_of(request).settings.web:
         raise Refusal("not_found", OFF)
     headers = {"Cache-Control": DAY, **GUARDS}

@@ -1,4 +1,4 @@
-"""DeepL's documents: POST /v2/document, its status and its result. The work goes on after the answer."""
+"""DeepL's documents: POST /v2/document, status and result. Documents are translated in the background."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ from server.state import AppState, deadline_of, state_of
 
 logger = logging.getLogger(__name__)
 
-OWNER_SHARES: Final = 4  # an owner has at most one of so many parts of the places
-MAX_DOCUMENTS: Final = 32  # being translated at once
-BEAT_SECONDS: Final = 5.0  # between two signs of life of a job
+OWNER_SHARES: Final = 4  # one owner has at most 1 / OWNER_SHARES of the documents in work
+MAX_DOCUMENTS: Final = 32  # documents translated at once
+BEAT_SECONDS: Final = 5.0  # between two updates of a running job's record
 NOT_FOUND: Final = "Document not found."
 GONE: Final = "the process that translated it has ended: send the document again"
 JobState = Literal["queued", "translating", "done", "error"]
@@ -58,11 +58,16 @@ JobState = Literal["queued", "translating", "done", "error"]
 
 @dataclass(frozen=True, slots=True)
 class DocumentJob:
-    """A document on its way.
+    """The record of a document.
 
-    key: a digest of what its owner shows.
-    until, seen: by `steady`, after which it is forgotten, and when its process was last known to live.
-    public: the result's name in the store.
+    id: id of the document.
+    key: digest of the key that its owner must send.
+    characters: number of billed characters.
+    until: time after which the record is removed, by `steady`.
+    seen: time of the last update by its process, by `steady`.
+    state: state of the translation.
+    public: name of the result in the store.
+    message: error message; "": none.
     """
 
     id: str
@@ -76,17 +81,22 @@ class DocumentJob:
 
 
 class DocumentJobs:
-    """Documents that were sent to this process, or to another that shares its records."""
+    """Documents of this process, and of other processes that share its records."""
 
     def __init__(self, records: Records, lifetime: float, most: int = MAX_DOCUMENTS) -> None:
-        """most: documents that this process translates at once."""
+        """Take the records of documents.
+
+        records: records of documents, which processes may share.
+        lifetime: seconds that a record is kept.
+        most: greatest number of documents that this process translates at once.
+        """
         self._records, self._lifetime, self._most = records, lifetime, most
         self.clock = steady(records.folder)
         self.tasks: set[asyncio.Task[None]] = set()
         self._owners: Counter[str] = Counter()
 
     def start(self, work: Coroutine[Any, Any, None], owner: str) -> None:
-        """Do a job's work in the background."""
+        """Run the work of a job in the background. owner: name of the visitor who sent it."""
         task = asyncio.create_task(work)
         self.tasks.add(task)
         self._owners[owner] += 1
@@ -94,16 +104,17 @@ class DocumentJobs:
         def done(task: asyncio.Task[None]) -> None:
             self.tasks.discard(task)
             self._owners[owner] -= 1
-            self._owners += Counter()  # without those that have none
+            self._owners += Counter()  # removes zero counts
 
         task.add_done_callback(done)
 
     def new(self, characters: int, owner: str = "") -> tuple[DocumentJob, str]:
-        """Make a job and its key.
+        """Return a new job and its key.
 
-        owner: whose it is; each has a share of the places.
+        characters: number of billed characters.
+        owner: name of the visitor who sent the document.
 
-        Raises Overloaded when too many are on their way.
+        Raises Overloaded when too many documents are being translated.
         """
         own = self._owners[owner]
         if len(self.tasks) >= self._most or own >= max(1, self._most // OWNER_SHARES):
@@ -116,7 +127,7 @@ class DocumentJobs:
         return job, key
 
     def note(self, job: DocumentJob) -> None:
-        """Keep what has become of a job."""
+        """Store the state of a job."""
         self._records.put(job.id, asdict(replace(job, seen=self.clock())))
 
     def find(self, id: str, key: Any) -> DocumentJob | None:
@@ -131,7 +142,7 @@ class DocumentJobs:
         return job
 
     def sweep(self) -> None:
-        """Remove what has expired. For a thread."""
+        """Remove expired records. May block, so call it in a thread."""
         now = self.clock()
         for id in self._records.ids():
             record = self._records.get(id)
@@ -187,7 +198,7 @@ ERRORS: Final = errors(400, 404, 413, 429, 503, model=MessageAnswer)
     ),
 )
 async def submit(request: Request) -> Response:
-    """Take a document; it is translated while the client asks for its status."""
+    """Accept a document, which is translated in the background. Ask for its status afterwards."""
     state = state_of(request)
     if not state.settings.files:
         raise Refusal("disabled", FILES_OFF)
@@ -197,14 +208,14 @@ async def submit(request: Request) -> Response:
     source, target = codes_of(state.service, values)
     name = text_parameter(values, "filename") if values.get("filename") else name
     document = await open_file(request, name, data)
-    _check_wishes(values, name)
+    _check_options(values, name)
     route = await route_of(state, document, source, target, deadline_of(request, state))
     ids = [text_parameter(values, key) for key in ("glossary_id", "glossary_ids") if values.get(key)]
     named = list(filter(None, ",".join(ids).split(",")))
     texts = [segment.text for segment in document.segments]
     entries = await entries_of(request, named, source, target)
-    looking = in_slices(present(entries, texts), deadline_of(request, state))
-    glossary = await while_connected(request, looking)
+    lookup = in_slices(present(entries, texts), deadline_of(request, state))
+    glossary = await while_connected(request, lookup)
     check_phrases(len(glossary), state.settings.phrase_limit)
     options = TextOptions(protect=True, glossary=glossary)
     characters = await charge(request, texts)
@@ -215,11 +226,11 @@ async def submit(request: Request) -> Response:
     return JSONResponse({"document_id": job.id, "document_key": key})
 
 
-def _check_wishes(values: Mapping[str, Any], name: str) -> None:
-    """Raise InvalidRequest on what no document can get.
+def _check_options(values: Mapping[str, Any], name: str) -> None:
+    """Raise InvalidRequest when a document has unsupported options.
 
-    values: the form.
-    name: the document's file.
+    values: fields of the form.
+    name: name of the document's file.
     """
     if values.get("formality") in ("more", "less"):
         raise InvalidRequest("'formality' is not supported for given 'target_lang'.")
@@ -240,7 +251,7 @@ def _check_wishes(values: Mapping[str, Any], name: str) -> None:
     openapi_extra=KEY,
 )
 async def status(request: Request, document_id: str) -> Response:
-    """Tell how far a document is."""
+    """Return the state of a document."""
     job = await _job(request, document_id)
     if job is None:
         raise Refusal("not_found", NOT_FOUND)
@@ -256,7 +267,7 @@ async def status(request: Request, document_id: str) -> Response:
 
 @router.post("/{document_id}/result", response_class=FileResponse, responses=ERRORS, openapi_extra=KEY)
 async def result(request: Request, document_id: str) -> Response:
-    """Return the translated document; 503 until it is done."""
+    """Return the translated document; status 503 until it is done."""
     job = await _job(request, document_id)
     if job is None:
         raise Refusal("not_found", NOT_FOUND)
@@ -284,12 +295,12 @@ async def _job(request: Request, id: str) -> DocumentJob | None:
 async def _work(
     state: AppState, files: FileServices, jobs: DocumentJobs, job: DocumentJob, work: DocumentTask
 ) -> None:
-    """Translate a document and note what became of it. While it runs, the server counts as busy."""
+    """Translate a document and store the state of its job. A draining server waits for it."""
     state.in_flight += 1
     try:
         await _translate(state, files, jobs, replace(job, state="translating"), work)
-    except ConvoyError:  # nothing could be noted: whoever asks is told that it has ended
-        logger.warning("a document's state could not be kept")
+    except ConvoyError:  # without updates of its record, the job counts as ended
+        logger.warning("can't store the state of a document")
     finally:
         state.in_flight -= 1
 
@@ -306,7 +317,7 @@ async def _translate(
         job = replace(job, public=public, state="done")
     except ConvoyError as error:
         job = replace(job, state="error", message=str(error))
-    except Exception:  # nobody awaits this task: its fault ends here
+    except Exception:  # no caller awaits this task
         logger.exception("a document failed")
         job = replace(job, state="error", message=INTERNAL)
     finally:

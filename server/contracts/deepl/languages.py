@@ -1,4 +1,4 @@
-"""DeepL's codes of languages, and which of ours they stand for."""
+"""DeepL's codes of languages, and our codes for them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 from engine.api import InvalidRequest, Service
 from server.languages import inward, name_of
 
-# our code: DeepL's codes as a target, with their names
+# DeepL's target codes and their names, by our code
 VARIANTS: Final = {
     "en": (("EN-GB", "English (British)"), ("EN-US", "English (American)")),
     "pt": (("PT-PT", "Portuguese (European)"),),
@@ -18,12 +18,18 @@ VARIANTS: Final = {
     "no": (("NB", "Norwegian (bokmål)"),),
     "nb": (("NB", "Norwegian (bokmål)"),),
 }
-SOURCES: Final = {"pb": "PT", "zt": "ZH", "no": "NB"}  # our code: DeepL's as a source, where it differs
-OTHERS: Final = {"nb": "no", "no": "nb"}  # one stands for the other
+SOURCES: Final = {"pb": "PT", "zt": "ZH", "no": "NB"}  # DeepL's source code by our code, if it differs
+OTHERS: Final = {"nb": "no", "no": "nb"}  # two codes of one language
 
 
 def codes_of(service: Service, values: dict[str, Any]) -> tuple[str | None, str]:
-    """Read source (None: detect it) and target of a request. Raises InvalidRequest in DeepL's words."""
+    """Return our codes of source (None: detect it) and target of a request.
+
+    service: service with the models.
+    values: fields of the request.
+
+    Raises InvalidRequest in DeepL's words.
+    """
     languages = service.languages()
     target = _language_parameter(
         values, "target_lang", {code for lang in languages for code in (lang.code, *lang.targets)}
@@ -34,21 +40,22 @@ def codes_of(service: Service, values: dict[str, Any]) -> tuple[str | None, str]
 
 
 def model_code(code: str, codes: Collection[str]) -> str | None:
-    """Find our code for one of DeepL's, whatever its case.
+    """Return our code for a code of DeepL, in any case; None when no model has the language.
 
-    Where there is no such variant the code is that of the language itself.
+    code: code of DeepL. Without a model for its variant, it means the language itself.
+    codes: our codes of languages with a model.
     """
     plain, primary = inward(code), code.strip().lower().replace("_", "-").partition("-")[0]
     return next((c for c in (plain, OTHERS.get(plain, ""), primary) if c in codes), None)
 
 
 def base_of(code: str) -> str:
-    """Return DeepL's code of a language without its variant, in lower case; from ours or any of DeepL's."""
+    """Return DeepL's code without its variant, in lower case, for our code or any code of DeepL."""
     return SOURCES.get(code.lower(), code).partition("-")[0].lower()
 
 
 def languages_of(service: Service, *, target: bool) -> list[dict[str, Any]]:
-    """Make the answer of /v2/languages, in the order of codes."""
+    """Return the answer of /v2/languages, sorted by code."""
     names: dict[str, str] = {}
     for language in service.languages():
         if not target and language.targets:
@@ -61,7 +68,7 @@ def languages_of(service: Service, *, target: bool) -> list[dict[str, Any]]:
 
 
 def _language_parameter(values: dict[str, Any], name: str, codes: Collection[str]) -> str | None:
-    """Our code for a parameter; None when it is missing. Raises InvalidRequest."""
+    """Return our code for a parameter; None when it is missing. Raises InvalidRequest."""
     value = values.get(name)
     if value in (None, ""):
         return None

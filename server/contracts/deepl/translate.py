@@ -28,19 +28,19 @@ from server.http.schemas import check_phrases, check_sizes, check_tags, validate
 from server.http.unread import unread_of, with_warnings
 from server.state import AppState, deadline_of, refuse_while_draining, state_of
 
-MAX_TAG_NAMES: Final = 1_000  # of tags
+MAX_TAG_NAMES: Final = 1_000
 MAX_TAG_NAME_CHARACTERS: Final = 1_024
-MAX_TAG_NAMES_CHARACTERS: Final = 65_536  # of all in one text, with commas between them
+MAX_TAG_NAMES_CHARACTERS: Final = 65_536  # of a list of names in one text, with commas
 ERRORS: Final = errors(400, 404, 413, 429, 503, 504, model=MessageAnswer)
 
 router = APIRouter(prefix="/v2", tags=["DeepL"])
-first_version = APIRouter(prefix="/v1", tags=["DeepL"])  # which tools of translators ask, as OmegaT
+first_version = APIRouter(prefix="/v1", tags=["DeepL"])  # used by tools of translators, such as OmegaT
 
 
 def _names(value: Any) -> Any:
-    """Lists of tags: arrays in JSON, with commas in forms."""
+    """Return the names in a list of tags: an array in JSON, a text with commas in a form."""
     count = value.count(",") + 1 if isinstance(value, str) else len(value) if isinstance(value, list) else 0
-    if count > MAX_TAG_NAMES:  # before they are looked at
+    if count > MAX_TAG_NAMES:  # checked before the names are split
         raise ValueError(f"at most {MAX_TAG_NAMES} names")
     if isinstance(value, str) and len(value) > MAX_TAG_NAMES_CHARACTERS:
         raise ValueError(f"at most {MAX_TAG_NAMES_CHARACTERS} characters, or an array of names")
@@ -90,8 +90,10 @@ SENTENCE_SPLITTING: Final[JsonDict] = {
 
 
 class DeepLRequest(BaseModel):
-    """Fields of /v2/translate beside `text`, `target_lang` and `source_lang`. Unknown ones are not
-    read, which the answer says."""
+    """Fields of /v2/translate, without `text`, `target_lang` and `source_lang`.
+
+    Answers warn about unknown fields.
+    """
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -102,7 +104,7 @@ class DeepLRequest(BaseModel):
         json_schema_extra=SENTENCE_SPLITTING,
     )
     preserve_formatting: bool = Field(False, description="Keep case at the start and marks at the end.")
-    # "more" and "less" have an error of their own
+    # "more" and "less" are valid values, refused with DeepL's own error
     formality: Literal["default", "more", "less", "prefer_more", "prefer_less"] = Field(
         "default", json_schema_extra={"enum": ["default", "prefer_more", "prefer_less"]}
     )
@@ -118,7 +120,8 @@ class DeepLRequest(BaseModel):
     glossary_ids: Names = Field([], description="Several, at most five; the first that has a phrase counts.")
     show_billed_characters: bool = True
     partial: bool = Field(
-        False, description="Of ours: translate the texts that can be; others have a `message` and no text."
+        False,
+        description="Convoy's own: translate the texts that can be; others have a `message` and no text.",
     )
 
 
@@ -129,20 +132,24 @@ READ: Final = frozenset((*DeepLRequest.model_fields, "text", "target_lang", "sou
 class DeepLCall:
     """A checked request.
 
-    source: None asks for detection.
+    texts: texts in the order of the request.
+    source: our code of their language; None: the language is to be detected.
+    target: our code of the language to translate into.
+    fields: other fields of the request.
+    glossary: translations by source phrase.
     """
 
     texts: list[str]
     source: str | None
     target: str
-    wish: DeepLRequest
+    fields: DeepLRequest
     glossary: dict[str, str]
 
     def options(self) -> TextOptions:
         return TextOptions(
-            split=self.wish.split_sentences != "0",
+            split=self.fields.split_sentences != "0",
             protect=True,
-            follow_form=self.wish.preserve_formatting,
+            follow_form=self.fields.preserve_formatting,
             glossary=self.glossary,
         )
 
@@ -182,7 +189,7 @@ TRANSLATE_FIELDS: Final = {
     "target_lang": {"type": "string", SERVED: "deepl target"},
     "source_lang": {
         "anyOf": [{"type": "string", SERVED: "deepl source"}, {"type": "null"}],
-        "description": "Else it is detected, for each text.",
+        "description": "Default: detected for each text.",
     },
 } | lenient(DeepLRequest.model_json_schema()["properties"], null=True)
 
@@ -209,14 +216,14 @@ async def translate(request: Request) -> Response:
     deadline = deadline_of(request, state)
     values = await parameters(request, state.settings.body_limit, ("text",))
     texts, (source, target) = _texts(values), codes_of(state.service, values)
-    wish = _wish(values)
-    check_sizes(texts, -1 if wish.partial else state.settings.char_limit, state.settings.batch_limit)
-    if wish.tag_handling:
+    fields = _fields_of(values)
+    check_sizes(texts, -1 if fields.partial else state.settings.char_limit, state.settings.batch_limit)
+    if fields.tag_handling:
         check_tags(texts, state.settings.tag_limit)
-    named = wish.glossary_ids or ([wish.glossary_id] if wish.glossary_id else [])
+    named = fields.glossary_ids or ([fields.glossary_id] if fields.glossary_id else [])
     entries = await entries_of(request, named, source, target)
-    call = DeepLCall(texts, source, target, wish, entries)
-    if not wish.partial:
+    call = DeepLCall(texts, source, target, fields, entries)
+    if not fields.partial:
         await charge(request, texts)
     answer = await while_connected(request, _answer_call(request, call, deadline))
     answer = with_warnings(answer, unread_of(values, READ, state.names.query_key_fields))
@@ -267,10 +274,7 @@ LANGUAGE_TYPE: Final = {
     openapi_extra=LANGUAGE_TYPE,
 )
 async def languages(request: Request) -> JSONResponse:
-    """List the languages of the models.
-
-    The type may come as a form in the body, as DeepL's own client sends it.
-    """
+    """List the languages of the models. DeepL's own client sends `type` as a form in the body."""
     state = state_of(request)
     kind = (await parameters(request, state.settings.body_limit)).get("type") or "source"
     if kind not in ("source", "target"):
@@ -292,15 +296,15 @@ async def usage(request: Request) -> JSONResponse:
 
 
 async def _answer_call(request: Request, call: DeepLCall, deadline: float) -> dict[str, Any]:
-    """The answer as a whole, or where that is asked for, to each text that can be translated."""
+    """Answer a request; with `partial`, each text that can be translated."""
     state = state_of(request)
-    if not call.wish.partial:
+    if not call.fields.partial:
         return await _answer(state, call, deadline)
 
-    async def some(numbers: list[int]) -> dict[str, Any]:
+    async def answer_some(numbers: list[int]) -> dict[str, Any]:
         return await _answer(state, replace(call, texts=[call.texts[n] for n in numbers]), deadline)
 
-    answer, faults = await answer_partly(request, call.texts, some)
+    answer, faults = await answer_partly(request, call.texts, answer_some)
     nothing = {"detected_source_language": (call.source or "").upper(), "text": "", "billed_characters": 0}
     return {
         "translations": [
@@ -311,8 +315,8 @@ async def _answer_call(request: Request, call: DeepLCall, deadline: float) -> di
 
 
 async def _answer(state: AppState, call: DeepLCall, deadline: float) -> dict[str, Any]:
-    texts, source, wish = call.texts, call.source, call.wish
-    pages = await read_pages(texts, partial(_page, wish=wish), deadline) if wish.tag_handling else None
+    texts, source, fields = call.texts, call.source, call.fields
+    pages = await read_pages(texts, partial(_page, fields=fields), deadline) if fields.tag_handling else None
     samples = [page_prose(page) for page in pages] if pages else texts
     glossary = await in_slices(present(call.glossary, samples), deadline)
     check_phrases(len(glossary), state.settings.phrase_limit)
@@ -323,13 +327,13 @@ async def _answer(state: AppState, call: DeepLCall, deadline: float) -> dict[str
         translations = await _plain(state, call, routes, deadline)
     else:
         translations, _ = await translate_pages(state, pages, routes, call.options(), deadline)
-    used = {"model_type_used": wish.model_type.removeprefix("prefer_")} if wish.model_type else {}
+    used = {"model_type_used": fields.model_type.removeprefix("prefer_")} if fields.model_type else {}
     return {
         "translations": [
             {
                 "detected_source_language": code.partition("-")[0].upper(),
                 "text": new,
-                "billed_characters": len(old),  # always: DeepL's client fails without
+                "billed_characters": len(old),  # DeepL's client requires it
             }
             | used
             for code, new, old in zip(codes, translations, texts, strict=True)
@@ -340,8 +344,8 @@ async def _answer(state: AppState, call: DeepLCall, deadline: float) -> dict[str
 async def _plain(
     state: AppState, call: DeepLCall, routes: list[ModelRoute | None], deadline: float
 ) -> list[str]:
-    texts, wish = call.texts, call.wish
-    sources = [on_one_line(text) for text in texts] if wish.split_sentences == "nonewlines" else texts
+    texts, fields = call.texts, call.fields
+    sources = [on_one_line(text) for text in texts] if fields.split_sentences == "nonewlines" else texts
     options = call.options()
 
     async def run(options: TextOptions) -> list[TextResult]:
@@ -356,17 +360,17 @@ async def _plain(
     return [result.text for result in results]
 
 
-def _page(text: str, wish: DeepLRequest) -> Page:
-    splitting, whole = frozenset(wish.splitting_tags), frozenset(wish.non_splitting_tags)
-    keep = frozenset(wish.ignore_tags)
-    if wish.tag_handling == "html":
+def _page(text: str, fields: DeepLRequest) -> Page:
+    splitting, whole = frozenset(fields.splitting_tags), frozenset(fields.non_splitting_tags)
+    keep = frozenset(fields.ignore_tags)
+    if fields.tag_handling == "html":
         return read_html(
             text,
             MarkupRules(blocks=HTML.blocks | splitting, keep=HTML.keep | keep, inline=whole, marks=keep),
         )
-    fold = wish.split_sentences == "nonewlines"
+    fold = fields.split_sentences == "nonewlines"
     rules = MarkupRules(xml=True, blocks=splitting, keep=keep, inline=whole, marks=keep, fold=fold)
-    if wish.outline_detection:
+    if fields.outline_detection:
         rules = replace(rules, blocks=splitting | outline(text, rules))
     return read_html(text, rules)
 
@@ -381,13 +385,13 @@ def _texts(values: dict[str, Any]) -> list[str]:
     return list(texts)
 
 
-def _wish(values: dict[str, Any]) -> DeepLRequest:
-    wish = validate(DeepLRequest, {name: value for name, value in values.items() if value is not None})
-    if wish.formality in ("more", "less"):
+def _fields_of(values: dict[str, Any]) -> DeepLRequest:
+    fields = validate(DeepLRequest, {name: value for name, value in values.items() if value is not None})
+    if fields.formality in ("more", "less"):
         raise InvalidRequest("'formality' is not supported for given 'target_lang'.")
-    if wish.glossary_id and wish.glossary_ids:
+    if fields.glossary_id and fields.glossary_ids:
         raise InvalidRequest("Parameters 'glossary_id' and 'glossary_ids' can't be used together.")
-    return wish
+    return fields
 
 
 def on_one_line(text: str) -> str:

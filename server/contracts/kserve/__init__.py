@@ -1,4 +1,4 @@
-"""The Open Inference Protocol (KServe, Triton): models.py, generate.py, tensors.py (the codec)."""
+"""The Open Inference Protocol (KServe, Triton): models.py, generate.py, tensors.py (parsing and writing)."""
 
 from typing import Final
 
@@ -8,7 +8,7 @@ from server.contracts.kserve import generate, models
 CONTRACT: Final = Contract(
     routers=(models.router, generate.router),
     paths=("/v2", "/v2/health/*", "/v2/models", "/v2/models/*", "/v2/repository/*"),
-    statuses={"overloaded": 503, "slowdown": 503},  # what its clients know as "come back later"
+    statuses={"overloaded": 503, "slowdown": 503},  # its clients try again later after 503
     open_paths=("/v2", "/v2/health/*", "/v2/models", "/v2/models/*"),
     operator_paths={"/v2/repository/models/[^/]+/(un)?load": "admin_token"},
 )

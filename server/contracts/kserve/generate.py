@@ -1,4 +1,4 @@
-"""Triton's generate extension: one text in JSON, answered at once or as it grows."""
+"""Triton's generate extension: one text in JSON, answered as a whole or as a stream."""
 
 from __future__ import annotations
 
@@ -57,26 +57,26 @@ GENERATE: Final = request_of(
 
 @of_model(router.post, "/generate", response_model=GenerationAnswer, responses=ERRORS, openapi_extra=GENERATE)
 async def generate(request: Request, model: str, version: str = MODEL_VERSION) -> Response:
-    """Answer one text, as Triton's extension has it."""
+    """Answer one text, like Triton's extension."""
     work, _, _ = await _generation(request, info_of(request, model, version))
     return await json_response(await while_connected(request, work(None)))
 
 
 @of_model(router.post, "/generate_stream", response_class=Response, responses=STREAM, openapi_extra=GENERATE)
 async def generate_stream(request: Request, model: str, version: str = MODEL_VERSION) -> Response:
-    """Do the same as `generate` by server-sent events.
+    """Answer like `generate`, by server-sent events.
 
-    Each `text_output` is what is new, so that all of them together are the answer of `generate`. A failure
+    Each `text_output` is the new part of the text; all parts together are the answer of `generate`. An error
     after the first event is an event {"error": "..."}, with the status 200.
 
-    The parameter `stream`, false, asks for one event with all of it.
+    With the parameter `stream` false, there is one event with the whole text.
     """
     work, head, streams = await _generation(request, info_of(request, model, version))
     return await events(request, work if streams else lambda on_partial: work(None), GeneratedChunks(head))
 
 
 class GeneratedChunks(Dialect):
-    """Triton's stream: events without names, each with the next part of the text."""
+    """Triton's stream: events without names, each with the new part of the text."""
 
     def __init__(self, head: dict[str, Any]) -> None:
         self._head, self._deltas = head, Deltas()
@@ -98,7 +98,7 @@ class GeneratedChunks(Dialect):
 
 
 async def _generation(request: Request, info: ModelInfo) -> tuple[Answering, dict[str, Any], bool]:
-    """What answers a checked request, the head of its answers, and whether they may come in parts."""
+    """Return the work that answers a request, the head of its answers, and whether they may be streamed."""
     state, (body, _) = state_of(request), await message_of(request)
     text = body.get("text_input")
     if not isinstance(text, str):

@@ -56,7 +56,7 @@ EXTENSIONS: Final = [
 ]
 ERRORS: Final = errors(400, 404, 413, 503, 504)
 PLATFORM: Final = "convoy"
-# parameters of a request beside our options: ours and those that Triton's clients send
+# parameters of a request that are no options, including those that clients of Triton send
 PARAMETERS: Final = frozenset(
     ("timeout", "stream", "binary_data_output", "priority", "sequence_id", "sequence_start", "sequence_end")
 )
@@ -68,9 +68,11 @@ Handler = Callable[..., Awaitable[Response]]
 def of_model(
     verb: Callable[..., Callable[[Handler], Handler]], path: str, **options: Any
 ) -> Callable[[Handler], Handler]:
-    """Add a route of a model, with its version in the path and without.
+    """Return a decorator that adds a route of a model, with and without the version in its path.
 
-    options: what `verb` is to say of it.
+    verb: method of a router, such as `router.get`.
+    path: path after the model.
+    options: arguments of `verb`.
     """
 
     def register(handler: Handler) -> Handler:
@@ -136,7 +138,7 @@ async def models(request: Request) -> JSONResponse:
 
 @router.post("/repository/index", response_model=list[dict[str, str]])
 async def index(request: Request) -> JSONResponse:
-    """List the models, as Triton lists its repository. One that is not loaded is at its next use."""
+    """List the models like Triton's repository. A model that is not loaded is loaded at its next use."""
     state = state_of(request)
     return JSONResponse(
         [
@@ -166,14 +168,14 @@ async def all_stats(request: Request) -> JSONResponse:
 
 @of_model(router.get, "/stats", response_model=dict[str, Any], responses=errors(404))
 async def stats(request: Request, model: str, version: str = MODEL_VERSION) -> JSONResponse:
-    """Return Triton's figures, of sentences; times are sums in nanoseconds."""
+    """Return Triton's statistics, counted in sentences; times are sums in nanoseconds."""
     info = info_of(request, model, version)
     return JSONResponse({"model_stats": [stats_of(state_of(request), info.name)]})
 
 
 @of_model(router.get, "/config", response_model=dict[str, Any], responses=errors(404))
 async def config(request: Request, model: str, version: str = MODEL_VERSION) -> JSONResponse:
-    """Return Triton's configuration of a model, as far as there is something to say."""
+    """Return the parts of Triton's configuration of a model that have a counterpart."""
     info = info_of(request, model, version)
     kinds = {"BYTES": "TYPE_STRING", "FP32": "TYPE_FP32", "BOOL": "TYPE_BOOL"}
     return JSONResponse(
@@ -266,9 +268,9 @@ async def infer(request: Request, model: str, version: str = MODEL_VERSION) -> R
 
 
 async def message_of(request: Request) -> tuple[dict[str, Any], bytes]:
-    """Read the JSON of a body and the tensors after it; Triton's client sends no Content-Type."""
+    """Return the JSON of a body and the binary tensors after it. Triton's client sends no Content-Type."""
     if request.headers.get("content-encoding", "identity") != "identity":
-        raise InvalidRequest("compressed requests are not understood: send it as it is")
+        raise InvalidRequest("compressed requests are not supported: send the body uncompressed")
     raw = await body_of(request, state_of(request).settings.body_limit)
     size, header = len(raw), request.headers.get(LENGTH_HEADER)
     if header is not None:
@@ -281,14 +283,14 @@ async def message_of(request: Request) -> tuple[dict[str, Any], bytes]:
 async def accept_request(
     request: Request, info: ModelInfo, texts: list[str], body: dict[str, Any]
 ) -> tuple[TextOptions, float]:
-    """Check that a request's texts are within the limits, and charge it.
+    """Check a request's texts and parameters, and charge it; return its options and its deadline.
 
-    request: the client's.
-    info: the model that answers.
-    texts: of the request's tensor.
-    body: the request's JSON, with its `parameters`.
+    request: request of the client.
+    info: model that answers.
+    texts: texts of the request's tensor.
+    body: JSON of the request, with its `parameters`.
 
-    Returns the options of the answer, and the time.monotonic() by which it must be there.
+    The deadline is a time of time.monotonic().
     """
     state = state_of(request)
     deadline = deadline_of(request, state)
@@ -302,10 +304,10 @@ async def accept_request(
         deadline = min(deadline, time.monotonic() + timeout / 1e6)
     kind = TranslateRequest if info.task == "translate" else SummarizeRequest
     check_phrases(phrases_of(parameters), state.settings.phrase_limit)
-    wish = validate(kind, {"follow_form": False, **parameters, "model": None})
-    options = text_options(wish, 0)
+    fields = validate(kind, {"follow_form": False, **parameters, "model": None})
+    options = text_options(fields, 0)
     check_sizes(texts, state.settings.char_limit, state.settings.batch_limit)
-    await charge(request, texts, wish.prefix)
+    await charge(request, texts, fields.prefix)
     return options, deadline
 
 
@@ -317,7 +319,7 @@ def head_of(info: ModelInfo, body: dict[str, Any]) -> dict[str, Any]:
 
 
 def warnings_of(info: ModelInfo, body: dict[str, Any]) -> dict[str, Any]:
-    """Return the `parameters` of an answer: they name those of the request that were not read, if any."""
+    """Return the `parameters` of an answer, with warnings about the request's unknown parameters, if any."""
     kind = TranslateRequest if info.task == "translate" else SummarizeRequest
     warnings = unread_of(body.get("parameters") or {}, PARAMETERS.union(kind.model_fields))
     return (
@@ -344,7 +346,7 @@ def _alive(state: AppState) -> bool:
 
 
 def _state(state: AppState, name: str, entry: RepositoryEntry) -> dict[str, str]:
-    """Triton's word for it, and why."""
+    """Return Triton's name of a model's state, and the reason."""
     if entry.state in (State.LOADING, State.UNLOADING):
         return {"state": entry.state.upper(), "reason": ""}
     if entry.state is State.UNLOADED:

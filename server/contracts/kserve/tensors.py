@@ -1,4 +1,4 @@
-"""Tensors of the Open Inference Protocol, as JSON and in the binary extension, and Triton's figures."""
+"""Tensors of the Open Inference Protocol, in JSON and in the binary extension, and Triton's statistics."""
 
 from __future__ import annotations
 
@@ -12,17 +12,22 @@ from server.http.schemas import whole
 from server.observing.metrics import Metrics
 from server.state import AppState
 
-MODEL_VERSION: Final = "1"  # of every model: bundles have no versions
+MODEL_VERSION: Final = "1"  # version of every model, because bundles have none
 INPUT_NAME: Final = "text_input"
 OUTPUT_TYPES: Final = {"text_output": "BYTES", "score": "FP32", "truncated": "BOOL"}
 LENGTH_HEADER: Final = "Inference-Header-Content-Length"
-MAX_DIMENSIONS: Final = 8  # of a shape
-SHOWN_CHARACTERS: Final = 100  # of a client's own words that an error repeats
+MAX_DIMENSIONS: Final = 8
+SHOWN_CHARACTERS: Final = 100  # an error repeats at most this much of a client's value
 
 
 @dataclass(frozen=True, slots=True)
 class Tensors:
-    """A request's texts, their shape, and the outputs wanted with whether each goes in binary."""
+    """The tensors of a request.
+
+    texts: texts in order.
+    shape: shape of the texts' tensor, and of each output.
+    outputs: names of the requested outputs, and whether each is binary.
+    """
 
     texts: list[str]
     shape: list[int]
@@ -30,14 +35,14 @@ class Tensors:
 
 
 def read_tensors(body: dict[str, Any], raw: bytes, model: str, batch_limit: int) -> Tensors:
-    """Read the tensors of a request.
+    """Return the tensors of a request.
 
-    body: the JSON header.
-    raw: bytes of binary tensors, which follow the header.
-    model: the model's name, for errors.
-    batch_limit: texts that a request may have; -1 is no limit.
+    body: JSON of the request.
+    raw: bytes of binary tensors after the JSON.
+    model: name of the model, for errors.
+    batch_limit: greatest number of texts; -1: no limit.
 
-    Raises InvalidRequest, in Triton's words where it has some.
+    Raises InvalidRequest, with Triton's messages if they exist.
     """
     inputs = body.get("inputs")
     if not isinstance(inputs, list) or len(inputs) != 1:
@@ -76,7 +81,7 @@ def _shape_of(tensor: dict[str, Any]) -> list[int]:
 
 
 def _holds(shape: Sequence[int], count: int) -> bool:
-    """Whether a shape has so many elements; no product grows beyond what it is compared with."""
+    """Return whether a shape has `count` elements, without computing products above `count`."""
     elements = 1
     for n in shape:
         elements *= n
@@ -86,13 +91,17 @@ def _holds(shape: Sequence[int], count: int) -> bool:
 
 
 def _shown(value: Any) -> str:
-    """A client's own words, as far as an error repeats them; of what is no text its type."""
+    """Return the beginning of a client's value, or the name of its type if it is an object."""
     plain = value is None or isinstance(value, str | int | float)
     return str(value)[:SHOWN_CHARACTERS] if plain else type(value).__name__
 
 
 def write_tensors(tensors: Tensors, results: Sequence[TextResult]) -> tuple[list[dict[str, Any]], bytes]:
-    """Make the outputs of an answer, and what follows its JSON."""
+    """Return the outputs of an answer, and the bytes of its binary tensors.
+
+    tensors: tensors of the request.
+    results: results of its texts.
+    """
     values: dict[str, list[Any]] = {
         "text_output": [result.text for result in results],
         "score": [result.score for result in results],
@@ -118,7 +127,7 @@ def _outputs(body: dict[str, Any], model: str) -> dict[str, bool]:
         return dict.fromkeys(OUTPUT_TYPES, everything)
     items = items if isinstance(items, list) else [items]
     if len(items) > len(OUTPUT_TYPES):
-        raise InvalidRequest(f"{len(items)} outputs are asked for; model '{model}' has {len(OUTPUT_TYPES)}")
+        raise InvalidRequest(f"{len(items)} outputs are requested; model '{model}' has {len(OUTPUT_TYPES)}")
     outputs: dict[str, bool] = {}
     for output in items:
         name = output.get("name") if isinstance(output, dict) else output
@@ -142,7 +151,7 @@ def _parameters(item: dict[str, Any]) -> dict[str, Any]:
 
 
 def _flat(data: Any, batch_limit: int) -> list[str]:
-    """Texts of nested lists, in order."""
+    """Return the texts of nested lists, in order."""
     texts: list[str] = []
     waiting = [data]
     while waiting:
@@ -159,14 +168,14 @@ def _flat(data: Any, batch_limit: int) -> list[str]:
 
 
 def _unpack(raw: bytes, batch_limit: int) -> list[str]:
-    """Each element is its length, 4 bytes with the least significant first, and UTF-8."""
+    """Return the texts of a binary tensor: each has its length in 4 little-endian bytes, then UTF-8."""
     texts, position = list[str](), 0
     while position < len(raw):
         _check_count(len(texts) + 1, batch_limit)
         end = position + 4
         size = int.from_bytes(raw[position:end], "little")
         if end > len(raw) or end + size > len(raw):
-            raise InvalidRequest(f"the binary data of '{INPUT_NAME}' end inside of an element")
+            raise InvalidRequest(f"the binary data of '{INPUT_NAME}' end within an element")
         try:
             texts.append(raw[end : end + size].decode())
         except UnicodeDecodeError:
@@ -188,7 +197,7 @@ def _pack(kind: str, value: Any) -> bytes:
 
 
 def stats_of(state: AppState, model: str) -> dict[str, Any]:
-    """Return a model's statistics as Triton has them: of sentences, with sums of nanoseconds."""
+    """Return a model's statistics in Triton's format, counted in sentences, with sums of nanoseconds."""
     stats = state.service.stats()[model]
 
     def times(name: str, count: int) -> dict[str, int]:

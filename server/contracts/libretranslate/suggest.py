@@ -1,4 +1,4 @@
-"""POST /suggest: better translations that users of LibreTranslate's page send."""
+"""POST /suggest: better translations from users of LibreTranslate's page."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from server.http.parameters import parameters
 from server.http.schemas import check_sizes
 from server.state import deadline_of, state_of
 
-MAX_SUGGESTION_BYTES: Final = 67_108_864  # of the file
+MAX_SUGGESTION_BYTES: Final = 67_108_864  # size of the file
 FIELDS: Final = ("q", "s", "source", "target")
 
 router = APIRouter(tags=["LibreTranslate"])
@@ -44,12 +44,12 @@ router = APIRouter(tags=["LibreTranslate"])
     ),
 )
 async def suggest(request: Request) -> JSONResponse:
-    """Keep a better translation in the operator's file, a line of JSON for each, where there is one."""
+    """Append a better translation to the operator's file, as a line of JSON."""
     state = state_of(request)
     path = state.settings.suggestions
     if path is None:
         raise Refusal("disabled", "Suggestions are disabled on this server: --suggestions FILE enables them.")
-    deadline_of(request, state)  # refuses one that is none
+    deadline_of(request, state)  # refuses an invalid timeout
     values = await parameters(request, state.settings.body_limit)
     texts = {name: _text(values, name) for name in FIELDS}
     check_sizes([texts["q"], texts["s"]], state.settings.char_limit, -1)
@@ -60,7 +60,7 @@ async def suggest(request: Request) -> JSONResponse:
 
 
 def append_line(path: Path, line: str) -> None:
-    """Append a line to a file as a whole, whoever else does. Raises Refusal when there is no room."""
+    """Append a line to a file atomically, also among processes. Raises Refusal when there is no room."""
     data = f"{line}\n".encode()
     try:
         descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)

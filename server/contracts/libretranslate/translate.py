@@ -80,10 +80,10 @@ async def _checked(request: Request) -> TranslateCall:
 async def _answer(
     state: AppState, call: TranslateCall, on_partial: OnPartial | None = None
 ) -> dict[str, Any]:
-    wish = call.options
-    reader = (read_with_attributes if wish.attributes else read_html) if call.html else None
-    options = text_options(wish, 0 if call.html else call.alternatives)
-    task = TranslationTask(call.texts, call.source, call.target, call.deadline, options, reader, wish.model)
+    fields = call.options
+    reader = (read_with_attributes if fields.attributes else read_html) if call.html else None
+    options = text_options(fields, 0 if call.html else call.alternatives)
+    task = TranslationTask(call.texts, call.source, call.target, call.deadline, options, reader, fields.model)
     translations = await translate_texts(state, task, on_partial)
     results = translations.results
     lists: dict[str, list[Any]] = {"translatedText": translations.texts}
@@ -92,7 +92,7 @@ async def _answer(
     if call.alternatives:
         others = [result.alternatives[: call.alternatives] for result in results]
         lists["alternatives"] = [[] for _ in call.texts] if call.html else others
-    more = in_slices(extras(wish, results, batch=call.batch), call.deadline, small=is_short(results))
+    more = in_slices(extras(fields, results, batch=call.batch), call.deadline, small=is_short(results))
     return as_asked(lists, batch=call.batch) | await more
 
 

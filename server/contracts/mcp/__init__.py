@@ -1,4 +1,4 @@
-"""The Model Context Protocol, for agents, off until it is asked for: tools.py, and routes.py to the SDK."""
+"""Plug-in for the Model Context Protocol, for agents: tools.py, and routes.py, which calls the SDK."""
 
 from typing import Any, Final
 

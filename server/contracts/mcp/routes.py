@@ -1,4 +1,4 @@
-"""POST /mcp: messages of the protocol, handed on to its official SDK, each by itself, without sessions."""
+"""POST /mcp: messages of the protocol, answered by its official SDK, without sessions."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from server.http.parameters import body_of, check_values, while_connected
 from server.observing.context import current
 from server.state import deadline_of, state_of
 
-NAME: Final = re.compile(rb'"\s*+:')  # what follows a name in JSON; in a text it costs nothing but a count
-MAX_NAMES: Final = 10_000  # of fields in a message, which the SDK reads in the event loop
+NAME: Final = re.compile(rb'"\s*+:')  # end of a field's name in JSON; matches within texts are counted too
+MAX_NAMES: Final = 10_000  # fields of a message, which the SDK parses in the event loop
 
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-    logging.getLogger("mcp").setLevel(logging.WARNING)  # below, it writes clients' words of any length
+    logging.getLogger("mcp").setLevel(logging.WARNING)  # at lower levels the SDK logs texts of clients
     server = MCPServer("convoy", version=program_version(), log_level="WARNING")
     for tool in TOOLS:
         description = cleandoc(tool.__doc__ or "").partition("\n\n")[0]
@@ -40,7 +40,7 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         stateless_http=True,
         json_response=True,
         max_request_body_size=limit,
-        # `allowed_hosts` has been looked at by now
+        # the middleware has checked `allowed_hosts`
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
     )
     async with server.session_manager.run():
@@ -54,7 +54,7 @@ class RpcError(BaseModel):
 
 
 class RpcErrorAnswer(BaseModel):
-    """What JSON-RPC has for a failure."""
+    """An error of JSON-RPC."""
 
     error: RpcError
 
@@ -63,7 +63,7 @@ router = APIRouter(tags=["MCP"], lifespan=lifespan)
 
 
 class SdkResponse(Response):
-    """What the SDK answers to a message; it is cancelled when the client goes."""
+    """The SDK's response to a message, cancelled when the client disconnects."""
 
     def __init__(self, request: Request, body: bytes) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ class SdkResponse(Response):
 
         async def replay() -> Message:
             if not messages:
-                await asyncio.Event().wait()  # `while_connected` hears of the client's going
+                await asyncio.Event().wait()  # `while_connected` receives the disconnect
             return messages.pop()
 
         work = self._request.app.state.mcp.handle_request(scope, replay, send)
@@ -92,7 +92,7 @@ class SdkResponse(Response):
     openapi_extra=request_of(
         {
             "jsonrpc": {"type": "string", "enum": ["2.0"]},
-            "id": {"description": "A text or an integer; without such a one it is a notification."},
+            "id": {"description": "A text or an integer; without an id the message is a notification."},
             "method": {"type": "string"},
             "params": {"anyOf": [{"type": "object"}, {"type": "null"}]},
         },
@@ -102,11 +102,11 @@ class SdkResponse(Response):
     ),
 )
 async def model_context_protocol(request: Request) -> Response:
-    """Take a message of the Model Context Protocol; its tools translate, detect, list and summarize."""
+    """Answer a message of the Model Context Protocol, with tools to translate, detect, list and summarize."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
         raise InvalidRequest(f"messages are JSON: send Content-Type: {JSON}")
     state = state_of(request)
-    deadline_of(request, state)  # refuses one that is none; the SDK's tools read it again
+    deadline_of(request, state)  # refuses an invalid timeout; tools read it again
     body = await body_of(request, state.settings.body_limit)
     check_values(body)
     if sum(1 for _ in NAME.finditer(body)) > MAX_NAMES:

@@ -1,4 +1,4 @@
-"""The tools, as agents see them: names, descriptions and schemas are made of these functions."""
+"""The tools for agents: the SDK makes names, descriptions and schemas from these functions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from server.state import AppState, deadline_of, refuse_while_draining, state_of
 logger = logging.getLogger(__name__)
 
 Call = Context[Any, Any]
-# to say what is wrong with each of 200,000 items takes a second of the event loop
+# fail_fast: collecting the errors of 200,000 items takes a second of the event loop
 TextList = Annotated[list[str], Field(fail_fast=True)]
 Texts = Annotated[str | TextList, Field(description="A text, or several: all are translated or none.")]
 Code = Annotated[str, Field(description="Code of a language, as list_languages has it, such as en.")]
@@ -76,8 +76,8 @@ async def translate_text(
 ) -> TranslatedTexts:
     """Translate text from one language into another.
 
-    ctx: the call.
-    text: one, or several.
+    ctx: context of the call.
+    text: one text, or several.
     target: code of the language to translate into.
     source: code of the text's language; "auto" detects it.
     """
@@ -101,7 +101,7 @@ async def detect_language(ctx: Call, text: str) -> LikelyLanguages:
 
 
 async def list_languages(ctx: Call) -> KnownLanguages:
-    """List the languages that can be translated, and into which."""
+    """List the languages that can be translated, each with its target languages."""
     async with _answering(ctx) as (_, state):
         languages = [
             KnownLanguage(
@@ -119,16 +119,16 @@ async def summarize(
     strategy: Annotated[
         Literal["truncate", "parts", "refine"],
         Field(
-            description="Of a text too long for the model: read its beginning, or its parts, or refine these."
+            description="How to read a text too long for the model: its beginning, its parts, or refine these."
         ),
     ] = "refine",
 ) -> SummaryText:
     """Summarize a text in its own language.
 
-    ctx: the call.
-    text: of any length.
+    ctx: context of the call.
+    text: text of any length.
     language: code of the text's language; "auto" detects it.
-    strategy: what becomes of a text that is too long for the model.
+    strategy: treatment of a text that is too long for the model.
     """
     async with _answering(ctx) as (request, state):
         deadline = deadline_of(request, state)
@@ -145,7 +145,7 @@ TOOLS: Final = (translate_text, detect_language, list_languages, summarize)
 
 @asynccontextmanager
 async def _answering(ctx: Call) -> AsyncIterator[tuple[Request, AppState]]:
-    """The HTTP request of a call. A failure is told to the agent as a tool's, and costs nothing."""
+    """Provide the HTTP request of a call. An error becomes a tool's error, and the charge is refunded."""
     request = ctx.request_context.request
     assert isinstance(request, Request)
     state = state_of(request)

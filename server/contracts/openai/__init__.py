@@ -1,4 +1,4 @@
-"""OpenAI's interface: chat.py, completions.py and the models; tasks.py reads, answers.py writes.
+"""OpenAI's interface: chat.py, completions.py (and models), tasks.py (requests), answers.py (responses).
 
 Errors are {"error": {"message", "type", "param", "code"}}.
 """

@@ -1,4 +1,4 @@
-"""What OpenAI's clients read: completions, their chunks in streams, and errors."""
+"""Responses for OpenAI's clients: completions, chunks of streams, and errors."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from engine.api import ConvoyError, Partial, TextResult
 from server.answering.events import Deltas, Dialect, Event, events
 from server.answering.results import OnPartial
 from server.contract import Fault
-from server.contracts.openai.tasks import READ, TextJob, Wishes
+from server.contracts.openai.tasks import READ, CompletionFields, TextJob
 from server.errors import STATUSES, Refusal
 from server.http.openapi import EVENTS, errors
 from server.http.parameters import while_connected
 from server.http.responses import json_response
 from server.http.unread import unread_of, with_warnings
 
-# by our codes of errors, where they are not those of `STATUSES`
+# status by our code of an error, if it differs from `STATUSES`
 ERROR_STATUSES: Final = {"key_required": 401, "invalid_key": 401, "quota": 429, "too_large": 400}
-# our codes of errors: OpenAI's
+# OpenAI's code by our code of an error
 ERROR_CODES: Final = {
     "key_required": "invalid_api_key",
     "invalid_key": "invalid_api_key",
@@ -61,7 +61,7 @@ class CompletionAnswer(BaseModel):
     usage: dict[str, int]
 
 
-# what both routes answer with
+# responses of both routes
 COMPLETED: Final[dict[int | str, dict[str, Any]]] = {
     200: {"description": "The answer; with `stream` as server-sent events.", "content": EVENTS},
     **errors(400, 404, 413, 429, 503, 504, model=OpenAIErrorAnswer),
@@ -70,12 +70,12 @@ COMPLETED: Final[dict[int | str, dict[str, Any]]] = {
 
 @dataclass(frozen=True, slots=True)
 class CompletionShape:
-    """How chats and completions differ.
+    """The differences between chats and completions.
 
-    prefix: of an answer's id.
-    kind, chunk_kind: `object` of an answer, and of a chunk of one.
-    whole: makes the fields of a choice from its text.
-    part: makes the fields of a chunk's choice from what is new; the first chunk of a choice is told so.
+    prefix: prefix of an answer's id.
+    kind, chunk_kind: `object` of an answer, and of a chunk.
+    whole: function that makes the fields of a choice from its text.
+    part: function that makes the fields of a chunk's choice from its new text, and whether it is the first.
     """
 
     prefix: str
@@ -86,7 +86,7 @@ class CompletionShape:
 
 
 class CompletionChunks(Dialect):
-    """OpenAI's stream: what is new of each choice, why it ended, the numbers of tokens, [DONE]."""
+    """OpenAI's stream: the new text of each choice, its finish reason, the numbers of tokens, [DONE]."""
 
     def __init__(
         self, head: dict[str, Any], shape: CompletionShape, warnings: Mapping[str, str], *, usage: bool
@@ -123,39 +123,43 @@ class CompletionChunks(Dialect):
 
 
 async def respond(
-    request: Request, job: TextJob, values: Mapping[str, Any], wishes: Wishes, shape: CompletionShape
+    request: Request,
+    job: TextJob,
+    values: Mapping[str, Any],
+    fields: CompletionFields,
+    shape: CompletionShape,
 ) -> Response:
-    """Answer a job, at once or as a stream.
+    """Answer a job, as a whole or as a stream.
 
-    request: the client's.
-    job: checked and charged.
+    request: request of the client.
+    job: checked and charged texts.
     values: all fields of the request, known or not.
-    wishes: those beside the texts.
-    shape: of a chat or of completions.
+    fields: validated fields of the request.
+    shape: shape of a chat or of completions.
 
-    Raises Refusal on a stream of several answers to a text, and what `TextJob.results` raises.
+    Raises Refusal for a stream of several answers to a text, and what `TextJob.results` raises.
     """
     id = f"{shape.prefix}{secrets.token_hex(12)}"
-    head, warnings = {"id": id, "created": int(time.time()), "model": wishes.model}, unread_of(values, READ)
-    if not wishes.stream:
+    head, warnings = {"id": id, "created": int(time.time()), "model": fields.model}, unread_of(values, READ)
+    if not fields.stream:
         results = await while_connected(request, job.results())
-        answer: dict[str, Any] = {"object": shape.kind, "choices": _choices(results, wishes.n, shape)}
+        answer: dict[str, Any] = {"object": shape.kind, "choices": _choices(results, fields.n, shape)}
         answer |= {"usage": usage_of(results)}
         return await json_response(with_warnings(head | answer, warnings), job.deadline)
-    if wishes.n > 1:
+    if fields.n > 1:
         raise Refusal("unsupported_parameter", "Unsupported parameter: 'n' with 'stream'.", parameter="n")
 
     async def work(on_partial: OnPartial | None) -> dict[str, Any]:
         return {"results": await job.results(on_partial)}
 
-    with_usage = bool(wishes.stream_options and wishes.stream_options.include_usage)
+    with_usage = bool(fields.stream_options and fields.stream_options.include_usage)
     return await events(request, work, CompletionChunks(head, shape, warnings, usage=with_usage))
 
 
 def _choices(results: list[TextResult], count: int, shape: CompletionShape) -> list[dict[str, Any]]:
-    """Every answer to every text: those of the first text have the numbers 0 to count - 1, and so on.
+    """Return the choices of all texts: the first text has the indexes 0 to count - 1, and so on.
 
-    A text with fewer answers has its last one again, as clients count on as many as they asked for.
+    A text with fewer answers repeats its last one, because clients expect `count` choices.
     """
     return [
         {
@@ -175,7 +179,7 @@ def _endless(result: TextResult) -> Iterator[str]:
 
 
 def usage_of(results: list[TextResult]) -> dict[str, int]:
-    """Count the tokens of answers as OpenAI names them."""
+    """Return the numbers of tokens, under OpenAI's names."""
     prompt = sum(result.source_tokens for result in results)
     completion = sum(result.target_tokens for result in results)
     return {
@@ -186,7 +190,7 @@ def usage_of(results: list[TextResult]) -> dict[str, int]:
 
 
 def error_body(fault: Fault) -> dict[str, Any]:
-    """Say an error as OpenAI's servers do."""
+    """Return the body of an error in OpenAI's shape."""
     kind = "server_error" if fault.status >= 500 else "invalid_request_error"
     if fault.status == 429:
         kind = "insufficient_quota" if fault.code == "quota" else "rate_limit_error"

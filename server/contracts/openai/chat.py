@@ -1,4 +1,4 @@
-"""POST /v1/chat/completions: the last user message is the text, a system message may say what to do."""
+"""POST /v1/chat/completions: the last user message is the text, a system message may name the task."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from server.contracts.openai.answers import (
     CompletionShape,
     respond,
 )
-from server.contracts.openai.tasks import Wishes, accept_job, read_wishes
+from server.contracts.openai.tasks import CompletionFields, accept_job, read_fields
 from server.errors import InvalidParameter
 from server.http.openapi import JSON, properties_of, request_of
 
@@ -58,7 +58,7 @@ SHAPE: Final = CompletionShape("chatcmpl-", "chat.completion", "chat.completion.
     response_model=CompletionAnswer,
     responses=COMPLETED,
     openapi_extra=request_of(
-        {"messages": MESSAGES} | properties_of(Wishes),
+        {"messages": MESSAGES} | properties_of(CompletionFields),
         ["model", "messages"],
         {
             "model": "convoy",
@@ -71,17 +71,17 @@ SHAPE: Final = CompletionShape("chatcmpl-", "chat.completion", "chat.completion.
     ),
 )
 async def chat_completions(request: Request) -> Response:
-    """Translate or summarize the last user message, as the model or a system message says.
+    """Translate or summarize the last user message, depending on the model or a system message.
 
-    Earlier messages are not read: each text is answered by itself.
+    Earlier messages are ignored.
     """
-    values, wishes = await read_wishes(request)
+    values, fields = await read_fields(request)
     system, text = read_messages(values.get("messages"))
-    return await respond(request, await accept_job(request, wishes, [text], system), values, wishes, SHAPE)
+    return await respond(request, await accept_job(request, fields, [text], system), values, fields, SHAPE)
 
 
 def read_messages(messages: Any) -> tuple[str, str]:
-    """Read the system messages, joined, and the last user message. Raises InvalidParameter."""
+    """Return the joined system messages, and the last user message. Raises InvalidParameter."""
     if not isinstance(messages, list) or not messages or not all(isinstance(m, dict) for m in messages):
         raise _wrong("messages", "an array of objects with role and content is needed")
     system = [
@@ -91,7 +91,7 @@ def read_messages(messages: Any) -> tuple[str, str]:
     ]
     users = [number for number, message in enumerate(messages) if message.get("role") == "user"]
     if not users:
-        raise _wrong("messages", "there is no message of the role user, whose content is the text")
+        raise _wrong("messages", "there is no message of the role user")
     text = _text_of(messages[users[-1]].get("content"), f"messages.[{users[-1]}].content")
     if not text:
         raise _wrong(f"messages.[{users[-1]}].content", "the text is empty")
@@ -99,7 +99,7 @@ def read_messages(messages: Any) -> tuple[str, str]:
 
 
 def _text_of(content: Any, place: str) -> str:
-    """A message's content: a text, or parts that are texts."""
+    """Return the content of a message, which is a text or an array of text parts."""
     if isinstance(content, str):
         return content
     parts = (

@@ -16,7 +16,7 @@ from server.contracts.openai.answers import (
     OpenAIErrorAnswer,
     respond,
 )
-from server.contracts.openai.tasks import ANY_MODEL, Wishes, accept_job, read_wishes
+from server.contracts.openai.tasks import ANY_MODEL, CompletionFields, accept_job, read_fields
 from server.errors import InvalidParameter
 from server.http.openapi import JSON, errors, properties_of, request_of
 from server.http.schemas import SHOWN_CHARACTERS
@@ -31,8 +31,8 @@ PROMPT: Final = {
     ],
     "description": "A text, or an array of texts: all are answered or none.",
 }
-WISHES: Final = properties_of(Wishes)
-WISHES["model"] = WISHES["model"] | {"not": {"enum": [ANY_MODEL]}}  # no message says what to do
+FIELDS: Final = properties_of(CompletionFields)
+FIELDS["model"] = FIELDS["model"] | {"not": {"enum": [ANY_MODEL]}}  # it needs a system message
 
 
 def _text(text: str, first: bool = False) -> dict[str, Any]:
@@ -58,22 +58,22 @@ class OpenAIModels(BaseModel):
     "/completions",
     response_model=CompletionAnswer,
     responses=COMPLETED,
-    openapi_extra=request_of({"prompt": PROMPT} | WISHES, ["model", "prompt"], None, (JSON,)),
+    openapi_extra=request_of({"prompt": PROMPT} | FIELDS, ["model", "prompt"], None, (JSON,)),
 )
 async def completions(request: Request) -> Response:
-    """Translate or summarize a text, or each of an array, by the model that is named."""
-    values, wishes = await read_wishes(request)
+    """Translate or summarize a text, or each of an array, with the named model."""
+    values, fields = await read_fields(request)
     prompt = values.get("prompt")
     texts = [prompt] if isinstance(prompt, str) else prompt
     if not isinstance(texts, list) or not texts or not all(isinstance(text, str) and text for text in texts):
-        message = "Invalid value for 'prompt': it is a text, or an array of texts; tokens are not understood."
+        message = "Invalid value for 'prompt': it is a text, or an array of texts; tokens are not supported."
         raise InvalidParameter("prompt", message)
-    return await respond(request, await accept_job(request, wishes, texts), values, wishes, SHAPE)
+    return await respond(request, await accept_job(request, fields, texts), values, fields, SHAPE)
 
 
 @router.get("/models", response_model=OpenAIModels)
 async def openai_models(request: Request) -> JSONResponse:
-    """List the models, and the name that leaves the choice to a system message."""
+    """List the models, and the name for which a system message selects the model."""
     return JSONResponse({"object": "list", "data": list(_models(state_of(request)).values())})
 
 
@@ -86,7 +86,7 @@ async def openai_model(request: Request, model: str) -> JSONResponse:
 
 
 def _models(state: AppState) -> dict[str, dict[str, Any]]:
-    """What OpenAI's clients are told of each model that answers texts with texts."""
+    """Return OpenAI's description of each model that translates or summarizes, by name."""
     infos = [info for info in state.service.models() if info.task in ("translate", "summarize")]
     return {
         name: {"id": name, "object": "model", "created": 0, "owned_by": "convoy"}

@@ -1,7 +1,7 @@
-"""What a request of OpenAI's asks for: which model, which languages, how many answers.
+"""Requests of OpenAI's clients: model, languages, number of answers.
 
-`model` names a model, which says by itself what it does; or it is "convoy", and a system message says it:
-"Translate from German to English", "Translate to English" (the language is detected), "Summarize".
+`model` is the name of a model, which determines the task; or it is "convoy", and a system message names the
+task: "Translate from German to English", "Translate to English" (the source is detected), "Summarize".
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from server.state import AppState, deadline_of, state_of
 
 ANY_MODEL: Final = "convoy"
 AUTO: Final = "auto"
-# what is taken where it asks for nothing: parameter: its values that do
+# values of unsupported parameters that are accepted, because they request nothing
 UNSUPPORTED: Final[dict[str, tuple[Any, ...]]] = {
     "audio": (None,),
     "best_of": (None, 0, 1),
@@ -52,7 +52,7 @@ UNSUPPORTED: Final[dict[str, tuple[Any, ...]]] = {
     "top_logprobs": (None, 0),
     "web_search_options": (None,),
 }
-# what OpenAI's API knows, and changes nothing here
+# parameters of OpenAI's API that have no effect here
 IDLE: Final = frozenset(
     {
         "frequency_penalty",
@@ -86,11 +86,11 @@ def _one(value: Any) -> Any:
 
 
 class StreamOptions(BaseModel):
-    include_usage: StrictBool = Field(False, description="One more chunk tells the numbers of tokens.")
+    include_usage: StrictBool = Field(False, description="Add a chunk with the numbers of tokens.")
 
 
-class Wishes(BaseModel):
-    """What chats and completions share. Fields that are not known are not read, which the answer says."""
+class CompletionFields(BaseModel):
+    """Fields that chats and completions share. Answers warn about unknown fields."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -114,15 +114,15 @@ class Wishes(BaseModel):
     stream_options: StreamOptions | None = None
 
 
-READ: Final = frozenset({"messages", "prompt"} | set(Wishes.model_fields) | set(UNSUPPORTED) | IDLE)
+READ: Final = frozenset({"messages", "prompt"} | set(CompletionFields.model_fields) | set(UNSUPPORTED) | IDLE)
 
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """What a system message asks for.
+    """The task in a system message.
 
-    summarize: whether texts are to be summarized; else they are to be translated.
-    source, target: our codes of languages; "" where none is named.
+    summarize: whether to summarize texts; otherwise they are translated.
+    source, target: our codes of languages; "": not named.
     """
 
     summarize: bool
@@ -131,7 +131,7 @@ class Instruction:
 
 
 def read_instruction(message: str) -> Instruction | None:
-    """Read what a system message asks for; None where it speaks neither of translating nor of summaries."""
+    """Return the task in a system message; None when it names neither translation nor summaries."""
     found = INSTRUCTION.search(message)
     if found is None:
         return None
@@ -146,7 +146,7 @@ def read_instruction(message: str) -> Instruction | None:
 
 
 def _code_of(name: str, qualifier: str) -> str:
-    """Our code of a language by its English name, or the code itself where it is one; "" for other words."""
+    """Return our code for a language's English name or code; "" for other words."""
     code = VARIANTS.get((qualifier, name)) or CODES_BY_NAME.get(name)
     return code or (
         name if name in LANGUAGE_NAMES or "-" in name and name.partition("-")[0] in LANGUAGE_NAMES else ""
@@ -155,13 +155,13 @@ def _code_of(name: str, qualifier: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TextJob:
-    """Texts with what is to be done with them, checked and charged.
+    """Checked and charged texts, and their task.
 
-    state: what routes share.
-    texts: in the order of the request.
-    work: a translation; or the model that summarizes.
-    options: how to answer.
-    deadline: a time.monotonic() by which the answer must be there.
+    state: state that routes share.
+    texts: texts in the order of the request.
+    work: translation task; or the model that summarizes.
+    options: text options.
+    deadline: latest time of the answer, of time.monotonic().
     """
 
     state: AppState
@@ -171,37 +171,39 @@ class TextJob:
     deadline: float
 
     async def results(self, on_partial: OnPartial | None = None) -> list[TextResult]:
-        """Answer the texts; `on_partial` is told what is certain of the answers."""
+        """Return the results of the texts. on_partial: listener for final beginnings of answers."""
         if isinstance(self.work, TranslationTask):
             return (await translate_texts(self.state, self.work, on_partial)).results
         routes = [self.work] * len(self.texts)
         return await run_each(self.state, self.texts, routes, self.options, self.deadline, on_partial)
 
 
-async def read_wishes(request: Request) -> tuple[dict[str, Any], Wishes]:
-    """Read the fields of a request, and check those beside its texts. Raises Refusal and InvalidRequest."""
+async def read_fields(request: Request) -> tuple[dict[str, Any], CompletionFields]:
+    """Return the fields of a request, raw and validated. Raises Refusal and InvalidRequest."""
     values = parse_json(await body_of(request, state_of(request).settings.body_limit))
     for name, idle in UNSUPPORTED.items():
         if values.get(name) not in idle:
             message = f"Unsupported parameter: '{name}' is not supported by these models."
             raise Refusal("unsupported_parameter", message, parameter=name)
-    return values, validate(Wishes, values)
+    return values, validate(CompletionFields, values)
 
 
-async def accept_job(request: Request, wishes: Wishes, texts: list[str], system: str = "") -> TextJob:
-    """Find the model and the languages for texts, check that these are within limits, and charge them.
+async def accept_job(
+    request: Request, fields: CompletionFields, texts: list[str], system: str = ""
+) -> TextJob:
+    """Select the model and languages for texts, check their limits, and charge them.
 
-    request: the client's.
-    wishes: the fields of the request.
-    texts: to be translated or summarized.
-    system: the system message, where there is one.
+    request: request of the client.
+    fields: fields of the request.
+    texts: texts to be translated or summarized.
+    system: system message; "": none.
 
     Raises UnknownModel, InvalidRequest and Refusal.
     """
     state = state_of(request)
     deadline, service = deadline_of(request, state), state.service
     instruction = read_instruction(system)
-    name = None if wishes.model == ANY_MODEL else wishes.model
+    name = None if fields.model == ANY_MODEL else fields.model
     route = service.route(name) if name else None
     if route is None and instruction is None:
         raise InvalidParameter(
@@ -211,19 +213,19 @@ async def accept_job(request: Request, wishes: Wishes, texts: list[str], system:
         )
     if route.infos[0].task == "summarize" if route else instruction and instruction.summarize:
         route = await pick_summarizer(service, texts, model=name)
-        options = _options(wishes, route, SUMMARY, state)
+        options = _options(fields, route, SUMMARY, state)
         return TextJob(state, await accept_texts(request, texts), route, options, deadline)
     if route and route.infos[0].task != "translate":
         raise UnknownModel(f"model {name!r} neither translates nor summarizes")
     pair = _pair(route, instruction)
     source, target = resolve_pair(service, *pair)
-    options = _options(wishes, route, TRANSLATION, state)
+    options = _options(fields, route, TRANSLATION, state)
     task = TranslationTask(texts, source, target, deadline, options, model=name)
     return TextJob(state, await accept_texts(request, texts), task, options, deadline)
 
 
 def _pair(route: ModelRoute | None, instruction: Instruction | None) -> tuple[str, str]:
-    """Source, "auto" to be detected, and target: as the message has them, else as the model does."""
+    """Return source (or "auto") and target, from the message or from the model."""
     source, target = (instruction.source, instruction.target) if instruction else ("", "")
     if route is not None:
         return source or route.legs[0].source, target or route.legs[-1].target
@@ -232,12 +234,14 @@ def _pair(route: ModelRoute | None, instruction: Instruction | None) -> tuple[st
     return source or AUTO, target
 
 
-def _options(wishes: Wishes, route: ModelRoute | None, usual: TextOptions, state: AppState) -> TextOptions:
-    """How to answer: as many hypotheses as are asked for, none longer than asked for."""
+def _options(
+    fields: CompletionFields, route: ModelRoute | None, usual: TextOptions, state: AppState
+) -> TextOptions:
+    """Return the text options: number of hypotheses, and their greatest length."""
     infos = route.infos if route else [i for i in state.service.models() if i.task == "translate"]
     beams = max((info.limits.beams for info in infos), default=1)
-    alternatives = alternatives_of({"alternatives": wishes.n - 1}, beams, state.settings.alternatives_limit)
-    longest = wishes.max_completion_tokens or wishes.max_tokens
+    alternatives = alternatives_of({"alternatives": fields.n - 1}, beams, state.settings.alternatives_limit)
+    longest = fields.max_completion_tokens or fields.max_tokens
     limit = min((info.limits.target for info in infos), default=1)
     decode = {"max_length": min(longest, limit)} if longest else {}
     return TextOptions(

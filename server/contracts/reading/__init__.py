@@ -1,7 +1,7 @@
-"""Reading and subtitle tools, off until they are asked for: shapes.py is the table, routes.py makes routes.
+"""Plug-ins for reading and subtitle tools: shapes.py is the table of formats, routes.py makes the routes.
 
-Each tool is led here by an address: DeepLX, Immersive Translate, MTranServer (also Kiss Translator and hcfy),
-Google's version 2 and its free form, Apertium (OmegaT).
+Users enter this server's address in a tool as one of: DeepLX, Immersive Translate, MTranServer (also Kiss
+Translator and hcfy), Google's version 2 and its free form, Apertium (OmegaT).
 """
 
 from collections.abc import Collection
@@ -25,21 +25,19 @@ STATUS_NAMES: Final = {
 
 
 def reading_contracts(plugins: Collection[str]) -> list[Contract]:
-    """Make the contracts of reading tools.
+    """Return the contract with the routes of some plug-ins, and contracts for other shapes of errors.
 
-    plugins: names, as the operator gives them.
-
-    Returns the one with all routes, and those whose errors have shapes of their own.
+    plugins: names from the settings.
     """
-    asked = frozenset(plugins)
-    shapes = [shape for shape in SHAPES if asked & set(shape.plugins)]
+    names = frozenset(plugins)
+    shapes = [shape for shape in SHAPES if names & set(shape.plugins)]
     if not shapes:
         return []
     claims = [Claim(shape.claim, shape.claim_field, shape.path) for shape in shapes if shape.claim]
-    claims += [Claim("/detect", "text", "/mtran/detect")] if "mtran" in asked else []
+    claims += [Claim("/detect", "text", "/mtran/detect")] if "mtran" in names else []
     return [
         Contract(
-            (reading_router(asked),),
+            (reading_router(names),),
             ("/imme", "/kiss", "/hcfy", "/mtran/*", "/translate/batch"),
             open_paths=("/__heartbeat__", "/__lbheartbeat__"),
             claims=tuple(claims),

@@ -1,4 +1,4 @@
-"""A route for each shape that is asked for, and what two of the tools ask beside translations."""
+"""Routes of reading tools: one for each shape, and detection and language lists of two tools."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from server.state import AppState, deadline_of, refuse_while_draining, state_of
 
 
 class ReadingError(BaseModel):
-    """Each tool's own shape."""
+    """An error in the shape of a tool."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -37,10 +37,7 @@ google = APIRouter()
 
 
 def reading_router(plugins: Set[str]) -> APIRouter:
-    """Make the routes of all shapes that one of the plugins asks for.
-
-    plugins: names, as the operator gives them.
-    """
+    """Return a router with the routes of some plug-ins. plugins: names from the settings."""
     router = APIRouter(tags=["Reading tools"])
     for shape in SHAPES:
         if plugins & set(shape.plugins):
@@ -77,40 +74,40 @@ def _add_routes(router: APIRouter, shape: ToolShape) -> None:
 
 def _endpoint(shape: ToolShape) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
-        """Translate as the tool asks, and answer what it reads."""
+        """Translate texts, in the format of the tool."""
         refuse_while_draining(request)
         state = state_of(request)
         deadline = deadline_of(request, state)
-        asked = shape.read(await parameters(request, state.settings.body_limit, ("q",)))
-        source, target = resolve_pair(state.service, asked.source, await _target(state, asked, deadline))
-        texts = await accept_texts(request, asked.texts, tags=asked.html)
+        fields = shape.read(await parameters(request, state.settings.body_limit, ("q",)))
+        source, target = resolve_pair(state.service, fields.source, await _target(state, fields, deadline))
+        texts = await accept_texts(request, fields.texts, tags=fields.html)
         options = TRANSLATION
         if shape.alternatives:
             options = replace(options, alternatives=min(shape.alternatives, _spare_beams(state)))
-        task = TranslationTask(texts, source, target, deadline, options, read_html if asked.html else None)
+        task = TranslationTask(texts, source, target, deadline, options, read_html if fields.html else None)
         answer = await while_connected(request, translate_texts(state, task))
-        return await json_response(shape.write(replace(asked, target=target), answer), deadline)
+        return await json_response(shape.write(replace(fields, target=target), answer), deadline)
 
     return endpoint
 
 
-async def _target(state: AppState, asked: ReadingRequest, deadline: float) -> str:
-    """The language to translate into; the second choice for a text that is in the first already."""
-    if not asked.otherwise:
-        return asked.target
-    text = "\n".join(check_sizes(asked.texts, state.settings.char_limit, state.settings.batch_limit))
+async def _target(state: AppState, fields: ReadingRequest, deadline: float) -> str:
+    """Return the language to translate into: the second choice for a text in the first one."""
+    if not fields.otherwise:
+        return fields.target
+    text = "\n".join(check_sizes(fields.texts, state.settings.char_limit, state.settings.batch_limit))
     (best, *_) = await in_slices(one_slice(candidates, state.service, text), deadline)
-    return asked.otherwise if best["language"] == outward(inward(asked.target)) else asked.target
+    return fields.otherwise if best["language"] == outward(inward(fields.target)) else fields.target
 
 
 def _spare_beams(state: AppState) -> int:
-    """Hypotheses that every model's usual search finds beside the best."""
+    """Return the number of alternatives that every model's default search finds."""
     beams = [info.options.beam_size for info in state.service.models() if info.task == "translate"]
     return max(0, min(beams, default=1) - 1)
 
 
 async def _detect(request: Request, name: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Languages of a text, most likely first, and the parameters of the request."""
+    """Return the languages of a text, the most likely first, and the parameters of the request."""
     state = state_of(request)
     settings = state.settings
     values = await parameters(request, settings.body_limit)
@@ -125,20 +122,20 @@ async def _detect(request: Request, name: str) -> tuple[list[dict[str, Any]], di
     **OBJECT_ANSWER,
 )
 async def mtran_detect(request: Request) -> JSONResponse:
-    """Detect the language of a text, as MTranServer answers it."""
+    """Detect the language of a text, like MTranServer."""
     ranked, _ = await _detect(request, "text")
     return JSONResponse({"language": ranked[0]["language"]})
 
 
 @mtran.get("/__heartbeat__", response_class=PlainTextResponse)
 async def mtran_heartbeat() -> PlainTextResponse:
-    """Tell that the process lives."""
+    """Answer that the process is alive."""
     return PlainTextResponse("Ready")
 
 
 @mtran.get("/__lbheartbeat__", response_class=PlainTextResponse)
 async def mtran_balancer_heartbeat() -> PlainTextResponse:
-    """Tell that the process lives, to a balancer of load."""
+    """Answer a load balancer that the process is alive."""
     return PlainTextResponse("Ready")
 
 
@@ -148,7 +145,7 @@ async def mtran_balancer_heartbeat() -> PlainTextResponse:
     **OBJECT_ANSWER,
 )
 async def google_detect(request: Request) -> JSONResponse:
-    """Detect the language of a text, or of an array of texts together, as Google's version 2 answers it."""
+    """Detect the language of a text, or of an array of texts together, like Google's version 2."""
     ranked, values = await _detect(request, "q")
     best = {
         "language": ranked[0]["language"],
@@ -161,7 +158,7 @@ async def google_detect(request: Request) -> JSONResponse:
 
 @google.get("/language/translate/v2/languages", **OBJECT_ANSWER)
 async def google_languages(request: Request) -> JSONResponse:
-    """List the languages of the models, with English names where `target` is given."""
+    """List the languages of the models, with English names if `target` is given."""
     known = [language.code for language in state_of(request).service.languages()]
     named = bool(request.query_params.get("target"))
     items = [{"language": outward(code)} | ({"name": name_of(code)} if named else {}) for code in known]

@@ -1,4 +1,4 @@
-"""The table of shapes: how each reading tool asks for translations, and what it reads of the answer."""
+"""The table of shapes: the formats of requests and answers of each reading tool."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from server.languages import inward, outward
 
 DETECT: Final = "auto"
 DETECT_WORDS: Final = frozenset({"", "auto", "auto-detect"})
-MAX_ALTERNATIVES: Final = 3  # as DeepLX has them
-# hcfy's names of languages, as a user of it reads them
+MAX_ALTERNATIVES: Final = 3  # number of alternatives of DeepLX
+# hcfy's names of languages
 HCFY_NAMES: Final = {
     "中文(简体)": "zh",
     "中文(繁体)": "zt",
@@ -70,14 +70,14 @@ HCFY_SOURCE: Final = {"anyOf": [{"type": "string", SERVED: "hcfy or none"}, {"ty
 
 @dataclass(frozen=True, slots=True)
 class ReadingRequest:
-    """What a tool asks for.
+    """The fields of a tool's request.
 
-    texts: one, or several.
-    source: the tool's code of their language; "auto" to detect that of each.
-    target: the tool's code of the language to translate into.
-    otherwise: the language for a text that is in `target` already; "" where there is none.
+    texts: one text, or several.
+    source: tool's code of their language; "auto": detect the language of each.
+    target: tool's code of the language to translate into.
+    otherwise: target language for a text that is already in `target`; "": none.
     html: whether texts are HTML.
-    named: whether the parts of the answer have names, where a tool has the choice.
+    named: whether the parts of the answer have names, if the tool can choose.
     """
 
     texts: str | list[str]
@@ -94,22 +94,22 @@ Write = Callable[[ReadingRequest, Translations], Any]
 
 @dataclass(frozen=True, slots=True)
 class ToolShape:
-    """How a tool asks, and what it reads.
+    """The formats of a tool's requests and answers.
 
-    name: of the operation in OpenAPI.
-    plugins: names that the operator asks for the shape by.
-    path: where it asks.
-    read: reads the parameters of a request; raises InvalidRequest.
-    write: makes the answer.
-    fields: OpenAPI's schemas of the parameters.
-    example: a body that this server answers.
-    required: names of parameters that must be there.
-    either: schemas of parameters of which one must be there, by name.
-    methods: of HTTP.
-    kinds: media types in which it may ask by POST.
-    alternatives: how many other answers are told.
-    claim: a path of another contract where the tool may ask too; "" where there is none.
-    claim_field: a name in the tool's JSON that tells it from the other contract's.
+    name: name of the operation in OpenAPI.
+    plugins: names of plug-ins in the settings that include the shape.
+    path: path of the route.
+    read: function that parses the parameters of a request; raises InvalidRequest.
+    write: function that makes the answer.
+    fields: OpenAPI schemas of the parameters.
+    example: body that the server answers with status 200.
+    required: names of required parameters.
+    either: schemas of parameters of which one is required, by name.
+    methods: HTTP methods.
+    kinds: media types of a POST.
+    alternatives: number of other answers.
+    claim: path of another contract that the tool may use too; "": none.
+    claim_field: name in the tool's JSON that the other contract's requests lack.
     """
 
     name: str
@@ -150,7 +150,7 @@ def _list(values: dict[str, Any], name: str) -> list[str]:
 
 
 def _first(values: dict[str, Any], name: str) -> str:
-    """The first text of a name that may come several times."""
+    """Return the first text of a parameter that may be repeated."""
     text = values.get(name)
     return _value({name: text[0] if isinstance(text, list) and text else text}, name)
 

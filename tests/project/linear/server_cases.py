@@ -26,6 +26,9 @@ SERVER_CASES: dict[str, Case | str] = {
     "server.languages:REGION": Case(uses=("fullmatch",)),
     "server.http.completing:PLAIN_CODE": "codes of languages that are served",
     "server.http.forms:read_fields": Case(form_fields, pumps=("%", "%6", "%61", "a&", "a=b&")),
+    "server.http.schemas:_split_lines": "splits a body of limited size at line ends",
+    "server.http.schemas:_parse_object": "calls the JSON reader",
+    "server.settings.kinds:split_names": "a list of the operator",
     "server.http.parameters:_read_body": "reads a body up to its limit",
     "server.answering.translation:read_pages": "calls a reader of tags",
     "server.http.parameters:parse_json": Case(
@@ -55,7 +58,7 @@ SERVER_CASES: dict[str, Case | str] = {
     "server.contracts.reading.routes:_detect": "calls language detection",
     "server.contracts.mcp.routes:NAME": Case(server_names, pumps=('" ', '"a":', '"  :')),
     "server.contracts.mcp.tools:detect_language": "calls language detection",
-    "server.contracts.openai.tasks:read_wishes": "takes values from an object",
+    "server.contracts.openai.tasks:read_fields": "takes values from an object",
     "server.contracts.openai.chat:read_messages": "loops over lists that the JSON reader has bounded",
     "server.contracts.kserve.tensors:read_tensors": Case(tensors),
     "server.grpc.codec:parse_message": "is timed with `read_request`",
