@@ -1,4 +1,4 @@
-"""Variables LT_<NAME> of LibreTranslate that have a twin among our settings."""
+"""Environment variables LT_<NAME> of LibreTranslate that have a counterpart among our settings."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any, Final
 from pydantic.fields import FieldInfo
 from pydantic_settings import PydanticBaseSettingsSource
 
-# LibreTranslate's variable: our setting
-TWINS: Final = {
+# our setting by LibreTranslate's variable
+COUNTERPARTS: Final = {
     "LT_HOST": "host",
     "LT_PORT": "port",
     "LT_THREADS": "threads",
@@ -36,19 +36,21 @@ NO: Final = frozenset({"", "0", "false", "f", "no", "n", "off"})
 
 
 def without_effect() -> list[str]:
-    """List the variables of LibreTranslate that are set and have no twin here."""
-    return sorted(name for name in os.environ if name.startswith("LT_") and name not in {*TWINS, *FLAGS})
+    """Return the variables of LibreTranslate that are set but have no counterpart here."""
+    return sorted(
+        name for name in os.environ if name.startswith("LT_") and name not in {*COUNTERPARTS, *FLAGS}
+    )
 
 
 class LibreTranslateSource(PydanticBaseSettingsSource):
-    """The variables of LibreTranslate."""
+    """The values of LibreTranslate's variables."""
 
     def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
-        raise NotImplementedError  # all at once, below
+        raise NotImplementedError  # `__call__` returns all values at once
 
     def __call__(self) -> dict[str, Any]:
         values: dict[str, Any] = {
-            ours: os.environ[name] for name, ours in TWINS.items() if os.environ.get(name)
+            ours: os.environ[name] for name, ours in COUNTERPARTS.items() if os.environ.get(name)
         }
         if os.environ.get("LT_DISABLE_FILES_TRANSLATION", "").lower() in YES:
             values["files"] = False

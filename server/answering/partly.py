@@ -15,7 +15,7 @@ from fastapi.responses import Response
 from engine.api import ConvoyError, InvalidRequest, TooLarge
 from server.answering.events import events
 from server.answering.results import OnPartial, renumber
-from server.callers.access import charge, give_back
+from server.callers.access import charge, refund_texts
 from server.http.openapi import STREAMED, body_of, errors, fields_of, in_query
 from server.http.parameters import while_connected
 from server.http.responses import json_response
@@ -81,7 +81,7 @@ async def answer_partly(
                 faults[number] = result
             else:
                 parts[number,] = result
-        await give_back(request, (texts[number] for number in good if faults[number]), prefix)
+        await refund_texts(request, (texts[number] for number in good if faults[number]), prefix)
     if not parts:
         raise next(fault for fault in faults if fault is not None)
     return _joined(parts, len(texts)), faults

@@ -226,12 +226,12 @@ async def charge(request: Request, texts: Iterable[str], prefix: str = "") -> in
     return characters
 
 
-async def give_back(request: Request, texts: Iterable[str], prefix: str = "") -> None:
-    """Give back what texts were charged that are not answered, in a request that others of are.
+async def refund_texts(request: Request, texts: Iterable[str], prefix: str = "") -> None:
+    """Refund the charge for some texts of a request.
 
-    request: the client's.
-    texts: those that are not answered.
-    prefix: the beginning of each answer, as it was charged.
+    request: request of the client.
+    texts: texts that are not answered.
+    prefix: beginning of each answer, which was charged with each text.
     """
     visitor, access = _visitor_of(request)
     characters = sum(len(text) + len(prefix) for text in texts)
@@ -240,7 +240,7 @@ async def give_back(request: Request, texts: Iterable[str], prefix: str = "") ->
 
 
 async def refund(request: Request) -> None:
-    """Give back all that a request was charged: it has failed, whatever its status is."""
+    """Refund the whole charge of a request that has failed, even with a successful status."""
     visitor, access = _visitor_of(request)
     await _refund(access, visitor)
 
@@ -248,12 +248,12 @@ async def refund(request: Request) -> None:
 async def _refund(access: Access, visitor: Visitor) -> None:
     characters, visitor.charged = visitor.charged, 0
     if characters:
-        with suppress(Refusal):  # Redis went meanwhile; it is logged
+        with suppress(Refusal):  # Redis does not answer, which is logged
             await _count(access, visitor, -characters)
 
 
 async def _count(access: Access, visitor: Visitor, characters: int) -> int:
-    """The new count, or 0 where nothing limits it and nobody has to wait for it."""
+    """Count characters of a visitor; return the new count, or 0 for a visitor without a limit."""
     if visitor.characters != -1:
         return await access.quotas.add(visitor.name, characters)
     await access.quotas.note(visitor.name, characters)

@@ -61,7 +61,7 @@ def make_key(name: str, requests: int | None = None, characters: int | None = No
     requests: limit of requests a minute; -1: no limit; None: the server's own limit.
     characters: limit of characters in 30 days; -1: no limit; None: the server's own limit.
 
-    Returns the token beside the key: the file holds only the token's digest.
+    Returns the key and its token; the key file stores only a digest of the token.
     """
     token = KEY_PREFIX + secrets.token_urlsafe(32)
     created = datetime.now(UTC).isoformat(timespec="seconds")
@@ -69,10 +69,7 @@ def make_key(name: str, requests: int | None = None, characters: int | None = No
 
 
 def keys_from_tokens(tokens: Iterable[str]) -> tuple[Key, ...]:
-    """Make keys of tokens that an operator gave as they are.
-
-    Their ids are the beginnings of their digests.
-    """
+    """Return keys for tokens from the environment. The id of a key is the beginning of its digest."""
     digests = [digest_of(token) for token in tokens]
     return tuple(Key(digest[:8], "environment", digest) for digest in digests)
 

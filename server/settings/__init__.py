@@ -30,12 +30,10 @@ class LogSettings(BaseSettings):
     log_level: Literal["critical", "error", "warning", "info", "debug"] = Field(
         "info", description="Least severe messages that are logged."
     )
-    log_format: Literal["text", "json"] = Field(
-        "text", description="Log lines for people, or JSON for machines."
-    )
+    log_format: Literal["text", "json"] = Field("text", description="Log lines as text or JSON.")
     access_log: bool = Field(
         False,
-        description="Log a line for every request: sizes, duration, the key's id; never its text or query.",
+        description="Log a line for every request with sizes, duration and the key's id, never its text.",
     )
     traces: str = Field(
         "",
@@ -53,7 +51,7 @@ class ServerSettings(
     DecodingSettings,
     ModelSettings,
 ):
-    """All groups; the last is the first of `convoy serve --help`.
+    """The settings of all groups. `convoy serve --help` lists the last group first.
 
     A limit of -1 is off. In environment variables, models are separated by ":", and lanes are "1x32,5x32".
     """
@@ -82,13 +80,13 @@ class ServerSettings(
         return init_settings, env_settings, LibreTranslateSource(settings_cls)
 
     def of_engine(self, number: int) -> Self:
-        """Return the settings of an engine process, counted from 0: several devices are dealt out."""
+        """Return the settings of an engine process, with its share of the devices. number: from 0."""
         devices = self.device.split(",")
         own = ",".join(devices[number :: self.engines]) if len(devices) >= self.engines else self.device
         return self.model_copy(update={"device": own})
 
     def service(self) -> ServiceSettings:
-        """Return the engine's share of the settings. ONNX sessions take the pool of `share_threads`."""
+        """Return the settings of the engines."""
         precision = self.precision or usual_precision(self.device, fast=self.fast)
         lanes = FAST_LANES if self.fast and "lanes" not in self.model_fields_set else self.lanes
         return ServiceSettings(

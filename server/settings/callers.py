@@ -24,26 +24,28 @@ class CallerSettings(BaseSettings):
         None, description="Keys made by `convoy keys`; with keys, requests need one."
     )
     api_keys: Annotated[tuple[SecretStr, ...], NoDecode] = Field(
-        (), description="Keys with commas between; better in the environment, as flags show in `ps`."
+        (), description="Keys, separated by commas; better in the environment, because `ps` shows flags."
     )
-    anonymous: bool = Field(False, description="With keys: also answer requests that have none.")
+    anonymous: bool = Field(False, description="With keys: also answer requests without a key.")
     require_api_key_origin: str = Field(
-        "", description="With keys: a pattern of origins (of web pages) whose requests need none."
+        "", description="With keys: regular expression of origins (of web pages) whose requests need no key."
     )
-    get_api_key_link: str = Field("", description="Where users get a key, told to those without.")
+    get_api_key_link: str = Field(
+        "", description="Address where users get a key, for the error of requests without one."
+    )
     req_limit: Limit = Field(
-        -1, description="Requests a minute of each address, and of each key without a limit of its own."
+        -1, description="Requests a minute of each address, and of each key without its own limit."
     )
-    hourly_req_limit: Limit = Field(-1, description="The same, in an hour.")
-    daily_req_limit: Limit = Field(-1, description="The same, in a day.")
-    char_quota: Limit = Field(-1, description="Characters in 30 days, of each address or key likewise.")
+    hourly_req_limit: Limit = Field(-1, description="Requests an hour, likewise.")
+    daily_req_limit: Limit = Field(-1, description="Requests a day, likewise.")
+    char_quota: Limit = Field(-1, description="Characters in 30 days, likewise.")
     limit_storage: str = Field(
-        "memory://", description="Where limits are counted: memory://, or redis://host:port."
+        "memory://", description="Storage of the counters of limits: memory:// or redis://host:port."
     )
-    metrics_auth_token: SecretStr | None = Field(None, description="A token that /metrics needs.")
-    docs_auth_token: SecretStr | None = Field(None, description="A token that /docs needs.")
+    metrics_auth_token: SecretStr | None = Field(None, description="Token for /metrics.")
+    docs_auth_token: SecretStr | None = Field(None, description="Token for /docs.")
     admin_token: SecretStr | None = Field(
-        None, description="A token to reload, load and unload models over HTTP; without one that is off."
+        None, description="Token to reload, load and unload models over HTTP; without it, that is off."
     )
 
     @field_validator("api_keys", mode="before")

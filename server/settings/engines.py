@@ -23,7 +23,7 @@ class ModelSettings(BaseSettings):
 
     models: Annotated[tuple[Path, ...], NoDecode] = Field(
         (Path("models"),),
-        description="Bundles, or folders of bundles; also packages of Argos and models of CTranslate2.",
+        description="Bundles or folders of bundles; also packages of Argos and models of CTranslate2.",
     )
     fetch: Names = Field(
         (),
@@ -31,32 +31,31 @@ class ModelSettings(BaseSettings):
         "first folder of models lacks them.",
     )
     fetch_mirror: str = Field(
-        "", description="Address or folder of a mirror (`convoy package` makes one); none is known."
+        "", description="Address or folder of a mirror, which `convoy package` makes; there is no public one."
     )
     cache: Path | None = Field(
         None,
-        description="Where models of others (Argos, CTranslate2) lie once they are converted; else beside "
-        "store_folder, or in the user's cache.",
+        description="Folder of converted models of Argos and CTranslate2; default: next to store_folder, or "
+        "the user's cache.",
     )
     load_only: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="Load only the models whose languages are all among these: de,en."
     )
     verify: bool = Field(True, description="Compare the hashes of all files of the bundles at start.")
     strict: bool = Field(
-        False, description="Refuse to start where a bundle in a folder is damaged; else it is left out."
+        False, description="Refuse to start with a damaged bundle in a folder; by default it is skipped."
     )
     model_budget: ByteSize | None = Field(
         None,
         ge=1,
-        description="Memory for the models of each engine process, such as 2GB: they are loaded when first "
-        "used, and the least recently used goes. Else all are loaded at the start.",
+        description="Memory for the models of each engine process, such as 2GB: models are loaded at first "
+        "use, and the least recently used is evicted. Default: all are loaded at the start.",
     )
     watch: float = Field(
         5.0,
         ge=0,
         allow_inf_nan=False,
-        description="Seconds between two looks for bundles put into the folders of models, or taken out; 0: "
-        "none after the start.",
+        description="Seconds between two scans of the folders of models for changed bundles; 0: never.",
     )
 
     @field_validator("load_only", mode="before")
@@ -83,14 +82,14 @@ class DecodingSettings(BaseSettings):
     precision: str | None = Field(None, description=f"{PRECISION_HELP} Default: fp32.")
     shortlist: bool | None = Field(
         None,
-        description="Answer with tokens that a source makes likely alone: faster. Else as each bundle says.",
+        description="Decode only tokens that are likely for a source: faster. Default: as each bundle says.",
     )
     fast: bool = Field(False, description=FAST_HELP)
     lanes: Annotated[Lanes, NoDecode] = Field(
         Placement().lanes, description="Beams x slots of each lane of a model: 1x32,5x32,16x8."
     )
     beam_size: int | None = Field(None, ge=1, description="Overrides the models' default beam size.")
-    queue_tokens: int = Field(65_536, ge=1, description="Source tokens that may wait for each model.")
+    queue_tokens: int = Field(65_536, ge=1, description="Source tokens that may be queued for each model.")
     encode_tokens: int = Field(2_048, ge=1, description="Source tokens encoded between two decoding steps.")
 
     @field_validator("lanes", mode="before")
@@ -112,29 +111,23 @@ class ProcessSettings(BaseSettings):
     frontends: int = Field(
         0,
         ge=0,
-        description="Processes that speak HTTP behind the port, beside those of --engines; 0: one process "
-        "does all.",
+        description="Front ends: processes for HTTP, in addition to --engines; 0: one process for all.",
     )
-    engines: int = Field(
-        1, ge=1, description="Processes that hold the models, with an engine for each model in each."
-    )
-    workers: int | None = Field(
-        None, ge=1, description="Goes with the next release: N are --frontends N --engines N."
-    )
+    engines: int = Field(1, ge=1, description="Engine processes, each with an engine for every model.")
+    workers: int | None = Field(None, ge=1, description="Deprecated: N means --frontends N --engines N.")
     threads: int | None = Field(
         None,
         ge=1,
-        description="Threads that all models of an engine process share; else all cores, divided.",
+        description="Threads that all models of an engine process share; default: its share of the cores.",
     )
     drain_timeout: float = Field(
-        30.0, ge=0, allow_inf_nan=False, description="Seconds accepted requests get after SIGTERM."
+        30.0, ge=0, allow_inf_nan=False, description="Seconds for accepted requests after SIGTERM."
     )
     hang_timeout: float = Field(
         60.0,
         ge=0,
         allow_inf_nan=False,
-        description="Seconds for which a process beside others, or the same turn of an engine, may show no "
-        "progress; then it is killed and started anew. 0: any.",
+        description="Seconds without progress after which one of several processes is restarted; 0: never.",
     )
 
     @model_validator(mode="before")

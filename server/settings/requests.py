@@ -22,25 +22,30 @@ class NetworkSettings(BaseSettings):
     host: str = Field("127.0.0.1", description="Address to listen on.")
     port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0: any free one.")
     grpc_port: int | None = Field(
-        None, ge=0, le=65535, description="Port of gRPC (KServe), extra `grpc`; 0: any free one; else none."
+        None,
+        ge=0,
+        le=65535,
+        description="Port of gRPC (KServe), extra `grpc`; 0: any free one; default: no gRPC.",
     )
     url_prefix: str = Field("", description="Path that the server is mounted under, such as /translate.")
     public_url: str = Field(
-        "", description="Where clients reach this server, for links to files; else as they ask."
+        "", description="Address of this server for clients, in links to files; default: as in the request."
     )
     ssl_certfile: Path | None = Field(None, description="Certificates in PEM form, to serve HTTPS.")
-    ssl_keyfile: Path | None = Field(None, description="Their key, unless it is in the same file.")
+    ssl_keyfile: Path | None = Field(
+        None, description="Private key of the certificates, unless it is in their file."
+    )
     cors_origins: Names = Field(
-        ("*",), description="Origins whose web pages may read answers, with commas between; *: all."
+        ("*",), description="Origins whose web pages may read answers, separated by commas; *: all."
     )
     trusted_proxies: Names = Field(
         (),
-        description="Addresses and networks of proxies whose X-Forwarded-For and -Proto are believed.",
+        description="Addresses and networks of proxies whose X-Forwarded-For and -Proto are trusted.",
     )
     allowed_hosts: Names = Field(
         (),
-        description="Names that clients may ask by, with commas between; *: any. Else any, but on a loopback "
-        "address only localhost; addresses always.",
+        description="Host names that requests may use, separated by commas; *: any. Default: any, or only "
+        "localhost on a loopback address. IP addresses are always allowed.",
     )
 
     @field_validator("ssl_certfile", "ssl_keyfile")
@@ -72,7 +77,7 @@ class NetworkSettings(BaseSettings):
 
     @property
     def hosts(self) -> frozenset[str] | None:
-        """Names that clients may ask by, in lower case; None: any."""
+        """Host names that requests may use, in lower case; None: any."""
         names = frozenset(name.casefold() for name in self.allowed_hosts)
         if "*" in names or (not names and not _is_loopback(self.host)):
             return None
@@ -86,35 +91,33 @@ class LimitSettings(BaseSettings):
 
     char_limit: Limit = Field(100_000, description="Characters of one text.")
     batch_limit: Limit = Field(1_000, description="Texts of one request.")
-    phrase_limit: Limit = Field(
-        1_000, description="Phrases of one request to keep or to translate as a glossary says."
-    )
+    phrase_limit: Limit = Field(1_000, description="Phrases in `ignore` and `glossary` of one request.")
     tag_limit: Limit = Field(10_000, description="Tags of one request in HTML or XML.")
     alternatives_limit: Limit = Field(
-        -1, description="Alternatives of one text; the widest lane also limits."
+        -1, description="Alternatives of one text, within the beams of the widest lane."
     )
     body_limit: int = Field(1_048_576, ge=1, description="Bytes of one request's body.")
     body_timeout: float = Field(
-        30.0, gt=0, allow_inf_nan=False, description="Seconds a client may take to send a request."
+        30.0, gt=0, allow_inf_nan=False, description="Seconds for a client to send a request."
     )
     request_timeout: float = Field(
         300.0,
         gt=0,
         allow_inf_nan=False,
-        description="Seconds a request may take; X-Request-Timeout asks for less.",
+        description="Seconds for a request; the header X-Request-Timeout may shorten it.",
     )
 
 
 class FeatureSettings(BaseSettings):
-    """What a server offers besides translation, and what it stores."""
+    """Optional features of a server, and its stores."""
 
     model_config = CONFIG
 
     plugins: Annotated[tuple[Plugin, ...], NoDecode, BeforeValidator(split_names)] = Field(
-        (), description="Contracts of other tools to speak too: deeplx,immersive,mtran,google,apertium,mcp."
+        (), description="Plug-ins for other tools: deeplx,immersive,mtran,google,apertium,mcp."
     )
     suggestions: Path | None = Field(
-        None, description="File that better translations are added to, which users send to /suggest."
+        None, description="File for better translations that users send to /suggest."
     )
     web: bool = Field(True, description="Whether there is a web page at /.")
     files: bool = Field(True, description="Whether files are translated.")
@@ -125,15 +128,21 @@ class FeatureSettings(BaseSettings):
     file_store: int = Field(1_073_741_824, ge=1, description="Bytes of all files that are kept.")
     store_folder: Path | None = Field(
         None,
-        description="Where translated files, documents' states and glossaries lie; servers that share it "
-        "share them. Else they go when the server stops.",
+        description="Folder of translated files, states of documents and glossaries; servers may share it. "
+        "Default: a temporary folder.",
     )
     cache_bytes: ByteSize = Field(
-        ByteSize(0), ge=0, description="Memory for answers that may be asked for again, as 100MB; 0: none."
+        ByteSize(0), ge=0, description="Memory for the cache of answers, such as 100MB; 0: no cache."
     )
-    frontend_timeout: int = Field(500, ge=0, description="Milliseconds LibreTranslate's page waits.")
-    frontend_source: str = Field("auto", description="Source language LibreTranslate's page begins with.")
-    frontend_target: str = Field("", description="Its target language; else the first there is.")
+    frontend_timeout: int = Field(
+        500, ge=0, description="Milliseconds that LibreTranslate's page waits before it translates."
+    )
+    frontend_source: str = Field(
+        "auto", description="Source language that LibreTranslate's page begins with."
+    )
+    frontend_target: str = Field(
+        "", description="Target language that LibreTranslate's page begins with; default: the first one."
+    )
 
 
 def _is_loopback(host: str) -> bool:

@@ -84,13 +84,13 @@ async def unload(request: Request, name: str) -> JSONResponse:
 
 @router.get("/metrics", response_class=PlainTextResponse)
 async def metrics(request: Request) -> Response:
-    """Return metrics for Prometheus. Where the operator has set a token: `Authorization: Bearer`."""
+    """Return metrics for Prometheus. If the operator has set a token, send `Authorization: Bearer`."""
     return Response(state_of(request).metrics.text(), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
 
 @router.get("/spec", tags=["LibreTranslate"], response_model=dict[str, Any])
 async def spec(request: Request) -> JSONResponse:
-    """Return this description where LibreTranslate has its own, by whose title Dialect knows a server."""
+    """Return this description under LibreTranslate's path and title, by which Dialect recognizes a server."""
     description = request.app.openapi()
     return JSONResponse({**description, "info": {**description["info"], "title": "LibreTranslate"}})
 
@@ -104,9 +104,8 @@ async def frontend_settings(request: Request) -> JSONResponse:
     target = inward(settings.frontend_target) or next(iter(targets), "")
     source = settings.frontend_source
     origin = request.headers.get("origin", "")
-    if (
-        request.headers.get("sec-fetch-site") == "same-origin"
-    ):  # our page, whose later POSTs have an Origin header
+    # our own page sends its origin only with a POST
+    if request.headers.get("sec-fetch-site") == "same-origin":
         origin = f"{request.url.scheme}://{request.url.netloc}"
     return JSONResponse(
         {

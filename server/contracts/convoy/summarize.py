@@ -1,4 +1,4 @@
-"""POST /summarize: mirrors /translate."""
+"""POST /summarize, like /translate."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ class SummarizeCall(TextCall):
 async def _checked(request: Request) -> SummarizeCall:
     """Summarize a text, or each of an array (JSON only).
 
-    A text longer than the model reads is refused, unless the model was made for beginnings, or `truncate` or
-    a `strategy` is given: "truncate" uses its beginning (`truncated` is true), "parts" summarizes it in
-    `parts` that end with sentences and joins what they give, "refine" summarizes that again, `rounds` times,
-    until one summary is left. `stream` as in /translate.
+    A text longer than the model reads is refused, unless the model was made for beginnings, or the request
+    has `truncate` or a `strategy`: "truncate" reads the beginning (`truncated` is true), "parts" summarizes
+    each of the `parts` and joins the summaries, "refine" summarizes these again, `rounds` times, until one is
+    left. `stream` works like in /translate.
     """
     state = state_of(request)
     settings, deadline = state.settings, deadline_of(request, state)

@@ -77,8 +77,8 @@ def present(entries: Mapping[str, str], texts: Iterable[str]) -> Slices[dict[str
 def _present(entries: Mapping[str, str], texts: Iterable[str]) -> Slices[dict[str, str]]:
     """Do the work of `present`, without its time limit.
 
-    Phrases whose length is common are looked up together, by hash. For the others, the first characters are
-    looked up, and then each phrase whose first characters occur.
+    Phrases of a common length are looked up together, by hash. The first characters of other phrases are
+    looked up first, and then each phrase whose beginning occurs.
     """
     phrases: dict[str, list[str]] = {}
     for number, source in enumerate(entries):

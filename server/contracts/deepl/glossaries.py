@@ -150,7 +150,14 @@ class Glossaries:
             return changed
 
     def drop(self, owner: str, id: str, version: int) -> None:
-        """Remove an owner's glossary of a version. Raises Refusal when the owner has no such glossary."""
+        """Remove an owner's glossary.
+
+        owner: name of the visitor who asks.
+        id: id of the glossary.
+        version: version that the glossary must be of.
+
+        Raises Refusal when the owner has no such glossary.
+        """
         with self._known.locked():
             self.find(owner, id, version)
             self._known.drop(id)
@@ -215,7 +222,7 @@ def _to_record(glossary: Glossary) -> dict[str, Any]:
 
 
 def pairs_of(service: Service) -> list[Pair]:
-    """Return the pairs of languages that glossaries may be for: those of models with placeholder symbols."""
+    """Return the pairs of languages with a model that has placeholder symbols, which glossaries need."""
     pairs: dict[Pair, None] = {}
     for language in service.languages():
         for target in language.targets:

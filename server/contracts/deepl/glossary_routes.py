@@ -77,7 +77,7 @@ ERRORS: Final = errors(404, 429, 503, model=MessageAnswer)
     responses=errors(429, 503, model=MessageAnswer),
 )
 async def language_pairs(request: Request) -> JSONResponse:
-    """List the pairs of languages whose models can keep phrases."""
+    """List the pairs of languages that glossaries may be for."""
     pairs = pairs_of(state_of(request).service)
     return JSONResponse({"supported_languages": [{"source_lang": s, "target_lang": t} for s, t in pairs]})
 
@@ -90,7 +90,7 @@ async def language_pairs(request: Request) -> JSONResponse:
     openapi_extra=request_of(GLOSSARY_FIELDS, list(GLOSSARY_FIELDS), None),
 )
 async def create(request: Request) -> JSONResponse:
-    """Keep a glossary until it is deleted, or the server stops. Only who made it can name it."""
+    """Create a glossary, which only its owner can use. Without a store folder it ends with the server."""
     state = state_of(request)
     values = await parameters(request, state.settings.body_limit)
     fields = {name: text_parameter(values, name) for name in GLOSSARY_FIELDS}
@@ -147,7 +147,7 @@ async def _find(request: Request, id: str) -> Glossary:
 
 
 def text_parameter(values: Mapping[str, Any], name: str) -> str:
-    """Return a parameter that must be a text which is not blank. Raises InvalidRequest in DeepL's words."""
+    """Return a parameter that must be a text and not blank. Raises InvalidRequest in DeepL's words."""
     value = values.get(name)
     if not isinstance(value, str) or not value.strip():
         raise InvalidRequest(f"Parameter '{name}' not specified.")

@@ -83,7 +83,7 @@ FIND_ERRORS: Final = errors(404, 429, 503, model=MessageAnswer)
     openapi_extra=request_of(FIELDS, list(FIELDS), None, (JSON,)),
 )
 async def create_multilingual(request: Request) -> JSONResponse:
-    """Keep a glossary of several pairs of languages until it is deleted, or the server stops."""
+    """Create a glossary of several pairs of languages. Without a store folder it ends with the server."""
     values = await parameters(request, state_of(request).settings.body_limit)
     dictionaries = await _dictionaries(request, values)
     name = text_parameter(values, "name")
@@ -115,7 +115,7 @@ async def get_multilingual(request: Request, glossary_id: str) -> JSONResponse:
     openapi_extra=request_of(FIELDS, [], None, (JSON,)),
 )
 async def patch_multilingual(request: Request, glossary_id: str) -> JSONResponse:
-    """Rename a glossary, or add entries to its dictionaries: those of the same source are replaced."""
+    """Rename a glossary, or add entries to its dictionaries; an entry replaces one of the same phrase."""
     values = await parameters(request, state_of(request).settings.body_limit)
     fresh = await _dictionaries(request, values) if _items(values) else {}
     name = text_parameter(values, "name") if "name" in values else None
@@ -134,7 +134,7 @@ async def patch_multilingual(request: Request, glossary_id: str) -> JSONResponse
     openapi_extra=request_of(DICTIONARY, list(DICTIONARY), None, (JSON,)),
 )
 async def put_dictionary(request: Request, glossary_id: str) -> JSONResponse:
-    """Put a dictionary in the place of the one that a glossary has for the same languages."""
+    """Replace the dictionary of a pair of languages, or add one."""
     values = await parameters(request, state_of(request).settings.body_limit)
     fresh = await _dictionaries(request, {"dictionaries": [values]})
     await _change(request, glossary_id, lambda glossary: glossary.with_dictionaries(fresh, merge=False))
@@ -170,7 +170,7 @@ async def delete_multilingual(request: Request, glossary_id: str) -> Response:
     openapi_extra={"parameters": PAIR_QUERY},
 )
 async def delete_dictionary(request: Request, glossary_id: str) -> Response:
-    """Drop the dictionary of a pair of languages."""
+    """Remove the dictionary of a pair of languages."""
     pair = _pair(dict(request.query_params))
     await _change(request, glossary_id, lambda glossary: glossary.without(pair))
     return Response(status_code=204)
@@ -185,14 +185,14 @@ async def _change(request: Request, id: str, change: Callable[[Glossary], Glossa
 
 
 async def entries_of(request: Request, ids: Sequence[str], source: str | None, target: str) -> dict[str, str]:
-    """Merge the entries of glossaries, of either version, that a translation names.
+    """Return the merged entries of the glossaries that a translation names, of either version.
 
-    request: the client's.
-    ids: of glossaries, in the order of the request.
-    source: our code of the texts' language; None where it is to be detected.
+    request: request of the client.
+    ids: ids of glossaries, in the order of the request.
+    source: our code of the texts' language; None: the language is to be detected.
     target: our code of the language to translate into.
 
-    Raises InvalidRequest on too many and on glossaries for other languages, Refusal on unknown ones.
+    Raises InvalidRequest for too many glossaries or other languages, and Refusal for unknown glossaries.
     """
     if len(ids) > MAX_NAMED_GLOSSARIES:
         raise InvalidRequest(f"Value for 'glossary_ids' not supported: at most {MAX_NAMED_GLOSSARIES}.")
@@ -207,7 +207,7 @@ def _merged_entries(request: Request, ids: Sequence[str], source: str | None, ta
 
 
 async def _dictionaries(request: Request, values: dict[str, Any]) -> dict[Pair, dict[str, str]]:
-    """Entries by pair of languages. Raises InvalidRequest that names what is at fault."""
+    """Return the dictionaries of a request. Raises InvalidRequest that names the error."""
     items = _items(values)
     if not isinstance(items, list) or not items or not all(isinstance(item, dict) for item in items):
         raise InvalidRequest("Parameter 'dictionaries' not specified.")
@@ -224,7 +224,7 @@ async def _dictionaries(request: Request, values: dict[str, Any]) -> dict[Pair, 
 
 
 def _items(values: dict[str, Any]) -> Any:
-    """The dictionaries as JSON has them; forms have fields of names such as `dictionaries[0].entries`."""
+    """Return the dictionaries of a request as in JSON; a form names fields `dictionaries[0].entries`."""
     if "dictionaries" in values:
         return values["dictionaries"]
     items = dict[int, dict[str, Any]]()

@@ -356,7 +356,7 @@ async def _plain(
     except TooLarge:
         if options.split:
             raise
-        results = await run(replace(options, split=True))  # longer than a model reads at once
+        results = await run(replace(options, split=True))  # a text is longer than the model reads
     return [result.text for result in results]
 
 
@@ -395,7 +395,7 @@ def _fields_of(values: dict[str, Any]) -> DeepLRequest:
 
 
 def on_one_line(text: str) -> str:
-    """Return a text with one space for each stretch of white space that holds a line break."""
+    """Replace each run of white space that contains a line break by one space."""
     first, *rest = text.split("\n")
     if not rest:
         return text

@@ -1,4 +1,4 @@
-"""LibreTranslate's contract: translate.py, languages.py (and detection), files.py, suggest.py."""
+"""LibreTranslate's contract: translate.py, languages.py (with detection), files.py, suggest.py."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""POST /translate_file and GET /download_file/<name>, as LibreTranslate has them."""
+"""POST /translate_file and GET /download_file/<name>, like LibreTranslate's."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ FORM_FIELDS: Final = {
     ),
 )
 async def translate_file(request: Request) -> Response:
-    """Translate a file; its structure and formatting stay. The answer says where to download it."""
+    """Translate a file, keeping its structure and formatting; return the address to download it."""
     state = state_of(request)
     if not state.settings.files:
         raise Refusal("disabled", FILES_OFF)
@@ -112,7 +112,7 @@ async def translate_file(request: Request) -> Response:
 
 @router.get("/download_file/{name}", response_class=FileResponse, responses=errors(404))
 async def download_file(request: Request, name: str) -> Response:
-    """Return a translated file, for as long as it is kept."""
+    """Return a translated file, until it expires."""
     file = files_of(request).store.get(name)
     if file is None:
         raise Refusal("not_found", "no such file: it has expired, or never was")
@@ -120,7 +120,7 @@ async def download_file(request: Request, name: str) -> Response:
 
 
 def _url(request: Request, public: str) -> str:
-    """Where a file is downloaded: by the server's own address, else by the one that the client asked."""
+    """Return the address of a file: the configured address of the server, or the one that the client used."""
     settings = state_of(request).settings
     if settings.public_url:
         return f"{settings.public_url.rstrip('/')}/download_file/{public}"
@@ -130,7 +130,7 @@ def _url(request: Request, public: str) -> str:
 def _check_form(
     state: AppState, values: dict[str, Any], name: str, data: bytes | None
 ) -> tuple[str | None, str]:
-    """Source (None: auto) and target, checked in LibreTranslate's order and words."""
+    """Return our codes of source (None: auto) and target, checked in LibreTranslate's order and words."""
     if data is None:
         raise InvalidRequest("Invalid request: missing file parameter")
     for field in ("source", "target"):

@@ -1,4 +1,4 @@
-"""POST /detect and GET /languages, as LibreTranslate has them."""
+"""POST /detect and GET /languages, like LibreTranslate's."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def detect(request: Request) -> JSONResponse:
     state = state_of(request)
     q = texts_of(await parameters(request, state.settings.body_limit))
     texts = check_sizes(q, state.settings.char_limit, state.settings.batch_limit)
-    # an array is one text, because short ones alone say little
+    # detection joins the texts of an array, because short texts are unreliable
     work = in_slices(one_slice(candidates, state.service, "\n".join(texts)), deadline_of(request, state))
     return JSONResponse(await while_connected(request, work))
 
@@ -39,9 +39,9 @@ async def detect(request: Request) -> JSONResponse:
 @router.post("/languages", response_model=list[LanguageAnswer], operation_id="languages_by_post")
 @router.get("/languages", response_model=list[LanguageAnswer])
 async def languages(request: Request) -> JSONResponse:
-    """List the languages of the loaded models; clients of Argos ask by POST.
+    """List the languages of the loaded models; clients of Argos send a POST.
 
-    Each is also a target of its own: such text is answered unchanged.
+    Each language is also its own target: such a text is answered unchanged.
     """
     return JSONResponse(
         [

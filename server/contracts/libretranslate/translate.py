@@ -1,4 +1,4 @@
-"""POST /translate: LibreTranslate's contract, and our optional fields."""
+"""POST /translate: LibreTranslate's contract, with optional fields of Convoy."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from server.http.unread import unread_of
 from server.state import AppState, deadline_of, state_of
 
 FORMATS: Final = ("text", "html")
-# `secret` is of LibreTranslate's own page
+# LibreTranslate's own page sends `secret`
 READ: Final = frozenset(
     (*TranslateRequest.model_fields, "q", "source", "target", "format", "alternatives", "secret")
 )
@@ -63,14 +63,14 @@ class TranslateCall(TextCall):
 async def _checked(request: Request) -> TranslateCall:
     """Translate a text, or an array of texts (JSON only) of which all are accepted or none.
 
-    With `stream` the answer comes as server-sent events: `partial` ones with what it is certain to begin
-    with, then `result` with all of it.
+    With `stream`, the answer is sent as server-sent events: `partial` events with final beginnings, then a
+    `result` event with the whole answer.
     """
     state = state_of(request)
     deadline = deadline_of(request, state)
     values = await parameters(request, state.settings.body_limit)
     call = _call_of(values, state, deadline)
-    if "json" not in request.headers.get("content-type", ""):  # forms end lines in two characters
+    if "json" not in request.headers.get("content-type", ""):  # lines of forms end with CR and LF
         call = replace(call, texts=["\n".join(text.splitlines()) for text in call.texts])
     if not (call.batch and call.options.partial):
         await charge(request, call.texts, call.options.prefix)
@@ -97,7 +97,7 @@ async def _answer(
 
 
 def _call_of(values: dict[str, Any], state: AppState, deadline: float) -> TranslateCall:
-    """Checks in LibreTranslate's order, so that a request with several faults gets the same answer."""
+    """Return a checked request. The order of checks is LibreTranslate's: the first error is the answer."""
     settings, q = state.settings, texts_of(values)
     codes = {name: _code(values, name) for name in ("source", "target")}
     beams = max((i.limits.beams for i in state.service.models() if i.task == "translate"), default=1)

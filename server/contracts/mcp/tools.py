@@ -119,7 +119,7 @@ async def summarize(
     strategy: Annotated[
         Literal["truncate", "parts", "refine"],
         Field(
-            description="How to read a text too long for the model: its beginning, its parts, or refine these."
+            description="For a text too long for the model: read its beginning, its parts, or refine these."
         ),
     ] = "refine",
 ) -> SummaryText:
