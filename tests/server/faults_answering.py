@@ -4,7 +4,7 @@ FAULTS = [
     (
         "texts that could not be answered are charged",
         "server/answering/partly.py",
-        "        await give_back(request, (texts[number] for number in good if faults[number]), prefix)\n",
+        "        await refund_texts(request, (texts[number] for number in good if faults[number]), prefix)\n",
         "",
         "tests/server/contracts/test_partly.py -k can_be_translated_are_and_others_have_errors",
     ),
