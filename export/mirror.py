@@ -139,8 +139,8 @@ class Web:
                 yield response.status_code == 206, response.iter_raw()
         except httpx.HTTPError as error:
             raise CheckpointError(
-                f"{url}: not reached, or broken off ({error or type(error).__name__}); check the network, or "
-                "name a folder as the mirror"
+                f"{url}: not reached, or interrupted ({error or type(error).__name__}); check the network, "
+                "or name a folder as the mirror"
             ) from error
 
 
@@ -156,7 +156,9 @@ def models_of(mirror: Mirror) -> list[MirrorModel]:
         for chunk in chunks:
             data += chunk
             if len(data) > MAX_INDEX_BYTES:
-                raise CheckpointError(f"{INDEX}: has more than {MAX_INDEX_BYTES:,} bytes, so it is no index")
+                raise CheckpointError(
+                    f"{INDEX}: has more than {MAX_INDEX_BYTES:,} bytes, so it is not an index"
+                )
     try:
         value = json.loads(data)
         if value["format"] != FORMAT:
@@ -241,7 +243,7 @@ def _fetch(mirror: Mirror, file: MirrorFile, target: Path, progress: Callable[[i
         partial.unlink()
         raise CheckpointError(
             f"{file.path}: is not the file of the index (another size or SHA-256); run the command again, or "
-            "tell whoever keeps the mirror"
+            "inform the maintainer of the mirror"
         )
     partial.replace(target)
 

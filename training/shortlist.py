@@ -74,7 +74,7 @@ def language_tokens(
     target_vocab: size of the target vocabulary.
     most: number of tokens.
 
-    Raises InvalidRequest if there is no token.
+    Raises InvalidRequest if there is not a token.
     """
     counts = np.zeros(target_vocab, np.int64)
     for tokens in sentences:

@@ -200,7 +200,7 @@ class Trainer:
                 self._saving = time.monotonic() - began
             if self._stopping:
                 bar.close()
-                raise TrainingStopped(f"stopped at update {self.update}; run it again to go on from there")
+                raise TrainingStopped(f"stopped at update {self.update}; run it again to resume")
         bar.close()
 
     def _step(self, chunks: list[Batch]) -> tuple[float, int]:

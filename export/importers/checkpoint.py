@@ -108,7 +108,7 @@ def _checked_tensors(path: Path, content: Any, what: str) -> dict[str, Tensor]:
     odd = [name for name, weight in state.items() if not _is_plain(weight)]
     if odd:
         raise CheckpointError(
-            f"{path}: {odd[0]} is no ordinary tensor (sparse, quantised or without content)"
+            f"{path}: {odd[0]} is not an ordinary tensor (sparse, quantised or without content)"
         )
     return state
 
@@ -186,7 +186,7 @@ def _check_sums(path: Path) -> None:
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
             if len(set(archive.namelist())) < len(archive.namelist()):
-                raise ValueError("a member is there twice")
+                raise ValueError("it holds a member twice")
             wrong = archive.testzip()
         if wrong is not None:
             raise ValueError(f"{wrong} has a wrong checksum")

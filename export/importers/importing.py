@@ -160,7 +160,7 @@ def convert_by(
     problems = ProblemList(folder)
     model = problems.attempt(lambda: reader.read(folder, settings, problems))
     if model is not None:
-        problems.add_under(f"{folder}: its settings of the search can't be used", _search_problems(model))
+        problems.add_under(f"{folder}: its decoding settings can't be used", _search_problems(model))
     problems.check()
     assert model is not None
     half = model.half and half_holds(model.weights) if settings.half is None else settings.half

@@ -58,9 +58,7 @@ def prove_answer(bundle: Bundle) -> Mapping[str, Content]:
             list(service.run_many(bundle.name, [PROOF_TEXT], options))
     except ConvoyError as error:
         reason = str(error).replace(str(bundle.path), bundle.name)
-        raise CheckpointError(
-            f"{bundle.name}: the model can't answer as its settings say: {reason}"
-        ) from error
+        raise CheckpointError(f"{bundle.name}: the model can't answer with its settings: {reason}") from error
     return {}
 
 

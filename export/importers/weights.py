@@ -116,7 +116,7 @@ def _lazy_weight(name: str, weight: Tensor, config: ModelConfig) -> LazyWeight:
 
 
 def _value_problems(named: Mapping[str, Tensor]) -> list[str]:
-    problems = [f"{n} holds {w.dtype}, no floats" for n, w in named.items() if not w.is_floating_point()]
+    problems = [f"{n} holds {w.dtype}, not floats" for n, w in named.items() if not w.is_floating_point()]
     return problems + [
         f"{name} holds values that are not finite"
         for name, weight in named.items()
@@ -124,7 +124,7 @@ def _value_problems(named: Mapping[str, Tensor]) -> list[str]:
     ]
 
 
-def _shape_problems(named: Mapping[str, Tensor], config: ModelConfig) -> list[str]:
+def _shape_problems(named: Mapping[str, Tensor] | Mapping[str, Array], config: ModelConfig) -> list[str]:
     with torch.device("meta"):
         shapes = weight_shapes(build(config))
     return shape_errors(shapes, {name: tuple(weight.shape) for name, weight in named.items()})
@@ -171,9 +171,7 @@ def _split_joint(name: str, weight: Tensor) -> list[tuple[str, Tensor]]:
 
 def weight_problems(weights: Mapping[str, Array], config: ModelConfig) -> list[str]:
     """Return the problems of a model's weights: missing or extra names, wrong shapes, values not finite."""
-    with torch.device("meta"):
-        shapes = weight_shapes(build(config))
-    problems = shape_errors(shapes, {name: tuple(weight.shape) for name, weight in weights.items()})
+    problems = _shape_problems(weights, config)
     for name, weight in weights.items():
         if isinstance(weight, QuantizedWeight):
             problems += [f"{name} {problem}" for problem in weight.problems()]

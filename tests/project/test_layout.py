@@ -48,7 +48,6 @@ BROKEN_VALUES: Final = frozenset(
     {
         "documents/formats/odt.py",
         "engine/schedule/queue.py",
-        "export/graphs/symbols.py",
     }
 )
 # a quick look before a file is split into tokens

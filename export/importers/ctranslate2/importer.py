@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from engine.bundle.bundle import Content
-from engine.bundle.config import ModelConfig
+from engine.bundle.config import SIDES, ModelConfig
 from engine.bundle.shortlist import SHORTLIST
 from engine.bundle.weights import QuantizedWeight
 from engine.errors import CheckpointError
@@ -160,12 +160,12 @@ def _fill_options(options: dict[str, Any], variables: Variables) -> None:
 def _option_problems(options: Mapping[str, Any]) -> Iterator[str]:
     for name in USUAL_SYMBOLS:
         if not isinstance(options[name], str):
-            yield f"{CONFIG_FILE}: {name} = {options[name]!r} is no symbol"
+            yield f"{CONFIG_FILE}: {name} = {options[name]!r} is not a symbol"
     if not isinstance(options["decoder_start_token"], str):
-        yield f"{CONFIG_FILE}: without a decoder_start_token a model is not served"
+        yield f"{CONFIG_FILE}: a model without decoder_start_token is not supported"
     epsilon = options.get("layer_norm_epsilon")
     if epsilon is not None and (not isinstance(epsilon, (int, float)) or not 0 < epsilon < 1):
-        yield f"{CONFIG_FILE}: layer_norm_epsilon = {epsilon!r} is no small number"
+        yield f"{CONFIG_FILE}: layer_norm_epsilon = {epsilon!r} is not a number between 0 and 1"
     if options.get("multi_query_attention"):
         yield "multi-query attention is not supported"
 
@@ -174,7 +174,7 @@ def _model(
     variables: Variables, options: Mapping[str, Any], vocabularies: FileVocabularies
 ) -> tuple[ModelConfig, dict[str, Array]]:
     settings = {"epsilon": options.get("layer_norm_epsilon"), "window": LONGEST_TARGET_TOKENS}
-    encoder, decoder = (read_side(variables, side, settings) for side in ("encoder", "decoder"))
+    encoder, decoder = (read_side(variables, side, settings) for side in SIDES)
     if encoder.computed_positions != decoder.computed_positions or (
         encoder.stack.learned_positions != decoder.stack.learned_positions
     ):

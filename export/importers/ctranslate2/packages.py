@@ -83,10 +83,10 @@ def read_package(folder: Path) -> Package:
     for name in ("from_code", "to_code"):
         code = metadata.get(name)
         if not isinstance(code, str) or not LANGUAGE_CODE.fullmatch(code):
-            problems.append(f"{name} = {code!r} is no code of a language")
+            problems.append(f"{name} = {code!r} is not a language code")
     prefix = metadata.get("target_prefix") or None
     if prefix is not None and not isinstance(prefix, str):
-        problems.append(f"target_prefix = {prefix!r} is no symbol")
+        problems.append(f"target_prefix = {prefix!r} is not a symbol")
     if problems:
         raise CheckpointError(f"{path}: {'; '.join(problems)}; install the package again")
     version = str(metadata.get("package_version", ""))

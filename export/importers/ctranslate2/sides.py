@@ -342,7 +342,7 @@ def _relative_bias(layers: Layers, count: int, heads: int) -> int:
     for i in range(1, count):
         other = f"{at.format(i)}bias"
         if other in variables and not np.array_equal(variables.array(other), table):
-            raise CheckpointError(f"{other} is another than the first layer's; ours share it")
+            raise CheckpointError(f"{other} differs from the first layer's; here all layers share it")
     rows = buckets(len(table), span, causal=layers.side == "decoder")
     layers.weights["layers.0.self_attn.relative.weight"] = table[rows]
     return span

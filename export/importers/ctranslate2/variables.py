@@ -129,7 +129,7 @@ def _parse_variables(content: NDArray[np.uint8]) -> Variables:
     for _ in range(reader.count(4) if version >= 3 else 0):
         alias, name = reader.text(), reader.text()
         if name not in arrays or alias in arrays:
-            raise CheckpointError(f"the alias {alias} stands for nothing, or for a variable of its own")
+            raise CheckpointError(f"the alias {alias} refers to no variable, or has the name of one")
         for end in ("", SCALE, "_zero"):
             if name + end in arrays:
                 aliases[alias + end] = name + end

@@ -50,7 +50,7 @@ def _check_members(path: Path, archive: zipfile.ZipFile) -> str:
     """Check all members, and return the name of the top folder."""
     members = archive.infolist()
     if not members or len(members) > MOST_FILES:
-        raise CheckpointError(f"{path}: holds {len(members)} files, so it is no package")
+        raise CheckpointError(f"{path}: holds {len(members)} files, so it is not a package")
     names = [member.filename.rstrip("/") for member in members]
     for member, name in zip(members, names, strict=True):
         if _leads_outside(name):

@@ -181,7 +181,7 @@ def _segmenters(folder: Path, dictionaries: Path) -> tuple[Path | None, Path | N
 def with_unknown(text_files: TextFiles, path: Path) -> TextFiles:
     """Return the text files with a table of replacements for unknown words, read from `path`."""
     if text_files.settings.sentencepiece:
-        raise CheckpointError(f"{path}: only dictionaries of words have words to replace: leave it out")
+        raise CheckpointError(f"{path}: a SentencePiece model has no unknown words to replace: leave it out")
     read_table(path)
     settings = replace(text_files.settings, unk_dictionary=UNKNOWN)
     return replace(text_files, files={**text_files.files, UNKNOWN: path}, settings=settings)

@@ -14,7 +14,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from engine.bundle.config import ModelConfig
+from engine.bundle.config import SIDES, ModelConfig
 from engine.bundle.stacks import ConvStack
 from export.importers.fairseq.options import (
     UNUSUAL,
@@ -27,14 +27,12 @@ from export.importers.fairseq.options import (
 )
 from export.importers.weights import LARGEST_SIZE, MOST_LAYERS, Names, Weights, fit_weights, rename
 
-BOTH_SIDES: Final = ("encoder", "decoder")
-
 
 def _defaults(name: str) -> dict[str, Any]:
     """Return the options of a preset, with layers as fairseq writes them."""
-    dims = {f"{side}_embed_dim": f"{side}.embed_dim" for side in BOTH_SIDES}
+    dims = {f"{side}_embed_dim": f"{side}.embed_dim" for side in SIDES}
     values = defaults(name, {**dims, "decoder_out_embed_dim": "decoder.feature_dim"})
-    for side in BOTH_SIDES:
+    for side in SIDES:
         parts = defaults(name, {"widths": f"{side}.widths", "kernels": f"{side}.kernel_sizes"})
         values[f"{side}_layers"] = str(list(zip(parts["widths"], parts["kernels"], strict=True)))
     return values
@@ -215,7 +213,7 @@ def _layers(value: Any) -> list[tuple[int, int, int]]:
         if not numbers or len(layer) not in (2, 3):
             raise ValueError(f"a layer is (channels, kernel width) or with a residual, not {layer!r}")
         if max(layer) > LARGEST_SIZE:
-            raise ValueError(f"{max(layer)} is beyond {LARGEST_SIZE}")
+            raise ValueError(f"{max(layer)} exceeds {LARGEST_SIZE}")
         layers.append((*layer, 1)[:3])
     return layers
 
@@ -235,7 +233,7 @@ def _parse_expression(text: str) -> Any:
     try:
         return _evaluate(ast.parse(text.strip(), mode="eval").body)
     except (SyntaxError, RecursionError, MemoryError):
-        raise ValueError("it is no expression") from None
+        raise ValueError("it is not an expression") from None
 
 
 def _evaluate(node: ast.expr) -> Any:
@@ -256,7 +254,7 @@ def _apply_operator(left: Any, right: Any, *, add: bool) -> Any:
     if all(numbers):
         result = left + right if add else left * right
         if abs(result) > LARGEST_SIZE:
-            raise ValueError(f"{result} is beyond {LARGEST_SIZE}")
+            raise ValueError(f"{result} exceeds {LARGEST_SIZE}")
         return result
     if add and same and isinstance(left, (list, tuple)):
         return _within_limit(len(left) + len(right)) and left + right

@@ -74,7 +74,7 @@ def read(folder: Path, settings: FairseqImport, problems: ProblemList) -> Import
     if settings.language_model is not None:
         lm_bundle = language_model.read(settings.language_model, text_files.target)
         config, weights = language_model.add_language_model((config, weights), lm_bundle)
-        notes.append(f"Beside it the language model `{lm_bundle.name}`, for the option `lm_weight`")
+        notes.append(f"Language model for the option `lm_weight`: `{lm_bundle.name}`")
     modelling = archive.is_language_model(sources[0].arguments)
     architectures = "` + `".join(source.arguments["arch"] for source in sources)
     text = _text(text_files, settings)

@@ -28,11 +28,11 @@ def read(path: Path, target: Dictionary) -> Bundle:
     another dictionary.
     """
     if not (path / MANIFEST).is_file():
-        raise CheckpointError(f"{path}: is no bundle; make it one first: convoy convert fairseq {path} OUT")
+        raise CheckpointError(f"{path}: is not a bundle; convert it first: convoy convert fairseq {path} OUT")
     bundle = open_bundle(path)
     name = bundle.text.get("target_dictionary")
     if bundle.config.reads_source or bundle.text["kind"] != "fairseq" or not isinstance(name, str):
-        raise CheckpointError(f"{path}: is no language model that fairseq trained; {SAME_DICTIONARY}")
+        raise CheckpointError(f"{path}: is not a language model of fairseq; {SAME_DICTIONARY}")
     symbols = read_dictionary(bundle.file(name)).symbols
     for i, (theirs, ours) in enumerate(zip_longest(symbols, target.symbols)):
         if theirs != ours:

@@ -11,10 +11,9 @@ from typing import Any, Final
 
 from torch import Tensor
 
-from engine.bundle.config import ModelConfig
+from engine.bundle.config import SIDES, ModelConfig
 from engine.bundle.stacks import StackConfig
 from export.importers.fairseq.options import (
-    BOTH_SIDES,
     DECODER_WIDTHS,
     SHARING,
     STACK_FIELDS,
@@ -33,9 +32,9 @@ from export.importers.weights import Names, Weights, read_weights, tied_embeddin
 
 LIGHTCONV_FIELDS: Final = STACK_FIELDS | {
     "weight_softmax": "encoder.weight_softmax",
-    **{f"{side}_kernel_size_list": f"{side}.kernel_sizes" for side in BOTH_SIDES},
-    **{f"{side}_glu": f"{side}.glu" for side in BOTH_SIDES},
-    **{f"{side}_conv_type": f"{side}.mixer" for side in BOTH_SIDES},
+    **{f"{side}_kernel_size_list": f"{side}.kernel_sizes" for side in SIDES},
+    **{f"{side}_glu": f"{side}.glu" for side in SIDES},
+    **{f"{side}_conv_type": f"{side}.mixer" for side in SIDES},
 }
 LIGHTCONV_INHERITED: Final = {
     "decoder_embed_dim": "encoder_embed_dim",
@@ -79,7 +78,7 @@ def options(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     Absent options have their architecture's defaults.
     """
     values, problems = read_options(separate_positions(arguments), LIGHTCONV_OPTIONS)
-    return values, problems + equal_kernels(values, BOTH_SIDES)
+    return values, problems + equal_kernels(values, SIDES)
 
 
 def model_config(
@@ -97,7 +96,7 @@ def model_config(
             StackConfig(
                 **convolution_fields(values, side), normalize_before=values[f"{side}_normalize_before"]
             )
-            for side in BOTH_SIDES
+            for side in SIDES
         )
         whole = model_fields(values, source_vocab, target_vocab)
         return ModelConfig(architecture="dynamicconv", encoder=encoder, decoder=decoder, **whole)

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from torch import Tensor
 
-from engine.bundle.config import ModelConfig
+from engine.bundle.config import SIDES, ModelConfig
 from engine.bundle.presets import preset
 from engine.errors import ConfigError
 from export.importers.weights import LARGEST_SIZE, MOST_LAYERS, Weights
@@ -42,7 +42,6 @@ UNUSUAL: Final[dict[str, tuple[Any, ...]]] = {
     "adaptive_softmax_cutoff": (None,),
 }
 
-BOTH_SIDES: Final = ("encoder", "decoder")
 # options of every family, and the fields of a preset that hold their values
 SHARING: Final[dict[str, Any]] = {
     "share_decoder_input_output_embed": False,
@@ -54,10 +53,10 @@ STACK_FIELDS: Final = {
     "encoder_ffn_embed_dim": "encoder.ffn_dim",
     "max_source_positions": "max_source",
     "max_target_positions": "max_target",
-    **{f"{side}_layers": f"{side}.layers" for side in BOTH_SIDES},
-    **{f"{side}_attention_heads": f"{side}.heads" for side in BOTH_SIDES},
-    **{f"{side}_normalize_before": f"{side}.normalize_before" for side in BOTH_SIDES},
-    **{f"{side}_learned_pos": f"{side}.learned_positions" for side in BOTH_SIDES},
+    **{f"{side}_layers": f"{side}.layers" for side in SIDES},
+    **{f"{side}_attention_heads": f"{side}.heads" for side in SIDES},
+    **{f"{side}_normalize_before": f"{side}.normalize_before" for side in SIDES},
+    **{f"{side}_learned_pos": f"{side}.learned_positions" for side in SIDES},
 }
 DECODER_WIDTHS: Final = {"decoder_embed_dim": "decoder.embed_dim", "decoder_ffn_embed_dim": "decoder.ffn_dim"}
 
@@ -125,7 +124,7 @@ def read_options(arguments: Mapping[str, Any], options: Options) -> tuple[dict[s
             problems.append(f"{name} = {arguments[name]!r} is not understood")
         most = MOST_LAYERS if name.endswith("_layers") else LARGEST_SIZE
         if type(value) is int and not 0 < value <= most:
-            problems.append(f"{name} = {value} is beyond 1 to {most}")
+            problems.append(f"{name} = {value} is not between 1 and {most}")
     return values, problems
 
 

@@ -70,7 +70,7 @@ def _setting_problems(config: Mapping[str, Any]) -> Iterator[str]:
         yield f"init_lora_weights = {config['init_lora_weights']!r} changes the base's own weights"
     for name in ("r", "lora_alpha"):
         if type(config.get(name)) not in (int, float) or not 0 < config[name] < 1e6:
-            yield f"{name} = {config.get(name)!r} is no number"
+            yield f"{name} = {config.get(name)!r} is not a number"
     pattern = config.get("alpha_pattern") or {}
     if not isinstance(pattern, dict) or not all(_plain_alpha(*pair) for pair in pattern.items()):
         yield "alpha_pattern does not give numbers to names of modules"

@@ -13,12 +13,11 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from engine.bundle.config import ModelConfig
+from engine.bundle.config import SIDES, ModelConfig
 from engine.bundle.stacks import StackConfig
 from engine.bundle.tables import sinusoids
 from engine.errors import CheckpointError
 from export.importers.huggingface.family import (
-    BOTH_SIDES,
     HF_ACTIVATIONS,
     Ids,
     TextPart,
@@ -33,7 +32,7 @@ BART_SIZES: Final = (
     "d_model",
     "vocab_size",
     "max_position_embeddings",
-    *(f"{side}_{size}" for side in BOTH_SIDES for size in ("layers", "attention_heads", "ffn_dim")),
+    *(f"{side}_{size}" for side in SIDES for size in ("layers", "attention_heads", "ffn_dim")),
 )
 BART_NAMES: Final = Names(
     renamed=(
@@ -113,15 +112,13 @@ def model_weights(
     bias = named.pop("decoder.output_bias", None)
     if bias is not None and bool(bias.any()):
         named["decoder.output_bias"] = bias.reshape(-1)
-    learned = (
-        own_positions(named, own, SAME_TABLE) if not variant.learned else dict.fromkeys(BOTH_SIDES, True)
-    )
+    learned = own_positions(named, own, SAME_TABLE) if not variant.learned else dict.fromkeys(SIDES, True)
     start, bos = rules.get("decoder_start_token_id"), own.get("bos_token_id")
     others = (own["pad_token_id"], own["eos_token_id"], text.unk)
 
     def fields() -> dict[str, Any]:
         return {
-            **{side: stack(own, side, replace(variant, learned=learned[side])) for side in BOTH_SIDES},
+            **{side: stack(own, side, replace(variant, learned=learned[side])) for side in SIDES},
             "share_embeddings": shared,
             "share_output": tied,
             "output_bias": "decoder.output_bias" in named,
@@ -146,7 +143,7 @@ def own_positions(named: dict[str, Tensor], config: Mapping[str, Any], tolerance
     tolerance: largest difference of equal tables.
     """
     own = {}
-    for side in BOTH_SIDES:
+    for side in SIDES:
         name = f"{side}.embed_positions.weight"
         stored = named.get(name)
         usual = torch.from_numpy(sinusoids(config["max_position_embeddings"], config["d_model"], None, True))

@@ -9,11 +9,10 @@ from typing import Any, Final
 
 from torch import Tensor
 
-from engine.bundle.config import ModelConfig
+from engine.bundle.config import SIDES, ModelConfig
 from engine.errors import CheckpointError, ConfigError
 from export.importers.weights import same
 
-BOTH_SIDES: Final = ("encoder", "decoder")
 HF_ACTIVATIONS: Final = {
     "relu": "relu",
     "gelu": "gelu",
@@ -45,7 +44,7 @@ def token_problems(config: Mapping[str, Any]) -> list[str]:
     """Return the problems of the ids that every model needs."""
     names = ("pad_token_id", "eos_token_id")
     return [
-        f"{name} = {config.get(name)!r} is no token" for name in names if type(config.get(name)) is not int
+        f"{name} = {config.get(name)!r} is not a token" for name in names if type(config.get(name)) is not int
     ]
 
 
@@ -104,7 +103,7 @@ def share(named: dict[str, Tensor], problems: list[str], *, tied: bool = True) -
     tied: whether the settings say that both sides share their embeddings.
     """
     shared = named.pop("shared.weight", None)
-    tables = [f"{side}.embed_tokens.weight" for side in BOTH_SIDES]
+    tables = [f"{side}.embed_tokens.weight" for side in SIDES]
     if shared is None:
         shared = next((named[name] for name in tables if name in named), None)
     if shared is None:

@@ -89,7 +89,7 @@ class ModelFolder:
 def open_folder(path: Path) -> ModelFolder:
     """Read the settings of a folder. Raises CheckpointError if a file is missing or unreadable."""
     if not (path / CONFIG_FILE).is_file():
-        raise CheckpointError(f"{path}: holds no {CONFIG_FILE}, so it is no model folder of Hugging Face")
+        raise CheckpointError(f"{path}: holds no {CONFIG_FILE}, so it is not a model folder of Hugging Face")
     said = read_object(path / CONFIG_FILE)
     config = DEFAULTS.get(str(said.get("model_type")), {}) | said
     if "src_vocab_size" in config:  # FSMT
@@ -216,4 +216,4 @@ def size_problems(config: Mapping[str, Any], names: tuple[str, ...]) -> list[str
         )
         return type(value) is int and 0 < value <= most
 
-    return [f"{name} = {config.get(name)!r} is no size" for name in names if not fits(name)]
+    return [f"{name} = {config.get(name)!r} is not a valid size" for name in names if not fits(name)]

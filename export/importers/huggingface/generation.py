@@ -60,7 +60,7 @@ def check_generation(folder: ModelFolder) -> None:
     """Raise CheckpointError with every setting that should be a number, or that changes every answer."""
     problems = [*_number_problems(folder.rules), *_refused(folder.rules)]
     if problems:
-        raise CheckpointError(f"{folder.path}: its settings of the search: {'; '.join(problems)}")
+        raise CheckpointError(f"{folder.path}: its decoding settings: {'; '.join(problems)}")
 
 
 def generation(
@@ -116,16 +116,16 @@ def _number_problems(rules: Mapping[str, Any]) -> Iterator[str]:
         value = rules.get(name)
         kinds: tuple[type, ...] = (int, float) if name == "length_penalty" else (int,)
         if value is not None and type(value) not in kinds:
-            yield f"{name} = {value!r} is no number"
+            yield f"{name} = {value!r} is not a number"
 
 
 def _refused(rules: Mapping[str, Any]) -> Iterator[str]:
     for name, harmless in REFUSED_SETTINGS.items():
         if rules.get(name) not in (None, *harmless):
-            yield f"{name} = {rules[name]!r} has no counterpart here, and answers would be others"
+            yield f"{name} = {rules[name]!r} has no counterpart here, and answers would differ"
     ends = rules.get("eos_token_id")
     if isinstance(ends, list) and len(ends) != 1:
-        yield f"eos_token_id = {ends!r}: one token ends a target here"
+        yield f"eos_token_id = {ends!r}: only one end-of-sentence token is supported"
 
 
 def _number(rules: Mapping[str, Any], name: str, usual: float) -> float:

@@ -88,7 +88,7 @@ def read(folder: Path, settings: HuggingFaceImport, problems: ProblemList) -> Im
         generation=defaults,
         notes=(
             f"Languages: {', '.join(sorted(side.codes) or sorted(set(pair)))}",
-            f"Settings of the search that have no counterpart here: {', '.join(leftovers) or 'none'}",
+            f"Decoding settings without a counterpart here: {', '.join(leftovers) or 'none'}",
             THEIR_PAGE,
         ),
     )
@@ -114,7 +114,7 @@ def _kind(folder: ModelFolder) -> str:
     if kind not in CLASSES or built not in ([CLASSES[kind]], [OLD_CLASSES.get(str(kind))]):
         served = ", ".join(sorted(CLASSES.values()))
         raise CheckpointError(
-            f"{folder.path}: is a model of the type {kind!r} ({built}); served are MarianMTModel, {served}"
+            f"{folder.path}: is a model of the type {kind!r} ({built}); supported are MarianMTModel, {served}"
         )
     return str(kind)
 
@@ -145,5 +145,5 @@ def _languages(
     codes = {short(code): code for code in side.codes}
     if target is None or (codes and not {short(source), short(target)} <= set(codes)):
         some = f": {', '.join(sorted(codes)[:20])}{', ...' if len(codes) > 20 else ''}" if codes else ""
-        raise CheckpointError(f"{folder.path}: name the usual languages with --source and --target{some}")
+        raise CheckpointError(f"{folder.path}: name the default languages with --source and --target{some}")
     return codes.get(short(source), source), codes.get(short(target), target)

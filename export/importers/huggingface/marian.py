@@ -10,7 +10,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from engine.bundle.config import ModelConfig
+from engine.bundle.config import SIDES, ModelConfig
 from engine.errors import CheckpointError
 from engine.text.tokenizers.marian import END, UNKNOWN, read_vocabulary
 from engine.text.tokenizers.marian import MarianSettings as TextSettings
@@ -18,7 +18,6 @@ from engine.text.tokenizers.pieces import read_processor
 from export.importers.huggingface.adapters import merge_adapter
 from export.importers.huggingface.bart import BART_NAMES, BART_SIZES, Variant, own_positions, stack
 from export.importers.huggingface.family import (
-    BOTH_SIDES,
     HF_ACTIVATIONS,
     Ids,
     share,
@@ -113,7 +112,7 @@ def _model(folder: ModelFolder, path: Path, tensors: Mapping[str, Tensor], text:
     _check_vocabularies(folder.path, config, text.source, text.target)
     problems += untie(tied, tied_embeddings(config))
     _extend_to_padding(tied, config)
-    problems += [f"{n} holds {w.dtype}, no floats" for n, w in tied.items() if not w.is_floating_point()]
+    problems += [f"{n} holds {w.dtype}, not floats" for n, w in tied.items() if not w.is_floating_point()]
     defaults, leftovers = _generation(rules, config, folder.generation)
     tokenizer = folder.tokenizer
     return MarianModel(
@@ -171,7 +170,7 @@ def _config(
 
     def own() -> dict[str, Any]:
         target_vocab = options.get("decoder_vocab_size") or options["vocab_size"]
-        variants = {side: replace(VARIANT, learned=learned[side]) for side in BOTH_SIDES}
+        variants = {side: replace(VARIANT, learned=learned[side]) for side in SIDES}
         return {
             "source_vocab": max(options["vocab_size"], pad + 1),
             "target_vocab": options["vocab_size"] if shared else target_vocab,
@@ -212,7 +211,7 @@ def _bias(tensors: dict[str, Tensor], rules: Mapping[str, Any], problems: list[s
     renormalized = bool(rules.get("renormalize_logits", False))
     for token in _banned_tokens(rules):
         if not 0 <= token < size:
-            problems.append(f"bad_words_ids names {token}, which is no token")
+            problems.append(f"bad_words_ids names {token}, which is not a token")
         elif token < len(bias) and (token != rules["pad_token_id"] or renormalized):
             bias[token] = IMPOSSIBLE
     return bias if bool(bias.any()) or len(bias) != size else None

@@ -81,14 +81,14 @@ def check(folder: ModelFolder) -> None:
         problems.append(f"feed_forward_proj {config.get('feed_forward_proj')!r} is not known")
     for name in (BUCKETS, SPAN):
         if not (type(config.get(name, 32)) is int and 4 <= config.get(name, 32) <= 4096):
-            problems.append(f"{name} = {config[name]!r} is no number of distances")
+            problems.append(f"{name} = {config[name]!r} is not a valid number of distances")
     problems += token_problems(config)
     layers = config.get("num_decoder_layers")
     if layers is not None and (type(layers) is not int or not 0 < layers <= MOST_LAYERS):
-        problems.append(f"num_decoder_layers = {layers!r} is no size")
+        problems.append(f"num_decoder_layers = {layers!r} is not a valid size")
     epsilon = config.get("layer_norm_epsilon", 1e-6)
     if type(epsilon) not in (int, float) or not 0 < epsilon < 1:
-        problems.append(f"layer_norm_epsilon = {epsilon!r} is no small number")
+        problems.append(f"layer_norm_epsilon = {epsilon!r} is not a number between 0 and 1")
     if folder.rules.get("forced_bos_token_id") is not None:
         problems.append("forced_bos_token_id has no counterpart in this family")
     if problems:

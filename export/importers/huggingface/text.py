@@ -53,7 +53,7 @@ def bart_text(folder: ModelFolder) -> TextPart:
         files = {VOCABULARY: folder.path / VOCABULARY, MERGES: merges}
     bos, forced = folder.config.get("bos_token_id"), folder.rules.get("forced_bos_token_id")
     if type(forced) is int and forced not in ids.values():
-        raise CheckpointError(f"{folder.path}: forced_bos_token_id = {forced} is no token of {VOCABULARY}")
+        raise CheckpointError(f"{folder.path}: forced_bos_token_id = {forced} is not a token of {VOCABULARY}")
     settings: dict[str, Any] = {
         "kind": "byte-bpe",
         "vocabulary": VOCABULARY,
@@ -76,7 +76,7 @@ def mbart_text(folder: ModelFolder) -> TextPart:
     if kind not in ("MBart50Tokenizer", "MBart50TokenizerFast"):
         raise CheckpointError(
             f"{folder.path}: has the tokenizer {kind}, which ends sources with their language; only "
-            "mBART-50's order is served. If it is one, say so: tokenizer_class in tokenizer_config.json"
+            "mBART-50's order is supported. If it is one, say so: tokenizer_class in tokenizer_config.json"
         )
     return _fairseq_pieces(folder)
 
@@ -110,7 +110,7 @@ def fsmt_text(folder: ModelFolder) -> TextPart:
     folder.need(*FSMT_VOCABULARIES, MERGES)
     pair = folder.tokenizer.get("langs") or folder.config.get("langs")
     if not isinstance(pair, list) or len(pair) != 2 or not all(isinstance(code, str) for code in pair):
-        raise CheckpointError(f"{folder.path}: langs = {pair!r} are no two languages")
+        raise CheckpointError(f"{folder.path}: langs = {pair!r} are not two languages")
     files: dict[str, bytes | Path] = {}
     for name, side in zip(FSMT_VOCABULARIES, ("src", "tgt"), strict=True):
         ids = _ids(folder.path / name)
@@ -145,7 +145,9 @@ def pegasus_text(folder: ModelFolder) -> TextPart:
     model, whole = _pieces_model(folder, "spiece.model")
     offset = 0 if whole else folder.tokenizer.get("offset", PEGASUS_OFFSET)
     if type(offset) is not int or not 0 <= offset <= MAX_OFFSET:
-        raise CheckpointError(f"{folder.path / TOKENIZER_FILE}: offset = {offset!r} is no number of ids")
+        raise CheckpointError(
+            f"{folder.path / TOKENIZER_FILE}: offset = {offset!r} is not a valid number of ids"
+        )
     unk = _processor(model).unk_id() + offset
     special = {"<pad>": folder.config["pad_token_id"], "</s>": folder.config["eos_token_id"]}
     return _mapped_pieces(

@@ -62,7 +62,7 @@ def byte_bpe(path: Path) -> tuple[dict[str, int], list[tuple[str, str]], bool]:
     parts = list(_parts(content.get("pre_tokenizer"), "pretokenizers"))
     levels = [part for part in parts if part.get("type") == "ByteLevel"]
     if len(parts) != 1 or not levels:
-        raise CheckpointError(f"{path}: is no byte-level BPE, as this kind of model has it")
+        raise CheckpointError(f"{path}: is not the byte-level BPE of this kind of model")
     vocabulary, merges = _bpe(path, content)
     return vocabulary, merges, bool(levels[0].get("add_prefix_space"))
 
@@ -71,7 +71,7 @@ def _pieces(path: Path, content: Mapping[str, Any]) -> tuple[str, list[tuple[str
     """Return the kind of model, pieces and scores in the order of ids, and the id of the unknown piece."""
     for part in _parts(content.get("pre_tokenizer"), "pretokenizers"):
         if part.get("type") not in PLAIN_SPLITTERS or part.get("replacement", SPACE_MARK) != SPACE_MARK:
-            raise CheckpointError(f"{path}: its pre_tokenizer {part.get('type')!r} is not served")
+            raise CheckpointError(f"{path}: its pre_tokenizer {part.get('type')!r} is not supported")
     model = content.get("model")
     kind = model.get("type") if isinstance(model, dict) else None
     if kind not in ("Unigram", "BPE"):
@@ -138,7 +138,7 @@ def _character_map(path: Path, content: Mapping[str, Any]) -> bytes:
             except (binascii.Error, ValueError) as error:
                 raise CheckpointError(f"{path}: its precompiled_charsmap is damaged ({error})") from error
         elif part.get("type") not in PLAIN_NORMALIZERS:
-            raise CheckpointError(f"{path}: its normalizer {part.get('type')!r} is not served")
+            raise CheckpointError(f"{path}: its normalizer {part.get('type')!r} is not supported")
     return maps
 
 

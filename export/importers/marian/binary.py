@@ -81,7 +81,7 @@ def _integers(name: str, kind: int, shape: tuple[int, ...], values: NDArray[Any]
     (multiplier,) = struct.unpack_from("<f", data, values.nbytes)
     if not 0 < multiplier < math.inf or len(shape) != 2:
         raise CheckpointError(
-            f"{name}: quantised with {multiplier} in the shape {list(shape)}, which is no matrix"
+            f"{name}: quantised with {multiplier} in the shape {list(shape)}, which is not a matrix"
         )
     whole = values.reshape(shape) if "Wemb" in name else values.reshape(shape[::-1]).T
     scale = np.float32(1) / np.float32(multiplier)

@@ -51,7 +51,9 @@ def _read_at_most(file: IO[bytes], most: int, path: Path) -> bytes:
     while chunk := file.read(CHUNK_BYTES):
         data += chunk
         if len(data) > most:
-            raise CheckpointError(f"{path}: unpacks to more than {most:,} bytes, so it is no model's file")
+            raise CheckpointError(
+                f"{path}: unpacks to more than {most:,} bytes, so it is not a file of a model"
+            )
     return bytes(data)
 
 

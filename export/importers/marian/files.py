@@ -144,7 +144,7 @@ def _npz(data: bytes) -> Arrays:
             if name in items:
                 raise CheckpointError(f"{name} occurs twice")
             if member.file_size > MOST_EXPANSION * member.compress_size + CHUNK_BYTES:
-                raise CheckpointError(f"{name} unpacks to {member.file_size:,} bytes, so it is no weight")
+                raise CheckpointError(f"{name} unpacks to {member.file_size:,} bytes, so it is not a weight")
             items[name] = _array(name, archive.read(member))
     return items
 

@@ -97,7 +97,7 @@ def _languages(
         if only is None:
             some = ", ".join(sorted(codes)[:20]) + (", ..." if len(codes) > 20 else "")
             raise CheckpointError(
-                f"{folder}: translates into {len(codes)} languages; name the usual one with --target: {some}"
+                f"{folder}: translates into {len(codes)} languages; name the default with --target: {some}"
             )
         target = only
     if not source or not target:
@@ -110,6 +110,6 @@ def _languages(
 def _notes(model: MarianModel, languages: Iterable[str]) -> tuple[str, ...]:
     return (
         f"Target languages: {', '.join(sorted(languages))}",
-        f"Settings of the search that have no counterpart here: {', '.join(model.unsupported) or 'none'}",
+        f"Decoding settings without a counterpart here: {', '.join(model.unsupported) or 'none'}",
         THEIR_PAGE,
     )

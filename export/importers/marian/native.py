@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from engine.bundle.config import ModelConfig
+from engine.bundle.config import SIDES, ModelConfig
 from engine.bundle.stacks import StackConfig
 from engine.errors import CheckpointError, ConfigError
 from engine.text.tokenizers.marian import END, UNKNOWN
@@ -148,7 +148,7 @@ def _names(values: Mapping[str, Any], key: str) -> list[str]:
 
 def _check_tables(path: Path, options: Mapping[str, Any], arrays: Arrays) -> None:
     """Raise CheckpointError unless the embeddings have as many rows as the options say."""
-    tables = [["Wemb", f"{side}_Wemb"] for side in ("encoder", "decoder")]
+    tables = [["Wemb", f"{side}_Wemb"] for side in SIDES]
     for names, size in zip(tables, options["dim-vocabs"], strict=True):
         rows = {arrays[name].shape[0] for name in names if name in arrays and len(arrays[name].shape) == 2}
         if rows != {size}:
@@ -202,7 +202,9 @@ def _texts(
         else:
             symbols = read_symbols(path)
             if END not in symbols or UNKNOWN not in symbols:
-                raise CheckpointError(f"{path}: lacks {END} or {UNKNOWN}, so it is no vocabulary of Marian")
+                raise CheckpointError(
+                    f"{path}: lacks {END} or {UNKNOWN}, so it is not a vocabulary of Marian"
+                )
             special, vocabulary = (symbols[END], symbols[UNKNOWN]), f"vocab.{side}.json"
             files[str(vocabulary)] = json.dumps(symbols, ensure_ascii=False, indent=0).encode()
             pieces = folder / f"{side}.spm"
@@ -235,7 +237,7 @@ def _config(
     positions = MAX_SINUSOID_POSITIONS
     if learned and len(arrays["Wpos"].shape) == 2:
         positions = arrays["Wpos"].shape[0]
-    stacks = [_stack(options, side, learned, DECODERS[autoreg]) for side in ("encoder", "decoder")]
+    stacks = [_stack(options, side, learned, DECODERS[autoreg]) for side in SIDES]
     try:
         return ModelConfig(
             architecture=MARIAN_ARCHITECTURES[autoreg],

@@ -78,7 +78,7 @@ def _size_problems(options: Mapping[str, Any]) -> Iterator[str]:
     for name in MARIAN_SIZES:
         value, most = options.get(name), MOST_LAYERS if name.endswith("depth") else LARGEST_SIZE
         if type(value) is not int or not 0 < value <= most:
-            yield f"{name} = {value!r} is no size"
+            yield f"{name} = {value!r} is not a valid size"
     sizes = options.get("dim-vocabs")
     if not isinstance(sizes, list) or len(sizes) != 2 or not all(type(n) is int and n > 0 for n in sizes):
         yield f"dim-vocabs = {sizes!r} must be two sizes"

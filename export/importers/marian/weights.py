@@ -94,7 +94,7 @@ class MarianWeights:
             return None
         value = (item.wide if isinstance(item, QuantizedWeight) else np.asarray(item, np.float32)).ravel()[:1]
         if not (value.size and 0 < value[0] < np.inf):
-            self.problems.append(f"{names[0]} is no positive number")
+            self.problems.append(f"{names[0]} is not a positive number")
             return None
         return value.copy()
 

@@ -43,7 +43,9 @@ def config(options: Mapping[str, Any], vocabularies: tuple[int, int], unk: int |
     Raises CheckpointError that names every unsupported option.
     """
     problems = [
-        f"{name} = {options.get(name)!r} is no size" for name in AAN_SIZES if not _is_size(options.get(name))
+        f"{name} = {options.get(name)!r} is not a valid size"
+        for name in AAN_SIZES
+        if not _is_size(options.get(name))
     ]
     problems += [
         f"{name} = {options[name]!r} is not supported"

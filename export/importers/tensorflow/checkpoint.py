@@ -129,7 +129,7 @@ def _numbers(shard: Path, name: str, entry: Entry) -> NDArray[Any]:
     if entry.size != math.prod(entry.shape) * dtype.itemsize:
         raise DamagedFile(f"{name} has {entry.size} bytes, but the shape {entry.shape}")
     if entry.offset + entry.size > shard.stat().st_size:
-        raise DamagedFile(f"{name} ends behind the end of {shard.name}")
+        raise DamagedFile(f"{name} ends after the end of {shard.name}")
     with shard.open("rb") as stream:
         stream.seek(entry.offset)
         data = stream.read(entry.size)
@@ -165,7 +165,7 @@ def _handle(data: bytes, at: int) -> tuple[tuple[int, int], int]:
 def _block(data: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]:
     end = offset + size
     if size < 4 or end + TRAILER > len(data):
-        raise DamagedFile("a block ends behind the end of the file")
+        raise DamagedFile("a block ends after the end of the file")
     if data[end]:
         raise DamagedFile("a compressed block, which TensorFlow doesn't write")
     if _masked_crc(data[offset : end + 1]) != int.from_bytes(data[end + 1 : end + TRAILER], "little"):
@@ -180,7 +180,7 @@ def _block(data: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]
         own, at = _varint(data, at)
         length, at = _varint(data, at)
         if shared > len(key) or at + own + length > last:
-            raise DamagedFile("an entry ends behind the end of its block")
+            raise DamagedFile("an entry ends after the end of its block")
         key = key[:shared] + data[at : at + own]
         yield key, data[at + own : at + own + length]
         at += own + length
@@ -210,7 +210,7 @@ def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
             continue
         length, at = _varint(data, at) if kind == 2 else ({1: 8, 5: 4}.get(kind, -1), at)
         if length < 0 or at + length > len(data):
-            raise DamagedFile("a field ends behind the end of its message")
+            raise DamagedFile("a field ends after the end of its message")
         part = data[at : at + length]
         yield tag >> 3, part if kind == 2 else int.from_bytes(part, "little")
         at += length

@@ -77,7 +77,7 @@ def _hyperparameters(folder: Path, settings: Tensor2TensorImport, sizes: list[in
     values = read_object(folder / HPARAMS)
     step = values.get("vocab_divisor", 1)
     if type(step) is not int or not 0 < step <= 65536:
-        raise CheckpointError(f"{folder / HPARAMS}: vocab_divisor = {step!r} is no whole number")
+        raise CheckpointError(f"{folder / HPARAMS}: vocab_divisor = {step!r} is not an integer")
     rows = [-(-size // step) * step for size in sizes]
     space = values.get("target_space_id", 0) if settings.target_space is None else settings.target_space
     return {**values, "vocab_in": rows[0], "vocab_out": rows[-1], "target_space_id": space}

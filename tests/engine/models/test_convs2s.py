@@ -333,9 +333,9 @@ def test_layers_written_as_expressions_are_read(text: str, layers: list[tuple[in
 @pytest.mark.parametrize(
     ("text", "remedy"),
     [
-        ("", "no expression"),
-        ("[(512, 3)] *", "no expression"),
-        ("(" * 900, "no expression"),
+        ("", "not an expression"),
+        ("[(512, 3)] *", "not an expression"),
+        ("(" * 900, "not an expression"),
         ("[(512, 3)] * " + "1 * " * 400 + "20 * 200", "4000 layers are more than 1000"),
         ("1+" * 990 + "1", "is not understood"),
         ("[(512, 3)] " + "+ [] " * 500, "longer than"),
@@ -349,8 +349,8 @@ def test_layers_written_as_expressions_are_read(text: str, layers: list[tuple[in
         ("[(512.0, 3)]", "whole numbers"),
         ("[(512, -3)]", "whole numbers"),
         ("[(2 ** 9, 3)]", "whole numbers"),
-        ("[(99999, 3)]", "beyond"),
-        ("[(512, 300 * 300)]", "beyond"),
+        ("[(99999, 3)]", "exceeds"),
+        ("[(512, 300 * 300)]", "exceeds"),
         ("[(512, 3)] + 2", "joins two lists"),
         ("[(512, 3)] * [2]", "joins two lists"),
         ("[(512, 3)] * 10 ** 10", "whole numbers"),

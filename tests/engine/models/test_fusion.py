@@ -213,8 +213,8 @@ def test_what_can_not_stand_beside_the_model_is_refused_with_the_remedy(tmp_path
         assert not (tmp_path / "out").exists()
         return str(caught.value)
 
-    assert "is no bundle; make it one first: convoy convert fairseq" in refused(FOLDER)
-    assert "is no language model" in refused(convert("fairseq", FOLDER, tmp_path / "model").path)
+    assert "is not a bundle; convert it first: convoy convert fairseq" in refused(FOLDER)
+    assert "is not a language model" in refused(convert("fairseq", FOLDER, tmp_path / "model").path)
     other = tmp_path / "other"
     shutil.copytree(SELECTION / "light_glu", other)
     with pytest.raises(CheckpointError, match=r"its dictionary differs .*--srcdict"):

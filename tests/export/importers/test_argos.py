@@ -48,7 +48,7 @@ def test_packed_and_unpacked_package_give_the_same_bundle(package, tmp_path) -> 
     assert whole.weights().quantized
 
 
-def test_answers_equal_those_of_argos(package, tmp_path) -> None:
+def test_answers_agree_with_argos(package, tmp_path) -> None:
     (bundle,) = convert(package, tmp_path / "bundle")
     add_graphs(bundle)
     lines = [text.split(" ")[0] for text in TEXTS[40:52]]
@@ -95,9 +95,9 @@ def test_folder_of_packages_becomes_a_folder_of_bundles(package, tmp_path) -> No
     ("said", "complaint"),
     [
         ({"type": "sbd"}, "'sbd', not of translation"),
-        ({"from_code": "../x"}, "no code of a language"),
-        ({"to_code": None}, "no code of a language"),
-        ({"target_prefix": 3}, "no symbol"),
+        ({"from_code": "../x"}, "not a language code"),
+        ({"to_code": None}, "not a language code"),
+        ({"target_prefix": 3}, "not a symbol"),
         ({"target_prefix": "<xx>"}, "lacks the prefix"),
     ],
 )

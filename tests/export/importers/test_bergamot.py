@@ -40,7 +40,7 @@ def student(tmp_path_factory):
 
 @pytest.mark.parametrize("backend", [*INT8, "torch"])
 @pytest.mark.parametrize(("name", "beam"), [("int8.b1", 1), ("int8.lex.b1", 1), ("int8.lex.b4", 4)])
-def test_int8_answers_with_alphas_equal_those_of_marian_decoder(student, backend, name, beam):
+def test_int8_answers_with_alphas_agree_with_marian_decoder(student, backend, name, beam):
     if backend == "torch" and "lex" in name:
         pytest.skip("the torch backend has no shortlists")
     placement = Placement(backend, precision="int8", shortlist="lex" in name)

@@ -179,11 +179,11 @@ HOSTILE: dict[str, tuple[Callable[..., None], str]] = {
     ),
     "quantised in one dimension": (
         contents(lambda a: a | {"decoder_l1_rnn_bf": (np.ones(24, np.int8), 1.0)}),
-        "which is no matrix",
+        "which is not a matrix",
     ),
-    "an alpha of zero": (alpha(0.0), "decoder_l1_rnn_W_QuantMultA is no positive number"),
-    "an alpha below zero": (alpha(-1.0), "is no positive number"),
-    "an alpha of no number": (alpha(float("nan")), "is no positive number"),
+    "an alpha of zero": (alpha(0.0), "decoder_l1_rnn_W_QuantMultA is not a positive number"),
+    "an alpha below zero": (alpha(-1.0), "is not a positive number"),
+    "an alpha of no number": (alpha(float("nan")), "is not a positive number"),
     "an alpha that is missing": (
         contents(lambda a: {n: v for n, v in a.items() if n != "encoder_l1_self_Wq_QuantMultA"}),
         "encoder_l1_self_Wq_QuantMultA is missing",
@@ -206,8 +206,8 @@ HOSTILE: dict[str, tuple[Callable[..., None], str]] = {
     "options that multiply": (yml(LAUGHS), "aliases are not read"),
     "options with code": (yml(b"!!python/object/apply:os.system ['true']"), "not readable as YAML"),
     "another cell": (said(**{"dec-cell": "gru"}), "dec-cell = 'gru' is not supported"),
-    "a size beyond memory": (said(**{"transformer-dim-ffn": 2**40}), "is no size"),
-    "layers without end": (said(**{"dec-depth": 10**9}), "is no size"),
+    "a size beyond memory": (said(**{"transformer-dim-ffn": 2**40}), "is not a valid size"),
+    "layers without end": (said(**{"dec-depth": 10**9}), "is not a valid size"),
     "a vocabulary beyond memory": (
         said(**{"dim-vocabs": [2**40, 2**40]}),
         "its options say 1,099,511,627,776 tokens",

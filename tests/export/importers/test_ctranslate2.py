@@ -99,7 +99,7 @@ def root(tmp_path_factory) -> Path:
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_beams_and_scores_equal_those_of_ctranslate2(name, root) -> None:
+def test_beams_and_scores_agree_with_ctranslate2(name, root) -> None:
     folder, bundle = imported(name, None, root)
     executor = lane(bundle)
     for seed in range(12):
@@ -180,7 +180,7 @@ def halve_weights(path: Path) -> None:
 
 @pytest.mark.parametrize("kernels", ["pure", *(["native"] if library() else [])])
 @pytest.mark.parametrize("bits", [7, pytest.param(8, marks=needs_vnni)])
-def test_int8_scores_equal_those_of_ctranslate2_in_int8(kernels, bits, tmp_path) -> None:
+def test_int8_scores_agree_with_ctranslate2_in_int8(kernels, bits, tmp_path) -> None:
     folder = write(tmp_path / "model", ARCHITECTURES["OpenNMT-py"], "int8")
     if bits == 7:
         halve_weights(folder / "model.bin")
@@ -198,7 +198,7 @@ def test_int8_loses_no_more_bleu_than_ctranslate2() -> None:
     assert abs(found["Convoy"] - found["CTranslate2"]) < 0.3
 
 
-def test_int8_values_equal_those_of_the_file(root) -> None:
+def test_int8_values_equal_the_file(root) -> None:
     folder, bundle = imported("OpenNMT-py", "int8", root)
     stored = read_variables(folder / "model.bin").array("decoder/layer_1/attention/linear_1/weight")
     weights = bundle.weights().quantized

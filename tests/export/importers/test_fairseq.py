@@ -249,7 +249,7 @@ def test_absent_options_have_the_defaults_of_their_architecture(made, tmp_path):
     assert convert("fairseq", made(content), tmp_path / "out").config == imported("dyn_noglu").config
 
 
-def test_defaults_equal_those_measured_in_fairseq():
+def test_defaults_agree_with_fairseq():
     path = SHARED / "arch_defaults.json"
     if not path.is_file():
         pytest.skip("no ../shared/arch_defaults.json")

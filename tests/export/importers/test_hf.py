@@ -60,7 +60,7 @@ def test_text_gives_the_ids_of_its_own_tokenizer_and_decodes_back(models, family
 
 
 @pytest.mark.parametrize(("family", "setting"), EVERY)
-def test_encoder_and_teacher_forced_logits_equal_those_of_transformers(models, family, setting):
+def test_encoder_and_teacher_forced_logits_agree_with_transformers(models, family, setting):
     folder, bundle = models(family, setting)
     ours, config = load(bundle.config, bundle.weights()), bundle.config
     g = torch.Generator().manual_seed(2)
@@ -111,7 +111,7 @@ RUNS = [
 
 
 @pytest.mark.parametrize(("family", "setting", "backend"), RUNS)
-def test_greedy_and_beam_answers_equal_those_of_transformers(models, family, setting, backend):
+def test_greedy_and_beam_answers_agree_with_transformers(models, family, setting, backend):
     folder, bundle = models(family, setting)
     tokenizer, config = open_tokenizer(bundle), bundle.config
     sources = [[*tokenizer.encode(line), config.eos] for line in lines(some(4, 2))]

@@ -103,7 +103,7 @@ REFUSED = [
     ({"peft_type": "IA3"}, None, "peft_type 'IA3' is not LORA"),
     ({"use_dora": True}, None, "use_dora = True is not supported"),
     ({"init_lora_weights": "pissa"}, None, "changes the base's own weights"),
-    ({"lora_alpha": "8"}, None, "lora_alpha = '8' is no number"),
+    ({"lora_alpha": "8"}, None, "lora_alpha = '8' is not a number"),
     ({"alpha_pattern": {"(a+)+": 1}}, None, "alpha_pattern"),
     ({"something_new": 3}, None, "something_new = 3 is not supported"),
     ({}, {"base_model.model.nowhere.lora_A.weight": torch.ones(2, 32)}, "nowhere.weight is changed"),

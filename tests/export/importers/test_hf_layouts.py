@@ -115,11 +115,11 @@ REFUSED = [
     ("t5", "tied relu", {"forced_bos_token_id": 5}, "forced_bos_token_id"),
     ("pegasus", "relu", {"forced_bos_token_id": 5}, "forced_bos_token_id"),
     ("bart", "large-cnn", {"forced_bos_token_id": 99999}, "forced_bos_token_id = 99999"),
-    ("bart", "large-cnn", {"num_beams": "4"}, "num_beams = '4' is no number"),
+    ("bart", "large-cnn", {"num_beams": "4"}, "num_beams = '4' is not a number"),
     ("bart", "large-cnn", {"num_beams": 0}, "beam_size"),
     ("bart", "large-cnn", {"num_beams": 10000}, "beam_size"),
     ("bart", "large-cnn", {"length_penalty": float("inf")}, "length_penalty"),
-    ("t5", "tied relu", {"eos_token_id": [1, 2]}, "one token ends a target"),
+    ("t5", "tied relu", {"eos_token_id": [1, 2]}, "only one end-of-sentence token"),
     ("nllb", "relu", {"sequence_bias": [[[5], -1.0]]}, "sequence_bias"),
 ]
 
@@ -157,8 +157,8 @@ def test_card_names_every_setting_without_counterpart(tmp_path) -> None:
 
 
 WORDS = [
-    ("num_decoder_layers", "two", "num_decoder_layers = 'two' is no size"),
-    ("layer_norm_epsilon", "1e-6", "layer_norm_epsilon = '1e-6' is no small number"),
+    ("num_decoder_layers", "two", "num_decoder_layers = 'two' is not a valid size"),
+    ("layer_norm_epsilon", "1e-6", "layer_norm_epsilon = '1e-6' is not a number between 0 and 1"),
 ]
 
 
@@ -245,7 +245,7 @@ def test_bart_with_a_prefix_space_gets_one(tmp_path) -> None:
         assert [*ours.encode(line), bundle.config.eos] == theirs(line).input_ids
 
 
-def test_merges_of_a_tokenizer_json_equal_those_of_sentencepiece(tmp_path) -> None:
+def test_merges_of_a_tokenizer_json_agree_with_sentencepiece(tmp_path) -> None:
     """NLLB-200's published tokenizer is BPE, not Unigram."""
     out = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(

@@ -79,7 +79,7 @@ def reference(folder, source, **options):
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-def test_encoder_and_teacher_forced_logits_equal_those_of_transformers(models, name):
+def test_encoder_and_teacher_forced_logits_agree_with_transformers(models, name):
     folder, bundle = models(name)
     ours = load(bundle.config, bundle.weights())
     g = torch.Generator().manual_seed(2)
@@ -106,7 +106,7 @@ def test_encoder_and_teacher_forced_logits_equal_those_of_transformers(models, n
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", some_of(list(OPTIONS), 2))
-def test_greedy_and_beam_answers_equal_those_of_transformers(models, name, backend):
+def test_greedy_and_beam_answers_agree_with_transformers(models, name, backend):
     folder, bundle = models(name)
     sources = sources_of(folder, some(6, 3))
     for beams, penalty in ((1, 1.0), (4, 0.6), (4, 1.0))[: some(3, 2)]:

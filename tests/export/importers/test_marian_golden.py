@@ -125,7 +125,7 @@ def placed(case: Case, backend: str) -> Placement:
 
 @pytest.mark.parametrize("backend", BACKENDS if THOROUGH else BACKENDS[1:2])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.folder} {case.name}")
-def test_answers_equal_those_of_marian_decoder(bundles, case, backend):
+def test_answers_agree_with_marian_decoder(bundles, case, backend):
     if backend == "torch" and "lex" in case.name:
         pytest.skip("the torch backend has no shortlists")
     bundle = bundles.pruned() if "20.3" in case.name else bundles(case.folder)
@@ -138,7 +138,7 @@ def test_answers_equal_those_of_marian_decoder(bundles, case, backend):
 
 
 @pytest.mark.parametrize("case", BATCHED, ids=lambda case: f"{case.folder} {case.name}")
-def test_answers_with_limits_and_shortlist_of_a_batch_equal_those_of_marian_decoder(bundles, tmp_path, case):
+def test_answers_with_limits_and_shortlist_of_a_batch_agree_with_marian_decoder(bundles, tmp_path, case):
     """Batches have 16 sentences, sorted by length."""
     bundle, texts = bundles(case.folder), texts_of(case.folder)
     tokenizer, path = open_tokenizer(bundle), WHOLE / case.folder / "out" / f"{case.name}.nbest"
@@ -198,7 +198,7 @@ def decoded(
         (INT8, "wasm.firefox", 1, 24),  # sums of pairs saturate, and line 23 is split
     ],
 )
-def test_texts_equal_those_that_marian_decoder_prints(bundles, folder, name, beam, least):
+def test_texts_agree_with_marian_decoder(bundles, folder, name, beam, least):
     told = (WHOLE / folder / "out" / f"{name}.txt").read_text("utf-8").splitlines()
     case = Case(folder, name if "wasm" not in name else "int8.lex", beam, 0, 0, None)
     limit = 2.0 if "firefox" in name else 3.0

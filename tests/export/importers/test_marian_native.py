@@ -43,7 +43,7 @@ def ids(bundle, count, seed=8):
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_encoder_and_log_probabilities_equal_those_of_marian(models, name):
+def test_encoder_and_log_probabilities_agree_with_marian(models, name):
     reference, bundle = models(name)
     ours = load(bundle.config, bundle.weights())
     vocab = reference.options["dim-vocabs"][1]
@@ -63,7 +63,7 @@ def test_encoder_and_log_probabilities_equal_those_of_marian(models, name):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", ["post-norm", "pre-norm", "separate", "aan", "aan pre-norm", "ssru"])
-def test_beam_search_equals_that_of_marian(models, name, backend):
+def test_beam_search_agrees_with_marian(models, name, backend):
     reference, bundle = models(name)
     options = bundle.options
     assert (options.beam_rule, options.beam_size, options.length_penalty) == ("marian", 4, 0.8)

@@ -109,7 +109,7 @@ def test_vocabularies_in_yaml_are_read_as_written(tmp_path, symbols):
         ({"transformer-tied-layers": [1, 1]}, "transformer-tied-layers = [1, 1]"),
         ({"transformer-ffn-depth": 3}, "transformer-ffn-depth = 3"),
         ({"lemma-dim-emb": 8}, "lemma-dim-emb = 8"),
-        ({"dim-emb": 10**9}, "dim-emb = 1000000000 is no size"),
+        ({"dim-emb": 10**9}, "dim-emb = 1000000000 is not a valid size"),
         ({"dim-vocabs": [5]}, "dim-vocabs = [5]"),
         ({"dec-depth": 3}, "decoder_l3_self_Wq is missing"),
         ({"enc-depth": 1}, "encoder_l2_ffn_W1 is not part of the model"),

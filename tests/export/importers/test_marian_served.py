@@ -72,7 +72,7 @@ def expected(folder, text):
     return folder.tokenizer.decode(folder.model.generate(ids)[0], skip_special_tokens=True)
 
 
-def test_answers_over_http_equal_those_of_transformers(folders, client):
+def test_answers_over_http_agree_with_transformers(folders, client):
     lines = short(12, 21)
     reply = client.post(
         "/translate", json={"q": lines, "source": "eng", "target": "nld", "follow_form": False}

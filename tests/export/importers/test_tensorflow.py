@@ -44,7 +44,7 @@ def converted(*words: object) -> int:
     return int(ended.value.code or 0)
 
 
-def test_variables_of_a_checkpoint_equal_those_that_tensorflow_wrote() -> None:
+def test_variables_of_a_checkpoint_agree_with_tensorflow() -> None:
     path, variables = read_variables(GOLDEN, None)
     assert path == GOLDEN / INDEX
     rng = np.random.default_rng(7)
