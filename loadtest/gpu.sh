@@ -101,7 +101,7 @@ code=0
 if [ "$purpose" = right ] && command -v compute-sanitizer > /dev/null; then
   # what a kernel may read and write, of the kernels with the most to go wrong: as many as there is time for
   timeout 75 compute-sanitizer --error-exitcode 9 "$python" -m pytest -x -v -m gpu -o addopts= -o filterwarnings= \
-    -k "own or append or copies or attention or best" tests/engine/kernels/test_cuda_kernels.py > "$out/sanitizer.log" 2>&1 ||
+    -k "compute or append or copies or attention" tests/engine/kernels > "$out/sanitizer.log" 2>&1 ||
     echo "compute-sanitizer: ended with $? (124: its time was over), see $out/sanitizer.log" | tee -a "$log"
 fi
 exit "$code"

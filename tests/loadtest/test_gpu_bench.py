@@ -93,7 +93,7 @@ def test_the_weights_that_a_step_reads_are_those_counted_by_hand():
     assert encoder <= found.encoder <= encoder + sum(2 * source * k * d for k in layers) * 2
 
 
-def test_the_floor_of_the_papers_model_is_that_of_its_111_million_weights():
+def test_floor_of_the_papers_model_counts_111_million_weights():
     found = cost(models.config_of(models.SIX))
     assert found.weights == pytest.approx(111e6, rel=0.01)
     assert found.step_seconds("bf16", 4.3e12) == pytest.approx(52e-6, rel=0.02)
@@ -105,7 +105,7 @@ def test_operations_of_translations_grow_with_sources_steps_and_beams():
     assert each.operations(work, 4) == 5 * 30 + 7 * 4 * (4 + 6)
 
 
-def test_who_asks_for_a_model_that_is_being_written_waits_for_it(setting, bundle, tmp_path):
+def test_process_waits_for_a_model_that_another_one_writes(setting, bundle, tmp_path):
     folder = tmp_path / "models"
     with models.preparing(folder, tiny=True) as writer:
         found = models.bundle_of(folder, models.SIX, tiny=True)
@@ -148,7 +148,7 @@ def test_the_rate_of_a_steady_state_leaves_out_how_slots_fill_and_empty():
     assert steady(ended[:8], 4) == pytest.approx(8 / 11)  # too few to tell
 
 
-def test_a_part_in_which_nobody_got_time_is_not_done(setting, tmp_path, monkeypatch):
+def test_part_without_time_for_any_contender_is_not_done(setting, tmp_path, monkeypatch):
     monkeypatch.setitem(
         PART_RUNS, "single", lambda *_: {"rows": [], "not_run": {"cuda bf16": "no time was left"}}
     )
@@ -157,7 +157,7 @@ def test_a_part_in_which_nobody_got_time_is_not_done(setting, tmp_path, monkeypa
     assert book.values["parts"]["single"]["status"] == "empty"
 
 
-def test_the_tree_that_travels_is_small_and_has_what_is_run_there(tmp_path):
+def test_copied_tree_is_small_and_complete(tmp_path):
     command = ["bash", "loadtest/gpu_tree.sh", str(tmp_path / "tree")]
     alone = os.environ | {"PIP_NO_INDEX": "1"}  # wheels are left out, and that is said
     done = subprocess.run(command, cwd=ROOT, env=alone, capture_output=True, text=True)
@@ -176,17 +176,17 @@ def test_the_tree_that_travels_is_small_and_has_what_is_run_there(tmp_path):
     assert "is not empty" in again.stderr
 
 
-def test_tests_that_need_a_gpu_are_found_wherever_they_lie():
+def test_gpu_tests_are_found_in_all_folders():
     """Only these files are given to pytest there: without any it would run all there are."""
     files = {path.relative_to(ROOT).as_posix() for path in gpu_tests(ROOT / "tests")}
     assert {
         "tests/engine/executors/test_cuda_graph.py",
-        "tests/engine/kernels/test_cuda_kernels.py",
+        "tests/engine/kernels/test_attention.py",
         "tests/training/test_resuming_on_a_gpu.py",
     } <= files
 
 
-def test_a_file_whose_process_dies_costs_no_other_file_and_is_named(setting, tmp_path, monkeypatch, capsys):
+def test_crash_of_one_test_file_is_reported_and_others_run(setting, tmp_path, monkeypatch, capsys):
     marked = "import os, pytest\npytestmark = pytest.mark.gpu\ndef test_one():\n    {}\n"
     for name, body in (("dies", "os._exit(9)"), ("passes", "pass"), ("fails", "assert 0")):
         (tmp_path / f"test_{name}.py").write_text(marked.format(body), "utf-8")
@@ -214,7 +214,7 @@ def test_a_call_without_a_purpose_names_them():
     assert all(f"gpu.sh {purpose} " in done.stderr for purpose in ("right", "fast", "record", "train"))
 
 
-def test_a_call_says_first_what_the_machine_lacks_and_how_to_add_it_without_its_torch_and_goes_on(tmp_path):
+def test_script_lists_missing_packages_with_a_remedy_and_continues(tmp_path):
     """A CUDA image's torch is the one for its driver: a remedy that brings another can't be followed."""
     (tmp_path / "sitecustomize.py").write_text(
         "import importlib.util as util\nfound = util.find_spec\n"
@@ -373,7 +373,7 @@ def test_fairseq_is_asked_in_a_process_of_its_own(setting, tmp_path, models_firs
     peer.close()
 
 
-def test_without_fairseq_its_place_in_the_record_says_why(setting, tmp_path):
+def test_record_without_fairseq_has_a_reason(setting, tmp_path):
     with pytest.raises(PeerError, match="No module named 'fairseq'"):
         Peer(replace(setting, fairseq=tmp_path), models.config_of(models.SIX, tiny=True), "fp32")
 
@@ -429,7 +429,7 @@ def test_every_part_runs_and_leaves_a_complete_record(setting, tmp_path):
     assert f"| {median:,.0f} (" in text or f"| {median:.3g} (" in text
 
 
-def test_the_command_writes_its_record_beside_the_table(tmp_path):
+def test_command_writes_record_and_table(tmp_path):
     out = tmp_path / "found" / "gpu.json"
     flags = ["--device", "cpu", "--tiny", "--parts", "floors", "--seconds", "20", "--out", str(out)]
     done = subprocess.run(
@@ -466,7 +466,7 @@ time.sleep(60)
     assert command._after(book, {"part": "real"}, ["real"], "it ended with 70") == []
 
 
-def test_who_broke_the_device_does_not_take_part_again(setting, bundle, tmp_path):
+def test_contender_that_broke_the_device_is_skipped(setting, bundle, tmp_path):
     from loadtest.engine.gpu_bench.contenders import open_all
 
     not_run = {}
@@ -478,7 +478,7 @@ def test_who_broke_the_device_does_not_take_part_again(setting, bundle, tmp_path
 # training by the clock
 
 
-def test_training_for_a_time_ends_in_a_packed_bundle_and_goes_on_from_there(tmp_path):
+def test_timed_training_packs_a_bundle_and_resumes(tmp_path):
     write_numbers(tmp_path, {"train": 400, "valid": 20, "test": 20})
     path = tmp_path / "numbers.toml"
     path.write_text(NUMBERS, "utf-8")

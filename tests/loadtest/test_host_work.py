@@ -22,7 +22,7 @@ def test_requests_come_and_go_over_a_device_that_does_nothing(monkeypatch):
 
 
 @pytest.mark.parametrize(("slots", "replays"), [(2, 4), (3, 2)])
-def test_a_turn_in_which_nobody_comes_or_goes_is_some_replays_one_copy_and_one_event(slots, replays):
+def test_turn_without_arrivals_needs_replays_one_copy_and_one_event(slots, replays):
     traffic = Traffic(slots, 1)
     traffic.engine.submit([traffic.request(30), traffic.request(30)])
     for _ in range(4):

@@ -34,7 +34,7 @@ ROOT = Path(__file__).parents[2]
 DE_EN = {"source": "de", "target": "en"}
 
 
-def test_arrivals_are_those_of_a_poisson_process():
+def test_arrivals_form_a_poisson_process():
     times = np.array(arrivals(50.0, 400.0, seed=3))
     gaps = np.diff(times)
     assert times.max() < 400
@@ -46,7 +46,7 @@ def test_arrivals_are_those_of_a_poisson_process():
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=300), st.sampled_from([1, 50, 90, 95, 99, 100]))
-def test_percentiles_are_those_of_numpy_by_nearest_rank(values, p):
+def test_percentiles_equal_numpy_nearest_rank(values, p):
     assert percentile(values, p) == np.percentile(values, p, method="inverted_cdf")
 
 
@@ -229,7 +229,7 @@ def test_a_record_takes_the_place_of_the_last_one_and_of_nothing_else():
         record.replace_record("before", [], "today")
 
 
-def test_a_record_of_a_processor_holds_a_table_for_each_instruction_set_with_its_command(tmp_path):
+def test_processor_record_has_a_table_and_command_for_each_instruction_set(tmp_path):
     files = record.texts(tmp_path)
     parts = record.parts("docs/benchmarks/today-zen", "avx512vnni", 5, files)
     commands = [part.command() for part in parts]

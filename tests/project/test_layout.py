@@ -25,7 +25,6 @@ LONG_TEST_FILES: Final = frozenset(
         "tests/engine/answers/test_api.py",
         "tests/engine/answers/test_score.py",
         "tests/engine/answers/test_stream.py",
-        "tests/engine/kernels/test_cuda_kernels.py",
         "tests/engine/models/test_convs2s.py",
         "tests/engine/models/test_lm.py",
         "tests/engine/models/test_slicenet.py",

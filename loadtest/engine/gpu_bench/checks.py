@@ -5,6 +5,7 @@ Each file of tests has a process of its own: a fault that ends the device's cont
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import time
@@ -30,6 +31,7 @@ LEAST_EQUAL: Final = 0.97  # of fp32's answers: two orders of summing may part a
 LONGEST_TARGET_TOKENS: Final = 64  # of a check of answers
 SLOTS: Final = 32
 GPU_MARK: Final = "mark.gpu"
+FUNCTION: Final = re.compile(r"^def (\w+)", re.MULTILINE)
 TEST_PROCESSES: Final = 6  # at once
 TEST_LOG: Final = "tests.log"  # all that pytest said, beside the record
 LEAST_TEST_SECONDS: Final = 10.0
@@ -68,8 +70,15 @@ def suite(run: PartRun) -> dict[str, Any]:
 
 
 def gpu_tests(folder: Path) -> list[Path]:
-    """List the files of tests that need a GPU."""
-    return [path for path in sorted(folder.rglob("test_*.py")) if GPU_MARK in path.read_text("utf-8")]
+    """Return the test files with the mark `gpu`, or with a fixture of their conftest.py that has it."""
+    return [path for path in sorted(folder.rglob("test_*.py")) if _needs_gpu(path)]
+
+
+def _needs_gpu(path: Path) -> bool:
+    text, shared = path.read_text("utf-8"), path.with_name("conftest.py")
+    fixtures = shared.read_text("utf-8").split("@pytest.fixture")[1:] if shared.exists() else []
+    names = [name[1] for each in fixtures if GPU_MARK in each and (name := FUNCTION.search(each))]
+    return GPU_MARK in text or any(re.search(rf"def test_\w+\([^)]*\b{name}\b", text) for name in names)
 
 
 def _run_tests(path: Path, until: float) -> tuple[int, str]:

@@ -44,7 +44,7 @@ def toy(tmp_path):
     return write(tmp_path / "toy").path
 
 
-def test_what_was_written_is_read_again(tmp_path):
+def test_written_bundle_reads_back_equal(tmp_path):
     write(tmp_path / "toy")
     bundle = open_bundle(tmp_path / "toy")
     assert (bundle.name, bundle.task, bundle.source, bundle.target) == ("toy", "translate", "de", "en")
@@ -58,7 +58,7 @@ def test_what_was_written_is_read_again(tmp_path):
     assert sorted({*FILES, "config.json", "generation_config.json", "model.safetensors"}) == bundle.files()
 
 
-def test_what_a_bundle_does_unasked_is_written_where_it_does_it(tmp_path, toy):
+def test_optional_settings_are_written_only_if_they_differ_from_the_defaults(tmp_path, toy):
     assert not {"shortlisted", "truncates"} & json.loads((toy / "config.json").read_bytes()).keys()
     for flag in ("shortlisted", "truncates"):
         written = write_bundle(
@@ -67,7 +67,7 @@ def test_what_a_bundle_does_unasked_is_written_where_it_does_it(tmp_path, toy):
         assert [written.shortlisted, written.truncates] == [flag == "shortlisted", flag == "truncates"]
 
 
-def test_a_bundle_says_where_its_sentences_are_cut(tmp_path, toy):
+def test_max_sentence_tokens_is_written_and_read(tmp_path, toy):
     assert "max_sentence_tokens" not in json.loads((toy / "config.json").read_bytes())
     assert open_bundle(toy).max_sentence_tokens == MAX_SENTENCE_TOKENS
     short = replace(DESCRIBED, max_sentence_tokens=48)
@@ -90,7 +90,7 @@ def test_half_precision_is_widened_to_fp32(tmp_path):
     np.testing.assert_array_equal(weights["b"], WEIGHTS["b"].astype(np.float16).astype(np.float32))
 
 
-def test_weights_rounded_by_rows_are_stored_in_a_quarter_and_rounded_no_second_time(tmp_path):
+def test_weights_rounded_by_rows_need_a_quarter_and_are_not_rounded_twice(tmp_path):
     rng = np.random.default_rng(0)
     weight = rng.normal(size=(40, 24)).astype(np.float32) * rng.uniform(0.01, 10, (40, 1)).astype(np.float32)
     weight[3] = 0
@@ -286,7 +286,7 @@ def test_a_failing_write_leaves_the_old_bundle(toy, monkeypatch, call):
     open_bundle(toy)
 
 
-def test_a_description_that_nobody_could_open_is_never_put_in_place(toy):
+def test_invalid_description_never_replaces_a_bundle(toy):
     import dataclasses
 
     for wrong in ({"text": {}}, {"generation": {"beams": 1}}, {"name": 5}):

@@ -123,7 +123,7 @@ def test_a_placement_that_cannot_be_is_refused_by_name(changes, complaint):
         open_executors(open_bundle(bundles() / "toy-de-en"), Placement(**changes))
 
 
-def test_every_backend_that_is_told_of_opens_and_the_other_way_round():
+def test_every_listed_backend_opens_and_every_opened_one_is_listed():
     assert set(OPENERS) == set(BACKENDS)
 
 

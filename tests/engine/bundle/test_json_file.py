@@ -16,7 +16,7 @@ from engine.errors import BundleError, CheckpointError
         (b"null", "must be a JSON object, not NoneType"),
     ],
 )
-def test_what_is_no_object_is_refused(tmp_path, content, message):
+def test_value_that_is_no_object_is_refused(tmp_path, content, message):
     path = tmp_path / "a.json"
     path.write_bytes(content)
     with pytest.raises(CheckpointError) as refusal:

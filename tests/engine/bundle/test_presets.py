@@ -53,7 +53,7 @@ def parameters(config: ModelConfig) -> int:
 
 
 @pytest.mark.parametrize("name", COUNTS)
-def test_a_preset_has_as_many_parameters_as_its_paper_says(name: str) -> None:
+def test_preset_has_the_parameter_count_of_its_paper(name: str) -> None:
     vocab = WORDS if name.endswith("billion_word") else JOINT
     count = parameters(preset(name, vocab, vocab))
     assert abs(count - COUNTS[name] * MILLION) < MILLION
@@ -84,7 +84,7 @@ def test_a_preset_is_the_importers_model_of_that_name(family: Any, arch: str) ->
 
 
 @pytest.mark.skipif(not DEFAULTS.is_file(), reason="no ../shared/arch_defaults.json")
-def test_the_importers_defaults_are_those_that_fairseq_was_seen_to_use() -> None:
+def test_importer_defaults_equal_recorded_fairseq_defaults() -> None:
     measured = json.loads(DEFAULTS.read_text(encoding="utf-8"))
     seen = set()
     for family in FAMILIES:

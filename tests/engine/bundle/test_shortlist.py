@@ -54,7 +54,7 @@ def model_1(pairs, rounds):
 
 
 @given(pairs_of_tokens, st.integers(1, 4))
-def test_what_is_likely_is_what_model_1_finds(pairs, likely):
+def test_likely_targets_equal_those_of_ibm_model_1(pairs, likely):
     found = learn(pairs, (9, 9), EOS, (likely, 1))
     t = model_1(pairs, 4)
     for source in range(9):
@@ -96,7 +96,7 @@ def listed(tmp_path_factory):
     st.lists(st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=20), min_size=1, max_size=4),
     st.data(),
 )
-def test_lists_are_each_source_s_own_and_hold_what_is_forced(sources, data):
+def test_shortlist_depends_on_its_source_and_contains_forced_tokens(sources, data):
     shortlist, n = random_shortlist(1), len(sources)
     among = SlotShortlists(shortlist, n + 1)
     for slot, source in enumerate(sources):
@@ -222,7 +222,7 @@ def test_a_server_with_a_shortlist_answers_and_refuses_to_score(listed):
         assert "with --no-shortlist" in refused.text
 
 
-def test_a_bundle_without_a_shortlist_is_told_how_to_get_one():
+def test_missing_shortlist_error_names_the_command():
     with pytest.raises(BundleError, match="convoy shortlist BUNDLE PAIRS"):
         Service.open([bundles()], ServiceSettings(Placement(shortlist=True)))
 
@@ -236,9 +236,7 @@ def test_a_bundle_without_a_shortlist_is_told_how_to_get_one():
         (["--precision", "fp32", "--beam-size", "4", "--no-shortlist"], ["--beam-size", "4"]),
     ],
 )
-def test_fast_is_int8_a_beam_of_2_and_the_shortlist_where_nothing_else_is_said(
-    listed, tmp_path, capsys, flags, alike
-):
+def test_fast_selects_int8_beam_2_and_shortlist_by_default(listed, tmp_path, capsys, flags, alike):
     text = tmp_path / "text"
     text.write_text("ein Haus\nein See\n")
 
@@ -269,7 +267,7 @@ def test_on_a_gpu_fast_is_half_precision():
     assert (placement.device, placement.precision) == ("cuda:1", "fp16")
 
 
-def test_backends_without_lists_say_so(listed):
+def test_backend_without_shortlists_refuses_them(listed):
     with pytest.raises(ConfigError, match="onnx backends on the CPU"):
         open_executors(listed, Placement("torch", shortlist=True))
 
@@ -288,7 +286,7 @@ def test_a_list_that_does_not_fit_is_refused(wrong):
         load_shortlist(wrong, (VOCABULARY, VOCABULARY), EOS)
 
 
-def test_the_command_learns_from_a_gzipped_table_and_the_model_then_answers_by_it(tmp_path, capsys):
+def test_command_learns_a_shortlist_from_gzipped_tsv_and_model_uses_it(tmp_path, capsys):
     path, table = tmp_path / "toy-de-en", tmp_path / "pairs.tsv.gz"
     shutil.copytree(bundles() / "toy-de-en", path)
     table.write_bytes(gzip.compress(b"ein Haus\ta house\nein See\ta lake\n"))
@@ -310,7 +308,7 @@ def test_the_command_learns_from_a_gzipped_table_and_the_model_then_answers_by_i
     assert set(answer.tokens) <= set(names)
 
 
-def test_the_command_refuses_what_has_no_columns(tmp_path, capsys):
+def test_command_refuses_a_file_without_columns(tmp_path, capsys):
     path, table = tmp_path / "toy-de-en", tmp_path / "pairs.tsv"
     shutil.copytree(bundles() / "toy-de-en", path)
     table.write_text("no tabs here\n")

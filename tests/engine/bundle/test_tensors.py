@@ -19,7 +19,7 @@ tensors = st.dictionaries(st.text(min_size=1, max_size=6), st.tuples(kinds, shap
 
 
 @given(tensors, st.randoms())
-def test_what_is_written_in_any_order_is_read_by_safetensors_and_mapped(tmp_path_factory, drawn, order):
+def test_tensors_written_in_any_order_are_valid_safetensors(tmp_path_factory, drawn, order):
     path = tmp_path_factory.mktemp("tensors") / "a.safetensors"
     rng = np.random.default_rng(0)
     drawn.pop("__metadata__", None)
@@ -38,7 +38,7 @@ def test_what_is_written_in_any_order_is_read_by_safetensors_and_mapped(tmp_path
     assert (8 + int.from_bytes(path.read_bytes()[:8], "little")) % ALIGNMENT == 0
 
 
-def test_what_safetensors_writes_is_mapped_and_can_not_be_changed(tmp_path):
+def test_mapped_safetensors_are_read_only(tmp_path):
     values = {"a": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.int8([[1], [-1]])}
     save_file(values, tmp_path / "a.safetensors", {"note": "of another"})
     mapped = MappedTensors(tmp_path / "a.safetensors")
@@ -98,7 +98,7 @@ def never():
     raise AssertionError("it is made a second time")
 
 
-def test_what_one_process_has_made_of_a_bundle_others_map(tmp_path):
+def test_array_of_one_process_is_mapped_by_others(tmp_path):
     made = np.arange(4096, dtype=np.float32).reshape(64, 64).T
     first, second = (SharedArrays(tmp_path, "a/../b", "0123") for _ in range(2))
     own = first.array("transposed", lambda: made)
@@ -116,7 +116,7 @@ def test_what_one_process_has_made_of_a_bundle_others_map(tmp_path):
     assert len([path for path in tmp_path.rglob("*") if path.is_file()]) == 2
 
 
-def test_what_is_made_at_once_by_two_processes_is_one_file(tmp_path):
+def test_array_made_by_two_processes_at_once_is_one_file(tmp_path):
     made = np.ones((64, 64), np.float32)
     first, second = (SharedArrays(tmp_path, "a", "0") for _ in range(2))
 
@@ -133,7 +133,7 @@ def test_what_is_made_at_once_by_two_processes_is_one_file(tmp_path):
     assert seen == [path.stat().st_ino]
 
 
-def test_what_is_small_or_mapped_or_finds_no_room_is_not_kept_again(tmp_path, caplog):
+def test_small_mapped_or_unwritable_arrays_are_not_shared(tmp_path, caplog):
     kept, small, large = SharedArrays(tmp_path / "kept", "a", "0"), np.ones(9), np.ones((99, 99))
     assert kept.array("small", lambda: small) is small
     save_file({"large": large.astype(np.float32)}, tmp_path / "a.safetensors")

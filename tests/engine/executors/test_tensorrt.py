@@ -26,7 +26,7 @@ from engine.executors import open_executors
 from engine.kernels.launches import Call, Kernel
 from engine.kernels.reference import dynamic_conv, dynamic_conv_step
 from export.graphs.tensorrt import LaneShape, build
-from tests.engine.kernels.test_cuda_kernels import parameters
+from tests.support.cuda_kernels import parameters
 from tests.support.host_kernels import COMPILER
 from tests.support.toy import toy
 

@@ -19,20 +19,18 @@ from engine.kernels.linear import Epilogue, Norm
 from engine.kernels.reference import QKV
 from engine.kernels.selection import PartialSelection
 from engine.search.executor import TopK
-from tests.engine.kernels.test_cuda_kernels import (
+from tests.support.cubins import budgets
+from tests.support.cuda_kernels import (
     attention,
     calls,
-    compiler,
     convolution,
     normal,
     search,
     selection,
 )
-from tests.support.cubins import budgets
 from tests.support.host_kernels import SOURCES
 from tests.support.thorough import THOROUGH
 
-__all__ = ["compiler"]  # a fixture
 BRAIN, FLOAT = torch.bfloat16, torch.float32
 # bytes of shared memory of a block, by compute capability (CUDA C++ Programming Guide, technical
 # specifications)
@@ -196,7 +194,7 @@ def call(shared: int) -> Call:
     return Call(Kernel("add_norm.cu", "add_norm", "float", 1), (3, 1, 1), (64, 1, 1), shared, (1, 2.0, None))
 
 
-def test_static_shared_memory_counts_when_a_launch_asks_for_more_than_is_free(device):
+def test_static_shared_memory_counts_towards_the_limit(device):
     run = device(static=16)
     run(call(DEFAULT_SHARED_BYTES - 16))
     assert run._driver.asked == []
@@ -230,7 +228,7 @@ def test_all_who_run_on_a_device_share_its_kernels(device, monkeypatch):
     launch.device_of.cache_clear()
 
 
-def test_a_tensor_of_another_device_is_refused_by_name_before_anything_is_launched(device):
+def test_tensor_of_another_device_is_refused_before_the_launch(device):
     run = device()
     arguments = (torch.ones(3), 4, None)
     with pytest.raises(ValueError, match=r"attend on cuda:0: argument 0, torch.float32 \[3\], lies on cpu"):

@@ -161,7 +161,7 @@ def test_step_by_step_each_executor_gives_the_authors_probabilities(name: str, b
         np.testing.assert_allclose(scores[alive], by_id[alive], atol=1e-4)
 
 
-def test_the_encoders_average_sees_every_token_and_no_padding() -> None:
+def test_encoder_average_covers_all_tokens_without_padding() -> None:
     net = model("aan both")
     tokens = torch.tensor([[9, 14, 5, 30, 2]])
     encode = net.encoder
@@ -267,7 +267,7 @@ def test_every_weight_of_the_authors_model_has_its_variable(
     assert ("transformer/softmax is missing" in str(error.value)) != tied
 
 
-def test_pre_norm_models_of_the_authors_have_a_norm_of_the_average_only_with_a_feed_forward() -> None:
+def test_pre_norm_models_normalise_the_average_only_with_a_feed_forward() -> None:
     options = SIZES | {"layer_preprocess": "layer_norm", "layer_postprocess": "none"}
     for feeds in (False, True):
         net = build(aan.config(options | {"use_ffn": feeds}, (20, 20)))

@@ -76,7 +76,7 @@ def test_drop_connect_drops_normalised_weights_and_scales_the_others() -> None:
 
 
 @pytest.mark.parametrize("name", ["transformer_big_windowed", "aan_decoder", "cnn_k3"])
-def test_attention_dropout_acts_on_the_weights_of_attention_and_in_training_only(name: str) -> None:
+def test_attention_dropout_applies_to_weights_in_training_only(name: str) -> None:
     model = build(small(name), Dropout(attention=0.5))
     model.initialise(1)
     source, target = torch.tensor([[5, 9, 7, 2]]), torch.tensor([[2, 8, 11]])
@@ -109,7 +109,7 @@ def test_padding_on_either_side_changes_nothing_in_a_window(left: int, width: in
 @pytest.mark.parametrize(
     "name", [n for n in CONFIGS if n.startswith(("aan", "cnn", "transformer", "windowed", "depthwise"))]
 )
-def test_an_answer_is_the_same_bit_for_bit_whoever_its_neighbours_are(name: str, precision: str) -> None:
+def test_answer_is_bitwise_independent_of_its_batch(name: str, precision: str) -> None:
     rng = np.random.default_rng(8)
     lane = OnnxExecutor(sessions(name, precision), beams=2, slots=4)
     sources = [random_source(rng, 30) for _ in range(4)]

@@ -202,7 +202,7 @@ def test_an_imported_model_equals_the_loops_over_its_checkpoint(name: str, *, ol
 
 
 @given(lengths=st.lists(st.integers(1, 33), min_size=2, max_size=3), seed=st.integers(0, 2**20))
-def test_an_answer_is_the_same_bits_whatever_is_beside_it(lengths: list[int], seed: int) -> None:
+def test_answer_is_bitwise_independent_of_its_batch(lengths: list[int], seed: int) -> None:
     rng = np.random.default_rng(seed)
     sources = [[*rng.integers(4, 300, n - 1).tolist(), EOS] for n in lengths]
     fed = rng.integers(4, 300, (len(sources), 5, 2))
@@ -257,7 +257,7 @@ def scores_of(sources: list[list[int]], fed: np.ndarray, parents: np.ndarray) ->
     return found
 
 
-def test_the_encoder_learns_at_the_scale_of_its_attentions_but_its_embeddings_do_not() -> None:
+def test_encoder_gradients_are_scaled_by_attentions_except_embeddings() -> None:
     state = state_of(GIVEN)
     model = imported(GIVEN, state)
     source = torch.tensor([[5, 9, 12, EOS]])
@@ -359,7 +359,7 @@ def test_layers_written_as_expressions_are_read(text: str, layers: list[tuple[in
         ("open('x')", "whole numbers"),
     ],
 )
-def test_what_is_no_plain_expression_is_refused_and_never_run(text: str, remedy: str) -> None:
+def test_layer_expression_with_code_is_refused_and_not_executed(text: str, remedy: str) -> None:
     _, problems = fconv.options({"arch": "fconv", "decoder_layers": text})
     (problem,) = problems
     assert problem.startswith("decoder_layers = ")

@@ -85,7 +85,7 @@ def wanted() -> list[list]:
 
 
 @pytest.mark.parametrize("backend", [*BACKENDS, "onnx-bound"])
-def test_searches_of_any_weights_in_flight_find_what_a_search_over_the_weighed_sums_finds(backend):
+def test_searches_of_different_lm_weights_equal_searches_over_weighted_sums(backend):
     found = decode(lane_of(executor(backend, "fused", BEAMS, 4)), jobs())
     for hypotheses, best in zip(found, wanted(), strict=True):
         assert [h.tokens for h in hypotheses] == [w.tokens for w in best]
@@ -95,7 +95,7 @@ def test_searches_of_any_weights_in_flight_find_what_a_search_over_the_weighed_s
 
 
 @torch.no_grad()
-def test_weights_change_answers_and_ensembles_may_stand_on_both_sides():
+def test_lm_weight_changes_answers_and_both_models_may_be_ensembles():
     config = replace(CONFIGS["ensemble"], language_model=CONFIGS["lm ensemble"])
     net = build(config)
     net.initialise(seed=3)
@@ -183,7 +183,7 @@ def beside(tmp_path_factory) -> Path:
     return convert("fairseq", folder, folder.parent / "lm").path
 
 
-def test_a_language_model_comes_along_and_without_a_weight_answers_are_the_model_s(tmp_path, beside):
+def test_answers_without_lm_weight_equal_the_translation_model(tmp_path, beside):
     command = ["convert", "fairseq", str(FOLDER), str(tmp_path / "fused"), "--lm", str(beside)]
     with pytest.raises(SystemExit) as ended:
         app([*command, "--lm-weight", "0.25"])
@@ -206,7 +206,7 @@ def test_a_language_model_comes_along_and_without_a_weight_answers_are_the_model
     np.testing.assert_allclose([h.score for h in fused], [h.score for h in alone], atol=1e-6)
 
 
-def test_what_can_not_stand_beside_the_model_is_refused_with_the_remedy(tmp_path, beside):
+def test_unsuitable_language_model_is_refused_with_the_remedy(tmp_path, beside):
     def refused(path: Path) -> str:
         with pytest.raises(CheckpointError) as caught:
             convert("fairseq", FOLDER, tmp_path / "out", FairseqImport(language_model=path))

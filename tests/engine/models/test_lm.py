@@ -175,7 +175,7 @@ def test_the_bands_of_a_factor_get_narrower_and_the_tied_weights_are_held_once()
     assert [n for n, p in softmax.named_parameters() if id(p) not in held] == ["head.class_proj.weight"]
 
 
-def test_a_model_drawn_at_random_has_a_zero_row_for_padding_in_the_first_band_only():
+def test_random_model_has_a_zero_padding_row_in_the_first_band_only():
     net = build(CONFIGS["lm tied"])
     net.initialise(seed=3)
     tables = [net.decoder.embed_tokens.rows(band) for band in range(3)]
@@ -252,7 +252,7 @@ def test_an_ensemble_never_mixes_language_models_with_others():
         )
 
 
-def test_what_needs_attention_is_refused_where_there_is_no_source():
+def test_options_that_need_attention_are_refused_without_a_source():
     limits = Limits(5, 40, 39, 47, attention=False)
     DecodeOptions().check(limits)
     for wish in ({"alignment": True}, {"coverage_penalty": 0.5}):
@@ -379,7 +379,7 @@ def saved(path: Path, options: dict, *, change=None) -> Path:
 
 @pytest.mark.parametrize("chosen", [{}, TIED, TIED | {"tie_adaptive_proj": False}])
 @torch.no_grad()
-def test_an_imported_model_computes_what_was_saved(tmp_path, chosen):
+def test_imported_model_equals_the_saved_one(tmp_path, chosen):
     bundle = convert("fairseq", saved(tmp_path / "in", chosen), tmp_path / "out")
     net = build(config_of(**chosen))
     net.initialise(seed=5)

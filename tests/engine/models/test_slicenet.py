@@ -295,7 +295,7 @@ def test_schemes_are_cut_to_the_shorter_and_unknown_ones_fall_back(
         assert (stack.kernel_sizes, stack.dilations) == want
 
 
-def test_neighbouring_convolutions_have_different_groups_where_separability_is_negative() -> None:
+def test_super_separable_neighbours_have_different_groups() -> None:
     # tensor2tensor: "s=-2 means 3 then 2 groups (and 4, 3, 2), s=-1 means 2 then 1"
     assert SliceStack(48, 1, separability=-2).separabilities(2) == (-3, -2)
     assert SliceStack(48, 1, separability=-2).separabilities(3) == (-4, -3, -2)
@@ -363,7 +363,7 @@ def test_variables_that_do_not_fit_are_all_named() -> None:
 
 
 @pytest.mark.skipif(not NAMES, reason="no golden/slicenet")
-def test_without_attention_the_decoder_is_a_language_model_and_the_encoder_is_dropped() -> None:
+def test_decoder_without_attention_is_a_language_model_without_encoder() -> None:
     hyper, variables, _ = fixture("sep0")
     kept = {k: v for k, v in variables.items() if "attention" not in k and "targets_time" not in k}
     config, problems = slicenet.model_config({**hyper, "attention_type": "none"})
@@ -385,7 +385,7 @@ def test_without_attention_the_decoder_is_a_language_model_and_the_encoder_is_dr
     torch.testing.assert_close(features, want, atol=0, rtol=0)
 
 
-def test_the_first_input_is_the_target_space_whatever_token_stands_there() -> None:
+def test_first_input_is_the_target_space_for_any_token() -> None:
     model = models.model("slicenet separable")
     source, targets = torch.tensor([[5, 6, 2]]), torch.tensor([[2, 9, 8], [1, 9, 8], [40, 9, 8]])
     with torch.no_grad():
@@ -429,7 +429,7 @@ def test_symbol_dropout_hides_tokens_in_training_only() -> None:
     assert torch.isfinite(hidden).all()
 
 
-def test_dropout_of_a_stack_scales_what_it_keeps_and_acts_in_training_only() -> None:
+def test_stack_dropout_scales_kept_values_in_training_only() -> None:
     made = build(models.CONFIGS["slicenet"], Dropout(residual=0.5))
     made.initialise(seed=3)
     tokens = torch.tensor([[5, 6, 9, 2]])

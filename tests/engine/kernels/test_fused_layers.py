@@ -1,0 +1,165 @@
+"""Layers under `FusedMode`: which kernels run, and that their results equal torch's."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.nn import Parameter
+
+from engine.backends import Placement
+from engine.bundle.bundle import open_bundle
+from engine.errors import ConfigError
+from engine.executors import open_executors
+from engine.executors.torch.executor import TorchExecutor
+from engine.kernels import reference
+from engine.kernels.calls import (
+    Kernels,
+)
+from engine.kernels.fused import FusedMode
+from engine.kernels.launches import Call
+from engine.search.executor import StepInput, TopK
+from tests.engine.executors.test_executors import check, inputs, join, leave, random_source
+from tests.support.cuda_kernels import BRAIN, NEEDS_COMPILER, attention, normal, wide
+from tests.support.host_kernels import SOURCES
+from tests.support.models import model
+from tests.support.thorough import THOROUGH
+
+
+@NEEDS_COMPILER
+@pytest.mark.parametrize("rows", [8, 9, 16, 17])
+def test_layer_of_up_to_sixteen_rows_runs_one_kernel_per_product(host, rows):
+    """The norm goes into one product, and the residual connection into another."""
+    made: list[str] = []
+
+    def run(call: Call) -> None:
+        made.append(call.kernel.entry)
+        host(call)
+
+    widen, narrow = (Parameter(normal(i, *s, dtype=BRAIN) / 8) for i, s in enumerate(((128, 64), (64, 64))))
+    gain, shift = Parameter(normal(3, 64, dtype=BRAIN)), Parameter(normal(4, 64, dtype=BRAIN))
+    x = normal(5, 1, rows, 64)
+
+    def layer(x, widen, narrow, gain, shift):
+        inner = F.glu(F.linear(F.layer_norm(x, (64,), gain, shift), widen), -1)
+        return x + F.linear(inner, narrow)
+
+    with torch.no_grad():
+        with FusedMode(Kernels(run), BRAIN) as fused:
+            inputs = x if rows <= 16 else x.to(BRAIN)
+            found = fused.compute_all({"y": layer(inputs, widen, narrow, gain, shift)})["y"]
+        wanted = layer(x, *(w.float() for w in (widen, narrow, gain, shift)))
+    assert made == (["tiled_glu", "tiled_product"] if rows <= 16 else ["glu"])
+    torch.testing.assert_close(found.float(), wanted, rtol=0.03, atol=0.06)
+
+
+@NEEDS_COMPILER
+@pytest.mark.parametrize("rows", [5, 9])
+def test_queries_and_taps_are_computed_by_the_kernel_that_uses_them(host, rows):
+    made: list[str] = []
+
+    def run(call: Call) -> None:
+        made.append(call.kernel.entry)
+        host(call)
+
+    own, query, kernels = (
+        Parameter(normal(i, *s, dtype=BRAIN) / 8) for i, s in enumerate(((64, 64), (64, 64), (4 * 5, 64)))
+    )
+    norm = Parameter(normal(3, 64, dtype=BRAIN)), Parameter(normal(4, 64, dtype=BRAIN))
+    x, ring = normal(5, 1, rows, 64), normal(6, 1, 4, rows, 64, dtype=BRAIN)
+    index = torch.arange(4 * rows).view(1, rows, 4)
+    _, keys, values, mask = attention(BRAIN, 1, rows, 4, 16, 32)
+
+    def step(x, own, query, kernels, gain, shift, ring, memory):
+        y = F.linear(x, own)
+        taps = F.softmax(F.linear(y, kernels).unflatten(-1, (4, 5)), dim=-1)
+        y = reference.dynamic_conv_step(y, taps, ring, index)
+        z = F.layer_norm(x, (64,), gain, shift)
+        return y, z, reference.attend(F.linear(z, query) * 0.25, *memory)[0]
+
+    with torch.no_grad():
+        given = x, own, query, kernels, *norm
+        wanted = step(*wide(*given), ring.float(), (*wide(keys, values), mask))
+        with FusedMode(Kernels(run), BRAIN, torch.zeros(1, dtype=torch.int64), weights=False) as fused:
+            found = step(*given, ring.clone(), (keys, values, mask))
+            found = fused.compute_all(dict(enumerate(found)))
+    assert made.count("dynamic_conv_tiled") == made.count("attend_product") == int(rows <= 8)
+    assert made.count("dynamic_conv_step_append") == made.count("attend_tiled") == int(rows > 8)
+    for got, want in zip(found.values(), wanted, strict=True):
+        torch.testing.assert_close(got.float(), want, rtol=0.03, atol=0.06)
+
+
+def test_computed_weights_are_not_read_early():
+    """Those of a model may be, and parts of them."""
+    made: list[Call] = []
+    weight, x = Parameter(torch.zeros(64, 64, dtype=BRAIN)), torch.zeros(1, 2, 64, dtype=BRAIN)
+    entries = {"own": weight, "part": weight[16:32], "made": weight * 2}
+    with torch.no_grad():
+        for name, used in entries.items():
+            with FusedMode(Kernels(made.append), BRAIN) as fused:
+                fused.compute_all({"y": F.linear(x, used)})
+            entries[name] = made[-1].kernel.entry
+    assert entries == {"own": "tiled_product", "part": "tiled_product", "made": "product"}
+
+
+@NEEDS_COMPILER
+@pytest.mark.parametrize("rows", [1, 16, 17])
+def test_decoder_of_few_rows_embeds_tokens_in_its_first_product(host, rows):
+    made: list[str] = []
+
+    def run(call: Call) -> None:
+        made.append(call.kernel.entry)
+        host(call)
+
+    table, position_rows, weight = (Parameter(normal(i, 64, 64, dtype=BRAIN) / 8) for i in range(3))
+    tokens, positions = torch.arange(rows)[None], torch.tensor([[5]])
+    norm = Parameter(normal(3, 32, dtype=BRAIN)), Parameter(normal(4, 32, dtype=BRAIN))
+
+    def step(table, position_rows, weight, norm):
+        x = F.embedding(tokens, table) * 8.0 + F.embedding(positions + 2, position_rows)
+        return x[..., :32], F.layer_norm(F.glu(F.linear(x, weight), dim=-1), (32,), *norm)
+
+    with torch.no_grad():
+        wanted = step(*wide(table, position_rows, weight), wide(*norm))
+        with FusedMode(Kernels(run), BRAIN) as fused:
+            x = F.embedding(tokens, table) * 8.0 + F.embedding(positions + 2, position_rows)
+            y = F.layer_norm(F.glu(F.linear(x, weight), dim=-1), (32,), *norm)
+            found = fused.compute_all({"y": y, "x": x})
+    assert made.count("embed") == int(rows > 16)
+    torch.testing.assert_close(found["x"][..., :32].float(), wanted[0], rtol=0.02, atol=0.02)
+    torch.testing.assert_close(found["y"].float(), wanted[1], rtol=0.03, atol=0.06)
+
+
+@pytest.mark.parametrize("name", ["glu", "light", "raw kernels", "transformer", "aan", "ssru", "lm plain"])
+def test_the_torch_executor_with_kernels_equals_the_full_forward(request, place, name):
+    """Steps with beams reordered in moving slots, as test_executors.py checks of every backend."""
+    if not THOROUGH and request.node.callspec.params["place"] == "ascending" and name not in ("glu", "ssru"):
+        pytest.skip("CONVOY_TEST_THOROUGH=1: the other order of threads")
+    lane = TorchExecutor(deepcopy(model(name)), 2, 3, place.device, place.kernels)
+    rng, slots = np.random.default_rng(9), []
+    join(lane, slots, [random_source(rng) for _ in range(2)])
+    for step in range(5):
+        if step == 3:
+            leave(lane, slots, 0)
+            join(lane, slots, [random_source(rng)])
+        parents = rng.integers(0, 2, (len(slots), 2))
+        for slot, order in zip(slots, parents, strict=True):
+            slot.prefixes = [slot.prefixes[p] for p in order]
+        given = inputs(lane, slots, parents)
+        given = StepInput(*(v.to(place.device) for v in given[:-1]), given.k)
+        top = lane.step(len(slots), given, attention=True)
+        check(name, lane, slots, TopK(*(None if v is None else v.cpu() for v in top)))
+        for slot in slots:
+            slot.prefixes = [[*p, int(rng.integers(4, 47))] for p in slot.prefixes]
+
+
+def test_backend_with_kernels_requires_a_gpu():
+    bundle = open_bundle(SOURCES.parents[1] / "models" / "tatoeba-de-en")
+    with pytest.raises(ConfigError, match="take --device cuda"):
+        open_executors(bundle, Placement("cuda"))
+    if not torch.cuda.is_available():
+        with pytest.raises(ConfigError, match="no CUDA device"):
+            open_executors(bundle, Placement("cuda", "cuda"))
