@@ -33,11 +33,11 @@ UNKNOWN_WORDS_LOG_ODDS: Final = -1.0  # prior of a served language whose vocabul
 KNOWN_SHARE: Final = 0.5  # a vocabulary with at least this share of the words knows the text
 NO_FEATURES: Final = -1e30  # the library's sum is lower if a text has no known n-gram
 # percent from which a language that was not requested is reported
-BELIEVED_CONFIDENCE: Final = 50.0
+REPORTED_CONFIDENCE: Final = 50.0
 # the same if no vocabulary of a served language knows the text
-BELIEVED_UNKNOWN_CONFIDENCE: Final = 40.0
+REPORTED_UNKNOWN_CONFIDENCE: Final = 40.0
 # percent from which a requested language is preferred to it
-DOUBTED_CONFIDENCE: Final = 10.0
+PREFERRED_CONFIDENCE: Final = 10.0
 # if all requested languages together have less (percent), the script is another and any language is reported
 EXCLUDED_CONFIDENCE: Final = 3.0
 HALF_TYPED_LETTERS: Final = 2  # so few Latin letters may begin any word, so no other language is reported
@@ -82,53 +82,55 @@ def detect(text: str, among: Sequence[str], known: KnownShares | None = None) ->
         return Detection([(language, 0.0) for language in among])
     labels = [_language_code(language) for language in among]
     words = words_of(text)
-    shares = _confidences(text, frozenset(labels), known_weights(words))
-    believed, least = BELIEVED_CONFIDENCE, DOUBTED_CONFIDENCE
-    doubtful = max((shares.get(label, 0.0) for label in labels), default=0.0) < BELIEVED_CONFIDENCE
+    confidences = _confidences(text, frozenset(labels), known_weights(words))
+    reported, preferred = REPORTED_CONFIDENCE, PREFERRED_CONFIDENCE
+    doubtful = max((confidences.get(label, 0.0) for label in labels), default=0.0) < REPORTED_CONFIDENCE
     if known and doubtful and not all(map(str.isupper, words)):  # vocabularies lack abbreviations
         known_shares = {_language_code(language): share for language, share in known(words).items()}
-        shares = _lower_unknown(shares, known_shares)
+        confidences = _lower_unknown(confidences, known_shares)
         # a requested language with a tenth of the confidence does not fit such a text
         if known_shares and max(known_shares.values()) < KNOWN_SHARE:
-            believed, least = BELIEVED_UNKNOWN_CONFIDENCE, BELIEVED_CONFIDENCE
+            reported, preferred = REPORTED_UNKNOWN_CONFIDENCE, REPORTED_CONFIDENCE
     ranked = sorted(
-        ((language, shares.get(label, 0.0)) for language, label in zip(among, labels, strict=True)),
+        ((language, confidences.get(label, 0.0)) for language, label in zip(among, labels, strict=True)),
         key=lambda pair: -pair[1],
     )
-    best = max(shares, key=shares.__getitem__)
-    asked = sum(shares.get(label, 0.0) for label in set(labels))
-    doubted = shares[best] < believed and asked >= EXCLUDED_CONFIDENCE
+    best = max(confidences, key=confidences.__getitem__)
+    requested = sum(confidences.get(label, 0.0) for label in set(labels))
+    doubted = confidences[best] < reported and requested >= EXCLUDED_CONFIDENCE
     doubted = doubted or (text.isascii() and len(text.strip()) <= HALF_TYPED_LETTERS)
-    fits = best in labels or doubted or (bool(ranked) and ranked[0][1] >= least)
+    fits = best in labels or doubted or (bool(ranked) and ranked[0][1] >= preferred)
     return Detection(ranked) if fits else Detection([(language, 0.0) for language, _ in ranked], best)
 
 
-def _lower_unknown(shares: dict[str, float], known_shares: Mapping[str, float]) -> dict[str, float]:
+def _lower_unknown(confidences: dict[str, float], known_shares: Mapping[str, float]) -> dict[str, float]:
     """Lower the confidence of languages whose vocabularies lack words of the text; the sum stays 100."""
-    lessened = {
-        label: shares[label] * math.exp(UNKNOWN_WORDS_LOG_ODDS * (1 - share))
+    lowered = {
+        label: confidences[label] * math.exp(UNKNOWN_WORDS_LOG_ODDS * (1 - share))
         for label, share in known_shares.items()
-        if label in shares
+        if label in confidences
     }
-    masses = shares | lessened
+    masses = confidences | lowered
     scale = 100 / sum(masses.values())
     return {label: scale * mass for label, mass in masses.items()}
 
 
-def _confidences(text: str, labels: frozenset[str], first: Mapping[str, float]) -> dict[str, float]:
+def _confidences(text: str, labels: frozenset[str], word_weights: Mapping[str, float]) -> dict[str, float]:
     """Return the confidence of every language of the library, in percent."""
     # the identifier ranks all languages: restricting it would change state that threads share
     ranked = _identifier().rank(text)
     scores = np.array([score for _, score in ranked], np.float64).clip(NO_FEATURES)
     if scores.max() <= NO_FEATURES:
         scores[:] = 0.0
-    heat = TEMPERATURE * (len(text.encode("utf-8", "replace")) / TEMPERATURE_BYTES) ** 0.5
+    temperature = TEMPERATURE * (len(text.encode("utf-8", "replace")) / TEMPERATURE_BYTES) ** 0.5
     priors = dict.fromkeys(labels, REQUESTED_LOG_ODDS)
-    for label, weight in first.items():
+    for label, weight in word_weights.items():
         # a listed word makes up for the prior of widespread languages
-        written = 0.0 if label in WIDESPREAD_PRIORS else WIDESPREAD_LOG_ODDS * min(weight, 1.0)
-        priors[label] = priors.get(label, 0.0) + FIRST_WORD_LOG_ODDS * weight + written
-    odds = scores / heat + [WIDESPREAD_PRIORS.get(label, 0.0) + priors.get(label, 0.0) for label, _ in ranked]
+        spread = 0.0 if label in WIDESPREAD_PRIORS else WIDESPREAD_LOG_ODDS * min(weight, 1.0)
+        priors[label] = priors.get(label, 0.0) + FIRST_WORD_LOG_ODDS * weight + spread
+    odds = scores / temperature + [
+        WIDESPREAD_PRIORS.get(label, 0.0) + priors.get(label, 0.0) for label, _ in ranked
+    ]
     masses = np.exp(odds - odds.max())
     return dict(zip((label for label, _ in ranked), (100 * masses / masses.sum()).tolist(), strict=True))
 
