@@ -104,6 +104,7 @@ def _follow_ampersand(source: str, target: str, into: str) -> str:
 
 
 def _follow_closing_marks(source: str, target: str, into: str) -> str:
+    """Give a translation the final marks of its source, in the script of the target."""
     source, body = source.rstrip(), target.rstrip()
     if _both_end_quoted(source, body):
         return _follow_closing_marks(source[:-1], body[:-1], into) + body[-1]
@@ -139,6 +140,7 @@ def _kinds(marks: str) -> str:
 
 
 def _follow_case(source: str, target: str, languages: tuple[str, str]) -> str:
+    """Give a translation the case of its source: capitals, title case or the first letter."""
     if is_all_capitals(source):
         return target.upper()
     source, begin = source.lstrip(), len(target) - len(target.lstrip())

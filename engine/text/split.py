@@ -113,6 +113,7 @@ def break_long(sentence: str, fits: Callable[[str], bool]) -> list[str]:
 
 
 def _fitting_parts(text: str, fits: Callable[[str], bool], level: int) -> Iterator[str]:
+    """Yield parts of a text that fit, cut by CUTS[level], and by later levels where a part is too long."""
     if fits(text):
         yield text
         return

@@ -244,6 +244,7 @@ CAPITAL_NOUNS: Final = words("bar gsw lb nds pdc")  # relatives of German
 
 
 def _rules(code: str) -> LanguageRules:
+    """Collect the rules of a language from the tables above."""
     german = code in CAPITAL_NOUNS
     return LanguageRules(
         numerals=NUMERALS.get(code),

@@ -47,6 +47,7 @@ def find_counterparts(text: str, languages: tuple[str, str]) -> Iterator[tuple[i
 
 
 def _counterpart(written: str, source: LanguageRules, target: LanguageRules) -> str:
+    """Return the counterpart of a date or an abbreviation."""
     numbers = DIGITS.findall(written)
     if not numbers:
         known = source.abbreviations.items()
@@ -62,6 +63,7 @@ def _counterpart(written: str, source: LanguageRules, target: LanguageRules) -> 
 
 @lru_cache(REMEMBERED_PAIRS)
 def _pattern(language: str, into: str) -> re.Pattern[str] | None:
+    """Compile a pattern of dates and shared abbreviations; None if a language has no dates."""
     source, target = rules_of(language), rules_of(into)
     if source is target or not source.dates or not target.dates:
         return None

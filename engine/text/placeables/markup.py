@@ -144,6 +144,7 @@ def _long_tokens() -> re.Pattern[str]:
 
 
 def _tokens(text: str) -> Iterator[_Token]:
+    """Yield all parts of a text that may be markup."""
     line = 0
     for match in matches(_scanner(), _long_tokens(), text):
         begin, end = match.span()
@@ -176,6 +177,7 @@ def _tokens(text: str) -> Iterator[_Token]:
 
 
 def _tag(match: re.Match[str]) -> _Token:
+    """Make a token of an HTML tag or comment, or of a tag of a forum."""
     tag = match["tag"]
     found = TAG_NAME.match(tag)
     sign, slash, name = found.groups() if found else ("<!--", "", "")
@@ -207,6 +209,7 @@ def _partners(tokens: Sequence[_Token]) -> dict[int, int]:
 
 
 def _without_markup(source: str, tokens: Sequence[_Token], partners: dict[int, int]) -> PlainText:
+    """Remove pairs and points of markup from a source, and note them as formats."""
     closing = {close: opening for opening, close in partners.items()}
     parts, length, position = list[str](), 0, 0
     formats, removed, around = list[Format](), list[tuple[int, int]](), [-1]
@@ -298,6 +301,7 @@ def _small_letters_around(text: str, begin: int, end: int) -> bool:
 
 
 def _known_form(word: str, language: str, count: Callable[[str], int]) -> str | None:
+    """Return the form of a word in capitals that is one token, or None."""
     lowered = word.lower()
     if len(word) == len("so"):
         return lowered if lowered in rules_of(language).short_words else None

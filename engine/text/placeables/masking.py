@@ -93,6 +93,7 @@ def find_phrases(marked: MarkedText, rules: MaskRules) -> list[tuple[int, int, P
 
 
 def _unused_mark(text: str) -> str:
+    """Return a private-use character that a text lacks. Raises InvalidRequest if it has them all."""
     first = chr(PRIVATE[0])
     if first not in text:
         return first
@@ -199,6 +200,11 @@ class _Finder:
         return {(b, e): target for b, e, target in found if next(self.own.find(part[b:e]), None) is None}
 
     def _phrase(self, phrase: str, *, read: bool, name: str | None) -> Phrase:
+        """Make a phrase of the text `phrase`.
+
+        read: whether the model may read it first (`Placeable.treatment`).
+        name: form of a name, date or abbreviation in the answer; None for other phrases.
+        """
         target, local = self.targets.get(phrase, name), self.rules.local
         own = phrase in self.targets or phrase in self.rules.symbols
         number = read and not own

@@ -143,6 +143,7 @@ def _is_significant(text: str, mark: _Mark) -> bool:
 
 
 def _marks(text: str) -> Iterator[_Mark]:
+    """Yield the marks of a sentence, and whether each may open or close a pair."""
     for match in MARK.finditer(text):
         mark, (begin, end) = match[0], match.span()
         before, after = text[begin - 1 : begin] or " ", text[end : end + 1] or " "

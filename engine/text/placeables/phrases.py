@@ -39,6 +39,7 @@ class Phrases:
             position = end or begin + 1
 
     def _end(self, text: str, begin: int) -> int | None:
+        """Return the end of the longest phrase at `begin`, or None."""
         if self._spaced and begin and text[begin].isalnum() and _inside(text[begin - 1]):
             return None
         for beginning in dict.fromkeys((text[begin : begin + 2], text[begin])):

@@ -100,6 +100,7 @@ class MosesSide:
         self._segment = lru_cache(CACHED_WORDS)(lambda word: _segments(bpe, word) if bpe else (word,))
 
     def __call__(self, text: str) -> list[str]:
+        """Split a text into symbols of the dictionary."""
         if self._normalizer:
             text = self._normalizer.normalize(text)
         settings = self._settings

@@ -47,6 +47,7 @@ class SubwordVocabulary:
         return sorted(c for c in ESCAPE_CHARACTERS if c not in self._ids)
 
     def _cut_token(self, token: str) -> tuple[int, ...]:
+        """Return the ids of the longest subtokens of a token."""
         plain = token.replace("\\", "\\\\").replace("_", "\\u")
         alphabet = self._alphabet - {"\n"}
         spelling = "".join(c if c in alphabet else f"\\{ord(c)};" for c in plain) + END
