@@ -153,7 +153,7 @@ FAULTS = [
         "server/contracts/openai/completions.py",
         'if info.task in ("translate", "summarize")]',
         "]",
-        "tests/engine/answers/test_score.py -k openais",
+        "tests/engine/answers/scoring/test_score_served.py -k openais",
     ),
     (
         "a language that no model reads is a source",

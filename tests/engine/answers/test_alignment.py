@@ -1,4 +1,4 @@
-"""Alignments through two models, against the product of their matrices worked out character by character."""
+"""Alignments through two models, compared with a product computed character by character."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TEXTS = st.lists(WORDS, min_size=1, max_size=4)
 
 
 def cut(draw, words):
-    """Pieces of words as a tokenizer may cut them, and the end."""
+    """Draw pieces of words, as a tokenizer may split them, with end-of-sentence."""
     pieces = []
     for word in words:
         edges = sorted(draw(st.sets(st.integers(1, len(word) - 1)) if len(word) > 1 else st.just(set())))
@@ -25,7 +25,7 @@ def cut(draw, words):
 
 
 def aligned(draw, source, target):
-    """Sentences of one text beside those of another, with random attention."""
+    """Draw alignments of sentences of two texts, with random attention."""
     generator = np.random.default_rng(draw(st.integers(0, 99)))
     sources, targets = [cut(draw, s) for s in source], [cut(draw, t) for t in target]
     rows = [generator.dirichlet(np.ones(len(s)), len(t)) for s, t in zip(sources, targets, strict=True)]
@@ -34,7 +34,7 @@ def aligned(draw, source, target):
 
 
 def resplit(draw, sentences):
-    """The same words in other sentences."""
+    """Draw other sentences with the same words."""
     words = [word for sentence in sentences for word in sentence]
     edges = sorted(draw(st.sets(st.integers(1, max(1, len(words) - 1)), max_size=3)))
     parts = [words[i:j] for i, j in zip([0, *edges], [*edges, len(words)], strict=True)]
@@ -87,7 +87,7 @@ def test_a_composed_alignment_is_the_product_character_by_character(pair):
         np.testing.assert_allclose(found.matrix, wanted, atol=1e-6)
 
 
-def test_pieces_that_are_nowhere_in_the_pivot_go_the_way_of_their_neighbours():
+def test_pieces_that_are_not_found_in_the_pivot_follow_their_neighbours():
     first = make_alignments("a b", "c d", [["▁a", "▁b", END]], [["▁c", "▁d", END]], [np.eye(3)])
     second = make_alignments(
         "c d", "e", [["▁c", "<unk>", END]], [["▁e", END]], [np.array([[0, 1, 0], [0, 0, 1.0]])]
@@ -96,6 +96,6 @@ def test_pieces_that_are_nowhere_in_the_pivot_go_the_way_of_their_neighbours():
     assert found.matrix == pytest.approx(np.array([[1, 0, 0], [0, 0, 1]]))
 
 
-def test_without_attention_of_the_first_model_there_is_none():
+def test_without_attention_of_the_first_model_there_is_no_alignment():
     second = make_alignments("c", "e", [["▁c", END]], [["▁e", END]], [np.eye(2)])
     assert through([], second) == []

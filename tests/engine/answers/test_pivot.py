@@ -1,4 +1,4 @@
-"""Translation through a third language, against its two steps asked one after the other."""
+"""Translation through a third language, compared with two separate translations."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MANY = {"min_length": 190, "max_length": 190}
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """toy-de-en, and toy-en-de under the name of a model into French."""
+    """A folder with toy-de-en, and with toy-en-de described as a model into French."""
     path = tmp_path_factory.mktemp("pivot")
     old = open_bundle(bundles() / "toy-en-de")
     described = Description(
@@ -65,7 +65,7 @@ def ask(service, text, options=None, model=CHAIN, deadline=float("inf")):
     return asyncio.run(service.run(model, [text], options, deadline))[0]
 
 
-def test_languages_tell_what_two_models_reach(service):
+def test_languages_include_targets_through_two_models(service):
     assert service.languages() == [
         Language("de", ("en", "fr"), (("fr", "en"),)),
         Language("en", ("de", "fr")),
@@ -130,7 +130,7 @@ def test_the_alignment_of_a_pivot_is_of_the_source_and_the_answer(service):
             assert place is None or TEXT[slice(*place)] in piece
 
 
-def test_phrases_that_stayed_through_both_models_have_the_callers_numbers():
+def test_phrases_kept_by_both_models_have_the_callers_numbers():
     first = TextResult(
         "a b c", kept=[KeptSpan(0, 1, 1), KeptSpan(2, 2, 2), KeptSpan(2, 3, -1), KeptSpan(4, 5, 0)]
     )
@@ -142,7 +142,7 @@ def test_phrases_that_stayed_through_both_models_have_the_callers_numbers():
 
 @pytest.fixture(scope="module")
 def keeping(folder, tmp_path_factory):
-    """The same chain of models that keep phrases."""
+    """A service of the same two models with placeholders."""
     path = tmp_path_factory.mktemp("keeping")
     for source in (bundles() / "toy-de-en", folder / "toy-en-fr"):
         lending(source, path)
@@ -153,8 +153,8 @@ def keeping(folder, tmp_path_factory):
 
 
 @pytest.mark.parametrize("many", [False, True])
-def test_amounts_in_a_pivot_are_written_as_the_last_language_does(keeping, many):
-    """What reads otherwise in the language between is not read again: "1,500" stays a decimal number."""
+def test_amounts_in_a_pivot_have_the_format_of_the_last_language(keeping, many):
+    """Amounts are not read again in the pivot language: "1,500" stays a decimal number."""
     amounts = {
         "1.234,56 €": "1\u202f234,56\u00a0€",
         "3.500 kg": "3\u202f500 kg",
@@ -177,7 +177,7 @@ def test_amounts_in_a_pivot_are_written_as_the_last_language_does(keeping, many)
     assert alone.text.count("€1,234.56") == 1
 
 
-def test_amounts_are_read_in_the_language_between_where_the_first_model_keeps_nothing(keeping, service):
+def test_amounts_are_read_in_the_pivot_language_if_the_first_model_has_no_placeholders(keeping, service):
     first, last = (
         place.repository.loaded[name].text for place, name in ((service, "toy-de-en"), (keeping, "toy-en-fr"))
     )
@@ -185,7 +185,7 @@ def test_amounts_are_read_in_the_language_between_where_the_first_model_keeps_no
     assert (early.local_numbers, late.local_numbers) == (False, True)
 
 
-def test_a_prefix_is_of_the_answer_only(service):
+def test_a_prefix_begins_the_final_answer_only(service):
     result = ask(service, "Wer bist du?", TextOptions(prefix="Das Haus"))
     assert result.text.startswith("Das Haus")
     assert not result.via.text.startswith("Das Haus")
@@ -200,14 +200,14 @@ def test_many_lines_go_through_both_models_in_order(service):
     assert sum(done) == len(lines)
 
 
-def test_leaving_many_lines_early_frees_both_models(service):
+def test_closing_many_lines_early_frees_both_models(service):
     stream = service.run_many(CHAIN, ["😀", *["Das ist gut."] * 8], TextOptions(MANY))
     assert next(stream).text == "😀"
     stream.close()
     until(lambda: busy(service) == busy(service, "toy-en-fr") == (0, 0))
 
 
-def test_the_stream_tells_of_the_last_answer(service):
+def test_the_stream_yields_beginnings_of_the_last_answer(service):
     async def collect():
         async with aclosing(service.stream(CHAIN, [TEXT])) as news:
             return [event async for event in news]
@@ -224,7 +224,7 @@ def test_both_steps_share_one_deadline(service):
     until(lambda: busy(service) == busy(service, "toy-en-fr") == (0, 0))
 
 
-def test_what_the_last_model_can_not_do_is_refused_at_once(service):
+def test_options_that_the_last_model_refuses_fail_at_once(service):
     before = service.stats()["toy-de-en"].encoded_requests
     with pytest.raises(InvalidRequest):
         ask(service, "Wer bist du?", TextOptions({"beams": 1}))

@@ -1,4 +1,4 @@
-"""How far an answer can be trusted, on made-up attention and on real translations."""
+"""Coverage and repetition, on artificial attention and on real translations."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def test_a_word_that_nothing_attended_to_is_missed():
     assert found.mass == pytest.approx([1.0, 0.65, 0.25])
     assert found.missed == []
     found = coverage(attention * 0.3, ["Haus", "auf", "."], [0, 1, 3])
-    assert found.missed == [1]  # 0.3 is enough; of punctuation nobody asks
+    assert found.missed == [1]  # 0.3 is above MISSED; punctuation does not count
     assert 0.3 * 0.65 < MISSED < 0.3
 
 
 @given(st.integers(1, 6), st.integers(1, 9))
-def test_mass_is_neither_lost_nor_made(target, source):
+def test_attention_mass_is_conserved(target, source):
     attention = np.random.default_rng(target * source).dirichlet(np.ones(source + 1), target)
     found = coverage(attention, ["w"] * source, list(range(source)))
     assert sum(found.mass) == pytest.approx(target - attention[:, -1].sum())
@@ -54,7 +54,7 @@ def test_repeats_and_loops(tokens, share, loop):
     assert found.loop is loop
 
 
-def test_real_answers_say_what_they_left_out_and_whether_they_go_round():
+def test_coverage_and_repetition_of_real_answers():
     made = Service.open([MODELS / "tatoeba-de-en"], ServiceSettings(Placement(lanes=((1, 8), (5, 8)))))
     made.start()
     try:
@@ -84,7 +84,7 @@ def test_real_answers_say_what_they_left_out_and_whether_they_go_round():
     assert loop.repetition.share > 0.3
 
 
-def test_the_server_answers_coverage_and_repetition_when_asked_for():
+def test_the_server_answers_coverage_and_repetition_on_request():
     body = {"q": "Das ist gut. Wer bist du?", "source": "de", "target": "en", "coverage": True}
     with server() as (client, house, _):
         one = client.post("/translate", json=body | {"repetition": True}).json()

@@ -1,4 +1,4 @@
-"""Summaries of texts that are longer than a model reads: their beginning, their parts, and parts again."""
+"""Summaries of texts that are too long for a model: of the beginning, of parts, and refined."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LONG = " ".join([SENTENCE, "We walk home.", "It rains, and the dog sleeps."] * 1
 
 @pytest.fixture(scope="module")
 def stage():
-    """A summarizing model that reads 40 tokens, behind a real engine."""
+    """A summarization model that reads 40 tokens, with its engine."""
     service = Service.open([bundles()], ServiceSettings(Placement(lanes=LANES)))
     service.start()
     with service._use(service.pick("summarize")) as (own,):
@@ -39,13 +39,13 @@ def summarized(stage, *texts, **options):
     return asyncio.run(answer([stage], texts, chosen, 1e12))
 
 
-def test_parts_end_with_sentences_fit_the_model_and_make_up_the_text(stage):
+def test_parts_end_with_sentences_fit_the_model_and_cover_the_text(stage):
     made = plan(stage.text, LONG, TextOptions(split=False, strategy="parts"))
     assert len(made.sentences) > 5
     assert " ".join(sentence.text for sentence in made.sentences) == LONG
     assert all(len(sentence.source) <= 40 for sentence in made.sentences)
     assert all(sentence.text[-1] in ".," for sentence in made.sentences)
-    # none has room for the first sentence of the next
+    # no part has space for the first sentence of the next part
     for one, other in zip(made.sentences, made.sentences[1:], strict=False):
         first = other.text.split(". ")[0] + "."
         assert len(stage.text.tokenizer.encode(f"{one.text} {first}")) >= 40
@@ -59,7 +59,7 @@ def test_a_text_in_parts_is_its_parts_summarized_and_joined(stage):
     assert (whole.parts, whole.rounds, whole.truncated) == (len(made.sentences), 0, False)
 
 
-def test_refining_goes_on_until_one_summary_is_left(stage):
+def test_refining_repeats_until_one_summary_is_left(stage):
     (parts,) = summarized(stage, LONG, strategy="parts")
     (refined,) = summarized(stage, LONG, strategy="refine")
     text, rounds = parts.text, 1
@@ -70,12 +70,12 @@ def test_refining_goes_on_until_one_summary_is_left(stage):
 
 
 @pytest.mark.parametrize("strategy", ["truncate", "parts", "refine"])
-def test_a_text_that_fits_is_summarized_as_ever(stage, strategy):
+def test_a_text_that_fits_is_summarized_without_parts(stage, strategy):
     (usual,), (ours,) = summarized(stage, SENTENCE), summarized(stage, SENTENCE, strategy=strategy)
     assert ours == replace(usual, timings=ours.timings)
 
 
-def test_a_summary_has_no_white_space_of_its_text(stage):
+def test_a_summary_has_no_white_space_around_it(stage):
     framed, plain = summarized(stage, f"\n  {SENTENCE}\n\n", SENTENCE)
     assert framed.text == plain.text == plain.text.strip()
 
@@ -87,13 +87,13 @@ def test_texts_of_one_request_are_cut_each_for_itself(stage):
     assert long.text == summarized(stage, LONG, strategy="refine")[0].text
 
 
-def test_truncating_reads_the_beginning_and_says_so(stage):
+def test_truncating_reads_the_beginning_and_marks_the_answer(stage):
     (ours,) = summarized(stage, LONG, strategy="truncate")
     assert ours.truncated
     assert ours.text == summarized(stage, LONG, truncate=True)[0].text
 
 
-def test_a_model_made_for_beginnings_reads_them_unasked_and_parts_where_asked(stage):
+def test_a_truncating_model_reads_beginnings_by_default_and_parts_on_request(stage):
     unasked = Stage(stage.engine, replace(stage.text, truncates=True))
     scored = [("A house", source) for source in (LONG, LONG + " It rains.", "It rains. " + LONG)]
     (ours,), (usual,) = summarized(unasked, LONG), summarized(stage, LONG, truncate=True)
@@ -113,7 +113,7 @@ def test_without_a_strategy_a_long_text_is_refused_with_the_remedy(stage):
 
 
 @pytest.mark.parametrize("strategy", ["parts", "refine"])
-def test_what_is_told_while_a_long_text_is_summarized_is_a_beginning_of_the_answer(stage, strategy):
+def test_partial_texts_of_a_long_text_begin_the_final_summary(stage, strategy):
     async def events():
         options = TextOptions({"beam_size": 1, "max_length": 12}, split=False, strategy=strategy)
         return [event async for event in live([stage], [LONG], options, 1e12)]
@@ -123,7 +123,7 @@ def test_what_is_told_while_a_long_text_is_summarized_is_a_beginning_of_the_answ
     assert all(final.text.startswith(partial.text) for partial in partials)
 
 
-def test_the_server_says_how_a_long_text_was_summarized():
+def test_the_server_answers_parts_and_rounds_of_a_long_text():
     with server() as (client, _, _):
         asked = {"q": LONG, "max_length": 12}
         assert client.post("/summarize", json=asked).status_code == 413
@@ -136,7 +136,7 @@ def test_the_server_says_how_a_long_text_was_summarized():
 
 @pytest.fixture(scope="module")
 def several(tmp_path_factory):
-    """A summarizer that reads 64 tokens, then one that reads 512, each of English, and one of German."""
+    """A service with English summarizers of 64 and of 512 tokens, and a German one."""
     folder = tmp_path_factory.mktemp("several")
     for name, language, source in (("a-short", "en", 64), ("b-long", "en", 512), ("c-german", "de", 64)):
         path = shutil.copytree(bundles() / "toy-title", folder / name)
@@ -155,7 +155,9 @@ def test_a_summarizer_is_picked_by_language_and_by_how_much_it_reads(several):
     service = Service.open([several], ServiceSettings(Placement(lanes=((1, 2),))))
     assert service.pick("summarize").name == "a-short"
     assert service.pick("summarize", characters=len(LONG)).name == "b-long"
-    assert service.pick("summarize", characters=10**6).name == "b-long"  # none reads it, this the most
+    assert (
+        service.pick("summarize", characters=10**6).name == "b-long"
+    )  # too long for both: the larger one is picked
     assert service.pick("summarize", "de", characters=10**6).name == "c-german"
     assert service.pick("summarize", model="a-short", characters=10**6).name == "a-short"
 

@@ -6,7 +6,7 @@ FAULTS = [
         "engine/repository/budget.py",
         "lacking -= sum(m.cost for",
         "lacking -= 2 * sum(m.cost for",
-        "tests/engine/repository/test_repository.py -k counted_once",
+        "tests/engine/repository/test_budget.py -k counted_once",
     ),
     (
         "a bundle that one look misses is gone",
@@ -27,7 +27,7 @@ FAULTS = [
         "engine/repository/ipc/frames.py",
         "if size > MAX_FRAME_BYTES:",
         "if size > 1 << 40:",
-        "tests/engine/repository/ipc/test_connections.py -k hangs_up_before",
+        "tests/engine/repository/ipc/test_connections.py -k at_the_head_of_a_frame",
     ),
     (
         "what was cancelled is waited for",

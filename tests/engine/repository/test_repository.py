@@ -1,4 +1,4 @@
-"""Models in a memory budget: the policy against its promises, and real bundles behind it."""
+"""A repository with a memory budget: loading, unloading and reloading of small models."""
 
 import asyncio
 import shutil
@@ -10,9 +10,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from engine.api import (
     BundleError,
@@ -27,186 +24,12 @@ from engine.api import (
     Unavailable,
     UnknownModel,
 )
-from engine.repository.budget import Actions, Budget, Ticket
 from engine.repository.figures import RepositoryEntry, merge_entries
 from tests.server.test_reload import damaged, rewritten
 from tests.support.served import LANES, LONG, MODELS, bundles, busy, open_service, running, until
 from tests.support.thorough import some
 
-NAMES = ("a", "b", "c", "d")
 DE, EN, TITLE = MODELS
-
-
-class Policy(RuleBasedStateMachine):
-    """Any order of uses, unloads, ends and results of loads: what is promised holds after each."""
-
-    @initialize(costs=st.lists(st.integers(1, 6), min_size=4, max_size=4), limit=st.integers(6, 14))
-    def begin(self, costs, limit):
-        self.budget = Budget(dict(zip(NAMES, costs, strict=True)), limit)
-        self.loading, self.unloading = set(), set()
-        self.held, self.waiting = [], []  # tickets
-
-    def in_use(self):
-        return {name for ticket in self.held for name in ticket.names}
-
-    def heed(self, acts: Actions):
-        for name in acts.unload:
-            assert name not in self.in_use(), "a model in use was unloaded"
-            self.unloading.add(name)
-        for name in acts.load:
-            self.loading.add(name)
-        for ticket in acts.granted:
-            self.waiting.remove(ticket)
-            if not ticket.unload:
-                for name in set(ticket.names):
-                    assert self.budget.state(name) is State.LOADED
-                self.held.append(ticket)
-        for ticket in acts.failed:
-            assert not ticket.granted
-            self.waiting.remove(ticket)
-
-    @rule(names=st.lists(st.sampled_from(NAMES), min_size=1, max_size=2, unique=True))
-    def ask(self, names):
-        ticket = Ticket(tuple(names))
-        if self.budget.fits(names):
-            self.waiting.append(ticket)
-            self.heed(self.budget.acquire(ticket))
-
-    @rule(name=st.sampled_from(NAMES))
-    def unload(self, name):
-        ticket = Ticket((name,), unload=True)
-        self.waiting.append(ticket)
-        self.heed(self.budget.acquire(ticket))
-
-    @rule(data=st.data())
-    def end(self, data):
-        if self.held:
-            ticket = data.draw(st.sampled_from(self.held))
-            self.held.remove(ticket)
-            self.heed(self.budget.release(ticket))
-
-    @rule(data=st.data())
-    def withdraw_all(self, data):
-        if self.waiting:
-            ticket = data.draw(st.sampled_from(self.waiting))
-            self.waiting.remove(ticket)
-            self.heed(self.budget.release(ticket))
-
-    @rule(data=st.data(), well=st.integers(0, 3))
-    def a_load_ends(self, data, well):
-        if self.loading:
-            name = data.draw(st.sampled_from(sorted(self.loading)))
-            self.loading.remove(name)
-            self.heed(self.budget.finish_load(name) if well else self.budget.fail_load(name))
-
-    @rule(data=st.data())
-    def an_unload_ends(self, data):
-        if self.unloading:
-            name = data.draw(st.sampled_from(sorted(self.unloading)))
-            self.unloading.remove(name)
-            self.heed(self.budget.finish_unload(name))
-
-    @invariant()
-    def it_is_never_above_the_budget(self):
-        if hasattr(self, "budget"):
-            there = [n for n in NAMES if self.budget.state(n) is not State.UNLOADED]
-            assert sum(self.budget.cost(n) for n in there) <= self.budget.limit
-            assert self.loading == {n for n in NAMES if self.budget.state(n) is State.LOADING}
-            assert self.unloading == {n for n in NAMES if self.budget.state(n) is State.UNLOADING}
-
-    def teardown(self):
-        """When all uses end and all loads do, nobody is left waiting."""
-        if not hasattr(self, "budget"):
-            return
-        for _ in range(500):
-            if self.held:
-                self.heed(self.budget.release(self.held.pop(0)))
-            elif self.loading:
-                self.heed(self.budget.finish_load(self.loading.pop()))
-            elif self.unloading:
-                self.heed(self.budget.finish_unload(self.unloading.pop()))
-        assert not self.waiting, "a ticket was lost"
-
-
-Policy.TestCase.settings = settings(stateful_step_count=40)
-TestPolicy = Policy.TestCase
-
-
-@given(
-    uses=st.lists(st.sampled_from(NAMES), min_size=1, max_size=30),
-    limit=st.integers(1, 4),
-)
-def test_of_models_used_one_at_a_time_the_least_recently_used_goes(uses, limit):
-    """Against the textbook: a list in the order of use, cut to the limit."""
-    budget, recent = Budget(dict.fromkeys(NAMES, 1), limit), []
-    for name in uses:
-        ticket = Ticket((name,))
-        acts = budget.acquire(ticket)
-        if name in recent:
-            assert ticket.granted
-            recent.remove(name)
-        elif len(recent) == limit:
-            assert acts.unload == [recent.pop(0)]
-            acts = budget.finish_unload(acts.unload[0])
-        recent.append(name)
-        if not ticket.granted:
-            assert acts.load == [name]
-            budget.finish_load(name)
-        budget.release(ticket)
-        assert [n for n in NAMES if budget.state(n) is State.LOADED] == sorted(recent)
-
-
-def loaded_with(budget, *names):
-    """Tickets in use of these models."""
-    tickets = [Ticket((name,)) for name in names]
-    for ticket in tickets:
-        budget.acquire(ticket)
-        budget.finish_load(ticket.names[0])
-        assert ticket.granted
-    return tickets
-
-
-def test_two_first_uses_load_once():
-    budget = Budget({"a": 1}, 1)
-    one, two = Ticket(("a",)), Ticket(("a",))
-    assert budget.acquire(one).load == ["a"]
-    assert budget.acquire(two).load == []
-    assert budget.finish_load("a").granted == [one, two]
-
-
-def test_who_waits_for_memory_is_not_overtaken_for_ever():
-    budget = Budget({"a": 1, "b": 1}, 1)
-    (using,) = loaded_with(budget, "a")
-    waiting, later = Ticket(("b",)), Ticket(("a",))
-    assert budget.acquire(waiting) == Actions()
-    assert budget.acquire(later) == Actions(), "a must go for b, so it takes nobody new"
-    assert budget.release(using).unload == ["a"]
-    assert budget.finish_unload("a").load == ["b"]
-    assert budget.finish_load("b").granted == [waiting]
-    assert budget.release(waiting).unload == ["b"], "and a is wanted again"
-
-
-def test_a_use_of_a_loaded_model_passes_those_who_wait_for_others():
-    budget = Budget({"a": 2, "b": 1, "c": 2}, 3)
-    loaded_with(budget, "a", "b")
-    budget.acquire(Ticket(("c",)))  # a must go: b would not be enough, and is the more recent
-    free = Ticket(("b",))
-    budget.acquire(free)
-    assert free.granted
-
-
-def test_two_models_of_a_pivot_are_held_together_or_not_at_all():
-    budget = Budget({"a": 1, "b": 1, "c": 1}, 2)
-    (using,) = loaded_with(budget, "a")
-    both = Ticket(("b", "c"))
-    assert budget.acquire(both) == Actions()
-    assert budget.release(using).unload == ["a"]
-    assert sorted(budget.finish_unload("a").load) == ["b", "c"]
-    assert budget.finish_load("b").granted == []
-    assert budget.finish_load("c").granted == [both]
-    assert not budget.fits(("a", "b", "c"))
-
-
 TEXTS = {DE: "Das ist gut.", EN: "That is good.", TITLE: "We prove a theorem. It is new."}
 
 
@@ -231,7 +54,7 @@ def answers():
 
 @contextmanager
 def repository_for(count, folder=None):
-    """A started service of the toys, with room for so many."""
+    """A started service of the small models with memory for `count` of them."""
     each = max(costs().values())
     settings = ServiceSettings(Placement(lanes=LANES), budget=count * each)
     service = Service.open([folder or bundles()], settings)
@@ -243,7 +66,10 @@ def repository_for(count, folder=None):
 
 
 class Gate:
-    """The service's own way to open bundles, held up until it is let go. opened: which were begun."""
+    """A gate that blocks the opening of bundles until it is released.
+
+    opened: names of the bundles whose opening was begun.
+    """
 
     def __init__(self, service):
         source = service.repository._source
@@ -257,7 +83,7 @@ class Gate:
         service.repository._source = replace(source, open=slowly)
 
 
-def test_a_model_is_loaded_when_first_used_and_answers_as_ever(answers):
+def test_a_model_loaded_at_its_first_use_gives_the_same_answers(answers):
     with repository_for(1) as service:
         assert states(service) == dict.fromkeys(MODELS, "unloaded")
         assert service.healthy()
@@ -270,7 +96,7 @@ def test_a_model_is_loaded_when_first_used_and_answers_as_ever(answers):
         ]
 
 
-def test_what_is_known_of_a_model_is_the_same_before_it_is_loaded():
+def test_the_description_of_a_model_is_the_same_before_it_is_loaded():
     with repository_for(1) as service, running() as eager:
         known = [replace(info, load_seconds=0.0) for info in eager.models()]
         assert service.models() == known
@@ -280,7 +106,7 @@ def test_what_is_known_of_a_model_is_the_same_before_it_is_loaded():
         assert [replace(info, load_seconds=0.0) for info in service.models()] == known
 
 
-def test_counts_go_on_when_a_model_comes_back():
+def test_totals_continue_when_a_model_is_loaded_again():
     with repository_for(1) as service:
         for name in (DE, EN, DE):
             ask(service, name)
@@ -289,7 +115,7 @@ def test_counts_go_on_when_a_model_comes_back():
         assert stats.answered == 4, "two texts and the canaries of two loads"
 
 
-def test_answers_stay_right_while_models_come_and_go_under_load(answers):
+def test_answers_stay_right_while_models_are_loaded_and_unloaded(answers):
     with repository_for(1) as service:
         jobs = [name for _ in range(some(6, 3)) for name in (DE, EN, TITLE, DE)]
         with ThreadPoolExecutor(6) as pool:
@@ -310,7 +136,7 @@ def test_a_pivot_has_both_its_models_at_once(answers):
         asyncio.run(service.run(name, [TEXTS[DE]]))
 
 
-def test_first_uses_at_once_load_once_and_hold_up_nobody_else(answers):
+def test_simultaneous_first_uses_load_once_and_do_not_block_other_models(answers):
     with repository_for(2) as service:
         ask(service, EN)
         gate = Gate(service)
@@ -324,7 +150,7 @@ def test_first_uses_at_once_load_once_and_hold_up_nobody_else(answers):
         assert gate.opened == [DE]
 
 
-def test_a_model_in_use_stays_and_who_waits_for_its_memory_has_a_deadline():
+def test_a_model_in_use_is_not_unloaded_and_waiting_for_memory_has_a_deadline():
     with repository_for(1) as service:
         with service.repository.using([DE]):
             with pytest.raises(DeadlineExceeded, match=f"{EN} waited to be loaded"):
@@ -334,7 +160,7 @@ def test_a_model_in_use_stays_and_who_waits_for_its_memory_has_a_deadline():
         assert service.repository_entries()[DE].state is State.UNLOADED
 
 
-def test_a_load_that_fails_is_told_and_tried_again(tmp_path, answers):
+def test_a_failed_load_is_reported_and_tried_again(tmp_path, answers):
     shutil.copytree(bundles(), tmp_path / "models")
     path = tmp_path / "models" / DE
     with repository_for(2, tmp_path / "models") as service:
@@ -364,7 +190,7 @@ def test_models_that_are_larger_together_than_the_budget_are_refused_with_the_se
         pass
 
 
-def test_an_unload_waits_for_those_at_work_and_a_later_use_loads_again(answers):
+def test_an_unload_waits_for_requests_in_flight_and_a_later_use_loads_again(answers):
     with running() as service, ThreadPoolExecutor(3) as pool:
         long = pool.submit(ask, service, DE, TextOptions(LONG))
         until(lambda: busy(service)[0])
@@ -384,7 +210,7 @@ def test_an_unload_waits_for_those_at_work_and_a_later_use_loads_again(answers):
             service.unload("nobody")
 
 
-def test_the_lanes_of_an_unloaded_model_go_though_its_engine_is_still_known(answers):
+def test_the_lanes_of_an_unloaded_model_are_freed_while_its_engine_is_referenced(answers):
     with running() as service:
         assert ask(service, DE) == answers[DE]
         (engine,) = service.repository._engines[DE]
@@ -393,7 +219,7 @@ def test_the_lanes_of_an_unloaded_model_go_though_its_engine_is_still_known(answ
         assert all(lane() is None for lane in lanes)
 
 
-def test_a_cancelled_wait_frees_its_place(answers):
+def test_a_cancelled_wait_leaves_the_queue_of_tickets(answers):
     with repository_for(1) as service:
         gate = Gate(service)
 
@@ -410,7 +236,7 @@ def test_a_cancelled_wait_frees_its_place(answers):
         assert ask(service, EN) == answers[EN], "nobody wants the other any more, so it goes"
 
 
-def test_a_stop_answers_those_who_wait_for_a_load():
+def test_a_stop_answers_requests_that_wait_for_a_load():
     with repository_for(1) as service, ThreadPoolExecutor(2) as pool:
         gate = Gate(service)
         waiting = pool.submit(ask, service, DE)
@@ -425,7 +251,7 @@ def test_a_stop_answers_those_who_wait_for_a_load():
             ask(service, EN)
 
 
-def test_a_reload_of_an_unloaded_model_reads_what_it_is_now(tmp_path):
+def test_a_reload_of_an_unloaded_model_reads_the_new_bundle(tmp_path):
     shutil.copytree(bundles(), tmp_path / "models")
     path = tmp_path / "models" / DE
     with repository_for(1, tmp_path / "models") as service:
@@ -443,23 +269,8 @@ def test_a_reload_of_an_unloaded_model_reads_what_it_is_now(tmp_path):
             service.reload(DE)
 
 
-def test_memory_that_is_being_freed_is_counted_once():
-    """Who needs as much as is being freed waits for that, and for nobody else's model."""
-    budget = Budget({"a": 2, "b": 2, "c": 2, "d": 4}, 6)
-    used = loaded_with(budget, "a", "b", "c")
-    for ticket in used:
-        budget.release(ticket)
-    assert budget.acquire(Ticket(("a",), unload=True)).unload == ["a"]
-    acts = budget.acquire(Ticket(("d",)))
-    assert acts.unload == ["b"], "two bytes are on their way, two more are needed"
-    assert not acts.load
-
-
-# weights that processes share
-
-
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
-def test_weights_that_another_process_has_prepared_give_the_same_answers(tmp_path, precision):
+def test_weights_prepared_by_another_process_give_the_same_answers(tmp_path, precision):
     def answers(shared):
         with running(precision=precision, shared=shared) as service:
             wishes = TextOptions(alternatives=3, alignment=True)
@@ -476,7 +287,7 @@ def test_weights_that_another_process_has_prepared_give_the_same_answers(tmp_pat
     assert files() == kept
 
 
-def test_of_a_model_in_two_processes_the_fault_of_either_is_told_and_figures_are_summed():
+def test_entries_of_two_processes_merge_to_sums_and_the_fault_of_either():
     fine = RepositoryEntry(State.LOADED, 7, 1, 0, 2, 0.5, "")
     faulty = RepositoryEntry(State.UNLOADED, 7, 2, 3, 4, 1.5, "damaged")
     both = RepositoryEntry(State.LOADED, 7, 3, 3, 6, 1.5, "damaged")

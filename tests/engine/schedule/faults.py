@@ -61,7 +61,7 @@ FAULTS = [
         "engine/schedule/engine.py",
         "        if lane.executor.is_device_lost(error):\n",
         "        if False:\n",
-        "tests/engine/schedule/test_engine_faults.py",
+        "tests/engine/schedule/test_lost_device.py",
     ),
     (
         "groups wait for those before them to finish",
@@ -82,7 +82,7 @@ FAULTS = [
         "engine/schedule/forecast.py",
         "        if not request.decided:\n",
         "        if True:\n",
-        "tests/engine/schedule/test_forecast.py -k teaches",
+        "tests/engine/schedule/test_forecast.py -k decide_its_length",
     ),
     (
         "work goes on after its deadline",
@@ -117,21 +117,21 @@ FAULTS = [
         "engine/schedule/forecast.py",
         "(now if any(left.requests for left in work) else None), 0",
         "(now if any(left.requests for left in work) or self._queue.requests else None), 0",
-        "tests/engine/schedule/test_forecast.py -k passes_while",
+        "tests/engine/schedule/test_forecast.py -k idle_time",
     ),
     (
         "a group that came with hardly time enough keeps others out",
         "engine/schedule/queue.py",
         "if size > 1 and last.promised and",
         "if size > 1 and",
-        "tests/engine/schedule/test_forecast.py -k hardly",
+        "tests/engine/schedule/test_forecast.py -k without_a_promise",
     ),
     (
         "a hole that somebody came for is given away once more",
         "engine/schedule/lane.py",
         "        del holes[: len(here)]\n",
         "",
-        "tests/engine/schedule/test_lane.py -k who_comes",
+        "tests/engine/schedule/test_lane.py -k takes_a_freed_slot",
     ),
     (
         "a cancelled request uses up the encoder's budget",
@@ -212,6 +212,6 @@ FAULTS = [
         "engine/schedule/tempo.py",
         "if arrived >= self._since:",
         "if True:",
-        "tests/engine/schedule/test_forecast.py -k for_all_who_came_before_and_time_takes_it_back",
+        "tests/engine/schedule/test_tempo.py -k margin_once",
     ),
 ]

@@ -1,4 +1,4 @@
-"""The asyncio bridge, over a real engine thread."""
+"""Decoding from an event loop, by an engine with its thread."""
 
 import asyncio
 import math
@@ -56,7 +56,7 @@ async def test_many_awaited_at_once_with_random_cancellations_equal_the_oracle(e
     assert engine.stats().waiting_tokens == 0
 
 
-async def test_a_group_comes_back_in_order(engine):
+async def test_results_of_a_group_are_in_order(engine):
     g = np.random.default_rng(3)
     jobs = [(cases.source(g, 19), DecodeOptions(beam_size=int(g.integers(1, 9)))) for _ in range(40)]
     results = await generate_group(engine, jobs)
@@ -65,7 +65,7 @@ async def test_a_group_comes_back_in_order(engine):
     assert await generate_group(engine, []) == []
 
 
-async def test_equal_jobs_of_a_group_are_decoded_once_and_each_is_told_and_answered(engine):
+async def test_equal_jobs_of_a_group_are_decoded_once_and_each_gets_updates_and_its_result(engine):
     g = np.random.default_rng(5)
     distinct = [(cases.source(g, 19), options) for options in (QUICK, LONG) for _ in range(6)]
     distinct.append((distinct[0][0], LONG))  # the same source, answered in another way
@@ -127,7 +127,7 @@ async def test_errors_reach_the_awaiting_task(engine):
         await generate(engine, [4, EOS], QUICK)
 
 
-async def test_overload_is_an_error_and_not_a_wait():
+async def test_overload_raises_instead_of_waiting():
     engine = Engine([FakeExecutor(MODEL)], EngineSettings(queue_tokens=5))  # never started
     first = asyncio.create_task(generate(engine, [4, 5, EOS], QUICK))
     await asyncio.sleep(0)
@@ -153,7 +153,7 @@ def test_a_closed_loop_does_not_raise_into_the_engine(caplog):
     task.get_coro().close()
 
 
-async def test_a_watch_is_told_beginnings_and_then_each_result(engine):
+async def test_a_watch_gets_certain_tokens_and_then_each_result(engine):
     g = np.random.default_rng(8)
     jobs = [(cases.source(g, 19), cases.options(g, 19)) for _ in range(60)]
     jobs = [(s, o) for s, o in jobs if cases.expect(MODEL, s, o, 14)]
@@ -168,7 +168,7 @@ async def test_a_watch_is_told_beginnings_and_then_each_result(engine):
             assert result.hypotheses[0].tokens[: len(tokens)] == tokens
 
 
-async def test_only_the_newest_tokens_wait_for_a_slow_event_loop():
+async def test_a_slow_event_loop_gets_the_newest_tokens_only():
     told = []
     newest = UpdateQueue(asyncio.get_running_loop(), lambda job, news: told.append((job, news)))
 
@@ -178,7 +178,7 @@ async def test_only_the_newest_tokens_wait_for_a_slow_event_loop():
 
     thread = threading.Thread(target=engine_thread)
     thread.start()
-    thread.join()  # the loop stands still until here
+    thread.join()  # the loop is blocked until here
     await asyncio.sleep(0)
     assert told == [(0, [*range(98)]), (1, [*range(99)])]
     newest.put(1, [1])

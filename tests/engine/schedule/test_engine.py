@@ -1,4 +1,4 @@
-"""The engine: mixed traffic, the door, fairness, figures. Turned by hand, without its thread."""
+"""The engine without its thread: mixed traffic, admission, fairness, statistics."""
 
 import time
 
@@ -22,7 +22,7 @@ from tests.support.late import stepper  # noqa: F401
 from tests.support.rig import LONG, MODEL, PAST, QUICK, Inbox, assert_right, busy, engine_of, exhaust, turn
 from tests.support.thorough import some
 
-# --- many in flight
+# --- mixed traffic
 
 
 @pytest.mark.usefixtures("stepper")
@@ -46,7 +46,7 @@ def test_mixed_jobs_over_several_lanes_with_random_cancellations_equal_the_oracl
             if g.random() < 0.5:
                 engine.cancel([chosen])
             else:
-                chosen.cancelled = True  # the flag alone will do
+                chosen.cancelled = True  # the flag alone is enough
     exhaust(engine)
     assert len(cancelled) > 5
     assert set(inbox.outcomes) == set(everybody) - cancelled
@@ -74,7 +74,7 @@ def test_a_request_takes_the_narrowest_lane_that_has_its_beam_size():
         assert_right(request, outcome)
 
 
-# --- the door
+# --- admission
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_one_bad_request_refuses_its_whole_group(error, source, options, names):
     assert set(inbox.outcomes) == set(good)
 
 
-def test_a_group_that_does_not_fit_is_refused_whole():
+def test_a_group_that_does_not_fit_is_refused_as_a_whole():
     engine, _ = engine_of(queue_tokens=30)
     inbox = Inbox()
     engine.submit([inbox.request() for _ in range(7)])  # 21 tokens
@@ -125,13 +125,13 @@ def test_a_group_that_could_never_fit_is_too_large():
     assert engine.stats().waiting_requests == 0
 
 
-def test_an_empty_group_is_nothing_to_do():
+def test_an_empty_group_is_accepted():
     engine, _ = engine_of()
     engine.submit([])
     assert engine.stats().waiting_requests == 0
 
 
-def test_an_overloaded_engine_says_when_to_come_back():
+def test_an_overloaded_engine_returns_retry_after():
     engine, _ = engine_of((1, 4), queue_tokens=30)
     inbox = Inbox()
     engine.submit([inbox.request() for _ in range(10)])
@@ -161,9 +161,9 @@ def test_an_engine_without_executors_is_refused():
 
 
 @given(st.integers(5, 40), st.lists(st.integers(0, 12), min_size=1, max_size=6), st.integers(1, 3))
-def test_a_big_group_starves_nobody(big, arrivals, slots):
-    """A newcomer overtakes the big group: no more of its requests are admitted between than there are
-    groups before it, for each slot that comes free."""
+def test_a_big_group_starves_no_other_request(big, arrivals, slots):
+    """Before a new request, at most as many requests of the big group are admitted as there are groups and
+    slots."""
     engine, _ = engine_of((slots, 4))
     inbox = Inbox()
     crowd = [inbox.request(options=QUICK) for _ in range(big)]
@@ -183,7 +183,7 @@ def test_a_big_group_starves_nobody(big, arrivals, slots):
     assert len(inbox.outcomes) == big + len(arrivals)
 
 
-def test_a_newcomer_is_answered_long_before_a_big_group_that_came_first():
+def test_a_new_request_is_answered_long_before_an_earlier_big_group():
     engine, _ = engine_of((1, 4))
     inbox = Inbox()
     engine.submit([inbox.request() for _ in range(30)])
@@ -194,7 +194,7 @@ def test_a_newcomer_is_answered_long_before_a_big_group_that_came_first():
     assert list(inbox.outcomes).index(newcomer) <= 2
 
 
-def test_little_is_encoded_between_two_steps():
+def test_encode_tokens_bounds_the_encoding_between_two_steps():
     engine, (executor,) = engine_of((8, 4), encode_tokens=7)
     inbox = Inbox()
     engine.submit([inbox.request([4] * n + [EOS], LONG) for n in (2, 1, 1, 11, 1, 2, 3)])  # 3 2 2 12 2 3 4
@@ -209,7 +209,7 @@ def test_little_is_encoded_between_two_steps():
     assert sorted(e for e in encoded if e) == [4, 5, 7, 12]  # the long one alone
 
 
-def test_lanes_share_the_encoder_in_turn():
+def test_lanes_take_turns_to_encode():
     engine, executors = engine_of((8, 1), (8, 4), encode_tokens=3)
     inbox = Inbox()
     greedy = DecodeOptions(beam_size=1, min_length=13, max_length=13)
@@ -222,11 +222,11 @@ def test_lanes_share_the_encoder_in_turn():
     assert len(inbox.outcomes) == 8
 
 
-# --- figures
+# --- statistics
 
 
 class Diary:
-    """An observer with a memory."""
+    """An observer that records its calls."""
 
     def __init__(self):
         self.steps, self.batches = [], []
@@ -259,7 +259,7 @@ def test_observers_and_stats_agree():
     assert stats.tokens == sum(len(r.hypotheses[0].tokens) + 1 for r in results)
 
 
-def test_an_observer_that_raises_harms_nobody(caplog):
+def test_an_observer_that_raises_fails_no_request(caplog):
     class Rude(Diary):
         def on_step(self, seconds, slots):
             raise RuntimeError("rude")

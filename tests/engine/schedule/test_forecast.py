@@ -1,11 +1,10 @@
-"""What an engine expects of its queue, by a clock that is set by hand, and what it refuses by that."""
+"""The forecast of an engine, and its refusals, with a clock that the tests set."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +13,6 @@ from engine.errors import DeadlineExceeded, Overloaded, WouldBeLate
 from engine.schedule.engine import Engine
 from engine.schedule.forecast import Forecast, LaneWork
 from engine.schedule.queue import FairQueue, LaneRoom
-from engine.schedule.tempo import LineFit, Margin, Tempo
 from engine.types import DecodeOptions, Limits, Request, Result, Timings
 from server.contracts import contract_of
 from server.errors import error_response
@@ -30,13 +28,13 @@ def request(deadline=math.inf, arrived=0.0, length=10, **options):
 
 
 def answer(forecast, answered, steps):
-    """Tell a forecast of one lane that a request was answered after so many steps."""
+    """Note in a forecast of one lane that a request was answered after `steps` steps."""
     result = Result([], Timings(0.0, 0.0, 0.0, steps))
     forecast.note_replies([(answered, result)], lambda beams: 0, 0.0)
 
 
 def forecast_of(queue, slots=4, turn=0.1, steps=20):
-    """A forecast that has seen many turns of the same length and many answers of the same steps."""
+    """Return a forecast after many turns of equal duration and many answers of equal steps, and its time."""
     forecast = Forecast(queue, [(slots, 1)], LIMITS)
     for number in range(2000):
         forecast.begin_turn(turn * number)
@@ -49,7 +47,7 @@ def forecast_of(queue, slots=4, turn=0.1, steps=20):
 
 
 def waiting(forecast, queue, sizes, deadline=math.inf, *, promised=True, **options):
-    """Groups of these sizes in the queue, all slots being busy with requests that have just begun."""
+    """Put groups of these sizes into the queue; requests that have just begun occupy all slots."""
     load = forecast.loads[0]
     begun = request()
     forecast.set_expected_steps(begun, 0)
@@ -62,89 +60,12 @@ def waiting(forecast, queue, sizes, deadline=math.inf, *, promised=True, **optio
         queue.add((one, 0) for one in group)
 
 
-# lines
-
-
-@given(st.integers(0, 10**6), st.floats(0.9, 1.0))
-def test_a_line_is_that_of_weighted_least_squares_drawn_a_little_to_the_origin(seed, keep):
-    g = np.random.default_rng(seed)
-    x, y = (
-        g.uniform(1, 50, 40),
-        g.uniform(0, 3) + g.uniform(0, 2, 40) + g.uniform(0, 1) * g.uniform(1, 50, 40),
-    )
-    line = LineFit()
-    for one, other in zip(x, y, strict=True):
-        line.add(one, other, keep)
-    weights = keep ** np.arange(39, -1, -1)
-    mean_x, mean_y = np.average(x, weights=weights), np.average(y, weights=weights)
-    total, far = weights.sum(), 0.01 * mean_x**2  # as if there were a little weight as far out as the mean
-    cross = (weights * (x - mean_x) * (y - mean_y)).sum() / total
-    square = (weights * (x - mean_x) ** 2).sum() / total
-    slope = np.clip((cross + far * mean_y / mean_x) / (square + far), 0, mean_y / mean_x)
-    fitted = mean_y + slope * (x - mean_x)
-    assert line.at(20.0) == pytest.approx(mean_y + slope * (20.0 - mean_x))
-    assert line.deviation == pytest.approx(
-        math.sqrt(np.average((y - fitted) ** 2, weights=weights)), abs=1e-6
-    )
-
-
-def test_one_sample_is_a_line_through_the_origin_and_none_is_nothing():
-    line = LineFit()
-    assert (line.at(5.0), line.deviation) == (0.0, 0.0)
-    line.add(4.0, 2.0, 1.0)
-    assert line.at(8.0) == pytest.approx(4.0)
-
-
-# tempo and margin
-
-
-def test_a_turn_is_as_slow_as_it_is_now_and_the_reserve_as_slow_as_it_has_been():
-    tempo, now = Tempo(), 0.0
-    for factor, seconds in ((1.0, 300.0), (2.0, 20.0), (1.0, 10.0)):
-        end = now + seconds
-        while now < end:
-            now += 0.1 * factor
-            tempo.add(8, 0.1 * factor, now)
-        if factor == 2.0:
-            assert tempo.seconds(8) == pytest.approx(0.2, rel=0.02)
-            assert tempo.reserve(now) == pytest.approx(1.3)  # it has not been slower than that
-    assert tempo.seconds(8) == pytest.approx(0.1, rel=0.02)
-    assert tempo.reserve(now) > 1.4
-
-
-def test_one_long_halt_is_forgotten_within_seconds():
-    tempo, now = Tempo(), 0.0
-    for seconds in (*[0.02] * 2000, 5.0, *[0.02] * 500):
-        now += seconds
-        tempo.add(8, seconds, now)
-    assert tempo.seconds(8) < 0.03
-    assert tempo.reserve(now) <= 4
-
-
-def test_late_answers_widen_the_margin_once_for_all_who_came_before_and_time_takes_it_back():
-    margin = Margin()
-    margin.widen(10.0, 5.0)
-    for arrived in (1.0, 6.0, 9.9):
-        margin.widen(10.5, arrived)
-    assert margin.at(10.0) == 1.5
-    margin.widen(11.0, 10.5)
-    assert margin.at(11.0) == pytest.approx(1.5 * margin_at(1.5, 1.0))
-    assert margin.at(11.0 + 300.0) == pytest.approx(1.0, abs=0.01)
-    for step in range(20):
-        margin.widen(20.0 + step, 20.0 + step)
-    assert margin.at(39.0) == 4.0
-
-
-def margin_at(value, seconds):
-    return 1 + (value - 1) * 0.5 ** (seconds / 30)
-
-
 # the wait
 
 
 @given(st.lists(st.integers(1, 6), max_size=8), st.integers(1, 6), st.integers(0, 1000))
-def test_the_wait_is_about_that_of_taking_turns_request_by_request(sizes, count, seed):
-    """The oracle serves the groups one request each in turn, four at a time, with ends spread evenly."""
+def test_the_wait_is_close_to_a_simulation_of_groups_that_take_turns(sizes, count, seed):
+    """The simulation serves the groups in turn, one request each, on four slots with evenly spread ends."""
     queue = FairQueue(1)
     forecast, _ = forecast_of(queue)
     waiting(forecast, queue, sizes)
@@ -164,7 +85,7 @@ def test_the_wait_is_about_that_of_taking_turns_request_by_request(sizes, count,
     assert forecast._wait(0, count, 20.0 * (count - 1), 10.0) == pytest.approx(began, abs=15.0)
 
 
-def test_free_slots_are_no_wait():
+def test_a_group_that_fits_into_free_slots_does_not_wait():
     queue = FairQueue(1)
     forecast, now = forecast_of(queue)
     forecast.end_turn(now, [LaneWork(1, [1.0])])
@@ -177,8 +98,8 @@ groups = st.tuples(st.sampled_from([1, 2, 5, 20, 100, 300, 800]), kinds)
 
 
 @given(st.sampled_from([4, 8, 16, 32]), st.lists(groups, max_size=5), groups)
-def test_the_wait_is_about_what_the_queue_makes_of_it_whatever_the_shares_of_groups(slots, others, mine):
-    """Times are told apart from 50 turns on: a lane's slots end one by one, which the forecast spreads."""
+def test_the_wait_is_close_to_a_run_of_the_queue_for_any_shares_of_slots(slots, others, mine):
+    """Waits below 50 turns are not compared: the forecast assumes that slots become free evenly."""
     queue = FairQueue(1)
     forecast = Forecast(queue, [(slots, 1)], LIMITS)
 
@@ -205,10 +126,10 @@ def test_the_wait_is_about_what_the_queue_makes_of_it_whatever_the_shares_of_gro
     assert 0.5 < (wait + 50) / (began + 50) < 2.0
 
 
-# the door
+# admission
 
 
-def test_who_would_be_late_is_refused_and_who_has_no_deadline_never_is():
+def test_a_request_that_would_be_late_is_refused_and_one_without_deadline_never_is():
     queue = FairQueue(1)
     forecast, _ = forecast_of(queue)  # four slots, 20 steps, a tenth of a second each
     waiting(forecast, queue, [1] * 8)  # four seconds and more until a newcomer's turn, two for its decoding
@@ -219,11 +140,11 @@ def test_who_would_be_late_is_refused_and_who_has_no_deadline_never_is():
     patient = request(now + 20.0, now)
     forecast.check(now, [patient], [0])
     assert patient.promised
-    for never in (math.inf, now - 1.0):  # none, and one that has passed: it will be answered as late
+    for never in (math.inf, now - 1.0):  # no deadline, and one that has passed
         forecast.check(now, [request(never, now)], [0])
 
 
-def test_the_time_of_its_own_decoding_counts():
+def test_the_forecast_counts_the_decoding_of_the_request_itself():
     queue = FairQueue(1)
     forecast, _ = forecast_of(queue)
     now = 1e9
@@ -234,8 +155,8 @@ def test_the_time_of_its_own_decoding_counts():
     forecast.check(now, [request(now + 1.0, now, max_length=5)], [0])
 
 
-def test_free_slots_are_filled_before_it_is_known_how_long_turns_are_then():
-    """Else nobody would ever find out: of more rows it is feared that each costs as much as the first."""
+def test_free_slots_are_filled_before_the_duration_of_wide_turns_is_known():
+    """Otherwise wide turns were never measured: the forecast assumes that each further row costs as much."""
     queue = FairQueue(1)
     forecast = Forecast(queue, [(16, 1)], LIMITS)
     for number in range(100):
@@ -257,7 +178,7 @@ def test_free_slots_are_filled_before_it_is_known_how_long_turns_are_then():
     forecast.check(20.0, [request(20.0 + 8.0, 20.0)], [0])
 
 
-def test_after_a_halt_nobody_is_given_up_who_would_be_in_time_at_the_usual_speed():
+def test_after_a_halt_no_request_is_dropped_that_would_be_in_time_at_the_usual_speed():
     queue = FairQueue(1)
     forecast, now = forecast_of(queue)
     forecast.begin_turn(now)
@@ -268,11 +189,11 @@ def test_after_a_halt_nobody_is_given_up_who_would_be_in_time_at_the_usual_speed
 
 
 @pytest.mark.parametrize("documents", [False, True])
-def test_turns_that_went_into_encoding_long_sources_give_nobody_up(documents):
+def test_turns_spent_on_encoding_long_sources_drop_no_request(documents):
     queue = FairQueue(1)
     forecast = Forecast(queue, [(4, 1)], LIMITS)
     forecast.begin_turn(0.0)
-    if documents:  # the turn says little of how long a step takes
+    if documents:  # most of the turn is encoding
         forecast.note_encoding(4.9)
     forecast.note_step(0, 4)
     forecast.end_turn(5.0, [LaneWork(4, [4.0])])
@@ -280,18 +201,18 @@ def test_turns_that_went_into_encoding_long_sources_give_nobody_up(documents):
     assert forecast.too_late([request(5.1)], 0, 5.0)
 
 
-def test_while_nobody_else_is_there_nothing_is_refused():
+def test_an_idle_engine_refuses_no_request():
     queue = FairQueue(1)
     forecast, now = forecast_of(queue)
     forecast.check(now, [request(now + 0.01, now)], [0])
 
 
-def test_newcomers_must_not_make_a_group_late_that_lets_them_pass():
+def test_a_new_request_is_refused_if_it_would_make_a_waiting_group_late():
     now = 1e9
     hurried = FairQueue(1)
     forecast, _ = forecast_of(hurried)
-    waiting(forecast, hurried, [20], now + 14.0)  # takes ten seconds by itself
-    with pytest.raises(WouldBeLate, match="others"):
+    waiting(forecast, hurried, [20], now + 14.0)  # the group alone takes ten seconds
+    with pytest.raises(WouldBeLate, match="waiting requests"):
         forecast.check(now, [request(now + 100.0, now)], [0])
     patient = FairQueue(1)
     forecast, _ = forecast_of(patient)
@@ -299,18 +220,18 @@ def test_newcomers_must_not_make_a_group_late_that_lets_them_pass():
     forecast.check(now, [request(now + 100.0, now)], [0])
     lost = FairQueue(1)
     forecast, _ = forecast_of(lost)
-    waiting(forecast, lost, [20], now + 5.0)  # nothing saves it
+    waiting(forecast, lost, [20], now + 5.0)  # late in any case
     forecast.check(now, [request(now + 100.0, now)], [0])
 
 
-def test_a_group_that_came_with_hardly_time_enough_keeps_nobody_out():
+def test_a_waiting_group_without_a_promise_keeps_no_request_out():
     now, queue = 1e9, FairQueue(1)
     forecast, _ = forecast_of(queue)
     waiting(forecast, queue, [20], now + 14.0, promised=False)
     forecast.check(now, [request(now + 100.0, now)], [0])
 
 
-def test_requests_that_never_had_the_time_they_need_do_not_make_others_seem_long():
+def test_requests_that_never_had_enough_time_do_not_count_as_load():
     now, queue = 1e9, FairQueue(1)
     forecast, _ = forecast_of(queue)
     waiting(forecast, queue, [1] * 8)
@@ -320,7 +241,7 @@ def test_requests_that_never_had_the_time_they_need_do_not_make_others_seem_long
     forecast.check(now, [request(now + 12.0, now)], [0])
 
 
-def test_who_is_late_at_his_turn_is_answered_at_once_unless_he_is_alone():
+def test_a_request_that_is_late_at_its_turn_is_dropped_unless_the_engine_is_idle():
     queue = FairQueue(1)
     forecast, _ = forecast_of(queue)
     now, hurried = 1e9, request(1e9 + 1.0)
@@ -331,7 +252,7 @@ def test_who_is_late_at_his_turn_is_answered_at_once_unless_he_is_alone():
     assert not forecast.too_late([request()], 0, now)
 
 
-def test_late_answers_make_the_door_narrower():
+def test_a_late_answer_makes_the_forecast_stricter():
     queue = FairQueue(1)
     forecast, _ = forecast_of(queue)
     now = 1e9
@@ -343,7 +264,7 @@ def test_late_answers_make_the_door_narrower():
         forecast.check(now, [request(now + 12.0, now)], [0])
 
 
-def test_when_to_come_back_is_when_there_will_be_room():
+def test_retry_after_is_the_time_until_the_queue_has_space():
     queue = FairQueue(1)
     forecast, _ = forecast_of(queue)
     waiting(forecast, queue, [1] * 40)
@@ -363,7 +284,7 @@ class Clock:
 
 
 def slow_engine(clock):
-    """One slot whose steps take a tenth of a second."""
+    """An engine with one slot whose steps take a tenth of a second."""
 
     class Slow(Switchable):
         def step(self, *args, **kwargs):
@@ -373,7 +294,7 @@ def slow_engine(clock):
     return Engine([Slow(MODEL, 1, 4)], clock=clock)
 
 
-def test_an_engine_refuses_what_would_be_late_and_answers_what_it_accepts():
+def test_an_engine_refuses_late_requests_and_answers_accepted_ones_in_time():
     clock, inbox = Clock(), Inbox()
     engine = slow_engine(clock)
     for _ in range(4):
@@ -394,7 +315,7 @@ def test_an_engine_refuses_what_would_be_late_and_answers_what_it_accepts():
     assert not isinstance(inbox.outcomes[patient], DeadlineExceeded)
 
 
-def test_more_work_for_what_was_accepted_goes_first_and_is_not_refused():
+def test_a_follow_up_goes_first_and_is_not_refused():
     clock, inbox = Clock(), Inbox()
     engine = slow_engine(clock)
     crowd = [inbox.request(options=LONG) for _ in range(6)]
@@ -411,8 +332,8 @@ def test_more_work_for_what_was_accepted_goes_first_and_is_not_refused():
     assert not isinstance(inbox.outcomes[follows], DeadlineExceeded)
 
 
-def test_what_passes_while_nothing_is_to_be_done_is_no_long_turn():
-    """The first of a group fails, the others are cancelled as they wait; then nobody comes for a minute."""
+def test_idle_time_is_not_counted_as_a_long_turn():
+    """The first request of a group fails, the waiting ones are cancelled; then there is none for a minute."""
     clock, inbox = Clock(), Inbox()
     engine = slow_engine(clock)
     (executor,) = (lane.executor for lane in engine.lanes)
@@ -433,12 +354,12 @@ def test_what_passes_while_nothing_is_to_be_done_is_no_long_turn():
     exhaust(engine)
 
 
-def test_over_http_it_is_a_503_that_says_when_to_come_back():
+def test_would_be_late_is_a_503_with_retry_after():
     answer = error_response(WouldBeLate("later", 2.3), contract_of("/translate"))
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "3")
 
 
-def test_an_answer_whose_options_decided_its_length_teaches_nothing():
+def test_an_answer_whose_options_decide_its_length_is_no_sample():
     forecast, _ = forecast_of(FairQueue(1), steps=20)
     for _ in range(1000):
         forecast.set_expected_steps(decided := request(min_length=150, max_length=150), 0)

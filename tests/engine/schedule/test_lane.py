@@ -1,4 +1,4 @@
-"""Lanes: slots that are taken, moved and reused must not show in any answer."""
+"""Lanes: taking, moving and reusing slots changes no answer."""
 
 import dataclasses
 import time
@@ -32,8 +32,8 @@ def assert_equals_oracle(model, request, outcome):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_random_drops_disturb_nobody(seed):
-    """Whoever is dropped, the last active slot moves into the hole and goes on exactly."""
+def test_random_drops_do_not_change_other_answers(seed):
+    """The last active slot moves into the hole of any dropped request, and its answer does not change."""
     g = np.random.default_rng(seed)
     model = FakeModel(seed=seed)
     lane, outcomes = lane_of(FakeExecutor(model, slots=5, beams=6))
@@ -77,7 +77,7 @@ def test_a_moved_slot_keeps_its_position_and_its_beams():
         assert_equals_oracle(model, request, outcomes[request])
 
 
-def test_nothing_of_the_last_tenant_shows_in_a_reused_slot():
+def test_a_reused_slot_has_no_state_of_its_last_request():
     model = FakeModel(seed=6)
     g = np.random.default_rng(0)
     executor = FakeExecutor(model, slots=1, beams=4)
@@ -110,7 +110,7 @@ def test_nothing_of_the_last_tenant_shows_in_a_reused_slot():
 
 
 class Recording(FakeExecutor):
-    """Notes what it was asked for, and fails on demand."""
+    """An executor that records its calls, and fails on demand."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -135,7 +135,7 @@ class Recording(FakeExecutor):
         super().move(source, target)
 
 
-def test_attention_is_asked_for_only_while_somebody_wants_it(stepper):  # noqa: F811
+def test_attention_is_computed_only_while_a_request_needs_it(stepper):  # noqa: F811
     model = FakeModel(seed=2)
     executor = Recording(model)
     lane, outcomes = lane_of(executor)
@@ -174,7 +174,7 @@ def test_active_slots_stay_a_prefix():
 
 
 @pytest.mark.parametrize("come", [0, 1, 2, 3])
-def test_who_comes_takes_the_place_of_who_has_left_and_nobody_else_moves(come):
+def test_a_new_request_takes_a_freed_slot_and_no_other_slot_moves(come):
     model = FakeModel(seed=4)
     executor = Recording(model, slots=5, beams=4)
     lane, outcomes = lane_of(executor)
@@ -220,7 +220,7 @@ def test_a_failed_placement_takes_no_slot():
     assert_equals_oracle(model, second, outcomes[second])
 
 
-def test_clearing_a_lane_frees_every_slot_for_others():
+def test_clearing_a_lane_frees_all_slots():
     model = FakeModel()
     lane, outcomes = lane_of(FakeExecutor(model))
     lost = [Request([4 + i, EOS], LONG, print) for i in range(3)]

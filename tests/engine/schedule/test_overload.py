@@ -1,7 +1,7 @@
-"""More than an engine can answer, by a clock that its executor moves: nothing sleeps and nothing is mocked.
+"""Overload of an engine, with a clock that its executor moves: no test sleeps.
 
-Each scenario is compared with the same engine under the same load without deadlines, which is never idle and
-refuses nothing: what that answers in the time is what there was to answer.
+Each scenario is compared with the same engine under the same load without deadlines. That engine is never
+idle and refuses no request, so that the number of its answers is the largest possible one.
 """
 
 import math
@@ -33,8 +33,10 @@ class Clock:
 
 
 class Station:
-    """An executor whose answers are as long as the first token of their source says, and whose work takes
-    time by a clock: so much for a step, for each slot in it, and for each source token, times its speed."""
+    """An executor whose work advances a clock. The first token of a source is the length of its answer.
+
+    Time passes for each step, for each slot in it, and for each source token, times the pace.
+    """
 
     pad, eos, start, beams, device = PAD, EOS, EOS, 1, "cpu"
     namespace = array_api_compat.numpy
@@ -85,8 +87,11 @@ class Tally:
 
 @dataclass(frozen=True)
 class Scenario:
-    """rate: of what can be answered at normal speed. pace: how much slower work is at a moment (1: normal).
-    group: requests of a group, every so many seconds one of them."""
+    """A load.
+
+    rate: requests as a share of the capacity at normal speed.
+    pace: function of the time that returns the slowdown (1: normal).
+    group: number of requests of a group, and seconds between two groups."""
 
     rate: Callable[[float], float]
     pace: Callable[[float, random.Random], float]
@@ -185,7 +190,7 @@ SCENARIOS = {
         for name in SCENARIOS
     ],
 )
-def test_what_is_accepted_is_in_time_and_nothing_is_left_idle(name, seed):
+def test_accepted_requests_are_in_time_and_the_engine_is_never_idle(name, seed):
     scenario = SCENARIOS[name]
     found, endless = run(scenario, seed), run(scenario, seed, deadlines=False)
     assert found.good + found.late + found.refused == found.sent

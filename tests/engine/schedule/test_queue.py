@@ -17,7 +17,7 @@ def request(length=1, deadline=math.inf):
 
 
 def room(free):
-    """Free slots of a lane of which a group may have any number."""
+    """Return free slots of a lane without a limit for a group."""
     return LaneRoom(PLENTY, free)
 
 
@@ -33,7 +33,7 @@ actions = st.one_of(
 
 
 def act(queue, waiting, action):
-    """Do one action on the queue and on `waiting`, a plain dict request -> lane; check what comes back."""
+    """Apply one action to the queue and to `waiting` (request -> lane), and compare the results."""
     kind, *values = action
     if kind == "add":
         lengths, lane, deadline = values
@@ -71,7 +71,7 @@ def act(queue, waiting, action):
 
 
 @given(st.lists(actions, min_size=5, max_size=40))
-def test_the_queue_always_knows_its_requests_and_tokens(history):
+def test_the_queue_counts_its_requests_and_tokens_correctly(history):
     queue, waiting = FairQueue(2), {}
     for action in history:
         act(queue, waiting, action)
@@ -98,8 +98,8 @@ def test_groups_take_turns_and_keep_their_own_order(lengths, slots):
 
 
 @given(st.integers(1, 300), st.integers(0, 20), st.lists(st.integers(1, 4), min_size=1, max_size=8))
-def test_a_newcomer_waits_for_one_request_of_each_group_at_most(big, ahead, small):
-    """Whatever the size of the groups before it, its first request is among the next `groups` taken."""
+def test_a_new_group_waits_for_one_request_of_each_group_at_most(big, ahead, small):
+    """The first request of a new group is among the next `groups` taken, for any size of earlier groups."""
     queue = FairQueue(1)
     queue.add((request(), 0) for _ in range(big))
     queue.take(0, room(min(ahead, big)), PLENTY, first=True)
@@ -119,7 +119,7 @@ def test_a_request_marked_as_cancelled_is_never_taken():
     assert (queue.requests, queue.tokens) == (0, 0)
 
 
-def test_a_source_beyond_the_budget_goes_alone_and_first_only():
+def test_a_source_over_the_budget_is_taken_alone_and_first_only():
     queue = FairQueue(1)
     long, short = request(50), request(2)
     queue.add([(long, 0), (short, 0)])
@@ -133,10 +133,8 @@ def test_a_source_beyond_the_budget_goes_alone_and_first_only():
     st.integers(1, 64),
     st.integers(0, 16),
 )
-def test_no_group_has_more_than_its_share_of_a_lane_where_others_wait_or_its_sources_are_long(
-    groups, slots, ahead
-):
-    """Of slots, and of what is encoded ahead of need."""
+def test_a_group_gets_its_share_of_slots_while_others_wait_or_its_sources_are_long(groups, slots, ahead):
+    """Sources that are encoded ahead of need count as slots."""
     queue, sizes = FairQueue(1), {}
     for count, length in groups:
         group = [request(length) for _ in range(count)]
@@ -154,7 +152,7 @@ def test_no_group_has_more_than_its_share_of_a_lane_where_others_wait_or_its_sou
             assert held == min(count, slots + ahead)
 
 
-def test_a_share_that_ends_goes_on_with_the_next_of_its_group():
+def test_a_group_takes_its_next_request_when_one_of_its_slots_is_free():
     queue = FairQueue(1)
     group = [request(100) for _ in range(9)]
     queue.add((r, 0) for r in group)
@@ -167,7 +165,7 @@ def test_a_share_that_ends_goes_on_with_the_next_of_its_group():
     assert queue.take(0, LaneRoom(8, 6, Counter({ticket: 2})), PLENTY, first=True) == [newcomer]
 
 
-def test_turns_are_counted_in_steps_of_slots():
+def test_turns_of_groups_are_counted_in_steps():
     queue = FairQueue(1)
     groups = [[request() for _ in range(20)] for _ in range(2)]
     for group, steps in zip(groups, (64.0, 256.0), strict=True):
@@ -181,7 +179,7 @@ def test_turns_are_counted_in_steps_of_slots():
     assert alone[-1] in groups[1], "who is alone waits for nobody"
 
 
-def test_deadlines_of_requests_long_gone_are_forgotten():
+def test_the_queue_forgets_deadlines_of_removed_requests():
     queue = FairQueue(1)
     for _ in range(500):
         passing = request(deadline=100.0)

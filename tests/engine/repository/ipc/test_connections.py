@@ -1,5 +1,4 @@
-"""Models in a process of their own answer as those of this process, and neither end's death leaves anybody
-waiting."""
+"""Models in other processes: equal answers, retries, and no request without an answer if a process dies."""
 
 import asyncio
 import contextlib
@@ -64,7 +63,7 @@ class Hosted:
 
     @asynccontextmanager
     async def connected(self):
-        """A service of their models."""
+        """Return a connected service of the hosted models."""
         service = await asyncio.to_thread(connect_service, self.paths, SETTINGS)
         service.start()
         while len(service._connections.offered().get(NAME, ())) != len(self.paths):
@@ -109,14 +108,18 @@ async def refusal(work):
         return error
 
 
-async def test_answers_beginnings_and_refusals_are_those_of_a_service_here(hosted):
+async def test_answers_streams_and_errors_equal_those_of_a_local_service(hosted):
     place, texts = hosted(1), ["Das ist gut.", "Es war einmal ein König. Er war alt.", "Ja" * 40]
-    wishes = [TextOptions(), TextOptions(alignment=True), TextOptions(decode={"sampling": True, "seed": 3})]
-    wishes += [TextOptions(decode={"beam_size": 9}), TextOptions(alternatives=2, coverage=True)]
+    options_list = [
+        TextOptions(),
+        TextOptions(alignment=True),
+        TextOptions(decode={"sampling": True, "seed": 3}),
+    ]
+    options_list += [TextOptions(decode={"beam_size": 9}), TextOptions(alternatives=2, coverage=True)]
     here = Service.open([place.models], SETTINGS)
     here.start()
 
-    async def told(service, options):
+    async def outcome(service, options):
         found = await refusal(service.run(NAME, texts, options))
         if isinstance(found, Exception):
             return type(found), str(found)
@@ -125,8 +128,8 @@ async def test_answers_beginnings_and_refusals_are_those_of_a_service_here(hoste
         ]
 
     async with place.connected() as there:
-        for options in wishes:
-            assert await told(there, options) == await told(here, options)
+        for options in options_list:
+            assert await outcome(there, options) == await outcome(here, options)
         stream = [event async for event in there.stream(NAME, texts)]
         (whole,) = [event for event in stream if isinstance(event, list)]
         assert [one.text for one in whole] == [one.text for one in await here.run(NAME, texts)]
@@ -140,7 +143,7 @@ async def test_answers_beginnings_and_refusals_are_those_of_a_service_here(hoste
     here.stop(drain=False, timeout=5)
 
 
-async def test_a_full_queue_says_how_long_to_wait_and_takes_nothing_of_what_it_refuses(hosted):
+async def test_a_full_queue_refuses_whole_groups_with_retry_after(hosted):
     async with hosted(1).connected() as service:
         jobs = [DecodeJob([5] * 18 + [n, 2], LONG) for n in range(5, 45)]
         groups = [asyncio.create_task(refusal(generate_group(engine_of(service), jobs))) for _ in range(6)]
@@ -152,11 +155,11 @@ async def test_a_full_queue_says_how_long_to_wait_and_takes_nothing_of_what_it_r
         await asyncio.gather(*groups, return_exceptions=True)
         while busy(service):
             await asyncio.sleep(0.01)
-            await service.run(NAME, ["Ja."])  # the load comes with answers
-        assert engine_of(service).stats().waiting_requests == 0, "what was cancelled is not waited for"
+            await service.run(NAME, ["Ja."])  # answers carry the load
+        assert engine_of(service).stats().waiting_requests == 0, "cancelled requests are not waited for"
 
 
-async def test_of_two_processes_the_one_with_more_room_is_asked_and_one_that_dies_hands_over(hosted):
+async def test_requests_go_to_the_less_busy_process_and_are_retried_if_one_dies(hosted):
     place = hosted(2)
     async with place.connected() as service:
         jobs = [
@@ -180,20 +183,22 @@ async def test_of_two_processes_the_one_with_more_room_is_asked_and_one_that_die
         assert (await service.run(NAME, ["Das ist gut."]))[0].text
 
 
-async def test_what_somebody_has_heard_of_is_not_begun_anew_by_another_process(hosted):
-    place, heard = hosted(2), asyncio.Event()
+async def test_a_streamed_request_is_not_retried_by_another_process(hosted):
+    place, streamed = hosted(2), asyncio.Event()
     async with place.connected() as service:
         job = DecodeJob([5, 6, 2], LONG)
         watch = asyncio.create_task(
-            refusal(generate_group(engine_of(service), [job], watch=lambda *_: heard.set()))
+            refusal(generate_group(engine_of(service), [job], watch=lambda *_: streamed.set()))
         )
-        await heard.wait()
-        asked = next(n for n, connection in enumerate(service._connections.connections) if connection._groups)
-        place.kill(asked)
+        await streamed.wait()
+        busy_process = next(
+            n for n, connection in enumerate(service._connections.connections) if connection._groups
+        )
+        place.kill(busy_process)
         assert isinstance(await asyncio.wait_for(watch, 10), Unavailable)
 
 
-async def test_the_requests_of_a_front_end_that_goes_are_cancelled_and_no_others(hosted):
+async def test_only_the_requests_of_a_disconnected_front_end_are_cancelled(hosted):
     place = hosted(1)
     async with place.connected() as here, place.connected() as gone:
         own = asyncio.create_task(generate_group(engine_of(here), [DecodeJob([5, 6, 2], LONG)]))
@@ -210,7 +215,7 @@ async def test_the_requests_of_a_front_end_that_goes_are_cancelled_and_no_others
         assert len((await own)[0].hypotheses[0].tokens) == 2000
 
 
-async def test_a_reload_fails_no_request_of_either_bundle_and_lets_the_old_one_go_in_the_end(hosted):
+async def test_a_reload_fails_no_request_of_either_bundle_and_frees_the_old_one(hosted):
     place = hosted(1)
     async with place.connected() as first, place.connected() as second:
         old = (await first.run(NAME, ["Das ist gut."]))[0].text
@@ -231,11 +236,11 @@ async def test_a_reload_fails_no_request_of_either_bundle_and_lets_the_old_one_g
         assert (await first.run(NAME, ["Das ist gut."]))[0].text == new
 
 
-# what comes over a link
+# frames and messages
 
 
 def hostile():
-    """Frames of anything: bytes, msgpack of the wrong shape, numbers of nobody, sizes beyond all memory."""
+    """Draw invalid frames: bytes, msgpack of a wrong shape, unknown numbers, huge sizes."""
     value = st.recursive(
         st.none() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.binary() | st.text(),
         lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=3),
@@ -253,7 +258,7 @@ def hostile():
 
 @pytest.fixture(scope="module")
 def listening(tmp_path_factory):
-    """A host in a process, and a service that asks it."""
+    """A process that hosts a bundle."""
     folder = tmp_path_factory.mktemp("listening")
     shutil.copytree(bundles() / NAME, folder / "models" / NAME)
     place = Hosted(folder, folder / "models", 1)
@@ -264,7 +269,7 @@ def listening(tmp_path_factory):
 
 
 @given(st.lists(hostile(), min_size=1, max_size=3))
-def test_a_host_outlives_whatever_is_sent_to_it(listening, frames):
+def test_a_host_survives_any_bytes(listening, frames):
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(str(listening.paths[0]))
         with contextlib.suppress(OSError):  # it may have hung up already
@@ -272,17 +277,17 @@ def test_a_host_outlives_whatever_is_sent_to_it(listening, frames):
     assert listening.processes[0].is_alive()
 
 
-async def test_after_all_that_the_host_answers(listening):
+async def test_the_host_still_answers_after_invalid_frames(listening):
     async with listening.connected() as service:
         assert (await service.run(NAME, ["Das ist gut."]))[0].text
 
 
 @asynccontextmanager
 async def connected_frames(*values):
-    """An end of what it is made of, and the socket that is its other end."""
-    ours, other = socket.socketpair()
+    """Yield a connection, and the socket of its peer."""
+    own, other = socket.socketpair()
     connect = asyncio.get_running_loop().create_connection
-    _, end = await connect(lambda: FrameConnection(*values), sock=ours)
+    _, end = await connect(lambda: FrameConnection(*values), sock=own)
     try:
         yield end, other
     finally:
@@ -292,7 +297,7 @@ async def connected_frames(*values):
 
 
 @given(st.sampled_from([ToEngine, FromEngine]), st.binary(max_size=200), st.integers(1, 50))
-def test_an_end_takes_any_bytes_in_any_pieces_and_hangs_up_at_most_once(kind, data, size):
+def test_a_connection_survives_any_bytes_and_is_lost_once(kind, data, size):
     async def feed():
         lost = []
         async with connected_frames(kind, lambda messages: None, lambda: lost.append(True)) as (end, _):
@@ -307,7 +312,7 @@ def test_an_end_takes_any_bytes_in_any_pieces_and_hangs_up_at_most_once(kind, da
     assert asyncio.run(feed()) == [True]
 
 
-async def test_an_end_hangs_up_before_the_rest_of_a_frame_comes_that_is_larger_than_any():
+async def test_a_connection_is_closed_at_the_head_of_a_frame_that_is_too_large():
     for size, hung_up in ((MAX_FRAME_BYTES, []), (MAX_FRAME_BYTES + 1, [True])):
         lost = []
         async with connected_frames(
@@ -319,7 +324,7 @@ async def test_an_end_hangs_up_before_the_rest_of_a_frame_comes_that_is_larger_t
             assert lost == hung_up
 
 
-async def test_what_threads_send_arrives_whole_and_in_order_though_the_other_end_reads_late():
+async def test_messages_of_threads_arrive_in_order_although_the_peer_reads_late():
     async with connected_frames(ToEngine, lambda messages: None, lambda: None) as (end, other):
         senders = [
             asyncio.to_thread(
@@ -346,7 +351,7 @@ floats = st.floats(allow_nan=False)
 
 
 @given(st.lists(st.tuples(st.lists(st.integers(0, 2**31)), floats, st.lists(floats), st.integers(0, 3))))
-def test_results_come_back_as_they_went(rows):
+def test_results_survive_encoding_and_decoding(rows):
     attentions = [np.full((n, 4), 0.25, np.float32) if n else None for *_, n in rows]
     result = Result(
         [Hypothesis(t, s, ts, "stop", a) for (t, s, ts, _), a in zip(rows, attentions, strict=True)],
@@ -361,16 +366,16 @@ def test_results_come_back_as_they_went(rows):
         assert np.array_equal(one.attention, other.attention) or one.attention is None
 
 
-def test_errors_come_back_with_their_class_and_the_seconds_to_wait():
+def test_errors_keep_their_class_and_retry_after():
     for error in (InvalidRequest("a"), WouldBeLate("b", 2.5), Unavailable("c"), Unavailable("d", 1.0)):
-        told = reply_of(1, 0, error)
-        found = error_of(told.code, told.message, told.retry_after)
+        message = reply_of(1, 0, error)
+        found = error_of(message.code, message.message, message.retry_after)
         assert (type(found), str(found)) == (type(error), str(error))
         assert getattr(found, "retry_after", None) == getattr(error, "retry_after", None)
 
 
 @given(st.integers(1, 8), st.lists(st.integers(0, 12)))
-def test_what_a_link_names_by_numbers_has_one_of_so_many_and_the_other_end_knows_it(count, keys):
+def test_a_number_table_reuses_its_numbers_and_announces_each_new_key(count, keys):
     numbers, known = NumberTable(count), {}
     for key in keys:
         number, is_new = numbers.number_of(key)
