@@ -93,7 +93,7 @@ class DeviceLost(ConvoyError):
 
     def __init__(
         self,
-        message: str = "the device of this server is lost and it starts again: send the request again, "
+        message: str = "the device of this server is lost and the server restarts: send the request again, "
         "elsewhere or later",
     ) -> None:
         super().__init__(message)

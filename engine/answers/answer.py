@@ -60,13 +60,13 @@ async def answer(
     if len(stages) == 1 and options.strategy == "refine":
         return await _summarize_parts(stages[0], texts, options, deadline, drafts)
     if len(stages) == 1:
-        return await _once(stages[0], texts, options, deadline, drafts)
+        return await _answer_by_one(stages[0], texts, options, deadline, drafts)
     first, last = stages
     plan(last.text, "", options)  # options that the last model refuses fail before the first model works
     early, options = options_of(options, first.text, last.text)
-    results = await _once(first, texts, early, deadline, None)
+    results = await _answer_by_one(first, texts, early, deadline, None)
     carried_over = [carry_over(result, last.text) for result in results]
-    final = await _once(last, carried_over, options, deadline, drafts, follow_up=True)
+    final = await _answer_by_one(last, carried_over, options, deadline, drafts, follow_up=True)
     return [join_results(one, other) for one, other in zip(results, final, strict=True)]
 
 
@@ -119,11 +119,11 @@ async def _summarize_parts(
             sources[i], rounds[i] = result.text, rounds[i] + 1
         long = list(cut)
     last = replace(options, strategy="truncate")
-    final = await _once(stage, sources, last, deadline, drafts, follow_up=any(rounds))
+    final = await _answer_by_one(stage, sources, last, deadline, drafts, follow_up=any(rounds))
     return [replace(answer, parts=parts[i], rounds=rounds[i]) for i, answer in enumerate(final)]
 
 
-async def _once(
+async def _answer_by_one(
     stage: Stage,
     texts: Sequence[str | MarkedText],
     options: TextOptions,
@@ -141,8 +141,8 @@ async def _plan_group(
     stage: Stage, texts: Sequence[str | MarkedText], options: TextOptions, deadline: float
 ) -> GroupPlan:
     """Plan texts for one model."""
-    long = _work(texts, options) > MAX_INLINE_CHARACTERS
-    plans = await in_slices(_plans(stage, texts, options), deadline, small=not long)
+    long = _planning_work(texts, options) > MAX_INLINE_CHARACTERS
+    plans = await in_slices(_plan_texts(stage, texts, options), deadline, small=not long)
     return GroupPlan(plans, long)
 
 
@@ -155,22 +155,26 @@ async def _decode_plans(
     """
     plans, long = planned.plans, planned.long
     if drafts:
-        results = _deal(plans, await _in_reading_order(stage, plans, deadline, drafts, follow_up=follow_up))
+        results = _split_by_plan(
+            plans, await _in_reading_order(stage, plans, deadline, drafts, follow_up=follow_up)
+        )
     else:
         jobs = [job for p in plans for job in p.jobs]
-        results = _deal(plans, await generate_group(stage.engine, jobs, deadline, follow_up=follow_up))
+        results = _split_by_plan(
+            plans, await generate_group(stage.engine, jobs, deadline, follow_up=follow_up)
+        )
     pairs = list(zip(plans, results, strict=True))
-    outcomes = await _settled(stage, pairs, deadline, long=long)
+    outcomes = await _settle_all(stage, pairs, deadline, long=long)
     while retries := [outcome for outcome in outcomes if isinstance(outcome, Retry)]:
         jobs = [job for retry in retries for job in retry.jobs]
         redone = iter(await generate_group(stage.engine, jobs, deadline, follow_up=True))
         pairs = [(retry.plan, retry.merge(redone)) for retry in retries]
-        settled = iter(await _settled(stage, pairs, deadline, long=long))
+        settled = iter(await _settle_all(stage, pairs, deadline, long=long))
         outcomes = [next(settled) if isinstance(outcome, Retry) else outcome for outcome in outcomes]
     return [outcome for outcome in outcomes if not isinstance(outcome, Retry)]
 
 
-def _plans(stage: Stage, texts: Sequence[str | MarkedText], options: TextOptions) -> Slices[list[Plan]]:
+def _plan_texts(stage: Stage, texts: Sequence[str | MarkedText], options: TextOptions) -> Slices[list[Plan]]:
     """Plan each text. Raises the errors of `plan`, and TooLarge if the texts are too long together."""
     plans, sentences, tokens = list[Plan](), 0, 0
     resolved = resolve(stage.text, options) if texts and stage.text.limits.attention else None
@@ -214,7 +218,7 @@ async def _in_reading_order(
     return [results[i] for i in range(len(jobs))]
 
 
-def _work(texts: Sequence[str | MarkedText], options: TextOptions) -> int:
+def _planning_work(texts: Sequence[str | MarkedText], options: TextOptions) -> int:
     """Estimate the work of planning texts, in characters."""
     characters = sum(len(t.text if isinstance(t, MarkedText) else t) for t in texts)
     phrases = len(options.ignore) + len(options.glossary)
@@ -223,14 +227,14 @@ def _work(texts: Sequence[str | MarkedText], options: TextOptions) -> int:
     )
 
 
-async def _settled(
+async def _settle_all(
     stage: Stage, pairs: Sequence[tuple[Plan, list[Result]]], deadline: float, *, long: bool
 ) -> list[TextResult | Retry]:
     """Run `settle` on plans with their results, outside of the event loop if that takes long."""
     return await in_slices(each(settle(stage.text, *pair) for pair in pairs), deadline, small=not long)
 
 
-def _deal(plans: Sequence[Plan], results: Sequence[Result]) -> list[list[Result]]:
+def _split_by_plan(plans: Sequence[Plan], results: Sequence[Result]) -> list[list[Result]]:
     """Split the results by plan."""
     rest = iter(results)
     return [[next(rest) for _ in p.places] for p in plans]

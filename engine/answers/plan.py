@@ -214,7 +214,7 @@ class _Planner:
             fixed = self._fixed(text)
             if fixed:
                 sentences.append(Sentence(text, None, fixed=fixed))
-            elif _readable(text) and number not in layout.fixed:
+            elif _has_words(text) and number not in layout.fixed:
                 sentences.append(self._sentence(text, phrases))
             else:
                 sentences.append(Sentence(text, None, phrases))
@@ -232,8 +232,8 @@ class _Planner:
         model = self.model
         self.masked = self.masked.at_most(len(model.placeholders))
         text, phrases = self.masked.text, tuple(range(len(self.masked.phrases)))
-        layout = _frame(text)
-        if not _readable(text):
+        layout = _trimmed_layout(text)
+        if not _has_words(text):
             echoes = [Sentence(sentence, None, phrases) for sentence in layout.sentences]
             return Plan(layout, echoes, self.options, self.masked)
         sentence = self._sentence(" ".join(text.split()), phrases)
@@ -281,7 +281,7 @@ class _Planner:
         symbols = dict(zip(phrases, self.model.placeholders, strict=False))
         untrusted = {n: symbol for n, symbol in symbols.items() if not self.masked.phrases[n].trusted}
         plain = without_pairs(text, self.model.target) if self.options.protect else PlainText(text)
-        marks = formats_of(text, plain, ()) if plain.formats and _readable(plain.text) else None
+        marks = formats_of(text, plain, ()) if plain.formats and _has_words(plain.text) else None
 
         def masked() -> Sentence:
             source = self._source(plain.text if marks else text, phrases, symbols)
@@ -353,7 +353,7 @@ def _mask_rules(
     )
 
 
-def _frame(text: str) -> Layout:
+def _trimmed_layout(text: str) -> Layout:
     body = text.strip()
     if not body:
         return Layout([], [text])
@@ -361,5 +361,5 @@ def _frame(text: str) -> Layout:
     return Layout([body], [text[:begin], text[begin + len(body) :]])
 
 
-def _readable(text: str) -> bool:
+def _has_words(text: str) -> bool:
     return any(character.isalnum() for character in text)

@@ -66,7 +66,7 @@ class TextModel:
         token = lru_cache(lambda symbol: self.placeholder_tokenizer.encode_target(symbol)[-1])
         object.__setattr__(self, "word_tokens", _word_counter(self.tokenizer))
         object.__setattr__(self, "placeholder_token", token)
-        object.__setattr__(self, "is_judge", cache(self._judges))
+        object.__setattr__(self, "is_judge", cache(self._can_judge))
 
     def known_share(self, words: Sequence[str], language: str) -> float:
         """Return the share of words that are one token, as written or in lower case.
@@ -77,13 +77,13 @@ class TextModel:
         Returns 1.0 if the vocabulary can't judge the language: it splits most of the common words, or there
         is no list of them.
         """
-        return self._known(words) / len(words) if self.is_judge(language) else 1.0
+        return self._count_known(words) / len(words) if self.is_judge(language) else 1.0
 
-    def _judges(self, language: str) -> bool:
+    def _can_judge(self, language: str) -> bool:
         common = FIRST_WORDS.get(language, frozenset())
-        return bool(common) and self._known(common) >= JUDGING_SHARE * len(common)
+        return bool(common) and self._count_known(common) >= JUDGING_SHARE * len(common)
 
-    def _known(self, words: Collection[str]) -> int:
+    def _count_known(self, words: Collection[str]) -> int:
         return sum(self.word_tokens(word) == 1 or self.word_tokens(word.lower()) == 1 for word in words)
 
     @property

@@ -136,8 +136,8 @@ def choose_route(
     able = [Leg(info, info.directions) for info in infos if info.task == task]
     fitting = [leg for leg in able if leg.directions.fit(source, target)]
     if fitting:
-        most = max(fitting, key=_reads) if task == "summarize" else fitting[0]
-        leg = next((leg for leg in fitting if characters <= _reads(leg)), most)
+        most = max(fitting, key=_readable_characters) if task == "summarize" else fitting[0]
+        leg = next((leg for leg in fitting if characters <= _readable_characters(leg)), most)
         return ModelRoute((leg.in_direction(source, target),))
     if task == "translate" and source and target and source != target:
         pivots = _pivots(able, source, target)
@@ -157,7 +157,7 @@ def _pivots(able: Sequence[Leg], source: str, target: str) -> Iterator[ModelRout
                     yield ModelRoute(legs)
 
 
-def _reads(leg: Leg) -> int:
+def _readable_characters(leg: Leg) -> int:
     """Estimate the number of characters that a model can read at once."""
     limits = leg.info.limits
     return limits.source * (1 if limits.vocab <= CHARACTER_VOCABULARY else TOKEN_CHARACTERS)

@@ -296,7 +296,7 @@ class Forecast:
             after = before + min(size, len(part)) * mean / load.slots * turn
             if before <= deadline - now < after * reserve:
                 raise WouldBeLate(
-                    "others who wait would be late: try again later", min(after, MAX_RETRY_SECONDS)
+                    "waiting requests would be late: try again later", min(after, MAX_RETRY_SECONDS)
                 )
 
     def _wait(self, lane: int, count: int, own: float, tokens: float, *, waiting: bool = False) -> float:
