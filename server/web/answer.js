@@ -1,13 +1,13 @@
-// The answer: its words as they come, shaded by how sure the model was; alternatives; speed and figures.
+// The answer: its growing text, words shaded by their probability, alternatives, speed and statistics.
 
 import { counted } from "./api.js";
 import { locate, sentencesOf, summed, wordsOf } from "./words.js";
 
-const SURE = 0.6; // probability from which a word is not shaded
+const SURE = 0.6; // words with at least this probability are not shaded
 const $ = (id) => document.getElementById(id);
 
 export class Answer {
-  // lit: called with (sentence, word of the answer) pointed at, or (null)
+  // lit: called with the sentence and word of the answer under the pointer, or null
   constructor(lit) {
     this.box = $("answer");
     this.first = this.chosen = 0;
@@ -35,13 +35,13 @@ export class Answer {
     $("speed").textContent = "";
   }
 
-  // The beginning of an answer that goes on
+  // Shows the beginning of an unfinished answer.
   grow(text) {
     this.box.textContent = text;
     this.box.classList.add("growing");
   }
 
-  // Whether it answers another text than the one that stands there now
+  // Marks the answer as outdated, or not.
   stale(yes) {
     this.box.classList.toggle("stale", yes);
   }
@@ -50,7 +50,7 @@ export class Answer {
     this.box.classList.remove("growing");
   }
 
-  // texts: the best and its alternatives; result: the plain answer
+  // texts: the best answer and its alternatives; result: the server's answer
   show(texts, result, seconds) {
     this.settle();
     [this.choices, this.chosen] = [texts, 0];
@@ -77,11 +77,11 @@ export class Answer {
   }
 }
 
-// Words of a text with their places, probabilities, and sentence and number in the alignment.
+// Returns the words of a text with their places, probabilities, and sentence and number in the alignment.
 function located(text, { scores, alignment }) {
   const tokens = sentencesOf(scores?.tokens ?? []);
   const pieces = alignment?.length ? alignment.map((sentence) => sentence.target) : tokens;
-  const same = pieces.flat().length === (scores?.tokenScores.length ?? 0); // else a placeholder was mended
+  const same = pieces.flat().length === (scores?.tokenScores.length ?? 0); // otherwise a placeholder was restored
   let read = 0;
   const words = pieces.flatMap((sentence, number) => {
     const groups = wordsOf(sentence);
@@ -137,7 +137,7 @@ function figures({ scores, timings }, seconds) {
   const work = timings.encode + timings.decode;
   const rate = Math.round(scores.targetTokens / work);
   $("speed").textContent = `${time(timings.queue + work)} · ${counted(rate, "token")}/s`;
-  const ended = scores.finish === "length" ? "cut off at the longest that is allowed" : "by itself";
+  const ended = scores.finish === "length" ? "cut off at the greatest length allowed" : "by itself";
   const rows = {
     Model: scores.model,
     "Probability of a token, on average": `${Math.round(100 * Math.exp(mean(scores.tokenScores)))} %`,
@@ -169,7 +169,7 @@ function mean(numbers) {
   return numbers.reduce((sum, n) => sum + (n ?? NaN), 0) / numbers.length;
 }
 
-// Pages that came over plain HTTP have no clipboard: there the browser copies a selection.
+// Copies a text. Pages over plain HTTP have no clipboard: there the browser copies a selection.
 async function copy(text, button) {
   const done = navigator.clipboard ? await navigator.clipboard.writeText(text).then(() => true, () => false) : selected(text);
   const name = button.textContent;

@@ -1,25 +1,25 @@
-// The server: plain answers, streams, and what went wrong in plain words.
+// Requests to the server: plain answers, streams, and error messages for readers.
 
 const KEY = "convoy-key";
 const REMEDY = {
   404: "Choose other languages or another task.",
   413: "Shorten the text, or send it in parts.",
-  500: "Something failed in the server; its log says what. Try again.",
-  502: "The server cannot be reached behind its proxy. Try again in a moment.",
+  500: "The server failed; see its log. Try again.",
+  502: "The proxy can't reach the server. Try again in a moment.",
   503: "The server is stopping or still starting. Try again in a moment.",
   504: "This took longer than the server allows. Try again with a shorter text.",
 };
-const SILENT = "The server does not answer. See that it is running and that you are connected, then try again.";
+const SILENT = "The server does not answer. Check that it is running and that you are connected, then try again.";
 
 export class Failure extends Error {
-  // key: whether an API key is what is missing; again: whether the same may succeed another time
+  // key: whether an API key is missing; again: whether the same request may succeed later
   constructor(text, { key = false, again = true } = {}) {
     super(text);
     Object.assign(this, { key, again });
   }
 }
 
-// The API key, for as long as the tab is open; where a browser forbids storage, as long as the page is.
+// The API key, stored until the tab is closed; if the browser forbids storage, until the page is left.
 export const key = {
   value: guarded(() => sessionStorage.getItem(KEY)) ?? "",
   get() {
@@ -39,17 +39,17 @@ export async function post(path, body, signal) {
   return (await ask(path, { method: "POST", body, signal })).json();
 }
 
-// Sends `body` as JSON with `stream`; calls `tell` with the text so far; returns the plain answer.
-export async function stream(path, body, tell, signal) {
+// Sends `body` as JSON with `stream`; calls `grow` with the text so far; returns the plain answer.
+export async function stream(path, body, grow, signal) {
   const headers = { "Content-Type": "application/json" };
   const sent = JSON.stringify({ ...body, stream: true });
   const answer = await ask(path, { method: "POST", headers, body: sent, signal });
   for await (const { kind, data } of eventsOf(answer.body, signal)) {
-    if (kind === "partial") tell(data.text);
+    if (kind === "partial") grow(data.text);
     else if (kind === "error") throw new Failure(sentence(data.error));
     else if (kind === "result") return data;
   }
-  throw new Failure("The answer broke off. Try again.");
+  throw new Failure("The connection broke before the answer was complete. Try again.");
 }
 
 async function ask(path, options) {
@@ -76,17 +76,17 @@ async function failureOf(answer) {
   if (wanted) return new Failure(text, { key: true });
   if (answer.status === 429) {
     const seconds = Number(answer.headers.get("Retry-After") ?? 1);
-    return new Failure(`The server is busy, or you have asked too often. Try again in ${counted(seconds, "second")}.`);
+    return new Failure(`The server is busy, or you have sent too many requests. Try again in ${counted(seconds, "second")}.`);
   }
   const [, code] = /^(.+) is not supported$/.exec(said) ?? [];
-  if (code) return new Failure(`This server does not know “${code}”. Choose a language from the list.`, { again: false });
+  if (code) return new Failure(`This server has no model for “${code}”. Choose a language from the list.`, { again: false });
   const remedy = REMEDY[answer.status] ?? "";
   const words = answer.status >= 500 ? remedy : `${text} ${remedy}`.trim();
   const final = answer.status >= 400 && answer.status < 500;
   return new Failure(words || `The server answers with status ${answer.status}. Try again later.`, { again: !final });
 }
 
-// Server-sent events of a body (HTML standard, section 9.2.6), each with its data read as JSON.
+// Yields the server-sent events of a body (HTML standard, section 9.2.6), with their data parsed as JSON.
 async function* eventsOf(body, signal) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
@@ -109,7 +109,7 @@ async function* eventsOf(body, signal) {
   }
 }
 
-// What a browser may forbid, such as storage: null where it does.
+// Returns the result of `use`, or null if the browser forbids it, such as storage.
 export function guarded(use) {
   try {
     return use();

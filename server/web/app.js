@@ -1,4 +1,4 @@
-// Starts the page: asks the server what it offers, and wires tasks, keys and errors.
+// Starts the page: loads settings, languages and models, and connects tasks, keys and errors.
 
 import { Failure, get, key } from "./api.js";
 import { Desk } from "./desk.js";
@@ -8,7 +8,7 @@ import { Phrases } from "./phrases.js";
 
 const WIDE = matchMedia("(min-width: 48rem)");
 const $ = (id) => document.getElementById(id);
-let again = start; // what "Try again" does
+let again = start; // called by "Try again"
 
 async function start() {
   try {
@@ -27,9 +27,9 @@ async function start() {
 function begin(server, list) {
   const languages = new Languages(list, server.settings.language, () => desk.changed());
   const phrases = new Phrases(server.models, languages, () => desk.reworded());
-  const wishes = () => ({ ...languages.pair, ...phrases.fields });
-  const desk = new Desk(server, languages, wishes, show);
-  const files = new Files(server.settings.supportedFilesFormat, wishes, show);
+  const choices = () => ({ ...languages.pair, ...phrases.fields });
+  const desk = new Desk(server, languages, choices, show);
+  const files = new Files(server.settings.supportedFilesFormat, choices, show);
   const tasks = ["translate", "summarize"].filter((task) => server.models.some((model) => model.task === task));
   const open = () => {
     const asked = location.hash.slice(1);
@@ -46,7 +46,7 @@ function begin(server, list) {
   open();
   if (!tasks.length) show(new Failure("This server has loaded no models that translate or summarize."));
   const [unknown] = languages.unknown;
-  if (unknown) show(new Failure(`This server does not know the language “${unknown}”. Choose one from the lists.`, { again: false }));
+  if (unknown) show(new Failure(`This server has no model for the language “${unknown}”. Choose one from the lists.`, { again: false }));
   const text = new URLSearchParams(location.search).get("q");
   if (text) desk.write(text);
 }
@@ -83,8 +83,8 @@ function keys(settings, used) {
   ask(settings.keyRequired && !key.get());
 }
 
-// The form for a key. why: what the server said, if it refused one
-function ask(open, why = "This server asks for an API key.") {
+// Shows or hides the form for a key. why: the server's message, if it refused a key
+function ask(open, why = "This server needs an API key.") {
   $("key").hidden = !open;
   $("key-button").ariaExpanded = String(open);
   $("key-button").classList.toggle("set", Boolean(key.get()));
@@ -92,7 +92,7 @@ function ask(open, why = "This server asks for an API key.") {
   $("key-text").textContent = why;
 }
 
-// error: a Failure, or null when all is well again
+// Shows an error. error: a Failure, or null to hide the last one
 function show(error) {
   if (error?.key) ask(true, error.message);
   const shown = Boolean(error) && !error.key;
@@ -102,7 +102,7 @@ function show(error) {
 }
 
 function explained(error) {
-  return error instanceof Failure ? error.message : `This page has a fault (${error.message}). Load it again.`;
+  return error instanceof Failure ? error.message : `This page has failed (${error.message}). Reload it.`;
 }
 
 $("retry").addEventListener("click", () => again());

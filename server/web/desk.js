@@ -1,17 +1,17 @@
-// The desk: a text on the left, its translation or summary on the right, for the task that is chosen.
+// The desk: a text on the left, its translation or summary on the right.
 
 import { Answer } from "./answer.js";
 import { counted, Failure, stream } from "./api.js";
 import { HeatMap } from "./heatmap.js";
 import { locate, merged, wordsOf } from "./words.js";
 
-const ALONE = 2000; // characters up to which a text is translated while it is typed
-const EXPLAINED = 4000; // characters up to which attention and coverage are asked for
-const SAID = 300; // characters of an answer that a screen reader is told at once
-const NAMED = 5; // words hardly looked at that are named
-const OTHERS = 3; // alternatives, at most
-const GUESSED = 50; // per cent of certainty below which a detected language is a guess
-const PROPOSED = 3; // languages that are proposed in the place of a guessed one, at most
+const LIVE = 2000; // longest text, in characters, that is translated while it is typed
+const EXPLAINED = 4000; // longest text, in characters, whose attention and coverage are requested
+const SPOKEN = 300; // longest answer, in characters, that a screen reader reads at once
+const NAMED = 5; // most words with little attention that are named
+const OTHERS = 3; // most alternatives
+const GUESSED = 50; // percent; a detected language with less confidence is a guess
+const PROPOSED = 3; // most languages that are proposed instead of a guessed one
 const TASKS = {
   translate: { title: "Translate", run: "Translate", text: "Text to translate", answer: "Translation", field: "translatedText" },
   summarize: { title: "Summarize", run: "Summarize", text: "Text to summarize", answer: "Summary", field: "summaryText" },
@@ -20,9 +20,9 @@ const $ = (id) => document.getElementById(id);
 
 export class Desk {
   // server: {settings, models, alternatives}; languages: Languages; fail: shows a Failure
-  // wishes: gives the fields of a translation that the reader chose: languages and words
-  constructor(server, languages, wishes, fail) {
-    Object.assign(this, { server, languages, wishes, fail, task: "translate", kept: {}, map: null });
+  // choices: returns the fields that the reader chose: languages and words
+  constructor(server, languages, choices, fail) {
+    Object.assign(this, { server, languages, choices, fail, task: "translate", kept: {}, map: null });
     this.text = $("text");
     this.answer = new Answer((sentence, word) => this.#lightWord(sentence, word));
     this.map = new HeatMap((sentence, weights) => this.#light(sentence, weights));
@@ -39,7 +39,7 @@ export class Desk {
     });
   }
 
-  // Another task; each keeps its text.
+  // Switches to another task; each task keeps its text.
   open(task) {
     this.kept[this.task] = this.text.value;
     this.stop();
@@ -73,8 +73,8 @@ export class Desk {
     const began = performance.now();
     this.#busy(true);
     try {
-      const tell = (beginning) => controller === this.controller && this.#grow(beginning);
-      const result = await stream(this.task, this.#body(text), tell, controller.signal);
+      const grow = (beginning) => controller === this.controller && this.#grow(beginning);
+      const result = await stream(this.task, this.#body(text), grow, controller.signal);
       const texts = [result[field], ...(result.alternatives ?? [])];
       this.fail(null);
       this.#show(text, texts, result, (performance.now() - began) / 1000);
@@ -85,13 +85,13 @@ export class Desk {
     }
   }
 
-  // Answers under way, languages or limits changed: what is shown is of another text.
+  // Languages or limits changed: the shown answer is outdated.
   changed() {
     this.#forget();
     this.#typed();
   }
 
-  // The reader's own words changed: the same text is asked for again.
+  // The reader's own words changed: the text is translated again.
   reworded() {
     this.#typed();
   }
@@ -115,7 +115,7 @@ export class Desk {
 
   #waits(text) {
     const { answer, run } = TASKS[this.task];
-    const asked = text.trim() && (this.task !== "translate" || text.length > ALONE);
+    const asked = text.trim() && (this.task !== "translate" || text.length > LIVE);
     $("answer").dataset.empty = asked ? `Press “${run}” or Ctrl+Enter` : answer;
     if (!text.trim()) {
       this.#forget();
@@ -123,10 +123,10 @@ export class Desk {
     } else if (this.#tooLong()) {
       this.#forget();
       this.fail(new Failure("The text is longer than this server takes. Shorten it, or send it in parts.", { again: false }));
-    } else if (this.task === "translate" && text.length <= ALONE) {
+    } else if (this.task === "translate" && text.length <= LIVE) {
       this.timer = setTimeout(() => this.run(), this.server.settings.frontendTimeout);
     } else if (this.task === "translate") {
-      this.#forget(); // nothing old stands beside a text that waits to be asked for
+      this.#forget(); // hide the old answer until the reader asks for a new one
     }
   }
 
@@ -149,7 +149,7 @@ export class Desk {
       alignment: explained,
       coverage: explained,
     };
-    return this.task === "summarize" ? { ...body, truncate: true } : { ...body, ...this.wishes(), forced: true };
+    return this.task === "summarize" ? { ...body, truncate: true } : { ...body, ...this.choices(), forced: true };
   }
 
   #busy(on) {
@@ -182,16 +182,16 @@ export class Desk {
     if (translating && !via) this.#uncovered(text, result.coverage ?? []);
     this.#doubt(result);
     const { answer } = TASKS[this.task];
-    $("status").textContent = texts[0].length > SAID ? `${answer} ready` : `${answer}: ${texts[0]}`;
+    $("status").textContent = texts[0].length > SPOKEN ? `${answer} ready` : `${answer}: ${texts[0]}`;
   }
 
-  // What a reader should know before he trusts the answer
+  // Shows warnings about the answer.
   #doubt({ scores, repetition, truncated, forced, detectedLanguage }) {
     const notes = [];
-    if (forced) notes.push(`The model had lost ${counted(forced, "part")} that must stay: put back, perhaps not in the best place.`);
-    if (repetition?.loop) notes.push("The answer goes round in circles: do not trust it.");
-    if (scores?.finish === "length") notes.push("The answer was cut off at the longest that is allowed.");
-    if (truncated) notes.push("The text is longer than the model reads: this is of its beginning.");
+    if (forced) notes.push(`The model had lost ${counted(forced, "part")} that must stay; they were restored, perhaps not in the best place.`);
+    if (repetition?.loop) notes.push("The answer repeats itself: do not trust it.");
+    if (scores?.finish === "length") notes.push("The answer was cut off at the greatest length allowed.");
+    if (truncated) notes.push("The text is longer than the model reads: this answer is for its beginning.");
     $("doubts").replaceChildren(notes.join(" "));
     if (!detectedLanguage) return;
     const { language, confidence } = detectedLanguage;
@@ -207,7 +207,7 @@ export class Desk {
     }
   }
 
-  // A button for other languages than those that are chosen
+  // Adds a button that chooses other languages.
   #propose(words, source, target) {
     const button = Object.assign(document.createElement("button"), { type: "button", className: "link", textContent: words });
     button.addEventListener("click", () => {
@@ -227,10 +227,10 @@ export class Desk {
     this.#mark(this.marks);
     const named = missed.slice(0, NAMED).map((i) => `“${words[i]}”`).join(", ");
     const more = missed.length > NAMED ? ` and ${counted(missed.length - NAMED, "more word")}` : "";
-    $("missed").textContent = named ? `The model hardly looked at ${named}${more}: check that nothing is left out.` : "";
+    $("missed").textContent = named ? `The model paid little attention to ${named}${more}: check that nothing is missing.` : "";
   }
 
-  // Where the source words of each sentence stand in the text
+  // Finds the source words of each sentence in the text.
   #locate(alignment, text) {
     this.alignment = alignment;
     const groups = alignment.map(({ source }) => wordsOf(source));
@@ -245,7 +245,7 @@ export class Desk {
     return this.#light(sentence, merged(found.matrix, row, wordsOf(found.source))[0]);
   }
 
-  // Shades the words of the text by what the answer's word looked at
+  // Shades the words of the text by the attention of a word of the answer.
   #light(sentence, weights) {
     if (sentence === null || !this.places?.[sentence]) return this.#mark(this.marks ?? []);
     const most = Math.max(...weights);
@@ -263,7 +263,7 @@ export class Desk {
       nodes.push(text.slice(at, begin), mark);
       at = end;
     }
-    nodes.push(`${text.slice(at)}\n`); // a last empty line has a height
+    nodes.push(`${text.slice(at)}\n`); // keeps the height of an empty last line
     $("backdrop").replaceChildren(...nodes);
   }
 
@@ -274,7 +274,7 @@ export class Desk {
     this.write(before || this.text.value);
   }
 
-  // What stands there is of another text, or half of one
+  // Clears the answer, which is outdated or incomplete.
   #failed(error) {
     this.answer.settle();
     this.#forget();

@@ -1,14 +1,14 @@
-// Files: dropped on the desk or chosen, translated by the server, and offered for download.
+// Files: dropped on the page or chosen, translated by the server, and offered for download.
 
 import { post } from "./api.js";
 
 const $ = (id) => document.getElementById(id);
 
 export class Files {
-  // formats: names' endings that the server takes, ".txt" and the like; none where it takes no files
-  // wishes: gives the fields of a translation that the reader chose: languages and words
-  constructor(formats, wishes, fail) {
-    Object.assign(this, { formats, wishes, fail });
+  // formats: endings of file names that the server accepts, such as ".txt"; empty if it accepts no files
+  // choices: returns the fields that the reader chose: languages and words
+  constructor(formats, choices, fail) {
+    Object.assign(this, { formats, choices, fail });
     $("files").hidden = !formats.length;
     $("file").accept = formats.join(",");
     $("formats").textContent = formats.length ? `Files: ${formats.join(" ")}` : "";
@@ -19,14 +19,14 @@ export class Files {
   }
 
   clear() {
-    this.#tell("");
+    this.#report("");
   }
 
   get open() {
     return this.formats.length && document.body.dataset.task === "translate";
   }
 
-  // Anywhere on the page: a browser would leave it to show the file
+  // Handles a file over any part of the page, which a browser would otherwise leave to show the file.
   #over(event) {
     if (!event.dataTransfer.types.includes("Files")) return;
     event.preventDefault();
@@ -47,13 +47,13 @@ export class Files {
     const known = this.formats.some((ending) => file.name.toLowerCase().endsWith(ending));
     if (!known || others.length) {
       this.fail(null);
-      const wrong = others.length ? "One file at a time, please." : `“${file.name}” is of a kind that this server does not translate.`;
-      this.#tell(`${wrong} It takes files that end in ${this.formats.join(", ")}.`);
+      const wrong = others.length ? "One file at a time, please." : `“${file.name}” has a format that this server does not translate.`;
+      this.#report(`${wrong} It translates files that end in ${this.formats.join(", ")}.`);
       return;
     }
-    this.#tell(`Translating “${file.name}” …`);
+    this.#report(`Translating “${file.name}” …`);
     const body = new FormData();
-    const { source, target, ignore = [], glossary = {} } = this.wishes();
+    const { source, target, ignore = [], glossary = {} } = this.choices();
     const fields = { file, source, target, ignore: ignore.join("\n"), glossary: JSON.stringify(glossary) };
     for (const [name, value] of Object.entries(fields)) body.append(name, value);
     try {
@@ -61,25 +61,25 @@ export class Files {
       this.fail(null);
       this.#offer(translatedFileUrl, file.name, target);
     } catch (error) {
-      this.#tell("");
+      this.#report("");
       this.fail(error);
     } finally {
       $("file").value = "";
     }
   }
 
-  // The address as this page reaches the server: behind a proxy it may know itself by another name
+  // Offers the file at the address of this page: behind a proxy the server may not know its own address.
   #offer(url, name, target) {
     const dot = name.lastIndexOf(".");
     const saved = `${name.slice(0, dot)}_${target}${name.slice(dot)}`;
     const link = Object.assign(document.createElement("a"), { download: saved, textContent: `Download ${saved}` });
     link.href = `download_file/${url.split("/").pop()}`;
-    this.#tell("Translated. ");
+    this.#report("Translated. ");
     $("file-news").append(link);
     link.focus();
   }
 
-  #tell(text) {
+  #report(text) {
     $("file-news").hidden = !text;
     $("file-news").textContent = text;
   }

@@ -1,9 +1,9 @@
 // Attention between the words of a sentence and those of its translation (Gehring et al. 2017, figure 3):
-// a grid, one row for each word of the answer; a cell's colour is as strong as the row's word looked at the column's. The strongest is the sentence's own.
+// a grid with a row for each word of the answer. A cell's colour shows the attention of the row's word to the column's, relative to the greatest of the sentence.
 
 import { merged, piecesOf, wordsOf } from "./words.js";
 
-const MOST = 6000; // cells that a browser draws at once
+const MAX_CELLS = 6000; // cells of the largest grid that is drawn
 const STEPS = {
   ArrowUp: [-1, 0],
   ArrowDown: [1, 0],
@@ -17,7 +17,7 @@ const STEPS = {
 const $ = (id) => document.getElementById(id);
 
 export class HeatMap {
-  // lit: called with (sentence, weights of the source's pieces) of the row pointed at, or (null)
+  // lit: called with the sentence and the weights of the row under the pointer, or null
   constructor(lit) {
     this.lit = lit;
     this.sentences = [];
@@ -31,15 +31,15 @@ export class HeatMap {
     map.addEventListener("focusout", () => this.#leave());
   }
 
-  // sentences: the answer's `alignment`; via: the text between two models, or ""
+  // sentences: `alignment` of the answer; via: the text between two models, or ""
   show(sentences, via, summary) {
     this.sentences = sentences;
     $("attention").hidden = !sentences.length;
     if (!sentences.length) return;
     const what = summary ? "summary" : "translation";
     $("attention-note").textContent =
-      `Each row is a word of the ${what}; the stronger a cell’s colour, the more the model looked at that word of the text.` +
-      (via ? ` It was translated by way of “${via}”, which is what the second model read.` : "");
+      `Each row is a word of the ${what}; the stronger a cell’s colour, the more attention the model paid to that word of the text.` +
+      (via ? ` The text was first translated into “${via}”, which the second model read.` : "");
     const starts = sentences.map(({ source }, i) => new Option(`${i + 1}. ${beginning(source)}`, i));
     $("sentence").replaceChildren(...starts);
     $("sentence-choice").hidden = sentences.length < 2;
@@ -51,7 +51,7 @@ export class HeatMap {
     const split = $("pieces").checked ? piecesOf : wordsOf;
     [this.columns, this.rows] = [split(source), split(target)];
     $("readout").textContent = "";
-    if (this.columns.length * this.rows.length > MOST) {
+    if (this.columns.length * this.rows.length > MAX_CELLS) {
       $("map").replaceChildren("This sentence is too long to draw. Point at the words of the answer instead.");
       return;
     }

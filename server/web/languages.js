@@ -15,14 +15,14 @@ const EXAMPLES = {
 };
 
 export class Languages {
-  // languages: of /languages; changed: called when the user has chosen others
+  // languages: answer of /languages; changed: called when the user has chosen others
   constructor(languages, defaults, changed) {
     this.all = languages;
     this.from = document.querySelector("#source");
     this.into = document.querySelector("#target");
     this.badge = document.querySelector("#detected");
     this.found = null;
-    this.moved = () => {}; // called when the pair is another, whoever chose it
+    this.moved = () => {}; // called after every change of the pair
     this.from.append(option(AUTO, "Auto-detect"), ...languages.map((l) => option(l.code, l.name)));
     this.pickers = [new Picker(this.from), new Picker(this.into)];
     this.unknown = this.#choose(defaults);
@@ -42,7 +42,7 @@ export class Languages {
     return { source: this.source, target: this.target };
   }
 
-  // A text that there is a model for, where we have one in the language
+  // Returns an example text for a pair with a model, or "".
   get example() {
     const codes = this.source === AUTO ? this.all.map((language) => language.code) : [this.source];
     const code = codes.find((one) => EXAMPLES[one] && this.#targets(one).includes(this.target));
@@ -53,17 +53,17 @@ export class Languages {
     return this.all.find((language) => language.code === code)?.name ?? code;
   }
 
-  // Another target than this one that texts in `code` go to, if there is one.
+  // Returns a target of `code` other than itself, or null.
   other(code) {
     return this.#targets(code).find((target) => target !== code) ?? null;
   }
 
-  // Languages that go to `target`, but for itself
+  // Returns the languages that can be translated into `target`, except itself.
   sources(target) {
     return this.all.map(({ code }) => code).filter((code) => code !== target && this.#targets(code).includes(target));
   }
 
-  // found: {language, confidence} of an answer, or null
+  // Shows a detected language. found: {language, confidence} of an answer, or null
   detected(found) {
     this.found = found && found.confidence > 0 ? found.language : null;
     const share = found ? Math.round(found.confidence) : 0;
@@ -77,7 +77,7 @@ export class Languages {
     this.#address();
   }
 
-  // Whether it could be done: there must be a source, and a model for the way back.
+  // Swaps the languages. Returns false without a source, or without a model for the opposite direction.
   swap() {
     const source = this.source === AUTO ? (this.found ?? this.other(this.target)) : this.source;
     if (!source || !this.#targets(this.target).includes(source)) return false;
@@ -85,7 +85,7 @@ export class Languages {
     return true;
   }
 
-  // Codes in the page's address win over the server's defaults; returns those that nobody knows.
+  // Chooses the languages of the page's address, or the server's defaults. Returns unknown codes.
   #choose({ source, target }) {
     const asked = new URLSearchParams(location.search);
     const wanted = [asked.get("source") ?? source?.code ?? AUTO, asked.get("target") ?? target?.code ?? ""];
@@ -111,7 +111,7 @@ export class Languages {
     this.moved();
   }
 
-  // A language is also a target of its own, which changes nothing: not offered
+  // Returns the targets of a source, without itself.
   #targets(source) {
     const from = source === AUTO ? this.all : this.all.filter((language) => language.code === source);
     const codes = new Set(from.flatMap((language) => language.targets.filter((code) => code !== language.code)));

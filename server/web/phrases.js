@@ -1,15 +1,15 @@
-// Words that are translated as the reader wants, or not at all: a list that the browser keeps.
+// The reader's own words: a list of words with translations, or without one, stored in the browser.
 
 import { counted, guarded } from "./api.js";
 
-const KEPT = "convoy-phrases"; // in localStorage: [[word, translation, target language], ...]
+const STORAGE_KEY = "convoy-phrases"; // in localStorage: [[word, translation, target language], ...]
 const $ = (id) => document.getElementById(id);
 
 export class Phrases {
   // models: of /models; changed: called when the list has changed
   constructor(models, languages, changed) {
     Object.assign(this, { models, languages, changed });
-    this.all = kept();
+    this.all = stored();
     this.list = $("phrases-list");
     this.list.addEventListener("input", () => this.#edited());
     this.list.addEventListener("paste", (event) => this.#pasted(event));
@@ -18,7 +18,7 @@ export class Phrases {
     this.#draw();
   }
 
-  // Fields of a request to translate
+  // Returns the fields of a request to translate.
   get fields() {
     const own = this.usable ? this.#own() : [];
     const ignore = own.filter(([, into]) => !into).map(([word]) => word);
@@ -26,7 +26,7 @@ export class Phrases {
     return { ...(ignore.length && { ignore }), ...(Object.keys(glossary).length && { glossary }) };
   }
 
-  // Whether every model that may answer has the symbols that words are kept by
+  // Whether every model that may answer has placeholder symbols, which keep words unchanged
   get usable() {
     const { source, target } = this.languages.pair;
     const fits = (model) => model.targets.includes(target) && (source === "auto" || model.sources.includes(source));
@@ -42,10 +42,10 @@ export class Phrases {
   #draw() {
     $("phrases-into").textContent = `In ${this.languages.name(this.languages.target)}`;
     this.list.replaceChildren(...this.#own().map(([word, into]) => this.#row(word, into)), this.#row("", ""));
-    this.#tell();
+    this.#count();
   }
 
-  #tell() {
+  #count() {
     const count = this.#own().length;
     $("phrases-count").textContent = count ? counted(count, "word") : "";
     $("phrases-off").hidden = this.usable || !count;
@@ -61,7 +61,7 @@ export class Phrases {
     };
     const remove = Object.assign(document.createElement("button"), { type: "button", className: "round", textContent: "×" });
     remove.ariaLabel = word ? `Remove ${word}` : "Remove this row";
-    row.append(field(word, "Word in the text", "Word"), field(into, $("phrases-into").textContent, "stays as it is"), remove);
+    row.append(field(word, "Word in the text", "Word"), field(into, $("phrases-into").textContent, "unchanged"), remove);
     return row;
   }
 
@@ -74,13 +74,13 @@ export class Phrases {
     const others = this.all.filter(([, into, own]) => into && own !== target);
     const rows = this.#rows().filter(([word]) => word);
     this.all = [...others, ...rows.map(([word, into]) => [word, into, into && target])];
-    guarded(() => (this.all.length ? localStorage.setItem(KEPT, JSON.stringify(this.all)) : localStorage.removeItem(KEPT)));
+    guarded(() => (this.all.length ? localStorage.setItem(STORAGE_KEY, JSON.stringify(this.all)) : localStorage.removeItem(STORAGE_KEY)));
     if (this.#rows().at(-1)?.some(Boolean) ?? true) this.list.append(this.#row("", ""));
-    this.#tell();
+    this.#count();
     this.changed();
   }
 
-  // Lines of a spreadsheet become rows
+  // Pasted lines of a spreadsheet become rows.
   #pasted(event) {
     const text = event.clipboardData.getData("text/plain").replace(/[\r\n]+$/, "");
     if (!/[\t\n]/.test(text)) return;
@@ -100,8 +100,8 @@ export class Phrases {
   }
 }
 
-function kept() {
-  const found = guarded(() => JSON.parse(localStorage.getItem(KEPT)));
+function stored() {
+  const found = guarded(() => JSON.parse(localStorage.getItem(STORAGE_KEY)));
   const whole = (entry) => Array.isArray(entry) && entry.length === 3 && entry.every((part) => typeof part === "string");
   return Array.isArray(found) ? found.filter(whole) : [];
 }

@@ -1,9 +1,9 @@
-// A list of languages that is too long to look through: a button in its place, which opens a search.
+// A long list of languages: a button in place of the list, which opens a search.
 
-const LONG = 15; // languages that a plain list holds well
+const LONG = 15; // longer lists get a search
 
 export class Picker {
-  // select: a <select> with a <label>; it keeps the value, and hears "change" when another is picked here
+  // select: a <select> with a <label>; it has the value, and gets "change" events
   constructor(select) {
     this.select = select;
     const label = select.labels[0].textContent;
@@ -21,12 +21,12 @@ export class Picker {
     this.button.addEventListener("click", () => this.#open());
     this.search.addEventListener("input", () => this.#find());
     this.search.addEventListener("keydown", (event) => this.#key(event));
-    this.list.addEventListener("mousedown", (event) => event.preventDefault()); // the search keeps the focus
+    this.list.addEventListener("mousedown", (event) => event.preventDefault()); // keeps the focus in the search
     this.list.addEventListener("click", (event) => this.#pick(event.target.closest("li")));
     this.draw();
   }
 
-  // Shows what the <select> holds now.
+  // Shows the current options of the <select>.
   draw() {
     const long = this.select.options.length > LONG;
     this.select.hidden = long;
@@ -53,7 +53,7 @@ export class Picker {
       .filter(({ place }) => place < Infinity);
     if (wanted) found.sort((a, b) => a.place - b.place);
     this.list.replaceChildren(...found.map(({ option }, i) => this.#row(option, i)));
-    this.none.textContent = found.length ? "" : "No language of this name.";
+    this.none.textContent = found.length ? "" : "No language has this name.";
     const chosen = found.findIndex(({ option }) => option.selected);
     this.#light(wanted || chosen < 0 ? 0 : chosen);
   }
@@ -96,7 +96,7 @@ export class Picker {
   }
 }
 
-// How well an option answers a search, by its name, its code, and its names in its own and the reader's language.
+// Returns the place of an option in the results of a search by its code, and its names in English, its own and the reader's language.
 function placeOf(wanted, option) {
   const code = folded(option.value);
   if (!wanted || code === wanted) return 0;
@@ -109,11 +109,11 @@ function nameIn(language, code) {
   try {
     return new Intl.DisplayNames([language], { type: "language" }).of(code) ?? "";
   } catch {
-    return ""; // a code that browsers do not know
+    return ""; // a code unknown to the browser
   }
 }
 
-// Without accents and capitals
+// Returns a text without accents and capitals.
 function folded(text) {
   return text.normalize("NFD").replace(/\p{M}/gu, "").toLowerCase().trim();
 }

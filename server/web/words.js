@@ -1,12 +1,12 @@
-// Pieces of a vocabulary to words, and where words stand in a text.
+// Joins pieces of a vocabulary to words, and finds words in a text.
 
-const SPACE = "\u2581"; // SentencePiece: a word begins
-const MORE = "@@"; // subword-nmt: the word goes on
+const SPACE = "\u2581"; // SentencePiece: beginning of a word
+const MORE = "@@"; // subword-nmt: the word continues
 const END = "</s>";
-const WINDOW = 60; // characters that a tokenizer may have changed between two words
+const WINDOW = 60; // longest gap between two words in a text, as tokenizers change characters
 const ESCAPED = { "&apos;": "'", "&quot;": '"', "&lt;": "<", "&gt;": ">", "&#124;": "|", "&#91;": "[", "&#93;": "]", "&amp;": "&" };
 
-// Groups of pieces: [{text, begin, end, last}]; `last` marks end-of-sentence.
+// Returns groups of pieces: [{text, begin, end, last}]; `last` marks end-of-sentence.
 export function wordsOf(pieces) {
   const spaced = pieces.some((piece) => piece.startsWith(SPACE));
   const words = [];
@@ -20,12 +20,12 @@ export function wordsOf(pieces) {
   return words.map((word) => ({ ...word, text: word.last ? "end" : plain(pieces.slice(word.begin, word.end)) }));
 }
 
-// Each piece by itself, in the same form.
+// Returns each piece as a group of its own.
 export function piecesOf(pieces) {
   return pieces.map((piece, i) => ({ text: piece === END ? "end" : piece, begin: i, end: i + 1, last: piece === END }));
 }
 
-// Attention between groups: a source group gets the sum over its pieces, a target group the mean of its rows.
+// Returns the attention between groups: the sum over a source group's pieces, the mean over a target group's rows.
 export function merged(matrix, target, source) {
   return target.map(({ begin, end }) => {
     const rows = matrix.slice(begin, end);
@@ -36,10 +36,10 @@ export function merged(matrix, target, source) {
   });
 }
 
-// Where each word stands in the text, one after another: [begin, end], or null for one that is not found.
+// Returns the place of each word in the text, in order: [begin, end], or null for a word that is not found.
 export function locate(text, words) {
   const lower = text.toLowerCase();
-  const same = lower.length === text.length ? lower : text; // some letters change their length
+  const same = lower.length === text.length ? lower : text; // some letters have another length in lower case
   let at = 0;
   return words.map((word) => {
     const wanted = same === text ? word : word.toLowerCase();
@@ -50,12 +50,12 @@ export function locate(text, words) {
   });
 }
 
-// Sums of natural logarithms over groups of tokens; NaN where one is missing.
+// Returns the sum of natural logarithms of each group of tokens; NaN if one is missing.
 export function summed(scores, groups) {
   return groups.map(({ begin, end }) => scores.slice(begin, end).reduce((sum, s) => sum + (s ?? NaN), 0));
 }
 
-// Tokens of several sentences, cut after each end-of-sentence.
+// Splits tokens into sentences, after each end-of-sentence.
 export function sentencesOf(tokens) {
   const found = [[]];
   for (const token of tokens) {

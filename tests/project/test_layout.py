@@ -33,7 +33,6 @@ LONG_TEST_FILES: Final = frozenset(
         "tests/server/test_limits.py",
         "tests/server/test_processes.py",
         "tests/server/test_server.py",
-        "tests/server/test_web.py",
     }
 )
 # files with a value that a comment still breaks; the list only shrinks
