@@ -151,6 +151,7 @@ def _project_among(x: Symbol, output: tuple[Weight, Weight | None], among: Symbo
 
 
 def _select(scores: Symbol, rules: Any, unk: int | None, eos: int, k: Symbol) -> tuple[Symbol, Symbol]:
+    """Emit Select on the logits before a log-softmax."""
     inputs = SelectionRules(*rules)
     node = scores.graph.producer(scores.name, "LogSoftmax")
     logits = scores.name if node is None else node.input[0]

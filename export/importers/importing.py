@@ -84,24 +84,24 @@ class ProblemList:
         if listed := "; ".join(problems):
             self.add(f"{what}: {listed}")
 
-    def attempt(self, look: Callable[[], T]) -> T | None:
-        """Return the result of `look`, or add its CheckpointError or BundleError and return None."""
+    def attempt(self, read: Callable[[], T]) -> T | None:
+        """Return the result of `read`, or add its CheckpointError or BundleError and return None."""
         try:
-            return look()
+            return read()
         except StoppedError:
             return None
         except (CheckpointError, BundleError) as error:
             self.add(str(error))
             return None
 
-    def require(self, what: str, look: Callable[[], T]) -> T:
-        """Return the result of `look`, or add its error after `what` and raise StoppedError.
+    def require(self, what: str, read: Callable[[], T]) -> T:
+        """Return the result of `read`, or add its error after `what` and raise StoppedError.
 
         what: the file, and the consequence of the error.
-        look: function that may raise CheckpointError or BundleError.
+        read: function that may raise CheckpointError or BundleError.
         """
         try:
-            return look()
+            return read()
         except (CheckpointError, BundleError) as error:
             self.add(f"{what}: {error}")
             raise StoppedError from error

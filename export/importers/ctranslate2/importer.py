@@ -60,7 +60,7 @@ def read(folder: Path, settings: CTranslate2Import, problems: ProblemList) -> Im
 
     Raises CheckpointError on an error after which reading can't go on.
     """
-    return read_with(folder, settings, TextRules(), problems)
+    return read_for_library(folder, settings, TextRules(), problems)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class TextRules:
     replace_unknown: bool = False
 
 
-def read_with(
+def read_for_library(
     folder: Path, settings: CTranslate2Import, rules: TextRules, problems: ProblemList
 ) -> ImportedModel:
     """Read the model of a folder like `read`, for a library with its own text processing.

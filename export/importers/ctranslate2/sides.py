@@ -156,7 +156,7 @@ def read_side(variables: Variables, side: str, settings: Mapping[str, Any]) -> R
     Raises CheckpointError that names a missing or unsupported part.
     """
     layers = Layers(variables, side)
-    count = depth(variables, side)
+    count = count_layers(variables, side)
     table = _embeddings_name(variables, side)
     embedding = variables.weight(table)
     dim = embedding.shape[1]
@@ -188,16 +188,16 @@ def read_side(variables: Variables, side: str, settings: Mapping[str, Any]) -> R
         relative_span=span,
         ffn_gate="layers.0.ffn_gate.weight" in layers.weights,
         relative_positions=reach,
-        **_norms(layers),
+        **_read_norms(layers),
     )
     if side == "decoder":
-        stack = replace(stack, **_alignment(variables, heads, count))
+        stack = replace(stack, **_alignment_fields(variables, heads, count))
     scale = _embedding_scale(variables, side, dim)
     computed = not (stored or reach or span)
     return ReadSide(stack, layers.weights, table, embedding, scale, computed_positions=computed)
 
 
-def _norms(layers: Layers) -> dict[str, Any]:
+def _read_norms(layers: Layers) -> dict[str, Any]:
     """Add the weights of the norms outside of layers, and return the fields of `StackConfig` about norms."""
     side, variables = layers.side, layers.variables
     pre = bool(_attribute(variables, side, "pre_norm", 1))
@@ -234,7 +234,7 @@ def unsupported_parts(variables: Variables) -> Iterator[str]:
             variables.used.add(name)
 
 
-def depth(variables: Variables, side: str) -> int:
+def count_layers(variables: Variables, side: str) -> int:
     """Count the layers of a side."""
     names = {*variables.arrays, *variables.aliases}
     numbers = {
@@ -305,7 +305,7 @@ def _relative_vectors(layers: Layers, count: int) -> int:
     return rows // 2
 
 
-def _alignment(variables: Variables, heads: int, count: int) -> dict[str, Any]:
+def _alignment_fields(variables: Variables, heads: int, count: int) -> dict[str, Any]:
     """Return the fields of the alignment: a layer, and the number of its first heads (0: all)."""
     heads_shown = int(variables.number("decoder/alignment_heads", 1))
     layer = int(variables.number("decoder/alignment_layer", -1))

@@ -96,6 +96,7 @@ def read(folder: Path, settings: FairseqImport, problems: ProblemList) -> Import
 def _text_files(
     folder: Path, sources: Sequence[ReadCheckpoint], settings: FairseqImport
 ) -> archive.TextFiles:
+    """Return the dictionaries and segmentation files of the first checkpoint."""
     dictionaries = archive.find_dictionaries(folder, settings.dictionaries)
     arguments = sources[0].arguments
     pair = archive.languages(dictionaries, arguments, settings.source, settings.target)
@@ -177,6 +178,7 @@ def _read_member(
 def _vocabulary_problems(
     checkpoint: Checkpoint, config: ModelConfig, text_files: archive.TextFiles
 ) -> list[str]:
+    """Return a problem for each embedding table that does not fit its dictionary."""
     problems = []
     sides = (("encoder", config.encoder, text_files.source), ("decoder", config.decoder, text_files.target))
     for side, stack, dictionary in sides:

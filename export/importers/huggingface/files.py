@@ -128,6 +128,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
 
 def _read_shards(folder: ModelFolder, index: str) -> dict[str, Tensor]:
+    """Read all shards of an index. Raises CheckpointError if one is missing or lacks a weight."""
     places = read_object(folder.path / index).get("weight_map")
     if not isinstance(places, dict) or not all(_plain_name(place) for place in places.values()):
         raise CheckpointError(

@@ -66,9 +66,9 @@ def read(folder: Path, settings: MarianImport, problems: ProblemList) -> Importe
             f"{folder}: holds neither config.json (Hugging Face) nor *.npz or *.bin (Marian's own); name the "
             "folder with the model's files"
         )
-    decoding = _decoding(folder)
-    paths = problems.attempt(lambda: _model(folder, settings, decoding))
-    vocabularies = problems.attempt(lambda: _vocabularies(folder, decoding))
+    decoding = _read_decoding(folder)
+    paths = problems.attempt(lambda: _model_file(folder, settings, decoding))
+    vocabularies = problems.attempt(lambda: _vocabulary_files(folder, decoding))
     problems.stop()
     assert paths is not None
     assert vocabularies is not None
@@ -88,7 +88,7 @@ def read_files(from_files: Files, *, alphas: bool = True) -> MarianModel:
     options = options_of(path, arrays)
     check_options(path, options)
     _check_tables(path, options, arrays)
-    text, files, sides, specials = _texts(from_files.vocabularies)
+    text, files, sides, specials = _read_vocabularies(from_files.vocabularies)
     config = _config(path, options, arrays, specials, quantization_of(arrays, alphas=alphas))
     for name, ids, size in zip(("source", "target"), sides, options["dim-vocabs"], strict=True):
         if max(ids.values()) >= size:
@@ -119,12 +119,12 @@ def read_files(from_files: Files, *, alphas: bool = True) -> MarianModel:
     )
 
 
-def _decoding(folder: Path) -> dict[str, Any]:
+def _read_decoding(folder: Path) -> dict[str, Any]:
     path = folder / DECODER
     return parse_yaml(path, path.read_bytes()) if path.is_file() else {}
 
 
-def _model(folder: Path, settings: MarianImport, decoding: Mapping[str, Any]) -> Path:
+def _model_file(folder: Path, settings: MarianImport, decoding: Mapping[str, Any]) -> Path:
     """Return the chosen model file, the one that decoder.yml names, or the only one."""
     named = [settings.checkpoint] if settings.checkpoint else _names(decoding, "models")
     for name in named[:1]:
@@ -155,7 +155,7 @@ def _check_tables(path: Path, options: Mapping[str, Any], arrays: Arrays) -> Non
             raise CheckpointError(f"{path}: its options say {size:,} tokens, {' or '.join(names)} does not")
 
 
-def _vocabularies(folder: Path, decoding: Mapping[str, Any]) -> tuple[Path, Path]:
+def _vocabulary_files(folder: Path, decoding: Mapping[str, Any]) -> tuple[Path, Path]:
     """Return both vocabularies: named by decoder.yml, or the only one of the folder."""
     named = _names(decoding, "vocabs")
     if named:
@@ -182,7 +182,7 @@ def _vocabularies(folder: Path, decoding: Mapping[str, Any]) -> tuple[Path, Path
     return paths
 
 
-def _texts(
+def _read_vocabularies(
     paths: tuple[Path, Path],
 ) -> tuple[TextSettings, dict[str, bytes | Path], list[dict[str, int]], tuple[int, int]]:
     """Return text settings, files, symbols of both sides, and the ids of end-of-sentence and unknown."""
@@ -212,7 +212,7 @@ def _texts(
             if model:
                 read_processor(pieces)
                 files[model] = pieces
-        file_names |= {f"{side}_model": model, f"{side}_vocabulary": vocabulary}
+        file_names |= {f"{side}_model_file": model, f"{side}_vocabulary": vocabulary}
         sides.append(symbols)
         specials.append(special)
     if specials[0] != specials[1]:
@@ -290,11 +290,11 @@ def _stack(options: Mapping[str, Any], side: str, learned: bool, mixer: str) -> 
         norm_eps=NORM_EPS,
         embedding_norm="n" in str(options.get("transformer-postprocess-emb", "d")),
         **averaged,
-        **(_alignment(options) if decoder else {}),
+        **(_alignment_fields(options) if decoder else {}),
     )
 
 
-def _alignment(options: Mapping[str, Any]) -> dict[str, Any]:
+def _alignment_fields(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of the alignment: one head of a layer; Marian counts layers from 1."""
     layer = str(options.get("transformer-guided-alignment-layer", "last"))
     return {"alignment_heads": 1, "alignment_layer": int(layer) - 1 if layer.isdecimal() else None}

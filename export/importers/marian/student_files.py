@@ -57,7 +57,7 @@ def find_students(tree: Path) -> Iterator[Path]:
     if not tree.is_dir():
         raise CheckpointError(f"{tree}: there is no such folder")
     for folder in sorted({path.parent for path in tree.rglob("*") if path.is_file()}):
-        if _models(folder):
+        if _model_candidates(folder):
             yield folder
 
 
@@ -84,10 +84,10 @@ def find_student(folder: Path, weights: str | None = None) -> Student:
     Raises CheckpointError if a file is missing or ambiguous.
     """
     files = {plain_name(path): path for path in sorted(folder.iterdir()) if path.is_file()}
-    config = _config(folder, files, weights)
-    model = _model(folder, files, weights, config)
-    vocabularies = _vocabularies(folder, files, config)
-    shortlist = _shortlist(folder, files, config)
+    config = _read_settings(folder, files, weights)
+    model = _model_file(folder, files, weights, config)
+    vocabularies = _vocabulary_files(folder, files, config)
+    shortlist = _shortlist_file(folder, files, config)
     student = Student(
         model, vocabularies, shortlist, {**FIREFOX, **config}, _languages_of(folder, model, vocabularies)
     )
@@ -95,13 +95,13 @@ def find_student(folder: Path, weights: str | None = None) -> Student:
     return student
 
 
-def _models(folder: Path) -> dict[str, Path]:
+def _model_candidates(folder: Path) -> dict[str, Path]:
     """Return the files of a folder that may be models, by their unpacked names."""
     names = {plain_name(path): path for path in sorted(folder.iterdir()) if path.is_file()}
     return {n: p for n, p in names.items() if n.endswith(MODELS) and not n.startswith(("lex", "quality"))}
 
 
-def _config(folder: Path, files: Mapping[str, Path], model_name: str | None) -> dict[str, Any]:
+def _read_settings(folder: Path, files: Mapping[str, Path], model_name: str | None) -> dict[str, Any]:
     """Return the settings of the folder's YAML file, or of the one among several that names the model."""
     paths = {name: path for name, path in files.items() if re.fullmatch(r"(config|decoder).*\.ya?ml", name)}
     parsed = {name: parse_yaml(path, contents(path)) for name, path in paths.items()}
@@ -115,7 +115,7 @@ def _config(folder: Path, files: Mapping[str, Path], model_name: str | None) -> 
     return next(iter(parsed.values()), {})
 
 
-def _model(
+def _model_file(
     folder: Path, files: Mapping[str, Path], model_name: str | None, config: Mapping[str, Any]
 ) -> Path:
     """Return the chosen model file, the one that the settings name, or the only one."""
@@ -126,7 +126,7 @@ def _model(
         if named[0] not in files:
             raise CheckpointError(f"{folder}: there is no {named[0]}, which holds the weights")
         return files[named[0]]
-    models = _models(folder)
+    models = _model_candidates(folder)
     if len(models) != 1:
         which = (
             f"several models {sorted(models)}; name one with --checkpoint"
@@ -137,7 +137,9 @@ def _model(
     return next(iter(models.values()))
 
 
-def _vocabularies(folder: Path, files: Mapping[str, Path], config: Mapping[str, Any]) -> tuple[Path, Path]:
+def _vocabulary_files(
+    folder: Path, files: Mapping[str, Path], config: Mapping[str, Any]
+) -> tuple[Path, Path]:
     """Return both vocabularies: named by the settings, or srcvocab and trgvocab, or the only one."""
     named = _names(config, "vocabs")
     if not named:
@@ -158,7 +160,7 @@ def _vocabularies(folder: Path, files: Mapping[str, Path], config: Mapping[str, 
     return files[named[0]], files[named[-1]]
 
 
-def _shortlist(folder: Path, files: Mapping[str, Path], config: Mapping[str, Any]) -> Path | None:
+def _shortlist_file(folder: Path, files: Mapping[str, Path], config: Mapping[str, Any]) -> Path | None:
     """Return the shortlist that the settings name, or the only lex.*, or None."""
     listed = config.get("shortlist")
     if isinstance(listed, list) and listed:

@@ -76,6 +76,7 @@ def read_variables(folder: Path, checkpoint: str | None) -> tuple[Path, Variable
 
 
 def _find(folder: Path, checkpoint: str | None) -> Path:
+    """Return the index file or .npz of a checkpoint. Raises CheckpointError if it is missing or ambiguous."""
     if checkpoint is None and (folder / "checkpoint").is_file():
         text = (folder / "checkpoint").read_bytes()[:65536].decode("utf-8", "replace")
         named = NEWEST.search(text)
@@ -125,6 +126,7 @@ def _read_checkpoint(index: Path, predicate: Callable[[str], bool]) -> Variables
 
 
 def _numbers(shard: Path, name: str, entry: Entry) -> NDArray[Any]:
+    """Return a variable of a shard. Raises DamagedFile if its bytes or its checksum are wrong."""
     dtype = DTYPES[entry.dtype]
     if entry.size != math.prod(entry.shape) * dtype.itemsize:
         raise DamagedFile(f"{name} has {entry.size} bytes, but the shape {entry.shape}")
@@ -163,6 +165,7 @@ def _handle(data: bytes, at: int) -> tuple[tuple[int, int], int]:
 
 
 def _block(data: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]:
+    """Yield keys and values of a block of a LevelDB table."""
     end = offset + size
     if size < 4 or end + TRAILER > len(data):
         raise DamagedFile("a block ends after the end of the file")
@@ -187,6 +190,7 @@ def _block(data: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """Return the variable-length integer at a position, and the position after it."""
     value = 0
     for shift in range(0, 70, 7):
         if at >= len(data):
@@ -243,6 +247,7 @@ def _entry(data: bytes) -> Entry:
 
 
 def _sizes(dim: Any) -> Iterator[int]:
+    """Yield the size in a TensorShapeProto.Dim."""
     if not isinstance(dim, bytes):
         raise DamagedFile("a field of another type")
     size = dict(_fields(dim)).get(1, 0)

@@ -64,7 +64,7 @@ def model_config(hyperparameters: Mapping[str, Any]) -> tuple[ModelConfig | None
     if problems:
         return None, problems
     dim, layers = hyperparameters["hidden_size"], hyperparameters["num_hidden_layers"]
-    kernel_sizes, dilations = scheme(hyperparameters)
+    kernel_sizes, dilations = layer_scheme(hyperparameters)
     shape = {
         "embed_dim": dim,
         "kernel_sizes": kernel_sizes,
@@ -101,7 +101,7 @@ def model_config(hyperparameters: Mapping[str, Any]) -> tuple[ModelConfig | None
     return config, []
 
 
-def scheme(hyperparameters: Mapping[str, Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def layer_scheme(hyperparameters: Mapping[str, Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the kernel widths and dilations of a layer.
 
     The longer scheme is cut to the length of the shorter. Unknown names mean two kernels of width 3 and two
