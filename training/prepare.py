@@ -75,7 +75,7 @@ def prepare(
 
 
 def _gather_pairs(recipe: Recipe, corpora: Path, folder: Path, synthesis: Synthesis | None) -> list[Pair]:
-    """Return the training pairs of all corpora with placeholders, cleaned if `corpus.clean`."""
+    """Return the training pairs of all corpora with placeholders, cleaned if the recipe sets `clean`."""
     corpus, languages = recipe.corpus, (recipe.source, recipe.target)
     weights = {corpus.folder: 1, **corpus.beside}
     parts = [(name, part) for name in weights for part in ("valid", "test")]

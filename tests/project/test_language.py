@@ -31,12 +31,12 @@ class Limit(NamedTuple):
 
 
 LIMITS: Final[Mapping[str, Limit]] = {
-    "parameter": Limit(32, 46),
-    "docstring": Limit(27, 43),
-    "comment": Limit(21, 36),
-    "test name": Limit(22, 22),
-    "page": Limit(28, 45),
-    "help": Limit(28, 70),
+    "parameter": Limit(6, 46),
+    "docstring": Limit(9, 28),
+    "comment": Limit(8, 28),
+    "test name": Limit(16, 16),
+    "page": Limit(4, 7),
+    "help": Limit(11, 29),
 }
 # a room with fewer lines of a kind is judged as a part of the whole only
 MIN_ROOM_LINES: Final = 25

@@ -18,18 +18,6 @@ FOLDERS: Final = (*PARTS, "tests", "deploy")
 DOTTED: Final = re.compile(rf"`((?:{'|'.join((*PARTS, 'tests'))})(?:\.\w+)+)(?:\(\))?`")
 SOURCE_FILE: Final = re.compile(r"`([\w./-]+\.(?:py|cpp|cu|cuh|h|js))`")
 PAGE: Final = re.compile(r"(?<![\w/.*{<])([\w./-]+\.md)\b(?!\()")
-# references that other work still mends, by file; the list only shrinks
-STILL_WRONG: Final = frozenset(
-    {
-        "engine/backends.py: engine.executors.onnx.share_threads",
-        "engine/executors/tensorrt/executor.py: engine.executors.cuda.stepper.CapturedExecutor",
-        "engine/executors/onnx/sessions.py: onnx_torch.py",
-        "tests/server/test_wider_faults.py: tests/wider_mutants.py",
-        "export/importers/marian/weights.py: AAN.md",
-        "export/importers/tensorflow/aan.py: AAN.md",
-        "export/importers/tensorflow/slicenet.py: SLICENET.md",
-    }
-)
 
 
 @cache
@@ -107,7 +95,7 @@ def wrong_references(pattern: re.Pattern[str], is_there: Callable[[str], bool]) 
         for name in pattern.findall(prose(path))
         if not is_there(name)
     }
-    return sorted(found - STILL_WRONG)
+    return sorted(found)
 
 
 def test_dotted_names_in_docstrings_and_comments_exist():

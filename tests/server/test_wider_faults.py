@@ -1,4 +1,4 @@
-"""What faults of `tests/wider_mutants.py` had survived: each test here fails with one of them."""
+"""Tests for injected faults (`tests/mutants.py`) that earlier tests had missed: each fails with one of them."""
 
 import math
 
