@@ -1,4 +1,4 @@
-"""Tests for injected faults (`tests/mutants.py`) that earlier tests had missed: each fails with one of them."""
+"""Tests for injected faults (`tests/mutants.py`) that earlier tests had missed."""
 
 import math
 
