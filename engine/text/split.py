@@ -206,9 +206,9 @@ def _columns(line: str) -> Iterator[tuple[int, int]]:
     pattern = CELL_BORDER if row else COLUMNS
     borders = [match for match in pattern.finditer(line, body) if match.end() < len(line.rstrip())]
     edges = [0, *(match.end() for match in borders), len(line)]
-    words = [_is_short(line, begin, end) for begin, end in pairwise(edges)]
+    short = [_is_short(line, begin, end) for begin, end in pairwise(edges)]
     begin = 0
-    for match, before, after in zip(borders, words, words[1:], strict=False):
+    for match, before, after in zip(borders, short, short[1:], strict=False):
         if row or "\t" in match[0] or len(match[0]) > 2 or (before and after):
             yield begin, match.end()
             begin = match.end()

@@ -23,7 +23,7 @@ LANGUAGES: Final[Mapping[str, LanguageRules]] = {
     "en": en.RULES,
     "fr": fr.RULES,
 }
-UNKNOWN: Final = LanguageRules()
+UNKNOWN: Final = LanguageRules()  # rules of a language without an entry
 
 
 def rules_of(language: str) -> LanguageRules:

@@ -89,8 +89,8 @@ def open_added(bundle: Bundle, tokens: Mapping[str, AddedToken]) -> AddedTokens:
     for symbol, added in tokens.items():
         if not symbol or not 0 <= added.token < most or added.token in (*special, config.unk):
             raise BundleError(
-                f"{bundle.path}: its text names the added token {symbol!r} with the id {added.token}, which "
-                f"is none of the model's {most:,} ordinary ones: convert it again"
+                f"{bundle.path}: the added token {symbol!r} has the id {added.token}, which is special or "
+                f"not below the model's {most:,} tokens: convert it again"
             )
     return AddedTokens(tokens)
 

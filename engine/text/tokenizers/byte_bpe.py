@@ -176,7 +176,9 @@ def open_byte_bpe(bundle: Bundle) -> ByteBpe:
     special = frozenset(i for i in (config.bos, config.pad, config.eos, config.unk) if i is not None)
     prefix_ids = {*settings.first, *settings.beginning}
     if config.unk is None or not all(0 <= token < config.target_vocab for token in prefix_ids):
-        raise BundleError(f"{bundle.path}: its text is not that of its model: convert the bundle again")
+        raise BundleError(
+            f"{bundle.path}: its text settings have ids that the model lacks: convert the bundle again"
+        )
     # symbols without a row in the model, such as BART's <mask>, are left out
     fitting = {symbol: token for symbol, token in ids.items() if token < config.source_vocab}
     added, merges = open_added(bundle, settings.added), read_merges(bundle.file(settings.merges))

@@ -138,13 +138,13 @@ def read_placeholder_words(bundle: Bundle, tokenizer: Tokenizer) -> tuple[Placeh
             for word, source, target in description["words"]
         )
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
-        raise BundleError(f"{path}: names no words ({error}); {remedy}") from error
+        raise BundleError(f"{path}: has no valid list of words ({error}); {remedy}") from error
     config = bundle.config
     sizes = (config.source_vocab, config.target_vocab)
     inside = all(0 <= w.source < sizes[0] and 0 <= w.target < sizes[1] and w.word for w in words)
     apart = len({w.source for w in words}) == len({w.target for w in words}) == len(words) <= MAX_WORDS
     if not (inside and apart):
-        raise BundleError(f"{path}: is of another vocabulary; {remedy}")
+        raise BundleError(f"{path}: has words of another vocabulary; {remedy}")
     return words
 
 

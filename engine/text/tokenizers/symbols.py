@@ -139,10 +139,10 @@ def _settings(bundle: Bundle) -> SymbolsSettings:
     settings = bundle.text_settings(SymbolsSettings)
     if bundle.config.unk is None:
         raise BundleError(
-            f"{bundle.path}: a vocabulary of symbols needs one for the unknown: convert it again"
+            f"{bundle.path}: a vocabulary of symbols needs a symbol for unknown words: convert it again"
         )
     if (settings.source_pieces is None) != (settings.target_pieces is None):
         raise BundleError(
-            f"{bundle.path}: text: source_pieces and target_pieces go together; convert the bundle again"
+            f"{bundle.path}: text: source_pieces needs target_pieces and vice versa; convert the bundle again"
         )
     return settings
