@@ -212,7 +212,7 @@ def _read_vocabularies(
             if model:
                 read_processor(pieces)
                 files[model] = pieces
-        file_names |= {f"{side}_model_file": model, f"{side}_vocabulary": vocabulary}
+        file_names |= {f"{side}_model": model, f"{side}_vocabulary": vocabulary}
         sides.append(symbols)
         specials.append(special)
     if specials[0] != specials[1]:
