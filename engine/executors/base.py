@@ -91,13 +91,7 @@ class SlotExecutor(ABC):
         return is_device_lost(error)
 
     @abstractmethod
-    def step(self, n: int, inputs: StepInput, *, attention: bool = False) -> TopK:
-        """Run one step, as `engine.search.executor.Executor.step`.
-
-        n: number of active slots, 0..n-1.
-        inputs: inputs from the search.
-        attention: return attention weights too.
-        """
+    def step(self, n: int, inputs: StepInput, *, attention: bool = False) -> TopK: ...
 
     @abstractmethod
     def _encode(self, batch: EncoderBatch) -> Mapping[str, Any]:

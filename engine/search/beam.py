@@ -261,7 +261,7 @@ class BeamSearch:
 
     def _zero_free_tokens(self, topk: TopK, n: int) -> TopK:
         """Give log-probability 0 to tokens of a free prefix, and to the end at Marian's length limit."""
-        # whether the next step of each slot is one whose forced token costs its log-probability
+        # whether the forced token of each slot's next step keeps its log-probability
         priced = (step in steps for step, steps in zip(self.taken[:n].tolist(), self._priced, strict=False))
         if self._readable and all(priced):
             return topk

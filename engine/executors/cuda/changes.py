@@ -15,10 +15,10 @@ from engine.executors.cuda.captured_slots import SMALLEST_WIDTH, CapturedSlots, 
 from engine.executors.cuda.copies import (
     SLOT_CHUNKS,
     SNAPSHOT_COLUMNS,
+    Int64Array,
     LaneArrays,
     MoveTerms,
     PlacementTerms,
-    Records,
     SnapshotTerms,
     masks_of,
     move_plan,
@@ -54,7 +54,7 @@ class FetchBuffer(NamedTuple):
 
     device: Tensor
     host: Tensor
-    words: Records
+    words: Int64Array
 
 
 class SlotChanges:
@@ -76,7 +76,7 @@ class SlotChanges:
         self._unforced = self.work.to_device(unforced)
         self._unforced_end = self._unforced.data_ptr() + WORD_BYTES * (search.columns - 1)
         self.placed: dict[int, tuple[int, ...]] = {}
-        self._forced: dict[int, Records] = {}  # by slot: forced tokens of requests with a prefix
+        self._forced: dict[int, Int64Array] = {}  # by slot: forced tokens of requests with a prefix
         self._encodings: dict[int, Encoding] = {}  # batches of the noted requests, by id
         self._longest = 0  # tokens of their longest source
         self._masks = masks_of(ceil(executor.limits.source, SMALLEST_WIDTH), device)
@@ -102,7 +102,7 @@ class SlotChanges:
         slots: idle slot of each request.
         requests: requests to place.
         """
-        if not self._initial.has_room(len(requests)):  # nothing is noted that uses a state, see `has_room`
+        if not self._initial.has_room(len(requests)):  # no noted request uses a state (`has_room`)
             self._initial.clear()
         rows, lengths, unread, longest = encoded.rows, encoded.lengths, self.executor.unread, self._longest
         placed, options, states, end = self.placed, None, {}, self._unforced_end
@@ -210,10 +210,10 @@ class SlotChanges:
         """Return device memory with room for twice as many words."""
         return torch.empty(max(2 * words, MIN_BUFFER_WORDS), dtype=torch.int64, device=self._rows.device)
 
-    def _scatter(self, plan: Records) -> Scatter:
+    def _scatter(self, plan: Int64Array) -> Scatter:
         return Scatter(self.kernels.run, self.work.to_device(torch.from_numpy(plan)))
 
-    def _scatter_of(self, make_plan: Callable[[LaneArrays], Records]) -> Scatter:
+    def _scatter_of(self, make_plan: Callable[[LaneArrays], Int64Array]) -> Scatter:
         """Return the scatter kernel with this plan, made for the current addresses of the lane's arrays."""
         generation = self.executor.generation
         if self._generation != generation:

@@ -4,7 +4,7 @@ slots, slots over other slots, search state into rows for the host.
 A launch takes a plan and some items (requests to place, slots to move, slots to read) and makes every copy of
 the plan once for each item. A copy is seven numbers (`Copy`), and each number depends on the item's terms:
 
-    number = sum over the terms of (the item's term) * (what the plan says for number, copy and term)
+    number = sum over the terms of (the item's term) * plan[term, copy][number]
 
 Example: `move_plan` of a lane with one array, which begins at address 5000 and has 400 bytes for each slot:
 
@@ -37,7 +37,7 @@ SLOT_CHUNKS: Final = 16  # blocks that share a copy of a slot
 COLUMN_FIELDS: Final = ("tokens", "scores", "trail")  # fields with a column for each step
 SNAPSHOT_COLUMNS: Final = 32  # a snapshot has a multiple of this many columns
 TOKEN_BYTES: Final = 8
-Records = NDArray[np.int64]
+Int64Array = NDArray[np.int64]
 
 
 class Copy(NamedTuple):
@@ -141,7 +141,7 @@ class LaneArrays:
         return [] if caches is None else [caches.writers, *caches.blocks.values()]
 
 
-def placement_plan(lane: LaneArrays, initial: InitialStates, masks: Tensor) -> Records:
+def placement_plan(lane: LaneArrays, initial: InitialStates, masks: Tensor) -> Int64Array:
     """Return the plan that places requests.
 
     lane: arrays of the slots.
@@ -200,7 +200,7 @@ def _state_copies(state: SearchState, initial: InitialStates) -> Iterator[Placem
     )
 
 
-def move_plan(lane: LaneArrays) -> Records:
+def move_plan(lane: LaneArrays) -> Int64Array:
     """Return the plan that copies slots over other slots, in all arrays of `lane`."""
     return _plan(
         [
@@ -233,7 +233,7 @@ def snapshot_dtype(state: SearchState, columns: int) -> np.dtype[Any]:
     return np.dtype(described)  # type: ignore[call-overload, no-any-return]
 
 
-def snapshot_plan(state: SearchState, row: np.dtype[Any]) -> Records:
+def snapshot_plan(state: SearchState, row: np.dtype[Any]) -> Int64Array:
     """Return the plan that copies a slot's search state into a row.
 
     state: state of the search.
@@ -261,7 +261,7 @@ def masks_of(positions: int, device: Any) -> Tensor:
     return masks
 
 
-def _plan(copies: Sequence[tuple[Copy, ...]]) -> Records:
+def _plan(copies: Sequence[tuple[Copy, ...]]) -> Int64Array:
     """Return a plan [terms, copies, 7]."""
     return np.ascontiguousarray(np.array(copies, np.int64).swapaxes(0, 1))
 

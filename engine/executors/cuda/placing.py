@@ -1,4 +1,4 @@
-"""What a request brings into its slot: its encoded row, and the initial state of its search."""
+"""The data that a placement copies into a slot: encoded rows, and initial search states."""
 
 from __future__ import annotations
 

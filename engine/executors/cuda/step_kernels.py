@@ -1,4 +1,4 @@
-"""The kernels of a lane except the model's: those of a plain step's search, and of changes of slots."""
+"""Plain steps of model and search by kernels."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def run(command: list[str], *arguments: object, **pipes: object) -> str:
 
 @pytest.fixture(scope="module")
 def wide(tmp_path_factory) -> tuple[Bundle, Path]:
-    """A bundle whose neighbouring weights need 8 bits, and its stand-alone int8 graphs."""
+    """Return a bundle with neighbouring weights that need 8 bits, and its stand-alone int8 graphs."""
     folder = tmp_path_factory.mktemp("int8")
     about = Description("toy", "translate", "de", "en", CONFIGS["glu"], {"kind": "sentencepiece"})
     bundle = write_bundle(folder / "toy", about, weights("glu"), graphs(CONFIGS["glu"]), half=False)
@@ -80,7 +80,7 @@ def test_int8_graphs_compute_exact_sums(command, wide, tmp_path) -> None:
 
 
 @processors
-def test_int8_translations_are_those_of_exact_sums(command, tmp_path) -> None:
+def test_int8_translations_equal_exact_sums(command, tmp_path) -> None:
     bundle = served.bundles() / "toy-de-en"
     arguments = [
         "-m",

@@ -1,4 +1,4 @@
-// Prints a hash of what every kernel of one instruction set computes on fixed numbers: equal on all of them.
+// Prints a hash of the results of every kernel of one instruction set on fixed numbers. All sets print the same.
 // Compiled by test_instruction_sets.py with -DPROBED=name, beside kernels.cpp with -DCONVOY_ISA=name.
 #include <cstdio>
 #include <cstring>
@@ -34,11 +34,11 @@ static void tell(const char* what, size_t size, const std::vector<T>& v) {
   std::printf("%s %zu %016llx\n", what, size, static_cast<unsigned long long>(hash));
 }
 
-static void products(size_t m, size_t k, size_t n) {  // n: whole panels and a half one
+static void products(size_t m, size_t k, size_t n) {  // n is not a multiple of a panel
   const size_t panels = (n + 31) / 32;
   const auto x = numbers(m * k), scales = numbers(n), bias = numbers(n), packed32 = numbers(panels * 32 * k);
   auto last = bytes(32 * k), packed = bytes(n * k);
-  for (size_t row = 0; n % 32 && row < k; row++)  // columns that are not there are zeros
+  for (size_t row = 0; n % 32 && row < k; row++)  // absent columns are zeros
     for (size_t i = n % 32; i < 32; i++) last[row / 4 * 128 + (row < k / 4 * 4 ? i * 4 + row % 4 : i * (k % 4) + row % 4)] = 0;
   std::vector<int32_t> offsets(panels * 32);
   for (size_t p = 0; p < panels; p++)
