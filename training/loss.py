@@ -88,7 +88,7 @@ def linear_cross_entropy(
 def adaptive_cross_entropy(softmax: AdaptiveSoftmax, features: Tensor, target: Tensor) -> Tensor:
     """Return the sum of the negative log-likelihood (nats) under an adaptive softmax (Grave et al. 2017).
 
-    Like in fairseq a tail only reads the rows whose target is in its band, and labels are not smoothed.
+    A tail reads only the rows of targets in its band; labels are not smoothed, like in fairseq.
 
     softmax: the model's output layer.
     features: decoder output [rows, dim].

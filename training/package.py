@@ -88,7 +88,7 @@ class Example:
 
 
 def package(recipe: Recipe, run: Path, out: Path, device: str, *, overwrite: bool = False) -> Bundle:
-    """Write the bundle of a run whose folder holds `averaged.pt` and `vocabulary.model`.
+    """Write the bundle of a finished run: its folder holds `averaged.pt` and `vocabulary.model`.
 
     recipe: recipe of the run.
     run: folder of the run.

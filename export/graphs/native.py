@@ -239,7 +239,7 @@ def _is_plain_product(node: onnx.NodeProto | None) -> bool:
 
 
 def _drop_identities(nodes: list[onnx.NodeProto]) -> list[onnx.NodeProto]:
-    """Remove Identity nodes before outputs of the graph, and give their inputs the outputs' names."""
+    """Remove Identity nodes before outputs of the graph; the results themselves get the outputs' names."""
     outputs = {name for node in nodes for name in node.output}
     names: dict[str, str] = {}
     originals = []

@@ -80,7 +80,7 @@ def untie(named: dict[str, Tensor], ties: Iterable[tuple[str, str]]) -> list[str
 def fit_weights(
     named: Mapping[str, Tensor], config: ModelConfig, problems: list[str]
 ) -> tuple[Weights, list[str]]:
-    """Return weights as arrays, and the problems found before with those of weights that don't fit.
+    """Return weights as arrays, and `problems` with a problem for each weight that does not fit.
 
     named: tensors by our names.
     config: configuration of the model.

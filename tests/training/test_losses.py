@@ -1,4 +1,4 @@
-"""Losses and scores against those of torch and of reference tools."""
+"""Losses and scores against torch and reference tools."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def test_every_architecture_learns_a_few_pairs_and_becomes_a_bundle(
     before = trainer.validate()
     trainer.fit()
     tokens = sum(map(len, trainer.valid.targets))
-    # a language model can't know which of the texts begins
+    # a language model can't predict the first word of a text
     unknown = FEW_PAIRS * np.log(FEW_PAIRS) / tokens if modelling else 0.0
     assert before > 2.0
     assert trainer.validate() < unknown + 0.25

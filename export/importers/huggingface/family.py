@@ -90,7 +90,7 @@ def transformer(
 
 
 def newer_writer(config: Mapping[str, Any]) -> bool:
-    """Return whether `transformers` 5 or later wrote a config.json: then the weights show what is tied."""
+    """Return whether `transformers` 5 or later wrote a config.json; it wrongly calls some weights tied."""
     version = str(config.get("transformers_version", "")).partition(".")[0]
     return version.isdecimal() and int(version) >= 5
 

@@ -202,8 +202,8 @@ def _expand_shared(
 def _bias(tensors: dict[str, Tensor], rules: Mapping[str, Any], problems: list[str]) -> Tensor | None:
     """Return the bias of the logits, in which banned tokens are impossible; None if it has no effect.
 
-    With `renormalize_logits` padding is banned by the bias too, since the other tokens then share its
-    probability; without it, our search bans padding just like `transformers`.
+    The bias bans padding only with `renormalize_logits`: then the other tokens share its probability.
+    Otherwise the search bans padding, like `transformers`.
     """
     size = int(rules.get("decoder_vocab_size") or rules["vocab_size"])
     stored = tensors.get("decoder.output_bias")

@@ -85,7 +85,7 @@ def _options(folder: Path) -> dict[str, Any]:
 
 
 def _paths(folder: Path, options: dict[str, Any], vocabularies: tuple[str, ...]) -> list[Path]:
-    """Return the chosen vocabularies, or those that the options name, whose folder is another machine's."""
+    """Return the chosen vocabularies, or the options' ones, whose folder belongs to another machine."""
     listed = options.get("vocab")
     named = listed if isinstance(listed, list) and all(isinstance(name, str) for name in listed) else []
     names = list(vocabularies) or [Path(name).name for name in named]

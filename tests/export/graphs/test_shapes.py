@@ -1,4 +1,4 @@
-"""Graphs traced without torch are equal to those of torch to the byte."""
+"""Graphs traced without torch equal graphs traced by torch to the byte."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files in CTranslate2's format: versions, vocabularies, and what is refused."""
+"""Files in CTranslate2's format: versions, vocabularies, refused files."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ OWN_SPACES = ("pegasus", "nllb")
 
 
 def with_tokens(path, family, *, rows=8):
-    """Return a folder whose tokenizer has four added tokens, with rows in its model."""
+    """Return a folder with four added tokens in its tokenizer, and rows for them in its model."""
     plain = make(path / "plain", family, FAMILIES[family])
     rows += max(plain.model.config.vocab_size, len(plain.tokenizer))
     folder = make(path / "hf", family, FAMILIES[family], vocab_size=rows)

@@ -26,7 +26,7 @@ def weights(folder, change):
 
 
 def lied_header(data):
-    """Return a safetensors file whose header has wrong offsets."""
+    """Return a safetensors file with wrong offsets in its header."""
     length = int.from_bytes(data[:8], "little")
     header = json.loads(data[8 : 8 + length])
     for entry in header.values():

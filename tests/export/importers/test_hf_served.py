@@ -225,7 +225,7 @@ def test_int8_weights_are_rounded_once_and_large_ones_are_packed(tmp_path, monke
 
 
 def test_conversion_needs_little_more_memory_than_the_checkpoint(tmp_path):
-    """The test measures a model whose weights are much larger than Python itself."""
+    """The weights of the measured model are much larger than Python itself."""
     folder = make(tmp_path / "hf", "nllb", "relu", vocab_size=100_000, d_model=256)
     size = sum(file.stat().st_size for file in folder.path.glob("*.safetensors"))
     script = (

@@ -107,7 +107,7 @@ def test_hand_written_pickles_are_refused(made, form):
 
 
 def test_stand_ins_can_be_called_but_do_nothing(made, tmp_path):
-    """A stand-in accepts any arguments and state, and nothing of them is used later."""
+    """A stand-in class accepts any arguments and state, but nothing uses them later."""
     content = io.BytesIO()
     torch.save({"args": namespace(), "model": state(), "extra_state": {"x": Called("numpy.dtype")}}, content)
     path = made({}) / "model.pt"

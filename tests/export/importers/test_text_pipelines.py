@@ -39,7 +39,7 @@ def resized(source: int, target: int) -> collections.OrderedDict:
 
 
 def of_dictionaries(path, symbols, languages=("de", "en"), **options):
-    """Write a folder whose model has these symbols on both sides."""
+    """Write a folder of a model with these symbols on both sides."""
     size = len(symbols) + 4
     given = namespace(source_lang=languages[0], target_lang=languages[1])
     folder_of(path, {"args": given, "model": resized(size, size)})
