@@ -1,4 +1,4 @@
-"""Language codes of two letters (ISO 639-1) for those of three (ISO 639-3), which Tatoeba and OPUS use."""
+"""Short language codes (ISO 639-1) for codes of three letters (ISO 639-3), as in Tatoeba and OPUS."""
 
 from __future__ import annotations
 

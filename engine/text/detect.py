@@ -29,12 +29,12 @@ WIDESPREAD_LOG_ODDS: Final = 5.0  # prior of a widespread language
 REQUESTED_LOG_ODDS: Final = 2.0  # prior of a requested language
 MAX_CHARACTERS: Final = 4_000  # only the beginning of a longer text is read
 FIRST_WORD_LOG_ODDS: Final = 6.0  # prior of a language that lists the only word of a text
-UNKNOWN_WORDS_LOG_ODDS: Final = -1.0  # prior of a served language whose vocabularies lack every word
-KNOWN_SHARE: Final = 0.5  # a vocabulary with at least this share of the words knows the text
+UNKNOWN_WORDS_LOG_ODDS: Final = -1.0  # prior of a served language if its vocabularies lack all words
+KNOWN_SHARE: Final = 0.5  # least share of words in a vocabulary that fits a text
 NO_FEATURES: Final = -1e30  # the library's sum is lower if a text has no known n-gram
 # percent from which a language that was not requested is reported
 REPORTED_CONFIDENCE: Final = 50.0
-# the same if no vocabulary of a served language knows the text
+# percent instead, if all served vocabularies lack the words of the text
 REPORTED_UNKNOWN_CONFIDENCE: Final = 40.0
 # percent from which a requested language is preferred to it
 PREFERRED_CONFIDENCE: Final = 10.0

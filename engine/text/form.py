@@ -1,4 +1,4 @@
-"""Capitals and final marks of a sentence, and how a translation gets those of its source.
+"""Capitals and final marks of sentences and their translations.
 
 The rules are LibreTranslate's post-editing, with three exceptions: no word is lowered in a language that
 writes nouns with capitals, "I" stays, and a mark is written in the script of the target.
@@ -110,7 +110,7 @@ def _follow_closing_marks(source: str, target: str, into: str) -> str:
         return _follow_closing_marks(source[:-1], body[:-1], into) + body[-1]
     source_marks, target_marks = _final_marks(source), _final_marks(body)
     bare = body[: len(body) - len(target_marks)]
-    if (source_marks, target_marks) == ("…", "..."):  # three dots stand for the one mark of the source
+    if (source_marks, target_marks) == ("…", "..."):  # three dots for one mark of the source
         return bare + source_marks
     if _kinds(source_marks) == _kinds(target_marks):
         return target

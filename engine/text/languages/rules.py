@@ -1,4 +1,4 @@
-"""The rules of one language, as its file in this folder fills them in."""
+"""Types for the rules of one language; each language has a file with its own rules."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ class Dates:
 
     months: names of the twelve months.
     pattern: regular expression of a date; "{}" stands for any month.
-    form: format of a date from day and month.
-    year_form: format of a year behind them.
-    first_day: number of the first day of a month.
+    form: format of day and month.
+    year_form: format of the year, which follows them.
+    first_day: written number of the first day of a month.
     """
 
     months: tuple[str, ...]
@@ -77,13 +77,13 @@ class Dates:
 
 @dataclass(frozen=True, slots=True)
 class CapitalNouns:
-    """Signs that tell names from nouns in a language that writes both with capitals.
+    """Differences of names and nouns in a language that writes both with capitals.
 
-    pronouns: words with capitals that are no nouns.
-    place_prepositions: words before places; a noun after one has an article, a place has none.
-    determiners: regular expression of words that stand before nouns and rarely before names.
-    adjectives: regular expression of adjectives that are made of names of places.
-    inflected: regular expression of words that may be an inflected adjective at the start of a sentence.
+    pronouns: pronouns with capitals.
+    place_prepositions: prepositions before places. A noun after them has an article, a place has none.
+    determiners: pattern of words before nouns, rarely before names.
+    adjectives: pattern of adjectives from names of places.
+    inflected: pattern of words at the start of a sentence that may be inflected adjectives.
     """
 
     pronouns: frozenset[str]
@@ -95,33 +95,33 @@ class CapitalNouns:
 
 @dataclass(frozen=True, slots=True)
 class LanguageRules:
-    """All that the text side knows about a language. The defaults suit a language that has no rules.
+    """Rules of a language. The defaults suit a language without rules; patterns are regular expressions.
 
-    numerals: form of amounts; without it amounts stay as they are.
-    quotation_marks: marks of quotations; without them a mark stays as it is.
-    final_marks: marks at the end of a sentence, by the Latin mark, where they differ from it.
+    numerals: form of amounts; None leaves amounts unchanged.
+    quotation_marks: marks of quotations; None leaves marks unchanged.
+    final_marks: mark at the end of a sentence by the Latin mark, for marks that differ from it.
     dotted_ordinals: whether "1." may be an ordinal: "1. Mai".
     first_words: greetings, thanks, buttons and the commonest small words, for language detection.
-    small_words: articles and the like; a format of a word does not extend to them.
-    conjunction: word for "&" between two names.
-    short_words: words of two letters that are no abbreviations when they are in capitals.
-    capital_letters: words of one letter that are written as capitals, here in lower case.
-    articles: regular expressions of the beginnings of articles, at the start of a sentence.
+    small_words: articles and other words that a format of the next word does not extend to.
+    conjunction: word for "&".
+    short_words: words of two letters; other words of two capitals are abbreviations.
+    capital_letters: words of one letter that are always capitals, here in lower case.
+    articles: patterns of the beginnings of articles at the start of a sentence.
     hyphenated: words between hyphens in ordinary compounds: state-of-the-art.
-    company_words: regular expressions of nouns that stand before the name of a company.
-    titles: forms of each title, by its meaning, the usual one first.
-    abbreviations: abbreviations by their meaning.
-    dates: form of dates; without it dates and abbreviations stay as they are.
-    numbered_words: regular expressions of words with a dot that stand before a number: Art. 5.
-    word: regular expression of a word that may be a name.
-    title_words: words of titles after which a name stands, in texts of any language, without their dots.
-    own_title_words: words of titles that are no title in other languages.
-    own_particles: particles of names ("van", "de") that are ordinary words of the language; they are part of
+    company_words: patterns of nouns before the name of a company.
+    titles: forms of each title by its meaning, the usual form first.
+    abbreviations: abbreviation by its meaning.
+    dates: form of dates; None leaves dates and abbreviations unchanged.
+    numbered_words: patterns of abbreviations before a number: Art. 5.
+    word: pattern of a word.
+    title_words: last words of titles before a name, without dots; they count in texts of all languages.
+    own_title_words: the same, for words that count only in texts of this language.
+    own_particles: particles of names ("van", "de") that are ordinary words of the language. They belong to
         a name only after a title.
-    country_articles: articles that stand before countries.
-    translated_names: regular expression of names that have a translation.
-    not_names: abbreviations with a capital that stand before a number.
-    nouns: signs of names in a language that writes nouns with capitals; None for other languages.
+    country_articles: articles before countries.
+    translated_names: pattern of words with capitals that are translated, such as names of countries.
+    not_names: abbreviations with a capital before a number.
+    nouns: rules for a language that writes nouns with capitals, otherwise None.
     """
 
     numerals: Numerals | None = None

@@ -200,7 +200,7 @@ CELL_BORDER: Final = re.compile(r"\|[ \u00a0]*")
 WINDOW_CHARACTERS: Final = 1_024  # searched at once, with as many more for the end of a match
 LONG_CHARACTERS: Final = 8_192  # searched beyond a window for the end of a long kind
 LONG_KINDS: Final = frozenset({"code block", "code", "message"})  # they have a closing mark
-MAX_COLUMN_WORDS: Final = 3  # a cell next to only two spaces has at most so many words
+MAX_COLUMN_WORDS: Final = 3  # limit for a cell next to two spaces
 
 
 @cache

@@ -38,7 +38,7 @@ NOUNS_MAY_BE_NAME: Final = re.compile(
     rf"(?:{'|'.join(sorted(PARTICLES))}|{CAPITAL})"
 )
 APOSTROPHES: Final = ("'", "’")
-# acronyms such as GDPR, except those that languages translate
+# acronyms such as GDPR, except acronyms with translations
 ACRONYM: Final = re.compile(
     r"(?<![\w'’&/.-])(?!NATO|OTAN|ONU|UNO|AIDS|SIDA|DNA|ADN|DNS)[A-ZÄÖÜ]{3,5}(?![\w'’&/-]|\.\w)"
 )
@@ -46,7 +46,7 @@ LONG_ACRONYM_LETTERS: Final = 5
 # thresholds chosen on validation sets: models rarely lose words of fewer tokens (docs/text.md)
 MIN_ACRONYM_TOKENS: Final = 3
 MIN_PLACE_TOKENS: Final = 4  # a single word after a preposition of place
-MIN_TITLED_TOKENS: Final = 4  # a name whose title is masked with it
+MIN_TITLED_TOKENS: Final = 4  # shorter names are masked without their titles
 MIN_TOKENS_BESIDE: Final = 2  # the longest word of several; of capital nouns, the second longest
 MIN_NOUN_PAIR_TOKENS: Final = 5  # the two longest words together, in a language of capital nouns
 MAX_KNOWN_TOKENS: Final = 2  # an ordinary word, written in small letters

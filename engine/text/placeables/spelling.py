@@ -20,7 +20,7 @@ TRUSTED: Final = re.compile(
 WORD: Final = re.compile(r"[^\W\d_]++(?:-[^\W\d_]++)*+")
 MIN_NAME_LETTERS: Final = 3  # shorter words of a name may be ordinary words of an answer
 MIN_LOST_TOKENS: Final = 3  # a missing word of fewer tokens may have been translated
-MIN_COMMON_LETTERS: Final = 2  # a misspelled word begins with at least so many letters of the name
+MIN_COMMON_LETTERS: Final = 2  # least common beginning of a misspelled word and its name
 
 
 def spell_amounts(text: str, amounts: set[str]) -> str:

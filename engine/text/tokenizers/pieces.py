@@ -12,7 +12,7 @@ from engine.bundle.bundle import Bundle
 from engine.errors import BundleError
 from engine.text.tokenizers.left_to_right import LeftToRight
 
-SPACE: Final = "\u2581"  # stands for a space in pieces
+SPACE: Final = "\u2581"  # a space in pieces
 
 
 class Pieces(LeftToRight):
