@@ -1,31 +1,21 @@
-"""Compare SliceNet with recorded outputs of tensor2tensor, and its convolutions with plain loops."""
+"""Compare SliceNet with recorded outputs of tensor2tensor."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
-from engine.bundle.config import ModelConfig
-from engine.bundle.presets import preset
-from engine.bundle.stacks import SliceStack
-from engine.errors import ConfigError
 from engine.executors.memory import StagedBatch
 from engine.executors.onnx.executor import OnnxExecutor
 from engine.executors.onnx.sessions import open_sessions
 from engine.executors.torch.executor import TorchExecutor
 from engine.models import build, load
 from engine.models.model import Dropout, Model
-from engine.models.separable import ConvolutionShape, SubSeparable, SuperSeparable
 from engine.schedule.lane import Lane
 from engine.search.executor import Executor, StepInput
 from engine.types import DecodeOptions, Request
@@ -33,31 +23,14 @@ from export.graphs.onnx import graphs
 from export.importers.tensorflow import slicenet
 from tests.engine.executors.test_batch_independence import decode, facts
 from tests.support import models
+from tests.support.slicenet import NAMES, converted, fixture
 
-GOLDEN = Path(__file__).resolve().parents[4] / "shared" / "golden" / "slicenet"
-NAMES = sorted(path.name for path in GOLDEN.glob("*/")) if GOLDEN.is_dir() else []
 SEEN = pytest.mark.parametrize(
     "name", NAMES or [pytest.param("", marks=pytest.mark.skip("no golden/slicenet"))]
 )
+
+
 EOS = 1
-
-
-@cache
-def fixture(name: str) -> tuple[dict[str, Any], dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """config.json, variables and what t2t computed."""
-    folder = GOLDEN / name
-    with np.load(folder / "weights.npz") as weights, np.load(folder / "io.npz") as io:
-        return json.loads((folder / "config.json").read_text()), dict(weights), dict(io)
-
-
-@cache
-def converted(name: str) -> tuple[ModelConfig, dict[str, np.ndarray]]:
-    given, variables, _ = fixture(name)
-    config, problems = slicenet.model_config(given)
-    assert config is not None, problems
-    weights, problems = slicenet.weights(variables, config)
-    assert not problems
-    return config, weights
 
 
 @cache
@@ -194,172 +167,6 @@ def with_the_authors_padding(
             made[spec.name] = executor.namespace.asarray(block)
         memory.append(made)
     return StagedBatch([width] * len(memory), memory)
-
-
-def looped(x: np.ndarray, weights: list[np.ndarray], dilation: int, left: int) -> np.ndarray:
-    """A full convolution of each group by its definition. x: [time, in]; weights: [K, in / g, out / g]."""
-    time, width = len(x), weights[0].shape[0]
-    out = []
-    for t in range(time):
-        row = []
-        for group, weight in enumerate(weights):
-            size = weight.shape[1]
-            for o in range(weight.shape[2]):
-                total = 0.0
-                for k in range(width):
-                    at = t - left + k * dilation
-                    if 0 <= at < time:
-                        for c in range(size):
-                            total += weight[k, c, o] * x[at, group * size + c]
-                row.append(total)
-        out.append(row)
-    return np.array(out)
-
-
-CASES = st.fixed_dictionaries(
-    {
-        "width": st.sampled_from([1, 3, 5]),
-        "dilation": st.integers(1, 3),
-        "groups": st.sampled_from([1, 2, 3]),
-        "time": st.integers(1, 9),
-        "causal": st.booleans(),
-        "seed": st.integers(0, 999),
-    }
-)
-
-
-@given(case=CASES)
-def test_a_sub_separable_convolution_equals_its_loops(case: dict[str, Any]) -> None:
-    rng, groups = np.random.default_rng(case["seed"]), case["groups"]
-    conv = SubSeparable(ConvolutionShape(6, 12, case["width"], case["dilation"], groups))
-    parts = [rng.normal(size=(case["width"], 6 // groups, 12 // groups)) for _ in range(groups)]
-    x = rng.normal(size=(case["time"], 6))
-    with torch.no_grad():
-        for module, part in zip(conv.parts, parts, strict=True):
-            module.weight.copy_(torch.from_numpy(part.reshape(-1, 12 // groups).T))
-        left = conv.kernel.reach // (1 if case["causal"] else 2)
-        got = conv.whole(torch.from_numpy(x).float()[None], left)[0].numpy()
-        want = looped(x, parts, case["dilation"], left)
-        if groups > 1:
-            want = want @ conv.mix.weight.numpy().T + conv.mix.bias.numpy()
-    np.testing.assert_allclose(got, want, atol=1e-5)
-
-
-@given(case=CASES)
-def test_a_super_separable_convolution_equals_its_loops(case: dict[str, Any]) -> None:
-    rng, groups = np.random.default_rng(case["seed"]), case["groups"]
-    conv = SuperSeparable(ConvolutionShape(6, 12, case["width"], case["dilation"], -groups))
-    depthwise, x = rng.normal(size=(case["width"], 6)), rng.normal(size=(case["time"], 6))
-    points = [rng.normal(size=(6 // groups, 12 // groups)) for _ in range(groups)]
-    with torch.no_grad():
-        conv.depthwise.copy_(torch.from_numpy(depthwise))
-        for module, point in zip(conv.pointwise, points, strict=True):
-            module.weight.copy_(torch.from_numpy(point.T))
-        left = conv.kernel.reach // (1 if case["causal"] else 2)
-        got = conv.whole(torch.from_numpy(x).float()[None], left)[0].numpy()
-    # section 2.2: each group has its own separable convolution, which is a full one of rank one a channel
-    size = 6 // groups
-    full = [depthwise[:, g * size : (g + 1) * size, None] * point for g, point in enumerate(points)]
-    np.testing.assert_allclose(got, looped(x, full, case["dilation"], left), atol=1e-5)
-
-
-def t2t(**changes: Any) -> dict[str, Any]:
-    """Hyperparameters of a small model."""
-    base = {"hidden_size": 48, "num_hidden_layers": 2, "num_heads": 4, "large_kernel_size": 15}
-    base |= {"separability": -2, "target_space_id": 3, "vocab_in": 50, "vocab_out": 50}
-    names = {"kernel_scheme": "3.7.15.31", "dilation_scheme": "1.1.1.1", "attention_type": "transformer"}
-    return base | names | {"shared_embedding_and_softmax_weights": True} | changes
-
-
-@pytest.mark.parametrize(
-    ("kernels", "dilations", "want"),
-    [
-        ("3.3.3.3", "1.2.4.8", ((3, 3, 3, 3), (1, 2, 4, 8))),
-        ("3.7.7.7", "1.1.2.4", ((3, 7, 7, 7), (1, 1, 2, 4))),
-        ("3.7.15.15", "1.1.1.2", ((3, 7, 15, 15), (1, 1, 1, 2))),
-        ("3.7.15.31", "1.1.1.1", ((3, 7, 15, 31), (1, 1, 1, 1))),
-        ("3.7.15.31", "1.1.1.1.1", ((3, 7, 15, 31), (1, 1, 1, 1))),
-        ("3.7.15.31.63", "1.1.1.1.1", ((3, 7, 15, 31, 63), (1, 1, 1, 1, 1))),
-        ("3.7.15.31.63", "1.2.4.8", ((3, 7, 15, 31), (1, 2, 4, 8))),
-        ("3.5.7.9", "1.1.1.1", ((3, 3, 11, 11), (1, 1, 1, 4))),
-        ("3.3.3.3", "fast", ((3, 3, 11, 11), (1, 1, 1, 4))),
-    ],
-)
-def test_schemes_are_cut_to_the_shorter_and_unknown_ones_fall_back(
-    kernels: str, dilations: str, want: tuple[tuple[int, ...], tuple[int, ...]]
-) -> None:
-    hyper = t2t(kernel_scheme=kernels, dilation_scheme=dilations, large_kernel_size=11)
-    config, problems = slicenet.model_config(hyper)
-    assert not problems
-    for stack in (config.encoder, config.decoder):
-        assert (stack.kernel_sizes, stack.dilations) == want
-
-
-def test_super_separable_neighbours_have_different_groups() -> None:
-    # tensor2tensor: "s=-2 means 3 then 2 groups (and 4, 3, 2), s=-1 means 2 then 1"
-    assert SliceStack(48, 1, separability=-2).separabilities(2) == (-3, -2)
-    assert SliceStack(48, 1, separability=-2).separabilities(3) == (-4, -3, -2)
-    assert SliceStack(48, 1, separability=-1).separabilities(2) == (-2, -1)
-    assert SliceStack(48, 1, separability=4).separabilities(2) == (4, 4)
-
-
-def test_unequal_vocabularies_unset_the_sharing_of_embeddings() -> None:
-    shared, _ = slicenet.model_config(t2t())
-    apart, _ = slicenet.model_config(t2t(vocab_out=60))
-    assert (shared.share_embeddings, shared.share_output) == (True, True)
-    assert (apart.share_embeddings, apart.share_output) == (False, False)
-
-
-def test_every_unsupported_hyperparameter_is_named_at_once() -> None:
-    hyper = t2t(norm_type="noam", kernel_height=5, attention_type="simple", hidden_size="wide")
-    config, problems = slicenet.model_config(hyper)
-    assert config is None
-    text = "; ".join(problems)
-    assert all(word in text for word in ("norm_type", "kernel_height", "simple", "hidden_size"))
-    config, problems = slicenet.model_config(t2t(hidden_size=40))
-    assert config is None
-    assert "multiple of each number of groups [2, 3]" in problems[0]
-
-
-@pytest.mark.parametrize(
-    ("decoder", "rest", "message"),
-    [
-        ({"embed_dim": 28}, {}, "32 or more"),
-        ({"kernel_sizes": (3, 3)}, {}, "three or more convolutions"),
-        ({"dilations": (1, 1, 0, 1)}, {}, "must be positive"),
-        ({"separability": -4}, {}, "number of groups"),
-        ({"attention": "simple"}, {}, "none of transformer, inner_product, none"),
-        ({"heads": 5}, {}, "multiple of heads"),
-        ({"target_space": 32}, {}, "between 0 and 31"),
-        ({"attention": "none", "heads": 1}, {}, "go together"),
-        ({}, {"encoder": None, "source_vocab": 47}, "go together"),
-        ({}, {"zero_start": True}, "zero_start is not of this architecture"),
-    ],
-)
-def test_impossible_configurations_are_refused_by_name(
-    decoder: dict[str, Any], rest: dict[str, Any], message: str
-) -> None:
-    base = models.CONFIGS["slicenet separable"]
-    with pytest.raises(ConfigError, match=message):
-        replace(base, decoder=replace(base.decoder, **decoder), **rest)
-
-
-def test_a_configuration_survives_json() -> None:
-    for name in ("slicenet of five", "slicenet language model"):
-        config = models.CONFIGS[name]
-        assert ModelConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
-
-
-@pytest.mark.skipif(not NAMES, reason="no golden/slicenet")
-def test_variables_that_do_not_fit_are_all_named() -> None:
-    variables, (config, _) = dict(fixture(NAMES[0])[1]), converted(NAMES[0])
-    first, second, third = sorted(variables)[:3]
-    del variables[first]
-    variables["slice_net/extra"] = variables[second]
-    variables[third] = np.zeros((2, 3), np.float32)
-    _, problems = slicenet.weights(variables, config)
-    assert len(problems) == 3
-    assert all(any(name in p for p in problems) for name in (first, "slice_net/extra is not part", third))
 
 
 @pytest.mark.skipif(not NAMES, reason="no golden/slicenet")
@@ -502,29 +309,3 @@ def test_a_vocabulary_without_bos_and_unk_is_searched(backend: str) -> None:
             if tokens[-1] == EOS:
                 break
     assert answers[0].hypotheses[0].tokens == tokens[1:-1]
-
-
-@pytest.mark.parametrize(
-    ("name", "stated", "others"), [("slicenet_full_2048", 349, 265), ("slicenet_super_3072", 348, 222)]
-)
-def test_presets_of_stated_depth_have_the_papers_counts(name: str, stated: int, others: int) -> None:
-    """Table 2. The vocabulary is not stated: 84 M at depth 2048 and 126 M at 3072 are one table of 41,015."""
-    with torch.device("meta"):
-        made = build(preset(name, 41_015, 41_015))
-    total = sum(p.numel() for p in made.parameters())
-    table = made.encoder.embed_tokens.weight.numel()
-    assert abs(total / 1e6 - stated) < 1
-    assert abs((total - table) / 1e6 - others) < 1
-
-
-def test_slicenet_1_is_tensor2tensors() -> None:
-    config = preset("slicenet_1", 100, 100)
-    assert (config.encoder.layers, config.decoder.layers, config.decoder.embed_dim) == (6, 4, 768)
-    assert (config.decoder.attention, config.decoder.heads, config.decoder.separability) == (
-        "transformer",
-        8,
-        -2,
-    )
-    with torch.device("meta"):
-        names = {name.split(".")[0] for name, _ in build(config).named_parameters()}
-    assert names == {"encoder", "decoder"}

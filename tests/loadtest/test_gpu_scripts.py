@@ -1,0 +1,107 @@
+"""The scripts for a GPU machine: copied tree, tests to run, training."""
+
+import json
+import os
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+from engine.bundle.bundle import open_bundle
+from loadtest.engine import gpu_train
+from loadtest.engine.gpu_bench.checks import gpu_tests, suite
+from tests.support.gpu_bench import ROOT, part_run
+from tests.training.numbers import TINY as NUMBERS
+from tests.training.numbers import write_numbers
+
+
+def test_copied_tree_is_small_and_complete(tmp_path):
+    command = ["bash", "loadtest/gpu_tree.sh", str(tmp_path / "tree")]
+    alone = os.environ | {"PIP_NO_INDEX": "1"}  # wheels are left out, and that is said
+    done = subprocess.run(command, cwd=ROOT, env=alone, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "no wheels of array-api-compat" in done.stderr
+    for path in (
+        "loadtest/gpu.sh",
+        "models/tatoeba-en-de/model.safetensors",
+        "engine/kernels/product.cu",
+        "tests/support/emulated.py",
+    ):
+        assert (tmp_path / "tree" / path).is_file()
+    assert not (tmp_path / "tree" / "models" / "tatoeba-de-en" / "model.safetensors").exists()
+    again = subprocess.run(command, cwd=ROOT, env=alone, capture_output=True, text=True)
+    assert again.returncode == 1
+    assert "is not empty" in again.stderr
+
+
+def test_gpu_tests_are_found_in_all_folders():
+    """Only these files are given to pytest there: without any it would run all there are."""
+    files = {path.relative_to(ROOT).as_posix() for path in gpu_tests(ROOT / "tests")}
+    assert {
+        "tests/engine/executors/test_cuda_graph.py",
+        "tests/engine/kernels/test_attention.py",
+        "tests/training/test_resuming_on_a_gpu.py",
+    } <= files
+
+
+def test_crash_of_one_test_file_is_reported_and_others_run(setting, tmp_path, monkeypatch, capsys):
+    marked = "import os, pytest\npytestmark = pytest.mark.gpu\ndef test_one():\n    {}\n"
+    for name, body in (("dies", "os._exit(9)"), ("passes", "pass"), ("fails", "assert 0")):
+        (tmp_path / f"test_{name}.py").write_text(marked.format(body), "utf-8")
+    monkeypatch.setattr("loadtest.engine.gpu_bench.checks.REPOSITORY", tmp_path)
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # they take longer than three tests
+    (tmp_path / "tests").symlink_to(tmp_path)
+    run = part_run(setting, tmp_path)
+    found = suite(run)
+    assert not found["ok"]
+    assert {Path(row["file"]).stem: row["code"] for row in found["rows"]} == {
+        "test_dies": 9,
+        "test_passes": 0,
+        "test_fails": 1,
+    }
+    said = capsys.readouterr().out
+    assert "tests/test_dies.py" in said
+    assert "test_fails.py::test_one" in said
+    assert "test_passes" not in said
+    assert "1 passed" in (tmp_path / "tests.log").read_text("utf-8")
+
+
+def test_a_call_without_a_purpose_names_them():
+    done = subprocess.run(["bash", "loadtest/gpu.sh"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert all(f"gpu.sh {purpose} " in done.stderr for purpose in ("right", "fast", "record", "train"))
+
+
+def test_script_lists_missing_packages_with_a_remedy_and_continues(tmp_path):
+    """A CUDA image's torch is the one for its driver: a remedy that brings another can't be followed."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import importlib.util as util\nfound = util.find_spec\n"
+        "util.find_spec = lambda name, *more: None if name == 'sacremoses' else found(name, *more)\n"
+    )
+    told = {"OUT": str(tmp_path / "out"), "DEVICE": "cpu", "PYTHON": sys.executable}
+    environment = os.environ | told | {"PYTHONPATH": str(tmp_path)}
+    command = ["bash", "loadtest/gpu.sh", "right", "--tiny", "--parts", "floors", "--seconds", "5"]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    remedy = lines.index("  pip install --no-deps sacremoses")
+    assert remedy < lines.index("# GPU")
+    assert any(line.startswith("torch 2") for line in lines[:remedy])
+    assert {path.suffix for path in (tmp_path / "out").iterdir()} == {".json", ".log", ".md"}
+
+
+# training by the clock
+def test_timed_training_packs_a_bundle_and_resumes(tmp_path):
+    write_numbers(tmp_path, {"train": 400, "valid": 20, "test": 20})
+    path = tmp_path / "numbers.toml"
+    path.write_text(NUMBERS, "utf-8")
+    flags = [f"--recipes={path}", f"--corpora={tmp_path}", "--device=cpu", f"--out={tmp_path / 'out'}"]
+    flags += [f"--runs={tmp_path / 'runs'}", "--minutes=0.01"]  # no time: the first piece only
+    for least in (20, 21):
+        assert gpu_train.main(flags) == 0
+        said = json.loads((tmp_path / "out" / "numbers.json").read_text("utf-8"))
+        assert said["updates"] >= least
+        assert said["wanted"] == 240
+    with tarfile.open(tmp_path / "out" / "numbers.tar.gz") as packed:
+        packed.extractall(tmp_path / "again", filter="data")
+    assert open_bundle(tmp_path / "again" / "numbers").name == "numbers"
