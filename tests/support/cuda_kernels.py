@@ -15,11 +15,7 @@ from engine.bundle.specs import StateSpec
 from engine.executors.cuda.search_kernels import RingArrays, SearchKernels, Tokens
 from engine.executors.history import Rings
 from engine.kernels import prefetch as prefetching
-from engine.kernels.calls import (
-    Kernels,
-    PackedSequences,
-    Scatter,
-)
+from engine.kernels.calls import Kernels, PackedSequences, Scatter
 from engine.kernels.launches import Address, Call
 from engine.kernels.linear import EmbeddingLookup, Epilogue, Norm
 from engine.kernels.reference import QKV

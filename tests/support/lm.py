@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from engine.schedule.lane import Lane
 from engine.types import DecodeOptions, Result
-from export.graphs.onnx import add_graphs
-from tests.support.golden_fixtures import imported
 from tests.support.lanes import outcomes_of
 
 EOS, PAD = 2, 1
-
-
 NAME = "lm_adaptive"
 
 
@@ -25,9 +19,3 @@ def forced(tokens: list[int]) -> DecodeOptions:
 def decode(lane: Lane, wanted: list[DecodeOptions], each: int = 3) -> list[Result]:
     """Requests join a few at a time while others are at any step."""
     return outcomes_of(lane, [([EOS], options) for options in wanted], lambda: each)
-
-
-# the reference
-@pytest.fixture(scope="module")
-def bundle():
-    return add_graphs(imported(NAME))

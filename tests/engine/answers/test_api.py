@@ -12,23 +12,12 @@ from hypothesis import strategies as st
 
 from engine.answers.plan import plan
 from engine.answers.text_model import TextModel
-from engine.api import (
-    InvalidRequest,
-    Placement,
-    Service,
-    ServiceSettings,
-    TextOptions,
-    TooLarge,
-)
+from engine.api import InvalidRequest, Placement, Service, ServiceSettings, TextOptions, TooLarge
 from engine.bundle.bundle import open_bundle
 from engine.schedule.aio import generate
 from engine.text.tokenizers.tokenizer import open_tokenizer
 from engine.types import DecodeOptions
-from tests.support.served import (
-    SOURCE,
-    bundles,
-    running,
-)
+from tests.support.served import SOURCE, bundles, running
 
 
 def ask(service, text, options=None, model="toy-de-en"):

@@ -7,24 +7,10 @@ from itertools import islice
 
 import pytest
 
-from engine.api import (
-    ExecutorFailed,
-    Overloaded,
-    Stopping,
-    TextOptions,
-    TooLarge,
-)
+from engine.api import ExecutorFailed, Overloaded, Stopping, TextOptions, TooLarge
 from engine.bundle.bundle import open_bundle
 from engine.text.tokenizers.tokenizer import open_tokenizer
-from tests.support.served import (
-    LINES,
-    LONG,
-    bundles,
-    busy,
-    open_service,
-    running,
-    until,
-)
+from tests.support.served import LINES, LONG, bundles, busy, open_service, running, until
 
 
 def ask(service, text, options=None, model="toy-de-en"):

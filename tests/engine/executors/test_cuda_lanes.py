@@ -10,15 +10,7 @@ from engine.executors.torch.executor import TorchExecutor
 from engine.schedule.engine import Engine, EngineSettings
 from engine.types import DecodeOptions, Request
 from tests.support import cases
-from tests.support.captured import (
-    BEAMS,
-    NEEDS_GPU,
-    SLOTS,
-    assert_same,
-    captured,
-    random_jobs,
-    run,
-)
+from tests.support.captured import BEAMS, NEEDS_GPU, SLOTS, assert_same, captured, random_jobs, run
 from tests.support.emulated import Emulation
 from tests.support.fake import FakeExecutor, FakeModel
 from tests.support.lanes import lane_of

@@ -7,13 +7,7 @@ import torch
 
 from engine.executors.torch.executor import TorchExecutor
 from engine.types import DecodeOptions
-from tests.support.captured import (
-    BEAMS,
-    SLOTS,
-    assert_same,
-    captured,
-    run,
-)
+from tests.support.captured import BEAMS, SLOTS, assert_same, captured, run
 from tests.support.emulated import Emulation, Forbidden
 from tests.support.lanes import lane_of
 from tests.support.models import model

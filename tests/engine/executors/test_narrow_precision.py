@@ -15,12 +15,7 @@ from engine.kernels.calls import Kernels
 from engine.kernels.launches import Call
 from engine.types import DecodeOptions, Request, Result
 from loadtest.engine.nothing import Nothing
-from tests.support.captured import (
-    BEAMS,
-    SLOTS,
-    random_jobs,
-    run,
-)
+from tests.support.captured import BEAMS, SLOTS, random_jobs, run
 from tests.support.emulated import Emulation
 from tests.support.lanes import lane_of
 from tests.support.models import CONFIGS, model

@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine.errors import ConfigError
-from engine.kernels.calls import (
-    Kernels,
-)
+from engine.kernels.calls import Kernels
 from engine.kernels.launch import Device
 from engine.kernels.nvrtc import Compiler
 from tests.support.cuda_kernels import NEEDS_COMPILER, NEEDS_GPU, Place

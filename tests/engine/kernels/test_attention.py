@@ -8,9 +8,7 @@ import torch.nn.functional as F
 from torch.nn import Parameter
 
 from engine.kernels import reference
-from engine.kernels.calls import (
-    Kernels,
-)
+from engine.kernels.calls import Kernels
 from engine.kernels.linear import Norm
 from engine.kernels.reference import QKV
 from tests.support.cuda_kernels import (

@@ -8,10 +8,7 @@ import pytest
 import torch
 
 from engine.errors import ConfigError
-from engine.kernels.calls import (
-    ATTEND_WARPS,
-    PACKED_GROUP,
-)
+from engine.kernels.calls import ATTEND_WARPS, PACKED_GROUP
 from engine.kernels.launch import Device
 from engine.kernels.launches import HEAD_PRODUCTS, PRODUCTS, argument
 from engine.kernels.selection import SELECT_ROOM

@@ -20,14 +20,7 @@ from engine.kernels.reference import QKV
 from engine.kernels.selection import PartialSelection
 from engine.search.executor import TopK
 from tests.support.cubins import budgets
-from tests.support.cuda_kernels import (
-    attention,
-    calls,
-    convolution,
-    normal,
-    search,
-    selection,
-)
+from tests.support.cuda_kernels import attention, calls, convolution, normal, search, selection
 from tests.support.host_kernels import SOURCES
 from tests.support.thorough import THOROUGH
 

@@ -16,9 +16,7 @@ from engine.errors import ConfigError
 from engine.executors import open_executors
 from engine.executors.torch.executor import TorchExecutor
 from engine.kernels import reference
-from engine.kernels.calls import (
-    Kernels,
-)
+from engine.kernels.calls import Kernels
 from engine.kernels.fused import FusedMode
 from engine.kernels.launches import Call
 from engine.search.executor import StepInput, TopK

@@ -6,9 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from engine.kernels.calls import (
-    Scatter,
-)
+from engine.kernels.calls import Scatter
 from engine.kernels.linear import Epilogue, Norm
 from tests.support.cuda_kernels import (
     BRAIN,

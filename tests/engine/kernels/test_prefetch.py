@@ -12,9 +12,7 @@ from torch.nn import Parameter
 
 from engine.kernels import prefetch as prefetching
 from engine.kernels import reference
-from engine.kernels.calls import (
-    Kernels,
-)
+from engine.kernels.calls import Kernels
 from engine.kernels.fused import FusedMode
 from engine.kernels.launches import Call
 from engine.kernels.linear import Norm

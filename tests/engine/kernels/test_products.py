@@ -7,9 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from engine.kernels.calls import (
-    Kernels,
-)
+from engine.kernels.calls import Kernels
 from engine.kernels.fused import FusedMode
 from engine.kernels.launches import Call
 from engine.kernels.linear import EmbeddingLookup, Epilogue, Norm

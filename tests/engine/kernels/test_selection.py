@@ -9,9 +9,7 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.kernels.calls import (
-    Kernels,
-)
+from engine.kernels.calls import Kernels
 from engine.kernels.selection import SELECT_COLUMNS, SELECT_ROOM
 from engine.models.select import select
 from tests.support.cuda_kernels import BRAIN, FLOAT, HALF, NEEDS_COMPILER, Place, selection

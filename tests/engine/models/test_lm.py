@@ -18,15 +18,19 @@ from engine.models import build, load
 from engine.models.adaptive import AdaptiveInput, AdaptiveSoftmax
 from engine.schedule.engine import Engine
 from engine.types import DecodeOptions, Limits, Request
-from export.importers.fairseq.lightconv_lm import (
-    SOFTMAX,
-)
-from tests.support.golden_fixtures import SHARED, fixture, folder
+from export.graphs.onnx import add_graphs
+from export.importers.fairseq.lightconv_lm import SOFTMAX
+from tests.support.golden_fixtures import SHARED, fixture, folder, imported
 from tests.support.lanes import lane_of
 from tests.support.lm import EOS, NAME, PAD, decode, forced
 from tests.support.models import CONFIGS, executor, model, sessions, weights
 
 needs_fixture = pytest.mark.skipif(folder(NAME) is None, reason=f"no {SHARED.name}/{NAME}")
+
+
+@pytest.fixture(scope="module")
+def bundle():
+    return add_graphs(imported(NAME))
 
 
 @needs_fixture

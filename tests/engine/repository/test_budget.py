@@ -4,9 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from engine.api import (
-    State,
-)
+from engine.api import State
 from engine.repository.budget import Actions, Budget, Ticket
 
 NAMES = ("a", "b", "c", "d")

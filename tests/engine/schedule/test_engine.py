@@ -7,13 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.errors import (
-    ConfigError,
-    ExecutorFailed,
-    InvalidRequest,
-    Overloaded,
-    TooLarge,
-)
+from engine.errors import ConfigError, ExecutorFailed, InvalidRequest, Overloaded, TooLarge
 from engine.schedule.engine import Engine, EngineSettings
 from engine.types import DecodeOptions, Result
 from tests.support import cases
