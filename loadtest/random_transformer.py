@@ -14,7 +14,7 @@ POSITIONS: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """What both networks of a comparison have in common."""
+    """The sizes that both networks of a comparison share."""
 
     dim: int
     ffn: int

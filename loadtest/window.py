@@ -34,7 +34,7 @@ class WindowBatcher(Generic[Item]):
             self._waiting.put(item)
 
     def stop(self) -> None:
-        """Stop after what is waiting."""
+        """Stop after the queued requests."""
         self._waiting.put(None)
         self._thread.join(30.0)
 
@@ -46,7 +46,8 @@ class WindowBatcher(Generic[Item]):
                 return
 
     def _collect(self, first: Item) -> tuple[list[Item], bool]:
-        """A batch, and whether more may come. What waits already is taken even when the window has closed."""
+        """Return a batch, and whether more may come. Queued requests are taken even after the window has
+        closed."""
         batch, end = [first], time.monotonic() + self.window
         while len(batch) < self.batch:
             timeout = end - time.monotonic()

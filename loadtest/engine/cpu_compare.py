@@ -1,8 +1,8 @@
-"""Convoy beside CTranslate2 on the CPU: the same widths, the same work, alternating runs, ratios.
+"""Compare Convoy with CTranslate2 on the CPU: equal widths and equal work, in alternating runs, as ratios.
 
 DynamicConv (7 + 6 layers, GLU) on ONNX Runtime against a Transformer (6 + 6 layers) of CTranslate2, both with
-random weights, every sentence translated to exactly as many tokens as it has. A run is the whole translation:
-encoder, decoding steps and search. What counts is the ratio; both share the machine and its noise.
+random weights. Every sentence is translated to as many tokens as it has. A run is the whole translation:
+encoder, decoding steps and search. The result is the ratio, since both share the machine and its noise.
 
     python -m loadtest.engine.cpu_compare --size iwslt --threads 1,2 --json out.json
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from engine.types import DecodeOptions
 
 Array = NDArray[np.float32]
-# of a recorded ratio, what must be left on the same family of processors and on another
+# share of a recorded ratio that must remain on the same family of processors and on another one
 SAME_FAMILY_SHARE, OTHER_FAMILY_SHARE, NEAR = 0.75, 0.6, 1
 NOISE_FACTOR = 1.05  # that the native operators may lose to the standard ones by
 PEER_PRECISIONS = {"int8": "int8", "fp32": "float32"}  # ours, and CTranslate2's names of them
@@ -85,13 +85,13 @@ def convoy(size: Size, kernels: str) -> Translate:
 def lanes_of(
     config: ModelConfig, weights: Mapping[str, NDArray[Any]], options: DecodeOptions, kernels: str, vocab: int
 ) -> Translate:
-    """Make a lane of ours for each kind of work, over the graphs that a bundle of this model would hold.
+    """Make a lane of Convoy for each kind of work, over the graphs that a bundle of this model would hold.
 
-    config: of the model.
-    weights: by their names.
-    options: how to decode; beam and lengths are the work's.
-    kernels: pure or native.
-    vocab: tokens that sources are drawn from.
+    config: configuration of the model.
+    weights: weights by name.
+    options: decoding options; the work sets beam and lengths.
+    kernels: "pure" or "native".
+    vocab: number of tokens from which sources are drawn.
     """
     from engine.bundle.bundle import graph_name
     from engine.executors.onnx.executor import OnnxExecutor
@@ -180,7 +180,7 @@ def sources(work: Workload, vocab: int) -> list[list[int]]:
 
 
 def add_work(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say what is measured, and where its record goes."""
+    """Add the options that choose the work, and the path of its record."""
     parser.add_argument("--threads", default="1,2", help="comma separated")
     parser.add_argument("--precisions", default="int8,fp32")
     parser.add_argument("--sentences", default="1,8,32")
@@ -191,10 +191,11 @@ def add_work(parser: argparse.ArgumentParser) -> None:
 
 
 def table(contenders: Mapping[str, Translate], options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Measure all the work that was chosen, printing a row of each; returns every figure.
+    """Measure the chosen work, print a row of each, and return every figure.
 
-    contenders: by name, the peer first; ratios are of its time to the last one's.
-    options: of `add_work`.
+    contenders: function of each contender by its name, the peer first; ratios are its time over the last
+        one's.
+    options: options of `add_work`.
     """
     rows = []
     print(f"{processor()['cpu']}, {processor()['isa']}; {options.length} tokens each way, medians of")
@@ -220,9 +221,9 @@ def table(contenders: Mapping[str, Translate], options: argparse.Namespace) -> l
 def save(path: Path, size: str, rows: list[dict[str, Any]]) -> None:
     """Write a record that `--check` reads.
 
-    path: a JSON file.
-    size: the name of what was compared.
-    rows: of `table`.
+    path: path of a JSON file.
+    size: name of the compared model.
+    rows: rows of `table`.
     """
     setup = {**processor(), "cores": os.cpu_count(), "size": size, "versions": _versions()}
     setup["peer_isa"] = os.environ.get("ONEDNN_MAX_CPU_ISA", "")
@@ -230,11 +231,11 @@ def save(path: Path, size: str, rows: list[dict[str, Any]]) -> None:
 
 
 def compare(contenders: Mapping[str, Translate], work: Workload, runs: int) -> dict[str, list[float]]:
-    """Measure the seconds of each contender, in alternating runs after one to warm up.
+    """Return the seconds of each contender, in alternating runs after a warm-up.
 
-    contenders: by name.
-    work: the same for all.
-    runs: that count.
+    contenders: function of each contender, by name.
+    work: work of every run.
+    runs: number of measured runs.
     """
     timings: dict[str, list[float]] = {name: [] for name in contenders}
     for run in range(runs + 1):
@@ -248,12 +249,12 @@ def compare(contenders: Mapping[str, Translate], work: Workload, runs: int) -> d
 def pure_and_native(
     peer: Translate, ours: Callable[[str], Translate], options: argparse.Namespace, size: str
 ) -> list[dict[str, Any]]:
-    """Print the table of the peer beside our standard and our native operators, and save it where asked.
+    """Print the table of the peer and of our standard and native operators, and save it if a path is given.
 
-    peer: CTranslate2.
-    ours: makes a run of ours by its kernels, pure or native.
-    options: of `add_work`.
-    size: the record's name of what was compared.
+    peer: run of CTranslate2.
+    ours: function that makes a run of Convoy for its kernels, "pure" or "native".
+    options: options of `add_work`.
+    size: name of the compared model in the record.
     """
     rows = table({"ctranslate2": peer, "pure": ours("pure"), "native": ours("native")}, options)
     if options.json:

@@ -1,8 +1,8 @@
-"""Train the shipped recipes on a GPU that is at hand for minutes: each learns for as long as it is given.
+"""Train the shipped recipes on a GPU that is available for minutes: each learns for a given time.
 
-A recipe says how many updates it wants; here the time says how many there are, and the schedule follows
-(`convoy train --minutes`). Checkpoints are kept in runs/, so a killed run goes on; the finished bundle is
-packed into $OUT/NAME.tar.gz.
+The time, not the recipe, sets the number of updates, and the schedule follows (`convoy train --minutes`).
+Checkpoints are kept in runs/, so that a killed run continues; the finished bundle is packed into
+$OUT/NAME.tar.gz.
 
     bash loadtest/gpu.sh train --minutes 8
     tar -xzf NAME.tar.gz -C models && python -m loadtest.engine.gpu_train --score models/NAME  # states scores
@@ -69,7 +69,8 @@ def train(options: argparse.Namespace, name: str) -> TrainingRecord:
     name = recipe.name
     folder = options.runs / f"{name}-{options.device.partition(':')[0]}"
     vocabulary = REPOSITORY / "models" / name / "vocabulary.model"
-    if vocabulary.exists() and not (folder / vocabulary.name).exists():  # that of the corpus: minutes saved
+    # the vocabulary of the corpus saves minutes
+    if vocabulary.exists() and not (folder / vocabulary.name).exists():
         folder.mkdir(parents=True, exist_ok=True)
         shutil.copy(vocabulary, folder)
     trainer = Trainer(recipe, options.corpora, folder, options.device)
@@ -85,8 +86,8 @@ def train(options: argparse.Namespace, name: str) -> TrainingRecord:
 
 
 def _together(options: argparse.Namespace, names: list[str]) -> int:
-    """All at once, a process each: one small model does not fill a large GPU. Prints what each says at its
-    end."""
+    """Train all recipes at once, each in its own process: one small model does not fill a large GPU. Prints
+    the output of each process at its end."""
     running = {}
     for name in names:
         command = [sys.executable, "-m", "loadtest.engine.gpu_train", f"--recipes={name}"]

@@ -1,18 +1,18 @@
-"""What the cuda backend costs its host, CUDA's calls included: an engine over a device that does nothing.
-Needs no GPU.
+"""Measure the host's work of the cuda backend, CUDA's calls included, with an engine over a device that does
+nothing. Needs no GPU.
 
     python -m loadtest.engine.host_work --slots 256 --beams 4
 
-All of the house's own code runs as it is: queue, turns, lane, stepper, plans, encoders' batches, answers. A
-graph does nothing but end the hypotheses that are long enough, and the kernel that tells of these writes
-what the lane reads; what that emulation takes is not counted. CUDA's calls are counted by kind, and cost
-what they cost on the machine of an H100 (`PRICES_US`). The house's code takes there `HOST_SLOWDOWN` times
-what it takes on the processor to which figures are scaled: so much slower was `Lane._outcome`, in which
-CUDA has no part, in a profile of 3,000 sentences (docs/lab/gpu.md). The sum is fitted to that profile: 2.2
-to 2.5 ms a step.
+All of Convoy's own code runs unchanged: queue, turns, lane, stepper, plans, encoders' batches, answers. A
+graph only ends the hypotheses that are long enough, and the kernel that reports them writes the values that
+the lane reads; the time of this emulation is not counted. CUDA's calls are counted by kind, with the prices
+of an H100's machine (`PRICES_US`). Convoy's code takes there `HOST_SLOWDOWN` times its time on the processor
+to which
+figures are scaled: that was the slowdown of `Lane._outcome`, which calls no CUDA, in a profile of 3,000
+sentences (docs/lab/gpu.md). The sum is fitted to that profile: 2.2 to 2.5 ms a step.
 
-Between turns a loop of the same kind of work is timed, whose usual time is known (`USUAL_SECONDS`), so that
-figures are the same on any machine and beside any neighbours.
+Between turns a loop of similar work with a known usual time is timed (`USUAL_SECONDS`), so that figures are
+comparable between machines and under other load.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ TOKENS: Final = (1_000, 30_000)  # Python keeps smaller numbers, which cost it l
 QUEUE_TOKENS: Final = 1 << 24
 USUAL_SECONDS: Final = 38e-6  # of the loop of `yardstick` on an AMD Zen 4 that does nothing else
 HOST_SLOWDOWN: Final = 5.2  # 67 us of `Lane._outcome` in the profile for 12.9 us on that Zen 4
-CLOCKED: Final = 1000  # times that nothing is emulated, to see what the clock itself takes
+CLOCKED: Final = 1000  # number of empty emulations that measure the cost of the clock itself
 ATTEMPTS: Final = 3  # before a limit is taken to be broken
 # microseconds on the machine of the H100; a launch is taken for a replay, a wait for two, a query for half
 PRICES_US: Final[Mapping[str, float]] = {
@@ -72,14 +72,14 @@ PRICES_US: Final[Mapping[str, float]] = {
 class HostWork:
     """The host's work of a step, on the machine of the H100.
 
-    slots: of the lane.
-    beams: of each slot.
-    requests: that come and go in a step.
-    step_ms: all of it.
-    house_ms: the part of the house's own code.
-    cuda_ms: the part of CUDA's calls.
-    calls: of CUDA, by kind.
-    slowness: of this machine at that time, beside the usual one.
+    slots: number of slots of the lane.
+    beams: number of beams of each slot.
+    requests: number of requests that end and begin in a step.
+    step_ms: whole time.
+    house_ms: time of Convoy's own code.
+    cuda_ms: time of CUDA's calls.
+    calls: number of CUDA's calls, by kind.
+    slowness: time of the calibration loop over its usual time.
     """
 
     slots: int
@@ -93,9 +93,9 @@ class HostWork:
 
 
 class Emulated:
-    """What a device would do, done by the host. What `with` costs by itself counts as such too.
+    """A context around work of the device that the host emulates. The cost of `with` itself is included.
 
-    seconds: that it took.
+    seconds: total time in the context.
     """
 
     def __init__(self) -> None:
@@ -125,11 +125,11 @@ class CountedMark(ReachedMark):
 
 
 class CountedDevice(Nothing):
-    """A device that counts what is asked of it and ends hypotheses which are long enough.
+    """A device that counts its calls and ends hypotheses which are long enough.
 
-    calls: of CUDA, by kind.
-    lengths: of the answers.
-    emulation: what the device would do.
+    calls: number of CUDA's calls, by kind.
+    lengths: lengths of the answers.
+    emulation: context around the emulated work.
     """
 
     def __init__(self) -> None:
@@ -137,7 +137,7 @@ class CountedDevice(Nothing):
         self.calls = Counter[str]()
         self.lengths: dict[Request, int] = {}
         self.emulation = Emulated()
-        self._ahead = 0  # steps of a launch, of which the search's own count knows when it is over
+        self._ahead = 0  # steps of a launch; the search's own count knows its end
         self.engine: Engine | None = None
         self._rings: dict[bool, StagingRing] = {}  # by stream
 
@@ -206,7 +206,7 @@ class CountedDevice(Nothing):
                 self._follow_back(call)
 
     def _follow_back(self, call: Call) -> None:
-        """As many hypotheses of each slot as it has beams, as long as the slot says."""
+        """Return as many hypotheses for each slot as it has beams, of the length of the slot."""
         assert self.engine is not None
         numbers = [int(a.value or 0) for a in call.arguments if isinstance(a, CONVERTED)]
         told, *_, beams, _, columns, rows = numbers
@@ -239,7 +239,7 @@ class Traffic:
         self._random, self._options = np.random.default_rng(0), DecodeOptions(beam_size=beams)
 
     def request(self, length: int = 0) -> Request:
-        """Make a request whose answer has that many tokens, or a random number of them."""
+        """Return a request whose answer has a given number of tokens, or a random number."""
         source, target = (int(n) for n in self._random.integers(*LENGTHS, 2))
         tokens = self._random.integers(*TOKENS, source).tolist()
         request = Request([*tokens, 2], self._options, self._answer)
@@ -272,9 +272,9 @@ def yardstick() -> float:
 def measure(slots: int, beams: int, requests: int) -> HostWork:
     """Measure the host's part of an engine's work.
 
-    slots: of its lane.
-    beams: of each slot.
-    requests: that are sent as one group, and answered once before so that all sizes of batches have been met.
+    slots: number of slots of the lane.
+    beams: number of beams of each slot.
+    requests: number of requests, sent as one group after one warm-up with all sizes of batches.
     """
     traffic = Traffic(slots, beams)
     for counted in (False, True):

@@ -1,7 +1,7 @@
-"""What int8 loses of BLEU here and in CTranslate2, on one and the same model and the same lines.
+"""Compare the BLEU that int8 loses in Convoy and in CTranslate2, with the same model and lines.
 
-A Marian model is converted by CTranslate2's own converter to int8, and that folder imported. The reference
-are CTranslate2's answers in float32; both engines' int8 answers are compared with them and with each other.
+CTranslate2's own converter converts a Marian model to int8, and Convoy imports that folder. The reference are
+CTranslate2's answers in float32; the int8 answers of both engines are compared with them and with each other.
 
     python -m loadtest.engine.int8_bleu --marian FOLDER --texts lines.txt
 
@@ -24,7 +24,7 @@ LONGEST_TARGET_TOKENS = 100
 
 
 def convert_model(marian: Path, folder: Path) -> Path:
-    """Make CTranslate2's int8 model of a Marian one, with its SentencePiece model beside it."""
+    """Write CTranslate2's int8 model of a Marian model, and its SentencePiece model next to it."""
     import sentencepiece
     from ctranslate2.converters import MarianConverter
 
@@ -41,9 +41,9 @@ def convert_model(marian: Path, folder: Path) -> Path:
 def theirs(folder: Path, lines: Sequence[str], kind: str) -> list[str]:
     """Return CTranslate2's answers.
 
-    folder: of CTranslate2's model.
+    folder: folder of CTranslate2's model.
     lines: sources.
-    kind: the precision, in CTranslate2's words.
+    kind: compute type of CTranslate2.
     """
     import ctranslate2
     import sentencepiece
@@ -56,10 +56,10 @@ def theirs(folder: Path, lines: Sequence[str], kind: str) -> list[str]:
 
 
 def ours(folder: Path, out: Path, lines: Sequence[str]) -> list[str]:
-    """Return our answers in int8.
+    """Return Convoy's answers in int8.
 
-    folder: of CTranslate2's model.
-    out: where its bundle goes.
+    folder: folder of CTranslate2's model.
+    out: path of the new bundle.
     lines: sources.
     """
     from engine.backends import LaneSize, Placement
@@ -103,7 +103,7 @@ def compare_bleu(marian: Path, lines: Sequence[str]) -> dict[str, float]:
 
 
 def read_lines(path: Path, count: int) -> list[str]:
-    """Read the first column of so many lines that hold something."""
+    """Return the first column of the first `count` lines that are not empty."""
     opened = gzip.open if path.suffix == ".gz" else open
     with opened(path, "rt", encoding="utf-8") as file:
         lines = (line.rstrip("\n").split("\t")[0] for line in file)

@@ -1,8 +1,8 @@
-"""Convoy beside CTranslate2 on one and the same Marian file, read by each one's own converter.
+"""Compare Convoy with CTranslate2 on one Marian file, read by the converter of each.
 
-A model of OPUS-MT's size (6 + 6 layers, 512 wide, swish) with random weights in Marian's own layout; every
-sentence is translated to exactly as many tokens as it has. A run is the whole translation: encoder, decoding
-steps and search. What counts is the ratio; both share the machine and its noise.
+The model has OPUS-MT's size (6 + 6 layers, 512 wide, swish) with random weights in Marian's own layout. Every
+sentence is translated to as many tokens as it has. A run is the whole translation: encoder, decoding steps
+and search. The result is the ratio, since both share the machine and its noise.
 
     python -m loadtest.engine.marian_compare --threads 1,2
 
@@ -82,11 +82,11 @@ def write_model(folder: Path, vocab: int) -> None:
 
 
 def convoy(folder: Path, vocab: int, kernels: str) -> Translate:
-    """Make our lane over the bundle of the folder.
+    """Make a lane of Convoy over the bundle of a folder.
 
-    folder: of Marian's files.
-    vocab: symbols.
-    kernels: pure or native.
+    folder: folder of Marian's files.
+    vocab: number of symbols.
+    kernels: "pure" or "native".
     """
     from engine.bundle.bundle import open_bundle
     from export.importers import convert

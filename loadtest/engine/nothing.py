@@ -1,4 +1,4 @@
-"""A device whose work is replaced by nothing: what is left is what the host does."""
+"""A device that does nothing, so that only the host's work remains."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ class ReachedMark:
 
 
 class Nothing:
-    """A `Work` and a `Run` of kernels on the CPU. `step` stands for what a step of the device leaves."""
+    """A `Work` and a `Run` of kernels on the CPU. `step` writes the values that a step of the device would
+    leave."""
 
     device = "cpu"
 

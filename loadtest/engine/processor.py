@@ -35,9 +35,12 @@ def distance(one: Facts, other: Facts) -> int:
 
 
 def nearest(records: Sequence[Path], here: Facts) -> tuple[Path, dict[str, Any], int]:
-    """Find the record of the nearest processor, what it holds and how far it is.
+    """Return the record of the nearest processor, its content and its distance.
 
-    Raises SystemExit without any.
+    records: paths of the records.
+    here: facts about this processor.
+
+    Raises SystemExit without records.
     """
     if not records:
         raise SystemExit("no record to compare with: write one with --json")

@@ -1,12 +1,12 @@
-"""Everything that docs/lab/records.md says of a processor, measured in one run and written there.
+"""Measure everything about this processor for docs/lab/records.md, and write it there.
 
     python -m loadtest.engine.record
 
 Runs the comparisons with CTranslate2 for each instruction set of this machine, the server's own share, the
-memory of servers and the field's protocol, one after the other, each in a process of its own. What they print
-takes the place of the last record between the marks in the page, with the command above each table; records
-that `make bench-check` compares with go beside it, by processor. About twelve minutes of a quiet machine;
-needs ctranslate2 from PyPI and the extra `torch`.
+memory of servers and the field's protocol, one after the other, each in a process of its own. Their output
+replaces the last record between the marks in the page, with the command above each table; the records that
+`make bench-check` compares with are written next to it, by processor. Takes about twelve minutes of a quiet
+machine; needs ctranslate2 from PyPI and the extra `torch`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ FOLDER: Final = Path("docs/benchmarks")
 BEGIN, END = "<!-- make bench-record: begin -->", "<!-- make bench-record: end -->"
 # instruction sets that a record is worth, by what this machine's best is
 OTHERS: Final = {"avx512vnni": ("avx512", "avx2"), "avx512": ("avx2",), "avxvnni": ("avx2",)}
-# what holds CTranslate2 to each: its products are oneDNN's (not on Intel), which looks at the machine itself
+# variables that limit CTranslate2 to each set; its products are oneDNN's (except on Intel), which checks the
+# CPU
 PEER: Final = {
     "avx512": {"CT2_FORCE_CPU_ISA": "AVX512", "ONEDNN_MAX_CPU_ISA": "AVX512_CORE"},
     "avx2": {"CT2_FORCE_CPU_ISA": "AVX2", "ONEDNN_MAX_CPU_ISA": "AVX2"},
@@ -80,12 +81,12 @@ def texts(folder: Path) -> dict[str, Path]:
 
 
 def parts(record: str, own: str, runs: int, files: Mapping[str, Path]) -> list[RecordPart]:
-    """List what is measured.
+    """List the parts of a record.
 
-    record: how files of it begin.
-    own: this machine's best instruction set.
-    runs: of each comparison.
-    files: see `texts`.
+    record: prefix of the record's file names.
+    own: best instruction set of this machine.
+    runs: number of runs of each comparison.
+    files: files of `texts`.
     """
     fixed = ["--beams", "4", "--runs", str(runs)]
     compare = "loadtest.engine.cpu_compare"
@@ -154,16 +155,16 @@ def run_part(part: RecordPart) -> str:
 
 
 def _folded(line: str, joint: str) -> str:
-    """A line of output or a command in lines that a page has room for; the joint stands between."""
+    """Wrap a line of output or a command to the width of the page, with `joint` at each break."""
     return joint.join(textwrap.wrap(line, LINE_CHARACTERS, break_long_words=False, break_on_hyphens=False))
 
 
 def replace_record(page: str, sections: Sequence[str], head: str) -> str:
-    """Return the page with a new record in the place of the last. Raises ValueError where it has no marks.
+    """Return the page with a new record in place of the last. Raises ValueError if the page has no marks.
 
-    page: as it is.
-    sections: one for each part.
-    head: the line above them.
+    page: text of the page.
+    sections: section of each part.
+    head: line above the sections.
     """
     before, mark, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)

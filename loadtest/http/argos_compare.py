@@ -1,15 +1,15 @@
-r"""Convoy beside LibreTranslate on one and the same package of Argos, both over HTTP.
+r"""Compare Convoy with LibreTranslate on one package of Argos, both over HTTP.
 
-A package of the usual size (6 + 6 layers, 512 wide, feed-forward 2048, 50,000 symbols, int8) with random
-weights whose answers end after some 25 tokens; text is cut by a SentencePiece model. Each client asks again
-when it is answered; what counts is the ratio of answers a second, in alternating rounds.
+The package has the usual size (6 + 6 layers, 512 wide, feed-forward 2048, 50,000 symbols, int8) with random
+weights whose answers end after some 25 tokens; a SentencePiece model cuts the text. Each client sends its
+next request when the last is answered; the result is the ratio of answers a second, in alternating rounds.
 
     python -m loadtest.http.argos_compare --libretranslate VENV/bin/libretranslate --pieces spm.model \
         --spacy blank --texts de.txt
 
-LibreTranslate splits sentences by the rules of spaCy here (a blank pipeline in the package): the
-fastest of its ways, and the only one that needs no download. Needs ctranslate2 from PyPI, the extra `torch`,
-and LibreTranslate with spaCy in an environment of its own.
+LibreTranslate splits sentences by the rules of spaCy here (a blank pipeline in the package): its fastest
+method, and the only one that needs no download. Needs ctranslate2 from PyPI, the extra `torch`, and
+LibreTranslate with spaCy in an environment of its own.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ ENDS = 25  # the position at which answers end
 
 
 def write_package(folder: Path, pieces: Path, spacy: Path, codes: tuple[str, str]) -> None:
-    """Write a package for two languages, its model as `ct2-opennmt-py-converter` quantises to int8.
+    """Write a package for two languages. Its model is quantised to int8 as by `ct2-opennmt-py-converter`.
 
-    folder: where the package's files go.
+    folder: folder of the package's files.
     pieces: SentencePiece model of both languages.
-    spacy: folder of the splitter of sentences, which is copied into the package.
-    codes: of source and target.
+    spacy: folder of the sentence splitter, which is copied into the package.
+    codes: codes of source and target.
     """
     processor = sentencepiece.SentencePieceProcessor(model_file=str(pieces))
     own = [processor.id_to_piece(i) for i in range(processor.get_piece_size())]
@@ -65,7 +65,7 @@ def write_package(folder: Path, pieces: Path, spacy: Path, codes: tuple[str, str
 
 
 def _opennmt_model(pieces: Sequence[str]) -> Any:
-    """A Transformer of random weights whose vocabulary begins with these pieces."""
+    """Return a Transformer with random weights whose vocabulary begins with these pieces."""
     rng, dim = np.random.default_rng(1), USUAL_SIZE.dim
     spec = random_transformer(USUAL_SIZE, pre_norm=True)
     end = rng.standard_normal(dim).astype(np.float32)
@@ -93,9 +93,9 @@ class MeasuredServer:
 def server(command: list[str], port: int, variables: dict[str, str]) -> Iterator[MeasuredServer]:
     """Start a server that translates, and stop it at the end.
 
-    command: starts it.
-    port: of the loopback, where it listens.
-    variables: of its environment, beside ours.
+    command: command that starts it.
+    port: port of the loopback on which it listens.
+    variables: additional environment variables.
     """
     with serving(command, port, variables, _answers) as (url, process):
         limits = httpx.Limits(max_connections=64)
@@ -116,13 +116,13 @@ def _ask(client: httpx.Client, text: str) -> str:
 
 
 def rate(server: MeasuredServer, texts: list[str], clients: int, seconds: float) -> tuple[float, float]:
-    """Measure the answers a second of so many clients, each of which asks again when it is answered; and the
-    processor's milliseconds for each: a figure that other work on the machine changes less.
+    """Return the answers a second of a number of clients, each with one request at a time, and the
+    processor's milliseconds for each answer, a figure that depends less on other load.
 
-    server: answers.
-    texts: what is asked, in turn.
-    clients: that ask at the same time.
-    seconds: for which they ask.
+    server: server that answers.
+    texts: texts of the requests, in turn.
+    clients: number of concurrent clients.
+    seconds: duration.
     """
     used = processor_seconds(server.pid)
     ask = translate({"source": "de", "target": "en", "format": "text"}, stream=False)

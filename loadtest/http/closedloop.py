@@ -1,5 +1,5 @@
-"""A closed loop: users who ask again as soon as they are answered. The figure is what a server can do at
-the most. Waiting times say little here, for a slow server is asked less (openloop.py asks on).
+"""A closed loop: users who send the next request when the last is answered. It measures the peak of a server.
+Its waiting times mean little, since a slow server gets fewer requests (`openloop` keeps the rate).
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from loadtest.http.openloop import Ask, TimedAnswer, session
 async def keep_busy(
     url: str, ask: Ask, texts: Iterator[str], under_way: int, goes_on: Callable[[int], bool]
 ) -> list[TimedAnswer]:
-    """Keep so many requests under way at any time.
+    """Keep a number of requests running at any time.
 
-    url: of the server.
-    ask: sends a text.
-    texts: what is asked, in turn.
-    under_way: requests at any time.
-    goes_on: of how many have been answered, whether to ask for more.
+    url: address of the server.
+    ask: function that sends a text.
+    texts: texts of the requests, in turn.
+    under_way: number of running requests.
+    goes_on: function from the number of answers to whether more requests are sent.
     """
     answers = list[TimedAnswer]()
     async with session(url) as client:
@@ -42,13 +42,13 @@ async def keep_busy(
 
 
 def busiest(url: str, ask: Ask, texts: Iterator[str], under_way: int, seconds: float) -> float:
-    """Measure the answers a second, for so long. Only those with 200 count.
+    """Return the answers a second with status 200.
 
-    url: of the server.
-    ask: sends a text.
-    texts: what is asked, in turn.
-    under_way: requests at any time.
-    seconds: for which it is asked.
+    url: address of the server.
+    ask: function that sends a text.
+    texts: texts of the requests, in turn.
+    under_way: number of running requests.
+    seconds: duration.
     """
     began = time.perf_counter()
     answers = asyncio.run(

@@ -31,14 +31,12 @@ PATIENCE_SECONDS: Final = 60.0  # after which a request counts as one that never
 
 
 class Killer:
-    """Kills processes of a server, and sees how long the server takes to be ready again."""
+    """Kills processes of a server, and measures the time until the server is ready again."""
 
     def __init__(self, log: Path, url: str, seed: int) -> None:
-        """Make one.
-
-        log: of the server, which names its processes.
-        url: of the server.
-        seed: of who is killed, and when.
+        """log: log of the server, which names its processes.
+        url: address of the server.
+        seed: seed of the victims and times.
         """
         self._log, self._url, self._chance = log, url, random.Random(seed)  # nosec B311 # no secret
         self.killed = Counter[str]()
@@ -73,7 +71,7 @@ async def _ready(client: aiohttp.ClientSession) -> bool:
 
 
 class Ledger:
-    """What became of each request."""
+    """The outcome of each request."""
 
     def __init__(self) -> None:
         self.ends, self.different = Counter[str](), 0
@@ -100,12 +98,12 @@ class Ledger:
 
 
 async def keep_asking(url: str, ledger: Ledger, killer: Killer, options: argparse.Namespace) -> int:
-    """Send requests at random moments while processes are killed; returns how many.
+    """Send requests at random times while processes are killed; returns the number of requests.
 
-    url: of the server.
-    ledger: notes how they end.
-    killer: of processes.
-    options: of the command line.
+    url: address of the server.
+    ledger: record of the outcomes.
+    killer: killer of processes.
+    options: options of the command line.
     """
     texts = itertools.cycle(list(itertools.islice(sentences(1), TEXTS)))
     killing = asyncio.create_task(killer.go_on(options.every))

@@ -1,7 +1,7 @@
 """Users of a Convoy server, for locust: `locust -f loadtest/http/locustfile.py --host http://127.0.0.1:8000`.
 
-CONVOY_KEY is sent as the key, if it is set. Locust's users wait for their answers, so a slow server is asked
-less: for latency under a given load take `python -m loadtest.http.openloop`.
+CONVOY_KEY is sent as the key, if it is set. Locust's users wait for their answers, so that a slow server gets
+fewer requests: to measure latency under a given load use `python -m loadtest.http.openloop`.
 """
 
 from __future__ import annotations

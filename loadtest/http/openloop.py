@@ -1,7 +1,8 @@
-"""An open-loop load: requests arrive when a Poisson process says so, answered or not.
+"""An open-loop load: requests arrive at the times of a Poisson process, whether or not earlier ones are
+answered.
 
-A closed loop (users who wait) flatters a slow server, for it is asked less. Here latency counts from when the
-request was due, so what the load generator itself is late by counts too.
+A closed loop (users who wait) flatters a slow server, which gets fewer requests. Here latency counts from the
+due time of a request, so that delays of the load generator itself count too.
 
     python -m loadtest.http.openloop --url http://127.0.0.1:8000 --rate 10 --seconds 30 --out runs/load
 """
@@ -32,11 +33,11 @@ Ask = Callable[[aiohttp.ClientSession, str], Any]
 
 @dataclass(frozen=True, slots=True)
 class TimedAnswer:
-    """How one request went, in seconds.
+    """The times of one request, in seconds.
 
-    due, done: since the run began.
-    status: of HTTP; 0: no answer.
-    first: from due to the first words.
+    due, done: time since the start of the run.
+    status: HTTP status; 0 without an answer.
+    first: time from due to the first words.
     """
 
     due: float
@@ -68,11 +69,11 @@ class LoadSummary:
 
 
 def arrivals(rate: float, seconds: float, seed: int) -> list[float]:
-    """Return the moments of a Poisson process of `rate` a second, up to `seconds`.
+    """Return the times of a Poisson process.
 
-    rate: mean, a second.
-    seconds: the length of the run.
-    seed: of the moments.
+    rate: mean number of events a second.
+    seconds: length of the run.
+    seed: seed of the times.
     """
     return list(itertools.takewhile(lambda at: at < seconds, poisson(rate, seed)))
 
@@ -96,12 +97,12 @@ def summarise(answers: Sequence[TimedAnswer], rate: float) -> LoadSummary:
 
 
 async def run(url: str, ask: Ask, texts: Iterator[str], times: Sequence[float]) -> list[TimedAnswer]:
-    """Send a request at each moment and wait for all answers.
+    """Send a request at each time and wait for all answers.
 
-    url: of the server.
-    ask: sends a text.
-    texts: what is asked, in turn.
-    times: seconds since the beginning at which requests are due.
+    url: address of the server.
+    ask: function that sends a text.
+    texts: texts of the requests, in turn.
+    times: due time of each request, in seconds from the start.
     """
     async with session(url) as client:
         began = time.perf_counter()

@@ -1,10 +1,11 @@
-"""What a server costs beside the model: seconds inside ONNX Runtime against seconds of requests over HTTP.
+"""Measure the cost of a server in addition to the model: seconds in ONNX Runtime against seconds of HTTP
+requests.
 
 The server runs in this process, as `convoy serve` would, and each call of a session is timed; a client in
-another process keeps so many requests under way over loopback. All else than the model is what is left of the
-run's time on the wall, and of the processor's time of this process. The first counts the client's work and
-whatever else the machine does; the second only what is ours. Prints a row for each number of requests under
-way, of the fastest of its runs. With --threads above 1 the second is no use: the pool's own time is not seen.
+another process keeps a number of requests running over loopback. The cost is the rest of the wall time of the
+run, and of the processor time of this process. The first includes the client's work and other load of the
+machine; the second only this process. Prints a row for each number of running requests, of the fastest run.
+With --threads above 1 the second figure is useless: it lacks the time of the pool.
 
     python -m loadtest.http.overhead --model models/tatoeba-de-en --precision int8 --concurrency 1,32
 """
@@ -94,9 +95,9 @@ def in_thread(
 ) -> Iterator[tuple[str, threading.Thread]]:
     """Serve in a thread of this process; yield host and port once it is ready, and the event loop's thread.
 
-    service: what answers.
-    settings: of the server.
-    metrics: told of requests.
+    service: service that answers.
+    settings: settings of the server.
+    metrics: metrics of the requests.
     """
     server = uvicorn.Server(configure(create_app(service, settings, metrics), settings))
     thread = threading.Thread(target=server.run)
@@ -112,12 +113,12 @@ def in_thread(
 
 
 def latencies_of(url: str, count: int, under_way: int, values: dict[str, Any]) -> list[float]:
-    """Measure the seconds of each of `count` requests, `under_way` at any time.
+    """Return the seconds of each of `count` requests, with `under_way` running at any time.
 
-    url: of the server.
-    count: requests.
-    under_way: requests at any time.
-    values: of the body, beside the text.
+    url: address of the server.
+    count: number of requests.
+    under_way: number of running requests.
+    values: fields of the body in addition to the text.
 
     Raises SystemExit on a refusal.
     """
@@ -131,10 +132,10 @@ def latencies_of(url: str, count: int, under_way: int, values: dict[str, Any]) -
 def measure(clock: Clock, url: str, options: argparse.Namespace, under_way: int) -> Overhead:
     """Measure one run of the client, in a process of its own that waits for a line before it begins.
 
-    clock: times the sessions.
-    url: of the server.
-    options: of the command line.
-    under_way: requests at any time.
+    clock: clock of the sessions.
+    url: address of the server.
+    options: options of the command line.
+    under_way: number of running requests.
     """
     command = [sys.executable, "-m", "loadtest.http.overhead", "--client", url]
     command += [

@@ -35,13 +35,13 @@ def serving(
 ) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     """Start a server, yield its address and process once it is ready, and stop it.
 
-    command: starts it.
-    port: of the loopback, where it listens.
-    variables: of its environment, beside ours.
-    ready: tells whether it is; by default its own /health/ready does.
-    log: where its standard error goes; by default ours.
+    command: command that starts it.
+    port: port of the loopback on which it listens.
+    variables: additional environment variables.
+    ready: function that checks readiness; by default through /health/ready.
+    log: file of its standard error; by default that of this process.
 
-    Raises SystemExit when it does not get ready.
+    Raises SystemExit if it does not get ready.
     """
     url, began = f"http://127.0.0.1:{port}", time.monotonic()
     environment = os.environ | (variables or {})
@@ -66,11 +66,11 @@ def serving(
 def serving_convoy(
     settings: Mapping[str, object], command: Sequence[str] = CONVOY, log: Path | None = None
 ) -> AbstractContextManager[tuple[str, subprocess.Popen[bytes]]]:
-    """Start a server of our own at a free port, as `serving` does.
+    """Start a Convoy server at a free port, as `serving` does.
 
-    settings: of the server, by their names in its environment without the prefix.
-    command: starts it; by default with nothing but the settings.
-    log: as of `serving`.
+    settings: settings of the server, by their environment variables without the prefix.
+    command: command that starts it; by default `convoy serve`.
+    log: log of `serving`.
     """
     port = free_port()
     variables = {f"CONVOY_{name}": str(value) for name, value in {**settings, "PORT": port}.items()}
@@ -78,18 +78,18 @@ def serving_convoy(
 
 
 def named_processes(log: Path) -> dict[str, int]:
-    """Find the processes of a server by their names, such as "front end 0": the newest of each.
+    """Return the newest process of each name, such as "front end 0".
 
-    log: of a server with front ends, which names them.
+    log: log of a server with front ends, which names them.
     """
     lines = re.findall(r"((?:front end|engine process) \d+) is process (\d+)", log.read_text("utf-8"))
     return {name: int(pid) for name, pid in lines}
 
 
 def processor_seconds(process: int) -> float:
-    """Read the seconds of processor time that a process has taken, of all its threads.
+    """Return the seconds of processor time of a process, of all its threads.
 
-    process: its number.
+    process: id of the process.
     """
     fields = Path(f"/proc/{process}/stat").read_text("utf-8").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

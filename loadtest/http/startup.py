@@ -1,11 +1,11 @@
-"""How soon `convoy serve` is ready and how much memory it then holds; beside CTranslate2, if asked to.
+"""Measure the time until `convoy serve` is ready and its memory then; for comparison also of CTranslate2.
 
     python -m loadtest.http.startup models/tatoeba-de-en --precisions fp32,int8 --runs 5
 
 Each run is a new process. Prints one JSON object a case: seconds from the start of the process to the first
 200 of /health/ready (imports, sessions and a canary translated by each model), of all runs and the least of
-them, since other work on a machine can only make it slower; bytes resident when ready (VmRSS), at most until
-then (VmHWM) and after some requests, of the run with the least; and whether torch was loaded.
+them, since other load can only make it slower; bytes resident when ready (VmRSS), the peak until then (VmHWM)
+and after some requests, of the run with the least; and whether torch was loaded.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ class ResidentMemory:
 
 @dataclass(frozen=True, slots=True)
 class Startup:
-    """One process.
+    """The figures of one process.
 
-    seconds: from its start until it was ready, and of the processor until then.
-    ready, after: its memory then, and after REQUESTS texts.
+    seconds: seconds from its start until it was ready, and of the processor until then.
+    ready, after: memory when ready, and after REQUESTS texts.
     """
 
     seconds: float
@@ -78,9 +78,9 @@ def measure_startup(
     """Measure one start of `convoy serve`.
 
     models: bundles to serve.
-    precision: int8 or fp32.
-    threads: of the engine.
-    flags: more for the command line.
+    precision: "int8" or "fp32".
+    threads: number of threads of the engine.
+    flags: additional flags of the command.
     """
     port = free_port()
     command = [sys.executable, "-m", "cli.main", "serve", "--port", str(port), "--log-level", "error"]
@@ -103,11 +103,11 @@ def _ask(client: httpx.Client, name: str) -> None:
 
 
 def peer(model: Path, precision: str, threads: int) -> Startup:
-    """Measure one start of CTranslate2 in a process of its own, without any server around it.
+    """Measure one start of CTranslate2 in a process of its own, without a server.
 
-    model: a folder of CTranslate2's.
-    precision: int8 or float32.
-    threads: of CTranslate2.
+    model: folder of CTranslate2's model.
+    precision: "int8" or "float32".
+    threads: number of threads of CTranslate2.
     """
     command = [sys.executable, "-c", PEER, str(model), precision, str(threads), str(REQUESTS)]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
@@ -130,10 +130,10 @@ def peer(model: Path, precision: str, threads: int) -> Startup:
 def case(name: str, precision: str, start: Callable[[], Startup], runs: int) -> dict[str, Any]:
     """Measure one case; return the figures of the fastest of its runs, and the seconds of all.
 
-    name: of the models.
-    precision: int8 or fp32.
-    start: starts and measures once.
-    runs: how often.
+    name: name of the models.
+    precision: "int8" or "fp32".
+    start: function that starts and measures once.
+    runs: number of runs.
     """
     results = [start() for _ in range(runs)]
     best = min(results, key=lambda run: run.seconds)

@@ -88,8 +88,8 @@ def _through(options: argparse.Namespace, path: Path, rest: list[str], end: floa
 
 
 def _after(bench: BenchRecord, running: dict[str, Any], rest: list[str], why: str) -> list[str]:
-    """The parts that are left when the inner process came to a bad end: the same again without the contender
-    that was at work, or those after it when it was nobody's, or the same one's again."""
+    """Return the parts that remain after the inner process failed: the same parts without the contender that
+    was running; the later parts, if none was running; or the same part again for the same contender."""
     part, contender = running["part"], running.get("contender")
     record = bench.values["parts"].get(part, {})
     record = {"error": f"{contender or part}: {why}"} | record | {"status": "failed"}

@@ -37,7 +37,7 @@ TUNING: Final = 1_000  # seeds of the traffic that settings are chosen on, and
 TRAFFIC: Final = 2_000  # of that which is reported
 FLIGHT: Final = "in flight"
 WINDOW: Final = "window"
-LEAST_REQUESTS: Final = 100  # requests of a run; a p99 of fewer says nothing
+LEAST_REQUESTS: Final = 100  # least number of requests of a run: a p99 needs as many
 
 
 class Server(Protocol):
@@ -88,11 +88,11 @@ class Load:
 
 
 def latencies(server: Server, load: Load, seed: int) -> list[float]:
-    """Measure the seconds from when each request was due to its answer, in the order of asking.
+    """Return the seconds from the due time of each request to its answer, in the order of the requests.
 
-    server: takes the requests.
+    server: server of the requests.
     load: sentences and rate.
-    seed: of the moments at which they are due.
+    seed: seed of the due times.
     """
     due = [*itertools.islice(poisson(load.rate, seed), len(load.work))]
     requests, answers = make_requests(load.work, load.beam)
@@ -114,11 +114,11 @@ def latencies(server: Server, load: Load, seed: int) -> list[float]:
 
 
 def peak(server: Server, work: Sequence[SizedSentence], beam: int) -> float:
-    """Measure the answers a second when all have arrived at once.
+    """Return the answers a second if all requests arrive at once.
 
-    server: takes the requests.
-    work: their sentences.
-    beam: their width.
+    server: server of the requests.
+    work: sentences of the requests.
+    beam: beam size of the requests.
     """
     requests, answers = make_requests(work, beam)
     began = time.monotonic()
@@ -192,10 +192,10 @@ def _tune(batcher: LaneBatcher, load: Load, scale: Scale) -> dict[str, Any]:
 
 
 def _compare(servers: dict[str, Server], load: Load, run: PartRun, findings: dict[str, Any]) -> None:
-    """Run both in turn, at the same moments in each turn; the ratio is that of the batcher's p99 to the
+    """Run both kinds of batching in turn, at the same due times; the ratio is the batcher's p99 over the
     engine's.
 
-    servers: by kind of batching and contender.
+    servers: server of each kind of batching and contender.
     """
     medians: dict[str, list[float]] = {name: [] for name in servers}
     turn = dict.fromkeys(servers, 0)

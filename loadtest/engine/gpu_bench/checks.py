@@ -1,6 +1,7 @@
-"""Is it right: the tests that need a GPU, and answers of every backend beside the CPU's reference.
+"""Check correctness: the tests that need a GPU, and answers of every backend against the CPU's reference.
 
-Each file of tests has a process of its own: a fault that ends the device's context costs that file alone.
+Each file of tests has a process of its own, so that an error that ends the device's context costs that file
+alone.
 """
 
 from __future__ import annotations
@@ -33,20 +34,20 @@ SLOTS: Final = 32
 GPU_MARK: Final = "mark.gpu"
 FUNCTION: Final = re.compile(r"^def (\w+)", re.MULTILINE)
 TEST_PROCESSES: Final = 6  # at once
-TEST_LOG: Final = "tests.log"  # all that pytest said, beside the record
+TEST_LOG: Final = "tests.log"  # whole output of pytest, next to the record
 LEAST_TEST_SECONDS: Final = 10.0
 FAILURES: Final = ("FAILED ", "ERROR ")  # how pytest begins a line that names a test
 MAX_TOLD_FAILURES: Final = 5  # of a file
-# a machine lent for an hour has torch and pytest, and not every plugin that pyproject.toml configures
+# a machine that is lent for an hour has torch and pytest, and lacks some plugins that pyproject.toml
+# configures
 PYTEST: Final = "-q -rfEs -m gpu -o addopts= -o filterwarnings= -p no:cacheprovider --durations=10"
 
 
 def suite(run: PartRun) -> dict[str, Any]:
-    """Run the tests that need a GPU. Rows: file, exit code of its process, what pytest said of it last, and
-    the first tests that failed.
+    """Run the tests that need a GPU. Rows: file, exit code of its process, last line of pytest, and the first
+    failed tests.
 
-    Of the files of tests/ that hold a test with the mark, nothing else is even imported. ok: every file
-    passed, and on a GPU not every test was skipped.
+    Only files of tests/ with a marked test are imported. ok: every file passed, and on a GPU some tests ran.
     """
     files = gpu_tests(REPOSITORY / "tests")
     with ThreadPoolExecutor(TEST_PROCESSES) as pool:
@@ -131,8 +132,8 @@ def checks(run: PartRun) -> dict[str, Any]:
 
 
 def agreement(baseline: Sequence[Result], answers: Sequence[Result]) -> dict[str, float]:
-    """Compare the best answers: return the share that is equal, the share of tokens before the first that
-    differs, and the largest difference of scores (natural log, by length) of those that are equal."""
+    """Compare the best answers. Returns the share of equal answers, the share of tokens before the first
+    difference, and the largest difference of scores (natural log, by length) of equal answers."""
     equal, same, tokens, score = 0, 0, 0, 0.0
     for a, b in zip(baseline, answers, strict=True):
         one, other = a.hypotheses[0], b.hypotheses[0]

@@ -14,7 +14,7 @@ from loadtest.engine.gpu_bench.record import PartRun
 
 
 class ContextLost(Exception):
-    """The CUDA context does not work any more: nobody else can be measured in this process."""
+    """The CUDA context does not work any more, so this process can measure no other contender."""
 
 
 def seconds(device: str, call: Callable[[], object]) -> float:
@@ -49,7 +49,7 @@ def reason(error: BaseException) -> str:
 
 @dataclass(slots=True)
 class Turns:
-    """What each contender measured, in the order of its runs; why those without figures have none."""
+    """Figures of each contender in the order of its runs, and the reasons of contenders without figures."""
 
     values: dict[str, list[float]] = field(default_factory=dict)
     not_run: dict[str, str] = field(default_factory=dict)
@@ -60,16 +60,15 @@ def alternate(
     run: PartRun,
     report: Callable[[Turns], object] = lambda _: None,
 ) -> Turns:
-    """Run each contender once to warm up, then in turn with all others, so that a noisy minute meets every
-    one.
+    """Run each contender once to warm up, then all in turn, so that a noisy minute affects every contender.
 
-    The part's scale says how often. A contender whose turn comes after the part's end is left out of that
-    turn, and so is one that has a figure and has used up its share of the time; none is measured without
-    having warmed up. A contender that raises is left out from then on, with its reason. Raises ContextLost.
+    The part's scale sets the number of turns. A contender misses a turn after the part's end, or if it has a
+    figure and has used its share of the time; no contender is measured without a warm-up. A contender that
+    raises is left out afterwards, with its reason. Raises ContextLost.
 
-    contenders: a run of each that returns its figure; keys are "model, backend precision".
-    run: the part that measures them.
-    report: called after every turn.
+    contenders: run of each contender, which returns its figure; keys are "model, backend precision".
+    run: part that measures them.
+    report: function called after every turn.
     """
     turns, warm = Turns(), set[str]()
     share = (run.until - time.monotonic()) / max(1, len(contenders))
@@ -107,8 +106,8 @@ def figure(key: str, values: list[float], unit: str) -> dict[str, Any]:
     """Return the row of a contender: model, backend, precision, and its runs with their median.
 
     key: "model, backend precision".
-    values: a figure of each run.
-    unit: what the figures count; their name in the row.
+    values: figure of each run.
+    unit: unit of the figures, which names them in the row.
     """
     name, _, contender = key.partition(", ")
     backend, _, precision = contender.rpartition(" ")

@@ -1,4 +1,4 @@
-"""The contenders: every backend and precision that opens here, and the reasons of those that do not."""
+"""The contenders: every backend and precision that opens here, and the reasons of the others."""
 
 from __future__ import annotations
 
@@ -42,9 +42,8 @@ class Contender:
 
 
 def contenders(setting: Setting) -> list[Contender]:
-    """List what the table of backends has for this kind of device, in the precisions wanted; some will not
-    open. CPU_TWINS stand in it only when they are named, TensorRT in other precisions only when one is
-    wanted."""
+    """List the backends of the table for this kind of device, in the wanted precisions; some will not open.
+    CPU_TWINS are included only if they are named, and TensorRT in other precisions only if one is wanted."""
     kind = setting.device.partition(":")[0]
     names = setting.backends or tuple(name for name in BACKENDS if name not in CPU_TWINS)
     candidates = [
@@ -127,7 +126,7 @@ def _open_compiled(bundle: Bundle, place: Placement) -> list[Executor]:
 
 
 def _export_graphs(bundle: Bundle, precision: str) -> Bundle:
-    """With the graphs of a precision. Raises ConfigError where ONNX Runtime has no CUDA or they can't be
+    """Open the graphs of a precision. Raises ConfigError if ONNX Runtime has no CUDA or the graphs can't be
     made."""
     import onnxruntime
 
@@ -172,8 +171,8 @@ class Flow:
 
 @dataclass(slots=True)
 class Answers:
-    """What came back and when (time.monotonic()), in the order of asking, and an event for when all has.
-    Replies may come from any thread."""
+    """Collects answers with their times (time.monotonic()), in the order of the requests; an event is set
+    once all have arrived. Any thread may reply."""
 
     outcomes: list[Outcome | None]
     ended: list[float]

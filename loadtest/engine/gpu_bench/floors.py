@@ -1,7 +1,7 @@
-"""What figures are compared with: the rates of the device itself, and what a model must read and compute.
+"""Floors for the figures: the rates of the device, and the bytes and operations that a model needs.
 
-Rates are of copies, and of matrix products of a large square and of a decoder's shapes. What a model reads is
-counted while its own code runs once, of whatever architecture it is.
+Rates are of copies, and of matrix products of a large square and of a decoder's shapes. The needs of a model
+are counted while its own code runs once, for any architecture.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ def _product(device: str, x: Tensor, weights: list[Tensor]) -> float:
 
 
 def _median(device: str, call: Callable[[], object], times: int = 5) -> float:
-    """Seconds of one call; each sample is `times` of them, captured in a graph on CUDA so that launching them
-    is not what is measured."""
+    """Return the seconds of one call. Each sample is `times` calls, captured in a graph on CUDA so that
+    launching is not measured."""
     repeat = _capture(device, call, times)
     repeat()
     return statistics.median(seconds(device, repeat) for _ in range(SAMPLES)) / times
@@ -112,9 +112,9 @@ def _capture(device: str, call: Callable[[], object], times: int) -> Callable[[]
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Of one source of `source` tokens and its decoding, one hypothesis: weights that a step reads (numbers),
-    floating-point operations of the matrix products of a step and of the encoder. Transformers' attention to
-    their own past is counted at its first step, so too low."""
+    """Count the needs of one source of `source` tokens and its decoding with one hypothesis: weights that a
+    step reads (numbers), and floating-point operations of the matrix products of a step and of the encoder.
+    The self-attention of a Transformer's decoder is counted at its first step, so too low."""
 
     source: int
     weights: int

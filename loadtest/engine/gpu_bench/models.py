@@ -48,14 +48,14 @@ def config_of(name: str, *, tiny: bool = False) -> ModelConfig:
 
 
 def bundle_of(folder: Path, name: str, *, tiny: bool = False, seed: int = 1) -> Bundle:
-    """Open the bundle of a model in the folder, written when it is not there: weights in fp32 as training's
-    initialiser draws them, and the graphs of ONNX Runtime. Speed depends on weights through the lengths of
-    answers alone, and those are given (see `sentences`).
+    """Open the bundle of a model in a folder. A missing bundle is written first: weights in fp32 as the
+    initialiser of training draws them, and the graphs of ONNX Runtime. Weights affect the speed through the
+    lengths of answers only, and the lengths are given (see `sentences`).
 
-    folder: of all bundles.
-    name: a key of MODELS.
-    tiny: whether the small twin is meant.
-    seed: of the weights.
+    folder: folder of all bundles.
+    name: key of MODELS.
+    tiny: use the small twin.
+    seed: seed of the weights.
     """
     path = folder / name
     while not path.exists() and _prepared_elsewhere(folder):
@@ -89,7 +89,7 @@ def prepare(folder: Path, *, tiny: bool) -> None:
 
 
 def _prepared_elsewhere(folder: Path) -> bool:
-    """Whether the process that prepares is another one, and lives."""
+    """Return whether another process prepares, and still runs."""
     try:
         process = int((folder / PREPARING).read_text("utf-8"))
         os.kill(process, 0)

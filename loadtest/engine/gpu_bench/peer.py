@@ -27,7 +27,7 @@ Batch = tuple[list[int], int]  # source tokens of each sentence, and target toke
 
 
 class PeerError(ConvoyError):
-    """What fairseq's process said when it could not do its work."""
+    """The error of fairseq's process."""
 
 
 class Peer:

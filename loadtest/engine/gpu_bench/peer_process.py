@@ -22,7 +22,7 @@ _dataclass: Final = dataclasses.dataclass
 
 
 def build(setup: dict[str, Any]) -> tuple[Any, Any, dict[str, Any]]:
-    """Build the model with random weights; return it, its dictionary, and what is worth knowing of both."""
+    """Build the model with random weights. Returns it, its dictionary, and facts about both."""
     import fairseq
     import torch
     from fairseq.data import Dictionary
@@ -64,12 +64,12 @@ def build(setup: dict[str, Any]) -> tuple[Any, Any, dict[str, Any]]:
 
 
 def translate(model: Any, words: Any, batch: tuple[list[int], int], beam: int) -> None:
-    """Translate one batch; raise ValueError when an answer has another length than it was given.
+    """Translate one batch. Raises ValueError if an answer has another length than the given one.
 
-    model: fairseq's.
-    words: its dictionary.
+    model: fairseq's model.
+    words: dictionary of the model.
     batch: lengths of the sources, and the length of all answers.
-    beam: width of the search.
+    beam: beam size.
     """
     import torch
     from fairseq.sequence_generator import SequenceGenerator
@@ -111,7 +111,7 @@ def serve(lines: TextIO, out: TextIO) -> None:
                     translate(model, words, batch, request["beam"])
                 wait()
                 _say(out, {"seconds": time.perf_counter() - began})
-            except Exception as error:  # noqa: BLE001 - whatever it is, the other end is to know
+            except Exception as error:  # noqa: BLE001 - sent to the other process
                 _say(out, {"error": f"{type(error).__name__}: {error}"})
 
 
@@ -121,8 +121,8 @@ def _say(out: TextIO, value: dict[str, Any]) -> None:
 
 
 def _lenient(cls: type | None = None, /, **options: Any) -> Any:
-    """A dataclass whose instances may be defaults of other dataclasses' fields, as Python 3.10 allowed for
-    all: fairseq 0.12 and its hydra are written so."""
+    """A dataclass decorator whose instances may be defaults of other dataclasses' fields, as in Python 3.10:
+    fairseq 0.12 and its hydra need that."""
 
     def decorate(cls: type) -> type:
         try:
@@ -144,7 +144,7 @@ def main() -> None:
         for name, kind in {"float": float, "int": int, "bool": bool, "object": object}.items():
             if name not in vars(np):  # names that older releases take from numpy
                 setattr(np, name, kind)
-        sys.path[0] = sys.argv[1]  # in the place of this script's folder, whose names are no packages
+        sys.path[0] = sys.argv[1]  # replaces this script's folder, whose names are no packages
         serve(sys.stdin, out)
     except Exception as error:  # noqa: BLE001
         _say(out, {"error": f"{type(error).__name__}: {error}"})

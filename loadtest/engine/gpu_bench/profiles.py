@@ -1,4 +1,4 @@
-"""Where a step's time goes: the kernels that take most of it."""
+"""The kernels that take most time of a step."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def profiles(run: PartRun) -> dict[str, Any]:
         if time.monotonic() > run.until and findings["rows"]:
             findings["not_run"][f"{slots} sentences"] = "no time was left"
             continue
-        # nobody may finish while it is measured
+        # no request may finish during the measurement
         longest = [(source, 3 * scale.steps + 8) for source, _ in pairs[:slots]]
         for contender, (executor,) in open_all(run, bundle, [LaneSize(beams, slots)], findings["not_run"]):
             with record_failure(f"{slots} sentences, {contender}", findings["not_run"]):

@@ -29,10 +29,10 @@ class BenchRecord:
 
 @dataclass(frozen=True, slots=True)
 class PartRun:
-    """One part at work: what it measures, until when, and where its findings go.
+    """A running part: settings, end, and record.
 
-    floors: what the device itself can do, as `floors.device_floors` measured it.
-    until: a time.monotonic().
+    floors: rates of the device, measured by `floors.device_floors`.
+    until: end of the part, a time.monotonic().
     """
 
     record: BenchRecord
@@ -52,7 +52,7 @@ class PartRun:
         self.record.save()
 
     def measuring(self, contender: str) -> None:
-        """Note the contender (a backend and a precision) that is measured from now on, so that the process
-        that watches knows which one hung or broke the device."""
+        """Store the contender (a backend and a precision) that is measured from now on, so that the watching
+        process can name the contender that hung or broke the device."""
         self.record.values.setdefault("running", {})["contender"] = contender
         self.record.save()

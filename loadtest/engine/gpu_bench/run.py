@@ -33,15 +33,15 @@ PART_RUNS: Final[dict[str, Callable[[PartRun], dict[str, Any]]]] = {
 
 
 def run_parts(setting: Setting, record: BenchRecord, shares: Mapping[str, float], seconds: float) -> bool:
-    """Run parts, the floors first, asked for or not: figures are stated against those of the same call.
+    """Run parts, and the floors first, since figures are compared with the floors of the same call.
 
-    setting: what is measured.
-    record: takes the findings.
-    shares: of the time, by part; what one leaves over, the others get.
-    seconds: for all parts.
+    setting: settings of the call.
+    record: record of the findings.
+    shares: share of the time of each part; later parts get the time that a part leaves.
+    seconds: time of all parts.
 
-    Returns False when the device can't go on (a CUDA context does not survive a fault): another process is to
-    go on, and "running" of the record says what was being done.
+    Returns False if the device is lost (a CUDA context does not survive an error): another process must
+    continue, and "running" of the record names the interrupted work.
     """
     end, rest = time.monotonic() + seconds, dict(shares)
     record.values["machine"] = machine(setting)
@@ -66,7 +66,7 @@ def run_parts(setting: Setting, record: BenchRecord, shares: Mapping[str, float]
 
 
 def _run_part(setting: Setting, record: BenchRecord, part: str, until: float) -> None:
-    """One part; what it raises becomes its record."""
+    """Run one part; an error becomes its record."""
     run = PartRun(record, part, setting, record.values["parts"].get(FLOORS, {}), until)
     print(f"{part}: {until - run.began:.0f} seconds", flush=True)
     try:
@@ -78,17 +78,17 @@ def _run_part(setting: Setting, record: BenchRecord, part: str, until: float) ->
             so_far.pop(own, None)
         run.save(so_far | {"error": f"{type(error).__name__}: {error}"[:2000]}, "failed")
     else:
-        # a part in which nobody got time has measured nothing
+        # a part in which no contender got time has measured nothing
         run.save(findings, "empty" if findings.get("rows") == [] else "done")
 
 
 def _usable(device: str) -> bool:
-    """Free what the part held, executors of gigabytes, and see whether the device still answers."""
+    """Free the memory of the part, gigabytes for executors, and check whether the device still answers."""
     gc.collect()
     try:
         wait(device)
         if device.startswith("cuda"):
             torch.cuda.empty_cache()
-    except Exception:  # whatever it says, this process is done
+    except Exception:  # any error: this process ends
         return False
     return True

@@ -1,9 +1,9 @@
-"""Sentences: newstest2013's own, and their lengths with random ids for models that have no tokenizer.
+"""Sentences of newstest2013, and their lengths with random ids for models without a tokenizer.
 
 A model with random weights would end its answers anywhere. So each answer is given its length, by
-`min_length` and `max_length`: end-of-sentence is banned before and forced there. The length is that of the
-line's own translation in newstest2013.de, counted as its source is: words and marks, times PIECES for what
-BPE splits.
+`min_length` and `max_length`: end-of-sentence is banned before that length and forced there. The length is
+that of the line's translation in newstest2013.de, counted like its source: words and marks, times PIECES for
+the pieces of BPE.
 """
 
 from __future__ import annotations
@@ -68,11 +68,11 @@ def lengths(corpora: Path, count: int) -> tuple[str, list[tuple[int, int]]]:
 
 
 def sentences(config: ModelConfig, pairs: Sequence[tuple[int, int]], seed: int = 0) -> list[SizedSentence]:
-    """Draw random words of these lengths, cut to what the model takes.
+    """Draw random words of given lengths, cut to the longest source of the model.
 
-    config: of the model.
-    pairs: source and target tokens of each sentence.
-    seed: of the words.
+    config: configuration of the model.
+    pairs: number of source and target tokens of each sentence.
+    seed: seed of the words.
     """
     chance = np.random.default_rng(seed)
     most_source, most_target = config.max_source - 2, config.max_target - 1

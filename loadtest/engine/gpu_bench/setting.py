@@ -1,4 +1,4 @@
-"""What one call measures, where, and what it says of the machine."""
+"""The settings of one call, and facts about the machine."""
 
 from __future__ import annotations
 
@@ -68,13 +68,13 @@ TINY: Final = Scale(
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What one call measures.
+    """The settings of one call.
 
-    folder: where random bundles are kept for all backends.
-    corpora: the folder that holds newstest/.
-    shipped: the bundle for real text.
-    backends: names of those that take part; none: all.
-    fairseq: a checkout of fairseq, run by `fairseq_python`.
+    folder: folder of random bundles, shared by all backends.
+    corpora: folder that holds newstest/.
+    shipped: bundle for real text.
+    backends: names of the backends; empty for all.
+    fairseq: checkout of fairseq, run by `fairseq_python`.
     skip: contenders that ended a process of this call.
     """
 
@@ -123,7 +123,8 @@ def machine(setting: Setting) -> dict[str, Any]:
 
 
 def _revision() -> str | None:
-    """Of the checkout, with "+" when it has changes; CONVOY_REVISION where there is no repository."""
+    """Return the revision of the checkout, with "+" if it has changes; CONVOY_REVISION without a
+    repository."""
     if override := os.environ.get("CONVOY_REVISION"):
         return override
     here = Path(__file__).parent

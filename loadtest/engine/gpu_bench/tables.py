@@ -1,8 +1,8 @@
-"""Markdown of records: for each part its settings in a line, and a table of every list of rows that it holds.
+"""Markdown of records: the settings of each part in a line, and a table for each of its lists of rows.
 
     python -m loadtest.engine.gpu_bench.tables A.json B.json
 
-Where several records hold the same part, the last one counts.
+If several records hold the same part, the last one counts.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any, Final
 
 Row = dict[str, Any]
-APART: Final = ("status", "seconds", "error", "not_run", "failed", "said")  # of a part, told elsewhere
+# keys of a part that are rendered elsewhere
+APART: Final = ("status", "seconds", "error", "not_run", "failed", "said")
 MACHINE: Final = (
     "date",
     "device",
@@ -30,7 +31,7 @@ LONGEST_CELL: Final = 90  # characters; names of kernels are longer
 
 
 def markdown(records: Sequence[Row]) -> str:
-    """Render everything that was measured, and what was not, with the reasons."""
+    """Render everything that was measured, and the reasons for missing parts."""
     parts: dict[str, Row] = {}
     for record in records:
         parts |= record["parts"]
@@ -65,7 +66,8 @@ def _is_rows(value: object) -> bool:
 
 
 def _cell(value: object) -> str:
-    """A number by its size, a summary of runs as its median and spread, and what is within other things."""
+    """Return a number rounded by its size, a summary of runs as median and spread, and nested values
+    rendered."""
     if value is None:
         return ""
     if isinstance(value, bool | str | int):

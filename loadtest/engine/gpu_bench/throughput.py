@@ -34,7 +34,7 @@ from loadtest.engine.gpu_bench.sentences import SizedSentence, lengths, real_sou
 from loadtest.engine.gpu_bench.setting import Scale
 
 STEADY: Final = 4  # times the slots: fewer sentences would be all ramp
-# those of one line are compared with one another, in turn; the others come after, for the memory's sake
+# models of one line are compared in turn; the next line follows when their memory is free
 TOGETHER = ((models.SIX, models.ATTENTION), (models.IWSLT,), (models.GLU,))
 
 
@@ -63,7 +63,7 @@ class Entrants:
 
 @dataclass(frozen=True, slots=True)
 class SizedModel:
-    """A model of random weights, its sentences, and what they cost."""
+    """A model with random weights, its sentences, and their needs."""
 
     bundle: Bundle
     work: list[SizedSentence]
@@ -71,9 +71,9 @@ class SizedModel:
 
 
 def throughput(run: PartRun) -> dict[str, Any]:
-    """Measure many sentences at once. Rows: model, backend, sentences a second at `slots` in flight, while
-    all are in use; the floor of the operations of its matrix products and the share reached. A slow contender
-    translates fewer of the sentences, a fair sample of them, and its row says how many."""
+    """Measure many sentences at once. Rows: model, backend, sentences a second with `slots` requests running
+    while all slots are used; the floor of the operations of its matrix products, and the share reached. A
+    slow contender translates a fair sample of the sentences, and its row has their number."""
     setting, scale = run.setting, run.setting.scale
     origin, pairs = lengths(setting.corpora, scale.sentences)
     findings: dict[str, Any] = {"lengths": origin, "beam": scale.beam, "slots": scale.slots}

@@ -63,13 +63,13 @@ def request_values(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def offer(options: argparse.Namespace, url: str, rate: float, seconds: float, seed: int) -> LoadSummary:
-    """Offer sentences to a server at random moments; equal seeds give every server the same.
+    """Send sentences to a server at random times; equal seeds give every server the same load.
 
-    options: of the command line.
-    url: of the server.
+    options: options of the command line.
+    url: address of the server.
     rate: requests a second.
-    seconds: for which they arrive.
-    seed: of sentences and moments.
+    seconds: duration.
+    seed: seed of sentences and times.
     """
     texts = sentences(seed, options.texts)
     times = arrivals(rate, seconds, seed)
@@ -79,12 +79,12 @@ def offer(options: argparse.Namespace, url: str, rate: float, seconds: float, se
 
 
 def peak(options: argparse.Namespace, url: str, seconds: float, seed: int) -> float:
-    """Measure the answers a second when REQUESTS_UNDER_WAY requests are always under way.
+    """Return the answers a second with REQUESTS_UNDER_WAY requests always running.
 
-    options: of the command line.
-    url: of the server.
-    seconds: for which it is asked.
-    seed: of the sentences.
+    options: options of the command line.
+    url: address of the server.
+    seconds: duration.
+    seed: seed of the sentences.
     """
     ask = translate(request_values(options), stream=False)
     return busiest(url, ask, sentences(seed, options.texts), REQUESTS_UNDER_WAY, seconds)

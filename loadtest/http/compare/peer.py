@@ -27,8 +27,8 @@ class Body(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class PeerSetting:
-    """window: seconds the first of a batch waits for others.
-    tokens: of each answer; 0: no limit.
+    """window: seconds that the first request of a batch waits for others.
+    tokens: number of tokens of each answer; 0 without a limit.
     """
 
     model: Path
