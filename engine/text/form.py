@@ -90,7 +90,7 @@ def beginning(source: str, settled: str, languages: tuple[str, str]) -> str:
         return settled
     body = settled.rstrip().rstrip(CLOSING).rstrip()
     if " & " in source and (word := rules_of(languages[1]).conjunction):
-        body = body.partition(f" {word} ")[0]
+        body = f"{body} ".partition(f" {word} ")[0].rstrip()
     return _follow_case(source, body, languages) if body else ""
 
 

@@ -72,6 +72,7 @@ LANGUAGES = st.sampled_from(
 @settings(max_examples=500)
 @given(MARKED.map("".join), MARKED.map("".join), LANGUAGES, st.integers(0, 30))
 @example("Ich komme", "I come. ", ("de", "en"), 8)
+@example("Ja & Haus", "Ja and Haus", ("de", "en"), 7)
 def test_beginning_of_an_answer_stays_while_it_grows(source, target, languages, size):
     """A beginning ends at a space, as tokenizers return whole words."""
     cut = target.rfind(" ", 0, size) + 1
