@@ -128,10 +128,7 @@ def encode(vocabulary: Path, pairs: list[tuple[str, str]], recipe: Recipe) -> Pa
 def learnt_length(vocabulary: Path, pairs: Path) -> int:
     """Return the 99th percentile of source lengths in tokens, with end-of-sentence.
 
-    Longer sources are too rare to be learnt.
-
-    vocabulary: path of a SentencePiece model.
-    pairs: file of the training pairs, tab-separated, gzipped.
+    Longer sources are too rare to be learnt. `pairs` is the tab-separated, gzipped file of training pairs.
     """
     sp = spm.SentencePieceProcessor(model_file=str(vocabulary))
     lengths = [len(tokens) + 1 for tokens in sp.encode([source for source, _ in read_pairs(pairs, 0, 1)])]
@@ -144,9 +141,6 @@ def copying_task(pairs: Pairs, seed: int) -> Pairs:
     The task begins the training of models with long sources and short targets. Finding a few tokens in the
     source and continuing from there teaches attention to look up content; short titles alone teach it too
     slowly for a small budget.
-
-    pairs: encoded pairs.
-    seed: seed of the draw.
     """
     rng = np.random.default_rng(seed)
     sources, targets = [], []

@@ -36,11 +36,7 @@ DISPLAY_UPDATES: Final = 20  # updates between two texts of the progress bar
 
 
 def rate(train: Train, update: int) -> float:
-    """Return the learning rate: linear warm-up, then a cosine or the inverse square root.
-
-    train: settings of the optimisation.
-    update: index of the update, from 0.
-    """
+    """Return the learning rate of an update (from 0): linear warm-up, then cosine or inverse square root."""
     if update < train.warmup:
         return train.learning_rate * (update + 1) / train.warmup
     if train.schedule == "inverse_sqrt":

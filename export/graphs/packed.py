@@ -25,10 +25,9 @@ FORMS: Final = ("panels", "gated")
 
 
 def packed_writer(bundle: Bundle, graphs: Iterable[bytes]) -> Callable[[Path], None] | None:
-    """Return a function that writes the file to a path, or None for a model without large int8 weights.
+    """Return a function that writes the file for a bundle's int8 graphs of native operators.
 
-    bundle: the model.
-    graphs: its int8 graphs of native operators, serialised.
+    None means that the model has no large int8 weights.
     """
     if bundle.config.quantization == "none":
         return None

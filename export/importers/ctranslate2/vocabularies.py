@@ -44,10 +44,7 @@ class FileVocabularies:
 
 
 def read_vocabularies(folder: Path, options: Mapping[str, Any]) -> FileVocabularies:
-    """Read the vocabularies of a folder.
-
-    folder: folder of the model.
-    options: content of config.json.
+    """Read the vocabularies of a folder; `options` is the content of its config.json.
 
     Raises CheckpointError if a file is missing or damaged, or lacks a special symbol.
     """

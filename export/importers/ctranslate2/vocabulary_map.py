@@ -26,9 +26,6 @@ MAX_TABLE_CELLS: Final = 100_000_000  # symbols x targets of a symbol
 def read_map(folder: Path, vocabularies: FileVocabularies) -> Shortlist | None:
     """Return the shortlist of a folder's vocabulary map, or None if it has no map.
 
-    folder: folder of the model.
-    vocabularies: vocabularies of the folder, in the order of the bundle.
-
     Raises CheckpointError if the file is damaged or too large.
     """
     path = folder / MAP_FILE

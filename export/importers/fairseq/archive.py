@@ -46,9 +46,6 @@ class TextFiles:
 def find_checkpoints(folder: Path, names: Sequence[str]) -> list[Path]:
     """Return the paths of the named checkpoints, or of the folder's only one without names.
 
-    folder: the model's folder.
-    names: file names, may be empty.
-
     Raises CheckpointError if a file is missing or named twice, or if the folder holds several.
     """
     if names:
@@ -77,9 +74,6 @@ def find_checkpoints(folder: Path, names: Sequence[str]) -> list[Path]:
 
 def find_dictionaries(folder: Path, named_folder: Path | None) -> Path:
     """Return the folder of the dictionaries: the chosen one, the model's, or its only sub-folder with some.
-
-    folder: the model's folder.
-    named_folder: the folder that the user chose, or None.
 
     Raises CheckpointError if there is no such folder, or if several sub-folders hold dictionaries.
     """

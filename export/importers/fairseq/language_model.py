@@ -21,9 +21,6 @@ SAME_DICTIONARY = "it must have the model's target dictionary"
 def read(path: Path, target: Dictionary) -> Bundle:
     """Open the bundle of a language model that has the model's target dictionary.
 
-    path: the bundle's folder.
-    target: the model's target dictionary.
-
     Raises BundleError if the bundle can't be opened; CheckpointError if it is no language model or has
     another dictionary.
     """
@@ -45,13 +42,7 @@ def read(path: Path, target: Dictionary) -> Bundle:
 
 
 def add_language_model(model: tuple[ModelConfig, Weights], lm_bundle: Bundle) -> tuple[ModelConfig, Weights]:
-    """Return the model with a language model for shallow fusion.
-
-    model: configuration and weights.
-    lm_bundle: bundle of the language model.
-
-    Raises ConfigError if the two don't fit.
-    """
+    """Return a model with a language model for shallow fusion. Raises ConfigError if they don't fit."""
     config, weights = model
     together = {f"translation.{name}": weight for name, weight in weights.items()}
     own = lm_bundle.weights().items()

@@ -99,9 +99,6 @@ class Family:
 def read_options(arguments: Mapping[str, Any], options: Options) -> tuple[dict[str, Any], list[str]]:
     """Return all options, with their architecture's defaults, and problems.
 
-    arguments: options of the checkpoint.
-    options: options of the family.
-
     The value of an option that is not understood is None.
     """
     defaults = {**options.base, **options.architectures[arguments["arch"]]}
@@ -129,22 +126,14 @@ def read_options(arguments: Mapping[str, Any], options: Options) -> tuple[dict[s
 
 
 def defaults(name: str, fields: Mapping[str, str]) -> dict[str, Any]:
-    """Return the options of a preset (`engine.bundle.presets`).
-
-    name: name of the preset.
-    fields: option to the path of our configuration's field, such as "encoder.layers".
-    """
+    """Return the options of a preset; `fields` maps an option to a field such as "encoder.layers"."""
     config = preset(name, FEWEST_TOKENS, FEWEST_TOKENS)
     values = {option: attrgetter(path)(config) for option, path in fields.items()}
     return {option: list(v) if isinstance(v, tuple) else v for option, v in values.items()}
 
 
 def equal_kernels(values: dict[str, Any], sides: Iterable[str]) -> list[str]:
-    """Repeat a single kernel width for every layer, and return a problem for each wrong number of widths.
-
-    values: options of the model; changed in place.
-    sides: "encoder", "decoder" or both.
-    """
+    """Repeat a single kernel width for every layer, and return a problem for each wrong number of widths."""
     problems = []
     for side in sides:
         kernels, layers = values[f"{side}_kernel_size_list"], values[f"{side}_layers"]
@@ -158,11 +147,7 @@ def equal_kernels(values: dict[str, Any], sides: Iterable[str]) -> list[str]:
 def make_config(
     options: tuple[dict[str, Any], list[str]], make: Callable[[dict[str, Any]], ModelConfig]
 ) -> tuple[ModelConfig | None, list[str]]:
-    """Return the configuration of a checkpoint's options, or None and the problems.
-
-    options: options of the model, and their problems.
-    make: makes the configuration; may raise ConfigError.
-    """
+    """Return the configuration that `make` makes of a checkpoint's options, or None and the problems."""
     values, problems = options
     if problems:
         return None, problems
@@ -192,11 +177,7 @@ def model_fields(values: Mapping[str, Any], source_vocab: int, target_vocab: int
 
 
 def convolution_fields(values: Mapping[str, Any], side: str) -> dict[str, Any]:
-    """Return the fields of `StackConfig` that the options of light or dynamic convolutions describe.
-
-    values: all options of the model.
-    side: "encoder" or "decoder".
-    """
+    """Return the fields of `StackConfig` that the options of light or dynamic convolutions describe."""
     embed = values[f"{side}_embed_dim"]
     widths = [values[f"decoder_{part}_dim"] if side == "decoder" else embed for part in ("input", "output")]
     return {

@@ -35,9 +35,6 @@ KEPT_BASE: Final = (None, True, False, "gaussian", "orthogonal", "eva")
 def merge_adapter(tensors: Mapping[str, Tensor], adapter: Path | None) -> Mapping[str, Tensor]:
     """Return the weights of a base with an adapter merged into them; changed weights are fp32.
 
-    tensors: weights of the base, by the file's names.
-    adapter: folder of the adapter, or None.
-
     Raises CheckpointError with all problems of the adapter.
     """
     if adapter is None:

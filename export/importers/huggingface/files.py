@@ -200,11 +200,7 @@ def _added_token(entry: Mapping[str, Any]) -> AddedToken:
 
 
 def size_problems(config: Mapping[str, Any], names: tuple[str, ...]) -> list[str]:
-    """Return the problems of a model's sizes.
-
-    config: content of config.json.
-    names: names of the settings that are sizes.
-    """
+    """Return the problems of the settings `names`, which are sizes of a model."""
 
     def fits(name: str) -> bool:
         value = config.get(name)

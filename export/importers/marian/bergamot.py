@@ -31,13 +31,7 @@ def read(folder: Path, settings: StudentImport, problems: ProblemList) -> Import
 
 
 def read_student(student: Student, *, alphas: bool = True) -> MarianModel:
-    """Read and check a student's files.
-
-    student: paths of the files.
-    alphas: whether int8 weights keep the file's scales of activations.
-
-    Raises CheckpointError.
-    """
+    """Read and check a student's files; with `alphas` int8 uses the file's scales. Raises CheckpointError."""
     student_files = Files(student.model, student.vocabularies, student.settings)
     model = read_files(student_files, alphas=alphas)
     leftovers = tuple(option for option in model.unsupported if not option.startswith("shortlist"))

@@ -57,9 +57,6 @@ def read_arrays(path: Path) -> Arrays:
 def options_of(path: Path, arrays: Arrays) -> dict[str, Any]:
     """Remove the options from a model file's arrays and return them.
 
-    path: model file, for messages.
-    arrays: items of the file.
-
     Raises CheckpointError if there are no options.
     """
     stored = arrays.pop(OPTIONS_ITEM, None)
@@ -69,13 +66,7 @@ def options_of(path: Path, arrays: Arrays) -> dict[str, Any]:
 
 
 def parse_yaml(path: Path, text: bytes) -> dict[str, Any]:
-    """Parse options in YAML, plain data only.
-
-    path: file of the options, for messages.
-    text: YAML in UTF-8.
-
-    Raises CheckpointError that names the file.
-    """
+    """Parse options in YAML, plain data only. Raises CheckpointError that names the file."""
     try:
         value = yaml.load(text.decode("utf-8"), PlainLoader)  # nosec B506 # a safe loader
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:

@@ -76,10 +76,7 @@ def read(folder: Path, settings: MarianImport, problems: ProblemList) -> Importe
 
 
 def read_files(from_files: Files, *, alphas: bool = True) -> MarianModel:
-    """Read a model.
-
-    from_files: paths of the files, and settings of the search.
-    alphas: whether int8 weights keep the file's scales of activations.
+    """Read a model; with `alphas` int8 weights keep the file's scales of activations.
 
     Raises CheckpointError that names all unsupported options, or a damaged file.
     """

@@ -41,13 +41,7 @@ CELL: Final[dict[str, tuple[Any, ...]]] = {
 
 
 def check_options(path: Path, options: Mapping[str, Any]) -> None:
-    """Check the options of a model.
-
-    path: model file, for messages.
-    options: options of the file.
-
-    Raises CheckpointError with every unsupported option.
-    """
+    """Raise CheckpointError with every unsupported option of a model file."""
     kind = options.get("type")
     if kind != "transformer":
         raise CheckpointError(f"{path}: is a model of the type {kind!r}; only 'transformer' is supported")

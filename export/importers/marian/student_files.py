@@ -62,11 +62,7 @@ def find_students(tree: Path) -> Iterator[Path]:
 
 
 def names_of(folders: list[Path], tree: Path) -> dict[str, Path]:
-    """Return a name for each student: its folder's ("deen"), or its path in the tree if that is not unique.
-
-    folders: folders of the students.
-    tree: folder above them.
-    """
+    """Return a name for each student: its folder's ("deen"), or its path in the tree if not unique."""
     short = {folder: folder.name if folder != tree else tree.resolve().name for folder in folders}
     names: dict[str, Path] = {}
     for folder, name in short.items():

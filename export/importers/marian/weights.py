@@ -100,11 +100,7 @@ class MarianWeights:
 
 
 def quantization_of(arrays: Arrays, *, alphas: bool) -> str:
-    """Return the kind of quantization of a file (`engine.bundle.config.QUANTIZATIONS`).
-
-    arrays: items of the file.
-    alphas: whether the file's alphas are used.
-    """
+    """Return the kind of quantization of a file (`engine.bundle.config.QUANTIZATIONS`)."""
     if not any(isinstance(item, QuantizedWeight) for item in arrays.values()):
         return "none"
     return "alphas" if alphas and any(name.endswith(ALPHA) for name in arrays) else "rows"

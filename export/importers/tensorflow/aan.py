@@ -84,11 +84,7 @@ def config(options: Mapping[str, Any], vocabularies: tuple[int, int], unk: int |
 def weights(variables: Mapping[str, NDArray[Any]], config: ModelConfig) -> dict[str, NDArray[np.float32]]:
     """Return the model's weights by our names.
 
-    variables: arrays by TensorFlow's names.
-    config: configuration of the model.
-
-    Raises CheckpointError that lists every variable that is missing, left over, of another shape or not
-    finite.
+    Raises CheckpointError that lists every variable that is missing, left over, misshapen or not finite.
     """
     with torch.device("meta"):
         shapes = weight_shapes(build(config))
@@ -112,11 +108,7 @@ def weights(variables: Mapping[str, NDArray[Any]], config: ModelConfig) -> dict[
 def rename_weights(
     variables: Mapping[str, NDArray[Any]], config: ModelConfig
 ) -> tuple[dict[str, NDArray[np.float32]], set[str]]:
-    """Return the weights that `variables` holds by our names, and the names of all variables of the model.
-
-    variables: arrays by TensorFlow's names.
-    config: configuration of the model.
-    """
+    """Return the weights that `variables` holds by our names, and the names of all variables of the model."""
     arrays, used = {}, set()
     for ours, theirs, part, parts in _names(config):
         used.add(AAN_ROOT + theirs)

@@ -120,9 +120,6 @@ def weights(variables: Mapping[str, NDArray[Any]], config: ModelConfig) -> tuple
     """Return t2t's variables by our names, and a problem for each that is missing, left over or misshapen.
 
     The encoder's variables are dropped if the decoder has no attention.
-
-    variables: arrays by t2t's names.
-    config: configuration of the model.
     """
     rest = dict(variables)
     if config.encoder is None:
