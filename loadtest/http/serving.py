@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import socket
 import subprocess
 import sys
@@ -75,15 +74,6 @@ def serving_convoy(
     port = free_port()
     variables = {f"CONVOY_{name}": str(value) for name, value in {**settings, "PORT": port}.items()}
     return serving(command, port, variables, log=log)
-
-
-def named_processes(log: Path) -> dict[str, int]:
-    """Return the newest process of each name, such as "front end 0".
-
-    log: log of a server with front ends, which names them.
-    """
-    lines = re.findall(r"((?:front end|engine process) \d+) is process (\d+)", log.read_text("utf-8"))
-    return {name: int(pid) for name, pid in lines}
 
 
 def processor_seconds(process: int) -> float:
