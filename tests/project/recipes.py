@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 
 class Recipe(NamedTuple):
-    """What following one means.
+    """One recipe.
 
-    heading: in CONTRIBUTING.md.
-    files: what is written, by path.
-    lines: by path, texts that are there and what goes behind each.
-    proof: code that runs in the copy.
+    heading: heading of the recipe in CONTRIBUTING.md.
+    files: text of each new file, by path.
+    lines: new lines of each existing file, by path and by the text that precedes them.
+    proof: code that runs in the copy and fails if the recipe is incomplete.
     """
 
     heading: str

@@ -1,4 +1,4 @@
-"""CONTRIBUTING.md's recipes, followed in a copy: a throw-away thing made by those steps alone runs."""
+"""The recipes of CONTRIBUTING.md work: an example made by their steps alone runs in a copy of the sources."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from tests.project.recipes import RECIPES
 from tests.project.rooms import PARTS, ROOT
 
-# one process for all proofs: what each imports takes longer than what it does
+# one process runs all proofs, because their imports take longer than their work
 PROVE = """
 import json, sys, traceback
 import tests.conftest
@@ -30,9 +30,10 @@ print("FAULTS", json.dumps(faults))
 
 @pytest.fixture(scope="module")
 def faults(tmp_path_factory, compiled_kernels):
-    """What went wrong in a copy of the sources in which all recipes were followed, by heading."""
+    """Follow all recipes in a copy of the sources, and return the traceback of each failed proof by heading."""
     copy = tmp_path_factory.mktemp("house") / "convoy"
-    ignored = shutil.ignore_patterns("runs", ".*")  # what is compiled already need not be again
+    # compiled files are copied too: compiling takes long
+    ignored = shutil.ignore_patterns("runs", ".*")
     for part in (*PARTS, "tests"):
         shutil.copytree(ROOT / part, copy / part, ignore=ignored)
     (copy / "models").symlink_to(ROOT / "models")
@@ -47,7 +48,8 @@ def faults(tmp_path_factory, compiled_kernels):
                 text = text.replace(place, place + line)
             (copy / path).write_text(text, encoding="utf-8")
     environment = os.environ | {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
-    environment["KERNELS"] = str(compiled_kernels)  # no recipe changes them
+    # no recipe changes a kernel
+    environment["KERNELS"] = str(compiled_kernels)
     command = [sys.executable, "-W", "error", "-c", PROVE]
     proofs = json.dumps({recipe.heading: recipe.proof for recipe in RECIPES})
     done = subprocess.run(
@@ -58,7 +60,7 @@ def faults(tmp_path_factory, compiled_kernels):
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda r: r.heading)
-def test_a_recipe_followed_to_the_letter_makes_something_that_runs(faults, recipe):
+def test_example_of_each_recipe_runs(faults, recipe):
     section = _section(recipe.heading)
     for path in (*recipe.files, *recipe.lines):
         general = re.sub(r"\b(pooling|loop|echo|es)\b", "x", path)
