@@ -30,7 +30,7 @@ print("FAULTS", json.dumps(faults))
 
 @pytest.fixture(scope="module")
 def faults(tmp_path_factory, compiled_kernels):
-    """Follow all recipes in a copy of the sources, and return the traceback of each failed proof by heading."""
+    """Follow all recipes in a copy of the sources; return the traceback of each failed proof by heading."""
     copy = tmp_path_factory.mktemp("house") / "convoy"
     # compiled files are copied too: compiling takes long
     ignored = shutil.ignore_patterns("runs", ".*")
