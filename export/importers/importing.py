@@ -153,8 +153,7 @@ def convert_by(
     overwrite: replace an existing `out`.
     stages: steps that add files to the bundle before it is renamed to `out` (`write_in_stages`).
 
-    Raises CheckpointError with everything that is missing, unsupported, damaged or does not fit; BundleError
-    if `out` exists. Nothing is written before everything was checked.
+    Raises the errors of `export.importers.convert`.
     """
     check_folders(folder, out, overwrite=overwrite)
     problems = ProblemList(folder)

@@ -22,8 +22,6 @@ def read(folder: Path, settings: ImportSettings, problems: ProblemList) -> Impor
     folder: folder of the package, which holds metadata.json.
     settings: unused; metadata.json names the languages.
     problems: receives whatever is missing, unsupported or does not fit.
-
-    Raises CheckpointError on an error after which reading can't go on.
     """
     package = problems.attempt(lambda: read_package(folder))
     if package is not None and package.kind != TRANSLATION:

@@ -57,8 +57,6 @@ def read(folder: Path, settings: CTranslate2Import, problems: ProblemList) -> Im
     folder: folder of model.bin, vocabularies and segmentation models.
     settings: settings of the user, which must include the languages.
     problems: receives whatever is missing, unsupported or does not fit.
-
-    Raises CheckpointError on an error after which reading can't go on.
     """
     return read_for_library(folder, settings, TextRules(), problems)
 
@@ -84,8 +82,6 @@ def read_for_library(
     settings: settings of the user, which must include the languages.
     rules: text processing of the library.
     problems: receives whatever is missing, unsupported or does not fit.
-
-    Raises CheckpointError on an error after which reading can't go on.
     """
     path = folder / MODEL_FILE
     if settings.source is None or settings.target is None:

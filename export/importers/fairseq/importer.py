@@ -56,8 +56,6 @@ def read(folder: Path, settings: FairseqImport, problems: ProblemList) -> Import
     folder: folder of checkpoints, dictionaries and BPE codes.
     settings: settings of the user.
     problems: receives every unsupported option, missing file and weight that does not fit.
-
-    Raises CheckpointError on an error after which reading can't go on.
     """
     paths = archive.find_checkpoints(folder, settings.checkpoints)
     sources = [ReadCheckpoint(path, read_checkpoint(path)) for path in paths]

@@ -50,8 +50,6 @@ def read(folder: Path, settings: HuggingFaceImport, problems: ProblemList) -> Im
     folder: folder in Hugging Face's layout.
     settings: settings of the user.
     problems: receives whatever is missing, unsupported or does not fit.
-
-    Raises CheckpointError on an error after which reading can't go on.
     """
     opened = open_folder(folder)
     if opened.config.get("model_type") == "marian":

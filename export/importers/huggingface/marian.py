@@ -54,8 +54,6 @@ def read(folder: Path, settings: MarianImport, problems: ProblemList) -> Importe
     folder: folder in Hugging Face's layout.
     settings: settings of the user.
     problems: receives all missing files, unsupported settings and weights that don't fit.
-
-    Raises CheckpointError on an error after which reading can't go on.
     """
     opened = open_folder(folder)
     problems.attempt(lambda: _check_kind(folder / CONFIG_FILE, opened.config))

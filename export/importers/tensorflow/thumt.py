@@ -30,8 +30,6 @@ def read(folder: Path, settings: ThumtImport, problems: ProblemList) -> Imported
     folder: folder of checkpoint, options and vocabularies.
     settings: settings of the user, which must include the languages.
     problems: receives whatever is missing, unsupported or does not fit.
-
-    Raises CheckpointError on an error after which reading can't go on.
     """
     if settings.source is None or settings.target is None:
         problems.add(f"{folder}: does not name its languages: give --source and --target")
