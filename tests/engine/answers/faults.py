@@ -1,8 +1,8 @@
-"""Faults of engine/answers, as (name, file, old, new, pytest arguments); see `tests.mutants`."""
+"""Faults for engine/answers: (name, file, old, new, pytest arguments); see `tests.mutants`."""
 
 FAULTS = [
     (
-        "what is too long is cut silently",
+        "a text that is too long is cut silently",
         "engine/answers/plan.py",
         'if truncated and not (options.truncate or options.strategy == "truncate" or model.truncates):',
         "if False:",
@@ -65,7 +65,7 @@ FAULTS = [
         "tests/engine/answers/test_pivot.py -k a_prefix_begins_the_final_answer_only",
     ),
     (
-        "a vocabulary of crumbs is a judge of languages",
+        "a vocabulary of small pieces judges languages",
         "engine/answers/text_model.py",
         "if self.is_judge(language) else 1.0",
         "if True else 1.0",
@@ -107,14 +107,14 @@ FAULTS = [
         "tests/engine/answers/test_many_lines.py -k reading_ahead",
     ),
     (
-        "lines in flight are decoded each, equal or not",
+        "equal lines in flight are decoded separately",
         "engine/answers/stream.py",
         "                known.update(entry.submitted)\n",
         "",
         "tests/engine/answers/test_many_lines.py -k equal_sentences",
     ),
     (
-        "a line fails because an equal one has",
+        "a line fails because an equal line has failed",
         "engine/answers/stream.py",
         "outcome is None or (outcome.done() and not isinstance(outcome.result(), Result))",
         "outcome is None",

@@ -1,4 +1,4 @@
-"""Faults of engine/repository, as (name, file, old, new, pytest arguments); see `tests.mutants`."""
+"""Faults for engine/repository: (name, file, old, new, pytest arguments); see `tests.mutants`."""
 
 FAULTS = [
     (
@@ -9,14 +9,14 @@ FAULTS = [
         "tests/engine/repository/test_budget.py -k counted_once",
     ),
     (
-        "a bundle that one look misses is gone",
+        "a bundle that is missing in one scan is removed",
         "engine/repository/folders.py",
         "for path in sorted(lacking & self._missing):",
         "for path in sorted(lacking):",
         "tests/server/test_folders.py -k one_look_misses",
     ),
     (
-        "a bundle's own cut is not heeded",
+        "the sentence limit of a bundle is ignored",
         "engine/repository/loading.py",
         "        max_sentence_tokens=bundle.max_sentence_tokens,\n",
         "",
@@ -30,14 +30,14 @@ FAULTS = [
         "tests/engine/repository/ipc/test_connections.py -k at_the_head_of_a_frame",
     ),
     (
-        "what was cancelled is waited for",
+        "cancelled requests are waited for",
         "engine/repository/ipc/connections.py",
         "                connection.remove_job(number, job)\n",
         "",
         "tests/engine/repository/ipc/test_connections.py -k full_queue",
     ),
     (
-        "of two processes the first one's fault alone is told",
+        "only the fault of the first process is reported",
         "engine/repository/figures.py",
         "fault=one.fault or other.fault",
         "fault=one.fault",

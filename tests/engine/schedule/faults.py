@@ -1,4 +1,4 @@
-"""Faults of engine/schedule, as (name, file, old, new, pytest arguments); see `tests.mutants`."""
+"""Faults for engine/schedule: (name, file, old, new, pytest arguments); see `tests.mutants`."""
 
 FAULTS = [
     (
@@ -9,7 +9,7 @@ FAULTS = [
         "tests/engine/schedule/test_engine.py tests/engine/schedule/test_engine_faults.py tests/engine/schedule/test_aio.py",
     ),
     (
-        "late flags are taken for those of whoever is there now",
+        "late flags are applied to the request that is in the slot now",
         "engine/schedule/lane.py",
         "for row in done if (flight := step.flights[row]).slot >= 0]",
         "for row in done if (flight := step.flights[row])]",
@@ -50,7 +50,7 @@ FAULTS = [
         "tests/engine/schedule/test_forecast.py",
     ),
     (
-        "newcomers make groups late that let them pass",
+        "new requests make waiting groups late",
         "engine/schedule/forecast.py",
         "        self._check_promises(lane, part, turn, reserve, now)\n",
         "",
@@ -64,7 +64,7 @@ FAULTS = [
         "tests/engine/schedule/test_lost_device.py",
     ),
     (
-        "groups wait for those before them to finish",
+        "groups wait until earlier groups have finished",
         "engine/schedule/queue.py",
         ("            if len(group.requests) > 1:\n                groups.move_to_end(ticket)"),
         ("            if False:\n                groups.move_to_end(ticket)"),
@@ -78,14 +78,14 @@ FAULTS = [
         "tests/engine/schedule/test_queue.py tests/engine/schedule/test_engine.py",
     ),
     (
-        "answers whose options decided their length teach the forecast",
+        "answers whose options decide their length are samples of the forecast",
         "engine/schedule/forecast.py",
         "        if not request.decided:\n",
         "        if True:\n",
         "tests/engine/schedule/test_forecast.py -k decide_its_length",
     ),
     (
-        "work goes on after its deadline",
+        "work continues after its deadline",
         "engine/schedule/slices.py",
         "            if work.future.cancelled():\n",
         "            if False:\n",
@@ -106,7 +106,7 @@ FAULTS = [
         "tests/server/test_limits.py -k reaches",
     ),
     (
-        "requests that never had time make others seem long",
+        "requests that never had enough time count as load",
         "engine/schedule/forecast.py",
         "if own * turn_of_part <= budget:",
         "if True:",
@@ -120,14 +120,14 @@ FAULTS = [
         "tests/engine/schedule/test_forecast.py -k idle_time",
     ),
     (
-        "a group that came with hardly time enough keeps others out",
+        "a waiting group without a promise keeps others out",
         "engine/schedule/queue.py",
         "if size > 1 and last.promised and",
         "if size > 1 and",
         "tests/engine/schedule/test_forecast.py -k without_a_promise",
     ),
     (
-        "a hole that somebody came for is given away once more",
+        "a taken hole is given to a second request",
         "engine/schedule/lane.py",
         "        del holes[: len(here)]\n",
         "",
@@ -145,7 +145,7 @@ FAULTS = [
         "tests/server/test_rare_faults.py -k cancelled",
     ),
     (
-        "a timeout of the work is told as a deadline",
+        "a timeout of the work is reported as a deadline",
         "engine/schedule/slices.py",
         "if not limit.expired():",
         "if False:",
@@ -166,7 +166,7 @@ FAULTS = [
         "tests/engine/schedule/test_queue.py -k share",
     ),
     (
-        "what a group holds is not counted as it is taken",
+        "the slots of a group are not counted as they are taken",
         "engine/schedule/queue.py",
         "            used[ticket] = has + 1\n",
         "",
@@ -180,7 +180,7 @@ FAULTS = [
         "tests/engine/schedule/test_queue.py -k counted_in_steps",
     ),
     (
-        "the forecast knows no shares of slots",
+        "the forecast ignores shares of slots",
         "engine/schedule/queue.py",
         "min(mean, max(mean / size, steps), share * turns)",
         "min(mean, max(mean / size, steps))",
@@ -201,14 +201,14 @@ FAULTS = [
         "tests/engine/schedule/test_aio.py -k draw_samples",
     ),
     (
-        "jobs of a client who has left go on",
+        "jobs of a disconnected client continue",
         "engine/schedule/aio.py",
         "            engine.cancel(requests)\n",
         "            pass\n",
         "tests/engine/schedule/test_aio.py -k cancelling_the_task_frees_slots_and_queue",
     ),
     (
-        "one late answer widens the margin as often as there are late ones",
+        "each late answer widens the margin",
         "engine/schedule/tempo.py",
         "if arrived >= self._since:",
         "if True:",
