@@ -77,7 +77,7 @@ FAST_LANES: Final = tuple(sorted({*LANES, LaneSize(FAST_BEAM_SIZE, 32)}))
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where and how a bundle runs.
+    """Backend, device, precision and lanes of a bundle.
 
     backend: name in BACKENDS.
     device: "cpu", "cuda" or "cuda:1"; each of several devices, separated by commas, gets all lanes.

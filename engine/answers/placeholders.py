@@ -124,7 +124,7 @@ def _sentences(draw: random.Random, words: Sequence[PlaceholderWord]) -> list[st
 def _shares(
     model: TextModel, decode: Decode, words: Sequence[PlaceholderWord], sentences: Sequence[str]
 ) -> dict[PlaceholderWord, float]:
-    """Return the share of sentences whose greedy answer has the word once, by word."""
+    """Return, by word, the share of sentences with one copy of the word in their greedy answer."""
     longest = min(MAX_ANSWER_TOKENS, model.limits.target)
     begin = model.tokenizer.beginning
     options = replace(model.defaults, n_best=1, beam_size=1, min_length=0, max_length=longest)

@@ -73,6 +73,7 @@ class Orders:
             self._settle(name)
 
     async def _reload(self, name: str, sender: object) -> None:
+        """Reload a model, and return when it decodes tokens of both bundles, or when it was not loaded."""
         await self._lock.acquire()
         loop, replaced, reload = asyncio.get_running_loop(), asyncio.Event(), self._service.reload
 

@@ -1,4 +1,4 @@
-"""Faults for engine/answers: (name, file, old, new, pytest arguments); see `tests.mutants`."""
+"""Faults for engine/answers: (name, file, old, new, pytest arguments). `tests.mutants` injects them."""
 
 FAULTS = [
     (

@@ -1,4 +1,4 @@
-"""Faults for engine/schedule: (name, file, old, new, pytest arguments); see `tests.mutants`."""
+"""Faults for engine/schedule: (name, file, old, new, pytest arguments). `tests.mutants` injects them."""
 
 FAULTS = [
     (

@@ -103,8 +103,8 @@ groups = st.tuples(st.sampled_from([1, 2, 5, 20, 100, 300, 800]), kinds)
 def test_the_wait_is_close_to_a_run_of_the_queue_for_any_shares_of_slots(slots, others, mine):
     """Waits below 50 turns are not compared: the forecast assumes that slots become free evenly.
 
-    The seed fixes the examples, because the forecast is wrong by up to a factor of 3 for some mixtures of short
-    and long requests, which it treats as requests of one mean length.
+    The seed fixes the examples, because the forecast is wrong by up to a factor of 3 for some mixtures of
+    short and long requests, which it treats as requests of one mean length.
     """
     queue = FairQueue(1)
     forecast = Forecast(queue, [(slots, 1)], LIMITS)
