@@ -31,12 +31,12 @@ class Limit(NamedTuple):
 
 
 LIMITS: Final[Mapping[str, Limit]] = {
-    "parameter": Limit(6, 46),
-    "docstring": Limit(9, 28),
-    "comment": Limit(8, 28),
-    "test name": Limit(16, 16),
-    "page": Limit(4, 7),
-    "help": Limit(11, 29),
+    "parameter": Limit(1, 3),
+    "docstring": Limit(4.5, 15),
+    "comment": Limit(4.5, 10),
+    "test name": Limit(9, 9),
+    "page": Limit(3.5, 7),
+    "help": Limit(9, 29),
 }
 # a room with fewer lines of a kind is judged as a part of the whole only
 MIN_ROOM_LINES: Final = 25
