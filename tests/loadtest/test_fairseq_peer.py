@@ -21,7 +21,7 @@ def test_fairseqs_batches_are_of_like_lengths_and_hold_as_many_tokens():
     assert tokens == pytest.approx(sum(s.target for s in work), rel=0.05)
 
 
-# fairseq's public interface, as far as the peer uses it: what it is called with is checked, nothing is
+# the part of fairseq's interface that the peer uses: arguments are checked, nothing is
 # decoded
 STAND_IN = {
     "__init__.py": """

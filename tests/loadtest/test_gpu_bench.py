@@ -42,7 +42,7 @@ def executors(setting, bundle, *lanes):
     return open_contender(setting, bundle, contender, lanes)
 
 
-# what figures are stated against
+# floors
 def test_the_weights_that_a_step_reads_are_those_counted_by_hand():
     config = models.config_of(models.SIX, tiny=True)
     d, ffn, heads, taps, vocabulary, source = 32, 64, 4, (3, 7, 15, 31, 31, 31), 97, 32
@@ -79,7 +79,7 @@ def test_process_waits_for_a_model_that_another_one_writes(setting, bundle, tmp_
         found = models.bundle_of(folder, models.SIX, tiny=True)
         assert writer.poll() is None  # it has others to write
         assert found.manifest == bundle.manifest
-    assert models.bundle_of(folder, models.IWSLT, tiny=True).name == models.IWSLT  # whoever has been killed
+    assert models.bundle_of(folder, models.IWSLT, tiny=True).name == models.IWSLT  # a killed process
 
 
 # sentences and arrivals
@@ -108,10 +108,10 @@ def test_every_answer_has_exactly_the_length_that_it_was_given(setting, bundle):
 
 
 def test_the_rate_of_a_steady_state_leaves_out_how_slots_fill_and_empty():
-    """Four slots that take a second each, and a start that takes nine."""
+    """Four slots take a second each, and the start takes nine."""
     ended = [10.0 + i // 4 for i in range(40)]
     assert steady(ended, 4) == pytest.approx(4.0, rel=0.15)
-    assert steady(ended[:8], 4) == pytest.approx(8 / 11)  # too few to tell
+    assert steady(ended[:8], 4) == pytest.approx(8 / 11)  # too few answers
 
 
 def test_part_without_time_for_any_contender_is_not_done(setting, tmp_path, monkeypatch):
@@ -153,7 +153,7 @@ def test_a_window_batch_is_answered_when_its_longest_is_done(setting, bundle):
             active.append(len(batcher._lane.active)),
             answer(outcome),
         )
-    batcher.submit(requests)  # as many as a batch holds: the window is not waited for
+    batcher.submit(requests)  # a full batch does not wait for the window
     answers.results(60)
     batcher.stop()
     assert active == [0, 0]
@@ -223,7 +223,7 @@ def test_every_part_runs_and_leaves_a_complete_record(setting, tmp_path):
     assert len(arrivals["tuning"]) == 2
     assert set(arrivals["p99"]) == {"in flight", "window"}
     assert all(row["kernels"] for row in parts["profiles"]["rows"])
-    assert {row["backend"] for row in parts["real"]["rows"]} == {"torch"}  # and not the bundle's name
+    assert {row["backend"] for row in parts["real"]["rows"]} == {"torch"}  # without the name of the bundle
     text = markdown([record])
     for name in (*shares, *wanted, "tokens/s", "sentences/s", "kernels of torch fp32", "Tiny models"):
         assert name in text
@@ -264,7 +264,7 @@ time.sleep(60)
     assert left == ["single", "real"]
     assert "over its time" in BenchRecord(path).values["skipped"]["cuda bf16"]
     assert BenchRecord(path).values["parts"]["single"]["status"] == "failed"
-    # nobody is left out twice: then the part is given up
+    # a second failure ends the part
     assert command._after(book, {"part": "single", "contender": "cuda bf16"}, left, "again") == ["real"]
     assert command._after(book, {"part": "real"}, ["real"], "it ended with 70") == []
 

@@ -17,7 +17,7 @@ from tests.training.numbers import write_numbers
 
 def test_copied_tree_is_small_and_complete(tmp_path):
     command = ["bash", "loadtest/gpu_tree.sh", str(tmp_path / "tree")]
-    alone = os.environ | {"PIP_NO_INDEX": "1"}  # wheels are left out, and that is said
+    alone = os.environ | {"PIP_NO_INDEX": "1"}  # wheels are missing, with a message
     done = subprocess.run(command, cwd=ROOT, env=alone, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "no wheels of array-api-compat" in done.stderr
@@ -35,7 +35,7 @@ def test_copied_tree_is_small_and_complete(tmp_path):
 
 
 def test_gpu_tests_are_found_in_all_folders():
-    """Only these files are given to pytest there: without any it would run all there are."""
+    """pytest runs only these files on a GPU machine."""
     files = {path.relative_to(ROOT).as_posix() for path in gpu_tests(ROOT / "tests")}
     assert {
         "tests/engine/executors/test_cuda_graph.py",
@@ -49,7 +49,7 @@ def test_crash_of_one_test_file_is_reported_and_others_run(setting, tmp_path, mo
     for name, body in (("dies", "os._exit(9)"), ("passes", "pass"), ("fails", "assert 0")):
         (tmp_path / f"test_{name}.py").write_text(marked.format(body), "utf-8")
     monkeypatch.setattr("loadtest.engine.gpu_bench.checks.REPOSITORY", tmp_path)
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # they take longer than three tests
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # plugins start slower than three tests
     (tmp_path / "tests").symlink_to(tmp_path)
     run = part_run(setting, tmp_path)
     found = suite(run)
@@ -73,7 +73,7 @@ def test_a_call_without_a_purpose_names_them():
 
 
 def test_script_lists_missing_packages_with_a_remedy_and_continues(tmp_path):
-    """A CUDA image's torch is the one for its driver: a remedy that brings another can't be followed."""
+    """The remedy must not install another torch than that of the CUDA image."""
     (tmp_path / "sitecustomize.py").write_text(
         "import importlib.util as util\nfound = util.find_spec\n"
         "util.find_spec = lambda name, *more: None if name == 'sacremoses' else found(name, *more)\n"
@@ -96,7 +96,7 @@ def test_timed_training_packs_a_bundle_and_resumes(tmp_path):
     path = tmp_path / "numbers.toml"
     path.write_text(NUMBERS, "utf-8")
     flags = [f"--recipes={path}", f"--corpora={tmp_path}", "--device=cpu", f"--out={tmp_path / 'out'}"]
-    flags += [f"--runs={tmp_path / 'runs'}", "--minutes=0.01"]  # no time: the first piece only
+    flags += [f"--runs={tmp_path / 'runs'}", "--minutes=0.01"]  # without time only the first piece is trained
     for least in (20, 21):
         assert gpu_train.main(flags) == 0
         said = json.loads((tmp_path / "out" / "numbers.json").read_text("utf-8"))

@@ -1,4 +1,4 @@
-"""The benchmark of the host's work follows the code whose work it counts."""
+"""The benchmark of the host's work counts the calls of the real code."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_requests_come_and_go_over_a_device_that_does_nothing(monkeypatch):
     assert found.step_ms == pytest.approx(found.house_ms + found.cuda_ms)
     prices = sum(PRICES_US[kind] * count for kind, count in found.calls.items())
     assert found.cuda_ms == pytest.approx(prices / 1e3)
-    assert set(found.calls) == set(PRICES_US) - {"pin"}  # all that is pinned was made before
+    assert set(found.calls) == set(PRICES_US) - {"pin"}  # pinned memory was allocated before
 
 
 @pytest.mark.parametrize(("slots", "replays"), [(2, 4), (3, 2)])
@@ -34,7 +34,7 @@ def test_turn_without_arrivals_needs_replays_one_copy_and_one_event(slots, repla
 
 @pytest.mark.parametrize(("slots", "launched"), [(1, [1, 2, 2, 2, 2]), (2, [1, 2, 3, 4, 4])])
 def test_each_request_is_answered_after_as_many_steps_as_its_answer_has_tokens(slots, launched):
-    """Seven; those launched last went before the flags of the seventh were read."""
+    """The answer has seven tokens; further steps are launched before its end is read."""
     traffic = Traffic(slots, 1)
     traffic.engine.submit([traffic.request(7) for _ in range(slots)])
     while traffic.answered < slots:

@@ -1,4 +1,4 @@
-"""The load tests themselves: arrivals, percentiles, plots, and short runs against a real server."""
+"""The load tests: arrivals, percentiles, plots, and short runs against a real server."""
 
 import asyncio
 import json
@@ -39,7 +39,7 @@ def test_arrivals_form_a_poisson_process():
     gaps = np.diff(times)
     assert times.max() < 400
     assert abs(len(times) - 20_000) < 5 * 20_000**0.5
-    # gaps are exponential: mean and standard deviation are the same, and neighbours are independent
+    # exponential gaps: mean equals standard deviation, and neighbours are independent
     assert gaps.std() / gaps.mean() == pytest.approx(1.0, abs=0.05)
     assert abs(np.corrcoef(gaps[:-1], gaps[1:])[0, 1]) < 0.05
     assert arrivals(50.0, 400.0, seed=3) == times.tolist()
@@ -83,7 +83,7 @@ def test_a_plot_is_an_image_with_a_line_for_each_name():
 
 
 def test_latency_counts_from_when_a_request_was_due():
-    """A stalled generator must not make the server look fast: ten are due while the loop is blocked."""
+    """Ten requests are due while the load generator is blocked; their latency includes the delay."""
 
     async def ask(client, text):
         time.sleep(0.05)  # noqa: ASYNC251 - the generator itself is late
@@ -137,7 +137,7 @@ def test_the_open_loop_command_writes_figures_and_a_plot(tmp_path):
 
 
 def test_every_kind_of_locust_user_gets_its_answers():
-    if find_spec("locust") is None:  # importing it would patch this whole process
+    if find_spec("locust") is None:  # importing locust would patch the whole process
         pytest.skip("needs the extra load")
     with server() as (client, _, _):
         command = [
@@ -158,7 +158,7 @@ def test_every_kind_of_locust_user_gets_its_answers():
 
 
 def transformer_bundle(path):
-    """Random weights, wide enough to tell tokens apart, and the toy models' vocabulary."""
+    """Write a Transformer bundle with random weights and the vocabulary of the toy models."""
     stack = StackConfig(32, 32, 48, 4, (0, 0), mixer="attention", glu=False)
     tables = {"share_embeddings": True, "share_output": True, "max_source": 256, "max_target": 128}
     config = ModelConfig("transformer", VOCABULARY, VOCABULARY, stack, stack, **tables)

@@ -35,7 +35,7 @@ def draw(shape: tuple[int, ...], seed: int) -> torch.Tensor:
 
 
 def state_of(given: dict[str, object], *, old: bool = False) -> dict[str, torch.Tensor]:
-    """Random weights as fairseq's `fconv` names and shapes them, with weight normalisation."""
+    """Return random weights with the names and shapes of fairseq's `fconv`, with weight normalisation."""
     values, problems = fconv.options(given)
     assert not problems
     state: dict[str, torch.Tensor] = {}
@@ -78,7 +78,7 @@ def state_of(given: dict[str, object], *, old: bool = False) -> dict[str, torch.
 
 
 class Plain:
-    """One sentence through fairseq's weights, a position and a tap at a time (docs/reference.md 4)."""
+    """Computes one sentence from fairseq's weights in loops over positions and taps (docs/reference.md 4)."""
 
     def __init__(self, given: dict[str, object], state: dict[str, torch.Tensor]) -> None:
         self.values = fconv.options(given)[0]
@@ -126,7 +126,7 @@ class Plain:
         return self.linear(f"{side}.fc2", before[-1]), embedded
 
     def __call__(self, source: list[int], target: list[int]) -> tuple[np.ndarray, np.ndarray]:
-        """Log-probabilities [target, vocab] and attention [target, source]."""
+        """Return log-probabilities [target, vocab] and attention [target, source]."""
         a, embedded = self.side("encoder", source)
         b = (a + embedded) * HALF
         total = np.zeros((len(target), len(source)))

@@ -27,7 +27,7 @@ from tests.support.host_kernels import COMPILER, SOURCES
 FLOAT, HALF, BRAIN = torch.float32, torch.float16, torch.bfloat16
 
 
-TOLERANCE = {FLOAT: 2e-6, HALF: 2e-3, BRAIN: 1.6e-2}  # of values of about one: a few units in the last place
+TOLERANCE = {FLOAT: 2e-6, HALF: 2e-3, BRAIN: 1.6e-2}  # a few units in the last place of values near one
 
 
 NEEDS_COMPILER = pytest.mark.skipif(COMPILER is None, reason="no g++ to compile the kernels for the CPU")
@@ -37,7 +37,7 @@ NEEDS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA 
 
 
 class Place:
-    """Where kernels run: they take and return tensors of the CPU here, whatever device computes."""
+    """Kernels on a device, with arguments and results on the CPU."""
 
     def __init__(self, kernels: Kernels, device: str) -> None:
         self.kernels, self.device = kernels, device
@@ -54,7 +54,7 @@ class Place:
         if isinstance(value, tuple | list):
             there = map(self.there, value)
             return type(value)(*there) if hasattr(value, "_fields") else type(value)(there)
-        if is_dataclass(value):  # a norm, or what becomes of a product's sums
+        if is_dataclass(value):  # a norm or an epilogue
             return replace(value, **{f.name: self.there(getattr(value, f.name)) for f in fields(value)})
         return value.to(self.device) if isinstance(value, torch.Tensor) else value
 
@@ -73,7 +73,7 @@ def close(got, want, dtype, scale=1.0):
 
 
 def convolution(dtype, slots, beams, channels, heads, width, fixed):
-    """x, taps, ring and index of one step."""
+    """Return x, taps, ring and index of one step."""
     x = normal(1, slots, beams, channels, dtype=dtype)
     shape = (heads, width) if fixed else (slots, beams, heads, width)
     taps = normal(2, *shape, dtype=dtype)
@@ -90,7 +90,7 @@ def wide(*tensors):
 
 
 def packed_sequences(lengths, longest=64):
-    """Sequences of these lengths one behind the other, and where each begins; behind them a group is idle."""
+    """Return packed sequences and their first positions; the last group is unused."""
     bounds, begins, begin = [], [], 0
     for length in lengths:
         begins.append(begin)
@@ -107,7 +107,7 @@ def attention(dtype, slots, beams, heads, width, source):
     )
     mask = torch.zeros(slots, source)
     for slot in range(slots):
-        mask[slot, source - slot * (source // slots) :] = -torch.inf  # all of it, and less and less
+        mask[slot, source - slot * (source // slots) :] = -torch.inf  # all columns, then fewer
     return q, keys, values, mask
 
 
@@ -127,7 +127,7 @@ def layer_norm(x, norm):
 
 
 def windows(slots, beams, older, channels, offset=0):
-    """A ring and the index of windows in it, of beams that share most of their ancestors."""
+    """Return a ring and an index of windows, for beams that share most ancestors."""
     g = torch.Generator().manual_seed(older)
     size = slots * older * beams * channels
     ring = normal(1, offset + size, dtype=BRAIN)[offset:].view(slots, older, beams, channels)
@@ -138,13 +138,13 @@ def windows(slots, beams, older, channels, offset=0):
 
 
 def search(run, slots, beams, columns, device="cpu"):
-    """The kernels of a search, over a state of slots that are idle."""
+    """Return the kernels of a search with a state of idle slots."""
     limits = SimpleNamespace(slots=slots, beams=beams, device=device, pad=1, limits=SimpleNamespace(source=8))
     return SearchKernels(run, blank(xp, limits, columns), Tokens(pad=1, eos=2))
 
 
 def followed(slots, beams, windows):
-    """A count of slots in use, and rings of these windows."""
+    """Return a number of used slots and rings of the given windows."""
     rings = Rings([StateSpec(str(w), w, 1) for w in windows], slots, beams, xp, "cpu", FLOAT)
     rings.clock = torch.full((1,), 5)
     addresses = torch.tensor([[w, rings.rows[w].data_ptr()] for w in rings.windows])
@@ -152,7 +152,7 @@ def followed(slots, beams, windows):
 
 
 def calls(dtype):
-    """One call of every entry, with all that is optional and without."""
+    """Call every entry once with all optional arguments and once without."""
     made: list[Call] = []
     kernels = Kernels(made.append)
     x, taps, ring, index = convolution(dtype, 2, 3, 32, 4, 5, False)
@@ -218,6 +218,6 @@ def parameters(ptx: bytes, entry: str) -> list[str]:
 
 
 def entries():
-    """Names of all kernels, as the sources define them."""
+    """Return the names of all kernels in the sources."""
     text = "".join(path.read_text() for path in SOURCES.glob("*.cu"))
     return set(re.findall(r"__global__ void[^;{]*?(\w+)\(", re.sub(r"__launch_bounds__\([^)]*\)", "", text)))

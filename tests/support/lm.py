@@ -1,4 +1,4 @@
-"""Shared by the tests of language models."""
+"""Helpers of the tests of language models."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ NAME = "lm_adaptive"
 
 
 def forced(tokens: list[int]) -> DecodeOptions:
-    """Every token of a text that ends with end-of-sentence."""
+    """Return options that force all tokens of a text that ends with end-of-sentence."""
     inner = tuple(tokens[:-1])
     return DecodeOptions(beam_size=1, min_length=0, max_length_b=len(inner), prefix=inner)
 
 
 def decode(lane: Lane, wanted: list[DecodeOptions], each: int = 3) -> list[Result]:
-    """Requests join a few at a time while others are at any step."""
+    """Decode requests that join a few at a time, while others are at different steps."""
     return outcomes_of(lane, [([EOS], options) for options in wanted], lambda: each)

@@ -20,7 +20,7 @@ NAMES = sorted(path.name for path in GOLDEN.glob("*/")) if GOLDEN.is_dir() else 
 
 @cache
 def fixture(name: str) -> tuple[dict[str, Any], dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """config.json, variables and what t2t computed."""
+    """Return config.json, variables and recorded outputs of tensor2tensor."""
     folder = GOLDEN / name
     with np.load(folder / "weights.npz") as weights, np.load(folder / "io.npz") as io:
         return json.loads((folder / "config.json").read_text()), dict(weights), dict(io)

@@ -159,7 +159,7 @@ def test_a_truncated_file_is_found_even_without_hashing(toy):
 
 
 def forge(toy, name, content):
-    """Replace a file and put its new hash into the manifest, as a careless editor would."""
+    """Replace a file and update its hash in the manifest."""
     (toy / name).write_bytes(content)
     manifest = json.loads((toy / "manifest.json").read_text())
     entry = {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}

@@ -1,4 +1,4 @@
-"""Configurations and executors refuse what they can't do, and name it."""
+"""Configurations and executors refuse unsupported settings by name."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Files of JSON from outside: what is none is refused in one line that names the file and the remedy."""
+"""Invalid JSON files are refused with one line that names the file and the remedy."""
 
 import pytest
 
@@ -28,7 +28,7 @@ def test_value_that_is_no_object_is_refused(tmp_path, content, message):
 def test_a_file_is_read_no_further_than_any_vocabulary_is_long(tmp_path):
     path = tmp_path / "a.json"
     with path.open("wb") as file:
-        file.truncate(1 << 40)  # a hole: it takes no room
+        file.truncate(1 << 40)  # a sparse file
     with pytest.raises(BundleError, match=f"more than {MAX_JSON_BYTES:,} bytes"):
         read_json(path, list, "copy it again")
 

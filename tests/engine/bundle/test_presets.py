@@ -1,4 +1,4 @@
-"""Presets against the papers' counts of parameters and against what fairseq calls by the same names."""
+"""Compare presets with parameter counts of the papers and with fairseq's architectures."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from export.importers.fairseq.transformer import TRANSFORMER
 DEFAULTS = Path(__file__).resolve().parents[4] / "shared" / "arch_defaults.json"
 MILLION = 1_000_000
 JOINT = 32_768  # "Pay Less Attention": 32K joint tokens
-WORDS = 793_471  # of the Billion Word benchmark
+WORDS = 793_471  # Billion Word benchmark
 UNSHARED = {"share_embeddings": False, "share_output": False}
 FAMILIES = (LIGHTCONV, TRANSFORMER, FCONV, LIGHTCONV_LM)
 # Millions; Tables 1, 3, 4 and 7. One table of 32,768 x 1,024 serves source, target and output in all of them
-# but the language model, whose input and softmax share theirs. With one table more, none would fit.
+# except the language model, whose input and softmax share one. One more table would not fit any count.
 COUNTS = {
     "dynamicconv_wmt_en_de_big": 213,
     "transformer_wmt_en_de_big": 210,

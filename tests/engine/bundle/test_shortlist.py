@@ -1,4 +1,4 @@
-"""Shortlists: what is learned, what a step computes with them, and how they are asked for."""
+"""Shortlists: learning, decoding steps, and the options that select them."""
 
 import gzip
 import shutil
@@ -35,7 +35,7 @@ pairs_of_tokens = st.lists(
 
 
 def model_1(pairs, rounds):
-    """IBM model 1 as its paper writes it, in loops: t(target | source), uniform at first."""
+    """Return t(target | source) of IBM model 1 in loops, initially uniform."""
     t = {}
     for source, target in pairs:
         for f in {*source, EOS}:
@@ -85,7 +85,7 @@ def random_shortlist(seed, likely=9, always=12):
 
 @pytest.fixture(scope="module")
 def listed(tmp_path_factory):
-    """A served bundle with a shortlist of random tokens."""
+    """Return a bundle with a shortlist of random tokens."""
     path = tmp_path_factory.mktemp("listed") / "toy-de-en"
     shutil.copytree(bundles() / "toy-de-en", path)
     graphs = shortlisted_graphs(open_bundle(path).config)
@@ -101,7 +101,7 @@ def test_shortlist_depends_on_its_source_and_contains_forced_tokens(sources, dat
     among = SlotShortlists(shortlist, n + 1)
     for slot, source in enumerate(sources):
         among.place(slot, shortlist.of(source))
-    among.move(0, n)  # a copy goes to the end, and the first slot is then used again
+    among.move(0, n)  # a copy moves to the end and the first slot is reused
     among.place(0, shortlist.of([EOS]))
     forced = np.array(
         data.draw(
@@ -130,7 +130,7 @@ def finite(topk, slot, beam):
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
 @pytest.mark.parametrize("backend", ["onnx-pure", "onnx-native"])
 def test_a_step_normalises_over_the_list_and_takes_nothing_else(listed, backend, precision):
-    """Against the whole vocabulary's log-probabilities of the same graphs, cut and normalised in numpy."""
+    """Compared with log-probabilities of the whole vocabulary, restricted and normalised in numpy."""
     beams, n = 3, 2
     rng = np.random.default_rng(5)
     sources = [[*rng.integers(4, VOCABULARY, size), EOS] for size in (3, 11)]

@@ -1,4 +1,4 @@
-"""Files of tensors: safetensors' own library reads what is written, and what is mapped is what it wrote."""
+"""Files of tensors, compared with safetensors' own library."""
 
 import resource
 import subprocess
@@ -49,7 +49,7 @@ def test_mapped_safetensors_are_read_only(tmp_path):
 
 @pytest.mark.parametrize("int8", [False, True])
 def test_a_weight_that_is_made_later_is_the_weight_in_pieces(int8):
-    rows = PIECE // 500 + 7  # two pieces
+    rows = PIECE // 500 + 7  # two parts
     weight = np.random.default_rng(1).standard_normal((rows, 500), np.float32)
     later = LazyWeight(weight.shape, lambda: weight, int8)
     specs, half = specs_of("w", later, np.dtype(np.float16)), np.dtype(np.float16)
@@ -108,7 +108,7 @@ def test_array_of_one_process_is_mapped_by_others(tmp_path):
     with pytest.raises(ValueError, match="read-only"):
         mapped[0, 0] = 1
     assert len([path for path in tmp_path.rglob("*") if path.is_file()]) == 1
-    # another bundle of the name takes its place, and those who map the old one keep it
+    # a new bundle of the same name replaces the files; existing maps stay valid
     SharedArrays(tmp_path, "c", "0123").array("transposed", lambda: made)
     new = SharedArrays(tmp_path, "a/../b", "4567").array("transposed", lambda: -made)
     np.testing.assert_array_equal(new, -made)
@@ -121,7 +121,7 @@ def test_array_made_by_two_processes_at_once_is_one_file(tmp_path):
     first, second = (SharedArrays(tmp_path, "a", "0") for _ in range(2))
 
     def slow():
-        """The other process comes first."""
+        """Compute the array after another process has stored it."""
         second.array("ones", lambda: made)
         (path,) = tmp_path.rglob("*.npy")
         seen.append(path.stat().st_ino)

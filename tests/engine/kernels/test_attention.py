@@ -37,7 +37,7 @@ def test_attention_within_packed_sequences_equals_the_reference_and_ignores_neig
     own = QKV(own.q / width**0.5, *own[1:])
     found = place.attend_packed(own, packed, heads)
     assert torch.equal(place.attend_packed(own._replace(q=own.q * 8), packed, heads, scale=0.125), found)
-    last = packed_sequences(lengths[3:4])[0]  # one of them, alone
+    last = packed_sequences(lengths[3:4])[0]  # one sequence alone
     among = slice(begins[3], begins[3] + 48)
     alone = QKV(*(F.pad(y[:, among], (0, 0, 0, 8)).contiguous() for y in own))
     assert torch.equal(place.attend_packed(alone, last, heads)[:, :45], found[:, among][:, :45])
@@ -51,20 +51,20 @@ def test_attention_within_packed_sequences_equals_the_reference_and_ignores_neig
     ("dtype", "sizes"),
     [
         (FLOAT, (3, 2, 4, 8, 32)),
-        (FLOAT, (2, 9, 2, 5, 33)),  # two groups of beams; nothing divides by anything
-        (FLOAT, (1, 1, 1, 64, 160)),  # several strips of both axes
+        (FLOAT, (2, 9, 2, 5, 33)),  # two groups of beams and odd sizes
+        (FLOAT, (1, 1, 1, 64, 160)),  # several blocks on both axes
         (HALF, (2, 4, 2, 16, 32)),
         (BRAIN, (2, 4, 2, 16, 32)),
     ],
 )
 def test_attention_equals_the_reference(place, dtype, sizes):
     q, keys, values, mask = attention(dtype, *sizes)
-    mask[0, 1] = -torch.inf  # a gap
+    mask[0, 1] = -torch.inf  # a masked gap
     want, weights = reference.attend(*wide(q, keys, values), mask)
     context, mean = place.attend(q, (keys, values, mask), weights=True)
     close(context, want, dtype, 4)
     close(mean, weights, FLOAT)
-    place.kernels.tensor_cores = False  # the same kernel without weights; that of tensor cores is below
+    place.kernels.tensor_cores = False  # the same kernel without weights, not the one with tensor cores
     alone, nothing = place.attend(q, (keys, values, mask), weights=False)
     assert nothing is None
     assert torch.equal(alone, context)
@@ -77,7 +77,7 @@ def test_attention_equals_the_reference(place, dtype, sizes):
     ("dtype", "sizes"),
     [
         (BRAIN, (3, 4, 2, 64, 32)),
-        (BRAIN, (2, 9, 1, 64, 136)),  # two groups of beams, three tiles
+        (BRAIN, (2, 9, 1, 64, 136)),  # two groups of beams and three tiles
         (HALF, (2, 1, 3, 16, 72)),
         (HALF, (1, 8, 2, 48, 64)),
     ],
@@ -94,7 +94,7 @@ def test_attention_by_tensor_cores_equals_the_reference_and_ignores_padding(plac
     assert (made, nothing) == (["attend_tiled"], None)
     close(context, want, dtype, 4)
     assert torch.equal(place.attend(q * 8, (keys, values, mask), weights=False, scale=0.125)[0], context)
-    # what is hidden is not read: the memory of nobody may hold anything
+    # masked memory is not read and may contain anything
     hidden = torch.isneginf(mask).view(len(mask), -1, 8).all(-1).repeat_interleave(8, 1)
     padded = (
         F.pad(keys.masked_fill(hidden[:, None, None], torch.nan), (0, 80), value=torch.nan),
@@ -110,9 +110,9 @@ def test_attention_by_tensor_cores_equals_the_reference_and_ignores_padding(plac
     ("dtype", "sizes", "dim", "copied"),
     [
         (BRAIN, (1, 1, 2, 64, 32), 1024, 1),
-        (BRAIN, (2, 4, 2, 48, 40), 96, 1),  # three tiles of outputs, for which not all warps have something
+        (BRAIN, (2, 4, 2, 48, 40), 96, 1),  # three tiles of outputs, fewer than warps
         (HALF, (3, 2, 2, 16, 72), 64, 1),
-        (HALF, (8, 1, 1, 64, 136), 1056, 0),  # more than shared memory holds, and than was fetched before
+        (HALF, (8, 1, 1, 64, 136), 1056, 0),  # more than shared memory and prefetching hold
     ],
 )
 @pytest.mark.parametrize("normalised", [False, True])
@@ -144,7 +144,7 @@ def test_attention_that_computes_queries_equals_the_reference(place, dtype, size
 
 
 def test_tensor_cores_attend_if_the_layout_allows(place):
-    """Not in fp32, not where weights are wanted, nor with heads or sources that they can't take."""
+    """They do not attend in fp32, with requested weights, or with unsupported sizes of heads or sources."""
     made = []
     kernels = Kernels(lambda call: made.append(call.kernel.entry))
 

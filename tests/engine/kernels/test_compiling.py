@@ -45,7 +45,7 @@ def test_nvrtc_compiles_machine_code_for_a_real_device(compiler):
 
 def test_compiled_kernel_is_cached_until_source_or_options_change(compiler, monkeypatch):
     first = compiler.compile("add_norm.cu", {"CONVOY_VECTOR": "2"}, "compute_90")
-    monkeypatch.setattr(compiler, "_compile", None)  # whoever compiles now fails
+    monkeypatch.setattr(compiler, "_compile", None)  # another compilation would fail
     assert compiler.compile("add_norm.cu", {"CONVOY_VECTOR": "2"}, "compute_90") == first
     for changed in ("add_norm.cu", {"CONVOY_VECTOR": "4"}, "compute_90"), ("add_norm.cu", {}, "compute_89"):
         with pytest.raises(TypeError):

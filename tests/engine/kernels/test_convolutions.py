@@ -37,7 +37,7 @@ def test_convolution_step_equals_the_reference(place, dtype, sizes, fixed, softm
 @pytest.mark.parametrize("processors", [0, 1, 2])
 @pytest.mark.parametrize("dtype", [FLOAT, HALF, BRAIN])
 def test_many_slots_use_fewer_threads_for_taps(place, dtype, processors):
-    """Not in fp32, where a row's bits depend on no other slot."""
+    """fp32 is excluded, because its bits must not depend on other slots."""
     given, seen = convolution(dtype, 6, 5, 64, 4, 7, False), []
     run, place.kernels.processors = place.kernels.run, processors
     place.kernels.run = lambda call: seen.append(call.block) or run(call)
@@ -51,7 +51,8 @@ def test_many_slots_use_fewer_threads_for_taps(place, dtype, processors):
 @pytest.mark.parametrize("softmax", [False, True])
 @pytest.mark.parametrize("dtype", [FLOAT, BRAIN])
 def test_appending_steps_keep_the_same_ring_as_the_history(place, dtype, softmax):
-    """Beams are reordered at every step, so a column that is written before all have read it would show."""
+    """Beams are reordered at every step, which detects a column that is written before all beams have read
+    it."""
     slots, beams, channels, heads, width = 2, 4, 16, 2, 4
     rings = Rings([StateSpec("conv", width - 1, channels)], slots, beams, xp, "cpu", dtype)
     taps = normal(0, heads, width, dtype=dtype)
@@ -75,10 +76,10 @@ def test_appending_steps_keep_the_same_ring_as_the_history(place, dtype, softmax
     ("dtype", "slots", "beams", "channels", "heads", "width", "softmax"),
     [
         (BRAIN, 1, 1, 1024, 2, 3, True),
-        (BRAIN, 2, 3, 96, 3, 5, True),  # two of eight rows are not there
-        (BRAIN, 1, 5, 64, 2, 40, True),  # three tiles of taps, more than a warp has lanes
+        (BRAIN, 2, 3, 96, 3, 5, True),  # two of eight rows are missing
+        (BRAIN, 1, 5, 64, 2, 40, True),  # three tiles of taps, more than lanes of a warp
         (HALF, 4, 2, 64, 8, 2, False),
-        (HALF, 1, 2, 1056, 33, 17, True),  # more than was fetched before the wait
+        (HALF, 1, 2, 1056, 33, 17, True),  # more than is prefetched before the wait
     ],
 )
 def test_steps_that_compute_taps_equal_the_reference_and_keep_the_ring(
@@ -143,7 +144,7 @@ def test_the_convolution_of_sequences_equals_the_reference(
 def test_convolution_of_packed_sequences_equals_each_alone_bit_for_bit(
     place, dtype, channels, heads, width, left, fixed, softmax
 ):
-    """Where another sequence or nothing at all lies around it, that is not a number."""
+    """Neighbouring sequences and padding contain NaN, which must not be read."""
     lengths = (3, 16, 1, 29, 8)
     packed, begins = packed_sequences(lengths)
     time = len(packed.bounds) * 8
@@ -165,7 +166,7 @@ def test_recurrent_step_equals_the_reference_and_keeps_its_cells(place, dtype):
     candidate, gate = normal(1, 2, 3, 40, dtype=dtype), normal(2, 2, 3, 40, dtype=dtype)
     ring = place.there(normal(3, 2, 1, 3, 40))
     g = torch.Generator().manual_seed(0)
-    for _ in range(3):  # beams are reordered, so a cell that is written too early would show
+    for _ in range(3):  # reordered beams detect a cell that is written too early
         index = torch.randint(0, 3, (2, 3, 1), generator=g) + torch.tensor([0, 3])[:, None, None]
         cells, y = reference.ssru_step(candidate.float(), gate.float(), place.here(ring), index)
         got, output = place.ssru_step(candidate, gate, ring, index, append=True)

@@ -1,5 +1,4 @@
-"""What launches need and what a device gives: registers, shared memory, the order of early launches; no GPU
-needed."""
+"""Registers, shared memory and order of launches, checked against the limits of devices without a GPU."""
 
 from __future__ import annotations
 
@@ -28,16 +27,16 @@ BRAIN, FLOAT = torch.bfloat16, torch.float32
 # bytes of shared memory of a block, by compute capability (CUDA C++ Programming Guide, technical
 # specifications)
 SHARED = {80: 163, 86: 99, 89: 99, 90: 227, 100: 227, 103: 227, 110: 227, 120: 99}
-# what one architecture compiles is held to the least memory of all
+# code of one architecture must fit into the smallest shared memory
 CHECKED = tuple(SHARED) if THOROUGH else (90,)
 LEAST_SHARED = min(SHARED.values()) * 1024
-REGISTERS = 65536  # of a multiprocessor; a block must fit into one
+REGISTERS = 65536  # registers of a multiprocessor, the limit of a block
 STREAMED = "ld.global.nc.L1::no_allocate.L2::128B.v4.u32"
-CHUNK = 256  # registers are given to a warp in such pieces
+CHUNK = 256  # granularity of a warp's registers
 
 
 def largest_calls(dtype: torch.dtype) -> list[Call]:
-    """The largest blocks that a lane can ask for: 16 beams, the longest kernels, sources and rows."""
+    """Yield the largest launches of a lane: 16 beams, and the longest kernels, sources and rows."""
     made: list[Call] = []
     kernels = Kernels(made.append)
     for beams in (1, 5, 16):
@@ -49,10 +48,12 @@ def largest_calls(dtype: torch.dtype) -> list[Call]:
         for weights in (True, False):
             q, *memory = attention(dtype, 1, beams, 2, 64, 1024)
             kernels.attend(q, memory, weights=weights)
-        for k in (2 * beams, 64):  # a search, and samples
+        for k in (2 * beams, 64):  # search and sampling
             logits, rules = selection(FLOAT, 1, beams, 50_000, 2)
             found = kernels.scan(logits, tuple(rules), 3, 2, k)
-            assert isinstance(found, PartialSelection) == (beams < 16 or k < 64)  # more are merged before
+            assert isinstance(found, PartialSelection) == (
+                beams < 16 or k < 64
+            )  # a larger selection is merged before
             top = TopK(None, None, None, found) if isinstance(found, PartialSelection) else TopK(*found, None)
             search(made.append, 1, beams, 9).end_step(top, torch.zeros(1, dtype=torch.int64))
     for rows in (1, 2, 4, 8) if dtype == FLOAT else (1, 2, 4, 8, 16):
@@ -60,7 +61,7 @@ def largest_calls(dtype: torch.dtype) -> list[Call]:
         weight = normal(3, 8, 4096, dtype=dtype)
         x = normal(4, 1, rows, 4096)
         if rows == 16:
-            for dim in (2496, 4096):  # the longest that is staged, and one that is not
+            for dim in (2496, 4096):  # the longest staged row, and a longer one
                 part = weight[:, :dim].contiguous()
                 kernels.product(
                     x[:, :, :dim].contiguous(), (part, None), Epilogue(float32=True), constant=True
@@ -74,7 +75,7 @@ def largest_calls(dtype: torch.dtype) -> list[Call]:
         for finish in (Epilogue(), Epilogue(activation="glu")):
             norm = Norm(weight[0], weight[1], 1e-5)
             kernels.product(part, (weight, None), finish, norm, torch.ones(1), constant=True)
-        if dtype != FLOAT and rows <= 8:  # slots of one beam have most to copy
+        if dtype != FLOAT and rows <= 8:  # one beam a slot copies most
             one = part.to(dtype).transpose(0, 1).contiguous()
             past = normal(6, rows, 30, 1, 1024, dtype=dtype), torch.zeros(rows, 1, 30, dtype=torch.int64)
             past = *past, torch.zeros(1, dtype=torch.int64)
@@ -113,8 +114,7 @@ def test_every_launch_that_a_lane_can_make_fits_the_device(compiler, architectur
 
 
 def test_no_kernel_touches_what_another_wrote_before_it_waits_for_it(compiler):
-    """Only weights may be fetched before `griddepcontrol.wait`: by a prefetch, which gives no value, or by
-    the load of tiled.cuh for what no kernel writes."""
+    """Before `griddepcontrol.wait` a kernel may only prefetch, or load weights, which no kernel writes."""
     for call in {c.kernel: c for c in calls(BRAIN)}.values():
         ptx = compiler.compile(call.kernel.file, call.kernel.defines, "compute_90").decode()
         body = ptx[ptx.index(f".entry {call.kernel.entry}(") :]
@@ -133,7 +133,7 @@ def test_no_kernel_touches_what_another_wrote_before_it_waits_for_it(compiler):
 
 
 class Driver:
-    """NVIDIA's driver as far as a launch asks it: kernels with so many bytes of static shared memory."""
+    """A stand-in for NVIDIA's driver, with kernels of a given size of static shared memory."""
 
     def __init__(self, static: int, most: int) -> None:
         self.static, self.most = static, most
@@ -191,7 +191,7 @@ def test_static_shared_memory_counts_towards_the_limit(device):
     run = device(static=16)
     run(call(DEFAULT_SHARED_BYTES - 16))
     assert run._driver.asked == []
-    run(call(DEFAULT_SHARED_BYTES))  # as much as needs no asking, but for the 16 bytes
+    run(call(DEFAULT_SHARED_BYTES))  # the default limit minus 16 bytes
     run(call(DEFAULT_SHARED_BYTES))
     assert run._driver.asked == [DEFAULT_SHARED_BYTES]
     with pytest.raises(ConfigError, match=rf"needs {99 * 1024 + 15} bytes .* this GPU has {99 * 1024}"):

@@ -30,7 +30,7 @@ from tests.support.thorough import THOROUGH
 @NEEDS_COMPILER
 @pytest.mark.parametrize("rows", [8, 9, 16, 17])
 def test_layer_of_up_to_sixteen_rows_runs_one_kernel_per_product(host, rows):
-    """The norm goes into one product, and the residual connection into another."""
+    """The norm is fused with one product and the residual connection with another."""
     made: list[str] = []
 
     def run(call: Call) -> None:
@@ -91,7 +91,7 @@ def test_queries_and_taps_are_computed_by_the_kernel_that_uses_them(host, rows):
 
 
 def test_computed_weights_are_not_read_early():
-    """Those of a model may be, and parts of them."""
+    """Parameters of a model and views of them may be read early."""
     made: list[Call] = []
     weight, x = Parameter(torch.zeros(64, 64, dtype=BRAIN)), torch.zeros(1, 2, 64, dtype=BRAIN)
     entries = {"own": weight, "part": weight[16:32], "made": weight * 2}
@@ -133,7 +133,7 @@ def test_decoder_of_few_rows_embeds_tokens_in_its_first_product(host, rows):
 
 @pytest.mark.parametrize("name", ["glu", "light", "raw kernels", "transformer", "aan", "ssru", "lm plain"])
 def test_the_torch_executor_with_kernels_equals_the_full_forward(request, place, name):
-    """Steps with beams reordered in moving slots, as test_executors.py checks of every backend."""
+    """Beams are reordered and slots move, as in test_executors.py."""
     if not THOROUGH and request.node.callspec.params["place"] == "ascending" and name not in ("glu", "ssru"):
         pytest.skip("CONVOY_TEST_THOROUGH=1: the other order of threads")
     lane = TorchExecutor(deepcopy(model(name)), 2, 3, place.device, place.kernels)

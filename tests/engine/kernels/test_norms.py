@@ -46,7 +46,7 @@ def test_place_moves_all_tensors_of_a_call_to_its_device():
 
 
 def test_copies_write_only_their_rows_and_padding(place):
-    """Of elements of 1, 2, 4 and 8 bytes; records name addresses, so all lies where the kernel runs."""
+    """The elements have 1, 2, 4 and 8 bytes. Plans contain addresses, so all tensors are on the device."""
     for dtype in (torch.bool, HALF, FLOAT, torch.int64):
         source, target = (normal(i, 6, 40).mul(9).to(dtype).to(place.device) for i in (1, 2))
         want, size = target.clone().cpu(), source.element_size()
@@ -57,7 +57,7 @@ def test_copies_write_only_their_rows_and_padding(place):
             (target[1:, 8:].data_ptr(), source[2:, 4:].data_ptr(), 3, 12 * size, 16 * size, pitch, pitch),
             (target[5:].data_ptr(), 0, 1, 0, 3 * size, 0, 0),
         ]
-        # the second row of items is the first but for what is added to the targets
+        # the second item differs from the first only in the targets
         plan = torch.tensor([records, [[1, *[0] * 6]] * 2], device=place.device)
         again = target.clone()
         items = torch.tensor([[1, 0], [1, again.data_ptr() - target.data_ptr()]], device=place.device)
@@ -85,9 +85,9 @@ def test_the_norm_of_a_sum_equals_torch(place, dtype, dim):
 @pytest.mark.parametrize(("rows", "dim"), [(3, 64), (5, 37), (2, 2056), (1, 1)])
 def test_a_glu_of_many_rows_equals_torch(place, dtype, rows, dim):
     room = normal(1, 1 + rows * 2 * dim, dtype=dtype) * 4
-    room[-1] = 200  # a gate that is open, and one that is shut
+    room[-1] = 200  # an open gate and a closed one
     room[-1 - dim // 2] = -200 if dim > 1 else 200
-    for begin in (0, 1):  # elements that lie as they are loaded, and others
+    for begin in (0, 1):  # aligned and unaligned elements
         x = room[begin : begin + rows * 2 * dim].view(rows, 2 * dim)
         close(place.glu(x), F.glu(x.float(), -1), dtype, 4)
 
@@ -101,7 +101,7 @@ def test_norm_is_divided_by_the_temperature_of_its_slot(place, dtype):
     )
     want = layer_norm(x.float() + residual.float(), norm) / temperature[:, None, None]
     close(place.add_norm(x, residual, norm, temperature=temperature)[1], want, dtype, 40)
-    if dtype == FLOAT:  # as the operator that stood behind it
+    if dtype == FLOAT:  # like a separate division after the norm
         alone = place.add_norm(x, residual, norm)[1]
         assert torch.equal(
             place.add_norm(x, residual, norm, temperature=temperature)[1], alone / temperature[:, None, None]

@@ -20,7 +20,7 @@ from tests.support.cuda_kernels import BRAIN, NEEDS_COMPILER, attention, normal,
 
 
 def prefetched(host, entry: str) -> list[int]:
-    """Addresses that the runs of a kernel have asked for ahead since this was asked last."""
+    """Return the addresses that a kernel has prefetched since the last call."""
     found: list[int] = []
     for kernel, library in host.libraries.items():
         if kernel.entry == entry:
@@ -35,7 +35,7 @@ def prefetched(host, entry: str) -> list[int]:
 @NEEDS_COMPILER
 @pytest.mark.parametrize(("slots", "source", "room"), [(2, 32, 32), (3, 40, 64), (1, 9, 16)])
 def test_norm_prefetches_all_keys_and_values_of_the_given_slots(host, monkeypatch, slots, source, room):
-    """A sector of 32 bytes at a time, and nothing of the room behind what is read."""
+    """It prefetches sectors of 32 bytes, and not the unused columns after the source."""
     heads, width, kernels = 2, 16, Kernels(host)
     keys = normal(1, slots, heads, width, room, dtype=BRAIN)[..., :source]
     values = normal(2, slots, heads, room, width, dtype=BRAIN)[:, :, :source]
@@ -58,7 +58,7 @@ def test_norm_prefetches_all_keys_and_values_of_the_given_slots(host, monkeypatc
 def test_norm_prefetches_exactly_the_windows_that_a_convolution_step_reads(
     host, monkeypatch, slots, beams, older, channels
 ):
-    """A row of the ring once for up to four beams, wherever it is read."""
+    """It prefetches a row of the ring once for up to four beams."""
     prefetch, kernels = windows(slots, beams, older, channels), Kernels(host)
     x, ones = normal(3, slots, beams, 48, dtype=BRAIN), torch.ones(48, dtype=BRAIN)
     norm, pieces = Norm(ones, ones, 1e-5), range(0, channels * 2, 16)
@@ -101,7 +101,7 @@ def test_norm_skips_windows_that_it_cannot_prefetch(host, prefetch):
 @pytest.mark.parametrize("fixed", [False, True])
 @pytest.mark.parametrize("beams", [8, 9])
 def test_norm_before_convolution_inputs_prefetches_its_windows(host, beams, fixed, glu):
-    """Of many rows, whether its taps are made of the inputs or not."""
+    """This holds for many rows, with fixed and with computed taps."""
     made: list[Call] = []
 
     def run(call: Call) -> None:
@@ -162,9 +162,9 @@ def test_norm_before_attention_prefetches_its_memory_and_applies_temperature(hos
     norms = [call for call in made if call.kernel.entry == "add_norm"]
     blocks, heats = ([call.arguments[i] for call in norms] for i in (10, 4))
     assert blocks == [asked, 0][: len(norms)] if rows > 16 else not any(blocks)
-    # the product of the queries has no factor, for which cuBLAS would copy the bias
+    # the query product has no factor, which would make cuBLAS copy the bias
     assert [call.arguments[-2] for call in made if call.kernel.entry == "attend_tiled"] == [0.25]
-    if rows > 16:  # nobody else divides
+    if rows > 16:  # no other kernel divides
         assert [h is None for h in heats] == [True, False]
     for got, want in zip(found.values(), wanted, strict=True):
         torch.testing.assert_close(got.float(), want, rtol=0.03, atol=0.06)

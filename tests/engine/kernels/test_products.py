@@ -19,19 +19,19 @@ from tests.support.cuda_kernels import BRAIN, FLOAT, HALF, close, layer_norm, no
 @pytest.mark.parametrize(
     ("dtype", "slots", "beams", "dim", "outputs"),
     [
-        (FLOAT, 1, 1, 520, 34),  # what a lane sums is not the same for all
+        (FLOAT, 1, 1, 520, 34),  # lanes sum different numbers of terms
         (FLOAT, 2, 3, 37, 6),
         (FLOAT, 8, 1, 1024, 10),  # four warps share a sum
         (HALF, 1, 4, 48, 8),
         (BRAIN, 1, 4, 48, 8),
-        (HALF, 1, 4, 64, 8),  # from here on by tensor cores
+        (HALF, 1, 4, 64, 8),  # from here on with tensor cores
         (BRAIN, 1, 1, 64, 8),
-        (BRAIN, 2, 3, 352, 36),  # not every warp has as much, and the last tile is no whole one
+        (BRAIN, 2, 3, 352, 36),  # unequal warps and a partial last tile
         (BRAIN, 2, 1, 1024, 40),
         (BRAIN, 3, 4, 64, 8),  # two mma
         (HALF, 8, 2, 352, 36),
         (BRAIN, 2, 5, 1024, 20),
-        (BRAIN, 1, 5, 2080, 34),  # more than was fetched before the wait; with a norm not by tensor cores
+        (BRAIN, 1, 5, 2080, 34),  # more than is prefetched; with a norm no tensor cores
     ],
 )
 def test_product_with_fused_operations_equals_torch(place, dtype, slots, beams, dim, outputs, activation):
@@ -70,8 +70,8 @@ def test_product_with_fused_operations_equals_torch(place, dtype, slots, beams, 
 @pytest.mark.parametrize(("dim", "offset"), [(96, 1), (2080, 0), (2496, 0), (2560, 0), (4096, 1)])
 @pytest.mark.parametrize("dtype", [HALF, BRAIN])
 def test_products_of_more_than_eight_rows_take_rows_of_any_length(place, dtype, dim, offset):
-    """Where 16 warps share a sum, each stages a row; rows for which there is no room are read where they lie.
-    Parts of something may begin anywhere."""
+    """If 16 warps share a sum, each stages a row; rows that do not fit are read from global memory. Views
+    may be unaligned."""
     weight = normal(1, 20, dim, dtype=dtype) / dim**0.5
     x, residual = normal(2, 13 * dim + offset, dtype=dtype)[offset:].view(1, 13, dim), normal(3, 1, 13, 20)
     assert place.kernels.fits(x, weight, constant=True)
@@ -108,7 +108,7 @@ def test_more_than_eight_rows_use_the_library_without_tensor_cores():
 @pytest.mark.parametrize("activation", [None, "glu"])
 @pytest.mark.parametrize("rows", [7, 12])
 def test_blocks_of_tensor_cores_compute_several_tiles(place, activation, rows):
-    """As of logits: more tiles than twice the multiprocessors."""
+    """There are more tiles than twice the multiprocessors, as for logits."""
     place.kernels.processors = 1
     weight, bias = normal(1, 84, 96, dtype=BRAIN) / 8, normal(2, 84, dtype=BRAIN)
     x = normal(3, 1, rows, 96, dtype=BRAIN)
@@ -138,7 +138,7 @@ def test_product_uses_tensor_cores_if_the_layout_allows():
 
 
 def test_product_prefetches_the_weight_of_its_last_successor():
-    """Its bytes are fetched while the device waits; of a longer weight no more than caches keep."""
+    """Only as many bytes as caches keep are prefetched."""
     made: list[Call] = []
     kernels = Kernels(made.append)
     weights = [torch.zeros(outputs, 1024, dtype=BRAIN) for outputs in (16, 32, 8192)]
@@ -167,7 +167,7 @@ def test_products_of_many_rows_use_the_library_with_their_epilogue(place, dtype,
 
 
 class Products(TorchDispatchMode):
-    """Notes what torch multiplies by, of its products with a bias."""
+    """Records the factors of torch's products with a bias."""
 
     def __init__(self):
         super().__init__()
@@ -180,7 +180,7 @@ class Products(TorchDispatchMode):
 
 
 def test_factor_multiplies_the_bias_of_a_product():
-    """Torch would copy it to all rows for another beta than 1."""
+    """With a beta other than 1 torch would copy the bias to all rows."""
     x, weight, bias = normal(1, 5, 4, 8, dtype=BRAIN), normal(2, 6, 8, dtype=BRAIN), normal(3, 6, dtype=BRAIN)
     with Products() as products, FusedMode(Kernels(lambda _: None), BRAIN) as fused:
         found = fused.compute_all({"y": F.linear(x, weight, bias) * 0.3})["y"]
@@ -250,6 +250,6 @@ def test_lookup_needs_a_kernel_that_stages_rows_of_one_type():
         return kernels.takes_lookup(lookup, torch.zeros(32, dim, dtype=BRAIN), glu=glu)
 
     assert takes() and takes(16) and takes(dim=4096) and takes(glu=True)
-    assert not takes(17) and not takes(16, dim=4096)  # nobody stages those
+    assert not takes(17) and not takes(16, dim=4096)  # no kernel stages these rows
     assert not takes(dtype=FLOAT) and not takes(position_rows=HALF)
     assert not takes(offset=1) and not takes(dim=24)

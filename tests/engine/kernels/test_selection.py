@@ -16,7 +16,7 @@ from tests.support.cuda_kernels import BRAIN, FLOAT, HALF, NEEDS_COMPILER, Place
 
 
 def check_selection(place, logits, rules, unk, eos, k):
-    """Scores equal; so do ids wherever a score is finite and not the same as its neighbour's."""
+    """Check that scores are equal, and ids too if their score is finite and unique."""
     want, wanted = select(F.log_softmax(logits.double(), -1).float(), rules, unk, eos, k)
     scores, ids = place.select(logits, tuple(rules), unk, eos, k)
     torch.testing.assert_close(scores, want, rtol=1e-5, atol=1e-5)
@@ -38,7 +38,7 @@ def check_selection(place, logits, rules, unk, eos, k):
 @pytest.mark.parametrize(
     ("dtype", "slots", "beams", "vocab", "bans", "k"),
     [
-        (FLOAT, 2, 3, 47, 1, 6),  # less than the threads of a block
+        (FLOAT, 2, 3, 47, 1, 6),  # fewer than the threads of a block
         (FLOAT, 1, 2, 4096, 40, 64),
         (FLOAT, 1, 1, 1021, 3, 10),
         (HALF, 2, 2, 1000, 2, 8),
@@ -59,7 +59,7 @@ def test_any_selection_with_ties_bans_and_penalties_equals_the_reference(host, d
     vocab = data.draw(st.integers(5, 600))
     k = data.draw(st.integers(1, min(vocab, 12)))
     logits, rules = selection(FLOAT, 2, 1, vocab, data.draw(st.integers(1, 5)), data.draw(st.integers(0, 99)))
-    logits = logits.mul(data.draw(st.sampled_from([0.0, 0.3, 1.0]))).round()  # many are the same
+    logits = logits.mul(data.draw(st.sampled_from([0.0, 0.3, 1.0]))).round()  # many equal scores
     penalties = st.sampled_from([0.0, -3.5, 2.5, float("inf")])
     rules = rules._replace(
         unk_penalty=torch.full((2,), data.draw(penalties)), eos_penalty=torch.full((2,), data.draw(penalties))
@@ -67,7 +67,7 @@ def test_any_selection_with_ties_bans_and_penalties_equals_the_reference(host, d
     scores, ids = check_selection(place, logits, rules, 3, 2, k)
     for row, chosen in zip(scores.flatten(0, 1), ids.flatten(0, 1), strict=True):
         order = [(-s, i) for s, i in zip(row.tolist(), chosen.tolist(), strict=True) if np.isfinite(s)]
-        assert order == sorted(order)  # of equal scores the lower id first
+        assert order == sorted(order)  # equal scores: the lower id first
 
 
 def test_forced_token_keeps_its_score_and_excludes_others(place):
@@ -104,8 +104,8 @@ def test_missing_candidates_have_score_minus_infinity(place):
 
 
 def test_rows_with_candidates_in_few_columns_are_selected_correctly(place):
-    """A thread sees every 256th vector of four. 63 of them have all that is good, so the 64th bounds nothing,
-    and there are more candidates than room to rank them."""
+    """A thread reads every 256th vector of four. Only 63 threads see good tokens, so there are more
+    candidates than can be ranked at once."""
     g = torch.Generator().manual_seed(0)
     logits = torch.rand((1, 1, 64, 256, 4), generator=g)
     logits[:, :, :, :63] += 5

@@ -63,7 +63,7 @@ def whole(name: str) -> Model:
 
 
 def previous(target: np.ndarray, eos: int) -> np.ndarray:
-    """What the decoder reads: the first token is ignored."""
+    """Return the decoder's input; the first token is ignored."""
     return np.concatenate([np.full((len(target), 1), eos), target[:, :-1]], 1).astype(np.int64)
 
 
@@ -132,7 +132,7 @@ def opened(name: str, backend: str, slots: int) -> Executor:
 
 
 def fed(lane: Executor, tokens: np.ndarray, step: int, pad: int) -> StepInput:
-    """The tokens [slots] at a step, with all candidates asked for."""
+    """Return the inputs of a step for tokens [slots], with all candidates."""
     n = len(tokens)
     slots = [Slot([], [[0] * step + [int(token)]]) for token in tokens]
     banned = np.full((n, 1, 1), pad, np.int64)
@@ -172,7 +172,7 @@ def test_encoder_average_covers_all_tokens_without_padding() -> None:
         among = encode(padded, torch.arange(8), real)[:, :5]
         last = encode(torch.tensor([[9, 14, 5, 30, 8]]), torch.arange(5), torch.ones(1, 5))
     torch.testing.assert_close(among, alone, atol=1e-5, rtol=0)
-    assert ((last - alone).abs().amax(-1) > 1e-4).all()  # the last token is seen by all
+    assert ((last - alone).abs().amax(-1) > 1e-4).all()  # the last token affects all positions
 
 
 @pytest.mark.parametrize(
@@ -261,7 +261,7 @@ def test_every_weight_of_the_authors_model_has_its_variable(
     with pytest.raises(CheckpointError) as error:
         aan.weights({}, net.config)
     missing = str(error.value).count(" is missing")
-    # q, k and v of the encoder are one variable, k and v of the decoder's attention too: a matrix, a bias
+    # one variable holds q, k and v of the encoder, another k and v of the decoder's attention
     assert missing == len(weight_shapes(net)) - 2 * 2 - 2
     assert ("transformer/weights is missing" in str(error.value)) == joint
     assert ("transformer/softmax is missing" in str(error.value)) != tied

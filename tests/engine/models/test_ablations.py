@@ -1,4 +1,4 @@
-"""The rows of Tables 3 and 7 ("Pay Less Attention") against the same models written in loops."""
+"""Compare the models of Tables 3 and 7 ("Pay Less Attention") with plain loops."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NARROW = {"embed_dim": 8, "conv_dim": 8, "ffn_dim": 12, "heads": 2}
 
 
 def small(name: str) -> ModelConfig:
-    """A row of the table at a small width: its layers, mixers and kernels as they are."""
+    """Return a model of the table with small widths but its layers, mixers and kernels."""
     changes: dict[str, Any] = {}
     for side in ("encoder", "decoder"):
         stack = ABLATIONS[name][side]

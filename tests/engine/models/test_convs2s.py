@@ -76,7 +76,7 @@ def wide_lane() -> OnnxExecutor:
 
 
 def scores_of(sources: list[list[int]], fed: np.ndarray, parents: np.ndarray) -> list[np.ndarray]:
-    """Scores [slots, beams, k] of some steps, all sources started together."""
+    """Return scores [slots, beams, k] of some steps of sources that start together."""
     lane, n = wide_lane(), len(sources)
     encoded = lane.encode(sources)
     for i in range(n):
@@ -112,7 +112,7 @@ def test_encoder_gradients_are_scaled_by_attentions_except_embeddings() -> None:
     for name in ("encoder.fc2.weight", "encoder.convolutions.0.weight", "encoder.fc1.bias"):
         torch.testing.assert_close(
             grads[1][name] * 4, grads[0][name]
-        )  # two attentions, and the 2 of two uses
+        )  # two attentions, used for keys and values
     torch.testing.assert_close(grads[1]["decoder.fc1.weight"], grads[0]["decoder.fc1.weight"])
     tables = [grad["encoder.embed_tokens.weight"] for grad in grads]
     assert not torch.allclose(tables[1] * 4, tables[0])  # b holds the embeddings themselves

@@ -194,7 +194,7 @@ def test_a_shared_output_that_differs_from_the_embedding_is_refused() -> None:
 
 
 def test_the_folded_weights_of_a_checkpoint_in_fp16_are_kept_in_full() -> None:
-    """g v / |v| of fp16 numbers is no fp16 number: rounding it would move the answers."""
+    """g v / |v| of fp16 numbers is not an fp16 number; rounding it would change answers."""
     state = {name: weight.half() for name, weight in state_of(GIVEN).items()}
     model, plain = imported(GIVEN, state), Plain(GIVEN, state)
     name = "encoder.convolutions.1.weight"

@@ -1,4 +1,4 @@
-"""A language model beside a translation model, against an independent search over both models' own scores."""
+"""Compare shallow fusion with an independent search over the scores of both models."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ WEIGHTS = (0.0, 0.3, 1.0, 2.5)
 
 
 def decode(lane: Lane, jobs: list[tuple[list[int], DecodeOptions]], each: int = 2) -> list[list[Hypothesis]]:
-    """Requests join a few at a time while others are at any step."""
+    """Decode requests that join a few at a time, while others are at different steps."""
     return [result.hypotheses for result in outcomes_of(lane, jobs, lambda: each)]
 
 
 def jobs(count: int = 8) -> list[tuple[list[int], DecodeOptions]]:
-    """Beam search and greedy search of all weights, with and without a forced beginning."""
+    """Return requests for beam and greedy search with all weights, with and without a prefix."""
     rng = np.random.default_rng(4)
     return [
         (
@@ -63,7 +63,7 @@ def jobs(count: int = 8) -> list[tuple[list[int], DecodeOptions]]:
 
 @torch.no_grad()
 def searched(net: Fusion, source: list[int], options: DecodeOptions) -> list:
-    """What fairseq's generator finds: every prefix by a full pass of either model, weighed sums."""
+    """Return the result of a search that scores every prefix by full passes of both models."""
     tokens = torch.tensor([source])
     memory = net.translation.encode(tokens, torch.arange(len(source)), torch.ones(1, len(source)))
 
@@ -161,7 +161,7 @@ FOLDER = SELECTION / "dyn_glu"
 
 @pytest.fixture(scope="module")
 def beside(tmp_path_factory) -> Path:
-    """The bundle of a random language model of the fixture's target dictionary."""
+    """Return the bundle of a random language model with the fixture's target dictionary."""
     folder = tmp_path_factory.mktemp("lm") / "in"
     folder.mkdir()
     shutil.copyfile(FOLDER / "dict.tgt.txt", folder / "dict.txt")
@@ -192,7 +192,7 @@ def test_answers_without_lm_weight_equal_the_translation_model(tmp_path, beside)
     assert bundle.options.lm_weight == 0.25
     plain = add_graphs(convert("fairseq", FOLDER, tmp_path / "plain"))
     assert isinstance(load(bundle.config, bundle.weights()), Fusion)
-    # targets are no longer than the language model's
+    # the language model limits the length of targets
     limits = bundle.config.limits(3, shortlisted=False)
     assert limits.target == min(plain.config.max_target, open_bundle(beside).config.max_target) - 1
     asked = [

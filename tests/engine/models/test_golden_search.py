@@ -1,4 +1,4 @@
-"""Beam search end to end against the reference's own results, on every executor."""
+"""Compare beam search on every executor with recorded results of the reference."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def options_of(params: dict, longest: int, prefix: list[int]) -> DecodeOptions:
 
 
 def decode(lane: Lane, batch: list[tuple[list[int], DecodeOptions]], free_steps: int) -> list[Result]:
-    """A batch in step, whose `free_steps` first ones have no minimum length (docs/reference.md 6.3)."""
+    """Decode a batch whose first `free_steps` steps have no minimum length (docs/reference.md 6.3)."""
     results: dict[int, Result] = {}
     requests = [
         Request(source, options, lambda outcome, i=i: results.__setitem__(i, outcome))
@@ -73,7 +73,7 @@ def decode(lane: Lane, batch: list[tuple[list[int], DecodeOptions]], free_steps:
     return [results[i] for i in range(len(batch))]
 
 
-# all settings on one backend, of each kind one on the others: the search is the same code
+# all settings on one backend, one of each kind on the others, which share the search
 KINDS = (
     "b1",
     "b5_lp14_ng3",
@@ -86,7 +86,7 @@ KINDS = (
 )
 
 
-TORCH_KINDS = ("b5_lp14_ng3", "b4_prefix", "b4_diverse2_05")  # its small operators are slow on a CPU
+TORCH_KINDS = ("b5_lp14_ng3", "b4_prefix", "b4_diverse2_05")  # small operators are slow on a CPU
 
 
 def is_main(backend: str) -> bool:
@@ -101,7 +101,7 @@ def settings_of(name: str, backend: str) -> dict:
 
 
 def batches_of(golden: dict, number: int, *, every: bool) -> list[list[int]]:
-    """The reference's batches, or every second, which are others for the next setting's number."""
+    """Return the reference's batches, or every second one, alternating between settings."""
     return golden["batches_as_given"] if every or THOROUGH else golden["batches_as_given"][number % 2 :: 2]
 
 
@@ -127,7 +127,7 @@ def test_every_beam_result_equals_the_reference_token_by_token(name: str, backen
 
 
 def check(where: str, want: dict, result: Result) -> None:
-    assert want.get("stable", True)  # v0.6.1 results do not say
+    assert want.get("stable", True)  # missing in results of v0.6.1
     got = [[*h.tokens, 2] for h in result.hypotheses]
     assert got == [h["tokens"] for h in want["hyps"]], where
     np.testing.assert_allclose(

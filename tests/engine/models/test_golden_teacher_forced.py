@@ -1,4 +1,5 @@
-"""The torch models against the reference: encoder, log-probabilities, attention, full and incremental."""
+"""Compare the torch models with the reference: encoder, log-probabilities, attention, full and
+incremental."""
 
 from __future__ import annotations
 
@@ -24,14 +25,14 @@ def model_of(name):
 
 
 def members_of(model):
-    """Each member of an ensemble with the suffix of its arrays; a single model has none."""
+    """Return each member of an ensemble with the suffix of its arrays; "" for a single model."""
     if not model.config.members:
         return [(model, "")]
     return [(member, f"_m{i}") for i, member in enumerate(model.members)]
 
 
 def prepared(source):
-    """Right-padded source, real and mask of a left-padded one."""
+    """Return right-padded source, real and mask of a left-padded source."""
     tokens = torch.from_numpy(right_padded(source))
     real = (tokens != 1).float()
     return tokens, real, torch.zeros_like(real).masked_fill(real == 0, float("-inf"))

@@ -83,14 +83,14 @@ def test_the_bundle_of_a_language_model_has_one_dictionary_and_no_encoder(bundle
         assert bundle.config.target_vocab == 4 + sum(1 for _ in lines)
 
 
-# adaptive softmax and input, by loops
+# adaptive softmax and input in loops
 def log_softmax(logits: np.ndarray) -> np.ndarray:
     shifted = logits - logits.max()
     return shifted - np.log(np.exp(shifted).sum())
 
 
 def by_loops(w: dict[str, np.ndarray], x: np.ndarray, edges: list[int], *, tied: bool, backwards: bool):
-    """Log-probabilities of one feature vector, in float64, as docs/reference.md 3 says it."""
+    """Return log-probabilities of one feature vector in float64, by docs/reference.md 3."""
     table = "decoder.embed_tokens.embeddings"
     if tied:
         head = np.concatenate([w[f"{table}.0.0.weight"] @ x, w[f"{SOFTMAX}.head.class_proj.weight"] @ x])

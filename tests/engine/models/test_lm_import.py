@@ -121,12 +121,12 @@ def test_all_that_is_wrong_with_the_options_comes_in_one_answer():
 
 
 def saved(path: Path, options: dict, *, change=None) -> Path:
-    """A folder as fairseq leaves it: tied weights under both names, and what is never read."""
+    """Write a folder like fairseq: tied weights under both names, and files that are not read."""
     path.mkdir()
     config = config_of(**options)
     net = build(config)
     net.initialise(seed=5)
-    state = net.state_dict()  # holds shared tensors under every name
+    state = net.state_dict()  # contains shared tensors under every name
     state |= {"decoder.version": torch.ones(1), "decoder.embed_positions._float_tensor": torch.ones(1)}
     state["decoder.layers.0.conv.conv_bias"] = torch.randn(1, 1, 32)
     if config.adaptive and config.adaptive.softmax:

@@ -13,7 +13,7 @@ from engine.models.separable import ConvolutionShape, SubSeparable, SuperSeparab
 
 
 def looped(x: np.ndarray, weights: list[np.ndarray], dilation: int, left: int) -> np.ndarray:
-    """A full convolution of each group by its definition. x: [time, in]; weights: [K, in / g, out / g]."""
+    """Convolve each group in loops. x: [time, in]; weights: [K, in / g, out / g]."""
     time, width = len(x), weights[0].shape[0]
     out = []
     for t in range(time):
@@ -73,7 +73,7 @@ def test_a_super_separable_convolution_equals_its_loops(case: dict[str, Any]) ->
             module.weight.copy_(torch.from_numpy(point.T))
         left = conv.kernel.reach // (1 if case["causal"] else 2)
         got = conv.whole(torch.from_numpy(x).float()[None], left)[0].numpy()
-    # section 2.2: each group has its own separable convolution, which is a full one of rank one a channel
+    # section 2.2: each group has a separable convolution, equal to a full one of rank one for each channel
     size = 6 // groups
     full = [depthwise[:, g * size : (g + 1) * size, None] * point for g, point in enumerate(points)]
     np.testing.assert_allclose(got, looped(x, full, case["dilation"], left), atol=1e-5)

@@ -49,7 +49,7 @@ def lane(name: str, backend: str, beams: int, slots: int) -> Executor:
 
 
 def previous(targets: np.ndarray) -> torch.Tensor:
-    """What the decoder reads: targets moved right, behind any token at all."""
+    """Return the decoder's input: targets shifted right after an arbitrary token."""
     return torch.from_numpy(np.concatenate([np.full_like(targets[:, :1], EOS), targets[:, :-1]], 1)).long()
 
 
@@ -64,7 +64,7 @@ def test_logits_equal_the_authors_on_the_full_pass(name: str) -> None:
     real = (source != 0).float()
     with torch.no_grad():
         memory = model.encode(source, torch.arange(source.shape[1]), real)
-        # the authors attend to padding, whose keys and values are zero: nothing is masked here
+        # tensor2tensor attends to padding with zero keys and values, so nothing is masked here
         features, _ = model.decode(previous(io["targets"]), memory, torch.zeros_like(real))
     np.testing.assert_allclose(features.numpy(), io["decoder_output"], atol=1e-4)
     np.testing.assert_allclose(model.project(features).detach().numpy(), io["logits"], atol=1e-4)
@@ -155,7 +155,7 @@ def test_steps_equal_the_authors(name: str, backend: str) -> None:
 def with_the_authors_padding(
     encoded: StagedBatch, width: int, executor: Executor, model: Model
 ) -> StagedBatch:
-    """The same sources with the zero keys and values that t2t attends to instead of masking them."""
+    """Return the memory with zero keys and values for padding, which tensor2tensor does not mask."""
     memory = []
     for length, parts in zip(encoded.lengths, encoded.memory, strict=True):
         made = {}
@@ -181,7 +181,7 @@ def test_decoder_without_attention_is_a_language_model_without_encoder() -> None
     targets = torch.tensor([[EOS, 9, 30, 4]])
     with torch.no_grad():
         features, attention = model.decode(targets, {}, torch.zeros(1, 0))
-        # the same layers over what the merging block makes of no attention at all
+        # the same layers after merging without attention
         assert attention is None
         own = net("sep0").decoder
         own_attentions, own.attentions = own.attentions, torch.nn.ModuleList()
@@ -217,7 +217,7 @@ def test_inner_product_attention_is_the_softmax_of_scaled_similarities() -> None
     got, weights = attend(torch.from_numpy(queries)[None], keys, values, torch.zeros(1, 5))
     np.testing.assert_allclose(got[0].numpy(), want, atol=1e-10)
     np.testing.assert_allclose(weights[0].numpy(), similar / similar.sum(1, keepdims=True), atol=1e-10)
-    # one memory serves the decoder's start and all of its layers
+    # one memory for the start of the decoder and all layers
     assert [spec.name for spec in model.memory_spec] == ["keys.0", "values.0"]
 
 
@@ -231,7 +231,7 @@ def test_symbol_dropout_hides_tokens_in_training_only() -> None:
         hidden = made(sources, targets)
         made.eval()
         seen = made(sources, targets)
-    torch.testing.assert_close(hidden[0], hidden[1])  # nothing is left to tell the rows apart
+    torch.testing.assert_close(hidden[0], hidden[1])  # all rows are equal
     assert (seen[0, -1] - seen[1, -1]).abs().max() > 1e-2
     assert torch.isfinite(hidden).all()
 
@@ -303,7 +303,7 @@ def test_a_vocabulary_without_bos_and_unk_is_searched(backend: str) -> None:
     with torch.no_grad():
         while len(tokens) < 14:
             row = model(torch.from_numpy(source)[None].long(), torch.tensor([tokens]))[0, -1]
-            row[0] = -torch.inf  # padding; and as in every search, an end may not come first
+            row[0] = -torch.inf  # padding and an initial end-of-sentence are banned
             row[EOS] = -torch.inf if len(tokens) == 1 else row[EOS]
             tokens.append(int(row.argmax()) if len(tokens) < 13 else EOS)
             if tokens[-1] == EOS:

@@ -123,7 +123,7 @@ def test_variables_that_do_not_fit_are_all_named() -> None:
     ("name", "stated", "others"), [("slicenet_full_2048", 349, 265), ("slicenet_super_3072", 348, 222)]
 )
 def test_presets_of_stated_depth_have_the_papers_counts(name: str, stated: int, others: int) -> None:
-    """Table 2. The vocabulary is not stated: 84 M at depth 2048 and 126 M at 3072 are one table of 41,015."""
+    """Table 2 does not state the vocabulary: 84 M at depth 2048 and 126 M at 3072 imply 41,015 symbols."""
     with torch.device("meta"):
         made = build(preset(name, 41_015, 41_015))
     total = sum(p.numel() for p in made.parameters())
