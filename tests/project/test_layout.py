@@ -22,7 +22,6 @@ LONG_TEST_FILES: Final = frozenset(
         "tests/deploy/test_containers.py",
         "tests/documents/test_documents.py",
         "tests/documents/test_formats.py",
-        "tests/server/test_access.py",
         "tests/server/test_attacks.py",
         "tests/server/test_faults.py",
         "tests/server/test_limits.py",
