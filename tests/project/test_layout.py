@@ -26,7 +26,6 @@ LONG_TEST_FILES: Final = frozenset(
         "tests/server/test_faults.py",
         "tests/server/test_limits.py",
         "tests/server/test_processes.py",
-        "tests/server/test_server.py",
     }
 )
 # a quick look before a file is split into tokens

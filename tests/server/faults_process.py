@@ -6,7 +6,7 @@ FAULTS = [
         "server/errors.py",
         '    "overloaded": 429,\n',
         '    "overloaded": 500,\n',
-        "tests/server/test_server.py",
+        "tests/server/http",
     ),
     (
         "a folder goes while its process lives",
