@@ -83,7 +83,7 @@ FAULTS = [
         "documents/worker.py",
         "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))",
         "pass",
-        "tests/server/test_limits.py -k no_secrets",
+        "tests/server/files/test_document_processes.py -k test_process_for_files_has_limits_and_no_secrets",
     ),
     (
         "a line of a file has no end",

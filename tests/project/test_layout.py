@@ -24,7 +24,6 @@ LONG_TEST_FILES: Final = frozenset(
         "tests/documents/test_formats.py",
         "tests/server/test_attacks.py",
         "tests/server/test_faults.py",
-        "tests/server/test_limits.py",
         "tests/server/test_processes.py",
     }
 )

@@ -6,7 +6,7 @@ FAULTS = [
         "server/contracts/deepl/documents.py",
         ("    finally:\n        state.in_flight -= 1\n"),
         ("    else:\n        state.in_flight -= 1\n"),
-        "tests/server/test_limits.py -k state_cant_be_kept",
+        "tests/server/files/test_storage.py -k test_document_whose_state_cannot_be_stored_is_not_in_flight",
     ),
     (
         "a tensor has any number of dimensions",
@@ -62,7 +62,7 @@ FAULTS = [
         "server/contracts/convoy/status.py",
         "if state.settings.files and not files_of(request).store.usable:",
         "if False:",
-        "tests/server/test_limits.py -k unready",
+        "tests/server/files/test_storage.py -k test_server_is_unready_if_its_folder_cannot_be_made",
     ),
     (
         "names of DeepL's tags have any length",

@@ -20,7 +20,7 @@ FAULTS = [
         "engine/answers/answer.py",
         "if sentences > MAX_SENTENCES:",
         "if False:",
-        "tests/server/test_limits.py -k more_sentences",
+        "tests/server/http/test_request_limits.py -k test_too_many_sentences_are_refused_before_queueing",
     ),
     (
         "end-of-sentence of a pivot's middle text is shared out like a word",
