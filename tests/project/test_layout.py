@@ -23,7 +23,6 @@ LONG_TEST_FILES: Final = frozenset(
         "tests/documents/test_documents.py",
         "tests/documents/test_formats.py",
         "tests/server/test_attacks.py",
-        "tests/server/test_processes.py",
     }
 )
 # a quick look before a file is split into tokens

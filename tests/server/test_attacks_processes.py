@@ -12,8 +12,8 @@ import httpx
 import pytest
 
 from tests.server.test_attacks import Others, sender, slowed
-from tests.server.test_processes import LONGER, connections, pids, processes, value
 from tests.server.test_server_process import GERMAN
+from tests.support.processes import LONGER, connections, pids, processes, value
 from tests.support.served import until
 
 ATTACKS = (

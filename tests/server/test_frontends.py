@@ -5,7 +5,7 @@ import json
 import httpx
 import pytest
 
-from tests.server.test_processes import processes
+from tests.support.processes import processes
 from tests.support.served import bundles, lending
 
 TEXTS = ["Das ist gut.", "Das ist schlecht. Es war einmal ein König.", "", "Guten Morgen, <b>Welt</b>!"]

@@ -9,10 +9,10 @@ import pytest
 
 from server.settings import ServerSettings
 from tests.server.contracts.test_grpc import grpc, texts, triton
-from tests.server.test_processes import connections, pids, processes
 from tests.server.test_server_process import GERMAN, free_port
 from tests.server.test_telemetry import PARENT, collector
 from tests.server.test_tls import make_certificate
+from tests.support.processes import connections, pids, processes
 from tests.support.served import bundles, until
 
 pytest.importorskip("opentelemetry.proto", reason="needs the extra otel")
