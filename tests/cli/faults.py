@@ -1,4 +1,4 @@
-"""Faults of cli, as (name, file, old, new, pytest arguments); see `tests.mutants`."""
+"""Faults of cli: name, file, old text, new text, arguments of pytest (`tests.mutants`)."""
 
 FAULTS = [
     (
@@ -20,6 +20,6 @@ FAULTS = [
         "cli/serve.py",
         '    if not error["loc"]:',
         "    if False:",
-        "tests/cli/test_cli.py -k told_before_a_model",
+        "tests/cli/test_serve.py -k refused_before_loading",
     ),
 ]

@@ -1,4 +1,4 @@
-"""`convoy convert ... --check`: the source's own engine answers ten lines beside the bundle."""
+"""`convoy convert ... --check`: compares ten answers of the bundle with the original program."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FAMILIES = [
 
 
 @pytest.mark.parametrize(("family", "setting", "flags"), FAMILIES)
-def test_a_folder_of_hugging_face_is_checked_by_transformers(tmp_path, family, setting, flags):
+def test_hugging_face_model_is_compared_with_transformers(tmp_path, family, setting, flags):
     folder = hf_models.make(tmp_path / "hf", family, setting).path
     card = card_of(tmp_path / "out", "hf", folder, tmp_path / "out", *flags)
     found = SAID.search(card)
@@ -41,13 +41,13 @@ def test_a_folder_of_hugging_face_is_checked_by_transformers(tmp_path, family, s
     assert found.groups() == ("10", "transformers")
 
 
-def test_a_model_of_marian_that_asks_for_a_language_is_checked_too(tmp_path):
+def test_marian_model_with_target_languages_is_compared(tmp_path):
     folder = marian_models.make(tmp_path / "hf", "several languages").path
     card = card_of(tmp_path / "out", "marian", folder, tmp_path / "out", "--source", "en", "--target", "fra")
     assert SAID.search(card)[1] == "10"
 
 
-def test_a_model_of_ctranslate2_is_checked_on_the_same_tokens(tmp_path):
+def test_ctranslate2_model_is_compared_on_equal_tokens(tmp_path):
     folder = ctranslate2_models.write(tmp_path / "ct2", ctranslate2_models.Options())
     card = card_of(
         tmp_path / "out", "ctranslate2", folder, tmp_path / "out", "--source", "en", "--target", "de"
@@ -55,8 +55,8 @@ def test_a_model_of_ctranslate2_is_checked_on_the_same_tokens(tmp_path):
     assert SAID.search(card).groups() == ("10", "ctranslate2")
 
 
-def test_a_bundle_of_other_weights_agrees_less_and_the_card_says_so(tmp_path, monkeypatch):
-    """The comparison sees a difference: the engine is shown a folder whose weights were changed meanwhile."""
+def test_changed_weights_lower_the_agreement_in_the_card(tmp_path, monkeypatch):
+    """The original program gets a folder with changed weights, so that the answers differ."""
     from export import peers
 
     folder = hf_models.make(tmp_path / "hf", "bart", "large-cnn")
@@ -73,14 +73,14 @@ def test_a_bundle_of_other_weights_agrees_less_and_the_card_says_so(tmp_path, mo
     assert int(SAID.search(card)[1]) < 10
 
 
-def test_a_source_whose_engine_can_not_be_asked_says_why_and_has_its_bundle(tmp_path):
+def test_check_without_the_original_program_prints_the_reason(tmp_path):
     folder = hf_models.make(tmp_path / "hf", "small100", "gelu").path
     card = card_of(tmp_path / "out", "hf", folder, tmp_path / "out", "--source", "en", "--target", "de")
     assert "Not checked: " in card
     assert (tmp_path / "out" / "config.json").is_file()
 
 
-def test_without_graphs_there_is_nothing_to_check(tmp_path, capsys):
+def test_check_needs_graphs(tmp_path, capsys):
     folder = hf_models.make(tmp_path / "hf", "bart", "large-cnn").path
     with pytest.raises(SystemExit) as ended:
         app(["convert", "hf", str(folder), str(tmp_path / "out"), "--check", "--no-onnx"])

@@ -1,4 +1,4 @@
-"""A volume of LibreTranslate, and folders of CTranslate2, named by --models."""
+"""Foreign models in --models: a volume of LibreTranslate, and folders of CTranslate2."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def every_file(folder: Path) -> dict[str, tuple[int, int]]:
 
 @pytest.fixture(scope="module")
 def volume(tmp_path_factory):
-    """Three packages, as LibreTranslate's container has them, where nobody may write."""
+    """Three packages in the layout of LibreTranslate's container, in a read-only folder."""
     folder = tmp_path_factory.mktemp("volume") / "packages"
     for number, (source, target) in enumerate((("de", "en"), ("en", "fr"), ("en", "es"))):
         write(folder, source, target, seed=number)
@@ -54,7 +54,7 @@ def url(volume, cache):
         yield str(client.base_url).rstrip("/")
 
 
-def test_clients_of_libretranslate_pass_on_its_own_volume(url):
+def test_clients_of_libretranslate_work_on_its_volume(url):
     api = LibreTranslateAPI(url)
     assert {language["code"]: set(language["targets"]) for language in api.languages()}["de"] >= {
         "en",
@@ -67,7 +67,7 @@ def test_clients_of_libretranslate_pass_on_its_own_volume(url):
     assert one.translate_batch(["Guten Tag.", "Gut."])[0] == api.translate("Guten Tag.", "de", "en")
 
 
-def test_what_was_converted_is_found_again(url, volume, cache):
+def test_converted_models_are_reused(url, volume, cache):
     before = every_file(cache)
     paths = served_paths([volume], cache, None, ("de", "en"))
     assert [path.name.rpartition("-")[0] for path in paths] == ["de-en"]
@@ -75,12 +75,12 @@ def test_what_was_converted_is_found_again(url, volume, cache):
     assert not [path.name for path in cache.iterdir() if path.name.startswith(".")]
 
 
-def test_bundles_stay_where_they_are(cache):
+def test_bundles_are_served_from_their_folder(cache):
     assert served_paths([bundles()], cache, None, ()) == (bundles(),)
     assert models_at(bundles()) == []
 
 
-def test_a_changed_package_has_another_name_in_the_cache(tmp_path):
+def test_changed_package_is_converted_again(tmp_path):
     package = write(tmp_path, "de", "en")
     first = digest(package)
     path = package / "metadata.json"
@@ -89,12 +89,12 @@ def test_a_changed_package_has_another_name_in_the_cache(tmp_path):
 
 
 @pytest.mark.parametrize("below", ["share/argos-translate/packages", ".local/share/argos-translate/packages"])
-def test_a_volume_may_be_mounted_whole(tmp_path, below):
+def test_whole_volume_can_be_mounted(tmp_path, below):
     package = write(tmp_path / below, "de", "en")
     assert [model.path for model in models_at(tmp_path)] == [package]
 
 
-def test_of_two_versions_the_newer_counts(capsys):
+def test_newer_version_of_a_package_is_used(capsys):
     models = [
         Foreign(Path("a"), "argos", "de", "en", (1, 9)),
         Foreign(Path("b"), "argos", "de", "en", (1, 10)),
@@ -104,7 +104,7 @@ def test_of_two_versions_the_newer_counts(capsys):
     assert "a is ignored: b is newer" in capsys.readouterr().err
 
 
-def test_models_are_found_by_what_their_folders_hold(tmp_path):
+def test_models_are_found_by_files_of_their_folders(tmp_path):
     package = write(tmp_path / "all", "de", "en")
     packed = pack(package, tmp_path / "all" / "translate-en_fr-1_0.argosmodel")
     shutil.copytree(package / "model", tmp_path / "all" / "opus-mt-en-nl-ct2")
@@ -122,14 +122,14 @@ def test_models_are_found_by_what_their_folders_hold(tmp_path):
     assert models_at(package) == []
 
 
-def test_a_folder_whose_name_tells_no_languages_is_refused(tmp_path):
+def test_folder_without_language_codes_is_refused(tmp_path):
     package = write(tmp_path, "de", "en")
     shutil.copytree(package / "model", tmp_path / "mymodel")
     with pytest.raises(InvalidRequest, match="convoy convert ctranslate2"):
         models_at(tmp_path / "mymodel")
 
 
-def test_a_damaged_package_is_one_line_and_leaves_nothing(tmp_path):
+def test_damaged_package_is_one_error_line_and_leaves_no_files(tmp_path):
     package = write(tmp_path, "de", "en")
     content = (package / "model" / "model.bin").read_bytes()
     (package / "model" / "model.bin").write_bytes(content[:5000])
@@ -139,14 +139,14 @@ def test_a_damaged_package_is_one_line_and_leaves_nothing(tmp_path):
     assert list((tmp_path / "cache").iterdir()) == []
 
 
-def test_without_what_conversion_needs_the_extra_is_named(tmp_path, monkeypatch):
+def test_error_without_conversion_packages_names_the_extra(tmp_path, monkeypatch):
     package = write(tmp_path, "de", "en")
     monkeypatch.setattr("cli.foreign.find_spec", lambda name: None)
     with pytest.raises(InvalidRequest, match=r"convoy-server\[convert\]"):
         served_paths([package], tmp_path / "cache", None, ())
 
 
-def test_a_cache_that_cannot_be_written_is_named(tmp_path):
+def test_unwritable_cache_is_named(tmp_path):
     package = write(tmp_path, "de", "en")
     (tmp_path / "file").write_text("")
     with pytest.raises(InvalidRequest, match="CONVOY_CACHE"):

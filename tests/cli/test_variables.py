@@ -1,4 +1,4 @@
-"""What a command says before it does anything long: misspelt variables, files and ports it can't have."""
+"""Warnings and errors at the start of a command: misspelt variables, missing files, used ports."""
 
 import socket
 
@@ -16,7 +16,7 @@ def said(capsys, *arguments):
     return stopped.value.code, capsys.readouterr().err
 
 
-def test_a_misspelt_variable_of_a_command_is_warned_of_with_the_nearest(capsys, monkeypatch):
+def test_warning_of_a_misspelt_variable_names_the_nearest(capsys, monkeypatch):
     monkeypatch.setenv("CONVOY_INSPECT_JSN", "1")
     monkeypatch.setenv("CONVOY_TRANSLATE_BEAMSIZE", "3")
     monkeypatch.setenv("CONVOY_TRANSLATE_BEAM_SIZE", "3")
@@ -29,7 +29,7 @@ def test_a_misspelt_variable_of_a_command_is_warned_of_with_the_nearest(capsys, 
     assert "unknown variable CONVOY_CONVERT_HF_OVERWRTE" in message
 
 
-def test_a_variable_that_is_near_no_other_is_told_where_the_list_is(capsys, monkeypatch):
+def test_warning_of_another_variable_names_the_help(capsys, monkeypatch):
     for name in ("CONVOY_FOO", "CONVOY_PROT", "CONVOY_TRANSLATE_COLOUR"):
         monkeypatch.setenv(name, "1")
     _, message = said(capsys, "serve", "--models", "/nowhere", "--ssl-certfile", "/nope")
@@ -39,13 +39,13 @@ def test_a_variable_that_is_near_no_other_is_told_where_the_list_is(capsys, monk
     assert "unknown variable CONVOY_TRANSLATE_COLOUR: convoy translate --help lists them" in message
 
 
-def test_no_command_warns_of_its_own_variables(monkeypatch, capsys):
+def test_known_variables_give_no_warning(monkeypatch, capsys):
     assert issubclass(table.info.cls, Commands)
     monkeypatch.setenv("CONVOY_TRANSLATE_MODEL", "/nowhere")
     assert "warning" not in said(capsys, "translate")[1]
 
 
-def test_a_port_in_use_is_told_before_models_are_loaded(capsys):
+def test_used_port_is_refused_before_loading(capsys):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -61,7 +61,7 @@ def test_a_port_in_use_is_told_before_models_are_loaded(capsys):
 
 
 @pytest.mark.parametrize("flag", ["--ssl-certfile", "--ssl-keyfile"])
-def test_a_file_of_tls_that_is_not_there_is_named_before_models_are_loaded(capsys, flag):
+def test_missing_tls_file_is_refused_before_loading(capsys, flag):
     code, message = said(capsys, "serve", "--models", "/nowhere", flag, "/nope")
     assert code == 2
     assert f"{flag} (CONVOY_" in message

@@ -1,5 +1,5 @@
-"""Requests as Weblate, Mastodon, Discourse, OmegaT, Dialect and others send them to LibreTranslate and DeepL,
-and what each reads of the answer."""
+"""Requests of Weblate, Mastodon, Discourse, OmegaT, Dialect and others to LibreTranslate and DeepL, and the
+fields that each reads in the answer."""
 
 import pytest
 
@@ -15,7 +15,7 @@ GERMAN = "Das ist gut."
 
 @pytest.fixture(scope="module", params=["a bundle", "a volume of LibreTranslate"])
 def client(request, tmp_path_factory):
-    """The clients know nothing of what lies behind: our own model, or Argos' packages as they are."""
+    """The clients work with a model of Convoy and with packages of Argos."""
     if request.param == "a bundle":
         with server() as (found, _, _):
             yield found
@@ -34,7 +34,7 @@ def english(client):
     return client.post("/translate", json=values).json()["translatedText"]
 
 
-def test_weblate_by_libretranslates_contract(client, english):
+def test_weblate_works_by_the_contract_of_libretranslate(client, english):
     codes = {language["code"] for language in client.get("/languages").json()}
     assert {"de", "en"} <= codes
     form = {"api_key": "", "q": GERMAN, "source": "de", "target": "en"}
@@ -44,7 +44,7 @@ def test_weblate_by_libretranslates_contract(client, english):
     assert client.post("/translate", json=batch).json()["translatedText"] == [english, english]
 
 
-def test_weblate_by_deepls_contract_keeps_its_placeholders(client):
+def test_weblate_keeps_placeholders_by_the_contract_of_deepl(client):
     headers = {"Authorization": "DeepL-Auth-Key x:fx"}
     for kind in ("source", "target"):
         found = client.get("/v2/languages", params={"type": kind}, headers=headers).json()
@@ -62,7 +62,7 @@ def test_weblate_by_deepls_contract_keeps_its_placeholders(client):
     assert answer["detected_source_language"] == "DE"
 
 
-def test_mastodon_by_libretranslates_contract(client, english):
+def test_mastodon_works_by_the_contract_of_libretranslate(client, english):
     body = {
         "q": [GERMAN, f"<p>{GERMAN}</p>"],
         "source": "auto",
@@ -79,7 +79,7 @@ def test_mastodon_by_libretranslates_contract(client, english):
     assert all({"code", "targets"} <= set(language) for language in client.get("/languages").json())
 
 
-def test_mastodon_by_deepls_contract(client):
+def test_mastodon_works_by_the_contract_of_deepl(client):
     headers = {"Authorization": "DeepL-Auth-Key x:fx", "Content-Type": "application/x-www-form-urlencoded"}
     form = "text=Das+ist+gut.&text=Gut.&source_lang=DE&target_lang=EN-US&tag_handling=html"
     answers = client.post("/v2/translate", content=form, headers=headers).json()["translations"]
@@ -87,22 +87,22 @@ def test_mastodon_by_deepls_contract(client):
     assert {answer["detected_source_language"] for answer in answers} == {"DE"}
 
 
-def test_discourse_by_libretranslates_contract(client, english):
+def test_discourse_works_by_the_contract_of_libretranslate(client, english):
     found = client.post("/detect", data={"q": GERMAN, "api_key": ""}).json()
     assert {"confidence", "language"} <= set(found[0])
     form = {"q": GERMAN, "source": "de", "target": "en", "format": "html", "api_key": ""}
     assert client.post("/translate", data=form).json()["translatedText"] == english
 
 
-def test_omegats_plugin_for_libretranslate_reads_umlauts(client):
-    """Where an answer names no encoding it reads Latin-1."""
+def test_omegat_plugin_for_libretranslate_reads_umlauts(client):
+    """It reads Latin-1 if an answer names no encoding."""
     form = {"q": "This is beautiful. ü", "source": "en", "target": "de"}
     answer = client.post("/translate", data=form)
     named = answer.headers["content-type"].partition("charset=")[2] or "iso-8859-1"
     assert answer.content.decode(named) == answer.content.decode("utf-8")
 
 
-def test_dialect_knows_a_server_of_libretranslates_contract(client):
+def test_dialect_accepts_the_server_as_libretranslate(client):
     assert client.get("/spec").json()["info"]["title"] == "LibreTranslate"
     settings = client.get("/frontend/settings").json()
     assert int(settings["charLimit"])
@@ -115,8 +115,8 @@ def test_dialect_knows_a_server_of_libretranslates_contract(client):
     assert "is not supported" in refused["error"]
 
 
-def test_libreoffice_and_subtitle_edit_by_deepls_contract(client):
-    """LibreOffice has its key in the form, and what it handles in the query."""
+def test_libreoffice_and_subtitle_edit_work_by_the_contract_of_deepl(client):
+    """LibreOffice sends its key in the form, and tag handling in the query."""
     form = {"auth_key": "x", "target_lang": "EN-GB", "text": f"<p>{GERMAN}</p>"}
     (answer,) = client.post("/v2/translate?tag_handling=html", data=form).json()["translations"]
     assert answer["text"].startswith("<p>")
@@ -125,8 +125,8 @@ def test_libreoffice_and_subtitle_edit_by_deepls_contract(client):
     assert answer["detected_source_language"] == "DE"
 
 
-def test_tools_of_translators_ask_deepls_first_version(client):
-    """As Swordfish, whose keys DeepL accepts there alone."""
+def test_translators_tools_use_version_1_of_deepl(client):
+    """Swordfish uses version 1, for keys that DeepL accepts only there."""
     key = {"Authorization": "DeepL-Auth-Key x"}
     for kind in ("source", "target"):
         found = client.get(f"/v1/languages?type={kind}", headers=key).json()
@@ -140,7 +140,7 @@ def test_tools_of_translators_ask_deepls_first_version(client):
     assert client.get("/v1/languages?type=x").json().keys() == {"message"}
 
 
-def test_omegat_asks_deepls_contract_by_get(client, english):
+def test_omegat_uses_the_contract_of_deepl_by_get(client, english):
     query = {
         "text": GERMAN,
         "source_lang": "DE",
@@ -156,7 +156,7 @@ def test_omegat_asks_deepls_contract_by_get(client, english):
 
 
 @pytest.mark.parametrize("code", ["de-DE", "de_AT", "DE-ch", "de-419", "deu"])
-def test_codes_with_regions_are_understood_on_every_route(client, english, code):
+def test_codes_with_regions_work_on_every_route(client, english, code):
     values = {"q": GERMAN, "source": code, "target": "en-US"}
     assert client.post("/translate", json=values).json()["translatedText"] == english
     body = {"text": [GERMAN], "source_lang": code, "target_lang": "en_GB"}
@@ -166,7 +166,7 @@ def test_codes_with_regions_are_understood_on_every_route(client, english, code)
     assert client.post("/translate_file", **sent).status_code == 200
 
 
-def test_regions_that_are_languages_of_their_own_stay_so():
+def test_regional_languages_keep_their_codes():
     assert resolve_code("zh-TW", {"zh", "zt"}) == "zt"
     assert resolve_code("zh_CN", {"zh", "zt"}) == "zh"
     assert resolve_code("pt-BR", {"pt", "pb"}) == "pb"
@@ -174,7 +174,7 @@ def test_regions_that_are_languages_of_their_own_stay_so():
     assert resolve_code("de-latn", {"de"}) == "de-latn"
 
 
-def test_variables_that_are_no_settings_are_warned_of_with_the_nearest_that_is_one():
+def test_warning_of_an_unknown_variable_names_the_nearest_setting():
     names = ["CONVOY_PROT", "CONVOY_PORT", "CONVOY_TRANSLATE_BEAM_SIZE", "CONVOY_TRACEBACK", "PATH"]
     assert unknown_variables(names, ["port", "host"]) == [
         "unknown variable CONVOY_PROT; did you mean CONVOY_PORT?"

@@ -1,6 +1,6 @@
-"""Weblate's LibreTranslate and DeepL services, by Weblate's own code: every field and tag comes back whole.
+"""Weblate's LibreTranslate and DeepL services, run by the code of Weblate: every field and tag is unchanged.
 
-`make oracles` installs Weblate's package beside the environment.
+`make oracles` installs the package of Weblate in an environment of its own.
 """
 
 import json
@@ -18,7 +18,7 @@ from tests.support.thorough import THOROUGH
 
 HERE = Path(__file__).parent
 WEBLATE = Path(os.environ.get("CONVOY_WEBLATE", HERE.parents[1] / ".venv" / "oracles" / "weblate"))
-# strings with Weblate's flags, and what must come back, in order
+# strings with flags of Weblate, and the parts that an answer must contain, in order
 STRINGS = [
     ("Error: %s", "c-format", ["%s"]),
     ("Save %s as...", "c-format", ["%s"]),
@@ -36,7 +36,7 @@ STRINGS = [
 
 @pytest.mark.skipif(not THOROUGH, reason="in the thorough run only: CONVOY_TEST_THOROUGH=1")
 @pytest.mark.skipif(not WEBLATE.is_dir(), reason=f"there is no Weblate in {WEBLATE}: make oracles")
-def test_both_services_get_every_string_whole(tmp_path):
+def test_both_services_receive_every_string_complete(tmp_path):
     settings = ServiceSettings(Placement(lanes=((5, 16),)), verify=False)
     models = [MODELS / "tatoeba-en-de", MODELS / "tatoeba-de-en"]
     with server(opened=lambda observe: Service.open(models, settings, observe)) as (client, _, _):

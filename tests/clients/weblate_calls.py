@@ -1,4 +1,4 @@
-"""Weblate's own services LibreTranslate and DeepL, asked for strings; prints their answers as JSON.
+"""Calls Weblate's services LibreTranslate and DeepL for strings; prints their answers as JSON.
 
     python tests/clients/weblate_calls.py URL STRINGS      (with the packages of weblate.txt on its path)
 
@@ -11,7 +11,7 @@ import types
 
 
 class AnyName(type):
-    """A class that has every name as an attribute."""
+    """A class with every name as an attribute."""
 
     def __getattr__(cls, name: str) -> type:
         if name.startswith("__"):
@@ -20,7 +20,7 @@ class AnyName(type):
 
 
 class Absent(types.ModuleType):
-    """A system library that renders fonts or reads subtitles: it is imported, and no service uses it."""
+    """A system library for fonts or subtitles that is imported, but not used by any service."""
 
     def __getattr__(self, name: str) -> type:
         return AnyName.__getattr__(AnyName, name)
@@ -31,7 +31,7 @@ for name in ("cairo", "gi", "gi.repository", "aeidon", "aeidon.encodings", "aeid
 
 
 def settings(folder: str) -> types.ModuleType:
-    """Weblate's own settings for tests, without a database and without apps that are not installed."""
+    """Weblate's settings for tests, without a database and without apps that are not installed."""
     import os
     from importlib.util import find_spec
 
@@ -46,7 +46,7 @@ def settings(folder: str) -> types.ModuleType:
 
 
 class Unit:
-    """What the services read of a string in Weblate's database."""
+    """The fields of a string in the database of Weblate that the services read."""
 
     def __init__(self, source: str, flags: str) -> None:
         from weblate.checks.flags import Flags

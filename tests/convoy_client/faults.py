@@ -1,4 +1,4 @@
-"""Faults of convoy_client, as (name, file, old, new, pytest arguments); see `tests.mutants`."""
+"""Faults of convoy_client: name, file, old text, new text, arguments of pytest (`tests.mutants`)."""
 
 FAULTS = [
     (
@@ -6,21 +6,21 @@ FAULTS = [
         "convoy_client/exchange.py",
         "return backoff if retry_after is None else retry_after + backoff",
         "return backoff",
-        "tests/convoy_client/test_client.py",
+        "tests/convoy_client/test_errors.py",
     ),
     (
         "the client gives up at the first refusal",
         "convoy_client/exchange.py",
         "RETRIED_STATUSES: Final = frozenset({429, 503})",
         "RETRIED_STATUSES: Final = frozenset({503})",
-        "tests/convoy_client/test_client.py",
+        "tests/convoy_client/test_errors.py",
     ),
     (
         "an event of several lines loses all but the last",
         "convoy_client/events.py",
         '"\\n".join(self._data)',
         "self._data[-1]",
-        "tests/convoy_client/test_client.py",
+        "tests/convoy_client/test_streams.py",
     ),
     (
         "the client tries again after its own time-out",
@@ -41,13 +41,13 @@ FAULTS = [
         "convoy_client/results.py",
         " or any(len(value) != count for value in lists.values()):",
         ":",
-        "tests/convoy_client/test_client.py -k not_all_answered",
+        "tests/convoy_client/test_errors.py -k missing_answers",
     ),
     (
         "a field of another kind is taken as it is",
         "convoy_client/results.py",
         "return value if isinstance(value, kind) else default",
         "return value",
-        "tests/convoy_client/test_client.py -k another_kind",
+        "tests/convoy_client/test_errors.py -k another_type",
     ),
 ]

@@ -1,4 +1,4 @@
-"""Faults of corpus, as (name, file, old, new, pytest arguments); see `tests.mutants`."""
+"""Faults of corpus: name, file, old text, new text, arguments of pytest (`tests.mutants`)."""
 
 FAULTS = [
     (
@@ -6,7 +6,7 @@ FAULTS = [
         "corpus/cutting.py",
         'if file.problem and job.errors == "stop":',
         "if file.problem:",
-        "tests/corpus/test_hostile.py -k a_compressed_file_that_was_cut_off_is_read_up_to_there",
+        "tests/corpus/test_hostile.py -k truncated_compressed_file",
     ),
     (
         "words of an alignment are counted from one",
@@ -20,21 +20,21 @@ FAULTS = [
         "corpus/line.py",
         "if text is None or not text.strip():",
         "if not text:",
-        "tests/corpus/test_formats.py -k text_becomes_text_line_by_line",
+        "tests/corpus/test_formats.py -k text_is_translated_line_by_line",
     ),
     (
         "the shards of a file are not named by their number",
         "corpus/plan.py",
         "    if count == 1:\n",
         "    if count:\n",
-        "tests/corpus/test_formats.py -k text_becomes_text_line_by_line",
+        "tests/corpus/test_formats.py -k text_is_translated_line_by_line",
     ),
     (
         "a compressed file of another name is read as text",
         "corpus/streams.py",
         "if begin.startswith(signature) and kind != expected:",
         "if False:",
-        "tests/corpus/test_hostile.py -k a_file_of_another_kind_is_refused_with_the_remedy",
+        "tests/corpus/test_hostile.py -k file_of_another_format",
     ),
     (
         "a row with too many cells is read",
@@ -62,6 +62,6 @@ FAULTS = [
         "corpus/leases.py",
         ("        if self.is_held():\n            self.path"),
         ("        if True:\n            self.path"),
-        "tests/corpus/test_leases.py -k swept_meanwhile",
+        "tests/corpus/test_leases.py -k swept_lease",
     ),
 ]

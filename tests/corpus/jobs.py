@@ -1,4 +1,4 @@
-"""Jobs on tiny real models: in this process, and in others that may be killed."""
+"""Jobs on tiny models, in this process and in others that may be killed."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ MODEL = "toy-de-en"
 
 
 def sentences(count, seed=0):
-    """German sentences of golden fixtures, of which many come more than once."""
+    """Return German sentences of golden fixtures, many of them several times."""
     known = [result["src"] for result in real_golden()["results"]]
     return random.Random(seed).choices(known, k=count)
 
 
 def job_of(service, route=MODEL, **fields):
-    """A job of the running service's models; columns by their names."""
+    """Return a job for models of a running service; columns keep their names."""
     columns = fields.pop("columns", ["translation"])
     decode = fields.pop("decode", {})
     job = CorpusJob(
@@ -44,7 +44,7 @@ def job_of(service, route=MODEL, **fields):
 
 
 def run_job(service, job, inputs, out):
-    """Do a whole job here, and return its manifest."""
+    """Run a whole job in this process, and return its manifest."""
     files, folder = find_inputs([str(path) for path in inputs]), JobFolder(out)
     plan = folder.begin(job, files, lambda: cut(job, files))
     with Leases(folder.leases, 30.0) as leases:
@@ -53,7 +53,7 @@ def run_job(service, job, inputs, out):
 
 
 def output_of(folder):
-    """Every file of an output by its name, but for the state."""
+    """Return the bytes of every file of an output by name, except the state."""
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in sorted(folder.rglob("*"))
@@ -62,14 +62,14 @@ def output_of(folder):
 
 
 def command(inputs, out, *flags):
-    """A command line."""
+    """Return the command line of a job."""
     model = bundles() / MODEL
     words = ["corpus", *inputs, "--out", out, "--model", model, "--engines", 1, "--lease-seconds", 2, *flags]
     return [sys.executable, "-m", "cli.main", *map(str, words)]
 
 
 def start(inputs, out, *flags, **settings):
-    """A process that works on a job."""
+    """Start a process that works on a job."""
     return subprocess.Popen(
         command(inputs, out, *flags),
         cwd=ROOT,
@@ -81,7 +81,7 @@ def start(inputs, out, *flags, **settings):
 
 
 def finish(inputs, out, *flags):
-    """Do a job in a process, to its end."""
+    """Run a job in a process until it ends."""
     with start(inputs, out, *flags) as process:
         stdout, stderr = process.communicate(timeout=300)
     assert process.returncode == 0, stderr.decode()
@@ -89,12 +89,12 @@ def finish(inputs, out, *flags):
 
 
 def is_at_work(out):
-    """Whether some process has begun a shard."""
+    """Return whether some process has begun a shard."""
     return any((out / STATE / "aside").glob("*"))
 
 
 def killed_at_random(inputs, out, luck, *flags, longest=1.0):
-    """Start a process, and kill it some time after it has begun; tell whether it was still at work."""
+    """Start a process, kill it at a random time, and return whether it was still running."""
     with start(inputs, out, *flags) as process:
         until(lambda: is_at_work(out) or process.poll() is not None, 120)
         try:

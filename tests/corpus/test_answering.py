@@ -1,4 +1,4 @@
-"""Lines through an engine: each text once, seeds by place, columns as a service says them, two models."""
+"""Answers of a job: each text once, seeds by line, columns of a service, two models."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def service():
 
 
 def written(service, tmp_path, texts, **fields):
-    """The rows of a JSONL job, and its manifest."""
+    """Return the rows of a JSONL job, and its manifest."""
     (tmp_path / "a.jsonl").write_text("\n".join(json.dumps({"t": text}) for text in texts), "utf-8")
     out = tmp_path / f"out{len(list(tmp_path.iterdir()))}"
     job = job_of(service, column="t", **fields)
@@ -36,7 +36,7 @@ def written(service, tmp_path, texts, **fields):
     return [json.loads(line) for line in b"".join(files).decode().splitlines()], manifest
 
 
-def test_a_text_that_comes_again_in_a_window_is_asked_once(service, tmp_path):
+def test_equal_texts_of_a_window_are_answered_once(service, tmp_path):
     texts = sentences(40) * 5
     before = service.stats()[MODEL].answered
     rows, _ = written(service, tmp_path, texts)
@@ -46,7 +46,7 @@ def test_a_text_that_comes_again_in_a_window_is_asked_once(service, tmp_path):
     assert asked < 2 * len(set(texts)) < len(texts)
 
 
-def test_samples_are_seeded_by_their_place_whatever_the_shards_and_windows(service, tmp_path):
+def test_seeds_of_samples_depend_on_the_line_only(service, tmp_path):
     texts = [GERMAN[0]] * 30
     decode = {"sampling": True, "beam_size": 2, "n_best": 2, "seed": 3}
     first, _ = written(service, tmp_path, texts, decode=decode)
@@ -57,7 +57,7 @@ def test_samples_are_seeded_by_their_place_whatever_the_shards_and_windows(servi
 
 
 @pytest.mark.parametrize("decode", [{"n_best": 3}, {"n_best": 4, "beam_size": 4, "diverse_groups": 2}])
-def test_alternatives_flags_and_coverage_are_those_of_a_service(service, tmp_path, decode):
+def test_alternatives_flags_and_coverage_equal_those_of_a_service(service, tmp_path, decode):
     names = ["translation", "score", "alternatives", "alternative_scores", "flags", "coverage", "version"]
     options = options_for(dict.fromkeys(names, ""), TextOptions(decode))
     rows, manifest = written(service, tmp_path, GERMAN, columns=names, options=options)
@@ -70,7 +70,7 @@ def test_alternatives_flags_and_coverage_are_those_of_a_service(service, tmp_pat
         assert row["version"] == manifest["job"]["models"][MODEL][:12]
 
 
-def test_an_alignment_names_words_of_both_sides(service, tmp_path):
+def test_alignment_pairs_source_and_target_words(service, tmp_path):
     columns = ["translation", "alignment"]
     options = options_for(dict.fromkeys(columns, ""), TextOptions())
     rows, _ = written(service, tmp_path, GERMAN, columns=columns, options=options)
@@ -82,7 +82,7 @@ def test_an_alignment_names_words_of_both_sides(service, tmp_path):
         assert {target for _, target in pairs} <= set(range(len(row["translation"].split())))
 
 
-def test_lines_in_another_language_are_left_when_that_is_asked_for(service, tmp_path):
+def test_lines_in_other_languages_are_skipped_with_only_language(service, tmp_path):
     texts = [GERMAN[0], ENGLISH, "12.5", "", GERMAN[1]]
     rows, manifest = written(
         service, tmp_path, texts, only_language=True, columns=["status", "language", "translation"]
@@ -94,7 +94,7 @@ def test_lines_in_another_language_are_left_when_that_is_asked_for(service, tmp_
     assert manifest["shards"][0]["examples"][0][:2] == [2, "language"]
 
 
-def test_two_models_after_each_other_are_a_pivot(service, tmp_path):
+def test_two_models_translate_one_after_the_other(service, tmp_path):
     route = "toy-de-en+toy-en-de"
     rows, manifest = written(
         service,
@@ -110,7 +110,7 @@ def test_two_models_after_each_other_are_a_pivot(service, tmp_path):
     assert list(manifest["job"]["models"]) == route.split("+")
 
 
-def test_a_text_that_the_model_can_not_read_has_a_status_and_the_others_go_on(service, tmp_path):
+def test_text_that_is_too_long_has_a_status_and_others_are_answered(service, tmp_path):
     options = TextOptions(split=False)
     rows, manifest = written(
         service,
@@ -126,8 +126,8 @@ def test_a_text_that_the_model_can_not_read_has_a_status_and_the_others_go_on(se
     assert "this model reads at most" in example[2]
 
 
-def test_windows_that_say_the_same_over_and_over_do_not_pile_up(service, tmp_path):
-    """More lines than may be ahead, of which each window asks one text."""
+def test_windows_of_equal_lines_do_not_accumulate(service, tmp_path):
+    """Uses more lines than may be read ahead; each window has one distinct text."""
     most = 0
     finished = answering._finished
 
@@ -154,7 +154,7 @@ def test_windows_that_say_the_same_over_and_over_do_not_pile_up(service, tmp_pat
         (" ,", "no columns"),
     ],
 )
-def test_columns_are_read_from_a_line(text, expected):
+def test_columns_are_parsed(text, expected):
     if isinstance(expected, dict):
         assert parse_columns(text) == expected
     else:
@@ -162,7 +162,7 @@ def test_columns_are_read_from_a_line(text, expected):
             parse_columns(text)
 
 
-def test_the_command_takes_two_models_and_says_what_they_did(tmp_path):
+def test_command_takes_two_models_and_prints_a_summary(tmp_path):
     (tmp_path / "a.txt").write_text("\n".join(GERMAN), "utf-8")
     flags = [
         "--then",

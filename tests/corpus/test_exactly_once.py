@@ -1,4 +1,4 @@
-"""Whoever is killed when: an output equals an undisturbed one, to the byte, and no shard is written twice."""
+"""Processes are killed at any time: the output has the same bytes, and no shard is written twice."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SAMPLING = ["--sampling", "--seed", 7, "--top-k", 10, "--beam-size", 2, "--n-bes
 
 
 def corpus_of(kind, folder):
-    """A file of a kind; the second half says again what the first says."""
+    """Write a file of a format; its second half repeats the first."""
     half = sentences(LINES // 2)
     texts = [*half, *half]
     if kind == "text":
@@ -66,7 +66,7 @@ def service():
 
 @pytest.fixture(scope="module")
 def corpora(tmp_path_factory):
-    """Of a kind and flags: a file, and the output of a job that nobody disturbed."""
+    """Return a function of format and flags that returns a file, and the output of an undisturbed job."""
     folder, known = tmp_path_factory.mktemp("corpora"), {}
 
     def of(kind, *flags):
@@ -80,7 +80,7 @@ def corpora(tmp_path_factory):
     return of
 
 
-def test_a_job_that_was_killed_goes_on_to_the_same_bytes(corpora, tmp_path):
+def test_killed_job_continues_to_equal_bytes(corpora, tmp_path):
     flags, luck = [*FLAGS["text"], *SAMPLING], random.Random(1)
     path, whole = corpora("text", *flags)
     kills = sum(killed_at_random([path], tmp_path / "out", luck, *flags) for _ in range(2))
@@ -90,7 +90,7 @@ def test_a_job_that_was_killed_goes_on_to_the_same_bytes(corpora, tmp_path):
     assert not is_at_work(tmp_path / "out")
 
 
-def test_two_processes_share_a_job_one_is_killed_and_the_bytes_are_the_same(corpora, tmp_path):
+def test_killing_one_of_two_processes_does_not_change_the_output(corpora, tmp_path):
     (path, whole), luck = corpora("jsonl", *FLAGS["jsonl"]), random.Random(2)
     with start([path], tmp_path / "out", *FLAGS["jsonl"]) as other:
         killed_at_random([path], tmp_path / "out", luck, *FLAGS["jsonl"])
@@ -101,7 +101,7 @@ def test_two_processes_share_a_job_one_is_killed_and_the_bytes_are_the_same(corp
 
 @pytest.mark.faults
 @pytest.mark.parametrize("kind", KINDS)
-def test_twenty_kills_leave_the_same_bytes(corpora, tmp_path, kind):
+def test_twenty_kills_do_not_change_the_output(corpora, tmp_path, kind):
     flags, luck = [*FLAGS[kind], *SAMPLING], random.Random(3)
     path, whole = corpora(kind, *flags)
     kills, round_ = 0, 0
@@ -116,7 +116,7 @@ def test_twenty_kills_leave_the_same_bytes(corpora, tmp_path, kind):
 
 @pytest.mark.faults
 @pytest.mark.parametrize("kind", KINDS)
-def test_of_two_processes_twenty_kills_leave_the_same_bytes(corpora, tmp_path, kind):
+def test_twenty_kills_of_two_processes_do_not_change_the_output(corpora, tmp_path, kind):
     (path, whole), luck = corpora(kind, *FLAGS[kind]), random.Random(4)
     kills, round_ = 0, 0
     while kills < 20:
@@ -129,7 +129,7 @@ def test_of_two_processes_twenty_kills_leave_the_same_bytes(corpora, tmp_path, k
         assert output_of(out) == whole
 
 
-def test_ctrl_c_stops_all_engines_and_gives_back_what_was_under_way(corpora, tmp_path):
+def test_ctrl_c_stops_all_engines_and_releases_their_leases(corpora, tmp_path):
     path, whole = corpora("text", *FLAGS["text"])
     flags, state = ["--engines", 2, *FLAGS["text"]], tmp_path / "out" / STATE
     # what a shell starts in its background, such as a whole test run, ignores interrupts
@@ -151,8 +151,8 @@ def test_ctrl_c_stops_all_engines_and_gives_back_what_was_under_way(corpora, tmp
     assert output_of(tmp_path / "out") == whole
 
 
-def test_a_signal_whose_exception_is_lost_ends_a_job_all_the_same():
-    """As one is that is raised within a destructor."""
+def test_signal_with_a_lost_exception_still_ends_a_job():
+    """The exception is lost if it is raised in a destructor."""
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(SystemExit, match="143"), stopping_on(signal.SIGTERM) as left:
         assert not left()
@@ -163,8 +163,8 @@ def test_a_signal_whose_exception_is_lost_ends_a_job_all_the_same():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_full_disk_is_told_and_the_job_goes_on_when_there_is_room(corpora, tmp_path, kind):
-    """A limit on the size of files is the full disk that a test may have."""
+def test_full_disk_is_an_error_and_the_job_continues_later(corpora, tmp_path, kind):
+    """A limit on the size of files replaces the full disk."""
     flags = [*FLAGS[kind], "--shard-lines", LINES] if kind == "text" else FLAGS[kind]
     path, whole = corpora(kind, *flags)
     room = min(map(len, whole.values())) // 2  # less than a shard, and more than the plan
@@ -205,7 +205,7 @@ def test_other_options_models_and_inputs_are_refused_by_name(service, tmp_path):
         run_job(service, job, [tmp_path / "b.txt"], tmp_path)
 
 
-def test_an_input_that_changes_under_way_is_noticed(service, tmp_path):
+def test_changed_input_is_refused(service, tmp_path):
     path, out = tmp_path / "a.txt", tmp_path / "out"
     path.write_text("Das ist gut.\n" * 10, "utf-8")
     job = job_of(service)
@@ -217,7 +217,7 @@ def test_an_input_that_changes_under_way_is_noticed(service, tmp_path):
     assert not (out / "a.txt").exists()
 
 
-def test_an_output_that_is_gone_or_damaged_is_made_again(service, tmp_path):
+def test_missing_or_damaged_output_is_written_again(service, tmp_path):
     path, out = corpus_of("text", tmp_path), tmp_path / "out"
     path.write_bytes(gzip.compress("\n".join(sentences(200)).encode()))
     job = job_of(service, shard_lines=50)
@@ -229,7 +229,7 @@ def test_an_output_that_is_gone_or_damaged_is_made_again(service, tmp_path):
     assert output_of(out) == before
 
 
-def test_who_lost_its_lease_commits_nothing_and_a_late_commit_changes_nothing(service, tmp_path):
+def test_lost_lease_and_late_commit_change_nothing(service, tmp_path):
     path, out = tmp_path / "a.txt", tmp_path / "out"
     path.write_text("Das ist gut.\n", "utf-8")
     run_job(service, job_of(service), [path], out)
@@ -250,13 +250,14 @@ def test_who_lost_its_lease_commits_nothing_and_a_late_commit_changes_nothing(se
     assert folder.is_done(0)
 
 
-def test_a_paused_process_that_lost_its_shard_writes_nothing_twice(corpora, tmp_path):
-    """SIGSTOP for longer than leases last, as a machine that sleeps."""
+def test_suspended_process_with_a_lost_lease_writes_nothing_twice(corpora, tmp_path):
+    """SIGSTOP for longer than the duration of leases, like a sleeping machine."""
     (path, whole), out = corpora("text", *FLAGS["text"]), tmp_path / "out"
     with start([path], out, *FLAGS["text"]) as paused:
         until(lambda: is_at_work(out), 120)
         paused.send_signal(signal.SIGSTOP)
-        for lease in (out / STATE / "leases").iterdir():  # the same machine would see that it lives
+        # on the same machine the living process would be detected
+        for lease in (out / STATE / "leases").iterdir():
             lease.write_bytes(lease.read_bytes().replace(b'"machine": "', b'"machine": "x'))
         finish([path], out, *FLAGS["text"])
         inodes = {each.name: each.stat().st_ino for each in out.glob("*.gz")}

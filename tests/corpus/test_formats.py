@@ -1,4 +1,4 @@
-"""Each format: its columns stay to the byte, and translations are those of a service asked directly."""
+"""Formats: columns are copied byte by byte, and translations equal those of a service."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def unpacked(data, ending):
 
 
 @pytest.mark.parametrize("ending", ["", ".gz", ".zst"])
-def test_text_becomes_text_line_by_line(service, expected, tmp_path, ending):
+def test_text_is_translated_line_by_line(service, expected, tmp_path, ending):
     source = tmp_path / f"a.txt{ending}"
     source.write_bytes(packed("\n".join(TEXTS).encode(), ending))
     run_job(service, job_of(service, shard_lines=25), [source], tmp_path / "out")
@@ -59,7 +59,7 @@ def test_text_becomes_text_line_by_line(service, expected, tmp_path, ending):
     assert text == "".join(f"{line}\n" for line in expected)
 
 
-def test_text_with_several_columns_is_separated_by_tabs(service, expected, tmp_path):
+def test_several_columns_of_text_are_separated_by_tabs(service, expected, tmp_path):
     (tmp_path / "a.txt").write_text("\n".join(TEXTS), "utf-8")
     job = job_of(service, columns=["status", "source", "translation"])
     run_job(service, job, [tmp_path / "a.txt"], tmp_path / "out")
@@ -70,7 +70,7 @@ def test_text_with_several_columns_is_separated_by_tabs(service, expected, tmp_p
     assert rows[-1][1] == "Tabulator mitten drin"
 
 
-def test_json_lines_keep_every_byte_of_their_members(service, expected, tmp_path):
+def test_json_members_are_copied_byte_by_byte(service, expected, tmp_path):
     lines = [
         f'{{ "id":{number}, "z" : 1.50e3,"text":{json.dumps(text)} , "a":[1, {{}}]}}'
         for number, text in enumerate(TEXTS)
@@ -105,7 +105,7 @@ def test_tsv_without_a_header_counts_columns_from_one(service, expected, tmp_pat
     assert written == [f"x\t{text}\t{answer}" for text, answer in zip(TEXTS[:5], expected[:5], strict=True)]
 
 
-def test_csv_has_line_ends_and_quotes_in_cells(service, tmp_path):
+def test_csv_cells_may_contain_line_ends_and_quotes(service, tmp_path):
     texts = ["Zwei\nZeilen", 'Ein "Wort"', "Eins, zwei", *sentences(20)]
     out = io.StringIO()
     writer = csv.writer(out)
@@ -150,7 +150,7 @@ def test_parquet_keeps_its_columns_and_types(service, expected, tmp_path):
     assert written.schema.field("flags").type == pa.list_(pa.string())
 
 
-def test_lines_that_fail_are_dropped_when_that_is_asked_for(service, tmp_path):
+def test_failed_lines_are_dropped_with_errors_drop(service, tmp_path):
     (tmp_path / "a.txt").write_bytes(b"Das ist gut.\n\xff\xfe\n\nEin Haus.\n")
     job = job_of(service, errors="drop", columns=["status"])
     manifest = run_job(service, job, [tmp_path / "a.txt"], tmp_path / "out")
@@ -163,7 +163,7 @@ def test_lines_that_fail_are_dropped_when_that_is_asked_for(service, tmp_path):
     ].get("repetitive", 0)
 
 
-def test_a_line_that_fails_stops_the_job_when_that_is_asked_for(service, tmp_path):
+def test_failed_line_stops_the_job_with_errors_stop(service, tmp_path):
     (tmp_path / "a.txt").write_bytes(b"\n\n\xff\n")
     with pytest.raises(InvalidRequest, match=r"a.txt, line 3: encoding: not UTF-8"):
         run_job(service, job_of(service, errors="stop"), [tmp_path / "a.txt"], tmp_path / "out")
@@ -174,7 +174,7 @@ def test_a_line_that_fails_stops_the_job_when_that_is_asked_for(service, tmp_pat
     st.lists(st.lists(st.text('ab",\n\r ', max_size=6), min_size=2, max_size=3), max_size=8),
     st.sampled_from([("\n", csv.QUOTE_ALL), ("\r\n", csv.QUOTE_MINIMAL)]),
 )
-def test_csv_is_cut_into_the_records_that_the_standard_library_reads(rows, dialect):
+def test_csv_records_equal_those_of_the_standard_library(rows, dialect):
     out, (ending, quoting) = io.StringIO(), dialect
     csv.writer(out, lineterminator=ending, quoting=quoting).writerows(rows)
     data = out.getvalue().encode()
@@ -186,7 +186,7 @@ def test_csv_is_cut_into_the_records_that_the_standard_library_reads(rows, diale
 
 
 @given(st.binary(max_size=200), st.integers(1, 40), st.booleans())
-def test_records_of_any_bytes_add_up_to_the_file(data, limit, quoted):
+def test_records_of_any_bytes_cover_the_file(data, limit, quoted):
     found = list(read_records(io.BufferedReader(io.BytesIO(data)), limit, quoted=quoted, start=True))
     assert sum(record.size for record in found) == len(data)
     assert all(len(record.raw) <= limit + 1 for record in found)
@@ -194,8 +194,8 @@ def test_records_of_any_bytes_add_up_to_the_file(data, limit, quoted):
         assert len(found) == data.count(b"\n") + (not data.endswith(b"\n") and bool(data))
 
 
-def test_an_open_quote_costs_no_more_than_a_line_that_is_too_long():
-    """Linear: what is read of an open cell is not looked at again."""
+def test_open_quote_takes_linear_time():
+    """The text of an open cell is scanned only once."""
     data = b'"' + b"x,y\n" * 300_000
     random.seed(0)
     found = list(read_records(io.BufferedReader(io.BytesIO(data)), 1 << 20, quoted=True, start=True))

@@ -1,4 +1,4 @@
-"""Hostile inputs: each gets a clear status, and nothing else is lost."""
+"""Hostile inputs get a status, and all other lines are translated."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def service():
 
 
 def statuses(service, path, tmp_path, **fields):
-    """The status of each line that is written, the summary, and the problems of files."""
+    """Return the status of each written line, the summary, and the problems of files."""
     columns = fields.pop("columns", ["status"])
     job = job_of(service, columns=columns, **fields)
     manifest = run_job(service, job, [path], tmp_path / "out")
@@ -40,7 +40,7 @@ def statuses(service, path, tmp_path, **fields):
     return output.decode().splitlines(), manifest, problems
 
 
-def test_each_bad_line_of_a_text_has_its_status_and_place(service, tmp_path):
+def test_bad_lines_of_a_text_have_status_and_number(service, tmp_path):
     lines = [
         GOOD.encode(),
         b"\xff\xfebad",
@@ -62,7 +62,7 @@ def test_each_bad_line_of_a_text_has_its_status_and_place(service, tmp_path):
     assert [4, "too_long", "3,002 bytes"] in shard["examples"]
 
 
-def test_a_report_names_the_first_twenty_bad_lines_and_counts_all(service, tmp_path):
+def test_manifest_lists_the_first_twenty_bad_lines_and_counts_all(service, tmp_path):
     (tmp_path / "a.txt").write_bytes(b"\n".join([GOOD.encode(), *[b"\xff"] * 50]))
     found, manifest, _ = statuses(service, tmp_path / "a.txt", tmp_path)
     assert found.count("encoding") == 50
@@ -71,7 +71,7 @@ def test_a_report_names_the_first_twenty_bad_lines_and_counts_all(service, tmp_p
     assert shard["statuses"]["encoding"] == 50
 
 
-def test_each_bad_line_of_json_has_its_status(service, tmp_path):
+def test_bad_lines_of_json_have_a_status(service, tmp_path):
     lines = [
         json.dumps({"text": GOOD}),
         json.dumps({"other": 1}),
@@ -95,7 +95,7 @@ def test_each_bad_line_of_json_has_its_status(service, tmp_path):
     assert found[0] == found[-1]
 
 
-def test_rows_with_other_numbers_of_cells_are_malformed_and_the_table_stays_one(service, tmp_path):
+def test_rows_with_a_wrong_number_of_cells_are_malformed(service, tmp_path):
     (tmp_path / "a.csv").write_text(f'id,text\n1,"{GOOD}"\n2\n3,a,b\n4,"open\n5,{GOOD}\n', "utf-8")
     written, *_ = statuses(service, tmp_path / "a.csv", tmp_path, column="text", max_line_bytes=40)
     assert [len(row) for row in csv.reader(written)] == [3] * 5
@@ -103,7 +103,7 @@ def test_rows_with_other_numbers_of_cells_are_malformed_and_the_table_stays_one(
     assert [row[2] for row in csv.reader(written)][2:] == ["malformed"] * 3
 
 
-def test_a_line_of_two_hundred_megabytes_is_too_long_in_flat_memory(tmp_path):
+def test_line_of_two_hundred_megabytes_takes_constant_memory(tmp_path):
     path, out = tmp_path / "a.txt", tmp_path / "out"
     with path.open("wb") as file:
         file.write(f"{GOOD}\n".encode())
@@ -123,7 +123,7 @@ def test_a_line_of_two_hundred_megabytes_is_too_long_in_flat_memory(tmp_path):
     assert int(done.stderr.splitlines()[-1]) < 180_000  # kB; a job of three lines has 105,000
 
 
-def test_files_that_can_not_be_read_are_named_on_standard_error(tmp_path):
+def test_unreadable_files_are_listed_on_standard_error(tmp_path):
     folder, out = tmp_path / "in", tmp_path / "out"
     folder.mkdir()
     (folder / "good.txt").write_text(f"{GOOD}\n", "utf-8")
@@ -138,7 +138,7 @@ def test_files_that_can_not_be_read_are_named_on_standard_error(tmp_path):
 
 
 @pytest.mark.parametrize("ending", [".gz", ".zst"])
-def test_a_compressed_file_that_was_cut_off_is_read_up_to_there(service, tmp_path, ending):
+def test_truncated_compressed_file_is_read_to_its_end(service, tmp_path, ending):
     texts = sentences(400)
     data = "\n".join(texts).encode()
     whole = gzip.compress(data) if ending == ".gz" else zstandard.compress(data)
@@ -159,8 +159,8 @@ def test_a_compressed_file_that_was_cut_off_is_read_up_to_there(service, tmp_pat
 
 
 @pytest.mark.parametrize("ending", [".gz", ".zst"])
-def test_a_bomb_is_refused_before_it_has_gone_off(service, tmp_path, ending):
-    """With the bounds of a small one: 8 MB of line ends."""
+def test_decompression_bomb_is_refused_early(service, tmp_path, ending):
+    """With small limits, for 8 MB of line ends."""
     blank = b"\n" * (8 << 20)
     bomb = gzip.compress(blank) if ending == ".gz" else zstandard.compress(blank)
     (tmp_path / f"a.txt{ending}").write_bytes(bomb)
@@ -174,7 +174,7 @@ def test_a_bomb_is_refused_before_it_has_gone_off(service, tmp_path, ending):
 
 
 @needs_arrow
-def test_damaged_parquet_is_told_and_the_other_files_are_translated(service, tmp_path):
+def test_damaged_parquet_is_reported_and_other_files_are_translated(service, tmp_path):
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -228,14 +228,14 @@ def test_empty_files_become_empty_files(service, tmp_path):
         ("a.docx", b"PK", "is no format of corpora"),
     ],
 )
-def test_a_file_of_another_kind_is_refused_with_the_remedy(service, tmp_path, name, content, message):
+def test_file_of_another_format_is_refused_with_a_remedy(service, tmp_path, name, content, message):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(InvalidRequest, match=message):
         run_job(service, job_of(service, column="text"), [tmp_path / name], tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
-def test_files_are_found_by_folders_and_globs_and_two_never_share_a_name(tmp_path):
+def test_folders_and_globs_give_files_with_distinct_names(tmp_path):
     for name in ("a/x.txt", "a/b/y.jsonl.gz", "a/.z.txt", "a/_convoy/plan.txt", "a/note.md", "c/x.txt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(b"")
@@ -248,7 +248,7 @@ def test_files_are_found_by_folders_and_globs_and_two_never_share_a_name(tmp_pat
 
 
 @pytest.mark.skipif(find_spec("fsspec") is None, reason="needs the extra `corpus`")
-def test_inputs_may_lie_wherever_fsspec_reads(service, tmp_path):
+def test_inputs_may_be_urls_of_fsspec(service, tmp_path):
     import fsspec
 
     memory = fsspec.filesystem("memory")

@@ -1,4 +1,4 @@
-"""Leases: of several processes one holds a shard, and who was away for too long finds out."""
+"""Leases: one of several processes holds a shard, and a suspended process detects its loss."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ SHORT = 0.3  # seconds
 
 
 def elsewhere(path):
-    """Make a lease look like one of another machine."""
+    """Rewrite a lease as a lease of another machine."""
     content = json.loads(path.read_bytes())
     path.write_text(json.dumps(content | {"machine": "another"}).ljust(400))
 
 
-def test_of_many_claims_at_once_one_wins(tmp_path):
+def test_one_of_many_simultaneous_claims_succeeds(tmp_path):
     many = [Leases(tmp_path, 60.0) for _ in range(16)]
     with ThreadPoolExecutor(16) as pool:
         won = [lease for lease in pool.map(lambda leases: leases.claim(3), many) if lease]
@@ -32,7 +32,7 @@ def test_of_many_claims_at_once_one_wins(tmp_path):
     assert won[0].is_held()
 
 
-def test_a_lease_that_is_given_back_is_free_at_once(tmp_path):
+def test_released_lease_is_free_at_once(tmp_path):
     first, second = Leases(tmp_path, 60.0), Leases(tmp_path, 60.0)
     lease = first.claim(0)
     assert second.claim(0) is None
@@ -41,7 +41,7 @@ def test_a_lease_that_is_given_back_is_free_at_once(tmp_path):
     assert not lease.is_held()
 
 
-def test_who_lost_a_lease_that_was_swept_meanwhile_takes_nothing_from_a_later_holder(tmp_path):
+def test_loser_of_a_swept_lease_keeps_the_files_of_later_holders(tmp_path):
     first, second = Leases(tmp_path, 60.0), Leases(tmp_path, 60.0)
     lost = first.claim(0)
     lost.path.unlink()
@@ -51,11 +51,11 @@ def test_who_lost_a_lease_that_was_swept_meanwhile_takes_nothing_from_a_later_ho
     assert kept.is_held()
 
 
-def test_a_silent_lease_of_another_machine_is_taken_over_once_and_the_loser_notices(tmp_path):
+def test_silent_lease_is_taken_over_once_and_its_holder_detects_it(tmp_path):
     lost, others = Leases(tmp_path, SHORT), [Leases(tmp_path, SHORT) for _ in range(8)]
     lease = lost.claim(7)
     elsewhere(lease.path)
-    assert not any(leases.claim(7) for leases in others)  # they see it for the first time
+    assert not any(leases.claim(7) for leases in others)  # other processes read it for the first time
     time.sleep(2 * SHORT)
     with ThreadPoolExecutor(8) as pool:
         won = [lease for lease in pool.map(lambda leases: leases.claim(7), others) if lease]
@@ -63,10 +63,10 @@ def test_a_silent_lease_of_another_machine_is_taken_over_once_and_the_loser_noti
     assert won[0].is_held()
     assert not lease.is_held()
     lost.give_back(lease)
-    assert won[0].is_held()  # who lost a lease takes nothing from the next holder
+    assert won[0].is_held()  # a lost lease removes no file of the next holder
 
 
-def test_a_lease_with_a_beat_stays_whatever_the_clocks_say(tmp_path):
+def test_lease_with_beats_is_kept_whatever_the_clocks(tmp_path):
     with Leases(tmp_path, SHORT) as holder:
         lease, other = holder.claim(1), Leases(tmp_path, SHORT)
         os.utime(lease.path, (0, 0))
@@ -78,7 +78,7 @@ def test_a_lease_with_a_beat_stays_whatever_the_clocks_say(tmp_path):
     assert other.claim(1)  # the end of a process gives all back
 
 
-def test_a_beat_does_not_bring_a_lease_back(tmp_path):
+def test_beat_does_not_restore_a_removed_lease(tmp_path):
     leases = Leases(tmp_path, 60.0)
     lease = leases.claim(1)
     lease.path.unlink()
@@ -87,7 +87,7 @@ def test_a_beat_does_not_bring_a_lease_back(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_the_lease_of_a_process_that_was_killed_is_free_at_once_on_its_machine(tmp_path):
+def test_lease_of_a_killed_process_is_free_at_once_on_its_machine(tmp_path):
     code = (
         "import sys, time; from pathlib import Path; from corpus.leases import Leases\n"
         "Leases(Path(sys.argv[1]), 3600.0).claim(5); print('claimed', flush=True); time.sleep(600)"
@@ -99,7 +99,7 @@ def test_the_lease_of_a_process_that_was_killed_is_free_at_once_on_its_machine(t
         until(lambda: Leases(tmp_path, 3600.0).claim(5) is not None)  # also before its parent has noticed
 
 
-def test_a_lease_that_was_half_written_keeps_others_out_only_for_a_while(tmp_path):
+def test_partially_written_lease_expires(tmp_path):
     (tmp_path / "00000002.0").write_bytes(b'{"owner": "x", "mach')
     leases = Leases(tmp_path, SHORT)
     assert leases.claim(2) is None
@@ -107,7 +107,7 @@ def test_a_lease_that_was_half_written_keeps_others_out_only_for_a_while(tmp_pat
     assert leases.claim(2).generation == 1
 
 
-def test_what_is_under_way_is_seen_by_all(tmp_path):
+def test_progress_of_unfinished_shards_is_visible_to_all_processes(tmp_path):
     leases = Leases(tmp_path, 60.0)
     lease = leases.claim(1)
     lease.lines, lease.words = 10, 70
@@ -119,8 +119,8 @@ ACTION = st.sampled_from(["claim", "give back", "sweep", "beat", "crash"])
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), ACTION), max_size=30))
-def test_whatever_happens_at_most_one_holds_a_shard(tmp_path_factory, actions):
-    """Leases that last no time at all: every claim takes over."""
+def test_at_most_one_process_holds_a_shard(tmp_path_factory, actions):
+    """Leases have no duration, so every claim takes over."""
     folder = tmp_path_factory.mktemp("leases")
     processes = [Leases(folder, 0.0) for _ in range(3)]
     latest = {}

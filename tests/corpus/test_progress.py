@@ -1,4 +1,4 @@
-"""How far a job is: JSON lines without a terminal, and what Prometheus is told."""
+"""Progress of a job: JSON lines without a terminal, and metrics for Prometheus."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.served import until
 
 
 def scraped(port):
-    """The samples of a job's metrics by name and status, once it answers."""
+    """Wait until the metrics of a job are served, and return their samples by name and status."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
             families = list(text_string_to_metric_families(answer.read().decode()))
@@ -23,7 +23,7 @@ def scraped(port):
     return {(sample.name, sample.labels.get("status")): sample.value for sample in samples}
 
 
-def test_progress_and_metrics_are_told_while_a_job_runs(tmp_path):
+def test_running_job_reports_progress_and_metrics(tmp_path):
     port, path = free_port(), tmp_path / "a.txt"
     path.write_text("\n".join(sentences(1_000)), "utf-8")
     flags = ["--shard-lines", 100, "--metrics-port", port, "--price-per-hour", 0.5]

@@ -1,4 +1,4 @@
-"""The same job on a local Ray of two engines, of which some are killed. `make test-ray`; needs `ray-data`."""
+"""A job on a local Ray cluster whose engines are killed. `make test-ray`; needs `ray-data`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ENGINE = "ray::MapWorker(MapBatches(EngineActor))"
 
 
 def engines():
-    """Processes with an engine, of this machine."""
+    """Return the processes of this machine that have an engine."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -48,7 +48,7 @@ def quiet():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_engines_that_are_killed_on_ray_leave_the_same_bytes(tmp_path, kind):
+def test_killed_ray_engines_do_not_change_the_output(tmp_path, kind):
     path, out, luck = corpus_of(kind, tmp_path), tmp_path / "out", random.Random(5)
     flags = [*FLAGS[kind], "--beam-size", 4]
     finish([path], tmp_path / "whole", *flags)
@@ -67,7 +67,7 @@ def test_engines_that_are_killed_on_ray_leave_the_same_bytes(tmp_path, kind):
     assert not list((out / STATE / "aside").iterdir())
 
 
-def test_a_job_that_ray_began_is_finished_without_it(tmp_path):
+def test_job_begun_on_ray_is_finished_without_ray(tmp_path):
     path, out = corpus_of("text", tmp_path), tmp_path / "out"
     with start([path], out, *FLAGS["text"], *ON_RAY) as process:
         until(lambda: list((out / STATE / "done").glob("*")) or process.poll() is not None, 180)

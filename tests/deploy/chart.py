@@ -1,6 +1,6 @@
-"""The chart of deploy/helm rendered with a few sets of values, kept in tests/deploy/rendered.
+"""Renders the chart of deploy/helm with a few sets of values, in tests/deploy/rendered.
 
-    python -m tests.deploy.chart        renders all anew; needs helm-python-sdk of PyPI, Helm's own library
+    python -m tests.deploy.chart        renders all cases; needs helm-python-sdk of PyPI, the library of Helm
 
 Each file names its renderer and the hash of its chart: a test fails when the chart has changed since. The
 library is no dependency, as it takes a quarter of a gigabyte: what is kept is tested without it.
@@ -51,18 +51,18 @@ CASES: Final[dict[str, dict[str, Any]]] = {
 
 
 def values_of(case: str) -> dict[str, Any]:
-    """Return the chart's values with those of a case over them."""
+    """Return the values of the chart, overridden by a case."""
     return merged(yaml.safe_load((CHART / "values.yaml").read_text("utf-8")), CASES[case])
 
 
 def merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
-    """Lay values over others as helm does: maps are merged, all else is replaced."""
+    """Override values like Helm: maps are merged, other values are replaced."""
     both = [key for key in below if isinstance(below[key], dict) and isinstance(above.get(key), dict)]
     return below | above | {key: merged(below[key], above[key]) for key in both}
 
 
 def chart_digest() -> str:
-    """Hash every file of the chart, and the cases."""
+    """Return a hash of every file of the chart and of the cases."""
     digest = hashlib.sha256(json.dumps(CASES, sort_keys=True).encode())
     for path in sorted(path for path in CHART.rglob("*") if path.is_file()):
         digest.update(f"{path.relative_to(CHART)}\n".encode() + path.read_bytes())
@@ -70,7 +70,7 @@ def chart_digest() -> str:
 
 
 def render(case: str) -> str:
-    """Render a case by Helm, with its values checked against the chart's schema. Raises HelmError.
+    """Return a case rendered by Helm; its values are checked by the schema of the chart. Raises HelmError.
 
     case: a key of CASES.
     """

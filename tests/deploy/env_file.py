@@ -1,4 +1,4 @@
-"""deploy/convoy.env: every setting of the server with its sentence and default, made of `ServerSettings`.
+"""Makes deploy/convoy.env of `ServerSettings`: every setting with its sentence and default.
 
 python -m tests.deploy.env_file
 """
@@ -21,7 +21,7 @@ HEAD: Final = """\
 
 
 def env_file() -> str:
-    """Write the text of the file."""
+    """Return the text of the file."""
     entries = [HEAD]
     for name, field in ServerSettings.model_fields.items():
         sentence = textwrap.fill(field.description or "", 108, initial_indent="# ", subsequent_indent="# ")
@@ -30,7 +30,7 @@ def env_file() -> str:
 
 
 def _value(default: Any) -> str:
-    """A default as a variable says it; nothing where it depends on the machine."""
+    """Return a default in the syntax of a variable; empty if it depends on the machine."""
     if default is None or default is PydanticUndefined:
         return ""
     if isinstance(default, tuple):

@@ -1,4 +1,4 @@
-"""The wheel for arm64 under an emulator: from a text to its translation, beside this processor."""
+"""The wheel for arm64 under an emulator translates like this processor."""
 
 import functools
 import json
@@ -27,7 +27,7 @@ pytestmark = [
 
 @functools.cache
 def made(folder):
-    """The interpreter for arm64; CONVOY_ARM64_FOLDER keeps it between runs."""
+    """Return the interpreter for arm64; CONVOY_ARM64_FOLDER stores it between runs."""
     python = folder / "python"
     if not python.exists():
         subprocess.run([MAKE, folder], check=True)
@@ -41,7 +41,7 @@ def arm(tmp_path_factory):
 
 
 def translate(folder, python, texts, *flags, **variables):
-    """The answers of `convoy translate --json`, started in a folder that has no sources."""
+    """Return the answers of `convoy translate --json`, started in a folder without sources."""
     command = [python, "-m", "cli.main", "translate", "--model", MODEL, "--json", *flags]
     done = subprocess.run(
         command, input=texts, cwd=folder, env=os.environ | variables, capture_output=True, text=True
@@ -51,8 +51,8 @@ def translate(folder, python, texts, *flags, **variables):
 
 
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
-def test_arm64_translates_as_this_processor_does(arm, tmp_path, precision):
-    """The same words; scores, that take logarithms, to the sixth digit. Its own sets give the same bits."""
+def test_arm64_translates_like_this_processor(arm, tmp_path, precision):
+    """Words are equal, scores to the sixth digit; instruction sets of arm64 give equal bits."""
     lines = (ROOT / "tests" / "everyday" / "de-en.tsv").read_text("utf-8").splitlines()[:LINES]
     texts = "".join(line.split("\t")[0] + "\n" for line in lines)
     ours = translate(tmp_path, sys.executable, texts, "--precision", precision, PYTHONPATH=str(ROOT))

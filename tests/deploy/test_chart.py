@@ -1,4 +1,4 @@
-"""The Helm chart as it was rendered (tests/deploy/chart.py), against Kubernetes' schemas and the server."""
+"""Compares the rendered Helm chart (tests/deploy/chart.py) with the schemas of Kubernetes and the server."""
 
 import json
 import re
@@ -11,7 +11,7 @@ from server.settings import ServerSettings
 from tests.deploy.chart import CASES, CHART, RENDERED, chart_digest, render, values_of
 
 VERSIONS = ("1.31", "1.34")
-CUSTOM = ("ServiceMonitor", "RayService")  # of operators, whose schemas are not Kubernetes'
+CUSTOM = ("ServiceMonitor", "RayService")  # resources of operators, which have no schemas of Kubernetes
 SCHEMA = json.loads((CHART / "values.schema.json").read_text("utf-8"))
 
 
@@ -29,19 +29,19 @@ def variables(case, kind="Deployment"):
     return {entry["name"]: entry["value"] for entry in pod["containers"][0]["env"]}
 
 
-def test_what_is_kept_was_rendered_of_the_chart_as_it_is():
+def test_rendered_manifests_are_of_the_current_chart():
     for case in CASES:
         text = (RENDERED / f"{case}.yaml").read_text("utf-8")
         assert text.startswith(f"# chart {chart_digest()}\n"), "render it anew: python -m tests.deploy.chart"
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_helm_renders_what_is_kept(case):
+def test_helm_renders_the_stored_manifests(case):
     pytest.importorskip("helm_python", reason="pip install helm-python-sdk, which is Helm's own library")
     assert list(yaml.safe_load_all(render(case))) == manifests(case)
 
 
-def test_helm_finds_no_fault_in_the_chart_and_checks_values_by_its_schema():
+def test_helm_lints_the_chart_and_checks_values_by_the_schema():
     helm = pytest.importorskip("helm_python", reason="pip install helm-python-sdk")
     found = helm.lint(str(CHART))
     assert not found["errors"]
@@ -50,7 +50,7 @@ def test_helm_finds_no_fault_in_the_chart_and_checks_values_by_its_schema():
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_values_are_what_the_schema_says(case):
+def test_values_satisfy_the_schema(case):
     jsonschema.Draft7Validator.check_schema(SCHEMA)
     jsonschema.validate(values_of(case), SCHEMA)
 
@@ -68,14 +68,14 @@ def test_values_are_what_the_schema_says(case):
         {"ray": {"enabled": "yes"}},
     ],
 )
-def test_values_that_mean_nothing_are_refused(wrong):
+def test_unknown_values_are_refused(wrong):
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(values_of("default") | wrong, SCHEMA)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("case", CASES)
-def test_manifests_are_what_kubernetes_knows(case, version):
+def test_manifests_satisfy_the_schemas_of_kubernetes(case, version):
     kubernetes_validate = pytest.importorskip("kubernetes_validate", reason="needs kubernetes-validate")
     for manifest in manifests(case):
         if manifest["kind"] in CUSTOM:
@@ -86,7 +86,7 @@ def test_manifests_are_what_kubernetes_knows(case, version):
 
 
 @pytest.mark.parametrize("case", ["default", "plain", "everything"])
-def test_everything_finds_the_pods(case):
+def test_all_selectors_match_the_pods(case):
     pods = of_kind(case, "Deployment")["spec"]["template"]["metadata"]["labels"]
     assert of_kind(case, "Deployment")["spec"]["selector"]["matchLabels"] == pods
     assert of_kind(case, "Service")["spec"]["selector"] == pods
@@ -102,7 +102,7 @@ def test_everything_finds_the_pods(case):
 
 
 @pytest.mark.parametrize("case", ["default", "everything"])
-def test_the_pods_set_settings_that_there_are_and_stop_after_the_drain(case):
+def test_pods_set_known_settings_and_stop_after_the_drain(case):
     given = {name.removeprefix("CONVOY_").lower(): value for name, value in variables(case).items()}
     settings = ServerSettings(**given)
     pod = of_kind(case, "Deployment")["spec"]["template"]["spec"]
@@ -112,7 +112,7 @@ def test_the_pods_set_settings_that_there_are_and_stop_after_the_drain(case):
     assert settings.threads == int(container["resources"]["requests"]["cpu"])
 
 
-def test_large_numbers_and_lists_reach_the_server_as_they_were_written():
+def test_large_numbers_and_lists_reach_the_server_unchanged():
     given = variables("everything")
     assert given["CONVOY_FILE_LIMIT"] == "10485760"
     assert given["CONVOY_WATCH"] == "2.5"
@@ -121,7 +121,7 @@ def test_large_numbers_and_lists_reach_the_server_as_they_were_written():
 
 
 @pytest.mark.parametrize("case", ["default", "everything"])
-def test_pods_keep_to_the_restricted_security_level(case):
+def test_pods_satisfy_the_restricted_security_level(case):
     pod = of_kind(case, "Deployment")["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     assert pod["securityContext"]["runAsNonRoot"]
@@ -135,7 +135,7 @@ def test_pods_keep_to_the_restricted_security_level(case):
     assert mounted == {volume["name"] for volume in pod["volumes"]}
 
 
-def test_the_autoscaler_and_the_monitor_read_what_the_server_has():
+def test_autoscaler_and_monitor_read_existing_metrics():
     metrics = (CHART.parents[2] / "server" / "observing" / "metrics.py").read_text("utf-8")
     notes = (CHART / "templates" / "NOTES.txt").read_text("utf-8")
     (named,) = [
@@ -153,7 +153,7 @@ def test_the_autoscaler_and_the_monitor_read_what_the_server_has():
     assert endpoint["path"] == "/metrics"
 
 
-def test_on_ray_there_is_a_service_of_rays_and_nothing_of_ours_beside_it():
+def test_ray_service_replaces_the_deployment():
     (ray,) = manifests("ray")
     (application,) = yaml.safe_load(ray["spec"]["serveConfigV2"])["applications"]
     module, _, name = application["import_path"].partition(":")

@@ -1,4 +1,4 @@
-"""A machine's own service manager and the file of settings: what they say is what the server knows."""
+"""The systemd unit and the settings file match the settings of the server."""
 
 import re
 import shutil
@@ -16,11 +16,11 @@ MOST_EXPOSED = 2.0  # of systemd's scale to 10
 needs_systemd = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
 
 
-def test_the_file_of_settings_has_every_setting():
+def test_settings_file_has_every_setting():
     assert PATH.read_text("utf-8") == env_file(), "make it anew: python -m tests.deploy.env_file"
 
 
-def test_its_lines_without_their_hash_are_the_defaults(monkeypatch):
+def test_lines_of_the_settings_file_are_the_defaults(monkeypatch):
     lines = [line[1:] for line in env_file().splitlines() if line.startswith("#CONVOY_")]
     assert not unknown_variables(
         [line.partition("=")[0] for line in lines], list(ServerSettings.model_fields)
@@ -35,8 +35,8 @@ def test_its_lines_without_their_hash_are_the_defaults(monkeypatch):
 
 
 @needs_systemd
-def test_the_unit_is_one_that_systemd_reads(tmp_path):
-    """With a program where it says that one is."""
+def test_systemd_reads_the_unit(tmp_path):
+    """The unit has the path of an existing program."""
     program = tmp_path / "convoy"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
@@ -51,7 +51,7 @@ def test_the_unit_is_one_that_systemd_reads(tmp_path):
 
 
 @needs_systemd
-def test_the_unit_exposes_little():
+def test_unit_has_a_low_exposure_level():
     command = ["systemd-analyze", "security", "--offline=yes", UNIT]
     done = subprocess.run(command, capture_output=True, text=True)
     if "unrecognized" in done.stderr:
@@ -60,7 +60,7 @@ def test_the_unit_exposes_little():
     assert exposure <= MOST_EXPOSED
 
 
-def test_the_unit_stops_after_the_drain_and_allows_what_processes_for_files_do():
+def test_unit_stops_after_the_drain_and_allows_resource_limits():
     text = UNIT.read_text("utf-8")
     assert int(re.search(r"TimeoutStopSec=(\d+)", text)[1]) > ServerSettings().drain_timeout + 10
     assert "~@privileged @resources" not in text  # they set limits of their own

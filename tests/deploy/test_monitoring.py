@@ -1,4 +1,4 @@
-"""The dashboard and the alert rules, against a live /metrics and by Prometheus' own tools."""
+"""The dashboard and the alert rules, checked with a live /metrics and with the tools of Prometheus."""
 
 import json
 import re
@@ -28,7 +28,7 @@ needs_tools = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def place():
-    """A server after requests that end in every way there is."""
+    """The metrics of a server after requests with every outcome."""
     with server() as (client, house, _):
         for task, values in (("translate", GERMAN), ("summarize", {"q": "A long text about nothing."})):
             assert client.post(f"/{task}", json=values).status_code == 200
@@ -45,7 +45,7 @@ def promtool(*arguments, **options):
 
 
 def known_names(text):
-    """Names of samples; those of a family without samples yet by its kind."""
+    """Return the names of samples; for a family without samples, the names of its type."""
     suffixes = {"counter": [""], "gauge": [""], "histogram": ["_bucket", "_sum", "_count"]}
     kinds = re.findall(r"# TYPE (\S+) (\w+)", text)
     return {name + suffix for name, kind in kinds for suffix in suffixes[kind]}
@@ -54,7 +54,7 @@ def known_names(text):
 # without tools
 
 
-def test_dashboard_and_rules_name_only_metrics_that_there_are(place):
+def test_dashboard_and_rules_use_existing_metrics(place):
     known = known_names(place[0].get("/metrics").text)
     rules = (FOLDER / "rules.yml").read_text("utf-8")
     expressions = re.sub(r"(summary|action): .*", "", rules)
@@ -63,7 +63,7 @@ def test_dashboard_and_rules_name_only_metrics_that_there_are(place):
     assert asked <= known
 
 
-def test_the_dashboard_is_one_that_grafana_can_place():
+def test_dashboard_panels_do_not_overlap():
     panels = DASHBOARD["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
     cells = set()
@@ -83,7 +83,7 @@ def test_the_dashboard_is_one_that_grafana_can_place():
 
 
 @needs_tools
-def test_the_alerts_fire_when_they_should_and_not_else():
+def test_alerts_fire_only_when_they_should():
     promtool("check", "config", FOLDER / "prometheus.yml")
     promtool("test", "rules", FOLDER / "rules_test.yml")
     rules = re.findall(r"alert: (\w+)", (FOLDER / "rules.yml").read_text("utf-8"))
@@ -94,7 +94,7 @@ def test_the_alerts_fire_when_they_should_and_not_else():
 
 
 @needs_tools
-def test_names_units_and_help_are_as_prometheus_wants_them(place):
+def test_names_units_and_help_satisfy_promtool(place):
     text = place[0].get("/metrics").text
     # its own client's classics are not ours to name
     ours = "".join(line for line in text.splitlines(True) if "convoy_" in line)
@@ -102,7 +102,7 @@ def test_names_units_and_help_are_as_prometheus_wants_them(place):
 
 
 @needs_tools
-def test_every_query_of_the_dashboard_has_an_answer(place, tmp_path):
+def test_every_query_of_the_dashboard_has_a_result(place, tmp_path):
     client, _ = place
     port = free_port()
     (tmp_path / "prometheus.yml").write_text(

@@ -1,4 +1,4 @@
-"""The list of a release: what it builds and checks is right, and it notices what is not."""
+"""The checks of a release pass for correct wheels and versions, and fail otherwise."""
 
 import re
 import runpy
@@ -25,7 +25,7 @@ def client(tmp_path_factory):
     return RELEASE["build_client"](tmp_path_factory.mktemp("client"))
 
 
-def test_everything_that_carries_the_version_carries_the_same():
+def test_all_files_have_the_same_version():
     assert RELEASE["versions"]() == VERSION
 
 
@@ -37,7 +37,7 @@ def test_newest_release_of_the_changelog_is_the_version_of_the_packages():
     assert [date for _, date in releases] == sorted((date for _, date in releases), reverse=True)
 
 
-def test_the_client_is_a_distribution_of_its_own_that_needs_httpx_only(client):
+def test_client_is_a_distribution_that_needs_only_httpx(client):
     names = zipfile.ZipFile(client).namelist()
     assert {Path(name).parts[0] for name in names} == {"convoy_client", f"convoy_client-{VERSION}.dist-info"}
     assert "convoy_client/py.typed" in names
@@ -48,7 +48,7 @@ def test_the_client_is_a_distribution_of_its_own_that_needs_httpx_only(client):
     ]
 
 
-def test_a_wheel_that_was_changed_after_it_was_built_is_noticed(client, tmp_path):
+def test_changed_wheel_is_refused(client, tmp_path):
     RELEASE["check_records"](client)
     changed = tmp_path / client.name
     with zipfile.ZipFile(client) as old, zipfile.ZipFile(changed, "w") as new:
@@ -66,7 +66,7 @@ def test_a_wheel_that_was_changed_after_it_was_built_is_noticed(client, tmp_path
 @pytest.mark.parametrize(
     "machine, fault", [(b"\x3e\x00", None), (b"\xb7\x00", "another machine"), (None, "0 native libraries")]
 )
-def test_a_wheel_holds_the_library_of_its_platform(tmp_path, monkeypatch, machine, fault):
+def test_wheel_has_the_library_of_its_platform(tmp_path, monkeypatch, machine, fault):
     wheel = tmp_path / "convoy_server-0.1.0-py3-none-manylinux_2_17_x86_64.manylinux2014_x86_64.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.writestr("x.dist-info/entry_points.txt", "[console_scripts]\nconvoy = cli.main:app\n")
@@ -95,7 +95,7 @@ def test_the_list_of_a_release_fails_with_its_check(tmp_path):
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
-def test_workflows_are_what_their_host_knows(path):
+def test_workflows_satisfy_the_schema_of_github(path):
     pytest.importorskip("check_jsonschema", reason="needs check-jsonschema")
     command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows"]
     done = subprocess.run([*command, path], capture_output=True, text=True)
@@ -103,7 +103,7 @@ def test_workflows_are_what_their_host_knows(path):
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
-def test_workflows_call_what_the_makefile_has_and_may_write_nothing_unasked(path):
+def test_workflows_call_targets_of_the_makefile_with_read_permissions(path):
     workflow = yaml.safe_load(path.read_text("utf-8"))
     assert workflow["permissions"] == {"contents": "read"}
     makefile = (ROOT / "Makefile").read_text("utf-8")

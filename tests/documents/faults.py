@@ -1,4 +1,4 @@
-"""Faults of documents, as (name, file, old, new, pytest arguments); see `tests.mutants`."""
+"""Faults of documents: name, file, old text, new text, arguments of pytest (`tests.mutants`)."""
 
 FAULTS = [
     (
@@ -48,7 +48,7 @@ FAULTS = [
         "documents/formats/subtitles.py",
         "ends = [*self.breaks[: len(lines) - 1]",
         'ends = [*["\\n"] * (len(lines) - 1)',
-        "tests/documents/test_documents.py -k subtitles",
+        "tests/documents/test_text_formats.py -k subtitles",
     ),
     (
         "a paragraph goes on beyond its formats",
@@ -62,14 +62,14 @@ FAULTS = [
         "documents/formats/docx.py",
         "if child.tag == TEXT and stays and child.text:",
         "if False:",
-        "tests/documents/test_documents.py -k code",
+        "tests/documents/test_office.py -k words_of_code",
     ),
     (
         "a task's box is prose",
         "documents/formats/markdown.py",
         'if before == ("list_item_open", "paragraph_open") else None',
         "if False else None",
-        "tests/documents/test_documents.py -k boxes",
+        "tests/documents/test_text_formats.py -k boxes",
     ),
     (
         "formats are lost on their way between processes",
@@ -97,7 +97,7 @@ FAULTS = [
         "documents/formats/plain.py",
         '"xmlcharrefreplace"',
         '"replace"',
-        "tests/documents/test_documents.py -k charset_lacks",
+        "tests/documents/test_text_formats.py -k charset_lacks",
     ),
     (
         "what is counted in a document is prose",
@@ -125,35 +125,35 @@ FAULTS = [
         "documents/formats/messages.py",
         "if match[1] is None",
         "if True",
-        "tests/documents/test_formats.py -k keep_their_keys",
+        "tests/documents/test_messages.py -k keep_their_keys",
     ),
     (
         "a placeholder of a program is a word like others",
         "documents/tagged.py",
         "            builder.keep(piece)\n",
         "            builder.text(piece)\n",
-        "tests/documents/test_formats.py -k kept_spans",
+        "tests/documents/test_messages.py -k kept_spans",
     ),
     (
         "a unit of XLIFF that may not be translated is",
         "documents/formats/xliff.py",
         '"yes") != "no"',
         '"yes") != "never"',
-        "tests/documents/test_formats.py -k xliff_1_gets",
+        "tests/documents/test_catalogues.py -k xliff_1_gets",
     ),
     (
         "a message of gettext that has a translation gets another",
         "documents/formats/po.py",
         "not (entry.msgstr or any(",
         "not (any(",
-        "tests/documents/test_formats.py -k nothing_else",
+        "tests/documents/test_catalogues.py -k nothing_else",
     ),
     (
         "a catalogue may name a file of the server's",
         "documents/formats/po.py",
         'polib.pofile("\\n" + file.text',
         "polib.pofile(file.text",
-        "tests/documents/test_formats.py -k name_of_a_file",
+        "tests/documents/test_catalogues.py -k name_of_a_file",
     ),
     (
         "a book that is encrypted is read as if it were not",
@@ -167,7 +167,7 @@ FAULTS = [
         "documents/formats/yaml.py",
         "        and loader.resolve(yaml.ScalarNode, text, (True, False)) == STRING\n",
         "",
-        "tests/documents/test_formats.py -k mean_something_else",
+        "tests/documents/test_messages.py -k mean_something_else",
     ),
     (
         "a span within one that never ends has no parent",
@@ -202,7 +202,7 @@ FAULTS = [
         "documents/formats/odt.py",
         "for _ in range(MAX_STYLE_DEPTH):",
         "for _ in range(1):",
-        "tests/documents/test_documents.py -k words_of_code",
+        "tests/documents/test_office.py -k words_of_code",
     ),
     (
         "spaces that a file counts are all written out",
@@ -216,7 +216,7 @@ FAULTS = [
         "documents/formats/odt.py",
         '_qualified_name("soft-page-break")',
         '_qualified_name("page-break")',
-        "tests/documents/test_documents.py -k keeps_spans_links",
+        "tests/documents/test_office.py -k keeps_spans_links",
     ),
     (
         "a PDF may have any number of pages",
@@ -230,6 +230,6 @@ FAULTS = [
         "documents/align.py",
         "[p != end for p in sentence.source]",
         "[True for p in sentence.source]",
-        "tests/documents/test_spans.py -k attention_on_the_end",
+        "tests/documents/test_spans.py -k attention_on_end",
     ),
 ]

@@ -1,4 +1,4 @@
-"""Fields and controls of office documents: what a reader sees is translated, what is counted stays."""
+"""Fields and controls of office documents: prose is translated, computed values stay."""
 
 import io
 import re
@@ -10,7 +10,7 @@ from docx.oxml import parse_xml
 from docx.oxml.ns import nsdecls, qn
 
 from documents import read_document
-from tests.documents.test_documents import odt, shouted, texts
+from tests.documents.samples import odt, shouted, texts
 
 W14 = 'xmlns:w14="http://schemas.microsoft.com/office/word/2010/wordml"'
 
@@ -20,7 +20,7 @@ def run(text, look=""):
 
 
 def field(instruction, result, *, end=True):
-    """A field as Word writes it: marks of its parts in runs."""
+    """Return the runs of a field in the syntax of Word."""
     mark = '<w:r><w:fldChar w:fldCharType="{}"/></w:r>'.format
     code = f'<w:r><w:instrText xml:space="preserve"> {instruction} </w:instrText></w:r>'
     return mark("begin") + code + mark("separate") + result + (mark("end") if end else "")
@@ -35,7 +35,7 @@ def control(result, properties=""):
 
 
 def word(*contents):
-    """A document with a paragraph for each of these contents."""
+    """Return a document with a paragraph for each content."""
     file, found = docx.Document(), io.BytesIO()
     for content in contents:
         paragraph = file.add_paragraph()._p
@@ -46,7 +46,7 @@ def word(*contents):
 
 
 def written(data):
-    """The paragraphs of the document in capitals, and of each its elements without formats."""
+    """Return the paragraphs of the document in capitals, with their elements without formats."""
     paragraphs = docx.Document(io.BytesIO(shouted("a.docx", data))).paragraphs
     return ["".join(p._p.itertext(qn("w:t"))) for p in paragraphs], [p._p for p in paragraphs]
 
@@ -67,7 +67,7 @@ PROSE = {
 
 
 @pytest.mark.parametrize("kind", PROSE)
-def test_the_prose_of_fields_and_controls_is_a_part_of_its_sentence(kind):
+def test_prose_of_fields_and_controls_is_part_of_its_sentence(kind):
     data = word(run("Siehe ") + PROSE[kind] + run(" nach."))
     assert texts("a.docx", data) == ["Siehe hier nach."]
     (text,), (paragraph,) = written(data)
@@ -78,7 +78,7 @@ def test_the_prose_of_fields_and_controls_is_a_part_of_its_sentence(kind):
     assert shape.findall(paragraph.xml) == shape.findall(before.xml)
 
 
-def test_the_parts_of_a_link_keep_their_formats_and_their_places_within_it():
+def test_parts_of_a_link_keep_formats_and_positions():
     link = field(LINK, run("ganz ") + run("wichtig", "<w:b/>"))
     (text,), (paragraph,) = written(word(run("Das ist ") + link + run(", ja.")))
     assert text == "DAS IST GANZ WICHTIG, JA."
@@ -93,7 +93,7 @@ def test_the_parts_of_a_link_keep_their_formats_and_their_places_within_it():
     assert bold == ["WICHTIG"]
 
 
-def test_an_entry_of_a_table_of_contents_keeps_the_number_of_its_page():
+def test_table_of_contents_keeps_page_numbers():
     entry = run("Erstes Kapitel") + "<w:r><w:tab/></w:r>" + field("PAGEREF _Toc1 \\h", run("17 ff"))
     (text,), (paragraph,) = written(word(field('HYPERLINK \\l "_Toc1"', entry)))
     assert text == "ERSTES KAPITEL17 ff"
@@ -117,7 +117,7 @@ KEPT = {
 
 
 @pytest.mark.parametrize("kind", KEPT)
-def test_what_a_program_counts_or_chooses_stays_as_it_is(kind):
+def test_computed_fields_are_not_changed(kind):
     (text,), (paragraph,) = written(word(run("vorher ") + KEPT[kind] + run(" nachher")))
     (before,) = (p._p for p in docx.Document(io.BytesIO(word(KEPT[kind]))).paragraphs)
     assert text == f"VORHER {''.join(before.itertext(qn('w:t')))} NACHHER"
@@ -125,7 +125,7 @@ def test_what_a_program_counts_or_chooses_stays_as_it_is(kind):
         assert len(paragraph.findall(f".//{qn(name)}")) == len(before.findall(f".//{qn(name)}"))
 
 
-def test_fields_in_fields_take_no_time():
+def test_nested_fields_take_linear_time():
     data = word("".join(field(LINK, "", end=False) for _ in range(3_000)) + run("tief"))
     assert texts("a.docx", data) == ["tief"]
     nested = run("tief")
@@ -135,7 +135,7 @@ def test_fields_in_fields_take_no_time():
     assert read_document("a.docx", word(nested)).segments[0].text.strip() == "tief"
 
 
-def test_what_was_written_into_a_field_of_an_opendocument_and_texts_that_it_repeats_are_prose():
+def test_typed_and_repeated_texts_of_opendocument_are_prose():
     reference = (
         '<text:bookmark-ref text:reference-format="{}" text:ref-name="a">{}</text:bookmark-ref>'.format
     )

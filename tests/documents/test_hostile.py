@@ -1,4 +1,4 @@
-"""No file freezes or bloats the process: limits, encodings, and time that grows as the file does."""
+"""Limits on time and memory: no file can block or exhaust the process."""
 
 import io
 import zipfile
@@ -17,8 +17,7 @@ from documents.formats.attributes import read_with_attributes
 from documents.formats.html import read_html
 from documents.projection import project
 from documents.spans import MAX_SPANS
-from tests.documents.samples import printed
-from tests.documents.test_documents import odt, texts, word
+from tests.documents.samples import odt, printed, texts, word
 from tests.documents.test_spans import aligned
 from tests.support.timing import assert_linear
 
@@ -70,18 +69,18 @@ def read(name, text):
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_twice_the_text_takes_about_twice_the_time(name):
+def test_reading_takes_linear_time(name):
     file, attack = ATTACKS[name]
     assert_linear(lambda n: read(file, attack(n)), 500)
 
 
 @pytest.mark.parametrize("reader", [read_html, read_with_attributes])
 @pytest.mark.parametrize(("markup", "size"), [("<br>", 5_000), (f'<b class="{"x" * 1_000}"></b><p>', 2_500)])
-def test_markup_without_prose_is_put_together_in_linear_time(reader, markup, size):
+def test_markup_without_prose_takes_linear_time(reader, markup, size):
     assert_linear(lambda n: reader(markup * n), size)
 
 
-def test_a_page_of_thousands_of_formats_goes_over_to_its_translation_in_linear_time():
+def test_projecting_thousands_of_formats_takes_linear_time():
     def work(count):
         page = read_html("".join(f"<i>w{n}x</i> " for n in range(count)))
         for segment in page.segments:
@@ -92,7 +91,7 @@ def test_a_page_of_thousands_of_formats_goes_over_to_its_translation_in_linear_t
     assert_linear(work, 500)
 
 
-def test_elements_in_one_another_without_end_are_refused():
+def test_deeply_nested_elements_are_refused():
     def nested(depth):
         return odt("<text:section>" * depth + "<text:p>a</text:p>" + "</text:section>" * depth)
 
@@ -102,14 +101,14 @@ def test_elements_in_one_another_without_end_are_refused():
 
 
 @pytest.mark.parametrize("data", [b"a" * (MAX_SEGMENT_CHARACTERS + 1), b"a\n" * (MAX_SEGMENTS + 1)])
-def test_lines_without_end_and_more_of_them_than_anybody_reads_are_refused(data):
+def test_lines_without_end_and_too_many_lines_are_refused(data):
     with pytest.raises(OversizedDocument, match="100000"):
         read_document("a.txt", data)
     assert read_document("a.txt", data[2:]).segments
 
 
 @pytest.mark.parametrize("kind", ["a.html", "a.docx", "a.odt"])
-def test_no_segment_has_more_formats_than_it_may(kind):
+def test_no_segment_has_more_formats_than_the_limit(kind):
     count = 2 * MAX_SPANS + 10
     if kind == "a.html":
         data = b"<b>a</b> " * count
@@ -140,7 +139,7 @@ def packed(name, content, *others):
     return found.getvalue()
 
 
-def test_an_archive_of_few_bytes_and_many_elements_is_refused_before_a_tree_is_made():
+def test_small_archive_with_many_elements_is_refused_before_parsing():
     data = odt("<text:p/>" * MAX_NODES)
     assert len(data) < 20_000
     with pytest.raises(OversizedDocument, match="times as large"):
@@ -154,7 +153,7 @@ def test_an_archive_of_few_bytes_and_many_elements_is_refused_before_a_tree_is_m
         read_document("a.odt", packed("content.xml", bytes(MAX_UNPACKED_BYTES + 1)))
 
 
-def test_elements_are_counted_whatever_the_encoding_of_the_xml():
+def test_elements_are_counted_in_any_encoding_of_xml():
     xml = "<?xml version='1.0' encoding='{}'?><a>" + "<b/>" * (MAX_NODES + 1) + "</a>"
     noise = bytes(np.random.default_rng(0).integers(0, 256, 60_000, np.uint8))
     for encoding in ("utf-16", "cp037"):
@@ -163,7 +162,7 @@ def test_elements_are_counted_whatever_the_encoding_of_the_xml():
             read_document("a.odt", data)
 
 
-def test_an_ordinary_document_is_far_from_the_limits():
+def test_ordinary_document_is_far_below_the_limits():
     file, found = docx.Document(io.BytesIO(word())), io.BytesIO()
     for number in range(3_000):
         file.add_paragraph(f"Absatz {number} mit einigen Worten, wie sie in Briefen stehen.")
@@ -171,12 +170,12 @@ def test_an_ordinary_document_is_far_from_the_limits():
     assert len(read_document("a.docx", found.getvalue()).segments) > 3_000
 
 
-def test_spaces_that_a_document_only_counts_are_not_all_written_out():
+def test_spaces_that_a_document_only_counts_are_limited():
     (text,) = texts("a.odt", odt('<text:p>a<text:s text:c="5000000"/>b</text:p>'))
     assert len(text) < 2_000
 
 
-def test_a_pdf_of_too_many_pages_is_refused(monkeypatch):
+def test_pdf_of_too_many_pages_is_refused(monkeypatch):
     monkeypatch.setattr("documents.formats.pdf.MAX_PAGES", 1)
     assert texts("a.pdf", printed("a b")) == ["a b"]
     two = pypdf.PdfWriter(clone_from=io.BytesIO(printed("a b")))
@@ -189,12 +188,12 @@ def test_a_pdf_of_too_many_pages_is_refused(monkeypatch):
 @pytest.mark.parametrize(
     "charset", ["punycode", "idna", "rot13", "zlib", "utf_7", "undefined", "unicode_escape"]
 )
-def test_a_page_cannot_choose_any_codec_of_python(charset):
+def test_page_can_not_choose_any_codec_of_python(charset):
     with pytest.raises(Unreadable, match="UTF-8"):
         read_document("a.html", f"<meta charset={charset}><p>a</p>".encode())
 
 
 @pytest.mark.parametrize("charset", ["windows-1252", "ISO-8859-15", "koi8-r", "Shift_JIS", "gb18030"])
-def test_a_page_may_be_in_any_encoding_of_the_web(charset):
+def test_page_may_be_in_any_encoding_of_the_web(charset):
     page = f'<html><meta http-equiv="Content-Type" content="text/html; charset={charset}"><p>a 1</p></html>'
     assert texts("a.html", page.encode(charset)) == ["a 1"]

@@ -1,4 +1,4 @@
-"""Formats on stretches of text: read from HTML, carried over to a translation by its alignment, put back."""
+"""Formats of HTML: read as spans, projected to a translation by its alignment, and written."""
 
 import math
 import re
@@ -68,7 +68,7 @@ def texts_of(source, rules=HTML):
         ("<svg><text>a</text></svg>b", ["b"]),
     ],
 )
-def test_prose_is_taken_out_of_a_page_and_the_rest_stays_to_the_letter(source, texts):
+def test_page_keeps_everything_except_its_prose(source, texts):
     page = read_html(source)
     assert [segment.text for segment in page.segments] == texts
     assert page.join(page.segments) == source
@@ -84,7 +84,7 @@ MARKUP = st.lists(
 
 
 @given(st.text(alphabet="<>/!-?&;abp =\"'[]\n", max_size=40) | MARKUP)
-def test_any_text_can_be_read_as_html_and_written_again(source):
+def test_any_text_survives_reading_and_writing_as_html(source):
     page = read_html(source)
     assert page.join(page.segments) == source
     for segment in page.segments:
@@ -92,7 +92,7 @@ def test_any_text_can_be_read_as_html_and_written_again(source):
 
 
 @pytest.mark.parametrize("blank", ["&nbsp;", "&#160;", "&#xA0;", "&ensp;", "\u00a0", "\u3000", " "])
-def test_white_space_that_is_no_word_stays_outside_however_it_is_written(blank):
+def test_white_space_at_both_ends_is_not_in_a_segment(blank):
     source = f"<td>{blank}</td><p>{blank}{blank}Guten Tag.{blank} </p><p><b>{blank}</b></p>Ja{blank}"
     page = read_html(source)
     assert [segment.text for segment in page.segments] == ["Guten Tag.", "Ja"]
@@ -101,21 +101,21 @@ def test_white_space_that_is_no_word_stays_outside_however_it_is_written(blank):
     assert page.join(page.segments) == source
 
 
-def test_spaces_that_break_no_line_stay_within_prose():
+def test_non_breaking_spaces_inside_prose_are_kept():
     page = read_html("<p>Es sind\n 100&nbsp;km.</p>")
     (segment,) = page.segments
     assert segment.text == "Es sind 100\u00a0km."
     assert page.join([replace(segment, text="It's 100\u00a0km.")]) == "<p>It's 100\u00a0km.</p>"
 
 
-def test_a_hundred_thousand_tags_take_no_quadratic_time():
+def test_hundred_thousand_tags_take_linear_time():
     source = "<b>a " * 50_000 + "</i>b" * 50_000
     page = read_html(source)
     assert page.join(page.segments) == source
     assert max(len(segment.spans) for segment in page.segments) <= 1000
 
 
-def test_the_structure_of_xml_splits_and_tags_beside_prose_do_not():
+def test_structural_tags_of_xml_split_and_inline_tags_do_not():
     xml = MarkupRules(xml=True, blocks=frozenset(), keep=frozenset({"x"}), fold=False)
     source = "<doc><title>A <i>big</i> day</title><par>One <x>two</x>.</par><par>Three</par></doc>"
     assert outline(source, xml) == {"doc", "title", "par"}
@@ -124,7 +124,7 @@ def test_the_structure_of_xml_splits_and_tags_beside_prose_do_not():
     assert outline("Press <b>ok</b> now", xml) == set()
 
 
-def test_an_empty_mark_of_a_client_is_a_word_where_it_touches_none():
+def test_empty_mark_of_a_client_is_a_word_unless_it_touches_one():
     rules = MarkupRules(xml=True, blocks=frozenset(), keep=frozenset({"x"}), marks=frozenset({"x"}))
     source = 'Hallo <x id="6"></x>, <x id="9"/>! <x>Tom</x> ist <x id="1"></x>hier<x/>.'
     page = read_html(source, rules)
@@ -139,7 +139,7 @@ def test_an_empty_mark_of_a_client_is_a_word_where_it_touches_none():
 
 
 def aligned(source, target, matrix):
-    """A result whose pieces are words."""
+    """Return a result with an alignment of words."""
     rows = np.pad(np.asarray(matrix, np.float32), ((0, 1), (0, 1)))
     rows[-1, -1] = 1
     mark = ["▁" + word for word in source], ["▁" + word for word in target]
@@ -150,7 +150,7 @@ def aligned(source, target, matrix):
     )
 
 
-def test_attention_on_the_end_of_a_sentence_counts_for_no_word():
+def test_attention_on_end_of_sentence_is_ignored():
     result = aligned(["a", "b"], ["x"], [[0.15, 0.05]])
     result.alignment[0].matrix[0, -1] = 0.8
     assert WordAttention("a b", result).mass(0, 1) == pytest.approx([0.75])
@@ -160,7 +160,7 @@ WORDS = ["ba", "ce", "di", "fo", "gu", "ha", "je", "ki"]
 
 
 @given(st.permutations(range(8)), st.data())
-def test_with_a_sharp_alignment_every_word_takes_its_format_along(order, data):
+def test_formats_follow_their_words_with_a_sharp_alignment(order, data):
     source = [word + "x" for word in WORDS]
     target = [WORDS[i] + "y" for i in order]
     bold = data.draw(st.sets(st.integers(0, 7), max_size=4))
@@ -181,7 +181,7 @@ def translated(draw):
 
 
 @given(translated())
-def test_whatever_the_attention_says_each_tag_is_there_once_and_nests(case):
+def test_tags_occur_once_and_nest_for_any_attention(case):
     page, target, seed = case
     generator, done = np.random.default_rng(seed), []
     for segment in page.segments:
@@ -203,7 +203,7 @@ def test_whatever_the_attention_says_each_tag_is_there_once_and_nests(case):
         assert [new.text[s.begin : s.end] for s in new.spans if s.kept] == kept
 
 
-def test_what_must_stay_is_put_back_where_the_model_garbled_it():
+def test_kept_text_is_restored_if_the_model_changed_it():
     segment = Segment("call foo() now", (Span(5, 10, kept=True),))
     matrix = [[0.9, 0.05, 0.05], [0.1, 0.8, 0.1], [0, 0, 1]]
     result = aligned(["call", "foo()", "now"], ["rufe", "fuh", "jetzt"], matrix)
@@ -211,7 +211,7 @@ def test_what_must_stay_is_put_back_where_the_model_garbled_it():
     assert project(segment, TextResult("")).text == "foo()"
 
 
-def test_a_word_without_an_article_gives_none_its_format_and_final_marks_stay_within():
+def test_format_excludes_added_articles_and_includes_final_marks():
     words = frozenset({"das"}), frozenset({"the"})
     segment = Segment("Das Haus! ist rot.", (Span(4, 9),))
     matrix = [[0.2, 0.8, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]
@@ -222,7 +222,7 @@ def test_a_word_without_an_article_gives_none_its_format_and_final_marks_stay_wi
         assert done.text[there.begin : there.end] == covered
 
 
-def test_a_format_is_around_the_whole_phrase_of_a_glossary_marks_included():
+def test_format_includes_a_whole_glossary_phrase():
     segment = Segment("unser Kunde wartet", (Span(6, 11),))
     result = aligned(["unser", "Kunde", "wartet"], ["our", "*client*", "waits"], np.eye(3))
     (span,) = project(segment, replace(result, kept=(KeptSpan(4, 12, -1),))).spans
@@ -239,7 +239,7 @@ def test_a_format_is_around_the_whole_phrase_of_a_glossary_marks_included():
         ("haben <i></i> <b>Dateien</b> gelöscht", "have <i></i> <b>files</b> deleted"),
     ],
 )
-def test_an_element_without_text_keeps_the_white_space_on_both_of_its_sides(source, answer):
+def test_element_without_text_keeps_white_space_on_both_sides(source, answer):
     (segment,) = read_html(source).segments
     assert segment.text == "haben Dateien gelöscht"
     result = aligned(["haben", "Dateien", "gelöscht"], ["have", "files", "deleted"], np.eye(3))
@@ -247,7 +247,7 @@ def test_an_element_without_text_keeps_the_white_space_on_both_of_its_sides(sour
     assert page.join([project(s, result) for s in page.segments]) == answer
 
 
-def test_tags_inside_of_an_address_stay_in_their_places():
+def test_tags_inside_an_address_keep_their_positions():
     page = read_html("see <a href=u><i>https://</i>example.org/<wbr>a</a> twice")
     (segment,) = page.segments
     matrix = np.full((3, 3), 1 / 3)
@@ -257,7 +257,7 @@ def test_tags_inside_of_an_address_stay_in_their_places():
     )
 
 
-def test_formats_go_through_a_third_language():
+def test_formats_are_projected_through_a_pivot_language():
     segment = read_html("eins <b>zwei</b> drei").segments[0]
     first = aligned(["eins", "zwei", "drei"], ["two", "three", "one"], np.eye(3)[[1, 2, 0]])
     second = aligned(["two", "three", "one"], ["trois", "un", "deux"], np.eye(3)[[1, 2, 0]])
@@ -266,7 +266,7 @@ def test_formats_go_through_a_third_language():
     assert result.text[span.begin : span.end] == "deux"
 
 
-def test_formats_are_carried_over_in_every_sentence_of_a_text():
+def test_formats_are_projected_in_every_sentence():
     words = [f"w{i}x" for i in range(40)]
     turned = [f"v{i + 3 - 2 * (i % 4)}y" for i in range(40)]  # each sentence of four from behind
     rows = np.pad(np.eye(4)[::-1], ((0, 1), (0, 1)))
@@ -280,7 +280,7 @@ def test_formats_are_carried_over_in_every_sentence_of_a_text():
         assert answer[span.begin : span.end] == f"v{i}y"
 
 
-def test_a_phrase_that_is_shorter_or_longer_in_the_translation_keeps_the_white_space_behind_it():
+def test_phrase_of_another_length_keeps_the_white_space_after_it():
     segment = Segment("Frau Ott mag das Haus", (Span(0, 8, kept=True), Span(17, 21)))
     for phrase in ("Ms. Ott", "Mademoiselle Ott"):
         words = [*phrase.split(), "likes", "the", "house"]
@@ -291,13 +291,13 @@ def test_a_phrase_that_is_shorter_or_longer_in_the_translation_keeps_the_white_s
         assert [done.text[s.begin : s.end] for s in done.spans] == [phrase, "house"]
 
 
-def test_white_space_around_what_stays_is_the_translations():
+def test_white_space_around_kept_spans_is_from_the_translation():
     segment = Segment("ich sah foo() gestern", (Span(8, 13, kept=True),))
     result = aligned(["ich", "sah", "foo()", "gestern"], ["I", "saw", "foo()."], np.eye(4)[:3])
     assert project(segment, result).text == "I saw foo()."
 
 
-async def test_the_shipped_model_moves_formats_with_their_words():
+async def test_shipped_model_moves_formats_with_their_words():
     if not (MODELS / "tatoeba-de-en").is_dir():
         pytest.skip("models/tatoeba-de-en is not there")
     service = Service.open(

@@ -1,4 +1,4 @@
-"""What passes between the server and the processes that read files."""
+"""Messages between the server and the processes that read files."""
 
 import errno
 import subprocess
@@ -15,12 +15,12 @@ SEGMENTS = st.builds(Segment, st.text(), st.lists(SPANS).map(tuple))
 
 
 @given(st.lists(SEGMENTS))
-def test_segments_reach_another_process_as_they_were(segments):
+def test_segments_survive_the_transfer_between_processes(segments):
     assert list(from_lines(b"".join(to_lines(segments)))) == segments
     assert encode_message({"verb": "read"}, b"abc").endswith(b"abc")
 
 
-def test_a_message_that_does_not_fit_into_memory_ends_the_process_with_a_code_that_says_so():
+def test_message_larger_than_memory_ends_the_process_with_enomem():
     head = b'{"verb": "read", "size": %d}' % (2 << 30)
     message = len(head).to_bytes(LENGTH_BYTES, "big") + head
     done = subprocess.run([sys.executable, "-m", "documents.worker"], input=message, check=False)

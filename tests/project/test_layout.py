@@ -17,11 +17,6 @@ TEST_FILE_LINES: Final = 400
 # test files that are still longer; the list only shrinks
 LONG_TEST_FILES: Final = frozenset(
     {
-        "tests/cli/test_cli.py",
-        "tests/convoy_client/test_client.py",
-        "tests/deploy/test_containers.py",
-        "tests/documents/test_documents.py",
-        "tests/documents/test_formats.py",
         "tests/server/test_attacks.py",
     }
 )
