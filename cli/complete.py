@@ -15,11 +15,7 @@ ANSWER_SECONDS: Final = 1.0  # timeout of the server, because a user waits for t
 
 
 def models(ctx: Context, incomplete: str) -> list[str]:
-    """Return the names of the models of the server at --url; without --url, of folders.
-
-    ctx: context of the command line, with the flags so far.
-    incomplete: beginning of the name.
-    """
+    """Return the names of the models of the server at --url; without --url, of folders."""
     if ctx.params.get("url"):
         return [m["name"] for m in _of_server(ctx) if m["name"].startswith(incomplete)]
     return sorted(glob(f"{escape(incomplete)}*/"))

@@ -25,20 +25,12 @@ DECODE_KINDS: Final[Mapping[str, Any]] = {
 
 
 def answer_flags(task: str, names: Collection[str] | None = None) -> Callable[[Command], Command]:
-    """Return a decorator that replaces `**options` of a command by the flags of its answers.
-
-    task: "translate" or "summarize".
-    names: text options that have flags; None: all of the task.
-    """
+    """Return a decorator that replaces `**options` of a command by the flags of its answers."""
     return lambda command: extend(command, flags_of(task, names))
 
 
 def flags_of(task: str, names: Collection[str] | None = None) -> dict[str, Any]:
-    """Return an annotation by name for each text option of a task and for each decoding option.
-
-    task: "translate" or "summarize".
-    names: text options that have flags; None: all of the task.
-    """
+    """Return an annotation by name for each text option of a task and for each decoding option."""
     texts = {
         option.name: option_flag(option.name, option.kind, option.help, option.default)
         for option in offered_options(task)
@@ -84,11 +76,7 @@ def option_flag(name: str, kind: Any, sentence: str, default: Any = None) -> Any
 
 
 def extend(command: Command, flags: Mapping[str, Any]) -> Command:
-    """Replace `**rest` in the signature of a command by one keyword parameter for each flag, default None.
-
-    command: the command.
-    flags: annotation of each flag by name.
-    """
+    """Replace `**rest` in the signature of a command by one keyword parameter for each flag, default None."""
     hints = get_type_hints(command, include_extras=True)
     own = [
         p.replace(annotation=hints[p.name])

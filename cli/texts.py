@@ -111,9 +111,6 @@ class OutputFormat:
 def open_service(place: ModelChoice, options: TextOptions) -> AbstractContextManager[Service]:
     """Start a service with one model and a lane as wide as its options need, and stop it at the end.
 
-    place: the model, and where it runs.
-    options: options of the answers.
-
     Raises BundleError, and InvalidRequest when no model is named.
     """
     from engine.api import offline_service
@@ -147,11 +144,7 @@ def answers(
 
 
 def with_progress_bar(results: Iterable[TextResult], total: int | None = None) -> Iterator[TextResult]:
-    """Yield the results; a terminal gets a progress bar on standard error.
-
-    results: the results.
-    total: number of results, if known.
-    """
+    """Yield the results; a terminal gets a progress bar on standard error."""
     yield from tqdm(results, total=total, unit="line", disable=not sys.stderr.isatty())
 
 

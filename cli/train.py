@@ -210,11 +210,7 @@ def _perplexity(recipe: Recipe, corpora: Path, out: Path) -> Measurement:
 
 
 def perplexity(out: Path, texts: Iterable[str]) -> dict[str, float]:
-    """Return the perplexity of texts by token and by word.
-
-    out: folder of the bundle of a language model.
-    texts: the texts.
-    """
+    """Return the perplexity of texts by token and by word."""
     from cli.choices import ModelChoice
     from cli.score import Sum
     from cli.texts import open_service

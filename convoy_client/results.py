@@ -189,11 +189,7 @@ def translations(data: Any, count: int | None) -> list[Translation]:
 
 
 def summaries(data: Any, count: int | None) -> list[Summary]:
-    """Return the summaries in an answer of /summarize.
-
-    data: JSON of the answer.
-    count: number of texts in the array of the request; None: the request had a single text.
-    """
+    """Return the summaries in an answer of /summarize."""
     _warn(data)
     return [
         Summary(
@@ -206,11 +202,7 @@ def summaries(data: Any, count: int | None) -> list[Summary]:
 
 
 def scores(data: Any, count: int | None) -> list[Score]:
-    """Return the scores in an answer of /score.
-
-    data: JSON of the answer.
-    count: number of texts in the array of the request; None: the request had a single text.
-    """
+    """Return the scores in an answer of /score."""
     _warn(data)
     answer = data.get("scores") if isinstance(data, dict) else None
     parts: list[Any] = [answer] if count is None else answer if isinstance(answer, list) else []
@@ -220,11 +212,7 @@ def scores(data: Any, count: int | None) -> list[Score]:
 
 
 def from_array(kind: type[T], data: Any) -> list[T]:
-    """Return a JSON array of objects as a list of a dataclass.
-
-    kind: the dataclass.
-    data: JSON of the answer.
-    """
+    """Return a JSON array of objects as a list of a dataclass."""
     if not isinstance(data, list):
         raise BadAnswer("the server's answer is no list: is this a Convoy server?")
     return [_from_object(kind, one) for one in data]

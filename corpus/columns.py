@@ -140,11 +140,7 @@ def parse_columns(text: str) -> dict[str, str]:
 
 
 def options_for(columns: Mapping[str, str], options: TextOptions) -> TextOptions:
-    """Return options that also compute the values of the columns.
-
-    columns: output name by name in COLUMNS.
-    options: options of the answers.
-    """
+    """Return options that also compute the values of the columns."""
     return replace(
         options,
         coverage=options.coverage or bool({"coverage", "flags"} & columns.keys()),

@@ -126,11 +126,7 @@ class JobFolder:
             path.unlink(missing_ok=True)
 
     def draft_path(self, shard: int, generation: int) -> Path:
-        """Return the path for the unfinished output of a shard, and remove the files of earlier holders.
-
-        shard: number of the shard.
-        generation: generation of the lease.
-        """
+        """Return the path for the unfinished output of a shard, and remove the files of earlier holders."""
         folder = self._state / "aside"
         for path in folder.glob(f"{shard:08d}.*"):
             if int(path.suffix[1:]) < generation:
@@ -210,11 +206,7 @@ class JobFolder:
 
 
 def summary(plan: ShardPlan, tallies: Sequence[Tally]) -> dict[str, Any]:
-    """Return the summed counts of a job.
-
-    plan: the job and its shards.
-    tallies: counts of each shard.
-    """
+    """Return the summed counts of a job."""
     statuses = Counter[str]()
     for tally in tallies:
         statuses.update(tally.statuses)

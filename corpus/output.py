@@ -28,9 +28,6 @@ class ShardOutput:
     def write(self, window: Window, rows: Sequence[OutputRow]) -> None:
         """Write the lines of a window, except lines that the job drops.
 
-        window: the lines that were read.
-        rows: output of each line.
-
         Raises OSError, and InvalidRequest at a bad line if the job stops at errors.
         """
         assert self._writer

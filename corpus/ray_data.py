@@ -93,11 +93,7 @@ def work_on_ray(
 
 
 def read_shard(row: RowOfRay, root: Path) -> RowOfRay:
-    """Read the lines of a shard; runs on a CPU.
-
-    row: number of the shard.
-    root: folder of the job.
-    """
+    """Read the lines of a shard; runs on a CPU."""
     plan = JobFolder(root).plan()
     shard = plan.shards[int(row["shard"])]
     reader = open_reader(plan.job, plan.files[shard.file])
@@ -126,11 +122,7 @@ class EngineActor:
 
 
 def write_shard(row: RowOfRay, root: Path) -> RowOfRay:
-    """Write the answers of a shard; runs on a CPU.
-
-    row: number of the shard, and its answers.
-    root: folder of the job.
-    """
+    """Write the answers of a shard; runs on a CPU."""
     folder = JobFolder(root)
     plan = folder.plan()
     shard = plan.shards[int(row["shard"])]

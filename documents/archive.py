@@ -55,9 +55,6 @@ class Archive:
 def open_archive(data: bytes, kind: str) -> Archive:
     """Return the archive of a document.
 
-    data: bytes of the archive.
-    kind: description of the document, for messages.
-
     Sizes are checked before unpacking, and the nodes of XML are counted before a tree is made. Raises
     Unreadable and OversizedDocument.
     """
@@ -83,9 +80,6 @@ def _check_sizes(entries: Sequence[zipfile.ZipInfo], packed: int) -> None:
 
 def parse_xml(raw: bytes, kind: str) -> Any:
     """Return parsed XML; entities are not expanded and no address is opened.
-
-    raw: bytes of the file.
-    kind: description of the document, for messages.
 
     Raises Unreadable and OversizedDocument.
     """

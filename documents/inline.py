@@ -168,11 +168,7 @@ def lines_of(atoms: Sequence[Atom]) -> list[Line]:
 
 
 def outputs(line: Line, segment: Segment) -> Iterator[Output]:
-    """Yield the parts of a line with a new segment; formats without text are omitted.
-
-    line: the old line.
-    segment: the new segment.
-    """
+    """Yield the parts of a line with a new segment; formats without text are omitted."""
     looks, kept = [line.bare], False
     for kind, value in weave(segment):
         if isinstance(value, str):

@@ -57,11 +57,7 @@ def _serve(requests: IO[bytes], answers: IO[bytes]) -> None:
 
 
 def encode_message(head: dict[str, Any], body: bytes) -> bytes:
-    """Return a message as bytes.
-
-    head: the head; its `size` is added.
-    body: bytes after the head.
-    """
+    """Return a message as bytes."""
     text = json.dumps(head | {"size": len(body)}).encode()
     return len(text).to_bytes(LENGTH_BYTES, "big") + text + body
 

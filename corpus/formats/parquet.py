@@ -34,9 +34,6 @@ DAMAGED: Final = (pa.ArrowException, OSError, UnicodeDecodeError)
 def cut_parquet(job: CorpusJob, file: InputFile) -> tuple[CutFile, list[Shard]]:
     """Cut a file into shards of rows; a damaged file ends before its first damaged row group.
 
-    job: the job, with the lines of a shard and the column of the text.
-    file: the file, whose texts are read.
-
     Raises DamagedInput, InvalidRequest, OSError.
     """
     with open_bytes(file.path) as stream:

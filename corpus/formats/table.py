@@ -26,22 +26,14 @@ class ShardWriter(Protocol):
     """Writes the output of a shard."""
 
     def write(self, window: Window, rows: Sequence[OutputRow | None]) -> None:
-        """Write the lines of a window, except lines whose row is None. Raises OSError.
-
-        window: the lines that were read.
-        rows: output of each line.
-        """
+        """Write the lines of a window, except lines whose row is None. Raises OSError."""
 
     def close(self) -> None:
         """Write buffered bytes and close the file. Raises OSError."""
 
 
 def open_reader(job: CorpusJob, file: CutFile) -> ShardReader:
-    """Return the reader of a file.
-
-    job: the job, with its columns.
-    file: the file.
-    """
+    """Return the reader of a file."""
     if file.kind == "parquet":
         from corpus.formats.parquet import ParquetReader
 

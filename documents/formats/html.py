@@ -150,11 +150,7 @@ def read_html(source: str, rules: MarkupRules = HTML) -> Page:
 
 
 def outline(source: str, rules: MarkupRules) -> frozenset[str]:
-    """Return the names of tags that have no prose next to them, in their parent element.
-
-    source: text of the page.
-    rules: meaning of the tags.
-    """
+    """Return the names of tags that have no prose next to them, in their parent element."""
     names, inline = set[str](), set[str]()
     beside: list[set[str]] = [set()]  # names in each open element
     prose, opened = [False], [""]
@@ -286,11 +282,7 @@ class _SegmentReader:
 
 
 def pieces(source: str, rules: MarkupRules) -> Iterator[Piece]:
-    """Yield the pieces of prose and markup; an element whose content is not translated is one piece.
-
-    source: text of the page.
-    rules: meaning of the tags.
-    """
+    """Yield the pieces of prose and markup; an element whose content is not translated is one piece."""
     position = 0
     while opening := OPENING.search(source, position):
         begin = opening.start()

@@ -53,11 +53,7 @@ class _Blank:
         return [segment for message in self.messages for segment in message.segments]
 
     def write(self, segments: Sequence[Segment], newline: str) -> list[str]:
-        """Return the strings for each position; the first of several forms is the singular.
-
-        segments: translated segments of the messages.
-        newline: line end of the file.
-        """
+        """Return the strings for each position; the first of several forms is the singular."""
         rest = iter(segments)
         texts = [message.write([next(rest) for _ in message.segments]) for message in self.messages]
         forms = [texts[0] if len(self.places) > 1 else texts[-1], *[texts[-1]] * (len(self.places) - 1)]

@@ -163,11 +163,7 @@ def _contents(body: str) -> Iterator[str]:
 
 
 def wrap(text: str, lines: int) -> str:
-    """Return a text in lines of about equal length: spaces become line feeds, so that no character moves.
-
-    text: the text.
-    lines: number of lines.
-    """
+    """Return a text in lines of about equal length: spaces become line feeds, so that no character moves."""
     characters = list(text)
     spaces = [place for place, character in enumerate(text) if character == " "]
     first = 0  # number of the first space after the last break
