@@ -1,19 +1,19 @@
-// Residual connection and layer norm: sum = x + residual, y = norm(sum) * gain + bias, divided by its slot's heat.
+// Residual connection and layer norm: sum = x + residual, y = norm(sum) * gain + bias, divided by the slot's temperature.
 //
-// Grid (rows), block of whole warps. A row stays in shared memory [dim], so it is read once; mean and variance
-// take a pass each, which is exact where the mean is far from zero.
+// Grid (rows), block of whole warps. A row stays in shared memory [dim], so that it is read once. Mean and variance take a
+// pass each, which is exact even if the mean is far from zero.
 //
-// It reads what was written just before, so memory has nothing to do: it is asked for what is read a few kernels later, and
-// comes from the second-level cache then: keys and values that are attended to, or the windows of a step of the convolution.
+// Its inputs come from the cache, so memory is idle. The kernel uses that time to prefetch what a kernel soon after it reads:
+// keys and values of attention, or the windows of a convolution step.
 #include "common.cuh"
 
-constexpr int SECTOR = 32;   // bytes that come at once
-constexpr int SIBLINGS = 3;  // beams before its own of which a hypothesis knows what they have asked for
+constexpr int SECTOR = 32;   // bytes of a memory transaction
+constexpr int SIBLINGS = 3;  // number of earlier beams whose prefetches are known
 
-// Of the first slots [slots, heads]: keys [width, pitch] and values [pitch, width], of which `source` positions are read.
+// Keys [slots, heads, width, pitch] and values [slots, heads, pitch, width] of the first slots; `source` positions are used.
 struct Remembered {
   const unsigned char *keys, *values;
-  int blocks, width, source, pitch;  // blocks: slots * heads; 0: nothing is asked for
+  int blocks, width, source, pitch;  // blocks: slots * heads; 0: no prefetch
 };
 
 __device__ __forceinline__ void fetch_ahead(const Remembered& memory) {
@@ -32,15 +32,15 @@ __device__ __forceinline__ void fetch_ahead(const Remembered& memory) {
 #endif
 }
 
-// Of the first hypotheses: rows of a ring [slots * (width - 1) * beams, channels] that are read of it.
+// Rows of a ring [slots * (width - 1) * beams, channels] that the first hypotheses read.
 struct Windows {
   const unsigned char* ring;
   const Index* index;               // [slots, beams, width - 1]
-  int hypotheses, older, row_size;  // older: width - 1; row_size: bytes of a row, whole vectors; hypotheses 0: none
+  int hypotheses, older, row_size;  // older: width - 1; row_size: bytes of a row; hypotheses 0: no prefetch
 };
 
-// The window of a block's hypothesis, a row for each of its first threads. Beams share most ancestors, so what one before
-// asks for is not asked for again. Indices are loaded beside the norm's row, and looked at when that is there.
+// The window of a block's hypothesis: each of the first threads prefetches a row. Beams share most ancestors, so rows that an
+// earlier beam prefetches are skipped. Indices are loaded together with the norm's row and used after it.
 struct Window {
   int row = 0, asked[SIBLINGS] = {};
   bool wanted = false;
@@ -68,14 +68,14 @@ struct Window {
 
 extern "C" __global__ void __launch_bounds__(256, 1)
     add_norm(const Element* x,         // [rows, dim]
-             const Element* residual,  // [rows, dim], or null: none
+             const Element* residual,  // [rows, dim], or null
              const Element* gain,      // [dim]
              const Element* bias,      // [dim]
              const float* heat,        // [rows / beams], or null
              int dim, int beams, float epsilon, const unsigned char* keys, const unsigned char* values, int blocks,
-             int width, int source, int pitch,  // of `Remembered`
-             const unsigned char* ring, const Index* index, int hypotheses, int older, int row_size,  // of `Windows`
-             Element* sum,  // [rows, dim], or null: not wanted
+             int width, int source, int pitch,  // fields of `Remembered`
+             const unsigned char* ring, const Index* index, int hypotheses, int older, int row_size,  // fields of `Windows`
+             Element* sum,  // [rows, dim], or null
              Element* y) {  // [rows, dim]
   CONVOY_SHARED(float, row);
   __shared__ float room[WARP];
@@ -90,7 +90,7 @@ extern "C" __global__ void __launch_bounds__(256, 1)
   const Window window(windows, beams);
   const float hot = heat != nullptr ? heat[blockIdx.x / beams] : 1.0f;
   const Index begin = static_cast<Index>(blockIdx.x) * dim;
-  float total = 0, up[VECTOR] = {}, more[VECTOR] = {};  // of the thread's first vector: on their way beside the row
+  float total = 0, up[VECTOR] = {}, more[VECTOR] = {};  // first vector of the thread, loaded together with the row
   if (first < dim) {
     load(gain + first, up);
     load(bias + first, more);
@@ -103,7 +103,7 @@ extern "C" __global__ void __launch_bounds__(256, 1)
     for (int i = 0; i < VECTOR; i++) {
       value[i] += other[i];
       total += value[i];
-      row[at + i] = value[i];  // read by the thread that wrote it, so nobody waits
+      row[at + i] = value[i];  // read by the same thread, so no barrier is needed
     }
     if (sum != nullptr) store(value, sum + begin + at);
   }

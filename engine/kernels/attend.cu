@@ -2,10 +2,10 @@
 //   weights = softmax(q . keys + mask), context = weights . values, for each head
 // Reference: reference.attend.
 //
-// Grid (heads, groups of BEAMS beams, slots), block of WARPS warps. Keys and values are read once for a group.
-// Both products split what they sum over among the warps, and the columns of the result among the lanes, whatever
-// the length of the source. A sum's order then depends on nothing but the source's own tokens, so a context is
-// the same bit for bit however far the memory is padded. What the mask hides at the end is not even read.
+// Grid (heads, groups of BEAMS beams, slots), block of WARPS warps. Keys and values are read once for a group. In both
+// products warps divide the summed axis and lanes the columns of the result, for any length of the source. So the order of
+// a sum depends only on the source's own tokens, and the context is bitwise independent of padding. Masked memory at the
+// end is not read.
 #include "common.cuh"
 
 #ifndef CONVOY_BEAMS
@@ -13,7 +13,7 @@
 #endif
 constexpr int BEAMS = CONVOY_BEAMS, WARPS = 4, LANES = WARP * VECTOR;
 
-// Softmax of row[0..count-1] in shared memory, by a warp whose lanes take every WARP-th element.
+// Softmax of row[0..count-1] in shared memory by one warp; a lane computes every WARP-th element.
 __device__ __forceinline__ void softmax(float* row, int count) {
   const int lane = threadIdx.x % WARP;
   float top = LOWEST, sum = 0;
@@ -27,8 +27,8 @@ __device__ __forceinline__ void softmax(float* row, int count) {
   for (int t = lane; t < count; t += WARP) row[t] /= sum;
 }
 
-// sums[beam][lane's columns], over this warp's part of the rows 0..rows-1 of right [rows, pitch], then over the
-// warps; `finish` gets each sum once. left [BEAMS, stride] is shared memory, as is parts [WARPS, BEAMS, LANES].
+// sums[beam][columns of the lane] over the warp's share of rows 0..rows-1 of right [rows, pitch], then over the
+// warps; `finish` is called once for each sum. left [BEAMS, stride] and parts [WARPS, BEAMS, LANES] are shared memory.
 template <typename Finish>
 __device__ __forceinline__ void product(const float* left, int stride, const Element* right, int rows, int pitch,
                                         int until, float* parts, Finish finish) {
@@ -69,10 +69,10 @@ extern "C" __global__ void __launch_bounds__(WARPS * WARP, 1)
            const Element* keys,    // [slots, heads, width, pitch]
            const Element* values,  // [slots, heads, pitch, width]
            const float* mask,      // [slots, pitch], 0 or -inf
-           // source: how many of the `pitch` positions that there is room for are in use
+           // source: number of used positions, at most `pitch`
            int beams, int heads, int width, int source, int pitch, float scale,  // of q
            Element* context,       // as q
-           float* weights) {       // [slots, heads, beams, source], or null: not wanted
+           float* weights) {       // [slots, heads, beams, source], or null
   CONVOY_SHARED(float, shared);
   await_inputs();
   float* logits = shared;                    // [BEAMS, source]
@@ -90,14 +90,14 @@ extern "C" __global__ void __launch_bounds__(WARPS * WARP, 1)
     const Index row = static_cast<Index>(slot) * beams + first + beam;
     queries[at] = beam < group ? widen(q[(row * heads + head) * width + at % width]) * scale : 0.0f;
   }
-  int length = 0;  // one past the last position that is not hidden
+  int length = 0;  // one past the last position that is not masked
   for (int t = threadIdx.x; t < source; t += WARPS * WARP)
     if (hidden[t] != LOWEST) length = t + 1;
   length = static_cast<int>(warp_max(static_cast<float>(length)));
   if (lane == 0) lengths[warp] = length;
   __syncthreads();
   for (int w = 0; w < WARPS; w++) length = max(length, lengths[w]);
-  // in whole vectors; what lies past the end is hidden or, past the source, left out
+  // in whole vectors; positions past the end are masked, those past the source skipped
   const int until = min((length + VECTOR - 1) / VECTOR * VECTOR, source);
 
   product(queries, width, keys + block * width * pitch, width, pitch, until, parts,
@@ -119,13 +119,13 @@ extern "C" __global__ void __launch_bounds__(WARPS * WARP, 1)
           });
 }
 
-// Self-attention of whole sequences that lie packed one behind the other (`GROUP` in common.cuh): each position attends
-// to its own sequence. The order of a sum depends on the sequence alone, so a context is the same bit for bit
-// whatever lies beside it. Reference: reference.attend_whole.
+// Self-attention of packed sequences (`GROUP` in common.cuh): each position attends
+// to its own sequence. The order of a sum depends only on the sequence, so the context is bitwise independent
+// of its neighbours. Reference: reference.attend_whole.
 //
-// Grid (heads, groups), block of WARPS warps, compiled for BEAMS = GROUP: the positions of a group take the place of beams.
+// Grid (heads, groups), block of WARPS warps, compiled for BEAMS = GROUP: positions of a group are treated like beams.
 extern "C" __global__ void __launch_bounds__(WARPS * WARP, 1)
-    attend_packed(const Element* q,  // [positions, heads * width]; of the same shape:
+    attend_packed(const Element* q,  // [positions, heads * width]; so are
                   const Element* keys, const Element* values,
                   const Index* bounds,  // [groups, 2]
                   int heads, int width, int longest, float scale, Element* context) {

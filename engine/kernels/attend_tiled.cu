@@ -1,22 +1,21 @@
-// Cross-attention of a decoding step by tensor cores, in bf16 or fp16: what `attend` of attend.cu computes for up to 8 beams
-// of a slot where the weights themselves are not wanted. Weights are rounded to the element type before they meet values.
+// Cross-attention of a decoding step by tensor cores in bf16 or fp16, for up to 8 beams of a slot without returned weights.
+// Weights are rounded to the element type before the product with values.
 //
-// Grid (heads, groups of 8 beams, slots), block of one warp: nobody waits at a barrier. Positions are taken TILE at a time,
-// with the maximum and sum of those before carried along; a tile that the mask hides changes nothing, so a context is the
-// same bit for bit however far the memory is padded, and hidden vectors are not read. Beams are the rows of an mma. A lane
-// loads 8 neighbours of a row of keys, 16 bytes, and what it has of neighbouring rows are its fragments of 8 mma,
-// whose columns are 8 apart: position 8 * g + i is column g of the mma i, so nothing is exchanged. Logits then lie where
-// the product with values wants its left side, 16 neighbouring positions of a beam in a lane; so does the context.
+// Grid (heads, groups of 8 beams, slots), block of one warp, so there are no barriers. Positions are processed TILE at a time
+// with a running maximum and sum. A masked tile changes nothing, so the context is bitwise independent of padding, and
+// masked vectors are not read. Beams are the rows of an mma. A lane loads 16 bytes, 8 neighbours of a row of keys; with those
+// of neighbouring rows they are its fragments of 8 mma whose columns are 8 apart: position 8 * g + i is column g of the mma
+// i, so lanes exchange nothing. Logits are then in the layout of the left side of the product with values, 16 neighbouring
+// positions of a beam in a lane; so is the context.
 //
-// `attend_product` computes the queries of up to 8 rows too, by a head's own rows of their weight, with the norm in front of
-// them: a block for each head, whose warps share the product and then take a slot each. Keys and values are on their way
-// into shared memory meanwhile.
+// `attend_product` also computes the queries of up to 8 rows and the norm before them, in a block for each head. Its warps
+// share the product and then process one slot each, while keys and values are copied into shared memory.
 #include "tiled.cuh"
 
-constexpr int POSITIONS = 64, BEAMS = 8, MAX_WIDTH = 64;  // POSITIONS: at a time; MAX_WIDTH: of a head, a multiple of 16
+constexpr int POSITIONS = 64, BEAMS = 8, MAX_WIDTH = 64;  // positions of a tile; width of a head: a multiple of 16
 constexpr int WARPS = 8, THREADS = WARPS * WARP;          // of `attend_product`
 
-// Elements i of two neighbouring rows, one register each.
+// Elements i of two neighbouring rows in one register.
 __device__ __forceinline__ void pair(const Words& upper, const Words& lower, unsigned (&pairs)[8]) {
 #pragma unroll
   for (int i = 0; i < 4; i++) {
@@ -25,22 +24,22 @@ __device__ __forceinline__ void pair(const Words& upper, const Words& lower, uns
   }
 }
 
-// Eight neighbours; zeros where they are not wanted.
+// Eight neighbours, or zeros.
 __device__ __forceinline__ Words eight(const Element* from, bool wanted) {
   return wanted ? *reinterpret_cast<const Words*>(from) : Words{};
 }
 
-// What is added to the logits of four positions
+// Mask of four positions
 __device__ __forceinline__ Floats four(const float* mask, bool there) {
   return there ? *reinterpret_cast<const Floats*>(mask) : Floats{{LOWEST, LOWEST, LOWEST, LOWEST}};
 }
 
-// Whether any of four is not hidden
+// Whether any of four positions is not masked
 __device__ __forceinline__ bool seen(const Floats& hidden) {
   return hidden.at[0] != LOWEST || hidden.at[1] != LOWEST || hidden.at[2] != LOWEST || hidden.at[3] != LOWEST;
 }
 
-// What the beams of a slot and one head attend to, in global or shared memory.
+// Memory of a slot and head, in global or shared memory.
 struct Memory {
   const Element* keys;    // [width, pitch]
   const Element* values;  // [source, value_pitch]
@@ -48,7 +47,7 @@ struct Memory {
   int width, source, pitch, value_pitch;
 };
 
-// The context of up to 8 beams of a slot and head, by a warp. queries, context: [beams, ...], rows `..._pitch` apart.
+// Context of up to 8 beams of a slot and head, by one warp. queries, context: [beams, ...] with rows `..._pitch` apart.
 __device__ __forceinline__ void attend_slot(const Element* queries, int query_pitch, const Memory& memory, int beams,
                                             float scale, Element* context, int context_pitch) {
   const int lane = threadIdx.x % WARP, group = lane / 4, quad = lane % 4;
@@ -66,9 +65,9 @@ __device__ __forceinline__ void attend_slot(const Element* queries, int query_pi
     }
 
   float top = LOWEST, total = 0;
-  float sums[8][4] = {};  // of the beam, dimensions 16 * quad + i and 8 more
+  float sums[8][4] = {};  // dimensions 16 * quad + i and + 8 of the beam
   for (int begin = 0; begin < source; begin += POSITIONS) {
-    Floats hidden[4];  // of positions 16 * quad to 16 * quad + 15
+    Floats hidden[4];  // mask of positions 16 * quad to 16 * quad + 15
     bool any = false;
 #pragma unroll
     for (int i = 0; i < 4; i++) {
@@ -157,10 +156,10 @@ extern "C" __global__ void __launch_bounds__(WARP, 1)
   attend_slot(q + row, heads * width, memory, beams - first, scale, context + row, heads * width);
 }
 
-// Grid (heads). Keys, values and mask of all slots are copied to shared memory where `copied`, else read where they lie.
+// Grid (heads). With `copied`, keys, values and mask of all slots are copied to shared memory first.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    attend_product(const void* x,          // [slots, beams, dim], float where wide
-                   const Element* weight,  // [heads * width, dim], of the queries
+    attend_product(const void* x,          // [slots, beams, dim], float if wide
+                   const Element* weight,  // weight of the queries [heads * width, dim]
                    const Element* bias,    // [heads * width], or null
                    const Element* gain, const Element* shift, int rows, int dim, int beams, int wide, float epsilon,
                    float scale, const unsigned char* next, int next_bytes,
@@ -169,7 +168,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                    int heads, int width, int source, int pitch, int copied, Element* context) {
   CONVOY_SHARED(Element, inputs);                     // [ROWS, dim + PAD]
   Element* queries = inputs + ROWS * (dim + PAD);     // [ROWS, MAX_WIDTH]
-  Element* held = queries + ROWS * MAX_WIDTH;         // of each slot keys, values and mask
+  Element* held = queries + ROWS * MAX_WIDTH;         // keys, values and mask of each slot
   __shared__ HeadProduct<WARPS>::Parts parts;
   __shared__ Rows<THREADS>::Room room;
   const int me = threadIdx.x, head = blockIdx.x, slots = rows / beams;
@@ -180,7 +179,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   fetch_ahead({next, next_bytes});
   await_inputs();
 
-  // what shared memory holds of a slot: rows a little longer, so that lanes find them in other banks
+  // layout of a slot in shared memory, with padded rows to avoid bank conflicts
   const int key_pitch = source + 8, value_pitch = width + 8;
   const int each = width * key_pitch + source * value_pitch + source * 2;
   auto memory_of = [&](int slot) {
@@ -204,7 +203,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       for (int at = me; at < source / 4; at += THREADS) copy_async(from.mask + at * 4, to.mask + at * 4);
     }
   constexpr int PASSES = (ROWS * MAX_WIDTH + THREADS - 1) / THREADS;
-  Element added[PASSES] = {};  // as it lies: to convert it is to wait for it
+  Element added[PASSES] = {};  // not converted yet, which would wait for the load
 #pragma unroll
   for (int pass = 0; pass < PASSES; pass++)
     if (bias != nullptr) added[pass] = bias[head * width + (me + pass * THREADS) % width];

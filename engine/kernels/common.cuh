@@ -1,8 +1,8 @@
-// What the kernels share: the type of elements, loads of several at once, sums over a block. No header of the
-// toolkit is needed, so NVRTC compiles the files anywhere, and so does a C++20 compiler behind tests/support/cuda_shim.h.
+// Shared by all kernels: the type of elements, vector loads, sums over a block. No header of the toolkit is needed, so NVRTC
+// compiles the files anywhere, and so does a C++20 compiler with tests/support/cuda_shim.h.
 //
-// CONVOY_ELEMENT: float, fp16 or bf16, in which tensors are stored; all sums are float.
-// CONVOY_VECTOR: how many neighbouring elements a thread loads at once; divides the axis they lie on.
+// CONVOY_ELEMENT: float, fp16 or bf16, the type of tensors; all sums are float.
+// CONVOY_VECTOR: number of neighbouring elements of a load; a divisor of their axis.
 #pragma once
 
 #ifndef CONVOY_ELEMENT
@@ -51,7 +51,7 @@ __device__ __forceinline__ void narrow(float x, bf16& y) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
 #else
-  const unsigned bits = __float_as_uint(x);  // to the nearest, ties to even; what is not a number stays one
+  const unsigned bits = __float_as_uint(x);  // round to nearest even; NaN stays NaN
   const unsigned rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
   y.bits = static_cast<unsigned short>(x == x ? rounded : 0x7fc0u);
 #endif
@@ -64,7 +64,7 @@ __device__ __forceinline__ void narrow(float x, fp16& y) {
 #endif
 }
 
-// x as it comes back from memory
+// x after rounding to Element
 __device__ __forceinline__ float stored(float x) {
   Element y;
   narrow(x, y);
@@ -84,9 +84,9 @@ __device__ __forceinline__ void store(const float (&from)[VECTOR], Element* to) 
   *reinterpret_cast<Pack*>(to) = pack;
 }
 
-// Programmatic dependent launch: a kernel may begin while the one before it ends. `await_inputs` comes before anything
-// is read that another kernel wrote, or written that one reads; before it, only weights may be fetched. So what
-// kernels read must not be `__restrict__`, or the compiler may read it earlier. Every kernel of a step calls it.
+// Programmatic dependent launch: a kernel may start while the previous one ends. `await_inputs` must precede all reads of
+// data that another kernel writes, and all writes; before it only weights may be loaded. Therefore pointers of
+// kernels must not be `__restrict__`, or the compiler may read earlier. Every kernel of a step calls it.
 __device__ __forceinline__ void await_inputs() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
@@ -94,7 +94,7 @@ __device__ __forceinline__ void await_inputs() {
 #endif
 }
 
-// Fetch a weight into the cache, without waiting for it.
+// Prefetch a weight into the cache.
 __device__ __forceinline__ void prefetch(const void* at) {
 #ifdef CONVOY_HOST
   convoy_prefetch(at);
@@ -103,7 +103,7 @@ __device__ __forceinline__ void prefetch(const void* at) {
 #endif
 }
 
-// Fetch whole vectors of 16 bytes likewise, all at once; before compute capability 9.0 nothing is fetched.
+// Prefetch several vectors of 16 bytes at once; before compute capability 9.0 it does nothing.
 __device__ __forceinline__ void prefetch_bulk(const unsigned char* from, int bytes) {
 #ifdef CONVOY_HOST
   for (int at = 0; at < bytes; at += 16) convoy_prefetch(from + at);
@@ -126,7 +126,7 @@ __device__ __forceinline__ float warp_max(float x) {
   return x;
 }
 
-// The sum over a block of whole warps (one dimension), for all its threads. `room` [32] is shared memory.
+// Sum over a one-dimensional block of whole warps, for all threads. `room` [32] is shared memory.
 __device__ __forceinline__ float block_sum(float x, float* room) {
   const int warps = blockDim.x / WARP;
   x = warp_sum(x);
@@ -134,12 +134,12 @@ __device__ __forceinline__ float block_sum(float x, float* room) {
   __syncthreads();
   float sum = 0;
   for (int w = 0; w < warps; w++) sum += room[w];
-  __syncthreads();  // before the room is used again
+  __syncthreads();  // before room is reused
   return sum;
 }
 
-// Of sequences that lie packed one behind the other, each begins at a multiple of GROUP. bounds [groups, 2] says of each
-// group of positions where its sequence begins, and what is behind the last position that is read of it.
+// Packed sequences start at multiples of GROUP. bounds [groups, 2] has, for each group of positions, the first
+// position of its sequence and the one after the last that is read.
 constexpr int GROUP = 8;
 struct Bounded {
   int begin, end;
@@ -149,10 +149,10 @@ __device__ __forceinline__ Bounded bounds_of(const Index* bounds, int position) 
   return {static_cast<int>(own[0]), static_cast<int>(own[1])};
 }
 
-// The kernel of one head that a thread applies: taps, or weights proportional to exp(taps).
+// The taps of a head, or weights proportional to exp(taps).
 //
-// Every thread works the softmax out for itself: a few dozen exponentials from cached memory cost less than a
-// round through shared memory, and no thread has to wait for another.
+// Every thread computes the softmax itself: a few dozen exponentials from cached memory cost less than a
+// round through shared memory and a barrier.
 struct Taps {
   const Element* at;
   float top, sum;
@@ -164,7 +164,7 @@ struct Taps {
       for (int k = 0; k < width; k++) top = fmaxf(top, widen(taps[k]));
   }
 
-  // the weight of tap k before it is divided by `sum`; to be asked once for each tap
+  // weight of tap k before the division by `sum`; call it once for each tap
   __device__ __forceinline__ float next(int k) {
     const float tap = widen(at[k]);
     if (!softmax) return tap;
@@ -174,14 +174,14 @@ struct Taps {
   }
 };
 
-// Eight elements of 16 bits, or four words of anything.
+// Eight elements of 16 bits, or four words.
 struct alignas(16) Words {
   unsigned at[4];
 };
 
-// c [16, 8] += a [16, 16] . b [16, 8], each lane with its fragments as the PTX ISA lays them out: of lane 4 * g + q, c has
-// rows g and g + 8 and columns 2 * q and the next; a has the same rows and k 2 * q, the next, and both plus 8; b has
-// these k of column g. For types of 16 bits.
+// c [16, 8] += a [16, 16] . b [16, 8], with the fragments of the PTX ISA: in lane 4 * g + q, c has
+// rows g and g + 8 and columns 2 * q and 2 * q + 1; a has the same rows and k = 2 * q, 2 * q + 1 and both plus 8; b has
+// these k of column g. Only for types of 16 bits.
 #ifdef CONVOY_HOST
 template <typename T>
 __device__ __forceinline__ void mma(float (&c)[4], unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0,

@@ -1,7 +1,7 @@
-// The dynamic or lightweight convolution of whole sequences, as the encoder needs it:
+// The dynamic or lightweight convolution of whole sequences, for the encoder:
 //   y[t][c] = sum_k kernel[t][head(c)][k] * x[t - left + k][c], zeros outside
-// left: width - 1 (causal) or width / 2 (centred). Sequences lie side by side, zero beyond their ends, or packed one
-// behind the other; then nothing is read beyond the bounds of a position's own, in the same order of sums.
+// left: width - 1 (causal) or width / 2 (centred). Sequences are rows of a batch, zero beyond their ends, or packed one after
+// another; then only inputs within the bounds of a sequence are read, and the order of sums is the same.
 // Reference: reference.dynamic_conv.
 //
 // Grid (chunks of channels, tiles of time, batch), block (channels / VECTOR of a chunk, some steps of a tile).
@@ -10,13 +10,13 @@
 
 struct Sequences {
   const Element* x;     // [batch, time, channels]
-  const Element* taps;  // [batch, time, heads, width] or [heads, width]: fixed
+  const Element* taps;  // [batch, time, heads, width], or [heads, width] if fixed
   int time, channels, heads, width, left;
   bool fixed, softmax;
   int tile;
 };
 
-// bounds(t): the first position of t's sequence, and the one behind its last
+// bounds(t): first position of t's sequence, and the one after its last
 template <typename Bounds>
 __device__ __forceinline__ void convolve(const Sequences& s, Bounds bounds, float* inputs, Element* y) {
   const int chunk = blockDim.x * VECTOR, begin = blockIdx.y * s.tile - s.left, rows = s.tile + s.width - 1;

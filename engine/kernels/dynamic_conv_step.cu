@@ -1,29 +1,28 @@
 // One decoding step of the causal dynamic or lightweight convolution ("Pay Less Attention", sections 3 and 4):
 //   y[c] = sum_k kernel[head(c)][k] * window[k][c]
-// The window of a hypothesis is its newest input and the width - 1 before it, which are gathered from the ring
-// through `index`: beams are followed, nothing is reordered. Reference: reference.dynamic_conv_step.
+// The window of a hypothesis is its newest input and the width - 1 before it, gathered from the ring through `index`; the
+// ring is never reordered. Reference: reference.dynamic_conv_step.
 //
-// Grid (chunks of channels, slots), block (WARP vectors of channels, parts of the taps, some beams). One block has all
-// beams of a slot, so that the column which the newest inputs replace, the oldest, is read by all of them before. Each
-// part of the taps is fetched by threads of its own: a step of one sentence waits for memory, not for arithmetic; many
-// slots are enough threads without, and have one part. Indices come beside the taps, so that the inputs are waited for
-// once. Where taps are logits, their exponentials are worked out once for each head that the chunk touches, by a warp, in
-// shared memory.
+// Grid (chunks of channels, slots), block (WARP vectors of channels, parts of the taps, some beams). One block computes all
+// beams of a slot, so that all have read the oldest column before the newest inputs replace it. With few slots several
+// threads load parts of the taps, because the step waits for memory; many slots have enough threads with one part. Indices
+// are loaded together with the taps, so that there is one wait before the inputs. If taps are logits, a warp computes their
+// exponentials once for each head of the chunk in shared memory.
 #include "common.cuh"
 
 constexpr int THREADS = 512;
 
 struct Window {
   const Element* x;      // [slots, beams, channels]
-  const Element* taps;   // [slots, beams, heads, width], or [heads, width] when they are the same at each step
+  const Element* taps;   // [slots, beams, heads, width], or [heads, width] if fixed
   const Element* ring;   // [slots, width - 1, beams, channels]
   const Index* index;    // [slots, beams, width - 1]: rows of ring [slots * (width - 1) * beams, channels]
   int beams, channels, heads, width;
   bool fixed, softmax;
 };
 
-// All beams of a slot. room: of each thread its part of VECTOR sums, and of the sum of the weights; behind these of each
-// beam of the block weights [heads that a chunk touches at most, width], where there is a softmax, and rows [width].
+// All beams of a slot. room: VECTOR partial sums and a sum of weights for each thread; then, for each
+// beam of the block, weights [heads of a chunk, width] with a softmax, and rows [width].
 __device__ __forceinline__ void convolve(const Window& w, int channel, float* room, Element* y) {
   const int older = w.width - 1, parts = blockDim.y, size = VECTOR + 1, each = w.channels / w.heads;
   float* mine = room + ((threadIdx.z * parts + threadIdx.y) * WARP + threadIdx.x) * size;
@@ -79,7 +78,7 @@ __device__ __forceinline__ void convolve(const Window& w, int channel, float* ro
         for (int i = 0; i < VECTOR; i++) sum[i] /= weights;
       store(sum, y + row * w.channels + channel);
     }
-    __syncthreads();  // before the room is used again
+    __syncthreads();  // before room is reused
   }
 }
 
@@ -92,8 +91,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
   convolve({x, taps, ring, index, beams, channels, heads, width, fixed != 0, softmax != 0}, channel, room, y);
 }
 
-// The same, and the newest inputs become the ring's column clock % (width - 1). clock [1] lies on the device, so that
-// a captured graph finds it there at each step.
+// The same, and the newest inputs replace column clock % (width - 1) of the ring. clock [1] is on the device, so that
+// a captured graph reads its current value.
 extern "C" __global__ void __launch_bounds__(THREADS, 2)
     dynamic_conv_step_append(const Element* x, const Element* taps, const Index* index, const Index* clock, int beams,
                              int channels, int heads, int width, int fixed, int softmax, Element* ring, Element* y) {

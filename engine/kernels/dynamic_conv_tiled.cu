@@ -1,18 +1,17 @@
-// A decoding step of the dynamic convolution together with the product that makes its taps, for up to 8 rows in bf16 or
-// fp16: what `tiled_product` and `dynamic_conv_step_append` compute one after the other. Taps are rounded to the element
-// type before their softmax, as they are there.
+// A decoding step of the dynamic convolution fused with the product that computes its taps, for up to 8 rows in bf16 or fp16:
+// `tiled_product` followed by `dynamic_conv_step_append`. Taps are rounded to the element type before their softmax, as there.
 //
-// Grid (heads), block of 16 warps. A block has a head's taps of all rows: the weight of these is on its way before it
-// waits. Then half of the warps stage the rows, and the others follow the index and have the windows copied into
-// shared memory, which goes on while taps are multiplied. All beams of a slot are in a block, so that the column which
-// the newest inputs replace has been read by all of them before.
+// Grid (heads), block of 16 warps. A block computes the taps of a head for all rows, and prefetches their weight before it
+// waits. Then half of the warps stage the rows, while the others follow the index and copy the windows into shared memory,
+// which continues during the product. All beams of a slot are in one block, so that all have read the column that the
+// newest inputs replace.
 #include "tiled.cuh"
 
 constexpr int WARPS = 16, THREADS = WARPS * WARP, HALF = THREADS / 2;
-constexpr int MAX_TAPS = 64;  // of a head
+constexpr int MAX_TAPS = 64;  // taps of a head
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    dynamic_conv_tiled(const Element* x,       // [slots, beams, channels], of which each head has a multiple of 8
+    dynamic_conv_tiled(const Element* x,       // [slots, beams, channels], a multiple of 8 for each head
                        const Element* weight,  // [heads * width, channels]
                        const Index* index,     // [slots, beams, width - 1]: rows of ring [..., channels]
                        const Index* clock,     // [1]
@@ -45,7 +44,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   __syncthreads();
   product.multiply(inputs, parts);
 
-  // a warp for each row: its weights, and what they add up to
+  // a warp for each row: its weights and their sum
   for (int row = me / WARP; row < rows; row += WARPS) {
     float tap[MAX_TAPS / WARP], top = LOWEST, sum = 0;
 #pragma unroll

@@ -1,4 +1,4 @@
-// What a decoder is fed: rows of a table of tokens, scaled, and of a table of positions.
+// The embeddings that a decoder reads: scaled rows of a table of tokens, plus rows of a table of positions.
 // Grid (rows), block of any size.
 #include "common.cuh"
 
@@ -6,7 +6,7 @@ extern "C" __global__ void __launch_bounds__(256, 1)
     embed(const Index* tokens,       // [rows]
           const Element* table,      // [vocab, dim]
           const Index* positions,    // [rows / beams]
-          const Element* signals,    // [positions, dim], or null: none
+          const Element* signals,    // [positions, dim], or null
           int beams, int dim, float scale, Element* y) {  // [rows, dim]
   await_inputs();
   const Index row = blockIdx.x;

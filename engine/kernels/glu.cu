@@ -1,5 +1,5 @@
 // Gated linear unit of many rows (Dauphin et al. 2017): y = value * sigmoid(gate), the two halves of a row.
-// Reference: torch's glu. Few rows are gated by the product that makes them.
+// Reference: torch's glu. For few rows the product applies the gate.
 //
 // Grid (rows), block of whole warps.
 #include "common.cuh"

@@ -1,11 +1,11 @@
-// A matrix product for few rows, with what stands before and behind it in a layer:
+// A matrix product of few rows, fused with the operations before and after it in a layer:
 //   y = finish(W . prepare(x) + b)
-// prepare: layer norm, division by a row's temperature. finish: a factor, relu or GLU, a residual connection.
-// Reference: torch's linear, layer_norm, relu and glu. Sums are float, and their order depends on nothing but dim.
+// prepare: layer norm, division by a row's temperature. finish: a factor, ReLU or GLU, a residual connection.
+// Reference: torch's linear, layer_norm, relu and glu. Sums are float, and their order depends only on dim.
 //
-// The weights are read once, 16 bytes at a time; that is what takes the time. Grid (some blocks, each with every
-// gridDim-th group of outputs), block of WARPS warps, of which `split` share the sum of a pair of outputs. Rows lie in
-// shared memory [ROWS, dim] as they come to the product. A GLU's pair is a value and its gate.
+// The time is that of reading the weights, once, 16 bytes at a time. Grid (some blocks, each with every gridDim-th group of
+// outputs), block of WARPS warps, of which `split` share the sum of a pair of outputs. The prepared rows are in shared
+// memory [ROWS, dim]. The pair of a GLU is a value and its gate.
 #include "common.cuh"
 
 #ifndef CONVOY_ROWS
@@ -14,12 +14,12 @@
 constexpr int ROWS = CONVOY_ROWS, WARPS = 8, THREADS = WARPS * WARP;
 constexpr int RELU = 1, GLU = 2;  // activations
 
-// Element or float, whichever it is
+// Load an Element or a float
 __device__ __forceinline__ float read(const void* from, int wide, Index at) {
   return wide ? static_cast<const float*>(from)[at] : widen(static_cast<const Element*>(from)[at]);
 }
 
-// Of each row the sum over the block, for all its threads
+// Sum of each row over the block, for all threads
 __device__ __forceinline__ void sum_rows(float (&sums)[ROWS], float (&room)[ROWS][WARPS]) {
 #pragma unroll
   for (int row = 0; row < ROWS; row++) {
@@ -32,16 +32,16 @@ __device__ __forceinline__ void sum_rows(float (&sums)[ROWS], float (&room)[ROWS
     sums[row] = 0;
     for (int warp = 0; warp < WARPS; warp++) sums[row] += room[row][warp];
   }
-  __syncthreads();  // before the room is used again
+  __syncthreads();  // before room is reused
 }
 
 struct Norm {
-  const Element* gain;   // [dim], or null: none
+  const Element* gain;   // [dim], or null
   const Element* shift;  // [dim]
   float epsilon;
 };
 
-// inputs [ROWS, dim]: x [rows, dim], normalised, over the temperature. normed: where the first block leaves the norm.
+// inputs [ROWS, dim]: x [rows, dim], normalised and divided by the temperature. normed: output of the norm.
 __device__ __forceinline__ void prepare(const void* x, int wide, int rows, int dim, const Norm& norm,
                                         const float* heat, int beams, Element* normed, Element* inputs) {
   __shared__ float room[ROWS][WARPS];
@@ -80,15 +80,15 @@ __device__ __forceinline__ void prepare(const void* x, int wide, int rows, int d
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    product(const void* x,           // [rows, dim], float where wide_x
+    product(const void* x,           // [rows, dim], float if wide_x
             const Element* weight,   // [outputs, dim]
             const Element* bias,     // [outputs], or null
-            const void* residual,    // as y, float where wide_residual; or null
+            const void* residual,    // shape of y, float if wide_residual; or null
             const Element* gain, const Element* shift, const float* heat,  // heat: [rows / beams], or null
             int rows, int dim, int outputs, int split, int beams, int activation, int wide_x, int wide_residual,
             int wide_y, float epsilon, float factor,
             Element* normed,  // [rows, dim], or null
-            void* y) {        // [rows, outputs], half as many after a GLU; float where wide_y
+            void* y) {        // [rows, outputs], half as many after a GLU; float if wide_y
   CONVOY_SHARED(Element, inputs);  // [ROWS, dim]
   __shared__ float parts[WARPS][2][ROWS];
   const int me = threadIdx.x, warp = me / WARP, lane = me % WARP;
@@ -161,6 +161,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         }
       }
     }
-    __syncthreads();  // before the parts are used again
+    __syncthreads();  // before parts is reused
   }
 }

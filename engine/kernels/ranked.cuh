@@ -1,5 +1,5 @@
-// What a selection ranks: candidates, parts of a normaliser, and how what was found of parts of a vocabulary becomes
-// one list, which `merge_best` of select.cu and `end_step` of search.cu do.
+// Ranking of candidates: order, parts of a normaliser, and the merge of candidates of several parts of the vocabulary into
+// one list, for `merge_best` of select.cu and `end_step` of search.cu.
 #pragma once
 #include "common.cuh"
 
@@ -14,7 +14,7 @@ __device__ __forceinline__ bool before(Best a, Best b) {
   return a.value > b.value || (a.value == b.value && a.id < b.id);
 }
 
-// A part of a normaliser: sum of exp(x - top). Becomes NaN where a logit is not a number or +inf.
+// A part of a normaliser: sum of exp(x - top). It is NaN if a logit is NaN or +inf.
 struct Mass {
   float top, sum;
 };
@@ -31,11 +31,11 @@ __device__ __forceinline__ Mass warp_add(Mass mass) {
   return mass;
 }
 
-// The k scores of a row without a normaliser, where nothing is possible, or with a forced token: it has its own score, and
-// nothing else is possible.
+// The k scores of a row without a normaliser, where no token is possible, or of a row with a forced token: only
+// this token is possible, with its own score.
 struct Ending {
-  float norm, penalty;  // penalty: of the forced token
-  int only;             // it, or -1
+  float norm, penalty;  // penalty: penalty of the forced token
+  int only;             // the forced token, or -1
 
   __device__ __forceinline__ bool free() const { return only < 0 && norm > LOWEST && norm < -LOWEST; }
   __device__ __forceinline__ void force(const Element* logits, int place, float& score, Index& id) const {
@@ -48,18 +48,18 @@ struct Ending {
   }
 };
 
-// What `select_best` leaves of rows whose vocabulary it scanned in several parts, of at most WARP.
+// Result of `select_best` for rows whose vocabulary was scanned in several parts, at most WARP.
 struct Scanned {
   const Element* logits;      // [rows, vocab]
   const Index* forced;        // [rows]; -1: free
   const float* unk_penalty;   // [rows / beams]
   const float* eos_penalty;
-  const float* scores;        // [rows, parts, k]: logits after penalties, in order; -inf: none
+  const float* scores;        // [rows, parts, k]: logits after penalties, sorted; -inf: missing
   const Index* ids;
   const Mass* masses;         // [rows, parts]
   int beams, vocab, unk, eos, k, parts;
 
-  // one of a row's candidates; those that are nobody have names of their own
+  // a candidate of a row; missing ones have unique ids
   __device__ __forceinline__ Best candidate(Index row, int at) const {
     const float value = scores[row * parts * k + at];
     const int id = static_cast<int>(ids[row * parts * k + at]);
@@ -67,10 +67,10 @@ struct Scanned {
   }
 };
 
-// A row's k best of all parts, by a warp: a lane has a part's list, and the best of those that lie foremost is taken k times.
+// The k best of all parts of a row by one warp: each lane has the list of a part, and the best first entry is taken k times.
 // candidates [parts, k] is shared memory. Scores stay logits.
 __device__ __forceinline__ void merge(const Scanned& of, const Best* candidates, float* scores, Index* ids) {
-  constexpr int NOTHING = NOBODY - 4096;  // a list that has ended; no other name is near
+  constexpr int NOTHING = NOBODY - 4096;  // id of an exhausted list, unlike all other ids
   const int lane = threadIdx.x % WARP;
   const Best* list = candidates + lane * of.k;
   int left = lane < of.parts ? of.k : 0;
@@ -90,7 +90,7 @@ __device__ __forceinline__ void merge(const Scanned& of, const Best* candidates,
   }
 }
 
-// What a lane of a warp reads of a row for its ending.
+// Values that a lane loads to compute scores of a row.
 struct Reading {
   Mass mass;
   float unk_penalty, eos_penalty;
@@ -108,7 +108,7 @@ struct Reading {
   }
 };
 
-// The merged logit at a place of a row becomes its score.
+// Convert the merged logit at a place of a row to its score.
 __device__ __forceinline__ void finish(const Scanned& of, Index row, const Ending& ending, int place, float& score,
                                        Index& id) {
   if (!ending.free()) return ending.force(of.logits + row * of.vocab, place, score, id);

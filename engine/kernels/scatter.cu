@@ -1,14 +1,14 @@
-// Many small copies at once, in one launch: what is placed into slots, moved from one to another, or packed to be told.
-// Each item (a newcomer, a move, a slot) has the same copies, and each number of a copy is a sum over the item's terms
-// times what a plan [terms, copies, FIELDS] says. A copy is some rows, and each row's end that has no source is filled
-// with zeros. Copies don't overlap. Grid (copies * items, chunks), block of any size from a warp on.
+// Many small copies in one launch: data placed into slots, moved between slots, or packed for the host.
+// Each item (a new request, a move, a slot) has the same copies. Each number of a copy is the sum of the item's terms
+// multiplied by a plan [terms, copies, FIELDS]. A copy has some rows; the end of a row without a source is filled with zeros.
+// Copies do not overlap. Grid (copies * items, chunks), block of one warp or more.
 #include "common.cuh"
 
 struct Copy {
   unsigned char* target;
-  const unsigned char* source;  // null: zeros alone
-  Index rows, bytes;            // bytes of each row that have a source
-  Index filled;                 // bytes of each row that are written
+  const unsigned char* source;  // null: only zeros
+  Index rows, bytes;            // bytes of a row with a source
+  Index filled;                 // bytes of a row to write
   Index target_pitch, source_pitch;
 };
 
@@ -28,7 +28,7 @@ extern "C" __global__ void __launch_bounds__(256, 1)
   __syncthreads();
   const Copy copy = shared;
   const Index bytes = copy.source == nullptr ? 0 : copy.bytes;
-  // as many bytes at a time as all is aligned to; where a row's source ends within them, the rest is zeros
+  // copies the largest aligned unit; a unit that the source ends within is padded with zeros
   const Index all = reinterpret_cast<Index>(copy.target) | reinterpret_cast<Index>(copy.source) | copy.filled |
                     copy.target_pitch | copy.source_pitch;
   const int unit = all % 16 == 0 ? 16 : all % 4 == 0 ? 4 : 1;

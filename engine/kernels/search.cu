@@ -1,22 +1,23 @@
-// The search of a step in two kernels, one before the model and one behind its selection: for beam search, greedy search
-// and sampling. Reference, and what serves all else: engine/search/beam.py and engine.executors.history.Rings.advance.
-// The arithmetic is the reference's (doubles, in its order), so results are equal bit for bit.
+// The search of a step in two kernels, one before the model and one after its selection: beam search, greedy search and
+// sampling. Reference, and implementation of everything else: engine/search/beam.py and
+// engine.executors.history.Rings.advance. The arithmetic is the reference's (doubles, in its order), so results are bitwise
+// equal.
 //
-// Grid (slots), block THREADS. The arrays of the search are [slots, ...] each, as engine.search.state.State says.
+// Grid (slots), block THREADS. The arrays of the search are [slots, ...], see engine.search.state.SearchState.
 #include "ranked.cuh"
 
 constexpr int THREADS = 256, WARPS = THREADS / WARP;
-constexpr int MOST = 32;  // beams of a slot
+constexpr int MOST = 32;  // largest number of beams
 #define IMPOSSIBLE (-static_cast<double>(__int_as_float(0x7f800000)))
 using Flag = unsigned char;
 
-// Before the model: slots from `count` on become idle, the rules of the step, rows of rings by way of the ancestors.
+// Before the model: mark slots from `count` on as idle, write the rules of the step, and rows of rings by ancestors.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    begin_step(const Index* count,    // [1]: slots in use
+    begin_step(const Index* count,    // number of used slots [1]
                const Index* parents,  // [slots, beams]
                const Index* plan,     // [slots, columns]
                const Index* shortest, const Index* clock,
-               const Index* windows,  // [kinds, 2]: a window, and the address of its rows [slots, beams, window]
+               const Index* windows,  // [kinds, 2]: window and address of its rows [slots, beams, window]
                int beams, int columns, int longest, int kinds, int pad, int eos, Flag* done, Index* step,
                Index* ancestors,         // [slots, beams, longest]
                Index* forced,            // [slots, beams]
@@ -25,7 +26,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   await_inputs();
   const int slot = blockIdx.x, me = threadIdx.x, warp = me / WARP, lane = me % WARP;
   const Index line = static_cast<Index>(slot) * beams;
-  // all that depends on nothing is on its way at once, then all that depends on that
+  // independent loads first, then those that depend on them
   const Index reached = step[slot], soonest = shortest[slot], tick = *clock;
   Index window = warp < kinds ? windows[2 * warp] : 1, address = warp < kinds ? windows[2 * warp + 1] : 0;
   const bool busy = slot < *count;
@@ -40,7 +41,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     banned[(line + beam) * 2] = pad;
     banned[(line + beam) * 2 + 1] = position < soonest ? eos : pad;
   }
-  int phase = static_cast<int>(tick % window);  // a long division, while parents are waited for
+  int phase = static_cast<int>(tick % window);  // a slow division, while parents are loaded
   __syncthreads();
   if (me == 0 && !busy) {
     done[slot] = 1;
@@ -68,7 +69,7 @@ __device__ __forceinline__ unsigned long long scramble(unsigned long long word) 
   return word ^ (word >> 31);
 }
 
-// Which of a row's candidates a sample takes: engine.search.filters.uniform and draw.
+// Draw a candidate of a row: engine.search.filters.uniform and draw.
 __device__ int drawn(const float* scores, int k, Index seed, int beam, Index step, Index top_k, double top_p) {
   constexpr unsigned long long GAMMA = 0x9E3779B97F4A7C15ull;
   unsigned long long word = scramble(static_cast<unsigned long long>(seed) + GAMMA);
@@ -77,7 +78,7 @@ __device__ int drawn(const float* scores, int k, Index seed, int beam, Index ste
   const double chance = static_cast<double>(word >> 11) * 0x1p-53;
   const double best = scores[0] > LOWEST ? static_cast<double>(scores[0]) : 0.0;
   double mass = 0, whole = 0, reached = 0;
-  unsigned long long kept = 0;  // a bit for each candidate, which are at most 64
+  unsigned long long kept = 0;  // a bit for each of at most 64 candidates
   for (int at = 0; at < k; at++) {
     const double own = exp(static_cast<double>(scores[at]));
     mass += own;
@@ -98,34 +99,34 @@ struct Candidate {
   Index token, parent;
 };
 
-// Behind the selection: the next column of each slot, its finished hypotheses, and whether it is done. Where the
-// vocabulary was scanned in several parts, a warp for each beam makes one list of what was found in them first.
+// After the selection: the next column of each slot, its finished hypotheses, and whether it is done. If the
+// vocabulary was scanned in several parts, a warp for each beam first merges their candidates.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    end_step(const float* scores,  // [slots, beams, k], or of `Scanned` where there are several parts
+    end_step(const float* scores,  // [slots, beams, k], or those of a partial selection
              const Index* ids,     // likewise
              const Mass* masses, const float* logits, const Index* forced, const float* unk_penalty,
-             const float* eos_penalty, int vocab, int unk, int parts,  // these of `Scanned`
+             const float* eos_penalty, int vocab, int unk, int parts,  // arguments of a partial selection
              const Index* width, const Index* longest, const Index* free, const Flag* narrowing, const Flag* sampling,
              const Index* seed, const Index* top_k, const double* top_p, int beams, int k, int columns, int pad, int eos,
-             Index* tokens,     // [slots, columns, beams]; of the same shape:
+             Index* tokens,     // [slots, columns, beams]; so are
              double* sums, Index* trail,
-             double* kept_scores,  // [slots, beams]; of the same shape:
+             double* kept_scores,  // [slots, beams]; so are
              Index* kept_trail, Index* kept_steps, double* total, Index* current, Index* parents,
-             Index* kept_count,  // [slots], as are:
+             Index* kept_count,  // [slots]; so are
              Flag* done, Index* step,
-             Index* clock) {  // [1], of rings: it ticks
-  CONVOY_SHARED(double, sorted);  // [beams, 2 * beams]: what candidates are ranked by, and behind it their tokens;
-                                  // of several parts then: ids [beams, k], candidates [beams, parts, k], scores [beams, k]
+             Index* clock) {  // [1], step number of the rings, incremented
+  CONVOY_SHARED(double, sorted);  // [beams, 2 * beams]: ranks of candidates, then their tokens;
+                                  // with parts: ids [beams, k], candidates [beams, parts, k], scores [beams, k]
   __shared__ Candidate best[2 * MOST];
   __shared__ int order[MOST];
-  __shared__ int places[MOST];  // in the pool, of candidates that end; -1: none
+  __shared__ int places[MOST];  // places in the pool of candidates that end; -1: none
   __shared__ bool ended[2 * MOST];
   __shared__ Ending endings[MOST];
   await_inputs();
   const int slot = blockIdx.x, each = 2 * beams, all = beams * each;
   const Index line = static_cast<Index>(slot) * beams;
   Index* token_of = reinterpret_cast<Index*>(sorted + all);
-  // all of a slot is on its way at once
+  // load the whole slot at once
   const Index now = step[slot], wide = width[slot], held = kept_count[slot], last = longest[slot], freely = free[slot];
   const bool sampled = sampling[slot] != 0, over = done[slot] != 0, narrows = narrowing[slot] != 0;
   const int first = threadIdx.x;
@@ -138,7 +139,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     Index* merged_ids = token_of + all;
     Best* candidates = reinterpret_cast<Best*>(merged_ids + beams * k);
     float* merged_scores = reinterpret_cast<float*>(candidates + beams * size);
-    const int ends = (warp + WARPS / 2) % WARPS;  // the first row that this warp ends, while another one merges it
+    const int ends = (warp + WARPS / 2) % WARPS;  // first row that this warp computes while another merges it
     Reading reading(of, line + min(ends, beams - 1));
     for (int at = first; at < beams * size; at += THREADS)
       candidates[at] = of.candidate(line + at / size, at % size);
@@ -158,7 +159,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     own_ids = merged_ids;
   }
   if (slot == 0 && threadIdx.x == 0) *clock += 1;
-  // a forced token that costs nothing: of a free prefix, or the end that Marian's rule cuts with
+  // a forced token without cost: a free prefix, or the end of Marian's length rule
   const bool unpriced = now < freely || (narrows && now >= last);
   const auto score = [&](int beam, int rank) {
     const double own = static_cast<double>(own_scores[beam * k + rank]);
@@ -179,7 +180,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     for (int at = threadIdx.x; at < all; at += THREADS) {
       token_of[at] = own_ids[at / each * k + at % each];
       const double sum = (at == first ? before_first : total[line + at / each]) + score(at / each, at % each);
-      sorted[at] = sum == sum ? sum : IMPOSSIBLE;  // not a number: never
+      sorted[at] = sum == sum ? sum : IMPOSSIBLE;  // NaN is impossible
     }
     __syncthreads();
     for (int at = threadIdx.x; at < all; at += THREADS) {
@@ -200,7 +201,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       if (rank < beams) places[rank] = ends && rank < room && !over && next < wide ? static_cast<int>(next++) : -1;
       ended[rank] = ends || (narrows && rank >= room);
     }
-    int filled = 0;  // those that go on come first, the others behind them
+    int filled = 0;  // continued hypotheses first, then the others
     for (int left = 0; left < 2 && !sampled; left++)
       for (int rank = 0; rank < each && filled < beams; rank++)
         if ((ended[rank] || rank >= 2 * wide) == (left != 0)) order[filled++] = rank;

@@ -1,16 +1,16 @@
-// From logits to the k best allowed tokens of each row with their log-probabilities, reading the logits once:
-// log-softmax, then penalties on two tokens, then forced else banned, then top-k. Bans never renormalise; what is
-// not a number is impossible (-inf). Of equal scores the lower id comes first. Reference: models/select.py.
+// The k best allowed tokens of each row with their log-probabilities, reading the logits once: log-softmax, penalties on two
+// tokens, forced or banned tokens, top-k. Bans never renormalise; NaN is impossible (-inf). Of equal scores the lower id
+// comes first. Reference: models/select.py.
 //
-// Grid (rows, parts of the vocabulary), block of whole warps, at least k threads. Where rows are few there are several
-// parts, so that all multiprocessors read, and `merge_best` ends the work. Within a part a thread scans every blockDim-th
-// vector: its own column. It keeps the column's best token and its part of the normaliser. The k best tokens of the row lie in
-// the columns whose best tokens are the k best, none after the last of those; so only these columns are read
-// again, from cache, and hardly more than k tokens are ranked.
+// Grid (rows, parts of the vocabulary), block of whole warps, at least k threads. With few rows there are several parts, so
+// that all multiprocessors read, and `merge_best` merges them. Within a part a thread scans every blockDim-th vector, its
+// column, and keeps the column's best token and its part of the normaliser. The k best tokens of the row are in the columns
+// with the k best first tokens, and none comes after the last of these; so only these columns are read again, from the
+// cache, and only slightly more than k tokens are ranked.
 #include "ranked.cuh"
 
-constexpr int ROOM = 1024;  // candidates that are ranked; more of them take the slow way
-// How many of a list in order come before one, counted no further than `most`.
+constexpr int ROOM = 1024;  // candidates that are ranked at once; more need several passes
+// Number of entries of a sorted list before a candidate, at most `most`.
 __device__ __forceinline__ int ahead_in(const Best* list, int length, Best one, int most) {
   int count = 0;
   while (count < length && count < most && before(list[count], one)) count++;
@@ -21,9 +21,9 @@ struct Row {
   const Element* logits;
   const unsigned* barred;  // a bit for each token
   float unk_penalty, eos_penalty;
-  int end, unk, eos;  // end: of the part
+  int end, unk, eos;  // end: end of the part
 
-  // a logit after penalties; -inf: not to be chosen
+  // a logit after penalties; -inf: not allowed
   __device__ __forceinline__ float value(float logit, int id) const {
     if (id == unk) logit -= unk_penalty;
     if (id == eos) logit -= eos_penalty;
@@ -31,7 +31,7 @@ struct Row {
   }
 };
 
-// The best token of a row that comes after `last`, for all threads; room [blockDim] is shared memory.
+// The best token of a row after `last`, for all threads; room [blockDim] is shared memory.
 __device__ Best next(const Row& row, int begin, Best last, Best* room) {
   Best mine{LOWEST, NOBODY};
   for (int id = begin + threadIdx.x; id < row.end; id += blockDim.x) {
@@ -46,7 +46,7 @@ __device__ Best next(const Row& row, int begin, Best last, Best* room) {
   return mine;
 }
 
-// The k first of some candidates in order; fewer leave the rest impossible.
+// Write the first k candidates in order; missing ones are impossible.
 __device__ void rank(const Best* candidates, int count, float norm, int k, float* scores, Index* ids) {
   for (int j = threadIdx.x; j < count; j += blockDim.x) {
     int ahead = 0;
@@ -69,12 +69,12 @@ extern "C" __global__ void __launch_bounds__(1024, 1)
                 const float* unk_penalty,
                 const float* eos_penalty,  // [rows / beams]
                 int beams, int vocab, int bans, int unk, int eos, int k,
-                float* scores,     // [rows, parts, k]: log-probabilities where there is one part, else logits
+                float* scores,     // [rows, parts, k]: log-probabilities with one part, otherwise logits
                 Index* ids,        // [rows, parts, k]
-                Mass* masses) {    // [rows, parts], where there are several
-  CONVOY_SHARED(Best, best);                          // [blockDim]: of each column
+                Mass* masses) {    // [rows, parts], with several parts
+  CONVOY_SHARED(Best, best);                          // [blockDim]: best token of each column
   Best* candidates = best + blockDim.x;               // [ROOM]
-  int* columns = reinterpret_cast<int*>(candidates + ROOM);  // [k]: where the k best columns' best tokens are
+  int* columns = reinterpret_cast<int*>(candidates + ROOM);  // [k]: columns with the k best first tokens
   unsigned* barred = reinterpret_cast<unsigned*>(columns + k);
   __shared__ Mass warps[WARP];
   __shared__ int count;
@@ -89,7 +89,7 @@ extern "C" __global__ void __launch_bounds__(1024, 1)
 
   const int first = begin + me * VECTOR, step = threads * VECTOR;
   float x[VECTOR] = {};
-  if (first < end) load(row.logits + first, x);  // on its way while bans are noted
+  if (first < end) load(row.logits + first, x);  // loaded while bans are read
   for (int word = begin / 32 + me; word < (end + 31) / 32; word += threads) barred[word] = 0;
   if (me == 0) count = 0;
   __syncthreads();
@@ -100,13 +100,13 @@ extern "C" __global__ void __launch_bounds__(1024, 1)
   __syncthreads();
 
   Mass mass{LOWEST, 0.0f};
-  Best mine{LOWEST, NOBODY - threads + me};  // of empty columns the first is the better
+  Best mine{LOWEST, NOBODY - threads + me};  // among empty columns the first is better
   const float unk_bonus = fmaxf(-row.unk_penalty, 0.0f), eos_bonus = fmaxf(-row.eos_penalty, 0.0f);
   for (int at = first; at < end; at += step) {
     float ahead[VECTOR] = {}, most = x[0];
     if (at + step < end) load(row.logits + at + step, ahead);
 #pragma unroll
-    for (int i = 1; i < VECTOR; i++) most = fmaxf(most, x[i]);  // of numbers alone
+    for (int i = 1; i < VECTOR; i++) most = fmaxf(most, x[i]);  // ignores NaN
     if (most > mass.top) {
       mass.sum *= expf(mass.top - most);
       mass.top = most;
@@ -114,7 +114,7 @@ extern "C" __global__ void __launch_bounds__(1024, 1)
     const float top = mass.top > LOWEST ? mass.top : 0.0f;
 #pragma unroll
     for (int i = 0; i < VECTOR; i++) mass.sum += expf(x[i] - top);
-    if (!(most + unk_bonus + eos_bonus <= mine.value))  // else none of them can be better, whatever they are
+    if (!(most + unk_bonus + eos_bonus <= mine.value))  // otherwise none of them can be better
 #pragma unroll
       for (int i = 0; i < VECTOR; i++) {
         const Best found{row.value(x[i], at + i), at + i};
@@ -141,7 +141,7 @@ extern "C" __global__ void __launch_bounds__(1024, 1)
     }
   }
 
-  // a warp's columns in order, then those of others that come before each of its first k
+  // rank the columns of a warp, then count those of other warps before each of its first k
   const int warp = me / WARP;
   int column = 0;
   for (int lane = 0; lane < WARP; lane++) column += before(best[warp * WARP + lane], mine);
@@ -151,7 +151,7 @@ extern "C" __global__ void __launch_bounds__(1024, 1)
     if (other != warp) column += ahead_in(candidates + other * WARP, WARP, mine, k - column);
   if (column < k) columns[column] = me;
   __syncthreads();
-  const Best last = best[columns[k - 1]];  // none after it is among the k best; it may be nobody
+  const Best last = best[columns[k - 1]];  // no token after it is among the k best; may be empty
   const int length = (end - begin + threads * VECTOR - 1) / (threads * VECTOR);  // a last part may be empty
   for (int item = me; item < k * length; item += threads) {
     const int at = begin + (item % length * threads + columns[item / length]) * VECTOR;
@@ -167,7 +167,7 @@ extern "C" __global__ void __launch_bounds__(1024, 1)
   }
   __syncthreads();
 
-  if (parts > 1 && me >= threads - WARP) {  // a warp that has hardly anything to rank
+  if (parts > 1 && me >= threads - WARP) {  // a warp with few candidates to rank
     mass = whole();
     if (me == threads - WARP) masses[place_of_part] = mass;
   }
@@ -182,7 +182,7 @@ extern "C" __global__ void __launch_bounds__(1024, 1)
   }
 }
 
-// The k best of all parts of each row. Grid (rows), block of whole warps, of which the first merges and the last adds up.
+// The k best of all parts of each row. Grid (rows), block of whole warps; the first merges, the last sums the normaliser.
 extern "C" __global__ void __launch_bounds__(256, 1)
     merge_best(const Element* logits, const Index* forced, const float* unk_penalty, const float* eos_penalty,
                const float* part_scores, const Index* part_ids, const Mass* masses, int beams, int vocab, int unk, int eos,

@@ -1,10 +1,10 @@
 // One decoding step of a simpler simple recurrent unit (Kim et al. 2019):
 //   c = f * c' + (1 - f) * candidate, f = sigmoid(gate);  y = relu(c)
-// c' is the cell that a hypothesis continues, found through `index`: beams are followed, nothing is reordered.
-// Reference: reference.ssru_step. Cells are float whatever the type of elements.
+// c' is the cell of the hypothesis that is continued, found through `index`; cells are never reordered.
+// Reference: reference.ssru_step. Cells are float for every type of elements.
 //
-// Grid (chunks of dim, slots), block of any size. A thread has one number of all beams of a slot, so the ring, whose
-// only column the new cells replace, has been read by all of them before it is written.
+// Grid (chunks of dim, slots), block of any size. A thread computes one channel of all beams of a slot, so that it has read
+// all of them before the new cells replace the ring's only column.
 #include "common.cuh"
 
 extern "C" __global__ void __launch_bounds__(256, 1)

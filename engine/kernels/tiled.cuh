@@ -1,15 +1,15 @@
-// What kernels share that multiply few rows by tensor cores, in bf16 or fp16: loads of weights, rows as they come to
-// the product with the norm in front of it, and the product of a head's own weights. For CONVOY_ROWS rows at most.
+// Shared by kernels that multiply few rows by tensor cores, in bf16 or fp16: loads of weights, input rows with the norm
+// before the product, and the product of the weights of one head. For at most CONVOY_ROWS rows.
 #pragma once
 #include "common.cuh"
 
 #ifndef CONVOY_ROWS
 #define CONVOY_ROWS 1
 #endif
-constexpr int ROWS = CONVOY_ROWS, TILE = 16, PAD = 32, DEPTH = 32;  // DEPTH: elements of k that two mma take
-constexpr int MAX_NORMED = 1024;                                     // dim of rows that are normalised, at most
-constexpr int COLUMNS = 8;                                           // rows that an mma has room for
-[[maybe_unused]] constexpr int PIECE = 4096;                         // bytes that a thread asks for at once
+constexpr int ROWS = CONVOY_ROWS, TILE = 16, PAD = 32, DEPTH = 32;  // DEPTH: elements of k in two mma
+constexpr int MAX_NORMED = 1024;                                     // largest dim of normalised rows
+constexpr int COLUMNS = 8;                                           // rows of an mma
+[[maybe_unused]] constexpr int PIECE = 4096;                         // bytes of a prefetch
 
 struct alignas(16) Floats {
   float at[4];
@@ -18,7 +18,7 @@ struct alignas(8) Pairs {  // four elements
   unsigned at[2];
 };
 
-// Weights, which no kernel writes: they may be read before other kernels are waited for, and are not read twice.
+// Load weights, which no kernel writes, so that they may be read before the wait; they are read once.
 __device__ __forceinline__ Words stream(const Element* from) {
 #ifdef CONVOY_HOST
   return *reinterpret_cast<const Words*>(from);
@@ -31,8 +31,8 @@ __device__ __forceinline__ Words stream(const Element* from) {
 #endif
 }
 
-// The weights of the product that comes next, into the second-level cache, a share for each block: so memory is busy
-// while blocks wait for each other. Of a device without early launches it is not asked.
+// Prefetch the weights of the next product into the second-level cache, a share for each block, so that memory is busy
+// while blocks wait for each other. Only for devices with programmatic launches.
 struct Ahead {
   const unsigned char* weight;
   int bytes;  // a multiple of 16; 0: none
@@ -48,7 +48,7 @@ __device__ __forceinline__ void fetch_ahead(const Ahead& ahead) {
 #endif
 }
 
-// Two neighbours in a register, rounded as `narrow` does it
+// Two neighbours in a register, rounded by `narrow`
 #ifdef CONVOY_HOST
 __device__ __forceinline__ unsigned packed(float first, float second) {
   Element x, y;
@@ -75,7 +75,7 @@ __device__ __forceinline__ void widen_four(const Pairs& from, float (&to)[4]) {
   for (int i = 0; i < 4; i++) to[i] = widen(Element{static_cast<unsigned short>(from.at[i / 2] >> i % 2 * 16)});
 }
 
-// Four neighbours of either; zeros where nothing is there
+// Four neighbours of either type, or zeros
 __device__ __forceinline__ void read_four(const void* from, int wide, Index at, bool there, float (&to)[4]) {
   if (wide) {
     Floats four{};
@@ -94,18 +94,18 @@ __device__ __forceinline__ void write_four(const float (&from)[4], Element* to) 
 }
 
 struct Inputs {
-  const void* x;         // [rows, dim], float where wide
-  const Element* gain;   // [dim], or null: no norm
+  const void* x;         // [rows, dim], float if wide
+  const Element* gain;   // [dim], or null
   const Element* shift;  // [dim]
   const float* heat;     // [rows / beams], or null
   int rows, dim, beams, wide;
   float epsilon;
-  Element* normed;  // [rows, dim] where the first block leaves the norm, or rows of a lookup; or null
-  // Of a lookup, else null: x is a table, whose rows for tokens [rows] are scaled, and a slot's row of signals, for its
-  // position, is added to them.
+  Element* normed;  // [rows, dim]: output of the norm or lookup, by the first block; or null
+  // For a lookup, otherwise null: x is a table, whose rows for tokens [rows] are scaled, and the row of signals for the
+  // position of the slot is added.
   const Index* tokens = nullptr;
   const Index* positions = nullptr;   // [rows / beams]
-  const Element* signals = nullptr;   // [positions, dim], or null: none
+  const Element* signals = nullptr;   // [positions, dim], or null
   float scale = 1.0f;
 
   __device__ __forceinline__ float cool(int row) const {
@@ -113,7 +113,7 @@ struct Inputs {
   }
 };
 
-// Gain and shift of a norm, which are weights: a thread fetches eight of each before the block waits.
+// Gain and shift of a norm, which are weights: a thread loads eight of each before the block waits.
 struct Affine {
   Words gain, shift;
   bool mine;
@@ -125,8 +125,8 @@ struct Affine {
   }
 };
 
-// Rows as they come to the product, [ROWS, dim + PAD] in shared memory. Threads of whole warps share one, or a warp
-// several, whose loads are under way at once.
+// Input rows of the product, [ROWS, dim + PAD] in shared memory. Whole warps share a row, or a warp
+// computes several with their loads in flight at once.
 template <int THREADS>
 struct Rows {
   static constexpr int SHARE = THREADS / ROWS < WARP ? WARP : THREADS / ROWS, PARTS = SHARE / WARP;
@@ -138,7 +138,7 @@ struct Rows {
   };
   static_assert(THREADS * 8 >= MAX_NORMED);
 
-  // of the row over its threads
+  // sums over the threads of a row
   static __device__ __forceinline__ float sum(float x, float* room) {
     x = warp_sum(x);
     if (PARTS == 1) return x;
@@ -203,7 +203,7 @@ struct Rows {
     }
   }
 
-  // What embed.cu computes of a row
+  // A row of embed.cu
   static __device__ __forceinline__ void look_up(const Inputs& in, int row, Element* to) {
     const bool here = row < in.rows, added = here && in.signals != nullptr;
     const Index token = here ? in.tokens[row] : 0, position = added ? in.positions[row / in.beams] : 0;
@@ -252,15 +252,15 @@ struct Rows {
   }
 };
 
-// The product of up to 8 rows with a head's own weights [outputs, dim], at most 64 outputs, by a block of WARPS warps.
-// A warp has a tile of 16 outputs and a share of k; what it multiplies first is in registers before the block waits.
+// The product of up to 8 rows with the weights of a head [outputs, dim], at most 64 outputs, by a block of WARPS warps.
+// A warp computes a tile of 16 outputs over a share of k; its first weights are in registers before the block waits.
 template <int WARPS>
 struct HeadProduct {
   static constexpr int TILES = 4, HELD = MAX_NORMED / DEPTH * TILES / WARPS, CHAINS = 4;
   using Parts = float[WARPS][TILE][COLUMNS + 1];
   int dim, depths, split, tile, part;
-  bool mine;              // whether there is such a tile
-  const Element* row[2];  // where this lane's elements begin, of the upper and the lower half of the tile's rows
+  bool mine;              // the tile exists
+  const Element* row[2];  // first elements of the lane in the upper and lower half of the tile's rows
   Words held[HELD][2];
 
   __device__ __forceinline__ HeadProduct(const Element* weight, int outputs, int dim)
@@ -289,10 +289,10 @@ struct HeadProduct {
       mma<Element>(sums, a[0].at[i], a[1].at[i], a[0].at[i + 1], a[1].at[i + 1], b.at[i], b.at[i + 1]);
   }
 
-  // inputs: as `Rows` leaves them. Of each warp its part of the sums, for all threads.
+  // inputs: output of `Rows`. Writes the partial sums of each warp, for all threads.
   __device__ __forceinline__ void multiply(const Element* inputs, Parts& parts) const {
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-    float sums[CHAINS][4] = {};  // an mma waits for the one before it of its own chain alone
+    float sums[CHAINS][4] = {};  // an mma depends only on the previous one of its chain
     if (mine) {
 #pragma unroll
       for (int i = 0; i < HELD; i++)
@@ -310,7 +310,7 @@ struct HeadProduct {
     __syncthreads();
   }
 
-  // one output of a row
+  // an output of a row
   __device__ __forceinline__ float sum(const Parts& parts, int output, int row_of) const {
     float whole = 0;
     for (int i = 0; i < split; i++) whole += parts[output / TILE * split + i][output % TILE][row_of];
@@ -318,8 +318,8 @@ struct HeadProduct {
   }
 };
 
-// Sixteen bytes on their way into shared memory, without passing a register. `await_copies` waits for those of the thread,
-// and a barrier behind it for all; until then nobody touches what is written.
+// Start a copy of 16 bytes into shared memory without registers. `await_copies` waits for the copies of the thread,
+// and a barrier after it for all; until then the target must not be read.
 __device__ __forceinline__ void copy_async(const void* from, const void* to) {
 #ifdef CONVOY_HOST
   convoy_copy_async(from, to);

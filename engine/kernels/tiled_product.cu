@@ -1,13 +1,13 @@
-// A matrix product for 1 to 16 rows by tensor cores, with what stands before and behind it in a layer: all that
-// product.cu computes, in bf16 or fp16, where dim is a multiple of 32 and addresses are of 16 bytes. Sums are float,
-// and their order depends on nothing but dim and the number of rows that the kernel is compiled for.
+// A matrix product of 1 to 16 rows by tensor cores, fused with the operations before and after it: all of product.cu in bf16
+// or fp16, if dim is a multiple of 32 and addresses are multiples of 16 bytes. Sums are float, and their order depends only
+// on dim and the number of rows that the kernel is compiled for.
 //
-// A block multiplies 16 outputs (of a GLU 16 values and their gates) at a time, and its warps share the sum. What it
-// multiplies first of the weights goes into registers before it waits for the kernel in front, 16 bytes a load, many loads
-// under way at once. One mma.m16n8k16 has room for 8 rows, so 8 cost what 1 costs, and more take two; k is permuted alike on both sides, so
-// that the 16 bytes of a thread are two of its fragments. Rows are read once, stay in registers between mean,
-// variance and norm, and lie in shared memory [ROWS, dim + PAD] as they come to the product. More than fits there is read
-// where it lies, as fragments.
+// A block computes 16 outputs (16 values and their gates for a GLU) at a time, and its warps share the sum. The first weights
+// are loaded into registers before the block waits for the previous kernel, with many loads of 16 bytes in flight. One
+// mma.m16n8k16 has room for 8 rows, so 8 cost as much as 1, and more need two. k is permuted in the same way on both sides,
+// so that the 16 bytes of a thread are two of its fragments. Rows are read once, stay in registers for mean, variance and
+// norm, and are then staged in shared memory [ROWS, dim + PAD]. Rows that do not fit are read from global memory as
+// fragments.
 #include "tiled.cuh"
 
 constexpr int MMAS = (ROWS + COLUMNS - 1) / COLUMNS;
@@ -15,27 +15,27 @@ constexpr int RELU = 1;  // activation
 
 struct Finish {
   const Element* bias;    // [outputs], or null
-  const void* residual;   // as y, float where wide_residual; or null
+  const void* residual;   // shape of y, float if wide_residual; or null
   int relu, wide_residual, wide_y;
   float factor;
-  void* y;  // [rows, width], float where wide_y
+  void* y;  // [rows, width], float if wide_y
 };
 
-// SIDES: 2 of a GLU, values and gates. HELD: how often a warp's first weights are loaded before the block waits.
-// STAGED: whether rows lie in shared memory; else they are elements, neither normalised nor divided.
+// SIDES: 2 for a GLU, values and gates. HELD: number of weight loads of a warp before the block waits.
+// STAGED: rows are in shared memory; otherwise they are elements, neither normalised nor divided.
 template <int SIDES, int WARPS, int HELD, bool STAGED = true>
 __device__ __forceinline__ void multiply(const Inputs& in, const Element* weight, int outputs, const Finish& finish,
                                          const Ahead& ahead) {
   constexpr int THREADS = WARPS * WARP;
   CONVOY_SHARED(Element, inputs);
   __shared__ float parts[WARPS][SIDES][TILE][MMAS * COLUMNS + 1];
-  constexpr bool NORMS = WARPS == 8;  // rows that 16 warps share are longer than what is normalised
-  [[maybe_unused]] constexpr int AHEAD = WARPS == 8 ? 4 : ROWS > COLUMNS ? 2 : 1;  // more would not fit into registers
+  constexpr bool NORMS = WARPS == 8;  // rows shared by 16 warps are too long for a norm
+  [[maybe_unused]] constexpr int AHEAD = WARPS == 8 ? 4 : ROWS > COLUMNS ? 2 : 1;  // limited by registers
   const int me = threadIdx.x, warp = me / WARP, lane = me % WARP, group = lane / 4, quad = lane % 4;
   const int dim = in.dim, width = outputs / SIDES, pitch = dim + PAD, depths = dim / DEPTH;
   const int tiles = (width + TILE - 1) / TILE;
 
-  // where this lane's elements of a tile's row begin, of the upper or the lower half of its rows
+  // first elements of the lane in a row of the tile, of the upper or lower half of its rows
   auto row_of = [&](int tile, int side, int half) {
     const int output = min(tile * TILE + group + 8 * half, width - 1) + side * width;
     return weight + static_cast<Index>(output) * dim + quad * 8;
@@ -51,7 +51,7 @@ __device__ __forceinline__ void multiply(const Inputs& in, const Element* weight
           if (warp + i * WARPS < depths)
             held[i][side][half] = stream(row_of(tile, side, half) + (warp + i * WARPS) * DEPTH);
   };
-  // what this thread adds to its output of a tile, as it lies: to convert it is to wait for it
+  // addend of the thread's output, not converted yet, which would wait for the load
   static_assert(TILE * ROWS <= THREADS);
   const int own_row = me / TILE, own = me % TILE;
   const bool has_row = own_row < min(in.rows, ROWS);
@@ -152,11 +152,11 @@ __device__ __forceinline__ void multiply(const Inputs& in, const Element* weight
       }
     }
     surround(tile + gridDim.x);
-    __syncthreads();  // before the parts are used again
+    __syncthreads();  // before parts is reused
   }
 }
 
-// The arguments are those of product.cu but `split`, a lookup, and what comes next.
+// The arguments are those of product.cu without `split`, with a lookup and the weight to prefetch.
 #define CONVOY_PARAMETERS                                                                                         \
   const void *x, const Element *weight, const Element *bias, const void *residual, const Element *gain,           \
       const Element *shift, const float *heat, const Index *tokens, const Index *positions, const Element *signals, \
@@ -170,7 +170,7 @@ __device__ __forceinline__ void multiply(const Inputs& in, const Element* weight
     next, next_bytes                                                                       \
   }
 
-// two blocks fit into a multiprocessor, so that the next product's begin beside these
+// two blocks fit into a multiprocessor, so that blocks of the next product can start early
 extern "C" __global__ void __launch_bounds__(8 * WARP, (ROWS > COLUMNS ? 1 : 2)) tiled_product(CONVOY_PARAMETERS) {
   multiply<1, 8, 4>(CONVOY_ARGUMENTS);
 }
@@ -178,7 +178,7 @@ extern "C" __global__ void __launch_bounds__(8 * WARP, 1) tiled_glu(CONVOY_PARAM
   multiply<2, 8, 4>(CONVOY_ARGUMENTS);
 }
 extern "C" __global__ void __launch_bounds__(16 * WARP, 1) tiled_long(CONVOY_PARAMETERS) {
-  multiply<1, 16, (ROWS > COLUMNS ? 5 : 8)>(CONVOY_ARGUMENTS);  // 16 rows that can be staged are no longer than that
+  multiply<1, 16, (ROWS > COLUMNS ? 5 : 8)>(CONVOY_ARGUMENTS);  // largest number for 16 staged rows
 }
 extern "C" __global__ void __launch_bounds__(16 * WARP, 1) tiled_unstaged(CONVOY_PARAMETERS) {
   multiply<1, 16, (ROWS > COLUMNS ? 6 : 8), false>(CONVOY_ARGUMENTS);
