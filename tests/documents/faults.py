@@ -174,7 +174,7 @@ FAULTS = [
         "documents/spans.py",
         "parents[span.parent] if span.parent in dead else span.parent",
         "-1 if span.parent in dead else span.parent",
-        "tests/server/test_wider_faults.py -k span_without",
+        "tests/server/test_wider_faults.py -k unclosed_span_belongs_to_the_outer_span",
     ),
     (
         "of an attribute that comes twice the last one counts",

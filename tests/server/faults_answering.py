@@ -6,7 +6,7 @@ FAULTS = [
         "server/answering/partly.py",
         "        await refund_texts(request, (texts[number] for number in good if faults[number]), prefix)\n",
         "",
-        "tests/server/contracts/test_partly.py -k can_be_translated_are_and_others_have_errors",
+        "tests/server/contracts/test_partly.py -k partial_answers_good_texts_and_reports_errors_of_others",
     ),
     (
         "a doubtful guess that is the target is given back",

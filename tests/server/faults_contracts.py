@@ -104,7 +104,7 @@ FAULTS = [
         "server/contracts/openai/tasks.py",
         "min(longest, limit)",
         "longest",
-        "tests/server/test_wider_faults.py -k no_more_than",
+        "tests/server/test_wider_faults.py -k random_requests_respect_limits_and_numbers_of_sources",
     ),
     (
         "the first message of a chat is the text",

@@ -94,7 +94,7 @@ FAULTS = [
         "server/files/shared_records.py",
         "            return None\n        try:\n            record:",
         "            pass\n        try:\n            record:",
-        "tests/server/test_shared_records.py -k ids_of_clients_lead_nowhere",
+        "tests/server/test_shared_records.py -k ids_of_clients_are_no_paths",
     ),
     (
         "a journal grows without end",
@@ -115,6 +115,6 @@ FAULTS = [
         "server/files/known_records.py",
         "                    self._cached.pop(id, None)\n                self.find(id)",
         "                    pass\n                self._cached.get(id) or self.find(id)",
-        "tests/server/test_shared_records.py -k reads_only_those",
+        "tests/server/test_shared_records.py -k listing_glossaries_reads_only_changed_records",
     ),
 ]

@@ -20,6 +20,6 @@ FAULTS = [
         "server/grpc/bridge.py",
         "if limit is None or not _sooner(limit, seconds):",
         "if limit is None:",
-        "tests/server/test_wider_faults.py -k sooner",
+        "tests/server/test_wider_faults.py -k earlier_of_two_deadlines_applies",
     ),
 ]

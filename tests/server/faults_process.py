@@ -41,7 +41,7 @@ FAULTS = [
         "server/cache.py",
         "_plain(options)))",
         "0))",
-        "tests/server/test_cache.py -k tells_everything",
+        "tests/server/test_cache.py -k cache_key_depends_on_everything_that_changes_an_answer",
     ),
     (
         "a head that comes byte by byte gets more time",
@@ -100,6 +100,6 @@ FAULTS = [
             "            spare_collector()\n"
         ),
         "",
-        "tests/server/test_server_process.py -k made_of",
+        "tests/server/test_server_process.py -k garbage_collection_skips_the_objects_of_the_server",
     ),
 ]

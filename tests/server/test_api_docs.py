@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from server.libretranslate import TWINS
+from server.libretranslate import COUNTERPARTS
 from tests.server.contracts.test_clients import modules
 from tests.support.served import server
 
@@ -44,9 +44,9 @@ def test_the_page_has_requests():
 @pytest.mark.parametrize(("request_", "wanted"), PAIRS, ids=[pair[0][-60:] for pair in PAIRS])
 def test_the_documented_answer_is_the_real_one(address, request_, wanted):
     command = request_.replace(ADDRESS, address)
-    wanted = re.sub(r"\n  +", "", wanted)  # a long answer goes on in lines that begin with spaces
+    wanted = re.sub(r"\n  +", "", wanted)  # continued lines of a long answer begin with spaces
     pattern = ".*".join(re.escape(part) for part in wanted.split("..."))
-    for _ in range(5 if "stream" in command else 1):  # whoever reads slowly is told of fewer beginnings
+    for _ in range(5 if "stream" in command else 1):  # a slow reader gets fewer partial events
         done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
         found = done.stdout.replace(address, ADDRESS).rstrip("\n")  # events end with a blank line
         if re.fullmatch(pattern, found, re.DOTALL):
@@ -60,7 +60,7 @@ def test_the_page_of_switching_has_programs():
 
 
 @pytest.mark.parametrize(("kind", "program", "wanted"), PROGRAMS, ids=[p[1][:40] for p in PROGRAMS])
-def test_the_documented_program_prints_what_the_page_says(address, kind, program, wanted):
+def test_documented_program_prints_the_documented_output(address, kind, program, wanted):
     folder = modules() if kind == "js" else ROOT  # where the packages of npm are; skips without them
     command = ["node", "--input-type=module", "-"] if kind == "js" else [sys.executable, "-W", "ignore", "-"]
     program = program.replace(ADDRESS, address)
@@ -69,10 +69,10 @@ def test_the_documented_program_prints_what_the_page_says(address, kind, program
     assert done.stdout.strip() == wanted, done.stderr
 
 
-def test_every_variable_that_is_understood_stands_on_the_page():
+def test_every_supported_variable_is_documented():
     said = set(re.findall(r"`(LT_[A-Z_]+)`", SWITCHING.read_text("utf-8").partition("## What differs")[0]))
     source = (ROOT / "server" / "libretranslate.py").read_text("utf-8")
     understood = set(re.findall(r'"(LT_[A-Z_]+)"', source))
-    assert said - {"LT_"} == understood >= set(TWINS)
-    for name, ours in TWINS.items():
+    assert said - {"LT_"} == understood >= set(COUNTERPARTS)
+    for name, ours in COUNTERPARTS.items():
         assert f"`CONVOY_{ours.upper()}`" in SWITCHING.read_text("utf-8") or name == "LT_API_KEYS"

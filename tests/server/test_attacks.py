@@ -1,5 +1,5 @@
-"""Whatever one client sends, the others are served: each attack goes to one running server, one after the
-other, while somebody else asks for the server's health and for a sentence.
+"""No attack delays other clients: attacks go to one running server, one after the other, while other clients
+request the server's health and the translation of a sentence.
 
 The longest waits decide, in one attempt. Each wait excludes time that the server did not cause: time in which
 its threads were ready to run while other processes had the cores, and the lateness of the machine itself. A
@@ -29,13 +29,12 @@ from tests.support.thorough import THOROUGH
 from tests.support.timing import MachineLag, Starved, busy_seconds
 
 HEALTH = 0.1  # seconds
-SLOWER = 2.0  # times as long may a sentence take
-SHARED = 3.0  # where the attacker's own text is decoded beside it
-MORE = 1.3  # times as much memory as before them may be in use some seconds after all attacks
-PATIENCE = 10.0  # seconds until an attacker leaves; most are answered at once
-SHORT = (
-    4.0 if THOROUGH else 0.7
-)  # of those that take a document through the whole server, all the time the same
+SLOWER = 2.0  # allowed factor of a sentence's usual time
+SHARED = 3.0  # the same, while the attacker's text is decoded too
+MORE = 1.3  # allowed factor of the memory before the attacks, some seconds after them
+PATIENCE = 10.0  # seconds until an attacker disconnects; most attacks are answered at once
+# seconds until an attacker disconnects whose document is decoded all the time
+SHORT = 4.0 if THOROUGH else 0.7
 INFER = "/inference.GRPCInferenceService/ModelInfer"
 STREAM = "/inference.GRPCInferenceService/ModelStreamInfer"
 FORM = "application/x-www-form-urlencoded"
@@ -57,7 +56,7 @@ class Times:
 
 
 class Others:
-    """Two clients who go on asking a server's process."""
+    """Two clients that send requests to a server all the time."""
 
     def __init__(self, url, *pids):
         self._url, self._over, self._starved = url, threading.Event(), Starved(*pids)
@@ -96,7 +95,7 @@ class Others:
 
     @contextmanager
     def times(self):
-        """What they wait for that they ask for while something happens."""
+        """Collect the waits of requests that are sent within the context."""
         self._times = times = Times()
         yield times
         until(lambda: min(len(times.health), len(times.sentence)) >= 3, 60)
@@ -295,9 +294,9 @@ if THOROUGH:  # all go the same way through the processes for files
 
 
 def slowed(others, send):
-    """Send an attack: what others had to wait for too long, "" for nothing.
+    """Send an attack; return a description of a wait that was too long, or "".
 
-    send: sends it, and returns the answer as a status of HTTP and a text.
+    send: function that sends the attack; returns the HTTP status and text of its answer.
     """
     with others.times() as usual:
         time.sleep(0.1)
@@ -330,18 +329,18 @@ def slowed(others, send):
 
 
 def nearly_longest(seconds):
-    """The 90th percentile."""
+    """Return the 90th percentile."""
     return sorted(seconds)[round(0.9 * (len(seconds) - 1))]
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_others_are_served_meanwhile(place, name):
+def test_attack_delays_no_other_client(place, name):
     client, _, others = place
     assert not slowed(others, sender(client, name))
 
 
 def sender(client, name):
-    """What sends an attack, which is made before anything is timed."""
+    """Return a function that sends an attack. The request is made before the measurement."""
     request = ATTACKS[name](client)
     patience = SHORT if name in LASTING else PATIENCE
     request.extensions["timeout"] = dict.fromkeys(("connect", "read", "write", "pool"), patience)
@@ -406,7 +405,7 @@ CALLS = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_others_are_served_meanwhile_by_grpc(place, name):
+def test_attack_by_grpc_delays_no_other_client(place, name):
     _, running, others = place
     messages = CALLS[name]()
     statuses = {code: status for status, code in reversed(STATUS_CODES.items())}
@@ -427,20 +426,20 @@ def test_others_are_served_meanwhile_by_grpc(place, name):
     assert not slowed(others, send)
 
 
-def test_others_are_served_while_a_body_comes_in_crumbs(place):
+def test_body_in_tiny_chunks_delays_no_other_client(place):
     client, _, others = place
     head = "POST /translate HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
 
     def send():
         with socket.create_connection((client.base_url.host, client.base_url.port)) as sender:
-            with suppress(ConnectionError):  # the server has heard enough
+            with suppress(ConnectionError):  # the server may close the connection early
                 sender.sendall(head.encode() + b"1\r\na\r\n" * 1_000_000)
             return 400, ""
 
     assert not slowed(others, send)
 
 
-def test_connections_that_say_nothing_and_files_whose_senders_have_gone_keep_nobody(place):
+def test_silent_connections_and_abandoned_files_delay_no_client(place):
     client, _, others = place
     address = (client.base_url.host, client.base_url.port)
 
@@ -457,7 +456,7 @@ def test_connections_that_say_nothing_and_files_whose_senders_have_gone_keep_nob
     assert max(times.health) < HEALTH + lag.longest
 
 
-def test_memory_goes_back_and_the_process_ends_when_told(place):
+def test_memory_returns_and_the_process_ends_on_sigterm(place):
     client, running, others = place
     most = resident(running)
     assert most < 700 << 20, f"{most >> 20} MiB"

@@ -40,7 +40,7 @@ def place():
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_others_are_served_meanwhile_by_a_front_end_without_engines(place, name):
+def test_attack_on_a_front_end_delays_no_other_client(place, name):
     client, _, others = place
     assert not slowed(others, sender(client, name))
 
@@ -56,7 +56,7 @@ def connected_to(client, running, pid):
         one.close()
 
 
-def test_a_front_end_that_stands_still_delays_nobody_at_another_one_and_its_requests_end_with_it():
+def test_stopped_front_end_delays_no_request_of_another():
     with processes(2, 1, THREADS="1") as (client, running):
         held, other = pids(running)
         lost, served = (connected_to(client, running, pid) for pid in (held, other))

@@ -39,7 +39,7 @@ def counted(client, kind):
 
 
 @given(limit=st.integers(0, 4000), operations=OPERATIONS)
-def test_a_cache_is_bounded_and_forgets_what_was_longest_unused(limit, operations):
+def test_cache_evicts_the_least_recently_used_answers(limit, operations):
     """The oracle keeps all in order of use and drops from the front."""
     cache, oracle = Cache(limit), OrderedDict()
     weights = {}
@@ -66,7 +66,7 @@ def test_a_cache_is_bounded_and_forgets_what_was_longest_unused(limit, operation
 
 
 @given(text=st.text(max_size=300), tokens=st.lists(st.text(max_size=9), max_size=30))
-def test_the_size_of_an_answer_is_at_least_that_of_its_parts(text, tokens):
+def test_estimated_size_of_an_answer_covers_its_parts(text, tokens):
     size = size_of(TextResult(text, tokens=tokens, token_scores=[0.5] * len(tokens)))
     assert size >= len(text.encode("utf-32-le")) // 4 + sum(map(len, tokens)) + 8 * len(tokens)
 
@@ -76,7 +76,7 @@ def route():
     return open_service().route(NAME)
 
 
-def test_a_key_tells_everything_apart_that_an_answer_depends_on(route):
+def test_cache_key_depends_on_everything_that_changes_an_answer(route):
     keys = [key_of(route, "Das", options) for options in OPTIONS]
     keys += [
         key_of(route, text, OPTIONS[0]) for text in ("das", MarkedText("Das"), MarkedText("Das", ((0, 1),)))

@@ -1,4 +1,4 @@
-"""What is kept a while, when somebody sets the machine's clock."""
+"""Expiry times while the machine's clock is set."""
 
 import math
 import subprocess
@@ -28,7 +28,7 @@ def jump(monkeypatch):
     return to
 
 
-def test_it_tells_the_time_and_does_not_jump(jump):
+def test_steady_clock_does_not_jump(jump):
     clock = steady(None)
     before = clock()
     assert before == pytest.approx(time.time(), abs=1)

@@ -10,7 +10,7 @@ from server.http.parameters import while_connected
 
 
 class Connection:
-    """What a server hands to an application: messages of a client that goes when it is told to."""
+    """The ASGI messages of a client that disconnects on request."""
 
     def __init__(self) -> None:
         self.gone = asyncio.Event()
@@ -39,14 +39,14 @@ async def test_a_client_that_goes_has_its_work_cancelled_and_no_more(also_stoppe
     async def route():
         with pytest.raises(Cancelled):
             await serve(connection, work())
-        await asyncio.sleep(0)  # the task goes on: it has a failure to note
+        await asyncio.sleep(0)  # the task continues, to record its failure
         return ended
 
     task = asyncio.create_task(route())
     await asyncio.sleep(0.01)
     connection.gone.set()
     if also_stopped:
-        task.cancel()  # the server told twice to stop: that is no client's leaving
+        task.cancel()  # a second stop signal is no disconnect of the client
         with pytest.raises(asyncio.CancelledError):
             await task
     else:

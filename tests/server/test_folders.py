@@ -41,7 +41,7 @@ def directions(client):
     return {entry["code"]: set(entry["targets"]) for entry in client.get("/languages").json()}
 
 
-def test_a_pipe_among_the_files_of_a_bundle_does_not_stop_the_look_for_others(folder):
+def test_named_pipe_in_a_bundle_does_not_block_the_scan(folder):
     with served_from(folder) as (client, *_):
         shutil.copytree(bundles() / TITLE, folder / "a-pipe")
         (folder / "a-pipe" / "model.safetensors").unlink()
@@ -84,7 +84,7 @@ def test_a_bundle_is_served_once_it_is_whole_and_no_more_when_it_is_gone(folder,
         assert client.post("/translate", json=GERMAN).status_code == 200
 
 
-def test_a_bundle_that_one_look_misses_while_it_is_replaced_goes_on(folder):
+def test_bundle_missing_during_one_scan_stays_served(folder):
     shutil.copytree(bundles() / EN, folder / EN)
     service = Service.open([folder], settings_of())
     service.start()
@@ -103,7 +103,7 @@ def test_a_bundle_that_one_look_misses_while_it_is_replaced_goes_on(folder):
         service.stop(drain=False, timeout=30)
 
 
-def test_who_uses_a_model_that_is_taken_out_is_answered_before_its_memory_is_freed(folder):
+def test_running_requests_finish_before_a_removed_model_is_freed(folder):
     shutil.copytree(bundles() / EN, folder / EN)
     with served_from(folder) as (client, house, _):
         engine = house.service.repository.loaded[DE].engine
@@ -135,9 +135,7 @@ def test_a_bundle_that_is_put_back_while_its_old_model_still_answers_is_served_a
 
 
 @pytest.mark.parametrize("budget", [None, 10**9])
-def test_a_folder_that_was_replaced_by_another_model_between_two_looks_is_served_anew(
-    folder, tmp_path, budget
-):
+def test_folder_replaced_by_another_model_is_loaded_again(folder, tmp_path, budget):
     shutil.copytree(bundles() / EN, tmp_path / "new")
     with served_from(folder, budget=budget) as (client, *_):
         assert names(client) == {DE}
@@ -146,7 +144,7 @@ def test_a_folder_that_was_replaced_by_another_model_between_two_looks_is_served
         until(lambda: names(client) == {EN})
         assert client.post("/translate", json=ENGLISH).status_code == 200
         assert client.post("/translate", json=GERMAN).status_code == 400
-        # the same model again, as its own command writes it, goes on as it was
+        # writing the same model again changes nothing
         shutil.copytree(bundles() / EN, tmp_path / "again")
         shutil.rmtree(folder / DE)
         os.rename(tmp_path / "again", folder / DE)
@@ -176,7 +174,7 @@ def test_a_damaged_bundle_is_refused_when_strict_named_by_itself_or_alone(folder
         Service.open([folder], settings_of())
 
 
-def test_what_can_not_be_served_is_said_once_and_disturbs_nobody(folder, caplog):
+def test_unservable_bundle_is_logged_once_and_affects_no_other(folder, caplog):
     caplog.set_level(logging.INFO)
     twin = folder / "twin"
     with served_from(folder, languages=("de", "en")) as (client, *_):
@@ -185,7 +183,7 @@ def test_what_can_not_be_served_is_said_once_and_disturbs_nobody(folder, caplog)
         (folder / "broken").mkdir()
         (folder / "broken" / "manifest.json").write_text("{}")
         until(lambda: "broken" in caplog.text)
-        shutil.copytree(bundles() / EN, folder / ".en.new")  # as `convoy convert` writes beside its place
+        shutil.copytree(bundles() / EN, folder / ".en.new")  # the temporary name that `convoy convert` uses
         threading.Event().wait(0.2)
         assert names(client) == {DE}
         assert sum("there is a model" in record.message for record in caplog.records) == 1
@@ -205,7 +203,7 @@ def test_a_bundle_that_had_to_wait_for_its_name_is_served_when_the_other_is_gone
         assert client.post("/translate", json=GERMAN).status_code == 200
 
 
-def test_other_languages_than_those_wanted_are_left_alone(folder):
+def test_other_languages_stay_unchanged(folder):
     with served_from(folder, languages=("de", "en")) as (client, *_):
         path = folder / "french"
         shutil.copytree(bundles() / EN, path)

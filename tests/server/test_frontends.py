@@ -70,7 +70,7 @@ def whole(client, method, path, body):
 
 
 def streamed(client, path, body):
-    """The last event, and all words of those that tell more each time."""
+    """Return the last event of a stream, and the joined text of its deltas."""
     answer = client.post(path, json=body)
     events = [line[6:] for line in answer.text.splitlines() if line.startswith("data: {")]
     events = [json.loads(event) for event in events]
@@ -96,7 +96,7 @@ def glossary(client):
 
 
 def answers(client):
-    """What a server answers to everything."""
+    """Return the answers of a server to all requests."""
     found = [whole(client, "POST", "/translate", body) for body in TRANSLATIONS]
     found += [whole(client, *request) for request in OTHERS]
     found += [streamed(client, *request) for request in STREAMS]
@@ -113,7 +113,7 @@ def expected(tmp_path_factory):
 
 
 @pytest.mark.parametrize("frontends, engines", [(1, 1), (2, 2)])
-def test_processes_answer_what_one_process_answers(expected, frontends, engines):
+def test_several_processes_answer_like_one(expected, frontends, engines):
     models, one = expected
     assert [answer[0] for answer in one[:9]] == [200] * 9, one
     assert [answer[0] for answer in one[9:12]] == [400, 413, 404], one

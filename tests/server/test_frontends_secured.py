@@ -1,4 +1,4 @@
-"""Front ends behind one certificate, in HTTP and gRPC, whose traces are whole."""
+"""Several front ends with one certificate, over HTTP and gRPC, and complete traces."""
 
 import shutil
 import ssl
@@ -34,7 +34,7 @@ def served(tmp_path_factory):
         yield *found, f"localhost:{port}", folder / "cert.pem", spans
 
 
-def test_every_front_end_speaks_https_only(served):
+def test_every_front_end_serves_only_https(served):
     client, _, _, certificate, _ = served
     trust = ssl.create_default_context(cafile=certificate)
     for _ in range(CALLS):
@@ -42,7 +42,7 @@ def test_every_front_end_speaks_https_only(served):
             assert one.get("/health").status_code == 200
     with pytest.raises(httpx.TransportError):
         httpx.get(f"http://{client.base_url.netloc.decode()}/health")
-    with pytest.raises(httpx.TransportError):  # nobody signed it for those who don't trust it
+    with pytest.raises(httpx.TransportError):  # the client does not trust the certificate
         httpx.get(f"{client.base_url}/health")
 
 

@@ -1,8 +1,8 @@
 """Long values of every field that /openapi.json names, by generation: whatever comes, others are served.
 
-All operations of one running server are asked while two clients ask for its health and for a sentence, as in
-`test_attacks.py`. Fields of one name are sent once, and times are judged by operation; when thorough, every
-field of every operation is judged by itself, with each of its long values.
+Requests go to all operations of one running server while two clients request its health and a sentence, like
+in `test_attacks.py`. Fields of one name are sent once, and waits are checked for each operation; in thorough
+runs, for every field of every operation and each of its long values.
 """
 
 import json
@@ -19,7 +19,7 @@ from tests.support.thorough import THOROUGH
 from tests.support.timing import ATTEMPTS, MachineLag
 
 BODY_BYTES = 1_000_000  # of a body, a little less than the default limit
-HEAD_BYTES = 10_000  # of what stands in an address, before it is escaped
+HEAD_BYTES = 10_000  # length of a query string before it is escaped
 VALUES = 190_000  # of JSON, a little less than the limit
 NAMES = 49_000
 DIGITS = 4_000  # of a number, a little less than the limit
@@ -47,7 +47,7 @@ def kinds(schema):
 
 
 def long_values(schema, room, *, deep):
-    """JSON texts of the longest values of a schema that may be let through, in so many bytes."""
+    """Yield JSON texts of the longest values that a schema may accept, within some bytes."""
     for kind in kinds(schema):
         name = kind.get("type")
         if name == "string" and "enum" not in kind:
@@ -127,7 +127,7 @@ class Case(NamedTuple):
 
 
 def cases(description):
-    """Lists of cases: those of an operation, or when thorough each by itself."""
+    """Yield lists of cases: all cases of an operation, or in thorough runs each case."""
     seen = set()
     for path, method, kind, fields, base in operations(description):
         operation, some, room = f"{method} {path} {kind}", [], BODY_BYTES if kind else HEAD_BYTES
@@ -171,7 +171,7 @@ def ask(attacker, others, some, usual):
     return said, faults + others.faults[:1], let_through
 
 
-def test_no_long_value_of_any_field_keeps_others_waiting(place):
+def test_long_values_of_any_field_delay_no_other_client(place):
     client, others = place
     description = client.get("/openapi.json").json()
     assert len(list(operations(description))) > 55

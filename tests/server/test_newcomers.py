@@ -1,4 +1,4 @@
-"""What somebody is told who asks for the first time, and wrongly: one line that says what to do."""
+"""Errors of typical first requests: one line that names the remedy."""
 
 import json
 
@@ -20,7 +20,7 @@ def client():
 
 
 def told(answer):
-    """What an error says, in any contract's shape."""
+    """Return the message of an error in the shape of any contract."""
     assert 400 <= answer.status_code < 500
     body = answer.json()
     message = body.get("message") or body["error"]
@@ -41,7 +41,7 @@ def told(answer):
         ("/v1/completions", {"model": "toy-de-en", "prompt": "Ja.", "n": True}, "n: a number is needed"),
     ],
 )
-def test_a_value_at_fault_is_told_in_our_own_words(client, path, body, reason):
+def test_invalid_value_has_our_own_message(client, path, body, reason):
     message = told(client.post(path, json=body))
     assert reason in message
     assert "Value error" not in message
@@ -61,7 +61,7 @@ def test_a_value_at_fault_is_told_in_our_own_words(client, path, body, reason):
         (b"null", "it must be an object, in braces"),
     ],
 )
-def test_json_that_cannot_be_read_is_told_with_its_place(client, body, reason):
+def test_error_of_invalid_json_names_the_position(client, body, reason):
     answer = client.post("/translate", content=body, headers={"Content-Type": "application/json"})
     message = told(answer)
     assert message.startswith(f"Invalid JSON format: {reason}")
@@ -71,7 +71,7 @@ def test_json_that_cannot_be_read_is_told_with_its_place(client, body, reason):
 
 @pytest.mark.parametrize("kind", ["application/x-www-form-urlencoded", "text/plain", ""])
 @pytest.mark.parametrize(("path", "body"), [("/translate", GERMAN), ("/v2/translate", {"text": ["a"]})])
-def test_json_that_is_sent_as_something_else_is_told_how_to_be_sent(client, kind, path, body):
+def test_error_of_json_with_another_type_names_the_content_type(client, kind, path, body):
     answer = client.post(path, content=b" \n" + json.dumps(body).encode(), headers={"Content-Type": kind})
     assert told(answer) == "the body looks like JSON: send it with Content-Type: application/json"
 
@@ -80,11 +80,11 @@ def test_json_that_is_sent_as_something_else_is_told_how_to_be_sent(client, kind
     ("asked", "others"),
     [("GET /translate", ", which takes POST"), ("GET /nothing", ""), ("PUT /v2/x", "")],
 )
-def test_a_path_or_a_method_that_is_not_there_is_told_where_the_others_are(client, asked, others):
+def test_error_of_an_unknown_path_or_method_names_the_docs(client, asked, others):
     message = told(client.request(*asked.split()))
     assert message.endswith(f": {asked}{others}; /docs shows what is answered")
 
 
-def test_a_file_of_another_format_is_told_which_there_are(client):
+def test_error_of_an_unknown_file_format_lists_the_formats(client):
     answer = client.post("/translate_file", data=GERMAN, files={"file": ("a.xyz", b"x")})
     assert told(answer).startswith("Invalid request: file format not supported; there are .txt, .md, ")

@@ -1,4 +1,4 @@
-"""What /openapi.json promises is what clients get."""
+"""The server keeps what /openapi.json promises."""
 
 import json
 import re
@@ -39,14 +39,14 @@ def operations(client):
     return [(path, method, operation) for path, ways in paths.items() for method, operation in ways.items()]
 
 
-def test_spec_is_the_same_description_with_the_title_that_clients_of_libretranslate_look_for(client):
+def test_spec_has_the_title_of_libretranslate(client):
     spec, description = client.get("/spec").json(), client.get("/openapi.json").json()
     assert spec["info"].pop("title") == "LibreTranslate"
     assert description["info"].pop("title") == "Convoy"
     assert spec == description
 
 
-def test_every_route_says_what_it_answers(operations):
+def test_every_route_describes_its_responses(operations):
     for path, method, operation in operations:
         for status, answer in operation["responses"].items():
             for kind, content in answer.get("content", {}).items():
@@ -54,7 +54,7 @@ def test_every_route_says_what_it_answers(operations):
             assert "422" not in operation["responses"] or "parameters" in operation, path
 
 
-def test_a_wrong_method_is_told_all_methods_of_its_path(client, operations):
+def test_error_of_a_wrong_method_lists_all_methods_of_its_path(client, operations):
     methods = defaultdict(set)
     for path, method, _ in operations:
         methods[path] |= {"GET", "HEAD"} if method == "get" else {method.upper()}
@@ -113,7 +113,7 @@ TOGETHER = (
     r"input 'text_input' has [0-9]+ elements; its shape is \[[0-9, ]+\]",
     r"data of 'text_input' must be strings",
 )
-# ... what a text says, or a file is named, or an address; what the model can, which here keeps no phrases
+# errors that depend on the content of a text, file name or address, or on the abilities of the model
 CONTENT = (
     r".+ \([\w-]+\) is not available as a source language, and the text seems to be in it; if it is not, "
     r"name its language",
@@ -130,7 +130,7 @@ ALLOWED_AND_REFUSED = re.compile("|".join((*TOGETHER, *CONTENT)), re.DOTALL)
 
 
 def message_of(answer):
-    """What an error says, in the shape of any contract; schemathesis shows no more than the beginning."""
+    """Return the message of an error in the shape of any contract. Schemathesis shows its beginning."""
     found = re.search(r'"(?:error|message)":("(?:[^"\\]|\\.)*")', answer or "")
     return json.loads(found[1]) if found else ""
 
@@ -138,7 +138,7 @@ def message_of(answer):
 def is_allowed(operation, answer):
     """Whether a request may be refused so though the schema allows it."""
     if operation == "POST /hcfy" and message_of(answer).endswith(" is not supported"):
-        return True  # the schema can't say that the first of its two languages counts
+        return True  # the schema can't express that only the first of two languages is checked
     message = message_of(answer)
     # the faults of options come together, between "; "
     return bool(ALLOWED_AND_REFUSED.fullmatch(message)) or all(
@@ -147,7 +147,7 @@ def is_allowed(operation, answer):
 
 
 def refusals(output):
-    """What schemathesis has found: (operation, code, what is violated, the answer's message)."""
+    """Yield the findings of schemathesis: (operation, code, violated check, message of the answer)."""
     for part in re.split(r"\n(?=_{4,} )", output):
         operation = re.match(r"_+ (.*?) _+\n", part)
         for case in re.split(r"\n(?=\d+\. Test Case)", part)[1:]:
@@ -184,7 +184,7 @@ def test_schemathesis_finds_no_contradiction(tmp_path):
     assert not faults, faults
 
 
-def test_the_bounds_that_are_told_of_options_are_those_that_are_kept():
+def test_documented_bounds_of_options_are_enforced():
     limits = Limits(beams=8, source=64, target=64, vocab=1_000, language_model=True)
 
     def is_fine(name, value):
@@ -265,7 +265,7 @@ def test_a_name_that_comes_twice_in_a_form_is_refused_unless_libretranslate_read
         assert answer.status_code == 400, (path, answer.text)
 
 
-def test_languages_that_a_field_may_name_are_those_that_are_served(client, operations):
+def test_documented_languages_of_fields_are_those_of_the_models(client, operations):
     bodies = {
         path: operation["requestBody"]["content"]
         for path, _, operation in operations
@@ -286,7 +286,7 @@ def test_operations_have_short_names_of_their_own(operations):
     assert {"translate", "deepl_translate", "kserve_infer", "kserve_infer_version"} <= set(names)
 
 
-def test_every_option_has_a_sentence_of_its_own_and_every_limit_is_told(client):
+def test_every_option_is_described_and_every_limit_documented(client):
     schema = client.get("/openapi.json").json()["paths"]["/translate"]["post"]["requestBody"]
     fields = schema["content"]["application/json"]["schema"]["properties"]
     assert fields["q"]["anyOf"][0]["maxLength"] == 100_000
@@ -299,7 +299,7 @@ def test_every_option_has_a_sentence_of_its_own_and_every_limit_is_told(client):
     assert "10485760 bytes" in file["description"]
 
 
-def test_who_may_ask_what_is_told(operations):
+def test_openapi_describes_the_security_of_every_route(operations):
     schemes = {(path, method): operation["security"] for path, method, operation in operations}
     assert schemes["/health", "get"] == []
     assert {"ApiKey": []} in schemes["/translate", "post"]

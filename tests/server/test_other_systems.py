@@ -49,7 +49,7 @@ def run(platform: str, code: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="hides what Linux has")
-def test_on_windows_everything_is_imported_and_files_are_locked_by_its_own_means():
+def test_modules_import_and_files_lock_on_windows():
     done = run("win32", USED)
     assert done.returncode == 0, done.stderr[-2000:]
 

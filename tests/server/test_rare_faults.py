@@ -1,4 +1,4 @@
-"""What faults that were injected by others had survived: each test here fails with one of them."""
+"""Tests against rare faults: each of them detects a fault that no other test had detected."""
 
 import os
 import socket
@@ -66,7 +66,7 @@ def test_a_file_is_given_out_under_its_whole_name_only():
     store.close()
 
 
-def test_an_answer_larger_than_the_cache_leaves_the_others():
+def test_answer_larger_than_the_cache_evicts_no_other():
     cache = Cache(2_000)
     cache.put(b"small", TextResult("a"))
     cache.put(b"large", TextResult("a" * 100_000))

@@ -83,7 +83,7 @@ def cluster(tmp_path_factory):
 
 
 def told(driver):
-    """Wait until the driver says that the application runs."""
+    """Wait until the driver reports a running application."""
     for line in driver.stdout:
         if line.strip() == "running":
             return

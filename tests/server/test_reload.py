@@ -1,4 +1,4 @@
-"""A model read anew while it serves: by HTTP, by a signal, and when the new bundle is no good."""
+"""Reloads of a served model: by HTTP, by a signal, and with a damaged bundle."""
 
 import shutil
 import signal
@@ -126,12 +126,12 @@ def test_a_long_request_finishes_with_the_model_it_began_with(served):
 
 
 @pytest.mark.parametrize("fault", ["damaged", "senseless", "gone", "of another name"])
-def test_a_bad_new_bundle_is_refused_and_the_old_one_goes_on(served, fault):
+def test_damaged_new_bundle_is_refused_and_the_old_one_stays(served, fault):
     client, _, models = served
     old = asked(client)
     if fault == "damaged":
         damaged(models / NAME)
-    elif fault == "senseless":  # finite weights whose sums are not
+    elif fault == "senseless":  # finite weights with infinite sums
         rewritten(models / NAME, lambda w: np.full_like(w, 3e38))
     elif fault == "gone":
         shutil.rmtree(models / NAME)
@@ -166,7 +166,7 @@ def test_only_the_operator_may_reload(tmp_path, served):
         assert "CONVOY_ADMIN_TOKEN" in answer.json()["error"]
 
 
-def test_errors_of_a_reload_are_those_of_loading(tmp_path):
+def test_reload_has_the_errors_of_a_load(tmp_path):
     shutil.copytree(bundles() / NAME, tmp_path / NAME)
     service = Service.open([tmp_path], ServiceSettings(Placement(lanes=LANES)))
     service.start()
@@ -181,7 +181,7 @@ def test_errors_of_a_reload_are_those_of_loading(tmp_path):
         service.stop(drain=False, timeout=30)
 
 
-def test_a_hangup_reloads_every_model_and_nobody_notices(tmp_path):
+def test_sighup_reloads_every_model_without_failed_requests(tmp_path):
     models = tmp_path / "models"
     shutil.copytree(bundles(), models)
     with process(MODELS=str(models)) as (client, running):

@@ -134,7 +134,7 @@ def test_without_a_token_of_the_operator_the_orders_are_off():
         assert states(client)[DE] == "loaded"
 
 
-def test_models_that_are_larger_together_than_the_budget_say_what_to_raise(client):
+def test_error_of_a_small_budget_names_the_setting(client):
     both = GERMAN | {"target": "de", "model": f"{DE}+{EN}"}  # by way of English, with room for one
     answer = client.post("/translate", json=both)
     assert (answer.status_code, "raise model_budget" in answer.json()["error"]) == (503, True)
@@ -148,7 +148,7 @@ def test_a_budget_that_no_model_fits_in_is_refused_at_the_start():
 
 
 @pytest.mark.parametrize(("given", "wanted"), [("2GB", 2 * 10**9), ("512MiB", 2**29), ("1000", 1000)])
-def test_the_budget_is_given_as_people_say_it(given, wanted, monkeypatch):
+def test_budget_accepts_units(given, wanted, monkeypatch):
     monkeypatch.setenv("CONVOY_MODEL_BUDGET", given)
     assert ServerSettings().service().budget == wanted
 

@@ -73,7 +73,7 @@ def test_a_client_that_leaves_in_the_middle_of_its_body_does_no_harm():
 # limits in time and space
 
 
-def test_a_full_queue_is_a_429_that_says_when_to_come_back():
+def test_full_queue_gives_429_with_a_waiting_time():
     bundle = open_bundle(bundles() / "toy-de-en")
     size = sum(len(tokens) + 1 for tokens in map(open_tokenizer(bundle).encode, SLOW["q"][:4]))
     with server(service_settings={"queue_tokens": 7 * size // 4}) as (client, house, _):
@@ -145,7 +145,7 @@ async def test_a_canary_that_fails_is_tried_again(caplog):
 # stopping
 
 
-def test_a_drain_answers_what_was_accepted_and_refuses_what_is_new():
+def test_drain_answers_accepted_requests_and_refuses_new_ones():
     with server() as (client, house, instance):
         url = str(client.base_url)
         with in_background(lambda: httpx.post(f"{url}/translate", json=SLOW, timeout=60)) as done:
@@ -162,7 +162,7 @@ def test_a_drain_answers_what_was_accepted_and_refuses_what_is_new():
         assert instance.complete
 
 
-def test_a_drain_that_takes_too_long_answers_with_503_and_says_so():
+def test_drain_timeout_answers_503_and_is_logged():
     with server(drain_timeout=0.05) as (client, house, instance):
         url = str(client.base_url)
         slow = SLOW | {"q": LINES[:32]}
@@ -212,7 +212,7 @@ def free_port():
 
 
 def until_ready(client, running):
-    """Wait for a server process to be ready; one that has ended says why."""
+    """Wait for a server process to be ready; fail with its output if it has ended."""
 
     def ready():
         assert running.poll() is None, running.stderr.read()
@@ -260,7 +260,7 @@ def test_without_torch_it_translates_and_on_sigterm_it_drains_and_exits_with_0()
         assert "loaded toy-de-en" in running.stderr.read()
 
 
-def test_what_a_server_is_made_of_is_nothing_that_a_full_collection_looks_at():
+def test_garbage_collection_skips_the_objects_of_the_server():
     tell = "import atexit, gc, sys; atexit.register(lambda: print(len(gc.get_objects()), file=sys.stderr))"
     with process(("-c", f"{tell}\n{MAIN}"), PLUGINS="mcp") as (client, running):
         assert client.post("/translate", json=GERMAN).status_code == 200

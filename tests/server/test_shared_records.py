@@ -1,4 +1,4 @@
-"""What processes share on disk: records, files, documents and glossaries, as two of them see it."""
+"""Records, files, documents and glossaries on disk, shared by two processes."""
 
 import multiprocessing
 import os
@@ -25,7 +25,7 @@ STEPS = st.lists(st.tuples(st.sampled_from(["put", "drop", "get"]), IDS, st.inte
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_records_are_a_dictionary_by_id(shared, tmp_path_factory):
+def test_records_act_like_a_dictionary(shared, tmp_path_factory):
     @given(steps=STEPS)
     def check(steps):
         folder = tmp_path_factory.mktemp("records") / "x" if shared else None
@@ -51,7 +51,7 @@ STEPS_OF_TWO = st.lists(
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_what_two_processes_know_of_records_is_a_dictionary_by_id(shared, tmp_path_factory):
+def test_cached_records_of_two_processes_act_like_a_dictionary(shared, tmp_path_factory):
     @given(steps=STEPS_OF_TWO)
     def check(steps):
         folder, oracle = tmp_path_factory.mktemp("known") if shared else None, {}
@@ -79,7 +79,7 @@ def test_what_two_processes_know_of_records_is_a_dictionary_by_id(shared, tmp_pa
     check()
 
 
-def test_to_list_glossaries_reads_only_those_that_another_process_has_changed(tmp_path, monkeypatch):
+def test_listing_glossaries_reads_only_changed_records(tmp_path, monkeypatch):
     one, other = (Glossaries(Records(tmp_path)) for _ in range(2))
     made = [Glossary(f"{n}", "x", {("de", "en"): {"a": "b"}}, version=3) for n in range(5)]
     for glossary in made:
@@ -94,7 +94,7 @@ def test_to_list_glossaries_reads_only_those_that_another_process_has_changed(tm
 
 
 @pytest.mark.parametrize("id", ["../x", "a/b", "", ".", "a" * 65, "a.json", "a\0", "é", "a\n"])
-def test_ids_of_clients_lead_nowhere(id, tmp_path):
+def test_ids_of_clients_are_no_paths(id, tmp_path):
     (tmp_path / "x.json").write_text("{}", "utf-8")
     records = Records(tmp_path / "records")
     assert records.get(id) is None
@@ -103,7 +103,7 @@ def test_ids_of_clients_lead_nowhere(id, tmp_path):
     assert (tmp_path / "x.json").exists()
 
 
-def test_a_folder_of_records_is_for_its_owner_only_and_a_failed_write_leaves_nothing(tmp_path):
+def test_folder_of_records_is_private_and_failed_writes_leave_no_file(tmp_path):
     records = Records(tmp_path / "records")
     assert stat.S_IMODE((tmp_path / "records").stat().st_mode) == 0o700
     records.put("a", {"value": 1})
@@ -113,7 +113,7 @@ def test_a_folder_of_records_is_for_its_owner_only_and_a_failed_write_leaves_not
     assert len(list((tmp_path / "records").iterdir())) == 1
 
 
-def test_a_file_of_one_process_is_anothers_and_room_is_counted_once(tmp_path):
+def test_processes_share_files_and_their_room(tmp_path):
     one, other = (Store(60.0, 9_000, folder=tmp_path / "files") for _ in range(2))
     public = one.put("a.txt", b"1" * 6_000)
     assert other.get(public).path.read_bytes() == b"1" * 6_000
@@ -135,7 +135,7 @@ def _fill(folder, name):
     os._exit(done)
 
 
-def test_two_processes_never_keep_more_than_there_is_room_for(tmp_path):
+def test_two_processes_never_exceed_the_room(tmp_path):
     context = multiprocessing.get_context("spawn")
     both = [context.Process(target=_fill, args=(tmp_path, f"{n}.txt")) for n in range(2)]
     for process in both:
@@ -146,9 +146,7 @@ def test_two_processes_never_keep_more_than_there_is_room_for(tmp_path):
     assert Store(60.0, 100_000, folder=tmp_path).size == 98_000
 
 
-def test_a_journal_begins_anew_before_it_grows_without_end_and_whoever_reads_it_misses_nothing(
-    tmp_path, monkeypatch
-):
+def test_journal_is_emptied_before_it_grows_and_readers_miss_no_change(tmp_path, monkeypatch):
     monkeypatch.setattr("server.files.journal.MAX_JOURNAL_BYTES", 100)
     one, other, unread = Journal(tmp_path), Journal(tmp_path), []
     for number in range(99):
@@ -162,7 +160,7 @@ def test_a_journal_begins_anew_before_it_grows_without_end_and_whoever_reads_it_
     assert (tmp_path / "journal").stat().st_size < 200
 
 
-def test_a_document_of_one_process_is_anothers_until_that_one_has_gone(tmp_path):
+def test_processes_share_documents_until_their_process_ends(tmp_path):
     one, other = (DocumentJobs(Records(tmp_path), 600.0) for _ in range(2))
     job, key = one.new(12)
     assert other.find(job.id, key).state == "queued"
@@ -182,7 +180,7 @@ def test_a_document_of_one_process_is_anothers_until_that_one_has_gone(tmp_path)
     assert len(list(tmp_path.glob(f"{job.id}*"))) == 0, "what has expired is removed"
 
 
-def test_a_glossary_of_one_process_is_anothers_and_goes_for_both(tmp_path):
+def test_processes_share_glossaries(tmp_path):
     one, other = (Glossaries(Records(tmp_path)) for _ in range(2))
     glossary = Glossary("ann", "1", {("de", "en"): {"Bahnhof": "terminus", "ä": "\u2028"}})
     one.add(glossary)
@@ -196,6 +194,6 @@ def test_a_glossary_of_one_process_is_anothers_and_goes_for_both(tmp_path):
     assert one.of("ann") == []
 
 
-def test_a_file_that_could_never_fit_is_said_to_be_too_large(tmp_path):
+def test_file_larger_than_the_store_is_too_large(tmp_path):
     with pytest.raises(TooLarge):
         Store(60.0, 10, folder=tmp_path).put("a.txt", b"x" * 11)

@@ -32,7 +32,7 @@ def place():
 
 
 def outcomes(client):
-    """Of /translate: {(model, outcome): how many}."""
+    """Return the number of requests to /translate by model and outcome."""
     found = re.findall(
         r'convoy_request_duration_seconds_count\{model="(.*?)",outcome="(.*?)",route="/translate"\} (.*)',
         client.get("/metrics").text,
@@ -110,7 +110,7 @@ def test_a_client_that_leaves_a_stream_is_a_cancelled_one(place):
     client = place[0]
     gone = ("none", "cancelled")
     before = outcomes(client).get(gone, 0)
-    for count in range(1, 11):  # whatever it is told of at that moment
+    for count in range(1, 11):  # in any state of the stream
         with client.stream("POST", "/translate", json=ENDLESS | {"stream": True}, headers=PATIENT) as answer:
             assert answer.status_code == 200
             next(answer.iter_lines())
@@ -138,7 +138,7 @@ def test_no_request_makes_a_new_series_of_its_own(place):
     assert series() == before
 
 
-def test_counters_of_tokens_agree_with_what_answers_say(place):
+def test_token_counters_agree_with_the_answers(place):
     client = place[0]
 
     def tokens(kind):
@@ -163,7 +163,7 @@ SECRET_KEY = "a-key-that-is-very-secret-indeed"
 
 
 def lines_of(send, **settings):
-    """What a server logs as JSON while `send` asks it: (the lines, all that was written)."""
+    """Return the JSON log lines of a server during the requests of `send`, and its whole output."""
     with process(LOG_FORMAT="json", ACCESS_LOG="true", **settings) as (client, running):
         send(client)
         running.terminate()
@@ -269,7 +269,7 @@ def test_traces_show_where_the_time_went_and_go_on_with_the_callers_trace():
             headers = {"traceparent": PARENT, "X-Request-ID": "order-66"}
             client.post("/translate", json=GERMAN, headers=headers)
             client.post("/translate", json={})
-        # closing the server sends what is left
+        # closing the server has sent the remaining spans
         (root,) = [span for span in spans if span.trace_id.hex() == PARENT.split("-")[1] and span.kind == 2]
         (refused,) = [span for span in spans if span.kind == 2 and span != root and "POST" in span.name]
         stages = [span for span in spans if span.parent_span_id == root.span_id]

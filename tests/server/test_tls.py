@@ -47,7 +47,7 @@ def started(port, **variables):
     )
 
 
-def test_with_a_certificate_it_speaks_https_only(certificate):
+def test_server_with_a_certificate_serves_only_https(certificate):
     port = free_port()
     trust = ssl.create_default_context(cafile=certificate / "cert.pem")
     files = {"SSL_CERTFILE": certificate / "cert.pem", "SSL_KEYFILE": certificate / "key.pem"}
@@ -58,7 +58,7 @@ def test_with_a_certificate_it_speaks_https_only(certificate):
             assert client.post("/translate", json=GERMAN).status_code == 200
         with pytest.raises(httpx.TransportError):
             httpx.get(f"http://localhost:{port}/health")
-        with pytest.raises(httpx.TransportError):  # nobody signed it for those who don't trust it
+        with pytest.raises(httpx.TransportError):  # the client does not trust the certificate
             httpx.get(f"https://localhost:{port}/health")
         running.terminate()
         assert running.wait(30) == 0

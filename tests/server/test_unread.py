@@ -37,7 +37,7 @@ def client():
         ("/v2/translate", {"text": ["Gut."], "target_lang": "EN", "partial": True}, BARE),
     ],
 )
-def test_fields_that_are_not_known_are_named_and_all_else_is_the_same(client, path, body, wanted):
+def test_unknown_fields_are_named_and_change_no_answer(client, path, body, wanted):
     plain = client.post(path, json=body).raise_for_status().json()
     found = client.post(path, json=body | MISSPELT).raise_for_status().json()
     assert found.pop("warnings") == wanted
@@ -61,7 +61,7 @@ def test_openais_answers_and_streams_name_them(client):
     assert client.post("/v1/completions", json=prompt).json()["warnings"] == {"colour": BARE["colour"]}
 
 
-def test_a_form_a_query_a_stream_and_a_file_are_told_too(client):
+def test_forms_queries_streams_and_files_get_warnings(client):
     assert client.post("/translate", data=GERMAN | MISSPELT).json()["warnings"] == WARNINGS
     streamed = client.get("/translate/stream", params=GERMAN | MISSPELT).text
     result = streamed.partition("event: result")[2].partition("data: ")[2].partition("\n")[0]
@@ -93,7 +93,7 @@ def test_fields_that_clients_send_are_known(client):
         ("infer", {"inputs": [{"name": INPUT_NAME, "shape": [1], "datatype": "BYTES", "data": ["Gut."]}]}),
     ],
 )
-def test_parameters_of_kserve_that_are_not_known_are_named(client, verb, body):
+def test_unknown_parameters_of_kserve_are_named(client, verb, body):
     path = f"/v2/models/toy-de-en/{verb}"
     plain = client.post(path, json=body).raise_for_status().json()
     found = client.post(path, json=body | {"parameters": MISSPELT}).raise_for_status().json()
@@ -101,7 +101,7 @@ def test_parameters_of_kserve_that_are_not_known_are_named(client, verb, body):
     assert found == plain
 
 
-def test_the_client_warns_of_options_that_the_server_does_not_know(client):
+def test_client_warns_about_unknown_options(client):
     with Client(str(client.base_url)) as convoy:
         with pytest.warns(UnreadOption, match="beamsize was not read.* did you mean beam_size"):
             found = convoy.translate("Das ist gut.", "en", "de", beamsize=2)

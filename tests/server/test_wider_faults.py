@@ -31,12 +31,12 @@ def test_a_model_of_several_languages_translates_none_into_itself():
 
 
 @pytest.mark.parametrize("first, second", [(True, False), (False, True)])
-def test_a_pivot_tells_which_of_two_models_has_shortened_a_text(first, second):
+def test_pivot_reports_which_model_truncated_a_text(first, second):
     assert join_results(TextResult("a", truncated=first), TextResult("b", truncated=second)).truncated
     assert not join_results(TextResult("a"), TextResult("b")).truncated
 
 
-def test_of_two_added_tokens_at_one_place_the_longer_one_counts():
+def test_longer_of_two_added_tokens_wins():
     added = AddedTokens({"<a>": AddedToken(7), "<a>b": AddedToken(8)})
     assert added.encode("<a>b<a>", lambda text: []) == [8, 7]
 
@@ -74,7 +74,7 @@ def test_an_empty_object_gets_its_first_member():
     assert JsonLines(["new"], "a").write(b'{"a": "y"}', ["x"], whole=True) == b'{"a": "y", "new": "x"}'
 
 
-def test_what_lies_in_a_span_without_end_belongs_to_the_span_around_it():
+def test_unclosed_span_belongs_to_the_outer_span():
     builder = Builder()
     outer = builder.begin()
     builder.begin()
@@ -84,7 +84,7 @@ def test_what_lies_in_a_span_without_end_belongs_to_the_span_around_it():
     assert builder.segment().spans[inner].parent == outer
 
 
-def test_of_an_attribute_that_comes_twice_the_first_one_counts():
+def test_first_of_two_equal_attributes_wins():
     page = read_with_attributes('<p>x</p><img alt="Das Erste" alt="Das Zweite">')
     assert [place.segment.text for place in page.places] == ["Das Erste"]
 
@@ -100,7 +100,7 @@ def test_suggestions_end_where_their_file_is_full(tmp_path):
 
 
 class Call:
-    """What gRPC tells of a call."""
+    """The context of a gRPC call."""
 
     def __init__(self, seconds, **metadata):
         self.seconds, self.metadata = seconds, metadata
@@ -128,17 +128,17 @@ async def headers_of(call):
     return seen
 
 
-async def test_a_call_of_grpc_forwards_what_is_known_alone():
+async def test_grpc_call_forwards_only_known_metadata():
     seen = await headers_of(Call(math.inf, x_api_key="k", x_forwarded_for="10.0.0.9", host="evil"))
     assert seen == {"x-api-key": "k"}
 
 
 @pytest.mark.parametrize("asked, left, kept", [("100", 2.0, "2.0"), ("1", 2.0, "1"), ("x", 2.0, "x")])
-async def test_of_two_deadlines_of_a_call_the_sooner_one_counts(asked, left, kept):
+async def test_earlier_of_two_deadlines_applies(asked, left, kept):
     assert (await headers_of(Call(left, x_request_timeout=asked)))["x-request-timeout"] == kept
 
 
-def test_requests_ask_for_no_more_than_a_model_writes_and_name_as_many_sources_as_texts():
+def test_random_requests_respect_limits_and_numbers_of_sources():
     with server() as (client, _, _):
         chat = {"model": "toy-de-en", "messages": [{"role": "user", "content": "Ja."}], "max_tokens": 10**6}
         assert client.post("/v1/chat/completions", json=chat).status_code == 200

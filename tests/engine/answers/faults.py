@@ -55,7 +55,7 @@ FAULTS = [
         "engine/answers/pivot.py",
         "truncated=first.truncated or second.truncated",
         "truncated=second.truncated",
-        "tests/server/test_wider_faults.py -k shortened",
+        "tests/server/test_wider_faults.py -k pivot_reports_which_model_truncated_a_text",
     ),
     (
         "the first of two models begins with the prefix too",

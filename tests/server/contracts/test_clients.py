@@ -1,7 +1,7 @@
 """The clients that our users have, unchanged, against a running server.
 
-Those of npm are installed into a cache folder when there are Node and a registry; else their tests say why
-they are skipped.
+Clients of npm are installed into a cache folder if Node and a registry are available; otherwise their tests
+are skipped with the reason.
 """
 
 import io
@@ -47,7 +47,7 @@ def english(client):
 
 @pytest.fixture(scope="module")
 def plain(client):
-    """As other contracts have it: capitals and final marks are the model's own."""
+    """Return the translation with the capitals and final marks of the model, like in other contracts."""
     answer = client.post(
         "/translate", json={"q": GERMAN, "source": "de", "target": "en", "follow_form": False}
     )
@@ -101,7 +101,7 @@ def test_deepl_translates(translator, plain):
     assert html.model_type_used == "quality_optimized"
 
 
-def test_deepl_knows_languages_and_usage(translator):
+def test_deepl_client_reads_languages_and_usage(translator):
     assert [language.code for language in translator.get_source_languages()] == ["DE", "EN"]
     targets = translator.get_target_languages()  # a GET with a form in its body
     assert [language.code for language in targets] == ["DE", "EN-GB", "EN-US"]
@@ -162,13 +162,13 @@ def test_tritonclient_infers(inference, plain, binary, answer):
     assert found.get_response()["id"] == "7"
 
 
-def test_tritonclient_asks_for_everything_in_binary_by_default(inference, plain):
+def test_tritonclient_gets_all_outputs_in_binary_by_default(inference, plain):
     found = inference.infer("toy-de-en", [tensor([GERMAN])], parameters={"beam_size": 4}, model_version="1")
     assert found.as_numpy("text_output")[0].decode() == plain
     assert not found.as_numpy("truncated")[0]
 
 
-def test_tritonclient_asks_how_the_server_is(inference):
+def test_tritonclient_reads_the_health_of_the_server(inference):
     assert inference.is_server_live()
     assert inference.is_server_ready()
     assert inference.is_model_ready("toy-de-en")

@@ -72,7 +72,7 @@ def test_forms_repeat_their_texts(place):
     assert query[0]["text"] == direct(place, "Das ist gut.")
 
 
-def test_html_keeps_its_tags_and_ignores_what_it_is_told_to(client):
+def test_html_keeps_its_tags_and_ignored_elements(client):
     html = "<p>Wo ist <b>denn</b> der <x>Bahnhof</x>?</p><p>Gut.</p>"
     answer = post(client, text=[html], tag_handling="html", ignore_tags="x,y").json()["translations"][0][
         "text"
@@ -81,7 +81,7 @@ def test_html_keeps_its_tags_and_ignores_what_it_is_told_to(client):
     assert "<x>Bahnhof</x>" in answer
 
 
-def test_xml_is_split_by_its_structure_or_by_the_tags_that_are_named(place):
+def test_xml_is_split_by_structure_or_named_tags(place):
     def ask(text, **fields):
         return post(place[0], text=[text], tag_handling="xml", source_lang="DE", **fields).json()[
             "translations"
@@ -115,7 +115,7 @@ def test_tags_that_never_split_leave_a_sentence_whole(place):
     assert unescape(re.sub("<[^>]*>", "", answer)) == whole
 
 
-def test_newlines_split_or_not_as_it_is_asked(place):
+def test_newlines_split_sentences_on_request(place):
     text = "Wo ist\nder Bahnhof?"
     default, joined, whole = (
         post(place[0], text=[text], split_sentences=how).json()["translations"][0]["text"]
@@ -192,7 +192,7 @@ def test_a_language_that_no_model_reads_is_a_target_only():
     assert found == [["DE"], ["EN-GB", "EN-US"]]
 
 
-def test_codes_stand_for_the_models_that_there_are():
+def test_deepl_codes_resolve_to_served_models():
     known = {"en", "pt", "pb", "zh", "zt", "no"}
     cases = {"EN-US": "en", "pt-PT": "pt", "PT-BR": "pb", "ZH-HANS": "zh", "ZH-HANT": "zt", "NB": "no"}
     assert {code: model_code(code, known) for code in cases} == cases
@@ -236,5 +236,5 @@ def test_a_body_that_is_too_large_has_deepls_shape():
 
 
 @given(st.text(alphabet="a .\n\t\r\u00a0。!x", max_size=30))
-def test_lines_are_joined_as_the_pattern_says(text):
+def test_lines_are_joined_by_the_rule(text):
     assert on_one_line(text) == re.sub(r"\s*\n\s*", " ", text)

@@ -1,4 +1,4 @@
-"""What POST /translate_file is asked with besides: descriptions in attributes, local amounts, phrases."""
+"""Options of POST /translate_file: descriptions in attributes, local numbers, phrases."""
 
 import asyncio
 
@@ -42,7 +42,7 @@ def direct(place, text):
     return asyncio.run(place[1].service.run("toy-de-en", [text], options))[0].text
 
 
-def test_descriptions_in_attributes_of_a_page_are_translated_when_asked(place):
+def test_descriptions_in_attributes_of_a_file_are_translated_on_request(place):
     plain = translated(place, "seite.html", PAGE)
     assert all(f'="{text}"' in plain for text in DESCRIPTIONS)
     assert translated(place, "seite.html", PAGE, attributes="false") == plain
@@ -65,7 +65,7 @@ def test_descriptions_in_attributes_of_a_page_are_translated_when_asked(place):
         ("a.srt", "1\n00:00:01,000 --> 00:00:02,500\nDas kostet 1.234,56 €.\n"),
     ],
 )
-def test_amounts_in_files_are_written_as_the_target_language_does_when_asked(place, name, content):
+def test_local_numbers_apply_to_files_on_request(place, name, content):
     plain = translated(place, name, content)
     assert plain.count("1.234,56 €") == 1
     found = translated(place, name, content, local_numbers="true")
@@ -87,7 +87,7 @@ def test_phrases_are_kept_and_translated_in_files_as_in_texts(place):
 
 
 @pytest.mark.parametrize("name", ["attributes", "local_numbers"])
-def test_wishes_that_are_no_booleans_are_refused_by_name(place, name):
+def test_invalid_booleans_are_refused_by_name(place, name):
     answer = send(place, "a.txt", "Gut.", **{name: "perhaps"})
     assert answer.status_code == 400
     assert name in answer.json()["error"]

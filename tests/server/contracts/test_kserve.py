@@ -141,7 +141,7 @@ def test_tensors_go_both_ways_in_binary(place):
         ({"id": 3}, "id must be a string"),
     ],
 )
-def test_bad_requests_say_what_is_wrong(client, fields, text):
+def test_errors_of_bad_requests_name_the_problem(client, fields, text):
     answer = infer(client, **fields)
     assert answer.status_code == 400, answer.text
     assert text in answer.json()["error"]
@@ -224,7 +224,7 @@ def test_chunks_together_are_the_answer(place):
         assert all(chunk == {"model_name": "toy-de-en", "model_version": "1", "id": "7"} for chunk in found)
 
 
-def test_a_stream_may_be_asked_to_come_as_one(place):
+def test_stream_can_be_one_event(place):
     (found,) = chunks(place[0], parameters={"stream": False} | LONG)
     body = {"text_input": GERMAN, "parameters": LONG}
     assert found == place[0].post(f"{MODEL}/generate", json=body).json()
@@ -232,7 +232,7 @@ def test_a_stream_may_be_asked_to_come_as_one(place):
     assert echoed["text_output"] == ""
 
 
-def test_what_fails_before_the_first_chunk_has_its_status(client):
+def test_error_before_the_first_chunk_has_its_status(client):
     for body, told in (
         ({"text_input": 1}, "text_input must be a string"),
         ({"parameters": {"beam_size": 99}}, "beam"),
@@ -245,7 +245,7 @@ def test_what_fails_before_the_first_chunk_has_its_status(client):
     assert client.post("/v2/models/nobody/generate_stream", json={"text_input": "a"}).status_code == 404
 
 
-def test_what_fails_after_it_is_an_event(client):
+def test_error_after_the_first_chunk_is_an_event(client):
     forever = {"min_length": 2047, "max_length": 2047, "beam_size": 1}
     text = " ".join(LINES[:400])
     *found, last = chunks(client, text_input=text, parameters=forever | {"timeout": 1_500_000})

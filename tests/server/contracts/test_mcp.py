@@ -48,7 +48,7 @@ async def test_an_agent_finds_the_tools_with_their_schemas(place):
     assert all(tool.description and tool.output_schema for tool in found.values())
 
 
-async def test_the_tools_answer_what_the_routes_do(place):
+async def test_tools_answer_like_the_routes(place):
     client, _ = place
     async with tools_of(client) as tools:
         values = {"q": GERMAN, "source": "de", "target": "en"}
@@ -65,7 +65,7 @@ async def test_the_tools_answer_what_the_routes_do(place):
         assert (await call(tools, "summarize", text=text))["summary"] == summary
 
 
-async def test_failures_are_told_to_the_agent_and_cost_nothing(place):
+async def test_failures_reach_the_agent_and_are_refunded(place):
     client, _ = place
     async with tools_of(client) as tools:
         before = client.get("/v2/usage").json()["character_count"]
@@ -98,7 +98,7 @@ async def test_a_deadline_holds_and_figures_name_the_model(place):
     assert 'model="toy-de-en",outcome="ok",route="/mcp"' in client.get("/metrics").text
 
 
-async def test_a_call_whose_client_goes_is_cancelled(place):
+async def test_call_is_cancelled_when_its_client_disconnects(place):
     client, house = place
     arguments = {"text": [" ".join(LINES[i::30][:50]) for i in range(30)], "target": "en", "source": "de"}
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
@@ -160,6 +160,6 @@ def test_a_long_message_is_refused_in_a_few_words_and_none_of_it_is_logged(place
     assert "send several requests" in client.post("/mcp", json=numbers, headers=headers).text
 
 
-def test_it_is_off_until_it_is_asked_for():
+def test_mcp_is_off_by_default():
     with server() as (client, _, _):
         assert client.post("/mcp", json={}).status_code == 404

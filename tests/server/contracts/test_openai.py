@@ -60,7 +60,7 @@ def test_a_chat_translates_the_last_user_message(client, english, model, message
     assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens > 0
 
 
-def test_a_chat_streams_what_it_answers(client, english):
+def test_streamed_chat_equals_the_plain_answer(client, english):
     options = {"stream": True, "stream_options": {"include_usage": True}}
     chunks = list(client.chat.completions.create(model="toy-de-en", messages=[user()], **options))
     assert chunks[0].choices[0].delta.role == "assistant"
@@ -143,7 +143,7 @@ def test_models_are_listed(client):
         ({"messages": [user("x" * 200_000)]}, 400, None, None),
     ],
 )
-def test_what_is_not_supported_is_refused_as_openai_does(client, values, status, code, parameter):
+def test_unsupported_parameters_are_refused_like_openais(client, values, status, code, parameter):
     body = {"model": "toy-de-en", "messages": [user()]} | values
     with pytest.raises(openai.APIStatusError) as caught:
         client.chat.completions.create(**body)

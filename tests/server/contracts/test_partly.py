@@ -1,4 +1,4 @@
-"""One bad line does not fail a batch of subtitles, where the request says so."""
+"""Requests with `partial`: one bad text does not fail the others."""
 
 import json
 
@@ -28,7 +28,7 @@ def translated(client, text):
     return client.post("/translate", json=body).json()["translatedText"]
 
 
-def test_texts_that_can_be_translated_are_and_others_have_errors(client):
+def test_partial_answers_good_texts_and_reports_errors_of_others(client):
     body = {"q": LINES, "source": "auto", "target": "en", "partial": True, "timings": True, "scores": True}
     good = [translated(client, LINES[0]), translated(client, LINES[2])]
     before = used(client)
@@ -55,7 +55,7 @@ def test_without_a_bad_text_the_answer_is_the_usual_one_with_no_errors(client):
     }
 
 
-def test_where_no_text_can_be_translated_the_request_fails(client):
+def test_partial_fails_if_no_text_can_be_translated(client):
     before = used(client)
     body = {"q": [LINES[1], LINES[3]], "source": "auto", "target": "en", "partial": True}
     answer = client.post("/translate", json=body)
@@ -65,7 +65,7 @@ def test_where_no_text_can_be_translated_the_request_fails(client):
     assert used(client) == before
 
 
-def test_what_concerns_all_texts_fails_the_request(client):
+def test_error_of_all_texts_fails_the_request(client):
     body = {"q": LINES, "source": "auto", "target": "en", "partial": True}
     late = client.post("/translate", json=body, headers={"X-Request-Timeout": "0.000001"})
     assert late.status_code == 504
@@ -93,7 +93,7 @@ def test_html_and_summaries(client):
     assert summaries["truncated"] == [False, None]
 
 
-def test_deepls_answers_say_it_in_the_place_of_the_text(client):
+def test_deepl_answers_have_a_message_instead_of_the_text(client):
     body = {"text": LINES, "target_lang": "EN-GB", "partial": True}
     translations = client.post("/v2/translate", json=body).json()["translations"]
     assert [bool(one["text"]) for one in translations] == [True, False, True, False]

@@ -97,7 +97,7 @@ def test_google(client, english):
     assert {"language": "de", "name": "German"} in languages
 
 
-def test_google_without_a_key_as_zotero_asks(client, english):
+def test_request_of_zotero_to_google_works(client, english):
     query = {"client": "gtx", "sl": "auto", "tl": "en", "dt": "t", "q": GERMAN}
     answer = good(client.get("/translate_a/single", params=query))
     assert "".join(part[0] for part in answer[0]) == english
@@ -105,8 +105,8 @@ def test_google_without_a_key_as_zotero_asks(client, english):
     assert answer[2] == "de"
 
 
-def test_google_without_a_key_as_kiss_translator_asks(client, english):
-    """It says that its GET is JSON, as pot does, and asks for parts with names."""
+def test_request_of_kiss_translator_to_google_works(client, english):
+    """Its GET has a JSON content type, like pot's, and requests parts with names."""
     query = {"client": "gtx", "dt": "t", "dj": "1", "ie": "UTF-8", "sl": "auto", "tl": "en", "q": GERMAN}
     headers = {"Content-type": "application/json"}
     answer = good(client.get("/translate_a/single", params=query, headers=headers))
@@ -114,7 +114,7 @@ def test_google_without_a_key_as_kiss_translator_asks(client, english):
     assert answer["src"] == "de"
 
 
-def test_apertium_as_omegat_asks(client, english):
+def test_request_of_omegat_to_apertium_works(client, english):
     query = {"q": GERMAN, "markUnknown": "no", "langpair": "de|en_GB", "key": "x"}
     answer = good(client.get("/apertium/translate", params=query))
     assert answer["responseStatus"] == 200
@@ -163,7 +163,7 @@ def test_errors_have_the_shape_that_each_tool_reads(client, path, body, message)
     assert message(answer.json())
 
 
-def test_they_are_off_until_they_are_asked_for():
+def test_reading_plugins_are_off_by_default():
     with server(plugins="google") as (client, _, _):
         for shape in SHAPES:
             on = "google" in shape.plugins

@@ -1,4 +1,4 @@
-"""What translators' tools send, as their own code makes it: Weblate 5.14's machinery, OmegaT, Argos."""
+"""Requests of translators' tools, made like in their own code: Weblate 5.14, OmegaT, Argos."""
 
 import re
 from contextlib import ExitStack
@@ -52,7 +52,7 @@ def cleaned(text, highlights, mask, escaped):
 
 
 def whole(answer, masks, pattern):
-    """Whether each mask is found once by the pattern that Weblate looks for it with."""
+    """Return whether Weblate's pattern finds each mask once."""
     return all(len(re.findall(pattern(mask), answer)) == 1 for mask in masks)
 
 
@@ -89,7 +89,7 @@ def test_weblate_gets_every_string_whole_by_deepl(client):
     assert by_source["Möchten Sie „%s“ löschen?"] == 'Do you want to delete “<x id="13"></x>”?'
 
 
-def test_omegat_asks_deepl_by_its_first_path(client):
+def test_requests_to_deepls_first_version_work(client):
     query = {
         "text": "Guten Morgen!",
         "source_lang": "DE",
@@ -103,11 +103,11 @@ def test_omegat_asks_deepl_by_its_first_path(client):
     assert (refused.status_code, list(refused.json())) == (400, ["message"])
 
 
-def test_argos_asks_for_languages_by_post(client):
+def test_languages_can_be_requested_by_post_like_argos(client):
     assert client.post("/languages", data={"api_key": ""}).json() == client.get("/languages").json()
 
 
-def test_raw_gives_the_model_the_text_as_it_is_and_forced_counts_what_was_put_back(client):
+def test_raw_sends_unchanged_text_and_forced_counts_restored_phrases(client):
     asked = {"q": "Das (alte (rote) Haus) ist groß.", "source": "de", "target": "en", "forced": True}
     answer = client.post("/translate", json=asked).json()
     assert answer["forced"] == 2
@@ -130,7 +130,7 @@ def test_raw_gives_the_model_the_text_as_it_is_and_forced_counts_what_was_put_ba
     ("text", "name"),
     [("Hola", "Spanish (es)"), ("Привет", "Russian (ru)")]
     + [("Até logo", "Portuguese (pt)"), ("Saluton", "Esperanto (eo)"), ("Come va?", "Italian (it)")]
-    + [("Carrinho", "Portuguese (pt)")],  # is in no list: no vocabulary knows it
+    + [("Carrinho", "Portuguese (pt)")],  # a word that is in no list of common words
 )
 def test_a_first_word_of_a_language_that_no_model_reads_is_refused_by_name(client, text, name):
     answer = client.post("/translate", json={"q": text, "source": "auto", "target": "en"})
@@ -141,7 +141,7 @@ def test_a_first_word_of_a_language_that_no_model_reads_is_refused_by_name(clien
 
 @pytest.mark.parametrize("path", ["/translate", "/v2/translate"])
 def test_a_doubtful_guess_that_is_the_target_gives_way_to_the_next_language(client, path):
-    """\"Coffee\" is German by some 50 %, and English by half of that: who wants German hardly has it."""
+    """\"Coffee\" is detected as German with about 50 %, although a translation into German is requested."""
     (first, second, *_) = client.post("/detect", data={"q": "Coffee"}).json()
     assert (first["language"], second["language"]) == ("de", "en")
     assert first["confidence"] < 50

@@ -146,7 +146,7 @@ def test_words_without_attention_are_marked_and_named(place, visit):
     places = "ms => ms.map(m => { const r = document.createRange(); r.selectNode(m); return r.toString(); })"
     assert page.locator("#backdrop mark").evaluate_all(places) == missed
     backdrop = page.locator("#backdrop").bounding_box()
-    assert backdrop == page.locator("#text").bounding_box()  # marks lie under their words
+    assert backdrop == page.locator("#text").bounding_box()  # marks are at the places of their words
 
 
 def test_text_is_summarized_on_request(place, visit):

@@ -156,7 +156,7 @@ def test_old_answer_is_hidden_while_a_long_text_waits(place, visit):
     page = visit(place[0])
     translate(page)
     assert page.inner_text("#answer")
-    page.fill("#text", f"{TEXT} " * (2_100 // len(TEXT)))  # longer than what is translated while it is typed
+    page.fill("#text", f"{TEXT} " * (2_100 // len(TEXT)))  # too long to be translated while it is typed
     shown(page, "document.querySelector('#answer').innerText === ''")
     assert page.get_attribute("#answer", "data-empty") == "Press “Translate” or Ctrl+Enter"
     page.click("#run")
