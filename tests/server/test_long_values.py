@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 import httpx
 import pytest
 
-from tests.server.test_attacks import FORM, HEALTH, SHARED, Others
+from tests.server.test_attacks import HEALTH, SHARED, Others
 from tests.server.test_server_process import GERMAN, process
+from tests.support.attacks import FORM
 from tests.support.thorough import THOROUGH
 from tests.support.timing import ATTEMPTS, MachineLag
 
