@@ -1,4 +1,4 @@
-"""CTranslate2's Transformers of random weights, for comparisons in which only widths matter."""
+"""CTranslate2 Transformers with random weights, for comparisons of speed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-LAYERS: Final = 6  # of encoder and decoder
+LAYERS: Final = 6  # layers of the encoder, and of the decoder
 POSITIONS: Final = 1024
 
 
@@ -23,10 +23,10 @@ class Size:
 
 
 def random_transformer(size: Size, *, pre_norm: bool) -> Any:
-    """Make a specification, with positions of zeros; vocabularies are still to be registered.
+    """Return a specification without vocabularies, whose position embeddings are zeros.
 
     size: widths of the network.
-    pre_norm: norms before the sub-blocks, and one after the last layer.
+    pre_norm: norms before the sub-blocks and after the last layer.
     """
     from ctranslate2.specs import transformer_spec
 

@@ -1,4 +1,4 @@
-"""German sentences with the lengths of news, made up from a seed: nothing to download, always the same."""
+"""Random German sentences with the lengths of news, reproducible from a seed."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ CLAUSES: Final = (
     "im Winter ist der Weg gefährlich",
 )
 JOINTS: Final = (", und ", ", aber ", ", denn ", ", weil ", ", obwohl ")
-# words of newstest sentences: a log-normal with its median and spread
-MEDIAN_LOG: Final = 2.9  # exp: 18 words
+# numbers of words of newstest sentences: log-normal
+MEDIAN_LOG: Final = 2.9  # median of 18 words
 SPREAD: Final = 0.55
 LONGEST_WORDS: Final = 70
 
@@ -36,7 +36,8 @@ LONGEST_WORDS: Final = 70
 def sentences(seed: int, path: Path | None = None) -> Iterator[str]:
     """Yield sentences without end.
 
-    path: a file of one sentence a line to draw from instead.
+    seed: seed of the random numbers.
+    path: file of one sentence a line to draw from, or None.
     """
     chance = random.Random(seed)
     if path is not None:
@@ -50,7 +51,7 @@ def sentences(seed: int, path: Path | None = None) -> Iterator[str]:
 
 
 def sentence(chance: random.Random, words: int) -> str:
-    """Make a sentence of about as many words, and at least one clause."""
+    """Return a sentence of at least one clause and about `words` words."""
     text = chance.choice(CLAUSES)
     while len(text.split()) < words - 3:
         text += chance.choice(JOINTS) + chance.choice(CLAUSES)
@@ -58,5 +59,5 @@ def sentence(chance: random.Random, words: int) -> str:
 
 
 def document(chance: random.Random, count: int) -> str:
-    """Make a text of `count` sentences."""
+    """Return a text of `count` sentences."""
     return " ".join(sentence(chance, chance.randint(6, 30)) for _ in range(count))

@@ -1,4 +1,4 @@
-"""Requests that arrive at random, and how long the slowest of them waited: the same for every comparison."""
+"""Random arrivals and percentiles, shared by all load tests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from collections.abc import Iterator, Sequence
 
 
 def poisson(rate: float, seed: int) -> Iterator[float]:
-    """Yield the moments of a Poisson process of `rate` a second, in seconds from now, without end."""
+    """Yield the arrival times of a Poisson process in seconds, without end.
+
+    rate: mean number of arrivals a second.
+    seed: seed of the random numbers.
+    """
     chance, at = random.Random(seed), 0.0
     while True:
         at += chance.expovariate(rate)
@@ -16,7 +20,7 @@ def poisson(rate: float, seed: int) -> Iterator[float]:
 
 
 def percentile(values: Sequence[float], p: float) -> float:
-    """Return the smallest value that p per cent do not exceed (nearest rank); NaN of nothing."""
+    """Return the p-th percentile by nearest rank; NaN without values."""
     if not values:
         return float("nan")
     ordered = sorted(values)

@@ -1,7 +1,7 @@
-"""The peer of in-flight batching: a window batcher, as people serve models that translate a batch at a time.
+"""A window batcher, the usual alternative to in-flight batching.
 
-A request waits until the window closes or the batch is full; then the batch is run to its end, and all of it
-is answered when its longest is done. Requests that come meanwhile wait for the next batch.
+A request waits until the window closes or the batch is full. Then the batch runs to its end, and all requests
+are answered when the longest is done. Requests that arrive meanwhile wait for the next batch.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ class WindowBatcher(Generic[Item]):
     """One thread, one batch at a time. `submit` may be called from any thread."""
 
     def __init__(self, run: Callable[[list[Item]], None], window: float, batch: int) -> None:
-        """run: answers all of a batch, and must not raise.
-        window: seconds that the first of a batch waits for others.
-        batch: requests of one, at most.
+        """run: function that answers all requests of a batch; it must not raise.
+        window: seconds that the first request of a batch waits for others.
+        batch: largest number of requests of a batch.
         """
         self._batch = run
         self._waiting: queue.SimpleQueue[Item | None] = queue.SimpleQueue()

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 Array = NDArray[np.float32]
 # share of a recorded ratio that must remain on the same family of processors and on another one
 SAME_FAMILY_SHARE, OTHER_FAMILY_SHARE, NEAR = 0.75, 0.6, 1
-NOISE_FACTOR = 1.05  # that the native operators may lose to the standard ones by
-PEER_PRECISIONS = {"int8": "int8", "fp32": "float32"}  # ours, and CTranslate2's names of them
+NOISE_FACTOR = 1.05  # native operators may be this much slower than standard ones
+PEER_PRECISIONS = {"int8": "int8", "fp32": "float32"}  # our names and CTranslate2's
 SLOTS = 32
 
 
@@ -55,14 +55,14 @@ class Workload:
     threads: int
     sentences: int
     beam: int
-    length: int  # tokens of each source and target, end-of-sentence apart
+    length: int  # tokens of each source and target without end-of-sentence
 
 
 Translate = Callable[[Workload], float]  # seconds of one run
 
 
 def convoy(size: Size, kernels: str) -> Translate:
-    """Make our engine's lane over the graphs that a bundle of this size would hold."""
+    """Return a function that times Convoy on a model of this size."""
     from engine.bundle.config import ModelConfig
     from engine.bundle.stacks import StackConfig
     from engine.models import build
@@ -130,7 +130,7 @@ def lanes_of(
 
 
 def ctranslate2(size: Size, folder: Path) -> Translate:
-    """Make the peer, as its own converter would write a Transformer of these widths."""
+    """Return a function that times CTranslate2 on a Transformer of this size."""
     spec = random_transformer(size, pre_norm=False)
     words = ["<unk>", "<s>", "</s>", *(f"t{i}" for i in range(3, size.vocab))]
     spec.register_source_vocabulary(words)
@@ -142,7 +142,7 @@ def ctranslate2(size: Size, folder: Path) -> Translate:
 
 
 def translators_of(folder: Path, vocab: int) -> Translate:
-    """Make a run over CTranslate2's translators; the translator of the last precision and threads stays open.
+    """Return a function that times CTranslate2; the translator of the last precision and threads stays open.
 
     folder: folder of a model with the words `t3`, `t4`, ...
     vocab: number of tokens that sources are drawn from.
@@ -285,8 +285,10 @@ def main() -> None:
 
 
 def _check(rows: list[dict[str, Any]], records: Sequence[Path]) -> None:
-    """Compare the fastest runs, for noise disturbs them least, with the record of the nearest processor.
-    Raises SystemExit that names what got slower."""
+    """Compare the fastest runs, which noise disturbs least, with the record of the nearest processor.
+
+    Raises SystemExit that names the slower workloads.
+    """
     here = processor()
     path, record, far = nearest(records, here)
     least = SAME_FAMILY_SHARE if far <= NEAR else OTHER_FAMILY_SHARE

@@ -5,7 +5,7 @@ Checkpoints are kept in runs/, so that a killed run continues; the finished bund
 $OUT/NAME.tar.gz.
 
     bash loadtest/gpu.sh train --minutes 8
-    tar -xzf NAME.tar.gz -C models && python -m loadtest.engine.gpu_train --score models/NAME  # states scores
+    tar -xzf NAME.tar.gz -C models && python -m loadtest.engine.gpu_train --score models/NAME  # writes scores
 """
 
 from __future__ import annotations
@@ -24,13 +24,16 @@ from typing import Any, Final
 
 REPOSITORY: Final = Path(__file__).parents[2]
 RECIPES: Final = REPOSITORY / "training" / "recipes"
-RESERVE: Final = 30.0  # seconds to average, pack and end
+RESERVE: Final = 30.0  # seconds for averaging and packing
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingRecord:
-    """updates: trained, of `wanted` by the recipe.
-    nll: nats a token of the validation pairs.
+    """Result of training.
+
+    updates: number of updates trained.
+    wanted: number of updates in the recipe.
+    nll: negative log-likelihood of the validation pairs, nats a token.
     """
 
     name: str
@@ -57,7 +60,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def train(options: argparse.Namespace, name: str) -> TrainingRecord:
-    """Train one recipe, for `options.minutes`, from where its last run ended."""
+    """Train one recipe for `options.minutes`, continuing its last run."""
     from training.package import package
     from training.recipe import load
     from training.trainer import Trainer
@@ -112,12 +115,12 @@ def _together(options: argparse.Namespace, names: list[str]) -> int:
 
 
 def _recipe(name: str) -> Path:
-    """A shipped recipe by its name, or a file."""
+    """Return the file of a shipped recipe, or `name` if it is a file."""
     return Path(name) if name.endswith(".toml") else RECIPES / f"{name}.toml"
 
 
 def _score(bundle: Path, corpora: Path) -> None:
-    """Measure the test splits and the everyday lines on this machine's CPU, and state them in the card."""
+    """Measure the test splits and the everyday lines on the CPU and write the scores into the card."""
     from cli.train import measure
     from training.recipe import load
 

@@ -46,17 +46,17 @@ from engine.types import DecodeOptions, Outcome, Request
 from loadtest.engine.gpu_bench.models import config_of
 from loadtest.engine.nothing import Nothing, ReachedMark
 
-MODEL: Final = "dynamicconv-213M"  # its layers, with small numbers
-LENGTHS: Final = (8, 48)  # tokens of sources and answers, uniform
-TOKENS: Final = (1_000, 30_000)  # Python keeps smaller numbers, which cost it less
+MODEL: Final = "dynamicconv-213M"  # number of layers; all widths are small
+LENGTHS: Final = (8, 48)  # range of tokens of sources and answers, uniform
+TOKENS: Final = (1_000, 30_000)  # Python caches smaller numbers, which would be faster
 QUEUE_TOKENS: Final = 1 << 24
-USUAL_SECONDS: Final = 38e-6  # of the loop of `yardstick` on an AMD Zen 4 that does nothing else
+USUAL_SECONDS: Final = 38e-6  # duration of `yardstick` on an idle AMD Zen 4
 HOST_SLOWDOWN: Final = 5.2  # 67 us of `Lane._outcome` in the profile for 12.9 us on that Zen 4
 CLOCKED: Final = 1000  # number of empty emulations that measure the cost of the clock itself
-ATTEMPTS: Final = 3  # before a limit is taken to be broken
-# microseconds on the machine of the H100; a launch is taken for a replay, a wait for two, a query for half
+ATTEMPTS: Final = 3  # attempts before a limit counts as exceeded
+# microseconds on the machine of the H100; estimates: launch = replay, wait = 2 launches, query = launch / 2
 PRICES_US: Final[Mapping[str, float]] = {
-    "event": 9.0,  # made and recorded
+    "event": 9.0,  # create and record
     "pin": 4.0,  # `pin_memory`, or an empty pinned tensor
     "copy up": 6.0,
     "copy down": 5.0,
@@ -114,7 +114,7 @@ class Emulated:
 
 
 class CountedMark(ReachedMark):
-    """Counts how often it is asked."""
+    """A mark that counts queries."""
 
     def __init__(self, calls: Counter[str]) -> None:
         self._calls = calls
@@ -198,11 +198,11 @@ class CountedDevice(Nothing):
 
     def __call__(self, call: Call) -> None:
         if call.addresses is None:
-            addresses_of([argument(a) for a in call.arguments])  # as `engine.kernels.launch` does
+            addresses_of([argument(a) for a in call.arguments])  # same work as in `engine.kernels.launch`
         with self.emulation:
             self.calls["launch"] += 1
             super().__call__(call)
-            if call.kernel.entry == "follow_back":  # of slots that are done, which the host will read
+            if call.kernel.entry == "follow_back":  # writes the results of finished slots
                 self._follow_back(call)
 
     def _follow_back(self, call: Call) -> None:
@@ -226,7 +226,7 @@ class CountedDevice(Nothing):
 
 
 class Traffic:
-    """Requests through an engine over nothing, turn by turn."""
+    """Requests to an engine over an emulated device, one turn at a time."""
 
     def __init__(self, slots: int, beams: int) -> None:
         self.device, self.beams, self.answered = CountedDevice(), beams, 0
@@ -235,7 +235,7 @@ class Traffic:
             lane = LaneSize(beams, slots)
             executor = CapturedExecutor(model, lane, self.device, Kernels(self.device), warm=True)
         self.engine = self.device.engine = Engine([executor], EngineSettings(QUEUE_TOKENS))
-        self.engine.lanes[0].search.state.kept_count[:] = 1  # as `end_step` would leave it
+        self.engine.lanes[0].search.state.kept_count[:] = 1  # value after `end_step`
         self._random, self._options = np.random.default_rng(0), DecodeOptions(beam_size=beams)
 
     def request(self, length: int = 0) -> Request:
@@ -247,7 +247,7 @@ class Traffic:
         return request
 
     def turn(self) -> float:
-        """Let the engine take one turn; returns the seconds of the house's own code."""
+        """Run one turn of the engine; returns the seconds of Convoy's code."""
         began, emulated = time.thread_time(), self.device.emulation.seconds
         self.engine.turn()
         return time.thread_time() - began - (self.device.emulation.seconds - emulated)
@@ -257,7 +257,7 @@ class Traffic:
 
 
 def yardstick() -> float:
-    """Measure the seconds of some Python, numpy and torch that never changes."""
+    """Return the seconds of a fixed sequence of Python, numpy and torch operations."""
     began = time.thread_time()
     table = {i: (i, [i] * 3) for i in range(24)}
     total = sum(i + len(more) for i, more in table.values())
@@ -278,7 +278,7 @@ def measure(slots: int, beams: int, requests: int) -> HostWork:
     """
     traffic = Traffic(slots, beams)
     for counted in (False, True):
-        gc.freeze()  # as a server does, so that no full collection falls into some run
+        gc.freeze()  # like a server, to exclude full collections
         traffic.answered, spent, beside = 0, list[float](), list[float]()
         traffic.device.calls.clear()
         before = traffic.engine.stats().steps
@@ -286,7 +286,7 @@ def measure(slots: int, beams: int, requests: int) -> HostWork:
         while traffic.answered < requests:
             spent.append(traffic.turn())
             if counted:
-                beside.append(yardstick())  # as seldom, and as far from the processor's caches
+                beside.append(yardstick())  # once a turn, with caches as cold as the turn's
     steps = traffic.engine.stats().steps - before
     slowness = statistics.median(beside) / USUAL_SECONDS
     house = sum(spent) / slowness * HOST_SLOWDOWN * 1e3 / steps
@@ -306,7 +306,7 @@ def main() -> None:
     torch.set_num_threads(1)
     for _ in range(ATTEMPTS):
         runs = [measure(options.slots, options.beams, options.requests) for _ in range(options.runs)]
-        result = min(runs, key=lambda run: run.step_ms)  # neighbours only add
+        result = min(runs, key=lambda run: run.step_ms)  # other programs only add time
         rounded = {k: round(v, 3) if isinstance(v, float) else v for k, v in asdict(result).items()}
         print(json.dumps(rounded | {"calls": {k: round(v, 2) for k, v in result.calls.items()}}))
         if result.step_ms <= options.most_step:

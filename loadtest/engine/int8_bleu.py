@@ -5,7 +5,7 @@ CTranslate2's answers in float32; the int8 answers of both engines are compared 
 
     python -m loadtest.engine.int8_bleu --marian FOLDER --texts lines.txt
 
-FOLDER: model.npz and vocab.spm. Needs ctranslate2 and sacrebleu from PyPI and the extra `torch`.
+FOLDER contains model.npz and vocab.spm. Needs ctranslate2 and sacrebleu from PyPI and the extra `torch`.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ def ours(folder: Path, out: Path, lines: Sequence[str]) -> list[str]:
 
 
 def compare_bleu(marian: Path, lines: Sequence[str]) -> dict[str, float]:
-    """Measure BLEU against float32 of both in int8, of ours against theirs, and the share of answers that
-    are the same."""
+    """Return BLEU of both engines in int8 against float32, BLEU of ours against CTranslate2's int8, and the
+    share of equal answers."""
     from sacrebleu import corpus_bleu
 
     with tempfile.TemporaryDirectory() as name:

@@ -51,7 +51,7 @@ OPTIONS = {
 
 
 def write_model(folder: Path, vocab: int) -> None:
-    """Write model.npz and vocab.yml, as Marian writes them."""
+    """Write model.npz and vocab.yml in Marian's layout."""
     g = np.random.default_rng(0)
     arrays: dict[str, NDArray[Any]] = {}
 
@@ -100,7 +100,7 @@ def convoy(folder: Path, vocab: int, kernels: str) -> Translate:
 
 
 def ctranslate2(folder: Path, vocab: int) -> Translate:
-    """Make CTranslate2's side, by its own Marian converter."""
+    """Return a function that times CTranslate2 on the converted model."""
     from ctranslate2.converters import MarianConverter
 
     converter = MarianConverter(str(folder / "model.npz"), [str(folder / "vocab.yml")] * 2)

@@ -18,7 +18,7 @@ NOWHERE: Final = nullcontext()
 
 
 class ReachedMark:
-    """A mark that has been reached."""
+    """An event that has already occurred."""
 
     def query(self) -> bool:
         return True
@@ -34,7 +34,7 @@ class Nothing:
     device = "cpu"
 
     def __call__(self, call: Call) -> None:
-        if call.kernel.entry == "end_step":  # of a step that is not captured yet
+        if call.kernel.entry == "end_step":  # the last kernel of a step that is not captured yet
             self.step()
 
     def step(self) -> None:

@@ -1,4 +1,4 @@
-"""The processor of this machine, and which of several records is of the nearest one."""
+"""The processor of this machine, and the record of the most similar processor."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Facts = Mapping[str, Any]
 
 
 def processor() -> dict[str, str]:
-    """Name, vendor, family and model as /proc/cpuinfo has them, and the instruction set of the operators."""
+    """Return name, vendor, family and model of the processor, and the instruction set of our operators."""
     facts = {"cpu": platform.processor() or platform.machine(), "vendor": "", "family": "", "model": ""}
     keys = {"model name": "cpu", "vendor_id": "vendor", "cpu family": "family", "model": "model"}
     info = Path("/proc/cpuinfo")
@@ -26,10 +26,7 @@ def processor() -> dict[str, str]:
 
 
 def distance(one: Facts, other: Facts) -> int:
-    """Return how far two processors are.
-
-    0 is the same model; the instruction set counts most, then the vendor.
-    """
+    """Return the distance of two processors: 0 for equal models; a different instruction set counts most."""
     weights = {"isa": 8, "vendor": 4, "family": 2, "model": 1}
     return sum(weight for key, weight in weights.items() if one.get(key) != other.get(key))
 

@@ -31,7 +31,7 @@ from loadtest.texts import sentences
 PAGE: Final = Path("docs/lab/records.md")
 FOLDER: Final = Path("docs/benchmarks")
 BEGIN, END = "<!-- make bench-record: begin -->", "<!-- make bench-record: end -->"
-# instruction sets that a record is worth, by what this machine's best is
+# further instruction sets to measure, by the best one of the machine
 OTHERS: Final = {"avx512vnni": ("avx512", "avx2"), "avx512": ("avx2",), "avxvnni": ("avx2",)}
 # variables that limit CTranslate2 to each set; its products are oneDNN's (except on Intel), which checks the
 # CPU
@@ -39,17 +39,17 @@ PEER: Final = {
     "avx512": {"CT2_FORCE_CPU_ISA": "AVX512", "ONEDNN_MAX_CPU_ISA": "AVX512_CORE"},
     "avx2": {"CT2_FORCE_CPU_ISA": "AVX2", "ONEDNN_MAX_CPU_ISA": "AVX2"},
 }
-LINE_CHARACTERS: Final = 150  # of code in the page
+LINE_CHARACTERS: Final = 150  # longest line of code in the page
 MODELS: Final = ("models/tatoeba-de-en", "models/tatoeba-en-de", "models/arxiv-title-en")
 ENGLISH: Final = Path("tests/everyday/en-de.tsv")
-LINES, PARAGRAPHS = 300, 20  # of the files that the field's protocol translates
+LINES, PARAGRAPHS = 300, 20  # of the files for the efficiency protocol
 
 
 @dataclass(frozen=True, slots=True)
 class RecordPart:
-    """One measurement: a heading, the module and its arguments, and what its environment has besides.
+    """One measurement: heading, module, arguments and additional environment variables.
 
-    quoted: whether the output is no table.
+    quoted: the output is plain text, not a table.
     """
 
     heading: str
@@ -59,15 +59,15 @@ class RecordPart:
     quoted: bool = False
 
     def command(self) -> str:
-        """Return the command as a reader types it."""
+        """Return the command as typed in a shell."""
         given = [f"{name}={value}" for name, value in self.environment.items()]
         return " ".join([*given, "python -m", self.module, *self.arguments])
 
 
 def texts(folder: Path) -> dict[str, Path]:
-    """Write a file for each shipped model: made-up news, everyday lines, and paragraphs of them.
+    """Write a file for each shipped model: random news, everyday lines, and paragraphs of them.
 
-    Returns the files by the model's folder.
+    Returns the files by the folder of the model.
     """
     english = [line.split("\t")[0] for line in ENGLISH.read_text(encoding="utf-8").splitlines()]
     lines = {
@@ -139,7 +139,7 @@ def parts(record: str, own: str, runs: int, files: Mapping[str, Path]) -> list[R
 
 
 def run_part(part: RecordPart) -> str:
-    """Run a part, and return its section of the page. Raises SystemExit where the command fails."""
+    """Run a part and return its section of the page. Raises SystemExit if the command fails."""
     began = time.monotonic()
     words = [sys.executable, "-m", part.module, *part.arguments]
     environment = os.environ | dict(part.environment)

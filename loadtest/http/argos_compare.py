@@ -38,7 +38,7 @@ from loadtest.random_transformer import Size, random_transformer
 
 USUAL_SIZE = Size(dim=512, ffn=2048, heads=8, vocab=50_000)
 SPECIAL = ["<unk>", "<blank>", "<s>", "</s>"]
-ENDS = 25  # the position at which answers end
+ENDS = 25  # position at which answers end
 
 
 def write_package(folder: Path, pieces: Path, spacy: Path, codes: tuple[str, str]) -> None:
@@ -147,7 +147,10 @@ def main() -> None:
     paragraphs = [" ".join(sentences[i : i + 4]) for i in range(0, len(sentences) - 3, 4)]
     with tempfile.TemporaryDirectory() as name:
         packages = Path(name) / "packages"
-        for codes in (("de", "en"), ("en", "de")):  # with fewer than two it asks the network for more
+        for codes in (
+            ("de", "en"),
+            ("en", "de"),
+        ):  # with fewer than two packages LibreTranslate downloads some
             write_package(packages / f"translate-{'_'.join(codes)}-1_9", options.pieces, options.spacy, codes)
         ours = [sys.executable, "-m", "cli.main", "serve", "--models", str(packages), "--precision", "int8"]
         ours += ["--threads", str(options.threads)]

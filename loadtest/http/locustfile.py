@@ -15,7 +15,7 @@ from typing import Any
 
 from locust import FastHttpUser, between, tag, task
 
-sys.path.insert(0, str(Path(__file__).parents[2]))  # locust loads this file by itself
+sys.path.insert(0, str(Path(__file__).parents[2]))  # locust loads this file outside of its package
 from loadtest.texts import document, sentences  # noqa: E402
 
 DE_EN = {"source": "de", "target": "en"}
@@ -31,14 +31,14 @@ class _User(FastHttpUser):
         self.head = {"Authorization": f"Bearer {key}"} if key else {}
 
     def ask(self, path: str, values: dict[str, Any], name: str, field: str) -> None:
-        """An answer without the field is a failure, whatever its status."""
+        """Post a request; an answer without `field` counts as a failure."""
         with self.rest("POST", path, json=values, headers=self.head, name=name) as answer:
             if answer.js is None or not answer.js.get(field):
                 answer.failure(f"status {answer.status_code} without {field}")
 
 
 class Translator(_User):
-    """One sentence now and then."""
+    """A user who translates one sentence at a time."""
 
     weight = 6
     wait_time = between(0.5, 2.0)
@@ -50,7 +50,7 @@ class Translator(_User):
 
 
 class Summarizer(_User):
-    """A page of text."""
+    """A user who summarizes a page of text."""
 
     weight = 1
     wait_time = between(2.0, 5.0)
@@ -63,7 +63,7 @@ class Summarizer(_User):
 
 
 class SubtitleTool(_User):
-    """Thirty-two sentences at once."""
+    """A user who translates 32 sentences at once."""
 
     weight = 1
     wait_time = between(2.0, 6.0)
@@ -76,7 +76,7 @@ class SubtitleTool(_User):
 
 
 class Reader(_User):
-    """Reads along: an event stream, of which the first words count."""
+    """A user who reads an event stream; the time to the first words is measured."""
 
     weight = 2
     wait_time = between(1.0, 3.0)

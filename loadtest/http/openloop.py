@@ -52,10 +52,10 @@ class TimedAnswer:
 
 @dataclass(frozen=True, slots=True)
 class LoadSummary:
-    """Seconds and requests a second.
+    """Latencies in seconds, and rates in requests a second.
 
-    refused: 429 and 503.
-    failed: every other answer but 200, and none.
+    refused: answers with 429 or 503.
+    failed: other answers than 200, and missing ones.
     """
 
     offered: float
@@ -79,7 +79,7 @@ def arrivals(rate: float, seconds: float, seed: int) -> list[float]:
 
 
 def summarise(answers: Sequence[TimedAnswer], rate: float) -> LoadSummary:
-    """Sum up the answers. Latencies are of the requests that were answered with 200."""
+    """Summarise the answers; latencies include only answers with status 200."""
     good = [a for a in answers if a.status == 200]
     refused = sum(a.status in (429, 503) for a in answers)
     first = [a.first for a in good if a.first is not None]
@@ -123,14 +123,16 @@ async def run(url: str, ask: Ask, texts: Iterator[str], times: Sequence[float]) 
 
 
 def session(url: str) -> aiohttp.ClientSession:
-    """Open a session of as many connections as it takes: what waits must wait in the server. (httpx spends
-    time on each request in proportion to the connections there are.)"""
+    """Open a session without a limit of connections, so that requests wait only in the server.
+
+    It uses aiohttp, because httpx needs time for each request in proportion to the open connections.
+    """
     timeout = aiohttp.ClientTimeout(total=120.0)
     return aiohttp.ClientSession(url, connector=aiohttp.TCPConnector(limit=0), timeout=timeout)
 
 
 def translate(values: dict[str, Any], *, stream: bool) -> Ask:
-    """Return an `Ask` that posts to /translate, with further values of the body."""
+    """Return an `Ask` that posts to /translate with further fields of the body."""
     key = os.environ.get("CONVOY_KEY")
     headers = {"Authorization": f"Bearer {key}"} if key else {}
 

@@ -39,7 +39,7 @@ from server.settings import ServerSettings
 
 @dataclass(slots=True)
 class Clock:
-    """Seconds inside sessions: of the clock on the wall, and of the processor."""
+    """Wall and CPU seconds inside sessions."""
 
     wall: float = 0.0
     cpu: float = 0.0
@@ -58,8 +58,7 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class Overhead:
-    """Seconds: of the run, of the processor for all of this process, and of either inside sessions; and the
-    median of a request."""
+    """Wall and CPU seconds of the run, those inside sessions, and the median latency of a request."""
 
     answered: int
     wall: float
@@ -75,7 +74,7 @@ class Overhead:
 
 
 def time_sessions() -> Clock:
-    """Time every session that is made from now on."""
+    """Time every session that is created from now on."""
     clock = Clock()
     original = onnxruntime.InferenceSession
 
@@ -183,7 +182,7 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=200, help="of each run")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--values", default='{"source": "de", "target": "en"}', help="of each body, as JSON")
-    parser.add_argument("--client", help=argparse.SUPPRESS)  # the address: this is the other process
+    parser.add_argument("--client", help=argparse.SUPPRESS)  # set only for the client process
     options = parser.parse_args()
     if options.client:
         client(options)

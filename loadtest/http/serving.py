@@ -1,4 +1,4 @@
-"""Servers in processes of their own, started for a measurement."""
+"""Start servers in other processes for a measurement."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Final
 
 import httpx
 
-START_SECONDS: Final = 240.0  # until a server is ready, or has ended
+START_SECONDS: Final = 240.0  # longest time for a server to start or to stop
 CONVOY: Final = (sys.executable, "-m", "cli.main", "serve")
 
 

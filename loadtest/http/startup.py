@@ -45,7 +45,7 @@ sys.stdin.readline()
 
 @dataclass(frozen=True, slots=True)
 class ResidentMemory:
-    """Bytes: resident now, and at most since the process began."""
+    """Resident bytes now, and their maximum since the start of the process."""
 
     resident: int
     most: int

@@ -2,8 +2,8 @@
 
     python -m loadtest.engine.gpu_bench
 
-An inner process runs the parts and an outer one watches it: a part that hangs is ended, a part that breaks
-the device's context costs itself only, and every finding stays in the file.
+An inner process runs the parts and an outer one watches it: it ends a part that hangs, and restarts after a
+part that broke the device's context. Every finding stays in the file.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from loadtest.engine.gpu_bench.record import BenchRecord
 from loadtest.engine.gpu_bench.setting import FULL, PRECISIONS, REPOSITORY, TINY, Setting
 from loadtest.engine.gpu_bench.tables import markdown
 
-# in this order, each with its share of the time
+# parts in this order, with their shares of the time
 PARTS: Final = {
     "floors": 0.05,
     "tests": 0.4,
@@ -43,7 +43,7 @@ CONTEXT_LOST_CODE: Final = 70  # exit code of the inner process when the device'
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the parts; return 0 when every part ran and everything checked was right."""
+    """Run the parts; return 0 if every part ran and all checks passed."""
     options = _parser().parse_args(arguments)
     parts = options.parts.split(",")
     if unknown := [part for part in parts if part not in PARTS]:
@@ -72,7 +72,7 @@ def _outside(options: argparse.Namespace, parts: list[str]) -> int:
 
 
 def _through(options: argparse.Namespace, path: Path, rest: list[str], end: float) -> None:
-    """All parts, in as many inner processes as it takes."""
+    """Run all parts in one or more inner processes."""
     while rest:
         seconds = max(1.0, end - time.monotonic())
         inner = [*_flags(options), "--inside", f"--parts={','.join(rest)}", f"--out={path}"]
@@ -99,14 +99,16 @@ def _after(bench: BenchRecord, running: dict[str, Any], rest: list[str], why: st
     if again:
         bench.values["skipped"][contender] = f"{part}: {record['error']}"
     bench.save()
-    if part not in rest:  # the floors, which are measured unasked
+    if part not in rest:  # the floors always run
         return rest
     return rest[rest.index(part) + (0 if again else 1) :]
 
 
 def _run_with_limit(command: list[str], path: Path, grace: float) -> tuple[int, str]:
-    """Run it until it ends or the part that it runs is `grace` seconds over its time. Returns its exit
-    code, and why it was ended if it was."""
+    """Run a command until it ends, or until its current part is `grace` seconds over time.
+
+    Returns the exit code, and the reason if it was ended.
+    """
     process = subprocess.Popen(command, cwd=REPOSITORY)
     try:
         while process.poll() is None:
@@ -142,7 +144,7 @@ def _inside(options: argparse.Namespace, parts: list[str]) -> int:
 
 
 def _flags(options: argparse.Namespace) -> list[str]:
-    """For the inner process, all but the parts, the seconds and the file."""
+    """Return the flags of the inner process except parts, seconds and file."""
     flags = ["--command", shlex.join(["python", "-m", "loadtest.engine.gpu_bench", *sys.argv[1:]])]
     for name in (
         "device",

@@ -1,10 +1,8 @@
-"""Requests that arrive at random: the engine in flight against the best window batcher over the same
-executor.
+"""Random arrivals: the engine with in-flight batching against the best window batcher.
 
-Both have an executor of the same bundle and width, and meet the same sentences at the same moments. The
-batcher's window and size are chosen on other traffic, the engine has nothing to choose. The load is a
-share of the lower of the two peaks, so that either can carry it. Latency counts from when a request was
-due.
+Both have an executor of the same bundle and width, and receive the same sentences at the same times. Window
+and size of the batcher are tuned on other traffic; the engine needs no tuning. The load is a share of the
+lower of the two peaks. Latency starts when a request is due.
 """
 
 from __future__ import annotations
@@ -32,9 +30,9 @@ from loadtest.engine.gpu_bench.setting import Scale
 from loadtest.traffic import percentile, poisson
 from loadtest.window import WindowBatcher
 
-PEAK_SHARE: Final = 0.7  # of peak throughput
-TUNING: Final = 1_000  # seeds of the traffic that settings are chosen on, and
-TRAFFIC: Final = 2_000  # of that which is reported
+PEAK_SHARE: Final = 0.7  # load as a share of peak throughput
+TUNING: Final = 1_000  # seed of the traffic for tuning
+TRAFFIC: Final = 2_000  # first seed of the reported traffic
 FLIGHT: Final = "in flight"
 WINDOW: Final = "window"
 LEAST_REQUESTS: Final = 100  # least number of requests of a run: a p99 needs as many
@@ -45,11 +43,12 @@ class Server(Protocol):
 
 
 class LaneBatcher(WindowBatcher[Request]):
-    """A window batcher over the same executor and search as the engine that it is compared with."""
+    """A window batcher with the same executor and search as the engine."""
 
     def __init__(self, executor: Executor, window: float, batch: int) -> None:
-        """window: seconds that the first of a batch waits for others.
-        batch: requests of one, at most.
+        """executor: executor of the lane.
+        window: seconds that the first request of a batch waits for others.
+        batch: largest number of requests of a batch.
         """
         self._done: list[tuple[Request, Outcome]] = []
         self._lane = Lane(executor, lambda request, outcome: self._done.append((request, outcome)))
@@ -57,9 +56,9 @@ class LaneBatcher(WindowBatcher[Request]):
         self.tune(window, batch)
 
     def tune(self, window: float, batch: int) -> None:
-        """Use other settings from the next batch on.
+        """Change window and batch from the next batch on.
 
-        Raises ValueError for a batch that the lane can't hold.
+        Raises ValueError if the lane is too small for the batch.
         """
         if not 1 <= batch <= self._lane.executor.slots or window < 0:
             raise ValueError(f"a batch of {batch} in a lane of {self._lane.executor.slots}, {window} seconds")
@@ -80,7 +79,7 @@ class LaneBatcher(WindowBatcher[Request]):
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Sentences that arrive at a mean of `rate` a second."""
+    """Sentences that arrive at a mean rate a second."""
 
     work: Sequence[SizedSentence]
     beam: int
@@ -128,8 +127,8 @@ def peak(server: Server, work: Sequence[SizedSentence], beam: int) -> float:
 
 
 def arrivals(run: PartRun) -> dict[str, Any]:
-    """Measure p99 and p50 of the engine and of the best window batcher, runs in turn, and their ratio: on the
-    likely fastest backend that does it."""
+    """Measure p99 and p50 of the engine and of the best window batcher in alternating runs, and their ratio,
+    on the first backend that works."""
     setting, scale = run.setting, run.setting.scale
     bundle = models.bundle_of(setting.folder, models.SIX, tiny=scale.tiny)
     origin, pairs = lengths(setting.corpora, scale.requests)
@@ -152,11 +151,11 @@ def arrivals(run: PartRun) -> dict[str, Any]:
 def _measure(
     flow: Flow, batcher: LaneBatcher, work: list[SizedSentence], run: PartRun, findings: dict[str, Any]
 ) -> None:
-    """Fill the findings: peaks first, then the batcher's best setting, then both in turn."""
+    """Measure the peaks, tune the batcher, and compare both in alternating runs."""
     scale = run.setting.scale
     peaks = _peaks(flow, batcher, work, scale.beam)
     rate = PEAK_SHARE * min(peaks.values())
-    # a run of each setting, and of both in each turn
+    # one run for each setting, and one for both servers in each turn
     runs = len(scale.windows) * len(scale.batches) + 2 * (scale.turns + 1)
     fits = int((run.until - time.monotonic()) * rate / runs)
     load = Load(work[: max(min(LEAST_REQUESTS, len(work)), min(len(work), fits))], scale.beam, rate)
@@ -170,7 +169,7 @@ def _measure(
 
 
 def _peaks(flow: Flow, batcher: LaneBatcher, work: list[SizedSentence], beam: int) -> dict[str, float]:
-    """Answers a second of each, after a run of the first sentences to warm up."""
+    """Return the peak of each server, after a run to warm up."""
     peaks: dict[str, float] = {}
     servers: dict[str, Server] = {FLIGHT: flow, WINDOW: batcher}
     for name, server in servers.items():
@@ -180,7 +179,7 @@ def _peaks(flow: Flow, batcher: LaneBatcher, work: list[SizedSentence], beam: in
 
 
 def _tune(batcher: LaneBatcher, load: Load, scale: Scale) -> dict[str, Any]:
-    """The window and batch with the lowest p99, and all that were tried."""
+    """Return the window and batch with the lowest p99, and all tried settings."""
     tried = []
     for window, batch in itertools.product(scale.windows, scale.batches):
         batcher.tune(window, batch)

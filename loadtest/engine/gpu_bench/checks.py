@@ -28,16 +28,16 @@ from loadtest.engine.gpu_bench.record import PartRun
 from loadtest.engine.gpu_bench.sentences import real_sources
 from loadtest.engine.gpu_bench.setting import REPOSITORY
 
-LEAST_EQUAL: Final = 0.97  # of fp32's answers: two orders of summing may part a near-tie
-LONGEST_TARGET_TOKENS: Final = 64  # of a check of answers
+LEAST_EQUAL: Final = 0.97  # share of fp32 answers; another order of sums may decide a near-tie differently
+LONGEST_TARGET_TOKENS: Final = 64  # tokens of a checked answer
 SLOTS: Final = 32
 GPU_MARK: Final = "mark.gpu"
 FUNCTION: Final = re.compile(r"^def (\w+)", re.MULTILINE)
-TEST_PROCESSES: Final = 6  # at once
+TEST_PROCESSES: Final = 6
 TEST_LOG: Final = "tests.log"  # whole output of pytest, next to the record
 LEAST_TEST_SECONDS: Final = 10.0
-FAILURES: Final = ("FAILED ", "ERROR ")  # how pytest begins a line that names a test
-MAX_TOLD_FAILURES: Final = 5  # of a file
+FAILURES: Final = ("FAILED ", "ERROR ")  # prefixes of pytest's lines that name a failed test
+MAX_TOLD_FAILURES: Final = 5  # failures of a file in the record
 # a machine that is lent for an hour has torch and pytest, and lacks some plugins that pyproject.toml
 # configures
 PYTEST: Final = "-q -rfEs -m gpu -o addopts= -o filterwarnings= -p no:cacheprovider --durations=10"
@@ -61,7 +61,7 @@ def suite(run: PartRun) -> dict[str, Any]:
     for row, (_, output) in zip(rows, results, strict=True):
         if row["code"]:
             print(f"FAILED, in a process of its own: {row['file']}: {row['said']}", flush=True)
-            # the first names the kernel: after it the device may be lost to this process
+            # the first failure is the cause: after it the device may be unusable in the process
             row["failed"] = [line for line in output.splitlines() if line.startswith(FAILURES)][
                 :MAX_TOLD_FAILURES
             ]
@@ -83,7 +83,7 @@ def _needs_gpu(path: Path) -> bool:
 
 
 def _run_tests(path: Path, until: float) -> tuple[int, str]:
-    """Exit code and output of pytest for one file."""
+    """Run pytest for one file; return exit code and output."""
     command = [sys.executable, "-m", "pytest", *PYTEST.split(), str(path)]
     seconds = max(LEAST_TEST_SECONDS, until - time.monotonic())
     try:
@@ -95,10 +95,12 @@ def _run_tests(path: Path, until: float) -> tuple[int, str]:
 
 
 def checks(run: PartRun) -> dict[str, Any]:
-    """Check the answers of every backend that opens. Rows: backend, share of answers equal to torch's in fp32
-    on the CPU, share of their tokens that agree from the left, the largest difference of scores of equal
-    answers, and the share of answers that are the same alone as in a batch. ok: every fp32 row has enough
-    that are equal, and no backend that opens failed."""
+    """Check the answers of every backend that opens.
+
+    Rows: backend, share of answers equal to torch's in fp32 on the CPU, share of their tokens that agree from
+    the left, largest difference of scores of equal answers, and share of answers that are equal alone and in
+    a batch. ok: every fp32 row has enough equal answers, and no backend failed.
+    """
     setting = run.setting
     bundle = copy_bundle(setting.folder, setting.shipped)
     options = replace(bundle.options, max_length=min(LONGEST_TARGET_TOKENS, bundle.config.max_target - 1))

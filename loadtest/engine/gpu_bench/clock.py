@@ -1,4 +1,4 @@
-"""Time on a device that works on its own, and contenders that take turns."""
+"""Timing of an asynchronous device, and alternating runs of contenders."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class ContextLost(Exception):
 
 
 def seconds(device: str, call: Callable[[], object]) -> float:
-    """Measure the seconds of a call, from an idle device to an idle device again."""
+    """Return the seconds of a call, including the wait for the device before and after it."""
     wait(device)
     began = time.perf_counter()
     call()
@@ -32,7 +32,7 @@ def wait(device: str) -> None:
 
 
 def forgive(error: Exception) -> str:
-    """Return a contender's error as a line, when the others can go on. Raises ContextLost when they can't."""
+    """Return a contender's error as one line. Raises ContextLost if the device is unusable after it."""
     if torch.cuda.is_initialized():
         try:
             torch.cuda.synchronize()
@@ -42,7 +42,7 @@ def forgive(error: Exception) -> str:
 
 
 def reason(error: BaseException) -> str:
-    """Return an error in a line."""
+    """Return an error as one line."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text[:400]}"
 
@@ -85,7 +85,7 @@ def alternate(
             run.measuring(key.rpartition(", ")[2])
             try:
                 value = measure()
-            except Exception as error:  # a backend's own fault is a result, not the end of the others
+            except Exception as error:  # an error of one backend must not stop the others
                 turns.not_run[key] = forgive(error)
                 turns.values.pop(key, None)
                 continue
@@ -98,7 +98,7 @@ def alternate(
 
 
 def summary(values: list[float]) -> dict[str, Any]:
-    """Return the median and the runs."""
+    """Return the median and all runs."""
     return {"median": statistics.median(values), "runs": values}
 
 

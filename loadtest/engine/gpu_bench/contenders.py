@@ -25,11 +25,11 @@ from loadtest.engine.gpu_bench.record import PartRun
 from loadtest.engine.gpu_bench.sentences import SizedSentence, request
 from loadtest.engine.gpu_bench.setting import REPOSITORY, SKIPPED, Setting
 
-CPU_TWINS: Final = ("onnx-pure", "onnx-native")  # of the CPU's own benchmark
+CPU_TWINS: Final = ("onnx-pure", "onnx-native")  # measured by the benchmark of the CPU
 COMPILED: Final = "tensorrt"
-COMPILED_PRECISIONS: Final = ("bf16",)  # compiling takes minutes each
+COMPILED_PRECISIONS: Final = ("bf16",)  # each takes minutes to compile
 LIKELY_FASTEST: Final = ("cuda bf16", "cuda fp16", "tensorrt bf16", "cuda fp32", "torch fp32")
-QUEUE_TOKENS: Final = 1 << 24  # source tokens: all of a run may wait
+QUEUE_TOKENS: Final = 1 << 24  # source tokens that may wait, enough for a run
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +61,14 @@ def contenders(setting: Setting) -> list[Contender]:
 def open_contender(
     setting: Setting, bundle: Bundle, contender: Contender, lanes: Sequence[LaneSize]
 ) -> list[Executor]:
-    """Open one executor for each lane, adding to the bundle what the backend needs of it: engines, graphs.
+    """Open one executor for each lane, and first add engines or graphs to the bundle if they are missing.
 
-    setting: device and what is skipped.
+    setting: options of the call.
     bundle: the model.
     contender: backend and precision.
     lanes: sizes of the executors.
 
-    Raises ConvoyError, or ImportError and the like where a library is missing.
+    Raises ConvoyError, or ImportError for a missing library.
     """
     place = Placement(contender.backend, setting.device, contender.precision, 1, tuple(lanes))
     if contender.backend == COMPILED:
@@ -81,12 +81,12 @@ def open_contender(
 def open_all(
     run: PartRun, bundle: Bundle, lanes: Sequence[LaneSize], not_run: dict[str, str]
 ) -> Iterator[tuple[Contender, list[Executor]]]:
-    """Yield the contenders that open, one after the other, each with an executor for each lane.
+    """Yield the contenders that open, one after another, with an executor for each lane.
 
     run: the part that measures them.
     bundle: the model.
     lanes: sizes of the executors.
-    not_run: takes the reasons of contenders that do not open, by "model, contender".
+    not_run: errors of contenders that do not open, by "model, contender", added here.
 
     Raises ContextLost.
     """
@@ -103,7 +103,7 @@ def open_all(
 
 @contextmanager
 def record_failure(key: str, not_run: dict[str, str]) -> Iterator[None]:
-    """Note what a contender raises while it gets ready as its reason. Raises ContextLost."""
+    """Record the error of a contender while it starts. Raises ContextLost."""
     try:
         yield
     except Exception as error:
@@ -111,7 +111,7 @@ def record_failure(key: str, not_run: dict[str, str]) -> Iterator[None]:
 
 
 def _open_compiled(bundle: Bundle, place: Placement) -> list[Executor]:
-    """Compile the engines of these lanes where they are not there, and open them."""
+    """Open the engines of the lanes, and first compile the missing ones."""
     from export.graphs.tensorrt import LaneShape as Compiled
     from export.graphs.tensorrt import build
 
@@ -142,20 +142,20 @@ def _export_graphs(bundle: Bundle, precision: str) -> Bundle:
 
 
 def straight(request: Request, outcome: Outcome) -> None:
-    """Answer a request of a lane without an engine. Raises what went wrong."""
+    """Answer a request of a lane without an engine. Raises the error, if the outcome is one."""
     if isinstance(outcome, ConvoyError):
         raise outcome
     request.reply(outcome)
 
 
 def through(lane: Lane, requests: Sequence[Request]) -> int:
-    """Translate requests, as many at a time as there are slots; returns the steps taken."""
+    """Translate requests in groups of the number of slots; returns the number of steps."""
     slots = lane.executor.slots
     return sum(lane.drain(requests[first : first + slots]) for first in range(0, len(requests), slots))
 
 
 class Flow:
-    """An engine that runs, with one lane: requests join and leave in flight."""
+    """A running engine with one lane and in-flight batching."""
 
     def __init__(self, executor: Executor, beam: int) -> None:
         self.engine = Engine([executor], EngineSettings(queue_tokens=QUEUE_TOKENS))
@@ -192,7 +192,7 @@ class Answers:
                 self.done.set()
 
     def results(self, timeout: float = 600.0) -> list[Result]:
-        """Wait for all. Raises the first error among them, and TimeoutError."""
+        """Wait for all results. Raises the first error, or TimeoutError."""
         if not self.done.wait(timeout):
             raise TimeoutError(f"{self._left} requests were not answered in {timeout:.0f} seconds")
         results = []
@@ -204,7 +204,7 @@ class Answers:
 
 
 def make_requests(sentences: Sequence[SizedSentence], beam: int) -> tuple[list[Request], Answers]:
-    """Make the requests, and the place where their answers gather."""
+    """Return requests and the object that collects their answers."""
     answers = Answers.empty(len(sentences))
 
     def reply(i: int) -> Any:
@@ -214,8 +214,7 @@ def make_requests(sentences: Sequence[SizedSentence], beam: int) -> tuple[list[R
 
 
 def check_lengths(sentences: Sequence[SizedSentence], results: Sequence[Result]) -> None:
-    """Raise ValueError when an answer has not the length that was asked for: then figures would not
-    compare."""
+    """Raise ValueError if an answer does not have the requested length, which makes figures incomparable."""
     for sentence, result in zip(sentences, results, strict=True):
         length = len(result.hypotheses[0].tokens)
         if length != sentence.target:

@@ -31,15 +31,22 @@ from loadtest.engine.gpu_bench.setting import BYTES, Setting
 TYPES: Final = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 SAMPLES: Final = 9
 SHAPES: Final = {"feed-forward": (1_024, 4_096), "output": (1_024, 32_768)}  # in, out
-ROWS: Final = (1, 4, 64, 1_024)  # one sentence of beam 1 and 4; 16 and 256 sentences of beam 4
-CACHES: Final = 512 << 20  # products take turns over weights of more bytes than caches hold
-LOOKUPS: Final = {"aten::embedding"}  # read a row, not the table
+ROWS: Final = (
+    1,
+    4,
+    64,
+    1_024,
+)  # rows of 1 sentence with beam 1 and 4, and of 16 and 256 sentences with beam 4
+CACHES: Final = 512 << 20  # bytes of alternating weights, more than caches hold
+LOOKUPS: Final = {"aten::embedding"}  # operators that read rows of a table
 
 
 def device_floors(setting: Setting) -> dict[str, Any]:
-    """Measure what the device itself can do. bandwidth: bytes a second, read and written; matrix: operations
-    a second by precision; shapes: of the decoder's products, each with operations and bytes of weights a
-    second. Random data: zeros run faster."""
+    """Measure the rates of the device with random data, because zeros run faster.
+
+    Returns bandwidth (bytes read and written a second), matrix (operations a second by precision) and shapes
+    (products of a decoder with operations and bytes of weights a second).
+    """
     device, scale = setting.device, setting.scale
     rates: dict[str, Any] = {"bandwidth": _copy(device, scale.copy), "matrix": {}, "shapes": []}
     rates["tf32_allowed"] = torch.backends.cuda.matmul.allow_tf32
@@ -101,7 +108,7 @@ def _capture(device: str, call: Callable[[], object], times: int) -> Callable[[]
     if not device.startswith("cuda"):
         return several
     stream = torch.cuda.Stream(device)
-    with torch.cuda.stream(stream):  # capturing wants libraries that are open already
+    with torch.cuda.stream(stream):  # libraries must be loaded before capturing
         several()
     torch.cuda.synchronize(device)
     graph = torch.cuda.CUDAGraph()
@@ -122,18 +129,18 @@ class Cost:
     encoder: int
 
     def step_seconds(self, precision: str, bandwidth: float) -> float:
-        """Return the floor of a step of one row: its weights at the measured bandwidth (bytes a second)."""
+        """Return the seconds to read the weights of a step at a bandwidth in bytes a second."""
         return self.weights * BYTES[precision] / bandwidth
 
     def operations(self, sentences: Sequence[SizedSentence], beam: int) -> float:
-        """Count the operations of whole translations, by the source's length and the steps of each."""
+        """Return the operations of whole translations, from source lengths and numbers of steps."""
         sources = sum(len(s.source) for s in sentences)
         steps = sum(s.target + 1 for s in sentences)
         return self.encoder / self.source * sources + self.step * beam * steps
 
 
 class _Reads(TorchDispatchMode):
-    """Notes the parameters that operators take, tables of look-ups apart."""
+    """Records the parameters that operators read, except embedding tables."""
 
     def __init__(self, model: Model) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -152,9 +159,10 @@ class _Reads(TorchDispatchMode):
 
 
 def cost(config: ModelConfig, source: int = 32) -> Cost:
-    """Run the encoder once and one step on the CPU. The weights' values do not matter, so there are none.
+    """Count the cost by running the encoder and one step on the CPU with weights of zero.
 
-    source: tokens with end-of-sentence; multiples of 8 are not padded by the encoder, of 32 by the memory.
+    config: configuration of the model.
+    source: number of source tokens; a multiple of 32 avoids padding.
     """
     model = build(config)
     with torch.no_grad():
@@ -171,4 +179,4 @@ def cost(config: ModelConfig, source: int = 32) -> Cost:
 
 
 def _nobody(outcome: object) -> None:
-    """The answer does not matter."""
+    """Ignore the answer."""

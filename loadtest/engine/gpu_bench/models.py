@@ -1,5 +1,4 @@
-"""The models that are measured: presets with the weights that training starts from, as bundles in a
-folder."""
+"""The measured models: presets with random weights, as bundles in a folder."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ MODELS: Final = {
     IWSLT: ("dynamicconv_iwslt_de_en", (8_848, 6_632)),
     ATTENTION: ("transformer_wmt_en_de_big", JOINT),
 }
-PREPARING: Final = "preparing"  # a file with the number of the process that writes all bundles
+PREPARING: Final = "preparing"  # file with the id of the process that writes all bundles
 SMALL: Final = {"embed_dim": 32, "conv_dim": 32, "ffn_dim": 64, "heads": 4}
 SMALL_VOCABULARY: Final = 97
 
@@ -38,7 +37,8 @@ SMALL_VOCABULARY: Final = 97
 def config_of(name: str, *, tiny: bool = False) -> ModelConfig:
     """Return the configuration of a model.
 
-    tiny: the same layers, few and small numbers: to try the measurement itself.
+    name: key of MODELS.
+    tiny: reduce all sizes, for testing the measurement itself.
     """
     architecture, vocabularies = MODELS[name]
     if not tiny:
@@ -65,12 +65,12 @@ def bundle_of(folder: Path, name: str, *, tiny: bool = False, seed: int = 1) -> 
 
 @contextmanager
 def preparing(folder: Path, *, tiny: bool) -> Iterator[subprocess.Popen[bytes]]:
-    """Start a process that writes the bundles of all models, and end it when the context is left. A call of
-    `bundle_of` meanwhile waits for the one that it wants."""
+    """Write the bundles of all models in another process while the context is open. `bundle_of` waits for its
+    bundle meanwhile."""
     folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", __name__, str(folder), *(["--tiny"] if tiny else [])]
     process = subprocess.Popen(command, cwd=Path(__file__).parents[3])
-    (folder / PREPARING).write_text(str(process.pid), "utf-8")  # from now on, not when it has started
+    (folder / PREPARING).write_text(str(process.pid), "utf-8")  # before the process has started
     try:
         yield process
     finally:
@@ -79,7 +79,7 @@ def preparing(folder: Path, *, tiny: bool) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def prepare(folder: Path, *, tiny: bool) -> None:
-    """Write the bundles of all models that are not there."""
+    """Write all missing bundles."""
     try:
         for name in MODELS:
             if not (folder / name).exists():
@@ -112,7 +112,7 @@ def _write_model(path: Path, name: str, tiny: bool, seed: int) -> Bundle:  # noq
 
 
 def copy_bundle(folder: Path, path: Path) -> Bundle:
-    """Open a copy of a bundle, to which engines and graphs may be added."""
+    """Copy a bundle, so that engines and graphs can be added, and open it."""
     copy = folder / path.name
     if not copy.exists():
         folder.mkdir(parents=True, exist_ok=True)

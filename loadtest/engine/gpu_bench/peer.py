@@ -1,7 +1,6 @@
-"""fairseq's own code as a contender, in a process of its own: fairseq wants older packages, and its faults
-stay there.
+"""fairseq as a contender, in its own process with older packages.
 
-Its checkout is named on the command line and no part of this repository (`--fairseq`, `--fairseq-python`).
+Its checkout is not part of this repository; `--fairseq` and `--fairseq-python` name it.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from loadtest.engine.gpu_bench.setting import SKIPPED, Setting
 
 SCRIPT: Final = Path(__file__).parent / "peer_process.py"
 NAME: Final = "fairseq"
-Batch = tuple[list[int], int]  # source tokens of each sentence, and target tokens of all
+Batch = tuple[list[int], int]  # number of source tokens of each sentence, and of target tokens of all
 
 
 class PeerError(ConvoyError):
@@ -31,10 +30,10 @@ class PeerError(ConvoyError):
 
 
 class Peer:
-    """fairseq with one model, random weights, on the device."""
+    """fairseq with one model of random weights on the device."""
 
     def __init__(self, setting: Setting, config: ModelConfig, precision: str) -> None:
-        """Raises PeerError when it does not import or build."""
+        """Start the process. Raises PeerError if fairseq can't be imported or built."""
         command = [setting.fairseq_python, str(SCRIPT), str(setting.fairseq)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         sides = {"encoder": _side(config.encoder), "decoder": _side(config.decoder)}
@@ -46,7 +45,7 @@ class Peer:
             raise
 
     def seconds(self, batches: Sequence[Batch], beam: int) -> float:
-        """Measure the seconds it takes to translate all batches, one after the other."""
+        """Return the seconds of translating all batches one after another."""
         return float(self._ask({"batches": batches, "beam": beam})["seconds"])
 
     def close(self) -> None:
@@ -70,10 +69,10 @@ class Peer:
 def peers(stack: ExitStack, run: PartRun, bundle: Bundle, not_run: dict[str, str]) -> dict[str, Peer]:
     """Start fairseq in fp32, and on a GPU in fp16 too; return its processes by "model, contender".
 
-    stack: ends them when it is left.
+    stack: ends the processes on exit.
     run: the part that measures them.
-    bundle: the model whose sizes theirs have.
-    not_run: takes the reasons of those that do not start.
+    bundle: bundle of a model of the same sizes.
+    not_run: reasons of contenders that do not start, added here.
     """
     setting, key = run.setting, f"{bundle.name}, {NAME}"
     if setting.fairseq is None:

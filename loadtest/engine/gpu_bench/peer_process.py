@@ -1,7 +1,7 @@
-"""Runs fairseq's own DynamicConv and beam search, for `peer.py`: JSON lines in, JSON lines out.
+"""Run fairseq's DynamicConv and beam search for `peer.py`, with JSON lines as input and output.
 
-A script of its own, for another Python with older packages: torch and fairseq are all that it imports.
-Written for the public interface of releases 0.6.1 to 0.12; nothing of fairseq is kept here.
+A stand-alone script for another Python with older packages; imports only torch and fairseq, releases 0.6.1 to
+0.12, by their public interface.
 
     echo '{...}' | python peer_process.py CHECKOUT
 """
@@ -127,7 +127,7 @@ def _lenient(cls: type | None = None, /, **options: Any) -> Any:
     def decorate(cls: type) -> type:
         try:
             return _dataclass(cls, **{"unsafe_hash": True} | options)
-        except TypeError:  # it has a hash of its own
+        except TypeError:  # the class defines __hash__
             return _dataclass(cls, **options)
 
     return decorate if cls is None else decorate(cls)
@@ -135,14 +135,14 @@ def _lenient(cls: type | None = None, /, **options: Any) -> Any:
 
 def main() -> None:
     out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what fairseq prints is not ours to send
+    os.dup2(2, 1)  # fairseq's own output must not mix with the answers
     try:
         import numpy as np
-        import torch  # noqa: F401 - before what follows, which is meant for others
+        import torch  # noqa: F401 - before the changes below
 
         dataclasses.dataclass = _lenient
         for name, kind in {"float": float, "int": int, "bool": bool, "object": object}.items():
-            if name not in vars(np):  # names that older releases take from numpy
+            if name not in vars(np):  # names that numpy has removed
                 setattr(np, name, kind)
         sys.path[0] = sys.argv[1]  # replaces this script's folder, whose names are no packages
         serve(sys.stdin, out)

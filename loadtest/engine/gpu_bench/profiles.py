@@ -17,13 +17,15 @@ from loadtest.engine.gpu_bench.record import PartRun
 from loadtest.engine.gpu_bench.sentences import SizedSentence, lengths, sentences
 from loadtest.engine.gpu_bench.setting import Setting
 
-MAX_KERNELS: Final = 15  # of a profile
+MAX_KERNELS: Final = 15  # kernels in a profile
 
 
 def profiles(run: PartRun) -> dict[str, Any]:
-    """Measure a step on the likely fastest backend, for one sentence of beam 1 and a full lane: kernels by
-    their time on the device (operators on a CPU), with calls and microseconds a step, the whole of a step by
-    the clock, and how long the device was busy in it."""
+    """Profile a step on the first backend that works, for one sentence with beam 1 and for a full lane.
+
+    Rows: kernels by their time on the device (operators on a CPU) with calls and microseconds a step, the
+    duration of a step, and the busy time of the device in it.
+    """
     setting, scale = run.setting, run.setting.scale
     bundle = models.bundle_of(setting.folder, models.SIX, tiny=scale.tiny)
     _, pairs = lengths(setting.corpora, scale.slots)
@@ -54,7 +56,7 @@ def _profile_steps(setting: Setting, executor: Executor, work: list[SizedSentenc
     def several() -> tuple[float, int]:
         wait(setting.device)
         began, taken = time.perf_counter(), 0
-        while taken < steps:  # a turn may take two
+        while taken < steps:  # a turn may take two steps
             taken += lane.step()
         wait(setting.device)
         return (time.perf_counter() - began) / taken, taken
@@ -80,7 +82,7 @@ def _profile_steps(setting: Setting, executor: Executor, work: list[SizedSentenc
 
 
 def _time(event: Any, cuda: bool) -> float:  # noqa: FBT001
-    """Microseconds of its own. On CUDA an operator's kernels are events of their own: only those count."""
+    """Return the microseconds of an event itself; on CUDA only of kernels, which are separate events."""
     if not cuda:
         return float(event.self_cpu_time_total)
     if str(getattr(event, "device_type", "")).endswith("CPU"):

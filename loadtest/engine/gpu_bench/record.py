@@ -1,4 +1,4 @@
-"""The record of a call: one JSON file, complete after every finding, so that nothing is lost."""
+"""The record of a call: one JSON file, written after every finding."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from loadtest.engine.gpu_bench.setting import Setting
 
 
 class BenchRecord:
-    """The findings of all parts; the process that takes over from another begins with what the file holds."""
+    """The findings of all parts; a new process continues with the content of the file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -43,9 +43,10 @@ class PartRun:
     began: float = field(default_factory=time.monotonic)
 
     def save(self, findings: dict[str, Any], status: str = "running") -> None:
-        """Write what the part has found so far.
+        """Write the findings so far.
 
-        status: running, done, empty or failed.
+        findings: findings of the part.
+        status: "running", "done", "empty" or "failed".
         """
         seconds = time.monotonic() - self.began
         self.record.values["parts"][self.part] = {"status": status, "seconds": seconds, **findings}

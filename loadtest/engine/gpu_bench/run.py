@@ -1,4 +1,4 @@
-"""The parts, one after the other, in this process."""
+"""Run the parts one after another in this process."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def run_parts(setting: Setting, record: BenchRecord, shares: Mapping[str, float]
         share = rest[part] / sum(rest.values())
         del rest[part]
         until = time.monotonic() + share * (end - time.monotonic())
-        # until on a clock that the watching process reads too
+        # wall-clock time, which the watching process reads too
         record.values["running"] = {"part": part, "until": time.time() + until - time.monotonic()}
         record.save()
         _run_part(setting, record, part, until)

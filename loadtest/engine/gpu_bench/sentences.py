@@ -26,18 +26,20 @@ from loadtest.engine.gpu_bench.setting import Setting
 from loadtest.texts import LONGEST_WORDS, MEDIAN_LOG, SPREAD
 from loadtest.texts import sentences as made_up_sentences
 
-PIECES: Final = 1.2  # an assumption: pieces a word of a joint BPE vocabulary of 33K
+PIECES: Final = 1.2  # assumed number of pieces a word with a joint BPE vocabulary of 33K
 WORDS: Final = re.compile(r"\w+|[^\w\s]")
 MAX_LINE_TOKENS: Final = 200
 NEWSTEST: Final = "newstest/newstest2013.{}.gz"
-MADE_UP_LINES: Final = 300  # where there is no newstest
-FIRST_WORD: Final = 4  # ids below are begin, padding, end and unknown
+MADE_UP_LINES: Final = 300  # used without newstest
+FIRST_WORD: Final = 4  # lower ids are special tokens
 
 
 @dataclass(frozen=True, slots=True)
 class SizedSentence:
-    """source: token ids with end-of-sentence.
-    target: tokens of its answer, end-of-sentence apart.
+    """A source and the length of its answer.
+
+    source: token ids with end-of-sentence.
+    target: number of tokens of the answer without end-of-sentence.
     """
 
     source: tuple[int, ...]
@@ -45,7 +47,7 @@ class SizedSentence:
 
 
 def lines(corpora: Path, language: str) -> list[str]:
-    """Read the lines of newstest2013; return nothing where it is not at hand."""
+    """Return the lines of newstest2013, or an empty list if the corpus is missing."""
     path = corpora / NEWSTEST.format(language)
     if not path.exists():
         return []
@@ -53,8 +55,10 @@ def lines(corpora: Path, language: str) -> list[str]:
 
 
 def lengths(corpora: Path, count: int) -> tuple[str, list[tuple[int, int]]]:
-    """Return where the lengths come from, and source and target tokens of `count` sentences, in a random
-    order that is always the same: the first of them are a fair sample of all."""
+    """Return the origin of the lengths, and the numbers of source and target tokens of `count` sentences.
+
+    The order is random but reproducible, so that the first ones are a fair sample.
+    """
     chance = random.Random(2013)
     sides = [[_tokens(line) for line in lines(corpora, language)] for language in ("en", "de")]
     pairs = list(zip(*sides, strict=True))
@@ -84,12 +88,11 @@ def sentences(config: ModelConfig, pairs: Sequence[tuple[int, int]], seed: int =
 
 
 def real_sources(setting: Setting, bundle: Bundle, count: int) -> tuple[str, list[list[int]]]:
-    """Return where the text is from, and the token ids of its lines with end-of-sentence, cut to what the
-    model takes.
+    """Return the origin of the text, and the token ids of its lines, limited to the positions of the model.
 
-    setting: names the corpora.
-    bundle: the model, with its tokenizer.
-    count: lines, at most.
+    setting: options with the folder of corpora.
+    bundle: model with a tokenizer.
+    count: largest number of lines.
     """
     tokenizer, config = open_tokenizer(bundle), bundle.config
     origin, texts = f"newstest2013.{bundle.source}", lines(setting.corpora, bundle.source)

@@ -20,13 +20,13 @@ BYTES: Final = {"fp32": 4, "fp16": 2, "bf16": 2, "int8": 1}
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How much is measured.
+    """Sizes of the measurements.
 
-    slots: sentences in flight at the highest throughput.
-    open: sentences in flight where requests arrive at random.
-    requests: requests of a run in which they arrive at random.
-    turns: most measured runs of each contender.
-    windows: seconds that a window batcher waits.
+    slots: sentences in flight for the highest throughput.
+    open: sentences in flight for random arrivals.
+    requests: number of requests of a run with random arrivals.
+    turns: largest number of measured runs of each contender.
+    windows: windows of the window batcher, in seconds.
     copy: bytes of the copied tensor.
     square: side of the largest matrix product.
     """
@@ -91,7 +91,7 @@ class Setting:
 
 
 def machine(setting: Setting) -> dict[str, Any]:
-    """Say of which machine, code and versions the figures are."""
+    """Return the machine, revision and versions."""
     import torch
 
     record: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""One sentence at a time, beam 1: tokens a second of whole translations, and what a step takes."""
+"""One sentence at a time, beam 1: tokens a second of whole translations, and seconds of a step."""
 
 from __future__ import annotations
 
@@ -29,9 +29,11 @@ MODEL_NAMES = (models.SIX, models.ONE, models.ATTENTION, models.GLU)
 
 
 def single(run: PartRun) -> dict[str, Any]:
-    """Measure one sentence at a time. Rows: model, backend, tokens a second over the same sentences (median
-    of alternating runs, encoder included, end-of-sentence counted), seconds of a step, the floor of its
-    weights and the share reached."""
+    """Measure one sentence at a time.
+
+    Rows: model, backend, tokens a second over the same sentences (median of alternating runs, with encoder
+    and end-of-sentence), seconds of a step, the time to read its weights and the share reached.
+    """
     setting, scale = run.setting, run.setting.scale
     origin, pairs = lengths(setting.corpora, scale.singles)
     findings: dict[str, Any] = {"lengths": origin, "sentences": len(pairs), "beam": 1}
@@ -82,7 +84,7 @@ def single(run: PartRun) -> dict[str, Any]:
 def _runner(
     device: str, executor: Executor, work: Sequence[SizedSentence], steps: list[float]
 ) -> Callable[[], float]:
-    """Make a run that translates one by one, returns tokens a second and appends the seconds of a step."""
+    """Return a run that translates one by one, returns tokens a second and appends the seconds of a step."""
     lane = Lane(executor, straight)
 
     def run() -> float:

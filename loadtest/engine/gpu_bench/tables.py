@@ -27,7 +27,7 @@ MACHINE: Final = (
     "python",
     "revision",
 )
-LONGEST_CELL: Final = 90  # characters; names of kernels are longer
+LONGEST_CELL: Final = 90  # characters, to shorten names of kernels
 
 
 def markdown(records: Sequence[Row]) -> str:
@@ -42,7 +42,7 @@ def markdown(records: Sequence[Row]) -> str:
 
 
 def table(rows: Sequence[Row]) -> list[str]:
-    """Render rows as a table of all their columns; rows within them follow as tables of their own."""
+    """Render rows as a table with all columns, followed by a table for each nested list of rows."""
     columns = list(dict.fromkeys(key for row in rows for key in row if not _is_rows(row[key])))
     lines = [_line(columns), "|---" * len(columns) + "|"]
     lines += [_line([_cell(row.get(column)) for column in columns]) for row in rows]
@@ -93,7 +93,7 @@ def _machine(record: Row) -> str:
 
 
 def _missing(parts: dict[str, Row]) -> list[str]:
-    """Parts that failed and contenders that did not run: a backend's reason once for all models and parts."""
+    """Return the failed parts and the contenders that did not run, with each reason once."""
     lines = [f"- {name}: {part['error']}" for name, part in parts.items() if part.get("status") == "failed"]
     reasons: dict[tuple[str, str], list[str]] = {}
     for name, part in parts.items():

@@ -1,6 +1,6 @@
-"""Many sentences at once through a real engine, requests joining and leaving in flight.
+"""Many sentences at once through an engine with in-flight batching.
 
-`throughput`: random weights, and newstest2013's lengths. `real`: a shipped model and newstest2013's text,
+`throughput` uses random weights and lengths of newstest2013; `real` a shipped model and text of newstest2013
 with its own tokenizer, defaults and lengths.
 """
 
@@ -33,20 +33,20 @@ from loadtest.engine.gpu_bench.record import PartRun
 from loadtest.engine.gpu_bench.sentences import SizedSentence, lengths, real_sources, sentences
 from loadtest.engine.gpu_bench.setting import Scale
 
-STEADY: Final = 4  # times the slots: fewer sentences would be all ramp
+STEADY: Final = 4  # least number of sentences for each slot
 # models of one line are compared in turn; the next line follows when their memory is free
 TOGETHER = ((models.SIX, models.ATTENTION), (models.IWSLT,), (models.GLU,))
 
 
 @dataclass(slots=True)
 class Entrants:
-    """Contenders that take turns: by "model, contender" a run of each, and how many sentences it is given."""
+    """Runs of contenders and their numbers of sentences, by "model, contender"."""
 
     runs: dict[str, Callable[[], float]] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
 
     def fit(self, run: PartRun) -> None:
-        """Give each as many sentences as it translates in its share of the time, by a first run of a few."""
+        """Limit the sentences of each contender to its share of the time, estimated by a short run."""
         scale = run.setting.scale
         least = STEADY * scale.slots
         seconds = (run.until - time.monotonic()) / max(1, len(self.runs) * (scale.turns + 1))
@@ -55,7 +55,7 @@ class Entrants:
             run.measuring(key.rpartition(", ")[2])
             try:
                 rate = self.runs[key]()
-            except Exception as error:  # it fails again, with its reason, where all take turns
+            except Exception as error:  # the error is recorded when the contender runs again
                 forgive(error)
                 continue
             self.counts[key] = max(min(least, most), min(most, int(rate * seconds)))
@@ -113,7 +113,7 @@ def throughput(run: PartRun) -> dict[str, Any]:
 
 
 def _enter(stack: ExitStack, run: PartRun, sized: Iterable[SizedModel], not_run: dict[str, str]) -> Entrants:
-    """These models, on all backends that open, and fairseq."""
+    """Return runs of the models on all backends that open, and of fairseq."""
     scale, entrants = run.setting.scale, Entrants()
     for model in sized:
         lanes = [LaneSize(scale.beam, scale.slots)]
@@ -159,7 +159,7 @@ def _theirs(
 
 
 def _floor_of(key: str, values: list[float], model: SizedModel, count: int, run: PartRun) -> dict[str, Any]:
-    """How many sentences there were, what their products cost, and the floor of it."""
+    """Return the number of sentences, the operations of their products, and the least time for these."""
     operations = model.cost.operations(model.work[:count], run.setting.scale.beam) / count
     row: dict[str, Any] = {"sentences": count, "operations": operations}
     if rate := run.floors["matrix"].get(key.rpartition(" ")[2]):
@@ -168,7 +168,8 @@ def _floor_of(key: str, values: list[float], model: SizedModel, count: int, run:
 
 
 def real(run: PartRun) -> dict[str, Any]:
-    """Measure real text. Rows: backend, lines a second from token ids to token ids; text is not timed."""
+    """Measure real text. Rows: backend, lines a second from token ids to token ids, without text
+    processing."""
     setting, scale = run.setting, run.setting.scale
     bundle = copy_bundle(setting.folder, setting.shipped)
     origin, sources = real_sources(setting, bundle, scale.sentences)
@@ -221,10 +222,11 @@ def _real_run(
 
 
 def steady(ended: Sequence[float], slots: int) -> float:
-    """Compute the answers a second while all slots were in use: without the first answers, before which slots
-    filled, and the last, while they emptied.
+    """Return the answers a second while all slots were in use, without filling and emptying; for few answers
+    the rate of all.
 
-    ended: seconds from the start. Of too few answers it is all of them.
+    ended: end of each answer in seconds from the start.
+    slots: number of slots.
     """
     ended = sorted(ended)
     if len(ended) < STEADY * slots:
@@ -234,9 +236,11 @@ def steady(ended: Sequence[float], slots: int) -> float:
 
 
 def in_batches(work: Sequence[SizedSentence], size: int) -> list[Batch]:
-    """Group sentences as fairseq batches them: of like lengths, sorted. All answers of a batch get its mean
-    length, because its search has one limit for a batch; so there are as many tokens, and none waits for a
-    longer one."""
+    """Return batches as fairseq makes them: sorted by length.
+
+    All answers of a batch get their mean length, because fairseq has one limit for a batch; so the number of
+    tokens is unchanged and no answer waits for a longer one.
+    """
     ordered = sorted(work, key=lambda s: (s.target, len(s.source)))
     batches = []
     for first in range(0, len(ordered), size):

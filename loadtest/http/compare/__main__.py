@@ -1,11 +1,11 @@
-"""Convoy and CTranslate2 behind a window batcher, side by side, in one run and on one machine.
+"""Compare Convoy with CTranslate2 behind a window batcher in one run on one machine.
 
     convoy train loadtest/http/compare/tatoeba-de-en-transformer.toml --corpora CORPORA --out runs/peer
     python -m loadtest.http.compare --bundle models/tatoeba-de-en --peer runs/peer --seconds 20
 
-The peer is a Transformer of the same widths, layers and heads, trained on the same data. The peer gets the
-best of its windows and batches, chosen on other traffic. Then both get the same sentences at the same
-moments, at shares of the peer's peak.
+The peer is a Transformer of the same widths, layers and heads, trained on the same data. Its window and batch
+are tuned on other traffic. Then both receive the same sentences at the same times, at shares of the peer's
+peak.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from training.plot import svg
 WINDOWS: Final = (0.002, 0.005, 0.010, 0.020)
 BATCHES: Final = (8, 16, 32)
 SHARES: Final = (0.3, 0.5, 0.7, 0.9)
-TUNING: Final = 7  # the seed of the traffic on which the peer is tuned
+TUNING: Final = 7  # seed of the traffic for tuning the peer
 TRAFFIC: Final = 11
-REQUESTS_UNDER_WAY: Final = 64  # requests in flight that keep any server busy
+REQUESTS_UNDER_WAY: Final = 64  # enough requests in flight to saturate a server
 
 
 def convoy(options: argparse.Namespace) -> Any:
@@ -91,10 +91,7 @@ def peak(options: argparse.Namespace, url: str, seconds: float, seed: int) -> fl
 
 
 def tune_peer(options: argparse.Namespace, model: Path) -> tuple[float, int, list[dict[str, float]]]:
-    """Find the window and batch with the lowest p99 at 0.7 of the peak.
-
-    Returns them, and all that were tried.
-    """
+    """Return the window and batch with the lowest p99 at 0.7 of the peak, and all tried settings."""
     with peer(options, model, 0.005, 32) as (url, _):
         rate = 0.7 * peak(options, url, options.tune_seconds, TUNING)
     tried = []

@@ -1,8 +1,6 @@
-"""The peer: CTranslate2 behind FastAPI with a window batcher, as people serve it.
+"""The peer: CTranslate2 behind FastAPI with the window batcher `loadtest/window.py`.
 
-The batcher is `loadtest/window.py`.
-
-    PEER_MODEL=folder PEER_WINDOW=0.01 PEER_BATCH=16 uvicorn loadtest.http.compare.peer:app
+PEER_MODEL=folder PEER_WINDOW=0.01 PEER_BATCH=16 uvicorn loadtest.http.compare.peer:app
 """
 
 from __future__ import annotations
@@ -56,7 +54,7 @@ Asked = tuple[str, "asyncio.Future[str]"]
 
 
 class Batcher:
-    """One batch at a time: the engine's threads are busy with it."""
+    """Runs one batch at a time, which occupies all threads of the engine."""
 
     def __init__(self, setting: PeerSetting) -> None:
         self._setting = setting
@@ -93,7 +91,7 @@ class Batcher:
 
 
 def _settle(future: asyncio.Future[str], answer: str) -> None:
-    if not future.done():  # who asked may have gone
+    if not future.done():  # the client may have disconnected
         future.set_result(answer)
 
 

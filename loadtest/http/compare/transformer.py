@@ -1,4 +1,4 @@
-"""A trained Transformer bundle of Convoy's as a CTranslate2 model: the same weights in the peer's hands."""
+"""Convert a Transformer bundle of Convoy to a CTranslate2 model with the same weights."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ SENTENCEPIECE_FILE: Final = "vocabulary.model"
 
 
 def convert(bundle: Path, out: Path) -> None:
-    """Write a model for CTranslate2 into `out`, replacing it. Raises ConfigError for a bundle that is no
-    plain post-norm Transformer."""
+    """Write a CTranslate2 model to `out`, replacing it. Raises ConfigError if the bundle is no plain
+    post-norm Transformer."""
     opened = open_bundle(bundle)
     config = opened.config
     encoder, decoder = _sides(config, bundle)
@@ -46,13 +46,13 @@ def convert(bundle: Path, out: Path) -> None:
 
 
 class TransformerWeights:
-    """Tensors of a bundle by parts of their names."""
+    """Weights of a bundle, accessed by parts of their names."""
 
     def __init__(self, tensors: dict[str, Array]) -> None:
         self.tensors = tensors
 
     def linear(self, part: Any, *names: str) -> None:
-        """Fill a part with one projection, or several side by side."""
+        """Fill a part with one projection, or with several concatenated ones."""
         part.weight = np.concatenate([self.tensors[f"{name}.weight"] for name in names])
         part.bias = np.concatenate([self.tensors[f"{name}.bias"] for name in names])
 
