@@ -69,9 +69,9 @@ def bench(
     cases = [
         Case(kind, precision.strip(), beam, n)
         for precision in precisions.split(",")
-        for beam in _numbers(beams, "--beams", 64)
+        for beam in _parse_numbers(beams, "--beams", 64)
         for kind, n in [
-            *(("step", n) for n in _numbers(sentences, "--sentences", LANE_SLOTS)),
+            *(("step", n) for n in _parse_numbers(sentences, "--sentences", LANE_SLOTS)),
             ("mixed", LANE_SLOTS),
             *([("text", texts)] if texts else []),
         ]
@@ -157,7 +157,7 @@ def _lines(path: Path) -> list[str]:
     return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
 
 
-def _numbers(text: str, flag: str, most: int) -> list[int]:
+def _parse_numbers(text: str, flag: str, most: int) -> list[int]:
     parts = text.split(",")
     if not all(p.strip().isdecimal() and 1 <= int(p) <= most for p in parts):
         raise InvalidRequest(f"{flag} takes numbers from 1 to {most}, separated by commas, not {text!r}")

@@ -17,7 +17,7 @@ ANSWER_SECONDS: Final = 1.0  # timeout of the server, because a user waits for t
 def models(ctx: Context, incomplete: str) -> list[str]:
     """Return the names of the models of the server at --url; without --url, of folders."""
     if ctx.params.get("url"):
-        return [m["name"] for m in _of_server(ctx) if m["name"].startswith(incomplete)]
+        return [m["name"] for m in _server_models(ctx) if m["name"].startswith(incomplete)]
     return sorted(glob(f"{escape(incomplete)}*/"))
 
 
@@ -30,12 +30,12 @@ def targets(ctx: Context, incomplete: str) -> list[str]:
 
 
 def _codes(ctx: Context, incomplete: str, side: str) -> list[str]:
-    catalogue = _of_server(ctx) if ctx.params.get("url") else _of_bundles(ctx)
+    catalogue = _server_models(ctx) if ctx.params.get("url") else _bundle_descriptions(ctx)
     codes = {model[side] for model in catalogue if model["task"] == ctx.info_name}
     return sorted(code for code in codes if code.startswith(incomplete))
 
 
-def _of_server(ctx: Context) -> list[dict[str, Any]]:
+def _server_models(ctx: Context) -> list[dict[str, Any]]:
     """Return the models of the server; none if it does not answer, because a completion can't show errors."""
     try:
         from convoy_client import Client, ClientError
@@ -50,7 +50,7 @@ def _of_server(ctx: Context) -> list[dict[str, Any]]:
     return [{"name": m.name, "task": m.task, "source": m.source, "target": m.target} for m in catalogue]
 
 
-def _of_bundles(ctx: Context) -> Iterable[dict[str, Any]]:
+def _bundle_descriptions(ctx: Context) -> Iterable[dict[str, Any]]:
     """Yield the description of the bundle at --model; without --model, of all bundles in the default
     folder."""
     model = ctx.params.get("model")

@@ -124,11 +124,11 @@ class Sharing:
     cluster: Mapping[str, Any]
 
 
-def _flags(command: Command) -> Command:
+def _corpus_flags(command: Command) -> Command:
     return extend(command, {**RAY_FLAGS, **PLACE_FLAGS, **ANSWER_FLAGS})
 
 
-@_flags
+@_corpus_flags
 def corpus(
     inputs: Inputs,
     out: Out,
@@ -159,21 +159,30 @@ def corpus(
     from engine.api import offline_settings
 
     given = explicit_flags(rest)
-    place = ModelChoice(model, **{"threads": 1} | _of(PLACE_FLAGS, given))
+    place = ModelChoice(model, **{"threads": 1} | _select(PLACE_FLAGS, given))
     models = [path.resolve() for path in (model, then) if path]
-    options = options_of("translate", _of(ANSWER_FLAGS, given))
+    options = options_of("translate", _select(ANSWER_FLAGS, given))
     choice = EngineChoice(tuple(models), offline_settings(models, place.placement(), options.decode))
     job = CorpusJob(
         **_model_fields(choice, place, options, columns),
         column=column,
-        errors=_one_of("--errors", errors, ERRORS),
+        errors=_check_choice("--errors", errors, ERRORS),
         only_language=only_language,
         shard_lines=shard_lines,
         window_lines=window_lines,
         max_line_bytes=max_line_bytes,
     )
-    sharing = Sharing(engines or _engines(place), lease_seconds, price, metrics_port, _of(RAY_FLAGS, given))
-    _run(job, choice, inputs, _one_of("--format", format_name, ("text", "tsv", "csv", "jsonl")), out, sharing)
+    sharing = Sharing(
+        engines or _engines(place), lease_seconds, price, metrics_port, _select(RAY_FLAGS, given)
+    )
+    _run(
+        job,
+        choice,
+        inputs,
+        _check_choice("--format", format_name, ("text", "tsv", "csv", "jsonl")),
+        out,
+        sharing,
+    )
 
 
 def _model_fields(
@@ -220,7 +229,7 @@ def _run(
     with tqdm(unit="line", desc="reading", disable=not sys.stderr.isatty(), leave=False) as bar:
         plan = folder.begin(job, files, lambda: cut(job, files, bar.update))
     with stopping_on(signal.SIGTERM, signal.SIGINT) as left:
-        _work(folder, plan, choice, sharing, left)
+        _translate(folder, plan, choice, sharing, left)
     summary = folder.finish(plan)["summary"]
     typer.echo(json.dumps(summary))
     if found := [f"{file.path}: {file.problem}" for file in plan.files if file.problem]:
@@ -231,12 +240,12 @@ def _run(
         raise typer.Exit(INCOMPLETE)
 
 
-def _of(flags: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def _select(flags: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the given flags with names in `flags`."""
     return {name: value for name, value in given.items() if name in flags}
 
 
-def _work(
+def _translate(
     folder: JobFolder, plan: ShardPlan, choice: EngineChoice, sharing: Sharing, left: Callable[[], bool]
 ) -> None:
     from corpus.engines import Helpers
@@ -271,7 +280,7 @@ def _engines(place: ModelChoice) -> int:
     return max(1, processors() // (place.threads or 1)) if place.device == "cpu" else 1
 
 
-def _one_of(flag: str, value: str, known: Sequence[str]) -> str:
+def _check_choice(flag: str, value: str, known: Sequence[str]) -> str:
     if value not in known:
         raise InvalidRequest(f"{flag} takes {', '.join(known)}, not {value!r}")
     return value

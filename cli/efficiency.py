@@ -116,7 +116,7 @@ def row(name: str, precision: str, figures: Efficiency, price: float) -> str:
 
     name: name of the model.
     precision: precision of its weights.
-    figures: its figures.
+    figures: figures of the model.
     price: dollars an hour for the machine.
     """
     cells = (

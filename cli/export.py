@@ -64,17 +64,17 @@ def export(
         if standalone:
             raise InvalidRequest("--standalone is for --to onnx: an engine always contains its weights")
         gpu = "cuda" if device == "cpu" else device
-        _engines(opened, engine_precision, (beams, slots, candidates), gpu)
+        _write_engines(opened, engine_precision, (beams, slots, candidates), gpu)
         checks = [Check(to, engine_precision, beams, slots, gpu)]
     else:
-        written = _graphs(opened, precision, standalone)
+        written = _write_graphs(opened, precision, standalone)
         compared = written if device == "cpu" else [p for p in written if p != "int8"]
         checks = [Check(to, p, beams, device=device) for p in compared]
     if verify:
         _verify(open_bundle(bundle), checks, sentences, references)
 
 
-def _graphs(bundle: Bundle, precision: str | None, standalone: Path | None) -> tuple[str, ...]:
+def _write_graphs(bundle: Bundle, precision: str | None, standalone: Path | None) -> tuple[str, ...]:
     """Write graphs, and return their precisions."""
     if standalone:
         from export.graphs.standalone import write
@@ -93,7 +93,7 @@ def _graphs(bundle: Bundle, precision: str | None, standalone: Path | None) -> t
     return (precision,) if precision else KEPT[: 1 if standalone else 2]
 
 
-def _engines(bundle: Bundle, precision: str, size: tuple[int, int, int | None], device: str) -> None:
+def _write_engines(bundle: Bundle, precision: str, size: tuple[int, int, int | None], device: str) -> None:
     from export.graphs.tensorrt import LaneShape, build
 
     written = build(bundle, LaneShape(precision, *size), device=device)

@@ -35,7 +35,7 @@ PACKAGES: Final = ("share/argos-translate/packages", ".local/share/argos-transla
 
 
 @dataclass(frozen=True, slots=True)
-class Foreign:
+class ForeignModel:
     """A model that is not a bundle.
 
     path: file or folder of the model.
@@ -69,7 +69,7 @@ def served_paths(
     be converted.
     """
     served: list[Path] = []
-    models: list[Foreign] = []
+    models: list[ForeignModel] = []
     for path in paths:
         models_here = models_at(path)
         models += models_here
@@ -79,12 +79,12 @@ def served_paths(
     if models and not selection:
         raise InvalidRequest(f"none of the models has the languages {', '.join(sorted(languages))}")
     if selection:
-        folder = _cache(cache, store)
+        folder = _cache_folder(cache, store)
         served += _convert_missing(selection, folder)
     return tuple(served)
 
 
-def models_at(path: Path) -> list[Foreign]:
+def models_at(path: Path) -> list[ForeignModel]:
     """Return the foreign models at a path or in its folder; none for a bundle or a folder of bundles."""
     if not path.exists() or _is_bundle(path):
         return []
@@ -96,9 +96,9 @@ def models_at(path: Path) -> list[Foreign]:
     return [model for model in map(_model_at, inside) if model is not None]
 
 
-def newest(models: Sequence[Foreign]) -> list[Foreign]:
+def newest(models: Sequence[ForeignModel]) -> list[ForeignModel]:
     """Return the newest package for each pair of languages."""
-    best: dict[str, Foreign] = {}
+    best: dict[str, ForeignModel] = {}
     for model in models:
         previous = best.get(model.name)
         if previous is None or model.version > previous.version:
@@ -115,26 +115,26 @@ def _is_bundle(path: Path) -> bool:
     return (path / MANIFEST).is_file()
 
 
-def _model_at(path: Path) -> Foreign | None:
+def _model_at(path: Path) -> ForeignModel | None:
     if path.suffix == ".argosmodel" and path.is_file():
-        pair = _pair(path.stem)
+        pair = _languages_in(path.stem)
         if not pair:
             raise InvalidRequest(f"{path}: its name has no language codes; unpack it")
-        return Foreign(path, "argos", *pair, _numbers(path.stem.rpartition("-")[2]))
+        return ForeignModel(path, "argos", *pair, _version_parts(path.stem.rpartition("-")[2]))
     if (path / "metadata.json").is_file() and (path / "model" / "model.bin").is_file():
-        return _package(path)
+        return _argos_model(path)
     if (path / "model.bin").is_file() and any(path.glob("*vocabulary*")):
-        pair = _pair(path.name)
+        pair = _languages_in(path.name)
         if not pair:
             raise InvalidRequest(
                 f"{path}: its name has no language codes, such as opus-en-de; run: convoy convert "
                 "ctranslate2 FOLDER OUT --source en --target de"
             )
-        return Foreign(path, "ctranslate2", *pair)
+        return ForeignModel(path, "ctranslate2", *pair)
     return None
 
 
-def _pair(name: str) -> tuple[str, str] | None:
+def _languages_in(name: str) -> tuple[str, str] | None:
     """Return the last two language codes of a name such as opus-mt-en-de-ct2, or None."""
     words = re.split("[-_.]", name)
     codes = [word if LANGUAGE_WORD.fullmatch(word) and word not in NO_LANGUAGES else None for word in words]
@@ -142,44 +142,44 @@ def _pair(name: str) -> tuple[str, str] | None:
     return pairs[-1] if pairs else None
 
 
-def _package(path: Path) -> Foreign | None:
+def _argos_model(path: Path) -> ForeignModel | None:
     from export.importers.ctranslate2.packages import TRANSLATION, read_package
 
     package = read_package(path)
     if package.kind != TRANSLATION:
         return None  # a package for sentence boundaries
-    return Foreign(path, "argos", package.source, package.target, _numbers(package.version))
+    return ForeignModel(path, "argos", package.source, package.target, _version_parts(package.version))
 
 
-def _numbers(version: str) -> tuple[int, ...]:
+def _version_parts(version: str) -> tuple[int, ...]:
     return tuple(int(part[:9]) for part in re.findall(r"[0-9]+", version[:100]))
 
 
-def _user() -> int:
+def _user_id() -> int:
     """Return the number of the user; 0 on Windows, where all files have owner 0."""
     if sys.platform == "win32":
         return 0
     return os.getuid()
 
 
-def _cache(cache: Path | None, store: Path | None) -> Path:
+def _cache_folder(cache: Path | None, store: Path | None) -> Path:
     """Return the chosen folder, or the first default folder that is writable."""
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser())
-    usual = [home / "convoy", Path(tempfile.gettempdir()) / f"convoy-{_user()}"]
+    usual = [home / "convoy", Path(tempfile.gettempdir()) / f"convoy-{_user_id()}"]
     beside = [] if store is None else [store / "converted"]
     for folder in [cache] if cache is not None else [*beside, *usual]:
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError:
             continue
-        if os.access(folder, os.W_OK) and folder.stat().st_uid in (_user(), 0):
+        if os.access(folder, os.W_OK) and folder.stat().st_uid in (_user_id(), 0):
             return folder
     raise InvalidRequest(
         f"{cache or usual[0]}: can't write converted models there; set --cache (CONVOY_CACHE)"
     )
 
 
-def _convert_missing(models: Sequence[Foreign], cache: Path) -> list[Path]:
+def _convert_missing(models: Sequence[ForeignModel], cache: Path) -> list[Path]:
     """Return the bundles of models; missing bundles are converted, by one process.
 
     If two servers convert the same model at a time, both use the bundle that was ready first.
@@ -197,11 +197,11 @@ def _convert_missing(models: Sequence[Foreign], cache: Path) -> list[Path]:
         with tempfile.TemporaryDirectory(prefix=".new-", dir=cache) as fresh:
             _convert({model: Path(fresh) / path.name for model, path in new.items()})
             for path in new.values():
-                _place(Path(fresh) / path.name, path)
+                _move_bundle(Path(fresh) / path.name, path)
     return list(bundles.values())
 
 
-def _place(fresh: Path, bundle: Path) -> None:
+def _move_bundle(fresh: Path, bundle: Path) -> None:
     try:
         fresh.rename(bundle)
     except OSError:
@@ -209,7 +209,7 @@ def _place(fresh: Path, bundle: Path) -> None:
             raise
 
 
-def _convert(bundles: Mapping[Foreign, Path]) -> None:
+def _convert(bundles: Mapping[ForeignModel, Path]) -> None:
     """Convert models in a child process, so that its memory is freed."""
     for model in bundles:
         typer.echo(f"convoy: converting {model.path}, once", err=True)
@@ -224,7 +224,7 @@ def _convert(bundles: Mapping[Foreign, Path]) -> None:
             ) from error
 
 
-def convert_all(bundles: Mapping[Foreign, Path]) -> None:
+def convert_all(bundles: Mapping[ForeignModel, Path]) -> None:
     """Convert each model to a bundle with graphs; choosing placeholders would take minutes.
 
     Raises CheckpointError for the first model that can't be converted.

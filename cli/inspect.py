@@ -31,7 +31,7 @@ def inspect(
         return
     width = max(map(len, description))
     for name, value in ((name, value) for name, value in description.items() if value is not None):
-        lines = _lines(value)
+        lines = _format_lines(value)
         typer.echo(f"{name:{width}}  {lines[0] if lines else '-'}")
         for line in lines[1:]:
             typer.echo(f"{'':{width}}  {line}")
@@ -61,24 +61,24 @@ def _describe(bundle: Bundle) -> dict[str, Any]:
         "options": {k: v for k, v in asdict(bundle.options).items() if v != ()},
         "files": {name: bundle.manifest[name].size for name in bundle.files()},
         "bytes": sum(entry.size for entry in bundle.manifest.values()),
-        "licence": _mentions(card, LICENCE),
-        "scores": _mentions(card, SCORE),
+        "licence": _matching_lines(card, LICENCE),
+        "scores": _matching_lines(card, SCORE),
     }
 
 
-def _mentions(card: list[str], pattern: re.Pattern[str]) -> list[str]:
+def _matching_lines(card: list[str], pattern: re.Pattern[str]) -> list[str]:
     """Return the lines of the model card that match, except headings, without list marks."""
     return [line.strip().lstrip("-* ") for line in card if pattern.search(line) and not line.startswith("#")]
 
 
-def _lines(value: Any) -> list[str]:
+def _format_lines(value: Any) -> list[str]:
     if isinstance(value, dict):
         width = max(map(len, value), default=0)
-        return [f"{k:{width}}  {_short(v)}" for k, v in value.items() if v is not None]
-    return [str(v) for v in value] if isinstance(value, list) else [_short(value)]
+        return [f"{k:{width}}  {_format_value(v)}" for k, v in value.items() if v is not None]
+    return [str(v) for v in value] if isinstance(value, list) else [_format_value(value)]
 
 
-def _short(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):

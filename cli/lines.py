@@ -62,7 +62,7 @@ def columns(rows: list[str], path: Path, source: int, target: int) -> list[tuple
     """Return two columns of tab separated rows of a file.
 
     rows: lines of the file.
-    path: its path, for messages.
+    path: path of the file, for messages.
     source, target: numbers of the columns, from 0.
 
     Raises InvalidRequest on a row with too few columns.

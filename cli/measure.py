@@ -146,7 +146,7 @@ def _runner(
     options = DecodeOptions(beam_size=case.beam, min_length=work.steps, max_length=work.steps)
 
     def run() -> Run:
-        return _steps(Lane(executor, _check), sources, options)
+        return _steps(Lane(executor, _raise_error), sources, options)
 
     return run
 
@@ -178,13 +178,13 @@ def _steps(lane: Lane, sources: Sequence[list[int]], options: DecodeOptions) -> 
     return Run(steps * len(sources), len(sources), steps, time.perf_counter() - began)
 
 
-def _check(request: Request, outcome: Outcome) -> None:
+def _raise_error(request: Request, outcome: Outcome) -> None:
     if isinstance(outcome, ConvoyError):
         raise outcome
 
 
 def _ignore(outcome: Outcome) -> None:
-    """Do nothing: `_check` receives the outcomes."""
+    """Do nothing: `_raise_error` receives the outcomes."""
 
 
 def _sources(bundle: Bundle, lines: Sequence[str], lengths: Sequence[int]) -> list[list[int]]:

@@ -78,7 +78,7 @@ def answers(
     ConvoyError for an error of the server.
     """
     with connect(server) as (client, models):
-        ask = _question(client, models, request)
+        ask = _answer_function(client, models, request)
         yield from _answers_in_turn(_in_order(ask, lines, server.concurrency))
 
 
@@ -111,7 +111,7 @@ def translate_document(server: RemoteServer, place: ModelChoice, path: Path) -> 
     path: the file.
     """
     with connect(server) as (client, models), _map_errors(f"{path}: "):
-        source, target = _pair(models, place)
+        source, target = _languages(models, place)
         return client.translate_file(path, target, source)
 
 
@@ -131,17 +131,17 @@ def _map_errors(where: str) -> Iterator[None]:
     try:
         yield
     except ApiError as error:
-        raise STATUS_ERRORS.get(error.status, ConvoyError)(f"{where}{_words(error)}") from error
+        raise STATUS_ERRORS.get(error.status, ConvoyError)(f"{where}{_error_message(error)}") from error
     except ClientError as error:
         raise ConvoyError(f"{where}{error}") from error
 
 
-def _words(error: ApiError) -> str:
+def _error_message(error: ApiError) -> str:
     key = error.status in (401, 403) or "API key" in error.message
     return f"{error.message} (--api-key or CONVOY_API_KEY)" if key else error.message
 
 
-def _question(
+def _answer_function(
     client: Client, models: list[Model], request: tuple[str, ModelChoice, TextOptions]
 ) -> Callable[[str], TextResult]:
     """Return the function that has the server answer a line."""
@@ -150,14 +150,14 @@ def _question(
     task, place, options = request
     fields = _fields(task, options) | ({"model": str(place.model)} if place.model else {})
     if task == "translate":
-        source, target = _pair(models, place)
+        source, target = _languages(models, place)
 
     def ask(line: str) -> TextResult:
         if not line.strip():
             return TextResult(line)
         if task == "translate":
-            return _result(client.translate(line, target, source, **fields))
-        return _result(client.summarize(line, **fields))
+            return _text_result(client.translate(line, target, source, **fields))
+        return _text_result(client.summarize(line, **fields))
 
     return ask
 
@@ -173,7 +173,7 @@ def _fields(task: str, options: TextOptions) -> dict[str, Any]:
     return fields | {name: getattr(options, name) for name in changed} | {"scores": True}
 
 
-def _pair(models: list[Model], place: ModelChoice) -> tuple[str, str]:
+def _languages(models: list[Model], place: ModelChoice) -> tuple[str, str]:
     """Return source and target language: as given, or of the only model that fits."""
     if place.model is None and place.target:
         return place.source or "auto", place.target  # the server may use two models
@@ -197,7 +197,7 @@ def _fits(model: Model, place: ModelChoice) -> bool:
     )
 
 
-def _result(answer: Translation | Summary) -> TextResult:
+def _text_result(answer: Translation | Summary) -> TextResult:
     """Return the result of the engine for an answer of the server."""
     from engine.api import Alignment, TextResult, Timings
 
@@ -207,10 +207,10 @@ def _result(answer: Translation | Summary) -> TextResult:
     return TextResult(
         text=answer.text,
         alternatives=answer.alternatives,
-        score=_number(scores.score),
-        alternative_scores=[_number(score) for score in scores.alternatives],
+        score=_finite_score(scores.score),
+        alternative_scores=[_finite_score(score) for score in scores.alternatives],
         tokens=scores.tokens,
-        token_scores=[_number(score) for score in scores.token_scores],
+        token_scores=[_finite_score(score) for score in scores.token_scores],
         finish=scores.finish,
         alignment=[Alignment(a.source, a.target, a.matrix) for a in answer.alignment],
         truncated=answer.truncated,
@@ -220,7 +220,7 @@ def _result(answer: Translation | Summary) -> TextResult:
     )
 
 
-def _number(score: float | None) -> float:
+def _finite_score(score: float | None) -> float:
     """Return a score; None, null in JSON, is minus infinity."""
     return -math.inf if score is None else score
 

@@ -103,10 +103,10 @@ def score(
             totals.add(scored)
             text = waiting.popleft()
             if not total:
-                out.write(_line(totals.lines, text, scored, as_json=as_json) + "\n")
+                out.write(_score_line(totals.lines, text, scored, as_json=as_json) + "\n")
         if not totals.lines:
             raise InvalidRequest(f"{file}: has no lines to score")
-        out.write(_last(totals, as_json=as_json) + "\n")
+        out.write(_summary_line(totals, as_json=as_json) + "\n")
 
 
 @contextmanager
@@ -137,7 +137,7 @@ def _pairs(file: Path, source: Path | None, waiting: deque[str]) -> Iterator[tup
         yield line, of
 
 
-def _line(number: int, text: str, scored: TextScore, *, as_json: bool) -> str:
+def _score_line(number: int, text: str, scored: TextScore, *, as_json: bool) -> str:
     if not as_json:
         return f"{scored.total:.4f}\t{scored.perplexity:.2f}\t{text}"
     record = {
@@ -152,7 +152,7 @@ def _line(number: int, text: str, scored: TextScore, *, as_json: bool) -> str:
     return json.dumps(record, ensure_ascii=False)
 
 
-def _last(totals: Sum, *, as_json: bool) -> str:
+def _summary_line(totals: Sum, *, as_json: bool) -> str:
     figures = totals.figures()
     if as_json:
         return json.dumps({"total": figures})

@@ -19,7 +19,7 @@ PREFIX: Final = "CONVOY_"
 # known variables that are no settings of the server
 OTHERS: Final = frozenset({"CONVOY_TRACEBACK", "CONVOY_API_KEY", "CONVOY_ISA", "CONVOY_KERNELS_ISA"})
 FAMILIES: Final = ("ray", "test", "fault", "engine")
-# settings whose values no error message repeats
+# settings with secret values, which no error message repeats
 SECRET: Final = frozenset({"api_keys", "metrics_auth_token", "docs_auth_token", "admin_token"})
 
 
@@ -43,7 +43,7 @@ def serve(**flags: Any) -> None:
     try:
         settings = ServerSettings(**values)
     except ValidationError as error:
-        raise InvalidRequest("; ".join(map(_fault, error.errors()))) from None
+        raise InvalidRequest("; ".join(map(_setting_error, error.errors()))) from None
     if settings.workers is not None:
         now = f"--frontends {settings.frontends} --engines {settings.engines}"
         typer.echo(f"convoy: --workers {settings.workers} is deprecated; use {now}", err=True)
@@ -142,7 +142,7 @@ def _format_default(default: Any) -> str:
     return "" if default in (None, "") else f" Default: {default}."
 
 
-def _fault(error: Any) -> str:
+def _setting_error(error: Any) -> str:
     from server.errors import reason_of
 
     if not error["loc"]:  # an error of several settings has all of them as input, with keys

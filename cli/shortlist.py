@@ -50,9 +50,9 @@ def shortlist(
     graphs = shortlisted_graphs(opened.config)
     if pairs is not None and language is None and text is None:
         rows = lines.columns(lines.table(pairs)[:limit], pairs, source_column, target_column)
-        likely_tokens, origin = _of_pairs(opened, pairs, rows, (likely, always))
+        likely_tokens, origin = _from_pairs(opened, pairs, rows, (likely, always))
     elif pairs is None and language is not None and text is not None:
-        likely_tokens, origin = _of_language(opened, language, lines.table(text)[:limit], most)
+        likely_tokens, origin = _from_language(opened, language, lines.table(text)[:limit], most)
     else:
         raise InvalidRequest("give a file of sentence pairs, or --language and --text")
     data = likely_tokens.dump()
@@ -60,7 +60,7 @@ def shortlist(
     typer.echo(f"{bundle / SHORTLIST}: {len(data):,} bytes, {origin}")
 
 
-def _of_pairs(
+def _from_pairs(
     bundle: Bundle, path: Path, rows: list[tuple[str, str]], sizes: tuple[int, int]
 ) -> tuple[Shortlist, str]:
     from engine.text.tokenizers.tokenizer import open_tokenizer
@@ -74,7 +74,7 @@ def _of_pairs(
     return likely_tokens, f"from {len(rows):,} pairs"
 
 
-def _of_language(bundle: Bundle, language: str, texts: list[str], most: int) -> tuple[Shortlist, str]:
+def _from_language(bundle: Bundle, language: str, texts: list[str], most: int) -> tuple[Shortlist, str]:
     """Return the shortlist of the bundle, or a new one, with the list of a language, and its description."""
     from engine.bundle.shortlist import SHORTLIST, load_shortlist
     from engine.text.tokenizers.tokenizer import open_tokenizer
@@ -82,7 +82,7 @@ def _of_language(bundle: Bundle, language: str, texts: list[str], most: int) -> 
 
     config, tokenizer = bundle.config, open_tokenizer(bundle)
     vocabularies = config.source_vocab, config.target_vocab
-    name = _naming(bundle, getattr(tokenizer, "languages", {}), language)
+    name = _language_token(bundle, getattr(tokenizer, "languages", {}), language)
     sentences = (tokenizer.encode_target(line) for line in texts)
     tokens, covered = language_tokens(sentences, config.target_vocab, most)
     old = None
@@ -93,7 +93,7 @@ def _of_language(bundle: Bundle, language: str, texts: list[str], most: int) -> 
     return likely_tokens, f"{len(tokens):,} tokens of {language}, which cover {covered:.2%} of its text"
 
 
-def _naming(bundle: Bundle, named: Mapping[str, int], language: str) -> int | None:
+def _language_token(bundle: Bundle, named: Mapping[str, int], language: str) -> int | None:
     """Return the token of a language; None for a model of one language."""
     from engine.text.codes import by_short_code, short
 

@@ -166,7 +166,7 @@ def pipe(
     several = options.decode.get("n_best", 1) > 1
     with _results(job, options, lines, total) as results, writing(output_format.output) as out:
         for number, result in enumerate(results, 1):
-            _print(out, number, result, output_format, several)
+            _print_result(out, number, result, output_format, several)
 
 
 @contextmanager
@@ -211,19 +211,21 @@ def lines_of(file: Path | None, named_file: Path | None) -> Iterator[str]:
     return read(file or named_file)
 
 
-def _print(out: TextIO, number: int, result: TextResult, output_format: OutputFormat, several: bool) -> None:
+def _print_result(
+    out: TextIO, number: int, result: TextResult, output_format: OutputFormat, several: bool
+) -> None:
     ranked = list(
         zip([result.text, *result.alternatives], [result.score, *result.alternative_scores], strict=True)
     )
     if output_format.as_json:
-        out.write(json.dumps(_fields(number, result, ranked), ensure_ascii=False) + "\n")
+        out.write(json.dumps(_json_fields(number, result, ranked), ensure_ascii=False) + "\n")
     elif several:
         out.writelines(f"{number}\t{score:.4f}\t{text}\n" for text, score in ranked)
     else:
         out.write(f"{result.score:.4f}\t{result.text}\n" if output_format.scores else f"{result.text}\n")
 
 
-def _fields(number: int, result: TextResult, ranked: list[tuple[str, float]]) -> dict[str, Any]:
+def _json_fields(number: int, result: TextResult, ranked: list[tuple[str, float]]) -> dict[str, Any]:
     record: dict[str, Any] = {
         "line": number,
         "text": result.text,

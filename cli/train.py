@@ -139,7 +139,7 @@ def _check_arguments(
         raise InvalidRequest(f"--device must be cpu or cuda, not {device!r}")
     from training.recipe import load
 
-    final_recipe = load(_recipe(recipe), device, dict(map(_pair, changes)))
+    final_recipe = load(_recipe_path(recipe), device, dict(map(_key_and_value, changes)))
     for folder in (final_recipe.corpus.folder, *final_recipe.corpus.beside):
         if not (corpora / folder).is_dir():
             raise InvalidRequest(f"{corpora / folder}: no such corpus; give its parent folder with --corpora")
@@ -232,7 +232,7 @@ def _is_bundle(path: Path, name: str) -> bool:
         return False
 
 
-def _recipe(path: Path) -> Path:
+def _recipe_path(path: Path) -> Path:
     """Return the path, or the path of the shipped recipe with this name."""
     import training
 
@@ -246,7 +246,7 @@ def _recipe(path: Path) -> Path:
     return named
 
 
-def _pair(text: str) -> tuple[str, str]:
+def _key_and_value(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not (key and equals and value):
         raise InvalidRequest(f"--set takes key=value, not {text!r}")

@@ -32,7 +32,7 @@ def unknown_of(command: Any, path: str, names: Iterable[str]) -> list[str]:
     """Return a warning for each unknown variable of a command.
 
     command: the Click command.
-    path: its name after "convoy", such as "translate" or "convert hf".
+    path: name of the command after "convoy", such as "translate" or "convert hf".
     names: names of all environment variables.
     """
     prefix = f"CONVOY_{path.upper().replace(' ', '_').replace('-', '_')}_"

@@ -192,12 +192,12 @@ def _verdict(
 
         mine, theirs = (BLEU().corpus_score(one, [list(references)]).score for one in texts)
         bleu, passed = (mine, theirs), abs(mine - theirs) <= most
-        chance = _chance(texts[0], texts[1], references)
+        chance = _p_value(texts[0], texts[1], references)
     name = f"{check.backend} {check.precision}"
     return Verdict(name, identical, difference, bleu, chance, passed)
 
 
-def _chance(mine: Sequence[str], theirs: Sequence[str], references: Sequence[str]) -> float:
+def _p_value(mine: Sequence[str], theirs: Sequence[str], references: Sequence[str]) -> float:
     """Return how often BLEU differs as much if the two outputs of each sentence are swapped at random.
 
     Ties count as extreme, unlike in sacrebleu's PairedTest, which returns 0.0005 instead of 1 if 2 of 400

@@ -55,14 +55,14 @@ def words(
         raise InvalidRequest("give --names or --choose-names, not both")
     changed = reset or phrases or choose_names or names is not None
     had_names, pairs = (None, {}) if reset else stored_words(opened)
-    pairs = _phrases(opened, phrases) if phrases else pairs
+    pairs = _read_phrases(opened, phrases) if phrases else pairs
     if choose_names:
         names = _best_names(bundle, choose_names)
     elif names is None:
         names = had_names
     if changed:
         card = opened.file(CARD_FILE).read_text(encoding="utf-8") if CARD_FILE in opened.files() else ""
-        files = {WORDS_FILE: dump_words(names, pairs), CARD_FILE: _card(card, names, pairs).encode()}
+        files = {WORDS_FILE: dump_words(names, pairs), CARD_FILE: _new_card(card, names, pairs).encode()}
         add_files(bundle, files)
     rule = "no rule for names" if names is None else f"--names {names}"
     typer.echo(f"{bundle / WORDS_FILE}: {len(pairs)} phrases, {rule}")
@@ -82,7 +82,7 @@ def _best_names(bundle: Path, path: Path) -> int | None:
     return best.names
 
 
-def _phrases(bundle: Bundle, path: Path) -> dict[str, str]:
+def _read_phrases(bundle: Bundle, path: Path) -> dict[str, str]:
     """Return the translation by phrase of a file; the first one counts if a phrase comes twice."""
     from engine.text.words import key
 
@@ -103,7 +103,7 @@ def _phrases(bundle: Bundle, path: Path) -> dict[str, str]:
     return pairs
 
 
-def _card(card: str, names: int | None, pairs: dict[str, str]) -> str:
+def _new_card(card: str, names: int | None, pairs: dict[str, str]) -> str:
     """Return the model card with a new chapter about rules, before the scores."""
     before, found, rest = card.partition(CARD_HEADING)
     if found:

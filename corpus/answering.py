@@ -43,14 +43,14 @@ class _Batch(Generic[Tag]):
     window: the lines; None: the caller's mark, passed on in order.
     rows: rows of the window's lines; lines without an answer have a preliminary one.
     languages: detected language of each line; None: not detected.
-    left: number of texts that have no answer yet.
+    unanswered: number of texts that have no answer yet.
     """
 
     tag: Tag
     window: Window | None
     rows: list[OutputRow] = field(default_factory=list)
     languages: list[str | None] = field(default_factory=list)
-    left: int = 0
+    unanswered: int = 0
 
 
 class Answering:
@@ -84,7 +84,7 @@ class Answering:
                 batch = _Batch(tag, window)
                 if window is not None:
                     groups = self._group_lines(window, batch)
-                    batch.left = len(groups)
+                    batch.unanswered = len(groups)
                     pending.append(batch)
                     for numbers in groups:
                         sent.append((batch, numbers))
@@ -146,7 +146,7 @@ class Answering:
         row = OutputRow(status, values, len(line.text.split()), reason)
         for place in numbers:
             batch.rows[place] = row
-        batch.left -= 1
+        batch.unanswered -= 1
         return row
 
     def _answer_alone(self, text: str, options: TextOptions) -> TextResult | ConvoyError:
@@ -165,7 +165,7 @@ class Answering:
 
 
 def _finished(pending: deque[_Batch[Tag]]) -> Iterator[tuple[Tag, Window | None, list[OutputRow]]]:
-    while pending and not pending[0].left:
+    while pending and not pending[0].unanswered:
         batch = pending.popleft()
         yield batch.tag, batch.window, batch.rows
 

@@ -60,7 +60,7 @@ def _flags(answer: Answer, result: TextResult) -> list[str]:
     return [name for name, holds in flags.items() if holds]
 
 
-def _covered(answer: Answer, result: TextResult) -> float | None:
+def _coverage_share(answer: Answer, result: TextResult) -> float | None:
     words = sum(len(sentence.words) for sentence in result.coverage)
     missed = sum(len(sentence.missed) for sentence in result.coverage)
     return round(1 - missed / words, DIGITS) if words else None
@@ -69,16 +69,18 @@ def _covered(answer: Answer, result: TextResult) -> float | None:
 def _pharaoh(answer: Answer, result: TextResult) -> str:
     """Return pairs of a source word and a target word, counted from 0, as "0-0 1-2": the source word is the
     one that a piece of the target word attends to most. White space separates words."""
-    sources, targets = _starts(answer.text), _starts(result.text)
-    pairs = {pair for alignment in result.alignment for pair in _links(alignment, sources, targets)}
+    sources, targets = _word_starts(answer.text), _word_starts(result.text)
+    pairs = {pair for alignment in result.alignment for pair in _word_pairs(alignment, sources, targets)}
     return " ".join(f"{source}-{target}" for source, target in sorted(pairs))
 
 
-def _starts(text: str) -> list[int]:
+def _word_starts(text: str) -> list[int]:
     return [match.start() for match in WORD.finditer(text)]
 
 
-def _links(alignment: Alignment, sources: Sequence[int], targets: Sequence[int]) -> list[tuple[int, int]]:
+def _word_pairs(
+    alignment: Alignment, sources: Sequence[int], targets: Sequence[int]
+) -> list[tuple[int, int]]:
     links = []
     pieces = [i for i, place in enumerate(alignment.source_places) if place is not None]
     for row, target in zip(alignment.matrix, alignment.target_places, strict=True):
@@ -108,7 +110,7 @@ COLUMNS: Final[Mapping[str, Column]] = {
         always=True,
     ),
     "flags": Column("truncated, length, loop, missed (source words)", "texts", _flags),
-    "coverage": Column("share of source words that a target word attended to", "number", _covered),
+    "coverage": Column("share of source words that a target word attended to", "number", _coverage_share),
     "alignment": Column("aligned words of source and translation: 0-0 1-2", "text", _pharaoh),
     "language": Column("detected language of the source", "text", lambda a, _: a.language, always=True),
     "source": Column("the source text", "text", lambda answer, _: answer.text, always=True),

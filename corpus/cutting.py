@@ -86,27 +86,27 @@ class _Cutter:
         self._shard_lines, self._on_lines = shard_lines, on_lines
         self._shards: list[Shard] = []
         self.lines, self._offset = 0, offset  # lines read so far, and the byte offset of the next line
-        self._begin()
+        self._start_shard()
 
     def add(self, record: Record) -> None:
         add_to_digest(self._digest, record)
         self.lines += 1
         self._offset += record.size
         if self.lines - self._first == self._shard_lines:
-            self._cut()
+            self._end_shard()
 
     def end(self) -> list[Shard]:
         """Return the shards. An empty file has one, so that its output is an empty file."""
         if self.lines > self._first or not self._shards:
-            self._cut()
+            self._end_shard()
         return self._shards
 
-    def _begin(self) -> None:
+    def _start_shard(self) -> None:
         self._first, self._begin_offset, self._digest = self.lines, self._offset, hashlib.sha256()
 
-    def _cut(self) -> None:
+    def _end_shard(self) -> None:
         lines = self.lines - self._first
         digest = self._digest.hexdigest()
         self._shards.append(Shard(0, 0, "", self._first, lines, self._begin_offset, digest))
         self._on_lines(lines)
-        self._begin()
+        self._start_shard()

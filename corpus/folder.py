@@ -138,7 +138,7 @@ class JobFolder:
 
         shard: the finished shard.
         draft: path of its closed output.
-        tally: its counts; size and hash are added.
+        tally: counts of the shard; size and hash are added.
         is_held: returns whether this process still holds the lease.
 
         Returns False if the lease was lost. Raises OSError.

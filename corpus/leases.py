@@ -42,7 +42,7 @@ class Lease:
 
     def is_held(self) -> bool:
         """Return whether no other process has taken the lease over."""
-        after = self.path.with_name(_name(self.shard, self.generation + 1))
+        after = self.path.with_name(_file_name(self.shard, self.generation + 1))
         return not after.exists() and self._content().get("owner") == self.owner
 
     def beat(self) -> None:
@@ -86,11 +86,13 @@ class Leases:
 
     def claim(self, shard: int) -> Lease | None:
         """Take the lease of a shard, or return None if another process holds it. Raises OSError."""
-        latest = max((path for path in self.folder.glob(_name(shard, None))), key=_generation, default=None)
+        latest = max(
+            (path for path in self.folder.glob(_file_name(shard, None))), key=_generation, default=None
+        )
         if latest is not None and self._alive(latest):
             return None
         generation = 0 if latest is None else _generation(latest) + 1
-        lease = Lease(self.folder / _name(shard, generation), shard, generation, self.owner)
+        lease = Lease(self.folder / _file_name(shard, generation), shard, generation, self.owner)
         self.own[shard] = lease  # before the file exists, so that an interrupt leaves no file
         try:
             _write(lease.path, "xb", lease)
@@ -109,7 +111,7 @@ class Leases:
     def sweep(self, lease: Lease) -> None:
         """Remove all leases of a finished shard."""
         self.own.pop(lease.shard, None)
-        for path in self.folder.glob(_name(lease.shard, None)):
+        for path in self.folder.glob(_file_name(lease.shard, None)):
             path.unlink(missing_ok=True)
 
     def __enter__(self) -> Leases:
@@ -139,14 +141,14 @@ class Leases:
                     lease.beat()
 
     def _alive(self, path: Path) -> bool:
-        content, now = _bytes(path), time.monotonic()
+        content, now = _read_bytes(path), time.monotonic()
         watched = self._watched.get(path)
         if watched is None or watched.content != content:
             watched = self._watched[path] = _Watched(content, now)
-        return now - watched.since < self.seconds and not _has_ended(_parse(content))
+        return now - watched.since < self.seconds and not _holder_has_ended(_parse(content))
 
 
-def _name(shard: int, generation: int | None) -> str:
+def _file_name(shard: int, generation: int | None) -> str:
     return f"{shard:08d}.{'*' if generation is None else generation}"
 
 
@@ -159,7 +161,7 @@ def _write(path: Path, mode: str, lease: Lease) -> None:
         "owner": lease.owner,
         "machine": _machine(),
         "process": os.getpid(),
-        "started": _started(os.getpid()),
+        "started": _start_time(os.getpid()),
         "lines": lease.lines,
         "words": lease.words,
         "beats": lease.beats,
@@ -175,7 +177,7 @@ def _write(path: Path, mode: str, lease: Lease) -> None:
             raise
 
 
-def _bytes(path: Path) -> bytes:
+def _read_bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except FileNotFoundError:
@@ -191,14 +193,14 @@ def _parse(content: bytes) -> dict[str, Any]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    return _parse(_bytes(path))
+    return _parse(_read_bytes(path))
 
 
-def _has_ended(content: dict[str, Any]) -> bool:
+def _holder_has_ended(content: dict[str, Any]) -> bool:
     """Return whether the holder of a lease was a process of this machine and has ended."""
     if content.get("machine") != _machine():
         return False
-    return bool(_started(int(content["process"])) != content["started"])
+    return bool(_start_time(int(content["process"])) != content["started"])
 
 
 def _machine() -> str:
@@ -211,7 +213,7 @@ def _machine() -> str:
     return f"{socket.gethostname()} {boot} {processes}"
 
 
-def _started(process: int) -> str:
+def _start_time(process: int) -> str:
     """Return the start time of a process in ticks of the system; empty if there is no such process."""
     try:
         stat = Path(f"/proc/{process}/stat").read_text()

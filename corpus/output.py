@@ -1,4 +1,4 @@
-"""The unfinished output of a shard, in a file beside the finished ones, and its counts."""
+"""The unfinished output of a shard, and its counts."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class KeptPhrase(Protocol):
 class TranslatedText(Protocol):
     """A translation.
 
-    text: its text.
+    text: translated text.
     alignment: alignments of its sentences, in order.
     kept: phrases that were copied from the source or from a glossary.
     """

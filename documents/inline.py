@@ -18,13 +18,13 @@ class Atom:
         element around other parts; "split": elements where a sentence ends.
     element: "text": its format; "node" and "split": list of elements; "open" and "close": the element.
     text: "text": characters; "node": characters that the model reads and that stay unchanged.
-    look: format of a text as a string, for comparisons.
+    format_key: format of a text as a string, for comparisons.
     """
 
     kind: Literal["text", "node", "open", "close", "split"]
     element: Any = None
     text: str = ""
-    look: str = ""
+    format_key: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +87,12 @@ class Output:
 class _State:
     """A line that is being built.
 
-    base: look of the format without a span.
+    base: format_key of the format without a span.
     bare: element of that format.
     builder: builder of the segment.
     marks: atom of each span.
     around: atoms of the open elements, with the numbers of their spans.
-    look: look of the open span; None: the base.
+    format_key: format_key of the open span; None: the base.
     number: number of the open span.
     """
 
@@ -101,7 +101,7 @@ class _State:
     builder: Builder = field(default_factory=Builder)
     marks: list[Atom] = field(default_factory=list)
     around: list[tuple[Atom, int]] = field(default_factory=list)
-    look: str | None = None
+    format_key: str | None = None
     number: int = -1
 
     def take(self, atom: Atom) -> None:
@@ -131,15 +131,15 @@ class _State:
 
     def _switch(self, atom: Atom | None) -> None:
         """End the open format and begin the format of the atom; None: the base."""
-        look = None if atom is None or atom.look == self.base else atom.look
-        if look == self.look:
+        format_key = None if atom is None or atom.format_key == self.base else atom.format_key
+        if format_key == self.format_key:
             return
-        if self.look is not None:
+        if self.format_key is not None:
             self.builder.end(self.number)
-        if look is not None:
+        if format_key is not None:
             self.number = self.builder.begin()
-            self.marks.append(atom)  # type: ignore[arg-type]  # `look` is not None
-        self.look = look
+            self.marks.append(atom)  # type: ignore[arg-type]  # `format_key` is not None
+        self.format_key = format_key
 
 
 def lines_of(atoms: Sequence[Atom]) -> list[Line]:
@@ -147,8 +147,8 @@ def lines_of(atoms: Sequence[Atom]) -> list[Line]:
     sizes, bare = Counter[str](), dict[str, Any]()
     for atom in atoms:
         if atom.kind == "text":
-            sizes[atom.look] += len(atom.text)
-            bare.setdefault(atom.look, atom.element)
+            sizes[atom.format_key] += len(atom.text)
+            bare.setdefault(atom.format_key, atom.element)
     base = sizes.most_common(1)[0][0] if sizes else ""
     lines, state = list[Line](), _State(base, bare.get(base))
     for atom in atoms:
@@ -169,15 +169,15 @@ def lines_of(atoms: Sequence[Atom]) -> list[Line]:
 
 def outputs(line: Line, segment: Segment) -> Iterator[Output]:
     """Yield the parts of a line with a new segment; formats without text are omitted."""
-    looks, kept = [line.bare], False
+    elements, kept = [line.bare], False
     for kind, value in weave(segment):
         if isinstance(value, str):
             if not kept:
-                yield Output("text", looks[-1], value)
+                yield Output("text", elements[-1], value)
             continue
         atom = line.marks[value]
         if atom.kind == "text":
-            looks.append(atom.element) if kind == "begin" else looks.pop()
+            elements.append(atom.element) if kind == "begin" else elements.pop()
         elif atom.kind == "open":
             yield Output("open" if kind == "begin" else "close", atom.element)
         elif kind == "begin":

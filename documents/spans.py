@@ -16,7 +16,7 @@ class Span:
 
     begin, end: range of characters.
     parent: index of the span around it, or -1; parents come first.
-    kept: its text must not be translated; a kept span has no spans in it.
+    kept: the text must not be translated; a kept span has no spans in it.
     spaced: the point had white space on both sides; the text has only one of the two.
     """
 

@@ -50,7 +50,7 @@ def main() -> None:
 
 def _serve(requests: IO[bytes], answers: IO[bytes]) -> None:
     while (message := read_message(requests)) is not None:
-        _allow(MAX_PROCESSOR_SECONDS)
+        _limit_processor_time(MAX_PROCESSOR_SECONDS)
         head, body = _answer(*message)
         answers.write(encode_message(head, body))
         answers.flush()
@@ -102,7 +102,7 @@ def _answer(head: dict[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
         return {"error": "swollen", "message": OUT_OF_MEMORY}, b""
 
 
-def _allow(seconds: int) -> None:
+def _limit_processor_time(seconds: int) -> None:
     """Limit the processor time of this process to `seconds` more seconds."""
     if sys.platform != "win32":
         usage = resource.getrusage(resource.RUSAGE_SELF)

@@ -40,7 +40,7 @@ class Delimited:
                 f"{taken[0]}=new_{taken[0]}"
             )
         self._index, self._width = there.index(column), len(there)
-        self.header = header + self._tail(names) + b"\n"
+        self.header = header + self._added_cells(names) + b"\n"
 
     def read(self, raw: bytes) -> str | None:
         cells = self._cells(decode(raw))
@@ -55,7 +55,7 @@ class Delimited:
             if self._width:
                 cells = [*cells, *[""] * self._width][: self._width]
             raw = self._join(cells)
-        return raw + self._tail(values)
+        return raw + self._added_cells(values)
 
     def _cells(self, row: str, *, strict: bool = True) -> list[str]:
         if not self.quoted:
@@ -65,7 +65,7 @@ class Delimited:
         except csv.Error as error:
             raise BadLine(LineStatus.MALFORMED, str(error)) from None
 
-    def _tail(self, values: Sequence[Any]) -> bytes:
+    def _added_cells(self, values: Sequence[Any]) -> bytes:
         separator = b"," if self.quoted else b"\t"
         return separator + self._join([to_cell(value) for value in values])
 

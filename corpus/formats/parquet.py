@@ -91,10 +91,10 @@ class ParquetReader:
         for group in range(self._table.num_row_groups):
             after = begin + self._table.metadata.row_group(group).num_rows
             if begin < end and first < after:
-                yield from self._of_group(group, first - begin, end - begin)
+                yield from self._group_batches(group, first - begin, end - begin)
             begin = after
 
-    def _of_group(self, group: int, first: int, end: int) -> Iterator[Any]:
+    def _group_batches(self, group: int, first: int, end: int) -> Iterator[Any]:
         at = 0
         for batch in self._table.iter_batches(self._job.window_lines, row_groups=[group]):
             skip, stop = max(0, first - at), min(batch.num_rows, end - at)

@@ -26,7 +26,7 @@ class ShardWriter(Protocol):
     """Writes the output of a shard."""
 
     def write(self, window: Window, rows: Sequence[OutputRow | None]) -> None:
-        """Write the lines of a window, except lines whose row is None. Raises OSError."""
+        """Write the lines of a window, except lines without a row. Raises OSError."""
 
     def close(self) -> None:
         """Write buffered bytes and close the file. Raises OSError."""

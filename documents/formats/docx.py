@@ -31,7 +31,7 @@ SIGNS: Final = {qn("w:noBreakHyphen"): "\u2011", qn("w:softHyphen"): "\u00ad"}
 DROPPED: Final = frozenset(map(qn, ("w:lastRenderedPageBreak", "w:proofErr", "w:rPr")))
 NO_RUN: Final = object()  # format of an element that is not part of a run
 SIMPLE_FIELD, CONTROL, CONTROL_CONTENT = qn("w:fldSimple"), qn("w:sdt"), qn("w:sdtContent")
-# fields whose result is prose, by the first word of the instruction
+# fields with prose, by the first word of the instruction
 PROSE_FIELDS: Final = frozenset({"HYPERLINK", "REF", "STYLEREF", "QUOTE"})
 # content controls with a value that a program chooses or updates
 KEPT_CONTROLS: Final = frozenset(
@@ -75,7 +75,7 @@ def read_docx(data: bytes) -> Document:
     )
 
     def write(segments: Sequence[Segment]) -> bytes:
-        paragraphs.fill(segments, _fill)
+        paragraphs.fill(segments, _replace_content)
         for part, root in roots:
             if not hasattr(part, "element"):
                 part._blob = etree.tostring(root, xml_declaration=True, encoding="UTF-8", standalone=True)
@@ -146,7 +146,7 @@ def _content(parent: Any, code: frozenset[str]) -> Iterator[Atom]:
 
 
 def _content_of(element: Any) -> Any:
-    """Return the element whose children are read, for an element around runs; None: it is not changed."""
+    """Return the parent of the runs in an element; None: the element is not translated."""
     if element.tag in AROUND:
         return element
     if element.tag == SIMPLE_FIELD and _is_prose(element.get(qn("w:instr")), element.itertext(TEXT)):
@@ -166,14 +166,14 @@ def _is_prose(instruction: str | None, result: Iterable[str]) -> bool:
 
 def _run_atoms(run: Any, code: frozenset[str]) -> Iterator[Atom]:
     properties = run.find(qn("w:rPr"))
-    look, stays = _look(properties), _has_style(properties, RSTYLE, code)
+    format_key, stays = _format_key(properties), _has_style(properties, RSTYLE, code)
     for child in run:
         if child.tag == TEXT and stays and child.text:
             yield Atom("node", [(properties, child)], child.text)
         elif child.tag == TEXT:
-            yield Atom("text", properties, child.text or "", look)
+            yield Atom("text", properties, child.text or "", format_key)
         elif child.tag in SIGNS:
-            yield Atom("text", properties, SIGNS[child.tag], look)
+            yield Atom("text", properties, SIGNS[child.tag], format_key)
         elif child.tag in BREAKS:
             yield Atom("split", [(properties, child)])
         elif child.tag not in DROPPED:
@@ -264,18 +264,18 @@ def _field_kind(atom: Atom) -> str | None:
 
 def _nodes(atom: Atom) -> list[tuple[Any, Any]]:
     if atom.kind == "text":
-        return [(atom.element, _text(atom.text))]
+        return [(atom.element, _text_element(atom.text))]
     return list(atom.element)
 
 
-def _text(text: str) -> Any:
+def _text_element(text: str) -> Any:
     element = OxmlElement("w:t")
     element.text = text
     element.set(qn("xml:space"), "preserve")
     return element
 
 
-def _look(properties: Any) -> str:
+def _format_key(properties: Any) -> str:
     """Return a format as a string for comparisons, without the language, which a translation changes."""
     if properties is None:
         return ""
@@ -286,7 +286,7 @@ def _look(properties: Any) -> str:
     return "".join(etree.tostring(child, encoding="unicode") for child in properties)
 
 
-def _fill(paragraph: Any, lines: Sequence[Line], segments: Sequence[Segment]) -> None:
+def _replace_content(paragraph: Any, lines: Sequence[Line], segments: Sequence[Segment]) -> None:
     """Replace the content of a paragraph by new segments."""
     for child in list(paragraph):
         if child.tag != qn("w:pPr"):
@@ -295,21 +295,21 @@ def _fill(paragraph: Any, lines: Sequence[Line], segments: Sequence[Segment]) ->
     for line, segment in zip(lines, segments, strict=True):
         for output in outputs(line, segment):
             if output.kind == "text":
-                places[-1].append(_run_of(output.element, _text(output.text)))
+                places[-1].append(_run_of(output.element, _text_element(output.text)))
             elif output.kind == "open":
-                places.append(_begin(places[-1], output.element))
+                places.append(_append_copy(places[-1], output.element))
             elif output.kind == "close":
                 places.pop()
                 if isinstance(output.element, _Field):
-                    _append(places[-1], output.element.tail)
+                    _append_elements(places[-1], output.element.tail)
             else:
-                _append(places[-1], output.element)
+                _append_elements(places[-1], output.element)
 
 
-def _begin(place: Any, around: Any) -> Any:
+def _append_copy(place: Any, around: Any) -> Any:
     """Append a copy of an element around runs, and return the parent of its runs."""
     if isinstance(around, _Field):
-        _append(place, around.head)
+        _append_elements(place, around.head)
         return place
     shell = etree.SubElement(place, around.tag, dict(around.attrib))
     if around.tag != CONTROL:
@@ -319,7 +319,7 @@ def _begin(place: Any, around: Any) -> Any:
     return shell.find(CONTROL_CONTENT)
 
 
-def _append(place: Any, nodes: Iterable[tuple[Any, Any]]) -> None:
+def _append_elements(place: Any, nodes: Iterable[tuple[Any, Any]]) -> None:
     """Append elements; an element of a run gets a new run."""
     for properties, child in nodes:
         place.append(child if properties is NO_RUN else _run_of(properties, child))

@@ -17,9 +17,9 @@ from typing import Final
 
 from documents.spans import MAX_SPANS, Builder, Segment, write_marked
 
-# elements whose content is not translated
+# elements with content that is not translated
 VERBATIM_ELEMENTS: Final = frozenset({"code", "pre", "svg", "math", "kbd", "samp", "var"})
-# elements whose content is not translated and has no tags
+# elements with content that is not translated and has no tags
 RAW_ELEMENTS: Final = frozenset({"script", "style", "textarea"})
 VOID_ELEMENTS: Final = frozenset(
     {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
@@ -193,23 +193,23 @@ class _SegmentReader:
         self.rules, self.prose = rules, list[Prose]()
         # pieces of each gap; joined at the end, so that it takes linear time
         self.markup: list[list[str]] = [[]]
-        self._fresh()
+        self._start_segment()
 
     def page(self) -> Page:
         self.flush()
         return Page(["".join(parts) for parts in self.markup], self.prose)
 
-    def _fresh(self) -> None:
+    def _start_segment(self) -> None:
         self.builder, self.raw, self.marks = Builder(), list[str](), list[list[str]]()
         self.names: dict[str, list[int]] = {}  # open spans by name; the innermost is last
-        # seen: the segment has prose; space: white space was last; ends: prose was last
+        # seen: the segment has prose; space, ends: white space or prose was last
         self.seen, self.space, self.ends = False, True, False
 
     def take(self, piece: Piece) -> None:
-        self.ends = piece.name is None or (self.ends and self._splits(piece))
+        self.ends = piece.name is None or (self.ends and self._ends_segment(piece))
         if piece.name is None:
             self._text(piece.raw)
-        elif self._splits(piece):
+        elif self._ends_segment(piece):
             self.flush()
             self.markup[-1].append(piece.raw)
         elif not self.raw and (piece.note or not piece.kept) and (piece.void or not piece.name):
@@ -231,9 +231,9 @@ class _SegmentReader:
             self.markup.append([raw[end:]])
         else:
             self.markup[-1].append(raw)
-        self._fresh()
+        self._start_segment()
 
-    def _splits(self, piece: Piece) -> bool:
+    def _ends_segment(self, piece: Piece) -> bool:
         return piece.name in self.rules.blocks and piece.name not in self.rules.inline
 
     def _text(self, raw: str) -> None:
@@ -265,7 +265,7 @@ class _SegmentReader:
         name = piece.name or ""
         if piece.kept:
             shown = not piece.note and name not in ("svg", "math", *RAW_ELEMENTS)
-            text = self._fold_space(_content(piece.raw).strip()) if shown else ""
+            text = self._fold_space(_text_of(piece.raw).strip()) if shown else ""
             if not text and piece.word:
                 text = STAND_IN.format(len(self.builder.spans))
             self.builder.keep(text) if text else self.builder.point()
@@ -282,7 +282,7 @@ class _SegmentReader:
 
 
 def pieces(source: str, rules: MarkupRules) -> Iterator[Piece]:
-    """Yield the pieces of prose and markup; an element whose content is not translated is one piece."""
+    """Yield the pieces of prose and markup; an untranslated element is one piece."""
     position = 0
     while opening := OPENING.search(source, position):
         begin = opening.start()
@@ -297,12 +297,12 @@ def pieces(source: str, rules: MarkupRules) -> Iterator[Piece]:
 
 def _markup(source: str, begin: int, rules: MarkupRules) -> Piece:
     """Return the tag, comment or kept element that begins at `begin`."""
-    end = _end(source, begin)
+    end = _markup_end(source, begin)
     markup = source[begin:end]
     name, closing = _name(markup, rules), markup.startswith("</")
     void = not name or markup.endswith("/>") or (not rules.xml and name in VOID_ELEMENTS)
     if closing or void:
-        word = not closing and name in rules.marks and _stands_alone(source, begin, end)
+        word = not closing and name in rules.marks and _touches_no_word(source, begin, end)
         return Piece(markup, name, closing, void, kept=word, word=word)
     if not rules.xml and name in RAW_ELEMENTS:
         end = _raw_end(source, end, name)
@@ -312,7 +312,7 @@ def _markup(source: str, begin: int, rules: MarkupRules) -> Piece:
         return Piece(source[begin:last], name, void=True, kept=True, note=True)
     else:
         return Piece(markup, name)
-    word = name in rules.marks and _stands_alone(source, begin, end)
+    word = name in rules.marks and _touches_no_word(source, begin, end)
     return Piece(source[begin:end], name, void=True, kept=True, word=word)
 
 
@@ -322,33 +322,33 @@ def _note_end(source: str, begin: int, name: str, markup: str) -> int | None:
     if name != "sup" and not (name == "a" and NOTE_LINK.search(markup)):
         return None
     end = source.find(f"</{name}>", begin, begin + LONGEST_NOTE_REFERENCE)
-    is_note = end >= 0 and NOTE_REFERENCE.fullmatch(_content(source[begin:end]))
+    is_note = end >= 0 and NOTE_REFERENCE.fullmatch(_text_of(source[begin:end]))
     return end + len(name) + 3 if is_note else None
 
 
-def _stands_alone(source: str, begin: int, end: int) -> bool:
+def _touches_no_word(source: str, begin: int, end: int) -> bool:
     return not (source[max(0, begin - 1) : begin].isalnum() or source[end : end + 1].isalnum())
 
 
-def _content(element: str) -> str:
+def _text_of(element: str) -> str:
     """Return the text of an element, without tags."""
     parts, position = list[str](), 0
     while opening := OPENING.search(element, position):
         parts.append(unescape(element[position : opening.start()]))
-        position = _end(element, opening.start())
+        position = _markup_end(element, opening.start())
     return "".join([*parts, unescape(element[position:])])
 
 
 def _raw_end(source: str, position: int, name: str) -> int:
     match = re.compile(f"</{name}", re.IGNORECASE).search(source, position)
-    return _end(source, match.start()) if match else len(source)
+    return _markup_end(source, match.start()) if match else len(source)
 
 
 def _element_end(source: str, position: int, name: str, rules: MarkupRules) -> int:
-    """Return the end of the element whose opening tag ends at `position`."""
+    """Return the end of the element with its opening tag before `position`."""
     depth = 1
     while opening := OPENING.search(source, position):
-        position = _end(source, opening.start())
+        position = _markup_end(source, opening.start())
         markup = source[opening.start() : position]
         tag, closing = _name(markup, rules), markup.startswith("</")
         if not rules.xml and tag in RAW_ELEMENTS and not closing and not markup.endswith("/>"):
@@ -365,20 +365,20 @@ def _name(markup: str, rules: MarkupRules) -> str:
     return "" if match is None else match[1] if rules.xml else match[1].lower()
 
 
-def _end(source: str, begin: int) -> int:
+def _markup_end(source: str, begin: int) -> int:
     """Return the end of the markup that begins at `begin`."""
     if source.startswith("<!--", begin):
-        return _after(source, "-->", begin + 2)  # "<!-->" is a complete comment
+        return _position_after(source, "-->", begin + 2)  # "<!-->" is a complete comment
     if source[begin + 1] in "!?":
-        return _after(source, "]]>" if source.startswith("<![CDATA[", begin) else ">", begin)
+        return _position_after(source, "]]>" if source.startswith("<![CDATA[", begin) else ">", begin)
     position = begin
     while stop := TAG_END.search(source, position):
         if stop[1] is None:
             return stop.end()
-        position = _after(source, stop[1], stop.end())
+        position = _position_after(source, stop[1], stop.end())
     return len(source)
 
 
-def _after(source: str, mark: str, begin: int) -> int:
+def _position_after(source: str, mark: str, begin: int) -> int:
     position = source.find(mark, begin)
     return len(source) if position < 0 else position + len(mark)

@@ -239,11 +239,11 @@ class _Inline:
         name = tag.name if tag and tag.name else ""
         numbers = self.tags.setdefault(name, [])
         last = self.opened[-1] if self.opened else -1
-        if tag and tag.closing and (number := self._within(numbers, last)) is not None:
+        if tag and tag.closing and (number := self._innermost_tag(numbers, last)) is not None:
             self.builder.end(number)
             self.marks[number][1] = markup
             if number in self.parts and number == len(self.marks) - 1:
-                self._verbatim(number)
+                self._keep_content(number)
         elif tag and name and not tag.closing and (not tag.void or tag.kept):
             numbers.append(self.builder.begin())
             self.marks.append([markup, ""])
@@ -253,7 +253,7 @@ class _Inline:
             self.builder.point()
             self.marks.append([markup, ""])
 
-    def _verbatim(self, number: int) -> None:
+    def _keep_content(self, number: int) -> None:
         """Make the content of a tag such as <kbd> a kept span."""
         text = "".join(self.builder.parts[self.parts[number] :])
         self.marks[number] = [
@@ -262,7 +262,7 @@ class _Inline:
         ]
         self.builder.spans[number] = replace(self.builder.spans[number], kept=bool(text))
 
-    def _within(self, numbers: list[int], last: int) -> int | None:
+    def _innermost_tag(self, numbers: list[int], last: int) -> int | None:
         """Return the innermost open tag that began inside the innermost mark: tags and marks may not
         cross."""
         number = self.builder.innermost(numbers)

@@ -40,23 +40,23 @@ class Message:
 
     def __init__(self, source: str) -> None:
         self.source = source
-        self._stretches: list[tuple[int, int, TaggedText]] = []
-        for begin, end, branch in _stretches(source):
+        self._ranges: list[tuple[int, int, TaggedText]] = []
+        for begin, end, branch in _prose_ranges(source):
             raw = source[begin:end]
             bare = raw.strip()
             tagged = read_tagged(bare, BRANCH_MARK if branch else MARK)
             if tagged.prose and len(tagged.marks) <= MAX_SPANS:
                 begin += raw.index(bare)
-                self._stretches.append((begin, begin + len(bare), tagged))
+                self._ranges.append((begin, begin + len(bare), tagged))
 
     @property
     def segments(self) -> list[Segment]:
-        return [tagged.segment for _, _, tagged in self._stretches]
+        return [tagged.segment for _, _, tagged in self._ranges]
 
     def write(self, segments: Sequence[Segment]) -> str:
         """Return the string with a new segment for each old one; the old segments give the same string."""
         parts, position = list[str](), 0
-        for (begin, end, tagged), segment in zip(self._stretches, segments, strict=True):
+        for (begin, end, tagged), segment in zip(self._ranges, segments, strict=True):
             if segment is not tagged.segment:
                 parts += [self.source[position:begin], tagged.write(segment)]
                 position = end
@@ -79,7 +79,7 @@ class Value:
 
 
 def messages_document(text: str, values: Sequence[Value], encode: Callable[[str], bytes]) -> Document:
-    """Return the document of a file whose strings are messages.
+    """Return the document of a file with messages.
 
     text: text of the file.
     values: strings of the file, in order.
@@ -120,7 +120,7 @@ def read_json(data: bytes) -> Document:
     return messages_document(file.text, values, file.encode)
 
 
-def _stretches(source: str) -> Iterator[tuple[int, int, bool]]:
+def _prose_ranges(source: str) -> Iterator[tuple[int, int, bool]]:
     """Yield begin, end and "is a branch of a choice" of each range of prose; choices are ICU's MessageFormat.
 
     A string with an incomplete choice has no range.

@@ -24,7 +24,7 @@ def _qualified_name(name: str) -> str:
 
 PARAGRAPHS: Final = (_qualified_name("p"), _qualified_name("h"))
 AROUND: Final = frozenset(map(_qualified_name, ("span", "a", "meta")))
-# fields whose result is prose: typed text, and references to a text of the document
+# fields with prose: typed text, and references to a text of the document
 INPUT: Final = _qualified_name("text-input")
 REFERENCES: Final = frozenset(map(_qualified_name, ("bookmark-ref", "reference-ref")))
 REFERENCE_FORMAT: Final = _qualified_name("reference-format")
@@ -66,7 +66,7 @@ def read_odt(data: bytes) -> Document:
         raise unreadable(KIND_NAME) from None
 
     def write(segments: Sequence[Segment]) -> bytes:
-        paragraphs.fill(segments, _fill)
+        paragraphs.fill(segments, _replace_content)
         return archive.write({name: write_xml(root) for name, root in roots.items()})
 
     return Document(paragraphs.segments, write)
@@ -93,7 +93,7 @@ def _atoms(paragraph: Any, code: frozenset[str]) -> list[Atom]:
     atoms: list[Atom] = []
     space = True  # white space was last; ODF collapses white space
     for atom in _content(paragraph, code):
-        if atom.kind == "text" and atom.look == "":
+        if atom.kind == "text" and atom.format_key == "":
             text = WHITE_SPACE.sub(" ", atom.text)
             text = text[1:] if space and text.startswith(" ") else text
             space = text.endswith(" ") if text else space
@@ -130,7 +130,7 @@ def _is_prose_field(element: Any) -> bool:
     return False
 
 
-def _fill(paragraph: Any, lines: Sequence[Line], segments: Sequence[Segment]) -> None:
+def _replace_content(paragraph: Any, lines: Sequence[Line], segments: Sequence[Segment]) -> None:
     """Replace the content of a paragraph by new segments."""
     for child in list(paragraph):
         paragraph.remove(child)
@@ -140,7 +140,7 @@ def _fill(paragraph: Any, lines: Sequence[Line], segments: Sequence[Segment]) ->
     for line, segment in zip(lines, segments, strict=True):
         for output in outputs(line, segment):
             if output.kind == "text":
-                _append(places[-1], output.text, LEADING_SPACES if space else FURTHER_SPACES)
+                _append_text(places[-1], output.text, LEADING_SPACES if space else FURTHER_SPACES)
                 space = output.text.endswith(" ")
             elif output.kind == "open":
                 element = output.element
@@ -153,7 +153,7 @@ def _fill(paragraph: Any, lines: Sequence[Line], segments: Sequence[Segment]) ->
                     places[-1].append(element)
 
 
-def _append(place: Any, text: str, spaces: re.Pattern[str]) -> None:
+def _append_text(place: Any, text: str, spaces: re.Pattern[str]) -> None:
     """Append text to an element; spaces that match become elements, as in ODF."""
     position = 0
     for match in spaces.finditer(text):

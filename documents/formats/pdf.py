@@ -31,7 +31,7 @@ def read_pdf(data: bytes) -> Document:
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it warns of damage that it repairs
     try:
         reader = pypdf.PdfReader(io.BytesIO(data))
-        if reader.is_encrypted and not _opens(reader):
+        if reader.is_encrypted and not _opens_without_password(reader):
             raise Unreadable("the PDF is encrypted: send one without a password")
         if len(reader.pages) > MAX_PAGES:
             raise OversizedDocument(f"the PDF has more than {MAX_PAGES} pages: split it")
@@ -48,7 +48,7 @@ def read_pdf(data: bytes) -> Document:
     return Document([Segment(paragraph) for paragraph in paragraphs], write)
 
 
-def _opens(reader: pypdf.PdfReader) -> bool:
+def _opens_without_password(reader: pypdf.PdfReader) -> bool:
     """Return whether a PDF opens without a password and without further libraries."""
     try:
         return bool(reader.decrypt(""))
@@ -63,22 +63,24 @@ def _paragraphs(pages: Sequence[str]) -> Iterator[str]:
         lines = [line.strip() for line in page.splitlines()]
         longest = max(map(len, lines), default=0)
         for line in lines:
-            if open_lines and (not line or LIST_ITEM.match(line) or _ends(open_lines[-1], longest)):
-                yield _joined(open_lines)
+            if open_lines and (
+                not line or LIST_ITEM.match(line) or _may_end_paragraph(open_lines[-1], longest)
+            ):
+                yield _join_lines(open_lines)
                 open_lines = []
             if line:
                 open_lines.append(line)
     if open_lines:
-        yield _joined(open_lines)
+        yield _join_lines(open_lines)
 
 
-def _ends(line: str, longest: int) -> bool:
+def _may_end_paragraph(line: str, longest: int) -> bool:
     """Return whether a paragraph may end with this line: a short end of a sentence, or a heading."""
     short = len(line) < SHORT_LINE_SHARE * longest and not HYPHEN.search(line)
     return short and (END_OF_SENTENCE.search(line) is not None or len(line) < longest / 2)
 
 
-def _joined(lines: Sequence[str]) -> str:
+def _join_lines(lines: Sequence[str]) -> str:
     """Return the lines as one line; words hyphenated at the end of a line are joined."""
     parts = list[str]()
     for line in lines:

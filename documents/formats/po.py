@@ -41,7 +41,7 @@ class _Blank:
 
     entry: entry of polib.
     places: position of its translation, or of each form of a plural.
-    messages: its text, and the text of its plural.
+    messages: text of the message, and of its plural.
     """
 
     entry: Any
@@ -58,7 +58,7 @@ class _Blank:
         texts = [message.write([next(rest) for _ in message.segments]) for message in self.messages]
         forms = [texts[0] if len(self.places) > 1 else texts[-1], *[texts[-1]] * (len(self.places) - 1)]
         wrapped = "no-wrap" not in self.entry.flags
-        return [_strings(text, newline, wrapped) for text in forms]
+        return [_gettext_strings(text, newline, wrapped) for text in forms]
 
 
 def read_po(data: bytes) -> Document:
@@ -88,7 +88,7 @@ def read_po(data: bytes) -> Document:
             for place, strings in zip(blank.places, blank.write(new, newline), strict=True):
                 parts += [file.text[position : place.begin], strings]
                 position = place.end
-        return _encoded(file, named, "".join([*parts, file.text[position:]]))
+        return _encode(file, named, "".join([*parts, file.text[position:]]))
 
     return Document([segment for blank in blanks for segment in blank.segments], write)
 
@@ -131,7 +131,7 @@ def _blanks(catalogue: Any, places: list[tuple[bool, list[_Strings]]]) -> list[_
     ]
 
 
-def _strings(text: str, newline: str, wrapped: bool) -> str:
+def _gettext_strings(text: str, newline: str, wrapped: bool) -> str:
     """Return a text as strings of gettext, one for each line of the text; long lines are wrapped."""
     lines = [polib.escape(line) for line in text.splitlines(keepends=True)] or [""]
     if wrapped:
@@ -147,7 +147,7 @@ def _wrap(line: str) -> list[str]:
     ) or [""]
 
 
-def _encoded(file: DecodedText, named: str, text: str) -> bytes:
+def _encode(file: DecodedText, named: str, text: str) -> bytes:
     """Return the file in its encoding, or in UTF-8 with a new head if the encoding lacks a character."""
     try:
         return file.encode(text, "strict")

@@ -23,7 +23,7 @@ PARTS: Final = re.compile(
 )
 PRESENTATION: Final = "ppt/presentation.xml"
 DIGITS: Final = re.compile(r"\d+")
-# properties of a run without an effect on its look
+# properties of a run without an effect on its format_key
 NOT_FORMATS: Final = ("lang", "altLang", "dirty", "err", "noProof", "smtClean")
 
 
@@ -40,18 +40,18 @@ def read_pptx(data: bytes) -> Document:
     archive = open_archive(data, KIND_NAME)
     if PRESENTATION not in archive.files:
         raise unreadable(KIND_NAME)
-    roots = archive.trees(sorted(filter(PARTS.fullmatch, archive.files), key=_place))
+    roots = archive.trees(sorted(filter(PARTS.fullmatch, archive.files), key=_part_order))
     elements = (paragraph for root in roots.values() for paragraph in root.iter(PARAGRAPH))
     paragraphs = Paragraphs([(p, lines_of(list(_atoms(p)))) for p in elements])
 
     def write(segments: Sequence[Segment]) -> bytes:
-        paragraphs.fill(segments, _fill)
+        paragraphs.fill(segments, _replace_content)
         return archive.write({name: write_xml(root) for name, root in roots.items()})
 
     return Document(paragraphs.segments, write)
 
 
-def _place(name: str) -> tuple[int, bool, str]:
+def _part_order(name: str) -> tuple[int, bool, str]:
     """Return the sort key of a part: by number of the slide, with notes and diagrams after the slide."""
     number = DIGITS.search(name)
     return int(number[0]) if number else 0, not name.startswith("ppt/slides/"), name
@@ -61,7 +61,7 @@ def _atoms(paragraph: Any) -> Iterator[Atom]:
     for child in paragraph:
         if child.tag == RUN:
             properties = child.find(RUN_FORMAT)
-            yield Atom("text", properties, child.findtext(TEXT) or "", _look(properties))
+            yield Atom("text", properties, child.findtext(TEXT) or "", _format_key(properties))
         elif child.tag == BREAK:
             yield Atom("split", [child])
         elif child.tag == FIELD:
@@ -70,7 +70,7 @@ def _atoms(paragraph: Any) -> Iterator[Atom]:
             yield Atom("node", [child])
 
 
-def _look(properties: Any) -> str:
+def _format_key(properties: Any) -> str:
     """Return a format as a string for comparisons, without the language, which a translation changes."""
     if properties is None:
         return ""
@@ -79,7 +79,7 @@ def _look(properties: Any) -> str:
     return "".join((*(f"{name}={value} " for name, value in attributes), *children))
 
 
-def _fill(paragraph: Any, lines: Sequence[Line], segments: Sequence[Segment]) -> None:
+def _replace_content(paragraph: Any, lines: Sequence[Line], segments: Sequence[Segment]) -> None:
     """Replace the content of a paragraph by new segments."""
     end = paragraph.find(END_FORMAT)
     for child in list(paragraph):
@@ -88,14 +88,14 @@ def _fill(paragraph: Any, lines: Sequence[Line], segments: Sequence[Segment]) ->
     for line, segment in zip(lines, segments, strict=True):
         for output in outputs(line, segment):
             if output.kind == "text":
-                paragraph.append(_run(output.element, output.text))
+                paragraph.append(_new_run(output.element, output.text))
             else:
                 paragraph.extend(output.element)
     if end is not None:
         paragraph.append(end)
 
 
-def _run(properties: Any, text: str) -> Any:
+def _new_run(properties: Any, text: str) -> Any:
     run = etree.Element(RUN)
     if properties is not None:
         properties = deepcopy(properties)

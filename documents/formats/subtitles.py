@@ -111,7 +111,7 @@ def _parse_subtitles(text: str, syntax: _Syntax) -> _Subtitles:
     for begin, end in cues:
         between += lines[done:begin]
         done = end
-        for content in _contents("".join(lines[begin:end])):
+        for content in _texts("".join(lines[begin:end])):
             bare = content.strip()
             part = _Part(bare, syntax)
             if not part.segment.text.strip():
@@ -152,7 +152,7 @@ SUBRIP: Final = _Syntax("SubRip subtitles", TAG, _subrip_cues)
 WEBVTT: Final = _Syntax("WebVTT subtitles", WEBVTT_TAG, _webvtt_cues, unescape, partial(escape, quote=False))
 
 
-def _contents(body: str) -> Iterator[str]:
+def _texts(body: str) -> Iterator[str]:
     """Yield the texts of a cue with the line end after each: all lines, or each line of a dialogue."""
     ends = [m.end() for m in NEWLINE.finditer(body.rstrip())]
     lines = [body[begin:end] for begin, end in pairwise([0, *ends, len(body)])]

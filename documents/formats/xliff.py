@@ -69,16 +69,16 @@ def read_xliff(data: bytes) -> Document:
     )
 
     def write(segments: Sequence[Segment]) -> bytes:
-        paragraphs.fill(segments, _fill)
+        paragraphs.fill(segments, _replace_content)
         parts, position = list[str](), 0
         for unit, place, target in open_units:
             begin, end = place.head
-            head = file.text[begin:end] if kind == UNITS["1"] else _translated(file.text[begin:end])
+            head = file.text[begin:end] if kind == UNITS["1"] else _translated_head(file.text[begin:end])
             parts += [
                 file.text[position:begin],
                 head,
                 file.text[end : place.target[0]],
-                _written(unit, target).replace("\n", newline),
+                _target_xml(unit, target).replace("\n", newline),
             ]
             position = place.target[1]
         return file.encode("".join([*parts, file.text[position:]]), "xmlcharrefreplace")
@@ -139,7 +139,7 @@ def _parts(target: Any) -> list[Any]:
     return [mark for mark in target.iter("{*}mrk") if mark.get("mtype") == "seg"] or [target]
 
 
-def _written(unit: Any, target: Any) -> str:
+def _target_xml(unit: Any, target: Any) -> str:
     """Return the XML of a target. An existing empty target keeps its attributes except the state."""
     old = unit.find("{*}target")
     for name, value in () if old is None else old.items():
@@ -155,7 +155,7 @@ def _written(unit: Any, target: Any) -> str:
     return space + raw if old is None and space.isspace() else raw
 
 
-def _translated(head: str) -> str:
+def _translated_head(head: str) -> str:
     """Return the opening tag of a segment with the state "translated"."""
     head = STATE.sub("", head)
     end = len(head) - (2 if head.endswith("/>") else 1)
@@ -170,20 +170,24 @@ def _atoms(place: Any) -> Iterator[Atom]:
             yield from _atoms(child)
             yield Atom("close", child)
         else:
-            yield Atom("node", [child], "".join(child.itertext()) if _stays(child) else "")
+            yield Atom("node", [child], "".join(child.itertext()) if _is_protected(child) else "")
         yield Atom("text", None, child.tail or "")
 
 
 def _is_around(element: Any) -> bool:
-    return isinstance(element.tag, str) and etree.QName(element).localname in AROUND and not _stays(element)
+    return (
+        isinstance(element.tag, str)
+        and etree.QName(element).localname in AROUND
+        and not _is_protected(element)
+    )
 
 
-def _stays(element: Any) -> bool:
+def _is_protected(element: Any) -> bool:
     """Return whether the text of an element must not be translated."""
     return bool(element.get("mtype") == "protected" or element.get("translate") == "no")
 
 
-def _fill(place: Any, lines: Sequence[Line], segments: Sequence[Segment]) -> None:
+def _replace_content(place: Any, lines: Sequence[Line], segments: Sequence[Segment]) -> None:
     """Replace the content of an element by new segments."""
     for child in list(place):
         place.remove(child)

@@ -11,7 +11,7 @@ import pytest
 from deep_translator import LibreTranslator
 from libretranslatepy import LibreTranslateAPI
 
-from cli.foreign import Foreign, digest, models_at, newest, served_paths
+from cli.foreign import ForeignModel, digest, models_at, newest, served_paths
 from engine.api import Service
 from engine.errors import CheckpointError, InvalidRequest
 from tests.support.argos_packages import pack, write
@@ -96,9 +96,9 @@ def test_whole_volume_can_be_mounted(tmp_path, below):
 
 def test_newer_version_of_a_package_is_used(capsys):
     models = [
-        Foreign(Path("a"), "argos", "de", "en", (1, 9)),
-        Foreign(Path("b"), "argos", "de", "en", (1, 10)),
-        Foreign(Path("c"), "argos", "en", "de", (1, 0)),
+        ForeignModel(Path("a"), "argos", "de", "en", (1, 9)),
+        ForeignModel(Path("b"), "argos", "de", "en", (1, 10)),
+        ForeignModel(Path("c"), "argos", "en", "de", (1, 0)),
     ]
     assert [str(model.path) for model in newest(models)] == ["b", "c"]
     assert "a is ignored: b is newer" in capsys.readouterr().err

@@ -18,8 +18,8 @@ FAULTS = [
     (
         "markup is put together again and again",
         "documents/formats/html.py",
-        ("self.markup[-1].append(raw)\n        self._fresh()"),
-        ('self.markup[-1] = ["".join([*self.markup[-1], raw])]\n        self._fresh()'),
+        ("self.markup[-1].append(raw)\n        self._start_segment()"),
+        ('self.markup[-1] = ["".join([*self.markup[-1], raw])]\n        self._start_segment()'),
         "tests/documents/test_spans.py tests/documents/test_hostile.py -k 'markup or read'",
     ),
     (
