@@ -61,14 +61,14 @@ def test_missing_bundle_is_bad_input(capsys, tmp_path):
 
 
 def test_inspect_describes_the_bundle(bundle):
-    told = json.loads(run("inspect", bundle, "--json").stdout)
+    description = json.loads(run("inspect", bundle, "--json").stdout)
     golden = read_golden(GOLDEN)
-    assert told["vocabulary"] == {"source": golden["n_src"], "target": golden["n_tgt"]}
+    assert description["vocabulary"] == {"source": golden["n_src"], "target": golden["n_tgt"]}
     files = {str(p.relative_to(bundle)): p.stat().st_size for p in bundle.rglob("*") if p.is_file()}
-    assert told["files"] == {name: size for name, size in files.items() if name != "manifest.json"}
+    assert description["files"] == {name: size for name, size in files.items() if name != "manifest.json"}
     text = run("inspect", bundle).stdout.decode()
-    assert f"{told['parameters']:,}" in text
-    assert told["architecture"] in text
+    assert f"{description['parameters']:,}" in text
+    assert description["architecture"] in text
 
 
 def test_inspect_refuses_changed_weights(bundle, tmp_path, capsys):
@@ -104,11 +104,11 @@ def test_repeated_export_writes_equal_graphs(bundle, tmp_path):
 
 
 def test_unwritable_output_is_named_by_the_given_path(bundle, source, capsys, tmp_path):
-    for out, told in ((tmp_path, "is a folder; give a file"), (tmp_path / "a" / "b", "make it first")):
+    for out, wanted in ((tmp_path, "is a folder; give a file"), (tmp_path / "a" / "b", "make it first")):
         code, message = failure(capsys, "translate", source, "--model", bundle, "-o", out)
         assert code == 2
         assert f"{out}: " in message
-        assert told in message
+        assert wanted in message
         assert ".partial" not in message
     assert list(tmp_path.iterdir()) == []
 

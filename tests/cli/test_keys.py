@@ -11,9 +11,9 @@ from tests.cli.commands import done, failure
 def test_key_is_printed_once_listed_by_id_and_revoked(tmp_path, capsys):
     path = tmp_path / "keys.json"
     done("keys", "new", "--file", path, "--name", "Ann", "--requests", 5, "--characters", -1)
-    told = capsys.readouterr()
-    (token,) = told.out.split()
-    assert token not in told.err
+    printed = capsys.readouterr()
+    (token,) = printed.out.split()
+    assert token not in printed.err
     done("keys", "new", "--file", path)
     other = capsys.readouterr().out.strip()
     done("keys", "list", "--file", path, "--json")

@@ -99,10 +99,10 @@ def test_remote_score_error_is_one_line(url, german, tmp_path, capsys):
         (("toy-de-en", german, "--source", os.devnull), "ends before line 1"),
         (("toy-de-en", german, "--source", german, "--threads", 1), "--threads"),
     ]
-    for arguments, told in cases:
+    for arguments, wanted in cases:
         code, message = failure(capsys, "score", *arguments, *server)
         assert code == 2
-        assert re.search(told, message), message
+        assert re.search(wanted, message), message
     assert list(tmp_path.iterdir()) == []
 
 
@@ -142,7 +142,7 @@ def test_error_without_a_key_names_the_flag(place, german, capsys):
 
 
 @pytest.mark.parametrize(
-    ("flags", "code", "told"),
+    ("flags", "code", "wanted"),
     [
         (["--target", "zz"], 2, "line 1: zz is not supported"),
         ([], 2, "give --target: the server translates to de, en"),
@@ -160,11 +160,11 @@ def test_error_without_a_key_names_the_flag(place, german, capsys):
         (["--target", "en", "--input", "other"], 2, "once"),
     ],
 )
-def test_remote_error_is_one_line(url, german, tmp_path, capsys, flags, code, told):
+def test_remote_error_is_one_line(url, german, tmp_path, capsys, flags, code, wanted):
     out = tmp_path / "out.txt"
     found = failure(capsys, "translate", german, "--url", url, "-o", out, *flags)
     assert found[0] == code
-    assert told in found[1]
+    assert wanted in found[1]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -191,8 +191,8 @@ def test_remote_document_keeps_its_format(url, tmp_path, capsys):
         in failure(capsys, "translate", page, "-o", tmp_path / "x.odt", *here)[1]
     )
     assert "--json" in failure(capsys, "translate", page, "-o", tmp_path / "x.html", "--json", *here)[1]
-    told = failure(capsys, "translate", page, "-o", tmp_path / "x.html", "--beam-size", 1, *flags)[1]
-    assert "its own options" in told
+    message = failure(capsys, "translate", page, "-o", tmp_path / "x.html", "--beam-size", 1, *flags)[1]
+    assert "its own options" in message
     (tmp_path / "broken.docx").write_bytes(b"no zip")
     for place in (flags, here):
         code, message = failure(

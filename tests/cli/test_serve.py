@@ -28,7 +28,7 @@ def test_error_of_a_setting_names_flag_and_variable(capsys, given):
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "wanted"),
     [
         (["--engines", "2"], "--engines 2 needs front ends: add --frontends 1 or more"),
         (["--port", "8999", "--grpc-port", "8999"], "--port and --grpc-port are both 8999: gRPC needs one"),
@@ -39,14 +39,14 @@ def test_error_of_a_setting_names_flag_and_variable(capsys, given):
         (["--suggestions", "FILE/x"], "--suggestions FILE/x: can't write the file (Not a directory)"),
     ],
 )
-def test_impossible_settings_are_refused_before_loading(capsys, tmp_path, bundle, given, told):
+def test_impossible_settings_are_refused_before_loading(capsys, tmp_path, bundle, given, wanted):
     file = tmp_path / "file"
     file.touch()
     secret = "0123456789abcdef"
     flags = [flag.replace("FILE", str(file)) for flag in given]
     code, message = failure(capsys, "serve", "--models", bundle, "--api-keys", secret, *flags)
     assert code == 2
-    assert message.startswith(f"convoy: error: {told.replace('FILE', str(file))}")
+    assert message.startswith(f"convoy: error: {wanted.replace('FILE', str(file))}")
     assert secret not in message
 
 

@@ -49,9 +49,9 @@ def test_train_writes_a_bundle_with_the_scores_of_evaluate_in_its_card(recipe, t
     card = (out / "README.md").read_text("utf-8")
     for metric in ("BLEU", "chrF"):
         assert f"| {metric} | `CORPORA/numbers/test.tsv.gz` | {found[metric]:.2f} |" in card
-    told = json.loads(run("inspect", out, "--json").stdout)
-    assert any("BLEU" in line for line in told["scores"])
-    assert told["licence"] == ["licence: CC0-1.0"]
+    description = json.loads(run("inspect", out, "--json").stdout)
+    assert any("BLEU" in line for line in description["scores"])
+    assert description["licence"] == ["licence: CC0-1.0"]
 
 
 def test_student_learns_the_translations_of_its_teacher(recipe, tmp_path):

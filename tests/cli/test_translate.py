@@ -41,8 +41,8 @@ def test_translate_equals_tokens_and_scores_of_fairseq(bundle, setting):
 
 def test_each_line_has_one_answer_and_empty_lines_stay_empty(bundle, source, capsys):
     plain = translated(capsys, bundle, source)
-    told = [json.loads(line) for line in translated(capsys, bundle, source, "--json")]
-    assert plain == [t["text"] for t in told]
+    records = [json.loads(line) for line in translated(capsys, bundle, source, "--json")]
+    assert plain == [t["text"] for t in records]
     assert plain[3:5] == ["", "..."]
     assert all(plain[:3])
 
@@ -64,8 +64,10 @@ def test_windows_line_ends_and_byte_order_mark_are_not_text(bundle, source, caps
 
 
 def test_scores_are_printed_before_their_texts(bundle, source, capsys):
-    told = [json.loads(line) for line in translated(capsys, bundle, source, "--json")]
-    assert translated(capsys, bundle, source, "--scores") == [f"{t['score']:.4f}\t{t['text']}" for t in told]
+    records = [json.loads(line) for line in translated(capsys, bundle, source, "--json")]
+    assert translated(capsys, bundle, source, "--scores") == [
+        f"{t['score']:.4f}\t{t['text']}" for t in records
+    ]
 
 
 def test_n_best_prints_distinct_hypotheses_best_first(bundle, source, capsys):
@@ -80,9 +82,9 @@ def test_n_best_prints_distinct_hypotheses_best_first(bundle, source, capsys):
 
 
 def test_alignment_rows_are_one_per_target_token_and_sum_to_one(bundle, source, capsys):
-    told = [json.loads(line) for line in translated(capsys, bundle, source, "--json", "--alignment")]
-    (aligned,) = told[0]["alignment"]
-    assert aligned["target"] == told[0]["tokens"]
+    records = [json.loads(line) for line in translated(capsys, bundle, source, "--json", "--alignment")]
+    (aligned,) = records[0]["alignment"]
+    assert aligned["target"] == records[0]["tokens"]
     assert [len(row) for row in aligned["matrix"]] == [len(aligned["source"])] * len(aligned["target"])
     assert [sum(row) for row in aligned["matrix"]] == pytest.approx([1.0] * len(aligned["matrix"]), abs=1e-4)
 
@@ -112,7 +114,7 @@ def test_line_that_is_not_utf_8_is_named_and_no_output_is_left(bundle, tmp_path,
 
 
 @pytest.mark.parametrize(
-    ("flags", "told"),
+    ("flags", "wanted"),
     [
         (["--beam-size", "0"], "convoy: error: beam_size must be between 1 and 2048"),
         (["--beam-size", "100000"], "beam_size must be between 1 and 2048"),
@@ -122,10 +124,10 @@ def test_line_that_is_not_utf_8_is_named_and_no_output_is_left(bundle, tmp_path,
         (["--backend", "abacus"], "abacus"),
     ],
 )
-def test_impossible_option_is_bad_input(bundle, source, capsys, flags, told):
+def test_impossible_option_is_bad_input(bundle, source, capsys, flags, wanted):
     code, message = failure(capsys, "translate", "--model", bundle, "--input", source, *flags)
     assert code == 2
-    assert told in message
+    assert wanted in message
 
 
 def test_model_for_another_task_is_refused(bundle, source, capsys):
@@ -151,7 +153,7 @@ def test_long_document_is_refused_or_truncated(summarizer, tmp_path, capsys):
     assert code == 2
     assert "truncate" in message
     done(*arguments, "--truncate", "--json")
-    told = json.loads(capsys.readouterr().out)
-    assert told["truncated"]
-    assert told["source_tokens"] == limit
-    assert told["target_tokens"] <= 5
+    record = json.loads(capsys.readouterr().out)
+    assert record["truncated"]
+    assert record["source_tokens"] == limit
+    assert record["target_tokens"] <= 5

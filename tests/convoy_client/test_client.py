@@ -60,15 +60,16 @@ def test_texts_are_summarized(ask, place):
 
 def test_texts_are_scored(ask, place):
     pair = ("It is good.", "Das ist gut.")
-    told = plain(place, "/score", q=[pair[0], ""], source_text=[pair[1], "Ja."], model="toy-de-en")
+    answer = plain(place, "/score", q=[pair[0], ""], source_text=[pair[1], "Ja."], model="toy-de-en")
+    scores = answer["scores"]
     one = ask(lambda c: c.score(*pair, model="toy-de-en"))
     assert one.model == "toy-de-en"
-    assert (one.score, one.perplexity) == (told["scores"][0]["score"], told["scores"][0]["perplexity"])
-    assert (one.tokens, one.token_scores) == (told["scores"][0]["tokens"], told["scores"][0]["tokenScores"])
+    assert (one.score, one.perplexity) == (scores[0]["score"], scores[0]["perplexity"])
+    assert (one.tokens, one.token_scores) == (scores[0]["tokens"], scores[0]["tokenScores"])
     assert one.words == 3
     both = ask(lambda c: c.score_all([pair[0], ""], [pair[1], "Ja."], source="de", target="en"))
     assert both[0] == one
-    assert both[1].score == told["scores"][1]["score"]
+    assert both[1].score == scores[1]["score"]
     assert ask(lambda c: c.score_all([])) == []
     with pytest.raises(ApiError, match="no such language model") as raised:
         ask(lambda c: c.score("a"))
@@ -91,10 +92,10 @@ def test_languages_models_and_health_are_typed(ask, place):
     http = place[0]
     assert [vars_of(lang) for lang in ask(lambda c: c.languages())] == http.get("/languages").json()
     models = ask(lambda c: c.models())
-    for model, told in zip(models, http.get("/models").json(), strict=True):
+    for model, described in zip(models, http.get("/models").json(), strict=True):
         assert {
             name: value for name, value in vars_of(model).items() if name != "extra"
-        }.items() <= told.items()
+        }.items() <= described.items()
     assert ask(lambda c: c.detect(GERMAN))[0].language == "de"
     assert ask(lambda c: c.health()) is True
 

@@ -27,8 +27,8 @@ def test_overload_is_retried_not_before_retry_after(kind, small):
     assert times[2] - times[1] >= 1.0
     assert len({body for _, _, body in seen}) == 1
     assert {headers["authorization"] for _, headers, _ in seen} == {f"Bearer {KEY}"}
-    told = [float(headers["x-request-timeout"]) for _, headers, _ in seen]
-    assert 60 >= told[0] > told[1] > told[2] > 50
+    timeouts = [float(headers["x-request-timeout"]) for _, headers, _ in seen]
+    assert 60 >= timeouts[0] > timeouts[1] > timeouts[2] > 50
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_permanent_errors_are_raised(kind, status, retry_after, arguments, tries
 
 
 @pytest.mark.parametrize(
-    ("answer", "error", "told"),
+    ("answer", "error", "wanted"),
     [
         (PlainTextResponse("<html>"), BadAnswer, "Convoy"),
         (JSONResponse([]), BadAnswer, "Convoy"),
@@ -67,9 +67,9 @@ def test_permanent_errors_are_raised(kind, status, retry_after, arguments, tries
         (RedirectResponse("https://there.example"), ApiError, "https://there.example"),
     ],
 )
-def test_answers_of_other_servers_are_errors(kind, answer, error, told, small):
+def test_answers_of_other_servers_are_errors(kind, answer, error, wanted, small):
     url = small(answering(answer))
-    with pytest.raises(error, match=told):
+    with pytest.raises(error, match=wanted):
         using(kind, url, lambda c: c.translate("a", "en"), retries=0)
 
 

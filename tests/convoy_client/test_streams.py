@@ -59,7 +59,7 @@ def test_stream_yields_beginnings_and_then_the_answer(kind, size, small):
 
 
 @pytest.mark.parametrize(
-    ("events", "error", "told"),
+    ("events", "error", "wanted"),
     [
         (sse(*SAID, ("error", {"error": "the deadline passed"})), ApiError, "^the deadline passed$"),
         (sse(*SAID), Unreachable, "before its result"),
@@ -67,9 +67,9 @@ def test_stream_yields_beginnings_and_then_the_answer(kind, size, small):
         ("event: result\ndata: {}\n\n", BadAnswer, "Convoy"),
     ],
 )
-def test_failed_stream_is_an_error(kind, events, error, told, small):
+def test_failed_stream_is_an_error(kind, events, error, wanted, small):
     url = small(streaming(events.encode()))
-    with pytest.raises(error, match=told):
+    with pytest.raises(error, match=wanted):
         using(kind, url, lambda c: c.stream("Guten Tag", "en"))
 
 
