@@ -36,7 +36,9 @@ class TextOptions:
     split: bool = option(
         True, "Translate sentence by sentence; off: each text is one source.", task="translate"
     )
-    truncate: bool = option(False, "Shorten a text that must stay whole and is too long; else it is refused.")
+    truncate: bool = option(
+        False, "Shorten a text that must stay whole and is too long; otherwise it is refused."
+    )
     strategy: str | None = option(
         None,
         "How to summarize a text that is too long: truncate reads its beginning; parts joins the summaries "
@@ -106,15 +108,12 @@ class OfferedOption(NamedTuple):
 @cache
 def offered_options(task: str) -> Sequence[OfferedOption]:
     """List the options that callers may set for a task: "translate" or "summarize"."""
-    kinds, usual, found = get_type_hints(TextOptions), USUAL_OPTIONS[task], []
-    for f in fields(TextOptions):
-        known = f.metadata
-        if "help" in known and known.get("task", task) == task:
-            default = getattr(usual, f.name)
-            found.append(
-                OfferedOption(f.name, kinds[f.name], default, known["help"], known.get("values", ()))
-            )
-    return found
+    kinds, usual = get_type_hints(TextOptions), USUAL_OPTIONS[task]
+    return [
+        OfferedOption(name, kinds[name], getattr(usual, name), known["help"], known.get("values", ()))
+        for name, known in ((f.name, f.metadata) for f in fields(TextOptions))
+        if "help" in known and known.get("task", task) == task
+    ]
 
 
 @dataclass(frozen=True, slots=True)
