@@ -55,7 +55,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Contract:
-    """A family of routes, and what the server must know to serve its clients.
+    """A family of routes, with the facts that the server needs about its clients.
 
     routers: routers of its routes.
     paths: patterns of its paths, whose errors have its shape; the longest match among all contracts wins.

@@ -57,7 +57,7 @@ class Child:
     pipe: pipe to it.
     ready_at: time.monotonic() when it became ready; inf: it is not ready yet.
     calls: ids of orders that it has not answered.
-    beats: its beats on the board at the last check.
+    beats: entry of the board's `beats` at the last check.
     still: number of checks since the beats changed. Seconds would count pauses of the supervisor itself.
     """
 

@@ -77,7 +77,7 @@ async def load(request: Request, name: str) -> JSONResponse:
 async def unload(request: Request, name: str) -> JSONResponse:
     """Free a model's memory once its requests are answered, with the operator's `Authorization: Bearer`.
 
-    Who asks for it later waits until it is loaded again.
+    The next request for the model loads it again.
     """
     return await order(request, "unload", name)
 
