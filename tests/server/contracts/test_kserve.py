@@ -126,7 +126,7 @@ def test_tensors_go_both_ways_in_binary(place):
         ({"inputs": [TENSOR | {"data": ["a"] * 1_001}]}, "more elements than this server takes: 1000"),
         ({"inputs": [TENSOR | {"data": [[]] * 1_001}]}, "more elements than this server takes: 1000"),
         ({"inputs": [TENSOR | {"name": [1] * 500}]}, "unexpected inference input 'list'"),
-        ({"outputs": [{"name": "score"}] * 4}, "4 outputs are asked for"),
+        ({"outputs": [{"name": "score"}] * 4}, "4 outputs are requested"),
         ({"outputs": ["score"]}, "unexpected inference output 'score'"),
         ({"inputs": [TENSOR | {"shape": [True]}]}, "shape of positive numbers"),
         ({"inputs": [TENSOR | {"shape": "x"}]}, "shape of 1 to 8 numbers"),
@@ -170,7 +170,7 @@ def test_binary_data_that_end_early_are_refused(client):
         content=head + b"\xff\0\0\0a",
         headers={"Inference-Header-Content-Length": str(len(head))},
     )
-    assert "end inside of an element" in answer.json()["error"]
+    assert "end within an element" in answer.json()["error"]
 
 
 def test_a_timeout_in_microseconds_is_a_deadline(client):
