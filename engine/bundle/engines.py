@@ -114,23 +114,23 @@ def find(bundle: Bundle, target: Target) -> tuple[EngineDescription, dict[str, P
             f"{bundle.path} has no {target.precision} engine of {target.beams} x {target.slots} for "
             f"{target.gpu} with TensorRT {target.tensorrt} ({there}); run: {command}"
         )
-    about = _about(bundle.file(name), command)
-    if (about.gpu, about.tensorrt) != (target.gpu, target.tensorrt):
+    description = _read_description(bundle.file(name), command)
+    if (description.gpu, description.tensorrt) != (target.gpu, target.tensorrt):
         raise BundleError(
-            f"{bundle.file(name)}: built for {about.gpu} with TensorRT {about.tensorrt}, "
+            f"{bundle.file(name)}: built for {description.gpu} with TensorRT {description.tensorrt}, "
             f"this is {target.gpu} with {target.tensorrt}; run: {command}"
         )
-    stale = [part for part, now in fingerprints(bundle).items() if getattr(about, part) != now]
+    stale = [part for part, now in fingerprints(bundle).items() if getattr(description, part) != now]
     if stale:
         raise BundleError(f"{bundle.file(name)}: built from other {' and '.join(stale)}; run: {command}")
     parts = {part: f"{target.folder}/{part}.engine" for part in graph_parts(bundle.config)}
     missing = [path for path in parts.values() if path not in bundle.manifest]
     if missing:
         raise BundleError(f"{bundle.path} lacks {missing[0]}; run: {command}")
-    return about, {part: bundle.file(path) for part, path in parts.items()}
+    return description, {part: bundle.file(path) for part, path in parts.items()}
 
 
-def _about(path: Path, command: str) -> EngineDescription:
+def _read_description(path: Path, command: str) -> EngineDescription:
     description = read_json(path, dict, f"run: {command}")
     try:
         return from_json(EngineDescription, description, "the description")

@@ -37,7 +37,7 @@ TABLES: Final[dict[str, Callable[..., Array]]] = {"sinusoids": sinusoids, "timin
 
 def initializer(recipe: Mapping[str, Any], weights: Mapping[str, Array]) -> NDArray[Any]:
     """Compute the array of a recipe. Raises BundleError if the weights or this version don't support it."""
-    array = _wide(recipe, weights)
+    array = _compute(recipe, weights)
     if recipe.get("type") == "bf16":
         from ml_dtypes import bfloat16  # part of the extra `convert`
 
@@ -45,7 +45,7 @@ def initializer(recipe: Mapping[str, Any], weights: Mapping[str, Array]) -> NDAr
     return array.astype(np.float16) if recipe.get("type") == "fp16" else array
 
 
-def _wide(recipe: Mapping[str, Any], weights: Mapping[str, Array]) -> NDArray[Any]:
+def _compute(recipe: Mapping[str, Any], weights: Mapping[str, Array]) -> NDArray[Any]:
     for kind, make in TABLES.items():
         if kind in recipe:
             return make(*recipe[kind])

@@ -209,6 +209,7 @@ class FusedMode(Mode):
     # --- computing deferred results
 
     def _compute(self, op: Operation) -> Tensor:
+        """Run the kernels of an operation."""
         match op:
             case Product():
                 return self._product(op)

@@ -294,14 +294,16 @@ def _check(rows: list[dict[str, Any]], records: Sequence[Path]) -> None:
     least = SAME_FAMILY_SHARE if far <= NEAR else OTHER_FAMILY_SHARE
     print(f"checked against {path.name} ({record['setup']['cpu']}, {record['setup'].get('isa')}): at least")
     print(f"{least:.0%} of its ratios; this is {here['cpu']}, family {here['family']}, {here['isa']}")
-    before = {tuple(row["work"]): _best(row) for row in record["rows"]}
+    before = {tuple(row["work"]): _best_ratio(row) for row in record["rows"]}
     slower = [
-        f"{row['work']}: {_best(row):.2f}, recorded {before[tuple(row['work'])]:.2f}"
+        f"{row['work']}: {_best_ratio(row):.2f}, recorded {before[tuple(row['work'])]:.2f}"
         for row in rows
-        if tuple(row["work"]) in before and _best(row) < least * before[tuple(row["work"])]
+        if tuple(row["work"]) in before and _best_ratio(row) < least * before[tuple(row["work"])]
     ]
     slower += [
-        f"{row['work']}: slower than the standard operators" for row in rows if _pure(row) < 1 / NOISE_FACTOR
+        f"{row['work']}: slower than the standard operators"
+        for row in rows
+        if _gain_over_pure(row) < 1 / NOISE_FACTOR
     ]
     if slower:
         raise SystemExit(
@@ -310,12 +312,14 @@ def _check(rows: list[dict[str, Any]], records: Sequence[Path]) -> None:
         )
 
 
-def _pure(row: dict[str, Any]) -> float:
+def _gain_over_pure(row: dict[str, Any]) -> float:
+    """Return the time of the fastest run with standard operators divided by that with native ones."""
     seconds: dict[str, list[float]] = row["seconds"]
     return min(seconds["pure"]) / min(seconds["native"])
 
 
-def _best(row: dict[str, Any]) -> float:
+def _best_ratio(row: dict[str, Any]) -> float:
+    """Return the time of CTranslate2's fastest run divided by that of our fastest."""
     seconds: dict[str, list[float]] = row["seconds"]
     return min(seconds["ctranslate2"]) / min(seconds["native"])
 

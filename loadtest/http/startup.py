@@ -67,6 +67,7 @@ class Startup:
 
 
 def memory_of(process: int) -> ResidentMemory:
+    """Read the memory of a process by its id."""
     text = Path(f"/proc/{process}/status").read_text("utf-8")
     sizes = dict(re.findall(r"^(VmRSS|VmHWM):\s+(\d+) kB$", text, re.MULTILINE))
     return ResidentMemory(1024 * int(sizes["VmRSS"]), 1024 * int(sizes["VmHWM"]))

@@ -54,8 +54,8 @@ def table(rows: Sequence[Row]) -> list[str]:
 
 
 def _section(values: Row) -> list[str]:
-    told = [f"{key} {_cell(value)}" for key, value in values.items() if value and not _is_rows(value)]
-    lines = ["; ".join(told) + "."] if told else []
+    entries = [f"{key} {_cell(value)}" for key, value in values.items() if value and not _is_rows(value)]
+    lines = ["; ".join(entries) + "."] if entries else []
     for rows in filter(_is_rows, values.values()):
         lines += ["", *table(rows)]
     return lines
