@@ -134,7 +134,7 @@ def test_languages_and_files_without_a_shortlist_are_refused(listed, tmp_path, c
     for words, message in (
         (("--language", "xx", "--text", text), "does not translate into 'xx'"),
         (("--language", "de", "--text", text), "no text to learn"),
-        (("--language", "de"), "give a file of sentence pairs, or --language with --text"),
+        (("--language", "de"), "give a file of sentence pairs, or --language and --text"),
     ):
         assert run("shortlist", bundle.path, *words) != 0
         assert message in capsys.readouterr().err
