@@ -123,7 +123,7 @@ CONTENT = (
     r"only models with dictionaries of words can replace_unk: leave it out",
     r'"convoy" needs a system message such as "Translate from German to English", or "Summarize"; or name a '
     r"model of /v1/models",
-    r"there is no message of the role user, whose content is the text",
+    r"Invalid value for .messages.: there is no message of the role user\.",
     r'the system message names no language to translate to: "Translate to English"',
 )
 ALLOWED_AND_REFUSED = re.compile("|".join((*TOGETHER, *CONTENT)), re.DOTALL)
@@ -136,11 +136,11 @@ def message_of(answer):
 
 
 def is_allowed(operation, answer):
-    """Whether a request may be refused so though the schema allows it."""
+    """Return whether the server may refuse a request that the schema allows."""
     if operation == "POST /hcfy" and message_of(answer).endswith(" is not supported"):
         return True  # the schema can't express that only the first of two languages is checked
     message = message_of(answer)
-    # the faults of options come together, between "; "
+    # errors of several options are joined by "; "
     return bool(ALLOWED_AND_REFUSED.fullmatch(message)) or all(
         ALLOWED_AND_REFUSED.fullmatch(fault) for fault in message.split("; ")
     )
