@@ -248,6 +248,7 @@ def _select(flags: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any
 def _translate(
     folder: JobFolder, plan: ShardPlan, choice: EngineChoice, sharing: Sharing, left: Callable[[], bool]
 ) -> None:
+    """Work on the unfinished shards, by this process with its helpers or on Ray."""
     from corpus.engines import Helpers
     from corpus.leases import Leases
     from corpus.progress import Progress

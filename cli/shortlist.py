@@ -63,6 +63,7 @@ def shortlist(
 def _from_pairs(
     bundle: Bundle, path: Path, rows: list[tuple[str, str]], sizes: tuple[int, int]
 ) -> tuple[Shortlist, str]:
+    """Return a shortlist learned from sentence pairs, and its description."""
     from engine.text.tokenizers.tokenizer import open_tokenizer
     from training.shortlist import learn
 

@@ -173,6 +173,7 @@ def pipe(
 def _results(
     job: Job, options: TextOptions, lines: Iterable[str], total: int | None
 ) -> Iterator[Iterator[TextResult]]:
+    """Yield the results of a local model or of a server."""
     place = job.place
     if job.server is not None:
         results = remote.answers(job.server, (job.task, place, options), lines)

@@ -181,6 +181,7 @@ def _verdict(
     texts: list[list[str]],
     references: Sequence[str] | None,
 ) -> Verdict:
+    """Return the verdict of a check; its hypotheses and texts come before those of torch."""
     pairs = [(a, b) for a, b in zip(*hypotheses, strict=True) if a.tokens == b.tokens]
     scores = [zip(a.token_scores, b.token_scores, strict=True) for a, b in pairs]
     difference = max((abs(x - y) for pair in scores for x, y in pair), default=0.0)

@@ -133,6 +133,7 @@ class Answering:
         return replace(options, decode={**options.decode, "seed": seed})
 
     def _record(self, batch: _Batch[Tag], numbers: list[int], outcome: TextResult | ConvoyError) -> OutputRow:
+        """Store the rows of lines with equal texts, and return their row."""
         assert batch.window is not None
         line = batch.window.lines[numbers[0]]
         # another line of the batch may be the cause: answer this one alone
@@ -165,6 +166,7 @@ class Answering:
 
 
 def _finished(pending: deque[_Batch[Tag]]) -> Iterator[tuple[Tag, Window | None, list[OutputRow]]]:
+    """Remove answered windows from the front of the queue, and yield them."""
     while pending and not pending[0].unanswered:
         batch = pending.popleft()
         yield batch.tag, batch.window, batch.rows

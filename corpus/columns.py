@@ -61,6 +61,7 @@ def _flags(answer: Answer, result: TextResult) -> list[str]:
 
 
 def _coverage_share(answer: Answer, result: TextResult) -> float | None:
+    """Return the share of source words that a target word attended to."""
     words = sum(len(sentence.words) for sentence in result.coverage)
     missed = sum(len(sentence.missed) for sentence in result.coverage)
     return round(1 - missed / words, DIGITS) if words else None
@@ -81,6 +82,7 @@ def _word_starts(text: str) -> list[int]:
 def _word_pairs(
     alignment: Alignment, sources: Sequence[int], targets: Sequence[int]
 ) -> list[tuple[int, int]]:
+    """Return for each piece of the target its word, and the source word that it attends to most."""
     links = []
     pieces = [i for i, place in enumerate(alignment.source_places) if place is not None]
     for row, target in zip(alignment.matrix, alignment.target_places, strict=True):

@@ -53,6 +53,7 @@ def _ignore(lines: int) -> None:
 def _cut_file(
     job: CorpusJob, file: InputFile, on_lines: Callable[[int], object]
 ) -> tuple[CutFile, list[Shard]]:
+    """Return a file with its problem if there is one, and its shards."""
     if file.kind == "parquet":
         from corpus.formats.parquet import cut_parquet
 

@@ -141,6 +141,7 @@ class Leases:
                     lease.beat()
 
     def _alive(self, path: Path) -> bool:
+        """Return whether a lease changed recently, and its holder has not ended on this machine."""
         content, now = _read_bytes(path), time.monotonic()
         watched = self._watched.get(path)
         if watched is None or watched.content != content:

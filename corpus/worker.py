@@ -75,6 +75,7 @@ class CorpusWorker:
             yield task, None
 
     def _claim(self, shard: Shard) -> Task | None:
+        """Claim an unfinished shard and create its output, or return None."""
         if self._folder.is_done(shard.number):
             return None
         lease = self._leases.claim(shard.number)
@@ -97,6 +98,7 @@ class CorpusWorker:
         return self._readers[file]
 
     def _commit(self, task: Task) -> None:
+        """Publish the output of a finished shard, and remove its lease."""
         task.output.close()
         if self._folder.commit(task.shard, task.output.draft, task.output.tally, task.lease.is_held):
             self._leases.sweep(task.lease)

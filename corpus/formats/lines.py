@@ -104,6 +104,7 @@ class LineReader:
             self._stream = None
 
     def _window(self, records: Iterator[Record], digest: hashlib._Hash, first: int, count: int) -> Window:
+        """Return the next `count` lines, or fewer if they exceed WINDOW_BYTES."""
         lines, carried, size = list[SourceLine](), list[bytes](), 0
         while len(lines) < count and size < WINDOW_BYTES and (record := next(records, None)):
             lines.append(self._line(record))
@@ -122,6 +123,7 @@ class LineReader:
             return SourceLine("", error.status, error.reason, whole=False)
 
     def _seek(self, offset: int) -> io.BufferedReader:
+        """Return the stream at an offset; a compressed file is read up to it."""
         if self._stream is None or self._at > offset:
             self.close()
             self._stream, self._at = open_stream(self._file.path, self._file.compression), 0

@@ -132,6 +132,7 @@ def _join_code_runs(atoms: Iterator[Atom]) -> Iterator[Atom]:
 
 
 def _content(parent: Any, code: frozenset[str]) -> Iterator[Atom]:
+    """Yield the atoms of the children of an element."""
     for child in parent:
         if child.tag == RUN:
             yield from _run_atoms(child, code)
@@ -165,6 +166,7 @@ def _is_prose(instruction: str | None, result: Iterable[str]) -> bool:
 
 
 def _run_atoms(run: Any, code: frozenset[str]) -> Iterator[Atom]:
+    """Yield the atoms of a run."""
     properties = run.find(qn("w:rPr"))
     format_key, stays = _format_key(properties), _has_style(properties, RSTYLE, code)
     for child in run:

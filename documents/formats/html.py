@@ -221,6 +221,7 @@ class _SegmentReader:
                 self.flush()
 
     def flush(self) -> None:
+        """End the segment, or append its pieces to the markup if it has no prose."""
         raw = "".join(self.raw)
         if self.seen:
             end = len(raw)
@@ -251,6 +252,7 @@ class _SegmentReader:
         self.builder.text(self._fold_space(text))
 
     def _fold_space(self, text: str) -> str:
+        """Return a text with single spaces, as HTML displays it."""
         if not self.rules.fold:
             return text
         text = WHITE_SPACE.sub(" ", text)
@@ -262,6 +264,7 @@ class _SegmentReader:
         return text
 
     def _inline(self, piece: Piece) -> None:
+        """Add the span of an inline tag or of a kept element."""
         name = piece.name or ""
         if piece.kept:
             shown = not piece.note and name not in ("svg", "math", *RAW_ELEMENTS)

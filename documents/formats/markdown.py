@@ -42,6 +42,7 @@ class _Line:
     marks: list[list[str]]
 
     def write(self, segment: Segment, *, cell: bool) -> str:
+        """Return the line in Markdown with a new segment."""
         parts, kept = list[str](), False
         for kind, value in weave(segment):
             if isinstance(value, int):

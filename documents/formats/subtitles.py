@@ -100,6 +100,7 @@ def _read(data: bytes, syntax: _Syntax) -> Document:
 
 
 def _parse_subtitles(text: str, syntax: _Syntax) -> _Subtitles:
+    """Return the parts of a file that are translated, and the markup between them."""
     lines = [text[begin:end] for begin, end in pairwise([0, *(m.end() for m in NEWLINE.finditer(text))])]
     lines.append(text[sum(map(len, lines)) :])
     cues = syntax.cues(lines)

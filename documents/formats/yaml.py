@@ -97,6 +97,7 @@ def _block(text: str, begin: int, end: int, style: str) -> Iterator[Value]:
 
 
 def _paragraph(text: str, run: list[tuple[int, int]]) -> Value:
+    """Return the message of the lines of a paragraph."""
     words = " ".join(text[begin:end] for begin, end in run)
     return Value(run[0][0], run[-1][1], Message(words), lambda new: " ".join(new.split("\n")).strip())
 
