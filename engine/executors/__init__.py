@@ -77,14 +77,16 @@ def _read_graph(bundle: Bundle, name: str, precision: str) -> bytes:
 def uses_shortlist(bundle: Bundle, placement: Placement) -> bool:
     """Return whether a bundle uses its shortlist with this placement."""
     if placement.shortlist is None:
-        wanted = bundle.shortlisted or placement.fast
-        enabled = wanted and BACKENDS[placement.backend].lists(placement.device)
+        enabled = (bundle.shortlisted or placement.fast) and BACKENDS[placement.backend].lists(
+            placement.device
+        )
     else:
         enabled = placement.shortlist
     return enabled and SHORTLIST in bundle.files()
 
 
 def _shortlist(bundle: Bundle) -> Shortlist:
+    """Return the shortlist of a bundle. Raises BundleError if it has none."""
     if SHORTLIST not in bundle.files():
         raise BundleError(f"{bundle.path} has no {SHORTLIST}; run: convoy shortlist {bundle.path} PAIRS")
     config = bundle.config
@@ -112,7 +114,7 @@ def _open_torch(bundle: Bundle, placement: Placement) -> Sequence[Executor]:
 def _open_cuda(bundle: Bundle, placement: Placement) -> Sequence[Executor]:
     try:
         from engine.executors.cuda.executor import CapturedExecutor
-        from engine.executors.cuda.streams import CudaWork
+        from engine.executors.cuda.streams import CudaStreams
         from engine.executors.torch.executor import DTYPES
         from engine.kernels.calls import Kernels
         from engine.kernels.launch import device_of
@@ -123,12 +125,14 @@ def _open_cuda(bundle: Bundle, placement: Placement) -> Sequence[Executor]:
     run = device_of(device)
     kernels = Kernels(run, run.processors, tensor_cores=run.tensor_cores)
     model = load(bundle.config, bundle.weights()).to(device, DTYPES[placement.precision])
-    return [CapturedExecutor(model, lane, CudaWork(device), kernels, warm=True) for lane in placement.lanes]
+    return [
+        CapturedExecutor(model, lane, CudaStreams(device), kernels, warm=True) for lane in placement.lanes
+    ]
 
 
 def _open_tensorrt(bundle: Bundle, placement: Placement) -> Sequence[Executor]:
     try:
-        from engine.executors.cuda.streams import CudaWork
+        from engine.executors.cuda.streams import CudaStreams
         from engine.executors.tensorrt.executor import TensorRTExecutor, open_engines
         from engine.kernels.calls import Kernels
         from engine.kernels.launch import device_of
@@ -138,7 +142,7 @@ def _open_tensorrt(bundle: Bundle, placement: Placement) -> Sequence[Executor]:
     opened = [open_engines(bundle, target, device) for target in targets]
     run = device_of(device)
     kernels = Kernels(run, run.processors, tensor_cores=run.tensor_cores)
-    return [TensorRTExecutor(engines, CudaWork(device), kernels, warm=True) for engines in opened]
+    return [TensorRTExecutor(engines, CudaStreams(device), kernels, warm=True) for engines in opened]
 
 
 OPENERS: Final[dict[str, Callable[[Bundle, Placement], Sequence[Executor]]]] = {

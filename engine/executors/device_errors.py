@@ -37,10 +37,11 @@ def is_device_lost(error: BaseException) -> bool:
     (CUDA_ERROR_ILLEGAL_ADDRESS)") name the error by code, name or text. Out of memory and wrong calls do not
     count.
     """
-    return any(map(_sticky, _causes(error)))
+    return any(map(_is_sticky, _chain(error)))
 
 
-def _sticky(error: BaseException) -> bool:
+def _is_sticky(error: BaseException) -> bool:
+    """Return whether the text of an error names one of the `STICKY` errors."""
     text = str(error)
     if "cuda" not in text.lower():
         return False
@@ -52,7 +53,8 @@ def _sticky(error: BaseException) -> bool:
     return any(message in text.lower() for _, message in STICKY.values())
 
 
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error, its cause, the cause of that, and so on; stop at a loop."""
     seen = set[int]()
     while error is not None and id(error) not in seen:
         yield error

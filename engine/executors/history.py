@@ -70,8 +70,8 @@ class History:
         positions: int64 [n, 1], position of the step.
         rings_advanced: a kernel advances the clock of the rings later.
         """
-        own = {name: column for name, column in columns.items() if name in self.rings.rings}
-        self.rings.write(own, rings_advanced=rings_advanced)
+        ring_columns = {name: column for name, column in columns.items() if name in self.rings.rings}
+        self.rings.write(ring_columns, rings_advanced=rings_advanced)
         if self.caches is not None:
             self.caches.write(columns, positions)
 
@@ -82,6 +82,7 @@ class History:
             self.caches.clear(slot)
 
     def move(self, source: Any, target: Any) -> None:
+        """Copy slots over other slots, each an int or an int64 array on the device (`Memory.move`)."""
         self.rings.move(source, target)
         if self.caches is not None:
             self.caches.move(source, target)
@@ -228,9 +229,11 @@ class Caches:
         return xp.reshape(lineage, (n, self.beams, writers.shape[2] * self.beams))
 
     def view(self, n: int, columns: int) -> dict[str, Any]:
+        """Return views of the first `columns` columns of the first n slots."""
         return {name: block[:n, :, :columns] for name, block in self.blocks.items()}
 
     def write(self, columns: dict[str, Any], positions: Any) -> None:
+        """Store the column [n, beams, dim] of each state at its slot's position [n, 1]."""
         n = positions.shape[0]
         slots, at = self._slot[:n], positions[:, 0]
         for spec in self.specs:
@@ -239,19 +242,21 @@ class Caches:
             block[slots, :, at] = self.xp.permute_dims(parts, (0, 2, 1, 3))
 
     def clear(self, slot: int) -> None:
+        """Make a slot empty."""
         self.steps[slot] = 0
         self.writers[slot] = 0
         for block in self.blocks.values():
             block[slot] = 0.0  # masked entries are multiplied by 0, and must not make NaN
 
     def move(self, source: Any, target: Any) -> None:
-        if isinstance(source, int):
+        if isinstance(source, int):  # steps are on the host, which does not read device arrays
             self.steps[target] = self.steps[source]
         self.writers[target] = self.writers[source]
         for block in self.blocks.values():
             block[target] = block[source]
 
     def _allocate(self, columns: int) -> None:
+        """Replace blocks and writers by empty ones with this many columns."""
         xp = self.xp
         # allocated first, so that nothing has changed if memory runs out
         self.blocks = {

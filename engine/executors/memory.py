@@ -110,10 +110,11 @@ class Memory:
         self._allocate(MEMORY_MULTIPLE)
 
     def place(self, slot: int, length: int, parts: Mapping[str, Any]) -> None:
+        """Copy an encoded source of `length` tokens into a slot; `parts` are its arrays by name of spec."""
         self.lengths[slot] = length
         if ceil(length, MEMORY_MULTIPLE) > self.width:
-            used = max(i + 1 for i, count in enumerate(self.lengths) if count)
-            self._resize(ceil(length, MEMORY_MULTIPLE), used)
+            slots_in_use = max(i + 1 for i, count in enumerate(self.lengths) if count)
+            self._resize(ceil(length, MEMORY_MULTIPLE), slots_in_use)
         for spec in self.specs:
             block = self.blocks[spec.name][slot]
             block[...] = 0.0
@@ -147,18 +148,25 @@ class Memory:
         self._resize(width, self.slots)
         return True
 
-    def move(self, source: Any, target: Any) -> None:
+    def move(self, sources: Any, targets: Any) -> None:
+        """Copy the memory of slots over other slots.
+
+        sources: slot to copy, or an int64 array of such slots on the device. The host does not read an array,
+            so the caller of captured moves calls `move_on_host` too.
+        targets: slot to overwrite, or an array of as many slots.
+        """
         for block in self.blocks.values():
-            block[target] = block[source]
-        self.mask[target] = self.mask[source]
-        if isinstance(source, int):
-            self.move_on_host(source, target)
+            block[targets] = block[sources]
+        self.mask[targets] = self.mask[sources]
+        if isinstance(sources, int):
+            self.move_on_host(sources, targets)
 
     def move_on_host(self, source: int, target: int) -> None:
-        """Do the host's part of `move`; `move` itself omits it if its slots are named by a device array."""
+        """Copy the length of a slot, which only the host holds, over that of another slot."""
         self.lengths[target] = self.lengths[source]
 
     def _allocate(self, width: int) -> None:
+        """Replace blocks and mask by empty ones with `width` source positions."""
         self.width = width
         self._views: dict[int, tuple[dict[str, Any], Any]] = {}
         self.blocks = {

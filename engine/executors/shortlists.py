@@ -26,6 +26,7 @@ class SlotShortlists:
         self.lists: Ids = np.full((slots, WIDTH_MULTIPLE), NO_TOKEN, np.int64)
 
     def place(self, slot: int, ids: Ids) -> None:
+        """Give a slot the list of allowed tokens `ids`, ascending."""
         width = ceil(len(ids), WIDTH_MULTIPLE)
         if width > self.lists.shape[1]:
             self._resize(width)
@@ -41,7 +42,7 @@ class SlotShortlists:
         """Return the lists of the first n slots, no wider than the longest of them needs.
 
         n: number of slots.
-        forced: forced tokens [n, beams], which are added to their slot's list; None if all lists have them.
+        forced: forced tokens [n, beams], added to their slot's list; None if all lists contain them.
         """
         width = ceil(max(self.counts[:n]), WIDTH_MULTIPLE)
         if width < self.lists.shape[1]:  # the slot with the longest list was freed
@@ -61,6 +62,7 @@ class SlotShortlists:
         return union
 
     def _resize(self, width: int) -> None:
+        """Change the width of all lists."""
         lists = np.full((len(self.lists), width), NO_TOKEN, np.int64)
         shared = min(width, self.lists.shape[1])
         lists[:, :shared] = self.lists[:, :shared]

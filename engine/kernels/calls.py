@@ -152,12 +152,15 @@ class Kernels(HeadProducts, Selection):
     def _step_geometry(
         self, x: Tensor, taps: Tensor, kernel: Kernel
     ) -> tuple[tuple[int, int, int], tuple[int, int, int], int]:
+        """Return grid, block and bytes of shared memory for a step of the convolution on this device."""
         slots, beams, channels = x.shape
         blocks = slots * ceil_div(channels, WARP * kernel.vector)
-        most = self.processors * RESIDENT_THREADS // max(blocks, 1)
+        max_threads = self.processors * RESIDENT_THREADS // max(blocks, 1)
         if x.dtype == torch.float32:  # the order of sums must not depend on other slots
-            most = CONVOLUTION_THREADS
-        return step_geometry(slots, beams, channels, (taps.shape[-2], taps.shape[-1]), kernel.vector, most)
+            max_threads = CONVOLUTION_THREADS
+        return step_geometry(
+            slots, beams, channels, (taps.shape[-2], taps.shape[-1]), kernel.vector, max_threads
+        )
 
     def ssru_step(
         self, candidate: Tensor, gate: Tensor, ring: Tensor, index: Tensor, *, append: bool
@@ -209,22 +212,22 @@ class Kernels(HeadProducts, Selection):
         self.run(Call(kernel, grid, (WARP, 8, 1), shared, (x, taps, *bounds, *scalars, y)))
         return y
 
-    def attend_packed(self, own: QKV, packed: PackedSequences, heads: int, *, scale: float = 1.0) -> Tensor:
+    def attend_packed(self, qkv: QKV, packed: PackedSequences, heads: int, *, scale: float = 1.0) -> Tensor:
         """Compute `reference.attend_whole` for packed sequences.
 
-        own: queries, keys and values of the reference, a batch of one.
+        qkv: queries, keys and values of the reference, a batch of one.
         packed: bounds of the sequences.
         heads: number of heads.
         scale: factor of the queries.
         """
-        _, positions, dim = own.q.shape
-        context, width = torch.empty_like(own.q), dim // heads
-        kernel = Kernel("attend.cu", "attend_packed", *load_form(width, *own, most=4), PACKED_GROUP)
+        _, positions, dim = qkv.q.shape
+        context, width = torch.empty_like(qkv.q), dim // heads
+        kernel = Kernel("attend.cu", "attend_packed", *load_form(width, *qkv, most=4), PACKED_GROUP)
         longest = min(packed.longest, positions)
         shared = PACKED_GROUP * (longest + width + ATTEND_WARPS * WARP * kernel.vector) * 4
         grid, block = (heads, positions // PACKED_GROUP, 1), (ATTEND_WARPS * WARP, 1, 1)
         scalars = heads, width, longest, float(scale)
-        self.run(Call(kernel, grid, block, shared, (*own, packed.bounds, *scalars, context)))
+        self.run(Call(kernel, grid, block, shared, (*qkv, packed.bounds, *scalars, context)))
         return context
 
     def attend(
@@ -233,7 +236,7 @@ class Kernels(HeadProducts, Selection):
         memory: Memory,
         *,
         weights: bool,
-        shown: int = 0,
+        mean_heads: int = 0,
         scale: float = 1.0,
     ) -> tuple[Tensor, Tensor | None]:
         """Compute `reference.attend`; the weights are None unless requested.
@@ -241,7 +244,7 @@ class Kernels(HeadProducts, Selection):
         q: queries of the reference.
         memory: keys, values and float32 mask of the reference, possibly the first columns of larger blocks.
         weights: return the mean of the weights over heads, float32.
-        shown: number of heads, from the first, in the mean; 0: all.
+        mean_heads: number of heads, from the first, in the mean; 0: all.
         scale: factor of the queries.
         """
         (slots, beams, _), (keys, values, mask) = q.shape, memory
@@ -259,19 +262,19 @@ class Kernels(HeadProducts, Selection):
         form = load_form(gcd(source, width, pitch), q, keys, values, most=4, contiguous=False)
         group = bucket_of(BEAM_BUCKETS, beams)
         kernel = Kernel("attend.cu", "attend", *form, group)
-        each = q.new_empty((slots, heads, beams, source), dtype=torch.float32) if weights else None
+        head_weights = q.new_empty((slots, heads, beams, source), dtype=torch.float32) if weights else None
         shared = group * (source + width + ATTEND_WARPS * WARP * kernel.vector)
         grid = heads, ceil_div(beams, group), slots
-        arguments = q, keys, values, mask, *scalars, context, each
+        arguments = q, keys, values, mask, *scalars, context, head_weights
         self.run(Call(kernel, grid, (ATTEND_WARPS * WARP, 1, 1), shared * 4, arguments))
-        if each is None:
+        if head_weights is None:
             return context, None
-        if shown:
-            heads, each = shown, each[:, :shown].contiguous()
+        if mean_heads:
+            heads, head_weights = mean_heads, head_weights[:, :mean_heads].contiguous()
         mean = q.new_empty((slots, beams, source), dtype=torch.float32)
         size, averaging = beams * source, Kernel("attend.cu", "mean_heads", *form)
         grid = ceil_div(size, 128), slots, 1
-        self.run(Call(averaging, grid, (128, 1, 1), 0, (each, heads, size, mean)))
+        self.run(Call(averaging, grid, (128, 1, 1), 0, (head_weights, heads, size, mean)))
         return context, mean
 
     def glu(self, x: Tensor) -> Tensor:
@@ -340,11 +343,11 @@ def step_geometry(
     most: largest number of threads of a block; with more threads each has fewer taps.
     """
     heads, width = kernels
-    together = min(beams, 4)
+    block_beams = min(beams, 4)
     parts = 1
-    while parts < width and 2 * parts * together * WARP <= min(most, CONVOLUTION_THREADS):
+    while parts < width and 2 * parts * block_beams * WARP <= min(most, CONVOLUTION_THREADS):
         parts *= 2
-    block = WARP, parts, together
-    touched = min(WARP, (WARP * vector - 1) // (channels // heads) + 2)  # as in dynamic_conv_step.cu
-    shared = together * (parts * WARP * (vector + 1) + (touched + 1) * width) * 4
+    block = WARP, parts, block_beams
+    block_heads = min(WARP, (WARP * vector - 1) // (channels // heads) + 2)  # as in dynamic_conv_step.cu
+    shared = block_beams * (parts * WARP * (vector + 1) + (block_heads + 1) * width) * 4
     return (ceil_div(channels, WARP * vector), slots, 1), block, shared

@@ -97,6 +97,7 @@ class FusedMode(Mode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
+        """Run an operator by `table`, or on the computed values of its arguments as in torch."""
         kwargs = kwargs or {}
         if getattr(func, "__name__", "") == "__get__":  # a shape or a type, known without computing
             return func(*args)
@@ -135,11 +136,13 @@ class FusedMode(Mode):
     # --- operators that defer their result, or return NotImplemented to run as in torch
 
     def _linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
+        """Defer a product, for a contiguous weight of the model's type."""
         if weight.dtype != self.dtype or not weight.is_contiguous():
             return NotImplemented
         return DeferredTensor(Product(x, weight, bias), (*x.shape[:-1], weight.shape[0]), weight)
 
     def _embedding(self, tokens: Tensor, table: Tensor, *_: Any, **__: Any) -> Any:
+        """Defer an embedding lookup; an offset of its rows becomes a slice of the table."""
         shifted = pending_operation(tokens)
         if isinstance(shifted, ShiftedRows) and shifted.offset >= 0:
             tokens, table = shifted.rows, table[shifted.offset :]
@@ -177,6 +180,7 @@ class FusedMode(Mode):
         bias: Tensor | None = None,
         eps: float = 1e-5,
     ) -> Any:
+        """Defer a layer norm of few rows, for the product that reads it."""
         if weight is None or bias is None or len(shape) != 1 or weight.dtype != self.dtype:
             return NotImplemented
         x, norm = self.value(x), Norm(weight, bias, eps)
@@ -185,21 +189,23 @@ class FusedMode(Mode):
         return DeferredTensor(Normalisation(x.contiguous(), norm), tuple(x.shape), weight)
 
     def _fuse_temperature(self, x: Any, temperature: Any) -> Any:
+        """Fuse the division by each slot's temperature [slots, 1, 1] with the norm before it."""
         op = pending_operation(x)
-        slots = (
+        per_slot = (
             isinstance(temperature, Tensor)
             and temperature.shape == (x.shape[0], 1, 1)
             and temperature.dtype == torch.float32
         )
-        if slots and not isinstance(x, DeferredTensor) and x.dtype == self.dtype != torch.float32:
+        if per_slot and not isinstance(x, DeferredTensor) and x.dtype == self.dtype != torch.float32:
             return torch.div(x, temperature, out=torch.empty_like(x))  # in one kernel, for a product
-        if not isinstance(op, Normalisation | NormalisedSum) or op.temperature is not None or not slots:
+        if not isinstance(op, Normalisation | NormalisedSum) or op.temperature is not None or not per_slot:
             return NotImplemented
         return DeferredTensor(replace(op, temperature=temperature.reshape(-1)), tuple(x.shape), x)
 
     def _softmax(
         self, logits: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
     ) -> Any:
+        """Defer a softmax over the last axis, for the convolution whose taps it normalises."""
         if dim != -1 or dtype is not None or logits.dtype != self.dtype:
             return NotImplemented
         if not isinstance(logits, DeferredTensor) and not logits.is_contiguous():
@@ -209,7 +215,7 @@ class FusedMode(Mode):
     # --- computing deferred results
 
     def _compute(self, op: Operation) -> Tensor:
-        """Run the kernels of an operation."""
+        """Run the kernels of a deferred operation."""
         match op:
             case Product():
                 return self._product(op)
@@ -234,10 +240,12 @@ class FusedMode(Mode):
                 return self._normalised_sum(op)
 
     def _normalised_sum(self, op: NormalisedSum, prefetch: Prefetch | None = None) -> Tensor:
+        """Return the layer norm of x + added, and prefetch memory for a later kernel in the same launch."""
         x, added, norm = op.x, op.added, op.norm
         return self.kernels.add_norm(x, added, norm, temperature=op.temperature, prefetch=prefetch)[1]
 
     def _product(self, op: Product) -> Tensor:
+        """Compute a product and its epilogue: by our kernel if that accepts it, otherwise by torch's."""
         x, weights, epilogue = op.x, (op.weight, op.bias), op.epilogue
         glu = epilogue.activation == "glu"
         if not self._takes_product(x, op.weight, glu=glu):
@@ -291,14 +299,15 @@ class FusedMode(Mode):
     def _dynamic_conv_step(
         self, x: Tensor, taps: Tensor, ring: Tensor | None, index: Tensor | None
     ) -> Tensor:
+        """Run a step of the convolution; with a clock the kernel also appends x to the ring."""
         if ring is None or index is None:
             x, (taps, softmax) = self._computed(x), self._split_softmax(taps)
             return self.kernels.dynamic_conv_step(x, taps, None, None, softmax=softmax)
         index = index.contiguous()
         self._prefetch_with_norm(x, Windows(ring, index))
-        found = self._step_with_taps(x, taps, ring, index)
-        if found is not None:
-            return found
+        y = self._step_with_taps(x, taps, ring, index)
+        if y is not None:
+            return y
         x, (taps, softmax) = self._computed(x), self._split_softmax(taps)
         if self.clock is None:
             return self.kernels.dynamic_conv_step(x, taps, ring.contiguous(), index, softmax=softmax)
@@ -328,14 +337,15 @@ class FusedMode(Mode):
         return self.kernels.dynamic_conv(self._computed(x), taps, left, self.packed, softmax=softmax)
 
     def _attend_whole(
-        self, own: QKV, mask: Tensor, heads: int, bias: Tensor | None = None, dropout: float = 0.0
+        self, qkv: QKV, mask: Tensor, heads: int, bias: Tensor | None = None, dropout: float = 0.0
     ) -> Tensor:
+        """Run the kernel for packed sources, or the plain operators for padded ones."""
         if self.packed is None:
             with self:
-                return attend_whole_plainly(own, mask, heads, bias, dropout)
+                return attend_whole_plainly(qkv, mask, heads, bias, dropout)
         assert bias is None and not dropout
-        q, scale = split_factor(own.q)
-        q, keys, values = map(self._computed, (q, own.key, own.value))
+        q, scale = split_factor(qkv.q)
+        q, keys, values = map(self._computed, (q, qkv.key, qkv.value))
         return self.kernels.attend_packed(QKV(q, keys, values), self.packed, heads, scale=scale)
 
     def _split_softmax(self, taps: Tensor) -> tuple[Tensor, bool]:
@@ -345,6 +355,7 @@ class FusedMode(Mode):
         return self._computed(taps), False
 
     def _ssru_step(self, candidate: Tensor, gate: Tensor, ring: Tensor, index: Tensor) -> Any:
+        """Run the kernel of an SSRU step, if its ring is float32."""
         if ring.dtype != torch.float32 or not ring.is_contiguous():
             return NotImplemented
         append = self.clock is not None
@@ -354,8 +365,9 @@ class FusedMode(Mode):
         return self.kernels.ssru_step(self._computed(candidate), self._computed(gate), *past, append=append)
 
     def _attend(
-        self, q: Tensor, keys: Tensor, values: Tensor, mask: Tensor, dropout: float = 0.0, shown: int = 0
+        self, q: Tensor, keys: Tensor, values: Tensor, mask: Tensor, dropout: float = 0.0, mean_heads: int = 0
     ) -> tuple[Tensor, Tensor | None]:
+        """Run attention over the source, with the query projection in the same kernel if it accepts it."""
         assert not dropout
         (q, scale), memory = split_factor(q), (keys, values, mask)
         self._prefetch_with_norm(q, KeysValues(keys, values))
@@ -374,9 +386,10 @@ class FusedMode(Mode):
                     product.x.value = value
                 return context, None
         q = self._computed(q)
-        return self.kernels.attend(q, memory, weights=self.weights, shown=shown, scale=scale)
+        return self.kernels.attend(q, memory, weights=self.weights, mean_heads=mean_heads, scale=scale)
 
     def _add_norm(self, x: Tensor, added: Tensor, gain: Tensor, bias: Tensor, epsilon: float) -> Tensor:
+        """Defer the norm of x + added: the product that makes `added` adds x, if it has few rows."""
         total = self._residual(added, x)
         if total is not NotImplemented:
             return DeferredTensor(Normalisation(total, Norm(gain, bias, epsilon)), tuple(total.shape), gain)

@@ -72,21 +72,23 @@ class HeadProducts(Products):
         """
         (weight, bias), (keys, values, mask) = weights, memory
         (slots, beams, dim), (heads, width, source) = x.shape, keys.shape[1:]
-        rows, each, pitch = slots * beams, weight.element_size(), keys.stride(2)
+        rows, element_bytes, pitch = slots * beams, weight.element_size(), keys.stride(2)
         size = bucket_of(ROW_BUCKETS, rows)
-        shared = size * (dim + TILE_PAD + MAX_HEAD_WIDTH) * each
-        held = slots * (width * (source + 8) + source * (width + 8) + source * 2) * each
-        copied = int(shared + held <= MAX_TILED_BYTES)
+        shared = size * (dim + TILE_PAD + MAX_HEAD_WIDTH) * element_bytes
+        memory_bytes = slots * (width * (source + 8) + source * (width + 8) + source * 2) * element_bytes
+        copies_memory = int(shared + memory_bytes <= MAX_TILED_BYTES)
         context = x.new_empty((slots, beams, heads * width), dtype=weight.dtype)
         normed = torch.empty_like(x, dtype=weight.dtype) if norm else None
         parts = (norm.gain, norm.shift, norm.epsilon) if norm else (None, None, 0.0)
         scalars = rows, dim, beams, int(x.dtype != weight.dtype), float(parts[2]), float(scale)
-        sizes = heads, width, source, pitch, copied
-        made = x, weight, bias, *parts[:2], *scalars, *self._next_weight(weight), normed
-        kernel = Kernel("attend_tiled.cu", "attend_product", ELEMENTS[weight.dtype], LOAD_BYTES // each, size)
+        sizes = heads, width, source, pitch, copies_memory
+        inputs = x, weight, bias, *parts[:2], *scalars, *self._next_weight(weight), normed
+        kernel = Kernel(
+            "attend_tiled.cu", "attend_product", ELEMENTS[weight.dtype], LOAD_BYTES // element_bytes, size
+        )
         block = ATTEND_PRODUCT_WARPS * WARP, 1, 1
-        arguments = *made, keys, values, mask, *sizes, context
-        self.run(Call(kernel, (heads, 1, 1), block, shared + held * copied, arguments))
+        arguments = *inputs, keys, values, mask, *sizes, context
+        self.run(Call(kernel, (heads, 1, 1), block, shared + memory_bytes * copies_memory, arguments))
         return context, normed
 
     def takes_taps(self, x: Tensor, weight: Tensor, ring: Tensor, kernels: tuple[int, int]) -> bool:
@@ -127,13 +129,17 @@ class HeadProducts(Products):
         kernels: number of heads and number of taps of each.
         softmax: normalise the taps of each head by a softmax.
         """
-        (slots, beams, channels), (ring, index, clock), each = x.shape, past, x.element_size()
+        (slots, beams, channels), (ring, index, clock), element_bytes = x.shape, past, x.element_size()
         rows, y = slots * beams, torch.empty_like(x)
         size = bucket_of(ROW_BUCKETS, rows)
         kernel = Kernel(
-            "dynamic_conv_tiled.cu", "dynamic_conv_tiled", ELEMENTS[x.dtype], LOAD_BYTES // each, size
+            "dynamic_conv_tiled.cu",
+            "dynamic_conv_tiled",
+            ELEMENTS[x.dtype],
+            LOAD_BYTES // element_bytes,
+            size,
         )
-        shared = _convolution_bytes(rows, channels, kernels, each)
+        shared = _convolution_bytes(rows, channels, kernels, element_bytes)
         scalars = rows, beams, channels, *kernels, int(softmax), *self._next_weight(weight)
         block = CONVOLUTION_PRODUCT_WARPS * WARP, 1, 1
         arguments = x, weight, index, clock, *scalars, ring, y
@@ -152,7 +158,7 @@ class HeadProducts(Products):
         )
 
 
-def _convolution_bytes(rows: int, channels: int, kernels: tuple[int, int], each: int) -> int:
+def _convolution_bytes(rows: int, channels: int, kernels: tuple[int, int], element_bytes: int) -> int:
     """Return the shared memory of a block: staged rows and their windows."""
     size = bucket_of(ROW_BUCKETS, rows)
-    return size * (channels + TILE_PAD + kernels[1] * (channels // kernels[0])) * each
+    return size * (channels + TILE_PAD + kernels[1] * (channels // kernels[0])) * element_bytes

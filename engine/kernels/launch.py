@@ -51,11 +51,11 @@ class LoadedFunction:
     """A function of a loaded module.
 
     static: bytes of static shared memory.
-    allowed: largest number of bytes of dynamic shared memory that is enabled.
+    enabled: largest number of bytes of dynamic shared memory that is enabled.
     """
 
     def __init__(self, function: ctypes.c_void_p, static: int) -> None:
-        self.function, self.static, self.allowed = function, static, DEFAULT_SHARED_BYTES - static
+        self.function, self.static, self.enabled = function, static, DEFAULT_SHARED_BYTES - static
 
 
 class Device:
@@ -87,13 +87,14 @@ class Device:
         self.processors = torch.cuda.get_device_properties(self.device).multi_processor_count
 
     def __call__(self, call: Call) -> None:
+        """Launch a kernel on torch's current stream."""
         if 0 in call.grid:  # the driver refuses an empty grid
             return
         check_devices(call, self.device)
         with torch.cuda.device(self.device):
             loaded = self._loaded.get(call.kernel) or self._load(call.kernel)
-            if call.shared > loaded.allowed:
-                self._allow(call, loaded)
+            if call.shared > loaded.enabled:
+                self._enable_shared_memory(call, loaded)
             arguments = () if call.addresses else [argument(a) for a in call.arguments]
             addresses = call.addresses or addresses_of(arguments)
             stream = torch.cuda.current_stream(self.device).cuda_stream
@@ -105,6 +106,7 @@ class Device:
             self._check(code, f"launching {call.kernel.entry}")
 
     def _load(self, kernel: Kernel) -> LoadedFunction:
+        """Compile a kernel, load it into the device's context, and keep it."""
         with EXCLUSIVE:
             torch.cuda.current_stream(self.device)  # creates the context of the device
             torch.cuda.synchronize(self.device)
@@ -115,24 +117,25 @@ class Device:
             name = kernel.entry.encode()
             self._check(self._driver.cuModuleGetFunction(ctypes.byref(function), module, name), kernel.entry)
             code = self._driver.cuFuncGetAttribute(ctypes.byref(static), STATIC_SHARED, function)
-            self._check(code, f"asking for the shared memory of {kernel.entry}")
+            self._check(code, f"reading the shared memory of {kernel.entry}")
             self._loaded[kernel] = LoadedFunction(function, static.value)
             return self._loaded[kernel]
 
-    def _allow(self, call: Call, loaded: LoadedFunction) -> None:
-        most, device = ctypes.c_int(), ctypes.c_int()
-        self._check(self._driver.cuCtxGetDevice(ctypes.byref(device)), "asking for the device")
-        code = self._driver.cuDeviceGetAttribute(ctypes.byref(most), MAX_SHARED, device)
-        self._check(code, "asking how much shared memory there is")
+    def _enable_shared_memory(self, call: Call, loaded: LoadedFunction) -> None:
+        """Enable the dynamic shared memory of a call. Raises ConfigError if the GPU has too little."""
+        limit, device = ctypes.c_int(), ctypes.c_int()
+        self._check(self._driver.cuCtxGetDevice(ctypes.byref(device)), "reading the current device")
+        code = self._driver.cuDeviceGetAttribute(ctypes.byref(limit), MAX_SHARED, device)
+        self._check(code, "reading the limit of shared memory")
         needed = call.shared + loaded.static
-        if needed > most.value:
+        if needed > limit.value:
             raise ConfigError(
-                f"{call.kernel.entry} needs {needed} bytes of shared memory, this GPU has {most.value}: "
-                "take shorter sources or the torch backend"
+                f"{call.kernel.entry} needs {needed} bytes of shared memory, this GPU has {limit.value}: "
+                "use shorter sources or the torch backend"
             )
         code = self._driver.cuFuncSetAttribute(loaded.function, DYNAMIC_SHARED, call.shared)
-        self._check(code, f"asking for shared memory for {call.kernel.entry}")
-        loaded.allowed = call.shared
+        self._check(code, f"enabling shared memory for {call.kernel.entry}")
+        loaded.enabled = call.shared
 
     def _check(self, code: int, what: str) -> None:
         if code:
@@ -158,7 +161,7 @@ def check_devices(call: Call, device: torch.device) -> None:
     for place, value in enumerate(call.arguments):
         if isinstance(value, Tensor) and value.device != device:
             described = f"argument {place}, {value.dtype} {list(value.shape)}"
-            raise ValueError(f"{call.kernel.entry} on {device}: {described}, lies on {value.device}")
+            raise ValueError(f"{call.kernel.entry} on {device}: {described}, is on {value.device}")
 
 
 def _driver() -> ctypes.CDLL:

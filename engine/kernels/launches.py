@@ -34,8 +34,8 @@ class Kernel:
 
     @property
     def defines(self) -> dict[str, str]:
-        more = {} if self.size is None else {SIZE_DEFINES[self.entry]: str(self.size)}
-        return {"CONVOY_ELEMENT": self.element, "CONVOY_VECTOR": str(self.vector)} | more
+        size_define = {} if self.size is None else {SIZE_DEFINES[self.entry]: str(self.size)}
+        return {"CONVOY_ELEMENT": self.element, "CONVOY_VECTOR": str(self.vector)} | size_define
 
 
 class Address(int):
@@ -97,13 +97,13 @@ def load_form(
     most: largest number of elements per load.
     contiguous: check that all tensors are contiguous.
     """
-    there = [t for t in tensors if t is not None]
-    size = there[0].element_size()
-    assert all((not contiguous or t.is_contiguous()) and t.dtype == there[0].dtype for t in there)
+    loaded = [t for t in tensors if t is not None]
+    size = loaded[0].element_size()
+    assert all((not contiguous or t.is_contiguous()) and t.dtype == loaded[0].dtype for t in loaded)
     vector = min(LOAD_BYTES // size, most)
-    while axis % vector or any(t.data_ptr() % (vector * size) for t in there):
+    while axis % vector or any(t.data_ptr() % (vector * size) for t in loaded):
         vector //= 2
-    return ELEMENTS[there[0].dtype], vector
+    return ELEMENTS[loaded[0].dtype], vector
 
 
 def bucket_of(ladder: Sequence[int], size: int) -> int:

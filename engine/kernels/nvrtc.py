@@ -45,14 +45,14 @@ class Compiler:
         The target is machine code of the device ("sm_90"), or the newest older portable code ("compute_80")
         if NVRTC does not support the device. Raises ConfigError if the device is too old.
         """
-        own = capability[0] * 10 + capability[1]
-        if own in self.architectures:
-            return f"sm_{own}"
-        older = [a for a in self.architectures if a < own]
+        number = capability[0] * 10 + capability[1]
+        if number in self.architectures:
+            return f"sm_{number}"
+        older = [a for a in self.architectures if a < number]
         if not older:
-            name, oldest = f"sm_{own}", f"sm_{self.architectures[0]}"
+            name, oldest = f"sm_{number}", f"sm_{self.architectures[0]}"
             raise ConfigError(
-                f"NVRTC {self.version} knows no {name}, only {oldest} and later: take another GPU"
+                f"NVRTC {self.version} does not support {name}, only {oldest} and later: use another GPU"
             )
         return f"compute_{older[-1]}"
 
@@ -84,11 +84,14 @@ class Compiler:
         return code
 
     def _compile(self, file: str, source: bytes, headers: list[bytes], options: list[str]) -> bytes:
+        """Return the compiled code. Raises ConfigError with NVRTC's log if the compilation fails."""
         nvrtc, program = self._nvrtc, ctypes.c_void_p()
         texts = ctypes.c_char_p * len(HEADERS)
-        given = texts(*headers), texts(*(name.encode() for name in HEADERS))
-        made = nvrtc.nvrtcCreateProgram(ctypes.byref(program), source, file.encode(), len(HEADERS), *given)
-        self._check(made)
+        header_arguments = texts(*headers), texts(*(name.encode() for name in HEADERS))
+        code = nvrtc.nvrtcCreateProgram(
+            ctypes.byref(program), source, file.encode(), len(HEADERS), *header_arguments
+        )
+        self._check(code)
         try:
             arguments = (ctypes.c_char_p * len(options))(*(o.encode() for o in options))
             if nvrtc.nvrtcCompileProgram(program, len(options), arguments):
@@ -100,6 +103,7 @@ class Compiler:
             nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
 
     def _read_output(self, program: ctypes.c_void_p, what: str) -> bytes:
+        """Return an output of NVRTC: "ProgramLog", "CUBIN" or "PTX"."""
         size = ctypes.c_size_t()
         self._check(getattr(self._nvrtc, f"nvrtcGet{what}Size")(program, ctypes.byref(size)))
         buffer = ctypes.create_string_buffer(size.value)
@@ -119,6 +123,7 @@ def default_cache() -> Path:
 
 
 def _load() -> ctypes.CDLL:
+    """Return NVRTC's library, from Python packages or the system. Raises ConfigError if it is missing."""
     paths = [
         p
         for entry in sys.path
@@ -134,7 +139,7 @@ def _load() -> ctypes.CDLL:
         for part in Path(name).parent.glob("libnvrtc-builtins.so.*"):
             ctypes.CDLL(str(part))  # NVRTC itself searches only the system's paths
         return library
-    raise ConfigError(f"NVRTC, the compiler of the CUDA kernels, is not there; {REMEDY}")
+    raise ConfigError(f"NVRTC, the compiler of the CUDA kernels, is not installed; {REMEDY}")
 
 
 def _write_atomically(path: Path, data: bytes) -> None:

@@ -27,8 +27,8 @@ class KeysValues:
         slots, heads, width, source = self.keys.shape
         if self.keys.dtype != self.values.dtype or not is_memory(self.keys, self.values):
             return 0
-        each = 2 * heads * width * source * self.keys.element_size()  # bytes of a slot
-        return min(slots, MAX_MEMORY_AHEAD // max(each, 1)) * heads
+        slot_bytes = 2 * heads * width * source * self.keys.element_size()
+        return min(slots, MAX_MEMORY_AHEAD // max(slot_bytes, 1)) * heads
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,10 +129,10 @@ class Products:
             if isinstance(x, EmbeddingLookup) or (norm and temperature is None)
             else None
         )
-        fed, (x, of_lookup) = x.shape, _split_lookup(x)
-        rows, glu = math.prod(fed[:-1]), epilogue.activation == "glu"
+        shape, (x, lookup) = x.shape, _split_lookup(x)
+        rows, glu = math.prod(shape[:-1]), epilogue.activation == "glu"
         kind = torch.float32 if epilogue.float32 else weight.dtype
-        y = weight.new_empty((*fed[:-1], outputs // 2 if glu else outputs), dtype=kind)
+        y = weight.new_empty((*shape[:-1], outputs // 2 if glu else outputs), dtype=kind)
         assert x.is_contiguous()
         if rows > ROW_BUCKETS[-1] and x.data_ptr() % LOAD_BYTES:
             x = x.clone()  # a view; the kernel needs aligned rows
@@ -140,10 +140,10 @@ class Products:
         entry = self._tile_entry(rows, weight, norm, glu=glu) if tiles else None
         assert temperature is None or entry != "tiled_unstaged"
         x = x.to(weight.dtype) if entry == "tiled_unstaged" else x
-        assert of_lookup[0] is None or (norm is None and temperature is None and entry)
+        assert lookup[0] is None or (norm is None and temperature is None and entry)
         assert residual is None or (residual.is_contiguous() and residual.shape == y.shape)
         float32 = (int(t is not None and t.dtype != weight.dtype) for t in (x, residual, y))
-        options = fed[-2], ACTIVATIONS[epilogue.activation], *float32
+        options = shape[-2], ACTIVATIONS[epilogue.activation], *float32
         parts = (norm.gain, norm.shift, norm.epsilon) if norm else (None, None, 0.0)
         tensors = x, weight, bias, residual, *parts[:2], temperature
         sizes, factors = (rows, dim, outputs), (float(parts[2]), float(epilogue.factor))
@@ -155,7 +155,7 @@ class Products:
         else:
             launch = self._tile_launch(entry, weight, rows, y.shape[-1])
             prefetch = self._next_weight(weight)
-            arguments = *tensors, *of_lookup, *sizes, *options, *factors, *prefetch, normed, y
+            arguments = *tensors, *lookup, *sizes, *options, *factors, *prefetch, normed, y
         blocks, threads = (launch.blocks, 1, 1), (launch.threads, 1, 1)
         self.run(Call(launch.kernel, blocks, threads, launch.shared, arguments))
         return y, normed
@@ -181,12 +181,12 @@ class Products:
         rows: number of rows.
         columns: number of columns of the result.
         """
-        dim, size, each = weight.shape[1], bucket_of(TILED_ROW_BUCKETS, rows), weight.element_size()
+        dim, size, element_bytes = weight.shape[1], bucket_of(TILED_ROW_BUCKETS, rows), weight.element_size()
         assert rows <= size
-        kernel = Kernel("tiled_product.cu", entry, ELEMENTS[weight.dtype], LOAD_BYTES // each, size)
+        kernel = Kernel("tiled_product.cu", entry, ELEMENTS[weight.dtype], LOAD_BYTES // element_bytes, size)
         blocks = min(ceil_div(columns, TILE_OUTPUTS), 2 * self.processors)
         threads = (2 if entry in LONG_ENTRIES else 1) * PRODUCT_WARPS * WARP
-        shared = 0 if entry == "tiled_unstaged" else size * (dim + TILE_PAD) * each
+        shared = 0 if entry == "tiled_unstaged" else size * (dim + TILE_PAD) * element_bytes
         return _Launch(kernel, blocks, threads, shared)
 
     def _next_weight(self, weight: Tensor) -> tuple[Address, int]:
@@ -199,10 +199,12 @@ class Products:
         """
         self._weight_after[self._last_weight] = weight
         self._last_weight = weight.data_ptr()
-        behind = self._weight_after.get(self._last_weight)
-        if behind is None:
+        next_weight = self._weight_after.get(self._last_weight)
+        if next_weight is None:
             return Address(0), 0
-        return Address(behind.data_ptr()), min(behind.numel() * behind.element_size(), MAX_AHEAD_BYTES)
+        return Address(next_weight.data_ptr()), min(
+            next_weight.numel() * next_weight.element_size(), MAX_AHEAD_BYTES
+        )
 
     def _tile_entry(self, rows: int, weight: Tensor, norm: Norm | None, *, glu: bool) -> str | None:
         """Return the entry of tiled_product.cu for a product, or None if tensor cores can't compute it.
@@ -213,16 +215,16 @@ class Products:
         glu: a GLU follows the product.
         """
         dim, size = weight.shape[1], bucket_of(TILED_ROW_BUCKETS, rows)
-        read = (weight,) if norm is None else (weight, norm.gain, norm.shift)
-        takes = (
+        loaded = (weight,) if norm is None else (weight, norm.gain, norm.shift)
+        supported = (
             self.tensor_cores
             and rows <= size
             and weight.dtype in (torch.float16, torch.bfloat16)
             and dim % TILE_DEPTH == 0
             and (norm is None or dim <= MAX_NORMED)
-            and not any(t.data_ptr() % LOAD_BYTES for t in read)
+            and not any(t.data_ptr() % LOAD_BYTES for t in loaded)
         )
-        if not takes:
+        if not supported:
             return None
         if size * (dim + TILE_PAD) * weight.element_size() > MAX_TILED_BYTES:
             return None if glu or norm is not None else "tiled_unstaged"

@@ -120,7 +120,7 @@ def add_norm_plainly(x: Tensor, added: Tensor, gain: Tensor, bias: Tensor, epsil
 
 
 def attend(
-    q: Tensor, keys: Tensor, values: Tensor, mask: Tensor, dropout: float = 0.0, shown: int = 0
+    q: Tensor, keys: Tensor, values: Tensor, mask: Tensor, dropout: float = 0.0, mean_heads: int = 0
 ) -> tuple[Tensor, Tensor]:
     """Compute multi-head attention of queries that share a memory.
 
@@ -129,31 +129,31 @@ def attend(
     values: [batch, heads, source, dim / heads].
     mask: [batch, source], 0 or -inf.
     dropout: dropout rate of the weights in training.
-    shown: number of heads, from the first, in the mean of the weights; 0: all.
+    mean_heads: number of heads, from the first, in the mean of the weights; 0: all.
 
     Returns the context [batch, queries, dim] and the weights [batch, queries, source].
     """
     if has_torch_function((q, keys, values, mask)):
         exported: tuple[Tensor, Tensor] = handle_torch_function(
-            attend, (q, keys, values, mask), q, keys, values, mask, dropout, shown
+            attend, (q, keys, values, mask), q, keys, values, mask, dropout, mean_heads
         )
         return exported
-    return attend_plainly(q, keys, values, mask, dropout, shown)
+    return attend_plainly(q, keys, values, mask, dropout, mean_heads)
 
 
 def attend_plainly(
-    q: Tensor, keys: Tensor, values: Tensor, mask: Tensor, dropout: float = 0.0, shown: int = 0
+    q: Tensor, keys: Tensor, values: Tensor, mask: Tensor, dropout: float = 0.0, mean_heads: int = 0
 ) -> tuple[Tensor, Tensor]:
     """Compute `attend` with standard operators.
 
-    q, keys, values, mask, dropout, shown: arguments of `attend`.
+    q, keys, values, mask, dropout, mean_heads: arguments of `attend`.
     """
     heads, width = keys.shape[1], keys.shape[2]
     logits = torch.matmul(q.unflatten(2, (heads, width)).transpose(1, 2), keys) + mask[:, None, None, :]
     weights = F.softmax(logits, dim=-1)  # [batch, heads, queries, source]
-    used = F.dropout(weights, dropout) if dropout else weights
-    selection = weights[:, :shown] if shown else weights
-    return torch.matmul(used, values).transpose(1, 2).flatten(2), selection.mean(1)
+    dropped = F.dropout(weights, dropout) if dropout else weights
+    selection = weights[:, :mean_heads] if mean_heads else weights
+    return torch.matmul(dropped, values).transpose(1, 2).flatten(2), selection.mean(1)
 
 
 class QKV(NamedTuple):
@@ -165,11 +165,11 @@ class QKV(NamedTuple):
 
 
 def attend_whole(
-    own: QKV, mask: Tensor, heads: int, bias: Tensor | None = None, dropout: float = 0.0
+    qkv: QKV, mask: Tensor, heads: int, bias: Tensor | None = None, dropout: float = 0.0
 ) -> Tensor:
     """Compute multi-head self-attention within whole sequences.
 
-    own: queries, keys and values of all positions, each [batch, time, dim].
+    qkv: queries, keys and values of all positions, each [batch, time, dim].
     mask: [batch or 1, time or 1, time], 0 or -inf.
     heads: number of heads.
     bias: addend of the logits [heads, time, time], or None.
@@ -177,35 +177,35 @@ def attend_whole(
 
     Returns [batch, time, dim].
     """
-    if has_torch_function((own.q,)):
-        context: Tensor = handle_torch_function(attend_whole, (own.q,), own, mask, heads, bias, dropout)
+    if has_torch_function((qkv.q,)):
+        context: Tensor = handle_torch_function(attend_whole, (qkv.q,), qkv, mask, heads, bias, dropout)
         return context
-    return attend_whole_plainly(own, mask, heads, bias, dropout)
+    return attend_whole_plainly(qkv, mask, heads, bias, dropout)
 
 
 def attend_whole_plainly(
-    own: QKV, mask: Tensor, heads: int, bias: Tensor | None = None, dropout: float = 0.0
+    qkv: QKV, mask: Tensor, heads: int, bias: Tensor | None = None, dropout: float = 0.0
 ) -> Tensor:
     """Compute `attend_whole` with standard operators.
 
-    own, mask, heads, bias, dropout: arguments of `attend_whole`.
+    qkv, mask, heads, bias, dropout: arguments of `attend_whole`.
     """
-    q, keys, values = (y.unflatten(2, (heads, y.shape[2] // heads)) for y in own)
+    q, keys, values = (y.unflatten(2, (heads, y.shape[2] // heads)) for y in qkv)
     logits = torch.matmul(q.transpose(1, 2), keys.permute(0, 2, 3, 1)) + mask[:, None]
     weights = F.softmax(logits if bias is None else logits + bias, dim=-1)
-    used = F.dropout(weights, dropout) if dropout else weights
-    return torch.matmul(used, values.transpose(1, 2)).transpose(1, 2).flatten(2)
+    dropped = F.dropout(weights, dropout) if dropout else weights
+    return torch.matmul(dropped, values.transpose(1, 2)).transpose(1, 2).flatten(2)
 
 
 def attend_cached(
-    own: QKV,
+    qkv: QKV,
     past: tuple[Tensor, Tensor],
     lineage: Tensor,
     bias: tuple[Tensor, Tensor] | None = None,
 ) -> Tensor:
     """Compute multi-head self-attention of a new position to itself and all earlier ones of its hypothesis.
 
-    own: query, key and value of the new position.
+    qkv: query, key and value of the new position.
     past: cached keys and values [slots, heads, columns, beams, dim / heads].
     lineage: [slots, beams, columns * beams], 0 at the entries of the hypothesis, -inf at all others.
     bias: addends of the logits of cached entries [slots, heads, 1, columns * beams] and of the new position
@@ -213,24 +213,24 @@ def attend_cached(
 
     Returns [slots, beams, dim]. Nothing is gathered.
     """
-    if not isinstance(own.q, Tensor):  # one node in an ONNX export
-        exported: Tensor = handle_torch_function(attend_cached, (own.q,), own, past, lineage, bias)
+    if not isinstance(qkv.q, Tensor):  # one node in an ONNX export
+        exported: Tensor = handle_torch_function(attend_cached, (qkv.q,), qkv, past, lineage, bias)
         return exported
-    return attend_cached_plainly(own, past, lineage, bias)
+    return attend_cached_plainly(qkv, past, lineage, bias)
 
 
 def attend_cached_plainly(
-    own: QKV,
+    qkv: QKV,
     past: tuple[Tensor, Tensor],
     lineage: Tensor,
     bias: tuple[Tensor, Tensor] | None = None,
 ) -> Tensor:
     """Compute `attend_cached` with standard operators: multiply each query with the entries of all beams.
 
-    own, past, lineage, bias: arguments of `attend_cached`.
+    qkv, past, lineage, bias: arguments of `attend_cached`.
     """
     heads, width = past[0].shape[1], past[0].shape[4]
-    q, key, value = (y.unflatten(2, (heads, width)).transpose(1, 2) for y in own)
+    q, key, value = (y.unflatten(2, (heads, width)).transpose(1, 2) for y in qkv)
     keys, values = (y.flatten(2, 3) for y in past)
     before = torch.matmul(q, keys.transpose(2, 3)) + lineage[:, None]
     now = (q * key).sum(-1)[..., None]
@@ -242,7 +242,7 @@ def attend_cached_plainly(
 
 
 def attend_window(
-    own: QKV,
+    qkv: QKV,
     past: tuple[Tensor, Tensor],
     index: Tensor,
     mask: Tensor,
@@ -250,7 +250,7 @@ def attend_window(
 ) -> Tensor:
     """Compute self-attention of a new position of each hypothesis to itself and to the window before it.
 
-    own: query, key and value of the new position.
+    qkv: query, key and value of the new position.
     past: rings of keys and values [slots, window, beams, dim].
     index: int [slots, beams, window], rows of ring.flatten(0, 2) with the positions of each hypothesis,
         oldest first.
@@ -259,14 +259,14 @@ def attend_window(
 
     Returns [slots, beams, dim].
     """
-    if not isinstance(own.q, Tensor):
-        exported: Tensor = handle_torch_function(attend_window, (own.q,), own, past, index, mask, heads)
+    if not isinstance(qkv.q, Tensor):
+        exported: Tensor = handle_torch_function(attend_window, (qkv.q,), qkv, past, index, mask, heads)
         return exported
-    return attend_window_plainly(own, past, index, mask, heads)
+    return attend_window_plainly(qkv, past, index, mask, heads)
 
 
 def attend_window_plainly(
-    own: QKV,
+    qkv: QKV,
     past: tuple[Tensor, Tensor],
     index: Tensor,
     mask: Tensor,
@@ -274,16 +274,17 @@ def attend_window_plainly(
 ) -> Tensor:
     """Compute `attend_window` with standard operators.
 
-    own, past, index, mask, heads: arguments of `attend_window`.
+    qkv, past, index, mask, heads: arguments of `attend_window`.
     """
-    q, key, value = own
+    q, key, value = qkv
     split = heads, q.shape[2] // heads
     before = (F.embedding(index, ring.flatten(0, 2)) for ring in past)
     keys, values = (
         torch.cat([old, new[:, :, None]], 2).unflatten(3, split).transpose(2, 3)
         for old, new in zip(before, (key, value), strict=True)
     )
-    everything = torch.cat([mask, torch.zeros_like(mask[..., :1])], -1)[:, :, None, None]
-    one = q.unflatten(2, split)[:, :, :, None]  # [slots, beams, heads, 1, width]
-    logits = torch.matmul(one, keys.transpose(3, 4)) + everything
+    # the new position attends to itself too
+    full_mask = torch.cat([mask, torch.zeros_like(mask[..., :1])], -1)[:, :, None, None]
+    query = q.unflatten(2, split)[:, :, :, None]  # [slots, beams, heads, 1, width]
+    logits = torch.matmul(query, keys.transpose(3, 4)) + full_mask
     return torch.matmul(F.softmax(logits, dim=-1), values).squeeze(3).flatten(2)

@@ -50,6 +50,7 @@ def _register_step(trtp: Any, name: str, compiler: Compiler, fixed: bool) -> Non
         return [trtp.AutoTuneCombination(f"{k}, {k}, {k}, INT64, {k}", "LINEAR") for k in PLUGIN_TYPES]
 
     def implement(x: Any, taps: Any, ring: Any, index: Any, outputs: Any, tactic: int) -> Any:
+        # return the kernel's name, its code, its launch, and its extra arguments
         slots, beams, _ = x.shape_expr
         channels, (heads, width) = x.shape[2], tuple(taps.shape)[-2:]
         kernel, vector = _compile_ptx(compiler, "dynamic_conv_step.cu", x.dtype, channels // heads)
@@ -74,6 +75,7 @@ def _register_whole(trtp: Any, name: str, compiler: Compiler, fixed: bool) -> No
         return [trtp.AutoTuneCombination(f"{k}, {k}, {k}", "LINEAR") for k in PLUGIN_TYPES]
 
     def implement(x: Any, taps: Any, left: int, outputs: Any, tactic: int) -> Any:
+        # return the kernel's name, its code, its launch, and its extra arguments
         batch, time, _ = x.shape_expr
         channels, (heads, width) = x.shape[2], tuple(taps.shape)[-2:]
         kernel, vector = _compile_ptx(compiler, "dynamic_conv.cu", x.dtype, channels // heads, most=4)
@@ -101,11 +103,11 @@ def _register_functions(
     TensorRT reads their annotations, which are set here because they are types of the tensorrt module.
     """
     describe, autotune, implement = functions
-    more = {"outputs": tuple[trtp.TensorDesc]}
+    outputs = {"outputs": tuple[trtp.TensorDesc]}
     parts = tuple[str, bytes, trtp.KernelLaunchParams, trtp.SymExprs]
     describe.__annotations__ = inputs | {"return": trtp.TensorDesc}
-    autotune.__annotations__ = inputs | more | {"return": list[trtp.AutoTuneCombination]}
-    implement.__annotations__ = inputs | more | {"tactic": int, "return": parts}
+    autotune.__annotations__ = inputs | outputs | {"return": list[trtp.AutoTuneCombination]}
+    implement.__annotations__ = inputs | outputs | {"tactic": int, "return": parts}
     trtp.register(plugin)(describe)
     trtp.autotune(plugin)(autotune)
     trtp.aot_impl(plugin)(implement)

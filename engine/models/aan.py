@@ -54,6 +54,7 @@ class AverageBlock(Residual):
             self.input_gate, self.forget_gate = nn.Linear(dim, dim), nn.Linear(dim, dim)
 
     def mixer_sublayer(self, x: Tensor, mix: Callable[[Tensor], Tensor]) -> Tensor:
+        """Add `mix` of x to x, and normalise the sum unless `mix` normalises the average."""
         x = x + self.drop(mix(x), self.rates.residual)
         return x if self.pre else self._apply_norm(x)
 
@@ -76,21 +77,22 @@ class AverageBlock(Residual):
             return y
         if self.gate == "joint":
             logits: Tensor = self.gates(torch.cat([x, y], -1))
-            of_x, of_y = logits.split([x.shape[-1], x.shape[-1]], -1)
+            x_gate, y_gate = logits.split([x.shape[-1], x.shape[-1]], -1)
         else:
-            of_x, of_y = self.input_gate(x), self.forget_gate(y)
-        return torch.sigmoid(of_x) * x + torch.sigmoid(of_y) * y
+            x_gate, y_gate = self.input_gate(x), self.forget_gate(y)
+        return torch.sigmoid(x_gate) * x + torch.sigmoid(y_gate) * y
 
 
 class AverageEncoderLayer(AverageBlock, EncoderLayer):
     NORM: ClassVar = "layer_norm1"
 
     def mix(self, x: Tensor, real: Tensor) -> Tensor:
+        """Gate each position with the average of all tokens."""
         # ONNX Runtime's cumulative sum adds in a fixed order; its ReduceSum depends on the batch size
         total = (x * real[:, :, None]).cumsum(1)[:, -1:]
         average = total / real.sum(1)[:, None, None]
-        same = self.position_forward(average) + torch.zeros_like(x)  # the same for every position
-        return self.apply_gate(x, same)
+        averages = self.position_forward(average) + torch.zeros_like(x)  # the same for every position
+        return self.apply_gate(x, averages)
 
 
 class AverageDecoderLayer(AverageBlock, DecoderLayer):
@@ -108,6 +110,7 @@ class AverageDecoderLayer(AverageBlock, DecoderLayer):
         return self.apply_gate(x, self.position_forward(x.cumsum(1) / count[:, None]))
 
     def mix_step(self, x: Tensor, positions: Tensor, past: Past) -> tuple[Tensor, dict[str, Tensor]]:
+        """Add x to the running sum, and gate x with the average."""
         total = past.window(self.spec).squeeze(2) + x
         count = (positions + 1).to(torch.float32)[:, :, None]
         return self.apply_gate(x, self.position_forward(total / count)), {self.spec.name: total}

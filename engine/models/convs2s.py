@@ -89,9 +89,11 @@ class Side(nn.Module):
         # keys are layer numbers; only a residual of another width has a projection
         self.projections = nn.ModuleDict(
             {
-                str(i): Projection(wide, width)
-                for i, (wide, width) in enumerate(zip(stack.residual_widths, stack.widths, strict=True))
-                if wide not in (0, width)
+                str(i): Projection(residual_width, width)
+                for i, (residual_width, width) in enumerate(
+                    zip(stack.residual_widths, stack.widths, strict=True)
+                )
+                if residual_width not in (0, width)
             }
         )
         shapes = zip(stack.inputs, stack.widths, stack.kernel_sizes, strict=True)
@@ -117,15 +119,15 @@ class Side(nn.Module):
 
         Returns [..., feature_dim].
         """
-        before = [self.fc1(embedded)]
-        for i, back in enumerate(self.residuals):
-            y = convolve(i, self.drop(before[-1]))
-            if back:
-                residual, name = before[-back], str(i)
+        outputs = [self.fc1(embedded)]
+        for i, layers_back in enumerate(self.residuals):
+            y = convolve(i, self.drop(outputs[-1]))
+            if layers_back:  # 0: no residual connection
+                residual, name = outputs[-layers_back], str(i)
                 y = (y + (self.projections[name](residual) if name in self.projections else residual)) * HALF
-            before.append(y)
-        out: Tensor = self.fc2(before[-1])
-        return out
+            outputs.append(y)
+        features: Tensor = self.fc2(outputs[-1])
+        return features
 
     def drop(self, x: Tensor) -> Tensor:
         return F.dropout(x, self.rate) if self.training and self.rate else x
@@ -233,6 +235,7 @@ class ConvS2S(ProjectionModel):
         self.state_spec = list(self.states.values())
 
     def encode(self, tokens: Tensor, positions: Tensor, real: Tensor) -> dict[str, Tensor]:
+        """Return keys [batch, dim, source] and values [batch, source, dim], shared by all layers."""
         keys, values = self.encoder(tokens, positions, real)
         # section 3.4 multiplies the attended mean by the square root of the source length; values include it
         length = torch.sqrt(real.sum(1))[:, None, None]

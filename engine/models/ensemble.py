@@ -24,25 +24,28 @@ class Ensemble(Model):
         super().__init__()
         self.config = config
         self.members = nn.ModuleList(members)
-        self.memory_spec = [replace(s, name=f"{i}.{s.name}") for i, m in self._each() for s in m.memory_spec]
-        self.state_spec = [replace(s, name=f"{i}.{s.name}") for i, m in self._each() for s in m.state_spec]
+        self.memory_spec = [
+            replace(s, name=f"{i}.{s.name}") for i, m in self._indexed() for s in m.memory_spec
+        ]
+        self.state_spec = [replace(s, name=f"{i}.{s.name}") for i, m in self._indexed() for s in m.state_spec]
 
     @property
     def packs(self) -> bool:
-        return all(member.packs for _, member in self._each())
+        return all(member.packs for _, member in self._indexed())
 
     def encode(self, tokens: Tensor, positions: Tensor, real: Tensor) -> dict[str, Tensor]:
-        encoded = ((i, member.encode(tokens, positions, real)) for i, member in self._each())
+        encoded = ((i, member.encode(tokens, positions, real)) for i, member in self._indexed())
         return {f"{i}.{name}": part for i, memory in encoded for name, part in memory.items()}
 
     def step(
         self, tokens: Tensor, positions: Tensor, memory: Mapping[str, Tensor], mask: Tensor, past: Past
     ) -> Step:
+        """Decode one token by every member; concatenate their features and average their attention."""
         columns: dict[str, Tensor] = {}
         features, attentions = [], []
-        for i, member in self._each():
-            own = past._replace(rings=parts_of(i, past.rings), caches=parts_of(i, past.caches))
-            step = member.step(tokens, positions, parts_of(i, memory), mask, own)
+        for i, member in self._indexed():
+            member_past = past._replace(rings=parts_of(i, past.rings), caches=parts_of(i, past.caches))
+            step = member.step(tokens, positions, parts_of(i, memory), mask, member_past)
             columns |= {f"{i}.{name}": column for name, column in step.columns.items()}
             features.append(step.features)
             attentions.append(step.attention)
@@ -51,27 +54,29 @@ class Ensemble(Model):
     def decode(
         self, tokens: Tensor, memory: Mapping[str, Tensor], mask: Tensor
     ) -> tuple[Tensor, Tensor | None]:
-        decoded = [member.decode(tokens, parts_of(i, memory), mask) for i, member in self._each()]
+        decoded = [member.decode(tokens, parts_of(i, memory), mask) for i, member in self._indexed()]
         return torch.cat([features for features, _ in decoded], -1), _mean(
             [weights for _, weights in decoded]
         )
 
     def log_probs(self, features: Tensor, temperature: Tensor | None = None) -> Tensor:
         """Return the logarithm of the members' mean probability."""
-        parts = features.split([m.feature_dim for _, m in self._each()], -1)
-        each = [m.log_probs(part, temperature) for (_, m), part in zip(self._each(), parts, strict=True)]
-        return torch.logsumexp(torch.stack(each), 0) - math.log(len(each))
+        parts = features.split([m.feature_dim for _, m in self._indexed()], -1)
+        log_probs = [
+            m.log_probs(part, temperature) for (_, m), part in zip(self._indexed(), parts, strict=True)
+        ]
+        return torch.logsumexp(torch.stack(log_probs), 0) - math.log(len(log_probs))
 
     @property
     def feature_dim(self) -> int:
-        return sum(member.feature_dim for _, member in self._each())
+        return sum(member.feature_dim for _, member in self._indexed())
 
     def initialise(self, seed: int) -> None:
         """Initialise random weights, with a seed for each member."""
-        for i, member in self._each():
+        for i, member in self._indexed():
             member.initialise(seed + i)
 
-    def _each(self) -> list[tuple[int, Model]]:
+    def _indexed(self) -> list[tuple[int, Model]]:
         return [(i, member) for i, member in enumerate(self.members) if isinstance(member, Model)]
 
 

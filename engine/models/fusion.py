@@ -28,8 +28,8 @@ class Fusion(Model):
         super().__init__()
         self.config, self.translation, self.language_model = config, translation, language_model
         self.memory_spec = translation.memory_spec
-        remembered = (replace(spec, name=f"{LM_PREFIX}.{spec.name}") for spec in language_model.state_spec)
-        self.state_spec = [*translation.state_spec, *remembered]
+        lm_states = (replace(spec, name=f"{LM_PREFIX}.{spec.name}") for spec in language_model.state_spec)
+        self.state_spec = [*translation.state_spec, *lm_states]
 
     @property
     def packs(self) -> bool:
@@ -41,9 +41,12 @@ class Fusion(Model):
     def step(
         self, tokens: Tensor, positions: Tensor, memory: Mapping[str, Tensor], mask: Tensor, past: Past
     ) -> Step:
+        """Decode one token of every hypothesis by both models, and concatenate their features."""
         step = self.translation.step(tokens, positions, memory, mask, past)
-        own = past._replace(rings=parts_of(LM_PREFIX, past.rings), caches=parts_of(LM_PREFIX, past.caches))
-        lm_step = self.language_model.step(tokens, positions, {}, mask, own)
+        lm_past = past._replace(
+            rings=parts_of(LM_PREFIX, past.rings), caches=parts_of(LM_PREFIX, past.caches)
+        )
+        lm_step = self.language_model.step(tokens, positions, {}, mask, lm_past)
         columns = step.columns | {f"{LM_PREFIX}.{name}": column for name, column in lm_step.columns.items()}
         return Step(torch.cat([step.features, lm_step.features], -1), columns, step.attention)
 
@@ -65,8 +68,10 @@ class Fusion(Model):
         temperature: [slots]; None: 1.
         lm_weight: [slots]; None: 0.
         """
-        own, lm_features = features.split([self.translation.feature_dim, self.language_model.feature_dim], -1)
-        scores = self.translation.log_probs(own, temperature)
+        translation_features, lm_features = features.split(
+            [self.translation.feature_dim, self.language_model.feature_dim], -1
+        )
+        scores = self.translation.log_probs(translation_features, temperature)
         if lm_weight is None:
             return scores
         return scores + self.language_model.log_probs(lm_features) * lm_weight[:, None, None]

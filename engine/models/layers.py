@@ -140,7 +140,7 @@ class Attention(nn.Module):
         super().__init__()
         inner = inner or dim
         self.heads, self.width, self.dropout = heads, inner // heads, dropout
-        self.shown = 0  # number of heads, from the first, in the returned weights; 0: all
+        self.mean_heads = 0  # number of heads, from the first, in the returned weights; 0: all
         self.q_proj = nn.Linear(dim, inner, bias=bias)
         self.k_proj = nn.Linear(source_dim or dim, inner, bias=bias)
         self.v_proj = nn.Linear(source_dim or dim, inner, bias=bias)
@@ -165,10 +165,12 @@ class Attention(nn.Module):
         values: values of the source [batch, heads, source, width].
         mask: [batch, source], 0 or -inf, added to the logits.
 
-        Returns [batch, queries, dim] and the weights [batch, queries, source], the mean over `shown` heads.
+        Returns [batch, queries, dim] and the weights [batch, queries, source], the mean over those heads.
         """
         q = self.q_proj(x) * self.width**-0.5
-        context, weights = attend(q, keys, values, mask, self.dropout if self.training else 0.0, self.shown)
+        context, weights = attend(
+            q, keys, values, mask, self.dropout if self.training else 0.0, self.mean_heads
+        )
         return self.out_proj(context), weights
 
     def drop_weights(self, weights: Tensor) -> Tensor:

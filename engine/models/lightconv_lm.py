@@ -53,6 +53,7 @@ class LightConvLM(StackModel):
         return {}
 
     def log_probs(self, features: Tensor, temperature: Tensor | None = None) -> Tensor:
+        """Return log-probabilities by the adaptive softmax, or by the projection if there is none."""
         softmax = self.decoder.adaptive_softmax
         if softmax is None:
             return super().log_probs(features, temperature)

@@ -205,6 +205,7 @@ class ProjectionModel(Model):
         return F.log_softmax(logits if logits_heat is None else logits / logits_heat, dim=-1)
 
     def log_probs(self, features: Tensor, temperature: Tensor | None = None) -> Tensor:
+        """Return log-probabilities by one projection and a log-softmax."""
         if temperature is None:
             return F.log_softmax(self.project(features), dim=-1)
         cooled, logits_heat = self._apply_temperature(features, temperature[:, None, None])
@@ -221,5 +222,5 @@ class ProjectionModel(Model):
 
         Returns the features and the temperature by which the caller must divide the logits, or None.
         """
-        whole = self.output[1] is None and self.config.quantization != "alphas"
-        return (features / heat, None) if whole else (features, heat)
+        divides_features = self.output[1] is None and self.config.quantization != "alphas"
+        return (features / heat, None) if divides_features else (features, heat)

@@ -68,6 +68,7 @@ class Residual(nn.Module):
         return add_norm(x, y, norm.weight, norm.bias, norm.eps)
 
     def feed_forward(self, x: Tensor) -> Tensor:
+        """Apply fc1, the activation, which may gate, and fc2 to x [batch, time, dim]."""
         inner = self.fc1(x)
         gate = self.ffn_gate
         inner = self.activation(inner) if gate is None else self.activation(gate(x)) * inner
@@ -75,6 +76,7 @@ class Residual(nn.Module):
         return y
 
     def drop(self, x: Tensor, rate: float) -> Tensor:
+        """Apply dropout in training."""
         return F.dropout(x, rate) if self.training and rate else x
 
 

@@ -87,14 +87,16 @@ def select_plainly(
     k: number of tokens.
     """
     forced, banned = rules.forced, rules.banned
-    penalised = [(eos, rules.eos_penalty), *([] if unk is None else [(unk, rules.unk_penalty)])]
-    columns = [torch.full_like(banned[..., :1], token) for token, _ in penalised]
-    lowered = [scores[..., token : token + 1] - penalty[:, None, None] for token, penalty in penalised]
-    scores = scores.scatter(2, torch.cat(columns, -1), torch.cat(lowered, -1))
-    only = scores.gather(2, forced.clamp(min=0)[..., None])  # [slots, beams, 1]
+    penalties = [(eos, rules.eos_penalty), *([] if unk is None else [(unk, rules.unk_penalty)])]
+    columns = [torch.full_like(banned[..., :1], token) for token, _ in penalties]
+    penalised_scores = [
+        scores[..., token : token + 1] - penalty[:, None, None] for token, penalty in penalties
+    ]
+    scores = scores.scatter(2, torch.cat(columns, -1), torch.cat(penalised_scores, -1))
+    forced_scores = scores.gather(2, forced.clamp(min=0)[..., None])  # [slots, beams, 1]
     best, ids = torch.topk(scores.scatter(2, banned, -torch.inf), k, dim=-1)
     is_forced = (forced >= 0)[..., None]
-    first = torch.full_like(ids, 1).cumsum(-1) == 1
-    best = torch.where(is_forced, torch.where(first, only, -torch.inf), best)
+    first = torch.full_like(ids, 1).cumsum(-1) == 1  # a forced token is the only candidate of its row
+    best = torch.where(is_forced, torch.where(first, forced_scores, -torch.inf), best)
     ids = torch.where(is_forced, forced[..., None], ids)
     return torch.where(torch.isnan(best), -torch.inf, best), ids

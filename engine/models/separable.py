@@ -68,6 +68,7 @@ class SuperSeparable(nn.Module):
         return self._within_groups(y if before is None else (before * self.depthwise[:last]).sum(2) + y)
 
     def _within_groups(self, x: Tensor) -> Tensor:
+        """Apply the pointwise convolution of each group to its channels of x."""
         if len(self.pointwise) == 1:
             y: Tensor = self.pointwise[0](x)
             return y

@@ -38,10 +38,10 @@ class TimeAxis(Protocol):
         x: [batch, time, channels].
         """
 
-    def attend(self, own: CausalSelfAttention, x: Tensor) -> Tensor:
+    def attend(self, attention: CausalSelfAttention, x: Tensor) -> Tensor:
         """Attend causally to the layer's own past.
 
-        own: self-attention of the layer.
+        attention: self-attention of the layer.
         x: [batch, time, dim].
 
         Returns the shape of x.
@@ -58,15 +58,16 @@ class WholeSequences(NamedTuple):
     real: Tensor | None = None
 
     def convolve(self, step: ConvStep, x: Tensor) -> Tensor:
+        """Apply ReLU, convolution and norm; a centred convolution also zeroes the padding."""
         x, left = F.relu(x), step.kernel.reach
         if self.real is not None:
             x, left = x * self.real[:, :, None], left // 2
         y: Tensor = step.norm(step.conv.whole(x, left))
         return y
 
-    def attend(self, own: CausalSelfAttention, x: Tensor) -> Tensor:
+    def attend(self, attention: CausalSelfAttention, x: Tensor) -> Tensor:
         causal = self.positions[:, None] >= self.positions
-        return own.whole(x, torch.where(causal, 0.0, -torch.inf)[None])
+        return attention.whole(x, torch.where(causal, 0.0, -torch.inf)[None])
 
 
 class NewestPosition(NamedTuple):
@@ -77,6 +78,7 @@ class NewestPosition(NamedTuple):
     columns: dict[str, Tensor]
 
     def convolve(self, step: ConvStep, x: Tensor) -> Tensor:
+        """Apply ReLU, convolution and norm to x and the window before it, and keep x as the new column."""
         x, before = F.relu(x), None
         if step.state is not None:
             self.columns[step.state.name] = x
@@ -84,12 +86,13 @@ class NewestPosition(NamedTuple):
         y: Tensor = step.norm(step.conv.newest(x, before))
         return y
 
-    def attend(self, own: CausalSelfAttention, x: Tensor) -> Tensor:
-        keys, values = (state.name for state in own.states)
-        k, v = own.k_proj(x), own.v_proj(x)
+    def attend(self, attention: CausalSelfAttention, x: Tensor) -> Tensor:
+        """Attend from x to itself and to the caches, and keep its key and value as new columns."""
+        keys, values = (state.name for state in attention.states)
+        k, v = attention.k_proj(x), attention.v_proj(x)
         self.columns[keys], self.columns[values] = k, v
         assert self.past.lineage is not None
-        return own.attend_cached(
+        return attention.attend_cached(
             x, k, v, (self.past.caches[keys], self.past.caches[values]), self.past.lineage
         )
 
@@ -143,7 +146,8 @@ class AttentionModule(nn.Module):
             self.encoder_attn = Attention(stack.embed_dim, stack.heads, dropout=rate, bias=False)
         else:
             self.encoder_attn = InnerProduct()
-        self.source = number if projects else 0  # without projections all modules share one memory
+        # number of the module whose memory this one reads: without projections all share one memory
+        self.source = number if projects else 0
 
     def forward(
         self, x: Tensor, timing: Tensor, time: TimeAxis, memory: Mapping[str, Tensor], mask: Tensor
@@ -287,6 +291,7 @@ class SliceNet(ProjectionModel):
         self.memory_spec = self._memories(stack)
 
     def encode(self, tokens: Tensor, positions: Tensor, real: Tensor) -> dict[str, Tensor]:
+        """Return keys and values of each attention module with projections, or those that all share."""
         memory: dict[str, Tensor] = {}
         if self.encoder is None:
             return memory
@@ -316,22 +321,27 @@ class SliceNet(ProjectionModel):
         return (self.decoder.embed_tokens if tied else self.decoder.output_projection).weight, None
 
     def initialise_module(self, module: nn.Module) -> None:
-        tables = isinstance(module, nn.Embedding), module is getattr(self.decoder, "output_projection", None)
-        if any(tables):  # padding too: its row may be shared with the output projection
+        """Initialise tables and depthwise kernels in the authors' way, other modules as in `Model`."""
+        is_output = module is getattr(self.decoder, "output_projection", None)
+        if (
+            isinstance(module, nn.Embedding) or is_output
+        ):  # padding too: its row may be shared with the output projection
             assert isinstance(module, nn.Embedding | nn.Linear)
             nn.init.normal_(module.weight, std=module.weight.shape[1] ** -0.5)
             return
         super().initialise_module(module)
         if isinstance(module, SuperSeparable):  # keeps the variance, like unit scaling in the authors' code
-            most = (3 / module.kernel.width) ** 0.5
-            nn.init.uniform_(module.depthwise, -most, most)
+            limit = (3 / module.kernel.width) ** 0.5
+            nn.init.uniform_(module.depthwise, -limit, limit)
 
     def _states(self) -> list[StateSpec]:
+        """Return the specs of the convolutions' windows, then of the self-attentions' caches."""
         steps = (m.state for m in self.decoder.modules() if isinstance(m, ConvStep))
         caches = (m.states for m in self.decoder.modules() if isinstance(m, CausalSelfAttention))
         return [s for s in steps if s is not None] + [s for pair in caches for s in pair]
 
     def _memories(self, stack: SliceStack) -> list[MemorySpec]:
+        """Return the specs of keys and values of each module in `_sources`."""
         width = stack.embed_dim // stack.heads
         heads = (stack.heads,) if stack.attention == "transformer" else ()
         return [
@@ -349,11 +359,12 @@ class SliceNet(ProjectionModel):
 def _kernels(stack: SliceStack, widths: Sequence[int], dilations: Sequence[int]) -> list[ConvolutionShape]:
     """Return the shapes of successive convolutions with embed_dim input and output channels."""
     dim, separabilities = stack.embed_dim, stack.separabilities(len(widths))
-    each = zip(widths, dilations, separabilities, strict=True)
+    shapes = zip(widths, dilations, separabilities, strict=True)
     return [
-        ConvolutionShape(dim, dim, width, dilation, separability) for width, dilation, separability in each
+        ConvolutionShape(dim, dim, width, dilation, separability) for width, dilation, separability in shapes
     ]
 
 
 def _scale(config: ModelConfig, stack: SliceStack) -> float:
+    """Return the factor of the embeddings."""
     return stack.embed_dim**0.5 if config.scale_embeddings else 1.0

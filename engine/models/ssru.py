@@ -35,6 +35,7 @@ class RecurrentDecoderLayer(DecoderLayer):
         self.states = [self.spec]
 
     def mix(self, x: Tensor) -> Tensor:
+        """Run the cell over whole targets [batch, time, dim], beginning with zeros."""
         candidates, forget = self.candidate(x), torch.sigmoid(self.forget_gate(x))
         cell, cells = torch.zeros_like(x[:, 0]), []
         for t in range(x.shape[1]):

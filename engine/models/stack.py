@@ -82,7 +82,7 @@ class Decoder(nn.Module):
         self.layers = nn.ModuleList(layers)
         self.aligned = stack.layers - 1 if stack.alignment_layer is None else stack.alignment_layer
         if stack.alignment_heads:
-            layers[self.aligned].encoder_attn.shown = stack.alignment_heads
+            layers[self.aligned].encoder_attn.mean_heads = stack.alignment_heads
         self.layer_norm = _final_norm(stack)
         self.project_out_dim = _projection(stack.embed_dim, stack.feature_dim)
         self.adaptive_softmax = softmax
@@ -115,8 +115,8 @@ class Decoder(nn.Module):
         attention: Tensor | None = None
         for i, layer in enumerate(self.layers):
             source = (memory[f"keys.{i}"], memory[f"values.{i}"]) if memory else None
-            x, own = layer(x, source, mask, lambda y, layer=layer: mix(layer, y))
-            attention = own if i == self.aligned else attention
+            x, weights = layer(x, source, mask, lambda y, layer=layer: mix(layer, y))
+            attention = weights if i == self.aligned else attention
         if self.layer_norm is not None:
             x = self.layer_norm(x)
         if self.project_out_dim is not None:
@@ -128,6 +128,7 @@ class Decoder(nn.Module):
         return [layer.encoder_attn for layer in self.layers if isinstance(layer, DecoderLayer)]
 
     def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
+        """Return the scaled embeddings [batch, queries, dim] of tokens, with their positions and norm."""
         x: Tensor = self.embed_tokens(tokens) * self.scale
         if self.project_in_dim is not None:
             x = self.project_in_dim(x)
@@ -161,16 +162,16 @@ def _final_norm(stack: StackConfig) -> nn.LayerNorm | nn.RMSNorm | None:
 
 def _relatives(stack: StackConfig, *, causal: bool) -> list[RelativeBias | None]:
     """Return the bias by distance of each layer's self-attention: shared, one for each layer, or None."""
-    least, span = 0 if causal else -stack.relative_span, stack.relative_span
-    made = [RelativeBias(stack.heads, least, span) for _ in range(stack.layers if span else 0)]
-    if not made:
+    span = stack.relative_span  # largest distance with a bias of its own
+    if not span:
         return [None] * stack.layers
-    return list(made) if stack.relative_each else [made[0]] * stack.layers
+    biases = [RelativeBias(stack.heads, 0 if causal else -span, span) for _ in range(stack.layers)]
+    return list(biases) if stack.relative_each else [biases[0]] * stack.layers
 
 
-def _projection(width: int, other: int) -> nn.Linear | None:
+def _projection(width: int, target_width: int) -> nn.Linear | None:
     """Return a projection between two widths, or None if they are equal."""
-    return None if width == other else nn.Linear(width, other, bias=False)
+    return None if width == target_width else nn.Linear(width, target_width, bias=False)
 
 
 class StackModel(ProjectionModel):
@@ -211,6 +212,7 @@ class StackModel(ProjectionModel):
             nn.init.normal_(projection.weight, std=projection.weight.shape[1] ** -0.5)
 
     def initialise_module(self, module: nn.Module) -> None:
+        """Initialise a module as in `Model`, and the biases of encoder and decoder to zero."""
         super().initialise_module(module)
         if isinstance(module, Encoder) and module.bias is not None:
             nn.init.zeros_(module.bias)
@@ -231,14 +233,20 @@ class EncoderDecoder(StackModel):
         encoder, decoder = config.encoder, config.decoder
         assert isinstance(encoder, StackConfig)
         assert isinstance(decoder, StackConfig)
-        reader, writer = self.ENCODERS[encoder.mixer], self.DECODERS[decoder.mixer]
-        before, after = _relatives(encoder, causal=False), _relatives(decoder, causal=True)
-        readers = [reader(LayerContext(encoder, i, config, rates, before[i])) for i in range(encoder.layers)]
-        writers = [writer(LayerContext(decoder, i, config, rates, after[i])) for i in range(decoder.layers)]
-        self.encoder = Encoder(config, readers, rates)
+        encoder_class, decoder_class = self.ENCODERS[encoder.mixer], self.DECODERS[decoder.mixer]
+        encoder_biases, decoder_biases = _relatives(encoder, causal=False), _relatives(decoder, causal=True)
+        encoder_layers = [
+            encoder_class(LayerContext(encoder, i, config, rates, bias))
+            for i, bias in enumerate(encoder_biases)
+        ]
+        decoder_layers = [
+            decoder_class(LayerContext(decoder, i, config, rates, bias))
+            for i, bias in enumerate(decoder_biases)
+        ]
+        self.encoder = Encoder(config, encoder_layers, rates)
         shared = self.encoder.embed_tokens if config.share_embeddings else None
-        self.decoder = Decoder(config, writers, rates, shared)
-        self.state_spec = [state for layer in writers for state in layer.states]
+        self.decoder = Decoder(config, decoder_layers, rates, shared)
+        self.state_spec = [state for layer in decoder_layers for state in layer.states]
         width = decoder.attention_width // decoder.heads
         self.memory_spec = [
             spec
@@ -254,6 +262,7 @@ class EncoderDecoder(StackModel):
         return all(isinstance(layer, EncoderLayer) and layer.packs for layer in self.encoder.layers)
 
     def encode(self, tokens: Tensor, positions: Tensor, real: Tensor) -> dict[str, Tensor]:
+        """Encode sources, and return keys and values of each decoder layer."""
         encoded = self.encoder(tokens, positions, real)
         memory = {}
         for i, attention in enumerate(self.decoder.attentions()):

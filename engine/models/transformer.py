@@ -60,12 +60,12 @@ class SelfAttention(Attention):
         mask: [batch or 1, time or 1, time], 0 or -inf.
         """
         keys, values, bias = self.k_proj(x), self.v_proj(x), None
-        own = QKV(self.q_proj(x) * self.width**-0.5, keys, values)
+        qkv = QKV(self.q_proj(x) * self.width**-0.5, keys, values)
         if self.relative is not None:
-            place = torch.full_like(mask[:1, :1], 1.0).cumsum(2).to(torch.int64).squeeze(0)  # [1, time]
-            bias = self.relative(place.transpose(0, 1) - place).permute(2, 0, 1)
+            position = torch.full_like(mask[:1, :1], 1.0).cumsum(2).to(torch.int64).squeeze(0)  # [1, time]
+            bias = self.relative(position.transpose(0, 1) - position).permute(2, 0, 1)
         dropout = self.dropout if self.training else 0.0
-        y: Tensor = self.out_proj(attend_whole(own, mask, self.heads, bias, dropout))
+        y: Tensor = self.out_proj(attend_whole(qkv, mask, self.heads, bias, dropout))
         return y
 
     def attend_cached(
@@ -139,22 +139,22 @@ class RelativeAttention(Attention):
         self.relative_keys = nn.Parameter(torch.empty(2 * reach + 1, self.width))
         self.relative_values = nn.Parameter(torch.empty(2 * reach + 1, self.width))
 
-    def whole(self, x: Tensor, mask: Tensor, places: Tensor) -> Tensor:
+    def whole(self, x: Tensor, mask: Tensor, positions: Tensor) -> Tensor:
         """Attend from every position to the whole sequence; returns the shape of x.
 
         x: [batch, time, dim].
         mask: [batch or 1, time or 1, time], 0 or -inf.
-        places: float [batch or 1, time], position of each token.
+        positions: float [batch or 1, time], position of each token.
         """
-        far = (places[:, None] - places[:, :, None]).to(torch.int64)
-        row = far.clamp(min=-self.reach).clamp_max(self.reach) + self.reach  # [batch, time, time]
+        distance = (positions[:, None] - positions[:, :, None]).to(torch.int64)
+        row = distance.clamp(min=-self.reach).clamp_max(self.reach) + self.reach  # [batch, time, time]
         near_keys, near_values = (
             F.embedding(row, table)[:, None] for table in (self.relative_keys, self.relative_values)
         )
         keys, values = self.memory(x)
         q = self.queries(x)
-        beside = torch.matmul(q[:, :, :, None], near_keys.transpose(3, 4)).squeeze(3)
-        weights = self.drop_weights(F.softmax(torch.matmul(q, keys) + beside + mask[:, None], dim=-1))
+        by_distance = torch.matmul(q[:, :, :, None], near_keys.transpose(3, 4)).squeeze(3)
+        weights = self.drop_weights(F.softmax(torch.matmul(q, keys) + by_distance + mask[:, None], dim=-1))
         context = torch.matmul(weights, values) + torch.matmul(weights[:, :, :, None], near_values).squeeze(3)
         y: Tensor = self.out_proj(context.transpose(1, 2).flatten(2))
         return y
@@ -176,16 +176,18 @@ class RelativeAttention(Attention):
             torch.cat([old, new[:, :, None]], 2).unflatten(3, heads).transpose(2, 3)
             for old, new in zip(before, (k, v), strict=True)
         )
-        everything = torch.cat([mask, torch.zeros_like(mask[..., :1])], -1)[:, :, None, None]
-        near = min(
-            self.reach, window
-        )  # number of entries with a vector of their own; all earlier ones share one
+        full_mask = torch.cat([mask, torch.zeros_like(mask[..., :1])], -1)[:, :, None, None]
+        # number of entries with a vector of their own; all earlier ones share one
+        near = min(self.reach, window)
         rows = slice(self.reach - near, self.reach + 1)
         near_keys, near_values = self.relative_keys[rows], self.relative_values[rows]
         begin = window + 1 - near
-        logits, beside = torch.matmul(q, keys.transpose(3, 4)), torch.matmul(q, near_keys.transpose(0, 1))
-        far = logits[..., :begin] + beside[..., :1]
-        logits = torch.cat([far, logits[..., begin:] + beside[..., 1:]], -1) + everything
+        logits, by_distance = (
+            torch.matmul(q, keys.transpose(3, 4)),
+            torch.matmul(q, near_keys.transpose(0, 1)),
+        )
+        far = logits[..., :begin] + by_distance[..., :1]
+        logits = torch.cat([far, logits[..., begin:] + by_distance[..., 1:]], -1) + full_mask
         weights = F.softmax(logits, dim=-1)
         shares = torch.cat([weights[..., :begin].sum(-1)[..., None], weights[..., begin:]], -1)
         context = torch.matmul(weights, values) + torch.matmul(shares, near_values)
@@ -194,6 +196,8 @@ class RelativeAttention(Attention):
 
 
 class AttentionEncoderLayer(EncoderLayer):
+    """Self-attention of a source; `reach`: largest distance to a visible position, or None."""
+
     def __init__(self, context: LayerContext) -> None:
         super().__init__(context)
         self.reach = context.width // 2 if context.width else None
@@ -205,18 +209,21 @@ class AttentionEncoderLayer(EncoderLayer):
         return plain and self.reach is None
 
     def mix(self, x: Tensor, real: Tensor) -> Tensor:
+        """Attend from each token to the tokens, or to those within `reach` positions."""
         mask = torch.where(real > 0, 0.0, -torch.inf)[:, None]
         if isinstance(self.self_attn, RelativeAttention):
             return self.self_attn.whole(x, mask, real.cumsum(1))
         if self.reach is not None:
             # positions count tokens only, so padding changes nothing on any side; left padding has position 1
-            place = real.cumsum(1).clamp(min=1)
-            far = (place[:, :, None] - place[:, None]).abs() > self.reach
+            position = real.cumsum(1).clamp(min=1)
+            far = (position[:, :, None] - position[:, None]).abs() > self.reach
             mask = torch.where(far, -torch.inf, mask)
         return self.self_attn.whole(x, mask)
 
 
 class AttentionDecoderLayer(DecoderLayer):
+    """Causal self-attention; `width`: number of visible positions, or 0 for all."""
+
     def __init__(self, context: LayerContext) -> None:
         super().__init__(context)
         stack, number = context.stack, context.number
@@ -230,15 +237,17 @@ class AttentionDecoderLayer(DecoderLayer):
             ]
 
     def mix(self, x: Tensor) -> Tensor:
+        """Attend from each position to itself and the earlier ones, at most `width` in all if it is not 0."""
         time = torch.arange(x.shape[1], device=x.device)
-        ago = time[:, None] - time[None]
-        visible = (ago >= 0) & (ago < self.width) if self.width else ago >= 0
+        age = time[:, None] - time[None]  # steps from a column back to each earlier one
+        visible = (age >= 0) & (age < self.width) if self.width else age >= 0
         mask = torch.where(visible, 0.0, -torch.inf)[None]
         if isinstance(self.self_attn, RelativeAttention):
             return self.self_attn.whole(x, mask, time[None].to(x.dtype))
         return self.self_attn.whole(x, mask)
 
     def mix_step(self, x: Tensor, positions: Tensor, past: Past) -> tuple[Tensor, dict[str, Tensor]]:
+        """Attend to the rings of a window or to the caches; return key and value as new columns."""
         k, v = self.self_attn.k_proj(x), self.self_attn.v_proj(x)
         if not self.states:  # a window of one position
             return self.self_attn.out_proj(v), {}
@@ -259,6 +268,7 @@ class AttentionDecoderLayer(DecoderLayer):
 
 
 def _self_attention(context: LayerContext) -> SelfAttention | RelativeAttention:
+    """Return the self-attention of a layer: with vectors by distance, with a bias by distance, or plain."""
     stack, rate = context.stack, context.dropout.attention
     if stack.relative_positions:
         reach, inner = stack.relative_positions, stack.attention_width

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from engine.executors.cuda.executor import CapturedExecutor
-from engine.executors.cuda.streams import CudaWork, LaneStreams
+from engine.executors.cuda.streams import CudaStreams, LaneStreams
 from engine.kernels.calls import Kernels
 from engine.kernels.launch import Device
 from engine.schedule.lane import Lane
@@ -30,15 +30,15 @@ FORTY_TOKENS = DecodeOptions(beam_size=3, min_length=40, max_length=40)
 
 
 def captured(
-    place: str, name: str, work: LaneStreams | None = None, dtype=torch.float32, slots=SLOTS
+    place: str, name: str, streams: LaneStreams | None = None, dtype=torch.float32, slots=SLOTS
 ) -> Lane:
     """Return a lane of a model with captured steps, on a GPU or emulated on the CPU."""
     if place == "gpu":
         net = deepcopy(model(name)).to("cuda", dtype)
         return lane_of(
-            CapturedExecutor(net, (BEAMS, slots), CudaWork("cuda"), Kernels(Device("cuda")), warm=True)
+            CapturedExecutor(net, (BEAMS, slots), CudaStreams("cuda"), Kernels(Device("cuda")), warm=True)
         )
-    return lane_of(CapturedExecutor(model(name), (BEAMS, slots), work or Emulation()))
+    return lane_of(CapturedExecutor(model(name), (BEAMS, slots), streams or Emulation()))
 
 
 def random_jobs(name: str, seed: int, count: int) -> list[tuple[list[int], DecodeOptions]]:

@@ -246,7 +246,7 @@ class Replayed(CapturedExecutor):
             def step() -> None:
                 found.append(plain(StepInput(*static, inputs.k), width, columns, attention))
 
-            self.graphs[key] = static, self.work.capture(step), found
+            self.graphs[key] = static, self.streams.capture(step), found
         static, replay, found = self.graphs[key]
         for held, value in zip(static, tensors, strict=True):
             held.copy_(value)

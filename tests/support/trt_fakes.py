@@ -314,7 +314,7 @@ WORK: list[Streams] = []  # that engines run in
 
 
 class Streams(Emulation):
-    """The emulation with the streams of a `CudaWork`; no capture succeeds if `refuse`."""
+    """The emulation with the streams of a `CudaStreams`; no capture succeeds if `refuse`."""
 
     def __init__(self, *, refuse: bool) -> None:
         super().__init__()

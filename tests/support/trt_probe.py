@@ -106,23 +106,23 @@ def run(order: dict) -> dict:
     torch.cuda.device = lambda device: (devices.append(device), nullcontext())[1]
     open_engines(open_bundle(Path(order["bundle"])), tuple(order["target"]), "cuda:1")
     engines = open_engines(open_bundle(Path(order["bundle"])), tuple(order["target"]), "cpu")
-    work, warnings = Streams(refuse=order["refuse"]), []
-    WORK[:] = [work]
+    streams, warnings = Streams(refuse=order["refuse"]), []
+    WORK[:] = [streams]
     graphs.logger.warning = lambda *told: warnings.append(told)
-    lane, worst = TensorRTExecutor(engines, work), 0.0
-    with work.decoding():
+    lane, worst = TensorRTExecutor(engines, streams), 0.0
+    with streams.decoding():
         for asked, (wanted, found) in turns(name, [lane]):
             assert not torch.isfinite(scattered(found).gather(2, asked.banned)).any()
             worst = max(worst, furthest(wanted, found))
     kind = str(next(iter(lane.memory.blocks.values())).dtype)
     jobs = random_jobs(name, 5, 10)
     plain = through(lane_of(TorchExecutor(model(name), lane.beams, lane.slots)), jobs, 1)
-    found = through(lane_of(TensorRTExecutor(engines, work)), jobs, 1)
+    found = through(lane_of(TensorRTExecutor(engines, streams)), jobs, 1)
     equal = [
         [h.tokens for h in a.hypotheses] == [h.tokens for h in b.hypotheses]
         for a, b in zip(plain, found, strict=True)
     ]
-    counts = {"captured": work.captures, "replayed": work.replays, "warnings": len(warnings)}
+    counts = {"captured": streams.captures, "replayed": streams.replays, "warnings": len(warnings)}
     counts["devices"] = devices
     return {"worst": worst, "dtype": kind, "equal": sum(equal) / len(equal)} | counts
 

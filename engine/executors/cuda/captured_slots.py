@@ -58,21 +58,23 @@ class CapturedSlots(SlotExecutor):
     kernels: Kernels | None
     packs = False
 
-    def _begin(self, work: LaneStreams, encode: Encode, dtype: torch.dtype, room: int, *, warm: bool) -> None:
+    def _begin(
+        self, streams: LaneStreams, encode: Encode, dtype: torch.dtype, room: int, *, warm: bool
+    ) -> None:
         """Set up encoders and blocks, on the stream of steps.
 
         encode, dtype: arguments of `Encoders`, or of `PackedEncoders` if `packs`.
         room: initial number of positions and columns of the blocks.
         warm: capture common steps before the first request.
         """
-        self.work, self.generation, self.warm = work, 0, warm
+        self.streams, self.generation, self.warm = streams, 0, warm
         self.history.rings.clock = torch.zeros(1, dtype=torch.int64, device=self.device)
         limits = SourceLimits(self.pad, self.limits.source, self.unread)
         encoders = PackedEncoders if self.packs else Encoders
-        self.encoders: SourceEncoders = encoders(encode, self.memory.specs, work, limits, dtype)
+        self.encoders: SourceEncoders = encoders(encode, self.memory.specs, streams, limits, dtype)
         self._lengths = np.frombuffer(self.memory.lengths, np.int64)  # numpy is faster for many slots
         self.reserve(min(room, self.limits.source), min(room, self.limits.target))
-        work.mark().synchronize()  # the first caller may use another stream
+        streams.mark().synchronize()  # the first caller may use another stream
 
     def longest_source(self, n: int) -> int:
         """Return the number of tokens of the longest source of slots 0..n-1."""
@@ -105,9 +107,9 @@ class CapturedSlots(SlotExecutor):
         self.generation += moved
 
     def encode(self, sources: Sequence[Sequence[int]]) -> Encoding:
-        with self.work.encoding():
+        with self.streams.encoding():
             rows = self.encoders(sources) if self.memory.specs else None
-            return Encoding([len(s) for s in sources], rows, self.work.mark())
+            return Encoding([len(s) for s in sources], rows, self.streams.mark())
 
     @torch.no_grad()
     def place(self, encoded: StagedBatch, i: int, slot: int, prefix: Sequence[int] = ()) -> None:
@@ -122,7 +124,7 @@ class CapturedSlots(SlotExecutor):
         self.reserve(encoded.lengths[i], 0)
         parts: dict[str, Tensor] = {}
         if encoded.rows is not None:
-            self.work.wait(encoded.mark, [encoded.rows[i].block])
+            self.streams.wait(encoded.mark, [encoded.rows[i].block])
             parts = encoded.rows[i].parts(self.memory.specs, encoded.lengths[i])
         self.memory.place(slot, encoded.lengths[i], parts)
         self.history.clear(slot)

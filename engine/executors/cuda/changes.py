@@ -58,51 +58,51 @@ class FetchBuffer(NamedTuple):
 
 
 class SlotChanges:
-    """Notes the snapshots, moves and placements of a lane, and launches them together before a step.
+    """Collects the snapshots, moves and placements of a lane, and launches them together before a step.
 
     One upload brings the numbers that they need: forced tokens, finished slots, and the items of the scatter
     plans (engine/executors/cuda/copies.py). One copy brings back rows of finished slots, then snapshots.
 
-    placed: items of the requests that are noted, as `PlacementTerms`, by slot.
+    placed: items of the collected requests, as `PlacementTerms`, by slot.
     """
 
     def __init__(self, executor: CapturedSlots, search: BeamSearch, kernels: SearchKernels) -> None:
-        self.executor, self.search, self.work = executor, search, executor.work
+        self.executor, self.search, self.streams = executor, search, executor.streams
         self.kernels, device = kernels, executor.device
-        self._initial = InitialStates(search, executor.work, executor.slots)
+        self._initial = InitialStates(search, executor.streams, executor.slots)
         # the last n + 1 of these tokens are the plan of a target of n tokens without a prefix
         unforced = torch.full((search.columns,), -1)
         unforced[-1] = search.eos
-        self._unforced = self.work.to_device(unforced)
+        self._unforced = self.streams.to_device(unforced)
         self._unforced_end = self._unforced.data_ptr() + WORD_BYTES * (search.columns - 1)
         self.placed: dict[int, tuple[int, ...]] = {}
         self._forced: dict[int, Int64Array] = {}  # by slot: forced tokens of requests with a prefix
-        self._encodings: dict[int, Encoding] = {}  # batches of the noted requests, by id
+        self._encodings: dict[int, Encoding] = {}  # batches of the collected requests, by id
         self._longest = 0  # tokens of their longest source
         self._masks = masks_of(ceil(executor.limits.source, SMALLEST_WIDTH), device)
         self._placement = partial(placement_plan, initial=self._initial, masks=self._masks)
         self._generation, self._plans = executor.generation, dict[Any, Scatter]()
         self._snapshot_plans: dict[int, tuple[np.dtype[Any], Scatter]] = {}  # by number of columns
         self._sent, self._rows = (torch.empty(0, dtype=torch.int64, device=device) for _ in range(2))
-        self._pinned = [self.work.pinned((MIN_BUFFER_WORDS,), torch.int64) for _ in range(FETCH_BUFFERS)]
+        self._pinned = [self.streams.pinned((MIN_BUFFER_WORDS,), torch.int64) for _ in range(FETCH_BUFFERS)]
         self._turn = 0
         self._buffers: dict[tuple[int, int], FetchBuffer] = {}  # by turn and number of words
 
     def has_room(self, count: int) -> bool:
-        """Return whether `count` more requests can be noted before the next launch."""
+        """Return whether `count` more requests can be collected before the next launch."""
         return self._initial.has_room(count)
 
     def place(
         self, encoded: Encoding, members: Sequence[int], slots: Sequence[int], requests: Sequence[Request]
     ) -> None:
-        """Note requests to be placed.
+        """Collect requests to place at the next launch.
 
         encoded: encoded batch of their sources.
         members: index of each source in the batch.
         slots: idle slot of each request.
         requests: requests to place.
         """
-        if not self._initial.has_room(len(requests)):  # no noted request uses a state (`has_room`)
+        if not self._initial.has_room(len(requests)):  # no collected request uses a state (`has_room`)
             self._initial.clear()
         rows, lengths, unread, longest = encoded.rows, encoded.lengths, self.executor.unread, self._longest
         placed, options, states, end = self.placed, None, {}, self._unforced_end
@@ -125,8 +125,8 @@ class SlotChanges:
         self._encodings[id(encoded)] = encoded
 
     def launch(self, snapshot: KernelSnapshot | None, moves: Sequence[tuple[int, int]]) -> None:
-        """Take a snapshot, then make moves, then place the noted requests: one upload, a launch for each of
-        these that there is, and one copy to the host.
+        """Take a snapshot, make moves, then place the collected requests. This takes one upload, at most one
+        launch for each of the three, and one copy to the host.
 
         snapshot: snapshot to take, if any; its `fetched` is set.
         moves: source and target slot of each move.
@@ -136,10 +136,10 @@ class SlotChanges:
             self.executor.reserve(self._longest, 0)
             for encoding in self._encodings.values():
                 if encoding.rows is not None:
-                    self.work.wait(encoding.mark, encoding.blocks)
+                    self.streams.wait(encoding.mark, encoding.blocks)
             self._initial.upload()
         done, running = ((), ()) if snapshot is None else (snapshot.done, snapshot.running)
-        # words of each part of the upload, in order
+        # words of each part of the upload, in order; the items of running slots come last
         sizes = [sum(map(len, forced.values())), len(done)]
         sizes += MOVE_WORDS * len(moves), PLACEMENT_WORDS * len(placed)
         size = sum(sizes) + SNAPSHOT_WORDS * len(running)
@@ -154,10 +154,10 @@ class SlotChanges:
         if snapshot is not None:
             buffer, snapshot.fetched, snapshots = self._prepare_fetch(snapshot)
             items += snapshots
-        self.work.upload([*forced.values(), words_of(items)], self._sent)
+        self.streams.upload([*forced.values(), words_of(items)], self._sent)
         if snapshot is not None:
             self._write_rows(snapshot, at, at + WORD_BYTES * sum(sizes[1:]))
-            self.work.fetch(buffer.device, buffer.host)
+            self.streams.fetch(buffer.device, buffer.host)
         at += WORD_BYTES * len(done)
         if moves:
             self._scatter_of(move_plan)(at, len(moves), SLOT_CHUNKS)
@@ -184,11 +184,12 @@ class SlotChanges:
         return buffer, FetchedRows(buffer.words, finished, begin, running), items
 
     def _make_buffer(self, turn: int, size: int) -> FetchBuffer:
+        """Make the fetch buffer of a turn; `size` is its number of words."""
         if self._rows.numel() < size:
             self._rows = self._empty(size)
             self._buffers.clear()
         if self._pinned[turn].numel() < size:
-            self._pinned[turn] = self.work.pinned((2 * size,), torch.int64)
+            self._pinned[turn] = self.streams.pinned((2 * size,), torch.int64)
         host = self._pinned[turn][:size]
         buffer = self._buffers[turn, size] = FetchBuffer(self._rows[:size], host, host.numpy())
         return buffer
@@ -211,7 +212,7 @@ class SlotChanges:
         return torch.empty(max(2 * words, MIN_BUFFER_WORDS), dtype=torch.int64, device=self._rows.device)
 
     def _scatter(self, plan: Int64Array) -> Scatter:
-        return Scatter(self.kernels.run, self.work.to_device(torch.from_numpy(plan)))
+        return Scatter(self.kernels.run, self.streams.to_device(torch.from_numpy(plan)))
 
     def _scatter_of(self, make_plan: Callable[[LaneArrays], Int64Array]) -> Scatter:
         """Return the scatter kernel with this plan, made for the current addresses of the lane's arrays."""

@@ -53,7 +53,7 @@ class SourceEncoders(ABC):
         self,
         encode: Encode,
         specs: Sequence[MemorySpec],
-        work: LaneStreams,
+        streams: LaneStreams,
         limits: SourceLimits,
         dtype: torch.dtype,
     ) -> None:
@@ -62,11 +62,11 @@ class SourceEncoders(ABC):
         encode: computes memory from tokens, positions and real, as `Model.encode`, on the current stream.
         dtype: dtype of the memory.
         """
-        self.encode, self.specs, self.work, self.limits, self.dtype = encode, specs, work, limits, dtype
+        self.encode, self.specs, self.streams, self.limits, self.dtype = encode, specs, streams, limits, dtype
         self._position_elements = sum(int(np.prod([1 if d == SOURCE else d for d in s.shape])) for s in specs)
         self._memory: Tensor | None = None
         self._buffers: dict[Any, BatchBuffers] = {}
-        self._graphs = Graphs(work, MAX_GRAPHS)
+        self._graphs = Graphs(streams, MAX_GRAPHS)
 
     @abstractmethod
     def warm(self, together: int) -> None:
@@ -83,28 +83,29 @@ class SourceEncoders(ABC):
         parts: inputs, one after the other; they may be shorter than the buffer.
         """
         buffers = self._buffers.get(key) or self._buffers.setdefault(key, self._make_buffers(key))
-        self.work.upload(parts, buffers.flat)
+        self.streams.upload(parts, buffers.flat)
         self._graphs.run(key, buffers.encode, after=1)
-        return self.work.clone(buffers.memory)
+        return self.streams.clone(buffers.memory)
 
     @abstractmethod
     def _make_buffers(self, key: tuple[int, ...]) -> BatchBuffers:
         """Make the buffers of a shape."""
 
-    def _memory_of(self, positions: int, most: int) -> Tensor:
-        """Return memory [elements] for a batch.
+    def _memory_of(self, positions: int, usual: int) -> Tensor:
+        """Return the part of the shared memory that a batch writes. The memory grows if it is too small.
 
         positions: number of positions of the batch.
-        most: number of positions of the largest usual batch.
+        usual: number of positions of the largest usual batch, for which the first call makes room.
         """
         if self._memory is None or self._memory.numel() < positions * self._position_elements:
             self._graphs.clear()  # they write to the old memory
             self._buffers.clear()
-            elements = self._position_elements * max(positions, most)
-            self._memory = torch.zeros(elements, dtype=self.dtype, device=self.work.device)
+            elements = self._position_elements * max(positions, usual)
+            self._memory = torch.zeros(elements, dtype=self.dtype, device=self.streams.device)
         return self._memory[: positions * self._position_elements]
 
     def _write(self, encoded: dict[str, Tensor], memory: Tensor) -> None:
+        """Write the parts of an encoding into `memory` [rows, elements], one behind the other in each row."""
         parts = [encoded[s.name].reshape(memory.shape[0], -1).to(self.dtype) for s in self.specs]
         torch.cat(parts, 1, out=memory)
 
@@ -116,40 +117,42 @@ class Encoders(SourceEncoders):
         self,
         encode: Encode,
         specs: Sequence[MemorySpec],
-        work: LaneStreams,
+        streams: LaneStreams,
         limits: SourceLimits,
         dtype: torch.dtype,
     ) -> None:
-        """Take the arguments of `SourceEncoders`. Callers may shorten `sizes` for smaller batches."""
-        super().__init__(encode, specs, work, limits, dtype)
-        self.sizes: Sequence[int] = EXACT_SIZES if dtype == torch.float32 else NARROW_SIZES
+        """Take the arguments of `SourceEncoders`. Callers may set `batch_sizes`, the ascending
+        numbers of sources that a batch may have."""
+        super().__init__(encode, specs, streams, limits, dtype)
+        self.batch_sizes: Sequence[int] = EXACT_SIZES if dtype == torch.float32 else NARROW_SIZES
         self._width_of = [self.width(length) for length in range(limits.source + 1)]
 
     def warm(self, together: int) -> None:
         for width in range(ENCODER_MULTIPLE, min(WARM_POSITIONS, self._widest) + 1, ENCODER_MULTIPLE):
-            sizes = self._fitting(width)
+            sizes = self._batch_sizes_at(width)
             for size in sizes[: bisect_left(sizes, together) + 1]:
                 self([[self.limits.pad] * width] * size)
 
     def __call__(self, sources: Sequence[Sequence[int]]) -> list[EncodedRow]:
-        rows: list[EncodedRow | None] = [None] * len(sources)
+        """Encode sources in batches of equal padded width; return their rows in the order of the sources."""
+        rows: dict[int, EncodedRow] = {}  # by index of the source
         by_width: dict[int, list[int]] = {}
         for i, source in enumerate(sources):
             by_width.setdefault(self._width_of[len(source)], []).append(i)
-        for width, members in by_width.items():
-            sizes = self._fitting(width)
-            for begin in range(0, len(members), sizes[-1]):
-                part = members[begin : begin + sizes[-1]]
-                size = sizes[bisect_left(sizes, len(part))]
-                block = self._batch([sources[i] for i in part], size, width)
-                begin_of, pitch = block.data_ptr(), block.stride(0) * block.element_size()
-                for row, i in enumerate(part):
-                    rows[i] = EncodedRow(block, row, width, begin_of + row * pitch)
-        return [row for row in rows if row is not None]
+        for width, indices in by_width.items():
+            batch_sizes = self._batch_sizes_at(width)
+            for begin in range(0, len(indices), batch_sizes[-1]):
+                members = indices[begin : begin + batch_sizes[-1]]
+                batch_size = batch_sizes[bisect_left(batch_sizes, len(members))]
+                memory = self._batch([sources[i] for i in members], batch_size, width)
+                address, row_bytes = memory.data_ptr(), memory.stride(0) * memory.element_size()
+                for row, i in enumerate(members):
+                    rows[i] = EncodedRow(memory, row, width, address + row * row_bytes)
+        return [rows[i] for i in range(len(sources))]
 
-    def _fitting(self, width: int) -> Sequence[int]:
-        """Return the batch sizes for sources of a width."""
-        return self.sizes[: bisect_right(self.sizes, MAX_BATCH_POSITIONS // width)] or (1,)
+    def _batch_sizes_at(self, width: int) -> Sequence[int]:
+        """Return the ascending batch sizes with at most `MAX_BATCH_POSITIONS` positions of this width."""
+        return self.batch_sizes[: bisect_right(self.batch_sizes, MAX_BATCH_POSITIONS // width)] or (1,)
 
     def width(self, length: int) -> int:
         """Return the positions to which a source of this length is padded: a multiple of 8, fewer than 8 more
@@ -162,6 +165,7 @@ class Encoders(SourceEncoders):
 
     @property
     def _widest(self) -> int:
+        """Return the width of the longest source that the model accepts."""
         return ceil(self.limits.source, ENCODER_MULTIPLE)
 
     def _batch(self, sources: Sequence[Sequence[int]], size: int, width: int) -> Tensor:
@@ -174,16 +178,18 @@ class Encoders(SourceEncoders):
         return self._run((size, width), [packed.reshape(-1)])
 
     def _make_buffers(self, key: tuple[int, ...]) -> BatchBuffers:
+        """Return buffers for a batch; `key` is its number of rows and its width."""
         size, width = key
-        memory = self._memory_of(size * width, min(MAX_BATCH_POSITIONS, self.sizes[-1] * self._widest))
-        inputs = torch.zeros((size, width + 1), dtype=torch.int64, device=self.work.device)
+        usual = min(MAX_BATCH_POSITIONS, self.batch_sizes[-1] * self._widest)
+        memory = self._memory_of(size * width, usual)
+        inputs = torch.zeros((size, width + 1), dtype=torch.int64, device=self.streams.device)
         rows = memory.view(size, -1)
         return BatchBuffers(inputs.view(-1), rows, partial(self._encode, inputs, rows))
 
     @torch.no_grad()
     def _encode(self, inputs: Tensor, memory: Tensor) -> None:
         """Encode the inputs into `memory`; a graph captures this."""
-        device, width = self.work.device, inputs.shape[1] - 1
+        device, width = self.streams.device, inputs.shape[1] - 1
         column = torch.arange(width, device=device)
         positions = column.clamp(max=self.limits.source - 1)  # later positions are masked
         real = (column < inputs[:, width:]).to(torch.float32)

@@ -24,7 +24,7 @@ class CapturedExecutor(CapturedSlots, TorchExecutor):
         self,
         model: Model,
         lane: LaneSize,
-        work: LaneStreams,
+        streams: LaneStreams,
         kernels: Kernels | None = None,
         *,
         warm: bool = False,
@@ -34,10 +34,10 @@ class CapturedExecutor(CapturedSlots, TorchExecutor):
         kernels: kernels of the device; None computes in plain torch.
         warm: capture common steps before the first request.
         """
-        with work.decoding():
-            TorchExecutor.__init__(self, model, *lane, work.device, kernels)
+        with streams.decoding():
+            TorchExecutor.__init__(self, model, *lane, streams.device, kernels)
             self.packs = kernels is not None and model.packs
-            self._begin(work, self._run_encoder, self.dtype, INITIAL_POSITIONS, warm=warm)
+            self._begin(streams, self._run_encoder, self.dtype, INITIAL_POSITIONS, warm=warm)
 
     def run(
         self, inputs: StepInput, width: int, columns: int, attention: bool, *, rings_advanced: bool = False

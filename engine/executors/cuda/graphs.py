@@ -18,9 +18,9 @@ CAPTURE_FAILED: Final = "a step runs without its CUDA graph, slower but correct:
 class Graphs:
     """The graphs of one stream. A step whose capture failed runs without a graph from then on."""
 
-    def __init__(self, work: LaneStreams, most: int) -> None:
+    def __init__(self, streams: LaneStreams, most: int) -> None:
         """Make an empty cache of at most `most` graphs."""
-        self.work, self.most = work, most
+        self.streams, self.most = streams, most
         self._replays: dict[Any, Replay] = {}  # least recently used first
         self._uses: dict[Any, int] = {}
         self._failed: set[Any] = set()
@@ -49,13 +49,14 @@ class Graphs:
             self.run(key, step, after, times - 1)
 
     def _run_uncaptured(self, key: Any, step: Callable[[], None], after: int) -> None:
+        """Run a step without a graph, and capture it if that was run number `after` or later."""
         step()
         self._uses[key] = self._uses.get(key, 0) + 1
         if self._uses[key] < after or key in self._failed:
             return
         self._drop(len(self._replays) + 1 - self.most)
         try:
-            self._replays[key] = self.work.capture(step)
+            self._replays[key] = self.streams.capture(step)
         except RuntimeError as error:
             if is_device_lost(error):
                 raise
@@ -68,10 +69,11 @@ class Graphs:
         self._failed.clear()
 
     def _drop(self, count: int) -> None:
+        """Drop the `count` graphs that have not been used for longest."""
         if count <= 0 or not self._replays:
             return
-        self.work.mark().synchronize()  # their memory may be reused immediately
+        self.streams.mark().synchronize()  # their memory may be reused immediately
         for key in [*self._replays][:count]:
             del self._replays[key]
         if not self._replays:
-            self.work.renew()
+            self.streams.renew()

@@ -49,19 +49,20 @@ class PackedEncoders(SourceEncoders):
             self._batch([[self.limits.pad]], size, [])
 
     def __call__(self, sources: Sequence[Sequence[int]]) -> list[EncodedRow]:
-        rows, most, begin, used = list[EncodedRow](), self.sizes[-1], 0, 0
+        """Encode sources in their order, as many in a batch as fit, and return their rows."""
+        rows, most, begin, positions = list[EncodedRow](), self.sizes[-1], 0, 0
         for i, source in enumerate(sources):
             width = -(-len(source) // PACKED_GROUP) * PACKED_GROUP
-            if used and used + width > most:
-                rows += self._encode_batch(sources[begin:i], used)
-                begin, used = i, 0
-            used += width
-        return rows + self._encode_batch(sources[begin:], used)
+            if positions and positions + width > most:
+                rows += self._encode_batch(sources[begin:i], positions)
+                begin, positions = i, 0
+            positions += width
+        return rows + self._encode_batch(sources[begin:], positions)
 
-    def _encode_batch(self, sources: Sequence[Sequence[int]], used: int) -> list[EncodedRow]:
-        """Encode sources of `used` positions together."""
-        at = bisect_left(self.sizes, used)
-        size = self.sizes[at] if at < len(self.sizes) else ceil(used, LONG_MULTIPLE)
+    def _encode_batch(self, sources: Sequence[Sequence[int]], positions: int) -> list[EncodedRow]:
+        """Encode sources together; their padded lengths add up to `positions`."""
+        at = bisect_left(self.sizes, positions)
+        size = self.sizes[at] if at < len(self.sizes) else ceil(positions, LONG_MULTIPLE)
         begins = list[int]()
         block = self._batch(sources, size, begins)
         address = block.data_ptr()
@@ -86,10 +87,11 @@ class PackedEncoders(SourceEncoders):
         return self._run((size,), [groups.reshape(-1)])
 
     def _make_buffers(self, key: tuple[int, ...]) -> BatchBuffers:
+        """Return buffers for a batch; `key` is its number of positions."""
         (size,) = key
         memory = self._memory_of(size, self.sizes[-1]).view(1, -1)
         shape = size // PACKED_GROUP, BOUNDS + PACKED_GROUP
-        inputs = torch.zeros(shape, dtype=torch.int64, device=self.work.device)
+        inputs = torch.zeros(shape, dtype=torch.int64, device=self.streams.device)
         inputs[:, 1] = 1  # an unused group too reads at least one position
         return BatchBuffers(inputs.view(-1), memory, partial(self._encode, inputs, memory))
 
@@ -97,7 +99,7 @@ class PackedEncoders(SourceEncoders):
     def _encode(self, inputs: Tensor, memory: Tensor) -> None:
         """Encode the inputs into `memory`; a graph captures this."""
         bounds, tokens = inputs[:, :BOUNDS].contiguous(), inputs[:, BOUNDS:].reshape(1, -1)
-        column = torch.arange(tokens.shape[1], device=self.work.device).view(-1, PACKED_GROUP)
+        column = torch.arange(tokens.shape[1], device=self.streams.device).view(-1, PACKED_GROUP)
         positions = (column - bounds[:, :1]).clamp(min=0, max=self.limits.source - 1).view(1, -1)
         real = (column < bounds[:, 1:]).to(torch.float32).view(1, -1)
         packed = PackedSequences(bounds, ceil(self.limits.source, PACKED_GROUP))

@@ -97,7 +97,7 @@ class InitialStates:
     sizes: bytes of each field.
     """
 
-    def __init__(self, search: BeamSearch, work: LaneStreams, slots: int) -> None:
+    def __init__(self, search: BeamSearch, streams: LaneStreams, slots: int) -> None:
         """Make an empty cache with room for at least one state per slot, on the current stream's device."""
         self._search = BeamSearch(_OneSlot(search.beams, search.limits, search.pad, search.eos, search.first))
         blank, shapes = self._search.state, {}
@@ -116,12 +116,12 @@ class InitialStates:
             setattr(blank, name, part.view(getattr(blank, name).dtype).reshape(1, *shapes[name]))
         for name in ZERO_FIELDS:
             setattr(blank, name, np.zeros((1, 1, 1)))  # not in the row: the scatter kernel clears them
-        self._work, self._states = work, dict[DecodeOptions, dict[int, InitialState]]()
+        self._streams, self._states = streams, dict[DecodeOptions, dict[int, InitialState]]()
         self._count = 0
         self._capacity = max(MAX_INITIAL_STATES, slots)
         self._row_bytes = self._row.size
         shape = self._capacity, self._row_bytes // 8
-        self._table = torch.empty(shape, dtype=torch.int64, device=work.device)
+        self._table = torch.empty(shape, dtype=torch.int64, device=streams.device)
         self._address = self._table.data_ptr()
         self._new: list[NDArray[np.int64]] = []  # rows not uploaded yet
 
@@ -142,7 +142,7 @@ class InitialStates:
         """Copy the new states to the device."""
         if self._new:
             rows = self._table[self._count - len(self._new) : self._count]
-            self._work.upload(self._new, rows.view(-1))
+            self._streams.upload(self._new, rows.view(-1))
             self._new.clear()
 
     def add(self, options: DecodeOptions, length: int) -> InitialState:

@@ -37,7 +37,7 @@ class FetchedRows(NamedTuple):
 
 
 class KernelSnapshot:
-    """See `engine.search.executor.Snapshot`.
+    """Implements `engine.search.executor.Snapshot`.
 
     fetched: memory that the rows are copied into, set when the copy is launched.
     mark: point of the stream after which the rows are complete.
@@ -46,7 +46,7 @@ class KernelSnapshot:
     def __init__(
         self, done: Sequence[int], running: Sequence[int], columns: int, launch: Callable[[], None]
     ) -> None:
-        """Note which slots are to be copied.
+        """Name the slots to copy at the next launch.
 
         done: slots whose finished hypotheses are wanted.
         running: slots whose search state is wanted.
@@ -72,6 +72,7 @@ class KernelSnapshot:
         return SimpleNamespace(**{name: rows[name] for name in SNAPSHOT}), range(count)
 
     def _wait(self) -> FetchedRows:
+        """Return the fetched rows once they are complete; launch their copy first if necessary."""
         if self.mark is None:
             self._launch()
         assert self.fetched is not None and self.mark is not None

@@ -36,12 +36,12 @@ class StepKernels:
 
     def __init__(self, executor: CapturedSlots, search: BeamSearch) -> None:
         assert executor.kernels is not None
-        self.executor, self.search, self.work = executor, search, executor.work
+        self.executor, self.search, self.streams = executor, search, executor.streams
         rings = executor.history.rings
         tokens = Tokens(search.pad, search.eos)
         self.kernels = SearchKernels(executor.kernels.run, search.state, tokens)
         windows = [[w, rings.rows[w].data_ptr()] for w in rings.windows]
-        uploaded = executor.work.to_device(torch.tensor(windows, dtype=torch.int64).view(-1, 2))
+        uploaded = executor.streams.to_device(torch.tensor(windows, dtype=torch.int64).view(-1, 2))
         self._rings = RingArrays(rings.ancestors, rings.clock, uploaded)
         self.changes = SlotChanges(executor, search, self.kernels)
 

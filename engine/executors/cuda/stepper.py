@@ -103,7 +103,7 @@ class CopiedState(NamedTuple):
 class CapturedStepper:
     """Implements `engine.search.executor.Stepper`.
 
-    With kernels, the search of a plain step is two kernels. Snapshots, moves and placements are only noted,
+    With kernels, the search of a plain step is two kernels. Snapshots, moves and placements are collected,
     and the next launch does them all, in this order. A launch that finds the device idle runs one plain step
     more than the launch before, so that more steps share the host's work of a turn; a launch that finds the
     device busy runs one step fewer.
@@ -113,33 +113,33 @@ class CapturedStepper:
     launch_seconds = 0.0
 
     def __init__(self, executor: CapturedSlots) -> None:
-        self.executor, self.work = executor, executor.work
+        self.executor, self.streams = executor, executor.streams
         self.encode_ahead = (
             executor.slots // SLOTS_PER_SOURCE_AHEAD if executor.slots >= MIN_SLOTS_TO_ENCODE_AHEAD else 0
         )
-        with self.work.decoding():
+        with self.streams.decoding():
             self.search = BeamSearch(executor, readable=False, upload=self._upload)
             whole = {"dtype": torch.int64, "device": executor.device}
             self._count = torch.zeros(1, **whole)  # number of active slots, read by graphs
             # slots to move, read by the graph of moves
             self._sources, self._targets = torch.zeros(2, executor.slots, **whole).unbind()
             self._kernels = None if executor.kernels is None else StepKernels(executor, self.search)
-            self._done = self.work.pinned((FLAG_BUFFERS, executor.slots), torch.bool)
+            self._done = self.streams.pinned((FLAG_BUFFERS, executor.slots), torch.bool)
         self._flags: dict[int, FlagViews] = {}  # by number of slots
-        self._counted, self._launches = 0, 0  # `_counted`: value of `_count` on the device
+        self._device_count, self._launches = 0, 0  # `_device_count`: value of `_count` on the device
         self._next_steps = 1  # plain steps of the next launch
-        self._newest: Mark | None = None  # end of the last launch
+        self._last_launch: Mark | None = None  # end of the last launch
         self._snapshot: KernelSnapshot | None = None
         self._moves: Sequence[tuple[int, int]] = ()
         self._weights: Tensor | None = None  # attention of the last step
-        self._graphs = Graphs(self.work, MAX_GRAPHS)
+        self._graphs = Graphs(self.streams, MAX_GRAPHS)
         self._generation = executor.generation
 
     def warm(self) -> None:
         """Capture the graphs of common steps, the largest first, so that the others fit into its memory."""
         executor, search = self.executor, self.search
         sizes = product(ladder(1, executor.slots), executor.common())
-        with self.work.decoding():
+        with self.streams.decoding():
             self._count.zero_()  # so that the captured steps change no slot
             for n, (width, column) in reversed([*sizes]):
                 bucket = Bucket(n, width, column, usual(search.columns), attention=False)
@@ -149,7 +149,7 @@ class CapturedStepper:
         self, encoded: Any, members: Sequence[int], slots: Sequence[int], requests: Sequence[Request]
     ) -> None:
         if self._kernels is None:
-            with self.work.decoding():
+            with self.streams.decoding():
                 for i, slot, request in zip(members, slots, requests, strict=True):
                     self.executor.place(encoded, i, slot)
                     self.search.start(slot, request.options, len(request.source))
@@ -162,36 +162,36 @@ class CapturedStepper:
         self.search.start_on_host(slots, [r.options for r in requests])
 
     def _launch_changes(self) -> None:
-        """Launch the noted snapshot, moves and placements. The snapshot has its own mark, so that reading it
-        does not wait for the step that is launched next."""
+        """Launch the collected snapshot, moves and placements. The snapshot has its own mark, so that its
+        reader does not wait for the step that is launched next."""
         snapshot, moves, kernels = self._snapshot, self._moves, self._kernels
         if kernels is not None and (snapshot or moves or kernels.changes.placed):
             kernels.changes.launch(snapshot, moves)
             if snapshot is not None:
-                snapshot.mark = self.work.mark()
+                snapshot.mark = self.streams.mark()
             self._snapshot, self._moves = None, ()
 
     def _launch_changes_now(self) -> None:
-        """Launch the noted changes before the next step: a snapshot is read, or a later change depends on
-        them."""
-        with self.work.decoding():
+        """Launch the collected changes without waiting for the next step, because a snapshot is read or a
+        later change depends on them."""
+        with self.streams.decoding():
             self._launch_changes()
 
     def launch(self, n: int, *, attention: bool) -> PendingCopies:
-        with self.work.decoding():
-            idle = self._newest is not None and self._newest.query()
+        with self.streams.decoding():
+            idle = self._last_launch is not None and self._last_launch.query()
             self._launch_changes()
             kind = self.search.kind(n)
             plain = kind == usual(kind.columns)
-            most = MAX_STEPS_WHEN_FULL if n == self.executor.slots > 1 else MAX_STEPS
-            wanted = self._next_steps + 1 if idle else self._next_steps - 1
-            self._next_steps = max(1, min(wanted, most))
+            max_steps = MAX_STEPS_WHEN_FULL if n == self.executor.slots > 1 else MAX_STEPS
+            steps = self._next_steps + 1 if idle else self._next_steps - 1
+            self._next_steps = max(1, min(steps, max_steps))
             steps = self._next_steps if plain and not attention else 1
             bucket = self._bucket(n, kind, steps, attention)
             self.executor.reserve(bucket.width, bucket.columns)
-            if n != self._counted:
+            if n != self._device_count:
                 self._count.fill_(n)
-                self._counted = n
+                self._device_count = n
             if attention and self._weights is None:
                 width = ceil(self.executor.limits.source, SMALLEST_WIDTH)
                 size = self.executor.slots * self.executor.beams * width
@@ -202,12 +202,13 @@ class CapturedStepper:
             flags, buffers = self._flags.get(n) or self._view_flags(n)
             copy, done = buffers[self._launches % FLAG_BUFFERS]
             self._launches += 1
-            self.work.fetch(flags, copy)
-            weights = self.work.to_host(self._attention(bucket)[:n]) if attention else None
-            self._newest = self.work.mark()
-            return PendingCopies(done, weights, self._newest, steps)
+            self.streams.fetch(flags, copy)
+            weights = self.streams.to_host(self._attention(bucket)[:n]) if attention else None
+            self._last_launch = self.streams.mark()
+            return PendingCopies(done, weights, self._last_launch, steps)
 
     def _view_flags(self, n: int) -> FlagViews:
+        """Make and keep the views of the done flags of the first n slots."""
         buffers = [(flags[:n], flags[:n].numpy()) for flags in self._done]
         views = self._flags[n] = self.search.state.done[:n], buffers
         return views
@@ -220,13 +221,13 @@ class CapturedStepper:
                 self._launch_changes_now()
             self._snapshot = KernelSnapshot(done, running, reached, self._launch_changes_now)
             return self._snapshot
-        with self.work.decoding():
+        with self.streams.decoding():
             index, rows = self._upload(slots), {}
             for name in SNAPSHOT:
                 array = getattr(self.search.state, name)
                 array = array[:, :reached] if name in COLUMN_FIELDS else array
-                rows[name] = self.work.to_host(array[index])
-            return CopiedState(rows, self.work.mark(), len(done))
+                rows[name] = self.streams.to_host(array[index])
+            return CopiedState(rows, self.streams.mark(), len(done))
 
     def move(self, moves: Sequence[tuple[int, int]]) -> None:
         if not moves:
@@ -237,14 +238,14 @@ class CapturedStepper:
                 self._launch_changes_now()
             self._moves = moves
         else:
-            with self.work.decoding():
+            with self.streams.decoding():
                 self._move_by_torch(moves)
         for source, target in moves:
             self.search.move_on_host(source, target)
             self.executor.memory.move_on_host(source, target)
 
     def _upload(self, values: Sequence[int]) -> Tensor:
-        return self.work.to_device(torch.tensor(values, dtype=torch.int64))
+        return self.streams.to_device(torch.tensor(values, dtype=torch.int64))
 
     def _bucket(self, n: int, kind: Kind, steps: int, attention: bool) -> Bucket:
         """Return the bucket of the next `steps` steps of slots 0..n-1."""
@@ -260,11 +261,11 @@ class CapturedStepper:
         width = executor.width(executor.longest_source(n))
         return Bucket(bucket_of(n, 1, executor.slots), width, executor.columns(reached), kind, attention)
 
-    def _run_graph(self, key: Any, work: Callable[[], None], after: int = 1, times: int = 1) -> None:
-        if self._generation != self.executor.generation:
+    def _run_graph(self, key: Any, streams: Callable[[], None], after: int = 1, times: int = 1) -> None:
+        if self._generation != self.executor.generation:  # the arrays in the graphs have moved
             self._graphs.clear()
             self._generation = self.executor.generation
-        self._graphs.run(key, work, after, times)
+        self._graphs.run(key, streams, after, times)
 
     @torch.no_grad()
     def _step(self, bucket: Bucket) -> None:
@@ -283,7 +284,9 @@ class CapturedStepper:
             self._attention(bucket).copy_(top.attention)
 
     def _move_by_torch(self, moves: Sequence[tuple[int, int]]) -> None:
+        """Make moves (source and target slot) by torch operators in a graph for a bucket of moves."""
         size = bucket_of(len(moves), 1, self.executor.slots)
+        # repeating a move changes nothing
         padded = [*moves, *[moves[0]] * (size - len(moves))]
         for buffer, slots in zip((self._sources, self._targets), zip(*padded, strict=True), strict=True):
             buffer[:size].copy_(self._upload(slots))
@@ -297,6 +300,7 @@ class CapturedStepper:
         self.search.state.move(*pair)
 
     def _attention(self, bucket: Bucket) -> Tensor:
+        """Return the part of `_weights` for a bucket, [slots, beams, width]."""
         assert self._weights is not None
         shape = bucket.slots, self.executor.beams, bucket.width
         return self._weights[: math.prod(shape)].view(shape)
@@ -308,6 +312,6 @@ def open_stepper(executor: CapturedSlots) -> CapturedStepper:
     if executor.warm:
         stepper.warm()
         if executor.memory.specs:
-            with executor.work.encoding():
+            with executor.streams.encoding():
                 executor.encoders.warm(executor.slots)
     return stepper

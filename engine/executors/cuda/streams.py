@@ -82,9 +82,9 @@ def words_of(numbers: Sequence[int]) -> NDArray[np.int64]:
 class StagingRing:
     """A ring of pinned memory through which all uploads of a stream go."""
 
-    def __init__(self, work: LaneStreams) -> None:
-        self._work = work
-        self._tensor = work.pinned((STAGING_PARTS * STAGING_NUMBERS,), torch.int64)
+    def __init__(self, streams: LaneStreams) -> None:
+        self._streams = streams
+        self._tensor = streams.pinned((STAGING_PARTS * STAGING_NUMBERS,), torch.int64)
         self._numbers: NDArray[np.int64] = self._tensor.numpy()
         self._marks: list[Mark | None] = [
             None
@@ -96,11 +96,11 @@ class StagingRing:
         them to the device next, on the current stream."""
         size = sum(map(len, parts))
         if size > STAGING_NUMBERS:
-            large = self._work.pinned((size,), torch.int64)
+            large = self._streams.pinned((size,), torch.int64)
             np.concatenate(parts, out=large.numpy())
             return large
         if self._used + size > STAGING_NUMBERS:
-            self._marks[self._part] = self._work.mark()
+            self._marks[self._part] = self._streams.mark()
             self._part, self._used = (self._part + 1) % STAGING_PARTS, 0
             if (mark := self._marks[self._part]) is not None:
                 mark.synchronize()
@@ -113,7 +113,7 @@ class StagingRing:
         return self._tensor.narrow(0, begin, size)
 
 
-class CudaWork:
+class CudaStreams:
     """Implements `LaneStreams` by CUDA. Make it after the weights are on the device."""
 
     def __init__(self, device: str) -> None:

@@ -25,22 +25,24 @@ def _fields(data: bytes) -> list[tuple[int, bytes]]:
     fields, at = [], 0
     while at < len(data):
         key, at = _varint(data, at)
-        if key & 7 == 2:
+        wire_type = key & 7
+        if wire_type == 2:
             size, at = _varint(data, at)
             if at + size > len(data):
                 raise ValueError("the file is cut short")
             fields.append((key >> 3, data[at : at + size]))
             at += size
-        elif key & 7 == 0:
+        elif wire_type == 0:
             _, at = _varint(data, at)
-        elif key & 7 in (1, 5):
-            at += 8 if key & 7 == 1 else 4
+        elif wire_type in (1, 5):  # 8 or 4 bytes
+            at += 8 if wire_type == 1 else 4
         else:
             raise ValueError("the file is damaged")
     return fields
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """Return the variable-length integer at an offset, and the offset behind it."""
     value = shift = 0
     while True:
         if at >= len(data):

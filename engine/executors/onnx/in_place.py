@@ -91,6 +91,7 @@ class InPlaceSession:
         self.session.run_with_iobinding(binding.ort)
 
     def _size_outputs(self, binding: Binding, names: Sequence[str], feeds: Mapping[str, Array]) -> None:
+        """Bind outputs of other shapes if the number of candidates or source positions has changed."""
         slots, beams = feeds["tokens"].shape
         width = feeds["mask"].shape[1] if "mask" in feeds else 0
         sizes = int(feeds["k"][0]), width
@@ -121,6 +122,7 @@ class InPlaceSession:
         return renewed
 
     def _bind_outputs(self, binding: Binding, names: Sequence[str], dims: Mapping[str, int]) -> None:
+        """Bind the named outputs to parts of the shared buffers; `dims` are the sizes of named dimensions."""
         for name in names:
             node = self._outputs[name]
             shape = [dims.get(dim, dim) for dim in node.shape]

@@ -55,6 +55,7 @@ DIRECT: Final = frozenset({"mask", "among", LM_WEIGHT})
 def _functions(library: Path) -> Mapping[str, Callable[..., None]]:
     """Return the functions of the library, by name."""
     loaded, functions = ctypes.CDLL(str(library)), {}
+    # each takes the address of a `StepArrays`, then this many integers
     for name, numbers in (("prepare", 2), ("remember", 2), ("absorb", 1)):
         function = loaded[f"convoy_{name}"]
         function.argtypes, function.restype = [POINTER, *[WHOLE] * numbers], None
@@ -146,7 +147,7 @@ class NativeStepper(PlainStepper):
         self._bound_ids: tuple[int, ...] = ()  # their `id`s
 
     def launch(self, n: int, *, attention: bool) -> CompletedStep:
-        kind, began, steps, weights = self.search.kind(n), time.perf_counter(), 0, list[Any]()
+        kind, start_time, steps, weights = self.search.kind(n), time.perf_counter(), 0, list[Any]()
         while True:
             step = self._bind_step(n, kind, attention=attention) if kind.plain else None
             if step is None:
@@ -154,7 +155,7 @@ class NativeStepper(PlainStepper):
             clock = self.executor.history.rings.clock
             self._calls["prepare"](step.address, n, clock)
             self._session.run_binding(step.binding)
-            self._remember(step, n, clock)
+            self._store_columns(step, n, clock)
             if step.attention is not None:
                 weights.append(step.attention.copy())
             if kind.sampled:  # the draw uses numpy's exponential
@@ -163,13 +164,14 @@ class NativeStepper(PlainStepper):
             self._calls["absorb"](step.address, n)
             steps += 1
             flags = self.search.state.done[:n].copy()
-            if flags.any() or time.perf_counter() - began >= self.launch_seconds:
+            if flags.any() or time.perf_counter() - start_time >= self.launch_seconds:
                 return CompletedStep(flags, weights, steps)
         if steps:  # the reference runs the next step
             return CompletedStep(np.zeros(n, np.bool_), weights, steps)
         return super().launch(n, attention=attention)
 
-    def _remember(self, step: BoundStep, n: int, clock: int) -> None:
+    def _store_columns(self, step: BoundStep, n: int, clock: int) -> None:
+        """Store the step's columns of slots 0..n-1 in rings and caches, and advance the rings' clock."""
         history = self.executor.history
         if history.caches is not None:
             writers = history.caches.writers

@@ -111,14 +111,18 @@ class OrtDevice:
         self.providers.insert(0, (PROVIDER, options))
 
     def bind(self, session: ort.InferenceSession) -> BoundSession:
+        """Return a session on this device. Raises ConfigError if ONNX Runtime could not load its CUDA
+        provider."""
         if self.stream is not None and PROVIDER not in session.get_providers():
             raise ConfigError(
-                "ONNX Runtime could not load its CUDA provider, as it says above: its CUDA and torch's must "
-                f"be of one major version; or take --backend torch --device {self.device}"
+                "ONNX Runtime could not load its CUDA provider (its own message is above): install builds of "
+                "ONNX Runtime and torch for the same major version of CUDA, or use "
+                f"--backend torch --device {self.device}"
             )
         return BoundSession(session, self)
 
     def run(self, session: ort.InferenceSession, binding: ort.IOBinding, options: ort.RunOptions) -> None:
+        """Run a bound session between the earlier and the later work of torch's current stream."""
         if self.stream is None:
             session.run_with_iobinding(binding)
             return

@@ -169,6 +169,7 @@ class Initializers(dict[str, ort.OrtValue]):
         return self._tables and recipe.get("form") == "plain"
 
     def _array(self, recipe: Mapping[str, Any]) -> NDArray[Any]:
+        """Return the array of a recipe, from memory shared by processes if sessions read it in place."""
         make = partial(initializer, recipe, self._weights)
         shared = self._weights.shared if isinstance(self._weights, Weights) else None
         if shared is None or not (self._is_table(recipe) or recipe.get("form") in READ_IN_PLACE):
@@ -184,6 +185,7 @@ class Initializers(dict[str, ort.OrtValue]):
 
 
 def _options(threads: int | None, operators: Path | None) -> ort.SessionOptions:
+    """Return session options for a number of threads (`open_sessions`) and our operators."""
     options = ort.SessionOptions()
     options.log_severity_level = 3
     # x86-64 without VNNI: sums of int8 products saturate unless ONNX Runtime makes the weights unsigned
@@ -202,6 +204,7 @@ def _options(threads: int | None, operators: Path | None) -> ort.SessionOptions:
 def _session(
     graph: bytes, initializers: Initializers, options: ort.SessionOptions, ort_device: Any
 ) -> ort.InferenceSession:
+    """Return the session of a serialised graph. Raises BundleError if ONNX Runtime can't load it."""
     initializers.supply(options, _recipes(graph))
     providers = ["CPUExecutionProvider"] if ort_device is None else ort_device.providers
     try:
@@ -217,11 +220,12 @@ def _session(
 
 
 def _recipes(graph: bytes) -> Recipes:
+    """Return the recipes in a graph's metadata. Raises BundleError without them."""
     try:
-        found: Recipes = json.loads(metadata_of(graph)[METADATA])
+        recipes: Recipes = json.loads(metadata_of(graph)[METADATA])
     except (KeyError, ValueError) as error:
         raise BundleError(f"not a graph of this version ({error}); run: convoy export BUNDLE") from None
-    return found
+    return recipes
 
 
 def _value(array: NDArray[Any]) -> ort.OrtValue:

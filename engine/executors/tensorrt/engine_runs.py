@@ -87,6 +87,14 @@ class EngineRuns:
     def _create_run(
         self, rows: int, placed: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]]
     ) -> EngineRun:
+        """Make a context with its inputs and outputs.
+
+        rows: number of slots, or of sources in the batch.
+        placed: tensors that the engine reads in place.
+        shapes: shape of each input that is copied.
+
+        Raises RuntimeError without GPU memory, or if the engine does not accept a shape.
+        """
         import tensorrt as trt
 
         context = self.engine.create_execution_context(trt.ExecutionContextAllocationStrategy.USER_MANAGED)

@@ -84,11 +84,11 @@ class TensorRTExecutor(CapturedSlots):
     """
 
     def __init__(
-        self, engines: Engines, work: LaneStreams, kernels: Kernels | None = None, *, warm: bool = False
+        self, engines: Engines, streams: LaneStreams, kernels: Kernels | None = None, *, warm: bool = False
     ) -> None:
         """Make a lane, with the arguments of `engine.executors.cuda.executor.CapturedExecutor`."""
         device, about = torch.device(engines.device), engines.about
-        with work.decoding():
+        with streams.decoding():
             self._engine = EngineRuns(engines.step, about.slots, device)
             self._encoder = EngineRuns(engines.encoder, about.slots, device) if engines.encoder else None
             memory, states = _specs(engines)
@@ -98,10 +98,10 @@ class TensorRTExecutor(CapturedSlots):
             super().__init__(engines.config, Specs(memory, states), lane, arrays)
             self.k, self.kernels, self._cleared = about.k, kernels, 0
             self._step_fields = step_fields(engines.config)
-            self._begin(work, self._run_encoder, arrays.dtype, INITIAL_POSITIONS, warm=warm)
+            self._begin(streams, self._run_encoder, arrays.dtype, INITIAL_POSITIONS, warm=warm)
         most = about.slots[-1]  # sources of an encoder batch
         assert isinstance(self.encoders, Encoders)
-        self.encoders.sizes = sorted({min(size, most) for size in self.encoders.sizes})
+        self.encoders.batch_sizes = sorted({min(size, most) for size in self.encoders.batch_sizes})
 
     def width(self, source: int) -> int:
         return max(super().width(source), self.memory.width)
@@ -115,7 +115,7 @@ class TensorRTExecutor(CapturedSlots):
 
     def _encode(self, batch: EncoderBatch) -> Mapping[str, Tensor]:
         arrays = (batch.tokens, batch.positions, batch.real)
-        return self._run_encoder(*(self.work.to_device(torch.from_numpy(a)) for a in arrays))
+        return self._run_encoder(*(self.streams.to_device(torch.from_numpy(a)) for a in arrays))
 
     @torch.no_grad()
     def _run_encoder(self, tokens: Tensor, positions: Tensor, real: Tensor) -> dict[str, Tensor]:

@@ -25,7 +25,7 @@ FAULTS = [
     (
         "a moved slot keeps stale memory",
         "engine/executors/memory.py",
-        "block[target] = block[source]",
+        "block[targets] = block[sources]",
         "pass",
         "tests/engine/executors/test_executors.py -k schedule",
     ),

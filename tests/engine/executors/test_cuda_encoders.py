@@ -38,8 +38,8 @@ def test_fp32_encodings_do_not_depend_on_their_batch(name):
 
 @pytest.mark.parametrize("name", ["glu", "light", "transformer"])
 def test_packed_encodings_equal_padded_ones_and_do_not_depend_on_neighbours(host, name):
-    work, g = Emulation(host), np.random.default_rng(1)
-    packed = CapturedExecutor(model(name), (1, 2), work, Kernels(work)).encoders
+    streams, g = Emulation(host), np.random.default_rng(1)
+    packed = CapturedExecutor(model(name), (1, 2), streams, Kernels(streams)).encoders
     padded = CapturedExecutor(model(name), (1, 2), Emulation()).encoders
     sources = [[*g.integers(4, 47, n).tolist(), 2] for n in (3, 5, 70, 7, 7, 12, 20, 3, 4, 5, 60, 33)]
     together, wanted = packed(sources), padded(sources)
@@ -53,19 +53,19 @@ def test_packed_encodings_equal_padded_ones_and_do_not_depend_on_neighbours(host
 
 
 def test_packed_batches_have_few_sizes_and_the_common_ones_are_captured_at_the_start(host):
-    work = Emulation(host)
+    streams = Emulation(host)
     narrow = deepcopy(model("glu")).to(torch.bfloat16)
-    executor = CapturedExecutor(narrow, (1, 2), work, Kernels(work), warm=True)
+    executor = CapturedExecutor(narrow, (1, 2), streams, Kernels(streams), warm=True)
     executor.encoders.warm(2)
-    captures = work.captures
+    captures = streams.captures
     assert captures == 2  # 64 and 128 positions
     for count, size in ((1, 64), (8, 64), (9, 128), (16, 128)):
         rows = executor.encoders([[5, 6, 2]] * count)
         assert {row.width for row in rows} == {size}
         assert [row.begin for row in rows] == [*range(0, 8 * count, 8)]
-    assert work.captures == captures
+    assert streams.captures == captures
     assert executor.encoders([[5, 6, 2]] * 33)[0].width == 384
-    exact = CapturedExecutor(model("glu"), (1, 2), work, Kernels(work)).encoders
+    exact = CapturedExecutor(model("glu"), (1, 2), streams, Kernels(streams)).encoders
     assert {row.width for row in exact([[5, 6, 2]] * 40)} == {256}
     assert len({row.address for row in exact([[5, 6, 2]] * 40)}) == 2
 
@@ -74,23 +74,23 @@ def test_models_that_combine_positions_outside_packed_kernels_are_encoded_padded
     """Models without kernels are encoded padded too."""
     kinds = {}
     for name in ("glu", "transformer", "ensemble", "aan", "windowed", "convs2s", "slicenet"):
-        work = Emulation(host)
-        kinds[name] = type(CapturedExecutor(model(name), (1, 2), work, Kernels(work)).encoders).__name__
+        streams = Emulation(host)
+        kinds[name] = type(CapturedExecutor(model(name), (1, 2), streams, Kernels(streams)).encoders).__name__
     packed = {name for name, kind in kinds.items() if kind == "PackedEncoders"}
     assert packed == {"glu", "transformer", "ensemble", "aan"}
     assert type(CapturedExecutor(model("glu"), (1, 2), Emulation()).encoders).__name__ == "Encoders"
 
 
 def test_padded_batches_have_few_sizes_each_captured_once():
-    work = Emulation()
-    encoders = CapturedExecutor(deepcopy(model("glu")).to(torch.bfloat16), (1, 2), work).encoders
+    streams = Emulation()
+    encoders = CapturedExecutor(deepcopy(model("glu")).to(torch.bfloat16), (1, 2), streams).encoders
     source = [5, 6, 2]
     for count, size in ((1, 1), (3, 4), (4, 4), (33, 64), (64, 64), (65, 64)):
         rows = encoders([source] * count)
         assert rows[0].block.shape[0] == size
-    assert work.captures == 3
-    assert encoders.sizes == NARROW_SIZES
-    assert CapturedExecutor(model("glu"), (1, 2), Emulation()).encoders.sizes == EXACT_SIZES
+    assert streams.captures == 3
+    assert encoders.batch_sizes == NARROW_SIZES
+    assert CapturedExecutor(model("glu"), (1, 2), Emulation()).encoders.batch_sizes == EXACT_SIZES
 
 
 def test_padding_depends_on_the_source_length_and_adds_at_most_an_eighth():

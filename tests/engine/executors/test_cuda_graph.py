@@ -11,7 +11,7 @@ import torch
 from engine.executors.cuda import captured_slots, executor, stepper
 from engine.executors.cuda.executor import CapturedExecutor
 from engine.executors.cuda.stepper import CapturedStepper
-from engine.executors.cuda.streams import CudaWork, LaneStreams
+from engine.executors.cuda.streams import CudaStreams, LaneStreams
 from engine.executors.torch.executor import TorchExecutor
 from engine.kernels.calls import Kernels
 from engine.kernels.launch import Device
@@ -51,11 +51,11 @@ def test_answers_of_captured_steps_equal_plain_torch(place: str, name: str) -> N
     if place == "gpu":  # everything has been compiled and captured, so nothing may wait from now on
         assert_same(run(lane, jobs, 1, strict=True), wanted)
     if place == "emulated":
-        assert lane.executor.work.replays > 3 * lane.executor.work.captures
+        assert lane.executor.streams.replays > 3 * lane.executor.streams.captures
         # later requests replay the same graphs
-        before = lane.executor.work.captures
+        before = lane.executor.streams.captures
         assert_same(run(lane, jobs, 1), wanted)
-        assert lane.executor.work.captures < 2 * before
+        assert lane.executor.streams.captures < 2 * before
 
 
 @pytest.mark.parametrize("name", ["glu", "transformer", "aan"])
@@ -80,10 +80,10 @@ def test_captured_steps_find_the_hypotheses_of_the_reference(place: str, name: s
             continue  # a prefix changes the shortest length between steps, for which our streams do not wait
         params, prefixes = setting["params"], setting.get("prefix")
         lane_width = max(4, params["beam_size"])
-        work: LaneStreams = CudaWork("cuda") if place == "gpu" else Emulation()
+        streams: LaneStreams = CudaStreams("cuda") if place == "gpu" else Emulation()
         kernels = Kernels(Device("cuda")) if place == "gpu" else None
         made = net.to("cuda") if place == "gpu" else net
-        lane = lane_of(CapturedExecutor(made, (lane_width, 16), work, kernels))
+        lane = lane_of(CapturedExecutor(made, (lane_width, 16), streams, kernels))
         both = golden["batches_as_given"][:2]
         for members in both if THOROUGH or place == "gpu" else both[number % 2 :][:1]:
             width = max(len(golden["src"][i]) for i in members)
@@ -99,13 +99,13 @@ def test_captured_steps_find_the_hypotheses_of_the_reference(place: str, name: s
 @NEEDS_COMPILER
 @pytest.mark.parametrize("name", some_of(["transformer", "light", "glu"]))
 def test_kernels_append_to_rings_and_read_prefixes_of_blocks_in_graphs(name, host) -> None:
-    work = Emulation(host)
-    lane = lane_of(CapturedExecutor(model(name), (2, 2), work, Kernels(work)))
+    streams = Emulation(host)
+    lane = lane_of(CapturedExecutor(model(name), (2, 2), streams, Kernels(streams)))
     plain = {"beam_size": 2, "max_length": 7}
     jobs = [([*range(4, 4 + n), 2], DecodeOptions(**plain, alignment=n == 9)) for n in (3, 9, 40)]
     wanted = run(lane_of(TorchExecutor(model(name), 2, 2)), jobs, 3)
     assert_same(run(lane, jobs, 3), wanted)
-    assert work.replays > work.captures
+    assert streams.replays > streams.captures
 
 
 def test_graphs_are_captured_again_after_blocks_have_moved(monkeypatch) -> None:
@@ -165,7 +165,7 @@ class Busy(Emulation):
     ],
 )
 def test_launches_grow_to_the_steps_that_the_device_runs_in_a_turn_of_the_host(
-    work, alignment, slots, steps
+    streams, alignment, slots, steps
 ) -> None:
     """A request may keep its slot for some steps after its last one; its answer does not change."""
     jobs = [
@@ -173,7 +173,7 @@ def test_launches_grow_to_the_steps_that_the_device_runs_in_a_turn_of_the_host(
         for i in range(SLOTS)
     ]
     wanted = run(lane_of(TorchExecutor(model("glu"), BEAMS, SLOTS)), jobs, 1)
-    lane, results = captured("emulated", "glu", work(), slots=slots), dict[int, Result]()
+    lane, results = captured("emulated", "glu", streams(), slots=slots), dict[int, Result]()
     lane.admit([Request(s, o, lambda x, i=i: results.__setitem__(i, x)) for i, (s, o) in enumerate(jobs)])
     launched = [lane.step() for _ in steps]
     assert launched == steps
@@ -184,11 +184,11 @@ def test_launches_grow_to_the_steps_that_the_device_runs_in_a_turn_of_the_host(
 
 
 def test_each_launch_to_a_busy_device_has_a_step_fewer() -> None:
-    work = Emulation()
-    lane = captured("emulated", "glu", work, slots=2)
+    streams = Emulation()
+    lane = captured("emulated", "glu", streams, slots=2)
     lane.admit([Request([4, 7, 2], FORTY_TOKENS, print) for _ in range(2)])
     launched = [lane.step() for _ in range(4)]
-    work.mark = lambda: Over(1 << 30)
+    streams.mark = lambda: Over(1 << 30)
     launched += [lane.step() for _ in range(5)]
     assert launched == [1, 2, 3, 4, 4, 3, 2, 1, 1]
 
@@ -201,26 +201,26 @@ def test_launch_of_a_lane_of_one_slot_has_at_most_two_steps() -> None:
 
 
 def test_common_steps_are_captured_before_the_first_request() -> None:
-    work = Emulation()
-    executor = CapturedExecutor(model("transformer"), (BEAMS, SLOTS), work, warm=True)
+    streams = Emulation()
+    executor = CapturedExecutor(model("transformer"), (BEAMS, SLOTS), streams, warm=True)
     lane = lane_of(executor)
     # 1, 2, 4 slots; 32, 64, 96 positions; 64 columns; encoders of 8, 16, ... 64 positions
-    assert work.captures == 3 * 3 * 1 + 8
+    assert streams.captures == 3 * 3 * 1 + 8
     jobs = [([*range(4, 30), 2], DecodeOptions(beam_size=3, max_length=12)) for _ in range(6)]
     wanted = run(lane_of(TorchExecutor(model("transformer"), BEAMS, SLOTS)), jobs, 1)
     assert_same(run(lane, jobs, 1), wanted)
-    assert work.captures <= 9 + 8 + 2  # two for moves
+    assert streams.captures <= 9 + 8 + 2  # two for moves
 
 
 def test_common_encoder_batches_are_captured_before_the_first_request() -> None:
-    work, g = Emulation(), np.random.default_rng(3)
+    streams, g = Emulation(), np.random.default_rng(3)
     narrow = deepcopy(model("transformer")).to(torch.bfloat16)
-    executor = CapturedExecutor(narrow, (1, SLOTS), work, warm=True)
+    executor = CapturedExecutor(narrow, (1, SLOTS), streams, warm=True)
     executor.stepper()
-    before = work.captures
+    before = streams.captures
     for together in (1, 2, 3, 4):
         executor.encode([[*g.integers(4, 40, n), 2] for n in g.integers(1, 63, together)])
-    assert work.captures == before
+    assert streams.captures == before
 
 
 def test_least_recently_used_graphs_are_dropped(monkeypatch) -> None:

@@ -14,13 +14,13 @@ from tests.support.models import model
 
 
 def test_emulated_graph_repeats_only_its_captured_operators() -> None:
-    work, total, host = Emulation(), torch.zeros(2), [1.0]
+    streams, total, host = Emulation(), torch.zeros(2), [1.0]
 
     def step() -> None:
         total.add_(host[0] * torch.ones_like(total))
 
     step()
-    replay = work.capture(step)
+    replay = streams.capture(step)
     assert total.tolist() == [1, 1]  # capturing does nothing
     host[0] = 5.0
     replay()

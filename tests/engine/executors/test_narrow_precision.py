@@ -45,9 +45,9 @@ def test_narrow_models_score_nearly_as_in_fp32(name: str, dtype: torch.dtype) ->
 def test_narrow_models_run_through_graphs(name: str) -> None:
     narrow, jobs = deepcopy(model(name)).to(torch.bfloat16), random_jobs(name, 3, some(8, 2))
     wanted = run(lane_of(TorchExecutor(narrow, BEAMS, SLOTS)), jobs, 1)
-    work = Emulation()
-    found = run(lane_of(CapturedExecutor(narrow, (BEAMS, SLOTS), work)), jobs, 1)
-    assert work.replays
+    streams = Emulation()
+    found = run(lane_of(CapturedExecutor(narrow, (BEAMS, SLOTS), streams)), jobs, 1)
+    assert streams.replays
     same = [
         a.hypotheses[0].tokens == b.hypotheses[0].tokens
         for a, b in zip(found, wanted, strict=True)

@@ -34,9 +34,9 @@ class Turns(NativeStepper):
             return PlainStepper.launch(self, n, attention=attention)
         return super().launch(n, attention=attention)
 
-    def _remember(self, step, n, clock):
+    def _store_columns(self, step, n, clock):
         self.native += 1
-        super()._remember(step, n, clock)
+        super()._store_columns(step, n, clock)
 
 
 def random_options(rng, beams, name):

@@ -65,8 +65,8 @@ class NoOperators(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def stepper(work: Emulation, kernels: Kernels | None, name: str = "glu") -> CapturedStepper:
-    return CapturedExecutor(model(name), (BEAMS, SLOTS), work, kernels).stepper()
+def stepper(streams: Emulation, kernels: Kernels | None, name: str = "glu") -> CapturedStepper:
+    return CapturedExecutor(model(name), (BEAMS, SLOTS), streams, kernels).stepper()
 
 
 def jobs(name: str, count: int = SLOTS) -> list[Request]:
@@ -97,8 +97,8 @@ def arrays(made: CapturedStepper) -> dict[str, torch.Tensor]:
 def test_placed_requests_and_moves_leave_the_same_arrays_as_the_array_code(host, name, monkeypatch):
     """Some requests share an initial state, and the cache of initial states overflows."""
     monkeypatch.setattr(placing, "MAX_INITIAL_STATES", SLOTS + 2)
-    work = Emulation(host)
-    own, plain = stepper(work, Kernels(work), name), stepper(Emulation(), None, name)
+    streams = Emulation(host)
+    own, plain = stepper(streams, Kernels(streams), name), stepper(Emulation(), None, name)
     rounds = (jobs(name), [(3, 0)]), (jobs(name, 2), [(2, 1)]), (jobs(name)[::-1], [(1, 0)])
     for requests, moves in rounds:
         for made in (own, plain):
@@ -121,28 +121,28 @@ def test_placed_requests_and_moves_leave_the_same_arrays_as_the_array_code(host,
 
 
 def test_snapshot_moves_and_placements_of_a_step_are_one_upload_and_one_launch_each(host):
-    work = Counted(host)
-    made, requests = stepper(work, Kernels(work)), jobs("glu")
+    streams = Counted(host)
+    made, requests = stepper(streams, Kernels(streams)), jobs("glu")
     encoded = made.executor.encode([r.source for r in requests])
     made.executor.reserve(40, 20)
     for times in range(2):  # the first round makes plans and allocates the upload
-        work.uploads, work.launches = 0, []
+        streams.uploads, streams.launches = 0, []
         with NoOperators() if times else nullcontext():
             for slot, request in enumerate(requests):
                 made.place(encoded, [slot], [slot], [request])
-            assert not work.launches
+            assert not streams.launches
             made._launch_changes()
         # initial states are uploaded once
-        assert (work.uploads, work.launches) == (1 if times else 2, ["scatter"])
-        work.uploads, work.launches, work.downs = 0, [], 0
+        assert (streams.uploads, streams.launches) == (1 if times else 2, ["scatter"])
+        streams.uploads, streams.launches, streams.downs = 0, [], 0
         with NoOperators() if times else nullcontext():
             told = made.snapshot([], [0, 1])
             made.place(encoded, [0], [0], [requests[0]])
             made.move([(3, 1)])
             made.place(encoded, [2], [3], [requests[2]])
-            assert not work.launches
+            assert not streams.launches
             made._launch_changes_now()
-        assert (work.uploads, work.launches, work.downs) == (1, ["scatter"] * 3, 1)
+        assert (streams.uploads, streams.launches, streams.downs) == (1, ["scatter"] * 3, 1)
         state, _ = told.rows()
         longest = [r.options.lengths(len(r.source), made.executor.limits)[1] for r in requests]
         assert state.longest.tolist() == longest[:2]  # of the requests before the placements
@@ -151,19 +151,19 @@ def test_snapshot_moves_and_placements_of_a_step_are_one_upload_and_one_launch_e
 
 
 def test_snapshot_is_one_upload_and_one_copy_to_the_host(host):
-    work = Counted(host)
-    made, requests = stepper(work, Kernels(work)), jobs("glu")
+    streams = Counted(host)
+    made, requests = stepper(streams, Kernels(streams)), jobs("glu")
     encoded = made.executor.encode([r.source for r in requests])
     for slot, request in enumerate(requests):
         made.place(encoded, [slot], [slot], [request])
     for _ in range(3):
         made.launch(SLOTS, attention=True)
     made.snapshot([1], [1]).rows()
-    work.uploads, work.launches, work.downs = 0, [], 0
+    streams.uploads, streams.launches, streams.downs = 0, [], 0
     with NoOperators():
         told = made.snapshot([1], [2, 0, 3])
         made._launch_changes_now()
-    assert (work.uploads, work.launches, work.downs) == (1, ["follow_back", "scatter"], 1)
+    assert (streams.uploads, streams.launches, streams.downs) == (1, ["follow_back", "scatter"], 1)
     state, rows = told.rows()
     assert list(rows) == [0, 1, 2]
     for name in SNAPSHOT:
@@ -175,8 +175,8 @@ def test_snapshot_is_one_upload_and_one_copy_to_the_host(host):
 
 
 def test_snapshot_stays_unchanged_until_the_next_one_is_read(host):
-    work = Counted(host)
-    made, requests = stepper(work, Kernels(work)), jobs("glu")
+    streams = Counted(host)
+    made, requests = stepper(streams, Kernels(streams)), jobs("glu")
     encoded = made.executor.encode([r.source for r in requests])
     for slot, request in enumerate(requests):
         made.place(encoded, [slot], [slot], [request])
@@ -190,20 +190,20 @@ def test_snapshot_stays_unchanged_until_the_next_one_is_read(host):
 
 def test_request_placed_into_a_used_slot_before_the_step_replaces_the_first_one(host):
     """A cleared lane may place twice before a step."""
-    work = Counted(host)
-    made, requests = stepper(work, Kernels(work)), jobs("glu", 2)
+    streams = Counted(host)
+    made, requests = stepper(streams, Kernels(streams)), jobs("glu", 2)
     encoded = made.executor.encode([r.source for r in requests])
     for i, request in enumerate(requests):
         made.place(encoded, [i], [0], [request])
-    with work.decoding():
+    with streams.decoding():
         made._launch_changes()
     assert int(made.search.state.words[0]) == len(requests[1].source) - 1
 
 
 def test_snapshot_copies_only_the_columns_that_were_reached(host):
     """Reporting a token does not copy the whole tables of a long target."""
-    work = Emulation(host)
-    made = stepper(work, Kernels(work))
+    streams = Emulation(host)
+    made = stepper(streams, Kernels(streams))
     request = Request([5, 6, 2], DecodeOptions(beam_size=2, min_length=3, max_length=9), print)
     made.place(made.executor.encode([request.source]), [0], [0], [request])
     for _ in range(2):
@@ -222,20 +222,20 @@ def test_placement_waits_once_for_all_requests_of_an_encoding():
         def wait(self, mark, tensors):
             self.waits.append(len(tensors))
 
-    work = Waits()
-    made = stepper(work, Kernels(lambda call: None))
+    streams = Waits()
+    made = stepper(streams, Kernels(lambda call: None))
     jobs = random_jobs("glu", 5, 4)
     encoded = made.executor.encode([[5, 6, 2], [7, 8, 2], [4, 2], [9, 2]])
     for slot, (_, options) in enumerate(jobs):
         made.place(encoded, [slot], [slot], [Request([5, 6, 2], options, print)])
     made._launch_changes()
-    assert work.waits == [1]
+    assert streams.waits == [1]
 
 
 def test_dependent_changes_are_made_in_the_order_of_their_calls(host):
     """A slot moves after its placement, another one moves twice, and a snapshot follows."""
-    work = Emulation(host)
-    made, requests = stepper(work, Kernels(work)), jobs("glu")
+    streams = Emulation(host)
+    made, requests = stepper(streams, Kernels(streams)), jobs("glu")
     encoded = made.executor.encode([r.source for r in requests])
     longest = [r.options.lengths(len(r.source), made.executor.limits)[1] for r in requests]
     for slot, request in enumerate(requests):
@@ -266,8 +266,8 @@ def test_reading_a_snapshot_does_not_wait_for_the_next_step(host):
             order.append(call.kernel.entry)
             super().__call__(call)
 
-    work = Ordered(host)
-    made = stepper(work, Kernels(work))
+    streams = Ordered(host)
+    made = stepper(streams, Kernels(streams))
     request = Request([5, 6, 2], DecodeOptions(beam_size=2, max_length=9), print)
     made.place(made.executor.encode([request.source]), [0], [0], [request])
     made.launch(1, attention=False)
@@ -293,13 +293,13 @@ def test_staged_numbers_stay_until_the_device_has_copied_them():
             self.marks += 1
             return SimpleNamespace(synchronize=partial(self.waited.append, self.marks))
 
-    work = Slow()
-    ring, part = StagingRing(work), np.arange(STAGING_NUMBERS, dtype=np.int64)
+    streams = Slow()
+    ring, part = StagingRing(streams), np.arange(STAGING_NUMBERS, dtype=np.int64)
     held = [ring.stage([part + n]) for n in range(STAGING_PARTS)]
     assert [int(h[0]) for h in held] == [*range(STAGING_PARTS)]
-    assert work.waited == []
+    assert streams.waited == []
     assert ring.stage([part[5:7], part[:3]]).tolist() == [5, 6, 0, 1, 2]
-    assert work.waited == [1]
+    assert streams.waited == [1]
     assert torch.equal(held[1], torch.from_numpy(part + 1))
     large = np.arange(STAGING_NUMBERS + 1, dtype=np.int64)
     assert torch.equal(ring.stage([large[:4], large[4:]]), torch.from_numpy(large))

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from engine.bundle.bundle import graph_parts
-from engine.executors.cuda.streams import CudaWork
+from engine.executors.cuda.streams import CudaStreams
 from engine.executors.torch.executor import TorchExecutor
 from engine.kernels.calls import Kernels
 from engine.types import Result
@@ -102,16 +102,16 @@ def test_run_with_user_managed_memory_is_captured_and_replayed(tmp_path: Path) -
     from export.graphs.tensorrt import LaneShape, build
 
     made = build(toy(tmp_path, "glu"), LaneShape("fp32", beams=BEAMS, slots=SLOTS), tmp_path / "timings")
-    engines, work = open_engines(made, ("fp32", BEAMS, SLOTS), "cuda"), CudaWork("cuda")
+    engines, streams = open_engines(made, ("fp32", BEAMS, SLOTS), "cuda"), CudaStreams("cuda")
     runs = EngineRuns(engines.encoder, engines.about.slots, torch.device("cuda"))
     fed = {
         "tokens": torch.arange(4, 4 + 32, device="cuda")[None],
         "positions": torch.arange(32, device="cuda"),
         "real": torch.ones(1, 32, device="cuda"),
     }
-    with work.decoding():
+    with streams.decoding():
         first = {name: value.clone() for name, value in runs(1, {}, fed).items()}
-        replay = work.capture(lambda: runs(1, {}, fed) and None)
+        replay = streams.capture(lambda: runs(1, {}, fed) and None)
         fed["tokens"].copy_(fed["tokens"].flip(1))
         replay()
         flipped = {name: value.clone() for name, value in runs(1, {}, fed).items()}
@@ -122,7 +122,7 @@ def test_run_with_user_managed_memory_is_captured_and_replayed(tmp_path: Path) -
     assert len(runs) == 1
 
 
-class Refusing(CudaWork):
+class Refusing(CudaStreams):
     def capture(self, step: Any) -> Any:
         raise RuntimeError("no captures here")
 
@@ -143,8 +143,8 @@ def test_captured_steps_answer_like_launched_steps_and_like_torch(
     engines, device = open_engines(made, (precision, BEAMS, SLOTS), "cuda"), device_of("cuda")
     kernels, jobs = Kernels(device, device.processors), random_jobs(name, 5, 24)
     captured, launched = (
-        run(lane_of(TensorRTExecutor(engines, work, kernels)), jobs, 1)
-        for work in (CudaWork("cuda"), Refusing("cuda"))
+        run(lane_of(TensorRTExecutor(engines, streams, kernels)), jobs, 1)
+        for streams in (CudaStreams("cuda"), Refusing("cuda"))
     )
     assert_same(captured, launched, 1e-4)
     wanted = run(lane_of(TorchExecutor(model(name), BEAMS, SLOTS)), jobs, 1)

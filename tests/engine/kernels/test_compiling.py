@@ -59,7 +59,7 @@ def test_compile_error_contains_the_log_of_nvrtc(compiler):
 
 def test_newer_device_gets_portable_code_and_older_one_is_refused(compiler):
     assert compiler.target((99, 0)) == f"compute_{compiler.architectures[-1]}"
-    with pytest.raises(ConfigError, match="take another GPU"):
+    with pytest.raises(ConfigError, match="use another GPU"):
         compiler.target((1, 0))
 
 

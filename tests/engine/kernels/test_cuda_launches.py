@@ -224,6 +224,6 @@ def test_all_who_run_on_a_device_share_its_kernels(device, monkeypatch):
 def test_tensor_of_another_device_is_refused_before_the_launch(device):
     run = device()
     arguments = (torch.ones(3), 4, None)
-    with pytest.raises(ValueError, match=r"attend on cuda:0: argument 0, torch.float32 \[3\], lies on cpu"):
+    with pytest.raises(ValueError, match=r"attend on cuda:0: argument 0, torch.float32 \[3\], is on cpu"):
         run(Call(Kernel("attend.cu", "attend", "float", 1), (1, 1, 1), (32, 1, 1), 0, arguments))
     assert not run._driver.launched

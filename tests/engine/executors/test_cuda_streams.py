@@ -13,7 +13,7 @@ import torch
 
 from engine.executors.cuda.executor import CapturedExecutor
 from engine.executors.cuda.graphs import Graphs
-from engine.executors.cuda.streams import CudaWork
+from engine.executors.cuda.streams import CudaStreams
 from engine.executors.torch.executor import TorchExecutor
 from tests.support.captured import BEAMS, SLOTS, assert_same, random_jobs, run
 from tests.support.emulated import Emulation
@@ -68,8 +68,10 @@ def cuda(monkeypatch):
 
 
 def test_engines_never_capture_at_the_same_time(cuda):
-    works = [CudaWork("cuda") for _ in range(4)]
-    threads = [threading.Thread(target=work.capture, args=(lambda: time.sleep(0.02),)) for work in works]
+    works = [CudaStreams("cuda") for _ in range(4)]
+    threads = [
+        threading.Thread(target=streams.capture, args=(lambda: time.sleep(0.02),)) for streams in works
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -79,30 +81,30 @@ def test_engines_never_capture_at_the_same_time(cuda):
 
 
 def test_failed_capture_ends_and_the_next_one_uses_other_memory(cuda):
-    work = CudaWork("cuda")
+    streams = CudaStreams("cuda")
 
     def broken() -> None:
         raise RuntimeError("operation not permitted when stream is capturing")
 
-    work.capture(print)
-    work.capture(print)
+    streams.capture(print)
+    streams.capture(print)
     with pytest.raises(RuntimeError, match="not permitted"):
-        work.capture(broken)
+        streams.capture(broken)
     assert cuda.capturing == 0
-    work.capture(print)
+    streams.capture(print)
     assert cuda.used == [1, 1, 1, 2]
 
 
 def test_capture_neither_waits_for_the_device_nor_empties_caches(cuda, monkeypatch):
     """`torch.cuda.graph` does both, which would stop all other work."""
-    work = CudaWork("cuda")
+    streams = CudaStreams("cuda")
 
     def stop(*_: object) -> None:
         raise AssertionError("all other work would stop")
 
     for name in ("synchronize", "empty_cache", "graph"):
         monkeypatch.setattr(torch.cuda, name, stop)
-    work.capture(print)
+    streams.capture(print)
     assert cuda.used == [1]
 
 
@@ -112,8 +114,8 @@ def test_work_runs_on_its_own_streams_of_its_own_device(monkeypatch):
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device: made.append(device))
     monkeypatch.setattr(torch.cuda, "Stream", lambda device: f"stream of {device}, {len(made)}")
     monkeypatch.setattr(torch.cuda, "stream", lambda stream: (entered.append(stream), nullcontext())[1])
-    work = CudaWork("cuda:1")
-    with work.decoding(), work.encoding():
+    streams = CudaStreams("cuda:1")
+    with streams.decoding(), streams.encoding():
         pass
     assert made == ["cuda:1"]
     assert entered == ["stream of cuda:1, 1"] * 2
@@ -136,14 +138,14 @@ class Fragile(Emulation):
 def test_steps_run_without_a_graph_after_a_failed_capture_and_a_warning_is_logged(caplog):
     jobs = random_jobs("glu", 5, 8)
     wanted = run(lane_of(TorchExecutor(model("glu"), BEAMS, SLOTS)), jobs, 1)
-    work = Fragile(3)
+    streams = Fragile(3)
     with caplog.at_level(logging.WARNING):
-        lane = lane_of(CapturedExecutor(model("glu"), (BEAMS, SLOTS), work, warm=True))
+        lane = lane_of(CapturedExecutor(model("glu"), (BEAMS, SLOTS), streams, warm=True))
         assert_same(run(lane, jobs, 1), wanted)
     assert [
         r.levelname for r in caplog.records if "capture failed (RuntimeError: CUDA error" in r.message
     ] == ["WARNING"] * 3
-    assert work.captures
+    assert streams.captures
 
 
 def test_device_lost_during_a_capture_raises():
@@ -156,11 +158,11 @@ def test_device_lost_during_a_capture_raises():
 
 
 def test_graphs_are_dropped_when_arrays_move_and_the_least_used_one_when_the_cache_is_full():
-    work, ran = Emulation(), []
-    graphs = Graphs(work, 2)
+    streams, ran = Emulation(), []
+    graphs = Graphs(streams, 2)
     for key in ("a", "b", "a", "c", "b"):  # c replaces b, the least recently used
         graphs.run(key, lambda key=key: ran.append(key), 1)
     assert len(graphs) == 2
-    assert work.captures == 4
+    assert streams.captures == 4
     graphs.clear()
     assert len(graphs) == 0
