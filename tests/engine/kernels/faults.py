@@ -13,7 +13,7 @@ FAULTS = [
         "engine/kernels/hypotheses.cu",
         "if (column == low) now[one] = row;",
         "if (column == first) now[one] = row;",
-        "tests/engine/executors/test_search_kernels.py -k follows",
+        "tests/engine/executors/test_search_kernels.py -k follow_back",
     ),
     (
         "a packed source is convolved with the one beside it",
