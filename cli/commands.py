@@ -30,6 +30,7 @@ class Commands(TyperGroup):
         return list(self.names)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return the command of a name, importing only its module; None: there is no such command."""
         if cmd_name not in self.names:
             return None
         module = self._module(cmd_name)

@@ -30,6 +30,7 @@ def targets(ctx: Context, incomplete: str) -> list[str]:
 
 
 def _codes(ctx: Context, incomplete: str, side: str) -> list[str]:
+    """Return the language codes of a side that begin with the typed text."""
     catalogue = _server_models(ctx) if ctx.params.get("url") else _bundle_descriptions(ctx)
     codes = {model[side] for model in catalogue if model["task"] == ctx.info_name}
     return sorted(code for code in codes if code.startswith(incomplete))

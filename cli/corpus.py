@@ -192,8 +192,8 @@ def _model_fields(
     from corpus.columns import options_for, parse_columns
     from corpus.job import models_of
 
-    usual = "translation,alternatives" if options.decode.get("n_best", 1) > 1 else "translation"
-    chosen = parse_columns(columns or usual)
+    default_columns = "translation,alternatives" if options.decode.get("n_best", 1) > 1 else "translation"
+    chosen = parse_columns(columns or default_columns)
     service = choice.described()
     infos = service.models()
     if len(infos) != len(choice.models):
@@ -228,8 +228,8 @@ def _run(
     files, folder = find_inputs(inputs, kind), JobFolder(out.resolve())
     with tqdm(unit="line", desc="reading", disable=not sys.stderr.isatty(), leave=False) as bar:
         plan = folder.begin(job, files, lambda: cut(job, files, bar.update))
-    with stopping_on(signal.SIGTERM, signal.SIGINT) as left:
-        _translate(folder, plan, choice, sharing, left)
+    with stopping_on(signal.SIGTERM, signal.SIGINT) as stopped:
+        _translate(folder, plan, choice, sharing, stopped)
     summary = folder.finish(plan)["summary"]
     typer.echo(json.dumps(summary))
     if found := [f"{file.path}: {file.problem}" for file in plan.files if file.problem]:
@@ -241,12 +241,12 @@ def _run(
 
 
 def _select(flags: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the given flags with names in `flags`."""
+    """Return the values in `given` of the flags in `flags`."""
     return {name: value for name, value in given.items() if name in flags}
 
 
 def _translate(
-    folder: JobFolder, plan: ShardPlan, choice: EngineChoice, sharing: Sharing, left: Callable[[], bool]
+    folder: JobFolder, plan: ShardPlan, choice: EngineChoice, sharing: Sharing, stopped: Callable[[], bool]
 ) -> None:
     """Work on the unfinished shards, by this process with its helpers or on Ray."""
     from corpus.engines import Helpers
@@ -266,12 +266,12 @@ def _translate(
         if on_ray:
             from corpus.ray_data import Cluster, work_on_ray
 
-            given = sharing.cluster
-            cpus, gpus = given.get("ray_cpus", 1.0), given.get("ray_gpus", 0.0)
-            work_on_ray(folder, plan, choice, Cluster(given["ray"], sharing.engines, cpus, gpus), leases)
+            ray = sharing.cluster
+            cpus, gpus = ray.get("ray_cpus", 1.0), ray.get("ray_gpus", 0.0)
+            work_on_ray(folder, plan, choice, Cluster(ray["ray"], sharing.engines, cpus, gpus), leases)
             return
         service = stack.enter_context(choice.opened())
-        CorpusWorker(folder, plan, leases).work(service, left)
+        CorpusWorker(folder, plan, leases).work(service, stopped)
 
 
 def _engines(place: ModelChoice) -> int:

@@ -84,6 +84,7 @@ def _mark_protected(segments: Sequence[Segment], *, placeholders: bool) -> Itera
 
 
 def _open_document(file: Path) -> Document:
+    """Return the document at a path. Raises TooLarge and InvalidRequest."""
     try:
         return read_document(file.name, file.read_bytes())
     except OversizedDocument as error:

@@ -57,19 +57,19 @@ def efficiency(path: Path, place: Placement, lines: Sequence[str], beam: int, al
     alone: number of lines for the latency.
     """
     words, cores = sum(len(line.split()) for line in lines), processors()
-    with _BundleService(path, place, beam, 1) as one:
-        one.seconds(lines[:LANE_SLOTS])  # fill pages and caches before measuring
-        single = words / one.seconds(lines)
+    with _BundleService(path, place, beam, 1) as service:
+        service.seconds(lines[:LANE_SLOTS])  # fill pages and caches before measuring
+        single = words / service.seconds(lines)
         memory = _resident()
-        each = [one.seconds([line]) * 1e3 for line in lines[:alone]]
-    every = single
+        latencies = [service.seconds([line]) * 1e3 for line in lines[:alone]]
+    on_all_cores = single
     if cores > 1:
-        with _BundleService(path, place, beam, cores) as all_of_them:
-            all_of_them.seconds(lines[:LANE_SLOTS])
-            every = words / all_of_them.seconds(lines)
+        with _BundleService(path, place, beam, cores) as service:
+            service.seconds(lines[:LANE_SLOTS])
+            on_all_cores = words / service.seconds(lines)
     disk = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
-    slowest = sorted(each)[min(len(each) - 1, len(each) * 99 // 100)]
-    return Efficiency(words, single, every, cores, statistics.median(each), slowest, disk, memory)
+    slowest = sorted(latencies)[min(len(latencies) - 1, len(latencies) * 99 // 100)]  # 99th percentile
+    return Efficiency(words, single, on_all_cores, cores, statistics.median(latencies), slowest, disk, memory)
 
 
 class _BundleService:

@@ -88,6 +88,7 @@ def score(
 
 
 def _pair_with_references(sources: list[str], references: list[str]) -> list[tuple[str, str]]:
+    """Return each source with its reference. Raises InvalidRequest if their numbers differ."""
     if len(sources) != len(references):
         raise InvalidRequest(
             f"{len(sources)} sources, but {len(references)} references: give one for each source"

@@ -103,6 +103,7 @@ def _write_engines(bundle: Bundle, precision: str, size: tuple[int, int, int | N
 
 
 def _verify(bundle: Bundle, checks: list[Check], path: Path | None, references: Path | None) -> None:
+    """Print a comparison of a bundle's backends; exit with code 1 if one fails."""
     from cli.verify import sentences, table, verify
 
     reference_lines = references.read_text(encoding="utf-8").splitlines() if references else None

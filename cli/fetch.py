@@ -54,15 +54,16 @@ def fetch(
 
 
 def _find_model(models: list[MirrorModel], pair: str, architecture: str | None) -> MirrorModel:
+    """Return the one model of a pair such as "en-de". Raises InvalidRequest unless exactly one fits."""
     fitting = [m for m in models if pair in (m.name, f"{m.source}-{m.target}", f"{m.source}{m.target}")]
     if architecture is not None:
         fitting = [m for m in fitting if m.architecture == architecture]
     if not fitting:
         raise InvalidRequest(f"the mirror has no {architecture or ''} {pair}; convoy fetch lists its models")
     if len(fitting) > 1:
-        several = ", ".join(f"{m.name} ({m.architecture})" for m in fitting)
+        names = ", ".join(f"{m.name} ({m.architecture})" for m in fitting)
         raise InvalidRequest(
-            f"the mirror has several models for {pair}: {several}; name one, or its --architecture"
+            f"the mirror has several models for {pair}: {names}; name one, or its --architecture"
         )
     return fitting[0]
 
@@ -90,6 +91,7 @@ def fetch_missing(pairs: Sequence[str], mirror: str, out: Path) -> None:
 
 
 def _import(mirror: Mirror, model: MirrorModel, out: Path, *, keep: bool, overwrite: bool) -> None:
+    """Download a model and put its bundle into `out`; keep: leave the downloaded files."""
     from tqdm import tqdm
 
     from export.mirror import BUNDLE, place_bundle
@@ -112,6 +114,7 @@ def _import(mirror: Mirror, model: MirrorModel, out: Path, *, keep: bool, overwr
 
 
 def _import_student(model: MirrorModel, folder: Path, target: Path, *, overwrite: bool) -> None:
+    """Convert a downloaded Bergamot model to a bundle."""
     from cli.convert.flags import Conversion
     from export.importers.settings import StudentImport
 

@@ -78,12 +78,12 @@ def option_flag(name: str, kind: Any, sentence: str, default: Any = None) -> Any
 def extend(command: Command, flags: Mapping[str, Any]) -> Command:
     """Replace `**rest` in the signature of a command by one keyword parameter for each flag, default None."""
     hints = get_type_hints(command, include_extras=True)
-    own = [
+    old_parameters = [
         p.replace(annotation=hints[p.name])
         for p in inspect.signature(command).parameters.values()
         if p.kind is not inspect.Parameter.VAR_KEYWORD
     ]
-    more = [
+    new_parameters = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
         for name, kind in flags.items()
     ]
@@ -92,7 +92,7 @@ def extend(command: Command, flags: Mapping[str, Any]) -> Command:
     def wrapper(**values: Any) -> None:
         command(**values)
 
-    wrapper.__signature__ = inspect.Signature([*own, *more])  # type: ignore[attr-defined]
+    wrapper.__signature__ = inspect.Signature([*old_parameters, *new_parameters])  # type: ignore[attr-defined]
     return wrapper
 
 
@@ -102,10 +102,11 @@ def explicit_flags(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _without_none(kind: Any) -> Any:
+    """Return T for the type `T | None`, and every other type as it is."""
     if not isinstance(kind, UnionType):
         return kind
-    (only,) = (each for each in get_args(kind) if each is not NoneType)
-    return only
+    (inner,) = (member for member in get_args(kind) if member is not NoneType)
+    return inner
 
 
 def _is_mapping(kind: Any) -> bool:

@@ -89,11 +89,11 @@ def models_at(path: Path) -> list[ForeignModel]:
     if not path.exists() or _is_bundle(path):
         return []
     path = next((path / below for below in PACKAGES if (path / below).is_dir()), path)
-    own = _model_at(path)
-    if own is not None or (path / "metadata.json").exists():
-        return [] if own is None else [own]
+    model = _model_at(path)
+    if model is not None or (path / "metadata.json").exists():
+        return [] if model is None else [model]
     inside = sorted(path.iterdir()) if path.is_dir() else []
-    return [model for model in map(_model_at, inside) if model is not None]
+    return [found for found in map(_model_at, inside) if found is not None]
 
 
 def newest(models: Sequence[ForeignModel]) -> list[ForeignModel]:
@@ -116,6 +116,7 @@ def _is_bundle(path: Path) -> bool:
 
 
 def _model_at(path: Path) -> ForeignModel | None:
+    """Return the Argos or CTranslate2 model at a path; None: there is none. Raises InvalidRequest."""
     if path.suffix == ".argosmodel" and path.is_file():
         pair = _languages_in(path.stem)
         if not pair:
@@ -165,9 +166,9 @@ def _user_id() -> int:
 def _cache_folder(cache: Path | None, store: Path | None) -> Path:
     """Return the chosen folder, or the first default folder that is writable."""
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser())
-    usual = [home / "convoy", Path(tempfile.gettempdir()) / f"convoy-{_user_id()}"]
-    beside = [] if store is None else [store / "converted"]
-    for folder in [cache] if cache is not None else [*beside, *usual]:
+    defaults = [home / "convoy", Path(tempfile.gettempdir()) / f"convoy-{_user_id()}"]
+    in_store = [] if store is None else [store / "converted"]
+    for folder in [cache] if cache is not None else [*in_store, *defaults]:
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError:
@@ -175,7 +176,7 @@ def _cache_folder(cache: Path | None, store: Path | None) -> Path:
         if os.access(folder, os.W_OK) and folder.stat().st_uid in (_user_id(), 0):
             return folder
     raise InvalidRequest(
-        f"{cache or usual[0]}: can't write converted models there; set --cache (CONVOY_CACHE)"
+        f"{cache or defaults[0]}: can't write converted models there; set --cache (CONVOY_CACHE)"
     )
 
 

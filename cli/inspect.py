@@ -38,6 +38,7 @@ def inspect(
 
 
 def _describe(bundle: Bundle) -> dict[str, Any]:
+    """Return what `convoy inspect` prints of a bundle; None: the line is omitted."""
     config = bundle.config
     weights = bundle.weights()
     card = bundle.file(CARD).read_text(encoding="utf-8").splitlines() if CARD in bundle.manifest else []

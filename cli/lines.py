@@ -32,6 +32,7 @@ def read(path: Path | None) -> Iterator[str]:
 
 
 def _decode(stream: IO[bytes], name: str) -> Iterator[str]:
+    """Yield the lines of a UTF-8 stream without line ends. Raises InvalidRequest."""
     for number, line in enumerate(stream, 1):
         if number == 1:
             line = line.removeprefix(codecs.BOM_UTF8)

@@ -126,6 +126,7 @@ def app(arguments: Sequence[str] | None = None) -> None:
 
 
 def _message(error: Exception) -> str:
+    """Return one line about an error, with the remedy."""
     if hasattr(error, "format_message"):  # a wrong flag or argument
         context = getattr(error, "ctx", None)
         hint = f" (see {context.command_path} --help)" if context else ""
@@ -141,6 +142,7 @@ def _message(error: Exception) -> str:
 
 
 def _code(error: Exception) -> int:
+    """Return the exit code of an error: 2 for bad input."""
     if isinstance(error, BAD_INPUT):
         return 2
     return int(getattr(error, "exit_code", 1))

@@ -195,6 +195,7 @@ def _sources(bundle: Bundle, lines: Sequence[str], lengths: Sequence[int]) -> li
 
 
 def _row(case: Case, runs: Sequence[Run]) -> Row:
+    """Return median, least and greatest rate of the runs of a case."""
     if case.kind == "text":
         unit, values = "lines/s", [r.lines / r.seconds for r in runs]
     else:

@@ -116,6 +116,7 @@ def translate_document(server: RemoteServer, place: ModelChoice, path: Path) -> 
 
 
 def _answers_in_turn(results: Generator[Future[Answer], None, None]) -> Iterator[Answer]:
+    """Yield the answers in order; an error names its line."""
     with closing(results):  # not by the garbage collector, which may run in a thread of its own pool
         for number, result in enumerate(results, 1):
             with _map_errors(f"line {number}: "):
@@ -236,6 +237,7 @@ def _in_order(
     stop = threading.Event()
 
     def put(item: Future[Answer] | None) -> None:
+        """Add an answer to the queue; it is dropped when the reader stops."""
         while not stop.is_set():
             try:
                 waiting.put(item, timeout=0.1)
@@ -244,6 +246,7 @@ def _in_order(
             return
 
     def feed() -> None:
+        """Submit the lines; None marks their end, an error of the input comes in its turn."""
         try:
             for line in lines:
                 put(pool.submit(ask, line))

@@ -98,10 +98,10 @@ def _language_token(bundle: Bundle, named: Mapping[str, int], language: str) -> 
     """Return the token of a language; None for a model of one language."""
     from engine.text.codes import by_short_code, short
 
-    own = by_short_code(named)
-    if not own and short(language) == short(bundle.target):
+    codes = by_short_code(named)
+    if not codes and short(language) == short(bundle.target):
         return None
-    if short(language) not in own:
-        languages = ", ".join(sorted(own)[:20]) or bundle.target
+    if short(language) not in codes:
+        languages = ", ".join(sorted(codes)[:20]) or bundle.target
         raise InvalidRequest(f"{bundle.path} does not translate into {language!r}, but into: {languages}")
-    return named[own[short(language)]]
+    return named[codes[short(language)]]

@@ -224,6 +224,7 @@ def perplexity(out: Path, texts: Iterable[str]) -> dict[str, float]:
 
 
 def _is_bundle(path: Path, name: str) -> bool:
+    """Return whether the path has a bundle of the name."""
     from engine.bundle.bundle import open_bundle
 
     try:

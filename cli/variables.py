@@ -36,7 +36,7 @@ def unknown_of(command: Any, path: str, names: Iterable[str]) -> list[str]:
     names: names of all environment variables.
     """
     prefix = f"CONVOY_{path.upper().replace(' ', '_').replace('-', '_')}_"
-    flags = (one.name for one in command.params if one.name and one.param_type_name == "option")
+    flags = (flag.name for flag in command.params if flag.name and flag.param_type_name == "option")
     variables = {f"{prefix}{name.upper()}" for name in flags}
     return unknown([name for name in names if name.startswith(prefix)], variables, prefix, path)
 

@@ -94,7 +94,7 @@ def verify(
             )
             baselines[check.beams] = _decode(bundle, torch, sources)
         mine, theirs = _decode(bundle, _executor(bundle, check), sources), baselines[check.beams]
-        texts = [[tokenizer.decode(h.tokens) for h in one] for one in (mine, theirs)]
+        texts = [[tokenizer.decode(h.tokens) for h in hypotheses] for hypotheses in (mine, theirs)]
         verdicts.append(_verdict(check, (mine, theirs), texts, references))
     return verdicts
 
@@ -127,6 +127,7 @@ def sentences(bundle: Bundle, path: Path | None) -> list[str]:
 
 
 def _executor(bundle: Bundle, check: Check) -> Executor:
+    """Return the executor of a check, on one thread."""
     from engine.backends import LaneSize, Placement
     from engine.executors import open_executors
 
@@ -191,7 +192,7 @@ def _verdict(
     if references is not None:
         from sacrebleu.metrics.bleu import BLEU
 
-        mine, theirs = (BLEU().corpus_score(one, [list(references)]).score for one in texts)
+        mine, theirs = (BLEU().corpus_score(lines, [list(references)]).score for lines in texts)
         bleu, passed = (mine, theirs), abs(mine - theirs) <= most
         chance = _p_value(texts[0], texts[1], references)
     name = f"{check.backend} {check.precision}"

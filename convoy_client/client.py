@@ -34,6 +34,7 @@ class _Base:
     def _exchange(
         self, call: ApiCall[Any], timeout: float | None
     ) -> Generator[Send | Pause, Outcome, httpx.Response]:
+        """Return the generator that decides on sends, pauses and the end (`exchange`)."""
         policy = self._policy if timeout is None else replace(self._policy, timeout=timeout)
         return exchange(policy, call.accepts)
 
@@ -69,6 +70,14 @@ class Client(_Base):
     def translate(
         self, text: str, target: str, source: str = "auto", *, timeout: float | None = None, **options: Any
     ) -> Translation:
+        """Return the translation of a text.
+
+        text: text to translate.
+        target: code of the language to translate into.
+        source: code of the language of the text; "auto": detected by the server.
+        timeout: seconds for the answer; None: timeout of the client.
+        options: other fields of the request.
+        """
         return self._ask(calls.translate(text, target, source, options), timeout)
 
     def translate_all(
@@ -117,6 +126,7 @@ class Client(_Base):
         raise Unreachable(CUT)
 
     def summarize(self, text: str, *, timeout: float | None = None, **options: Any) -> Summary:
+        """Return the summary of a text; timeout and options as in `summarize_all`."""
         return self._ask(calls.summarize(text, options), timeout)
 
     def summarize_all(
@@ -180,9 +190,11 @@ class Client(_Base):
         return self._ask(calls.detect(text), timeout)
 
     def languages(self, *, timeout: float | None = None) -> list[Language]:
+        """Return the source languages of the server, each with its target languages."""
         return self._ask(calls.languages(), timeout)
 
     def models(self, *, timeout: float | None = None) -> list[Model]:
+        """Return the loaded models."""
         return self._ask(calls.models(), timeout)
 
     def health(self, *, timeout: float | None = None) -> bool:
@@ -193,6 +205,7 @@ class Client(_Base):
         return call.read(self._send(call, timeout))
 
     def _send(self, call: ApiCall[Any], timeout: float | None, *, stream: bool = False) -> httpx.Response:
+        """Return the response to a call, after retries. Raises the errors of the exchange."""
         steps, outcome = self._exchange(call, timeout), None
         while True:
             try:
@@ -207,6 +220,7 @@ class Client(_Base):
                 outcome = None
 
     def _try(self, request: httpx.Request, stream: bool) -> Outcome:
+        """Return the response to one request, or the error of the transport."""
         try:
             response = self._http.send(request, stream=stream)
             if not response.is_success:
@@ -243,6 +257,14 @@ class AsyncClient(_Base):
     async def translate(
         self, text: str, target: str, source: str = "auto", *, timeout: float | None = None, **options: Any
     ) -> Translation:
+        """Return the translation of a text.
+
+        text: text to translate.
+        target: code of the language to translate into.
+        source: code of the language of the text; "auto": detected by the server.
+        timeout: seconds for the answer; None: timeout of the client.
+        options: other fields of the request.
+        """
         return await self._ask(calls.translate(text, target, source, options), timeout)
 
     async def translate_all(
@@ -293,6 +315,7 @@ class AsyncClient(_Base):
         raise Unreachable(CUT)
 
     async def summarize(self, text: str, *, timeout: float | None = None, **options: Any) -> Summary:
+        """Return the summary of a text; timeout and options as in `summarize_all`."""
         return await self._ask(calls.summarize(text, options), timeout)
 
     async def summarize_all(
@@ -357,9 +380,11 @@ class AsyncClient(_Base):
         return await self._ask(calls.detect(text), timeout)
 
     async def languages(self, *, timeout: float | None = None) -> list[Language]:
+        """Return the source languages of the server, each with its target languages."""
         return await self._ask(calls.languages(), timeout)
 
     async def models(self, *, timeout: float | None = None) -> list[Model]:
+        """Return the loaded models."""
         return await self._ask(calls.models(), timeout)
 
     async def health(self, *, timeout: float | None = None) -> bool:
@@ -372,6 +397,7 @@ class AsyncClient(_Base):
     async def _send(
         self, call: ApiCall[Any], timeout: float | None, *, stream: bool = False
     ) -> httpx.Response:
+        """Return the response to a call, after retries. Raises the errors of the exchange."""
         steps, outcome = self._exchange(call, timeout), None
         while True:
             try:
@@ -386,6 +412,7 @@ class AsyncClient(_Base):
                 outcome = None
 
     async def _try(self, request: httpx.Request, stream: bool) -> Outcome:
+        """Return the response to one request, or the error of the transport."""
         try:
             response = await self._http.send(request, stream=stream)
             if not response.is_success:

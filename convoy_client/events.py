@@ -28,6 +28,7 @@ class EventReader:
         return [event for event in events if event is not None]
 
     def _line(self, line: str) -> Event | None:
+        """Add a line to the open event; return the event if a blank line ends it."""
         if not line:
             event = Event(self._name or "message", "\n".join(self._data)) if self._data else None
             self._name, self._data = "", []

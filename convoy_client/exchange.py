@@ -146,6 +146,7 @@ def _error_of(outcome: httpx.Response | httpx.TransportError) -> tuple[ClientErr
 
 
 def _message(response: httpx.Response) -> str:
+    """Return the message of a failed response, "" if it has none."""
     try:
         data = json.loads(response.content)
     except ValueError:

@@ -181,7 +181,7 @@ def translations(data: Any, count: int | None) -> list[Translation]:
         Translation(
             text=_text(one["translatedText"]),
             detected=_optional(Detection, one.get("detectedLanguage")),
-            extra=_extra(one, "translatedText", "detectedLanguage", *SHARED_FIELDS),
+            extra=_other_fields(one, "translatedText", "detectedLanguage", *SHARED_FIELDS),
             **_common_fields(one),
         )
         for one in _objects(data, count, "translatedText")
@@ -194,7 +194,7 @@ def summaries(data: Any, count: int | None) -> list[Summary]:
     return [
         Summary(
             text=_text(one["summaryText"]),
-            extra=_extra(one, "summaryText", *SHARED_FIELDS),
+            extra=_other_fields(one, "summaryText", *SHARED_FIELDS),
             **_common_fields(one),
         )
         for one in _objects(data, count, "summaryText")
@@ -266,7 +266,7 @@ def _from_object(kind: type[T], data: Any) -> T:
             f"the server's {kind.__name__.lower()} lacks a field: is this a Convoy server?"
         ) from None
     if has_extra:
-        values["extra"] = _extra(data, *names.values())
+        values["extra"] = _other_fields(data, *names.values())
     return kind(**values)
 
 
@@ -274,7 +274,8 @@ def _optional(kind: type[T], data: Any) -> T | None:
     return None if data is None else _from_object(kind, data)
 
 
-def _extra(data: Mapping[str, Any], *names: str) -> dict[str, Any]:
+def _other_fields(data: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """Return the fields whose names are not among `names`."""
     return {name: value for name, value in data.items() if name not in names}
 
 
@@ -285,5 +286,6 @@ def _text(value: Any) -> str:
 
 
 def _get(data: Mapping[str, Any], name: str, kind: type[T], default: T) -> T:
+    """Return a field, or the default if the field is missing or of another type."""
     value = data.get(name, default)
     return value if isinstance(value, kind) else default

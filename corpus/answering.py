@@ -80,6 +80,7 @@ class Answering:
         sent: deque[tuple[_Batch[Tag] | None, list[int]]] = deque()
 
         def texts() -> Iterator[tuple[str, TextOptions]]:
+            """Yield texts with their options; fillers let older answers arrive if too many lines wait."""
             for tag, window in windows:
                 batch = _Batch(tag, window)
                 if window is not None:
@@ -151,6 +152,7 @@ class Answering:
         return row
 
     def _answer_alone(self, text: str, options: TextOptions) -> TextResult | ConvoyError:
+        """Return the result or the error of one text in a call of its own."""
         try:
             (result,) = asyncio.run(self._service.run(self._job.route, [text], options))
         except ConvoyError as error:
@@ -158,6 +160,7 @@ class Answering:
         return result
 
     def _language(self, text: str) -> str | None:
+        """Return the most likely language of a text, or a code outside the models'; None: unknown."""
         detection = self._service.detect(text)
         if detection.other is not None or not detection.ranked:
             return detection.other
@@ -173,6 +176,7 @@ def _finished(pending: deque[_Batch[Tag]]) -> Iterator[tuple[Tag, Window | None,
 
 
 def _status(outcome: TextResult | ConvoyError) -> tuple[LineStatus, str]:
+    """Return the status of a line and, unless it is OK, the reason."""
     if isinstance(outcome, TextResult):
         if outcome.repetition.loop:
             return LineStatus.REPETITIVE, "the answer goes round in circles"

@@ -51,6 +51,7 @@ class Column:
 
 
 def _flags(answer: Answer, result: TextResult) -> list[str]:
+    """Return the names of the warnings that hold for an answer."""
     flags = {
         "truncated": result.truncated,
         "length": result.finish == "length",

@@ -90,6 +90,7 @@ class _Cutter:
         self._start_shard()
 
     def add(self, record: Record) -> None:
+        """Add a record to the open shard; a full shard ends."""
         add_to_digest(self._digest, record)
         self.lines += 1
         self._offset += record.size

@@ -94,6 +94,7 @@ class Helpers:
                 self._processes[number] = self._start()
 
     def _start(self) -> BaseProcess:
+        """Return a new process that works on the shards of the job."""
         context = multiprocessing.get_context("spawn")
         arguments = (self.root, self.choice, self.lease_seconds, os.getpid())
         process = context.Process(target=run_helper, args=arguments, daemon=True)
@@ -112,11 +113,11 @@ def run_helper(root: Path, choice: EngineChoice, lease_seconds: float, parent: i
     # a terminal signals all processes; the parent stops its helpers
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with ExitStack() as stack:
-        left = stack.enter_context(stopping_on(signal.SIGTERM))
+        stopped = stack.enter_context(stopping_on(signal.SIGTERM))
         folder = JobFolder(root)
         leases = stack.enter_context(Leases(folder.leases, lease_seconds))
         service = stack.enter_context(choice.opened())
-        CorpusWorker(folder, folder.plan(), leases).work(service, lambda: left() or os.getppid() != parent)
+        CorpusWorker(folder, folder.plan(), leases).work(service, lambda: stopped() or os.getppid() != parent)
 
 
 @contextmanager
@@ -127,18 +128,18 @@ def stopping_on(*signals: signal.Signals) -> Iterator[Callable[[], bool]]:
     Yields a function that returns whether a signal has arrived, because an exception raised in a destructor
     is lost. Raises KeyboardInterrupt for SIGINT, SystemExit for others.
     """
-    came = list[BaseException]()
+    errors = list[BaseException]()
 
     def leave(number: int, _: FrameType | None) -> None:
-        came.append(KeyboardInterrupt() if number == signal.SIGINT else SystemExit(128 + number))
-        raise came[-1]
+        errors.append(KeyboardInterrupt() if number == signal.SIGINT else SystemExit(128 + number))
+        raise errors[-1]
 
     heeded = [number for number in signals if signal.getsignal(number) != signal.SIG_IGN]
     before = {number: signal.signal(number, leave) for number in heeded}
     try:
-        yield lambda: bool(came)
-        if came:
-            raise came[0]
+        yield lambda: bool(errors)
+        if errors:
+            raise errors[0]
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

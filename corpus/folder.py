@@ -185,8 +185,9 @@ class JobFolder:
         return manifest
 
     def _check(self, plan: ShardPlan, job: CorpusJob, inputs: Sequence[InputFile]) -> None:
+        """Raise InvalidRequest if the folder's job or input files differ from the given ones."""
         # compared as JSON, which has no tuples
-        found = differences(*(json.loads(_dump(each.as_json())) for each in (plan.job, job)))
+        found = differences(*(json.loads(_dump(version.as_json())) for version in (plan.job, job)))
         before = {file.path: file.size for file in plan.files}
         after = {file.path: file.size for file in inputs}
         found += [f"input {path} is new" for path in sorted(after.keys() - before.keys())]
@@ -198,10 +199,11 @@ class JobFolder:
         ]
         if found:
             raise InvalidRequest(
-                f"{self.root}: holds another job ({'; '.join(found)}): go on with that, or name a new folder"
+                f"{self.root}: holds another job ({'; '.join(found)}): continue it, or name a new folder"
             )
 
     def _tally_path(self, shard: int) -> Path:
+        """Return the path of a shard's counts; the file exists when the shard is done."""
         return self._done / f"{shard:08d}"
 
 
@@ -249,6 +251,7 @@ def _write_whole(path: Path, data: bytes) -> None:
 
 
 def _sync_folder(path: Path) -> None:
+    """Write the entries of a folder to the disk, as a rename needs to survive a crash."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

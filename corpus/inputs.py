@@ -67,6 +67,7 @@ def endings(name: str) -> tuple[str, str]:
 
 
 def _expand(pattern: str) -> Iterator[str]:
+    """Yield the paths of the files that a path, folder or pattern names."""
     if is_remote(pattern):
         yield from _expand_remote(pattern)
     elif os.path.isdir(pattern):
@@ -80,6 +81,7 @@ def _expand(pattern: str) -> Iterator[str]:
 
 
 def _expand_remote(pattern: str) -> Iterator[str]:
+    """Yield the addresses of the files that a remote address or pattern names."""
     import fsspec
 
     filesystem, inner = fsspec.core.url_to_fs(pattern)
@@ -97,6 +99,7 @@ def _is_corpus(path: str) -> bool:
 
 
 def _input_file(path: str, common: str, kind: str | None) -> InputFile:
+    """Return the file at a path with its format and size; `common`: folder of all inputs."""
     suffix, packed = endings(path)
     if suffix in REFUSED and kind is None:
         raise InvalidRequest(f"{path}: {suffix} is no format of corpora; name one by --format")

@@ -58,6 +58,7 @@ class CorpusJob:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
+        """Return the job from its JSON object; unknown members are ignored."""
         known = {key: value for key, value in values.items() if key in {f.name for f in fields(cls)}}
         options = dict(known["options"])
         options["ignore"] = tuple(options["ignore"])

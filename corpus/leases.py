@@ -134,6 +134,7 @@ class Leases:
                 yield int(content["lines"]), int(content["words"])
 
     def _beat(self) -> None:
+        """Renew the own leases until the end."""
         while not self._over.wait(self.seconds / BEATS):
             for lease in list(self.own.values()):
                 # the next beat may succeed; a lost lease is detected by `is_held`
@@ -158,6 +159,7 @@ def _generation(path: Path) -> int:
 
 
 def _write(path: Path, mode: str, lease: Lease) -> None:
+    """Write a lease to a file; mode "xb" raises FileExistsError if the file exists."""
     content = {
         "owner": lease.owner,
         "machine": _machine(),
@@ -186,6 +188,7 @@ def _read_bytes(path: Path) -> bytes:
 
 
 def _parse(content: bytes) -> dict[str, Any]:
+    """Return the JSON object of a lease; {}: it is damaged."""
     try:
         parsed = json.loads(content)
     except ValueError:

@@ -51,6 +51,7 @@ class ShardOutput:
         self.draft.unlink(missing_ok=True)
 
     def _count(self, number: int, row: OutputRow) -> None:
+        """Count a row in the tally; raise InvalidRequest on a bad row if the job stops at errors."""
         tally = self.tally
         tally.statuses[row.status] = tally.statuses.get(row.status, 0) + 1
         tally.words += row.words

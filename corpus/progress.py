@@ -57,6 +57,7 @@ class JobProgress:
         return self.words_per_second * HOUR / price if price else None
 
     def as_json(self, price: float | None) -> dict[str, Any]:
+        """Return the progress as a JSON object; price: dollars an hour, None: without words a dollar."""
         left, dollar = self.seconds_left, self.words_per_dollar(price)
         return {
             "lines": self.lines,
@@ -139,6 +140,7 @@ class Progress:
         return self.latest
 
     def _run(self) -> None:
+        """Report to standard error at intervals until the end, and once more then."""
         terminal = sys.stderr.isatty()
         bar = tqdm(total=self.plan.lines, unit="line", disable=not terminal, smoothing=0)
         with bar:
@@ -152,6 +154,7 @@ class Progress:
             self._write(self.read(), bar)
 
     def _write(self, snapshot: JobProgress, bar: Any) -> None:
+        """Update the bar; None: print a line of JSON."""
         if bar is None:
             print(json.dumps(snapshot.as_json(self.price)), file=sys.stderr, flush=True)
             return

@@ -74,8 +74,10 @@ def work_on_ray(
         ray.init(None if cluster.address == LOCAL else cluster.address, include_dashboard=False)
         stack.callback(ray.shutdown)
         _set_up(ray.data.DataContext.get_current())
-        left = [shard.number for shard in plan.shards if not folder.is_done(shard.number)]
-        shards = ray.data.from_items([{"shard": number} for number in left], override_num_blocks=len(left))
+        open_shards = [shard.number for shard in plan.shards if not folder.is_done(shard.number)]
+        shards = ray.data.from_items(
+            [{"shard": number} for number in open_shards], override_num_blocks=len(open_shards)
+        )
         read = shards.map(read_shard, fn_kwargs={"root": root})
         answered = read.map_batches(
             EngineActor,

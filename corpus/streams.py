@@ -83,6 +83,7 @@ def open_stream(path: str, compression: str) -> io.BufferedReader:
 
 
 def _check_kind(begin: bytes, compression: str) -> None:
+    """Raise DamagedInput if the first bytes show another kind of file than the name."""
     expected = {"gz": "gzip", "zst": "zstd"}.get(compression)
     for signature, (kind, remedy) in SIGNATURES.items():
         if begin.startswith(signature) and kind != expected:
@@ -99,6 +100,7 @@ class _Guarded(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
+        """Read unpacked bytes. Raises DamagedInput and DecompressionBomb."""
         view = memoryview(buffer)
         try:
             block = self._unpacked.read1(len(view))  # the bytes before the damage are correct
@@ -134,6 +136,7 @@ class _Zstd:
         self._error: type[Exception] = zstandard.ZstdError
 
     def read1(self, count: int) -> bytes:
+        """Return at most `count` unpacked bytes of one or more frames; empty: the end."""
         while not (block := self._unpacked.read(count)):
             piece = self._left or self._packed.read(ZSTD_PIECE_BYTES)
             if not piece:

@@ -71,6 +71,7 @@ def open_archive(data: bytes, kind: str) -> Archive:
 
 
 def _check_sizes(entries: Sequence[zipfile.ZipInfo], packed: int) -> None:
+    """Raise OversizedDocument if an archive of `packed` bytes unpacks to too many files or bytes."""
     size = sum(entry.file_size for entry in entries)
     if len(entries) > MAX_ENTRIES or size > MAX_UNPACKED_BYTES:
         raise OversizedDocument(f"unpacked, the file is larger than the limit of {MAX_UNPACKED_BYTES} bytes")

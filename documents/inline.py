@@ -105,6 +105,7 @@ class _State:
     number: int = -1
 
     def take(self, atom: Atom) -> None:
+        """Add an atom to the line: text, the begin or end of an element, or a node."""
         if atom.kind == "text":
             self._switch(atom)
             self.builder.text(atom.text)
@@ -144,12 +145,12 @@ class _State:
 
 def lines_of(atoms: Sequence[Atom]) -> list[Line]:
     """Return the lines of a paragraph; the format of most of its characters has no span."""
-    sizes, bare = Counter[str](), dict[str, Any]()
+    characters, bare = Counter[str](), dict[str, Any]()
     for atom in atoms:
         if atom.kind == "text":
-            sizes[atom.format_key] += len(atom.text)
+            characters[atom.format_key] += len(atom.text)
             bare.setdefault(atom.format_key, atom.element)
-    base = sizes.most_common(1)[0][0] if sizes else ""
+    base = characters.most_common(1)[0][0] if characters else ""
     lines, state = list[Line](), _State(base, bare.get(base))
     for atom in atoms:
         if atom.kind == "split" and not state.around:

@@ -226,6 +226,7 @@ class _Projection:
         return True
 
     def _characters_of_parent(self, parent: int) -> Range:
+        """Return the target characters of a parent; -1: the whole text."""
         if parent < 0:
             return 0, len(self.target)
         return self.exact_ranges.get(parent) or self._edges(*self.word_ranges[parent])
@@ -322,16 +323,16 @@ def _best_range(gain: Any) -> tuple[int, int, float]:
 
 def _copied_positions(source: str, target: str) -> Iterator[tuple[int, int]]:
     """Yield source and target position of each character of the tokens that occur once in both texts."""
-    places: dict[str, int] = {}
+    in_target: dict[str, int] = {}  # -1: the token occurs more than once
     for match in COPIED_TOKEN.finditer(target):
-        places[match[0]] = -1 if match[0] in places else match.start()
-    own: dict[str, int] = {}
+        in_target[match[0]] = -1 if match[0] in in_target else match.start()
+    in_source: dict[str, int] = {}
     for match in COPIED_TOKEN.finditer(source):
-        own[match[0]] = -1 if match[0] in own else match.start()
-    for token, begin in own.items():
-        there = places.get(token, -1)
-        if begin >= 0 and there >= 0:
-            yield from ((begin + i, there + i) for i in range(len(token)))
+        in_source[match[0]] = -1 if match[0] in in_source else match.start()
+    for token, begin in in_source.items():
+        target_begin = in_target.get(token, -1)
+        if begin >= 0 and target_begin >= 0:
+            yield from ((begin + i, target_begin + i) for i in range(len(token)))
 
 
 class _Restorer:
@@ -365,6 +366,7 @@ class _Restorer:
         return Segment("".join(self.parts), tuple(self.spans))
 
     def _append(self, text: str) -> None:
+        """Append text, with a space before it if one is due."""
         if text and self.glue and text[0] not in CLINGING:
             text = " " + text
         self.glue = self.glue and not text
@@ -372,6 +374,7 @@ class _Restorer:
         self.length, self.last = self.length + len(text), text[-1:] or self.last
 
     def _begin(self, number: int) -> None:
+        """Begin a span at the end of the new text; a kept span gets its text at once."""
         old, span = self.source.spans[number], self.spans[number]
         if old.spaced and old.begin == old.end and span.begin == span.end:
             self._append(" " if self.glue or not self.last.isspace() else "")

@@ -71,6 +71,7 @@ class Builder:
             self._append(last[: max(self._edge - self.length, len(last.rstrip()))])
 
     def begin(self) -> int:
+        """Open a span at the end of the text and return its number."""
         self.open.append(self.point())
         return self.open[-1]
 
@@ -90,11 +91,13 @@ class Builder:
         return None
 
     def point(self) -> int:
+        """Add an empty span at the end of the text and return its number."""
         self._edge = self.length
         self.spans.append(Span(self.length, self.length, self.open[-1] if self.open else -1))
         return len(self.spans) - 1
 
     def keep(self, text: str) -> int:
+        """Append text as a span that is not translated, and return its number."""
         number = self.point()
         self._append(text)
         self._fresh = len(self.spans)
@@ -103,6 +106,7 @@ class Builder:
         return number
 
     def segment(self) -> Segment:
+        """Return the segment; open spans become part of the span around them."""
         dead, parents = self.dead | set(self.open), list[int]()
         for span in self.spans:  # spans inside a dead span belong to the span around it
             parents.append(parents[span.parent] if span.parent in dead else span.parent)

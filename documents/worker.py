@@ -49,6 +49,7 @@ def main() -> None:
 
 
 def _serve(requests: IO[bytes], answers: IO[bytes]) -> None:
+    """Answer requests until the stream ends, each within a limit of processor time."""
     while (message := read_message(requests)) is not None:
         _limit_processor_time(MAX_PROCESSOR_SECONDS)
         head, body = _answer(*message)
@@ -88,6 +89,7 @@ def from_lines(text: bytes) -> Iterator[Segment]:
 
 
 def _answer(head: dict[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
+    """Return head and body of the answer to one request: segments, a written document, or an error."""
     try:
         if head["verb"] == "read":
             document = read_document(head["name"], body, attributes=head["attributes"])

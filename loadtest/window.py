@@ -39,6 +39,7 @@ class WindowBatcher(Generic[Item]):
         self._thread.join(30.0)
 
     def _run_batches(self) -> None:
+        """Collect and run batches until the batcher stops."""
         while (first := self._waiting.get()) is not None:
             batch, more = self._collect(first)
             self._batch(batch)

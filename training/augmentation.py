@@ -94,6 +94,7 @@ class Forms:
         return pattern.sub(new, pair[0]), pattern.sub(new, pair[1])
 
     def _number(self, like: str) -> Pair:
+        """Return a number with the digits of `like` in both languages, at times with decimals or a group."""
         value = self.rng.randrange(10 ** (len(like) - 1), 10 ** len(like))
         kind = self.rng.random()
         spelled = [(str(value), str(value))]
@@ -107,6 +108,7 @@ class Forms:
         return spelled[0]
 
     def _name(self) -> str:
+        """Return a name of the corpus, or the halves of two as a new name."""
         first, second = self.rng.sample(sorted(self.names), 2)
         if self.rng.random() < 0.5:
             return first

@@ -200,6 +200,7 @@ def collate(pairs: Pairs, index: NDArray[np.int64], pad: int, eos: int) -> tuple
 
 
 def _pad_rows(rows: list[NDArray[np.int32]], pad: int) -> NDArray[np.int64]:
+    """Return the rows as an array [rows, longest], with `pad` after each row."""
     out = np.full((len(rows), max(map(len, rows))), pad, np.int64)
     for i, row in enumerate(rows):
         out[i, : len(row)] = row

@@ -25,6 +25,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         target: Tensor,
         smoothing: float,
     ) -> tuple[Tensor, Tensor]:
+        """Return summed smoothed loss and negative log-likelihood; compute all gradients in the same pass."""
         vocab = weight.shape[0]
         w = weight.to(features.dtype)
         grad_features = torch.empty_like(features)
@@ -58,8 +59,8 @@ class _LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         features, weight, bias = ctx.saved_tensors
-        each = features * grad.to(features.dtype), weight * grad, None if bias is None else bias * grad
-        return *each, None, None
+        gradients = features * grad.to(features.dtype), weight * grad, None if bias is None else bias * grad
+        return *gradients, None, None  # none for target and smoothing
 
 
 def linear_cross_entropy(

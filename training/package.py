@@ -143,14 +143,16 @@ def add_scores(bundle: Bundle, measurements: Sequence[Measurement], examples: Se
     """
     card = bundle.file(CARD_FILE).read_text(encoding="utf-8").split("\n## Scores\n")[0].rstrip()
     rows = [
-        [name, each.lines, f"{value:.2f}"] for each in measurements for name, value in each.scores.items()
+        [name, measured.lines, f"{value:.2f}"]
+        for measured in measurements
+        for name, value in measured.scores.items()
     ]
     card += "\n\n## Scores\n\n" + _table(["metric", "lines", "score"], rows) + "\n"
-    card += "".join(f"\nMeasured by `{each.command}`.\n" for each in measurements)
+    card += "".join(f"\nMeasured by `{measured.command}`.\n" for measured in measurements)
     if examples:
         columns = ["source", "reference", "output"]
         card += f"\n## Examples\n\n{len(examples)} lines of {measurements[0].lines}, drawn at random.\n\n"
-        card += _table(columns, [[each.source, each.reference, each.output] for each in examples]) + "\n"
+        card += _table(columns, [[one.source, one.reference, one.output] for one in examples]) + "\n"
     return add_files(bundle.path, {CARD_FILE: card.encode()})
 
 
@@ -169,6 +171,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _architecture(recipe: Recipe) -> str:
+    """Return the name of the architecture for the model card."""
     config = recipe.config()
     stacks = [s for s in (config.encoder, config.decoder) if isinstance(s, StackConfig)]
     name = FAMILIES[config.architecture]
@@ -184,6 +187,7 @@ def _data(recipe: Recipe) -> str:
 
 
 def _card(recipe: Recipe, parameters: int, device: str) -> str:
+    """Return the text of the model card."""
     train = recipe.train
     summary = {
         "translate": f"Translates {recipe.source} to {recipe.target}: short, everyday sentences.",

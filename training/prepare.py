@@ -86,6 +86,7 @@ def _gather_pairs(recipe: Recipe, corpora: Path, folder: Path, synthesis: Synthe
     report: dict[str, Counts] = {}
 
     def add(name: str, lines: list[Pair], times: int) -> None:
+        """Add the cleaned pairs of a corpus `times` times, and count them in the report."""
         report[name] = {"read": len(lines)}
         if corpus.clean:
             cleaned = clean(lines, held_out, languages)
@@ -116,6 +117,7 @@ def _read_pairs(recipe: Recipe, corpora: Path, name: str, part: str) -> list[Pai
 
 
 def _store(pairs: list[Pair], path: Path) -> None:
+    """Write pairs to a compressed file, which appears only when complete."""
     with (
         replacing_file(path) as partial,
         gzip.open(partial, "wt", encoding="utf-8", compresslevel=1) as out,

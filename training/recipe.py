@@ -168,6 +168,7 @@ def _check_recipe(recipe: Recipe, path: Path) -> Recipe:
 
 
 def _build(kind: type[Any], data: dict[str, Any], where: str) -> Any:
+    """Return a dataclass from a TOML table. Raises InvalidRequest on unknown keys."""
     unknown = sorted(set(data) - {f.name for f in fields(kind)})
     if unknown:
         raise InvalidRequest(f"[{where}] has unknown keys {unknown}")

@@ -268,6 +268,7 @@ class Trainer:
         return out
 
     def _loss(self, source: Tensor, previous: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the loss to minimise and the negative log-likelihood, summed over the target tokens."""
         model, train = self.model, self.recipe.train
         real = (source != model.config.pad).float()
         mask = torch.zeros_like(real).masked_fill(real == 0, float("-inf"))
@@ -290,6 +291,7 @@ class Trainer:
         return sorted(paths, key=lambda p: int(p.stem.split("-")[1]))
 
     def _save(self) -> None:
+        """Write a checkpoint and delete the older ones that no average needs."""
         state: dict[str, Any] = {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -305,6 +307,7 @@ class Trainer:
             old.unlink()
 
     def _resume(self) -> None:
+        """Continue from the newest checkpoint, if there is one."""
         checkpoints = self._checkpoints()
         if checkpoints:
             state = torch.load(checkpoints[-1], map_location=self.device, weights_only=True)

@@ -95,7 +95,7 @@ class Conversion:
 def conversion_flags(command: Callable[..., None]) -> Callable[..., None]:
     """Replace the parameter `common: Conversion` of a command by one flag for each field."""
     hints = get_type_hints(command, include_extras=True)
-    own = [p for name, p in inspect.signature(command).parameters.items() if name != "common"]
+    old_parameters = [p for name, p in inspect.signature(command).parameters.items() if name != "common"]
     fields = inspect.signature(Conversion).parameters.values()
     common = get_type_hints(Conversion, globals(), include_extras=True)
 
@@ -106,7 +106,7 @@ def conversion_flags(command: Callable[..., None]) -> Callable[..., None]:
 
     wrapper.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [
-            *(p.replace(annotation=hints[p.name], kind=p.KEYWORD_ONLY) for p in own),
+            *(p.replace(annotation=hints[p.name], kind=p.KEYWORD_ONLY) for p in old_parameters),
             *(p.replace(annotation=common[p.name], kind=p.KEYWORD_ONLY) for p in fields),
         ]
     )

@@ -30,23 +30,23 @@ class Delimited:
         if not header:
             self._index = int(column) - 1
             return
-        there = self._cells(_decode_header(header))
-        taken = sorted(set(there) & set(names))
-        if column not in there:
-            raise InvalidRequest(f"has no column {column!r}, but {', '.join(there)}")
+        columns = self._cells(_decode_header(header))
+        taken = sorted(set(columns) & set(names))
+        if column not in columns:
+            raise InvalidRequest(f"has no column {column!r}, but {', '.join(columns)}")
         if taken:
             raise InvalidRequest(
                 f"has a column {taken[0]!r} already: give the new one another name, as in --columns "
                 f"{taken[0]}=new_{taken[0]}"
             )
-        self._index, self._width = there.index(column), len(there)
+        self._index, self._width = columns.index(column), len(columns)
         self.header = header + self._added_cells(names) + b"\n"
 
     def read(self, raw: bytes) -> str | None:
         cells = self._cells(decode(raw))
         if self._index >= len(cells) or (self._width and len(cells) != self._width):
-            wanted = self._width or f"at least {self._index + 1}"
-            raise BadLine(LineStatus.MALFORMED, f"{len(cells)} cells instead of {wanted}")
+            expected = self._width or f"at least {self._index + 1}"
+            raise BadLine(LineStatus.MALFORMED, f"{len(cells)} cells instead of {expected}")
         return cells[self._index]
 
     def write(self, raw: bytes, values: Sequence[Any], *, whole: bool) -> bytes:
@@ -58,6 +58,7 @@ class Delimited:
         return raw + self._added_cells(values)
 
     def _cells(self, row: str, *, strict: bool = True) -> list[str]:
+        """Return the cells of a row; `strict`: raise BadLine on broken quotes."""
         if not self.quoted:
             return row.split("\t")
         try:
@@ -70,6 +71,7 @@ class Delimited:
         return separator + self._join([to_cell(value) for value in values])
 
     def _join(self, cells: Sequence[str]) -> bytes:
+        """Return the cells as a row without a line end."""
         if not self.quoted:
             return "\t".join(map(tab_free, cells)).encode()
         out = io.StringIO()

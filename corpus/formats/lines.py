@@ -115,6 +115,7 @@ class LineReader:
         return Window(self._file.name, first, lines, carried)
 
     def _line(self, record: Record) -> SourceLine:
+        """Return the text of a record, or the status that explains why it has none."""
         if record.too_long:
             return SourceLine("", LineStatus.TOO_LONG, f"{record.size:,} bytes", whole=False)
         try:
@@ -160,6 +161,7 @@ class LineWriter:
         self._stack.close()
 
     def _open(self, place: Path, compression: str) -> IO[bytes]:
+        """Return a stream that compresses into a file; the exit stack closes it."""
         file = self._stack.enter_context(place.open("wb"))
         if compression == "gz":
             return self._stack.enter_context(_as_stream(gzip.GzipFile("", "wb", GZIP_LEVEL, file, mtime=0)))

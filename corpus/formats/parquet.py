@@ -132,12 +132,12 @@ class ParquetWriter:
     def write(self, window: Window, rows: Sequence[OutputRow | None]) -> None:
         kept = [number for number, row in enumerate(rows) if row is not None]
         values = [row.values for row in rows if row is not None]
-        there = window.carried if len(kept) == len(rows) else window.carried.take(pa.array(kept, pa.int64()))
+        old = window.carried if len(kept) == len(rows) else window.carried.take(pa.array(kept, pa.int64()))
         new = [
             pa.array([value[number] for value in values], field.type)
             for number, field in enumerate(self._new)
         ]
-        self._writer.write_batch(pa.record_batch([*there.columns, *new], schema=self._schema))
+        self._writer.write_batch(pa.record_batch([*old.columns, *new], schema=self._schema))
 
     def close(self) -> None:
         try:
@@ -165,6 +165,7 @@ def _open(stream: IO[bytes]) -> tuple[Any, str]:
 
 
 def _check_columns(job: CorpusJob, schema: Any) -> None:
+    """Raise InvalidRequest if the column of the text is missing or no text, or a new name is taken."""
     if job.column is None:
         raise InvalidRequest("has columns: name the text's with --column")
     if job.column not in schema.names:

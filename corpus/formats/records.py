@@ -49,6 +49,7 @@ def add_to_digest(digest: hashlib._Hash, record: Record) -> None:
 
 
 def _read_line(stream: io.BufferedReader, limit: int) -> Record:
+    """Return the next line; one over the limit is skipped, with its size and without its bytes."""
     raw = stream.readline(limit + 2)
     size = len(raw)
     if size <= limit or raw.endswith(b"\n"):

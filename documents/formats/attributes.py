@@ -33,36 +33,38 @@ class AttributedPage:
 
     source: text of the page.
     page: prose of the page.
-    places: prose in attributes.
+    values: prose in attributes.
     """
 
     source: str
     page: Page
-    places: list[AttributeValue]
+    values: list[AttributeValue]
 
     @property
     def segments(self) -> list[Segment]:
-        return [*self.page.segments, *(place.segment for place in self.places)]
+        return [*self.page.segments, *(value.segment for value in self.values)]
 
     def join(self, segments: Sequence[Segment]) -> str:
         """Return the page with a new segment for each old one; the old segments give the same page."""
         count = len(self.page.prose)
         parts, position = list[str](), 0
-        for place, segment in zip(self.places, segments[count:], strict=True):
-            if segment is not place.segment:
-                parts += [self.source[position : place.begin], escape(segment.text)]
-                position = place.end
+        for value, segment in zip(self.values, segments[count:], strict=True):
+            if segment is not value.segment:
+                parts += [self.source[position : value.begin], escape(segment.text)]
+                position = value.end
         page = read_html("".join([*parts, self.source[position:]])) if parts else self.page
         old = zip(page.segments, self.page.segments, segments[:count], strict=True)
-        return page.join([here if new is before else new for here, before, new in old])
+        # `join` compares by identity: an unchanged segment must be the new page's own object
+        return page.join([current if new is before else new for current, before, new in old])
 
 
 def read_with_attributes(source: str) -> AttributedPage:
     """Return the prose of a page or fragment and of its attributes. Never raises; takes linear time."""
-    return AttributedPage(source, read_html(source), list(_places(source)))
+    return AttributedPage(source, read_html(source), list(_attribute_values(source)))
 
 
-def _places(source: str) -> Iterator[AttributeValue]:
+def _attribute_values(source: str) -> Iterator[AttributeValue]:
+    """Yield the attribute values with prose of all opening tags, in order."""
     position = 0
     for piece in pieces(source, HTML):
         if piece.name and not piece.closing and not piece.kept:
@@ -74,6 +76,7 @@ def _values(piece: Piece, position: int) -> Iterator[AttributeValue]:
     """Yield the values with prose of a tag that begins at `position`."""
     name = NAME.match(piece.raw)
     assert name
+    # reversed: the first of several attributes with one name counts, as in HTML
     attributes = {m[1].lower(): m for m in reversed(list(ATTRIBUTE.finditer(piece.raw, name.end())))}
     keys = set(READ)
     if piece.name == "meta":

@@ -87,6 +87,7 @@ def read_docx(data: bytes) -> Document:
 
 
 def _root(part: Any) -> Any:
+    """Return the root element of a part; python-docx parses only some parts."""
     return part.element if hasattr(part, "element") else parse_xml(part.blob)
 
 
@@ -109,11 +110,13 @@ def _code_styles(styles: Any) -> frozenset[str]:
 
 
 def _has_style(properties: Any, tag: str, styles: frozenset[str]) -> bool:
+    """Return whether the properties name one of the styles; tag: kind of style."""
     style = None if properties is None else properties.find(tag)
     return style is not None and style.get(qn("w:val")) in styles
 
 
 def _atoms(paragraph: Any, code: frozenset[str]) -> list[Atom]:
+    """Return the atoms of a paragraph, with code and fields joined; code: styles for code."""
     return list(_fields(list(_join_code_runs(_content(paragraph, code)))))
 
 
@@ -258,6 +261,7 @@ def _field_ends(atoms: Sequence[Atom]) -> dict[int, int]:
 
 
 def _field_kind(atom: Atom) -> str | None:
+    """Return "begin", "separate" or "end" for the mark of a field; None: the atom is no such mark."""
     if atom.kind != "node" or atom.element[0][1].tag != qn("w:fldChar"):
         return None
     kind: str | None = atom.element[0][1].get(qn("w:fldCharType"))
@@ -265,6 +269,7 @@ def _field_kind(atom: Atom) -> str | None:
 
 
 def _nodes(atom: Atom) -> list[tuple[Any, Any]]:
+    """Return the elements of an atom, each with the properties of its run."""
     if atom.kind == "text":
         return [(atom.element, _text_element(atom.text))]
     return list(atom.element)
@@ -328,11 +333,12 @@ def _append_elements(place: Any, nodes: Iterable[tuple[Any, Any]]) -> None:
 
 
 def _run_of(properties: Any, child: Any) -> Any:
+    """Return a new run with one child and a copy of the properties, without the language of the source."""
     run = OxmlElement("w:r")
     if properties is not None:
         properties = deepcopy(properties)
-        for tongue in properties.findall(qn("w:lang")):
-            properties.remove(tongue)
+        for language in properties.findall(qn("w:lang")):
+            properties.remove(language)
         run.append(properties)
     run.append(child)
     return run

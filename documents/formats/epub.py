@@ -57,8 +57,9 @@ def _pages(archive: Archive) -> Iterator[tuple[str, MarkupRules]]:
 
 
 def _addresses(archive: Archive, name: str, element: str, attribute: str) -> Iterator[str]:
-    for each in _elements(archive, name, element):
-        if address := each.get(attribute):
+    """Yield the attribute's value of each such element of a file, percent-decoded."""
+    for found in _elements(archive, name, element):
+        if address := found.get(attribute):
             yield unquote(address)
 
 

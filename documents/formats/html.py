@@ -84,10 +84,10 @@ class Piece:
     raw: characters of the page.
     name: name of the element; "": a comment, declaration or the like; None: prose.
     closing: it is a closing tag.
-    void: it has no closing tag.
+    void: no closing tag follows: an empty element, a comment or a whole element.
     kept: it is a whole element whose content is not translated; the model reads its text.
-    word: it replaces a word if it is empty, and touches no other word.
-    note: it is the number of a note, which must not be read as part of the word before it.
+    stands_in: the model reads a word such as X1 for it, if it is empty and touches no other word.
+    is_note: it is the number of a note, which must not be read as part of the word before it.
     """
 
     raw: str
@@ -95,8 +95,8 @@ class Piece:
     closing: bool = False
     void: bool = False
     kept: bool = False
-    word: bool = False
-    note: bool = False
+    stands_in: bool = False
+    is_note: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,13 +206,14 @@ class _SegmentReader:
         self.seen, self.space, self.ends = False, True, False
 
     def take(self, piece: Piece) -> None:
+        """Add a piece to the open segment or to the markup; the tag of a block ends the segment."""
         self.ends = piece.name is None or (self.ends and self._ends_segment(piece))
         if piece.name is None:
             self._text(piece.raw)
         elif self._ends_segment(piece):
             self.flush()
             self.markup[-1].append(piece.raw)
-        elif not self.raw and (piece.note or not piece.kept) and (piece.void or not piece.name):
+        elif not self.raw and (piece.is_note or not piece.kept) and (piece.void or not piece.name):
             self.markup[-1].append(piece.raw)
         else:
             self.raw.append(piece.raw)
@@ -238,6 +239,7 @@ class _SegmentReader:
         return piece.name in self.rules.blocks and piece.name not in self.rules.inline
 
     def _text(self, raw: str) -> None:
+        """Add prose to the open segment; white space before its first prose becomes markup."""
         if not self.raw:  # white space before the first prose is not part of the segment
             begin = LEADING.match(raw).end()  # type: ignore[union-attr]  # LEADING matches the empty string
             self.markup[-1].append(raw[:begin])
@@ -267,9 +269,9 @@ class _SegmentReader:
         """Add the span of an inline tag or of a kept element."""
         name = piece.name or ""
         if piece.kept:
-            shown = not piece.note and name not in ("svg", "math", *RAW_ELEMENTS)
-            text = self._fold_space(_text_of(piece.raw).strip()) if shown else ""
-            if not text and piece.word:
+            has_text = not piece.is_note and name not in ("svg", "math", *RAW_ELEMENTS)
+            text = self._fold_space(_text_of(piece.raw).strip()) if has_text else ""
+            if not text and piece.stands_in:
                 text = STAND_IN.format(len(self.builder.spans))
             self.builder.keep(text) if text else self.builder.point()
             self.marks.append([piece.raw, ""])
@@ -291,32 +293,32 @@ def pieces(source: str, rules: MarkupRules) -> Iterator[Piece]:
         begin = opening.start()
         if begin > position:
             yield Piece(source[position:begin])
-        piece = _markup(source, begin, rules)
+        piece = _read_markup(source, begin, rules)
         yield piece
         position = begin + len(piece.raw)
     if position < len(source):
         yield Piece(source[position:])
 
 
-def _markup(source: str, begin: int, rules: MarkupRules) -> Piece:
-    """Return the tag, comment or kept element that begins at `begin`."""
+def _read_markup(source: str, begin: int, rules: MarkupRules) -> Piece:
+    """Return the comment, tag, or whole element that is not translated, that begins at `begin`."""
     end = _markup_end(source, begin)
     markup = source[begin:end]
-    name, closing = _name(markup, rules), markup.startswith("</")
+    name, closing = _tag_name(markup, rules), markup.startswith("</")
     void = not name or markup.endswith("/>") or (not rules.xml and name in VOID_ELEMENTS)
     if closing or void:
-        word = not closing and name in rules.marks and _touches_no_word(source, begin, end)
-        return Piece(markup, name, closing, void, kept=word, word=word)
+        stands_in = not closing and name in rules.marks and _touches_no_word(source, begin, end)
+        return Piece(markup, name, closing, void, kept=stands_in, stands_in=stands_in)
     if not rules.xml and name in RAW_ELEMENTS:
         end = _raw_end(source, end, name)
     elif name in rules.keep or NOT_TRANSLATED.search(markup):
         end = _element_end(source, end, name, rules)
     elif not rules.xml and (last := _note_end(source, end, name, markup)):
-        return Piece(source[begin:last], name, void=True, kept=True, note=True)
+        return Piece(source[begin:last], name, void=True, kept=True, is_note=True)
     else:
         return Piece(markup, name)
-    word = name in rules.marks and _touches_no_word(source, begin, end)
-    return Piece(source[begin:end], name, void=True, kept=True, word=word)
+    stands_in = name in rules.marks and _touches_no_word(source, begin, end)
+    return Piece(source[begin:end], name, void=True, kept=True, stands_in=stands_in)
 
 
 def _note_end(source: str, begin: int, name: str, markup: str) -> int | None:
@@ -343,6 +345,7 @@ def _text_of(element: str) -> str:
 
 
 def _raw_end(source: str, position: int, name: str) -> int:
+    """Return the end of an element such as a script, whose content begins at `position`."""
     match = re.compile(f"</{name}", re.IGNORECASE).search(source, position)
     return _markup_end(source, match.start()) if match else len(source)
 
@@ -353,7 +356,7 @@ def _element_end(source: str, position: int, name: str, rules: MarkupRules) -> i
     while opening := OPENING.search(source, position):
         position = _markup_end(source, opening.start())
         markup = source[opening.start() : position]
-        tag, closing = _name(markup, rules), markup.startswith("</")
+        tag, closing = _tag_name(markup, rules), markup.startswith("</")
         if not rules.xml and tag in RAW_ELEMENTS and not closing and not markup.endswith("/>"):
             position = _raw_end(source, position, tag)
         elif tag == name and not markup.endswith("/>"):
@@ -363,7 +366,7 @@ def _element_end(source: str, position: int, name: str, rules: MarkupRules) -> i
     return len(source)
 
 
-def _name(markup: str, rules: MarkupRules) -> str:
+def _tag_name(markup: str, rules: MarkupRules) -> str:
     match = NAME.match(markup)
     return "" if match is None else match[1] if rules.xml else match[1].lower()
 

@@ -90,10 +90,10 @@ def read_markdown(data: bytes) -> Document:
         rest = iter(segments)
         parts, position = list[str](), 0
         for block in blocks:
-            own = [next(rest) if line.segment.text.strip() else line.segment for line in block.lines]
-            if all(new is line.segment for new, line in zip(own, block.lines, strict=True)):
+            new_segments = [next(rest) if line.segment.text.strip() else line.segment for line in block.lines]
+            if all(new is line.segment for new, line in zip(new_segments, block.lines, strict=True)):
                 continue
-            parts += [text[position : block.begin], block.write(own)]
+            parts += [text[position : block.begin], block.write(new_segments)]
             position = block.end
         return file.encode("".join([*parts, text[position:]]))
 
@@ -103,6 +103,7 @@ def read_markdown(data: bytes) -> Document:
 
 @cache
 def _parser() -> MarkdownIt:
+    """Return a CommonMark parser with tables, strikethrough, footnotes, definition lists and formulas."""
     parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
     parser.use(footnote_plugin).use(deflist_plugin)
     parser.use(dollarmath_plugin, allow_space=False, allow_digits=False, double_inline=True)
@@ -111,6 +112,7 @@ def _parser() -> MarkdownIt:
 
 
 def _blocks(text: str) -> Iterator[_Block]:
+    """Yield the blocks of prose; front matter, code and other markup are between them."""
     front = FRONT_MATTER.match(text)
     skipped = front.end() if front else 0
     starts = [skipped, *(match.end() for match in NEWLINE.finditer(text, skipped)), len(text) + 1]
@@ -173,6 +175,7 @@ def _block(
 
 
 def _lines(children: Sequence[Token], environment: Mapping[str, Any]) -> Iterator[_Line]:
+    """Yield the lines of a block, split at its hard breaks outside of spans."""
     line = _Inline(environment)
     for position, token in enumerate(children):
         if token.type == "hardbreak" and not line.builder.open:
@@ -209,10 +212,12 @@ class _Inline:
         return _Line(self.builder.segment(), self.marks)
 
     def keep(self, text: str, mark: str) -> None:
+        """Add text that is not translated as a span; `mark`: its Markdown."""
         self.builder.keep(text) if text.strip() else self.builder.point()
         self.marks.append([mark, ""])
 
     def take(self, token: Token) -> None:
+        """Add a token to the line as text, as a span or as a point."""
         if token.type == "link_close" and self.auto:
             self.auto = False
         elif token.type in ("softbreak", "hardbreak"):
@@ -236,6 +241,7 @@ class _Inline:
             self.marks.append([self._mark(token), ""])
 
     def _tag(self, markup: str) -> None:
+        """Add an HTML tag: the begin or the end of a span, or a point."""
         tag = next(iter(pieces(markup, HTML)), None)
         name = tag.name if tag and tag.name else ""
         numbers = self.tags.setdefault(name, [])
@@ -270,6 +276,7 @@ class _Inline:
         return number if number is not None and number > last else None
 
     def _mark(self, token: Token) -> str:
+        """Return the Markdown of an image, a reference to a note, or other markup without text."""
         if token.type == "image":
             return f"![{token.content}{_address(token, 'src')}"
         if token.type == "footnote_ref":
@@ -286,6 +293,7 @@ def _code(token: Token) -> str:
 
 
 def _address(token: Token, name: str) -> str:
+    """Return the end of a link or image, from "]"; `name`: attribute with its address."""
     address, title = str(token.attrs.get(name, "")), str(token.attrs.get("title", ""))
     address = f"<{address}>" if re.search(r"[()\s]", address) or not address else address
     quoted = ' "' + title.replace("\\", "\\\\").replace('"', '\\"') + '"' if title else ""

@@ -92,6 +92,7 @@ def messages_document(text: str, values: Sequence[Value], encode: Callable[[str]
         for value in values:
             old = value.message.segments
             new = [next(rest) for _ in old]
+            # a segment that was not translated comes back as the same object
             if any(after is not before for after, before in zip(new, old, strict=True)):
                 parts += [text[position : value.begin], value.encode(value.message.write(new))]
                 position = value.end

@@ -86,10 +86,12 @@ def _code_styles(roots: Iterable[Any]) -> frozenset[str]:
 
 
 def _is_code(name: str | None, code: frozenset[str]) -> bool:
+    """Return whether a style is in `code`, or has a usual name of a style for code."""
     return name is not None and (name in code or bool(CODE_STYLE.search(name.replace("_20_", " "))))
 
 
 def _atoms(paragraph: Any, code: frozenset[str]) -> list[Atom]:
+    """Return the atoms of a paragraph; white space is collapsed, except elements for several spaces."""
     atoms: list[Atom] = []
     space = True  # white space was last; ODF collapses white space
     for atom in _content(paragraph, code):
@@ -105,6 +107,7 @@ def _atoms(paragraph: Any, code: frozenset[str]) -> list[Atom]:
 
 
 def _content(parent: Any, code: frozenset[str]) -> Iterator[Atom]:
+    """Yield the atoms of an element in order, white space as stored; `code`: styles for code."""
     yield Atom("text", None, parent.text or "")
     for child in parent:
         if child.tag in AROUND and _is_code(child.get(STYLE), code) and "".join(child.itertext()).strip():
@@ -124,6 +127,7 @@ def _content(parent: Any, code: frozenset[str]) -> Iterator[Atom]:
 
 
 def _is_prose_field(element: Any) -> bool:
+    """Return whether an element is an input field or a reference whose text has letters."""
     # other references are numbers, such as the number of a page
     if element.tag == INPUT or (element.tag in REFERENCES and element.get(REFERENCE_FORMAT) == "text"):
         return any(map(str.isalpha, "".join(element.itertext())))

@@ -36,7 +36,7 @@ class _Strings:
 
 
 @dataclass(frozen=True, slots=True)
-class _Blank:
+class _Untranslated:
     """A message without a translation.
 
     entry: entry of polib.
@@ -62,39 +62,40 @@ class _Blank:
 
 
 def read_po(data: bytes) -> Document:
-    """Return the messages of a catalogue that have no translation, not even a fuzzy one.
+    """Return a document of the messages without a translation, not even a fuzzy one.
 
     The first form of a plural translates the singular, all others the plural. Raises Unreadable.
     """
     charset = HEAD_CHARSET.search(data[:MAX_HEAD_BYTES])
-    named = charset[1].decode("ascii") if charset else TEMPLATE_CHARSET
-    file = decode(data, "utf-8" if named.lower() == TEMPLATE_CHARSET else named)
+    declared_charset = charset[1].decode("ascii") if charset else TEMPLATE_CHARSET
+    file = decode(data, "utf-8" if declared_charset.lower() == TEMPLATE_CHARSET else declared_charset)
     try:
         # polib would open a text without a line end as the name of a file
         catalogue = polib.pofile("\n" + file.text, encoding=file.encoding)
     except (OSError, ValueError, IndexError, AttributeError, TypeError):
         raise unreadable(KIND_NAME) from None
-    blanks = _blanks(catalogue, _places(file.text))
+    untranslated = _untranslated(catalogue, _places(file.text))
     newline = "\r\n" if "\r\n" in file.text else "\n"
 
     def write(segments: Sequence[Segment]) -> bytes:
         rest = iter(segments)
         parts, position = list[str](), 0
-        for blank in blanks:
-            old = blank.segments
+        for entry in untranslated:
+            old = entry.segments
             new = [next(rest) for _ in old]
+            # a segment that was not translated comes back as the same object
             if old and all(after is before for after, before in zip(new, old, strict=True)):
                 continue
-            for place, strings in zip(blank.places, blank.write(new, newline), strict=True):
+            for place, strings in zip(entry.places, entry.write(new, newline), strict=True):
                 parts += [file.text[position : place.begin], strings]
                 position = place.end
-        return _encode(file, named, "".join([*parts, file.text[position:]]))
+        return _encode(file, declared_charset, "".join([*parts, file.text[position:]]))
 
-    return Document([segment for blank in blanks for segment in blank.segments], write)
+    return Document([segment for entry in untranslated for segment in entry.segments], write)
 
 
 def _places(text: str) -> list[tuple[bool, list[_Strings]]]:
-    """Return for each active message: it may be the head, and the positions of its translations."""
+    """Return for each active message whether its `msgid` is empty, and the positions of its translations."""
     found = list[tuple[bool, list[_Strings]]]()
     strings: _Strings | None = None  # strings that the next line may continue
     for match in LINE.finditer(text):
@@ -113,7 +114,7 @@ def _places(text: str) -> list[tuple[bool, list[_Strings]]]:
     return found
 
 
-def _blanks(catalogue: Any, places: list[tuple[bool, list[_Strings]]]) -> list[_Blank]:
+def _untranslated(catalogue: Any, places: list[tuple[bool, list[_Strings]]]) -> list[_Untranslated]:
     """Return the untranslated entries of polib, which has no entry for the head, with their positions.
 
     Raises Unreadable.
@@ -125,7 +126,7 @@ def _blanks(catalogue: Any, places: list[tuple[bool, list[_Strings]]]) -> list[_
     if len(places) != len(entries):
         raise unreadable(KIND_NAME)
     return [
-        _Blank(entry, strings, [Message(text) for text in (entry.msgid, entry.msgid_plural) if text])
+        _Untranslated(entry, strings, [Message(text) for text in (entry.msgid, entry.msgid_plural) if text])
         for entry, (_, strings) in zip(entries, places, strict=True)
         if entry.msgid and strings and not (entry.msgstr or any(entry.msgstr_plural.values()))
     ]
@@ -147,9 +148,9 @@ def _wrap(line: str) -> list[str]:
     ) or [""]
 
 
-def _encode(file: DecodedText, named: str, text: str) -> bytes:
+def _encode(file: DecodedText, declared_charset: str, text: str) -> bytes:
     """Return the file in its encoding, or in UTF-8 with a new head if the encoding lacks a character."""
     try:
         return file.encode(text, "strict")
     except UnicodeEncodeError:
-        return text.replace(f"charset={named}", "charset=UTF-8", 1).encode()
+        return text.replace(f"charset={declared_charset}", "charset=UTF-8", 1).encode()

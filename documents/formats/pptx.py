@@ -58,6 +58,7 @@ def _part_order(name: str) -> tuple[int, bool, str]:
 
 
 def _atoms(paragraph: Any) -> Iterator[Atom]:
+    """Yield the atoms of a paragraph: runs, breaks and fields."""
     for child in paragraph:
         if child.tag == RUN:
             properties = child.find(RUN_FORMAT)

@@ -59,6 +59,7 @@ class _Part:
         self.segment = self.tagged.segment
 
     def write(self, segment: Segment) -> str:
+        """Return the cue's text with the segment, wrapped to as many lines as before."""
         if segment is self.segment:
             return self.source
         segment = replace(segment, text=wrap(segment.text, len(self.breaks) + 1))

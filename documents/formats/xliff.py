@@ -116,8 +116,8 @@ def _is_open(unit: Any) -> bool:
         target is not None and (len(target) or (target.text or "").strip())
     ):
         return False
-    around = (each.get("translate") for each in (unit, *unit.iterancestors()))
-    return next((word for word in around if word), "yes") != "no"
+    flags = (element.get("translate") for element in (unit, *unit.iterancestors()))
+    return next((flag for flag in flags if flag), "yes") != "no"
 
 
 def _target(unit: Any) -> Any:
@@ -163,6 +163,7 @@ def _translated_head(head: str) -> str:
 
 
 def _atoms(place: Any) -> Iterator[Atom]:
+    """Yield the atoms of an element: its text, elements around text, and codes as nodes."""
     yield Atom("text", None, place.text or "")
     for child in place:
         if _is_around(child):

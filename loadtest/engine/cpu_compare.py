@@ -104,6 +104,7 @@ def lanes_of(
     onnx_graphs = {name: graph for name, graph in graphs(config).items() if isinstance(graph, bytes)}
 
     def open_executor(work: Workload) -> Executor:
+        """Return an executor of the workload's precision, threads and beam."""
         parts = {p: onnx_graphs[graph_name(p, work.precision, kernels)] for p in ("encoder", "step")}
         operators = library() if kernels == "native" else None
         return OnnxExecutor(open_sessions(config, parts, weights, work.threads, operators), work.beam, SLOTS)
@@ -111,6 +112,7 @@ def lanes_of(
     lanes: dict[tuple[str, int, int], Lane] = {}
 
     def translate(work: Workload) -> float:
+        """Return the seconds that Convoy takes for the workload."""
         key = (work.precision, work.threads, work.beam)
         if key not in lanes:
             lanes.clear()  # one model in memory at a time
@@ -152,6 +154,7 @@ def translators_of(folder: Path, vocab: int) -> Translate:
     translators: dict[tuple[str, int], Any] = {}
 
     def translate(work: Workload) -> float:
+        """Return the seconds that CTranslate2 takes for the workload."""
         key = (work.precision, work.threads)
         if key not in translators:
             translators.clear()
@@ -174,6 +177,7 @@ def translators_of(folder: Path, vocab: int) -> Translate:
 
 
 def sources(work: Workload, vocab: int) -> list[list[int]]:
+    """Return random token ids, the same for each number of sentences."""
     g = np.random.default_rng(work.sentences)
     drawn: list[list[int]] = g.integers(4, vocab, (work.sentences, work.length)).tolist()
     return drawn
@@ -211,9 +215,9 @@ def table(contenders: Mapping[str, Translate], options: argparse.Namespace) -> l
             rows.append({"work": [precision, threads, beam, count], "seconds": timings})
             peer, *_, ours = timings.values()
             medians = [statistics.median(seconds) for seconds in timings.values()]
-            each = [a / b for a, b in zip(peer, ours, strict=True)]
+            ratios = [a / b for a, b in zip(peer, ours, strict=True)]
             cells = [precision, threads, beam, count, *(f"{s * 1e3:.1f}" for s in medians)]
-            cells += [f"{medians[0] / medians[-1]:.2f}", f"{min(each):.2f}, {max(each):.2f}"]
+            cells += [f"{medians[0] / medians[-1]:.2f}", f"{min(ratios):.2f}, {max(ratios):.2f}"]
             print(f"| {' | '.join(map(str, cells))} |", flush=True)
     return rows
 

@@ -142,6 +142,7 @@ class CountedDevice(Nothing):
         self._rings: dict[bool, StagingRing] = {}  # by stream
 
     def step(self) -> None:
+        """End the hypotheses that have reached the length of their answer, as the search would."""
         with self.emulation:
             if self.engine is None:
                 return
@@ -153,6 +154,7 @@ class CountedDevice(Nothing):
             search.state.kept_steps[:n] = torch.from_numpy(longest - 1)[:, None]
 
     def capture(self, step: Callable[[], None]) -> Replay:
+        """Return a replay that is counted."""
         replay = super().capture(step)
 
         def counted() -> None:
@@ -209,9 +211,9 @@ class CountedDevice(Nothing):
         """Return as many hypotheses for each slot as it has beams, of the length of the slot."""
         assert self.engine is not None
         numbers = [int(a.value or 0) for a in call.arguments if isinstance(a, CONVERTED)]
-        told, *_, beams, _, columns, rows = numbers
+        slot_numbers, *_, beams, _, columns, rows = numbers
         row, count, state = finished_dtype(beams, columns), call.grid[0], self.engine.lanes[0].search.state
-        slots = np.ctypeslib.as_array((c_int64 * count).from_address(told))
+        slots = np.ctypeslib.as_array((c_int64 * count).from_address(slot_numbers))
         words = count * row.itemsize // WORD_BYTES
         answers = np.ctypeslib.as_array((c_int64 * words).from_address(rows)).view(row)
         pool = answers["pool"]
@@ -279,16 +281,16 @@ def measure(slots: int, beams: int, requests: int) -> HostWork:
     traffic = Traffic(slots, beams)
     for counted in (False, True):
         gc.freeze()  # like a server, to exclude full collections
-        traffic.answered, spent, beside = 0, list[float](), list[float]()
+        traffic.answered, spent, calibration = 0, list[float](), list[float]()
         traffic.device.calls.clear()
         before = traffic.engine.stats().steps
         traffic.engine.submit([traffic.request() for _ in range(requests)])
         while traffic.answered < requests:
             spent.append(traffic.turn())
             if counted:
-                beside.append(yardstick())  # once a turn, with caches as cold as the turn's
+                calibration.append(yardstick())  # once a turn, with caches as cold as the turn's
     steps = traffic.engine.stats().steps - before
-    slowness = statistics.median(beside) / USUAL_SECONDS
+    slowness = statistics.median(calibration) / USUAL_SECONDS
     house = sum(spent) / slowness * HOST_SLOWDOWN * 1e3 / steps
     calls = {kind: count / steps for kind, count in sorted(traffic.device.calls.items())}
     cuda = sum(PRICES_US[kind] * count for kind, count in calls.items()) / 1e3

@@ -79,6 +79,8 @@ def ours(folder: Path, out: Path, lines: Sequence[str]) -> list[str]:
     lane = Lane(executor, lambda request, outcome: request.reply(outcome))
 
     def request(number: int, line: str) -> Request:
+        """Return the request of a line, whose answer is stored by its number."""
+
         def reply(outcome: Any) -> None:
             answers[number] = tokenizer.decode(outcome.hypotheses[0].tokens)
 
@@ -96,10 +98,13 @@ def compare_bleu(marian: Path, lines: Sequence[str]) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as name:
         folder = convert_model(marian, Path(name))
         exact, rounded = (theirs(folder, lines, kind) for kind in ("float32", "int8"))
-        own = ours(folder, Path(name) / "bundle", lines)
-    bleu = {"CTranslate2": corpus_bleu(rounded, [exact]).score, "Convoy": corpus_bleu(own, [exact]).score}
-    same = sum(a == b for a, b in zip(own, rounded, strict=True)) / len(lines)
-    return {**bleu, "of each other": corpus_bleu(own, [rounded]).score, "same answers": same}
+        convoy_answers = ours(folder, Path(name) / "bundle", lines)
+    bleu = {
+        "CTranslate2": corpus_bleu(rounded, [exact]).score,
+        "Convoy": corpus_bleu(convoy_answers, [exact]).score,
+    }
+    same = sum(a == b for a, b in zip(convoy_answers, rounded, strict=True)) / len(lines)
+    return {**bleu, "of each other": corpus_bleu(convoy_answers, [rounded]).score, "same answers": same}
 
 
 def read_lines(path: Path, count: int) -> list[str]:

@@ -50,9 +50,9 @@ def write_package(folder: Path, pieces: Path, spacy: Path, codes: tuple[str, str
     codes: codes of source and target.
     """
     processor = sentencepiece.SentencePieceProcessor(model_file=str(pieces))
-    own = [processor.id_to_piece(i) for i in range(processor.get_piece_size())]
+    pieces_of_model = [processor.id_to_piece(i) for i in range(processor.get_piece_size())]
     (folder / "model").mkdir(parents=True)
-    _opennmt_model(own).save(str(folder / "model"))
+    _opennmt_model(pieces_of_model).save(str(folder / "model"))
     shutil.copy(pieces, folder / "sentencepiece.model")
     shutil.copytree(spacy, folder / "spacy")
     names = {
@@ -104,6 +104,7 @@ def server(command: list[str], port: int, variables: dict[str, str]) -> Iterator
 
 
 def _answers(client: httpx.Client) -> bool:
+    """Return whether the server translates yet."""
     try:
         return _ask(client, "Guten Tag.") != ""
     except (httpx.HTTPError, KeyError):
@@ -174,10 +175,12 @@ def main() -> None:
                         )
                         for _ in range(options.rounds)
                     ]
-                    a, cost, b, own = (statistics.median(column) for column in zip(*rounds, strict=True))
+                    theirs_rate, theirs_cpu, ours_rate, ours_cpu = (
+                        statistics.median(column) for column in zip(*rounds, strict=True)
+                    )
                     print(
-                        f"| {kind} | {clients} | {a:.2f} | {cost:.0f} | {b:.2f} | {own:.0f} "
-                        f"| {b / a:.2f} | {cost / own:.2f} |",
+                        f"| {kind} | {clients} | {theirs_rate:.2f} | {theirs_cpu:.0f} | {ours_rate:.2f} "
+                        f"| {ours_cpu:.0f} | {ours_rate / theirs_rate:.2f} | {theirs_cpu / ours_cpu:.2f} |",
                         flush=True,
                     )
 

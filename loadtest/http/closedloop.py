@@ -28,7 +28,7 @@ async def keep_busy(
     async with session(url) as client:
         began = time.perf_counter()
 
-        async def one() -> None:
+        async def send_in_turn() -> None:
             while goes_on(len(answers)):
                 due = time.perf_counter() - began
                 try:
@@ -37,7 +37,7 @@ async def keep_busy(
                     status = 0
                 answers.append(TimedAnswer(due, time.perf_counter() - began, status))
 
-        await asyncio.gather(*(one() for _ in range(under_way)))
+        await asyncio.gather(*(send_in_turn() for _ in range(under_way)))
     return answers
 
 

@@ -84,6 +84,7 @@ class Reader(_User):
     @tag("stream")
     @task
     def stream(self) -> None:
+        """Request a streamed translation, and report the time to its first words."""
         values = DE_EN | {"q": document(self.chance, 3), "stream": True}
         began, first = time.perf_counter(), 0.0
         with self.client.post(

@@ -107,7 +107,7 @@ async def run(url: str, ask: Ask, texts: Iterator[str], times: Sequence[float]) 
     async with session(url) as client:
         began = time.perf_counter()
 
-        async def one(due: float, text: str) -> TimedAnswer:
+        async def send_at(due: float, text: str) -> TimedAnswer:
             try:
                 status, first = await ask(client, text)
             except (aiohttp.ClientError, TimeoutError):
@@ -118,7 +118,7 @@ async def run(url: str, ask: Ask, texts: Iterator[str], times: Sequence[float]) 
         tasks = []
         for due in times:
             await asyncio.sleep(max(0.0, began + due - time.perf_counter()))
-            tasks.append(asyncio.create_task(one(due, next(texts))))
+            tasks.append(asyncio.create_task(send_at(due, next(texts))))
         return await asyncio.gather(*tasks)
 
 
@@ -142,6 +142,7 @@ def translate(values: dict[str, Any], *, stream: bool) -> Ask:
             return answer.status, None
 
     async def ask_streaming(client: aiohttp.ClientSession, text: str) -> tuple[int, float | None]:
+        """Return status, 0 if the stream was cut off, and time of the first words."""
         body = values | {"q": text, "stream": True}
         first, whole = None, False
         async with client.post("/translate", json=body, headers=headers) as answer:

@@ -45,6 +45,8 @@ class Clock:
     cpu: float = 0.0
 
     def time_calls(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the function with the time of its calls added to the clock."""
+
         def run(*values: Any, **named: Any) -> Any:
             wall, cpu = time.perf_counter(), time.thread_time()
             try:
@@ -162,6 +164,7 @@ def measure(clock: Clock, url: str, options: argparse.Namespace, under_way: int)
 
 
 def client(options: argparse.Namespace) -> None:
+    """Measure latencies from a process of its own, after a line on standard input."""
     values, under_way = json.loads(options.values), int(options.concurrency)
     latencies_of(options.client, 2 * under_way, under_way, values)
     print("ready", flush=True)

@@ -260,13 +260,15 @@ time.sleep(60)
     code, why = command._run_with_limit([sys.executable, "-c", script], path, 0.5)
     assert code
     book = BenchRecord(path)
-    left = command._after(book, book.values.pop("running"), ["checks", "single", "real"], why)
+    left = command._remaining_parts(book, book.values.pop("running"), ["checks", "single", "real"], why)
     assert left == ["single", "real"]
     assert "over its time" in BenchRecord(path).values["skipped"]["cuda bf16"]
     assert BenchRecord(path).values["parts"]["single"]["status"] == "failed"
     # a second failure ends the part
-    assert command._after(book, {"part": "single", "contender": "cuda bf16"}, left, "again") == ["real"]
-    assert command._after(book, {"part": "real"}, ["real"], "it ended with 70") == []
+    assert command._remaining_parts(book, {"part": "single", "contender": "cuda bf16"}, left, "again") == [
+        "real"
+    ]
+    assert command._remaining_parts(book, {"part": "real"}, ["real"], "it ended with 70") == []
 
 
 def test_contender_that_broke_the_device_is_skipped(setting, bundle, tmp_path):

@@ -49,13 +49,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if unknown := [part for part in parts if part not in PARTS]:
         raise SystemExit(f"no part {unknown[0]!r}; known are {', '.join(PARTS)}")
     if options.inside:
-        return _inside(options, parts)
+        return _run_here(options, parts)
     with tempfile.TemporaryDirectory() as folder:
         options.folder = options.folder or Path(folder)
-        return _outside(options, parts)
+        return _run_processes(options, parts)
 
 
-def _outside(options: argparse.Namespace, parts: list[str]) -> int:
+def _run_processes(options: argparse.Namespace, parts: list[str]) -> int:
+    """Run the parts in inner processes, write JSON and Markdown; return 1 if a part is not done."""
     path: Path = options.out or _default_out()
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
@@ -63,7 +64,7 @@ def _outside(options: argparse.Namespace, parts: list[str]) -> int:
     # the models are written while the first parts, which need none, run
     needed = NEED_MODELS.intersection(parts)
     with preparing(options.folder, tiny=options.tiny) if needed else nullcontext():
-        _through(options, path, rest, end)
+        _run_until_done(options, path, rest, end)
     record = BenchRecord(path)
     path.with_suffix(".md").write_text(markdown([record.values]), "utf-8")
     print(markdown([record.values]))
@@ -71,7 +72,7 @@ def _outside(options: argparse.Namespace, parts: list[str]) -> int:
     return int(any(v["status"] != "done" or v.get("ok") is False for v in record.values["parts"].values()))
 
 
-def _through(options: argparse.Namespace, path: Path, rest: list[str], end: float) -> None:
+def _run_until_done(options: argparse.Namespace, path: Path, rest: list[str], end: float) -> None:
     """Run all parts in one or more inner processes."""
     while rest:
         seconds = max(1.0, end - time.monotonic())
@@ -84,10 +85,10 @@ def _through(options: argparse.Namespace, path: Path, rest: list[str], end: floa
             if code:
                 raise SystemExit(f"nothing was measured: the inner process ended with {code}")
             break
-        rest = _after(record, running, rest, why or f"its process ended with {code}")
+        rest = _remaining_parts(record, running, rest, why or f"its process ended with {code}")
 
 
-def _after(bench: BenchRecord, running: dict[str, Any], rest: list[str], why: str) -> list[str]:
+def _remaining_parts(bench: BenchRecord, running: dict[str, Any], rest: list[str], why: str) -> list[str]:
     """Return the parts that remain after the inner process failed: the same parts without the contender that
     was running; the later parts, if none was running; or the same part again for the same contender."""
     part, contender = running["part"], running.get("contender")
@@ -95,13 +96,13 @@ def _after(bench: BenchRecord, running: dict[str, Any], rest: list[str], why: st
     record = {"error": f"{contender or part}: {why}"} | record | {"status": "failed"}
     bench.values["parts"][part] = record
     print(f"{part}: {record['error']}", flush=True)
-    again = contender is not None and contender not in bench.values["skipped"]
-    if again:
+    repeats = contender is not None and contender not in bench.values["skipped"]
+    if repeats:
         bench.values["skipped"][contender] = f"{part}: {record['error']}"
     bench.save()
     if part not in rest:  # the floors always run
         return rest
-    return rest[rest.index(part) + (0 if again else 1) :]
+    return rest[rest.index(part) + (0 if repeats else 1) :]
 
 
 def _run_with_limit(command: list[str], path: Path, grace: float) -> tuple[int, str]:
@@ -122,7 +123,8 @@ def _run_with_limit(command: list[str], path: Path, grace: float) -> tuple[int, 
         process.wait()
 
 
-def _inside(options: argparse.Namespace, parts: list[str]) -> int:
+def _run_here(options: argparse.Namespace, parts: list[str]) -> int:
+    """Run the parts in this process; return CONTEXT_LOST_CODE if the device is lost."""
     from loadtest.engine.gpu_bench.run import run_parts
 
     record = BenchRecord(options.out)

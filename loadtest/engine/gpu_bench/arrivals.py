@@ -65,6 +65,7 @@ class LaneBatcher(WindowBatcher[Request]):
         self.window, self.batch = window, batch
 
     def _translate(self, batch: list[Request]) -> None:
+        """Answer a batch; after an error, the requests without an answer get the error."""
         self._done = []
         try:
             self._lane.drain(batch)
@@ -186,7 +187,7 @@ def _tune(batcher: LaneBatcher, load: Load, scale: Scale) -> dict[str, Any]:
         tried.append(
             {"window": window, "batch": batch, "p99": percentile(latencies(batcher, load, TUNING), 99)}
         )
-    best = min(tried, key=lambda one: one["p99"])
+    best = min(tried, key=lambda setting: setting["p99"])
     return {"window": best["window"], "batch": best["batch"], "tuning": tried}
 
 
@@ -200,6 +201,8 @@ def _compare(servers: dict[str, Server], load: Load, run: PartRun, findings: dic
     turn = dict.fromkeys(servers, 0)
 
     def runner(name: str, server: Server) -> Callable[[], float]:
+        """Return a function that measures the p99 of a server; each call has new due times."""
+
         def measure() -> float:
             values = latencies(server, load, TRAFFIC + turn[name])
             turn[name] += 1

@@ -37,7 +37,7 @@ TEST_PROCESSES: Final = 6
 TEST_LOG: Final = "tests.log"  # whole output of pytest, next to the record
 LEAST_TEST_SECONDS: Final = 10.0
 FAILURES: Final = ("FAILED ", "ERROR ")  # prefixes of pytest's lines that name a failed test
-MAX_TOLD_FAILURES: Final = 5  # failures of a file in the record
+MAX_PRINTED_FAILURES: Final = 5  # failures of a file in the record
 # a machine that is lent for an hour has torch and pytest, and lacks some plugins that pyproject.toml
 # configures
 PYTEST: Final = "-q -rfEs -m gpu -o addopts= -o filterwarnings= -p no:cacheprovider --durations=10"
@@ -52,8 +52,8 @@ def suite(run: PartRun) -> dict[str, Any]:
     files = gpu_tests(REPOSITORY / "tests")
     with ThreadPoolExecutor(TEST_PROCESSES) as pool:
         results = list(pool.map(lambda path: _run_tests(path, run.until), files))
-    said = [f"{'=' * 20} {path.name}\n{output}" for path, (_, output) in zip(files, results, strict=True)]
-    run.record.path.with_name(TEST_LOG).write_text("\n".join(said), "utf-8")
+    outputs = [f"{'=' * 20} {path.name}\n{output}" for path, (_, output) in zip(files, results, strict=True)]
+    run.record.path.with_name(TEST_LOG).write_text("\n".join(outputs), "utf-8")
     rows: list[dict[str, Any]] = [
         {"file": str(path.relative_to(REPOSITORY)), "code": code, "said": output.strip().rpartition("\n")[2]}
         for path, (code, output) in zip(files, results, strict=True)
@@ -63,7 +63,7 @@ def suite(run: PartRun) -> dict[str, Any]:
             print(f"FAILED, in a process of its own: {row['file']}: {row['said']}", flush=True)
             # the first failure is the cause: after it the device may be unusable in the process
             row["failed"] = [line for line in output.splitlines() if line.startswith(FAILURES)][
-                :MAX_TOLD_FAILURES
+                :MAX_PRINTED_FAILURES
             ]
             print("\n".join(row["failed"]), flush=True)
     passed = any(" passed" in row["said"] for row in rows) or not run.setting.device.startswith("cuda")
@@ -76,9 +76,10 @@ def gpu_tests(folder: Path) -> list[Path]:
 
 
 def _needs_gpu(path: Path) -> bool:
+    """Return whether a test file has the mark, or uses a fixture of its conftest.py that has it."""
     text, shared = path.read_text("utf-8"), path.with_name("conftest.py")
     fixtures = shared.read_text("utf-8").split("@pytest.fixture")[1:] if shared.exists() else []
-    names = [name[1] for each in fixtures if GPU_MARK in each and (name := FUNCTION.search(each))]
+    names = [name[1] for text in fixtures if GPU_MARK in text and (name := FUNCTION.search(text))]
     return GPU_MARK in text or any(re.search(rf"def test_\w+\([^)]*\b{name}\b", text) for name in names)
 
 
@@ -151,6 +152,7 @@ def agreement(baseline: Sequence[Result], answers: Sequence[Result]) -> dict[str
 
 
 def _answers(executor: Executor, sources: Sequence[list[int]], options: DecodeOptions) -> list[Result]:
+    """Return the results of an executor for the sources, in order."""
     answers = Answers.empty(len(sources))
     requests = [
         Request(list(source), options, lambda outcome, i=i: answers.take(i, outcome))  # type: ignore[misc]

@@ -185,6 +185,7 @@ class Answers:
         return cls([None] * count, [0.0] * count, count, threading.Lock(), threading.Event())
 
     def take(self, i: int, outcome: Outcome) -> None:
+        """Store the outcome of request `i` and its time; the last one sets `done`."""
         self.outcomes[i], self.ended[i] = outcome, time.monotonic()
         with self._lock:
             self._left -= 1

@@ -48,7 +48,7 @@ def device_floors(setting: Setting) -> dict[str, Any]:
     (products of a decoder with operations and bytes of weights a second).
     """
     device, scale = setting.device, setting.scale
-    rates: dict[str, Any] = {"bandwidth": _copy(device, scale.copy), "matrix": {}, "shapes": []}
+    rates: dict[str, Any] = {"bandwidth": _copy_bandwidth(device, scale.copy), "matrix": {}, "shapes": []}
     rates["tf32_allowed"] = torch.backends.cuda.matmul.allow_tf32
     for precision, kind in TYPES.items():
         try:
@@ -63,13 +63,15 @@ def device_floors(setting: Setting) -> dict[str, Any]:
     return rates
 
 
-def _copy(device: str, size: int) -> float:
+def _copy_bandwidth(device: str, size: int) -> float:
+    """Return the bandwidth of copying, bytes read and written a second."""
     source = torch.randint(0, 255, (size,), dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
     return 2 * size / _median(device, lambda: target.copy_(source), 3)
 
 
 def _shapes(setting: Setting, precision: str, kind: torch.dtype) -> list[dict[str, Any]]:
+    """Return a row for each shape and number of rows: its seconds, operations and bytes a second."""
     rows = []
     for name, (inputs, outputs) in SHAPES.items():
         if setting.scale.tiny:
@@ -88,6 +90,7 @@ def _shapes(setting: Setting, precision: str, kind: torch.dtype) -> list[dict[st
 
 
 def _product(device: str, x: Tensor, weights: list[Tensor]) -> float:
+    """Return the seconds of one product with weights that are not in a cache."""
     turn = cycle(weights)
     return _median(device, lambda: torch.nn.functional.linear(x, next(turn)), len(weights))
 
@@ -101,27 +104,34 @@ def _median(device: str, call: Callable[[], object], times: int = 5) -> float:
 
 
 def _capture(device: str, call: Callable[[], object], times: int) -> Callable[[], None]:
-    def several() -> None:
+    """Return a function that calls `times` times; on CUDA it replays a graph of the calls."""
+
+    def call_repeatedly() -> None:
         for _ in range(times):
             call()
 
     if not device.startswith("cuda"):
-        return several
+        return call_repeatedly
     stream = torch.cuda.Stream(device)
     with torch.cuda.stream(stream):  # libraries must be loaded before capturing
-        several()
+        call_repeatedly()
     torch.cuda.synchronize(device)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, stream=stream):
-        several()
+        call_repeatedly()
     return graph.replay
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Count the needs of one source of `source` tokens and its decoding with one hypothesis: weights that a
-    step reads (numbers), and floating-point operations of the matrix products of a step and of the encoder.
-    The self-attention of a Transformer's decoder is counted at its first step, so too low."""
+    """The cost of a source and its decoding with one hypothesis.
+
+    source: number of source tokens.
+    weights: number of weights that a step reads.
+    step: floating-point operations of the products of a step; a Transformer's self-attention counts as at the
+        first step, which is too low.
+    encoder: floating-point operations of the encoder's products.
+    """
 
     source: int
     weights: int
@@ -145,16 +155,17 @@ class _Reads(TorchDispatchMode):
     def __init__(self, model: Model) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._sizes = {id(p): p.numel() for p in model.parameters()}
-        self.found: dict[int, int] = {}
+        self.read_sizes: dict[int, int] = {}
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
+        """Run an operator, and record the parameters among its arguments."""
         if func._schema.name not in LOOKUPS:
             for argument in args:
-                for one in argument if isinstance(argument, list | tuple) else [argument]:
-                    if id(one) in self._sizes:
-                        self.found[id(one)] = self._sizes[id(one)]
+                for tensor in argument if isinstance(argument, list | tuple) else [argument]:
+                    if id(tensor) in self._sizes:
+                        self.read_sizes[id(tensor)] = self._sizes[id(tensor)]
         return func(*args, **(kwargs or {}))
 
 
@@ -169,14 +180,12 @@ def cost(config: ModelConfig, source: int = 32) -> Cost:
         for parameter in model.parameters():
             parameter.zero_()
     lane = Lane(TorchExecutor(model, 1, 1), lambda _, outcome: None)
-    request = Request([*[FIRST_WORD] * (source - 1), config.eos], DecodeOptions(1, min_length=9), _nobody)
+    tokens = [*[FIRST_WORD] * (source - 1), config.eos]
+    request = Request(tokens, DecodeOptions(1, min_length=9), lambda _: None)
     with FlopCounterMode(display=False) as encoding:
         lane.admit([request])
     reads = _Reads(model)
     with FlopCounterMode(display=False) as stepping, reads:
         lane.step()
-    return Cost(source, sum(reads.found.values()), stepping.get_total_flops(), encoding.get_total_flops())
-
-
-def _nobody(outcome: object) -> None:
-    """Ignore the answer."""
+    weights = sum(reads.read_sizes.values())
+    return Cost(source, weights, stepping.get_total_flops(), encoding.get_total_flops())

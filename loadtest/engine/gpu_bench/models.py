@@ -99,6 +99,7 @@ def _prepared_elsewhere(folder: Path) -> bool:
 
 
 def _write_model(path: Path, name: str, tiny: bool, seed: int) -> Bundle:  # noqa: FBT001
+    """Write a bundle with random weights and ONNX graphs."""
     from engine.models import build
     from export.graphs.onnx import graphs
 

@@ -53,6 +53,7 @@ class Peer:
         self._process.communicate()
 
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Return the answer of fairseq's process to a request. Raises PeerError."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
@@ -94,6 +95,7 @@ def peers(stack: ExitStack, run: PartRun, bundle: Bundle, not_run: dict[str, str
 
 
 def _side(stack: Any) -> dict[str, Any]:
+    """Return the dimensions of encoder or decoder for fairseq's process."""
     assert isinstance(stack, StackConfig)
     names = ("embed_dim", "conv_dim", "ffn_dim", "heads", "glu")
     return {name: getattr(stack, name) for name in names} | {"kernel_sizes": list(stack.kernel_sizes)}

@@ -88,10 +88,11 @@ def translate(model: Any, words: Any, batch: tuple[list[int], int], beam: int) -
     first = ([model], words) if takes_models else (words,)
     answers = SequenceGenerator(*first, **limits).generate([model], {"net_input": inputs})
     if any(len(hypotheses[0]["tokens"]) != target + 1 for hypotheses in answers):
-        raise ValueError("an answer of fairseq has not the length that it was given")
+        raise ValueError("fairseq's answer does not have the requested length")
 
 
 def serve(lines: TextIO, out: TextIO) -> None:
+    """Build the model of the first line, then answer each further line with the seconds it took."""
     import torch
 
     def wait() -> None:
@@ -101,7 +102,7 @@ def serve(lines: TextIO, out: TextIO) -> None:
     setup = json.loads(next(lines))
     with torch.no_grad():
         model, words, about = build(setup)
-        _say(out, about)
+        _send_line(out, about)
         for line in lines:
             request = json.loads(line)
             try:
@@ -110,18 +111,18 @@ def serve(lines: TextIO, out: TextIO) -> None:
                 for batch in request["batches"]:
                     translate(model, words, batch, request["beam"])
                 wait()
-                _say(out, {"seconds": time.perf_counter() - began})
+                _send_line(out, {"seconds": time.perf_counter() - began})
             except Exception as error:  # noqa: BLE001 - sent to the other process
-                _say(out, {"error": f"{type(error).__name__}: {error}"})
+                _send_line(out, {"error": f"{type(error).__name__}: {error}"})
 
 
-def _say(out: TextIO, value: dict[str, Any]) -> None:
+def _send_line(out: TextIO, value: dict[str, Any]) -> None:
     out.write(json.dumps(value) + "\n")
     out.flush()
 
 
 def _lenient(cls: type | None = None, /, **options: Any) -> Any:
-    """A dataclass decorator whose instances may be defaults of other dataclasses' fields, as in Python 3.10:
+    """Decorate a dataclass whose instances may be defaults of other dataclasses' fields, as in Python 3.10:
     fairseq 0.12 and its hydra need that."""
 
     def decorate(cls: type) -> type:
@@ -134,6 +135,7 @@ def _lenient(cls: type | None = None, /, **options: Any) -> Any:
 
 
 def main() -> None:
+    """Serve on the standard streams, with what fairseq needs of older Python and numpy."""
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # fairseq's own output must not mix with the answers
     try:
@@ -147,7 +149,7 @@ def main() -> None:
         sys.path[0] = sys.argv[1]  # replaces this script's folder, whose names are no packages
         serve(sys.stdin, out)
     except Exception as error:  # noqa: BLE001
-        _say(out, {"error": f"{type(error).__name__}: {error}"})
+        _send_line(out, {"error": f"{type(error).__name__}: {error}"})
 
 
 if __name__ == "__main__":

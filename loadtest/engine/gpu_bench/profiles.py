@@ -48,24 +48,26 @@ def profiles(run: PartRun) -> dict[str, Any]:
 
 
 def _profile_steps(setting: Setting, executor: Executor, work: list[SizedSentence]) -> dict[str, Any]:
+    """Return microseconds of a step by the clock and on the device, and its longest kernels."""
     cuda, steps = setting.device.startswith("cuda"), setting.scale.steps
     lane = Lane(executor, straight)
     requests, _ = make_requests(work, executor.beams)
     lane.admit(requests)
 
-    def several() -> tuple[float, int]:
+    def run_steps() -> tuple[float, int]:
+        """Return the seconds of a step, and the number of steps that were run."""
         wait(setting.device)
         began, taken = time.perf_counter(), 0
-        while taken < steps:  # a turn may take two steps
+        while taken < steps:  # a call may take two steps
             taken += lane.step()
         wait(setting.device)
         return (time.perf_counter() - began) / taken, taken
 
-    several()  # to warm up
-    plain, _ = several()
+    run_steps()  # to warm up
+    plain, _ = run_steps()
     kinds = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
     with profile(activities=kinds) as profiler:
-        _, taken = several()
+        _, taken = run_steps()
     events = [event for event in profiler.key_averages() if _time(event, cuda) > 0]
     events.sort(key=lambda event: -_time(event, cuda))
     total = sum(_time(event, cuda) for event in events)

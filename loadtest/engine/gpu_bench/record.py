@@ -22,6 +22,7 @@ class BenchRecord:
             self.values = json.loads(path.read_text("utf-8"))
 
     def save(self) -> None:
+        """Replace the file by the current findings in one step, because another process reads it."""
         partial = self.path.with_suffix(".partial")
         partial.write_text(json.dumps(self.values, indent=1, allow_nan=False, default=str) + "\n", "utf-8")
         os.replace(partial, self.path)

@@ -74,8 +74,8 @@ def _run_part(setting: Setting, record: BenchRecord, part: str, until: float) ->
     except Exception as error:
         traceback.print_exc()
         so_far = record.values["parts"].get(part, {})
-        for own in ("status", "seconds"):
-            so_far.pop(own, None)
+        for key in ("status", "seconds"):
+            so_far.pop(key, None)
         run.save(so_far | {"error": f"{type(error).__name__}: {error}"[:2000]}, "failed")
     else:
         # a part in which no contender got time has measured nothing

@@ -135,6 +135,7 @@ def _revision() -> str | None:
 
 
 def _first_line(command: list[str]) -> str | None:
+    """Return the first line that a command prints; None: it failed or is missing."""
     try:
         process = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
     except (OSError, subprocess.SubprocessError):

@@ -56,9 +56,10 @@ def single(run: PartRun) -> dict[str, Any]:
                     runs[key] = _runner(setting.device, executor, work, steps.setdefault(key, []))
             if name in (models.SIX, models.ONE):
                 for key, peer in peers(stack, run, bundle, findings["not_run"]).items():
-                    runs[key] = _theirs(peer, work)
+                    runs[key] = _fairseq_run(peer, work)
 
         def floor_of(key: str, values: list[float], seconds: list[float]) -> dict[str, Any]:
+            """Return the floor of a step by bandwidth, and the share of it that was reached."""
             name, precision = key.partition(", ")[0], key.rpartition(" ")[2]
             floor = costs[name].step_seconds(precision, run.floors["bandwidth"])
             row: dict[str, Any] = {"weights": costs[name].weights, "floor_step": floor, "floor": 1 / floor}
@@ -88,6 +89,7 @@ def _runner(
     lane = Lane(executor, straight)
 
     def run() -> float:
+        """Translate the sentences one by one; return tokens a second, and append the seconds of a step."""
         tokens, seconds, decoding, count = 0, 0.0, 0.0, 0
         for sentence in work:
             (request,), answers = make_requests([sentence], 1)
@@ -109,7 +111,8 @@ def _runner(
     return run
 
 
-def _theirs(peer: Peer, work: Sequence[SizedSentence]) -> Callable[[], float]:
+def _fairseq_run(peer: Peer, work: Sequence[SizedSentence]) -> Callable[[], float]:
+    """Return a function that returns fairseq's tokens a second, one sentence at a time."""
     batches = [([len(s.source)], s.target) for s in work]
     tokens = sum(s.target + 1 for s in work)
     return lambda: tokens / peer.seconds(batches, 1)

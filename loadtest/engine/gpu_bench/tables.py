@@ -54,6 +54,7 @@ def table(rows: Sequence[Row]) -> list[str]:
 
 
 def _section(values: Row) -> list[str]:
+    """Return the lines of a part: its settings on one line, then a table for each list of rows."""
     entries = [f"{key} {_cell(value)}" for key, value in values.items() if value and not _is_rows(value)]
     lines = ["; ".join(entries) + "."] if entries else []
     for rows in filter(_is_rows, values.values()):
@@ -86,6 +87,7 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def _machine(record: Row) -> str:
+    """Return the line about the machine and the command of a record."""
     machine = record.get("machine", {})
     entries = [f"{name} {machine[name]}" for name in MACHINE if machine.get(name) is not None]
     warning = " **Tiny models and runs: nothing here is a figure.**" if machine.get("scale") == "tiny" else ""

@@ -34,7 +34,7 @@ from loadtest.engine.gpu_bench.sentences import SizedSentence, lengths, real_sou
 from loadtest.engine.gpu_bench.setting import Scale
 
 STEADY: Final = 4  # least number of sentences for each slot
-# models of one line are compared in turn; the next line follows when their memory is free
+# models of a group are compared in turn; the next group starts when their memory is free
 TOGETHER = ((models.SIX, models.ATTENTION), (models.IWSLT,), (models.GLU,))
 
 
@@ -99,6 +99,7 @@ def throughput(run: PartRun) -> dict[str, Any]:
                 sized: dict[str, SizedModel] = sized,
                 before: list[dict[str, Any]] = before,
             ) -> None:
+                """Save the rows of this group of models after those of earlier groups."""
                 findings["rows"] = before + [
                     figure(key, values, "sentences/s")
                     | _floor_of(key, values, sized[key.partition(", ")[0]], entrants.counts[key], run)
@@ -123,17 +124,18 @@ def _enter(stack: ExitStack, run: PartRun, sized: Iterable[SizedModel], not_run:
                 flow = Flow(executor, scale.beam)
                 stack.callback(flow.stop)
                 entrants.counts[key] = len(model.work)
-                entrants.runs[key] = _ours(flow, model.work, entrants.counts, (key, scale.slots))
+                entrants.runs[key] = _engine_run(flow, model.work, entrants.counts, (key, scale.slots))
         if model.bundle.name == models.SIX:
             for key, peer in peers(stack, run, model.bundle, not_run).items():
                 entrants.counts[key] = len(model.work)
-                entrants.runs[key] = _theirs(peer, model.work, entrants.counts, key, scale)
+                entrants.runs[key] = _fairseq_run(peer, model.work, entrants.counts, key, scale)
     return entrants
 
 
-def _ours(
+def _engine_run(
     flow: Flow, work: list[SizedSentence], counts: dict[str, int], setup: tuple[str, int]
 ) -> Callable[[], float]:
+    """Return a function that returns the engine's sentences a second with all slots in use."""
     key, slots = setup
 
     def measure() -> float:
@@ -148,9 +150,11 @@ def _ours(
     return measure
 
 
-def _theirs(
+def _fairseq_run(
     peer: Peer, work: list[SizedSentence], counts: dict[str, int], key: str, scale: Scale
 ) -> Callable[[], float]:
+    """Return a function that returns fairseq's sentences a second."""
+
     def measure() -> float:
         sample = work[: counts[key]]
         return len(sample) / peer.seconds(in_batches(sample, scale.slots), scale.beam)
@@ -204,6 +208,7 @@ def real(run: PartRun) -> dict[str, Any]:
 def _real_run(
     flow: Flow, bundle: Bundle, sources: list[list[int]], entry: tuple[dict[str, int], str]
 ) -> Callable[[], float]:
+    """Return a function that returns the engine's lines of real text a second."""
     counts, key = entry
 
     def measure() -> float:

@@ -40,6 +40,7 @@ def convoy(options: argparse.Namespace) -> Any:
 
 
 def peer(options: argparse.Namespace, model: Path, window: float, batch: int) -> Any:
+    """Serve the model by CTranslate2; window: seconds, batch: most texts of a batch."""
     port = free_port()
     variables = {
         "PEER_MODEL": str(model),
@@ -56,6 +57,7 @@ def peer(options: argparse.Namespace, model: Path, window: float, batch: int) ->
 
 
 def request_values(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the fields of each request's body except its text."""
     values: dict[str, Any] = {"source": "de", "target": "en", "beam_size": options.beams}
     if options.tokens:
         values |= {"min_length": options.tokens, "max_length": options.tokens}
@@ -105,6 +107,7 @@ def tune_peer(options: argparse.Namespace, model: Path) -> tuple[float, int, lis
 
 
 def compare(options: argparse.Namespace) -> dict[str, Any]:
+    """Return peak rates of both servers, then latencies at shares of the peer's peak."""
     model = options.out / "transformer"
     transformer.convert(options.peer, model)
     record: dict[str, Any] = {}

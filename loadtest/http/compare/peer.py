@@ -39,6 +39,7 @@ class PeerSetting:
 
     @classmethod
     def of(cls, environment: dict[str, str]) -> PeerSetting:
+        """Return the settings from environment variables."""
         return cls(
             Path(environment["PEER_MODEL"]),
             float(environment.get("PEER_WINDOW", "0.01")),
@@ -69,6 +70,7 @@ class Batcher:
         self._window: WindowBatcher[Asked] = WindowBatcher(self._answer, setting.window, setting.batch)
 
     async def ask(self, text: str) -> str:
+        """Return the translation of a text, which waits for others in a window."""
         future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._window.submit([(text, future)])
         return await future
@@ -79,6 +81,7 @@ class Batcher:
             future.get_loop().call_soon_threadsafe(_settle, future, answer)
 
     def _translate(self, texts: list[str]) -> list[str]:
+        """Return the translation of each text; `tokens` fixes the length of all."""
         tokens = self._setting.tokens
         limits = {"min_decoding_length": tokens, "max_decoding_length": tokens} if tokens else {}
         results = self._translator.translate_batch(
@@ -91,6 +94,7 @@ class Batcher:
 
 
 def _settle(future: asyncio.Future[str], answer: str) -> None:
+    """Set the answer of a request unless the request was cancelled."""
     if not future.done():  # the client may have disconnected
         future.set_result(answer)
 

@@ -61,6 +61,7 @@ class TransformerWeights:
 
 
 def _sides(config: ModelConfig, bundle: Path) -> tuple[StackConfig, StackConfig]:
+    """Return encoder and decoder. Raises ConfigError if CTranslate2 can't compute the model."""
     encoder, decoder = config.encoder, config.decoder
     if (
         config.architecture != "transformer"
@@ -77,6 +78,7 @@ def _sides(config: ModelConfig, bundle: Path) -> tuple[StackConfig, StackConfig]
 
 
 def _fill(spec: Any, weights: TransformerWeights, config: ModelConfig) -> None:
+    """Copy the weights of a bundle into a CTranslate2 specification."""
     table = weights.tensors["encoder.embed_tokens.weight"]
     first = config.pad + 1
     encoder, decoder = spec.encoder, spec.decoder
@@ -84,8 +86,8 @@ def _fill(spec: Any, weights: TransformerWeights, config: ModelConfig) -> None:
         part.scale_embeddings = True
         encodings = sinusoids(positions + first, table.shape[1], config.pad)[first:]
         part.position_encodings.encodings = encodings
-    own = encoder.embeddings[0] if isinstance(encoder.embeddings, list) else encoder.embeddings
-    own.weight = decoder.embeddings.weight = decoder.projection.weight = table
+    source_table = encoder.embeddings[0] if isinstance(encoder.embeddings, list) else encoder.embeddings
+    source_table.weight = decoder.embeddings.weight = decoder.projection.weight = table
     for i, layer in enumerate(encoder.layer):
         name = f"encoder.layers.{i}"
         _self_attention(weights, layer.self_attention, name, f"{name}.layer_norm1")
