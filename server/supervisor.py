@@ -345,7 +345,7 @@ class Supervisor:
 
 
 def pause_after(deaths: int) -> float:
-    """Return the back-off in seconds before a process restarts. deaths: consecutive early deaths."""
+    """Return the back-off in seconds before a process restarts, after so many consecutive early deaths."""
     return min(MAX_PAUSE_SECONDS, 2.0 ** (deaths - 2)) if deaths > 1 else 0.0
 
 

@@ -262,7 +262,7 @@ def phrases_of(values: dict[str, Any]) -> int:
 
 
 def check_phrases(count: int, limit: int) -> None:
-    """Raise InvalidRequest when a request has too many phrases. limit: greatest number; -1: no limit."""
+    """Raise InvalidRequest when a request has more phrases than the limit; -1: no limit."""
     if limit != -1 and count > limit:
         raise InvalidRequest(
             f"Invalid request: {count} phrases of ignore and glossary; this server takes {limit} in a request"
@@ -270,7 +270,7 @@ def check_phrases(count: int, limit: int) -> None:
 
 
 def check_tags(texts: Iterable[str], limit: int) -> None:
-    """Raise InvalidRequest when texts have too many tags. limit: greatest number; -1: no limit."""
+    """Raise InvalidRequest when texts together have more tags than the limit; -1: no limit."""
     count = sum(text.count("<") for text in texts)
     if limit != -1 and count > limit:
         raise InvalidRequest(

@@ -59,11 +59,12 @@ class ServerSettings(
     model_config = CONFIG
 
     @model_validator(mode="after")
-    def _together(self) -> Self:
+    def _check_ports(self) -> Self:
+        """Refuse settings that contradict each other."""
         if self.engines > 1 and not self.frontends:
             raise ValueError(f"--engines {self.engines} needs front ends: add --frontends 1 or more")
         if self.frontends > 1 and self.grpc_port == 0:
-            raise ValueError("several front ends need one port of gRPC, not any free one: name it")
+            raise ValueError("several front ends share one gRPC port: set --grpc-port, not to 0")
         if self.grpc_port and self.grpc_port == self.port:
             raise ValueError(f"--port and --grpc-port are both {self.port}: gRPC needs one of its own")
         return self
@@ -80,10 +81,12 @@ class ServerSettings(
         return init_settings, env_settings, LibreTranslateSource(settings_cls)
 
     def of_engine(self, number: int) -> Self:
-        """Return the settings of an engine process, with its share of the devices. number: from 0."""
+        """Return the settings of engine process `number` (from 0), with its share of the devices."""
         devices = self.device.split(",")
-        own = ",".join(devices[number :: self.engines]) if len(devices) >= self.engines else self.device
-        return self.model_copy(update={"device": own})
+        own_devices = (
+            ",".join(devices[number :: self.engines]) if len(devices) >= self.engines else self.device
+        )
+        return self.model_copy(update={"device": own_devices})
 
     def service(self) -> ServiceSettings:
         """Return the settings of the engines."""

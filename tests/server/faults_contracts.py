@@ -66,7 +66,7 @@ FAULTS = [
     ),
     (
         "names of DeepL's tags have any length",
-        "server/contracts/deepl/translate.py",
+        "server/contracts/deepl/fields.py",
         "Annotated[str, Field(max_length=MAX_TAG_NAME_CHARACTERS)]",
         "Annotated[str, Field()]",
         "tests/server/test_long_values.py",
@@ -102,7 +102,7 @@ FAULTS = [
     (
         "more tokens are asked of a model than it writes",
         "server/contracts/openai/tasks.py",
-        "min(longest, limit)",
+        "min(requested_length, limit)",
         "longest",
         "tests/server/test_wider_faults.py -k random_requests_respect_limits_and_numbers_of_sources",
     ),

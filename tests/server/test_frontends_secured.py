@@ -69,7 +69,7 @@ def test_every_front_end_answers_grpc_on_one_port_with_the_same_certificate(serv
 
 
 def test_front_ends_that_would_each_take_another_port_of_grpc_are_refused():
-    with pytest.raises(ValueError, match="need one port of gRPC, not any free one: name it"):
+    with pytest.raises(ValueError, match="share one gRPC port: set --grpc-port, not to 0"):
         ServerSettings(frontends=2, grpc_port=0)
 
 

@@ -21,7 +21,7 @@ from documents import written_ending
 from engine.api import ConvoyError, InvalidRequest, Overloaded, TextOptions, in_slices
 from server.callers.access import charge, share_of
 from server.callers.keys import digest_of
-from server.contracts.deepl.entries import present
+from server.contracts.deepl.entries import present_entries
 from server.contracts.deepl.glossary_routes import text_parameter
 from server.contracts.deepl.languages import codes_of
 from server.contracts.deepl.multilingual_routes import entries_of
@@ -50,7 +50,7 @@ logger = logging.getLogger(__name__)
 
 OWNER_SHARES: Final = 4  # one owner has at most 1 / OWNER_SHARES of the documents in work
 MAX_DOCUMENTS: Final = 32  # documents translated at once
-BEAT_SECONDS: Final = 5.0  # between two updates of a running job's record
+BEAT_SECONDS: Final = 5.0  # seconds between two updates of a running job's record
 NOT_FOUND: Final = "Document not found."
 GONE: Final = "the process that translated it has ended: send the document again"
 JobState = Literal["queued", "translating", "done", "error"]
@@ -95,9 +95,13 @@ class DocumentJobs:
         self.tasks: set[asyncio.Task[None]] = set()
         self._owners: Counter[str] = Counter()
 
-    def start(self, work: Coroutine[Any, Any, None], owner: str) -> None:
-        """Run the work of a job in the background. owner: name of the visitor who sent it."""
-        task = asyncio.create_task(work)
+    def start(self, translating: Coroutine[Any, Any, None], owner: str) -> None:
+        """Run the coroutine that translates a document in the background.
+
+        translating: coroutine, which stores the state of its job.
+        owner: name of the visitor who sent the document.
+        """
+        task = asyncio.create_task(translating)
         self.tasks.add(task)
         self._owners[owner] += 1
 
@@ -116,21 +120,22 @@ class DocumentJobs:
 
         Raises Overloaded when too many documents are being translated.
         """
-        own = self._owners[owner]
-        if len(self.tasks) >= self._most or own >= max(1, self._most // OWNER_SHARES):
-            count = own if len(self.tasks) < self._most else self._most
+        owner_jobs = self._owners[owner]
+        if len(self.tasks) >= self._most or owner_jobs >= max(1, self._most // OWNER_SHARES):
+            count = owner_jobs if len(self.tasks) < self._most else self._most
             raise Overloaded(f"{count} documents are being translated: try again later", 5.0)
         key, now = secrets.token_hex(32).upper(), self.clock()
         digest = digest_of(key)
         job = DocumentJob(secrets.token_hex(16).upper(), digest, characters, now + self._lifetime, now)
-        self.note(job)
+        self.save(job)
         return job, key
 
-    def note(self, job: DocumentJob) -> None:
+    def save(self, job: DocumentJob) -> None:
         """Store the state of a job."""
         self._records.put(job.id, asdict(replace(job, seen=self.clock())))
 
     def find(self, id: str, key: Any) -> DocumentJob | None:
+        """Return a job by its id and key; None when there is none. The job of a dead process has an error."""
         record, now = self._records.get(id), self.clock()
         if record is None or not isinstance(key, str):
             return None
@@ -211,18 +216,18 @@ async def submit(request: Request) -> Response:
     _check_options(values, name)
     route = await route_of(state, document, source, target, deadline_of(request, state))
     ids = [text_parameter(values, key) for key in ("glossary_id", "glossary_ids") if values.get(key)]
-    named = list(filter(None, ",".join(ids).split(",")))
+    glossary_ids = list(filter(None, ",".join(ids).split(",")))
     texts = [segment.text for segment in document.segments]
-    entries = await entries_of(request, named, source, target)
-    lookup = in_slices(present(entries, texts), deadline_of(request, state))
+    entries = await entries_of(request, glossary_ids, source, target)
+    lookup = in_slices(present_entries(entries, texts), deadline_of(request, state))
     glossary = await while_connected(request, lookup)
     check_phrases(len(glossary), state.settings.phrase_limit)
     options = TextOptions(protect=True, glossary=glossary)
     characters = await charge(request, texts)
     jobs = jobs_of(request)
     job, key = jobs.new(characters, share_of(request))
-    work = DocumentTask(document, route, options, share_of(request), translated_name(name, target))
-    jobs.start(_work(state, files_of(request), jobs, job, work), work.owner)
+    task = DocumentTask(document, route, options, share_of(request), translated_name(name, target))
+    jobs.start(_run_job(state, files_of(request), jobs, job, task), task.owner)
     return JSONResponse({"document_id": job.id, "document_key": key})
 
 
@@ -236,10 +241,10 @@ def _check_options(values: Mapping[str, Any], name: str) -> None:
         raise InvalidRequest("'formality' is not supported for given 'target_lang'.")
     if values.get("glossary_id") and values.get("glossary_ids"):
         raise InvalidRequest("Parameters 'glossary_id' and 'glossary_ids' can't be used together.")
-    written = written_ending(name).lower()
-    if values.get("output_format") and f".{text_parameter(values, 'output_format').lower()}" != written:
+    ending = written_ending(name).lower()
+    if values.get("output_format") and f".{text_parameter(values, 'output_format').lower()}" != ending:
         raise InvalidRequest(
-            f"Value for 'output_format' not supported: this document comes back as {written}."
+            f"Value for 'output_format' not supported: this document comes back as {ending}."
         )
 
 
@@ -292,13 +297,13 @@ async def _job(request: Request, id: str) -> DocumentJob | None:
     return jobs_of(request).find(id, values.get("document_key"))
 
 
-async def _work(
-    state: AppState, files: FileServices, jobs: DocumentJobs, job: DocumentJob, work: DocumentTask
+async def _run_job(
+    state: AppState, files: FileServices, jobs: DocumentJobs, job: DocumentJob, task: DocumentTask
 ) -> None:
     """Translate a document and store the state of its job. A draining server waits for it."""
     state.in_flight += 1
     try:
-        await _translate(state, files, jobs, replace(job, state="translating"), work)
+        await _translate(state, files, jobs, replace(job, state="translating"), task)
     except ConvoyError:  # without updates of its record, the job counts as ended
         logger.warning("can't store the state of a document")
     finally:
@@ -306,14 +311,15 @@ async def _work(
 
 
 async def _translate(
-    state: AppState, files: FileServices, jobs: DocumentJobs, job: DocumentJob, work: DocumentTask
+    state: AppState, files: FileServices, jobs: DocumentJobs, job: DocumentJob, task: DocumentTask
 ) -> None:
-    jobs.note(job)
-    beating = asyncio.create_task(_beat(jobs, job))
+    """Translate a document, and store the state of its job at the start, every few seconds and at the end."""
+    jobs.save(job)
+    updating = asyncio.create_task(_update_often(jobs, job))
     deadline = time.monotonic() + job.until - jobs.clock()
     try:
-        data = await translate_document(state, files.processes, work, deadline)
-        public = await asyncio.to_thread(files.store.put, work.name, data, work.owner)
+        data = await translate_document(state, files.processes, task, deadline)
+        public = await asyncio.to_thread(files.store.put, task.name, data, task.owner)
         job = replace(job, public=public, state="done")
     except ConvoyError as error:
         job = replace(job, state="error", message=str(error))
@@ -321,11 +327,11 @@ async def _translate(
         logger.exception("a document failed")
         job = replace(job, state="error", message=INTERNAL)
     finally:
-        beating.cancel()
-        jobs.note(job)
+        updating.cancel()
+        jobs.save(job)
 
 
-async def _beat(jobs: DocumentJobs, job: DocumentJob) -> None:
+async def _update_often(jobs: DocumentJobs, job: DocumentJob) -> None:
     while True:
         await asyncio.sleep(BEAT_SECONDS)
-        jobs.note(job)
+        jobs.save(job)

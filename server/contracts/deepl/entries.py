@@ -49,7 +49,7 @@ def check_count(entries: Mapping[str, str]) -> None:
         raise _wrong(f"there are {len(entries)}; this server takes {MAX_ENTRIES}")
 
 
-def present(entries: Mapping[str, str], texts: Iterable[str]) -> Slices[dict[str, str]]:
+def present_entries(entries: Mapping[str, str], texts: Iterable[str]) -> Slices[dict[str, str]]:
     """Return the entries whose source phrase occurs in a text, in slices. White space is not compared.
 
     entries: translations by source phrase.
@@ -59,14 +59,14 @@ def present(entries: Mapping[str, str], texts: Iterable[str]) -> Slices[dict[str
     """
     if not entries:
         return {}
-    search, seconds = _present(entries, texts), 0.0
+    search, seconds = _present_entries(entries, texts), 0.0
     while seconds < MAX_LOOKUP_SECONDS:
-        began = time.thread_time()
+        start = time.thread_time()
         try:
             next(search)
-        except StopIteration as done:
-            return cast(dict[str, str], done.value)
-        seconds += time.thread_time() - began
+        except StopIteration as stop:
+            return cast(dict[str, str], stop.value)
+        seconds += time.thread_time() - start
         yield
     raise TooLarge(
         f"looking for a glossary's entries in these texts takes more than {seconds:.0f} seconds of a "
@@ -74,8 +74,8 @@ def present(entries: Mapping[str, str], texts: Iterable[str]) -> Slices[dict[str
     )
 
 
-def _present(entries: Mapping[str, str], texts: Iterable[str]) -> Slices[dict[str, str]]:
-    """Do the work of `present`, without its time limit.
+def _present_entries(entries: Mapping[str, str], texts: Iterable[str]) -> Slices[dict[str, str]]:
+    """Do the work of `present_entries`, without its time limit.
 
     Phrases of a common length are looked up together, by hash. The first characters of other phrases are
     looked up first, and then each phrase whose beginning occurs.

@@ -81,7 +81,7 @@ VARIANTS: Final = {
 }
 
 
-def _one(value: Any) -> Any:
+def _null_as_one(value: Any) -> Any:
     return 1 if value is None else value
 
 
@@ -97,7 +97,7 @@ class CompletionFields(BaseModel):
     model: str = Field(
         min_length=1, description=f'A model of /v1/models, or "{ANY_MODEL}" where a message names languages.'
     )
-    n: Annotated[int, Field(ge=1), BeforeValidator(_one), NO_BOOLEAN] = Field(
+    n: Annotated[int, Field(ge=1), BeforeValidator(_null_as_one), NO_BOOLEAN] = Field(
         1,
         description="Different answers, best first; there may be fewer.",
         json_schema_extra={"type": ["integer", "null"]},
@@ -132,16 +132,16 @@ class Instruction:
 
 def read_instruction(message: str) -> Instruction | None:
     """Return the task in a system message; None when it names neither translation nor summaries."""
-    found = INSTRUCTION.search(message)
-    if found is None:
+    instruction = INSTRUCTION.search(message)
+    if instruction is None:
         return None
-    verb, rest = found.groups()
+    verb, rest = instruction.groups()
     languages: dict[str, str] = {}
     for match in LANGUAGE.finditer(rest):
-        word, qualifier, name, bracketed = match.groups()
+        preposition, qualifier, name, bracketed = match.groups()
         code = _code_of(name.casefold(), (qualifier or bracketed or "").strip().casefold())
         if code:
-            languages.setdefault("source" if word.casefold() == "from" else "target", code)
+            languages.setdefault("source" if preposition.casefold() == "from" else "target", code)
     return Instruction(summarize=verb.casefold() != "translat", **languages)
 
 
@@ -159,22 +159,22 @@ class TextJob:
 
     state: state that routes share.
     texts: texts in the order of the request.
-    work: translation task; or the model that summarizes.
+    task: translation task; or the model that summarizes.
     options: text options.
     deadline: latest time of the answer, of time.monotonic().
     """
 
     state: AppState
     texts: list[str]
-    work: TranslationTask | ModelRoute
+    task: TranslationTask | ModelRoute
     options: TextOptions
     deadline: float
 
     async def results(self, on_partial: OnPartial | None = None) -> list[TextResult]:
-        """Return the results of the texts. on_partial: listener for final beginnings of answers."""
-        if isinstance(self.work, TranslationTask):
-            return (await translate_texts(self.state, self.work, on_partial)).results
-        routes = [self.work] * len(self.texts)
+        """Return the results of the texts; final beginnings of answers are passed to `on_partial`."""
+        if isinstance(self.task, TranslationTask):
+            return (await translate_texts(self.state, self.task, on_partial)).results
+        routes = [self.task] * len(self.texts)
         return await run_each(self.state, self.texts, routes, self.options, self.deadline, on_partial)
 
 
@@ -235,19 +235,19 @@ def _pair(route: ModelRoute | None, instruction: Instruction | None) -> tuple[st
 
 
 def _options(
-    fields: CompletionFields, route: ModelRoute | None, usual: TextOptions, state: AppState
+    fields: CompletionFields, route: ModelRoute | None, defaults: TextOptions, state: AppState
 ) -> TextOptions:
     """Return the text options: number of hypotheses, and their greatest length."""
     infos = route.infos if route else [i for i in state.service.models() if i.task == "translate"]
     beams = max((info.limits.beams for info in infos), default=1)
     alternatives = alternatives_of({"alternatives": fields.n - 1}, beams, state.settings.alternatives_limit)
-    longest = fields.max_completion_tokens or fields.max_tokens
+    requested_length = fields.max_completion_tokens or fields.max_tokens
     limit = min((info.limits.target for info in infos), default=1)
-    decode = {"max_length": min(longest, limit)} if longest else {}
+    decode = {"max_length": min(requested_length, limit)} if requested_length else {}
     return TextOptions(
         decode=decode,
         alternatives=alternatives,
-        split=usual.split,
-        protect=usual.protect,
-        follow_form=usual.follow_form,
+        split=defaults.split,
+        protect=defaults.protect,
+        follow_form=defaults.follow_form,
     )

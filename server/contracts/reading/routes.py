@@ -37,18 +37,19 @@ google = APIRouter()
 
 
 def reading_router(plugins: Set[str]) -> APIRouter:
-    """Return a router with the routes of some plug-ins. plugins: names from the settings."""
+    """Return a router with the routes of the plug-ins that the settings name."""
     router = APIRouter(tags=["Reading tools"])
     for shape in SHAPES:
         if plugins & set(shape.plugins):
             _add_routes(router, shape)
-    for name, others in (("mtran", mtran), ("google", google)):
+    for name, more_routes in (("mtran", mtran), ("google", google)):
         if name in plugins:
-            router.include_router(others)
+            router.include_router(more_routes)
     return router
 
 
 def _add_routes(router: APIRouter, shape: ToolShape) -> None:
+    """Add the routes of a tool's shape: POST, GET with a query string, or both."""
     endpoint = _endpoint(shape)
     body = request_of(shape.fields, list(shape.required), shape.example, shape.kinds, repeated=("q",))
     for content in body["requestBody"]["content"].values() if shape.either else ():
@@ -73,6 +74,8 @@ def _add_routes(router: APIRouter, shape: ToolShape) -> None:
 
 
 def _endpoint(shape: ToolShape) -> Callable[[Request], Awaitable[Response]]:
+    """Return the function that answers requests of a tool's shape."""
+
     async def endpoint(request: Request) -> Response:
         """Translate texts, in the format of the tool."""
         refuse_while_draining(request)

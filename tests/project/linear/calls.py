@@ -135,9 +135,9 @@ def instruction(text: str) -> object:
 
 def present_phrases(text: str) -> object:
     from engine.api import at_once
-    from server.contracts.deepl.entries import present
+    from server.contracts.deepl.entries import present_entries
 
-    return at_once(present({"a b c": "x", "a" * 100: "y", "b": "z"}, [text]))
+    return at_once(present_entries({"a b c": "x", "a" * 100: "y", "b": "z"}, [text]))
 
 
 def body(text: str) -> object:

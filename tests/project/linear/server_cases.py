@@ -35,8 +35,8 @@ SERVER_CASES: dict[str, Case | str] = {
         body, pumps=("[", "{", '"a",', '{"a":', "\\u0041", "1,", "[],")
     ),
     "server.contracts.deepl.entries:read_entries": Case(entries, pumps=("a\tb\n", "a,b\n", '"', '""')),
-    "server.contracts.deepl.entries:present": Case(present_phrases, pumps=("a b ", "ab")),
-    "server.contracts.deepl.entries:_present": "is timed with `present`",
+    "server.contracts.deepl.entries:present_entries": Case(present_phrases, pumps=("a b ", "ab")),
+    "server.contracts.deepl.entries:_present_entries": "is timed with `present_entries`",
     "server.contracts.deepl.multilingual_routes:FORM_FIELD": Case(
         pumps=("dictionaries[1].a",), uses=("fullmatch",)
     ),

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from engine.api import TooLarge, at_once
 from server.contracts.deepl import entries as lookup
-from server.contracts.deepl.entries import present, read_entries
+from server.contracts.deepl.entries import present_entries, read_entries
 from server.contracts.deepl.glossaries import tsv_of
 from tests.server.contracts.conftest import KEYS
 from tests.support.served import until
@@ -27,7 +27,7 @@ OWN = {"Authorization": f"DeepL-Auth-Key {KEYS.partition(',')[0]}"}
 def test_lookup_needs_memory_for_entries_but_not_for_the_text():
     text = "".join(map(chr, random.Random(1).choices(range(0x4E00, 0x4E00 + 20_000), k=300_000)))
     tracemalloc.start()
-    found = at_once(present({"ab": "x", text[5:9]: "y", text[:3] + "!": "z"}, [text]))
+    found = at_once(present_entries({"ab": "x", text[5:9]: "y", text[:3] + "!": "z"}, [text]))
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert found == {text[5:9]: "y"}
@@ -56,7 +56,7 @@ def test_present_finds_exactly_the_entries_that_occur(entries, text, many):
     whole = " ".join(" ".join(texts).split())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lookup, "MANY_PHRASES", many)
-        found = at_once(present(entries, texts))
+        found = at_once(present_entries(entries, texts))
     assert found == {
         source: target for source, target in entries.items() if " ".join(source.split()) in whole
     }
@@ -71,7 +71,7 @@ def test_lookup_stops_after_its_processor_seconds(monkeypatch):
     monkeypatch.setattr(lookup, "MAX_LOOKUP_SECONDS", 0.2)
     began = time.thread_time()
     with pytest.raises(TooLarge, match="seconds of a processor"):
-        at_once(present(slow_to_look_up(60), ["a" * 29_000]))
+        at_once(present_entries(slow_to_look_up(60), ["a" * 29_000]))
     assert time.thread_time() - began < 0.4
 
 
