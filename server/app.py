@@ -98,23 +98,23 @@ def create_app(
         generate_unique_id_function=operation_name,
     )
     app.state.convoy, app.state.access = state, access
-    _speak(app, contracts, tracing)
+    _add_contracts(app, contracts, tracing)
     return app
 
 
-def _speak(app: FastAPI, contracts: Sequence[Contract], tracing: Tracing | None) -> None:
+def _add_contracts(app: FastAPI, contracts: Sequence[Contract], tracing: Tracing | None) -> None:
     """Add the routes, middleware and API description of contracts to the application."""
     state, access = app.state.convoy, app.state.access
-    of_path = partial(contract_of, contracts=contracts)
+    contract_of_path = partial(contract_of, contracts=contracts)
     if claims := [claim for contract in contracts for claim in contract.claims]:
         app.add_middleware(ClaimsMiddleware, claims=claims, body_limit=state.settings.body_limit)
     app.add_middleware(AccessMiddleware, access=access, contracts=contracts)
     # added last: outermost
-    app.add_middleware(RequestMiddleware, state=state, contract_of=of_path, tracing=tracing)
-    app.add_exception_handler(HTTPException, http_exceptions(of_path))
+    app.add_middleware(RequestMiddleware, state=state, contract_of=contract_of_path, tracing=tracing)
+    app.add_exception_handler(HTTPException, http_exceptions(contract_of_path))
     for router in chain.from_iterable(contract.routers for contract in contracts):
         app.include_router(router)
-    _describe(app, state, contracts)
+    _extend_openapi(app, state, contracts)
 
 
 def _lifespan(
@@ -150,10 +150,10 @@ def _lifespan(
     return lifespan
 
 
-def _describe(app: FastAPI, state: AppState, contracts: Sequence[Contract]) -> None:
+def _extend_openapi(app: FastAPI, state: AppState, contracts: Sequence[Contract]) -> None:
     """Complete the OpenAPI description with the server's limits, languages and security."""
     settings, rules = state.settings, PathRules(contracts)
-    plain, of_path = app.openapi, partial(contract_of, contracts=contracts)
+    describe_app, contract_of_path = app.openapi, partial(contract_of, contracts=contracts)
     limits = {
         "texts": settings.batch_limit,
         "characters": settings.char_limit,
@@ -163,20 +163,22 @@ def _describe(app: FastAPI, state: AppState, contracts: Sequence[Contract]) -> N
         "file bytes": settings.file_limit,
     }
 
-    def who(method: str, path: str) -> str:
+    def who_may_send(method: str, path: str) -> str:
+        """Return who may send a request: "anybody", "key" (anybody with a key) or "operator"."""
         setting = rules.token_setting(re.sub(r"\{[^}]*\}", "x", path))
         if setting:  # without a token, orders are refused, and pages are open
             return "operator" if setting == "admin_token" or getattr(settings, setting) else "anybody"
         return "anybody" if rules.is_open(method, path) else "key"
 
     def openapi() -> dict[str, Any]:
+        """Return the description of the API, which is made once."""
         if app.openapi_schema:
             return app.openapi_schema
         options = option_limits(state.service.models(), settings.alternatives_limit)
         codes = {
             kind: codes for contract in contracts for kind, codes in contract.codes(state.service).items()
         }
-        return complete_schema(plain(), limits, who, codes, options, of_path)
+        return complete_schema(describe_app(), limits, who_may_send, codes, options, contract_of_path)
 
     app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's own way to extend it
 
@@ -202,33 +204,35 @@ class DrainingServer(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, state: AppState) -> None:
         super().__init__(config)
         self._state = state
-        self._until = 0.0
+        self._drain_until = 0.0
         self.complete = True  # whether every accepted request was answered
         self.device_lost = False
         self.own_process = False  # whether the server may end the process
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Start to drain, for at most `drain_timeout` seconds; on the second signal, exit at once."""
         if self._state.draining:  # the second signal
             self.complete = self._state.in_flight == 0
             self.should_exit = self.force_exit = True
         elif self.own_process:  # even if a thread hangs
             _end_after(self._state.settings.drain_timeout + 3 * LAST_SECONDS, 1)
         self._state.draining = True
-        self._until = time.monotonic() + self._state.settings.drain_timeout
+        self._drain_until = time.monotonic() + self._state.settings.drain_timeout
 
     async def on_tick(self, counter: int) -> bool:
+        """Drain and exit when a device is lost or the drain timeout is over; report to the supervisor."""
         state = self._state
         if state.service.device_lost() and not self.device_lost:
             logger.critical("a device is lost: this process drains and ends with code %d", LOST_CODE)
             self.device_lost = state.draining = True
-            self._until = time.monotonic() + LAST_SECONDS
+            self._drain_until = time.monotonic() + LAST_SECONDS
         if state.draining and not self.should_exit:
-            late = time.monotonic() > self._until
-            if late and state.in_flight:
+            timed_out = time.monotonic() > self._drain_until
+            if timed_out and state.in_flight:
                 logger.warning("%d requests are cancelled after the drain timeout", state.in_flight)
                 self.complete = False
                 await asyncio.to_thread(state.service.stop, drain=False, timeout=LAST_SECONDS)
-            self.should_exit = late or not state.in_flight
+            self.should_exit = timed_out or not state.in_flight
         if state.peers:
             state.peers.report(ready=state.ready_here, connections=len(self.server_state.connections))
             if counter % REFRESH_TICKS == 0 and not self.device_lost:  # a lost device raises errors
@@ -301,12 +305,13 @@ def open_service(settings: ServerSettings, figures: Metrics, weights: Path | Non
     Raises BundleError or ConfigError.
     """
     share_threads(settings.backend, settings.share)
-    run = settings.service()
-    run = replace(run, placement=replace(run.placement, shared=weights))
-    service = Service.open(settings.models, run, figures.observer)
+    placement = replace(settings.service().placement, shared=weights)
+    service = Service.open(
+        settings.models, replace(settings.service(), placement=placement), figures.observer
+    )
     for name, entry in service.repository_entries().items():
         logger.info("%s %s: about %d MiB of memory", entry.state, name, entry.cost >> 20)
-    if run.placement.device == "cpu":
+    if placement.device == "cpu":
         logger.info("instruction set of the CPU kernels: %s", kernels_name())
     return service
 

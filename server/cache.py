@@ -18,7 +18,7 @@ from typing import Any, Final
 from engine.api import NO_TIME, MarkedText, ModelInfo, ModelRoute, Slices, TextOptions, TextResult
 
 ENTRY_BYTES: Final = 200  # estimated bytes of an entry in addition to its answer
-STRICTLY: Final = ("utf-8", "surrogatepass")
+HASHED_UTF8: Final = ("utf-8", "surrogatepass")
 
 
 class Cache:
@@ -27,15 +27,16 @@ class Cache:
     def __init__(self, limit: int) -> None:
         """limit: estimated bytes of all answers."""
         self._limit, self._size = limit, 0
-        self._kept: OrderedDict[bytes, tuple[TextResult, int]] = OrderedDict()
+        self._entries: OrderedDict[bytes, tuple[TextResult, int]] = OrderedDict()
         self._lock = threading.Lock()
 
     def get(self, key: bytes) -> TextResult | None:
+        """Return a stored answer, which becomes the most recently used one; None when there is none."""
         with self._lock:
-            if key not in self._kept:
+            if key not in self._entries:
                 return None
-            self._kept.move_to_end(key)
-            return self._kept[key][0]
+            self._entries.move_to_end(key)
+            return self._entries[key][0]
 
     def put(self, key: bytes, result: TextResult) -> None:
         """Store an answer, unless it is larger than the whole cache."""
@@ -43,18 +44,18 @@ class Cache:
         result = replace(result, timings=NO_TIME)
         size = ENTRY_BYTES + size_of(result)
         with self._lock:
-            if key in self._kept:
-                self._size -= self._kept.pop(key)[1]
+            if key in self._entries:
+                self._size -= self._entries.pop(key)[1]
             if size > self._limit:
                 return
-            self._kept[key] = result, size
+            self._entries[key] = result, size
             self._size += size
             while self._size > self._limit:
-                self._size -= self._kept.popitem(last=False)[1][1]
+                self._size -= self._entries.popitem(last=False)[1][1]
 
     def clear(self) -> None:
         with self._lock:
-            self._kept.clear()
+            self._entries.clear()
             self._size = 0
 
     def size(self) -> int:
@@ -64,8 +65,8 @@ class Cache:
 
 def repeatable(infos: Sequence[ModelInfo], options: TextOptions) -> bool:
     """Return whether models give the same answer again: by beam search, or by sampling with a seed."""
-    draws = any(replace(info.options, **options.decode).draws for info in infos)
-    return not draws or "seed" in options.decode
+    samples = any(replace(info.options, **options.decode).draws for info in infos)
+    return not samples or "seed" in options.decode
 
 
 def keys_of(
@@ -79,12 +80,12 @@ def keys_of(
     """
     shared = hashlib.blake2b(digest_size=32)
     digests = tuple(info.digest for info in route.infos)
-    shared.update(repr((route.name, digests, _plain(options))).encode(*STRICTLY))
+    shared.update(repr((route.name, digests, _plain(options))).encode(*HASHED_UTF8))
     keys = []
     for text in texts:
-        own = shared.copy()
-        own.update(repr(_plain(text)).encode(*STRICTLY))
-        keys.append(own.digest())
+        text_digest = shared.copy()
+        text_digest.update(repr(_plain(text)).encode(*HASHED_UTF8))
+        keys.append(text_digest.digest())
         yield
     return keys
 

@@ -149,6 +149,7 @@ class _Events(Response):
         self.raw_headers = list(STREAM_HEADERS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the whole stream, and cancel the answer when the client disconnects."""
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             await while_connected(self._request, self._write(send))
@@ -158,10 +159,11 @@ class _Events(Response):
             await self._feed.close()
 
     async def _write(self, send: Send) -> None:
+        """Send the events; an error is the last event, because the status has been sent."""
         try:
-            async for part in self._feed.read():
-                if part:
-                    await send({"type": "http.response.body", "body": part, "more_body": True})
+            async for chunk in self._feed.read():
+                if chunk:
+                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
         except ConvoyError as error:
             state_of(self._request).metrics.rejections.labels(error.code).inc()
             set_outcome(FAILED)

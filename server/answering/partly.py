@@ -68,7 +68,7 @@ async def answer_partly(
     text with an error. Raises the first error when no text is answered, and errors that concern all texts.
     """
     limit = state_of(request).settings.char_limit
-    faults: list[ConvoyError | None] = [_too_long(text, limit) for text in texts]
+    faults: list[ConvoyError | None] = [_length_error(text, limit) for text in texts]
     good = [number for number, fault in enumerate(faults) if fault is None]
     await charge(request, (texts[number] for number in good), prefix)
     parts: dict[tuple[int, ...], dict[str, Any]] = {}
@@ -76,7 +76,7 @@ async def answer_partly(
         if good:
             parts[tuple(good)] = await work(good)
     except OF_A_TEXT:
-        for number, result in zip(good, await _alone(good, work), strict=True):
+        for number, result in zip(good, await _answer_one_by_one(good, work), strict=True):
             if isinstance(result, ConvoyError):
                 faults[number] = result
             else:
@@ -84,7 +84,7 @@ async def answer_partly(
         await refund_texts(request, (texts[number] for number in good if faults[number]), prefix)
     if not parts:
         raise next(fault for fault in faults if fault is not None)
-    return _joined(parts, len(texts)), faults
+    return _join_parts(parts, len(texts)), faults
 
 
 def add_text_routes(
@@ -152,6 +152,7 @@ async def respond(request: Request, call: Call, answer: Answer[Call], *, stream:
 async def _answer_call(
     request: Request, call: Call, answer: Answer[Call], on_partial: OnPartial | None = None
 ) -> dict[str, Any]:
+    """Return the answer of a call; with `partial`, also the list `errors`, with None for an answered text."""
     state = state_of(request)
     if not (call.batch and call.options.partial):
         return with_warnings(await answer(state, call, on_partial), call.warnings)
@@ -165,11 +166,12 @@ async def _answer_call(
     return with_warnings(parts | {"errors": errors}, call.warnings)
 
 
-async def _alone(numbers: Sequence[int], work: Work) -> list[dict[str, Any] | ConvoyError]:
+async def _answer_one_by_one(numbers: Sequence[int], work: Work) -> list[dict[str, Any] | ConvoyError]:
     """Answer each text by itself; return its answer or its error. Raises errors that concern all texts."""
     turn = asyncio.Lock()
 
-    async def one(number: int) -> dict[str, Any] | ConvoyError:
+    async def answer_text(number: int) -> dict[str, Any] | ConvoyError:
+        """Return the answer to one text, or its error."""
         async with turn:  # planning runs in the event loop: let other tasks run between two texts
             await asyncio.sleep(0)
         try:
@@ -177,7 +179,7 @@ async def _alone(numbers: Sequence[int], work: Work) -> list[dict[str, Any] | Co
         except OF_A_TEXT as error:
             return error.with_traceback(None)  # a thousand tracebacks slow down the garbage collector
 
-    tasks = [asyncio.create_task(one(number)) for number in numbers]
+    tasks = [asyncio.create_task(answer_text(number)) for number in numbers]
     try:
         return await asyncio.gather(*tasks)
     finally:  # an error concerns all texts, or the client has disconnected
@@ -186,7 +188,8 @@ async def _alone(numbers: Sequence[int], work: Work) -> list[dict[str, Any] | Co
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _too_long(text: str, limit: int) -> ConvoyError | None:
+def _length_error(text: str, limit: int) -> ConvoyError | None:
+    """Return the error of a text with too many characters; None when it has at most `limit`."""
     try:
         check_sizes(text, limit, -1)
     except InvalidRequest as error:
@@ -194,14 +197,19 @@ def _too_long(text: str, limit: int) -> ConvoyError | None:
     return None
 
 
-def _joined(parts: dict[tuple[int, ...], dict[str, Any]], count: int) -> dict[str, Any]:
+def _join_parts(parts: dict[tuple[int, ...], dict[str, Any]], count: int) -> dict[str, Any]:
+    """Join the answers to groups of texts in one answer to `count` texts.
+
+    parts: answer to each group, by the numbers of its texts in the request.
+    count: number of texts in the request.
+    """
     answer: dict[str, Any] = {}
     for numbers, part in parts.items():
         for name, values in part.items():
             if isinstance(values, list):
-                places = answer.setdefault(name, [None] * count)
+                joined = answer.setdefault(name, [None] * count)
                 for number, value in zip(numbers, values, strict=True):
-                    places[number] = value
+                    joined[number] = value
             else:
                 greatest = answer.setdefault(name, dict(values))
                 answer[name] = {key: max(value, greatest[key]) for key, value in values.items()}

@@ -44,14 +44,14 @@ async def results_of(
     state.metrics.hits.labels(route.name).inc(len(texts) - len(missing))
     state.metrics.misses.labels(route.name).inc(len(missing))
     if missing:
-        misses = [texts[number] for number in missing]
+        missing_texts = [texts[number] for number in missing]
         listener = renumber(on_partial, missing) if on_partial else None
-        new = await _run_or_stream(state.service, route, misses, options, deadline, listener)
+        computed = await _run_or_stream(state.service, route, missing_texts, options, deadline, listener)
         # after a reload in between, the results may belong to either bundle
-        same = state.service.route(route.name).infos == route.infos
-        for number, result in zip(missing, new, strict=True):
+        same_bundle = state.service.route(route.name).infos == route.infos
+        for number, result in zip(missing, computed, strict=True):
             results[number] = result
-            if same:
+            if same_bundle:
                 cache.put(keys[number], result)
     return [result for result in results if result is not None]
 
@@ -73,6 +73,7 @@ async def _run_or_stream(
     deadline: float,
     on_partial: OnPartial | None,
 ) -> list[TextResult]:
+    """Return the results of the model; with a listener, it gets final beginnings in the meantime."""
     if on_partial is None:
         return await service.run(route, texts, options, deadline)
     answers: list[TextResult] = []

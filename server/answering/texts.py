@@ -117,7 +117,8 @@ async def translate_texts(
     pages = await read_pages(task.texts, task.reader, task.deadline) if task.reader else None
     samples = task.texts if pages is None else [page_prose(page) for page in pages]
     detections, routes = await routes_for(state, samples, task.source, task.target, task.deadline, task.model)
-    sources = [inward(str(one["language"])) for one in detections] or [task.source or ""] * len(task.texts)
+    sources = [inward(str(detection["language"])) for detection in detections]
+    sources = sources or [task.source or ""] * len(task.texts)
     if pages is None:
         results = await run_each(state, task.texts, routes, task.options, task.deadline, on_partial)
         return Translations([result.text for result in results], sources, detections, results)
@@ -143,8 +144,8 @@ async def pick_summarizer(
         code = resolve_code(source, codes)
     elif model is None:
         models = [info for info in service.models() if info.task == "summarize"]
-        spoken = list(dict.fromkeys(code for info in models for code in info.directions.sources))
-        if len(spoken) > 1:
-            detection = await in_slices(one_slice(service.detect, texts[0], spoken))
+        languages = list(dict.fromkeys(code for info in models for code in info.directions.sources))
+        if len(languages) > 1:
+            detection = await in_slices(one_slice(service.detect, texts[0], languages))
             code = detection.ranked[0][0] if detection.other is None else None
     return service.pick("summarize", code, None, model, characters=max(map(len, texts), default=0))

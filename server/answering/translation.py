@@ -65,6 +65,7 @@ async def run_each(
         return answers
 
     async def run(route: ModelRoute, numbers: Sequence[int]) -> None:
+        """Store the answers to the texts of one model."""
         listener = renumber(on_partial, numbers) if on_partial else None
         sources = [texts[number] for number in numbers]
         results = await results_of(state, route, sources, options, deadline, listener)
@@ -93,7 +94,9 @@ async def run_segments(
     options: TextOptions,
     deadline: float,
 ) -> tuple[list[Segment], list[TextResult]]:
-    """Translate segments with their formats; return the translated segments, and the results of their texts.
+    """Translate segments and copy their formats to the translations.
+
+    Returns the translated segments, and the results of their texts.
 
     state: state that routes share.
     segments: prose of pages or files.
@@ -103,16 +106,16 @@ async def run_segments(
     """
     if any(segment.spans for segment in segments):
         options = replace(options, alignment=True)
-    work = sum(len(segment.text) + SPAN_CHARACTERS * len(segment.spans) for segment in segments)
-    small = work <= INLINE_CHARACTERS
-    marked = each(one_slice(_mark_protected, *pair) for pair in zip(segments, routes, strict=True))
-    texts = await in_slices(marked, deadline, small=small)
+    characters = sum(len(segment.text) + SPAN_CHARACTERS * len(segment.spans) for segment in segments)
+    small = characters <= INLINE_CHARACTERS  # small work is done at once, without slices
+    marking = each(one_slice(_mark_protected, *pair) for pair in zip(segments, routes, strict=True))
+    texts = await in_slices(marking, deadline, small=small)
     results = await run_each(state, texts, routes, options, deadline)
-    projected = each(
+    projecting = each(
         one_slice(project, segment, result) if route else one_slice(lambda segment=segment: segment)
         for segment, result, route in zip(segments, results, routes, strict=True)
     )
-    return await in_slices(projected, deadline, small=small), results
+    return await in_slices(projecting, deadline, small=small), results
 
 
 async def read_pages(
@@ -175,8 +178,10 @@ def route_for(state: AppState, source: str, target: str, name: str | None = None
     Raises InvalidRequest in LibreTranslate's words when no model fits, UnknownModel when `name` is unknown.
     """
     service = state.service
-    into = next((language for language in service.languages() if language.code == source), Language("", ()))
-    if target not in into.targets and name is None:
+    source_language = next(
+        (language for language in service.languages() if language.code == source), Language("", ())
+    )
+    if target not in source_language.targets and name is None:
         if source == target:
             return None
         raise InvalidRequest(
@@ -188,10 +193,11 @@ def route_for(state: AppState, source: str, target: str, name: str | None = None
 
 def candidates(service: Service, text: str) -> list[dict[str, Any]]:
     """Return the likely languages of a text in LibreTranslate's format, the most likely first."""
-    return _likely(service.detect(text))
+    return _likely_languages(service.detect(text))
 
 
-def _likely(detection: Detection) -> list[dict[str, Any]]:
+def _likely_languages(detection: Detection) -> list[dict[str, Any]]:
+    """Return the languages of a detection of at least 0.05 %, or NOTHING."""
     ranked = [
         {"confidence": round(share, 1), "language": outward(code)}
         for code, share in detection.ranked
@@ -200,24 +206,25 @@ def _likely(detection: Detection) -> list[dict[str, Any]]:
     return ranked or [dict(NOTHING)]
 
 
-def _source(service: Service, text: str, target: str) -> dict[str, Any]:
+def _guess_source(service: Service, text: str, target: str) -> dict[str, Any]:
     """Return the most likely language of a text. Raises InvalidRequest when no model reads it.
 
-    A doubtful guess is replaced by the next language that can be translated into the target, if that one is
+    A doubtful guess is replaced by the next language that can be translated into the target, if that guess is
     not much less likely: a client rarely asks for a translation into the text's own language.
     """
     detection = service.detect(text)
-    other = detection.other
-    if other is not None:
+    unserved = detection.other
+    if unserved is not None:
         raise InvalidRequest(
-            f"{name_of(other)} ({outward(other)}) is not available as a source language, and the text seems "
-            "to be in it; if it is not, name its language"
+            f"{name_of(unserved)} ({outward(unserved)}) is not available as a source language, and the text "
+            "seems to be in it; if it is not, name its language"
         )
-    best, *others = _likely(detection)
+    best, *guesses = _likely_languages(detection)
     if best["confidence"] < DOUBTFUL_CONFIDENCE and inward(str(best["language"])) == target:
-        reach = {outward(one.code) for one in service.languages() if target in one.targets}
+        sources = {outward(known.code) for known in service.languages() if target in known.targets}
         least = best["confidence"] * NEXT_SHARE
-        return next((one for one in others if one["language"] in reach and one["confidence"] >= least), best)
+        likely = (guess for guess in guesses if guess["confidence"] >= least)
+        return next((guess for guess in likely if guess["language"] in sources), best)
     return best
 
 
@@ -246,9 +253,9 @@ async def routes_for(
         return [], [route_for(state, source, target, name)] * len(samples)
     service = state.service
     detections = await in_slices(
-        each(one_slice(_source, service, sample, target) for sample in samples), deadline
+        each(one_slice(_guess_source, service, sample, target) for sample in samples), deadline
     )
-    found = {str(language["language"]) for language in detections if language != NOTHING}
-    routes = {code: route_for(state, inward(code), target, name) for code in sorted(found)}
-    each_route = [None if one == NOTHING else routes[str(one["language"])] for one in detections]
-    return detections, each_route
+    codes = {str(language["language"]) for language in detections if language != NOTHING}
+    routes = {code: route_for(state, inward(code), target, name) for code in sorted(codes)}
+    detected = (None if detection == NOTHING else str(detection["language"]) for detection in detections)
+    return detections, [routes[code] if code else None for code in detected]

@@ -221,7 +221,7 @@ async def charge(request: Request, texts: Iterable[str], prefix: str = "") -> in
     visitor, access = _visitor_of(request)
     characters = sum(len(text) + len(prefix) for text in texts)
     visitor.charged += characters
-    if await _count(access, visitor, characters) > visitor.characters != -1:
+    if await _add_characters(access, visitor, characters) > visitor.characters != -1:
         raise Refusal("quota", f"Quota exceeded: {visitor.characters} characters per 30 days")
     return characters
 
@@ -236,7 +236,7 @@ async def refund_texts(request: Request, texts: Iterable[str], prefix: str = "")
     visitor, access = _visitor_of(request)
     characters = sum(len(text) + len(prefix) for text in texts)
     visitor.charged -= characters
-    await _count(access, visitor, -characters)
+    await _add_characters(access, visitor, -characters)
 
 
 async def refund(request: Request) -> None:
@@ -246,17 +246,18 @@ async def refund(request: Request) -> None:
 
 
 async def _refund(access: Access, visitor: Visitor) -> None:
+    """Take the whole charge of a request back."""
     characters, visitor.charged = visitor.charged, 0
     if characters:
         with suppress(Refusal):  # Redis does not answer, which is logged
-            await _count(access, visitor, -characters)
+            await _add_characters(access, visitor, -characters)
 
 
-async def _count(access: Access, visitor: Visitor, characters: int) -> int:
+async def _add_characters(access: Access, visitor: Visitor, characters: int) -> int:
     """Count characters of a visitor; return the new count, or 0 for a visitor without a limit."""
     if visitor.characters != -1:
         return await access.quotas.add(visitor.name, characters)
-    await access.quotas.note(visitor.name, characters)
+    await access.quotas.add_later(visitor.name, characters)
     return 0
 
 
@@ -316,17 +317,20 @@ def _check_token(token: SecretStr | None, authorization: str) -> None:
 
 
 def _token_of_head(scope: Scope, headers: Headers, names: RequestNames) -> str | None:
+    """Return the key in the headers or the query string; None when there is none."""
     scheme, _, credentials = headers.get("authorization", "").strip().partition(" ")
     if scheme.lower() in names.key_schemes and credentials.strip():
         return credentials.strip()
     # clients of MTranServer send a key without a scheme
-    bare = scheme if scheme and not credentials and scheme.lower() not in names.key_schemes else None
+    key_without_scheme = (
+        scheme if scheme and not credentials and scheme.lower() not in names.key_schemes else None
+    )
     if credentials := headers.get("x-api-key", "").strip():
         return credentials
     if not any(f"{name}=".encode() in scope["query_string"] for name in names.query_key_fields):
-        return bare
+        return key_without_scheme
     query = dict(parse_qsl(scope["query_string"].decode("latin-1")))
-    return next((query[name] for name in names.query_key_fields if query.get(name)), bare)
+    return next((query[name] for name in names.query_key_fields if query.get(name)), key_without_scheme)
 
 
 async def _token_of_body(

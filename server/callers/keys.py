@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 KEY_PREFIX: Final = "cvy_"  # scanners for leaked secrets recognize it
 FORMAT_VERSION: Final = 1
-STALE_SECONDS: Final = 1.0  # between two checks whether the file has changed
+STALE_SECONDS: Final = 1.0  # seconds between two checks whether the file has changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,13 +117,14 @@ class KeyRing:
     """
 
     def __init__(self, given: Sequence[Key], path: Path | None) -> None:
-        self._given, self._path = given, path
-        self._state = self._look()
+        self._fixed_keys, self._path = given, path
+        self._state = self._file_state()
         self._keys = self._index(read_keys(path) if path else ())
-        self._looked = time.monotonic()
+        self._checked_at = time.monotonic()
 
     def find(self, token: str) -> Key | None:
-        if self._path and time.monotonic() - self._looked > STALE_SECONDS:
+        """Return the key of a token; None when there is none."""
+        if self._path and time.monotonic() - self._checked_at > STALE_SECONDS:
             self._refresh(self._path)
         digest = digest_of(token)
         # the time of this look-up depends on the digest, which reveals nothing about keys
@@ -131,7 +132,8 @@ class KeyRing:
         return key if key and hmac.compare_digest(key.digest, digest) else None
 
     def _refresh(self, path: Path) -> None:
-        self._looked, state = time.monotonic(), self._look()
+        """Read the key file again if it has changed."""
+        self._checked_at, state = time.monotonic(), self._file_state()
         if state == self._state:
             return
         self._state = state
@@ -142,9 +144,10 @@ class KeyRing:
             logger.error("the last keys stay valid: %s", error)  # noqa: TRY400
 
     def _index(self, keys: Iterable[Key]) -> dict[str, Key]:
-        return {key.digest: key for key in (*keys, *self._given)}
+        return {key.digest: key for key in (*keys, *self._fixed_keys)}
 
-    def _look(self) -> tuple[int, int, int] | None:
+    def _file_state(self) -> tuple[int, int, int] | None:
+        """Return inode, modification time and size of the key file; None when there is no file."""
         try:
             status = os.stat(self._path) if self._path else None
         except OSError:

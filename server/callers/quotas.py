@@ -30,9 +30,9 @@ Count = Callable[[str, list[Any]], Awaitable[Any]]
 
 MEMORY: Final = "memory://"
 REDIS: Final = ("redis://", "rediss://", "redis+unix://")
-NOTE_SECONDS: Final = 0.2  # delay before unlimited characters are sent to the process that counts
+BATCH_SECONDS: Final = 0.2  # delay before unlimited characters are sent to the process that counts
 STORAGE_SECONDS: Final = 2.0  # time limit for an answer of Redis or of the process that counts
-SWEEP_SECONDS: Final = 60.0  # between two sweeps for expired counters
+SWEEP_SECONDS: Final = 60.0  # seconds between two sweeps for expired counters
 MONTH_SECONDS: Final = 30 * 24 * 3600  # window of characters, which begins with the first of them
 
 
@@ -59,7 +59,7 @@ class Quotas:
 
         Raises ConfigError when the URL is invalid, or the library of Redis is missing.
         """
-        self._storage = _open(url, count)
+        self._storage = _open_storage(url, count)
         self._rates = SlidingWindowCounterRateLimiter(self._storage)
 
     async def count_request(
@@ -87,23 +87,23 @@ class Quotas:
 
     async def add(self, name: str, characters: int) -> int:
         """Add characters to a visitor's count, or subtract a negative number; return the new count."""
-        return await _await_storage(self._storage.incr(_key(name), MONTH_SECONDS, characters))
+        return await _await_storage(self._storage.incr(_characters_key(name), MONTH_SECONDS, characters))
 
-    async def note(self, name: str, characters: int) -> None:
+    async def add_later(self, name: str, characters: int) -> None:
         """Count characters of a visitor without a limit; calls to another process are batched."""
         if isinstance(self._storage, RemoteCounters):
-            self._storage.note(_key(name), characters)
+            self._storage.add_later(_characters_key(name), characters)
         else:
             await self.add(name, characters)
 
     async def count(self, name: str) -> int:
         # the count is negative when characters are refunded after their window has ended
-        return max(0, await _await_storage(self._storage.get(_key(name))))
+        return max(0, await _await_storage(self._storage.get(_characters_key(name))))
 
     async def close(self) -> None:
         """Send the batched counts, and close the connections to Redis."""
         if isinstance(self._storage, RemoteCounters):
-            self._storage.send_noted()
+            self._storage.send_batch()
             await asyncio.sleep(0)  # lets the tasks send them
         if isinstance(self._storage, RedisStorage):
             bridge: Any = self._storage.bridge  # redis-py's module, which has no type
@@ -122,6 +122,7 @@ class Counters(MemoryStorage):
         self._swept = self._clock()
 
     async def get(self, key: str) -> int:
+        """Return a counter; an expired one is removed and counts 0."""
         if self.expirations.get(key, 0.0) <= self._clock():
             self.storage.pop(key, None)
             self.expirations.pop(key, None)
@@ -132,6 +133,7 @@ class Counters(MemoryStorage):
         return await self._get_sliding_window_info(*self.sliding_window_keys(key, expiry, now), expiry, now)
 
     async def acquire_sliding_window_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
+        """Count a request if the sliding window has room for it; return whether it had."""
         # nothing in here waits, so no other task runs in between
         previous, lasts, current, _ = await self.get_sliding_window(key, expiry)
         if math.floor(previous * lasts / expiry + current) + amount > limit:
@@ -141,6 +143,7 @@ class Counters(MemoryStorage):
         return True
 
     async def incr(self, key: str, expiry: float, amount: int = 1) -> int:
+        """Add an amount to a counter, which expires after `expiry` seconds; return the new count."""
         if self._clock() - self._swept > SWEEP_SECONDS:
             self._swept = self._clock()
             for old in list(self.expirations):
@@ -171,19 +174,19 @@ class RemoteCounters(Counters):
     def __init__(self, count: Count) -> None:
         super().__init__()
         self._count = count
-        self._noted = Counter[str]()  # characters that were not sent yet
+        self._batch = Counter[str]()  # characters that were not sent yet
         self._sending = set[asyncio.Task[None]]()
 
-    def note(self, key: str, characters: int) -> None:
+    def add_later(self, key: str, characters: int) -> None:
         """Count characters with the next batch."""
-        if not self._noted:
-            asyncio.get_running_loop().call_later(NOTE_SECONDS, self.send_noted)
-        self._noted[key] += characters
+        if not self._batch:
+            asyncio.get_running_loop().call_later(BATCH_SECONDS, self.send_batch)
+        self._batch[key] += characters
 
-    def send_noted(self) -> None:
+    def send_batch(self) -> None:
         """Send the batch of counts now."""
-        noted, self._noted = self._noted, Counter()
-        for key, characters in noted.items():
+        batch, self._batch = self._batch, Counter()
+        for key, characters in batch.items():
             task = asyncio.get_running_loop().create_task(self._send(key, characters))
             self._sending.add(task)
             task.add_done_callback(self._sending.discard)
@@ -195,7 +198,7 @@ class RemoteCounters(Counters):
             logger.error("%d characters were not counted: %s", characters, error)  # noqa: TRY400
 
     async def get(self, key: str) -> int:
-        return int(await self._ask("get", key)) + self._noted[key]
+        return int(await self._ask("get", key)) + self._batch[key]
 
     async def get_sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:
         previous, lasts, current, ends = await self._ask("window", key, expiry)
@@ -208,6 +211,7 @@ class RemoteCounters(Counters):
         return int(await self._ask("incr", key, expiry, amount))
 
     async def _ask(self, verb: str, *arguments: Any) -> Any:
+        """Return the answer of the process that counts. Raises StorageError after STORAGE_SECONDS."""
         try:
             async with asyncio.timeout(STORAGE_SECONDS):
                 return await self._count(verb, list(arguments))
@@ -215,11 +219,12 @@ class RemoteCounters(Counters):
             raise StorageError(error) from error
 
 
-def _key(name: str) -> str:
+def _characters_key(name: str) -> str:
     return f"CONVOY/characters/{name}"
 
 
 async def _await_storage(answer: Awaitable[T]) -> T:
+    """Await an answer of the storage. Raises Refusal when the storage fails."""
     try:
         return await answer
     except StorageError as error:
@@ -228,7 +233,8 @@ async def _await_storage(answer: Awaitable[T]) -> T:
         raise Refusal("unavailable", message, {"Retry-After": "5"}) from error
 
 
-def _open(url: str, count: Count | None) -> Storage:
+def _open_storage(url: str, count: Count | None) -> Storage:
+    """Return the storage at a URL. Raises ConfigError."""
     if url == MEMORY:
         return RemoteCounters(count) if count else Counters()
     if not url.startswith(REDIS):

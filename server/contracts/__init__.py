@@ -30,6 +30,7 @@ def served_contracts(plugins: Collection[str]) -> tuple[Contract, ...]:
 
 
 def _mcp() -> tuple[Contract, ...]:
+    """Return the contract of the plug-in mcp. Raises ConfigError when its library is missing."""
     try:
         from server.contracts.mcp import CONTRACT
     except ModuleNotFoundError as error:

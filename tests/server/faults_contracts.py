@@ -103,7 +103,7 @@ FAULTS = [
         "more tokens are asked of a model than it writes",
         "server/contracts/openai/tasks.py",
         "min(requested_length, limit)",
-        "longest",
+        "requested_length",
         "tests/server/test_wider_faults.py -k random_requests_respect_limits_and_numbers_of_sources",
     ),
     (

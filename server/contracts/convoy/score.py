@@ -111,7 +111,7 @@ async def score(request: Request) -> Response:
         source_texts = sources[0] if isinstance(q, str) else sources
         check_sizes(source_texts, state.settings.char_limit, state.settings.batch_limit)
     fields = validate(ScoreRequest, values)
-    route = _route(state.service, fields, translated=sources is not None)
+    route = _pick_model(state.service, fields, translated=sources is not None)
     await charge(request, [*texts, *(sources or [])])
     results = await while_connected(request, state.service.score(route, texts, sources, deadline))
     state.metrics.record_work(route.name, results)
@@ -141,7 +141,8 @@ def _sources(values: dict[str, Any], q: str | list[str]) -> list[str] | None:
     raise InvalidRequest("Invalid request: source_text must be a string or an array of strings, as q is")
 
 
-def _route(service: Service, fields: ScoreRequest, *, translated: bool) -> ModelRoute:
+def _pick_model(service: Service, fields: ScoreRequest, *, translated: bool) -> ModelRoute:
+    """Return the named model, or the first that scores: a translation model if there are source texts."""
     if fields.model is not None:
         return service.route(fields.model)
     sides = (side for info in service.models() for side in (info.directions.sources, info.directions.targets))
@@ -158,6 +159,7 @@ def _route(service: Service, fields: ScoreRequest, *, translated: bool) -> Model
 
 
 def _score(result: TextScore) -> dict[str, Any]:
+    """Return the score of one text as JSON."""
     return {
         "score": finite(result.total),
         "perplexity": finite(result.perplexity),

@@ -74,6 +74,7 @@ async def _checked(request: Request) -> SummarizeCall:
 async def _answer(
     state: AppState, call: SummarizeCall, on_partial: OnPartial | None = None
 ) -> dict[str, Any]:
+    """Return the answer to a checked call."""
     fields = call.options
     options = text_options(fields, call.alternatives)
     results = await results_of(state, call.route, call.texts, options, call.deadline, on_partial)
@@ -87,8 +88,8 @@ async def _answer(
         lists["rounds"] = [result.rounds for result in results]
     if call.alternatives:
         lists["alternatives"] = [result.alternatives[: call.alternatives] for result in results]
-    more = in_slices(extras(fields, results, batch=call.batch), call.deadline, small=is_short(results))
-    return as_asked(lists, batch=call.batch) | await more
+    optional = in_slices(extras(fields, results, batch=call.batch), call.deadline, small=is_short(results))
+    return as_asked(lists, batch=call.batch) | await optional
 
 
 add_text_routes(

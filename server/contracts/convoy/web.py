@@ -124,6 +124,7 @@ async def icon(request: Request) -> Response:
 
 
 def _page(state: AppState) -> str:
+    """Return the HTML of the page, with the server's values in its placeholders."""
     text = site().files[PAGE].decode()
     values = {"VERSION": site().version, "ALTERNATIVES": str(state.settings.alternatives_limit)}
     for name, value in values.items():

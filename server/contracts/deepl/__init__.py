@@ -18,6 +18,7 @@ from server.contracts.deepl.languages import languages_of
 
 
 def _codes(service: Service) -> Codes:
+    """Return DeepL's codes of languages, by kind of field."""
     sources, targets = (
         frozenset(language["language"].lower() for language in languages_of(service, target=target))
         for target in (False, True)

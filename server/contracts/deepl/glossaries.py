@@ -113,7 +113,7 @@ class Glossaries:
         Raises InvalidRequest when its share has too many glossaries, TooLarge when the store has no room.
         """
         with self._known.locked() as stored:
-            self._put(glossary, stored)
+            self._store_within_limits(glossary, stored)
 
     def of(self, owner: str, version: int = 2) -> list[Glossary]:
         """Return an owner's glossaries of one version, the oldest first."""
@@ -146,7 +146,7 @@ class Glossaries:
         """
         with self._known.locked() as stored:
             changed = change(self.find(owner, id, 3))
-            self._put(changed, [other for other in stored if other.id != id])
+            self._store_within_limits(changed, [other for other in stored if other.id != id])
             return changed
 
     def drop(self, owner: str, id: str, version: int) -> None:
@@ -176,14 +176,19 @@ class Glossaries:
                     continue
                 parts = [by_id[part] for part in index.pop("parts").values() if part in by_id]
                 if id not in by_id:
-                    dictionaries = {pair: e for part in parts for pair, e in part.dictionaries.items()}
+                    dictionaries = {p: entries for part in parts for p, entries in part.dictionaries.items()}
                     index["created"] = datetime.fromisoformat(index["created"])
                     self._known.put(id, Glossary(dictionaries=dictionaries, version=3, **index))
                 for part in parts:
                     self._known.drop(part.id)
                 indexes.drop(id)
 
-    def _put(self, glossary: Glossary, others: Sequence[Glossary]) -> None:
+    def _store_within_limits(self, glossary: Glossary, others: Sequence[Glossary]) -> None:
+        """Store a glossary. Raises InvalidRequest or TooLarge when its owner or the server has too many.
+
+        glossary: new or changed glossary.
+        others: stored glossaries without it.
+        """
         if len(glossary.name) > MAX_NAME_CHARACTERS:
             raise InvalidRequest(f"Parameter 'name' is longer than {MAX_NAME_CHARACTERS} characters.")
         own = [other for other in others if other.share == glossary.share]
@@ -210,6 +215,7 @@ def _from_record(record: dict[str, Any]) -> Glossary:
 
 
 def _to_record(glossary: Glossary) -> dict[str, Any]:
+    """Return the JSON record of a glossary."""
     return {
         "owner": glossary.owner,
         "name": glossary.name,

@@ -155,7 +155,8 @@ def text_parameter(values: Mapping[str, Any], name: str) -> str:
 
 
 def _glossary_values(glossary: Glossary) -> dict[str, Any]:
-    (((source, target), table),) = glossary.dictionaries.items()
+    """Return the description of a glossary of version 2, which has one dictionary."""
+    (((source, target), entries),) = glossary.dictionaries.items()
     return {
         "glossary_id": glossary.id,
         "name": glossary.name,
@@ -163,5 +164,5 @@ def _glossary_values(glossary: Glossary) -> dict[str, Any]:
         "source_lang": source,
         "target_lang": target,
         "creation_time": glossary.created.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-        "entry_count": len(table),
+        "entry_count": len(entries),
     }

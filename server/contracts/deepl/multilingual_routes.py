@@ -89,7 +89,7 @@ async def create_multilingual(request: Request) -> JSONResponse:
     name = text_parameter(values, "name")
     glossary = Glossary(owner_of(request), name, dictionaries, share_of(request), version=3)
     await asyncio.to_thread(glossaries_of(request).add, glossary)
-    return JSONResponse(_values(glossary), 201)
+    return JSONResponse(_glossary_values(glossary), 201)
 
 
 @router.get(
@@ -100,12 +100,12 @@ async def create_multilingual(request: Request) -> JSONResponse:
 async def list_multilingual(request: Request) -> JSONResponse:
     """List the caller's own glossaries of version 3."""
     own = await asyncio.to_thread(glossaries_of(request).of, owner_of(request), 3)
-    return JSONResponse({"glossaries": list(map(_values, own))})
+    return JSONResponse({"glossaries": list(map(_glossary_values, own))})
 
 
 @router.get("/glossaries/{glossary_id}", response_model=MultilingualAnswer, responses=FIND_ERRORS)
 async def get_multilingual(request: Request, glossary_id: str) -> JSONResponse:
-    return JSONResponse(_values(await _find(request, glossary_id)))
+    return JSONResponse(_glossary_values(await _find(request, glossary_id)))
 
 
 @router.patch(
@@ -124,7 +124,7 @@ async def patch_multilingual(request: Request, glossary_id: str) -> JSONResponse
         changed = glossary.with_dictionaries(fresh, merge=True)
         return changed if name is None else replace(changed, name=name)
 
-    return JSONResponse(_values(await _change(request, glossary_id, change)))
+    return JSONResponse(_glossary_values(await _change(request, glossary_id, change)))
 
 
 @router.put(
@@ -239,7 +239,8 @@ def _pair(values: dict[str, Any]) -> Pair:
     return base_of(source.lower()), base_of(target.lower())
 
 
-def _values(glossary: Glossary) -> dict[str, Any]:
+def _glossary_values(glossary: Glossary) -> dict[str, Any]:
+    """Return the description of a glossary of version 3."""
     return {
         "glossary_id": glossary.id,
         "name": glossary.name,

@@ -330,6 +330,7 @@ def warnings_of(info: ModelInfo, body: dict[str, Any]) -> dict[str, Any]:
 
 
 def info_of(request: Request, model: str, version: str = MODEL_VERSION) -> ModelInfo:
+    """Return the description of a model. Raises UnknownModel for another name or version."""
     infos = state_of(request).service.models()
     for info in infos:
         if info.name == model and version == MODEL_VERSION:

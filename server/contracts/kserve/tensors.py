@@ -58,19 +58,20 @@ def read_tensors(body: dict[str, Any], raw: bytes, model: str, batch_limit: int)
         raise InvalidRequest(f"input '{INPUT_NAME}' must have the datatype BYTES")
     shape, size = _shape_of(tensor), _parameters(tensor).get("binary_data_size")
     if size is None:
-        texts = _flat(tensor.get("data"), batch_limit)
+        texts = _flatten(tensor.get("data"), batch_limit)
     elif type(size) is int and size == len(raw):
         texts = _unpack(raw, batch_limit)
     else:
         raise InvalidRequest(
             f"binary_data_size of '{INPUT_NAME}' is {_shown(size)}; the body has {len(raw)} bytes for it"
         )
-    if not _holds(shape, len(texts)):
+    if not _has_elements(shape, len(texts)):
         raise InvalidRequest(f"input '{INPUT_NAME}' has {len(texts)} elements; its shape is {shape}")
-    return Tensors(texts, shape, _outputs(body, model))
+    return Tensors(texts, shape, _requested_outputs(body, model))
 
 
 def _shape_of(tensor: dict[str, Any]) -> list[int]:
+    """Return the shape of a tensor. Raises InvalidRequest when it is not a list of positive numbers."""
     shape = tensor.get("shape")
     if not isinstance(shape, list) or not 0 < len(shape) <= MAX_DIMENSIONS:
         raise InvalidRequest(f"input '{INPUT_NAME}' needs a shape of 1 to {MAX_DIMENSIONS} numbers")
@@ -80,7 +81,7 @@ def _shape_of(tensor: dict[str, Any]) -> list[int]:
     return shape
 
 
-def _holds(shape: Sequence[int], count: int) -> bool:
+def _has_elements(shape: Sequence[int], count: int) -> bool:
     """Return whether a shape has `count` elements, without computing products above `count`."""
     elements = 1
     for n in shape:
@@ -120,26 +121,29 @@ def write_tensors(tensors: Tensors, results: Sequence[TextResult]) -> tuple[list
     return outputs, raw
 
 
-def _outputs(body: dict[str, Any], model: str) -> dict[str, bool]:
-    everything = _parameters(body).get("binary_data_output") is True
-    items = body.get("outputs")
-    if not items:
-        return dict.fromkeys(OUTPUT_TYPES, everything)
-    items = items if isinstance(items, list) else [items]
-    if len(items) > len(OUTPUT_TYPES):
-        raise InvalidRequest(f"{len(items)} outputs are requested; model '{model}' has {len(OUTPUT_TYPES)}")
+def _requested_outputs(body: dict[str, Any], model: str) -> dict[str, bool]:
+    """Return the names of the requested outputs, and whether each is binary. Without names: all outputs."""
+    binary_by_default = _parameters(body).get("binary_data_output") is True
+    requested = body.get("outputs")
+    if not requested:
+        return dict.fromkeys(OUTPUT_TYPES, binary_by_default)
+    requested = requested if isinstance(requested, list) else [requested]
+    if len(requested) > len(OUTPUT_TYPES):
+        raise InvalidRequest(
+            f"{len(requested)} outputs are requested; model '{model}' has {len(OUTPUT_TYPES)}"
+        )
     outputs: dict[str, bool] = {}
-    for output in items:
-        name = output.get("name") if isinstance(output, dict) else output
-        if not isinstance(output, dict) or not isinstance(name, str) or name not in OUTPUT_TYPES:
+    for item in requested:
+        name = item.get("name") if isinstance(item, dict) else item
+        if not isinstance(item, dict) or not isinstance(name, str) or name not in OUTPUT_TYPES:
             names = ", ".join(OUTPUT_TYPES)
             raise InvalidRequest(
                 f"unexpected inference output '{_shown(name)}' for model '{model}'; it has {names}"
             )
-        parameters = _parameters(output)
+        parameters = _parameters(item)
         if parameters.get("classification"):
             raise InvalidRequest("outputs of texts have no classification")
-        outputs[name] = parameters.get("binary_data", everything) is True
+        outputs[name] = parameters.get("binary_data", binary_by_default) is True
     return outputs
 
 
@@ -150,7 +154,7 @@ def _parameters(item: dict[str, Any]) -> dict[str, Any]:
     return parameters
 
 
-def _flat(data: Any, batch_limit: int) -> list[str]:
+def _flatten(data: Any, batch_limit: int) -> list[str]:
     """Return the texts of nested lists, in order."""
     texts: list[str] = []
     waiting = [data]
@@ -190,6 +194,7 @@ def _check_count(count: int, batch_limit: int) -> None:
 
 
 def _pack(kind: str, value: Any) -> bytes:
+    """Return the bytes of an element in the binary format."""
     if kind == "BYTES":
         raw = value.encode()
         return len(raw).to_bytes(4, "little") + bytes(raw)

@@ -80,6 +80,7 @@ async def _checked(request: Request) -> TranslateCall:
 async def _answer(
     state: AppState, call: TranslateCall, on_partial: OnPartial | None = None
 ) -> dict[str, Any]:
+    """Return the answer to a checked call."""
     fields = call.options
     reader = (read_with_attributes if fields.attributes else read_html) if call.html else None
     options = text_options(fields, 0 if call.html else call.alternatives)
@@ -90,27 +91,27 @@ async def _answer(
     if call.source is None:
         lists["detectedLanguage"] = translations.detections
     if call.alternatives:
-        others = [result.alternatives[: call.alternatives] for result in results]
-        lists["alternatives"] = [[] for _ in call.texts] if call.html else others
-    more = in_slices(extras(fields, results, batch=call.batch), call.deadline, small=is_short(results))
-    return as_asked(lists, batch=call.batch) | await more
+        alternatives = [result.alternatives[: call.alternatives] for result in results]
+        lists["alternatives"] = [[] for _ in call.texts] if call.html else alternatives
+    optional = in_slices(extras(fields, results, batch=call.batch), call.deadline, small=is_short(results))
+    return as_asked(lists, batch=call.batch) | await optional
 
 
 def _call_of(values: dict[str, Any], state: AppState, deadline: float) -> TranslateCall:
     """Return a checked request. The order of checks is LibreTranslate's: the first error is the answer."""
     settings, q = state.settings, texts_of(values)
-    codes = {name: _code(values, name) for name in ("source", "target")}
+    codes = {name: _language_code(values, name) for name in ("source", "target")}
     beams = max((i.limits.beams for i in state.service.models() if i.task == "translate"), default=1)
     alternatives = alternatives_of(values, beams, settings.alternatives_limit)
     texts = check_sizes(q, text_limit(values, settings.char_limit), settings.batch_limit)
     source, target = resolve_pair(state.service, codes["source"], codes["target"])
-    kind = values.get("format")
-    kind = "text" if kind in (None, "") else kind
-    if kind not in FORMATS:
-        raise InvalidRequest(f"{str(kind)[:SHOWN_CHARACTERS]} format is not supported")
+    text_format = values.get("format")
+    text_format = "text" if text_format in (None, "") else text_format
+    if text_format not in FORMATS:
+        raise InvalidRequest(f"{str(text_format)[:SHOWN_CHARACTERS]} format is not supported")
     check_phrases(phrases_of(values), settings.phrase_limit)
     options = validate(TranslateRequest, values)
-    if kind == "html":
+    if text_format == "html":
         check_tags(texts, settings.tag_limit)
         if options.scores or options.alignment or options.forced:
             raise InvalidRequest(
@@ -123,7 +124,7 @@ def _call_of(values: dict[str, Any], state: AppState, deadline: float) -> Transl
         batch=not isinstance(q, str),
         source=source,
         target=target,
-        html=kind == "html",
+        html=text_format == "html",
         alternatives=alternatives,
         options=options,
         deadline=deadline,
@@ -131,7 +132,8 @@ def _call_of(values: dict[str, Any], state: AppState, deadline: float) -> Transl
     )
 
 
-def _code(values: dict[str, Any], name: str) -> str:
+def _language_code(values: dict[str, Any], name: str) -> str:
+    """Return the code of a language in a request. Raises InvalidRequest in LibreTranslate's words."""
     code = values.get(name)
     if not code:
         raise InvalidRequest(f"Invalid request: missing {name} parameter")

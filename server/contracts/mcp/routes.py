@@ -24,7 +24,8 @@ from server.http.parameters import body_of, check_values, while_connected
 from server.observing.context import current
 from server.state import deadline_of, state_of
 
-NAME: Final = re.compile(rb'"\s*+:')  # end of a field's name in JSON; matches within texts are counted too
+# end of a field's name in JSON; matches within texts are counted too
+FIELD_END: Final = re.compile(rb'"\s*+:')
 MAX_NAMES: Final = 10_000  # fields of a message, which the SDK parses in the event loop
 
 
@@ -109,7 +110,7 @@ async def model_context_protocol(request: Request) -> Response:
     deadline_of(request, state)  # refuses an invalid timeout; tools read it again
     body = await body_of(request, state.settings.body_limit)
     check_values(body)
-    if sum(1 for _ in NAME.finditer(body)) > MAX_NAMES:
-        raise InvalidRequest(f"the message has more than {MAX_NAMES} names of fields")
+    if sum(1 for _ in FIELD_END.finditer(body)) > MAX_NAMES:
+        raise InvalidRequest(f"the message has more than {MAX_NAMES} fields")
     request.state.context = current.get()
     return SdkResponse(request, body)

@@ -70,7 +70,7 @@ COMPLETED: Final[dict[int | str, dict[str, Any]]] = {
 
 @dataclass(frozen=True, slots=True)
 class CompletionShape:
-    """The differences between chats and completions.
+    """The differences between the formats of chats and completions.
 
     prefix: prefix of an answer's id.
     kind, chunk_kind: `object` of an answer, and of a chunk.
@@ -100,6 +100,7 @@ class CompletionChunks(Dialect):
         return [self._chunk([self._choice(partial.index, new)])] if new else []
 
     def result(self, answer: dict[str, Any]) -> list[Event]:
+        """Return the last events: the end of each choice, the numbers of tokens if requested, and [DONE]."""
         chunks = []
         for index, result in enumerate(answer["results"]):
             chunks += self.partial(Partial(index, result.text))
@@ -149,11 +150,11 @@ async def respond(
     if fields.n > 1:
         raise Refusal("unsupported_parameter", "Unsupported parameter: 'n' with 'stream'.", parameter="n")
 
-    async def work(on_partial: OnPartial | None) -> dict[str, Any]:
-        return {"results": await job.results(on_partial)}
+    async def answer_job(on_partial: OnPartial | None) -> dict[str, Any]:
+        return {"results": await job.results(on_partial)}  # `CompletionChunks.result` reads them
 
     with_usage = bool(fields.stream_options and fields.stream_options.include_usage)
-    return await events(request, work, CompletionChunks(head, shape, warnings, usage=with_usage))
+    return await events(request, answer_job, CompletionChunks(head, shape, warnings, usage=with_usage))
 
 
 def _choices(results: list[TextResult], count: int, shape: CompletionShape) -> list[dict[str, Any]]:

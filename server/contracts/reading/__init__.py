@@ -51,6 +51,7 @@ def reading_contracts(plugins: Collection[str]) -> list[Contract]:
 
 
 def _codes(service: Service) -> Codes:
+    """Return the tools' codes of languages, by kind of field."""
     codes = frozenset(outward(language.code) for language in service.languages())
     hcfy = codes | {CODES_TO_HCFY[code] for code in codes & set(CODES_TO_HCFY)}
     pairs = [(language.code, target) for language in service.languages() for target in language.targets]

@@ -215,9 +215,9 @@ def captions(text: str) -> object:
 
 def server_names(text: str) -> object:
     pytest.importorskip("mcp")
-    from server.contracts.mcp.routes import NAME
+    from server.contracts.mcp.routes import FIELD_END
 
-    return sum(1 for _ in NAME.finditer(text.encode()))
+    return sum(1 for _ in FIELD_END.finditer(text.encode()))
 
 
 def html_attributes(text: str) -> object:
