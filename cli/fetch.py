@@ -91,7 +91,7 @@ def fetch_missing(pairs: Sequence[str], mirror: str, out: Path) -> None:
 
 
 def _import(mirror: Mirror, model: MirrorModel, out: Path, *, keep: bool, overwrite: bool) -> None:
-    """Download a model and put its bundle into `out`; keep: leave the downloaded files."""
+    """Download a model and put its bundle into `out`; with `keep`, leave the downloaded files."""
     from tqdm import tqdm
 
     from export.mirror import BUNDLE, place_bundle

@@ -34,7 +34,6 @@ class _Base:
     def _exchange(
         self, call: ApiCall[Any], timeout: float | None
     ) -> Generator[Send | Pause, Outcome, httpx.Response]:
-        """Return the generator that decides on sends, pauses and the end (`exchange`)."""
         policy = self._policy if timeout is None else replace(self._policy, timeout=timeout)
         return exchange(policy, call.accepts)
 
@@ -76,7 +75,6 @@ class Client(_Base):
         target: code of the language to translate into.
         source: code of the language of the text; "auto": detected by the server.
         timeout: seconds for the answer; None: timeout of the client.
-        options: other fields of the request.
         """
         return self._ask(calls.translate(text, target, source, options), timeout)
 
@@ -95,22 +93,18 @@ class Client(_Base):
         target: code of the language to translate into.
         source: code of the language of the texts; "auto": detected by the server.
         timeout: seconds for the answer; None: timeout of the client.
-        options: other fields of the request.
         """
         return self._ask(calls.translate_all(texts, target, source, options), timeout) if texts else []
 
     def stream(
         self, text: str, target: str, source: str = "auto", *, timeout: float | None = None, **options: Any
     ) -> Iterator[Partial | Translation]:
-        """Yield beginnings of the translation in progress, then the translation.
+        """Yield beginnings of the translation, then the translation; closing the iterator early cancels it.
 
         text: text to translate.
         target: code of the language to translate into.
         source: code of the language of the text; "auto": detected by the server.
         timeout: seconds for the answer; None: timeout of the client.
-        options: other fields of the request.
-
-        Closing the iterator early cancels the translation.
         """
         call = calls.translate(text, target, source, {**options, "stream": True})
         with closing(self._send(call, timeout, stream=True)) as response:
@@ -126,7 +120,7 @@ class Client(_Base):
         raise Unreachable(CUT)
 
     def summarize(self, text: str, *, timeout: float | None = None, **options: Any) -> Summary:
-        """Return the summary of a text; timeout and options as in `summarize_all`."""
+        """Return the summary of a text; the timeout is in seconds."""
         return self._ask(calls.summarize(text, options), timeout)
 
     def summarize_all(
@@ -136,7 +130,6 @@ class Client(_Base):
 
         texts: texts to summarize.
         timeout: seconds for the answer; None: timeout of the client.
-        options: other fields of the request.
         """
         return self._ask(calls.summarize_all(texts, options), timeout) if texts else []
 
@@ -148,7 +141,6 @@ class Client(_Base):
         text: text to score.
         source_text: source of the translation `text`; None: the text is scored without a source.
         timeout: seconds for the answer; None: timeout of the client.
-        options: other fields of the request.
         """
         return self._ask(calls.score(text, source_text, options), timeout)
 
@@ -165,21 +157,18 @@ class Client(_Base):
         texts: texts to score.
         source_texts: source of each translation; None: the texts are scored without sources.
         timeout: seconds for the answer; None: timeout of the client.
-        options: other fields of the request.
         """
         return self._ask(calls.score_all(texts, source_texts, options), timeout) if texts else []
 
     def translate_file(
         self, path: Path | str, target: str, source: str = "auto", *, timeout: float | None = None
     ) -> bytes:
-        """Return the translation of a document in the same format.
+        """Return the translation of a document in the same format. Also raises OSError.
 
         path: file with the ending of its format.
         target: code of the language to translate into.
         source: code of the language of the document; "auto": detected by the server.
         timeout: seconds for the answer; None: timeout of the client.
-
-        Also raises OSError.
         """
         file = Path(path)
         where = self._ask(calls.upload(file.name, file.read_bytes(), target, source), timeout)
@@ -263,7 +252,6 @@ class AsyncClient(_Base):
         target: code of the language to translate into.
         source: code of the language of the text; "auto": detected by the server.
         timeout: seconds for the answer; None: timeout of the client.
-        options: other fields of the request.
         """
         return await self._ask(calls.translate(text, target, source, options), timeout)
 
@@ -282,22 +270,18 @@ class AsyncClient(_Base):
         target: code of the language to translate into.
         source: code of the language of the texts; "auto": detected by the server.
         timeout: seconds for the answer; None: timeout of the client.
-        options: other fields of the request.
         """
         return await self._ask(calls.translate_all(texts, target, source, options), timeout) if texts else []
 
     async def stream(
         self, text: str, target: str, source: str = "auto", *, timeout: float | None = None, **options: Any
     ) -> AsyncIterator[Partial | Translation]:
-        """Yield beginnings of the translation in progress, then the translation.
+        """Yield beginnings of the translation, then the translation; closing the iterator early cancels it.
 
         text: text to translate.
         target: code of the language to translate into.
         source: code of the language of the text; "auto": detected by the server.
         timeout: seconds for the answer; None: timeout of the client.
-        options: other fields of the request.
-
-        Closing the iterator early cancels the translation.
         """
         call = calls.translate(text, target, source, {**options, "stream": True})
         response = await self._send(call, timeout, stream=True)
@@ -315,7 +299,7 @@ class AsyncClient(_Base):
         raise Unreachable(CUT)
 
     async def summarize(self, text: str, *, timeout: float | None = None, **options: Any) -> Summary:
-        """Return the summary of a text; timeout and options as in `summarize_all`."""
+        """Return the summary of a text; the timeout is in seconds."""
         return await self._ask(calls.summarize(text, options), timeout)
 
     async def summarize_all(
@@ -325,7 +309,6 @@ class AsyncClient(_Base):
 
         texts: texts to summarize.
         timeout: seconds for the answer; None: timeout of the client.
-        options: other fields of the request.
         """
         return await self._ask(calls.summarize_all(texts, options), timeout) if texts else []
 
@@ -337,7 +320,6 @@ class AsyncClient(_Base):
         text: text to score.
         source_text: source of the translation `text`; None: the text is scored without a source.
         timeout: seconds for the answer; None: timeout of the client.
-        options: other fields of the request.
         """
         return await self._ask(calls.score(text, source_text, options), timeout)
 
@@ -354,21 +336,18 @@ class AsyncClient(_Base):
         texts: texts to score.
         source_texts: source of each translation; None: the texts are scored without sources.
         timeout: seconds for the answer; None: timeout of the client.
-        options: other fields of the request.
         """
         return await self._ask(calls.score_all(texts, source_texts, options), timeout) if texts else []
 
     async def translate_file(
         self, path: Path | str, target: str, source: str = "auto", *, timeout: float | None = None
     ) -> bytes:
-        """Return the translation of a document in the same format.
+        """Return the translation of a document in the same format. Also raises OSError.
 
         path: file with the ending of its format.
         target: code of the language to translate into.
         source: code of the language of the document; "auto": detected by the server.
         timeout: seconds for the answer; None: timeout of the client.
-
-        Also raises OSError.
         """
         file = Path(path)
         content = await asyncio.to_thread(file.read_bytes)
@@ -380,11 +359,9 @@ class AsyncClient(_Base):
         return await self._ask(calls.detect(text), timeout)
 
     async def languages(self, *, timeout: float | None = None) -> list[Language]:
-        """Return the source languages of the server, each with its target languages."""
         return await self._ask(calls.languages(), timeout)
 
     async def models(self, *, timeout: float | None = None) -> list[Model]:
-        """Return the loaded models."""
         return await self._ask(calls.models(), timeout)
 
     async def health(self, *, timeout: float | None = None) -> bool:

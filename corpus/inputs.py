@@ -99,7 +99,7 @@ def _is_corpus(path: str) -> bool:
 
 
 def _input_file(path: str, common: str, kind: str | None) -> InputFile:
-    """Return the file at a path with its format and size; `common`: folder of all inputs."""
+    """Return the file at a path with its format, size, and name in the folder `common`."""
     suffix, packed = endings(path)
     if suffix in REFUSED and kind is None:
         raise InvalidRequest(f"{path}: {suffix} is no format of corpora; name one by --format")

@@ -57,7 +57,7 @@ class JobProgress:
         return self.words_per_second * HOUR / price if price else None
 
     def as_json(self, price: float | None) -> dict[str, Any]:
-        """Return the progress as a JSON object; price: dollars an hour, None: without words a dollar."""
+        """Return the progress as a JSON object, with the words a dollar if a price is known."""
         left, dollar = self.seconds_left, self.words_per_dollar(price)
         return {
             "lines": self.lines,

@@ -58,7 +58,7 @@ class Delimited:
         return raw + self._added_cells(values)
 
     def _cells(self, row: str, *, strict: bool = True) -> list[str]:
-        """Return the cells of a row; `strict`: raise BadLine on broken quotes."""
+        """Return the cells of a row; if `strict`, raise BadLine on broken quotes."""
         if not self.quoted:
             return row.split("\t")
         try:

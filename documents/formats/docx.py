@@ -110,13 +110,13 @@ def _code_styles(styles: Any) -> frozenset[str]:
 
 
 def _has_style(properties: Any, tag: str, styles: frozenset[str]) -> bool:
-    """Return whether the properties name one of the styles; tag: kind of style."""
+    """Return whether the element `tag` of the properties names one of the styles."""
     style = None if properties is None else properties.find(tag)
     return style is not None and style.get(qn("w:val")) in styles
 
 
 def _atoms(paragraph: Any, code: frozenset[str]) -> list[Atom]:
-    """Return the atoms of a paragraph, with code and fields joined; code: styles for code."""
+    """Return the atoms of a paragraph, with the runs of code and of fields joined."""
     return list(_fields(list(_join_code_runs(_content(paragraph, code)))))
 
 

@@ -212,7 +212,7 @@ class _Inline:
         return _Line(self.builder.segment(), self.marks)
 
     def keep(self, text: str, mark: str) -> None:
-        """Add text that is not translated as a span; `mark`: its Markdown."""
+        """Add text that is not translated as a span, with the Markdown `mark`."""
         self.builder.keep(text) if text.strip() else self.builder.point()
         self.marks.append([mark, ""])
 
@@ -293,7 +293,7 @@ def _code(token: Token) -> str:
 
 
 def _address(token: Token, name: str) -> str:
-    """Return the end of a link or image, from "]"; `name`: attribute with its address."""
+    """Return the end of a link or image, from "]"; the attribute `name` has its address."""
     address, title = str(token.attrs.get(name, "")), str(token.attrs.get("title", ""))
     address = f"<{address}>" if re.search(r"[()\s]", address) or not address else address
     quoted = ' "' + title.replace("\\", "\\\\").replace('"', '\\"') + '"' if title else ""

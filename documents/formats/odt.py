@@ -107,7 +107,7 @@ def _atoms(paragraph: Any, code: frozenset[str]) -> list[Atom]:
 
 
 def _content(parent: Any, code: frozenset[str]) -> Iterator[Atom]:
-    """Yield the atoms of an element in order, white space as stored; `code`: styles for code."""
+    """Yield the atoms of an element in order, white space as stored; text in a style of `code` is a node."""
     yield Atom("text", None, parent.text or "")
     for child in parent:
         if child.tag in AROUND and _is_code(child.get(STYLE), code) and "".join(child.itertext()).strip():

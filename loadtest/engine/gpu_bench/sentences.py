@@ -104,7 +104,12 @@ def real_sources(setting: Setting, bundle: Bundle, count: int) -> tuple[str, lis
 
 
 def request(sentence: SizedSentence, beam: int, reply: Callable[[Outcome], None]) -> Request:
-    """Return a request whose answer has exactly the target's length."""
+    """Return a request whose answer has exactly the target's length.
+
+    sentence: source, and length of the answer.
+    beam: beam size.
+    reply: function called with the outcome.
+    """
     exact = sentence.target
     options = DecodeOptions(beam_size=beam, min_length=exact, max_length=exact, max_length_b=exact)
     return Request(list(sentence.source), options, reply)

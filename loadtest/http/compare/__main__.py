@@ -40,7 +40,13 @@ def convoy(options: argparse.Namespace) -> Any:
 
 
 def peer(options: argparse.Namespace, model: Path, window: float, batch: int) -> Any:
-    """Serve the model by CTranslate2; window: seconds, batch: most texts of a batch."""
+    """Serve the model by CTranslate2; return the context of `serving`.
+
+    options: flags of the command.
+    model: folder of the converted model.
+    window: seconds that the first text of a batch waits for others.
+    batch: maximum number of texts of a batch.
+    """
     port = free_port()
     variables = {
         "PEER_MODEL": str(model),
