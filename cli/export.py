@@ -75,7 +75,7 @@ def export(
 
 
 def _write_graphs(bundle: Bundle, precision: str | None, standalone: Path | None) -> tuple[str, ...]:
-    """Write graphs, and return their precisions."""
+    """Write graphs, and return their precisions: the given one, or the default of what was written."""
     if standalone:
         from export.graphs.standalone import write
 

@@ -199,7 +199,8 @@ class JobFolder:
         ]
         if found:
             raise InvalidRequest(
-                f"{self.root}: holds another job ({'; '.join(found)}): continue it, or name a new folder"
+                f"{self.root}: holds another job ({'; '.join(found)}); repeat its command to continue it, "
+                "or name a new folder"
             )
 
     def _tally_path(self, shard: int) -> Path:

@@ -125,7 +125,7 @@ class Progress:
         self._past.append((now, lines, words))
         while len(self._past) > 2 and now - self._past[1][0] > RATE_SECONDS:
             self._past.popleft()
-        then, lines_then, words_then = self._past[0]
+        then, lines_then, words_then = self._past[0]  # the beginning of the interval of the rate
         seconds = max(now - then, 1e-9)
         self.latest = JobProgress(
             lines,

@@ -18,7 +18,8 @@ class Document:
     """A file as prose in an unchanged structure.
 
     segments: the prose, in order.
-    write: returns the file with a new segment for each old one; may be called once.
+    write: returns the file with a new segment for each old one; an old one given again leaves its text
+        unchanged, byte by byte. It may be called once.
     """
 
     segments: list[Segment]

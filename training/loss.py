@@ -96,13 +96,13 @@ def adaptive_cross_entropy(softmax: AdaptiveSoftmax, features: Tensor, target: T
     target: token ids, int [rows].
     """
     (_, first), *rest = softmax.edges
-    inside = [(target >= begin) & (target < end) for begin, end in rest]
-    head = target
-    for band, mine in enumerate(inside):
-        head = torch.where(mine, first + band, head)
+    in_bands = [(target >= begin) & (target < end) for begin, end in rest]
+    head = target  # the head has the first tokens, then one class for each band
+    for band, in_band in enumerate(in_bands):
+        head = torch.where(in_band, first + band, head)
     loss = F.cross_entropy(softmax.head(features).float(), head, reduction="sum")
-    for tail, mine, (begin, _) in zip(softmax.tail, inside, rest, strict=True):
-        if mine.any():
-            logits = tail(features[mine]).float()
-            loss = loss + F.cross_entropy(logits, target[mine] - begin, reduction="sum")
+    for tail, in_band, (begin, _) in zip(softmax.tail, in_bands, rest, strict=True):
+        if in_band.any():
+            logits = tail(features[in_band]).float()
+            loss = loss + F.cross_entropy(logits, target[in_band] - begin, reduction="sum")
     return loss

@@ -224,7 +224,7 @@ class Trainer:
         return ", ".join(f"{name} {loss:.4f}" for name, loss in valid.items()) + " nats a token"
 
     def _batches(self) -> Iterator[tuple[int, Batch]]:
-        """Yield collated batches without end, from `self.batch` on, with the number of their epoch."""
+        """Yield the epoch number and a batch, without end; the first ones may be of the copying task."""
         train, config = self.recipe.train, self.model.config
         fading = train.copy_updates * train.accumulate
         choice = np.random.default_rng(train.seed).random(fading)

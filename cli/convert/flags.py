@@ -88,8 +88,8 @@ class Conversion:
 
         if not self.onnx:
             return ()
-        proved = (add_graphs, prove_answer)
-        return (*proved, partial(add_placeholders, typer.echo)) if self.placeholders else proved
+        stages = (add_graphs, prove_answer)
+        return (*stages, partial(add_placeholders, typer.echo)) if self.placeholders else stages
 
 
 def conversion_flags(command: Callable[..., None]) -> Callable[..., None]:

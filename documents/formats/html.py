@@ -213,6 +213,7 @@ class _SegmentReader:
         elif self._ends_segment(piece):
             self.flush()
             self.markup[-1].append(piece.raw)
+        # an empty element, a comment or the number of a note before the first prose is not in the segment
         elif not self.raw and (piece.is_note or not piece.kept) and (piece.void or not piece.name):
             self.markup[-1].append(piece.raw)
         else:

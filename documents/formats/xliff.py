@@ -162,10 +162,10 @@ def _translated_head(head: str) -> str:
     return f'{head[:end]} state="translated"{head[end:]}'
 
 
-def _atoms(place: Any) -> Iterator[Atom]:
+def _atoms(element: Any) -> Iterator[Atom]:
     """Yield the atoms of an element: its text, elements around text, and codes as nodes."""
-    yield Atom("text", None, place.text or "")
-    for child in place:
+    yield Atom("text", None, element.text or "")
+    for child in element:
         if _is_around(child):
             yield Atom("open", child)
             yield from _atoms(child)

@@ -39,22 +39,23 @@ def read_yaml(data: bytes) -> Document:
 
 def _values(text: str, loader: Any) -> Iterator[Value]:
     """Yield the strings that are no keys."""
-    around: list[list[Any]] = []  # open collections: is a mapping, number of nodes, is in brackets
+    collections: list[list[Any]] = []  # of each open one: is a mapping, number of nodes, is in brackets
     while loader.check_event():
         event = loader.get_event()
         if isinstance(event, yaml.CollectionEndEvent):
-            around.pop()
+            collections.pop()
         if not isinstance(event, yaml.NodeEvent):
             continue
-        key = bool(around) and around[-1][0] and around[-1][1] % 2 == 0
-        if around:
-            around[-1][1] += 1
+        is_key = bool(collections) and collections[-1][0] and collections[-1][1] % 2 == 0
+        if collections:
+            collections[-1][1] += 1
         if isinstance(event, yaml.CollectionStartEvent):
-            around.append([isinstance(event, yaml.MappingStartEvent), 0, event.flow_style])
-            if len(around) > MAX_DEPTH:
+            collections.append([isinstance(event, yaml.MappingStartEvent), 0, event.flow_style])
+            if len(collections) > MAX_DEPTH:
                 raise unreadable(KIND_NAME)
-        elif isinstance(event, yaml.ScalarEvent) and not key and _is_text(event, loader):
-            yield from _strings(text, event, partial(_is_plain, loader, bool(around) and around[-1][2]))
+        elif isinstance(event, yaml.ScalarEvent) and not is_key and _is_text(event, loader):
+            in_brackets = bool(collections) and collections[-1][2]
+            yield from _strings(text, event, partial(_is_plain, loader, in_brackets))
 
 
 def _is_text(event: Any, loader: Any) -> bool:

@@ -38,7 +38,7 @@ def convert_model(marian: Path, folder: Path) -> Path:
     return folder / "ct2"
 
 
-def theirs(folder: Path, lines: Sequence[str], kind: str) -> list[str]:
+def ctranslate2_answers(folder: Path, lines: Sequence[str], kind: str) -> list[str]:
     """Return CTranslate2's answers.
 
     folder: folder of CTranslate2's model.
@@ -55,7 +55,7 @@ def theirs(folder: Path, lines: Sequence[str], kind: str) -> list[str]:
     return [pieces.decode(answer.hypotheses[0]) for answer in found]
 
 
-def ours(folder: Path, out: Path, lines: Sequence[str]) -> list[str]:
+def answers_of_convoy(folder: Path, out: Path, lines: Sequence[str]) -> list[str]:
     """Return Convoy's answers in int8.
 
     folder: folder of CTranslate2's model.
@@ -97,8 +97,8 @@ def compare_bleu(marian: Path, lines: Sequence[str]) -> dict[str, float]:
 
     with tempfile.TemporaryDirectory() as name:
         folder = convert_model(marian, Path(name))
-        exact, rounded = (theirs(folder, lines, kind) for kind in ("float32", "int8"))
-        convoy_answers = ours(folder, Path(name) / "bundle", lines)
+        exact, rounded = (ctranslate2_answers(folder, lines, kind) for kind in ("float32", "int8"))
+        convoy_answers = answers_of_convoy(folder, Path(name) / "bundle", lines)
     bleu = {
         "CTranslate2": corpus_bleu(rounded, [exact]).score,
         "Convoy": corpus_bleu(convoy_answers, [exact]).score,

@@ -79,7 +79,7 @@ def preparing(folder: Path, *, tiny: bool) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def prepare(folder: Path, *, tiny: bool) -> None:
-    """Write all missing bundles."""
+    """Write all missing bundles, then remove the file PREPARING, for which other processes wait."""
     try:
         for name in MODELS:
             if not (folder / name).exists():

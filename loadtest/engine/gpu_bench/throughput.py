@@ -71,9 +71,11 @@ class SizedModel:
 
 
 def throughput(run: PartRun) -> dict[str, Any]:
-    """Measure many sentences at once. Rows: model, backend, sentences a second with `slots` requests running
-    while all slots are used; the floor of the operations of its matrix products, and the share reached. A
-    slow contender translates a fair sample of the sentences, and its row has their number."""
+    """Measure many sentences at once.
+
+    A row has model, backend, sentences a second while all slots are in use, the floor of the matrix products,
+    the share of it, and the number of sentences: a slow contender translates a sample.
+    """
     setting, scale = run.setting, run.setting.scale
     origin, pairs = lengths(setting.corpora, scale.sentences)
     findings: dict[str, Any] = {"lengths": origin, "beam": scale.beam, "slots": scale.slots}
@@ -83,6 +85,7 @@ def throughput(run: PartRun) -> dict[str, Any]:
         if i and budget < 0:
             findings["not_run"] |= dict.fromkeys(names, "no time was left")
             continue
+        # the first group has most contenders; the others share the rest equally
         share = replace(run, until=time.monotonic() + budget * (0.6 if i == 0 else 1 / (len(TOGETHER) - i)))
         before = list(findings["rows"])
         with ExitStack() as stack:
