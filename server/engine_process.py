@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-TICK_SECONDS: Final = 0.1  # between two checks of devices and models
+TICK_SECONDS: Final = 0.1  # seconds between two checks of devices and models
 REFRESH_TICKS: Final = 10  # ticks between two copies of metrics
 TURN_SECONDS: Final = 1.0  # while one turn of an engine takes longer, the process reports no progress
 
@@ -59,7 +59,7 @@ class EngineProcess:
         """
         self._service, self._settings, self._figures, self._context = service, settings, figures, context
         self._stopping = False
-        self._until = 0.0  # latest time for front ends to disconnect, of time.monotonic()
+        self._drain_until = 0.0  # latest time for front ends to disconnect, of time.monotonic()
 
     async def run(self) -> None:
         """Start the models, and answer front ends until the process must end."""
@@ -68,7 +68,7 @@ class EngineProcess:
             for stop_signal in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(stop_signal, self._stop)
             loop.add_signal_handler(signal.SIGHUP, lambda: None)  # the supervisor handles it
-        loop.add_reader(pipe.fileno(), self._read_pipe)
+        loop.add_reader(pipe.fileno(), self._watch_pipe)
         self._service.start()
         service = self._service
         self._figures.watch(
@@ -97,7 +97,7 @@ class EngineProcess:
     async def _tick(self, host: EngineHost) -> None:
         """Report progress until the process is stopping and all front ends have gone."""
         ticks, beats, number = 0, self._context.board.beats, self._context.number
-        while not self._stopping or (host.connected and time.monotonic() < self._until):
+        while not self._stopping or (host.connected and time.monotonic() < self._drain_until):
             await asyncio.sleep(TICK_SECONDS)
             if self._service.device_lost():
                 logger.critical("a device is lost: this process ends, and another starts")
@@ -109,8 +109,8 @@ class EngineProcess:
             if ticks % REFRESH_TICKS == 0:
                 self._figures.refresh()
 
-    def _read_pipe(self) -> None:
-        """Stop when the supervisor closes the pipe; it sends no messages to engine processes."""
+    def _watch_pipe(self) -> None:
+        """Stop when the pipe is closed, because the supervisor has ended. No message is expected from it."""
         try:
             while self._context.pipe.poll():
                 self._context.pipe.recv_bytes()
@@ -120,7 +120,7 @@ class EngineProcess:
 
     def _stop(self) -> None:
         """Stop after the front ends have drained; on the second call, at once."""
-        self._until = (
+        self._drain_until = (
             0.0 if self._stopping else time.monotonic() + self._settings.drain_timeout + LAST_SECONDS
         )
         self._stopping = True

@@ -49,6 +49,7 @@ class LibreTranslateSource(PydanticBaseSettingsSource):
         raise NotImplementedError  # `__call__` returns all values at once
 
     def __call__(self) -> dict[str, Any]:
+        """Return the values of our settings from LibreTranslate's variables."""
         values: dict[str, Any] = {
             ours: os.environ[name] for name, ours in COUNTERPARTS.items() if os.environ.get(name)
         }

@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 MAX_BACKLOG: Final = 2048  # connections that wait until a front end accepts them
 USEFUL_SECONDS: Final = 10.0  # a process that was ready for this long restarts without back-off
 MAX_PAUSE_SECONDS: Final = 30.0  # longest back-off between a death and the restart
-LOOK_SECONDS: Final = 1.0  # between two checks for hanging processes
+HANG_CHECK_SECONDS: Final = 1.0  # seconds between two checks for hanging processes
 BAD_INPUT_CODE: Final = 2
 # modules that the fork server imports before it forks, in addition to this one
 SERVED_MODULES: Final = ("engine.repository.ipc.host", "engine.repository.ipc.service")
@@ -58,7 +58,7 @@ class Child:
     ready_at: time.monotonic() when it became ready; inf: it is not ready yet.
     calls: ids of orders that it has not answered.
     beats: entry of the board's `beats` at the last check.
-    still: number of checks since the beats changed. Seconds would count pauses of the supervisor itself.
+    unchanged_checks: number of checks since the beats changed. Seconds would include the supervisor's pauses.
     """
 
     number: int
@@ -69,7 +69,7 @@ class Child:
     ready_at: float = math.inf
     calls: set[str] = field(default_factory=set)
     beats: int = 0
-    still: int = 0
+    unchanged_checks: int = 0
 
     @property
     def ready(self) -> bool:
@@ -114,7 +114,7 @@ def supervise(settings: ServerSettings) -> int:
         return asyncio.run(supervisor.run())
 
 
-def work(settings: ServerSettings, context: ProcessContext) -> None:
+def run_process(settings: ServerSettings, context: ProcessContext) -> None:
     """Run a front end or an engine process, and exit."""
     if sys.platform != "win32":
         os.setpgrp()  # Ctrl-C reaches only the supervisor, which passes it on once
@@ -128,7 +128,7 @@ def work(settings: ServerSettings, context: ProcessContext) -> None:
 
 
 class Supervisor:
-    run_child = staticmethod(work)
+    run_child = staticmethod(run_process)
 
     def __init__(self, settings: ServerSettings, listener: socket.socket, folder: Path) -> None:
         self._settings, self._listener = settings, listener
@@ -144,22 +144,23 @@ class Supervisor:
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(["server.supervisor", *SERVED_MODULES])
         count = settings.frontends
-        array, both = self._context.RawArray, count + settings.engines
-        self._board = Board(array("b", count), array("i", [ABSENT] * count), array("l", both))
+        array, processes = self._context.RawArray, count + settings.engines
+        self._board = Board(array("b", count), array("i", [ABSENT] * count), array("l", processes))
         self._children: dict[int, Child] = {}
-        self._deaths = [0] * both  # consecutive early deaths of each process
+        self._deaths = [0] * processes  # consecutive early deaths of each process
         self._calls: dict[str, PendingOrder] = {}
-        self._last_id = 0  # of orders
-        self._begun = False  # whether all processes have been ready
+        self._last_id = 0  # id of the last order
+        self._all_were_ready = False  # whether all processes have been ready
         self._stops = 0  # number of stop signals received
         self._ending = False  # whether engine processes have been terminated
         self._codes: list[int] = []
-        self._fault: Exception | None = None
+        self._start_error: Exception | None = None
         self._counters = Counters()  # quotas of all front ends
         self._counting: set[asyncio.Task[None]] = set()
 
     async def run(self) -> int:
-        self._over = asyncio.Event()
+        """Run the processes until all have ended; return the exit code. Raises the error of a start."""
+        self._ended = asyncio.Event()
         self._loop = loop = asyncio.get_running_loop()
         if sys.platform != "win32":
             for stop_signal in (signal.SIGTERM, signal.SIGINT):
@@ -167,24 +168,25 @@ class Supervisor:
             loop.add_signal_handler(signal.SIGHUP, self._reload_all)
         for number in range(len(self._deaths)):
             self._start(number)
-        self._look()
-        await self._over.wait()
-        if self._fault:
-            raise self._fault
+        self._kill_hanging()
+        await self._ended.wait()
+        if self._start_error:
+            raise self._start_error
         return max(self._codes, default=0)
 
     # start and end of processes
 
     def _start(self, number: int) -> None:
+        """Start a process. If the fork server has died, try again later."""
         if self._stops:
             return
-        engine = number - self._settings.frontends
-        hosts = engine >= 0
-        name = f"engine process {engine}" if hosts else f"front end {number}"
-        ours, theirs = self._context.Pipe()
-        listener = None if hosts else self._listener
+        engine_number = number - self._settings.frontends
+        is_engine = engine_number >= 0
+        name = f"engine process {engine_number}" if is_engine else f"front end {number}"
+        pipe, child_pipe = self._context.Pipe()
+        listener = None if is_engine else self._listener
         context = ProcessContext(
-            number, theirs, self._board, self._metrics, self._sockets, listener, self._weights
+            number, child_pipe, self._board, self._metrics, self._sockets, listener, self._weights
         )
         process = self._context.Process(
             target=self.run_child, args=(self._settings, context), name=name, daemon=True
@@ -192,17 +194,18 @@ class Supervisor:
         try:
             process.start()
         except (EOFError, OSError) as error:  # the fork server has died
-            ours.close()
+            pipe.close()
             self._start_later(number, f"{name} could not start: {error!r}", useful=False)
             return
         finally:
-            theirs.close()
-        child = self._children[number] = Child(number, name, hosts, process, ours)
-        self._loop.add_reader(ours.fileno(), self._read_messages, child)
+            child_pipe.close()
+        child = self._children[number] = Child(number, name, is_engine, process, pipe)
+        self._loop.add_reader(pipe.fileno(), self._read_messages, child)
         self._loop.add_reader(process.sentinel, self._reap, child)
         logger.info("%s is process %d", name, process.pid)
 
     def _reap(self, child: Child) -> None:
+        """Handle the end of a process: restart it, or stop the server if it has not started yet."""
         self._read_messages(child)  # that it sent before it ended
         self._loop.remove_reader(child.process.sentinel)
         self._loop.remove_reader(child.pipe.fileno())
@@ -214,12 +217,12 @@ class Supervisor:
         self._board.clear(child.number)
         metrics.forget(self._metrics, child.number)
         for id in child.calls:  # a restarted process loads the newest models anyway
-            self._count_answer(id, "")
+            self._record_reply(id, "")
         if self._stops:
             # a process that was not ready has lost no request
             self._codes.append(0 if code == 0 or not child.ready else max(code, 1))
-            self._end_some()
-        elif not self._begun:
+            self._end_engines()
+        elif not self._all_were_ready:
             logger.error("%s ended with code %d before all processes were ready", child.name, code)
             self._codes.append(max(code, 1))
             self._stop()
@@ -228,21 +231,27 @@ class Supervisor:
             self._start_later(child.number, f"{child.name} ended with code {code}", useful=useful)
 
     def _start_later(self, number: int, fault: str, *, useful: bool) -> None:
+        """Restart a process after its back-off.
+
+        number: number of the process.
+        fault: cause for the log.
+        useful: whether the process was ready long enough to restart without back-off.
+        """
         self._deaths[number] = 0 if useful else self._deaths[number] + 1
         pause = pause_after(self._deaths[number])
         logger.error("%s; it restarts in %.0f seconds", fault, pause)
         self._loop.call_later(pause, self._start, number)
 
-    def _look(self) -> None:
+    def _kill_hanging(self) -> None:
         """Kill hanging processes. Starting processes are exempt, and `_stop` limits the time of stopping."""
         for child in self._children.values() if self._settings.hang_timeout and not self._stops else ():
-            beats, still = self._board.beats[child.number], child.still + 1
-            child.beats, child.still = beats, still if 0 < beats == child.beats else 0
-            if child.still * LOOK_SECONDS >= self._settings.hang_timeout:
+            beats, unchanged_checks = self._board.beats[child.number], child.unchanged_checks + 1
+            child.beats, child.unchanged_checks = beats, unchanged_checks if 0 < beats == child.beats else 0
+            if child.unchanged_checks * HANG_CHECK_SECONDS >= self._settings.hang_timeout:
                 seconds = self._settings.hang_timeout
                 logger.error("killing %s: it has made no progress for %d seconds", child.name, seconds)
                 child.process.kill()
-        self._loop.call_later(LOOK_SECONDS, self._look)
+        self._loop.call_later(HANG_CHECK_SECONDS, self._kill_hanging)
 
     def _stop(self) -> None:
         """Handle a stop signal: on the first, front ends drain, then engines end; on the second, all end."""
@@ -253,18 +262,19 @@ class Supervisor:
         for child in self._children.values():
             if not child.hosts or self._stops > 1:
                 child.process.terminate()
-        self._end_some()
+        self._end_engines()
 
-    def _end_some(self) -> None:
+    def _end_engines(self) -> None:
         """Terminate engine processes when no front end is left, and stop when no process is left."""
         if not self._ending and all(child.hosts for child in self._children.values()):
             self._ending = True
             for child in self._children.values():
                 child.process.terminate()
         if not self._children:
-            self._over.set()
+            self._ended.set()
 
     def _kill(self) -> None:
+        """Kill the processes that do not end."""
         for child in self._children.values():
             logger.error("killing %s: it does not end", child.name)
             child.process.kill()
@@ -272,6 +282,7 @@ class Supervisor:
     # messages of processes
 
     def _read_messages(self, child: Child) -> None:
+        """Handle all messages in the pipe of a process."""
         try:
             while child.pipe.poll():
                 self._handle(child, json.loads(child.pipe.recv_bytes()))
@@ -279,12 +290,13 @@ class Supervisor:
             self._loop.remove_reader(child.pipe.fileno())
 
     def _handle(self, child: Child, message: dict[str, Any]) -> None:
+        """Handle a message: ready, order, count, obeyed (a reply to an order) or failed."""
         if message["kind"] == "ready":
             child.ready_at = time.monotonic()
             logger.info("%s is ready", child.name)
-            self._begun = self._begun or sum(c.ready for c in self._children.values()) == len(self._deaths)
+            self._all_were_ready |= sum(c.ready for c in self._children.values()) == len(self._deaths)
         elif message["kind"] == "order":
-            self._call(message["order"], child, message["id"])
+            self._forward_order(message["order"], child, message["id"])
         elif message["kind"] == "count":
             task = self._loop.create_task(self._count(child, message))
             self._counting.add(task)
@@ -292,11 +304,11 @@ class Supervisor:
         elif message["kind"] == "obeyed":
             child.calls.discard(message["id"])
             fault = message["fault"]
-            self._count_answer(message["id"], f"{child.name}: {fault}" if fault else "")
-        elif self._begun:
+            self._record_reply(message["id"], f"{child.name}: {fault}" if fault else "")
+        elif self._all_were_ready:
             logger.error("%s: %s", child.name, message["fault"])
         else:
-            self._fault = _fault_of(message)
+            self._start_error = _fault_of(message)
 
     async def _count(self, child: Child, message: dict[str, Any]) -> None:
         """Update the counters for a front end, so that limits hold for all front ends together."""
@@ -312,7 +324,7 @@ class Supervisor:
             self._calls[str(self._last_id)] = PendingOrder(None, 0, 1)
             self._send_order(first, str(self._last_id), "")
 
-    def _call(self, order: str, asker: Child, number: int) -> None:
+    def _forward_order(self, order: str, asker: Child, number: int) -> None:
         """Send an order to all front ends except the sender.
 
         order: argument of `AppState.obey`.
@@ -327,21 +339,22 @@ class Supervisor:
                 call.waiting += 1
                 self._send_order(child, id, order)
         if not call.waiting:
-            self._count_answer(id, "")
+            self._record_reply(id, "")
 
     def _send_order(self, child: Child, id: str, order: str) -> None:
         child.calls.add(id)
         send(child.pipe, {"kind": "order", "id": id, "order": order})
 
-    def _count_answer(self, id: str, fault: str) -> None:
-        call = self._calls[id]
-        call.waiting -= 1
-        call.faults += [fault] if fault else []
-        if call.waiting > 0:
+    def _record_reply(self, id: str, fault: str) -> None:
+        """Record a reply to an order ("" or an error); after the last one, send the errors to the sender."""
+        order = self._calls[id]
+        order.waiting -= 1
+        order.faults += [fault] if fault else []
+        if order.waiting > 0:
             return
         del self._calls[id]
-        if call.asker is not None and self._children.get(call.asker.number) is call.asker:
-            send(call.asker.pipe, {"kind": "obeyed", "id": call.id, "faults": call.faults})
+        if order.asker is not None and self._children.get(order.asker.number) is order.asker:
+            send(order.asker.pipe, {"kind": "obeyed", "id": order.id, "faults": order.faults})
 
 
 def pause_after(deaths: int) -> float:

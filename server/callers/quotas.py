@@ -133,7 +133,7 @@ class Counters(MemoryStorage):
         return await self._get_sliding_window_info(*self.sliding_window_keys(key, expiry, now), expiry, now)
 
     async def acquire_sliding_window_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
-        """Count a request if the sliding window has room for it; return whether it had."""
+        # counts a request if the sliding window has room for it, and returns whether it had
         # nothing in here waits, so no other task runs in between
         previous, lasts, current, _ = await self.get_sliding_window(key, expiry)
         if math.floor(previous * lasts / expiry + current) + amount > limit:
@@ -143,7 +143,6 @@ class Counters(MemoryStorage):
         return True
 
     async def incr(self, key: str, expiry: float, amount: int = 1) -> int:
-        """Add an amount to a counter, which expires after `expiry` seconds; return the new count."""
         if self._clock() - self._swept > SWEEP_SECONDS:
             self._swept = self._clock()
             for old in list(self.expirations):

@@ -72,14 +72,14 @@ class OwnerTurns:
                 if (
                     granted.done() and not granted.cancelled()
                 ):  # the place was granted before the cancellation
-                    self._give()
+                    self._pass_on()
                 raise
         try:
             yield
         finally:
-            self._give()
+            self._pass_on()
 
-    def _give(self) -> None:
+    def _pass_on(self) -> None:
         """Give a free place to the next owner."""
         while self._waiting:
             owner, line = next(iter(self._waiting.items()))
@@ -117,7 +117,7 @@ class DocumentProcesses:
         DeadlineExceeded.
         """
         head = {"verb": "read", "name": name, "attributes": attributes}
-        body = await self._ask(head, data, owner, deadline)
+        body = await self._run(head, data, owner, deadline)
         return OpenDocument(name, data, await in_slices(_collect(from_lines(body)), deadline), attributes)
 
     async def write(
@@ -135,7 +135,7 @@ class DocumentProcesses:
         head = {"verb": "write", "name": document.name, "file": len(document.data)}
         head["attributes"] = document.attributes
         lines = await in_slices(_collect(to_lines(segments)), deadline)
-        return await self._ask(head, b"".join([document.data, *lines]), owner, deadline)
+        return await self._run(head, b"".join([document.data, *lines]), owner, deadline)
 
     async def close(self) -> None:
         """End the idle processes; busy ones end with their requests."""
@@ -144,7 +144,8 @@ class DocumentProcesses:
         while self._idle:
             await _end(self._idle.pop()[0])
 
-    async def _ask(self, head: dict[str, Any], body: bytes, owner: str, deadline: float) -> bytes:
+    async def _run(self, head: dict[str, Any], body: bytes, owner: str, deadline: float) -> bytes:
+        """Let a process handle a message, in the owner's turn; return the content of its answer."""
         if self._owners[owner] >= MAX_OWNER_FILES:
             raise Overloaded(f"{MAX_OWNER_FILES} of your files are in work: try again later", 5.0)
         self._owners[owner] += 1
@@ -172,15 +173,15 @@ class DocumentProcesses:
     async def _process(self) -> AsyncIterator[Process]:
         """Provide a process; kill it after any error."""
         self._idle = [idle for idle in self._idle if idle[0].returncode is None]  # one may have been killed
-        process = self._idle.pop()[0] if self._idle else await _start()
+        process = self._idle.pop()[0] if self._idle else await _start_process()
         try:
             yield process
         except BaseException:
             await asyncio.shield(_end(process))
             raise
-        self._keep(process)
+        self._return_to_idle(process)
 
-    def _keep(self, process: Process) -> None:
+    def _return_to_idle(self, process: Process) -> None:
         self._idle.append((process, time.monotonic()))
         if self._sweeping is None:
             self._sweeping = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._sweep)
@@ -207,7 +208,8 @@ def _collect(items: Iterable[Item]) -> Slices[list[Item]]:
     return collection
 
 
-async def _start() -> Process:
+async def _start_process() -> Process:
+    """Start a process that reads and writes files."""
     environment = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PATH": os.defpath}
     return await asyncio.create_subprocess_exec(
         sys.executable,

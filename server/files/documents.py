@@ -164,6 +164,7 @@ async def translate_document(
 
 
 def _parts(segments: Sequence[Segment]) -> Iterator[list[Segment]]:
+    """Yield segments in groups of at most CHUNK_CHARACTERS, or of one longer segment."""
     part: list[Segment] = []
     size = 0
     for segment in segments:

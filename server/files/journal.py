@@ -31,21 +31,22 @@ class Journal:
         """
         with self._path.open("a+b") as file:
             locks.lock(file.fileno())
-            news, self._file = self._news(file), file
+            changed_ids, self._file = self._read_changes(file), file
             try:
-                yield news
+                yield changed_ids
             finally:
                 self._file = None
                 file.flush()
                 self._read = file.seek(0, 2)
 
-    def note(self, id: str) -> None:
+    def record(self, id: str) -> None:
         """Write the id of a record that is about to change. Needs the lock."""
         assert self._file is not None
         self._file.write(f"{id}\n".encode())
         self._file.flush()  # a full disk raises before the change
 
-    def _news(self, file: BinaryIO) -> list[str] | None:
+    def _read_changes(self, file: BinaryIO) -> list[str] | None:
+        """Return the ids written since the last lock; None if the journal is new, emptied or too long."""
         file.seek(0)
         head = file.readline()
         if head and head == self._head:

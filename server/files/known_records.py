@@ -78,7 +78,7 @@ class KnownRecords(Generic[T]):
 
     def _note(self, id: str) -> None:
         if self._journal is not None:
-            self._journal.note(id)
+            self._journal.record(id)
 
     @contextmanager
     def _changes(self) -> Iterator[Collection[str]]:

@@ -82,6 +82,7 @@ class Room:
         return self._ends[0][0] if self._ends else math.inf
 
     def _count(self, file: StoredFile, change: int) -> None:
+        """Add a file to the sums (`change` 1), or take it from them (-1)."""
         self._all_bytes += change * file.room
         self._bytes[file.owner] += change * file.room
         self._counts[file.owner] += change

@@ -45,6 +45,7 @@ class Records:
             raise storage_full(error) from error
 
     def get(self, id: str) -> dict[str, Any] | None:
+        """Return the record of an id; None when there is none."""
         if self.folder is None:
             return self._memory.get(id)
         if not RECORD_ID.fullmatch(id):

@@ -79,7 +79,7 @@ class Store:
                 if self._room.lacks(file, share, self._limit):
                     message = "no room for another file until one expires: try again later"
                     raise Overloaded(message, max(1.0, self._room.soonest - self._clock()))
-                self._journal.note(token)
+                self._journal.record(token)
                 file.path.write_bytes(data)
                 self._records.put(token, {"name": file.name, "until": until, "owner": file.owner})
                 self._room.add(token, file)
@@ -133,13 +133,15 @@ class Store:
             self._room = Room()
 
     def _sweep(self) -> None:
+        """Remove expired files. Needs the lock."""
         now = self._swept = self._clock()
         for token in self._room.expired(now):
-            self._journal.note(token)
+            self._journal.record(token)
             self._room.drop(token)
             self._remove(token)
 
     def _stored_file(self, token: str) -> StoredFile | None:
+        """Return a file of the folder; None when it does not exist."""
         record = self._records.get(token)
         if record is None:
             return None
@@ -163,10 +165,10 @@ class Store:
     @contextmanager
     def _changing(self) -> Iterator[None]:
         """Lock the folder for this process, and read the changes of other processes."""
-        with self._journal.locked() as news:
-            if news is None:
-                self._room, news = Room(), self._records.ids()
-            for token in news:
+        with self._journal.locked() as changed_ids:
+            if changed_ids is None:
+                self._room, changed_ids = Room(), self._records.ids()
+            for token in changed_ids:
                 self._room.drop(token)
                 if (file := self._stored_file(token)) is not None:
                     self._room.add(token, file)

@@ -59,7 +59,7 @@ class Bridge:
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
-    async def ask(
+    async def send_request(
         self, context: Any, method: str, path: str, body: bytes = b"", head_bytes: int | None = None
     ) -> HttpAnswer:
         """Send a request as an HTTP client would, and return the answer. A cancelled call disconnects.
@@ -77,18 +77,18 @@ class Bridge:
             headers["inference-header-content-length"] = str(head_bytes)
         scope = _scope(context, method, path, headers)
         messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-        gone, answer = asyncio.Event(), _Collected()
+        finished, answer = asyncio.Event(), _Collected()
 
         async def receive() -> Message:
             if messages:
                 return messages.pop()
-            await gone.wait()
+            await finished.wait()
             return {"type": "http.disconnect"}
 
         try:
             await self._app(scope, receive, answer.send)
         finally:
-            gone.set()
+            finished.set()
         if answer.status >= 400:
             code = STATUS_CODES.get(answer.status, grpc.StatusCode.INTERNAL)
             raise CallFailed(code, answer.message())
@@ -102,6 +102,7 @@ class _Collected:
         self.status, self.headers, self.body = 500, dict[str, str](), b""
 
     async def send(self, message: Message) -> None:
+        """Collect a message of the response."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
             self.headers = {name.decode(): value.decode("latin-1") for name, value in message["headers"]}
@@ -109,6 +110,7 @@ class _Collected:
             self.body += message.get("body", b"")
 
     def message(self) -> str:
+        """Return the error message of the body."""
         try:
             values = json.loads(self.body)
             return str(values.get("error") or values)
@@ -138,6 +140,7 @@ def _sooner(limit: str, seconds: float) -> bool:
 
 
 def _scope(context: Any, method: str, path: str, headers: dict[str, str]) -> Scope:
+    """Return the ASGI scope of a call."""
     return {
         "type": "http",
         "asgi": {"version": "3.0"},

@@ -106,8 +106,8 @@ def make_pool() -> DescriptorPool:
         streams = name in STREAMED_METHODS
         service.method.add(
             name=name,
-            input_type=_full(request),
-            output_type=_full(response),
+            input_type=_type_name(request),
+            output_type=_type_name(response),
             client_streaming=streams,
             server_streaming=streams,
         )
@@ -118,31 +118,38 @@ def make_pool() -> DescriptorPool:
 
 def message_classes(pool: DescriptorPool) -> dict[str, Any]:
     """Return the class of each message, by its name in the table."""
-    return {name: GetMessageClass(pool.FindMessageTypeByName(_full(name)[1:])) for name in MESSAGES}
+    return {name: GetMessageClass(pool.FindMessageTypeByName(_type_name(name)[1:])) for name in MESSAGES}
 
 
-def _full(name: str) -> str:
+def _type_name(name: str) -> str:
     return f".{PACKAGE}.{name}"
 
 
 def _add_field(message: DescriptorProto, owner: str, field: str, number: int) -> None:
+    """Add a field of the table to a message.
+
+    message: descriptor that gets the field.
+    owner: full name of the message, for the type of a map.
+    field: text of the table, such as "repeated string versions".
+    number: number of the field.
+    """
     *words, kind, name = field.split()
-    added = message.field.add(name=name, number=number, label=FieldDescriptorProto.LABEL_OPTIONAL)
+    descriptor = message.field.add(name=name, number=number, label=FieldDescriptorProto.LABEL_OPTIONAL)
     if "repeated" in words or kind == MAP:
-        added.label = FieldDescriptorProto.LABEL_REPEATED
+        descriptor.label = FieldDescriptorProto.LABEL_REPEATED
     if "oneof" in words:
         if not message.oneof_decl:
             message.oneof_decl.add(name="parameter_choice")
-        added.oneof_index = 0
+        descriptor.oneof_index = 0
     if kind == MAP:
         entry = message.nested_type.add(name="ParametersEntry")
         entry.options.map_entry = True
         for inner, inner_kind in (("key", "string"), ("value", "InferParameter")):
             _add_field(entry, "", f"{inner_kind} {inner}", 1 if inner == "key" else 2)
-        added.type_name = _full(f"{owner}.ParametersEntry")
+        descriptor.type_name = _type_name(f"{owner}.ParametersEntry")
     elif kind[0].isupper():
-        added.type_name = _full(kind)
-    if added.type_name:
-        added.type = FieldDescriptorProto.TYPE_MESSAGE
+        descriptor.type_name = _type_name(kind)
+    if descriptor.type_name:
+        descriptor.type = FieldDescriptorProto.TYPE_MESSAGE
     else:
-        added.type = FieldDescriptorProto.Type.Value(f"TYPE_{kind.upper()}")
+        descriptor.type = FieldDescriptorProto.Type.Value(f"TYPE_{kind.upper()}")

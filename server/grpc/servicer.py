@@ -62,17 +62,17 @@ class Methods:
         return self._classes["ModelReadyResponse"](ready=ready)
 
     async def ServerMetadata(self, request: Any, context: Any) -> Any:
-        answer = await self._bridge.ask(context, "GET", "/v2")
+        answer = await self._bridge.send_request(context, "GET", "/v2")
         return self._classes["ServerMetadataResponse"](**answer.json())
 
     async def ModelMetadata(self, request: Any, context: Any) -> Any:
-        answer = await self._bridge.ask(context, "GET", _model_path(request.name, request.version))
+        answer = await self._bridge.send_request(context, "GET", _model_path(request.name, request.version))
         return self._classes["ModelMetadataResponse"](**answer.json())
 
     async def ModelInfer(self, request: Any, context: Any) -> Any:
         body, head_bytes = read_request(request)
         path = f"{_model_path(request.model_name, request.model_version)}/infer"
-        answer = await self._bridge.ask(context, "POST", path, body, head_bytes)
+        answer = await self._bridge.send_request(context, "POST", path, body, head_bytes)
         return write_response(self._classes, answer, raw=bool(request.raw_input_contents))
 
     async def ModelStreamInfer(self, requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
@@ -89,8 +89,9 @@ class Methods:
                 )
 
     async def _is_ready(self, context: Any, path: str) -> bool:
+        """Return False if a readiness route answers 503. Raises CallFailed on other errors."""
         try:
-            await self._bridge.ask(context, "GET", path)
+            await self._bridge.send_request(context, "GET", path)
         except CallFailed as error:
             if error.code is grpc.StatusCode.UNAVAILABLE:
                 return False
@@ -131,6 +132,7 @@ async def serving_grpc(app: ASGIApp, state: AppState) -> AsyncIterator[int]:
 
 
 def _handlers(methods: Methods, classes: dict[str, Any]) -> Any:
+    """Return gRPC's handler of the service, with a handler for each method."""
     handlers = {}
     for name, (request, response) in METHODS.items():
         streams = name in STREAMED_METHODS
@@ -148,7 +150,7 @@ def _stream(method: Callable[[Any, Any], AsyncIterator[Any]], kind: Any) -> Call
     """Parse the requests of a stream. A request that can't be parsed ends the call."""
 
     async def call(raw: AsyncIterator[bytes], context: Any) -> AsyncIterator[Any]:
-        requests = (parse_message(kind, one) async for one in raw)
+        requests = (parse_message(kind, message) async for message in raw)
         try:
             async for response in method(requests, context):
                 yield response

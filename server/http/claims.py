@@ -21,9 +21,10 @@ class ClaimsMiddleware:
         self._app, self._claims, self._limit = app, claims, body_limit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on; its path becomes the claim's route if the body has the claim's field."""
         path = path_of(scope) if scope["type"] == "http" else ""
         claims = [claim for claim in self._claims if claim.path == path]
-        if not claims or scope["method"] != "POST" or b"json" not in _kind(scope):
+        if not claims or scope["method"] != "POST" or b"json" not in _content_type(scope):
             await self._app(scope, receive, send)
             return
         raw = await body_of(Request(scope, receive), self._limit)
@@ -42,6 +43,6 @@ class ClaimsMiddleware:
         await self._app(scope, replay, send)
 
 
-def _kind(scope: Scope) -> bytes:
+def _content_type(scope: Scope) -> bytes:
     """Return the content type of a request, in lower case."""
     return next((value for name, value in scope["headers"] if name == b"content-type"), b"").lower()

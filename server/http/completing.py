@@ -79,6 +79,7 @@ def complete_schema(
 
 
 def _security(who: str, contract: Contract) -> list[dict[str, list[str]]]:
+    """Return the kinds of credentials that an operation accepts, in OpenAPI's format."""
     if who == "operator":
         return [{"OperatorToken": []}]
     if who == "anybody":
@@ -93,6 +94,7 @@ def _pattern(codes: Collection[str]) -> str:
 
 
 def _code_pattern(code: str) -> str:
+    """Return a pattern for a code in any case; a code of two or three letters may have a region."""
     cased = "".join(
         f"[{c.upper()}{c}]" if c.isascii() and c.isalpha() else re.escape(c) if c.isascii() else c
         for c in code

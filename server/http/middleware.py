@@ -54,10 +54,11 @@ class RequestMiddleware:
         self._app, self._state, self._contract_of, self._tracing = app, state, contract_of, tracing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, and record its metrics, log line and trace."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        state, began = self._state, time.monotonic()
+        state, start = self._state, time.monotonic()
         if state.settings.url_prefix:  # requests may lack the prefix, because proxies may remove it
             scope["root_path"] = state.settings.url_prefix
         context = context_of(scope)
@@ -78,7 +79,7 @@ class RequestMiddleware:
             state.in_flight -= 1
             state.metrics.in_flight.dec()
             route = getattr(inner.get("route"), "path", "other")
-            seconds = time.monotonic() - began
+            seconds = time.monotonic() - start
             outcome = context.outcome_of(answer.status)
             state.metrics.latency.labels(route, context.model, outcome).observe(seconds)
             if state.settings.access_log:
@@ -90,7 +91,7 @@ class RequestMiddleware:
     async def _error_of(self, scope: Scope, receive: Receive, answer: _Answer) -> ConvoyError | None:
         """Answer a request, or return the error to answer with. Raises errors after the response began."""
         try:
-            await self._pass(scope, receive, answer)
+            await self._dispatch(scope, receive, answer)
         except asyncio.CancelledError:  # a second stop signal cancels running requests
             return None if answer.status else Stopping()
         except ConvoyError as error:
@@ -105,7 +106,8 @@ class RequestMiddleware:
             return ConvoyError(INTERNAL)
         return None
 
-    async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer OPTIONS, check the host, refuse new work while draining; pass other requests on."""
         if scope["method"] == "OPTIONS":
             await Response(status_code=204)(scope, receive, send)
             return
@@ -130,12 +132,13 @@ class _Answer:
         ]
 
     async def __call__(self, message: Message) -> None:
+        """Send a message of the response, with the common headers if it is the first."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
             headers = [*map(_with_charset, message.get("headers", [])), *self._headers]
-            present = dict(headers)
-            if present.get(b"content-type", b"").startswith(b"text/html"):
-                headers += [] if b"content-security-policy" in present else [POLICY_HEADER]
+            by_name = dict(headers)
+            if by_name.get(b"content-type", b"").startswith(b"text/html"):
+                headers += [] if b"content-security-policy" in by_name else [POLICY_HEADER]
             if self._state.draining:
                 headers.append((b"connection", b"close"))
             message = {**message, "headers": headers}
@@ -155,6 +158,7 @@ def http_exceptions(
     """Return a handler that answers 404, 405 and similar errors in the shape of a path's contract."""
 
     async def on_http_exception(request: Request, error: Exception) -> JSONResponse:
+        """Answer the error of a route; 405 names the methods of the path."""
         assert isinstance(error, HTTPException)
         request_line = f"{request.method} {request.url.path[:200]}"
         if error.status_code == 405:

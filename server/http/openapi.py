@@ -186,9 +186,10 @@ def lenient(properties: Mapping[str, Any], *, null: bool = False) -> dict[str, A
 
 
 def _lenient(schema: Mapping[str, Any], *, null: bool = False) -> dict[str, Any]:
+    """Return a schema whose boolean may be 0 or 1, and which may be null if `null` is set."""
     annotations = {key: value for key, value in schema.items() if key in ("title", "description", "default")}
-    own = {key: value for key, value in schema.items() if key not in annotations}
-    kinds = list(own.get("anyOf", [own]))
+    constraints = {key: value for key, value in schema.items() if key not in annotations}
+    kinds = list(constraints.get("anyOf", [constraints]))
     if {"type": "boolean"} in kinds:
         kinds.append({"type": "integer", "enum": [0, 1]})
     if null and {"type": "null"} not in kinds:
@@ -227,6 +228,7 @@ def properties_of(model: type[BaseModel]) -> dict[str, Any]:
     definitions = schema.get("$defs", {})
 
     def inlined(value: Any) -> Any:
+        """Return a schema with the definitions it refers to in place."""
         if isinstance(value, list):
             return [inlined(item) for item in value]
         if isinstance(value, dict):
@@ -246,14 +248,14 @@ def _as_text(schema: Mapping[str, Any], *, several: bool) -> dict[str, Any]:
     A form has no null, and its booleans may be 0 and 1.
     """
     field = dict(schema)
-    without = {"null"} if several else {"null", "array"}
-    kinds = [dict(kind) for kind in field.pop("anyOf", ()) if kind.get("type") not in without]
+    dropped_types = {"null"} if several else {"null", "array"}
+    kinds = [dict(kind) for kind in field.pop("anyOf", ()) if kind.get("type") not in dropped_types]
     for kind in kinds if several else ():
         kind.pop("minLength", None)  # a text in an array may be empty
     field |= kinds[0] if len(kinds) == 1 else {"anyOf": kinds} if kinds else {}
     if field.get("type") == "array" and not several:
-        kept = {key: field[key] for key in ("title", "description") if key in field}
-        field = {"type": "string"} | kept
+        annotations = {key: field[key] for key in ("title", "description") if key in field}
+        field = {"type": "string"} | annotations
     field = _lenient(field)
     return field
 

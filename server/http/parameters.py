@@ -106,7 +106,7 @@ async def body_of(request: Request, limit: int) -> bytes:
     declared = request.headers.get("content-length", "0")
     if declared.isdecimal() and int(declared) > limit:
         raise _too_large(limit)
-    state = _shared(request)
+    state = _app_state(request)
     seconds = state.settings.body_timeout if state else BODY_SECONDS
     try:
         async with asyncio.timeout(seconds):
@@ -120,6 +120,7 @@ async def body_of(request: Request, limit: int) -> bytes:
 
 
 async def _read_body(request: Request, limit: int) -> bytes:
+    """Return the whole body. Raises TooLarge as soon as it exceeds the limit."""
     parts, size = [], 0
     async for part in request.stream():
         size += len(part)
@@ -181,13 +182,13 @@ def _kind(request: Request) -> str:
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-def _shared(request: Request) -> Any:
+def _app_state(request: Request) -> Any:
     """Return the state that routes share; None for a request that has not reached the application."""
     return getattr(getattr(request.scope.get("app"), "state", None), "convoy", None)
 
 
 def _names(request: Request) -> RequestNames:
-    state = _shared(request)
+    state = _app_state(request)
     return state.names if state else RequestNames()
 
 

@@ -58,6 +58,7 @@ def is_small(answer: Any) -> bool:
 
 
 def _serialize(answer: Any) -> Slices[bytes]:
+    """Return an answer as JSON, in slices."""
     parts = []
     for part in _parts(answer):
         parts.append(part.encode())

@@ -48,12 +48,14 @@ SHOWN_CHARACTERS: Final = 200  # an error repeats at most this much of a client'
 
 
 def _split_lines(value: Any) -> Any:
+    """Return the lines of a form's text; another value unchanged."""
     if not isinstance(value, str):
         return value
     return [line for part in value.split("\n") if (line := part.removesuffix("\r"))]
 
 
 def _parse_object(value: Any) -> Any:
+    """Return the object of a form's JSON text; another value unchanged."""
     try:
         return parse_json(value.encode()) if isinstance(value, str) else value
     except (InvalidRequest, UnicodeEncodeError) as error:
@@ -353,6 +355,7 @@ def _scores(result: TextResult) -> dict[str, Any]:
 
 
 def _alignment(result: TextResult) -> list[dict[str, Any]]:
+    """Return the attention matrix of each sentence, with its source and target tokens."""
     return [
         {
             "source": sentence.source,

@@ -33,6 +33,7 @@ class Seldom(logging.Filter):
         self._message, self._next = message, 0.0
 
     def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether a record is logged."""
         if not str(record.msg).startswith(self._message):
             return True
         now = time.monotonic()

@@ -235,17 +235,18 @@ class _Figures:
             for name, kind in PROCESS_GAUGES.items()
         }
         self._cpu = counter("process_cpu_seconds", "Processor time, of user and system.")
-        self._seen: dict[tuple[str, ...], float] = {}
+        self._last_totals: dict[tuple[str, ...], float] = {}
         self._lanes: set[tuple[str, str]] = set()
         PlatformCollector(registry=metrics.registry)
 
     def refresh(self) -> None:
+        """Copy the state of the process, the engines and the models to the metrics."""
         for metric in self._process.collect():
             for sample in metric.samples:
                 if sample.name in self._own:
                     self._own[sample.name].set(sample.value)
                 else:
-                    self._raise(self._cpu, ("cpu",), sample.value)
+                    self._count_up_to(self._cpu, ("cpu",), sample.value)
         if self.sources is None:
             return
         self._ready.set(self.sources.ready())
@@ -254,41 +255,42 @@ class _Figures:
         for device, memory in self.sources.memory().items():
             self._memory.labels(device).set(memory.used)
             self._room.labels(device).set(memory.total)
-        self._engines(self.sources.stats())
+        self._refresh_engines(self.sources.stats())
         for model, entry in self.sources.stored().items():
-            there = entry.state is State.LOADED
-            self._loaded.labels(model).set(there)
-            self._bytes.labels(model).set(entry.cost if there else 0)
+            loaded = entry.state is State.LOADED
+            self._loaded.labels(model).set(loaded)
+            self._bytes.labels(model).set(entry.cost if loaded else 0)
             self._load.labels(model).set(entry.load_seconds)
-            self._raise(self._loads.labels(model), ("loads", model), entry.loads)
-            self._raise(self._unloads.labels(model), ("unloads", model), entry.evictions)
-            self._raise(self._no_loads.labels(model), ("load failures", model), entry.failures)
+            self._count_up_to(self._loads.labels(model), ("loads", model), entry.loads)
+            self._count_up_to(self._unloads.labels(model), ("unloads", model), entry.evictions)
+            self._count_up_to(self._no_loads.labels(model), ("load failures", model), entry.failures)
 
-    def _engines(self, stats: Mapping[str, Stats]) -> None:
-        gone = self._lanes
+    def _refresh_engines(self, stats: Mapping[str, Stats]) -> None:
+        """Copy the statistics of engines to the metrics, by model and lane."""
+        previous_lanes = self._lanes
         self._lanes = set()
         for model, figures in stats.items():
             self._depth.labels(model).set(figures.waiting_requests)
             self._waiting.labels(model).set(figures.waiting_tokens)
-            self._raise(self._steps.labels(model), ("steps", model), figures.steps)
-            self._raise(self._answered.labels(model), ("answered", model), figures.answered)
-            self._raise(self._failed.labels(model), ("failed", model), figures.failed)
-            self._raise(self._tokens.labels(model, "target"), ("tokens", model), figures.tokens)
-            for number, (active, there) in enumerate(zip(figures.active, figures.slots, strict=True)):
+            self._count_up_to(self._steps.labels(model), ("steps", model), figures.steps)
+            self._count_up_to(self._answered.labels(model), ("answered", model), figures.answered)
+            self._count_up_to(self._failed.labels(model), ("failed", model), figures.failed)
+            self._count_up_to(self._tokens.labels(model, "target"), ("tokens", model), figures.tokens)
+            for number, (active, slots) in enumerate(zip(figures.active, figures.slots, strict=True)):
                 lane = model, str(number)
                 self._lanes.add(lane)
                 self._used.labels(*lane).set(active)
-                self._slots.labels(*lane).set(there)
-        for lane in gone - self._lanes:  # a file keeps its series, so they are set to 0
+                self._slots.labels(*lane).set(slots)
+        for lane in previous_lanes - self._lanes:  # a file keeps its series, so they are set to 0
             self._used.labels(*lane).set(0)
             self._slots.labels(*lane).set(0)
             if lane[0] not in stats:
                 self._depth.labels(lane[0]).set(0)
                 self._waiting.labels(lane[0]).set(0)
 
-    def _raise(self, counter: Counter, key: tuple[str, ...], total: float) -> None:
+    def _count_up_to(self, counter: Counter, key: tuple[str, ...], total: float) -> None:
         """Add the growth since the last call to a counter. The total of a model that was loaded again starts
         at 0."""
-        last = self._seen.get(key, 0.0)
+        last = self._last_totals.get(key, 0.0)
         counter.inc(total - last if total >= last else total)
-        self._seen[key] = total
+        self._last_totals[key] = total

@@ -25,8 +25,9 @@ def steady(folder: Path | None) -> Callable[[], float]:
 
 
 def _shared_offset(folder: Path, offset: float) -> float:
-    boot = BOOT_ID.read_text("utf-8").strip() if BOOT_ID.exists() else "one"
-    path, fresh = folder / f"clock.{boot}", folder / f"clock.{secrets.token_hex(8)}"
+    """Return the offset in the folder's clock file of this boot_id; the first process writes its own."""
+    boot_id = BOOT_ID.read_text("utf-8").strip() if BOOT_ID.exists() else "one"
+    path, fresh = folder / f"clock.{boot_id}", folder / f"clock.{secrets.token_hex(8)}"
     if not path.exists():
         fresh.write_text(repr(offset), "utf-8")
         try:

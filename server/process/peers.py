@@ -33,8 +33,8 @@ if TYPE_CHECKING:  # the type of a pipe between processes differs by system
         Pipe = Connection
 
 ABSENT: Final = -1  # number of connections of a front end that does not run
-# how often in a row a front end leaves a connection to one that has fewer
-MAX_LEFT_CONNECTIONS: Final = 100
+# how often in a row a front end leaves connections to front ends with fewer
+MAX_POSTPONED: Final = 100
 
 Obey = Callable[[str], Awaitable[object]]  # executes an order to all front ends
 
@@ -93,21 +93,22 @@ class Listener(socket.socket):
         assert context.listener
         super().__init__(fileno=context.listener.detach())
         self._board, self._number, self._count = context.board.connections, context.number, count
-        self._left = 0
+        self._postponed = 0
 
     def listen(self, backlog: int = 0) -> None:
         """Do nothing: the socket listens already. Otherwise asyncio would shorten the queue of
         connections."""
 
     def accept(self) -> tuple[socket.socket, Any]:
-        own = self._board[self._number] = self._count()
-        if self._left < MAX_LEFT_CONNECTIONS and any(0 <= other < own for other in self._board):
-            self._left += 1
+        """Accept a connection. Raises BlockingIOError to leave it to a front end with fewer connections."""
+        own_count = self._board[self._number] = self._count()
+        if self._postponed < MAX_POSTPONED and any(0 <= count < own_count for count in self._board):
+            self._postponed += 1
             time.sleep(0)  # lets another front end accept first
             raise BlockingIOError  # asyncio tries again in the next turn
         connection = super().accept()
-        self._left = 0
-        self._board[self._number] = own + 1
+        self._postponed = 0
+        self._board[self._number] = own_count + 1
         return connection
 
 
@@ -117,7 +118,7 @@ class Peers:
 
     def __init__(self, context: ProcessContext, obey: Obey) -> None:
         self._context, self._obey = context, obey
-        self._asked: dict[int, asyncio.Future[Any]] = {}
+        self._pending: dict[int, asyncio.Future[Any]] = {}
         self._numbers = itertools.count()
         self._tasks: set[asyncio.Task[None]] = set()
         self._reported = False
@@ -145,23 +146,25 @@ class Peers:
 
     async def order(self, order: str) -> list[str]:
         """Send an order to all other front ends. Returns the error message of each that failed."""
-        faults: list[str] = await self._ask({"kind": "order", "order": order})
+        faults: list[str] = await self._request({"kind": "order", "order": order})
         return faults
 
     async def count(self, verb: str, arguments: list[Any]) -> Any:
         """Let the supervisor count for all front ends together; see `quotas.Counters.ask`."""
-        return await self._ask({"kind": "count", "verb": verb, "arguments": arguments})
+        return await self._request({"kind": "count", "verb": verb, "arguments": arguments})
 
-    async def _ask(self, message: dict[str, Any]) -> Any:
+    async def _request(self, message: dict[str, Any]) -> Any:
+        """Send a message to the supervisor, and return the value of its reply."""
         number = next(self._numbers)
-        self._asked[number] = asyncio.get_running_loop().create_future()
+        self._pending[number] = asyncio.get_running_loop().create_future()
         send(self._context.pipe, message | {"id": number})
         try:
-            return await self._asked[number]
+            return await self._pending[number]
         finally:
-            del self._asked[number]
+            del self._pending[number]
 
     def _read_messages(self) -> None:
+        """Handle all messages in the pipe. End this process when the supervisor has ended."""
         try:
             while self._context.pipe.poll():
                 self._handle(json.loads(self._context.pipe.recv_bytes()))
@@ -170,14 +173,16 @@ class Peers:
             os.kill(os.getpid(), signal.SIGTERM)
 
     def _handle(self, message: dict[str, Any]) -> None:
+        """Execute an order, or give a reply to the request that waits for it."""
         if message["kind"] == "order":
-            task = asyncio.get_running_loop().create_task(self._do(message["id"], message["order"]))
+            task = asyncio.get_running_loop().create_task(self._execute(message["id"], message["order"]))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        elif (waiting := self._asked.get(message["id"])) and not waiting.done():
+        elif (waiting := self._pending.get(message["id"])) and not waiting.done():
             waiting.set_result(message["value" if message["kind"] == "counted" else "faults"])
 
-    async def _do(self, id: str, order: str) -> None:
+    async def _execute(self, id: str, order: str) -> None:
+        """Execute an order of another front end, and send the error or "" to the supervisor."""
         fault = ""
         try:
             await self._obey(order)

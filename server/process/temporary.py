@@ -36,6 +36,7 @@ class OwnFolder:
 
 
 def _sweep(prefix: str) -> None:
+    """Remove the folders of ended processes."""
     for folder in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
         with suppress(OSError):
             if folder.is_symlink() or not _own(folder):

@@ -24,7 +24,7 @@ HEAD_SECONDS: Final = 20.0  # time limit for the head of a request
 READ_BYTES: Final = 1 << 16
 FREE_CHUNKS: Final = 1_000  # number of chunks of a body without a least size
 CHUNK_BYTES: Final = 64  # least mean size of the other chunks of a body: each chunk costs the same time
-CRUMBS: Final = f"Too many chunks of fewer than {CHUNK_BYTES} bytes: send the body in larger ones."
+TINY_CHUNKS: Final = f"Too many chunks of fewer than {CHUNK_BYTES} bytes: send the body in larger ones."
 
 
 class LoopLag:
@@ -39,7 +39,7 @@ class LoopLag:
         since = time.monotonic() - SPAN_SECONDS * MAX_SPANS
         return max((lag for began, lag in self._longest if began >= since), default=0.0)
 
-    def note(self, lag: float) -> None:
+    def record(self, lag: float) -> None:
         """Record a lag."""
         now = time.monotonic()
         if not self._longest or now - self._longest[-1][0] > SPAN_SECONDS:
@@ -57,11 +57,12 @@ class LoopLag:
             task.cancel()
 
     async def _watch(self) -> None:
+        """Measure the lag every PULSE_SECONDS, without end."""
         while True:
             due = time.monotonic() + PULSE_SECONDS
             await asyncio.sleep(PULSE_SECONDS)
             lag = max(0.0, time.monotonic() - due)
-            self.note(lag)
+            self.record(lag)
             if lag > LOGGED_LAG_SECONDS:
                 logger.warning("no request was served for %.1f s: something blocked the event loop", lag)
 
@@ -72,7 +73,8 @@ class Grammar(h11.Connection):
     _lacking = 0  # bytes that the chunks of this body lack to the least mean size
 
     @property
-    def crumbs(self) -> bool:
+    def too_many_tiny_chunks(self) -> bool:
+        """Whether the body is refused."""
         return self._lacking > FREE_CHUNKS * CHUNK_BYTES
 
     def next_event(self) -> Any:
@@ -83,8 +85,8 @@ class Grammar(h11.Connection):
             self._lacking = 0
         elif isinstance(event, h11.Data):
             self._lacking = max(0, self._lacking + CHUNK_BYTES * event.chunk_start - len(event.data))
-            if self.crumbs:
-                raise h11.RemoteProtocolError(CRUMBS)
+            if self.too_many_tiny_chunks:
+                raise h11.RemoteProtocolError(TINY_CHUNKS)
         return event
 
 
@@ -93,45 +95,50 @@ class HttpProtocol(H11Protocol):
     a connection whose head is not complete in time."""
 
     conn: Grammar
-    _deadline: asyncio.TimerHandle | None = None
+    _head_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
+        """Start the time limit of the first head."""
         self.conn = Grammar(h11.SERVER)
         super().connection_made(transport)
         if hasattr(transport, "max_size"):  # a transport without TLS
             transport.max_size = READ_BYTES
-        self._expect()
+        self._start_head_timer()
 
     def send_400_response(self, msg: str) -> None:
+        """Refuse an invalid request, or close the connection if an answer has begun."""
         if self.cycle is not None:
             self.cycle.disconnected = True  # its answer can't be sent any more
         if self.conn.our_state is h11.SEND_RESPONSE:
-            super().send_400_response(CRUMBS if self.conn.crumbs else msg)
+            super().send_400_response(TINY_CHUNKS if self.conn.too_many_tiny_chunks else msg)
         else:  # an answer is being sent, or has been sent
             self.transport.close()
 
     def data_received(self, data: bytes) -> None:
+        """Parse received bytes; the time limit runs while no request is being answered."""
         super().data_received(data)
         if self.cycle is None or self.cycle.response_complete:
-            self._expect()
+            self._start_head_timer()
         else:
-            self._stop()
+            self._stop_head_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._stop()
+        self._stop_head_timer()
         super().connection_lost(exc)
 
-    def _expect(self) -> None:
+    def _start_head_timer(self) -> None:
         """Start the time limit of the next head. Parts of the head don't extend it."""
-        if self._deadline is None and not self.transport.is_closing():
-            self._deadline = self.loop.call_later(HEAD_SECONDS, self._late)
+        if self._head_timer is None and not self.transport.is_closing():
+            self._head_timer = self.loop.call_later(HEAD_SECONDS, self._close_late)
 
-    def _late(self) -> None:
-        self._deadline = None
+    def _close_late(self) -> None:
+        """Close a connection whose head is not complete in time."""
+        self._head_timer = None
         if self.cycle is None or self.cycle.response_complete:
             self.transport.close()
 
-    def _stop(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
+    def _stop_head_timer(self) -> None:
+        """End the time limit, because a head is complete or the connection is closed."""
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None

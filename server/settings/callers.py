@@ -51,6 +51,7 @@ class CallerSettings(BaseSettings):
     @field_validator("api_keys", mode="before")
     @classmethod
     def _split_keys(cls, value: Any, info: ValidationInfo) -> Any:
+        """Split keys at commas. LibreTranslate's yes and no are accepted: yes needs a key file."""
         if not isinstance(value, str):
             return value
         if value.casefold() in YES:  # LibreTranslate's LT_API_KEYS says only that there are keys
@@ -71,7 +72,8 @@ class CallerSettings(BaseSettings):
 
     @field_validator("require_api_key_origin")
     @classmethod
-    def _pattern(cls, value: str) -> str:
+    def _check_pattern(cls, value: str) -> str:
+        """Check that the value is a regular expression."""
         try:
             re.compile(value)
         except re.error as error:

@@ -95,6 +95,7 @@ class DecodingSettings(BaseSettings):
     @field_validator("lanes", mode="before")
     @classmethod
     def _split_lanes(cls, value: Any) -> Any:
+        """Split lanes such as 1x32,5x32 in pairs."""
         if not isinstance(value, str):
             return value
         pairs = [part.strip().split("x") for part in value.split(",")]

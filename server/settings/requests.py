@@ -50,7 +50,8 @@ class NetworkSettings(BaseSettings):
 
     @field_validator("ssl_certfile", "ssl_keyfile")
     @classmethod
-    def _readable(cls, value: Path | None) -> Path | None:
+    def _check_readable(cls, value: Path | None) -> Path | None:
+        """Check that a file can be read."""
         try:
             if value is not None:
                 value.open("rb").close()

@@ -71,7 +71,7 @@ FAULTS = [
     (
         "every file is looked at for each new one",
         "server/files/store.py",
-        "            if news is None:\n",
+        "            if changed_ids is None:\n",
         "            if True:\n",
         "tests/server/files/test_storage.py -k test_cost_of_a_file_does_not_grow_with_their_number",
     ),

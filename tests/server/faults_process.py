@@ -46,8 +46,8 @@ FAULTS = [
     (
         "a head that comes byte by byte gets more time",
         "server/process/watchdog.py",
-        "        if self._deadline is None and not",
-        ("        self._stop()\n        if self._deadline is None and not"),
+        "        if self._head_timer is None and not",
+        ("        self._stop_head_timer()\n        if self._head_timer is None and not"),
         "tests/server/http/test_connection_limits.py -k test_slow_head_gets_no_more_time_for_each_byte",
     ),
     (

@@ -151,7 +151,7 @@ def test_journal_is_emptied_before_it_grows_and_readers_miss_no_change(tmp_path,
     one, other, unread = Journal(tmp_path), Journal(tmp_path), []
     for number in range(99):
         with one.locked():
-            one.note(f"id{number}")
+            one.record(f"id{number}")
         unread.append(f"id{number}")
         if number % 7 == 0:
             with other.locked() as news:
@@ -172,7 +172,7 @@ def test_processes_share_documents_until_their_process_ends(tmp_path):
     gone = other.find(job.id, key)
     assert (gone.state, gone.message) == ("error", GONE)
     one.clock = other.clock
-    one.note(job)
+    one.save(job)
     assert other.find(job.id, key).state == "queued", "a sign of life"
     other.clock = lambda: now + 700.0
     assert other.find(job.id, key) is None

@@ -157,6 +157,7 @@ class DocumentJobs:
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    """Start the jobs of documents; at the end, cancel them."""
     settings = app.state.convoy.settings
     records = Records(within(settings.store_folder, "documents"))
     most = max(1, MAX_DOCUMENTS // max(1, settings.frontends))

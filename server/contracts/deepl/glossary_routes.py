@@ -32,6 +32,7 @@ TSV: Final = "text/tab-separated-values"
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    """Open the store of glossaries, and convert the glossaries of older releases."""
     store = app.state.convoy.settings.store_folder
     app.state.glossaries = Glossaries(Records(within(store, "glossaries")))
     if (old := within(store, "multilingual-glossaries")) and old.is_dir():

@@ -330,7 +330,12 @@ def warnings_of(info: ModelInfo, body: dict[str, Any]) -> dict[str, Any]:
 
 
 def info_of(request: Request, model: str, version: str = MODEL_VERSION) -> ModelInfo:
-    """Return the description of a model. Raises UnknownModel for another name or version."""
+    """Return the description of a model. Raises UnknownModel.
+
+    request: request of the client.
+    model: name of the model.
+    version: its version, which must be MODEL_VERSION.
+    """
     infos = state_of(request).service.models()
     for info in infos:
         if info.name == model and version == MODEL_VERSION:

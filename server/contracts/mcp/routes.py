@@ -31,6 +31,7 @@ MAX_NAMES: Final = 10_000  # fields of a message, which the SDK parses in the ev
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    """Run the SDK's server with our tools while the application runs."""
     logging.getLogger("mcp").setLevel(logging.WARNING)  # at lower levels the SDK logs texts of clients
     server = MCPServer("convoy", version=program_version(), log_level="WARNING")
     for tool in TOOLS:
@@ -71,6 +72,7 @@ class SdkResponse(Response):
         self._request, self._message = request, body
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let the SDK answer the message; its body was read before."""
         messages: list[Message] = [{"type": "http.request", "body": self._message, "more_body": False}]
 
         async def replay() -> Message:
