@@ -29,11 +29,12 @@ class Bands:
         return int(dim // self.factor**band)
 
     def problems(self, vocab: int, dim: int) -> Iterator[str]:
+        """Yield the errors of the bands of a vocabulary whose first band has width `dim`."""
         edges = (0, *self.cutoffs, vocab)
         if len(edges) < 3 or any(a >= b for a, b in zip(edges, edges[1:], strict=False)):
-            yield f"cutoffs {self.cutoffs} must rise, between 0 and the {vocab} tokens, one at least"
+            yield f"cutoffs {self.cutoffs} must be ascending ids between 1 and {vocab - 1}, and at least one"
         elif not 0 < self.factor < float("inf") or self.width(dim, len(self.cutoffs)) < 1:
-            yield f"factor {self.factor} leaves the last band no width"
+            yield f"factor {self.factor} gives the last band width 0; use a smaller one"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ class AdaptiveConfig:
             if bands is not None:
                 yield from (f"adaptive {name}: {problem}" for problem in bands.problems(vocab, dim))
         if self.softmax is self.input is None:
-            yield "adaptive needs bands of softmax or input"
+            yield "adaptive needs bands for softmax or input"
         if self.tie_weights and (self.softmax is None or self.softmax != self.input):
             yield "tie_weights needs the same bands for input and softmax"
         if self.tie_weights and not stack.token_dim == stack.embed_dim == stack.feature_dim:

@@ -144,7 +144,7 @@ class Bundle:
     def file(self, relative: str) -> Path:
         """Return the path of a file of the manifest. Raises BundleError if the file is not listed."""
         if relative not in self.manifest:
-            raise BundleError(f"{self.path.name}: there is no file {relative!r} in it, only {self.files()}")
+            raise BundleError(f"{self.path.name}: the bundle has no file {relative!r}, only {self.files()}")
         return self.path / relative
 
     def weights(self, shared: Path | None = None) -> Weights:
@@ -196,7 +196,7 @@ def open_bundle(path: Path, *, verify: bool = True) -> Bundle:
         bundles := sorted(p.parent.name for p in path.glob(f"*/{MANIFEST}"))
     ):
         names = ", ".join(bundles[:5]) + (", ..." if bundles[5:] else "")
-        raise BundleError(f"{path}: a folder of bundles, where one is wanted; name one of them: {names}")
+        raise BundleError(f"{path}: a folder of bundles, not a bundle; choose one of them: {names}")
     odd = next((p for p in sorted(path.rglob("*")) if not p.is_dir() and not p.is_file()), None)
     if odd is not None:  # reading a pipe or a device would block for ever
         raise BundleError(f"{path}: {odd.name} is no regular file: remove it")
@@ -361,6 +361,7 @@ def _write_weights(out: Path, *, path: Path, weights: Mapping[str, Stored], half
 
 
 def _check_names(path: Path, files: Mapping[str, Content], reserved: set[str]) -> dict[str, Content]:
+    """Return the files as a dict. Raises BundleError for a name that is unsafe or reserved."""
     for name in files:
         check_name(path, name)
         if name in reserved:
@@ -369,6 +370,7 @@ def _check_names(path: Path, files: Mapping[str, Content], reserved: set[str]) -
 
 
 def _description(path: Path) -> ConfigFile:
+    """Read config.json. Raises BundleError, which names the remedy."""
     described = typed(ConfigFile, read_versioned(path), path, "config")
     if not isinstance(described.text.get("kind"), str):
         raise BundleError(f"{path}: text needs a 'kind', such as \"sentencepiece\"; {REMEDY}")

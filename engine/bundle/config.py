@@ -54,6 +54,7 @@ class ModelConfig:
     language_model: ModelConfig | None = None
 
     def __post_init__(self) -> None:
+        """Raise ConfigError with all errors of the configuration."""
         if self.architecture not in STACKS:
             raise ConfigError(
                 f"unknown architecture {self.architecture!r}; known are {sorted(STACKS)}. Was it written by "
@@ -71,8 +72,8 @@ class ModelConfig:
     @property
     def stack_configs(self) -> tuple[ModelConfig, ...]:
         """The model or the members of the ensemble, and the language model."""
-        own = self.members or (self,)
-        return own if self.language_model is None else (*own, *self.language_model.stack_configs)
+        models = self.members or (self,)
+        return models if self.language_model is None else (*models, *self.language_model.stack_configs)
 
     @property
     def first_token(self) -> int:
@@ -85,8 +86,8 @@ class ModelConfig:
         beams: widest beam of its lanes.
         shortlisted: the model has a shortlist.
         """
-        beside = self.language_model
-        longest = self.max_target if beside is None else min(self.max_target, beside.max_target)
+        lm = self.language_model
+        longest = self.max_target if lm is None else min(self.max_target, lm.max_target)
         return Limits(
             beams,
             self.max_source,
@@ -94,7 +95,7 @@ class ModelConfig:
             self.target_vocab,
             attention=self.reads_source,
             shortlisted=shortlisted,
-            language_model=beside is not None,
+            language_model=lm is not None,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -154,6 +155,7 @@ LANGUAGE_MODELS: Final = ("lightconv_lm",)  # architectures without an encoder
 
 
 def _problems(config: ModelConfig) -> Iterator[str]:
+    """Yield every error of a configuration."""
     if config.language_model is not None:
         yield from _fusion_problems(config, config.language_model)
     if config.architecture == "ensemble":
@@ -184,9 +186,9 @@ def _side_problems(config: ModelConfig, side: str, stack: Stack) -> Iterator[str
 
 def _family_problems(config: ModelConfig, decoder: Stack) -> Iterator[str]:
     """Yield an error for each setting that the decoder's class of stack does not support."""
-    foreign = config.source_bias or config.zero_start or config.scale_embeddings
-    if isinstance(decoder, ConvStack) and foreign:
-        yield "scale_embeddings, source_bias and zero_start are not of this architecture"
+    unsupported = config.source_bias or config.zero_start or config.scale_embeddings
+    if isinstance(decoder, ConvStack) and unsupported:
+        yield "this architecture does not support scale_embeddings, source_bias and zero_start"
     if isinstance(decoder, SliceStack):
         yield from _slice_problems(config, decoder)
     if config.share_output and decoder.token_dim != decoder.feature_dim:
@@ -210,9 +212,10 @@ def _vocabulary_problems(config: ModelConfig) -> Iterator[str]:
 
 
 def _slice_problems(config: ModelConfig, decoder: SliceStack) -> Iterator[str]:
+    """Yield an error for each setting that SliceNet does not support."""
     if (decoder.attention == "none") != (config.encoder is None):
-        yield "a decoder without attention is a language model: attention 'none' and no encoder go together"
-    for name, usual in (
+        yield "attention 'none' needs a model without an encoder, and such a model needs attention 'none'"
+    for name, required in (
         ("output_bias", False),
         ("token_positions", True),
         ("first_position", None),
@@ -220,11 +223,12 @@ def _slice_problems(config: ModelConfig, decoder: SliceStack) -> Iterator[str]:
         ("zero_start", False),
         ("paper_sinusoids", False),
     ):
-        if getattr(config, name) != usual:
-            yield f"{name} is not of this architecture"
+        if getattr(config, name) != required:
+            yield f"this architecture does not support {name}"
 
 
 def _language_model_problems(config: ModelConfig, decoder: Stack) -> Iterator[str]:
+    """Yield the errors of a model without an encoder."""
     if config.source_vocab != config.target_vocab:
         yield "a language model has one vocabulary: source_vocab and target_vocab must be equal"
     if config.share_embeddings or config.source_bias:
@@ -240,33 +244,36 @@ def _language_model_problems(config: ModelConfig, decoder: Stack) -> Iterator[st
 
 
 def _pair_problems(config: ModelConfig, encoder: Stack, decoder: Stack) -> Iterator[str]:
+    """Yield the errors of encoder and decoder together."""
     if config.architecture in LANGUAGE_MODELS:
         yield f"{config.architecture} has no encoder"
     if config.adaptive is not None:
         yield "adaptive softmax and input belong to language models"
     if encoder.embed_dim != decoder.embed_dim and config.architecture != "transformer":
-        yield "encoder and decoder must have the same embed_dim (cross-attention has no other width)"
+        yield "encoder and decoder must have the same embed_dim, the width of cross-attention"
     if config.share_embeddings and config.source_vocab != config.target_vocab:
         yield "share_embeddings needs equal vocabularies"
     if config.share_embeddings and encoder.embed_dim != decoder.token_dim:
         yield "share_embeddings needs equal embedding widths"
 
 
-def _fusion_problems(config: ModelConfig, beside: ModelConfig) -> Iterator[str]:
-    if beside.reads_source or beside.language_model is not None:
-        yield "language_model must be one: without a source, and without another beside it"
+def _fusion_problems(config: ModelConfig, language_model: ModelConfig) -> Iterator[str]:
+    """Yield the errors of a model that has a language model."""
+    if language_model.reads_source or language_model.language_model is not None:
+        yield "language_model must have no source and no language_model of its own"
     if not config.reads_source:
-        yield "a language model has no other beside it"
+        yield "a language model must not have a language_model"
     for name in ("target_vocab", "bos", "pad", "eos", "unk", "first_token"):
-        if getattr(beside, name) != getattr(config, name):
+        if getattr(language_model, name) != getattr(config, name):
             yield f"language_model has another {name} than the model"
-    if {config.quantization, beside.quantization} != {"none"}:
-        yield "a language model goes beside weights of floats only"
+    if {config.quantization, language_model.quantization} != {"none"}:
+        yield "models with a language_model, and that model, must have float weights (quantization none)"
 
 
 def _ensemble_problems(config: ModelConfig) -> Iterator[str]:
+    """Yield the errors of an ensemble and its members."""
     if config.encoder is not None or config.decoder is not None or len(config.members) < 2:
-        yield "an ensemble has no stacks of its own, and at least two members"
+        yield "an ensemble needs at least two members, and must have no encoder or decoder"
         return
     for i, member in enumerate(config.members):
         for name in ("source_vocab", "target_vocab", "bos", "pad", "eos", "unk", "start"):
@@ -275,6 +282,6 @@ def _ensemble_problems(config: ModelConfig) -> Iterator[str]:
         if member.max_source < config.max_source or member.max_target < config.max_target:
             yield f"member {i} has fewer positions than the ensemble"
         if member.architecture == "ensemble" or member.language_model is not None:
-            yield f"member {i} is several models itself"
+            yield f"member {i} must be a single model, without members or a language_model"
         if member.reads_source != config.members[0].reads_source:
             yield f"member {i} is {'no' if member.reads_source else 'a'} language model, unlike member 0"

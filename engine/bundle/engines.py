@@ -109,10 +109,10 @@ def find(bundle: Bundle, target: Target) -> tuple[EngineDescription, dict[str, P
     name = f"{target.folder}/{DESCRIPTION}"
     if name not in bundle.manifest:
         others = sorted({Path(f).parts[1] for f in bundle.files() if f.startswith(f"{FOLDER}/")})
-        there = f"only for {', '.join(others)}" if others else "none at all"
+        existing = f"only for {', '.join(others)}" if others else "none at all"
         raise BundleError(
             f"{bundle.path} has no {target.precision} engine of {target.beams} x {target.slots} for "
-            f"{target.gpu} with TensorRT {target.tensorrt} ({there}); run: {command}"
+            f"{target.gpu} with TensorRT {target.tensorrt} ({existing}); run: {command}"
         )
     description = _read_description(bundle.file(name), command)
     if (description.gpu, description.tensorrt) != (target.gpu, target.tensorrt):
@@ -131,6 +131,7 @@ def find(bundle: Bundle, target: Target) -> tuple[EngineDescription, dict[str, P
 
 
 def _read_description(path: Path, command: str) -> EngineDescription:
+    """Read an engine.json. Raises BundleError, with the command that builds the engine again."""
     description = read_json(path, dict, f"run: {command}")
     try:
         return from_json(EngineDescription, description, "the description")

@@ -108,6 +108,7 @@ def _link(source: str, target: str) -> None:
 
 
 def _sync(folder: Path) -> None:
+    """Write the entries of a folder to disk, so that a rename survives a power cut."""
     if sys.platform == "win32":  # Windows cannot open folders
         return
     descriptor = os.open(folder, os.O_RDONLY)

@@ -46,6 +46,7 @@ def initializer(recipe: Mapping[str, Any], weights: Mapping[str, Array]) -> NDAr
 
 
 def _compute(recipe: Mapping[str, Any], weights: Mapping[str, Array]) -> NDArray[Any]:
+    """Return the array of a recipe before it is converted to the recipe's type."""
     for kind, make in TABLES.items():
         if kind in recipe:
             return make(*recipe[kind])
@@ -53,10 +54,10 @@ def _compute(recipe: Mapping[str, Any], weights: Mapping[str, Array]) -> NDArray
     if name not in weights:
         raise BundleError(f"the graph needs {name!r}, which model.safetensors lacks; run: convoy export")
     if form in INT8:
-        whole = quantize_weight(name, weights)
+        quantized = quantize_weight(name, weights)
         packed = weights.packed.get(packed_name(name, form)) if isinstance(weights, Weights) else None
-        usable = packed is not None and packed.dtype == np.int8 and packed.shape == whole.shape[::-1]
-        return packed if packed is not None and usable else _int8(form, whole)
+        usable = packed is not None and packed.dtype == np.int8 and packed.shape == quantized.shape[::-1]
+        return packed if packed is not None and usable else _int8(form, quantized)
     weight = np.asarray(weights[name], np.float32)
     if form == "plain":
         return np.ascontiguousarray(weight)
@@ -65,7 +66,7 @@ def _compute(recipe: Mapping[str, Any], weights: Mapping[str, Array]) -> NDArray
     if form in ("panels32", "gated32"):
         return pack32(weight.T, gated=form == "gated32")
     raise BundleError(
-        f"the graph asks for {form!r} weights, unknown to this version; run: convoy export BUNDLE"
+        f"the graph needs {form!r} weights, which this version does not support; run: convoy export BUNDLE"
     )
 
 
@@ -77,6 +78,7 @@ def quantize_weight(name: str, weights: Mapping[str, Array]) -> QuantizedWeight:
 
 
 def _int8(form: str, weight: QuantizedWeight) -> NDArray[Any]:
+    """Return a part of an int8 weight, or its values in the layout of a form in `INT8`."""
     if form == "scales":
         return weight.scales
     if form in ("alpha", "static_scales"):

@@ -54,16 +54,16 @@ class Shortlist:
         prefix: tokens with which the target must begin.
         """
         tokens = np.asarray(source, np.int64)
-        own: list[NDArray[Any]] = [self.always, self.likely[tokens].ravel()]
+        lists: list[NDArray[Any]] = [self.always, self.likely[tokens].ravel()]
         if self.languages:
             first = source[:2] if self.by_source else prefix[:1]
-            named = next((int(token) for token in first if token in self.languages), None)
-            if named is None:
+            language = next((int(token) for token in first if token in self.languages), None)
+            if language is None:
                 return np.arange(self.target_vocab)
-            own += [self.languages[named], np.array([named], np.int32)]
+            lists += [self.languages[language], np.array([language], np.int32)]
         if self.copies:
-            own.append(tokens)
-        candidates = np.concatenate(own)
+            lists.append(tokens)
+        candidates = np.concatenate(lists)
         # flags are faster than sorting; the last flag catches the padding -1
         flags = np.zeros(max(int(candidates.max(initial=0)), len(candidates) + self.multiple) + 2, bool)
         flags[candidates] = True
@@ -82,7 +82,7 @@ class Shortlist:
         parts |= {"multiple": np.array([self.multiple])} if self.multiple > 1 else {}
         if named:
             parts |= {"named": np.array(named), "listed": np.concatenate(lists)}
-            parts["counts"] = np.array([len(own) for own in lists])
+            parts["counts"] = np.array([len(tokens) for tokens in lists])
         parts |= {flag: np.ones(1, np.int64) for flag in FLAGS if getattr(self, flag)}
         most = max(int(part.max(initial=0)) for part in parts.values())
         kind = np.int16 if most < 2**15 else np.int32

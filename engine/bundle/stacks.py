@@ -54,15 +54,15 @@ class AttentionFields:
         """
         if self.relative_span < 0:
             yield "relative_span must not be negative"
-        own = self.relative_span or self.attention_dim is not None or not self.biases
-        if own and (mixer != "attention" or (any(kernel_sizes) and not self.relative_positions)):
-            yield "relative_span, attention_dim and biases are of attention without a window"
+        without_window = self.relative_span or self.attention_dim is not None or not self.biases
+        if without_window and (mixer != "attention" or (any(kernel_sizes) and not self.relative_positions)):
+            yield "relative_span, attention_dim and biases need the mixer attention with kernel_sizes of 0"
         elif self.relative_positions and (self.relative_span or not self.biases):
-            yield "relative_positions do not go with relative_span, and need biases"
+            yield "relative_positions need biases, and exclude relative_span"
         if self.relative_positions < 0 or (self.relative_positions and mixer != "attention"):
-            yield "relative_positions belong to attention, and must not be negative"
+            yield "relative_positions need the mixer attention, and must not be negative"
         elif self.relative_positions and (not all(kernel_sizes)) == (side == "decoder"):
-            yield "relative_positions need kernel_sizes in the decoder, and none in the encoder"
+            yield "relative_positions need positive kernel_sizes in the decoder, and 0 in the encoder"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,9 +223,10 @@ class StackConfig(DecoderFields, NormFields, AverageFields, AttentionFields, Con
         yield from self.decoder_problems(side, self.heads, self.layers)
 
     def _kernel_problems(self, side: str) -> Iterator[str]:
+        """Yield the errors of the kernel sizes of the mixer on a side."""
         least, most = {"attention": (0, None), "average": (0, 0), "ssru": (0, 0)}.get(self.mixer, (1, None))
         if not self.kernel_sizes or min(self.kernel_sizes) < least:
-            yield f"kernel_sizes must name one {'width' if not least else 'positive width'} per layer"
+            yield f"kernel_sizes must have one {'width' if not least else 'positive width'} per layer"
         elif most is not None and max(self.kernel_sizes) > most:
             yield f"kernel_sizes of the mixer {self.mixer} must be 0: it sees all positions"
         elif side == "encoder" and any(k and k % 2 == 0 for k in self.kernel_sizes):
@@ -305,11 +306,11 @@ class ConvStack:
         if not self.widths or min(self.embed_dim, self.feature_dim, *self.widths) < 1:
             yield "all widths must be positive, and there must be one per layer"
         if len(self.kernel_sizes) != self.layers or min(self.kernel_sizes, default=1) < 1:
-            yield "kernel_sizes must name one positive width per layer"
+            yield "kernel_sizes must have one positive width per layer"
         if len(self.residuals) != self.layers or any(
             not 0 <= back <= i + 1 for i, back in enumerate(self.residuals)
         ):
-            yield "residuals must say for each layer how many layers back, no further than there are"
+            yield "residuals must have one number per layer, from 0 to the number of earlier outputs"
         if side == "encoder" and (self.attention or self.output_dim is not None):
             yield "attention and output_dim belong to the decoder"
         if side == "decoder" and (
@@ -317,7 +318,7 @@ class ConvStack:
             or list(self.attention) != sorted(set(self.attention))
             or not 0 <= self.attention[0] <= self.attention[-1] < self.layers
         ):
-            yield "attention must name at least one layer, each once and in order"
+            yield "attention must list at least one layer, ascending"
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,9 +377,10 @@ class SliceStack:
             yield f"target_space must be between 0 and {SLICE_SPACES - 1}"
 
     def _convolution_problems(self, side: str) -> Iterator[str]:
+        """Yield the errors of kernel sizes, dilations and groups."""
         shape = len(self.kernel_sizes), len(self.dilations)
         if shape[0] < 3 or shape[0] != shape[1] or min(*self.kernel_sizes, *self.dilations) < 1:
-            yield "kernel_sizes and dilations must be positive, one each for three or more convolutions"
+            yield "kernel_sizes and dilations must be equally many positive numbers, at least three"
         elif side == "encoder" and any(k % 2 == 0 for k in self.kernel_sizes):
             yield "kernel widths must be odd (a centred window)"
         groups = {abs(s) for n in (2, len(self.kernel_sizes) - 2) for s in self.separabilities(n)} - {0}

@@ -53,9 +53,9 @@ def _key_problems(where: str, data: Set[str], known: Sequence[str], required: Se
 def _value(kind: Any, value: Any, where: str) -> Any:
     """Convert a value to the type of its field."""
     kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
-    for each in kinds:
-        if _fits(each, value):
-            return _convert_value(each, value, where)
+    for option in kinds:
+        if _fits(option, value):
+            return _convert_value(option, value, where)
     raise ConfigError(f"{where} must be of type {_type_names(kinds)}, not {value!r}")
 
 
@@ -70,25 +70,27 @@ def _fits(kind: Any, value: Any) -> bool:
         )  # excludes bool, a subclass of int
     if origin is tuple:
         return isinstance(value, (list, tuple))
-    return isinstance(value, dict) if _of_keys(origin) else isinstance(value, origin)
+    return isinstance(value, dict) if _is_object(origin) else isinstance(value, origin)
 
 
 def _convert_value(kind: Any, value: Any, where: str) -> Any:
+    """Convert a value that `_fits` a type, with the values inside it."""
     origin, inner = get_origin(kind) or kind, get_args(kind)
     if is_dataclass(origin):
-        own = getattr(origin, "from_dict", None)  # such a class chooses the types of its fields
-        return own(value) if own else from_json(origin, value, where)  # type: ignore[arg-type]
+        from_dict = getattr(origin, "from_dict", None)  # such a class chooses the types of its fields
+        return from_dict(value) if from_dict else from_json(origin, value, where)  # type: ignore[arg-type]
     if origin is tuple:
         kinds = [inner[0]] * len(value) if inner[1:] == (...,) else list(inner)
         if len(kinds) != len(value):
             raise ConfigError(f"{where} must hold {len(kinds)} values, not {value!r}")
         return tuple(_value(k, v, where) for k, v in zip(kinds, value, strict=True))
-    if _of_keys(origin) and inner:
-        return {key: _value(inner[1], each, f"{where}.{key}") for key, each in value.items()}
+    if _is_object(origin) and inner:
+        return {key: _value(inner[1], item, f"{where}.{key}") for key, item in value.items()}
     return value
 
 
-def _of_keys(kind: Any) -> bool:
+def _is_object(kind: Any) -> bool:
+    """Return whether a type is written as a JSON object."""
     return is_dataclass(kind) or (isinstance(kind, type) and issubclass(kind, Mapping))
 
 
@@ -96,7 +98,7 @@ def _type_name(kind: Any) -> str:
     origin, inner = get_origin(kind) or kind, get_args(kind)
     if origin is tuple:
         return f"list of {_type_names([k for k in inner if k is not ...])}"
-    return "null" if kind is NOTHING else "object" if _of_keys(origin) else origin.__name__
+    return "null" if kind is NOTHING else "object" if _is_object(origin) else origin.__name__
 
 
 def _type_names(kinds: Sequence[Any]) -> str:

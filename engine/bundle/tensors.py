@@ -99,11 +99,11 @@ class SharedArrays:
         name: name of the bundle.
         digest: digest of the bundle's files.
         """
-        of_name = folder / hashlib.sha256(name.encode()).hexdigest()
-        self._folder = of_name / digest
-        for other in of_name.glob("*"):
-            if other != self._folder:
-                shutil.rmtree(other, ignore_errors=True)
+        name_folder = folder / hashlib.sha256(name.encode()).hexdigest()
+        self._folder = name_folder / digest
+        for entry in name_folder.glob("*"):
+            if entry != self._folder:
+                shutil.rmtree(entry, ignore_errors=True)
 
     def array(self, recipe: str, make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
         """Return an array, mapped read-only; the first process writes its file.

@@ -59,10 +59,10 @@ class QuantizedWeight:
         elif self.values.size and self.values.min() < -LARGEST_INT8:
             yield f"holds values below -{LARGEST_INT8}"
         if self.scale.shape not in ((1,), self.values.shape[:1]):
-            yield f"has scales of the shape {self.scale.shape}"
+            yield f"has scales of shape {self.scale.shape}, not one or one per row"
         for part in (self.scale, *([] if self.alpha is None else [self.alpha])):
             if part.dtype != np.float32 or not (np.isfinite(part) & (part >= 0)).all():
-                yield "has a scale that is no positive number"
+                yield "has a scale that is not a finite number of at least 0"
         if self.alpha is not None and (self.alpha.shape != (1,) or not self.alpha.all()):
             yield "has an alpha that is not one positive number"
 
@@ -104,11 +104,11 @@ class Weights(Mapping[str, Floats]):
 
         Raises ValueError that names a tensor of the wrong type or shape.
         """
-        whole = {name for name, tensor in stored.items() if tensor.dtype == np.int8}
-        parts = {name + end for name in whole for end in (SCALE, ALPHA)}
-        self.quantized = {name: _read_quantized(name, stored) for name in sorted(whole)}
+        int8 = {name for name, tensor in stored.items() if tensor.dtype == np.int8}
+        parts = {name + end for name in int8 for end in (SCALE, ALPHA)}
+        self.quantized = {name: _read_quantized(name, stored) for name in sorted(int8)}
         self.packed, self.shared = {} if packed is None else packed, shared
-        self._floats = {name: stored[name] for name in stored if name not in whole | parts}
+        self._floats = {name: stored[name] for name in stored if name not in int8 | parts}
         wrong = sorted(n for n, w in self._floats.items() if w.dtype not in (np.float16, np.float32))
         if wrong:
             raise ValueError(f"{wrong[0]} is {stored[wrong[0]].dtype}, not fp16, fp32 or int8")
@@ -149,12 +149,12 @@ def specs_of(name: str, weight: Stored, floats: np.dtype[Any]) -> dict[str, Spec
     weight: floats, int8 or a lazy weight.
     floats: type in which floats are stored.
     """
-    scale, whole = np.dtype(np.float32), np.dtype(np.int8)
+    scale, int8 = np.dtype(np.float32), np.dtype(np.int8)
     if isinstance(weight, QuantizedWeight):
-        specs = {name: Spec(whole, weight.shape), name + SCALE: Spec(scale, weight.scale.shape)}
+        specs = {name: Spec(int8, weight.shape), name + SCALE: Spec(scale, weight.scale.shape)}
         return specs if weight.alpha is None else specs | {name + ALPHA: Spec(scale, weight.alpha.shape)}
     if isinstance(weight, LazyWeight) and weight.int8:
-        return {name: Spec(whole, weight.shape), name + SCALE: Spec(scale, weight.shape[:1])}
+        return {name: Spec(int8, weight.shape), name + SCALE: Spec(scale, weight.shape[:1])}
     return {name: Spec(floats, tuple(weight.shape))}
 
 
@@ -192,6 +192,7 @@ def parts_of(name: str, weight: Stored, floats: np.dtype[Any]) -> Iterator[Tenso
 
 
 def _read_quantized(name: str, stored: Mapping[str, NDArray[Any]]) -> QuantizedWeight:
+    """Return the int8 weight of a name. Raises ValueError, which names the wrong tensor."""
     if name + SCALE not in stored:
         raise ValueError(f"{name} is int8 without {name + SCALE}")
     weight = QuantizedWeight(stored[name], stored[name + SCALE], stored.get(name + ALPHA))

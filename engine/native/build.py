@@ -89,9 +89,9 @@ def compiler(target: Platform | None = None) -> list[str]:
 
     Raises FileNotFoundError without a compiler.
     """
-    named = os.environ.get("CXX")
-    if named:
-        return shlex.split(named)
+    cxx = os.environ.get("CXX")
+    if cxx:
+        return shlex.split(cxx)
     if target is None:
         for name in ("g++", "clang++"):
             if executable := shutil.which(name):
@@ -107,17 +107,17 @@ def build(target: Platform | None = None, out: Path | None = None) -> Path:
     """Compile and link the library, and return its path.
 
     target: platform to build for; None is this machine.
-    out: path of the library; None is beside the sources.
+    out: path of the library; None is the folder of the sources.
 
     Raises FileNotFoundError without a compiler, CalledProcessError if it fails.
     """
     command, kind = compiler(target), target or this_machine()
-    own = GCC if "Free Software Foundation" in _run_command([*command, "--version"]) else []
+    gcc_flags = GCC if "Free Software Foundation" in _run_command([*command, "--version"]) else []
     library = out or HERE / kind.library
     with tempfile.TemporaryDirectory() as folder:
         sets = SETS.get(kind.machine, {"baseline": []})
         jobs = {
-            f"kernels-{name}.o": ["kernels.cpp", f"-DCONVOY_ISA={name}", *FAST, *own, *flags]
+            f"kernels-{name}.o": ["kernels.cpp", f"-DCONVOY_ISA={name}", *FAST, *gcc_flags, *flags]
             for name, flags in sets.items()
         }
         jobs |= {f"{part}.o": [f"{part}.cpp", "-O2", "-ffp-contract=off"] for part in PARTS}

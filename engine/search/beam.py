@@ -55,10 +55,10 @@ class BeamSearch:
         # constants of every step
         self._ranks = self._range(2 * self.beams)[None, :]
         self._slots, self._own_rows = self._range(lane.slots), self._range(self.beams)
-        self._nothing = self.xp.zeros((lane.slots, self.beams), dtype=self.xp.int64, device=self.device)
-        self._padding = self._nothing + self.pad
+        self._zeros = self.xp.zeros((lane.slots, self.beams), dtype=self.xp.int64, device=self.device)
+        self._padding = self._zeros + self.pad
         self._unbanned = self.xp.stack([self._padding, self._padding], axis=2)
-        self._ends, self._pads = self._nothing[:, 0] + self.eos, self._nothing[:, 0] + self.pad
+        self._ends, self._pads = self._zeros[:, 0] + self.eos, self._zeros[:, 0] + self.pad
         # host copies of the values that decide shapes and kernels
         self._options = [DecodeOptions()] * lane.slots
         self.taken = np.zeros(lane.slots, np.int64)
@@ -77,9 +77,9 @@ class BeamSearch:
         state, narrowing = self.state, options.beam_rule == penalties.MARIAN
         shortest, longest = options.lengths(source_length, self.limits)
         # all rows are equal at the first step, so only independent samples and groups need a row each
-        starts = options.beam_size if options.sampling else options.diverse_groups
+        first_rows = options.beam_size if options.sampling else options.diverse_groups
         state.total[slot, :] = NEG
-        state.total[slot, :starts] = 0.0
+        state.total[slot, :first_rows] = 0.0
         state.current[slot, :] = self.first
         state.parents[slot, :] = self._own_rows
         state.plan[slot, :] = -1
@@ -92,9 +92,9 @@ class BeamSearch:
         state.shortest[slot], state.longest[slot] = shortest, longest
         state.counted[slot, :] = self.pad
         if options.quotas:
-            tokens, most = zip(*options.quotas, strict=True)
+            tokens, limits = zip(*options.quotas, strict=True)
             state.counted[slot, : len(tokens)] = self._upload(tokens)
-            state.quotas[slot, : len(most)] = self._upload(most)
+            state.quotas[slot, : len(limits)] = self._upload(limits)
         state.words[slot], state.attended[slot, :, :] = source_length - 1, 0.0
         state.overlap[slot, :, :] = 0.0
         state.write_numbers(slot, options)
@@ -104,10 +104,10 @@ class BeamSearch:
 
     def start_on_host(self, slots: Sequence[int], options: Sequence[DecodeOptions]) -> None:
         """Do the host's part of `start` for several slots."""
-        for slot, one in zip(slots, options, strict=True):
+        for slot, slot_options in zip(slots, options, strict=True):
             self.taken[slot] = 0
-            if self._options[slot] is not one:
-                self._set_options(slot, one)
+            if self._options[slot] is not slot_options:
+                self._set_options(slot, slot_options)
 
     def move(self, source: int, target: int) -> None:
         """Copy one slot over another."""
@@ -123,9 +123,9 @@ class BeamSearch:
     def _set_options(self, slot: int, options: DecodeOptions) -> None:
         """Set the options of a slot on the host, and drop the kinds of steps that depend on them."""
         self._options[slot] = options
-        before, now = slot in self._unusual, self._readable or not is_usual(options)
-        (self._unusual.add if now else self._unusual.discard)(slot)
-        if before or now:
+        was_unusual, is_unusual = slot in self._unusual, self._readable or not is_usual(options)
+        (self._unusual.add if is_unusual else self._unusual.discard)(slot)
+        if was_unusual or is_unusual:
             self._kinds.clear()
 
     def kind(self, n: int) -> Kind:
@@ -148,18 +148,18 @@ class BeamSearch:
         kind: kind of the step; by default the one that the slots need.
         """
         xp, state, kind = self.xp, self.state, kind or self.kind(n)
-        step, nothing = state.step[:n], self._nothing[:n, :]
+        step, zeros = state.step[:n], self._zeros[:n, :]
         forced = state.plan[self._slots[:n], step]
         if self._readable and bool((self.taken[:n] >= self._shortest[:n]).all()):
             banned = self._unbanned[:n, :, :]
         else:  # end-of-sentence while a hypothesis is too short
             banned = xp.where(step < state.shortest[:n], self._ends[:n], self._pads[:n])
             # pad is always banned
-            banned = xp.stack([self._padding[:n, :], nothing + banned[:, None]], axis=2)
+            banned = xp.stack([self._padding[:n, :], zeros + banned[:, None]], axis=2)
         if kind.quotas:
             history = state.history[:n, :, : kind.columns]
-            tokens, most = state.counted[:n, : kind.quotas], state.quotas[:n, : kind.quotas]
-            exhausted = filters.exhausted(xp, history, step, tokens, most, pad=self.pad)
+            tokens, limits = state.counted[:n, : kind.quotas], state.quotas[:n, : kind.quotas]
+            exhausted = filters.exhausted(xp, history, step, tokens, limits, pad=self.pad)
             banned = xp.concat([banned, exhausted], axis=2)
         if kind.ngram:
             history, size = state.history[:n, :, : kind.columns], state.ngram[:n]
@@ -167,7 +167,7 @@ class BeamSearch:
             banned = xp.concat([banned, repeated], axis=2)
         if self._readable and kind.histories:
             banned = filters.tighten(xp, banned, self.pad)
-        return self.step_input(n, nothing + forced[:, None], banned, kind)
+        return self.step_input(n, zeros + forced[:, None], banned, kind)
 
     def step_input(self, n: int, forced: Any, banned: Any, kind: Kind) -> StepInput:
         """Return the inputs of the next step of slots 0..n-1, as views like those of `inputs`.
@@ -186,9 +186,8 @@ class BeamSearch:
             banned=banned,
             temperature=state.temperature[:n],
             unk_penalty=state.unk_penalty[:n],
-            eos_penalty=state.word_reward[
-                :n
-            ],  # a reward per word ranks candidates as a penalty of the end does
+            # a reward per word ranks candidates as a penalty of the end does
+            eos_penalty=state.word_reward[:n],
             lm_weight=state.lm_weight[:n],
             k=max(k, CANDIDATES) if kind.sampled else k,
         )
@@ -272,6 +271,7 @@ class BeamSearch:
         return topk._replace(scores=xp.where(free[:, None, None], scores, topk.scores))
 
     def _merge(self, where: Any, new: Candidates, old: Candidates | None) -> Candidates:
+        """Return the new candidates of the slots in `where`, bool [n], and the old ones of the others."""
         if old is None:
             return new
         return Candidates(*(self.xp.where(where[:, None], a, b) for a, b in zip(new, old, strict=True)))
@@ -311,11 +311,11 @@ class BeamSearch:
         picked = xp.take_along_axis(scores, index, axis=2)[:, :, 0]
         total = self._finite(state.total[:n, :] + picked)
         tokens = xp.take_along_axis(ids, index, axis=2)[:, :, 0]
-        nothing = xp.full_like(tokens, self.pad)
+        pads = xp.full_like(tokens, self.pad)
         return Candidates(
             xp.concat([total, xp.full_like(total, NEG)], axis=1),
-            xp.concat([tokens, nothing], axis=1),
-            xp.concat([xp.zeros_like(tokens) + beam, xp.zeros_like(nothing)], axis=1),
+            xp.concat([tokens, pads], axis=1),
+            xp.concat([xp.zeros_like(tokens) + beam, xp.zeros_like(pads)], axis=1),
         )
 
     def _rows(self, topk: TopK, n: int) -> tuple[Any, Any]:
@@ -339,15 +339,15 @@ class BeamSearch:
         room = state.width[:n] - xp.where(diverse | narrowing, state.kept_count[:n], 0)
         counts = (ends & (self._ranks < room[:, None]) & ~state.done[:n, None])[:, : self.beams]
         if not self._readable or bool(xp.any(counts)):
-            self._keep(candidates, counts, missing, n)
+            self._add_to_pool(candidates, counts, missing, n)
         ends = ends | (narrowing[:, None] & (self._ranks >= room[:, None]))
         order = self._order(ends, room, diverse, n)
         scores, tokens, parents = (take(slots, part, order) for part in candidates)
         ended = take(slots, ends & ~diverse[:, None], order)
-        goes = (self._ranks[:, : self.beams] < state.width[:n, None]) & ~ended
-        return Candidates(xp.where(goes, scores, NEG), tokens, parents)
+        continues = (self._ranks[:, : self.beams] < state.width[:n, None]) & ~ended
+        return Candidates(xp.where(continues, scores, NEG), tokens, parents)
 
-    def _keep(self, candidates: Candidates, counts: Any, missing: Any, n: int) -> None:
+    def _add_to_pool(self, candidates: Candidates, counts: Any, missing: Any, n: int) -> None:
         """Copy finished hypotheses into the pool in candidate order, while it holds fewer than `width`."""
         xp, state, slots = self.xp, self.state, self._slots[:n, None]
         place = state.kept_count[:n, None] + xp.cumulative_sum(xp.astype(counts, xp.int64), axis=1) - 1
@@ -393,7 +393,7 @@ class BeamSearch:
         state.total[:n, :], state.current[:n, :], state.parents[:n, :] = survivors
 
     def _finite(self, scores: Any) -> Any:
-        return self.xp.where(scores == scores, scores, NEG)  # NaN never wins
+        return self.xp.where(scores == scores, scores, NEG)  # NaN, which differs from itself, never wins
 
     def _range(self, stop: int) -> Any:
         return self.xp.arange(stop, dtype=self.xp.int64, device=self.device)

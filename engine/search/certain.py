@@ -73,14 +73,14 @@ def certain_tokens(state: SearchState, slot: int, options: DecodeOptions, known:
     tokens, trail = (to_numpy(table[slot, : step + 1, :]).tolist() for table in (state.tokens, state.trail))
     known = min(known, length)
     paths = [trace(trail, row, at, known)[1 : length - known + 1] for at, row in candidates]
-    same = known
+    certain = known  # number of tokens that all paths share
     for column, across in enumerate(zip(*paths, strict=True), known + 1):
         if len({tokens[column][row] for row in across}) > 1:
             break
-        same = column
+        certain = column
     at, row = candidates[0]
     path = trace(trail, row, at)
-    return [tokens[column][path[column]] for column in range(1, same + 1)]
+    return [tokens[column][path[column]] for column in range(1, certain + 1)]
 
 
 def _contenders(

@@ -74,10 +74,10 @@ def diverse(
     uses: list[Any] = []  # by group, float32 [n, B, k]: how often the group's candidates hold this token
     for g in range(largest):
         usage = xp.zeros_like(scores)
-        for earlier, used in enumerate(uses):
-            usage = usage + (1 + groups.overlap[:, g, earlier])[:, None, None] * used
+        for earlier, counts in enumerate(uses):
+            usage = usage + (1 + groups.overlap[:, g, earlier])[:, None, None] * counts
         penalised = total[:, :, None] + (scores - groups.strength[:, None, None] * usage)
-        penalised = xp.where(penalised == penalised, penalised, NEG)
+        penalised = xp.where(penalised == penalised, penalised, NEG)  # NaN never wins
         best = top(xp, slots, xp.where((group == g)[:, :, None], penalised, NEG), ids, 2 * beams)
         inside_quota = (ranks < quota) & (best.scores > NEG)
         best = Candidates(
@@ -90,12 +90,12 @@ def diverse(
         uses.append(xp.sum(xp.astype(same, scores.dtype), axis=3))
     tokens = xp.stack([best.tokens for best in picked], axis=1)  # [n, G, 2B], -1 - g for no token
     alike = xp.astype(tokens[:, :, None, :] == tokens[:, None, :, :], scores.dtype)
-    grown = xp.zeros_like(groups.overlap)
-    grown[:, :largest, :largest] = groups.overlap[:, :largest, :largest] + xp.sum(alike, axis=3)
+    overlap = xp.zeros_like(groups.overlap)
+    overlap[:, :largest, :largest] = groups.overlap[:, :largest, :largest] + xp.sum(alike, axis=3)
     place = (ranks % count) * (2 * beams) + ranks // count
     parts = (xp.concat(part, axis=1) for part in zip(*picked, strict=True))
     interleaved = Candidates(*(take(slots, part, place) for part in parts))
     inside = ranks < groups.width[:, None]
     scores_out = xp.where(inside, interleaved.scores, NEG)
     tokens_out = xp.where(interleaved.tokens >= 0, interleaved.tokens, 0)
-    return Candidates(scores_out, tokens_out, interleaved.parents), grown * groups.discount[:, None, None]
+    return Candidates(scores_out, tokens_out, interleaved.parents), overlap * groups.discount[:, None, None]

@@ -28,26 +28,26 @@ def repeats(xp: Any, history: Any, step: Any, sizes: Any, *, largest: int, pad: 
     beginning, pad elsewhere. Size 1 bans every token generated so far except end-of-sentence.
     """
     n, beams, columns = history.shape
-    here, size = step[:, None, None], sizes[:, None, None]
+    newest, size = step[:, None, None], sizes[:, None, None]
     column = xp.arange(columns, dtype=xp.int64, device=history.device)[None, None, :]
-    inside = (column <= here) & (column >= size - 1) & (column >= 1) & (size > 0)  # [n, 1, C]
+    inside = (column <= newest) & (column >= size - 1) & (column >= 1) & (size > 0)  # [n, 1, C]
     hit = xp.broadcast_to(inside, history.shape)
     for back in range(1, min(largest, columns)):
-        at = xp.broadcast_to(xp.where(here + 1 > back, here + 1 - back, 0), (n, beams, 1))
+        at = xp.broadcast_to(xp.where(newest + 1 > back, newest + 1 - back, 0), (n, beams, 1))
         tail = xp.take_along_axis(history, at, axis=2)
         shifted = xp.concat([xp.full_like(history[:, :, :back], -1), history[:, :, :-back]], axis=2)
         hit = hit & ((shifted == tail) | (size <= back))
     return xp.where(hit, history, xp.full_like(history, pad))
 
 
-def exhausted(xp: Any, history: Any, step: Any, tokens: Any, most: Any, *, pad: int) -> Any:
+def exhausted(xp: Any, history: Any, step: Any, tokens: Any, limits: Any, *, pad: int) -> Any:
     """Return the limited tokens that have reached their limit.
 
     xp: array namespace.
     history: int64 [n, B, C], see `repeats`; the initial token is not counted.
     step: int64 [n], step of each slot.
     tokens: int64 [n, P], limited tokens of each slot, filled up with pad.
-    most: int64 [n, P], limit of each token.
+    limits: int64 [n, P], limit of each token.
     pad: token that stands for none.
 
     The result is int64 [n, B, P]: the token if it has reached its limit, otherwise pad.
@@ -57,7 +57,7 @@ def exhausted(xp: Any, history: Any, step: Any, tokens: Any, most: Any, *, pad: 
     hits = (history[:, :, :, None] == tokens[:, None, None, :]) & inside
     count = xp.sum(xp.astype(hits, xp.int64), axis=2)  # [n, B, P]
     tokens = xp.broadcast_to(tokens[:, None, :], count.shape)
-    return xp.where(count < most[:, None, :], xp.full_like(tokens, pad), tokens)
+    return xp.where(count < limits[:, None, :], xp.full_like(tokens, pad), tokens)
 
 
 def tighten(xp: Any, banned: Any, pad: int) -> Any:

@@ -55,13 +55,14 @@ def finished_hypotheses(
         return []
     rows = [*slots]
     fields = [to_numpy(getattr(state, name)[rows]).tolist() for name in POOL_FIELDS]
-    return [_hypotheses(state, *one) for one in zip(slots, finished, zip(*fields, strict=True), strict=True)]
+    pools = zip(*fields, strict=True)
+    return [_hypotheses(state, *slot) for slot in zip(slots, finished, pools, strict=True)]
 
 
 def _hypotheses(
     state: SearchState, slot: int, request: SlotRequest, pool: tuple[Any, ...]
 ) -> list[Hypothesis]:
-    """pool: values of `POOL_FIELDS` of the slot."""
+    """Return the hypotheses of a slot; `pool` is its values of `POOL_FIELDS`."""
     totals, steps, uncovered, count, longest, end_price = pool
     # the price of ending counts only while hypotheses compete
     totals = [total + end_price for total in totals[:count]]

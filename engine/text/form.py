@@ -36,8 +36,8 @@ def small_words(language: str) -> frozenset[str]:
 
 def is_all_capitals(text: str) -> bool:
     """Return whether a sentence is all in capitals and longer than an abbreviation."""
-    written = text.replace("ß", "")  # it has no capital on keyboards
-    return written.isupper() and sum(character.isupper() for character in written) >= MIN_CAPITALS
+    letters = text.replace("ß", "")  # it has no capital on keyboards
+    return letters.isupper() and sum(character.isupper() for character in letters) >= MIN_CAPITALS
 
 
 def to_sentence_case(text: str, language: str, count: Callable[[str], int]) -> str:
@@ -51,6 +51,7 @@ def to_sentence_case(text: str, language: str, count: Callable[[str], int]) -> s
     capital_letters = rules_of(language).capital_letters
 
     def recase(match: re.Match[str]) -> str:
+        """Return the word in small letters, or with the capital that it needs."""
         lowered = match[0].lower()
         capital = capitalised(lowered)
         if len(lowered) == 1:
@@ -120,8 +121,9 @@ def _follow_closing_marks(source: str, target: str, into: str) -> str:
         kinds = (KINDS[mark] for mark in source_marks)
         return target if closing else bare + "".join(forms.get(kind, kind) for kind in kinds)
     abbreviated = "." in bare[-4:] or not bare
-    ends = source[-1].isalnum() or "\ue000" <= source[-1] <= "\uf8ff"
-    return bare if ends and len(target_marks) == 1 and not abbreviated else target
+    # the source ends with a letter, a digit or a placeholder (a private-use character)
+    ends_unmarked = source[-1].isalnum() or "\ue000" <= source[-1] <= "\uf8ff"
+    return bare if ends_unmarked and len(target_marks) == 1 and not abbreviated else target
 
 
 def _both_end_quoted(source: str, target: str) -> bool:
@@ -131,11 +133,13 @@ def _both_end_quoted(source: str, target: str) -> bool:
 
 
 def _final_marks(text: str) -> str:
+    """Return the marks at the end of a text."""
     tail = text[-8:]
     return tail[len(tail.rstrip(MARKS)) :]
 
 
 def _kinds(marks: str) -> str:
+    """Return the kinds of final marks, with three dots as an ellipsis."""
     return "".join(KINDS.get(mark, "") for mark in marks).replace("...", "…")
 
 
@@ -161,5 +165,6 @@ def _with_capital(text: str, at: int) -> str:
 
 
 def _is_title(text: str) -> bool:
+    """Return whether at least `MIN_TITLE_WORDS` words all begin with capitals."""
     words = [word for word in text.split() if word[0].isalpha()]
     return len(words) >= MIN_TITLE_WORDS and all(word[0].isupper() for word in words)

@@ -87,9 +87,9 @@ def split(
     clauses: whether to cut at dashes, dots and brackets at the end of a sentence too, which stay.
     """
     sentences, gaps, fixed = list[str](), [list[str]()], set[int]()
-    shown = text if seen is None else seen
-    segments = _segments(shown, language)
-    for begin, end, stays in _clauses(shown, segments) if clauses else segments:
+    splitter_text = text if seen is None else seen
+    segments = _segments(splitter_text, language)
+    for begin, end, stays in _clauses(splitter_text, segments) if clauses else segments:
         segment = text[begin:end]
         for part in break_long(segment, fits) if fits and not stays and segment.strip() else [segment]:
             sentence = part.strip()

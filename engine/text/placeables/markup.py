@@ -130,7 +130,8 @@ class _Token:
 
 
 @cache
-def _scanner() -> re.Pattern[str]:
+def _markup_pattern() -> re.Pattern[str]:
+    """Return the pattern of all parts of a text that `_tokens` distinguishes, with a group for each kind."""
     words = "|".join(kind.pattern for kind in KINDS)
     return re.compile(
         rf"(?P<invisible>{INVISIBLE})|(?P<line>\n)|(?P<kept>{code.ELEMENT}|{BLOCK_BORDER})|(?P<tag>{TAG})|(?P<link>{LINK})|(?P<glued>{GLUED})"
@@ -139,14 +140,15 @@ def _scanner() -> re.Pattern[str]:
 
 
 @cache
-def _long_tokens() -> re.Pattern[str]:
+def _long_pattern() -> re.Pattern[str]:
+    """Return the pattern of parts that may be long, such as addresses and links (`grammar.matches`)."""
     return re.compile(rf"{long_placeables().pattern}|{LINK}")
 
 
 def _tokens(text: str) -> Iterator[_Token]:
     """Yield all parts of a text that may be markup."""
     line = 0
-    for match in matches(_scanner(), _long_tokens(), text):
+    for match in matches(_markup_pattern(), _long_pattern(), text):
         begin, end = match.span()
         if match["line"]:
             line += 1
@@ -179,14 +181,14 @@ def _tokens(text: str) -> Iterator[_Token]:
 def _tag(match: re.Match[str]) -> _Token:
     """Make a token of an HTML tag or comment, or of a tag of a forum."""
     tag = match["tag"]
-    found = TAG_NAME.match(tag)
-    sign, slash, name = found.groups() if found else ("<!--", "", "")
+    name_match = TAG_NAME.match(tag)
+    sign, slash, name = name_match.groups() if name_match else ("<!--", "", "")
     name = name.lower()
     void = not name or name in VOID_TAGS or tag.endswith(("/>", "/&gt;"))
-    known = void or bool(slash) or name[0].isdigit() or " " in tag or name in ELEMENTS
+    is_tag = void or bool(slash) or name[0].isdigit() or " " in tag or name in ELEMENTS
     key = sign + name
     return _Token(
-        *match.span(), key, not void and not slash, not void and bool(slash), point=known and sign != "["
+        *match.span(), key, not void and not slash, not void and bool(slash), point=is_tag and sign != "["
     )
 
 
@@ -196,20 +198,22 @@ def _partners(tokens: Sequence[_Token]) -> dict[int, int]:
     opened = list[int]()  # innermost last
     places: dict[str, list[int]] = {}  # indices in `opened`, by key
     for number, token in enumerate(tokens):
-        same = places.setdefault(token.key, [])
-        if token.closes and same and len(partners) < MAX_FORMATS:
-            partners[opened[same[-1]]] = number
-            for other in reversed(opened[same[-1] :]):  # tokens within that were not closed
-                places[tokens[other].key].pop()
+        same_key = places.setdefault(token.key, [])
+        if token.closes and same_key and len(partners) < MAX_FORMATS:
+            partners[opened[same_key[-1]]] = number
+            for unclosed in reversed(
+                opened[same_key[-1] :]
+            ):  # this token, and those within that were not closed
+                places[tokens[unclosed].key].pop()
                 opened.pop()
         elif token.opens:
-            same.append(len(opened))
+            same_key.append(len(opened))
             opened.append(number)
     return partners
 
 
 def _without_markup(source: str, tokens: Sequence[_Token], partners: dict[int, int]) -> PlainText:
-    """Remove pairs and points of markup from a source, and note them as formats."""
+    """Remove pairs and points of markup from a source, and return them as formats."""
     closing = {close: opening for opening, close in partners.items()}
     parts, length, position = list[str](), 0, 0
     formats, removed, around = list[Format](), list[tuple[int, int]](), [-1]
@@ -245,7 +249,7 @@ def _without_markup(source: str, tokens: Sequence[_Token], partners: dict[int, i
 
 
 def read_capitals(plain: PlainText, language: str, count: Callable[[str], int]) -> PlainText:
-    """Write words in capitals within a text in small letters, and note them as formats.
+    """Write words in capitals within a text in small letters, and return them as formats.
 
     plain: any text.
     language: code of its language.
@@ -253,22 +257,24 @@ def read_capitals(plain: PlainText, language: str, count: Callable[[str], int]) 
         several in capitals.
     """
     parts, formats, position = list[str](), list(plain.formats), 0
-    found: list[tuple[int, int]] | None = None
+    placeable_spans: list[tuple[int, int]] | None = None
     for match in CAPITALS.finditer(plain.text):
         word, (begin, end) = match[0], match.span()
         if not word.isupper() or not _small_letters_around(plain.text, begin, end):
             continue
-        if found is None:
-            found = [other.span() for other in matches(placeables(), long_placeables(), plain.text)]
-        number = bisect_right(found, begin, key=lambda place: place[0]) - 1
-        if number >= 0 and begin < found[number][1]:
+        if placeable_spans is None:
+            placeable_spans = [
+                placeable.span() for placeable in matches(placeables(), long_placeables(), plain.text)
+            ]
+        number = bisect_right(placeable_spans, begin, key=lambda span: span[0]) - 1
+        if number >= 0 and begin < placeable_spans[number][1]:
             continue
-        written = _known_form(word, language, count)
-        if written is None or any(begin < place < end for f in plain.formats for place in (f.begin, f.end)):
+        small = _known_form(word, language, count)
+        if small is None or any(begin < edge < end for f in plain.formats for edge in (f.begin, f.end)):
             continue
         _add_capitals(plain, formats, begin, end)
-        written = capitalised(written) if _begins_sentence(plain.text, begin) else written
-        parts += [plain.text[position:begin], written]
+        small = capitalised(small) if _begins_sentence(plain.text, begin) else small
+        parts += [plain.text[position:begin], small]
         position = end
         if len(formats) >= 2 * MAX_FORMATS:
             break

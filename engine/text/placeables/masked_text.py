@@ -49,8 +49,8 @@ class Phrase:
 
     def kept(self, begin: int, end: int) -> list[KeptSpan]:
         """Return the caller's spans in an answer with the phrase at [begin, end), or the phrase itself."""
-        found = [KeptSpan(begin + first, begin + last, number) for number, first, last in self.spans]
-        return found or [KeptSpan(begin, end, -1)]
+        spans = [KeptSpan(begin + first, begin + last, number) for number, first, last in self.spans]
+        return spans or [KeptSpan(begin, end, -1)]
 
     @property
     def stand_in(self) -> str:
@@ -126,9 +126,9 @@ class MaskedText:
             exactly as often.
         """
         expected = Counter(self.phrases[number] for number in phrases)
-        present = Counter(match[0] for match in TRUSTED.finditer(text))
+        actual = Counter(match[0] for match in TRUSTED.finditer(text))
         return any(
-            text.count(phrase.source) < count if phrase.name else present[phrase.source] != count
+            text.count(phrase.source) < count if phrase.name else actual[phrase.source] != count
             for phrase, count in expected.items()
         )
 
@@ -149,18 +149,18 @@ class MaskedText:
         The last phrases that the caller did not ask for are unmasked. Raises TooLarge if the caller asked for
         more than `count`.
         """
-        many = len(self.phrases) - count
-        if many <= 0:
+        surplus = len(self.phrases) - count
+        if surplus <= 0:
             return self
-        found = [i for i, phrase in enumerate(self.phrases) if not phrase.requested]
-        if len(found) < many:
+        unrequested = [i for i, phrase in enumerate(self.phrases) if not phrase.requested]
+        if len(unrequested) < surplus:
             raise TooLarge(f"the model keeps at most {count} phrases of a text: let it be split")
-        shown = set(found[len(found) - many :])
+        unmasked = set(unrequested[len(unrequested) - surplus :])
         first, *rest = self.text.split(self.mark)
         parts = [first]
         for i, part in enumerate(rest):
-            parts += [self.phrases[i].source if i in shown else self.mark, part]
-        phrases = (phrase for i, phrase in enumerate(self.phrases) if i not in shown)
+            parts += [self.phrases[i].source if i in unmasked else self.mark, part]
+        phrases = (phrase for i, phrase in enumerate(self.phrases) if i not in unmasked)
         return MaskedText("".join(parts), self.mark, tuple(phrases))
 
     @property

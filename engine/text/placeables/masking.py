@@ -117,11 +117,12 @@ def _phrases(
         last = end
     tags = _tags_with_spans(marked) if rules.protect else {}
 
-    def place(one: tuple[int, tuple[int, int]]) -> tuple[int, int]:
-        return tags.get(*one)
+    def masked_span(numbered: tuple[int, tuple[int, int]]) -> tuple[int, int]:
+        """Return the tag around a span with its index, or the span."""
+        return tags.get(*numbered)
 
     last = 0
-    for (begin, end), group in groupby(enumerate(marked.spans), place):
+    for (begin, end), group in groupby(enumerate(marked.spans), masked_span):
         yield from finder.find(text, last, begin)
         phrase = text[begin:end]
         spans = tuple((number, a - begin, b - begin) for number, (a, b) in group)
@@ -151,8 +152,8 @@ class _Finder:
 
     def __init__(self, rules: MaskRules, targets: Mapping[str, str | None], characters: Set[str]) -> None:
         self.rules, self.targets = rules, targets
-        self.own = Phrases(targets, spaced=rules.spaced) if targets else _symbols(())
-        self.finders = self.own, _symbols(tuple(rules.symbols))
+        self.requested = Phrases(targets, spaced=rules.spaced) if targets else _symbols(())
+        self.finders = self.requested, _symbols(tuple(rules.symbols))
         # ASCII is left out: a vocabulary may lack a capital letter and still know its words in small letters
         foreign = (c for c in characters if c > "~" and unicodedata.category(c)[0] in "LMNS")
         self.lacking = frozenset(c for c in foreign if rules.lacks and rules.lacks(c))
@@ -160,29 +161,29 @@ class _Finder:
     def find(self, text: str, begin: int, end: int) -> Iterator[tuple[int, int, Phrase]]:
         """Yield begin, end and phrase of each phrase in text[begin:end]."""
         part = text[begin:end]
-        sources = [finder.find(part) for finder in self.finders if finder.may_find(part)]
+        spans = [finder.find(part) for finder in self.finders if finder.may_find(part)]
         signs = self.rules.protect and SIGNS.search(part)
         kinds = dict(_matches(part)) if signs else {}
         fixed, names = self._counterparts(part) if signs else {}, self._names(part)
-        sources += [iter(found) for found in (fixed, kinds, names) if found]
+        spans += [iter(found) for found in (fixed, kinds, names) if found]
         if self.rules.protect:
-            sources += self._words(part)
-        if not sources:  # the usual case; the loop below takes as long as all above
+            spans += self._words(part)
+        if not spans:  # the usual case; the loop below takes as long as all above
             return
-        for place in merge_ranges(sources):
-            read = place in kinds and kinds[place].treatment == "read"
-            phrase = self._phrase(part[slice(*place)], read=read, name=fixed.get(place, names.get(place)))
-            yield begin + place[0], begin + place[1], phrase
+        for span in merge_ranges(spans):
+            read = span in kinds and kinds[span].treatment == "read"
+            phrase = self._phrase(part[slice(*span)], read=read, name=fixed.get(span, names.get(span)))
+            yield begin + span[0], begin + span[1], phrase
 
     def _counterparts(self, part: str) -> dict[tuple[int, int], str]:
         """Map each date and abbreviation of a part of the text to its form in the answer."""
         languages = self.rules.languages
-        return self._without_own_phrases(part, find_counterparts(part, languages)) if languages else {}
+        return self._without_requested(part, find_counterparts(part, languages)) if languages else {}
 
     def _names(self, part: str) -> dict[tuple[int, int], str]:
         """Map each name of a part of the text, with its title, to its form in the answer."""
         rule = self.rules.names if self.rules.protect else None
-        return self._without_own_phrases(part, find_names_with_titles(part, rule)) if rule else {}
+        return self._without_requested(part, find_names_with_titles(part, rule)) if rule else {}
 
     def _words(self, part: str) -> list[Iterator[tuple[int, int]]]:
         """Return iterators of the acronyms of a part of the text and of words with unknown characters."""
@@ -193,11 +194,13 @@ class _Finder:
             words.append(_unreadable_words(part, self.lacking))
         return words
 
-    def _without_own_phrases(
+    def _without_requested(
         self, part: str, found: Iterator[tuple[int, int, str]]
     ) -> dict[tuple[int, int], str]:
         """Return the found ranges without a phrase of the caller, each with its form in the answer."""
-        return {(b, e): target for b, e, target in found if next(self.own.find(part[b:e]), None) is None}
+        return {
+            (b, e): target for b, e, target in found if next(self.requested.find(part[b:e]), None) is None
+        }
 
     def _phrase(self, phrase: str, *, read: bool, name: str | None) -> Phrase:
         """Make a phrase of the text `phrase`.
@@ -206,22 +209,24 @@ class _Finder:
         name: form of a name, date or abbreviation in the answer; None for other phrases.
         """
         target, local = self.targets.get(phrase, name), self.rules.local
-        own = phrase in self.targets or phrase in self.rules.symbols
-        number = read and not own
-        trusted = number or (not own and name == phrase and self.lacking.isdisjoint(phrase))
+        requested = phrase in self.targets or phrase in self.rules.symbols
+        number = read and not requested
+        trusted = number or (not requested and name == phrase and self.lacking.isdisjoint(phrase))
         if number and local:
             target = local(phrase)
             trusted = target == phrase  # the model does not convert numbers
-        source = phrase if target is None else target
-        return Phrase(phrase, source, own, trusted=trusted, name=name is not None and not number)
+        answer = phrase if target is None else target
+        return Phrase(phrase, answer, requested, trusted=trusted, name=name is not None and not number)
 
 
 @lru_cache(REMEMBERED_MODELS)
 def _symbols(symbols: tuple[str, ...]) -> Phrases:
+    """Return the finder of a model's placeholders."""
     return Phrases(symbols, spaced=False)
 
 
 def _matches(text: str) -> Iterator[tuple[tuple[int, int], Placeable]]:
+    """Yield the span and the kind of each placeable of a text."""
     return ((match.span(), kind_of(match)) for match in matches(placeables(), long_placeables(), text))
 
 

@@ -143,6 +143,7 @@ class _NameFinder:
                 yield self.spans[first][0], self.spans[end - 1][1]
 
     def _may_be_in_name(self, number: int) -> bool:
+        """Return whether a word has a capital first letter and is no acronym, title or other known word."""
         word = self.words[number]
         return word[0].isupper() and len(word) > 1 and not word.isupper() and word not in NOT_NAMES
 
@@ -217,6 +218,7 @@ class _NameFinder:
         return max(map(self._tokens, range(first, end))) >= least
 
     def _may_stand_alone(self, number: int) -> bool:
+        """Return whether a word that is no country or translated name may be a name without other words."""
         previous = self._previous(number)
         if not previous or not self.rule.min_tokens_alone:
             return False
@@ -240,6 +242,7 @@ class _NounNameFinder(_NameFinder):
         return super()._may_be_in_name(number) and self.words[number] not in self.nouns.pronouns
 
     def _is_ordinary(self, number: int) -> bool:
+        """Return whether a word is known in small letters too, as an inflected form may be."""
         word, small = self.words[number], self._tokens_in_small_letters(number)
         tokens = self.rule.count_tokens(word)
         return small < max(2, tokens) or (small == tokens and _matches(self.nouns.inflected, word))
@@ -262,6 +265,7 @@ class _NounNameFinder(_NameFinder):
         return word[-1] == "s" and tokens > self.rule.count_tokens(word[:-1]) <= MAX_KNOWN_TOKENS
 
     def _is_name(self, first: int, end: int) -> bool:
+        """Return whether a word after a preposition of place, or several words, are a name of many tokens."""
         if end - first == 1:
             place = self._previous(first) in self.nouns.place_prepositions
             return place and self._tokens(first) >= MIN_PLACE_TOKENS and not self._is_translated(first)

@@ -35,30 +35,32 @@ def localise(number: str, source: str, target: str) -> str:
     if (
         source_form is None
         or target_form is None
-        or (match := _amount(source_form).fullmatch(number)) is None
+        or (match := _amount_pattern(source_form).fullmatch(number)) is None
     ):
         return number
     whole, part = "".join(filter(str.isdigit, match["whole"])), match["part"]
     if len(whole) < len(match["whole"]) and len(whole) >= target_form.min_grouped_digits:
         whole = target_form.group.join(_groups_of_three(whole))
-    written = whole + (target_form.decimal + part if part else "")
+    amount = whole + (target_form.decimal + part if part else "")
     after = (match["after"] or "").strip()
     if after == "%":
-        written += target_form.percent + "%"
-    written = _with_currency(written, match["before"] or after.removesuffix("%"), target_form.currency)
-    return match["sign"] + match["code"] + written + (match["unit"] or "")
+        amount += target_form.percent + "%"
+    amount = _with_currency(amount, match["before"] or after.removesuffix("%"), target_form.currency)
+    return match["sign"] + match["code"] + amount + (match["unit"] or "")
 
 
-def _with_currency(written: str, currency: str, place: str) -> str:
+def _with_currency(amount: str, currency: str, position: str) -> str:
+    """Add a currency sign, if any, to an amount: `position` is after, before, or before with space."""
     if not currency:
-        return written
-    if place == "after":
-        return written + WIDE + currency
-    return currency + (WIDE if place == "before with space" else "") + written
+        return amount
+    if position == "after":
+        return amount + WIDE + currency
+    return currency + (WIDE if position == "before with space" else "") + amount
 
 
 @cache
-def _amount(source_form: Numerals) -> re.Pattern[str]:
+def _amount_pattern(source_form: Numerals) -> re.Pattern[str]:
+    """Return the pattern of amounts in the form of a language."""
     group = SPACES if source_form.group in (NARROW, WIDE) else f"(?:{re.escape(source_form.group)}|{SPACES})"
     return re.compile(AMOUNT.format(group=group, decimal=re.escape(source_form.decimal)))
 

@@ -84,7 +84,7 @@ def close_as_opened(text: str, language: str) -> str:
 
 
 def without_pairs(text: str, language: str) -> PlainText:
-    """Remove the pairs of marks from a sentence, and note them as formats.
+    """Remove the pairs of marks from a sentence, and return them as formats.
 
     text: sentence.
     language: code of the language of the answer, which gets its own marks; straight marks stay straight.

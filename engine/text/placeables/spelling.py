@@ -63,9 +63,11 @@ def spell_names(text: str, names: Iterable[str], count: Callable[[str], int]) ->
 
 
 def _respell_name(text: str, name: str, count: Callable[[str], int]) -> str:
-    places = [m.span() for m in re.finditer(rf"(?<!\w){re.escape(name)}(?!\w)", text, re.IGNORECASE)]
-    place = (places[0] if len(places) == 1 else None) if places else _name_span(text, name.split(" "), count)
-    return text if place is None else text[: place[0]] + name + text[place[1] :]
+    """Replace the one place of a name in an answer by the name, or return the answer unchanged."""
+    spans = [m.span() for m in re.finditer(rf"(?<!\w){re.escape(name)}(?!\w)", text, re.IGNORECASE)]
+    # two spans leave it open which one is the name
+    span = (spans[0] if len(spans) == 1 else None) if spans else _name_span(text, name.split(" "), count)
+    return text if span is None else text[: span[0]] + name + text[span[1] :]
 
 
 def _name_span(text: str, name: Sequence[str], count: Callable[[str], int]) -> tuple[int, int] | None:
@@ -76,24 +78,24 @@ def _name_span(text: str, name: Sequence[str], count: Callable[[str], int]) -> t
     """
     places = [match.span() for match in WORD.finditer(text)]
     words = [text[begin:end] for begin, end in places]
-    known = (n for n, word in enumerate(name) if words.count(word) == 1 and _is_distinctive(word))
-    number = next(known, None)
+    unique = (n for n, word in enumerate(name) if words.count(word) == 1 and _is_distinctive(word))
+    number = next(unique, None)  # the word of the name by which it is found in the answer
     first = -1 if number is None or len(name) < 2 else words.index(name[number]) - number
     if number is None or first < 0:
         return None
     after = first
-    for word, present in zip(name, words[first:], strict=False):
-        beside = after == first or text[places[after - 1][1] : places[after][0]] == " "
-        if not beside or (present != word and not present[0].isupper()):
+    for word, answer_word in zip(name, words[first:], strict=False):
+        adjacent = after == first or text[places[after - 1][1] : places[after][0]] == " "
+        if not adjacent or (answer_word != word and not answer_word[0].isupper()):
             break
-        if present != word and not _resembles(present, word):
+        if answer_word != word and not _resembles(answer_word, word):
             return None
         after += 1
-    lost, others = name[after - first :], words[:first] + words[after:]
+    lost, other_words = name[after - first :], words[:first] + words[after:]
     doubtful = (
         after <= first + number
         or any(min(count(word), count(word.lower())) < MIN_LOST_TOKENS for word in lost)
-        or any(_resembles(other, word) for other in others for word in name)
+        or any(_resembles(other, word) for other in other_words for word in name)
     )
     return None if doubtful else (places[first][0], places[after - 1][1])
 

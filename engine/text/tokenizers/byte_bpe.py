@@ -96,6 +96,7 @@ class ByteBpe(LeftToRight):
         return self._added.encode(text, self._encode_part)
 
     def _encode_part(self, text: str) -> list[int]:
+        """Return the ids of a text without added tokens; a special symbol becomes unk."""
         if self._settings.prefix_space and not text[0].isspace():
             text = f" {text}"
         pieces = (piece for word in WORDS.findall(text) for piece in self._pieces(word))
@@ -107,6 +108,7 @@ class ByteBpe(LeftToRight):
         return text.decode("utf-8", "replace").strip()
 
     def _bytes(self, token: int) -> bytes:
+        """Return the bytes of the text of a token."""
         if token in self._added.shown:
             return self._added.shown[token].encode()
         codes = (BYTES.get(character) for character in self._symbols.get(token, ""))
@@ -129,6 +131,7 @@ class ByteBpe(LeftToRight):
         return [self._symbols.get(int(token), f"<{int(token)}>") for token in tokens]
 
     def _pieces(self, word: str) -> Sequence[str]:
+        """Return the pieces of a word with the space before it, as printable characters."""
         codes = word.encode()
         parts = (codes[at : at + MAX_MERGED_BYTES] for at in range(0, len(codes), MAX_MERGED_BYTES))
         return [p for part in parts for p in self._merged("".join(CHARACTERS[byte] for byte in part))]
@@ -143,9 +146,9 @@ class ByteBpe(LeftToRight):
                 break
             joined, at = list[str](), 0
             while at < len(parts):
-                here = at + 1 < len(parts) and (parts[at], parts[at + 1]) == best
-                joined.append(parts[at] + parts[at + 1] if here else parts[at])
-                at += 2 if here else 1
+                joins = at + 1 < len(parts) and (parts[at], parts[at + 1]) == best
+                joined.append(parts[at] + parts[at + 1] if joins else parts[at])
+                at += 2 if joins else 1
             parts = joined
         return tuple(parts)
 

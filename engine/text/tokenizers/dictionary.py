@@ -60,6 +60,7 @@ def read_dictionary(path: Path) -> Dictionary:
 
 
 def is_whole(text: str) -> bool:
+    """Return whether a count is a whole number."""
     try:
         int(text)
     except ValueError:

@@ -149,6 +149,7 @@ class Fairseq:
         self._letters = frozenset("".join(self._source.symbols))
 
     def lacks(self, character: str) -> bool:
+        """Return whether the source's dictionary lacks a character, also as Moses writes it."""
         return character not in self._letters and not self._letters.issuperset(
             "".join(self._split_source(character))
         )
@@ -164,6 +165,7 @@ class Fairseq:
         return self._detokenize(_join_symbols(self.pieces(self._drop_silent(tokens), target=True)))
 
     def replace_unknown(self, tokens: Sequence[int], attention: Any, source: str) -> str:
+        """Decode target ids, with a word of the source or the table in the place of each unknown symbol."""
         words = ["" for _ in self._first] + word_of_each(self._split_source(source), SEPARATOR)
         unknown = [i for i, token in enumerate(tokens) if token == self._target.unk]
         symbols = replace_unknown(self.pieces(tokens, target=True), unknown, words, attention, self._table)
@@ -194,10 +196,12 @@ class Fairseq:
         return text if whole else " ".join(text.split(" ")[:-1])
 
     def words(self, tokens: Sequence[int], *, target: bool) -> list[int]:
+        """Return the index of the first symbol of each word."""
         pieces = self.pieces(tokens, target=target)
         return [i for i in range(len(pieces)) if not i or not pieces[i - 1].endswith(SEPARATOR)]
 
     def word(self, tokens: Sequence[int], *, target: bool) -> str:
+        """Return the text of a word's tokens."""
         joined = _join_symbols(self.pieces(tokens, target=target))
         return self._detokenizer.unescape_xml(joined) if self._detokenizer and self._unescape else joined
 
@@ -209,6 +213,7 @@ class Fairseq:
         return [t for t in tokens if t not in self._target.silent]
 
     def _detokenize(self, joined: str) -> str:
+        """Return the text of words between spaces, joined by the rules of Moses."""
         if self._detokenizer is None:
             return joined
         text: str = self._detokenizer.detokenize(joined.split(), unescape=self._unescape)
@@ -247,5 +252,6 @@ def open_fairseq(bundle: Bundle) -> Fairseq | DictionaryPieces:
 
 
 def _segments(bpe: BPE, word: str) -> tuple[str, ...]:
+    """Return the BPE units of a word, each but the last with the separator."""
     *parts, last = segment(word, bpe.bpe_codes, bpe.bpe_codes_reverse, None, SEPARATOR, bpe.version, {})
     return (*(part + SEPARATOR for part in parts), last)

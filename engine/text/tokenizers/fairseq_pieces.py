@@ -38,6 +38,7 @@ class DictionaryPieces:
         self._lacks: dict[str, bool] = {}
 
     def lacks(self, character: str) -> bool:
+        """Return whether the source's dictionary has no pieces for a character."""
         if character not in self._lacks:
             self._lacks[character] = self._source.unk in self.encode(character)
         return self._lacks[character]
@@ -71,17 +72,21 @@ class DictionaryPieces:
         return whole_words(_join_pieces(self.pieces(self._drop_silent(tokens), target=True)).lstrip())
 
     def words(self, tokens: Sequence[int], *, target: bool) -> list[int]:
+        """Return the index of the first token of each word."""
         pieces = self.pieces(tokens, target=target)
         return [i for i, piece in enumerate(pieces) if not i or piece.startswith(SPACE)]
 
     def word(self, tokens: Sequence[int], *, target: bool) -> str:
+        """Return the text of a word's tokens, without spaces."""
         return _join_pieces(self.pieces(tokens, target=target)).replace(" ", "")
 
     def pieces(self, tokens: Sequence[int], *, target: bool) -> list[str]:
+        """Return the pieces of token ids, of the target's dictionary if `target`."""
         symbols = (self._target if target else self._source).symbols
         return [symbols[t] for t in tokens]
 
     def _drop_silent(self, tokens: Sequence[int]) -> list[int]:
+        """Return the tokens that produce text."""
         return [t for t in tokens if t not in self._target.silent]
 
 

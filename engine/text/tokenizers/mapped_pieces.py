@@ -105,10 +105,12 @@ class MappedPieces(LeftToRight):
         """
         settings, ids = self.settings, self.languages
         language = {"source": source, "target": target}.get(settings.source_symbol)
-        named, opening = language in ids, settings.prompt
-        if language is not None and named and settings.written:
-            opening = f"{settings.languages[language]} {opening}"
-        first = (ids[language],) if language is not None and named and not settings.written else ()
+        first, opening = tuple[int, ...](), settings.prompt
+        if language is not None and language in ids:
+            if settings.written:
+                opening = f"{settings.languages[language]} {opening}"
+            else:
+                first = (ids[language],)
         beginning = (ids[target],) if settings.target_symbol and target in ids else ()
         return replace(self, first=first, opening=opening, beginning=beginning)
 
@@ -124,6 +126,7 @@ class MappedPieces(LeftToRight):
         return self._ids(text)
 
     def decode(self, tokens: Sequence[int]) -> str:
+        """Decode tokens, with the text of added tokens between runs of pieces."""
         text, run = "", list[int]()
         for token in map(int, tokens):
             if token in self.added.shown:
@@ -157,6 +160,7 @@ class MappedPieces(LeftToRight):
         return [self._symbol(int(token)) for token in tokens]
 
     def _symbol(self, token: int) -> str:
+        """Return the piece or the symbol of a token."""
         if token in self.table.pieces:
             piece: str = self.processor.id_to_piece(self.table.pieces[token])
             return piece
@@ -203,7 +207,7 @@ def table_of(
         ids = [unk if processor.is_unknown(i) else i + settings.offset for i in count]
     else:
         ids = [vocabulary_ids.get(processor.id_to_piece(i), unk) for i in count]
-    special = dict(settings.special) | {symbol: each.token for symbol, each in settings.added.items()}
+    special = dict(settings.special) | {symbol: added.token for symbol, added in settings.added.items()}
     pieces = {token: i for i, token in enumerate(ids) if i not in silent and token != unk}
     symbols = {token: symbol for symbol, token in special.items() if token not in pieces}
     return Table(ids, pieces, symbols)
@@ -218,6 +222,7 @@ def read_ids(path: Path) -> dict[str, int]:
 
 
 def _settings(bundle: Bundle) -> PieceSettings:
+    """Read the settings of a bundle. Raises BundleError that names every error."""
     settings = bundle.text_settings(PieceSettings)
     lacking = [symbol for symbol in settings.languages.values() if symbol not in settings.special]
     problems = [f"the language symbols {lacking[:3]} have no ids"] if lacking else []

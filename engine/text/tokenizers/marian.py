@@ -105,6 +105,7 @@ class Marian(LeftToRight):
         return [*([] if language is None else [language]), *self._ids(self.source, text)]
 
     def lacks(self, character: str) -> bool:
+        """Return whether the source vocabulary lacks a character or splits it into bytes."""
         if character not in self.lacking:
             pieces = self.source.split(character)
             bytes_or_unknown = (p not in self.source.ids or BYTE.fullmatch(p) is not None for p in pieces)
@@ -115,6 +116,7 @@ class Marian(LeftToRight):
         return self._ids(self.target, text)
 
     def decode(self, tokens: Sequence[int]) -> str:
+        """Decode tokens, with the text of added tokens between runs of pieces."""
         text, run = "", list[str]()
         for token in map(int, tokens):
             if token in self.added.shown:
@@ -144,6 +146,8 @@ class Marian(LeftToRight):
         return [symbols.get(int(t)) or self.added.symbols.get(int(t), UNKNOWN) for t in tokens]
 
     def _ids(self, side: SideVocabulary, text: str) -> list[int]:
+        """Return the ids of a text in a side's vocabulary; a special symbol becomes unk."""
+
         def encode(part: str) -> list[int]:
             ids = (side.ids.get(piece, self.unk) for piece in side.split(part))
             return [self.unk if token in self.special else token for token in ids]
@@ -227,6 +231,7 @@ def open_marian(bundle: Bundle) -> Marian:
 
 
 def _settings(bundle: Bundle) -> MarianSettings:
+    """Read the settings of a bundle. Raises BundleError if a side has neither model nor vocabulary."""
     settings = bundle.text_settings(MarianSettings)
     for side in ("source", "target"):
         if getattr(settings, f"{side}_model") is getattr(settings, f"{side}_vocabulary") is None:

@@ -136,6 +136,7 @@ def _first_ids(bundle: Bundle, side: str, dictionary: Dictionary, symbol: str | 
 
 
 def _settings(bundle: Bundle) -> SymbolsSettings:
+    """Read the settings of a bundle. Raises BundleError on wrong ones."""
     settings = bundle.text_settings(SymbolsSettings)
     if bundle.config.unk is None:
         raise BundleError(

@@ -113,7 +113,7 @@ def test_all_problems_of_the_options_come_in_one_report() -> None:
 @pytest.mark.parametrize(
     ("changes", "remedy"),
     [
-        ({"decoder_attention": "False"}, "attention must name at least one layer"),
+        ({"decoder_attention": "False"}, "attention must list at least one layer"),
         ({"encoder_layers": "[(8, 3, 2)]"}, "encoder: residuals"),
         ({"decoder_layers": "[(8, 3), (8, 3, 3)]", "decoder_attention": "True"}, "decoder: residuals"),
         ({"encoder_layers": "[(8, 0)]"}, "encoder: kernel_sizes"),
@@ -209,8 +209,8 @@ def test_the_folded_weights_of_a_checkpoint_in_fp16_are_kept_in_full() -> None:
         ({"scale_embeddings": True}, "scale_embeddings"),
         ({"zero_start": True}, "zero_start"),
         ({"encoder": ConvStack(8, (8,), (3,), (1,), attention=(0,))}, "belong to the decoder"),
-        ({"decoder": ConvStack(8, (8,), (3,), (1,), attention=(1,))}, "attention must name"),
-        ({"decoder": ConvStack(8, (8, 8), (3, 3), (1, 1), attention=(1, 0))}, "in order"),
+        ({"decoder": ConvStack(8, (8,), (3,), (1,), attention=(1,))}, "attention must list"),
+        ({"decoder": ConvStack(8, (8, 8), (3, 3), (1, 1), attention=(1, 0))}, "ascending"),
         ({"decoder": ConvStack(8, (8,), (3, 3), (1,), attention=(0,))}, "kernel_sizes"),
         ({"decoder": ConvStack(8, (), (), (), attention=(0,))}, "one per layer"),
     ],

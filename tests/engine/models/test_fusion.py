@@ -129,7 +129,7 @@ def test_the_temperature_is_the_translation_model_s_alone():
 @pytest.mark.parametrize(
     ("beside", "complaint"),
     [
-        ("glu", "language_model must be one"),
+        ("glu", "language_model must have no source"),
         ("lm shorter", "another target_vocab"),
     ],
 )

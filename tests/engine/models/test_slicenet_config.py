@@ -82,15 +82,15 @@ def test_every_unsupported_hyperparameter_is_named_at_once() -> None:
     ("decoder", "rest", "message"),
     [
         ({"embed_dim": 28}, {}, "32 or more"),
-        ({"kernel_sizes": (3, 3)}, {}, "three or more convolutions"),
-        ({"dilations": (1, 1, 0, 1)}, {}, "must be positive"),
+        ({"kernel_sizes": (3, 3)}, {}, "at least three"),
+        ({"dilations": (1, 1, 0, 1)}, {}, "equally many positive numbers"),
         ({"separability": -4}, {}, "number of groups"),
         ({"attention": "simple"}, {}, "none of transformer, inner_product, none"),
         ({"heads": 5}, {}, "multiple of heads"),
         ({"target_space": 32}, {}, "between 0 and 31"),
-        ({"attention": "none", "heads": 1}, {}, "go together"),
-        ({}, {"encoder": None, "source_vocab": 47}, "go together"),
-        ({}, {"zero_start": True}, "zero_start is not of this architecture"),
+        ({"attention": "none", "heads": 1}, {}, "attention 'none' needs"),
+        ({}, {"encoder": None, "source_vocab": 47}, "attention 'none' needs"),
+        ({}, {"zero_start": True}, "does not support zero_start"),
     ],
 )
 def test_impossible_configurations_are_refused_by_name(

@@ -11,8 +11,8 @@ FAULTS = [
     (
         "a limited token occurs once more than allowed",
         "engine/search/filters.py",
-        "count < most[:, None, :]",
-        "count <= most[:, None, :]",
+        "count < limits[:, None, :]",
+        "count <= limits[:, None, :]",
         "tests/engine/search/test_bans.py -k exhausted",
     ),
     (

@@ -18,8 +18,8 @@ FAULTS = [
     (
         "a number that the answer repeats is not noticed",
         "engine/text/placeables/masked_text.py",
-        "else present[phrase.source] != count",
-        "else present[phrase.source] < count",
+        "else actual[phrase.source] != count",
+        "else actual[phrase.source] < count",
         "tests/engine/text/test_grammar.py -k repeats",
     ),
     (
@@ -116,8 +116,8 @@ FAULTS = [
     (
         "the first of too many phrases are unmasked",
         "engine/text/placeables/masked_text.py",
-        "set(found[len(found) - many :])",
-        "set(found[:many])",
+        "set(unrequested[len(unrequested) - surplus :])",
+        "set(unrequested[:surplus])",
         "tests/engine/text/test_masking.py -k symbols_run_out",
     ),
     (
@@ -137,7 +137,7 @@ FAULTS = [
     (
         "a name replaces another person's name",
         "engine/text/placeables/spelling.py",
-        "if present != word and not _resembles(present, word):",
+        "if answer_word != word and not _resembles(answer_word, word):",
         "if False:",
         "tests/engine/text/test_spelling.py -k in_doubt",
     ),

@@ -154,8 +154,8 @@ TEXT_CASES: dict[str, Case | str] = {
             "a](",
         ),
     ),
-    "engine.text.placeables.markup:_scanner": "is timed with `read_markup`",
-    "engine.text.placeables.markup:_long_tokens": "is timed with `read_markup`",
+    "engine.text.placeables.markup:_markup_pattern": "is timed with `read_markup`",
+    "engine.text.placeables.markup:_long_pattern": "is timed with `read_markup`",
     "engine.text.placeables.markup:SIGNS": Case(),
     "engine.text.placeables.markup:CAPITALS": Case(pumps=("A'", "AAA ")),
     "engine.text.placeables.markup:read_capitals": Case(in_capitals, pumps=("AAA ", "AAA a ")),
@@ -187,7 +187,9 @@ TEXT_CASES: dict[str, Case | str] = {
     "engine.text.split:split": Case(sentences, pumps=("Dr. ", "a. A", "1. ", '." ', "。")),
     "engine.text.split:CUTS": Case(),
     "engine.text.split:UNUSUAL": Case(),
-    "engine.text.placeables.numerals:_amount": Case(amount, pumps=("1", ".111", "1.", " 111", ",1", "a²")),
+    "engine.text.placeables.numerals:_amount_pattern": Case(
+        amount, pumps=("1", ".111", "1.", " 111", ",1", "a²")
+    ),
     "engine.text.detect:detect": Case(detected, length=1_000),
     "engine.text.tokenizers.added:__init__": "symbols of the operator, without repetition",
     "engine.text.tokenizers.byte_bpe:WORDS": Case(pumps=(" '", "'l", "'re")),
