@@ -125,6 +125,7 @@ def _lifespan(
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        """Start the service and its background tasks; at the end, drain and stop them."""
         service.start()
         await asyncio.to_thread(app.openapi)  # takes longer than a client may wait for another
         while state.remote and not await state.remote.connected() and not state.draining:

@@ -119,13 +119,13 @@ class Replica:
         Closing the generator cancels the request.
         """
         parts: asyncio.Queue[Message | None] = asyncio.Queue()
-        rest: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-        gone = asyncio.Event()
+        messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+        finished = asyncio.Event()
 
         async def receive() -> Message:
-            if rest:
-                return rest.pop()
-            await gone.wait()
+            if messages:
+                return messages.pop()
+            await finished.wait()
             return {"type": "http.disconnect"}
 
         task = asyncio.create_task(self._app(_restore_scope(scope), receive, parts.put))  # type: ignore[arg-type]
@@ -138,7 +138,7 @@ class Replica:
                     yield message["body"]
             task.result()
         finally:
-            gone.set()
+            finished.set()
             _, pending = await asyncio.wait([task], timeout=LAST_SECONDS)
             for late in pending:
                 late.cancel()
@@ -171,13 +171,13 @@ class Front:
             return error_response(error, contract_of(path_of(request.scope), self._contracts))
 
     async def _answer(self, request: Request) -> Response:
-        """Raises ConvoyError."""
+        """Pass a request to one replica, or an order or /metrics to all. Raises ConvoyError."""
         body = await body_of(request, self._limit)
         scope = {name: request.scope[name] for name in SCOPE if name in request.scope}
         try:
             if scope["path"] == "/metrics" or (scope["method"] == "POST" and self._is_order(path_of(scope))):
-                return await self._all(scope, body)
-            return await self._one(scope, body)
+                return await self._ask_all(scope, body)
+            return await self._ask_one(scope, body)
         except BackPressureError:
             raise Refusal("unavailable", BUSY, {"Retry-After": "1"}) from None
         except RayActorError:
@@ -187,16 +187,16 @@ class Front:
         """Return whether a path is an order to models, which every replica must execute."""
         return self._rules.token_setting(path) == "admin_token"
 
-    async def _one(self, scope: dict[str, Any], body: bytes) -> Response:
+    async def _ask_one(self, scope: dict[str, Any], body: bytes) -> Response:
         """Return the response of a replica; of another if the first dies early. Raises RayActorError."""
-        for tried in range(1, MAX_TRIES + 1):
+        for attempt in range(1, MAX_TRIES + 1):
             parts = self._streams.respond.remote(scope, body)
             try:
                 status, headers = await anext(parts)
                 break
             except RayActorError:
                 logger.warning("a replica died during %s %s", scope["method"], scope["path"])
-                if tried == MAX_TRIES:
+                if attempt == MAX_TRIES:
                     raise
             except asyncio.CancelledError:
                 parts.cancel()
@@ -205,12 +205,12 @@ class Front:
         answer.raw_headers = headers
         return answer
 
-    async def _all(self, scope: dict[str, Any], body: bytes) -> Response:
+    async def _ask_all(self, scope: dict[str, Any], body: bytes) -> Response:
         """Ask all replicas; return the first error, or the first response, or the metrics of all."""
         answers = await self._replicas.broadcast("whole", scope, body).results_async()
-        bad = [answer for answer in answers if answer[1][0] != 200]
-        name, (status, headers), content = (bad or answers)[0]
-        if scope["path"] == "/metrics" and not bad:
+        failed = [answer for answer in answers if answer[1][0] != 200]
+        name, (status, headers), content = (failed or answers)[0]
+        if scope["path"] == "/metrics" and not failed:
             content = together({name: content.decode() for name, _, content in answers})
             headers = [pair for pair in headers if pair[0] != b"content-length"]
             headers.append((b"content-length", str(len(content)).encode()))
@@ -235,9 +235,9 @@ def together(texts: Mapping[str, str]) -> bytes:
     families: dict[str, Metric] = {}
     for replica, text in texts.items():
         for metric in text_string_to_metric_families(text):
-            one = families.setdefault(metric.name, Metric(metric.name, metric.documentation, metric.type))
+            family = families.setdefault(metric.name, Metric(metric.name, metric.documentation, metric.type))
             for sample in metric.samples:
-                one.add_sample(sample.name, sample.labels | {"replica": replica}, sample.value)
+                family.add_sample(sample.name, sample.labels | {"replica": replica}, sample.value)
     registry = CollectorRegistry()
     registry.register(_Together(families))
     return generate_latest(registry)
@@ -277,6 +277,7 @@ def build(settings: ServerSettings, ray: RaySettings) -> serve.Application:
 
 
 async def _relay(parts: Any) -> AsyncIterator[bytes]:
+    """Yield the parts of a response; cancel the rest when the client disconnects."""
     try:
         async for part in parts:
             yield part

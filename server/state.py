@@ -94,7 +94,7 @@ class AppState:
         """
         verbs = {"reload": self.service.reload, "load": self.service.load, "unload": self.service.unload}
         try:
-            info = await self._obey(verb, name, partial(verbs[verb], name))
+            info = await self._run_order(verb, name, partial(verbs[verb], name))
             others = self.peers if verb == "reload" else None
             faults = await others.order(f"{info.digest} {name}") if others else []
         finally:
@@ -115,12 +115,12 @@ class AppState:
             return
         assert self.remote
         digest, _, name = order.partition(" ")
-        await self._obey("reload", name, partial(self.remote.follow, name, digest))
+        await self._run_order("reload", name, partial(self.remote.follow, name, digest))
 
-    async def _obey(self, verb: str, name: str, work: Callable[[], ModelInfo]) -> ModelInfo:
+    async def _run_order(self, verb: str, name: str, execute: Callable[[], ModelInfo]) -> ModelInfo:
         """Run an order in this process, and log its outcome."""
         try:
-            info = await asyncio.to_thread(work)
+            info = await asyncio.to_thread(execute)
         except ConvoyError as error:
             outcome = "keeps the old bundle" if verb == "reload" else f"is not {verb}ed"
             logger.error("%s %s: %s", name, outcome, error)  # noqa: TRY400
@@ -137,6 +137,7 @@ class AppState:
         task.add_done_callback(self.tasks.discard)
 
     async def _reload_all(self) -> None:
+        """Reload every model; failures are logged."""
         for info in self.service.models():
             with suppress(ConvoyError):
                 await self.order("reload", info.name)

@@ -126,6 +126,7 @@ class Access:
         await self._failures.count_request(block_of(address), FAILURES_A_MINUTE)
 
     def _holder(self, key: Key) -> Visitor:
+        """Return the visitor of a key, with the key's own limits or the server's."""
         rates = self._rates if key.requests is None else rates_of(key.requests)
         characters = self.settings.char_quota if key.characters is None else key.characters
         return Visitor(f"key:{key.id}", rates, characters)
@@ -162,6 +163,7 @@ class AccessMiddleware:
         self._rules, self._names = PathRules(contracts), request_names(contracts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Check the operator's token or the client's key, and pass the request on."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -322,15 +324,13 @@ def _token_of_head(scope: Scope, headers: Headers, names: RequestNames) -> str |
     if scheme.lower() in names.key_schemes and credentials.strip():
         return credentials.strip()
     # clients of MTranServer send a key without a scheme
-    key_without_scheme = (
-        scheme if scheme and not credentials and scheme.lower() not in names.key_schemes else None
-    )
+    bare_key = scheme if scheme and not credentials and scheme.lower() not in names.key_schemes else None
     if credentials := headers.get("x-api-key", "").strip():
         return credentials
     if not any(f"{name}=".encode() in scope["query_string"] for name in names.query_key_fields):
-        return key_without_scheme
+        return bare_key
     query = dict(parse_qsl(scope["query_string"].decode("latin-1")))
-    return next((query[name] for name in names.query_key_fields if query.get(name)), key_without_scheme)
+    return next((query[name] for name in names.query_key_fields if query.get(name)), bare_key)
 
 
 async def _token_of_body(

@@ -251,4 +251,5 @@ def _kill(process: Process) -> None:
 
 
 def _loop_time(deadline: float) -> float | None:
+    """Return a deadline of time.monotonic() in the time of the event loop; None: no deadline."""
     return deadline - time.monotonic() + asyncio.get_running_loop().time() if deadline < math.inf else None

@@ -64,19 +64,19 @@ class KnownRecords(Generic[T]):
 
     def put(self, id: str, changed: T) -> None:
         """Store an object, in place of an older one. Needs the lock; raises what `locked` raises."""
-        self._note(id)
+        self._record_change(id)
         self._records.put(id, self._write(changed))
         with self._cache_lock:
             self._cached[id] = self._records.version(id) or (), changed
 
     def drop(self, id: str) -> None:
         """Remove a record. Needs the lock."""
-        self._note(id)
+        self._record_change(id)
         self._records.drop(id)
         with self._cache_lock:
             self._cached.pop(id, None)
 
-    def _note(self, id: str) -> None:
+    def _record_change(self, id: str) -> None:
         if self._journal is not None:
             self._journal.record(id)
 

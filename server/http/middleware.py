@@ -203,6 +203,7 @@ def check_host(host: str, settings: ServerSettings) -> None:
 
 
 def _is_address(name: str) -> bool:
+    """Return whether a name is an IP address."""
     try:
         ip_address(name)
     except ValueError:

@@ -48,7 +48,7 @@ async def parameters(
         raise InvalidRequest("the body looks like JSON: send it with Content-Type: application/json")
     query, form = request.query_params, await form_of(request, kind, raw)
     several = {name: query.getlist(name) + _texts(form, name) for name in repeated}
-    first = _names(request).single_fields
+    first = _request_names(request).single_fields
     single = _single(form, first) | _single(query, first)
     await form.close()
     return single | {name: values for name, values in several.items() if values}
@@ -60,7 +60,7 @@ async def upload(request: Request, body_limit: int) -> tuple[dict[str, Any], str
     Raises what `parameters` raises.
     """
     form = await form_of(request, _kind(request), await body_of(request, body_limit))
-    values, file = _single(form, _names(request).single_fields), form.get("file")
+    values, file = _single(form, _request_names(request).single_fields), form.get("file")
     content = await file.read() if isinstance(file, UploadFile) else None
     await form.close()
     return values, (file.filename or "") if isinstance(file, UploadFile) else "", content
@@ -187,7 +187,7 @@ def _app_state(request: Request) -> Any:
     return getattr(getattr(request.scope.get("app"), "state", None), "convoy", None)
 
 
-def _names(request: Request) -> RequestNames:
+def _request_names(request: Request) -> RequestNames:
     state = _app_state(request)
     return state.names if state else RequestNames()
 

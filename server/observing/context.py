@@ -70,6 +70,7 @@ class RequestContext:
 
     @property
     def model(self) -> str:
+        """Name of the only model that worked for the request, NO_MODEL or SEVERAL_MODELS."""
         models = {work.model for work in self.work}
         return next(iter(models), NO_MODEL) if len(models) < 2 else SEVERAL_MODELS
 
@@ -95,5 +96,6 @@ def context_of(scope: Scope) -> RequestContext:
 
 
 def set_outcome(outcome: str) -> None:
+    """Set the outcome of the current request."""
     if context := current.get():
         context.outcome = outcome

@@ -60,19 +60,20 @@ def forget(folder: Path, number: int) -> None:
     mark_process_dead(number, str(folder))
 
 
-class BegunFiles(Collector):
+class WrittenFiles(Collector):
     """Collects the figures of all processes, and skips files that a new process has not written yet."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def collect(self) -> Iterable[Metric]:
-        files = [str(file) for file in self._folder.glob("*.db") if _has_begun(file)]
+        files = [str(file) for file in self._folder.glob("*.db") if _is_written(file)]
         merged: Iterable[Metric] = MultiProcessCollector.merge(files)
         return merged
 
 
-def _has_begun(file: Path) -> bool:
+def _is_written(file: Path) -> bool:
+    """Return whether a process has written its file of metrics."""
     try:
         return file.stat().st_size > 0
     except FileNotFoundError:  # its process has ended
@@ -164,7 +165,7 @@ class Metrics:
         if self._folder is None:
             return generate_latest(self.registry)
         together = CollectorRegistry()
-        together.register(BegunFiles(self._folder))
+        together.register(WrittenFiles(self._folder))
         return generate_latest(together)
 
     def _seconds(self, name: str, help_text: str, buckets: Sequence[float]) -> Histogram:

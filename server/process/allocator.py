@@ -40,7 +40,7 @@ async def trimming() -> AsyncIterator[None]:
 
 
 async def _trim(least: int) -> None:
-    """least: bytes in memory at the start."""
+    """Trim the heap when the process has grown by TRIM_BYTES, without end. least: bytes at the start."""
     seen = least
     while True:
         await asyncio.sleep(TRIM_SECONDS)

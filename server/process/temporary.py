@@ -39,14 +39,14 @@ def _sweep(prefix: str) -> None:
     """Remove the folders of ended processes."""
     for folder in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
         with suppress(OSError):
-            if folder.is_symlink() or not _own(folder):
+            if folder.is_symlink() or not _is_own(folder):
                 continue
             with (folder / LOCK_NAME).open("r+") as lock_file:
                 locks.lock_at_once(lock_file.fileno())  # raises while its owner runs
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-def _own(folder: Path) -> bool:
+def _is_own(folder: Path) -> bool:
     if sys.platform == "win32":  # the temporary folder belongs to its user
         return True
     return folder.stat().st_uid == os.getuid()

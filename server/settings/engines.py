@@ -134,6 +134,7 @@ class ProcessSettings(BaseSettings):
     @model_validator(mode="before")
     @classmethod
     def _by_workers(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Read the deprecated `workers` as `frontends` and `engines`."""
         workers = str(values.get("workers"))
         several = {"frontends": workers, "engines": workers} if workers.isdecimal() and workers != "1" else {}
         return several | values

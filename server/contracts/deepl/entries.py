@@ -29,16 +29,16 @@ def read_entries(text: str, kind: str) -> dict[str, str]:
     for number, row in _rows(text, kind):
         source, target = (part.strip() for part in row[:2])
         if not source or not target:
-            raise _wrong(f"entry {number} lacks a phrase")
+            raise _invalid_entries(f"entry {number} lacks a phrase")
         if max(len(source), len(target)) > MAX_PHRASE_CHARACTERS:
-            raise _wrong(f"entry {number} is longer than {MAX_PHRASE_CHARACTERS} characters")
+            raise _invalid_entries(f"entry {number} is longer than {MAX_PHRASE_CHARACTERS} characters")
         if any(character < " " or "\x7f" <= character < "\xa0" for character in source + target):
-            raise _wrong(f"entry {number} holds a control character")
+            raise _invalid_entries(f"entry {number} holds a control character")
         if source in entries:
-            raise _wrong(f"entry {number} has the source of one before: {source!r}")
+            raise _invalid_entries(f"entry {number} has the source of one before: {source!r}")
         entries[source] = target
     if not entries:
-        raise _wrong("there is none")
+        raise _invalid_entries("there is none")
     check_count(entries)
     return entries
 
@@ -46,7 +46,7 @@ def read_entries(text: str, kind: str) -> dict[str, str]:
 def check_count(entries: Mapping[str, str]) -> None:
     """Raise InvalidRequest when a dictionary has too many entries."""
     if len(entries) > MAX_ENTRIES:
-        raise _wrong(f"there are {len(entries)}; this server takes {MAX_ENTRIES}")
+        raise _invalid_entries(f"there are {len(entries)}; this server takes {MAX_ENTRIES}")
 
 
 def present_entries(entries: Mapping[str, str], texts: Iterable[str]) -> Slices[dict[str, str]]:
@@ -132,18 +132,18 @@ def _rows(text: str, kind: str) -> Iterator[tuple[int, Sequence[str]]]:
             if line.strip():
                 row = line.strip().split("\t")
                 if len(row) != 2:
-                    raise _wrong(f"entry {number} is not two phrases with a tab between")
+                    raise _invalid_entries(f"entry {number} is not two phrases with a tab between")
                 yield number, row
         return
     try:
         for number, row in enumerate(csv.reader(io.StringIO(text, newline=""), strict=True), 1):
             if any(row):
                 if len(row) not in (2, 4):  # two more columns may name the languages
-                    raise _wrong(f"entry {number} has {len(row)} columns: source,target")
+                    raise _invalid_entries(f"entry {number} has {len(row)} columns: source,target")
                 yield number, row
     except csv.Error as error:
-        raise _wrong(str(error)) from None
+        raise _invalid_entries(str(error)) from None
 
 
-def _wrong(what: str) -> InvalidRequest:
+def _invalid_entries(what: str) -> InvalidRequest:
     return InvalidRequest(f"Invalid glossary entries provided: {what}.")

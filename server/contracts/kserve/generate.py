@@ -58,8 +58,8 @@ GENERATE: Final = request_of(
 @of_model(router.post, "/generate", response_model=GenerationAnswer, responses=ERRORS, openapi_extra=GENERATE)
 async def generate(request: Request, model: str, version: str = MODEL_VERSION) -> Response:
     """Answer one text, like Triton's extension."""
-    work, _, _ = await _generation(request, info_of(request, model, version))
-    return await json_response(await while_connected(request, work(None)))
+    answer, _, _ = await _generation(request, info_of(request, model, version))
+    return await json_response(await while_connected(request, answer(None)))
 
 
 @of_model(router.post, "/generate_stream", response_class=Response, responses=STREAM, openapi_extra=GENERATE)
@@ -71,8 +71,9 @@ async def generate_stream(request: Request, model: str, version: str = MODEL_VER
 
     With the parameter `stream` false, there is one event with the whole text.
     """
-    work, head, streams = await _generation(request, info_of(request, model, version))
-    return await events(request, work if streams else lambda on_partial: work(None), GeneratedChunks(head))
+    answer, head, streams = await _generation(request, info_of(request, model, version))
+    answering = answer if streams else lambda on_partial: answer(None)  # without partials: one event
+    return await events(request, answering, GeneratedChunks(head))
 
 
 class GeneratedChunks(Dialect):
@@ -98,7 +99,7 @@ class GeneratedChunks(Dialect):
 
 
 async def _generation(request: Request, info: ModelInfo) -> tuple[Answering, dict[str, Any], bool]:
-    """Return the work that answers a request, the head of its answers, and whether they may be streamed."""
+    """Return the function that answers a request, the head of its answers, and whether to stream them."""
     state, (body, _) = state_of(request), await message_of(request)
     text = body.get("text_input")
     if not isinstance(text, str):
@@ -108,9 +109,9 @@ async def _generation(request: Request, info: ModelInfo) -> tuple[Answering, dic
 
     route = state.service.route(info.name)
 
-    async def work(on_partial: OnPartial | None) -> dict[str, Any]:
+    async def answer(on_partial: OnPartial | None) -> dict[str, Any]:
         results = await results_of(state, route, [text], options, deadline, on_partial)
         state.metrics.record_work(info.name, results)
         return head | {"text_output": results[0].text} | warnings_of(info, body)
 
-    return work, head, (body.get("parameters") or {}).get("stream") is not False
+    return answer, head, (body.get("parameters") or {}).get("stream") is not False

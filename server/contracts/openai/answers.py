@@ -114,6 +114,7 @@ class CompletionChunks(Dialect):
         return [("", error_body(Fault(str(error), STATUSES[error.code], error.code)))]
 
     def _choice(self, index: int, new: str, finish: str | None = None) -> dict[str, Any]:
+        """Return a chunk's choice with new text and, at the end, the finish reason."""
         first = index not in self._begun
         self._begun.add(index)
         fields = self._shape.part(new, first)
@@ -170,11 +171,12 @@ def _choices(results: list[TextResult], count: int, shape: CompletionShape) -> l
             "finish_reason": result.finish,
         }
         for number, result in enumerate(results)
-        for rank, text in enumerate(islice(_endless(result), count))
+        for rank, text in enumerate(islice(_repeat_last(result), count))
     ]
 
 
-def _endless(result: TextResult) -> Iterator[str]:
+def _repeat_last(result: TextResult) -> Iterator[str]:
+    """Yield the answers to a text, and the last one again without end."""
     answers = [result.text, *result.alternatives]
     return chain(answers, repeat(answers[-1]))
 

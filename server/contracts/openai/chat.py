@@ -83,7 +83,7 @@ async def chat_completions(request: Request) -> Response:
 def read_messages(messages: Any) -> tuple[str, str]:
     """Return the joined system messages, and the last user message. Raises InvalidParameter."""
     if not isinstance(messages, list) or not messages or not all(isinstance(m, dict) for m in messages):
-        raise _wrong("messages", "an array of objects with role and content is needed")
+        raise _invalid("messages", "an array of objects with role and content is needed")
     system = [
         _text_of(message.get("content"), f"messages.[{number}].content")
         for number, message in enumerate(messages)
@@ -91,10 +91,10 @@ def read_messages(messages: Any) -> tuple[str, str]:
     ]
     users = [number for number, message in enumerate(messages) if message.get("role") == "user"]
     if not users:
-        raise _wrong("messages", "there is no message of the role user")
+        raise _invalid("messages", "there is no message of the role user")
     text = _text_of(messages[users[-1]].get("content"), f"messages.[{users[-1]}].content")
     if not text:
-        raise _wrong(f"messages.[{users[-1]}].content", "the text is empty")
+        raise _invalid(f"messages.[{users[-1]}].content", "the text is empty")
     return "\n".join(system), text
 
 
@@ -107,9 +107,9 @@ def _text_of(content: Any, place: str) -> str:
     )
     texts = [part.get("text") for part in parts if part.get("type") == "text"]
     if len(texts) < len(parts) or not all(isinstance(text, str) for text in texts):
-        raise _wrong(place, "it is a text, or an array of parts of the type text")
+        raise _invalid(place, "it is a text, or an array of parts of the type text")
     return "\n".join(map(str, texts))
 
 
-def _wrong(parameter: str, message: str) -> InvalidParameter:
+def _invalid(parameter: str, message: str) -> InvalidParameter:
     return InvalidParameter(parameter, f"Invalid value for '{parameter}': {message}.")

@@ -128,7 +128,8 @@ class ToolShape:
     claim_field: str = ""
 
 
-def _value(values: dict[str, Any], name: str, default: str | None = None) -> str:
+def _text(values: dict[str, Any], name: str, default: str | None = None) -> str:
+    """Return a text of a request that is not empty. Raises InvalidRequest without a text or default."""
     value = values.get(name)
     if value in (None, "") and default is not None:
         return default
@@ -137,28 +138,30 @@ def _value(values: dict[str, Any], name: str, default: str | None = None) -> str
     return value
 
 
-def _source(values: dict[str, Any], name: str) -> str:
-    code = _value(values, name, DETECT)
+def _source_language(values: dict[str, Any], name: str) -> str:
+    """Return the language of the texts: a code of the tool, or DETECT."""
+    code = _text(values, name, DETECT)
     return DETECT if code.casefold() in DETECT_WORDS else code
 
 
-def _list(values: dict[str, Any], name: str) -> list[str]:
+def _text_list(values: dict[str, Any], name: str) -> list[str]:
+    """Return a list of texts. Raises InvalidRequest."""
     texts = values.get(name)
     if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
         raise InvalidRequest(f"Invalid request: {name} must be an array of texts")
     return texts
 
 
-def _first(values: dict[str, Any], name: str) -> str:
+def _first_text(values: dict[str, Any], name: str) -> str:
     """Return the first text of a parameter that may be repeated."""
     text = values.get(name)
-    return _value({name: text[0] if isinstance(text, list) and text else text}, name)
+    return _text({name: text[0] if isinstance(text, list) and text else text}, name)
 
 
 def _read_deeplx(values: dict[str, Any]) -> ReadingRequest:
     html = values.get("tag_handling") in ("html", "xml")
-    source = _source(values, "source_lang")
-    return ReadingRequest(_value(values, "text"), source, _value(values, "target_lang"), html=html)
+    source = _source_language(values, "source_lang")
+    return ReadingRequest(_text(values, "text"), source, _text(values, "target_lang"), html=html)
 
 
 def _write_deeplx(request: ReadingRequest, answer: Translations) -> dict[str, Any]:
@@ -174,8 +177,8 @@ def _write_deeplx(request: ReadingRequest, answer: Translations) -> dict[str, An
 
 
 def _read_immersive(values: dict[str, Any]) -> ReadingRequest:
-    source = _source(values, "source_lang")
-    return ReadingRequest(_list(values, "text_list"), source, _value(values, "target_lang"))
+    source = _source_language(values, "source_lang")
+    return ReadingRequest(_text_list(values, "text_list"), source, _text(values, "target_lang"))
 
 
 def _write_immersive(request: ReadingRequest, answer: Translations) -> dict[str, Any]:
@@ -188,8 +191,8 @@ def _write_immersive(request: ReadingRequest, answer: Translations) -> dict[str,
 
 
 def _read_kiss(values: dict[str, Any]) -> ReadingRequest:
-    texts = _list(values, "texts") if "texts" in values else _value(values, "text")
-    return ReadingRequest(texts, _source(values, "from"), _value(values, "to"))
+    texts = _text_list(values, "texts") if "texts" in values else _text(values, "text")
+    return ReadingRequest(texts, _source_language(values, "from"), _text(values, "to"))
 
 
 def _write_kiss(request: ReadingRequest, answer: Translations) -> dict[str, Any]:
@@ -201,12 +204,12 @@ def _write_kiss(request: ReadingRequest, answer: Translations) -> dict[str, Any]
 
 
 def _read_mtran(values: dict[str, Any]) -> ReadingRequest:
-    texts = _list(values, "texts") if "texts" in values else _value(values, "text")
+    texts = _text_list(values, "texts") if "texts" in values else _text(values, "text")
     html = values.get("html")
     if html is not None and (type(html) not in (bool, str) or html not in ("", *HTML_WORDS)):
         raise InvalidRequest("Invalid request: html must be true or false")
     html = HTML_WORDS.get(html, False)
-    return ReadingRequest(texts, _source(values, "from"), _value(values, "to"), html=html)
+    return ReadingRequest(texts, _source_language(values, "from"), _text(values, "to"), html=html)
 
 
 def _write_mtran(request: ReadingRequest, answer: Translations) -> dict[str, Any]:
@@ -214,10 +217,10 @@ def _write_mtran(request: ReadingRequest, answer: Translations) -> dict[str, Any
 
 
 def _read_hcfy(values: dict[str, Any]) -> ReadingRequest:
-    names = _list(values, "destination")
+    names = _text_list(values, "destination")
     target, otherwise = (HCFY_NAMES.get(name, name) for name in (names + [""])[:2])
-    source = _source(values, "source")
-    return ReadingRequest(_value(values, "text"), HCFY_NAMES.get(source, source), target, otherwise)
+    source = _source_language(values, "source")
+    return ReadingRequest(_text(values, "text"), HCFY_NAMES.get(source, source), target, otherwise)
 
 
 def _write_hcfy(request: ReadingRequest, answer: Translations) -> dict[str, Any]:
@@ -232,11 +235,13 @@ def _write_hcfy(request: ReadingRequest, answer: Translations) -> dict[str, Any]
 
 def _read_google(values: dict[str, Any]) -> ReadingRequest:
     texts = values.get("q")
-    texts = [texts] if isinstance(texts, str) else _list(values, "q")
-    kind = _value(values, "format", "html")
+    texts = [texts] if isinstance(texts, str) else _text_list(values, "q")
+    kind = _text(values, "format", "html")
     if kind not in ("html", "text"):
         raise InvalidRequest("Invalid Value: format is html or text")
-    return ReadingRequest(texts, _source(values, "source"), _value(values, "target"), html=kind == "html")
+    return ReadingRequest(
+        texts, _source_language(values, "source"), _text(values, "target"), html=kind == "html"
+    )
 
 
 def _write_google(request: ReadingRequest, answer: Translations) -> dict[str, Any]:
@@ -248,8 +253,8 @@ def _write_google(request: ReadingRequest, answer: Translations) -> dict[str, An
 
 
 def _read_free_google(values: dict[str, Any]) -> ReadingRequest:
-    source, target = _source(values, "sl"), _value(values, "tl")
-    return ReadingRequest(_first(values, "q"), source, target, named=values.get("dj") == "1")
+    source, target = _source_language(values, "sl"), _text(values, "tl")
+    return ReadingRequest(_first_text(values, "q"), source, target, named=values.get("dj") == "1")
 
 
 def _write_free_google(request: ReadingRequest, answer: Translations) -> Any:
@@ -260,10 +265,10 @@ def _write_free_google(request: ReadingRequest, answer: Translations) -> Any:
 
 
 def _read_apertium(values: dict[str, Any]) -> ReadingRequest:
-    source, bar, target = _value(values, "langpair").partition("|")
+    source, bar, target = _text(values, "langpair").partition("|")
     if not bar or not source or not target:
         raise InvalidRequest("Invalid request: langpair must be two languages, such as de|en")
-    return ReadingRequest(_first(values, "q"), source, target, html=values.get("deformat") != "txt")
+    return ReadingRequest(_first_text(values, "q"), source, target, html=values.get("deformat") != "txt")
 
 
 def _write_apertium(request: ReadingRequest, answer: Translations) -> dict[str, Any]:
