@@ -166,10 +166,10 @@ def usual_beam_size(default: int, *, fast: bool) -> int:
 
 def devices(names: str) -> list[str]:
     """Split "cuda:0,cuda:1" into devices. Raises ConfigError on an empty or repeated device."""
-    each = [name.strip() for name in names.split(",")]
-    if len(set(each)) < len(each) or not all(each):
+    split_names = [name.strip() for name in names.split(",")]
+    if len(set(split_names)) < len(split_names) or not all(split_names):
         raise ConfigError(f"{names!r} names a device twice, or none: for example cuda:0,cuda:1")
-    return each
+    return split_names
 
 
 def check(name: str, device: str, precision: str) -> None:
@@ -183,11 +183,11 @@ def check(name: str, device: str, precision: str) -> None:
         raise ConfigError(f"unknown backend {name!r}; known are {', '.join(BACKENDS)}")
     if precision not in PRECISIONS:
         raise ConfigError(f"unknown precision {precision!r}; known are {', '.join(PRECISIONS)}")
-    for each in devices(device):
-        _check(name, each, precision)
+    for one_device in devices(device):
+        _check_device(name, one_device, precision)
 
 
-def _check(name: str, device: str, precision: str) -> None:
+def _check_device(name: str, device: str, precision: str) -> None:
     kinds = BACKENDS[name].precisions
     kind = device.partition(":")[0]
     if kind not in kinds:

@@ -64,10 +64,10 @@ async def answer(
     first, last = stages
     plan(last.text, "", options)  # options that the last model refuses fail before the first model works
     early, options = options_of(options, first.text, last.text)
-    results = await _answer_by_one(first, texts, early, deadline, None)
-    carried_over = [carry_over(result, last.text) for result in results]
-    final = await _answer_by_one(last, carried_over, options, deadline, drafts, follow_up=True)
-    return [join_results(one, other) for one, other in zip(results, final, strict=True)]
+    first_results = await _answer_by_one(first, texts, early, deadline, None)
+    carried_over = [carry_over(result, last.text) for result in first_results]
+    last_results = await _answer_by_one(last, carried_over, options, deadline, drafts, follow_up=True)
+    return [join_results(*pair) for pair in zip(first_results, last_results, strict=True)]
 
 
 async def live(

@@ -54,20 +54,24 @@ def choices(
     hypotheses: results of the search, best first.
     """
     if not sentence.can_lack:
-        return [_choice(model, plan, sentence, h) for h in hypotheses]
+        return [_make_choice(model, plan, sentence, h) for h in hypotheses]
     correct, mended, count = list[Choice](), list[Choice](), plan.options.decode.n_best
     placeholders, required = frozenset(model.placeholders), _required_placeholders(model, sentence)
     for h in hypotheses:
         pieces = model.placeholder_tokenizer.pieces(h.tokens, target=True)
-        good = whole(pieces, list(required), placeholders)
-        kept = good or h.attention is None
-        target = (h.tokens, h.attention) if kept else _mend_placeholders(model, h, required, placeholders)
+        is_whole = whole(pieces, list(required), placeholders)
+        needs_no_mending = is_whole or h.attention is None
+        target = (
+            (h.tokens, h.attention)
+            if needs_no_mending
+            else _mend_placeholders(model, h, required, placeholders)
+        )
         forced = sum(pieces.count(symbol) != 1 for symbol in required)
-        choice = _choice(model, plan, sentence, h, *target)
-        garbled = _is_garbled(plan, sentence, choice.text, whole=good or not kept)
+        choice = _make_choice(model, plan, sentence, h, *target)
+        garbled = _is_garbled(plan, sentence, choice.text, whole=is_whole or not needs_no_mending)
         if forced or garbled:
             choice = replace(choice, forced=choice.forced + forced, garbled=garbled)
-        (correct if good and not garbled else mended).append(choice)
+        (correct if is_whole and not garbled else mended).append(choice)
         if len(correct) == count:
             break
     return [*correct, *mended][:count]
@@ -92,7 +96,7 @@ def _required_placeholders(model: TextModel, sentence: Sentence) -> dict[str, in
     return {symbol: columns[symbol] for symbol in sentence.symbols.values() if symbol in columns}
 
 
-def _choice(
+def _make_choice(
     model: TextModel,
     plan: Plan,
     sentence: Sentence,
@@ -120,6 +124,7 @@ def _choice(
     numbers = {symbol: number for number, symbol in sentence.symbols.items()}
 
     def hide(match: re.Match[str]) -> str:
+        """Return the mark of a placeholder's phrase, and store the number of the phrase."""
         order.append(numbers[match.group()])
         return plan.masked.mark
 

@@ -57,6 +57,7 @@ class Drafts:
                 yield Partial(number, text)
 
     def _watch(self, job: int, update: list[int] | Result) -> None:
+        """Store the newest update of a job."""
         text, place = self._jobs[job]
         self._updates[text][place] = update
         self._changed[text] = None

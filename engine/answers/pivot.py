@@ -80,26 +80,29 @@ def stream_through(
     waiting: deque[TextOptions] = deque()  # options of the texts that the first model has not answered yet
     between: deque[TextResult | ConvoyError] = deque()  # first answers that wait for the last model
 
-    def before() -> Iterator[tuple[str | MarkedText, TextOptions]]:
-        known = None
+    def texts_for_first() -> Iterator[tuple[str | MarkedText, TextOptions]]:
+        """Yield texts with the options of the first model; those of the last model go to `waiting`."""
+        checked_options = None
         for text, options in texts:
             early, late = options_of(options, first.text, last.text)
-            if options is not known:  # options that the last model refuses fail before the first model works
+            # options that the last model refuses fail before the first model works
+            if options is not checked_options:
                 plan(last.text, "", late)
-                known = options
+                checked_options = options
             waiting.append(late)
             yield text, early
 
-    answers = stream(first.engine, first.text, before())
+    answers = stream(first.engine, first.text, texts_for_first())
 
-    def pass_on() -> Iterator[tuple[str | MarkedText, TextOptions]]:
+    def texts_for_last() -> Iterator[tuple[str | MarkedText, TextOptions]]:
+        """Yield answers of the first model, except errors, as texts for the last model."""
         for answer in answers:
             between.append(answer)
             options = waiting.popleft()
             if not isinstance(answer, ConvoyError):
                 yield carry_over(answer, last.text), options
 
-    final = stream(last.engine, last.text, pass_on())
+    final = stream(last.engine, last.text, texts_for_last())
     try:
         for outcome in final:
             yield from _errors(between)

@@ -265,6 +265,7 @@ class _Planner:
         return Plan(layout, sentences, self.options, self.masked)
 
     def _fits(self, part: str) -> bool:
+        """Return whether the source of a part, with placeholders for its phrases, is short enough."""
         symbols, count = self.model.placeholders, self.masked.count(part)
         if count > len(symbols):
             return False
@@ -329,6 +330,7 @@ class _Planner:
 def _mask_rules(
     model: TextModel, marked: MarkedText, options: TextOptions, resolved: ResolvedOptions
 ) -> MaskRules:
+    """Return the rules for masking a text. Raises InvalidRequest if marked phrases can't be kept."""
     explicit = bool(options.ignore or options.glossary or marked.spans)
     symbols, translates = model.placeholders, model.task == "translate"
     if explicit and not (symbols and translates):
@@ -354,6 +356,7 @@ def _mask_rules(
 
 
 def _trimmed_layout(text: str) -> Layout:
+    """Return the layout of a text as one sentence without white space around it; none if it is blank."""
     body = text.strip()
     if not body:
         return Layout([], [text])

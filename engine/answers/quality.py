@@ -58,15 +58,17 @@ def coverage(attention: Any, words: Sequence[str], starts: Sequence[int]) -> Cov
 
 def repetition(sentences: Sequence[Sequence[int]]) -> Repetition:
     """Return the worst repetition of several targets, given as token ids."""
-    return Repetition(share=max(map(_repetition, sentences), default=0.0), loop=any(map(_loops, sentences)))
+    share = max(map(_repeated_share, sentences), default=0.0)
+    return Repetition(share, loop=any(map(_loops, sentences)))
 
 
-def _repetition(tokens: Sequence[int]) -> float:
+def _repeated_share(tokens: Sequence[int]) -> float:
     grams = [tuple(tokens[i : i + NGRAM_TOKENS]) for i in range(len(tokens) - NGRAM_TOKENS + 1)]
     return 1 - len(set(grams)) / len(grams) if grams else 0.0
 
 
 def _loops(tokens: Sequence[int]) -> bool:
+    """Return whether one unit of tokens is repeated in a row often enough to be a loop."""
     for unit in range(1, min(MAX_REPEATED_TOKENS, len(tokens) // LOOP_REPEATS) + 1):
         # `run` counts tokens that equal the token one unit before
         enough, run = max(LOOP_REPEATS * unit, MIN_LOOP_TOKENS) - unit, 0

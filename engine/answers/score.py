@@ -66,6 +66,7 @@ class ForcedText:
 
     @property
     def jobs(self) -> list[DecodeJob]:
+        """One job that forces all tokens of the target before end-of-sentence."""
         inner = tuple(self.target[:-1])
         options = DecodeOptions(
             beam_size=1, min_length=0, max_length_b=len(inner), prefix=inner, free_prefix=self.free
@@ -138,6 +139,7 @@ def score_many(
 
 
 def _forced_text(model: TextModel, text: str, source: str | None) -> ForcedText:
+    """Return the tokens of a text and its source. Raises InvalidRequest if they can't be scored."""
     if model.limits.shortlisted:
         raise InvalidRequest(
             "with a shortlist there are no probabilities of the whole vocabulary: score with --no-shortlist"
@@ -150,10 +152,11 @@ def _forced_text(model: TextModel, text: str, source: str | None) -> ForcedText:
         raise InvalidRequest(
             f"the text has {len(target)} tokens; this model scores at most {longest}: split it"
         )
-    return ForcedText(_source(model, source), [*target, model.eos], len(begin))
+    return ForcedText(_source_tokens(model, source), [*target, model.eos], len(begin))
 
 
-def _source(model: TextModel, source: str | None) -> list[int]:
+def _source_tokens(model: TextModel, source: str | None) -> list[int]:
+    """Return the source tokens: end-of-sentence alone for a language model. Raises InvalidRequest."""
     if not model.limits.attention:
         if source is not None:
             raise InvalidRequest("a language model reads no source: leave it out")
@@ -173,6 +176,7 @@ def _source(model: TextModel, source: str | None) -> list[int]:
 
 
 def _text_score(model: TextModel, plan: ForcedText, results: Sequence[Result]) -> TextScore:
+    """Return the score of a text from the result of its only job."""
     (result,) = results
     (hypothesis,) = result.hypotheses
     return TextScore(

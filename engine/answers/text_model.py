@@ -119,10 +119,13 @@ class TextModel:
 
 
 def _word_counter(tokenizer: Tokenizer) -> Callable[[str], int]:
+    """Return a function that counts the tokens of a word, with a cache for short words."""
+
     def count(text: str) -> int:
         return len(tokenizer.encode(text))
 
     remembered = lru_cache(REMEMBERED_WORDS)(count)
+    # minus the tokens that every text has, such as a language code
     return lambda word: (remembered if len(word) <= LONGEST_REMEMBERED else count)(word) - remembered("")
 
 

@@ -214,6 +214,7 @@ class Budget:
             closed.update(leaving)
 
     def _unload(self, ticket: Ticket, keep: set[str], closed: set[str], actions: Actions) -> None:
+        """Unload the model of a ticket if it is idle and not in `keep`, or close it to later tickets."""
         (name,) = ticket.names
         model = self._models[name]
         if name not in keep:
@@ -233,6 +234,7 @@ class Budget:
         return all(self._models[name].state is State.LOADED for name in names)
 
     def _grant(self, ticket: Ticket, actions: Actions) -> None:
+        """Grant a ticket, and count it as a user of its models."""
         if ticket in self._queue:
             self._queue.remove(ticket)
         ticket.granted = True

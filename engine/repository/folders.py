@@ -65,6 +65,7 @@ class Folders:
                     self._add(path, repository)
 
     def _remove_missing(self, folder: Path, paths: set[Path], repository: Repository) -> None:
+        """Remove models of a folder whose bundles were missing in the last scan too."""
         lacking = {path for path in self._served if path.parent == folder} - paths
         for path in sorted(lacking & self._missing):
             name = self._served.pop(path)
@@ -92,6 +93,7 @@ class Folders:
             logger.info("%s is no longer served: %s is now %s", name, path, new)
 
     def _add(self, path: Path, repository: Repository) -> None:
+        """Serve a bundle; one that fails is tried again only after its files have changed."""
         files = _fingerprint(path)
         if self._unserved.get(path) == files:
             return

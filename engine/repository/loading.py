@@ -224,6 +224,7 @@ def facts_of(bundle: Bundle, settings: ServiceSettings) -> ModelFacts:
 
 
 def _facts(bundle: Bundle, settings: ServiceSettings, tokenizer: Tokenizer) -> ModelFacts:
+    """Return the facts of a bundle, given its open tokenizer."""
     config, options, placement = bundle.config, bundle.options, settings.placement
     placement.check()
     beam_size = settings.beam_size

@@ -129,12 +129,12 @@ class Repository:
         for engine in engines:  # no engine may accept requests while another one drains
             engine.stop(drain=drain, timeout=0)
         for engine in engines:
-            engine.stop(drain=drain, timeout=_until(until))
+            engine.stop(drain=drain, timeout=_seconds_until(until))
         busy = [s for s in (engine.stats() for engine in engines) if s.waiting_requests or any(s.active)]
         for engine in engines:
             engine.stop(drain=False, timeout=0)
         for thread in list(self._threads):  # a running load can't be cancelled
-            thread.join(_until(until))
+            thread.join(_seconds_until(until))
         return drain and not busy and not waiting
 
     @contextmanager
@@ -150,7 +150,7 @@ class Repository:
         future = self.acquire(ticket)
         try:
             if future:
-                wait_for_futures([future], _until(deadline))
+                wait_for_futures([future], _seconds_until(deadline))
             yield self.claim_models(ticket, future)
         finally:
             self.release(ticket)
@@ -162,7 +162,7 @@ class Repository:
         future = self.acquire(ticket)
         try:
             if future:
-                await asyncio.wait([asyncio.wrap_future(future)], timeout=_until(deadline))
+                await asyncio.wait([asyncio.wrap_future(future)], timeout=_seconds_until(deadline))
             yield self.claim_models(ticket, future)
         finally:
             self.release(ticket)
@@ -227,14 +227,15 @@ class Repository:
                 if self._budget.state(name) is State.UNLOADING:
                     self.unload(name)
                 if self._budget.state(name) is not State.UNLOADED:
-                    return self._renew(name, replaced)
+                    return self._reload_loaded(name, replaced)
                 fresh = self._check_facts(name, self._source.facts(self._facts[name].path))
                 with self._change:
                     if self._budget.state(name) is State.UNLOADED:
                         self._set_facts(name, fresh)
                         return fresh.info
 
-    def _renew(self, name: str, replaced: Callable[[], None] | None) -> ModelInfo:
+    def _reload_loaded(self, name: str, replaced: Callable[[], None] | None) -> ModelInfo:
+        """Open the bundle of a loaded model again; returns when the old model is not in use any more."""
         with self.using([name]) as models:
             old, fresh = models[name], self._open_model(name)
             with self._change:
@@ -254,6 +255,7 @@ class Repository:
         return self._start_and_try(model)
 
     def _start_and_try(self, model: LoadedModel) -> LoadedModel:
+        """Start the engine of a model; it must answer a canary, unless the source has tried that already."""
         model.engine.start()
         try:
             if not self._source.answered:
@@ -264,6 +266,7 @@ class Repository:
         return model
 
     def _check_facts(self, name: str, facts: ModelFacts) -> ModelFacts:
+        """Return the facts. Raises BundleError if the model has another name or exceeds the budget."""
         if facts.info.name != name:
             raise BundleError(f"the bundle of {name!r} is now one of {facts.info.name!r}: restart the server")
         if self._limit is not None and facts.cost > self._limit:
@@ -320,9 +323,9 @@ class Repository:
                 self._users.update(model.engine for model in self._in_use[ticket].values())
             if future := self._waiting.pop(ticket, None):
                 future.set_result(None)
-        for names, work in ((actions.load, self._load), (actions.unload, self._unload)):
+        for names, target in ((actions.load, self._load), (actions.unload, self._unload)):
             for name in names:
-                thread = threading.Thread(target=work, args=(name,), name=f"repository {name}", daemon=True)
+                thread = threading.Thread(target=target, args=(name,), name=f"repository {name}", daemon=True)
                 self._threads = {t for t in self._threads if t.is_alive()} | {thread}
                 thread.start()
 
@@ -365,6 +368,7 @@ class Repository:
             self._perform(self._budget.finish_unload(name))
 
     def _add_loaded(self, name: str, fresh: LoadedModel) -> None:
+        """Make an open model the current one. Raises Stopping if the repository is closed."""
         if self._closed:
             fresh.engine.stop(drain=False)
             raise Stopping()
@@ -380,12 +384,14 @@ class Repository:
         self._perform(self._budget.recost(name, facts.cost))
 
     def _retire(self, name: str, engine: AnyEngine) -> None:
+        """Forget a stopped engine, and add its statistics to the totals of the model."""
         self._engines[name].remove(engine)
         self._past[name] = add_totals(add_totals(self._past[name], engine.stats()), NO_STATS)
         del self._users[engine]
 
 
-def _until(deadline: float) -> float | None:
+def _seconds_until(deadline: float) -> float | None:
+    """Return the seconds until a deadline; None: there is none."""
     return None if deadline == math.inf else max(0.0, deadline - time.monotonic())
 
 

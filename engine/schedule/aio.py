@@ -65,6 +65,7 @@ async def generate_group(
     equal = _equal_jobs(jobs)
 
     def settle(index: int, update: Update) -> None:
+        """Handle an update of the jobs `equal[index]`; the last result or the first error ends the future."""
         if watch and isinstance(update, list | Result):
             for number in equal[index]:
                 watch(number, update)

@@ -133,7 +133,7 @@ class Engine:
         engine accepts no requests any more.
         """
         for request in group:
-            self._check(request)
+            self._check_source(request)
             self._check_options(request.options)
         lanes = [self._width_of(request.options.beam_size) for request in group]
         tokens, capacity = sum(len(r.source) for r in group), self.settings.queue_tokens
@@ -145,9 +145,9 @@ class Engine:
             if self._queue.tokens + tokens > capacity:
                 self._queue.sweep()
                 self._late += self._queue.pop_expired(now)
-            missing = self._queue.tokens + tokens - capacity
-            if missing > 0 and not follow_up:
-                wait = self._forecast.retry_after(now, missing)
+            excess_tokens = self._queue.tokens + tokens - capacity
+            if excess_tokens > 0 and not follow_up:
+                wait = self._forecast.retry_after(now, excess_tokens)
                 raise Overloaded("the queue is full: try again later", wait)
             for request, lane in zip(group, lanes, strict=True):
                 self._forecast.set_expected_steps(request, lane)
@@ -186,6 +186,7 @@ class Engine:
         self._lanes.clear()
 
     def stats(self) -> Stats:
+        """Return a snapshot of the counters, for metrics."""
         with self._wake:
             waiting, tokens = self._queue.requests, self._queue.tokens
         return Stats(
@@ -215,10 +216,10 @@ class Engine:
             self._began = now = self._clock()
             self._forecast.begin_turn(now)
             late, self._late = self._late + self._queue.pop_expired(now), []
-            over = self._aborting or (self._stopping and not self._queue.requests and not self._busy())
+            stopped = self._aborting or (self._stopping and not self._queue.requests and not self._busy())
         for request in late:
             self._reply(request, DeadlineExceeded("the deadline passed in the queue"))
-        if over:
+        if stopped:
             self._began = math.inf
             return False
         # 2. drop cancelled and late requests from slots, and admit waiting requests to free slots
@@ -229,15 +230,16 @@ class Engine:
         for lane in self.lanes:
             self._step(lane)
             self._safely(self.after_step)
-        work = [self._work(width) for width in range(len(self._widths))]
+        work_by_width = [self._work_of(width) for width in range(len(self._widths))]
         with self._wake:
             now = self._clock()
             self._forecast.note_replies(self._replied, self._width_of, now)
-            self._forecast.end_turn(now, work)
+            self._forecast.end_turn(now, work_by_width)
         self._replied.clear()
         return True
 
     def _run(self) -> None:
+        """Run turns until the engine stops: the work of the engine's thread."""
         try:
             while self.turn():
                 pass
@@ -265,6 +267,7 @@ class Engine:
         return any(lane.in_use for lane in self.lanes)
 
     def _drop(self, lane: Lane) -> None:
+        """Answer late requests of a lane, and free the slots of late and cancelled ones."""
         try:
             for flight in lane.overdue(self._clock()):
                 self._reply(flight.request, DeadlineExceeded("the deadline passed during decoding"))
@@ -300,6 +303,7 @@ class Engine:
                 self._encode(lane, share)
 
     def _encode(self, lane: Lane, batch: list[Request]) -> None:
+        """Encode a batch for a lane; if that fails, answer the batch with an error."""
         try:
             seconds = lane.admit(batch)
         except Exception as error:
@@ -312,12 +316,13 @@ class Engine:
             self._safely(self._observer.on_encode, seconds, len(batch), sum(len(r.source) for r in batch))
 
     def _step(self, lane: Lane) -> None:
+        """Step a lane that has requests; if that fails, answer all of them with an error."""
         if not lane.in_use:
             return
         slots, steps, began = lane.in_use, 1, time.monotonic()
-        alone = not self._queue.requests and all(other is lane or not other.in_use for other in self.lanes)
+        is_alone = not self._queue.requests and not any(o.in_use for o in self.lanes if o is not lane)
         try:
-            steps = lane.step(PATIENCE_SECONDS if alone else 0.0)
+            steps = lane.step(PATIENCE_SECONDS if is_alone else 0.0)
         except Exception as error:
             self._fail(lane, lane.clear(), error)
         self._forecast.note_step(self._width_of(lane.executor.beams), slots, steps)
@@ -328,6 +333,7 @@ class Engine:
                 self._safely(self._observer.on_step, seconds / steps, slots)
 
     def _fail(self, lane: Lane, requests: list[Request], error: Exception) -> None:
+        """Answer requests after an error of the executor. The engine stops if the device is lost."""
         logger.error("the backend failed with %d requests in flight", len(requests), exc_info=error)
         if lane.executor.is_device_lost(error):
             with self._wake:
@@ -337,6 +343,7 @@ class Engine:
             self._reply(request, self._closing_error() if self.device_lost else failure)
 
     def _reply(self, request: Request, outcome: Outcome) -> None:
+        """Answer a request and count the outcome, unless the request was cancelled."""
         if request.cancelled:
             return
         if isinstance(outcome, Result):
@@ -348,6 +355,7 @@ class Engine:
         self._safely(request.reply, outcome)
 
     def _report(self, request: Request, tokens: list[int]) -> None:
+        """Pass certain tokens of a request to its caller."""
         if request.progress and not request.cancelled:
             self._safely(request.progress, tokens)
 
@@ -358,7 +366,8 @@ class Engine:
         except Exception:
             logger.exception("%r raised", call)
 
-    def _check(self, request: Request) -> None:
+    def _check_source(self, request: Request) -> None:
+        """Raise InvalidRequest or TooLarge if the source of a request can't be decoded."""
         source, limit = request.source, self.limits.source
         if not source:
             raise InvalidRequest("the source is empty")
@@ -373,7 +382,8 @@ class Engine:
         """Return the index of the narrowest width that fits a beam size."""
         return bisect_left(self._widths, beams)
 
-    def _work(self, width: int) -> LaneWork:
+    def _work_of(self, width: int) -> LaneWork:
+        """Return the work of all lanes of one width."""
         lanes = self._lanes[width]
         return LaneWork(sum([lane.requests for lane in lanes]), [lane.steps_left for lane in lanes])
 

@@ -244,7 +244,8 @@ class Forecast:
 
     def _is_idle(self) -> bool:
         return not any(
-            load.active or line.requests for load, line in zip(self.loads, self._queue.rounds, strict=True)
+            load.active or lane_queue.requests
+            for load, lane_queue in zip(self.loads, self._queue.rounds, strict=True)
         )
 
     def _check_lane(
@@ -284,14 +285,14 @@ class Forecast:
 
         A waiting group of several requests lets one request of each later group pass between two of its own.
         """
-        load, line = self.loads[lane], self._queue.rounds[lane]
+        load, lane_queue = self.loads[lane], self._queue.rounds[lane]
         if now - load.deadlines_at > DEADLINES_FRESH_SECONDS:
-            load.deadlines_at, load.deadlines = now, line.promised_deadlines()
+            load.deadlines_at, load.deadlines = now, lane_queue.promised_deadlines()
         if not load.deadlines:
             return
         mean = sum(r.expected_steps for r in part) / len(part)
         for size, deadline in load.deadlines.items():
-            own = (size - 1) * line.steps / max(1, line.requests)
+            own = (size - 1) * lane_queue.steps / max(1, lane_queue.requests)
             before = (self._wait(lane, size, own, 1.0, waiting=True) + load.offered.high) * turn
             after = before + min(size, len(part)) * mean / load.slots * turn
             if before <= deadline - now < after * reserve:
@@ -307,18 +308,18 @@ class Forecast:
         tokens: mean number of tokens of a source.
         waiting: whether the group is in the queue already.
         """
-        load, line = self.loads[lane], self._queue.rounds[lane]
+        load, lane_queue = self.loads[lane], self._queue.rounds[lane]
         share = group_share(load.slots, tokens)
         alone = load.slots if tokens <= SHORT_TOKENS else share
-        others = line.requests_ahead(count, load.slots) if count else line.requests
+        others = lane_queue.requests_ahead(count, load.slots) if count else lane_queue.requests
         fits = load.active + others + count <= load.slots
-        if fits and (count <= share or (alone > share and not line.groups)):
+        if fits and (count <= share or (alone > share and not lane_queue.groups)):
             return 0.0
-        turns = _shared_turns(load, line, count, own, waiting=waiting)
+        turns = _shared_turns(load, lane_queue, count, own, waiting=waiting)
         if waiting or not count:
             return max(1.0, turns)
         waves = own / max(1, count - 1) * max(0, math.ceil(count / share) - 1)
-        crowded = line.turns_to_empty(load.slots)
+        crowded = lane_queue.turns_to_empty(load.slots)
         return max(1.0, turns, min(waves, crowded + max(0.0, waves - crowded) * share / alone))
 
     def _turn_seconds(self, counts: dict[int, int], *, extrapolate: bool = True) -> float:
@@ -330,29 +331,30 @@ class Forecast:
         return self._tempo.seconds(self._rows_after(counts), extrapolate=extrapolate)
 
     def _rows_after(self, counts: dict[int, int]) -> int:
+        """Return the rows of a turn after all waiting requests and `counts` new ones have taken slots."""
         rows = 0
-        for lane, (load, line) in enumerate(zip(self.loads, self._queue.rounds, strict=True)):
-            requests = load.active + line.requests + counts.get(lane, 0)
+        for lane, (load, lane_queue) in enumerate(zip(self.loads, self._queue.rounds, strict=True)):
+            requests = load.active + lane_queue.requests + counts.get(lane, 0)
             rows += min(load.slots, requests) * load.beams
         return rows
 
     def _steps(self, request: Request, lane: int, deviations: float) -> float:
         """Return the expected steps of a request plus a number of standard deviations."""
         low, high = self._bounds(request.options, len(request.source))
-        line = self.loads[lane].steps
-        expected = line.at(len(request.source)) + deviations * line.deviation
+        fit = self.loads[lane].steps
+        expected = fit.at(len(request.source)) + deviations * fit.deviation
         return min(max(low, expected), high)
 
 
-def _shared_turns(load: LaneLoad, line: Round, count: int, own: float, *, waiting: bool) -> float:
+def _shared_turns(load: LaneLoad, lane_queue: Round, count: int, own: float, *, waiting: bool) -> float:
     """Estimate the turns in which the slots do all steps before a group's last request, shared evenly."""
     begun, requests = load.steps_left, load.active
     if not waiting:
         begun, requests = begun + own, requests + max(0, count - 1)
-    mean = (line.steps + load.steps_left) / max(1, line.requests + load.active)
+    mean = (lane_queue.steps + load.steps_left) / max(1, lane_queue.requests + load.active)
     turns = math.inf
     for _ in range(SHARE_ROUNDS if count and not waiting else 1):
-        steps, others = line.work_ahead(own + mean, turns, load.slots) if count else (0.0, 0.0)
+        steps, others = lane_queue.work_ahead(own + mean, turns, load.slots) if count else (0.0, 0.0)
         before = begun + steps
         half = (before / max(1.0, requests + others) if count else mean) / 2
         turns = (before - (load.slots - 1) * half) / load.slots

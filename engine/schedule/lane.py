@@ -21,7 +21,7 @@ Reply = Callable[[Request, Outcome], None]
 Report = Callable[[Request, list[int]], None]
 
 SLOTS_CHECKED: Final = 32  # slots that a step checks for cancelled and late requests
-NOTHING = (
+NO_HYPOTHESIS = (
     "no hypothesis has a finite score: the options (prefix, unk_penalty, no_repeat_ngram_size) leave no "
     "token, or the model's scores are not numbers"
 )
@@ -359,8 +359,8 @@ class Lane:
         """Answer finished requests and stream certain tokens, except for the newest `later` steps."""
         while len(self._answers) > later:
             answers = self._answers.popleft()
-            found, now = answers.snapshot.hypotheses(answers.finished), time.monotonic()
-            for flight, hypotheses in zip(answers.finished, found, strict=True):
+            hypotheses_by_request, now = answers.snapshot.hypotheses(answers.finished), time.monotonic()
+            for flight, hypotheses in zip(answers.finished, hypotheses_by_request, strict=True):
                 self.reply(flight.request, _outcome(flight, hypotheses, now))
             if answers.streamed:
                 state, rows = answers.snapshot.rows()
@@ -368,6 +368,7 @@ class Lane:
                     self._stream(flight, state, row)
 
     def _stream(self, flight: InFlight, state: Any, row: int) -> None:
+        """Report new certain tokens of a request to its caller, unless it was answered in the meantime."""
         if self.report is None or flight.slot < 0:  # answered in the meantime
             return
         tokens = certain_tokens(state, row, flight.request.options, flight.certain)
@@ -377,8 +378,9 @@ class Lane:
 
 
 def _outcome(flight: InFlight, hypotheses: list[Hypothesis], now: float) -> Outcome:
+    """Return the answer to a finished request: ExecutorFailed if it has no hypothesis."""
     if not hypotheses:
-        return ExecutorFailed(NOTHING)
+        return ExecutorFailed(NO_HYPOTHESIS)
     request = flight.request
     admitted, encoding = request.admitted, request.encode_seconds
     timings = Timings(admitted - request.arrived, encoding, now - admitted - encoding, flight.steps)

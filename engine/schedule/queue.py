@@ -106,6 +106,7 @@ class Round:
         self.changing.clear()
 
     def _count(self, group: Group, change: int) -> None:
+        """Add a group to the statistics of its size (`change` is 1), or take it out (-1)."""
         size = len(group.requests)
         alike = self.sizes.get(size) or self.sizes.setdefault(size, GroupsOfSize())
         alike.count += change
@@ -247,14 +248,14 @@ class FairQueue:
         budget: largest number of source tokens of all taken requests.
         first: the first request may exceed the budget, so that no source waits forever.
         """
-        line, requests, skipped, used = self.rounds[lane], list[Request](), 0, room.used
-        groups, free = line.groups, room.free
+        lane_round, requests, skipped, used = self.rounds[lane], list[Request](), 0, room.used
+        groups, free = lane_round.groups, room.free
         while skipped < len(groups) and free:
             ticket = next(iter(groups))
             group = groups[ticket]
             request = next(iter(group.requests))
             if request.cancelled:
-                self._leave(request, line)
+                self._leave(request, lane_round)
                 continue
             has = used.get(ticket, 0)
             if has and has >= room.share(request, len(groups)):
@@ -271,7 +272,7 @@ class FairQueue:
                 break
             if len(group.requests) > 1:
                 groups.move_to_end(ticket)
-            self._leave(request, line)
+            self._leave(request, lane_round)
             requests.append(request)
             free -= 1
             budget -= cost
@@ -279,7 +280,7 @@ class FairQueue:
             group.deficit = deficit if deficit > 0 else 0.0
             used[ticket] = has + 1
             skipped = 0
-        line.settle()
+        lane_round.settle()
         return requests
 
     def remove(self, request: Request) -> bool:
@@ -287,13 +288,13 @@ class FairQueue:
         group = self._group_of.get(request)
         if group is None:
             return False
-        line = self.rounds[group.lane]
-        self._leave(request, line)
-        line.settle()
+        lane_round = self.rounds[group.lane]
+        self._leave(request, lane_round)
+        lane_round.settle()
         return True
 
-    def _leave(self, request: Request, line: Round) -> None:
-        line.remove(self._group_of.pop(request), request)
+    def _leave(self, request: Request, lane_round: Round) -> None:
+        lane_round.remove(self._group_of.pop(request), request)
         self.tokens -= len(request.source)
 
     def pop_expired(self, now: float) -> list[Request]:

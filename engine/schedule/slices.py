@@ -32,6 +32,8 @@ PAUSE_SECONDS: Final = 0.000_05
 
 @dataclass(eq=False, slots=True)
 class _Work:
+    """Work to run: a generator, the future of its value, and the context of its caller."""
+
     slices: Slices[Any]
     future: Future[Any] = field(default_factory=Future)
     context: contextvars.Context = field(default_factory=contextvars.copy_context)
@@ -46,6 +48,7 @@ class _Thread:
         self._started = False
 
     def put(self, work: _Work) -> None:
+        """Run work in turns with other work. The first call starts the thread."""
         with self._lock:
             if not self._started:
                 self._started = True
@@ -53,6 +56,7 @@ class _Thread:
         self._waiting.put(work)
 
     def _run(self) -> None:
+        """Run all work, a turn of each after the other: the work of the thread."""
         while True:
             work = self._waiting.get()
             if work.future.cancelled():

@@ -113,19 +113,20 @@ class EngineConnections:
         asyncio.run_coroutine_threadsafe(self._execute_all(order, name), self._loop).result()
 
     async def _execute_all(self, verb: str, name: str) -> None:
+        """Have every connected process execute an order, see `execute`."""
         connected = [connection for connection in self.connections if connection.connected]
         if not connected:
             raise Unavailable(LOST, RETRY_SECONDS)
-        faults = list[Exception]()
+        errors = list[Exception]()
         for connection in connected:
             try:
                 await connection.execute(verb, name)
             except Exception as error:
                 if connection is connected[0]:
                     raise
-                faults.append(error)
-        if faults:
-            raise faults[0]
+                errors.append(error)
+        if errors:
+            raise errors[0]
 
     @property
     def connected(self) -> bool:
@@ -156,19 +157,19 @@ class EngineConnections:
 
     def stats(self) -> dict[str, list[Stats]]:
         """Return the last statistics of each engine, by name of the model."""
-        found: dict[str, list[Stats]] = {}
+        stats: dict[str, list[Stats]] = {}
         for connection in self.connections:
             for load in list(connection.loads.values()):
-                found.setdefault(load.model, []).append(load.stats)
-        return found
+                stats.setdefault(load.model, []).append(load.stats)
+        return stats
 
     def submit(self, group: PendingGroup) -> None:
         """Send a group to the least busy engine that was not tried. Raises Unavailable if there is none."""
         model, digest, tried = group.model, group.digest, group.tried
-        fit = [one for one in self.connections if one not in tried and one.offers(model, digest)]
-        if not fit:
+        candidates = [c for c in self.connections if c not in tried and c.offers(model, digest)]
+        if not candidates:
             raise Unavailable(LOST, RETRY_SECONDS)
-        connection = fit[0] if len(fit) == 1 else min(fit, key=lambda one: one.utilization(model))
+        connection = min(candidates, key=lambda candidate: candidate.utilization(model))
         group.tried |= {connection}
         number = connection.submit(group)
         self._sent |= {request: (connection, number, job) for job, request in group.requests.items()}
@@ -274,14 +275,14 @@ class EngineConnection:
         requests = list(group.requests.values())
         # a group numbers its jobs from 0, also when the requests are retried
         group.requests = dict(enumerate(requests))
-        places: dict[DecodeOptions, int] = {}
-        chosen = [places.setdefault(request.options, len(places)) for request in requests]
-        few = len(places) <= NUMBERED_OPTIONS
+        distinct: dict[DecodeOptions, int] = {}  # index of each
+        chosen = [distinct.setdefault(request.options, len(distinct)) for request in requests]
+        by_number = len(distinct) <= NUMBERED_OPTIONS
         message = GroupRequest(
             number,
             self._number_of_model(group.model, group.digest),
             [request.source for request in requests],
-            [self._number_of(options) if few else options for options in places],
+            [self._number_of(options) if by_number else options for options in distinct],
             chosen,
             None if requests[0].deadline == math.inf else requests[0].deadline,
             any(request.progress for request in requests),
@@ -326,6 +327,7 @@ class EngineConnection:
         return number
 
     def _receive(self, messages: list[FromEngine]) -> None:
+        """Handle the messages of one frame."""
         for message in messages:
             if isinstance(message, JobResult):
                 self._reply(message.group, message.job, result_of(message))
@@ -346,6 +348,7 @@ class EngineConnection:
             self._frames.flush_soon()
 
     def _reply(self, number: int, job: int, outcome: Outcome) -> None:
+        """Answer a job of a group, unless it was cancelled."""
         group = self._groups.get(number)
         request = self.remove_job(number, job)
         if group and request:
@@ -353,6 +356,7 @@ class EngineConnection:
             self._connections.reply(request, outcome)
 
     def _report(self, message: CertainTokens) -> None:
+        """Pass certain tokens of a job to its caller."""
         group = self._groups.get(message.group)
         request = group.requests.get(message.job) if group else None
         if group and request and request.progress:
@@ -374,6 +378,7 @@ class EngineConnection:
                 self._connections.reply(request, error)
 
     def _finish_order(self, message: OrderResult) -> None:
+        """End the wait for an order, with its error if it failed."""
         done = self._orders.get(message.number)
         if done and not done.done():
             if message.code:

@@ -117,6 +117,7 @@ class FrameConnection(asyncio.BufferedProtocol):
         return None
 
     def _refuse(self, what: str) -> None:
+        """Log that the peer has sent `what`, and drop the connection."""
         logger.error("an ipc connection ends: its peer has sent %s", what)
         self._received.clear()
         if self._transport:
@@ -134,6 +135,7 @@ class FrameConnection(asyncio.BufferedProtocol):
             self._loop.add_writer(self._socket, self._write_rest)
 
     def _write_rest(self) -> None:
+        """Write unsent bytes when the socket accepts more."""
         with self._lock:
             if self._socket:
                 del self._unsent[: _write(self._socket, self._unsent)]

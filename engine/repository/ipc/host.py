@@ -180,6 +180,7 @@ class _FrontEnd:
         host.add(self)
 
     def _receive(self, messages: list[ToEngine]) -> None:
+        """Handle the messages of one frame."""
         for message in messages:
             if isinstance(message, GroupRequest):
                 self._acquire_model(message)
@@ -190,10 +191,11 @@ class _FrontEnd:
             elif isinstance(message, UsedModel):
                 self._models[_bounded(message.number, MODEL_NUMBERS)] = message
             else:
-                self._start(self._execute(message))
+                self._start_task(self._execute(message))
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        task = self._loop.create_task(work)
+    def _start_task(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine as a task, with a reference to it until it ends."""
+        task = self._loop.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -205,7 +207,7 @@ class _FrontEnd:
             raise ValueError("an invalid group of requests")
         # resolved now, as later messages may reuse the numbers
         options = [o if isinstance(o, DecodeOptions) else self._options[o] for o in group.options]
-        model, chosen = self._models[group.model], [options[place] for place in group.chosen]
+        model, chosen = self._models[group.model], [options[index] for index in group.chosen]
         flight = self._flights[group.number] = _Flight(group, model, chosen, Ticket((model.name,)))
         try:
             future = self._repository.acquire(flight.ticket)
@@ -215,9 +217,10 @@ class _FrontEnd:
         if future is None:
             self._submit(flight, None)
         else:
-            self._start(self._submit_later(flight, future))
+            self._start_task(self._submit_later(flight, future))
 
     async def _submit_later(self, flight: _Flight, future: Future[Exception | None]) -> None:
+        """Submit a group when its model is loaded, or refuse it at its deadline."""
         deadline = flight.group.deadline
         seconds = None if deadline is None else max(0.0, deadline - time.monotonic())
         await asyncio.wait([asyncio.wrap_future(future)], timeout=seconds)
@@ -225,6 +228,7 @@ class _FrontEnd:
             self._submit(flight, future)
 
     def _submit(self, flight: _Flight, future: Future[Exception | None] | None) -> None:
+        """Submit a group to the engine of its bundle, or refuse it. `future`: result of `acquire`."""
         group, number = flight.group, flight.group.number
         deadline = math.inf if group.deadline is None else group.deadline
         for job, (source, options) in enumerate(zip(group.sources, flight.options, strict=True)):
@@ -241,11 +245,12 @@ class _FrontEnd:
                 flight.engine.submit(requests, follow_up=group.follow_up)
             else:
                 submit = partial(flight.engine.submit, requests, follow_up=group.follow_up)
-                self._start(self._submit_beside(flight, submit))
+                self._start_task(self._submit_outside_loop(flight, submit))
         except ConvoyError as error:
             self._refuse(flight, error)
 
-    async def _submit_beside(self, flight: _Flight, submit: Callable[[], None]) -> None:
+    async def _submit_outside_loop(self, flight: _Flight, submit: Callable[[], None]) -> None:
+        """Submit a large group outside of the event loop."""
         try:
             await in_slices(one_slice(submit))
         except ConvoyError as error:
@@ -253,34 +258,37 @@ class _FrontEnd:
                 self._refuse(flight, error)
 
     def _refuse(self, flight: _Flight, error: ConvoyError) -> None:
+        """Answer a whole group with an error."""
         self._finish(flight)
         self.frames.send(reply_of(flight.group.number, -1, error))
 
     def _finish(self, flight: _Flight) -> None:
         """Release the model of a group that has ended. For any thread."""
         with self._lock:
-            under_way = self._flights.get(flight.group.number) is flight
-            if under_way:
+            in_flight = self._flights.get(flight.group.number) is flight
+            if in_flight:
                 del self._flights[flight.group.number]
-        if under_way:
+        if in_flight:
             self._repository.release(flight.ticket)
 
     def _cancel(self, message: Cancel) -> None:
+        """Cancel jobs of a group, and end the group if no job is left."""
         flight = self._flights.get(message.group)
         if flight is None:
             return
         if flight.engine is None:
             flight.cancelled.update(message.jobs)
-            over = flight.cancelled.issuperset(range(len(flight.group.sources)))
+            ended = flight.cancelled.issuperset(range(len(flight.group.sources)))
         else:
             with self._lock:
-                found = [flight.requests.pop(job) for job in message.jobs if job in flight.requests]
-                over = not flight.requests
-            flight.engine.cancel(found)
-        if over:
+                cancelled = [flight.requests.pop(job) for job in message.jobs if job in flight.requests]
+                ended = not flight.requests
+            flight.engine.cancel(cancelled)
+        if ended:
             self._finish(flight)
 
     def _on_lost(self) -> None:
+        """Cancel all groups of the front end that has disconnected, and settle its reloads."""
         self._disconnected = True
         self._host.remove(self)
         for flight in list(self._flights.values()):
@@ -300,8 +308,8 @@ class _FrontEnd:
                 return
             self._outbox.append(reply_of(number, job, outcome))
             self._replied[flight.model.name] = flight
-            over = not flight.requests
-        if over:
+            ended = not flight.requests
+        if ended:
             self._finish(flight)
 
     def _report_tokens(self, group: int, job: int, tokens: list[int]) -> None:
@@ -329,6 +337,7 @@ class _FrontEnd:
     # orders
 
     async def _execute(self, order: Order) -> None:
+        """Execute an order and send its result."""
         code = fault = ""
         try:
             await self._host.orders.execute(order.verb, order.name, self)

@@ -26,13 +26,13 @@ class _Reload:
 
     sender: sender of the order.
     ticket: ticket that keeps the old model in memory.
-    work: task that ends when the old model is not in use any more.
+    task: task that ends when the old model is not in use any more.
     """
 
     sender: object
     old: LoadedModel
     ticket: Ticket
-    work: asyncio.Task[ModelInfo]
+    task: asyncio.Task[ModelInfo]
 
 
 class Orders:
@@ -47,7 +47,7 @@ class Orders:
     @property
     def older(self) -> Mapping[str, Mapping[str, LoadedModel]]:
         """Replaced models that still decode, by name and digest."""
-        return {name: {one.old.info.digest: one.old} for name, one in self._reloads.items()}
+        return {name: {reload.old.info.digest: reload.old} for name, reload in self._reloads.items()}
 
     async def execute(self, verb: str, name: str, sender: object) -> None:
         """Execute an order.
@@ -69,15 +69,19 @@ class Orders:
 
     def settle_all(self, sender: object) -> None:
         """Settle all reloads of a sender that has disconnected."""
-        for name in [name for name, one in self._reloads.items() if one.sender is sender]:
+        for name in [name for name, reload in self._reloads.items() if reload.sender is sender]:
             self._settle(name)
 
     async def _reload(self, name: str, sender: object) -> None:
-        """Reload a model, and return when it decodes tokens of both bundles, or when it was not loaded."""
-        await self._lock.acquire()
-        loop, replaced, reload = asyncio.get_running_loop(), asyncio.Event(), self._service.reload
+        """Reload a model.
 
-        def note() -> None:
+        A model in memory decodes tokens of both bundles afterwards, and keeps the lock until it is settled.
+        For another model, this returns after the reload.
+        """
+        await self._lock.acquire()
+        loop, replaced = asyncio.get_running_loop(), asyncio.Event()
+
+        def on_replaced() -> None:  # called by the reload's thread once the new model answers
             loop.call_soon_threadsafe(replaced.set)
 
         try:
@@ -85,16 +89,16 @@ class Orders:
         except ConvoyError:
             self._lock.release()
             raise
-        work = loop.create_task(asyncio.to_thread(reload, name, note))
-        signal = loop.create_task(replaced.wait())
-        await asyncio.wait([work, signal], return_when=asyncio.FIRST_COMPLETED)
-        signal.cancel()
-        if old and replaced.is_set():
-            self._reloads[name] = _Reload(sender, old, ticket, work)
+        task = loop.create_task(asyncio.to_thread(self._service.reload, name, on_replaced))
+        wait = loop.create_task(replaced.wait())
+        await asyncio.wait([task, wait], return_when=asyncio.FIRST_COMPLETED)
+        wait.cancel()
+        if old and replaced.is_set():  # the task ends after `_settle` has released the old model
+            self._reloads[name] = _Reload(sender, old, ticket, task)
             return
         self._repository.release(ticket)
         try:
-            await work
+            await task
         finally:
             self._lock.release()
 
@@ -107,6 +111,7 @@ class Orders:
         return self._repository.claim_models(ticket, None)[name], ticket
 
     def _settle(self, name: str) -> None:
+        """Release the old model of a reload, if there is one."""
         reload = self._reloads.pop(name, None)
         if reload is not None:
             self._repository.release(reload.ticket)
@@ -115,8 +120,9 @@ class Orders:
             task.add_done_callback(self._tasks.discard)
 
     async def _finish(self, reload: _Reload) -> None:
+        """Wait until the old model is not in use any more, and let the next reload begin."""
         try:
-            await reload.work
+            await reload.task
         except ConvoyError as error:  # the process is stopping
             logger.warning("%s: %s", reload.old.info.name, error)
         finally:

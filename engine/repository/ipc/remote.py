@@ -63,6 +63,7 @@ class RemoteEngine:
         self._connections.call_soon(self._submit, list(group), follow_up)
 
     def _submit(self, group: list[Request], follow_up: bool) -> None:
+        """Submit a group in the event loop; a refusal is the outcome of each request."""
         try:
             self._connections.submit(
                 PendingGroup(self._model, self._digest, dict(enumerate(group)), follow_up)
@@ -93,6 +94,7 @@ class RemoteEngine:
             time.sleep(POLL_SECONDS)
 
     def _abandon(self) -> None:
+        """Cancel the unanswered requests, and answer them with Stopping."""
         requests = self._unanswered()
         self._connections.cancel(requests)
         for request in requests:

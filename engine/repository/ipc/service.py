@@ -60,7 +60,7 @@ class RemoteService(Service):
         """
         self._connections, self._settings = connections, settings
         self._entries = {one.info.name: one.entry for one in offered}
-        self._following = threading.Lock()
+        self._follow_lock = threading.Lock()
         opened = list(self._open_first(offered))
         source = ModelSource(self._facts_at, lambda path: self._open(self._facts_at(path)), answered=True)
         repository = Repository([model.facts for model in opened], source, loaded=opened)
@@ -132,7 +132,7 @@ class RemoteService(Service):
         until = time.monotonic() + OFFER_SECONDS
         while digest and not self._connections.offers(name, digest) and time.monotonic() < until:
             time.sleep(POLL_SECONDS)  # the order's result came before the offer
-        with self._following:
+        with self._follow_lock:
             find_info(self.models(), name)
             return self.repository.reload(name)
 
@@ -148,11 +148,12 @@ class RemoteService(Service):
     def repository_entries(self) -> dict[str, RepositoryEntry]:
         """Return the state of each model in the engine processes, the last known one while disconnected."""
         self._entries |= {
-            n: reduce(merge_entries, (o.entry for o in of)) for n, of in self._connections.offered().items()
+            name: reduce(merge_entries, (model.entry for model in models))
+            for name, models in self._connections.offered().items()
         }
-        own = self.repository.entries()
         return {
-            name: self._entries.get(name, replace(entry, state=State.UNLOADED)) for name, entry in own.items()
+            name: self._entries.get(name, replace(entry, state=State.UNLOADED))
+            for name, entry in self.repository.entries().items()
         }
 
     def memory(self) -> dict[str, DeviceMemory]:
@@ -166,22 +167,23 @@ class RemoteService(Service):
 
     def _follow_all(self, offered: Mapping[str, Sequence[OfferedModel]]) -> None:
         """Add, reload and remove models until this service has the offered models."""
-        with self._following:
-            here = {info.name: info.digest for info in self.models()}
-            for name in here.keys() - offered.keys():
+        with self._follow_lock:
+            local_digests = {info.name: info.digest for info in self.models()}
+            for name in local_digests.keys() - offered.keys():
                 self.repository.remove(name)
                 logger.info("%s is no longer served: no engine process has it", name)
             for name, offers in offered.items():
                 digests = [digest for one in offers for digest in one.digests]
                 try:
-                    if digests and name not in here:
+                    if digests and name not in local_digests:
                         self._add(name, Path(offers[0].path))
-                    elif digests and here[name] not in digests:
+                    elif digests and local_digests[name] not in digests:
                         self.repository.reload(name)
                 except ConvoyError as error:
                     logger.warning("%s is not served: %s", name, error)
 
     def _add(self, name: str, path: Path) -> None:
+        """Add a model; the engine processes reload it first if its bundle was replaced."""
         try:
             self.repository.add(path)
         except OtherBundle:  # replaced before this process started, and not reloaded in the engine processes
@@ -191,7 +193,8 @@ class RemoteService(Service):
         logger.info("%s is served", name)
 
     def _offers_at(self, path: Path) -> list[OfferedModel]:
-        return [one for of in self._connections.offered().values() for one in of if Path(one.path) == path]
+        offers = self._connections.offered().values()
+        return [model for models in offers for model in models if Path(model.path) == path]
 
     def _facts_at(self, path: Path) -> ModelFacts:
         """Return the facts of the bundle at a path. Raises OtherBundle if no engine process has loaded it."""
@@ -232,6 +235,7 @@ def _facts(offered: OfferedModel) -> ModelFacts:
 
 
 async def _first_offer(paths: Sequence[Path]) -> list[OfferedModel]:
+    """Connect, wait for the first offer, and disconnect; returns one offer of each model."""
     connections = EngineConnections(paths)
     connections.start()
     while not connections.connected:

@@ -32,12 +32,12 @@ FAULTS = [
     (
         "a group is admitted in part",
         "engine/schedule/engine.py",
-        ("            if missing > 0 and not follow_up:\n                wait"),
+        ("            if excess_tokens > 0 and not follow_up:\n                wait"),
         (
-            "            while missing > 0 and len(group) > 1:\n"
-            "                missing -= len(group[-1].source)\n"
+            "            while excess_tokens > 0 and len(group) > 1:\n"
+            "                excess_tokens -= len(group[-1].source)\n"
             "                group, lanes = group[:-1], lanes[:-1]\n"
-            "            if missing > 0 and not follow_up:\n"
+            "            if excess_tokens > 0 and not follow_up:\n"
             "                wait"
         ),
         "tests/engine/schedule/test_engine.py tests/engine/schedule/test_engine_faults.py",
@@ -136,9 +136,9 @@ FAULTS = [
     (
         "a cancelled request uses up the encoder's budget",
         "engine/schedule/queue.py",
-        ("                self._leave(request, line)\n                continue\n"),
+        ("                self._leave(request, lane_round)\n                continue\n"),
         (
-            "                self._leave(request, line)\n"
+            "                self._leave(request, lane_round)\n"
             "                budget -= len(request.source)\n"
             "                continue\n"
         ),
