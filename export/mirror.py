@@ -218,6 +218,7 @@ def place_bundle(folder: Path, target: Path, *, keep: bool) -> None:
 
 
 def _fetch(mirror: Mirror, file: MirrorFile, target: Path, progress: Callable[[int], None]) -> None:
+    """Fetch and verify a file, see `fetch`."""
     if target.is_file() and target.stat().st_size == file.size and file_digest(target) == file.sha256:
         progress(file.size)
         return
@@ -249,6 +250,7 @@ def _fetch(mirror: Mirror, file: MirrorFile, target: Path, progress: Callable[[i
 
 
 def _model(entry: dict[str, Any]) -> MirrorModel:
+    """Parse a model of an index. Raises ValueError, KeyError or TypeError."""
     texts = [entry[key] for key in ("name", "source", "target")] + [entry.get("architecture", "")]
     if not all(isinstance(text, str) and (NAME.fullmatch(text) or not text) for text in texts) or not all(
         texts[:3]

@@ -30,6 +30,7 @@ def package(tree: Path) -> list[MirrorModel]:
 
 
 def _bundles(tree: Path) -> Iterator[MirrorModel]:
+    """Verify and describe each bundle in a folder. Raises CheckpointError."""
     for manifest in sorted(tree.rglob(MANIFEST)):
         folder = manifest.parent
         if any(part.startswith(".") for part in folder.relative_to(tree).parts):
@@ -44,6 +45,7 @@ def _bundles(tree: Path) -> Iterator[MirrorModel]:
 
 
 def _students(tree: Path) -> Iterator[MirrorModel]:
+    """Describe each student in a folder. Raises CheckpointError."""
     folders = [folder for folder in find_students(tree) if not (folder / MANIFEST).exists()]
     for name, folder in names_of(folders, tree).items():
         source, target = find_student(folder).languages

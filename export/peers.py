@@ -83,6 +83,7 @@ def _run_engine(ask: Any, model: CheckedModel, lines: Sequence[str], limit: int)
 
 
 def _transformers(model: CheckedModel, lines: Sequence[str], limit: int) -> PeerAnswers:
+    """Translate lines greedily by transformers, to at most `limit` tokens."""
     import torch
 
     transformers: Any = import_module("transformers")
@@ -101,9 +102,8 @@ def _transformers(model: CheckedModel, lines: Sequence[str], limit: int) -> Peer
     opening = _opening(text, symbols, bundle.target)
     forced = open_tokenizer(bundle).beginning
     stacks = bundle.config.encoder, bundle.config.decoder
-    alike = (
-        len({stack.layers for stack in stacks if stack}) == 1
-    )  # the cache of transformers has the encoder's number of layers
+    # the cache of transformers has the encoder's number of layers
+    can_cache = len({stack.layers for stack in stacks if stack}) == 1
     texts = []
     with torch.inference_mode():
         for line in lines:
@@ -116,7 +116,7 @@ def _transformers(model: CheckedModel, lines: Sequence[str], limit: int) -> Peer
                 do_sample=False,
                 max_length=None,
                 max_new_tokens=limit,
-                use_cache=alike,
+                use_cache=can_cache,
                 **own,
             )
             texts.append(
@@ -132,6 +132,7 @@ def _opening(text: Mapping[str, Any], symbols: Mapping[str, str], target: str) -
 
 
 def _ctranslate2(model: CheckedModel, lines: Sequence[str], limit: int) -> PeerAnswers:
+    """Translate lines greedily by CTranslate2, to at most `limit` tokens."""
     ctranslate2 = import_module("ctranslate2")
     folder = model.folder if (model.folder / "model.bin").is_file() else model.folder / "model"
     translator = ctranslate2.Translator(str(folder), compute_type="float32", inter_threads=1)

@@ -32,6 +32,7 @@ EPILOGUES: Final = {"none": 0, "relu": 1, "glu": 2, "norm": 3}
 
 
 def _linear(x: Symbol, weight: Weight, bias: Weight | None = None, epilogue: str = "none") -> Symbol:
+    """Emit the product x @ weight.T + bias with an epilogue of EPILOGUES, in fp32 or with int8 weights."""
     g, columns = x.graph, weight.size(0)
     gated = epilogue == "glu"
     options: dict[str, Any] = {"domain": DOMAIN, "epilogue": EPILOGUES[epilogue]}
@@ -69,6 +70,7 @@ def _as_epilogue(epilogue: str, otherwise: Callable[..., Symbol]) -> Callable[..
 
 
 def _layer_norm(x: Symbol, shape: Any, weight: Weight, bias: Weight, eps: float = 1e-5) -> Symbol:
+    """Emit the norm of a sum as one AddNorm; other norms in standard operators."""
     terms = x.graph.sums.get(x.name)
     if terms is None or terms[0].shape != terms[1].shape:
         return ops.STANDARD_OPS[F.layer_norm](x, shape, weight, bias, eps)  # type: ignore[no-any-return]
@@ -96,6 +98,7 @@ def _dynamic_conv_step(x: Symbol, taps: Symbol, ring: Symbol | None, index: Symb
 def _attend(
     q: Symbol, keys: Symbol, values: Symbol, mask: Symbol, dropout: float = 0.0, shown: int = 0
 ) -> tuple[Symbol, Symbol]:
+    """Emit Attend, with the scale of the queries as an attribute; returns outputs and weights."""
     query, scale = q.graph.scaled.get(q.name, (q, 1.0))
     operands = (query.name, keys.name, values.name, mask.name)
     options = {"shown": shown} if shown else {}
@@ -156,8 +159,8 @@ def _select(scores: Symbol, rules: Any, unk: int | None, eos: int, k: Symbol) ->
     node = scores.graph.producer(scores.name, "LogSoftmax")
     logits = scores.name if node is None else node.input[0]
     operands = [logits, *(getattr(part, "name", "") for part in inputs), k.name]
-    cooled = scores.graph.producer(logits, "Div")  # by the temperature
-    among = scores.graph.lists.get(logits if cooled is None else cooled.input[0])
+    division = scores.graph.producer(logits, "Div")  # by the temperature
+    among = scores.graph.lists.get(logits if division is None else division.input[0])
     if among is not None:
         operands.append(among.name)
     name = scores.graph.emit(
@@ -188,6 +191,7 @@ def fuse_norms(nodes: list[onnx.NodeProto]) -> list[onnx.NodeProto]:
 
 
 def _drop_unread_weights(node: onnx.NodeProto, readers: Mapping[str, int]) -> None:
+    """Remove the attention weights from the outputs of an Attend that no node reads."""
     if node.op_type == "Attend" and node.output[1] == f"{node.name}.1" and not readers[node.output[1]]:
         node.output[1] = ""
 

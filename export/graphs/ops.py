@@ -31,6 +31,7 @@ from export.graphs.symbols import Dim, Symbol, Weight, broadcast, operand
 
 
 def _linear(x: Symbol, weight: Weight, bias: Weight | None = None) -> Symbol:
+    """Emit x @ weight.T + bias, in fp32 or with int8 weights."""
     g = x.graph
     if g.precision == "int8":
         product = _int8_product(x, weight)
@@ -137,6 +138,7 @@ def _topk(x: Symbol, k: Symbol, dim: int = -1) -> tuple[Symbol, Symbol]:
 
 
 def _where(condition: Symbol, a: Any, b: Any) -> Symbol:
+    """Emit Where; the result has the element type of a symbol among `a` and `b`."""
     shape = condition.shape
     for value in (a, b):
         shape = broadcast(shape, value.shape) if isinstance(value, Symbol) else shape
@@ -147,6 +149,7 @@ def _where(condition: Symbol, a: Any, b: Any) -> Symbol:
 
 
 def _cat(parts: Sequence[Symbol], dim: int = 0) -> Symbol:
+    """Emit Concat; the size of its axis is "+" if a part's size is known only at run time."""
     first = parts[0]
     axis = dim % first.dim()
     sizes = [part.shape[axis] for part in parts]
@@ -199,6 +202,7 @@ def _dynamic_conv(x: Symbol, taps: Symbol, left: int) -> Symbol:
 
 
 def _dynamic_conv_step(x: Symbol, taps: Symbol, ring: Symbol | None, index: Symbol | None) -> Symbol:
+    """Emit one step of a dynamic convolution; without a ring there are no earlier inputs."""
     g = x.graph
     heads, width, channels = taps.size(-2), taps.size(-1), x.size(2)
     newest = x.unflatten(2, (heads, channels // heads))

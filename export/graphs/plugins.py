@@ -111,26 +111,28 @@ def _emit_plugin(g: Any, name: str, *inputs: str, **attributes: int) -> str:
     return str(g.emit(name, *inputs, domain=DOMAIN, aot=1, plugin_namespace=DOMAIN, **attributes))
 
 
-def _plugin_of(taps: Symbol) -> tuple[str, str] | None:
-    """Return the taps before their softmax and the operator for them, or None if they have no softmax."""
+def _kernels_and_plugin(taps: Symbol) -> tuple[str, str] | None:
+    """Return the name of the kernels before their softmax, and of their plugin; None without a softmax."""
     node = taps.graph.producer(taps.name, "Softmax")
     return None if node is None else (node.input[0], "LightConv" if taps.dim() == 2 else "DynamicConv")
 
 
 def _dynamic_conv(x: Symbol, taps: Symbol, left: int) -> Symbol:
-    plugin = _plugin_of(taps)
-    if plugin is None:
+    """Emit the plugin of a convolution, or standard operators if the taps have no softmax."""
+    found = _kernels_and_plugin(taps)
+    if found is None:
         return ops.STANDARD_OPS[dynamic_conv](x, taps, left)  # type: ignore[no-any-return]
-    kernels, name = plugin
-    return x.like(_emit_plugin(x.graph, name, x.name, kernels, left=left))
+    kernels, plugin = found
+    return x.like(_emit_plugin(x.graph, plugin, x.name, kernels, left=left))
 
 
 def _dynamic_conv_step(x: Symbol, taps: Symbol, ring: Symbol | None, index: Symbol | None) -> Symbol:
-    plugin = _plugin_of(taps)
-    if plugin is None or ring is None or index is None:
+    """Emit the plugin of a step, or standard operators without a softmax or earlier inputs."""
+    found = _kernels_and_plugin(taps)
+    if found is None or ring is None or index is None:
         return ops.STANDARD_OPS[dynamic_conv_step](x, taps, ring, index)  # type: ignore[no-any-return]
-    kernels, name = plugin
-    return x.like(_emit_plugin(x.graph, f"{name}Step", x.name, kernels, ring.name, index.name))
+    kernels, plugin = found
+    return x.like(_emit_plugin(x.graph, f"{plugin}Step", x.name, kernels, ring.name, index.name))
 
 
 PLUGIN_OPS: Final[dict[Callable[..., Any], Callable[..., Any]]] = ops.STANDARD_OPS | {

@@ -97,6 +97,8 @@ def _logit_products(graph: onnx.GraphProto) -> set[str]:
 
 
 class _Rewrite:
+    """Rewrites a graph of fp32 in a narrow type."""
+
     def __init__(self, model: onnx.ModelProto, narrow: int, sums: bool) -> None:
         self.model, self.graph, self.narrow, self.sums = model, model.graph, narrow, sums
         self.types: dict[str, int] = {}
@@ -111,6 +113,7 @@ class _Rewrite:
         self.logits = _logit_products(self.graph)
 
     def apply(self) -> bytes:
+        """Rewrite inputs, weights, outputs and nodes; returns the serialised graph."""
         for value in self.graph.input:
             tensor = value.type.tensor_type
             if tensor.elem_type == FLOAT and kind_of(value.name) in STATEFUL and not self._is_sum(value.name):
@@ -182,6 +185,7 @@ class _Rewrite:
         return self.casts[key]
 
     def _narrow_constant(self, name: str) -> str:
+        """Return the name of a constant in the narrow type; add it at its first use."""
         narrow_name = f"{name}:narrow"
         if (name, self.narrow) not in self.casts:
             self.casts[name, self.narrow] = narrow_name

@@ -74,6 +74,7 @@ class Graph:
         return node if node is not None and node.op_type == op else None
 
     def constant(self, value: Any, dtype: type) -> str:
+        """Return the name of a constant; equal constants are stored once."""
         array: NDArray[Any] = np.asarray(value, dtype)
         key = (array.dtype.str, array.shape, array.tobytes())
         if key not in self.constants:
@@ -107,6 +108,7 @@ class Graph:
         return label
 
     def finish(self, outputs: dict[str, Symbol], name: str) -> bytes:
+        """Return the serialised model with these outputs, without unused nodes and weights."""
         for label, symbol in outputs.items():
             self.nodes.append(helper.make_node("Identity", [symbol.name], [label], name=f"output_{label}"))
         infos = [
@@ -146,6 +148,7 @@ class Symbol:
     def __torch_function__(
         cls, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
+        """Emit the nodes of a torch function. Raises ConfigError if the table of operators lacks it."""
         flat = [a for arg in args for a in (arg if isinstance(arg, (list, tuple)) else (arg,))]
         graph = next(a.graph for a in flat if isinstance(a, Symbol))
         if func not in graph.ops:
@@ -165,6 +168,7 @@ class Symbol:
         return len(self.shape)
 
     def _binary(self, op: str, other: Any, kind: str | None = None, *, swap: bool = False) -> Symbol:
+        """Emit a node of two operands; `swap` exchanges them, `kind` is the kind of its result."""
         operands = [self.name, operand(self, other)]
         if swap:
             operands.reverse()
@@ -221,6 +225,7 @@ class Symbol:
         return self._reshape(self.shape[:axis] + tuple(sizes) + self.shape[axis + 1 :])
 
     def flatten(self, start: int, end: int = -1) -> Symbol:
+        """Merge the axes from `start` to `end`; a size known only at run time becomes "*"."""
         end %= self.dim()
         merged = self.shape[start : end + 1]
         static = all(isinstance(d, int) for d in merged)
@@ -228,6 +233,7 @@ class Symbol:
         return self._reshape((*self.shape[:start], middle, *self.shape[end + 1 :]))
 
     def _reshape(self, shape: tuple[Dim, ...]) -> Symbol:
+        """Emit Reshape to a shape in which at most one new size is known only at run time."""
         # 0 copies the input's size of that axis, so that leading dynamic sizes need no arithmetic
         same = [d == mine for d, mine in zip(shape, self.shape, strict=False)] + [False] * len(shape)
         target = [
@@ -273,6 +279,7 @@ class Symbol:
         return self.like(self.graph.emit("Cast", self.name, to=ONNX_TYPES[kind]), kind=kind)
 
     def split(self, sizes: Sequence[int], axis: int) -> list[Symbol]:
+        """Split an axis into parts of these sizes."""
         axis %= self.dim()
         name = self.graph.emit("Split", self.name, self.graph.ints(*sizes), outputs=len(sizes), axis=axis)
         shapes = [(*self.shape[:axis], size, *self.shape[axis + 1 :]) for size in sizes]
@@ -299,6 +306,7 @@ class Symbol:
         return self.like(self.graph.emit("ScatterElements", self.name, index.name, source.name, axis=axis))
 
     def __getitem__(self, items: Any) -> Symbol:
+        """Emit slices and new axes, without integer indexes."""
         items = items if isinstance(items, tuple) else (items,)
         if Ellipsis in items:
             at = items.index(Ellipsis)
@@ -313,6 +321,7 @@ class Symbol:
         return result
 
     def _slice(self, axis: int, item: slice) -> Symbol:
+        """Emit a slice of one axis."""
         size, step = self.shape[axis], item.step or 1
         begin, end = item.start or 0, item.stop if item.stop is not None else 2**31
         # the length of a slice of a dynamic axis is unknown, except if it is counted from one end
@@ -344,6 +353,7 @@ class Weight(Symbol):
 
 
 def operand(symbol: Symbol, other: Any) -> str:
+    """Return the name of an operand: a symbol's, or that of a new constant of the symbol's element type."""
     if isinstance(other, Symbol):
         return other.name
     if isinstance(other, torch.Tensor):
@@ -352,6 +362,7 @@ def operand(symbol: Symbol, other: Any) -> str:
 
 
 def broadcast(a: tuple[Dim, ...], b: tuple[Dim, ...]) -> tuple[Dim, ...]:
+    """Return the shape of two operands after broadcasting; dynamic sizes are taken as equal."""
     width = max(len(a), len(b))
     a, b = (1,) * (width - len(a)) + a, (1,) * (width - len(b)) + b
     return tuple(y if x == 1 else x for x, y in zip(a, b, strict=True))

@@ -75,6 +75,7 @@ def build(bundle: Bundle, lane: LaneShape, timings: Path | None = None, device: 
 
 
 def _build_engines(bundle: Bundle, lane: LaneShape, version: str, timings: Path) -> Bundle:
+    """Build the engine of each graph of a bundle, and write all of them into the bundle."""
     target = Target(torch.cuda.get_device_name(), version, lane.precision, lane.beams, lane.slots)
     k = min(lane.k or max(CANDIDATES, 2 * lane.beams), bundle.config.target_vocab)
     about = EngineDescription(

@@ -156,6 +156,7 @@ def _versions(path: Path, state: Mapping[str, Tensor]) -> dict[str, float]:
 
 
 def _load(path: Path) -> Any:
+    """Load a file of torch, which can run no code. Raises CheckpointError if it is damaged."""
     allowed: list[Any] = [(kind, name) for name, kind in STAND_INS.items()]
     try:
         with torch.serialization.safe_globals(allowed), warnings.catch_warnings():

@@ -225,6 +225,7 @@ def check_folders(folder: Path, out: Path, *, overwrite: bool) -> None:
 
 
 def _card(description: Description, model: ImportedModel) -> bytes:
+    """Return the model card of an import, in Markdown."""
     parameters = sum(math.prod(weight.shape) for weight in model.weights.values())
     quantized = any(
         isinstance(weight, QuantizedWeight) or (isinstance(weight, LazyWeight) and weight.int8)

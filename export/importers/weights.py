@@ -116,6 +116,7 @@ def _lazy_weight(name: str, weight: Tensor, config: ModelConfig) -> LazyWeight:
 
 
 def _value_problems(named: Mapping[str, Tensor]) -> list[str]:
+    """Return a problem for each weight that is not float or not finite."""
     problems = [f"{n} holds {w.dtype}, not floats" for n, w in named.items() if not w.is_floating_point()]
     return problems + [
         f"{name} holds values that are not finite"
@@ -125,6 +126,7 @@ def _value_problems(named: Mapping[str, Tensor]) -> list[str]:
 
 
 def _shape_problems(named: Mapping[str, Tensor] | Mapping[str, Array], config: ModelConfig) -> list[str]:
+    """Return a problem for each missing, extra or misshapen weight."""
     with torch.device("meta"):
         shapes = weight_shapes(build(config))
     return shape_errors(shapes, {name: tuple(weight.shape) for name, weight in named.items()})
@@ -192,6 +194,7 @@ def half_holds(weights: Mapping[str, Stored]) -> bool:
 
 
 def _half_holds(weight: Stored) -> bool:
+    """Return whether fp16 holds a weight exactly."""
     if isinstance(weight, QuantizedWeight) or (isinstance(weight, LazyWeight) and weight.int8):
         return True
     values = weight.make() if isinstance(weight, LazyWeight) else np.asarray(weight)

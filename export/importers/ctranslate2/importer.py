@@ -103,7 +103,7 @@ def read_for_library(
     assert vocabularies is not None
     assert text_sources is not None
     config, weights = problems.require(
-        f"{path}: can't be imported", lambda: _model(variables, options, vocabularies)
+        f"{path}: can't be imported", lambda: _config_and_weights(variables, options, vocabularies)
     )
     findings = [f"{name} is not part of the model" for name in variables.unused_names()]
     problems.add_under(f"{path}: its variables do not fit", weight_problems(weights, config) + findings)
@@ -125,6 +125,7 @@ def read_for_library(
 
 
 def _check_specification(path: Path, variables: Variables, problems: ProblemList) -> None:
+    """Add a problem for an unsupported kind or revision. Raises StoppedError for the kind."""
     if variables.specification not in SPECIFICATIONS:
         problems.add(
             f"{path}: is a model of the kind {variables.specification!r}; only encoder-decoders "
@@ -154,6 +155,7 @@ def _fill_options(options: dict[str, Any], variables: Variables) -> None:
 
 
 def _option_problems(options: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the problems of the options in config.json."""
     for name in USUAL_SYMBOLS:
         if not isinstance(options[name], str):
             yield f"{CONFIG_FILE}: {name} = {options[name]!r} is not a symbol"
@@ -166,9 +168,10 @@ def _option_problems(options: Mapping[str, Any]) -> Iterator[str]:
         yield "multi-query attention is not supported"
 
 
-def _model(
+def _config_and_weights(
     variables: Variables, options: Mapping[str, Any], vocabularies: FileVocabularies
 ) -> tuple[ModelConfig, dict[str, Array]]:
+    """Return the configuration and the weights by our names. Raises CheckpointError."""
     settings = {"epsilon": options.get("layer_norm_epsilon"), "window": LONGEST_TARGET_TOKENS}
     encoder, decoder = (read_side(variables, side, settings) for side in SIDES)
     if encoder.computed_positions != decoder.computed_positions or (
@@ -226,10 +229,10 @@ def _tables(
     factor = variables.number("decoder/scale_outputs", 1.0)
     sides = encoder, decoder
     roots = [side.scale == side.stack.embed_dim**0.5 for side in sides]
-    alike = all(roots) or all(side.scale == 1 for side in sides)
-    joint = alike and vocabularies.shared and variables.same(*names[:2])
-    tied = alike and factor == 1 and variables.same(*names[1:])
-    source, target = (scale_weight(side.embedding, 1.0 if alike else side.scale) for side in sides)
+    same_scale = all(roots) or all(side.scale == 1 for side in sides)
+    joint = same_scale and vocabularies.shared and variables.same(*names[:2])
+    tied = same_scale and factor == 1 and variables.same(*names[1:])
+    source, target = (scale_weight(side.embedding, 1.0 if same_scale else side.scale) for side in sides)
     weights = {"encoder.embed_tokens.weight": _reorder_rows(source, vocabularies, 0)}
     if not joint:
         weights["decoder.embed_tokens.weight"] = _reorder_rows(target, vocabularies, 1)
@@ -261,6 +264,7 @@ def _reorder_rows(weight: Array, vocabularies: FileVocabularies, side: int) -> A
 
 
 def _precision(variables: Variables) -> str:
+    """Return the types of the matrices, for the model card."""
     kinds = {str(a.dtype) for a in variables.arrays.values() if a.ndim > 1}
     return ", ".join(sorted(kinds))
 
@@ -279,7 +283,7 @@ def _text_sources(folder: Path, settings: CTranslate2Import) -> TextSources:
     if not pieces and codes is None:
         codes = next((folder / name for name in CODES_FILES if (folder / name).is_file()), None)
     if not pieces and codes is None:
-        pieces = _pieces(folder)
+        pieces = _find_pieces(folder)
     for path in pieces:
         read_processor(path)
     if codes is not None:
@@ -320,7 +324,8 @@ def _text(
     return text, files
 
 
-def _pieces(folder: Path) -> tuple[Path, ...]:
+def _find_pieces(folder: Path) -> tuple[Path, ...]:
+    """Find the SentencePiece models of a folder: one for both sides, or two."""
     if (folder / "source.spm").is_file() and (folder / "target.spm").is_file():
         return folder / "source.spm", folder / "target.spm"
     paths = sorted({path for pattern in PIECES_FILES for path in folder.glob(pattern)})

@@ -112,6 +112,7 @@ class Layers:
         return f"{self.side}/layer_0/ffn/layer_norm/beta" not in self.variables
 
     def norm(self, theirs: str, ours: str) -> None:
+        """Add a layer norm, or an RMS norm without a bias."""
         name, rms = f"{self.side}/{theirs}", self.rms
         if rms and f"{name}/beta" in self.variables:
             raise CheckpointError(f"{name} has a beta, other norms of the {self.side} have none")
@@ -220,14 +221,15 @@ def _read_norms(layers: Layers) -> dict[str, Any]:
 
 
 def unsupported_parts(variables: Variables) -> Iterator[str]:
-    """Yield a problem for each unsupported part of a model."""
+    """Yield a problem for each unsupported part, and mark known names as used (`Variables.unused_names`)."""
     for name in sorted({*variables.arrays, *variables.aliases}):
         parts = name.split("/")
         for part in REFUSED:
             if part not in parts:
                 continue
             array = variables.arrays[variables.origin(name)]
-            if array.size > 1 or array.any():
+            is_absent = array.size <= 1 and not array.any()  # a part that is off is a single zero
+            if not is_absent:
                 yield f"{name}: {REFUSED[part]} are not supported"
             variables.used.add(name)
         if parts[-1] in ATTRIBUTES:
@@ -282,6 +284,7 @@ def _embedding_scale(variables: Variables, side: str, dim: int) -> float:
 
 
 def _positions(variables: Variables, name: str, dim: int) -> NDArray[np.float32]:
+    """Return the table of positions, at most MAX_POSITIONS rows."""
     table = variables.array(name)
     if table.ndim != 2 or table.shape[1] != dim or len(table) < 2:
         raise CheckpointError(f"{name} has the shape {table.shape}")
@@ -349,6 +352,7 @@ def _relative_bias(layers: Layers, count: int, heads: int) -> int:
 
 
 def _layer(layers: Layers, i: int, width: int) -> None:
+    """Add the weights of layer `i`; `width` is the width of a head."""
     theirs, ours = f"layer_{i}", f"layers.{i}"
     decoder = layers.side == "decoder"
     factor = layers.query_factor(f"{theirs}/self_attention", width)

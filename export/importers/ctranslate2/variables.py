@@ -115,6 +115,7 @@ def read_variables(path: Path) -> Variables:
 
 
 def _parse_variables(content: NDArray[np.uint8]) -> Variables:
+    """Parse a whole file. Raises CheckpointError."""
     reader = _VariablesReader(content)
     version = reader.number(4)
     if version not in VERSIONS:
@@ -137,6 +138,7 @@ def _parse_variables(content: NDArray[np.uint8]) -> Variables:
 
 
 def _variables(reader: _VariablesReader, version: int) -> Iterator[tuple[str, NDArray[Any]]]:
+    """Yield the name and the array of each variable."""
     for _ in range(reader.count(8)):
         name = reader.text()
         rank = reader.number(1)
@@ -160,6 +162,7 @@ class _VariablesReader:
         self.content, self.at = np.frombuffer(content, np.uint8), 0
 
     def bytes(self, size: int) -> NDArray[np.uint8]:
+        """Return the next bytes. Raises CheckpointError if the file ends before."""
         if size > len(self.content) - self.at:
             raise CheckpointError("it ends too early; copy it again")
         part = self.content[self.at : self.at + size]

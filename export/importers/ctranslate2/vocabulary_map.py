@@ -65,6 +65,7 @@ def _targets_by_first_symbol(phrases: Mapping[str, list[int]], ids: Mapping[str,
 
 
 def _read_lines(path: Path) -> list[str]:
+    """Return the lines of a map. Raises CheckpointError if it is too large or not readable."""
     try:
         if path.stat().st_size > MAX_MAP_BYTES:
             raise CheckpointError(f"{path}: is larger than {MAX_MAP_BYTES:,} bytes; leave it out")

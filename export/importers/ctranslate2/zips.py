@@ -76,6 +76,7 @@ def _leads_outside(name: str) -> bool:
 
 
 def _extract(archive: zipfile.ZipFile, member: zipfile.ZipInfo, folder: Path) -> None:
+    """Extract a member; stops if it has more bytes than its header announces."""
     target = folder / member.filename
     if member.is_dir():
         target.mkdir(parents=True, exist_ok=True)

@@ -131,6 +131,7 @@ def model_weights(state: Mapping[str, Tensor], config: ModelConfig) -> tuple[Wei
 
 
 def _stack(values: Mapping[str, Any], side: str) -> ConvStack:
+    """Return the configuration of a side."""
     layers, embed = values[f"{side}_layers"], values[f"{side}_embed_dim"]
     output = values["decoder_out_embed_dim"] if side == "decoder" else embed
     flags = values["decoder_attention"] if side == "decoder" else ()
@@ -219,6 +220,7 @@ def _layers(value: Any) -> list[tuple[int, int, int]]:
 
 
 def _flags(value: Any) -> bool | tuple[bool, ...]:
+    """Return one boolean, or one for each layer. Raises ValueError."""
     if isinstance(value, bool):
         return value
     if not isinstance(value, (list, tuple)) or not all(type(flag) in (bool, int) for flag in value):
@@ -231,19 +233,22 @@ def _parse_expression(text: str) -> Any:
     if len(text) > MAX_EXPRESSION_CHARACTERS:
         raise ValueError(f"it is longer than {MAX_EXPRESSION_CHARACTERS} characters")
     try:
-        return _evaluate(ast.parse(text.strip(), mode="eval").body)
+        return _value_of_node(ast.parse(text.strip(), mode="eval").body)
     except (SyntaxError, RecursionError, MemoryError):
         raise ValueError("it is not an expression") from None
 
 
-def _evaluate(node: ast.expr) -> Any:
+def _value_of_node(node: ast.expr) -> Any:
+    """Return the value of a parsed expression. Raises ValueError for anything but lists and numbers."""
     if isinstance(node, ast.Constant) and type(node.value) in (bool, int):
         return node.value
     if isinstance(node, (ast.List, ast.Tuple)):
-        items = [_evaluate(item) for item in node.elts]
+        items = [_value_of_node(item) for item in node.elts]
         return items if isinstance(node, ast.List) else tuple(items)
     if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Mult)):
-        return _apply_operator(_evaluate(node.left), _evaluate(node.right), add=isinstance(node.op, ast.Add))
+        return _apply_operator(
+            _value_of_node(node.left), _value_of_node(node.right), add=isinstance(node.op, ast.Add)
+        )
     raise ValueError("it may hold whole numbers, lists, tuples, + and * only")
 
 
@@ -266,6 +271,7 @@ def _apply_operator(left: Any, right: Any, *, add: bool) -> Any:
 
 
 def _within_limit(length: int) -> bool:
+    """Return True. Raises ValueError for more than MOST_LAYERS layers."""
     if length > MOST_LAYERS:
         raise ValueError(f"{length} layers are more than {MOST_LAYERS}")
     return True

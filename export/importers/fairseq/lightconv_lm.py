@@ -148,6 +148,7 @@ def model_weights(state: Mapping[str, Tensor], config: ModelConfig) -> tuple[Wei
 
 
 def _adaptive(values: Mapping[str, Any], vocab: int) -> AdaptiveConfig | None:
+    """Return the configuration of adaptive softmax and inputs; None without both."""
     softmax, inputs = (
         _within_vocabulary(values[name], vocab) for name in ("adaptive_softmax", "adaptive_inputs")
     )

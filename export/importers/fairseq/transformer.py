@@ -126,6 +126,7 @@ def model_weights(state: Mapping[str, Tensor], config: ModelConfig) -> tuple[Wei
 
 
 def _stack(arguments: Mapping[str, Any], values: Mapping[str, Any], side: str) -> StackConfig:
+    """Return the configuration of a side; `arguments` has the versions of its weights."""
     embed, decoder = values[f"{side}_embed_dim"], side == "decoder"
     output = values["decoder_output_dim"] if decoder else embed
     # before version 2 fairseq had no layer norm after the last layer

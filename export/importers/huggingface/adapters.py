@@ -54,6 +54,7 @@ def merge_adapter(tensors: Mapping[str, Tensor], adapter: Path | None) -> Mappin
 
 
 def _read_adapter(adapter: Path) -> dict[str, Tensor]:
+    """Read the weights of an adapter."""
     for name in ADAPTER_WEIGHTS:
         if (adapter / name).is_file():
             return read_weights(adapter / name)
@@ -61,6 +62,7 @@ def _read_adapter(adapter: Path) -> dict[str, Tensor]:
 
 
 def _setting_problems(config: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the settings of an adapter that prevent merging it."""
     if config.get("peft_type") != "LORA":
         yield f"peft_type {config.get('peft_type')!r} is not LORA"
     if config.get("init_lora_weights") not in KEPT_BASE:
@@ -77,6 +79,7 @@ def _setting_problems(config: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _plain_alpha(name: str, alpha: Any) -> bool:
+    """Return whether an entry of alpha_pattern is a plain module name with a number."""
     return name.replace(".", "").replace("_", "").isalnum() and type(alpha) in (int, float)
 
 

@@ -187,6 +187,7 @@ def added_tokens(folder: ModelFolder) -> dict[str, AddedToken]:
 
 
 def _content(token: Any) -> Any:
+    """Return the symbol of a token that is a string or an object."""
     return token.get("content") if isinstance(token, dict) else token
 
 
@@ -203,6 +204,7 @@ def size_problems(config: Mapping[str, Any], names: tuple[str, ...]) -> list[str
     """Return the problems of the settings `names`, which are sizes of a model."""
 
     def fits(name: str) -> bool:
+        """Return whether a setting is a whole number of a plausible size."""
         value = config.get(name)
         most = (
             MAX_TOKENS

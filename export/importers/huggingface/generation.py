@@ -58,7 +58,7 @@ REFUSED_SETTINGS: Final[dict[str, tuple[Any, ...]]] = {
 
 def check_generation(folder: ModelFolder) -> None:
     """Raise CheckpointError with every setting that should be a number, or that changes every answer."""
-    problems = [*_number_problems(folder.rules), *_refused(folder.rules)]
+    problems = [*_number_problems(folder.rules), *_refused_settings(folder.rules)]
     if problems:
         raise CheckpointError(f"{folder.path}: its decoding settings: {'; '.join(problems)}")
 
@@ -112,6 +112,7 @@ def _leftovers(rules: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[str
 
 
 def _number_problems(rules: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the decoding settings that should be numbers and are not."""
     for name in CARRIED[:7]:
         value = rules.get(name)
         kinds: tuple[type, ...] = (int, float) if name == "length_penalty" else (int,)
@@ -119,7 +120,8 @@ def _number_problems(rules: Mapping[str, Any]) -> Iterator[str]:
             yield f"{name} = {value!r} is not a number"
 
 
-def _refused(rules: Mapping[str, Any]) -> Iterator[str]:
+def _refused_settings(rules: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the decoding settings that would change answers and have no counterpart here."""
     for name, harmless in REFUSED_SETTINGS.items():
         if rules.get(name) not in (None, *harmless):
             yield f"{name} = {rules[name]!r} has no counterpart here, and answers would differ"
@@ -129,5 +131,6 @@ def _refused(rules: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _number(rules: Mapping[str, Any], name: str, usual: float) -> float:
+    """Return a setting that is a number, otherwise `usual`."""
     value = rules.get(name, usual)
     return value if type(value) in (int, float) else usual

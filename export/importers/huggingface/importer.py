@@ -56,7 +56,7 @@ def read(folder: Path, settings: HuggingFaceImport, problems: ProblemList) -> Im
         _check_marian(folder, settings)
         common = {name: getattr(settings, name) for name in ("name", "source", "target", "half", "adapter")}
         return marian.read(folder, MarianImport(**common), problems)
-    kind = _kind(opened)
+    kind = _model_type(opened)
     task, rules = _task(opened, kind, settings)
     family: Any = bart if kind in TEXTS else t5
     problems.attempt(lambda: family.check(opened))
@@ -106,13 +106,15 @@ def _check_marian(folder: Path, settings: HuggingFaceImport) -> None:
         raise CheckpointError(f"{folder}: is a model of Marian, small enough for fp16: leave out --int8")
 
 
-def _kind(folder: ModelFolder) -> str:
+def _model_type(folder: ModelFolder) -> str:
+    """Return the model type of config.json. Raises CheckpointError if it or its class is not supported."""
     kind = folder.config.get("model_type")
-    built = folder.config.get("architectures") or [CLASSES.get(str(kind))]
-    if kind not in CLASSES or built not in ([CLASSES[kind]], [OLD_CLASSES.get(str(kind))]):
-        served = ", ".join(sorted(CLASSES.values()))
+    architectures = folder.config.get("architectures") or [CLASSES.get(str(kind))]
+    if kind not in CLASSES or architectures not in ([CLASSES[kind]], [OLD_CLASSES.get(str(kind))]):
+        supported = ", ".join(sorted(CLASSES.values()))
         raise CheckpointError(
-            f"{folder.path}: is a model of the type {kind!r} ({built}); supported are MarianMTModel, {served}"
+            f"{folder.path}: the model type {kind!r} ({architectures}) is not supported; supported "
+            f"are MarianMTModel, {supported}"
         )
     return str(kind)
 
@@ -137,9 +139,9 @@ def _languages(
     folder: ModelFolder, task: str, side: TextPart, settings: HuggingFaceImport
 ) -> tuple[str, str]:
     """Return the codes of the default source and target. Raises CheckpointError if they are unknown."""
-    said = side.languages or ("en", None)
-    source = settings.source or said[0]
-    target = settings.target or (source if task == "summarize" else said[1])
+    known_languages = side.languages or ("en", None)
+    source = settings.source or known_languages[0]
+    target = settings.target or (source if task == "summarize" else known_languages[1])
     codes = {short(code): code for code in side.codes}
     if target is None or (codes and not {short(source), short(target)} <= set(codes)):
         some = f": {', '.join(sorted(codes)[:20])}{', ...' if len(codes) > 20 else ''}" if codes else ""

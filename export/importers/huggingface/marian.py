@@ -56,7 +56,7 @@ def read(folder: Path, settings: MarianImport, problems: ProblemList) -> Importe
     problems: receives all missing files, unsupported settings and weights that don't fit.
     """
     opened = open_folder(folder)
-    problems.attempt(lambda: _check_kind(folder / CONFIG_FILE, opened.config))
+    problems.attempt(lambda: _check_options(folder / CONFIG_FILE, opened.config))
     problems.attempt(lambda: check_generation(opened))
     separate = bool(opened.tokenizer.get("separate_vocabs", False))
     path = problems.attempt(lambda: _weights_file(folder, settings, separate))
@@ -81,18 +81,20 @@ class MarianText:
 
 
 def _read_text_side(opened: ModelFolder, separate: bool) -> MarianText:
+    """Read the vocabularies and SentencePiece models of a folder. Raises CheckpointError."""
     folder = opened.path
     names = [SOURCE, TARGET, VOCABULARY, *([TARGET_VOCABULARY] if separate else [])]
     for name in (SOURCE, TARGET):
         read_processor(folder / name)
     source, target = (read_vocabulary(folder / name) for name in (VOCABULARY, names[-1]))
-    further = {symbol: each for symbol, each in added_tokens(opened).items() if symbol not in source}
+    further = {symbol: token for symbol, token in added_tokens(opened).items() if symbol not in source}
     added = spelled_tokens(opened, further, source[UNKNOWN])
     settings = TextSettings(SOURCE, TARGET, VOCABULARY, names[-1], added=added)
     return MarianText(settings, {name: folder / name for name in names}, source, target)
 
 
 def _model(folder: ModelFolder, path: Path, tensors: Mapping[str, Tensor], text: MarianText) -> MarianModel:
+    """Convert options and weights of a folder to ours."""
     options, rules = folder.config, folder.rules
     named, problems = rename(tensors, BART_NAMES)
     tied, bias = _expand_shared(named, options, problems), _bias(named, rules, problems)
@@ -129,11 +131,12 @@ def _model(folder: ModelFolder, path: Path, tensors: Mapping[str, Tensor], text:
     )
 
 
-def _check_kind(path: Path, options: Mapping[str, Any]) -> None:
-    kind, built = options.get("model_type"), options.get("architectures") or ["MarianMTModel"]
-    if kind != "marian" or built != ["MarianMTModel"]:
+def _check_options(path: Path, options: Mapping[str, Any]) -> None:
+    """Raise CheckpointError unless config.json describes a supported model of Marian."""
+    kind, architectures = options.get("model_type"), options.get("architectures") or ["MarianMTModel"]
+    if kind != "marian" or architectures != ["MarianMTModel"]:
         raise CheckpointError(
-            f"{path}: is a model of the type {kind!r} ({built}); this reads Marian's (MarianMTModel) only"
+            f"{path}: is a model of the type {kind!r} ({architectures}), not Marian's (MarianMTModel)"
         )
     problems = [f"{name} = {options[name]!r} is not supported" for name in FOREIGN if options.get(name)]
     problems += size_problems(options, BART_SIZES)
@@ -163,10 +166,11 @@ def _weights_file(folder: Path, settings: MarianImport, separate: bool) -> Path:
 def _config(
     path: Path, options: Mapping[str, Any], unk: int, *, output_bias: bool, learned: Mapping[str, bool]
 ) -> ModelConfig:
+    """Return the configuration; `learned` states for each side whether positions are learned."""
     shared, pad = bool(options.get("share_encoder_decoder_embeddings", True)), options["pad_token_id"]
     start = options.get("decoder_start_token_id")
 
-    def own() -> dict[str, Any]:
+    def fields() -> dict[str, Any]:
         target_vocab = options.get("decoder_vocab_size") or options["vocab_size"]
         variants = {side: replace(VARIANT, learned=learned[side]) for side in SIDES}
         return {
@@ -182,7 +186,7 @@ def _config(
         }
 
     ids = Ids(pad if start is None else start, unk)
-    return transformer(path, options, ids, options["max_position_embeddings"], own)
+    return transformer(path, options, ids, options["max_position_embeddings"], fields)
 
 
 def _expand_shared(
@@ -234,6 +238,7 @@ def _extend_to_padding(tensors: dict[str, Tensor], config: ModelConfig) -> None:
 def _check_vocabularies(
     folder: Path, config: ModelConfig, source: Mapping[str, int], target: Mapping[str, int]
 ) -> None:
+    """Raise CheckpointError unless both vocabularies fit the model."""
     for name, ids, size in (("source", source, config.source_vocab), ("target", target, config.target_vocab)):
         if max(ids.values()) >= size:
             raise CheckpointError(

@@ -165,6 +165,7 @@ def _feed_forward(config: Mapping[str, Any]) -> tuple[bool, str]:
 
 
 def _stack(config: Mapping[str, Any], layers: int) -> StackConfig:
+    """Return the configuration of a side."""
     gated, act = _feed_forward(config)
     width = config["num_heads"] * config["d_kv"]
     return StackConfig(

@@ -78,7 +78,7 @@ def _pieces(path: Path, content: Mapping[str, Any]) -> tuple[str, list[tuple[str
         raise CheckpointError(f"{path}: has a model of the kind {kind!r}; Unigram and BPE are read")
     pairs, unk = _unigram(path, content["model"]) if kind == "Unigram" else _bpe_pieces(path, content)
     if type(unk) is not int or not 0 <= unk < len(pairs) or len(pairs) > MAX_PIECES:
-        raise CheckpointError(f"{path}: names no piece for what is unknown; download it again")
+        raise CheckpointError(f"{path}: has no piece for unknown words; download it again")
     if len({piece for piece, _ in pairs} - {""}) < len(pairs):
         raise CheckpointError(f"{path}: holds a piece twice, or an empty one; download it again")
     # `transformers` 5 writes 2 for T5, which is MADLAD-400's end-of-sentence
@@ -86,8 +86,9 @@ def _pieces(path: Path, content: Mapping[str, Any]) -> tuple[str, list[tuple[str
 
 
 def _unigram(path: Path, model: Mapping[str, Any]) -> tuple[list[tuple[str, float]], Any]:
+    """Return the pieces with their scores, and the id of the unknown piece."""
     pieces = model.get("vocab")
-    if not isinstance(pieces, list) or not all(_is_piece(each) for each in pieces):
+    if not isinstance(pieces, list) or not all(_is_piece(entry) for entry in pieces):
         raise CheckpointError(f"{path}: its model holds no pieces with scores; download it again")
     return [(str(piece), float(score)) for piece, score in pieces], model.get("unk_id")
 
@@ -96,7 +97,8 @@ def _bpe_pieces(path: Path, content: Mapping[str, Any]) -> tuple[list[tuple[str,
     """Return the pieces of BPE, with scores that rank merges, and the id of the unknown piece."""
     vocabulary, merges = _bpe(path, content)
     if sorted(vocabulary.values()) != list(range(len(vocabulary))):
-        raise CheckpointError(f"{path}: its ids are not those from 0 on; download it again")
+        raise CheckpointError(f"{path}: the token ids are not 0, 1, 2, ...; download it again")
+    # reversed, because the first of several merges to the same piece must win
     ranks = {left + right: -float(rank) for rank, (left, right) in reversed(list(enumerate(merges)))}
     symbols = sorted(vocabulary, key=lambda symbol: vocabulary[symbol])
     pairs = [(symbol, ranks.get(symbol, UNMERGED_SCORE)) for symbol in symbols]
@@ -121,7 +123,7 @@ def _bpe(path: Path, content: Mapping[str, Any]) -> tuple[dict[str, int], list[t
         ids = all(type(i) is int and 0 <= i < MAX_PIECES for i in vocabulary.values())
         if ids and all(_is_rule(rule) for rule in rules):
             return vocabulary, [(left, right) for left, right in rules]
-    raise CheckpointError(f"{path}: its BPE is not symbols with ids and pairs of them; download it again")
+    raise CheckpointError(f"{path}: its BPE has no valid vocabulary or merges; download it again")
 
 
 def _is_rule(rule: Any) -> bool:
@@ -145,8 +147,8 @@ def _character_map(path: Path, content: Mapping[str, Any]) -> bytes:
 def _parts(part: Any, inner: str) -> Iterator[Mapping[str, Any]]:
     """Yield the parts of a pipeline, with nested sequences flattened."""
     if isinstance(part, dict) and part.get("type") == "Sequence":
-        for each in part.get(inner) or ():
-            yield from _parts(each, inner)
+        for entry in part.get(inner) or ():
+            yield from _parts(entry, inner)
     elif isinstance(part, dict):
         yield part
 

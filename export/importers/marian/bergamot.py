@@ -51,6 +51,7 @@ def read_student(student: Student, *, alphas: bool = True) -> MarianModel:
 
 
 def _read_shortlist(path: Path, student: Student, model: MarianModel) -> Shortlist:
+    """Read a student's shortlist, pruned by its settings. Raises CheckpointError."""
     assert model.config.unk is not None
     vocabularies = StudentVocabularies(
         source=model.vocabulary,
@@ -60,7 +61,8 @@ def _read_shortlist(path: Path, student: Student, model: MarianModel) -> Shortli
         shared=student.vocabularies[0] == student.vocabularies[1],
     )
     # after the path the setting holds the pruning of a text file, or whether a binary's checksum is checked
-    named = student.settings.get("shortlist")
-    cut = [value for value in named[1:4] if type(value) in (int, float)] if isinstance(named, list) else []
-    choice = Pruning(*map(int, cut[:2]), *map(float, cut[2:]))
-    return read_shortlist(path, vocabularies, choice, check=isinstance(named, list) and True in named[1:])
+    setting = student.settings.get("shortlist")
+    values = setting[1:] if isinstance(setting, list) else []
+    numbers = [value for value in values[:3] if type(value) in (int, float)]
+    pruning = Pruning(*map(int, numbers[:2]), *map(float, numbers[2:]))
+    return read_shortlist(path, vocabularies, pruning, check=True in values)

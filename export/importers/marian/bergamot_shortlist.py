@@ -69,9 +69,10 @@ def read_shortlist(
     data = contents(path)
     binary = data[:8] == MAGIC.to_bytes(8, "little")
     try:
-        lists, first = (
-            _binary(data, vocabularies, check=check) if binary else _text(data, vocabularies, choice)
-        )
+        if binary:
+            lists, first = _read_binary(data, vocabularies, check=check)
+        else:
+            lists, first = _read_text(data, vocabularies, choice)
     except ValueError as error:
         raise CheckpointError(f"{path}: not a readable shortlist ({error}); download it again") from error
     width = max(map(len, lists.values()), default=0) + vocabularies.shared
@@ -84,9 +85,10 @@ def read_shortlist(
     return Shortlist(likely, np.arange(first, dtype=np.int32), MULTIPLE)
 
 
-def _binary(
+def _read_binary(
     data: bytes, vocabularies: StudentVocabularies, *, check: bool
 ) -> tuple[dict[int, NDArray[Any]], int]:
+    """Read a binary shortlist: target ids by source id, and the number of ids in every list."""
     header = np.frombuffer(data, "<u8", HEADER)
     checksum, first, _, offset_count, count = (int(n) for n in header[1:])
     ids_at = 8 * (HEADER + offset_count)
@@ -118,7 +120,7 @@ def _checksum(data: bytes) -> int:
     return value
 
 
-def _text(
+def _read_text(
     data: bytes, vocabularies: StudentVocabularies, choice: Pruning
 ) -> tuple[dict[int, NDArray[Any]], int]:
     """Prune like Marian's LexicalShortlistGenerator.

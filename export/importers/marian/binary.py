@@ -61,6 +61,7 @@ def _name(data: memoryview) -> str:
 
 
 def _item(name: str, kind: int, shape: tuple[int, ...], data: memoryview) -> Item:
+    """Return the array or quantised weight of an item."""
     if kind in PACKED_TYPES:
         raise CheckpointError(
             f"{name} is packed by FBGEMM ({PACKED_TYPES[kind]}) for one kind of processor; use the file "
@@ -109,6 +110,7 @@ class _BinaryReader:
         return struct.unpack(f"<{count}{kind}", self.take(count * struct.calcsize("<" + kind)))
 
     def shape(self, dimensions: int) -> tuple[int, ...]:
+        """Return the shape of an item. Raises ValueError if it is impossible."""
         if dimensions > DIMENSIONS:
             raise ValueError(f"an item has {dimensions} dimensions")
         shape = self.numbers("i", dimensions)

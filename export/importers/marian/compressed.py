@@ -47,6 +47,7 @@ def contents(path: Path) -> bytes:
 
 
 def _read_at_most(file: IO[bytes], most: int, path: Path) -> bytes:
+    """Read a file to its end. Raises CheckpointError for more than `most` bytes."""
     data = bytearray()
     while chunk := file.read(CHUNK_BYTES):
         data += chunk
@@ -62,11 +63,12 @@ def _opener(path: Path) -> Callable[[Path], Any]:
     if path.suffix == ".gz":
         return lambda packed: gzip.open(packed, "rb")
     if path.suffix == ".zst":
-        return _zstandard
+        return _open_zstandard
     return lambda plain: plain.open("rb")
 
 
-def _zstandard(path: Path) -> Any:
+def _open_zstandard(path: Path) -> Any:
+    """Open a file packed by Zstandard. Raises CheckpointError without the package zstandard."""
     try:
         import zstandard
     except ModuleNotFoundError:

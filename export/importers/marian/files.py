@@ -113,6 +113,7 @@ def _entries(path: Path, text: str) -> Iterator[tuple[str, int]]:
 
 
 def _unquote(symbol: str) -> str:
+    """Return a symbol of YAML without its quotes and escapes."""
     if symbol[:1] == "'":
         return symbol[1:-1].replace("''", "'")
     if symbol[:1] != '"':
@@ -121,6 +122,7 @@ def _unquote(symbol: str) -> str:
 
 
 def _character(code: str) -> str:
+    """Return the character of an escape without its backslash."""
     if len(code) > 1:
         return chr(int(code[1:], 16))
     return {**ESCAPED, **ESCAPED_MORE}.get(code, code)

@@ -108,6 +108,7 @@ def _languages(
 
 
 def _notes(model: MarianModel, languages: Iterable[str]) -> tuple[str, ...]:
+    """Return the lines of the model card."""
     return (
         f"Target languages: {', '.join(sorted(languages))}",
         f"Decoding settings without a counterpart here: {', '.join(model.unsupported) or 'none'}",

@@ -226,9 +226,10 @@ def _read_vocabularies(
 def _config(
     path: Path, options: Mapping[str, Any], arrays: Arrays, specials: tuple[int, int], quantization: str
 ) -> ModelConfig:
+    """Return the configuration; `specials` are the ids of end-of-sentence and of unknown words."""
     eos, unk = specials
     autoreg = options.get("transformer-decoder-autoreg", SELF)
-    everything = bool(options.get("tied-embeddings-all", False))
+    all_tied = bool(options.get("tied-embeddings-all", False))
     learned = "Wpos" in arrays
     pad = max(options["dim-vocabs"])  # Marian has no padding symbol: take an unused id
     positions = MAX_SINUSOID_POSITIONS
@@ -242,8 +243,8 @@ def _config(
             target_vocab=pad + 1,
             encoder=stacks[0],
             decoder=stacks[1],
-            share_embeddings=everything or bool(options.get("tied-embeddings-src", False)),
-            share_output=everything or bool(options.get("tied-embeddings", False)),
+            share_embeddings=all_tied or bool(options.get("tied-embeddings-src", False)),
+            share_output=all_tied or bool(options.get("tied-embeddings", False)),
             output_bias=True,
             scale_embeddings=not learned,
             first_position=0,
@@ -316,5 +317,6 @@ def _generation(rules: Mapping[str, Any], config: ModelConfig) -> tuple[dict[str
 
 
 def _number(rules: Mapping[str, Any], name: str, usual: float) -> float:
+    """Return a setting that is a number, otherwise `usual`."""
     value = rules.get(name, usual)
     return float(value) if type(value) in (int, float, bool) else usual

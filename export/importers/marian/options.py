@@ -69,6 +69,7 @@ def _decoder_problems(options: Mapping[str, Any], autoreg: Any) -> Iterator[str]
 
 
 def _size_problems(options: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the sizes that are missing or impossible."""
     for name in MARIAN_SIZES:
         value, most = options.get(name), MOST_LAYERS if name.endswith("depth") else LARGEST_SIZE
         if type(value) is not int or not 0 < value <= most:
@@ -79,6 +80,7 @@ def _size_problems(options: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _layer_problems(options: Mapping[str, Any], autoreg: Any) -> Iterator[str]:
+    """Yield unsupported activations and orders of norms."""
     names = ["transformer-ffn-activation", *(["transformer-aan-activation"] if autoreg == AVERAGE else [])]
     for name in names:
         if options.get(name, "swish") not in MARIAN_ACTIVATIONS:

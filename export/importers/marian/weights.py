@@ -144,6 +144,7 @@ def convert_weights(arrays: Arrays, config: ModelConfig, *, target_vocab: int, b
 
 
 def _layer(weights: MarianWeights, stack: StackConfig, ours: str, theirs: str) -> None:
+    """Add the weights of a layer; `ours` and `theirs` are the prefixes of their names."""
     pre, decoder = stack.normalize_before, ours.startswith("decoder")
     first, last = ("conv_layer_norm", "final_layer_norm") if decoder else ("layer_norm1", "layer_norm2")
     if stack.mixer == "average":

@@ -125,7 +125,8 @@ def _is_size(value: Any) -> bool:
 
 
 def _stack(options: Mapping[str, Any], side: str, normalize_before: bool) -> StackConfig:
-    feeds = bool(options.get("use_ffn", False))
+    """Return the configuration of a side."""
+    has_ffn = bool(options.get("use_ffn", False))
     return StackConfig(
         embed_dim=options["hidden_size"],
         conv_dim=options["hidden_size"],
@@ -136,8 +137,8 @@ def _stack(options: Mapping[str, Any], side: str, normalize_before: bool) -> Sta
         glu=False,
         normalize_before=normalize_before,
         norm_eps=NORM_EPS,
-        average_ffn=options["filter_size"] if feeds and side == "decoder" else 0,
-        average_norm=feeds or side == "encoder",
+        average_ffn=options["filter_size"] if has_ffn and side == "decoder" else 0,
+        average_norm=has_ffn or side == "encoder",
     )
 
 
@@ -165,6 +166,7 @@ Names = Iterator[tuple[str, str, int, int]]
 
 
 def _encoder_layer() -> Names:
+    """Yield the names of an encoder layer, like `_names`."""
     attention = "self_attention/multihead_attention"
     for part, letter in enumerate("qkv"):
         yield from _linear(f"self_attn.{letter}_proj", f"{attention}/qkv_transform", part, 3)
@@ -175,6 +177,7 @@ def _encoder_layer() -> Names:
 
 
 def _decoder_layer(stack: StackConfig) -> Names:
+    """Yield the names of a decoder layer, like `_names`."""
     if stack.average_ffn:
         yield from _feed_forward("average_hidden.0", "average_out", "position_forward")
     yield from _linear("gates", "position_forward/z_project")

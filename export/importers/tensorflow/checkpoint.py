@@ -98,6 +98,7 @@ def _find(folder: Path, checkpoint: str | None) -> Path:
 
 
 def _read_npz(path: Path, predicate: Callable[[str], bool]) -> Variables:
+    """Return the float arrays of a numpy archive whose names pass `predicate`."""
     with zipfile.ZipFile(path) as archive:
         names = archive.namelist()
         if len(set(names)) < len(names):
@@ -107,6 +108,7 @@ def _read_npz(path: Path, predicate: Callable[[str], bool]) -> Variables:
 
 
 def _read_checkpoint(index: Path, predicate: Callable[[str], bool]) -> Variables:
+    """Return the variables of a checkpoint whose names pass `predicate`. Raises DamagedFile."""
     if index.stat().st_size > LARGEST_INDEX:
         raise DamagedFile(f"an index of more than {LARGEST_INDEX} bytes")
     entries = dict(_table(index.read_bytes()))

@@ -72,6 +72,7 @@ def _vocabularies(folder: Path, file_names: tuple[str, ...]) -> list[Path]:
 
 
 def _hyperparameters(folder: Path, settings: Tensor2TensorImport, sizes: list[int]) -> Mapping[str, Any]:
+    """Return the hyperparameters with the vocabularies' sizes, rounded up to rows of tables."""
     values = read_object(folder / HPARAMS)
     step = values.get("vocab_divisor", 1)
     if type(step) is not int or not 0 < step <= 65536:
