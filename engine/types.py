@@ -194,7 +194,7 @@ class DecodeOptions(KeptHash):
         return self.sampling
 
     @property
-    def _plain(self) -> bool:
+    def _is_plain_beam_search(self) -> bool:
         return not self.draws and self.diverse_groups == 1
 
     def check(self, limits: Limits) -> None:
@@ -217,6 +217,7 @@ class DecodeOptions(KeptHash):
         return int(min(self.min_length_a * source + self.min_length, longest)), longest
 
     def _faults(self, limits: Limits) -> list[tuple[bool, str]]:
+        """Return (whether it applies, message) of each possible error."""
         bounded = [
             (not bounds.allow(value), f"{name} must {bounds.rule}")
             for name, bounds in _BOUNDS.items()
@@ -236,12 +237,12 @@ class DecodeOptions(KeptHash):
             (not 1 <= self.n_best <= max(1, self.beam_size), "n_best must be between 1 and beam_size"),
             (not math.isfinite(self.length_penalty), "length_penalty must be a finite number"),
             (
-                self.beam_rule == "marian" and not self._plain,
-                "beam_rule 'marian' is of beam search without sampling or diverse_groups",
+                self.beam_rule == "marian" and not self._is_plain_beam_search,
+                "beam_rule 'marian' needs beam search without sampling or diverse_groups",
             ),
             (
-                (self.stepwise_penalty or self.word_reward != 0) and not self._plain,
-                "stepwise_penalty and word_reward are of beam search without sampling or diverse_groups",
+                (self.stepwise_penalty or self.word_reward != 0) and not self._is_plain_beam_search,
+                "stepwise_penalty and word_reward need beam search without sampling or diverse_groups",
             ),
             (
                 self.attends and not limits.attention,

@@ -88,6 +88,7 @@ def through(first: Sequence[Alignment], second: Sequence[Alignment]) -> list[Ali
 
 
 def _extent(places: Sequence[Range | None]) -> Range:
+    """Return the range from the first to the last place."""
     ranges = [place for place in places if place]
     return (ranges[0][0], ranges[-1][1]) if ranges else BLANK
 

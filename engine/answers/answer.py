@@ -181,7 +181,7 @@ def _plan_texts(stage: Stage, texts: Sequence[str | MarkedText], options: TextOp
     yield
     for text in texts:
         plans.append(plan(stage.text, text, options, resolved))
-        sentences += len(plans[-1].places)
+        sentences += len(plans[-1].job_sentences)
         tokens += plans[-1].tokens
         if sentences > MAX_SENTENCES:
             raise TooLarge(f"more than {MAX_SENTENCES} sentences in one request: send fewer or shorter texts")
@@ -200,8 +200,8 @@ async def _in_reading_order(
     """
     watch = drafts.begin(stage.text, plans)
     jobs = [job for p in plans for job in p.jobs]
-    starts = list(accumulate((len(p.places) for p in plans), initial=0))
-    first = [start for start, p in zip(starts, plans, strict=False) if p.places]
+    starts = list(accumulate((len(p.job_sentences) for p in plans), initial=0))
+    first = [start for start, p in zip(starts, plans, strict=False) if p.job_sentences]
     rest = sorted(set(range(len(jobs))) - set(first))
     if not rest or sum(len(jobs[i][0]) for i in rest) > MAX_PARAGRAPH_TOKENS:
         return await generate_group(stage.engine, jobs, deadline, watch, follow_up=follow_up)
@@ -237,4 +237,4 @@ async def _settle_all(
 def _split_by_plan(plans: Sequence[Plan], results: Sequence[Result]) -> list[list[Result]]:
     """Split the results by plan."""
     rest = iter(results)
-    return [[next(rest) for _ in p.places] for p in plans]
+    return [[next(rest) for _ in p.job_sentences] for p in plans]

@@ -82,8 +82,9 @@ def compose(
     ranked: results of `choices` for some sentences, by number of the sentence.
     """
     ranking, options = [list[Choice]() for _ in plan.sentences], plan.options
-    for place, result in zip(plan.places, results, strict=True):
-        ranking[place] = ranked.get(place) or choices(model, plan, plan.sentences[place], result.hypotheses)
+    for number, result in zip(plan.job_sentences, results, strict=True):
+        sentence = plan.sentences[number]
+        ranking[number] = ranked.get(number) or choices(model, plan, sentence, result.hypotheses)
         yield
     pairs = [(s, c[0]) for s, c in zip(plan.sentences, ranking, strict=True) if c]
     first, *others = _rank_texts(model, plan, ranking)
@@ -137,19 +138,19 @@ class Retry:
     is decoded with attention, which slows down steps and is therefore left out at first.
 
     plan: new plan of the text.
-    places: indexes of these sentences among the plan's jobs.
+    job_numbers: indexes of these sentences among the plan's jobs.
     results: results of the previous plan, one for each job.
     """
 
     plan: Plan
-    places: Sequence[int]
+    job_numbers: Sequence[int]
     results: Sequence[Result]
 
     @property
     def jobs(self) -> list[DecodeJob]:
         """Jobs to decode again, as a follow-up (see `Engine.submit`)."""
         jobs = self.plan.jobs
-        return [jobs[place] for place in self.places]
+        return [jobs[job] for job in self.job_numbers]
 
     def merge(self, new: Iterator[Result]) -> list[Result]:
         """Return the results of all jobs, with new results for the jobs that were decoded again.
@@ -157,9 +158,9 @@ class Retry:
         new: new results in the order of `jobs`. Their timings are added to the timings of the old results.
         """
         merged = list(self.results)
-        for place in self.places:
+        for job in self.job_numbers:
             result = next(new)
-            merged[place] = result._replace(timings=result.timings + merged[place].timings)
+            merged[job] = result._replace(timings=result.timings + merged[job].timings)
         return merged
 
 
@@ -171,12 +172,12 @@ def settle(model: TextModel, plan: Plan, results: Sequence[Result]) -> Slices[Te
     results: result of each job of the plan.
     """
     garbled, unknown, ranked = list[int](), list[int](), dict[int, list[Choice]]()
-    for job, (place, result) in enumerate(zip(plan.places, results, strict=True)):
-        sentence = plan.sentences[place]
+    for job, (number, result) in enumerate(zip(plan.job_sentences, results, strict=True)):
+        sentence = plan.sentences[number]
         if sentence.fallback:
-            ranked[place] = choices(model, plan, sentence, result.hypotheses)
+            ranked[number] = choices(model, plan, sentence, result.hypotheses)
             yield
-        if place in ranked and ranked[place][0].garbled:
+        if number in ranked and ranked[number][0].garbled:
             garbled.append(job)
         elif plan.options.replace_unk and any(
             h.attention is None and model.unk in h.tokens for h in result.hypotheses

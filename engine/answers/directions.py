@@ -132,10 +132,10 @@ def toward(model: TextModel, source: str, target: str) -> TextModel:
     """
     tokenizer = model.tokenizer
     if isinstance(tokenizer, Marian):
-        own = by_short_code(tokenizer.languages)
-        if target in own:
-            tokenizer = tokenizer.into(own[target])
+        code_of = by_short_code(tokenizer.languages)
+        if target in code_of:
+            tokenizer = tokenizer.into(code_of[target])
     elif isinstance(tokenizer, MappedPieces):
-        own = by_short_code(tokenizer.languages)
-        tokenizer = tokenizer.between(own.get(source, source), own.get(target, target))
+        code_of = by_short_code(tokenizer.languages)
+        tokenizer = tokenizer.between(code_of.get(source, source), code_of.get(target, target))
     return replace(model, source=source, target=target, tokenizer=tokenizer)

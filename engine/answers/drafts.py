@@ -33,9 +33,9 @@ class Drafts:
         """Set the plans; returns the function to call with updates of their jobs, numbered in a row."""
         self._model, self._plans = model, plans
         self._jobs = [
-            (text, place)
+            (text, number)
             for text, plan in enumerate(plans)
-            for place, sentence in enumerate(plan.sentences)
+            for number, sentence in enumerate(plan.sentences)
             if sentence.source is not None
         ]
         # newest update of each sentence, by text
@@ -58,8 +58,8 @@ class Drafts:
 
     def _watch(self, job: int, update: list[int] | Result) -> None:
         """Store the newest update of a job."""
-        text, place = self._jobs[job]
-        self._updates[text][place] = update
+        text, number = self._jobs[job]
+        self._updates[text][number] = update
         self._changed[text] = None
         self.changed.set()
 

@@ -100,7 +100,7 @@ class Plan:
     formatted: int | None = None
 
     @property
-    def places(self) -> list[int]:
+    def job_sentences(self) -> list[int]:
         """Numbers of the sentences that the model reads, one for each job."""
         return [i for i, sentence in enumerate(self.sentences) if sentence.source is not None]
 
@@ -110,15 +110,16 @@ class Plan:
         decode = self.options.decode
         same = decode.prefix == self.options.prefix
         first = decode if same else replace(decode, prefix=self.options.prefix)
-        return [self._job(place, decode if i else first) for i, place in enumerate(self.places)]
+        numbers = self.job_sentences
+        return [self._job(number, decode if i else first) for i, number in enumerate(numbers)]
 
     def with_fallbacks(self, jobs: Sequence[int]) -> Plan:
         """Return the same plan with the fallbacks of some jobs, given by their numbers."""
-        sentences, places = list(self.sentences), self.places
+        sentences, numbers = list(self.sentences), self.job_sentences
         for job in jobs:
-            fallback = sentences[places[job]].fallback
+            fallback = sentences[numbers[job]].fallback
             assert fallback
-            sentences[places[job]] = fallback()
+            sentences[numbers[job]] = fallback()
         return replace(self, sentences=sentences)
 
     def with_attention(self) -> Plan:
@@ -136,8 +137,8 @@ class Plan:
         """Number of source tokens of all sentences."""
         return sum(len(s.source) for s in self.sentences if s.source is not None)
 
-    def _job(self, place: int, decode: DecodeOptions) -> DecodeJob:
-        sentence = self.sentences[place]
+    def _job(self, number: int, decode: DecodeOptions) -> DecodeJob:
+        sentence = self.sentences[number]
         assert sentence.source
         return DecodeJob(sentence.source, sentence.options(decode))
 
