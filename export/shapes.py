@@ -46,6 +46,7 @@ class Module:
         self.__dict__.update(_parameters={}, _buffers={}, _modules={})
 
     def __setattr__(self, name: str, value: Any) -> None:
+        """Store parameters and modules in their tables, other values as plain attributes."""
         kinds = ((Parameter, self._parameters), (Module, self._modules))
         store = next((store for kind, store in kinds if isinstance(value, kind)), None)
         if store is None:  # None may replace a module, in its place
@@ -95,6 +96,7 @@ class Module:
                     yield f"{prefix}.{name}" if prefix else name, parameter
 
     def named_buffers(self, recurse: bool = True) -> Iterator[tuple[str, Tensor]]:
+        """Yield buffers with their names."""
         for prefix, module in self.named_modules() if recurse else [("", self)]:
             for name, buffer in module._buffers.items():
                 yield f"{prefix}.{name}" if prefix else name, buffer
@@ -191,6 +193,7 @@ def empty(*shape: int) -> Tensor:
 
 
 def has_torch_function(relevant: Iterable[Any]) -> bool:
+    """Return whether any of the arguments is a symbol."""
     return any(hasattr(type(value), "__torch_function__") for value in relevant)
 
 
@@ -204,8 +207,8 @@ def handle_torch_function(
     args: arguments of the call.
     kwargs: keyword arguments of the call.
     """
-    flat = (part for arg in args for part in (arg if isinstance(arg, Sequence) else (arg,)))
-    symbol = next(value for value in flat if has_torch_function([value]))
+    arguments = (part for arg in args for part in (arg if isinstance(arg, Sequence) else (arg,)))
+    symbol = next(value for value in arguments if has_torch_function([value]))
     return type(symbol).__torch_function__(function, (), args, kwargs)
 
 
@@ -237,10 +240,10 @@ def stand_in() -> None:
         return
     modules = {name: _Names(name) for name in MODULE_NAMES}
     for name, module in modules.items():
-        parent, _, own = name.rpartition(".")
+        parent, _, child_name = name.rpartition(".")
         module.__path__ = []
         if parent:
-            setattr(modules[parent], own, module)
+            setattr(modules[parent], child_name, module)
     classes = (Embedding, Identity, LayerNorm, Linear, Module, ModuleDict, ModuleList, Parameter, RMSNorm)
     modules["torch.nn"].__dict__.update({kind.__name__: kind for kind in (*classes, Sequential)})
     modules["torch"].__dict__.update(

@@ -102,9 +102,9 @@ def step_graph(
     else:
         scores = model.log_probs(features, temperature)
     # the native kernel normalises scores, but sums of two models' scores must stay as they are
-    on_symbols: Any = select_plainly if fused else select
+    select_function: Any = select_plainly if fused else select
     rules: Any = (forced, banned, unk_penalty, eos_penalty)
-    best, ids = on_symbols(scores, SelectionRules(*rules), config.unk, config.eos, k)
+    best, ids = select_function(scores, SelectionRules(*rules), config.unk, config.eos, k)
     outputs = {"scores": best, "ids": ids}
     if attention is not None:
         outputs["attention"] = attention

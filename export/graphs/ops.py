@@ -82,9 +82,10 @@ def _static_bytes(x: Symbol, alpha: str) -> tuple[str, str]:
 
 
 def _embedding(index: Symbol, weight: Weight, **_: Any) -> Symbol:
+    """Emit the rows of a table at the ids `index`, dequantised if the table is int8."""
     g = index.graph
-    tokens = str(getattr(weight, "recipe", {}).get("tensor", "")).endswith("embed_tokens.weight")
-    if g.precision == "int8" and g.quantization != "none" and tokens:
+    is_token_table = str(getattr(weight, "recipe", {}).get("tensor", "")).endswith("embed_tokens.weight")
+    if g.precision == "int8" and g.quantization != "none" and is_token_table:
         rows = g.emit("Gather", g.weight(weight, "rows"), index.name)  # the file's bytes, exact
         scales = g.emit("Gather", g.weight(weight, "scales"), index.name)
         column = g.emit("Unsqueeze", scales, g.ints(-1))

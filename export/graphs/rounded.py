@@ -63,6 +63,7 @@ def _widen_weights(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
 
 
 def _round_trip(name: str, out: str) -> list[onnx.NodeProto]:
+    """Return the nodes that round the fp32 value `name` to bf16 and back, as `out`."""
     return [
         helper.make_node("Cast", [name], [f"{out}:bf16"], to=BF16),
         helper.make_node("Cast", [f"{out}:bf16"], [out], to=WIDE),
