@@ -145,6 +145,7 @@ def resolve_code(code: str, codes: Collection[str]) -> str:
 
 
 def outward(code: str) -> str:
+    """Return LibreTranslate's code for ours: zh-Hans for zh."""
     return ALIASES.get(code, code)
 
 

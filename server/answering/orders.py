@@ -28,8 +28,8 @@ async def order(request: Request, verb: str, name: str) -> JSONResponse:
     """
     state = state_of(request)
     if state.settings.admin_token is None:
-        others = ", or send the process SIGHUP" if verb == "reload" else ""
-        raise Refusal("disabled", f"{verb}ing is off here: set CONVOY_ADMIN_TOKEN{others}")
+        other_way = ", or send the process SIGHUP" if verb == "reload" else ""
+        raise Refusal("disabled", f"{verb}ing is off here: set CONVOY_ADMIN_TOKEN{other_way}")
     try:
         info = await asyncio.shield(state.order(verb, name))
     except (BundleError, ExecutorFailed, Unavailable) as error:

@@ -78,18 +78,18 @@ def read_request(message: Any) -> tuple[bytes, int]:
                 "data": data,
             }
         )
-    tail = b"".join(one.pop("data") for one in inputs)
+    tensor_bytes = b"".join(tensor.pop("data") for tensor in inputs)
     head: dict[str, Any] = {"inputs": inputs, "parameters": read_parameters(message.parameters)}
     head["parameters"]["binary_data_output"] = False
     if message.id:
         head["id"] = message.id
     if message.outputs:
         head["outputs"] = [
-            {"name": one.name, "parameters": read_parameters(one.parameters) | {"binary_data": False}}
-            for one in message.outputs
+            {"name": output.name, "parameters": read_parameters(output.parameters) | {"binary_data": False}}
+            for output in message.outputs
         ]
     packed = json.dumps(head).encode()
-    return packed + tail, len(packed)
+    return packed + tensor_bytes, len(packed)
 
 
 def write_response(classes: Mapping[str, Any], answer: HttpAnswer, *, raw: bool) -> Any:

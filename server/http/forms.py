@@ -36,6 +36,7 @@ async def form_of(request: Request, kind: str, raw: bytes) -> FormData:
         return {"type": "http.request", "body": raw, "more_body": False}
 
     async def read() -> FormData:
+        """Parse a multipart form."""
         whole = Request(request.scope, replay)
         return await whole.form(max_files=1, max_fields=MAX_FIELDS, max_part_size=max(1, len(raw)))
 

@@ -31,5 +31,6 @@ def with_warnings(answer: dict[str, Any], warnings: Mapping[str, str]) -> dict[s
 
 
 def _warning(name: str, known: Collection[str]) -> str:
+    """Return the warning about an unknown field, with the nearest known name."""
     nearest = get_close_matches(name, known, 1)
     return f"was not read: there is no such field{f'; did you mean {nearest[0]}?' if nearest else ''}"

@@ -29,12 +29,12 @@ class BodySizes:
     def counting(self, receive: Receive) -> Receive:
         """Return a `receive` that counts the bytes of the request's body."""
 
-        async def counted() -> Message:
+        async def receive_counted() -> Message:
             message = await receive()
             self.received += len(message.get("body", b""))
             return message
 
-        return counted
+        return receive_counted
 
 
 def log_request(scope: Scope, context: RequestContext, sizes: BodySizes, status: int, seconds: float) -> None:

@@ -81,7 +81,7 @@ class Tracing:
         if outcome == FAILED:
             span.set_status(Status(StatusCode.ERROR))
         for work in context.work:
-            _stages(self._tracer, set_span_in_context(span), work)
+            _write_stages(self._tracer, set_span_in_context(span), work)
         span.end()
 
     def close(self) -> None:
@@ -89,10 +89,10 @@ class Tracing:
         self._provider.shutdown()
 
 
-def _stages(tracer: Tracer, context: object, work: ModelWork) -> None:
+def _write_stages(tracer: Tracer, context: object, work: ModelWork) -> None:
     """Write spans for the stages of a request's slowest sentence, one after the other, up to its answer."""
     stages = {"queue": work.timings.queue, "encode": work.timings.encode, "decode": work.timings.decode}
-    at = work.ended - round(sum(stages.values()) * NANOSECONDS)
+    boundary = work.ended - round(sum(stages.values()) * NANOSECONDS)
     for name, seconds in stages.items():
         span = tracer.start_span(
             name,
@@ -102,7 +102,7 @@ def _stages(tracer: Tracer, context: object, work: ModelWork) -> None:
                 "convoy.sentences": work.sentences,
                 "convoy.steps": work.timings.steps,
             },
-            start_time=at,
+            start_time=boundary,
         )
-        at += round(seconds * NANOSECONDS)
-        span.end(at)
+        boundary += round(seconds * NANOSECONDS)
+        span.end(boundary)

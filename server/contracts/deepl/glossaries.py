@@ -118,7 +118,7 @@ class Glossaries:
     def of(self, owner: str, version: int = 2) -> list[Glossary]:
         """Return an owner's glossaries of one version, the oldest first."""
         with self._known.locked() as stored:
-            own = [one for one in stored if (one.owner, one.version) == (owner, version)]
+            own = [glossary for glossary in stored if (glossary.owner, glossary.version) == (owner, version)]
         return sorted(own, key=lambda glossary: glossary.created)
 
     def find(self, owner: str, id: str, version: int | None = None) -> Glossary:

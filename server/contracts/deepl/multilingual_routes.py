@@ -117,11 +117,11 @@ async def get_multilingual(request: Request, glossary_id: str) -> JSONResponse:
 async def patch_multilingual(request: Request, glossary_id: str) -> JSONResponse:
     """Rename a glossary, or add entries to its dictionaries; an entry replaces one of the same phrase."""
     values = await parameters(request, state_of(request).settings.body_limit)
-    fresh = await _dictionaries(request, values) if _items(values) else {}
+    new_dictionaries = await _dictionaries(request, values) if _items(values) else {}
     name = text_parameter(values, "name") if "name" in values else None
 
     def change(glossary: Glossary) -> Glossary:
-        changed = glossary.with_dictionaries(fresh, merge=True)
+        changed = glossary.with_dictionaries(new_dictionaries, merge=True)
         return changed if name is None else replace(changed, name=name)
 
     return JSONResponse(_glossary_values(await _change(request, glossary_id, change)))
@@ -136,9 +136,11 @@ async def patch_multilingual(request: Request, glossary_id: str) -> JSONResponse
 async def put_dictionary(request: Request, glossary_id: str) -> JSONResponse:
     """Replace the dictionary of a pair of languages, or add one."""
     values = await parameters(request, state_of(request).settings.body_limit)
-    fresh = await _dictionaries(request, {"dictionaries": [values]})
-    await _change(request, glossary_id, lambda glossary: glossary.with_dictionaries(fresh, merge=False))
-    ((pair, entries),) = fresh.items()
+    new_dictionary = await _dictionaries(request, {"dictionaries": [values]})
+    await _change(
+        request, glossary_id, lambda glossary: glossary.with_dictionaries(new_dictionary, merge=False)
+    )
+    ((pair, entries),) = new_dictionary.items()
     return JSONResponse(_dictionary_values(pair, entries))
 
 

@@ -95,9 +95,9 @@ async def detect_language(ctx: Call, text: str) -> LikelyLanguages:
     async with _answering(ctx) as (request, state):
         settings = state.settings
         (checked,) = check_sizes([text], settings.char_limit, settings.batch_limit)
-        work = one_slice(candidates, state.service, checked)
-        found = await in_slices(work, deadline_of(request, state))
-        return LikelyLanguages(languages=[LikelyLanguage(**one) for one in found])
+        detecting = one_slice(candidates, state.service, checked)
+        guesses = await in_slices(detecting, deadline_of(request, state))
+        return LikelyLanguages(languages=[LikelyLanguage(**guess) for guess in guesses])
 
 
 async def list_languages(ctx: Call) -> KnownLanguages:
@@ -105,9 +105,11 @@ async def list_languages(ctx: Call) -> KnownLanguages:
     async with _answering(ctx) as (_, state):
         languages = [
             KnownLanguage(
-                code=outward(one.code), name=name_of(one.code), targets=sorted(map(outward, one.targets))
+                code=outward(language.code),
+                name=name_of(language.code),
+                targets=sorted(map(outward, language.targets)),
             )
-            for one in state.service.languages()
+            for language in state.service.languages()
         ]
         return KnownLanguages(languages=languages)
 
@@ -155,14 +157,15 @@ async def _answering(ctx: Call) -> AsyncIterator[tuple[Request, AppState]]:
         yield request, state
     except ConvoyError as error:
         state.metrics.rejections.labels(error.code).inc()
-        await _failed(request)
+        await _record_failure(request)
         raise ToolError(str(error)) from None
     except Exception:
         logger.exception("a tool failed")
-        await _failed(request)
+        await _record_failure(request)
         raise ToolError(INTERNAL) from None
 
 
-async def _failed(request: Request) -> None:
+async def _record_failure(request: Request) -> None:
+    """Mark the request as failed, and refund its charge."""
     set_outcome(FAILED)
     await refund(request)

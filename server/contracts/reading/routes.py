@@ -115,8 +115,8 @@ async def _detect(request: Request, name: str) -> tuple[list[dict[str, Any]], di
     settings = state.settings
     values = await parameters(request, settings.body_limit)
     texts = check_sizes(texts_of({"q": values.get(name)}), settings.char_limit, settings.batch_limit)
-    work = in_slices(one_slice(candidates, state.service, "\n".join(texts)), deadline_of(request, state))
-    return await while_connected(request, work), values
+    detecting = in_slices(one_slice(candidates, state.service, "\n".join(texts)), deadline_of(request, state))
+    return await while_connected(request, detecting), values
 
 
 @mtran.post(
@@ -162,7 +162,7 @@ async def google_detect(request: Request) -> JSONResponse:
 @google.get("/language/translate/v2/languages", **OBJECT_ANSWER)
 async def google_languages(request: Request) -> JSONResponse:
     """List the languages of the models, with English names if `target` is given."""
-    known = [language.code for language in state_of(request).service.languages()]
-    named = bool(request.query_params.get("target"))
-    items = [{"language": outward(code)} | ({"name": name_of(code)} if named else {}) for code in known]
+    codes = [language.code for language in state_of(request).service.languages()]
+    with_names = bool(request.query_params.get("target"))
+    items = [{"language": outward(code)} | ({"name": name_of(code)} if with_names else {}) for code in codes]
     return JSONResponse({"data": {"languages": items}})
