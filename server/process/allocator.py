@@ -40,7 +40,7 @@ async def trimming() -> AsyncIterator[None]:
 
 
 async def _trim(least: int) -> None:
-    """Trim the heap when the process has grown by TRIM_BYTES, without end. least: bytes at the start."""
+    """Trim the heap each time the process has grown by TRIM_BYTES above its least size in bytes."""
     seen = least
     while True:
         await asyncio.sleep(TRIM_SECONDS)

@@ -50,14 +50,9 @@ HCFY_NAMES: Final = {
 CODES_TO_HCFY: Final = {code: name for name, code in HCFY_NAMES.items()}
 TEXT: Final = {"type": "string", "minLength": 1}
 TEXT_LIST: Final = {"type": "array", "items": {"type": "string"}, "minItems": 1}
-HTML_WORDS: Final[dict[Any, bool]] = {
-    True: True,
-    "true": True,
-    "1": True,
-    False: False,
-    "false": False,
-    "0": False,
-}
+HTML_WORDS: Final[dict[Any, bool]] = dict.fromkeys((True, "true", "1"), True) | dict.fromkeys(
+    (False, "false", "0"), False
+)
 HTML: Final = {"anyOf": [{"type": "boolean"}, {"type": "null"}], "default": False}
 CODE: Final = {"type": "string", SERVED: "target", "description": "A code of a language."}
 CODE_OR_AUTO: Final = {
