@@ -186,7 +186,6 @@ class Engine:
         self._lanes.clear()
 
     def stats(self) -> Stats:
-        """Return a snapshot of the counters, for metrics."""
         with self._wake:
             waiting, tokens = self._queue.requests, self._queue.tokens
         return Stats(
@@ -239,7 +238,6 @@ class Engine:
         return True
 
     def _run(self) -> None:
-        """Run turns until the engine stops: the work of the engine's thread."""
         try:
             while self.turn():
                 pass
@@ -355,7 +353,6 @@ class Engine:
         self._safely(request.reply, outcome)
 
     def _report(self, request: Request, tokens: list[int]) -> None:
-        """Pass certain tokens of a request to its caller."""
         if request.progress and not request.cancelled:
             self._safely(request.progress, tokens)
 
@@ -367,7 +364,6 @@ class Engine:
             logger.exception("%r raised", call)
 
     def _check_source(self, request: Request) -> None:
-        """Raise InvalidRequest or TooLarge if the source of a request can't be decoded."""
         source, limit = request.source, self.limits.source
         if not source:
             raise InvalidRequest("the source is empty")
@@ -383,7 +379,6 @@ class Engine:
         return bisect_left(self._widths, beams)
 
     def _work_of(self, width: int) -> LaneWork:
-        """Return the work of all lanes of one width."""
         lanes = self._lanes[width]
         return LaneWork(sum([lane.requests for lane in lanes]), [lane.steps_left for lane in lanes])
 
@@ -396,8 +391,6 @@ def _check_options(limits: Limits, eos: int, pad: int, options: DecodeOptions) -
 
 def _distribute(lanes: Sequence[Lane], batch: Sequence[Request]) -> list[tuple[Lane, list[Request]]]:
     """Distribute requests one by one, each to the lane with the most room."""
-    if len(lanes) == 1:
-        return [(lanes[0], [*batch])]
     shares: list[list[Request]] = [[] for _ in lanes]
     free = [lane.free for lane in lanes]
     for request in batch:

@@ -249,11 +249,7 @@ class EngineConnection:
             self._frames.close()
 
     def offers(self, model: str, digest: str) -> bool:
-        """Return whether the process decodes tokens of a bundle.
-
-        model: name of the model.
-        digest: digest of the bundle.
-        """
+        """Return whether the process decodes tokens of a bundle, see `EngineConnections.offers`."""
         offered = self.models.get(model)
         return offered is not None and digest in offered.digests
 

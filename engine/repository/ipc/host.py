@@ -228,7 +228,7 @@ class _FrontEnd:
             self._submit(flight, future)
 
     def _submit(self, flight: _Flight, future: Future[Exception | None] | None) -> None:
-        """Submit a group to the engine of its bundle, or refuse it. `future`: result of `acquire`."""
+        """Submit a group to the engine of its bundle, or refuse it if the model could not be loaded."""
         group, number = flight.group, flight.group.number
         deadline = math.inf if group.deadline is None else group.deadline
         for job, (source, options) in enumerate(zip(group.sources, flight.options, strict=True)):
