@@ -140,7 +140,7 @@ DEVICE_HELP: Final = (
 PRECISION_HELP: Final = f"{', '.join(PRECISIONS[:-1])} or int8: fp16 and bf16 are for GPUs, int8 for CPUs."
 FAST_HELP: Final = (
     f"Prefer speed: a beam of {FAST_BEAM_SIZE}, int8 (on GPUs fp16), and shortlists where there are any. "
-    "What else you set wins."
+    "Explicit settings take precedence."
 )
 
 

@@ -36,9 +36,9 @@ class CallerSettings(BaseSettings):
     req_limit: Limit = Field(
         -1, description="Requests a minute of each address, and of each key without its own limit."
     )
-    hourly_req_limit: Limit = Field(-1, description="Requests an hour, likewise.")
-    daily_req_limit: Limit = Field(-1, description="Requests a day, likewise.")
-    char_quota: Limit = Field(-1, description="Characters in 30 days, likewise.")
+    hourly_req_limit: Limit = Field(-1, description="Requests an hour, counted like req_limit.")
+    daily_req_limit: Limit = Field(-1, description="Requests a day, counted like req_limit.")
+    char_quota: Limit = Field(-1, description="Characters in 30 days, counted like req_limit.")
     limit_storage: str = Field(
         "memory://", description="Storage of the counters of limits: memory:// or redis://host:port."
     )

@@ -39,7 +39,7 @@ class ModelSettings(BaseSettings):
         "the user's cache.",
     )
     load_only: Annotated[tuple[str, ...], NoDecode] = Field(
-        (), description="Load only the models whose languages are all among these: de,en."
+        (), description="Load only models of these languages: de,en."
     )
     verify: bool = Field(True, description="Compare the hashes of all files of the bundles at start.")
     strict: bool = Field(
@@ -82,7 +82,7 @@ class DecodingSettings(BaseSettings):
     precision: str | None = Field(None, description=f"{PRECISION_HELP} Default: fp32.")
     shortlist: bool | None = Field(
         None,
-        description="Decode only tokens that are likely for a source: faster. Default: as each bundle says.",
+        description="Decode only tokens that are likely for a source: faster. Default: set by the bundle.",
     )
     fast: bool = Field(False, description=FAST_HELP)
     lanes: Annotated[Lanes, NoDecode] = Field(

@@ -31,12 +31,12 @@ class Limit(NamedTuple):
 
 
 LIMITS: Final[Mapping[str, Limit]] = {
-    "parameter": Limit(1, 3),
-    "docstring": Limit(4.5, 15),
-    "comment": Limit(4.5, 10),
-    "test name": Limit(9, 9),
-    "page": Limit(3.5, 7),
-    "help": Limit(9, 29),
+    "parameter": Limit(0.5, 2),
+    "docstring": Limit(2.6, 7),
+    "comment": Limit(1.8, 6),
+    "test name": Limit(1, 1),
+    "page": Limit(3.2, 5),
+    "help": Limit(7, 15),
 }
 # a room with fewer lines of a kind is judged as a part of the whole only
 MIN_ROOM_LINES: Final = 25
