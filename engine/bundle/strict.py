@@ -13,13 +13,13 @@ T = TypeVar("T")
 NOTHING: Final = type(None)
 
 
-def from_json(cls: type[T], data: Any, where: str, **made: Any) -> T:
+def from_json(cls: type[T], data: Any, where: str, **converted: Any) -> T:
     """Convert a JSON object to a dataclass, nested dataclasses included.
 
     cls: dataclass with fields str, int, float, bool, None, Any, dataclasses, or tuples and mappings of these.
     data: value read from JSON or TOML.
     where: name of the object in error messages.
-    made: values of fields that replace those of `data`.
+    converted: values of fields that replace those of `data`.
 
     Raises ConfigError that names every error.
     """
@@ -27,9 +27,12 @@ def from_json(cls: type[T], data: Any, where: str, **made: Any) -> T:
         raise ConfigError(f"{where} must be an object, not {type(data).__name__}")
     hints, keys = get_type_hints(cls), {field.name: field for field in fields(cls)}  # type: ignore[arg-type]
     required = {n for n, f in keys.items() if f.default is MISSING and f.default_factory is MISSING}
-    problems, values = list(_key_problems(where, set(data), list(keys), required - set(made))), dict(made)
+    problems, values = (
+        list(_key_problems(where, set(data), list(keys), required - set(converted))),
+        dict(converted),
+    )
     for name in keys:
-        if name in data and name not in made:
+        if name in data and name not in converted:
             try:
                 values[name] = _value(hints[name], data[name], f"{where}.{name}")
             except ConfigError as error:

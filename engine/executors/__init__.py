@@ -95,6 +95,7 @@ def _shortlist(bundle: Bundle) -> Shortlist:
 
 
 def _open_torch(bundle: Bundle, placement: Placement) -> Sequence[Executor]:
+    """Open the lanes of a device in plain torch; int8 runs on the CPU."""
     try:
         from engine.executors.torch.executor import DTYPES, TorchExecutor
         from engine.models import load
@@ -112,6 +113,7 @@ def _open_torch(bundle: Bundle, placement: Placement) -> Sequence[Executor]:
 
 
 def _open_cuda(bundle: Bundle, placement: Placement) -> Sequence[Executor]:
+    """Open the lanes of a device with captured steps. Raises ConfigError without torch, a GPU or NVRTC."""
     try:
         from engine.executors.cuda.executor import CapturedExecutor
         from engine.executors.cuda.streams import CudaStreams
@@ -131,6 +133,7 @@ def _open_cuda(bundle: Bundle, placement: Placement) -> Sequence[Executor]:
 
 
 def _open_tensorrt(bundle: Bundle, placement: Placement) -> Sequence[Executor]:
+    """Open the lanes of a device on TensorRT engines in the bundle, one for each size of lane."""
     try:
         from engine.executors.cuda.streams import CudaStreams
         from engine.executors.tensorrt.executor import TensorRTExecutor, open_engines

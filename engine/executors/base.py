@@ -62,6 +62,7 @@ class SlotExecutor(ABC):
         self.shortlists = None if shortlist is None else SlotShortlists(shortlist, self.slots)
 
     def encode(self, sources: Sequence[Sequence[int]]) -> StagedBatch:
+        """Encode sources in batches of equal padded length, and return them in their order."""
         memory: list[dict[str, Any]] = [{} for _ in sources]
         if not self.memory.specs:  # a language model
             return StagedBatch([len(s) for s in sources], memory)

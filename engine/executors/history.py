@@ -223,9 +223,9 @@ class Caches:
         self.writers[:n, :, :columns] = writers
         column = xp.arange(writers.shape[2], dtype=xp.int64, device=self.device)
         past = (column < positions)[:, None, :, None]  # [n, 1, columns, 1]
-        own = (writers[:, :, :, None] == self._beam) & past
-        lineage = xp.zeros(own.shape, dtype=self.dtype, device=self.device)
-        lineage = xp.where(own, lineage, -xp.inf)
+        is_own = (writers[:, :, :, None] == self._beam) & past  # entries of the row's own hypothesis
+        lineage = xp.zeros(is_own.shape, dtype=self.dtype, device=self.device)
+        lineage = xp.where(is_own, lineage, -xp.inf)
         return xp.reshape(lineage, (n, self.beams, writers.shape[2] * self.beams))
 
     def view(self, n: int, columns: int) -> dict[str, Any]:

@@ -110,7 +110,12 @@ class Memory:
         self._allocate(MEMORY_MULTIPLE)
 
     def place(self, slot: int, length: int, parts: Mapping[str, Any]) -> None:
-        """Copy an encoded source of `length` tokens into a slot; `parts` are its arrays by name of spec."""
+        """Copy an encoded source into a slot.
+
+        slot: number of the slot.
+        length: number of tokens of the source.
+        parts: arrays of the encoded source, by name of spec.
+        """
         self.lengths[slot] = length
         if ceil(length, MEMORY_MULTIPLE) > self.width:
             slots_in_use = max(i + 1 for i, count in enumerate(self.lengths) if count)

@@ -54,11 +54,11 @@ class SlotShortlists:
         if not absent.any():
             return lists
         added = [np.unique(tokens[where]) for tokens, where in zip(forced, absent, strict=True)]
-        width = max(count + len(extra) for count, extra in zip(self.counts[:n], added, strict=True))
+        width = max(count + len(new_ids) for count, new_ids in zip(self.counts[:n], added, strict=True))
         union = np.full((n, ceil(width, WIDTH_MULTIPLE)), NO_TOKEN, np.int64)
-        for slot, (count, extra) in enumerate(zip(self.counts[:n], added, strict=True)):
+        for slot, (count, new_ids) in enumerate(zip(self.counts[:n], added, strict=True)):
             union[slot, :count] = lists[slot, :count]
-            union[slot, count : count + len(extra)] = extra
+            union[slot, count : count + len(new_ids)] = new_ids
         return union
 
     def _resize(self, width: int) -> None:

@@ -205,7 +205,6 @@ class FusedMode(Mode):
     def _softmax(
         self, logits: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
     ) -> Any:
-        """Defer a softmax over the last axis, for the convolution whose taps it normalises."""
         if dim != -1 or dtype is not None or logits.dtype != self.dtype:
             return NotImplemented
         if not isinstance(logits, DeferredTensor) and not logits.is_contiguous():
@@ -355,7 +354,6 @@ class FusedMode(Mode):
         return self._computed(taps), False
 
     def _ssru_step(self, candidate: Tensor, gate: Tensor, ring: Tensor, index: Tensor) -> Any:
-        """Run the kernel of an SSRU step, if its ring is float32."""
         if ring.dtype != torch.float32 or not ring.is_contiguous():
             return NotImplemented
         append = self.clock is not None

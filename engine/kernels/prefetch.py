@@ -45,8 +45,10 @@ class Windows:
         """
         slots, beams, older = self.index.shape
         row_size = self.ring.shape[-1] * self.ring.element_size()
-        whole = self.ring.is_contiguous() and self.index.is_contiguous() and self.index.dtype == torch.int64
-        if not whole or row_size % LOAD_BYTES or self.ring.data_ptr() % LOAD_BYTES or older > threads:
+        supported = (
+            self.ring.is_contiguous() and self.index.is_contiguous() and self.index.dtype == torch.int64
+        )
+        if not supported or row_size % LOAD_BYTES or self.ring.data_ptr() % LOAD_BYTES or older > threads:
             return 0
         return min(slots, MAX_WINDOWS_AHEAD // max(beams * older * row_size, 1)) * beams
 

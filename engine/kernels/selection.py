@@ -69,8 +69,8 @@ class Selection(Products):
 
         Returns scores in float32, and ids, which are 0 if the score is -inf.
         """
-        found = self.scan(logits, rules, unk, eos, k)
-        return self.merge(found) if isinstance(found, PartialSelection) else found
+        partial = self.scan(logits, rules, unk, eos, k)
+        return self.merge(partial) if isinstance(partial, PartialSelection) else partial
 
     def scan(
         self, logits: Tensor, rules: Sequence[Tensor], unk: int | None, eos: int, k: int
@@ -100,19 +100,19 @@ class Selection(Products):
         self.run(Call(kernel, (rows, parts, 1), (threads, 1, 1), shared, arguments))
         if normalisers is None:
             return scores, ids
-        found = PartialSelection(
+        partial = PartialSelection(
             scores, ids, normalisers, logits, forced, (penalties[0], penalties[1]), unknown, eos
         )
-        return found if merged_bytes(beams, parts, k) <= MAX_MERGED_BYTES else self.merge(found)
+        return partial if merged_bytes(beams, parts, k) <= MAX_MERGED_BYTES else self.merge(partial)
 
-    def merge(self, found: PartialSelection) -> tuple[Tensor, Tensor]:
+    def merge(self, partial: PartialSelection) -> tuple[Tensor, Tensor]:
         """Merge the parts of a partial selection into the result of `select`."""
-        (rows, parts, k), (slots, beams, vocab) = found.scores.shape, found.logits.shape
-        scores = found.scores.new_empty((slots, beams, k))
+        (rows, parts, k), (slots, beams, vocab) = partial.scores.shape, partial.logits.shape
+        scores = partial.scores.new_empty((slots, beams, k))
         ids = torch.empty_like(scores, dtype=torch.int64)
-        kernel = Kernel("select.cu", "merge_best", *load_form(vocab, found.logits))
-        lists = found.scores, found.ids, found.normalisers
-        scalars = beams, vocab, found.unk, found.eos, k, parts
-        arguments = found.logits, found.forced, *found.penalties, *lists, *scalars, scores, ids
+        kernel = Kernel("select.cu", "merge_best", *load_form(vocab, partial.logits))
+        lists = partial.scores, partial.ids, partial.normalisers
+        scalars = beams, vocab, partial.unk, partial.eos, k, parts
+        arguments = partial.logits, partial.forced, *partial.penalties, *lists, *scalars, scores, ids
         self.run(Call(kernel, (rows, 1, 1), (SELECT_COLUMNS, 1, 1), 8 * parts * k, arguments))
         return scores, ids

@@ -110,7 +110,7 @@ class AverageDecoderLayer(AverageBlock, DecoderLayer):
         return self.apply_gate(x, self.position_forward(x.cumsum(1) / count[:, None]))
 
     def mix_step(self, x: Tensor, positions: Tensor, past: Past) -> tuple[Tensor, dict[str, Tensor]]:
-        """Add x to the running sum, and gate x with the average."""
+        # add x to the running sum, and gate x with the average
         total = past.window(self.spec).squeeze(2) + x
         count = (positions + 1).to(torch.float32)[:, :, None]
         return self.apply_gate(x, self.position_forward(total / count)), {self.spec.name: total}

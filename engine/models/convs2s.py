@@ -199,6 +199,7 @@ class ConvS2SDecoder(Side):
         attentions: list[Tensor] = []
 
         def layer(i: int, x: Tensor) -> Tensor:
+            """Run a layer's convolution and its attention, if it has one."""
             y = convolve(i, x)
             if str(i) in self.attention:
                 y, weights = self.attention[str(i)](y, embedded, memory, mask)
@@ -235,7 +236,7 @@ class ConvS2S(ProjectionModel):
         self.state_spec = list(self.states.values())
 
     def encode(self, tokens: Tensor, positions: Tensor, real: Tensor) -> dict[str, Tensor]:
-        """Return keys [batch, dim, source] and values [batch, source, dim], shared by all layers."""
+        # return keys [batch, dim, source] and values [batch, source, dim], shared by all layers
         keys, values = self.encoder(tokens, positions, real)
         # section 3.4 multiplies the attended mean by the square root of the source length; values include it
         length = torch.sqrt(real.sum(1))[:, None, None]

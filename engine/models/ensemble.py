@@ -40,7 +40,7 @@ class Ensemble(Model):
     def step(
         self, tokens: Tensor, positions: Tensor, memory: Mapping[str, Tensor], mask: Tensor, past: Past
     ) -> Step:
-        """Decode one token by every member; concatenate their features and average their attention."""
+        # decode one token by every member; concatenate their features and average their attention
         columns: dict[str, Tensor] = {}
         features, attentions = [], []
         for i, member in self._indexed():

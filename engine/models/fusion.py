@@ -41,7 +41,7 @@ class Fusion(Model):
     def step(
         self, tokens: Tensor, positions: Tensor, memory: Mapping[str, Tensor], mask: Tensor, past: Past
     ) -> Step:
-        """Decode one token of every hypothesis by both models, and concatenate their features."""
+        # decode one token of every hypothesis by both models, and concatenate their features
         step = self.translation.step(tokens, positions, memory, mask, past)
         lm_past = past._replace(
             rings=parts_of(LM_PREFIX, past.rings), caches=parts_of(LM_PREFIX, past.caches)

@@ -174,6 +174,7 @@ class DecoderLayer(Residual):
         attention: Tensor | None = None
 
         def attend(x: Tensor) -> Tensor:
+            """Return the context, and keep the attention for the result of the layer."""
             nonlocal attention
             assert memory is not None
             assert mask is not None

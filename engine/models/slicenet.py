@@ -291,7 +291,7 @@ class SliceNet(ProjectionModel):
         self.memory_spec = self._memories(stack)
 
     def encode(self, tokens: Tensor, positions: Tensor, real: Tensor) -> dict[str, Tensor]:
-        """Return keys and values of each attention module with projections, or those that all share."""
+        # return keys and values of each attention module with projections, or those that all share
         memory: dict[str, Tensor] = {}
         if self.encoder is None:
             return memory

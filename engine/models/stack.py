@@ -262,7 +262,7 @@ class EncoderDecoder(StackModel):
         return all(isinstance(layer, EncoderLayer) and layer.packs for layer in self.encoder.layers)
 
     def encode(self, tokens: Tensor, positions: Tensor, real: Tensor) -> dict[str, Tensor]:
-        """Encode sources, and return keys and values of each decoder layer."""
+        # encode sources, and return keys and values of each decoder layer
         encoded = self.encoder(tokens, positions, real)
         memory = {}
         for i, attention in enumerate(self.decoder.attentions()):

@@ -247,7 +247,7 @@ class AttentionDecoderLayer(DecoderLayer):
         return self.self_attn.whole(x, mask)
 
     def mix_step(self, x: Tensor, positions: Tensor, past: Past) -> tuple[Tensor, dict[str, Tensor]]:
-        """Attend to the rings of a window or to the caches; return key and value as new columns."""
+        # attend to the rings of a window or to the caches; return key and value as new columns
         k, v = self.self_attn.k_proj(x), self.self_attn.v_proj(x)
         if not self.states:  # a window of one position
             return self.self_attn.out_proj(v), {}

@@ -82,17 +82,17 @@ def uniform(xp: Any, seed: Any, beam: Any, position: Any) -> Any:
     beam: row of each slot.
     position: step of each slot.
     """
-    word = _scramble(seed + _GAMMA)
-    word = _scramble((word ^ beam) + _GAMMA)
-    word = _scramble((word ^ position) + _GAMMA)
-    return xp.astype((word >> 11) & (2**53 - 1), xp.float64) * 2.0**-53
+    bits = _scramble(seed + _GAMMA)
+    bits = _scramble((bits ^ beam) + _GAMMA)
+    bits = _scramble((bits ^ position) + _GAMMA)
+    return xp.astype((bits >> 11) & (2**53 - 1), xp.float64) * 2.0**-53
 
 
-def _scramble(word: Any) -> Any:
-    # the masks make arithmetic shifts logical ones
-    word = (word ^ ((word >> 30) & (2**34 - 1))) * _MIX[0]
-    word = (word ^ ((word >> 27) & (2**37 - 1))) * _MIX[1]
-    return word ^ ((word >> 31) & (2**33 - 1))
+def _scramble(bits: Any) -> Any:
+    """Return splitmix64's mix of 64 bits; the masks make arithmetic shifts logical ones."""
+    bits = (bits ^ ((bits >> 30) & (2**34 - 1))) * _MIX[0]
+    bits = (bits ^ ((bits >> 27) & (2**37 - 1))) * _MIX[1]
+    return bits ^ ((bits >> 31) & (2**33 - 1))
 
 
 def draw(xp: Any, scores: Any, top_k: Any, top_p: Any, uniforms: Any) -> Any:
@@ -115,7 +115,7 @@ def draw(xp: Any, scores: Any, top_k: Any, top_p: Any, uniforms: Any) -> Any:
     # relative to the best candidate, so that no row underflows to zero
     weight = xp.where(eligible, xp.exp(scores - best), 0.0)
     reached = xp.cumulative_sum(weight, axis=2)
-    whole = reached[:, :, -1:]
-    below = (reached <= uniforms[:, :, None] * whole) & (reached < whole)
+    total = reached[:, :, -1:]
+    below = (reached <= uniforms[:, :, None] * total) & (reached < total)
     index = xp.sum(xp.astype(below, xp.int64), axis=2)
-    return xp.where(whole[:, :, 0] > 0, index, 0)
+    return xp.where(total[:, :, 0] > 0, index, 0)

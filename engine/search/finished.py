@@ -39,7 +39,7 @@ def best_ends(
         best = max(scores)
         return [(best, scores.index(best))]
     order = sorted(range(len(scores)), key=scores.__getitem__, reverse=True)
-    return [(scores[place], place) for place in order[: options.n_best]]
+    return [(scores[index], index) for index in order[: options.n_best]]
 
 
 def finished_hypotheses(
@@ -67,14 +67,14 @@ def _hypotheses(
     # the price of ending counts only while hypotheses compete
     totals = [total + end_price for total in totals[:count]]
     best = best_ends(totals, steps[:count], uncovered[:count], longest, request.options)
-    reached = max([steps[place] for _, place in best], default=0) + 1
+    reached = max([steps[index] for _, index in best], default=0) + 1
     tables = (state.tokens, state.scores, state.trail)
     tokens, scores, trail = [to_numpy(table[slot, :reached]).tolist() for table in tables]
     begins, hypotheses, attention = to_numpy(state.kept_trail[slot]).tolist(), [], request.attention
-    for score, place in best:
-        step = steps[place]
-        rows = trace(trail, begins[place], step)
-        sums = [0.0, *map(getitem, scores[1 : step + 1], rows[1:]), totals[place]]
+    for score, index in best:
+        step = steps[index]
+        rows = trace(trail, begins[index], step)
+        sums = [0.0, *map(getitem, scores[1 : step + 1], rows[1:]), totals[index]]
         hypotheses.append(
             Hypothesis(
                 tokens=[*map(getitem, tokens[1 : step + 1], rows[1:])],

@@ -101,14 +101,14 @@ class Scorer:
     ) -> list[float]:
         """Return the scores for any options."""
         divisors, reward, nonwords = self._divisors, self._reward, self._nonwords
-        coverage, found = self._coverage, list[float]()
+        coverage, scores = self._coverage, list[float]()
         for total, step, missing in zip(totals, steps, uncovered, strict=True):
             length = step + (step != cut)
             divisor = divisors[length]
             total += reward * (length - nonwords)
             value = (total / divisor if divisor else total * math.inf) + coverage * missing
-            found.append(value if math.isfinite(value) else float(np.nan_to_num(value)))
-        return found
+            scores.append(value if math.isfinite(value) else float(np.nan_to_num(value)))
+        return scores
 
     def _extend(self, length: int) -> None:
         """Compute the divisors of lengths up to this one."""
@@ -129,5 +129,5 @@ def _divisors(rounds: int, power: float, wu: bool) -> list[float]:
     """Return the normaliser of each length below rounds * `KNOWN_LENGTHS`."""
     with np.errstate(all="ignore"):  # an extreme penalty gives an extreme, finite score
         lengths = np.arange(rounds * KNOWN_LENGTHS, dtype=np.float64)
-        found: list[float] = normaliser(np, lengths, np.float64(power), np.asarray(wu)).tolist()
-        return found
+        divisors: list[float] = normaliser(np, lengths, np.float64(power), np.asarray(wu)).tolist()
+        return divisors

@@ -21,11 +21,11 @@ FIRST_WORDS: Final[Mapping[str, frozenset[str]]] = {
 
 def _languages_by_word() -> dict[str, list[str]]:
     """Map each word, with its case folded, to its languages. Folding also unites the two sigmas of Greek."""
-    found: dict[str, list[str]] = {}
+    languages_of: dict[str, list[str]] = {}
     for language, words in FIRST_WORDS.items():
         for word in {word.casefold() for word in words}:
-            found.setdefault(word, []).append(language)
-    return found
+            languages_of.setdefault(word, []).append(language)
+    return languages_of
 
 
 LANGUAGES_BY_WORD: Final[Mapping[str, list[str]]] = _languages_by_word()

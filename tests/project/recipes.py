@@ -168,7 +168,7 @@ OPTION = Recipe(
         },
         "engine/search/state.py": {
             "    seed: Any\n": "    avoided: Any\n",
-            "        seed=whole(),\n": "        avoided=whole(),\n",
+            "        seed=ints(),\n": "        avoided=ints(),\n",
         },
         "engine/search/beam.py": {
             "        state.history[slot, :, 0] = self.first\n": (

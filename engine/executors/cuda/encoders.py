@@ -69,8 +69,8 @@ class SourceEncoders(ABC):
         self._graphs = Graphs(streams, MAX_GRAPHS)
 
     @abstractmethod
-    def warm(self, together: int) -> None:
-        """Capture the graphs of common batches of at most `together` sources."""
+    def warm(self, max_sources: int) -> None:
+        """Capture the graphs of common batches of at most `max_sources` sources."""
 
     @abstractmethod
     def __call__(self, sources: Sequence[Sequence[int]]) -> list[EncodedRow]:
@@ -127,10 +127,10 @@ class Encoders(SourceEncoders):
         self.batch_sizes: Sequence[int] = EXACT_SIZES if dtype == torch.float32 else NARROW_SIZES
         self._width_of = [self.width(length) for length in range(limits.source + 1)]
 
-    def warm(self, together: int) -> None:
+    def warm(self, max_sources: int) -> None:
         for width in range(ENCODER_MULTIPLE, min(WARM_POSITIONS, self._widest) + 1, ENCODER_MULTIPLE):
             sizes = self._batch_sizes_at(width)
-            for size in sizes[: bisect_left(sizes, together) + 1]:
+            for size in sizes[: bisect_left(sizes, max_sources) + 1]:
                 self([[self.limits.pad] * width] * size)
 
     def __call__(self, sources: Sequence[Sequence[int]]) -> list[EncodedRow]:

@@ -18,9 +18,9 @@ CAPTURE_FAILED: Final = "a step runs without its CUDA graph, slower but correct:
 class Graphs:
     """The graphs of one stream. A step whose capture failed runs without a graph from then on."""
 
-    def __init__(self, streams: LaneStreams, most: int) -> None:
-        """Make an empty cache of at most `most` graphs."""
-        self.streams, self.most = streams, most
+    def __init__(self, streams: LaneStreams, max_graphs: int) -> None:
+        """Make an empty cache of at most `max_graphs` graphs."""
+        self.streams, self.max_graphs = streams, max_graphs
         self._replays: dict[Any, Replay] = {}  # least recently used first
         self._uses: dict[Any, int] = {}
         self._failed: set[Any] = set()
@@ -54,7 +54,7 @@ class Graphs:
         self._uses[key] = self._uses.get(key, 0) + 1
         if self._uses[key] < after or key in self._failed:
             return
-        self._drop(len(self._replays) + 1 - self.most)
+        self._drop(len(self._replays) + 1 - self.max_graphs)
         try:
             self._replays[key] = self.streams.capture(step)
         except RuntimeError as error:

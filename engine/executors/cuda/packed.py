@@ -43,17 +43,17 @@ class PackedEncoders(SourceEncoders):
         """Return the numbers of positions that a batch may have."""
         return EXACT_POSITIONS if self.dtype == torch.float32 else NARROW_POSITIONS
 
-    def warm(self, together: int) -> None:
-        most = min(self.limits.source, WARM_LENGTH) * together
-        for size in self.sizes[: bisect_left(self.sizes, most) + 1]:
+    def warm(self, max_sources: int) -> None:
+        max_positions = min(self.limits.source, WARM_LENGTH) * max_sources
+        for size in self.sizes[: bisect_left(self.sizes, max_positions) + 1]:
             self._batch([[self.limits.pad]], size, [])
 
     def __call__(self, sources: Sequence[Sequence[int]]) -> list[EncodedRow]:
         """Encode sources in their order, as many in a batch as fit, and return their rows."""
-        rows, most, begin, positions = list[EncodedRow](), self.sizes[-1], 0, 0
+        rows, max_positions, begin, positions = list[EncodedRow](), self.sizes[-1], 0, 0
         for i, source in enumerate(sources):
             width = -(-len(source) // PACKED_GROUP) * PACKED_GROUP
-            if positions and positions + width > most:
+            if positions and positions + width > max_positions:
                 rows += self._encode_batch(sources[begin:i], positions)
                 begin, positions = i, 0
             positions += width
@@ -71,7 +71,7 @@ class PackedEncoders(SourceEncoders):
     def _batch(self, sources: Sequence[Sequence[int]], size: int, begins: list[int]) -> Tensor:
         """Return the memory [1, elements] of sources; append the first position of each source to `begins`.
         Groups behind the sources are unused."""
-        paddings = [[self.limits.pad] * more for more in range(PACKED_GROUP)]
+        paddings = [[self.limits.pad] * count for count in range(PACKED_GROUP)]
         bounds, tokens, begin, unread = list[int](), list[int](), 0, self.limits.unread
         for source in sources:
             begins.append(begin)

@@ -86,15 +86,21 @@ class SearchKernels:
         top: candidates; only `scanned` if few rows were selected from.
         clock: clock of the rings, int64 [1].
         """
-        state, beams, found = self.state, self.beams, top.scanned
+        state, beams, partial = self.state, self.beams, top.scanned
         scores, ids, merging = top.scores, top.ids, 0
         scanned: tuple[Any, ...] = None, None, None, None, None, 0, -1, 1
-        if found is not None:
-            assert found.logits.dtype == torch.float32
-            scores, ids = (a.unflatten(0, (-1, beams)) for a in (found.scores, found.ids))
+        if partial is not None:
+            assert partial.logits.dtype == torch.float32
+            scores, ids = (a.unflatten(0, (-1, beams)) for a in (partial.scores, partial.ids))
             parts, k = scores.shape[2:]
-            scanned = found.normalisers, found.logits, found.forced, *found.penalties, found.logits.shape[2]
-            scanned = *scanned, found.unk, parts
+            scanned = (
+                partial.normalisers,
+                partial.logits,
+                partial.forced,
+                *partial.penalties,
+                partial.logits.shape[2],
+            )
+            scanned = *scanned, partial.unk, parts
             merging = merged_bytes(beams, parts, k)
         n, k = scores.shape[0], scores.shape[-1]
         rules: tuple[Any, ...] = state.width, state.longest, state.free, state.narrowing

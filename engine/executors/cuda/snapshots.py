@@ -106,21 +106,21 @@ def hypotheses_of(rows: NDArray[Any], finished: Sequence[SlotRequest]) -> list[l
     numbers = pool["count"], pool["longest"], ends["total"], ends["step"], ends["uncovered"]
     listed = zip(finished, *[column.tolist() for column in numbers], strict=True)
     for slot, (request, count, longest, totals, steps, uncovered) in enumerate(listed):
-        found = []
+        slot_hypotheses = []
         if count < len(steps):
             totals, steps, uncovered = totals[:count], steps[:count], uncovered[:count]
-        for score, place in best_ends(totals, steps, uncovered, longest, request.options):
-            step, weights = steps[place], request.attention
+        for score, index in best_ends(totals, steps, uncovered, longest, request.options):
+            step, weights = steps[index], request.attention
             if weights is not None:
-                weights = attention_of(weights, beams[slot, place, : step + 1].tolist())
-            found.append(
+                weights = attention_of(weights, beams[slot, index, : step + 1].tolist())
+            slot_hypotheses.append(
                 Hypothesis(
-                    tokens[slot, place, 1 : step + 1].tolist(),
+                    tokens[slot, index, 1 : step + 1].tolist(),
                     score,
-                    scores[slot, place, : step + 1].tolist(),
+                    scores[slot, index, : step + 1].tolist(),
                     "length" if step == longest else "stop",
                     weights,
                 )
             )
-        hypotheses.append(found)
+        hypotheses.append(slot_hypotheses)
     return hypotheses

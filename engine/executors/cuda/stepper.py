@@ -148,6 +148,7 @@ class CapturedStepper:
     def place(
         self, encoded: Any, members: Sequence[int], slots: Sequence[int], requests: Sequence[Request]
     ) -> None:
+        # start requests in idle slots: with kernels at the next launch, otherwise now
         if self._kernels is None:
             with self.streams.decoding():
                 for i, slot, request in zip(members, slots, requests, strict=True):
@@ -178,6 +179,7 @@ class CapturedStepper:
             self._launch_changes()
 
     def launch(self, n: int, *, attention: bool) -> PendingCopies:
+        """Launch the collected changes, steps of slots 0..n-1, and the copy of their done flags."""
         with self.streams.decoding():
             idle = self._last_launch is not None and self._last_launch.query()
             self._launch_changes()
@@ -214,6 +216,7 @@ class CapturedStepper:
         return views
 
     def snapshot(self, done: Sequence[int], running: Sequence[int]) -> Snapshot:
+        """Return a snapshot of slots: with kernels the next launch copies it, otherwise it is copied now."""
         slots = [*done, *running]
         reached = self.search.most_steps(max(slots) + 1) + 2
         if self._kernels is not None:
@@ -230,6 +233,7 @@ class CapturedStepper:
             return CopiedState(rows, self.streams.mark(), len(done))
 
     def move(self, moves: Sequence[tuple[int, int]]) -> None:
+        """Copy source slots over target slots: with kernels at the next launch, otherwise now."""
         if not moves:
             return
         if self._kernels is not None:

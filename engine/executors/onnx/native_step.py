@@ -147,6 +147,7 @@ class NativeStepper(PlainStepper):
         self._bound_ids: tuple[int, ...] = ()  # their `id`s
 
     def launch(self, n: int, *, attention: bool) -> CompletedStep:
+        """Run plain steps by the library for at most `launch_seconds`; the reference runs any other step."""
         kind, start_time, steps, weights = self.search.kind(n), time.perf_counter(), 0, list[Any]()
         while True:
             step = self._bind_step(n, kind, attention=attention) if kind.plain else None

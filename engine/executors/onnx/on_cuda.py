@@ -122,7 +122,12 @@ class OrtDevice:
         return BoundSession(session, self)
 
     def run(self, session: ort.InferenceSession, binding: ort.IOBinding, options: ort.RunOptions) -> None:
-        """Run a bound session between the earlier and the later work of torch's current stream."""
+        """Run a session between the earlier and the later work of torch's current stream.
+
+        session: session to run.
+        binding: its inputs and outputs.
+        options: options of the run.
+        """
         if self.stream is None:
             session.run_with_iobinding(binding)
             return

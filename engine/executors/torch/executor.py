@@ -145,8 +145,10 @@ class TorchExecutor(SlotExecutor):
         parts = [part.contiguous() for part in rules]
         if merged or logits.dtype != torch.float32:
             return TopK(*self.kernels.select(logits.contiguous(), parts, self.unk, self.eos, k), None)
-        found = self.kernels.scan(logits.contiguous(), parts, self.unk, self.eos, k)
-        return TopK(None, None, None, found) if isinstance(found, PartialSelection) else TopK(*found, None)
+        partial = self.kernels.scan(logits.contiguous(), parts, self.unk, self.eos, k)
+        return (
+            TopK(None, None, None, partial) if isinstance(partial, PartialSelection) else TopK(*partial, None)
+        )
 
 
 def memory_of(device: str) -> tuple[int, int]:

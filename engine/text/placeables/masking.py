@@ -97,8 +97,8 @@ def _unused_mark(text: str) -> str:
     first = chr(PRIVATE[0])
     if first not in text:
         return first
-    present = set(text)
-    mark = next((chr(code) for code in PRIVATE if chr(code) not in present), None)
+    characters = set(text)
+    mark = next((chr(code) for code in PRIVATE if chr(code) not in characters), None)
     if mark is None:
         raise InvalidRequest("the text uses every private-use character: nothing in it can be protected")
     return mark

@@ -48,12 +48,12 @@ class AddedTokens:
         encode: returns the ids of a text without added tokens.
         """
         ids, begin, strip = list[int](), 0, False
-        for found in self._pattern.finditer(text) if self._tokens else ():
-            added = self._tokens[found[0]]
-            if before := _stripped(text[begin : found.start()], left=strip, right=added.lstrip):
+        for match in self._pattern.finditer(text) if self._tokens else ():
+            added = self._tokens[match[0]]
+            if before := _stripped(text[begin : match.start()], left=strip, right=added.lstrip):
                 ids += encode(before)
             ids.append(added.token)
-            begin, strip = found.end(), added.rstrip
+            begin, strip = match.end(), added.rstrip
         if rest := _stripped(text[begin:], left=strip, right=False):
             ids += encode(rest)
         return ids
@@ -67,14 +67,14 @@ class AddedTokens:
         silent: returns whether an id has no text.
         spaced: returns whether the token at an index begins with a space.
         """
-        starts, fresh = list[int](), True
+        starts, after_added = list[int](), True
         for i, token in enumerate(map(int, tokens)):
             if silent(token):
                 continue
             added = token in self.shown
-            if added or fresh or spaced(i):
+            if added or after_added or spaced(i):
                 starts.append(i)
-            fresh = added
+            after_added = added
         return starts
 
 

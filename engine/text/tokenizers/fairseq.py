@@ -165,7 +165,8 @@ class Fairseq:
         return self._detokenize(_join_symbols(self.pieces(self._drop_silent(tokens), target=True)))
 
     def replace_unknown(self, tokens: Sequence[int], attention: Any, source: str) -> str:
-        """Decode target ids, with a word of the source or the table in the place of each unknown symbol."""
+        # decode target ids, with a word of the source or the table in the place of each unknown
+        # symbol
         words = ["" for _ in self._first] + word_of_each(self._split_source(source), SEPARATOR)
         unknown = [i for i, token in enumerate(tokens) if token == self._target.unk]
         symbols = replace_unknown(self.pieces(tokens, target=True), unknown, words, attention, self._table)

@@ -39,8 +39,8 @@ FAULTS = [
     (
         "a cached column is read whoever wrote it",
         "engine/executors/history.py",
-        "own = (writers[:, :, :, None] == self._beam) & past",
-        "own = (writers[:, :, :, None] >= 0) & past",
+        "is_own = (writers[:, :, :, None] == self._beam) & past",
+        "is_own = (writers[:, :, :, None] >= 0) & past",
         "tests/engine/executors/test_executors.py -k transformer",
     ),
     (

@@ -109,7 +109,7 @@ def test_repeated_sentence_never_waits_for_room_in_the_queue(service, monkeypatc
     def lines():
         yield text
         for half in (others[::2], others[1::2]):  # the queue is full for hundreds of turns
-            engine.submit(half, again=True)
+            engine.submit(half, follow_up=True)
 
     def sleep(seconds):
         raise AssertionError("it waits for others")
