@@ -19,7 +19,7 @@ SERVER_CASES: dict[str, Case | str] = {
     "server.callers.access:__init__": "patterns of the operator",
     "server.observing.context:ID": Case(),
     "server.callers.keys:read_keys": TRUSTED,
-    "server.settings.callers:_pattern": "a pattern of the operator",
+    "server.settings.callers:_check_pattern": "a pattern of the operator",
     "server.files.shared_records:RECORD_ID": Case(),
     "server.files.store:UNSAFE": Case(),
     "server.app:who_may_send": "our own paths",
