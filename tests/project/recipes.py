@@ -174,8 +174,8 @@ OPTION = Recipe(
             "        state.history[slot, :, 0] = self.first\n": (
                 "        state.avoided[slot] = self.pad if options.avoided < 0 else options.avoided\n"
             ),
-            "        banned = xp.stack([self._padding[:n, :], nothing + banned[:, None]], axis=2)\n": (
-                "        avoided = nothing + state.avoided[:n, None]\n"
+            "        banned = xp.stack([self._padding[:n, :], zeros + banned[:, None]], axis=2)\n": (
+                "        avoided = zeros + state.avoided[:n, None]\n"
                 "        banned = xp.concat([banned, avoided[:, :, None]], axis=2)\n"
             ),
         },
