@@ -137,16 +137,12 @@ class DecodeOptions(KeptHash):
     min_length: int = option(
         1, "Shortest target: this plus min_length_a x source tokens.", bounds=_NOT_NEGATIVE
     )
-    min_length_a: float = option(
-        0.0, "Shortest target as a multiple of the source, added to min_length.", bounds=_FINITE
-    )
+    min_length_a: float = option(0.0, "Shortest target: tokens per source token.", bounds=_FINITE)
     max_length: int | None = option(None, "Longest target in tokens.", bounds=_AT_LEAST_ONE)
     max_length_a: float = option(
         0.0, "Longest target also: this x source tokens + max_length_b.", bounds=_FINITE
     )
-    max_length_b: int = option(
-        200, "Longest target: constant added to max_length_a times the source.", bounds=_NOT_NEGATIVE
-    )
+    max_length_b: int = option(200, "Longest target: tokens added to max_length_a.", bounds=_NOT_NEGATIVE)
     no_repeat_ngram_size: int = option(0, "Never repeat n tokens in a row; 0: off.", bounds=_between(0, 32))
     unk_penalty: float = option(0.0, "Subtracted from the log-probability of the unknown token.")
     lm_weight: float = option(
