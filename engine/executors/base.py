@@ -21,7 +21,7 @@ from engine.search.stepper import PlainStepper
 
 @dataclass(frozen=True, slots=True)
 class Arrays:
-    """Home of a lane's arrays.
+    """Namespace, device and dtype of a lane's arrays.
 
     namespace: numpy or torch.
     dtype: dtype of memory and state.
@@ -48,7 +48,7 @@ class SlotExecutor(ABC):
         """Make a lane with empty slots.
 
         specs: specs of the memory and state of a slot.
-        arrays: home of the arrays.
+        arrays: namespace, device and dtype of the arrays.
         shortlist: shortlist of the bundle, for a step graph that reads one.
         """
         self.beams, self.slots = lane

@@ -1,4 +1,5 @@
-"""Decoder state of hypotheses: rings of the newest columns, caches of all columns.
+"""Decoder state of hypotheses. A step adds one column [beams, dim] to each state of a slot: a ring keeps the
+newest columns, a cache keeps all.
 
 State is never permuted when beams change places: small integer arrays name the beam that wrote each column.
 All arrays are of one namespace (numpy, or torch by array_api_compat).
@@ -120,16 +121,18 @@ class Rings:
         self.ancestors = xp.zeros((slots, beams, longest), dtype=xp.int64, device=device)
         self.rows = {w: xp.zeros((slots, beams, w), dtype=xp.int64, device=device) for w in self.windows}
         self._slot = xp.arange(slots, dtype=xp.int64, device=device)[:, None]
-        # by window: first row of each slot, and offsets of the columns at each phase of the clock
+        # by window: first row of each slot in ring.flatten(0, 2), and from there the first row of each
+        # column, oldest first, at each value of clock % window
         self._bases = {w: self._slot[:, :, None] * (w * beams) for w in self.windows}
         ages = {w: xp.arange(w, dtype=xp.int64, device=device) for w in self.windows}
         self._columns = {w: (age[:, None] + age) % w * beams for w, age in ages.items()}
         self._views: dict[int, tuple[dict[str, Any], dict[int, Any]]] = {}
 
     def advance(self, parents: Any) -> dict[int, Any]:
-        """Follow `parents` [n, beams] one step. Return `rows` of the first n slots."""
+        """Update `ancestors` and `rows` of the first n slots, whose hypotheses continue the beams `parents`
+        [n, beams]. Return views of these rows."""
         n, longest = parents.shape[0], self.ancestors.shape[2]
-        if longest > 1:
+        if longest > 1:  # a hypothesis inherits the ancestors of its parent, one step older
             self.ancestors[:n, :, :-1] = take(self._slot[:n], self.ancestors[:n, :, 1:], parents)
         self.ancestors[:n, :, -1] = parents
         _, views = self.view(n)
@@ -151,6 +154,7 @@ class Rings:
         for name, column in columns.items():
             ring = self.rings[name]
             at = self.clock % ring.shape[1]
+            # a clock on the device makes `at` an index [1], which keeps its axis
             ring[: column.shape[0], at] = column if isinstance(at, int) else column[:, None]
         if not rings_advanced:
             self.clock += 1
@@ -209,8 +213,8 @@ class Caches:
         return True
 
     def advance(self, parents: Any, positions: Any, columns: int) -> Any:
-        """Advance to the next step. Return the lineage [n, beams, columns * beams]: 0 at entries of a row's
-        own hypothesis, -inf at others.
+        """Advance to the next step. Return the lineage, an attention mask [n, beams, columns * beams]: 0 at
+        cache entries (column, beam) that belong to the hypothesis, -inf at others.
 
         parents: int64 [n, beams], slot-local beam that each row continues.
         positions: int64 [n, 1], position of the step.
@@ -219,6 +223,7 @@ class Caches:
         xp, n = self.xp, parents.shape[0]
         writers = take(self._slot[:n, None], self.writers[:n, :, :columns], parents)
         at = self._slot[:n], positions[:, 0]
+        # the parents wrote the previous column; at position 0 there is none, and `past` masks column 0
         writers[at[0], :, xp.where(at[1] > 0, at[1] - 1, 0)] = parents
         self.writers[:n, :, :columns] = writers
         column = xp.arange(writers.shape[2], dtype=xp.int64, device=self.device)

@@ -50,6 +50,7 @@ class SlotShortlists:
         lists = self.lists[:n]
         if forced is None or (forced < 0).all():
             return lists
+        # forced tokens (-1: none) that the list of their slot lacks
         absent = (forced >= 0) & ~(lists[:, None, :] == forced[:, :, None]).any(2)
         if not absent.any():
             return lists

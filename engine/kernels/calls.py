@@ -344,7 +344,7 @@ def step_geometry(
     """
     heads, width = kernels
     block_beams = min(beams, 4)
-    parts = 1
+    parts = 1  # threads that share the taps of a channel, as many as the block has room for
     while parts < width and 2 * parts * block_beams * WARP <= min(most, CONVOLUTION_THREADS):
         parts *= 2
     block = WARP, parts, block_beams

@@ -49,9 +49,8 @@ from engine.kernels.reference import (
 class FusedMode(Mode):
     """Runs the operators of `reference.py` as kernels, and fuses products of few rows with their neighbours.
 
-    For inference only: no gradients, no dropout. A result that a later operator may fuse is deferred
-    (`engine.kernels.deferred`), and `value` computes it. A new mixer needs an operator in `reference.py`, a
-    kernel, and a line in `table`.
+    For inference only: no gradients, no dropout. `value` computes a deferred result. A new mixer needs an
+    operator in `reference.py`, a kernel, and a line in `table`.
 
     appended_rings: addresses of the rings to which convolutions have appended their new column.
     """
@@ -315,7 +314,8 @@ class FusedMode(Mode):
         return self.kernels.dynamic_conv_step_append(x, taps, window, softmax=softmax)
 
     def _step_with_taps(self, x: Tensor, taps: Tensor, ring: Tensor, index: Tensor) -> Tensor | None:
-        """Run the kernel that also computes the taps, a product of few rows of x; None if it cannot."""
+        """Run the kernel that also computes the taps: an unflattened product of x, perhaps with a softmax.
+        Return None if the taps are anything else, or the kernel does not accept them."""
         split, softmax = pending_operation(taps), False
         if isinstance(split, Softmax):
             split, softmax = pending_operation(split.logits), True

@@ -76,6 +76,7 @@ class HeadProducts(Products):
         size = bucket_of(ROW_BUCKETS, rows)
         shared = size * (dim + TILE_PAD + MAX_HEAD_WIDTH) * element_bytes
         memory_bytes = slots * (width * (source + 8) + source * (width + 8) + source * 2) * element_bytes
+        # copy keys and values to shared memory too if they fit
         copies_memory = int(shared + memory_bytes <= MAX_TILED_BYTES)
         context = x.new_empty((slots, beams, heads * width), dtype=weight.dtype)
         normed = torch.empty_like(x, dtype=weight.dtype) if norm else None
@@ -92,12 +93,13 @@ class HeadProducts(Products):
         return context, normed
 
     def takes_taps(self, x: Tensor, weight: Tensor, ring: Tensor, kernels: tuple[int, int]) -> bool:
-        """Return whether `dynamic_conv_product` accepts these arguments.
+        """Return whether `dynamic_conv_product` can compute this step: few rows of fp16 or bf16 that fit into
+        a block's shared memory, with aligned loads. Otherwise taps and convolution run separately.
 
         x: newest inputs [slots, beams, channels].
         weight: [heads * width, channels].
-        ring: ring of `reference.dynamic_conv_step`.
-        kernels: number of heads and number of taps of each.
+        ring: earlier inputs, as in `reference.dynamic_conv_step`.
+        kernels: pair (heads, width): number of convolution heads, and number of taps of each head.
         """
         heads, width = kernels
         rows, channels = x.shape[0] * x.shape[1], x.shape[2]
@@ -126,7 +128,7 @@ class HeadProducts(Products):
         x: newest inputs [slots, beams, channels].
         weight: weight of the taps [heads * width, channels].
         past: ring, index and clock of `dynamic_conv_step_append`.
-        kernels: number of heads and number of taps of each.
+        kernels: pair (heads, width): number of convolution heads, and number of taps of each head.
         softmax: normalise the taps of each head by a softmax.
         """
         (slots, beams, channels), (ring, index, clock), element_bytes = x.shape, past, x.element_size()
@@ -147,7 +149,7 @@ class HeadProducts(Products):
         return y
 
     def _takes_rows(self, x: Tensor, weight: Tensor, norm: Norm | None) -> bool:
-        """Return whether tensor cores accept the rows with a constant weight, and all can be staged."""
+        """Return whether tensor cores can multiply the rows, in shared memory, by a constant weight."""
         rows = x.shape[0] * x.shape[1]
         return (
             0 < rows <= ROW_BUCKETS[-1]
@@ -159,6 +161,6 @@ class HeadProducts(Products):
 
 
 def _convolution_bytes(rows: int, channels: int, kernels: tuple[int, int], element_bytes: int) -> int:
-    """Return the shared memory of a block: staged rows and their windows."""
+    """Return the bytes of shared memory of a block: all input rows, and the windows of one head."""
     size = bucket_of(ROW_BUCKETS, rows)
     return size * (channels + TILE_PAD + kernels[1] * (channels // kernels[0])) * element_bytes

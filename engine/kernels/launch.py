@@ -80,6 +80,7 @@ class Device:
         self._compiler = Compiler(cache or default_cache())
         capability = torch.cuda.get_device_capability(self.device)
         self._target = self._compiler.target(capability)
+        # the attribute that lets a kernel start early, and the number of attributes that this device takes
         self._early = Attribute(PROGRAMMATIC_LAUNCH, b"", (1,))
         self._attributes = int(capability >= FIRST_PROGRAMMATIC_LAUNCH)
         self.tensor_cores = capability >= FIRST_TENSOR_CORES

@@ -101,6 +101,7 @@ def load_form(
     size = loaded[0].element_size()
     assert all((not contiguous or t.is_contiguous()) and t.dtype == loaded[0].dtype for t in loaded)
     vector = min(LOAD_BYTES // size, most)
+    # smaller loads until the axis and all addresses are multiples of one
     while axis % vector or any(t.data_ptr() % (vector * size) for t in loaded):
         vector //= 2
     return ELEMENTS[loaded[0].dtype], vector

@@ -25,6 +25,7 @@ Table = dict[Callable[..., Any], Callable[..., Any]]
 
 
 class Mode(TorchFunctionMode):
+    # replacement of each function; all others run as they are
     table: Table
 
     def __torch_function__(
@@ -66,7 +67,7 @@ class NarrowMode(Mode):
         return value.to(self.dtype) if floating else value
 
     def _attend(self, *args: Any) -> Any:
-        with self:
+        with self:  # torch leaves the mode while it replaces a function
             return attend_plainly(*args)
 
     def _attend_whole(self, *args: Any) -> Any:

@@ -70,7 +70,7 @@ class Products:
         constant: bool = False,
         glu: bool = False,
     ) -> bool:
-        """Return whether `product` accepts the rows: up to 8 if all can be staged, 16 with tensor cores.
+        """Return whether `product` accepts x: up to 8 rows that fit in shared memory, 16 with tensor cores.
 
         x: [..., dim]; only the shape is used.
         weight: [outputs, dim].
@@ -142,6 +142,7 @@ class Products:
         x = x.to(weight.dtype) if entry == "tiled_unstaged" else x
         assert lookup[0] is None or (norm is None and temperature is None and entry)
         assert residual is None or (residual.is_contiguous() and residual.shape == y.shape)
+        # the kernel's flags: whether x, residual and result are float32 instead of the weight's type
         float32 = (int(t is not None and t.dtype != weight.dtype) for t in (x, residual, y))
         options = shape[-2], ACTIVATIONS[epilogue.activation], *float32
         parts = (norm.gain, norm.shift, norm.epsilon) if norm else (None, None, 0.0)

@@ -32,7 +32,7 @@ COMMON_POSITIONS: Final = 128  # graphs up to this many positions and columns ar
 class Encoding(StagedBatch):
     """Sources that are being encoded on the encoders' stream.
 
-    rows: None for a language model.
+    rows: row of each source in an encoder's output; None for a language model.
     mark: point of the stream after which the rows are complete.
     blocks: distinct blocks of the rows.
     """

@@ -83,6 +83,7 @@ class SlotChanges:
         self._placement = partial(placement_plan, initial=self._initial, masks=self._masks)
         self._generation, self._plans = executor.generation, dict[Any, Scatter]()
         self._snapshot_plans: dict[int, tuple[np.dtype[Any], Scatter]] = {}  # by number of columns
+        # device memory of an upload, and of the rows of a snapshot
         self._sent, self._rows = (torch.empty(0, dtype=torch.int64, device=device) for _ in range(2))
         self._pinned = [self.streams.pinned((MIN_BUFFER_WORDS,), torch.int64) for _ in range(FETCH_BUFFERS)]
         self._turn = 0
@@ -107,12 +108,13 @@ class SlotChanges:
         rows, lengths, unread, longest = encoded.rows, encoded.lengths, self.executor.unread, self._longest
         placed, options, states, end = self.placed, None, {}, self._unforced_end
         for i, slot, request in zip(members, slots, requests, strict=True):
-            if request.options is not options:  # neighbours often have the same
+            if request.options is not options:  # adjacent requests often share options: look up once
                 options, states = request.options, self._initial.by_length(request.options)
             length = lengths[i]
             initial, target, forced = states.get(length) or self._initial.add(options, length)
             _, _, width, address, begin = NO_ROW if rows is None else rows[i]
             read = length - unread if length > unread else 1
+            # address of a plan without a prefix; `launch` replaces it if tokens are forced
             unforced = end - WORD_BYTES * target
             placed[slot] = 1, slot, address, width, begin, length, read, initial, target, unforced
             if forced is not None:
@@ -145,7 +147,7 @@ class SlotChanges:
         size = sum(sizes) + SNAPSHOT_WORDS * len(running)
         if self._sent.numel() < size:
             self._sent = self._empty(size)
-        at = self._sent.data_ptr()
+        at = self._sent.data_ptr()  # address of the next part of the upload
         for slot, tokens in forced.items():
             placed[slot] = *placed[slot][:-1], at
             at += WORD_BYTES * len(tokens)

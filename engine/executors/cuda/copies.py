@@ -2,7 +2,8 @@
 slots, slots over other slots, search state into rows for the host.
 
 A launch takes a plan and some items (requests to place, slots to move, slots to read) and makes every copy of
-the plan once for each item. A copy is seven numbers (`Copy`), and each number depends on the item's terms:
+the plan once for each item. An item is a few numbers, its terms (slot, address, length ...). A copy is seven
+numbers (`Copy`), each computed from the terms:
 
     number = sum over the terms of (the item's term) * plan[term, copy][number]
 
@@ -45,7 +46,7 @@ class Copy(NamedTuple):
 
     target: address of the first row written.
     source: address of the first row read; 0 writes zeros only.
-    rows: number of rows.
+    rows: number of rows; a row is a run of adjacent bytes.
     bytes: bytes copied to each row.
     filled: bytes written to each row; those beyond `bytes` become zero.
     target_pitch: bytes from row to row of the target.
@@ -69,9 +70,9 @@ class PlacementTerms(NamedTuple):
 
     constant: 1.
     slot: number of its slot.
-    address: address of its encoded row.
-    width: positions of that row.
-    begin: first position of its source in the row.
+    address: address of the row with its encoded source (`EncodedRow`).
+    width: positions of the encoded row, padding included.
+    begin: first position of its source in the encoded row.
     length: positions of its source.
     read: positions that are not masked.
     initial: address of its initial search state (`InitialStates`).
@@ -109,7 +110,7 @@ class SnapshotTerms(NamedTuple):
 
     constant: 1.
     slot: slot that is copied.
-    row: address of the row written.
+    row: address of the snapshot's row, to which the slot is copied.
     """
 
     constant: Copy = NOTHING
@@ -150,7 +151,7 @@ def placement_plan(lane: LaneArrays, initial: InitialStates, masks: Tensor) -> I
     """
     memory = lane.memory
     begin, stride = _layout(memory.mask)
-    # a mask of n zeros begins n floats before the middle of `masks`
+    # the mask of n read positions begins n floats (4 bytes each) before the middle of `masks`
     middle = masks.data_ptr() + 4 * (masks.numel() // 2)
     mask = PlacementTerms(
         constant=Copy(begin, middle, 1, stride, stride), slot=Copy(target=stride), read=Copy(source=-4)
@@ -163,13 +164,19 @@ def placement_plan(lane: LaneArrays, initial: InitialStates, masks: Tensor) -> I
 
 
 def _memory_copies(memory: Memory) -> Iterator[PlacementTerms]:
-    """Yield the copies of an encoded row's parts into the slot's memory."""
-    before = 0  # bytes that a position takes in the parts before this one
+    """Yield the copy of each memory array (such as a layer's keys) from an encoded row into a slot.
+
+    The encoded row holds the arrays [rows, width, inner] of all specs one after the other; the copy takes the
+    source's positions from each of the `rows` of an array. It begins `width * before + begin * size` bytes
+    after the address of the encoded row.
+    """
+    before = 0  # bytes of one position in all earlier arrays
     for spec in memory.specs:
         block, axis = memory.blocks[spec.name], spec.source_axis
         begin, stride = _layout(block)
         rows, inner = (int(np.prod(axes)) for axes in (spec.shape[:axis], spec.shape[axis + 1 :]))
-        size, pitch = inner * block.element_size(), stride // rows  # bytes of a position, and of a row
+        # bytes of a position in one row, and bytes from row to row in the slot
+        size, pitch = inner * block.element_size(), stride // rows
         yield PlacementTerms(
             constant=Copy(begin, rows=rows, filled=pitch, target_pitch=pitch),
             slot=Copy(target=stride),

@@ -158,7 +158,7 @@ class Encoders(SourceEncoders):
         """Return the positions to which a source of this length is padded: a multiple of 8, fewer than 8 more
         than the length or less than a quarter more.
         """
-        step = ENCODER_MULTIPLE
+        step = ENCODER_MULTIPLE  # 8 for at most 64 tokens, 16 for at most 128, and so on
         while step * ENCODER_MULTIPLE < length:
             step *= 2
         return min(ceil(length, step), max(self._widest, ceil(length, ENCODER_MULTIPLE)))

@@ -45,6 +45,7 @@ class PackedEncoders(SourceEncoders):
 
     def warm(self, max_sources: int) -> None:
         max_positions = min(self.limits.source, WARM_LENGTH) * max_sources
+        # a graph depends only on the number of positions, so one short source captures it
         for size in self.sizes[: bisect_left(self.sizes, max_positions) + 1]:
             self._batch([[self.limits.pad]], size, [])
 

@@ -17,7 +17,7 @@ from engine.search.beam import BeamSearch
 from engine.search.state import FIELDS
 from engine.types import DecodeOptions, Limits
 
-# fields of a SearchState that keep the values of the last request: they are not read beyond its new count
+# fields of a SearchState that keep the last request's values: the search reads only what the new one wrote
 STALE_FIELDS: Final = (
     *("tokens", "scores", "trail", "kept_scores", "kept_trail", "kept_steps", "kept_coverage"),
 )
@@ -30,8 +30,8 @@ MAX_INITIAL_STATES: Final = 1024  # initial states that the device keeps
 
 
 class EncodedRow(NamedTuple):
-    """An encoded source: positions of one row of a block [batch, elements]. The row holds the parts of memory
-    one after the other, each `width` positions long.
+    """An encoded source: positions of one row of a block [batch, elements]. The row holds the array of each
+    memory spec (such as a layer's keys) one after the other, each `width` positions long.
 
     block: output of one encoder batch.
     at: index of the row in the block.

@@ -88,6 +88,7 @@ class SearchKernels:
         """
         state, beams, partial = self.state, self.beams, top.scanned
         scores, ids, merging = top.scores, top.ids, 0
+        # the kernel's arguments for a partial selection; without one: null pointers, no unk, one part
         scanned: tuple[Any, ...] = None, None, None, None, None, 0, -1, 1
         if partial is not None:
             assert partial.logits.dtype == torch.float32

@@ -32,7 +32,7 @@ class Bucket(NamedTuple):
 
 
 class StepKernels:
-    """Runs plain steps by kernels, and holds the noted changes of slots."""
+    """Runs plain steps by kernels, and holds the collected changes of slots."""
 
     def __init__(self, executor: CapturedSlots, search: BeamSearch) -> None:
         assert executor.kernels is not None

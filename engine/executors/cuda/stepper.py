@@ -220,6 +220,7 @@ class CapturedStepper:
         slots = [*done, *running]
         reached = self.search.most_steps(max(slots) + 1) + 2
         if self._kernels is not None:
+            # a launch takes its snapshot before its moves and placements
             if self._snapshot or self._moves or self._kernels.changes.placed:
                 self._launch_changes_now()
             self._snapshot = KernelSnapshot(done, running, reached, self._launch_changes_now)
@@ -238,6 +239,7 @@ class CapturedStepper:
             return
         if self._kernels is not None:
             placed = self._kernels.changes.placed
+            # a launch makes its moves at once, and before its placements
             if self._moves or not placed.keys().isdisjoint(chain.from_iterable(moves)):
                 self._launch_changes_now()
             self._moves = moves

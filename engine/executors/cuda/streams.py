@@ -80,7 +80,7 @@ def words_of(numbers: Sequence[int]) -> NDArray[np.int64]:
 
 
 class StagingRing:
-    """A ring of pinned memory through which all uploads of a stream go."""
+    """A ring buffer in pinned host memory, through which all uploads of a stream go."""
 
     def __init__(self, streams: LaneStreams) -> None:
         self._streams = streams

@@ -15,7 +15,7 @@ def metadata_of(graph: bytes) -> dict[str, str]:
     metadata: dict[str, str] = {}
     for field, value in _fields(graph):
         if field == METADATA_PROPS:
-            entry = dict(_fields(value))
+            entry = dict(_fields(value))  # field 1 is the key, field 2 the value
             metadata[entry[1].decode()] = entry[2].decode()
     return metadata
 
@@ -26,7 +26,7 @@ def _fields(data: bytes) -> list[tuple[int, bytes]]:
     while at < len(data):
         key, at = _varint(data, at)
         wire_type = key & 7
-        if wire_type == 2:
+        if wire_type == 2:  # length-delimited; fields of other types are skipped
             size, at = _varint(data, at)
             if at + size > len(data):
                 raise ValueError("the file is cut short")
@@ -48,7 +48,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         if at >= len(data):
             raise ValueError("the file is cut short")
         byte = data[at]
-        value |= (byte & 127) << shift
+        value |= (byte & 127) << shift  # 7 bits of the number; the 8th is set if a byte follows
         at, shift = at + 1, shift + 7
         if byte < 128:
             return value, at

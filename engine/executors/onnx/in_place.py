@@ -109,6 +109,7 @@ class InPlaceSession:
                 continue
             if name in self._stateful:
                 assert array.flags.c_contiguous
+                # views of one array for several numbers of slots have the same owner
                 owner = array if array.base is None else array.base
                 renewed = renewed or self._owners.setdefault((beams, name), owner) is not owner
                 self._owners[beams, name] = owner

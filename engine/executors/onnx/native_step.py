@@ -195,7 +195,7 @@ class NativeStepper(PlainStepper):
                 tokens = state.plan[np.arange(n), state.step[:n]][:, None]
                 forced = np.broadcast_to(tokens, (n, executor.beams))
             lists = executor.shortlists.view(n, forced)
-            if lists.base is not executor.shortlists.lists:
+            if lists.base is not executor.shortlists.lists:  # a copy with forced tokens added
                 return None
         columns = 0 if caches is None else caches.fit(n)
         memory, _ = executor.memory.view(n)  # may move the memory

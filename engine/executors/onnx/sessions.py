@@ -55,7 +55,7 @@ class Sessions:
     """The graphs of one bundle, shared by all lanes of its engine.
 
     encoder: None for a language model.
-    arrays: home of the lanes' arrays.
+    arrays: namespace, device and dtype of the lanes' arrays.
     operators: library of our operators; None for graphs of standard operators.
     initializers: weights that the sessions read in place.
     """

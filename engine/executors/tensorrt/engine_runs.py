@@ -68,6 +68,7 @@ class EngineRuns:
         """
         placed = {n: t for n, t in blocks.items() if t.dtype == self.types[n] and t.is_contiguous()}
         copied = {n: t for n, t in (*blocks.items(), *fed.items()) if n in self.inputs and n not in placed}
+        # a context has fixed addresses of tensors read in place, and fixed shapes of copied ones
         places = tuple((n, t.data_ptr(), *t.shape) for n, t in placed.items())
         key = places, tuple((n, *t.shape) for n, t in copied.items())
         run = self._runs.get(key)

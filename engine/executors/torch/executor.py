@@ -105,7 +105,7 @@ class TorchExecutor(SlotExecutor):
         *,
         merged: bool = True,
     ) -> tuple[TopK, dict[str, Tensor]]:
-        """Run one step of the model. Return its candidates, and the columns that it has not stored itself.
+        """Run one step of the model. Return its candidates, and the columns that no kernel has stored.
 
         inputs: inputs from the search.
         past: state of the slots.

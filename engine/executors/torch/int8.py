@@ -39,6 +39,7 @@ class Int8Product:
             sums = torch.matmul(whole.double(), self.matrix).float()
             y = sums * (self.scales / self.alpha)
         else:
+            # the largest value of a row becomes 127; a row of zeros must not be divided by 0
             scale = (x.abs().amax(-1, keepdim=True) * (1 / LARGEST_INT8)).clamp(min=1e-30)
             sums = torch.matmul(torch.round(x / scale).double(), self.matrix).float()
             y = sums * self.scales * scale
