@@ -94,12 +94,18 @@ def _extent(places: Sequence[Range | None]) -> Range:
 
 
 def _shares(pieces: Sequence[Range | None], others: Sequence[Range | None]) -> Any:
-    """Map pieces to other pieces of a text, ends last: float64 [pieces, others], rows sum to 1."""
+    """Return the share of each piece that each other piece has: float64 [pieces, others], rows sum to 1.
+
+    pieces, others: places of the pieces of two tokenizations of a text, end-of-sentence last.
+
+    Shares are by common characters. A piece without common characters belongs to the nearest other piece.
+    """
     rows, columns = np.array(_fill_gaps(pieces), float), np.array(_fill_gaps(others), float)
     begin = np.maximum(rows[:, None, 0], columns[None, :, 0])
     end = np.minimum(rows[:, None, 1], columns[None, :, 1])
     mask = [place is not None for place in others]
     shares = np.maximum(end - begin, 0.0) * mask
+    # twice the distance between the middles of two pieces
     distance = np.where(mask, np.abs(rows.sum(1)[:, None] - columns.sum(1)[None, :]), np.inf)
     apart = np.flatnonzero(shares.sum(1) == 0)
     shares[apart, distance[apart].argmin(1)] = 1.0

@@ -106,6 +106,7 @@ async def _summarize_parts(
     If the summaries of a text stop getting shorter, only the beginning of the last one is read.
     """
     sources, cutting = list(texts), replace(options, strategy="parts", alternatives=0, prefix="")
+    # of each text: parts of the first round, rounds, and source tokens of the last round
     parts, rounds, shortest = [1] * len(texts), [0] * len(texts), [math.inf] * len(texts)
     long = list(range(len(texts)))
     while long:

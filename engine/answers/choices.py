@@ -25,13 +25,13 @@ GLUED_WORD: Final = re.compile(r"[^\W\d_]{5}")  # a word that touches a phrase; 
 class Choice:
     """One answer to a sentence.
 
-    text: answer with marks in place of phrases.
-    order: numbers of the phrases that the marks replace.
+    text: answer with `MaskedText.mark`, a private-use character, in the place of each protected phrase.
+    order: number of the phrase of each such mark, in the order of the text.
     pieces: target pieces, end-of-sentence included.
     attention: float array [pieces, source], or None.
     forced: number of phrases and marks that were put back by force.
-    garbled: whether the answer lacks or repeats a number, name or mark that the source spells out, or lacks a
-        placeholder that can't be put back without attention.
+    garbled: whether the answer lacks or repeats a number, name, quotation mark or bracket that the source
+        spells out, or lacks a placeholder that can't be put back without attention.
     """
 
     hypothesis: Hypothesis
@@ -104,9 +104,10 @@ def _make_choice(
     tokens: list[int] | None = None,
     attention: Any = None,
 ) -> Choice:
-    """Make the answer of a hypothesis.
+    """Decode a hypothesis and correct its text: quotation marks, spelling, marks for phrases, then form.
 
-    tokens, attention: mended tokens and attention; None: those of the hypothesis.
+    tokens: target ids with each placeholder once; None: ids and attention of the hypothesis.
+    attention: float array [target, source] that belongs to `tokens`, or None.
     """
     if tokens is None:
         tokens, attention = hypothesis.tokens, hypothesis.attention
@@ -116,7 +117,7 @@ def _make_choice(
         text = tokenizer.replace_unknown(tokens, attention, sentence.read)
     else:
         text = tokenizer.decode(tokens)
-    if plan.masked.mark:
+    if plan.masked.mark:  # a mark that the model wrote replaces no phrase
         text = text.replace(plan.masked.mark, "")
     if sentence.pairs:
         text = close_as_opened(text, model.target)
@@ -124,14 +125,14 @@ def _make_choice(
     numbers = {symbol: number for number, symbol in sentence.symbols.items()}
 
     def hide(match: re.Match[str]) -> str:
-        """Return the mark of a placeholder's phrase, and store the number of the phrase."""
+        """Return the mark that replaces a placeholder, and append its phrase's number to `order`."""
         order.append(numbers[match.group()])
         return plan.masked.mark
 
     if numbers:
         text = re.sub("|".join(map(re.escape, numbers)), hide, text)
         text = _separate_words(sentence, text, order, plan.masked.mark)
-    if plan.options.follow_form:
+    if plan.options.follow_form:  # last: as in the source, marks now stand for the phrases
         text = follow(sentence.read, text, model.languages)
     choice = Choice(
         hypothesis, text, tuple(order), tokenizer.pieces([*tokens, model.eos], target=True), attention
@@ -140,10 +141,14 @@ def _make_choice(
 
 
 def _separate_words(sentence: Sentence, text: str, order: Sequence[int], mark: str) -> str:
-    """Insert a space between a phrase and a word that touches it, if the sentence has a space there."""
+    """Insert a space between a phrase and a word that touches it, if the sentence has a space there.
+
+    order: number of the phrase of each mark in `text`.
+    """
     first, *rest = text.split(mark)
     if not any(map(GLUED_WORD.match, rest)):
         return text
+    # text of the source after each phrase
     after = dict(zip(sentence.phrases, sentence.text.split(mark)[1:], strict=True))
     glued = (GLUED_WORD.match(part) and after[n][:1] == " " for n, part in zip(order, rest, strict=True))
     parts = (mark + " " * bool(apart) + part for apart, part in zip(glued, rest, strict=True))
@@ -167,7 +172,11 @@ def _with_marks(model: TextModel, plan: Plan, sentence: Sentence, choice: Choice
 def _mend_placeholders(
     model: TextModel, hypothesis: Hypothesis, columns: dict[str, int], symbols: frozenset[str]
 ) -> tuple[list[int], Any]:
-    """Return the tokens and the attention of a target, edited to have each symbol of `columns` once."""
+    """Return the tokens and the attention of a target, edited to have each placeholder once.
+
+    columns: position of each required placeholder in the source.
+    symbols: all placeholders of the model.
+    """
     tokenizer, tokens, rows = model.placeholder_tokenizer, list(hypothesis.tokens), list(hypothesis.attention)
     pieces = tokenizer.pieces(tokens, target=True)
     words = tokenizer.words(tokens, target=True)
@@ -176,6 +185,7 @@ def _mend_placeholders(
         new = new[-1:] if edit.remove else new  # a replaced token keeps the space before it
         end = edit.at + edit.remove
         tokens[edit.at : end] = new
+        # an inserted token attends only to its placeholder in the source
         row = np.zeros_like(hypothesis.attention[0])
         row[columns.get(edit.symbol or "", 0)] = 1
         rows[edit.at : end] = [row] * len(new)

@@ -207,6 +207,7 @@ def _rank_texts(model: TextModel, plan: Plan, ranking: list[list[Choice]]) -> li
     """List distinct texts, best first: text r joins the r-th best answer to each sentence."""
     ranked: dict[str, _RankedText] = {}
     for rank in range(max(map(len, ranking), default=0) or 1):
+        # answers of this rank; None for a sentence that the model did not read
         row = [c[rank if rank < len(c) else 0] if c else None for c in ranking]
         texts, order = list[str](), list[int]()
         for choice, sentence in zip(row, plan.sentences, strict=True):

@@ -30,8 +30,9 @@ class Drafts:
         self._changed: dict[int, None] = {}  # numbers of texts, the first changed first
 
     def begin(self, model: TextModel, plans: Sequence[Plan]) -> Watch:
-        """Set the plans; returns the function to call with updates of their jobs, numbered in a row."""
+        """Set the plans. Returns the function for updates of jobs, which are numbered across all plans."""
         self._model, self._plans = model, plans
+        # text and sentence of each job
         self._jobs = [
             (text, number)
             for text, plan in enumerate(plans)

@@ -70,6 +70,7 @@ def formats_of(source: str, plain: PlainText, phrases: Sequence[tuple[int, int, 
 
     old = plain.formats
     order = sorted(range(len(old)), key=lambda n: (old[n].begin == old[n].end, old[n].begin, -old[n].end))
+    # new number of each format; -1: no parent
     numbers = {before: number for number, before in enumerate(order)} | {-1: -1}
     formats, spans = [old[n] for n in order], list[Span]()
     for form in formats:
@@ -136,6 +137,7 @@ def _write(formats: Formats, projected: Segment) -> FormattedAnswer:
     """Write an answer with the markup of its formats."""
     from documents.spans import weave
 
+    # `capitals` counts the open formats that write capitals
     parts, length, capitals = list[str](), 0, 0
     places = list[KeptSpan]()
     count, begun = len(formats.formats), 0

@@ -52,7 +52,7 @@ def carry_over(result: TextResult, second: TextModel) -> str | MarkedText:
 
 def join_results(first: TextResult, second: TextResult) -> TextResult:
     """Return the second answer with the first one in `via`; alignment and kept spans are the source's."""
-    # same order as in `carry_over`
+    # `span` of the second answer is an index of these, the spans that `carry_over` protects
     spans = [phrase.span for phrase in first.kept if phrase.begin < phrase.end]
     return replace(
         second,

@@ -86,6 +86,7 @@ def best_copied(
     count: largest number of words; each must be copied in MIN_COPIED_SHARE of the sentences.
     """
     words = list(_words(model, vocabulary))
+    # a fixed seed: a model always gets the same words
     draw = random.Random(1)
     sentences = [text for text in texts if REPLACED_WORD.search(text)] or _sentences(draw, words)
     capital = [word for word in words if word.word[:1].isupper()]

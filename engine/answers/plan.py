@@ -25,10 +25,10 @@ from engine.types import QUOTAS, DecodeJob, DecodeOptions
 class Sentence:
     """A sentence of a text, as the model reads it.
 
-    text: sentence with marks in place of protected phrases.
+    text: sentence with a private-use character, the mark, in the place of each protected phrase.
     source: token ids that the model reads; None: the sentence is echoed, or has a fixed translation.
     phrases: numbers of the phrases of the plan that the marks replace, in order.
-    symbols: placeholder of each phrase that `source` does not spell out.
+    symbols: placeholder of each phrase that `source` does not spell out, by number of the phrase.
     quotas: token of each placeholder with 1 if `source` has it, otherwise 0; empty without placeholders.
     marks: quotation marks and brackets removed from `source`; attention puts them back into the answer.
     pairs: `source` has quotation marks or brackets, which the model may lose.
@@ -167,6 +167,7 @@ def plan(
     check_text(marked.text)
     resolved = resolved or resolve(model, options)
     plain = _without_markup(model, marked, resolved)
+    # spans of the caller, moved to their places in the text without markup
     shown = MarkedText(plain.text, tuple((plain.position(b), plain.position(e)) for b, e in marked.spans))
     rules = _mask_rules(model, shown, options, resolved)
     masked = mask(shown, rules) if model.placeholders else MaskedText(shown.text)
@@ -324,6 +325,7 @@ class _Planner:
             return ()
         tokenizer = self.model.placeholder_tokenizer
         own = set(symbols.values()).intersection(tokenizer.pieces(source, target=False))
+        # placeholders of the sentence first, as a request has at most QUOTAS
         ranked = sorted(self.model.placeholders, key=lambda symbol: symbol not in own)[:QUOTAS]
         return tuple((self.model.placeholder_token(symbol), int(symbol in own)) for symbol in ranked)
 

@@ -166,7 +166,10 @@ def _entry(plan: J, known: Mapping[Hashable, Future[Outcome]]) -> _Entry[J]:
 
 
 def _try_submit(engine: AnyEngine, entry: _Entry[P], *, must: bool) -> bool:
-    """Submit an entry; returns False if the queue is full. Raises Overloaded then if `must` is set."""
+    """Submit an entry; returns False if the queue is full.
+
+    must: whether to raise Overloaded then, because no earlier text will make room.
+    """
     try:
         engine.submit(entry.requests)
     except Overloaded:

@@ -172,7 +172,7 @@ class Budget:
         return tickets
 
     def _settle(self, actions: Actions) -> Actions:
-        """Grant, load and unload for the waiting tickets, in their order."""
+        """Add the actions for the waiting tickets, in their order: grant, load and unload."""
         if not self._queue:
             return actions
         # models that earlier tickets need, and models that are to be unloaded for them
@@ -199,7 +199,13 @@ class Budget:
         return actions
 
     def _make_room(self, lacking: float, keep: set[str], closed: set[str], actions: Actions) -> None:
-        """Choose models to unload. If all are idle, unload them now; otherwise they get no later tickets."""
+        """Choose models to unload. If all are idle, unload them now; otherwise they get no later tickets.
+
+        lacking: bytes by which the models to load exceed the limit.
+        keep: names of models that waiting tickets need.
+        closed: names of models that get no later tickets; models are added to it.
+        actions: actions to take; models to unload are added to it.
+        """
         lacking -= sum(m.cost for m in self._models.values() if m.state is State.UNLOADING)
         loaded = [(n, m) for n, m in self._models.items() if m.state is State.LOADED and n not in keep]
         leaving = []

@@ -80,6 +80,7 @@ class ModelRoute:
         source, target: codes of languages; None: any.
         """
         first, last = self.legs[0], self.legs[-1]
+        # of two models, only the last one has to write the target language
         begins = first.directions.fit(source, target if last is first else None)
         return first.info.task == last.info.task == task and begins and last.directions.fit(None, target)
 

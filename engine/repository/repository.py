@@ -118,7 +118,7 @@ class Repository:
             model.engine.start()
 
     def stop(self, *, drain: bool, timeout: float | None) -> bool:
-        """See `Service.stop`."""
+        """Stop all engines and wait for running loads, see `Service.stop`."""
         until = math.inf if timeout is None else time.monotonic() + timeout
         with self._change:
             self._closed = True
@@ -173,7 +173,7 @@ class Repository:
             with self.using([name]) as models:
                 return models[name].info
         except Unavailable as error:
-            raise error.__cause__ or error from None
+            raise error.__cause__ or error from None  # the cause is the error of loading
 
     def unload(self, name: str) -> ModelInfo:
         """Unload a model as soon as it is not in use; a later use loads it again. Blocks."""
@@ -221,9 +221,9 @@ class Repository:
                 forget()
 
     def reload(self, name: str, replaced: Callable[[], None] | None = None) -> ModelInfo:
-        """See `Service.reload`."""
+        """Open the bundle of a model again, see `Service.reload`."""
         with self._reloading:
-            while True:
+            while True:  # repeated if the state changes before the lock is held
                 if self._budget.state(name) is State.UNLOADING:
                     self.unload(name)
                 if self._budget.state(name) is not State.UNLOADED:
@@ -384,7 +384,7 @@ class Repository:
         self._perform(self._budget.recost(name, facts.cost))
 
     def _retire(self, name: str, engine: AnyEngine) -> None:
-        """Forget a stopped engine, and add its statistics to the totals of the model."""
+        """Forget a stopped engine, and add its totals, without queue and slots, to those of the model."""
         self._engines[name].remove(engine)
         self._past[name] = add_totals(add_totals(self._past[name], engine.stats()), NO_STATS)
         del self._users[engine]

@@ -90,6 +90,7 @@ def beginning(source: str, settled: str, languages: tuple[str, str]) -> str:
     if not source.strip():
         return settled
     body = settled.rstrip().rstrip(CLOSING).rstrip()
+    # the answer is certain up to its first "and", which `_follow_ampersand` may replace later
     if " & " in source and (word := rules_of(languages[1]).conjunction):
         body = f"{body} ".partition(f" {word} ")[0].rstrip()
     return _follow_case(source, body, languages) if body else ""
@@ -116,10 +117,12 @@ def _follow_closing_marks(source: str, target: str, into: str) -> str:
     if _kinds(source_marks) == _kinds(target_marks):
         return target
     if source_marks:
+        # the target has its final mark before the last character: (Yes.)
         closing = bool(bare) and not bare[-1].isalnum() and not target_marks and _kinds(bare[-2:-1]) != ""
         forms = rules_of(into).final_marks
         kinds = (KINDS[mark] for mark in source_marks)
         return target if closing else bare + "".join(forms.get(kind, kind) for kind in kinds)
+    # the last dot may belong to an abbreviation: U.S.
     abbreviated = "." in bare[-4:] or not bare
     # the source ends with a letter, a digit or a placeholder (a private-use character)
     ends_unmarked = source[-1].isalnum() or "\ue000" <= source[-1] <= "\uf8ff"
@@ -127,7 +130,7 @@ def _follow_closing_marks(source: str, target: str, into: str) -> str:
 
 
 def _both_end_quoted(source: str, target: str) -> bool:
-    """Return whether both end with a quotation mark that follows a final mark in the source: “Come here!”"""
+    """Return whether source and target end with a quotation mark, after a final mark in the source: “Go!”"""
     both = source[-1] in QUOTES and target[-1] in QUOTES and bool(target[:-1].strip())
     return both and bool(_final_marks(source[:-1].rstrip()))
 

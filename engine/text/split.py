@@ -197,7 +197,7 @@ def _clauses(text: str, segments: Iterator[tuple[int, int, bool]]) -> Iterator[t
 
 
 def _columns(line: str) -> Iterator[tuple[int, int]]:
-    """Yield begin and end of each column of a line, with the white space after it."""
+    """Yield begin and end of each column (table cell, or text between wide gaps) with its trailing space."""
     if not COLUMN_SIGNS.search(line):
         yield 0, len(line)
         return

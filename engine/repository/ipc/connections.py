@@ -74,6 +74,7 @@ class EngineConnections:
         """paths: paths of the sockets, one for each engine process."""
         self.connections = [EngineConnection(path, self) for path in paths]
         self.changed = asyncio.Event()  # set when an offer was received or lost
+        # connection, number of the group and number of the job of each unanswered request
         self._sent: dict[Request, tuple[EngineConnection, int, int]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
@@ -368,7 +369,7 @@ class EngineConnection:
         for job in list(group.requests) if message.job < 0 else [message.job]:
             request = self.remove_job(message.group, job)
             self._unreported[group.model] -= request is not None
-            if request and message.code in RETRIED_CODES:
+            if request and message.code in RETRIED_CODES:  # retried alone, as a group of one job
                 self._connections.retry(replace(group, requests={0: request}), error)
             elif request:
                 self._connections.reply(request, error)

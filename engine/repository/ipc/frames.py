@@ -61,7 +61,7 @@ class FrameConnection(asyncio.BufferedProtocol):
 
     @property
     def slow(self) -> bool:
-        """Whether the peer leaves much unread."""
+        """Whether the peer has left more than SLOW_BYTES bytes unread."""
         return len(self._unsent) > SLOW_BYTES
 
     def close(self) -> None:

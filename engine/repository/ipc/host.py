@@ -171,6 +171,7 @@ class _FrontEnd:
         self._options: dict[int, DecodeOptions] = {}
         self._flights: dict[int, _Flight] = {}
         self._lock = threading.Lock()  # guards the flights, their requests and the outbox
+        # messages for the next `flush`, and the group of each model that was answered last
         self._outbox, self._replied = list[FromEngine](), dict[str, _Flight]()
         self._tokens: dict[tuple[int, int], CertainTokens] = {}
         self._load_sent_at: dict[str, float] = {}  # time of the last EngineLoad, by model

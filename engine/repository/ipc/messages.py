@@ -83,7 +83,10 @@ class CertainTokens(msgspec.Struct, array_like=True, tag=6, frozen=True):
 
 
 class JobResult(msgspec.Struct, array_like=True, tag=7, frozen=True):
-    """Result of a job. A hypothesis is (tokens, score, token scores, finish, rows and bytes of attention)."""
+    """Result of a job. A hypothesis is (tokens, score, token scores, finish, rows and bytes of attention).
+
+    Attention is a float32 matrix [target, source]; 0 rows: none.
+    """
 
     group: int
     job: int
@@ -147,7 +150,7 @@ class NumberTable:
     """A table of numbers for models or options that many messages name; the oldest number is reused."""
 
     def __init__(self, count: int) -> None:
-        """count: number of numbers, from 0 on."""
+        """count: number of different numbers; they are 0 to count - 1."""
         self._count, self._of = count, dict[object, int]()
 
     def number_of(self, key: object) -> tuple[int, bool]:

@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 class _Reload:
     """A reload whose old model is still in memory.
 
-    sender: sender of the order.
+    sender: front end that sent the order.
     ticket: ticket that keeps the old model in memory.
     task: task that ends when the old model is not in use any more.
     """
@@ -54,7 +54,7 @@ class Orders:
 
         verb: "load", "unload", "reload" or "settle".
         name: name of the model.
-        sender: sender of the order.
+        sender: front end that sent the order; `settle_all` ends its reloads.
 
         Raises the errors of the `Service` method, and InvalidRequest on another verb.
         """
@@ -68,7 +68,7 @@ class Orders:
             raise InvalidRequest(f"no order {verb!r} is known")
 
     def settle_all(self, sender: object) -> None:
-        """Settle all reloads of a sender that has disconnected."""
+        """Release the old models of all reloads of a front end that has disconnected."""
         for name in [name for name, reload in self._reloads.items() if reload.sender is sender]:
             self._settle(name)
 
@@ -103,7 +103,7 @@ class Orders:
             self._lock.release()
 
     def _pin_loaded(self, name: str) -> tuple[LoadedModel | None, Ticket]:
-        """Return a model if it is in memory, with the ticket that keeps it there."""
+        """Return a loaded model and the ticket that keeps it in memory, or None and an unused ticket."""
         ticket = Ticket((name,))
         entry = self._service.repository_entries().get(name)
         if entry is None or entry.state is not State.LOADED or self._repository.acquire(ticket):

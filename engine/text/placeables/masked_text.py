@@ -35,7 +35,7 @@ class Phrase:
     source: phrase in the source.
     target: phrase in the answer.
     requested: whether the caller asked for the phrase; otherwise a pattern found it.
-    spans: number, begin and end of each span of the caller within the phrase.
+    spans: number of each span of the caller in the phrase, with begin and end in characters of the phrase.
     trusted: whether the model reads the phrase itself first, not a placeholder: digits, codes, names.
     name: whether the phrase is a name.
     """

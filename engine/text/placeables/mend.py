@@ -47,6 +47,7 @@ def mend(
     stays. Surplus placeholders are replaced by missing ones; further missing ones are inserted where the
     attention to them is largest.
     """
+    # position of the copy of each placeholder that stays, and positions of surplus ones
     at: dict[str, int] = {}
     spare: list[int] = []
     for i, piece in enumerate(pieces):
@@ -79,7 +80,7 @@ def mend(
 
 
 def _removal_of(pieces: Sequence[str], at: int) -> Edit:
-    """Return an edit that removes the symbol, and the space before it unless words follow on both sides."""
+    """Return an edit that removes the placeholder at `at`, and a space before it unless a word follows."""
     after = pieces[at + 1] if at + 1 < len(pieces) else SPACE
     alone = at > 0 and pieces[at - 1] == SPACE and not after[:1].isalnum()
     return Edit(at - alone, 1 + alone, None)
@@ -88,7 +89,10 @@ def _removal_of(pieces: Sequence[str], at: int) -> Edit:
 def _insertion_point(
     pieces: Sequence[str], weights: Any, symbols: frozenset[str], words: Sequence[int]
 ) -> int:
-    """Return the position of the word that attends most, or of the punctuation at the end of the sentence."""
+    """Return the position of the word that attends most to a placeholder, or of the final punctuation.
+
+    weights: attention of each target piece, end-of-sentence last, to the placeholder in the source.
+    """
     free = [i for i in range(len(pieces) + 1) if i == len(pieces) or pieces[i] not in symbols]
     best = max(free, key=lambda i: weights[i])
     if best < len(pieces) and any(c.isalnum() for c in pieces[best]):

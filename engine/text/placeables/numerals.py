@@ -39,6 +39,7 @@ def localise(number: str, source: str, target: str) -> str:
     ):
         return number
     whole, part = "".join(filter(str.isdigit, match["whole"])), match["part"]
+    # only an amount that has groups of digits in the source gets groups
     if len(whole) < len(match["whole"]) and len(whole) >= target_form.min_grouped_digits:
         whole = target_form.group.join(_groups_of_three(whole))
     amount = whole + (target_form.decimal + part if part else "")

@@ -124,6 +124,7 @@ def find_pairs(text: str) -> PairedMarks:
     for mark in list(strays):
         begin, end = mark.begin == 0, mark.end == len(text)
         if begin != end and (mark.opens if begin else mark.closes) and _is_significant(text, mark):
+            # an empty mark at the other end of the sentence; `begin` counts as 0 or 1
             edge = mark._replace(begin=len(text) * begin, end=len(text) * begin)
             pairs.append((mark, edge) if begin else (edge, mark))
             strays.remove(mark)
@@ -167,4 +168,5 @@ def _localised(mark: str, language: str, *, last: bool) -> str:
     marks = rules_of(language).quotation_marks
     if not mark or marks is None or mark in "'\"()[]":
         return mark
+    # `marks` are opening and closing, first double, then single
     return marks[2 * (mark in SINGLE) + last]

@@ -75,6 +75,7 @@ def read_bpe(path: Path) -> BPE:
         raise BundleError(
             f"{path}: BPE codes of {lines[0].strip()!r} are unknown; versions 0.1 and 0.2 are read"
         )
+    # the header is one line: `header` and `counted` count as 0 or 1
     units = [line.strip("\r\n ").split(" ") for line in lines[header:]]
     counted = not header and len(units[0]) == 3
     for number, parts in enumerate(units, 1 + header):
@@ -149,7 +150,10 @@ class Fairseq:
         self._letters = frozenset("".join(self._source.symbols))
 
     def lacks(self, character: str) -> bool:
-        """Return whether the source's dictionary lacks a character, also as Moses writes it."""
+        """Return whether the source dictionary lacks a character.
+
+        Moses may write a character in another form ("&" as "&amp;"): then the letters of the form suffice.
+        """
         return character not in self._letters and not self._letters.issuperset(
             "".join(self._split_source(character))
         )
@@ -165,8 +169,7 @@ class Fairseq:
         return self._detokenize(_join_symbols(self.pieces(self._drop_silent(tokens), target=True)))
 
     def replace_unknown(self, tokens: Sequence[int], attention: Any, source: str) -> str:
-        # decode target ids, with a word of the source or the table in the place of each unknown
-        # symbol
+        # the ids that every source begins with belong to no word
         words = ["" for _ in self._first] + word_of_each(self._split_source(source), SEPARATOR)
         unknown = [i for i, token in enumerate(tokens) if token == self._target.unk]
         symbols = replace_unknown(self.pieces(tokens, target=True), unknown, words, attention, self._table)

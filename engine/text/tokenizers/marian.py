@@ -155,7 +155,7 @@ class Marian(LeftToRight):
         return self.added.encode(text, encode)
 
     def _split_language(self, text: str) -> tuple[int | None, str]:
-        """Return the id of the language and the text without a language of its own: ">>deu<< Hello"."""
+        """Take the language off a text such as ">>deu<< Hello": its id, or `self.language`, and the rest."""
         code, closing, rest = text.removeprefix(OPENING).partition(CLOSING)
         if text.startswith(OPENING) and closing and code.lower() in self.languages:
             return self.languages[code.lower()], rest

@@ -30,6 +30,7 @@ class Pieces(LeftToRight):
             for i, piece in enumerate(self._pieces)
             if piece.startswith("<ph") and i not in self._special
         )
+        # ids of the unknown piece and of single bytes
         self._unread = frozenset(i for i in ids if processor.is_unknown(i) or processor.is_byte(i))
         self._lacks: dict[str, bool] = {}
 

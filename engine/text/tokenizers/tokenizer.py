@@ -49,13 +49,25 @@ class Tokenizer(Protocol):
         """Return the whole words of a growing target: `decode` of any continuation begins with them."""
 
     def words(self, tokens: Sequence[int], *, target: bool) -> list[int]:
-        """Return the indices of tokens that begin a word."""
+        """Return the indices of tokens that begin a word.
+
+        tokens: ids of a text.
+        target: whether the ids belong to the target vocabulary, otherwise to the source vocabulary.
+        """
 
     def word(self, tokens: Sequence[int], *, target: bool) -> str:
-        """Return the text of the tokens of one word."""
+        """Return the text of one word.
+
+        tokens: ids of the word.
+        target: whether the ids belong to the target vocabulary, otherwise to the source vocabulary.
+        """
 
     def pieces(self, tokens: Sequence[int], *, target: bool) -> list[str]:
-        """Return the vocabulary's symbol of each id, special ids included."""
+        """Return the vocabulary's symbol of each id, special ids included.
+
+        tokens: ids of a text.
+        target: whether the ids belong to the target vocabulary, otherwise to the source vocabulary.
+        """
 
 
 def _open_fairseq(bundle: Bundle) -> Tokenizer:
