@@ -1,4 +1,4 @@
-"""Has a server answer lines, several requests at a time, with the results in order."""
+"""Sends lines to a server, several requests at a time, and returns the results in order."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ STATUS_ERRORS: Final[Mapping[int, type[ConvoyError]]] = {
 class RemoteServer:
     """A server that answers texts.
 
-    url: address of the server.
-    api_key: key of the caller, if the server needs one.
+    url: HTTP or HTTPS address.
+    api_key: API key, if the server needs one.
     timeout: seconds for each text, all tries together.
     concurrency: requests at a time.
     """
@@ -70,7 +70,7 @@ def answers(
 ) -> Generator[TextResult, None, None]:
     """Yield results in the order of the lines.
 
-    server: the server that answers.
+    server: address and limits of the server.
     request: the task, the model with its languages, and the options of the answers.
     lines: the texts.
 
@@ -87,8 +87,8 @@ def scores(
 ) -> Generator[TextScore, None, None]:
     """Yield scores in the order of the texts. Raises the errors of `answers`.
 
-    server: the server that answers.
-    model: name of the model.
+    server: address and limits of the server.
+    model: name of a model of the server.
     pairs: text and source; the source is None for a language model.
     """
     from engine.api import TextScore, Timings
@@ -145,7 +145,12 @@ def _error_message(error: ApiError) -> str:
 def _answer_function(
     client: Client, models: list[Model], request: tuple[str, ModelChoice, TextOptions]
 ) -> Callable[[str], TextResult]:
-    """Return the function that has the server answer a line."""
+    """Return a function that sends a line to the server and returns the result.
+
+    client: open client of the server.
+    models: models of the server.
+    request: the task, the model with its languages, and the options of the answers.
+    """
     from engine.api import TextResult
 
     task, place, options = request
@@ -164,7 +169,8 @@ def _answer_function(
 
 
 def _fields(task: str, options: TextOptions) -> dict[str, Any]:
-    """Return the fields of a request: options other than the usual ones; JSON has infinity as a string."""
+    """Return the fields of a request: the decoding options, and further options that differ from their
+    defaults. Infinity becomes a string, because JSON has no number for it."""
     fields: dict[str, Any] = {
         name: str(value) if isinstance(value, float) and not math.isfinite(value) else value
         for name, value in options.decode.items()
@@ -175,7 +181,13 @@ def _fields(task: str, options: TextOptions) -> dict[str, Any]:
 
 
 def _languages(models: list[Model], place: ModelChoice) -> tuple[str, str]:
-    """Return source and target language: as given, or of the only model that fits."""
+    """Return source and target language: as given, otherwise those of the model that fits.
+
+    models: models of the server.
+    place: name of the model and languages, each as given by the user or None.
+
+    Raises UnknownModel, and InvalidRequest if several targets are possible.
+    """
     if place.model is None and place.target:
         return place.source or "auto", place.target  # the server may use two models
     matches = [model for model in models if _fits(model, place)]
@@ -231,6 +243,10 @@ def _in_order(
 ) -> Generator[Future[Answer], None, None]:
     """Yield futures in the order of the lines.
 
+    ask: function that returns the answer to a line; called in `concurrency` threads.
+    lines: the input.
+    concurrency: number of requests at a time.
+
     A thread reads the lines, so that an answer does not wait for the next line of a slow pipe.
     """
     waiting: queue.Queue[Future[Answer] | None] = queue.Queue(2 * concurrency)
@@ -246,7 +262,7 @@ def _in_order(
             return
 
     def feed() -> None:
-        """Submit the lines; None marks their end, an error of the input comes in its turn."""
+        """Submit the lines, then None. An error of the input becomes the future after the last line."""
         try:
             for line in lines:
                 put(pool.submit(ask, line))

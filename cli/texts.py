@@ -85,7 +85,7 @@ class Job:
     """A task of a model, local or on a server.
 
     task: "translate", "summarize" or "score".
-    place: the model, and where it runs; with a server only its name and languages.
+    place: model, languages, backend and device; with a server only name and languages of the model.
     server: the server, or None.
     """
 
@@ -189,7 +189,7 @@ def job_of(task: str, place: ModelChoice, server: RemoteServer | None) -> Job:
     """Return a job. Raises InvalidRequest on flags that a server does not accept.
 
     task: "translate", "summarize" or "score".
-    place: the model, and where it runs.
+    place: model, languages, backend and device.
     server: the server, or None.
     """
     here = ModelChoice(place.model, source=place.source, target=place.target)
@@ -202,8 +202,8 @@ def job_of(task: str, place: ModelChoice, server: RemoteServer | None) -> Job:
 def lines_of(file: Path | None, named_file: Path | None) -> Iterator[str]:
     """Yield the lines of the file, or of standard input.
 
-    file: file given as an argument.
-    named_file: file given by --input.
+    file: path given as an argument, or None.
+    named_file: path given by --input, or None.
 
     Raises InvalidRequest if both are given.
     """

@@ -182,7 +182,13 @@ def _verdict(
     texts: list[list[str]],
     references: Sequence[str] | None,
 ) -> Verdict:
-    """Return the verdict of a check; its hypotheses and texts come before those of torch."""
+    """Compare the answers of a backend with those of torch.
+
+    check: backend and precision.
+    hypotheses: hypotheses of the backend, then of torch.
+    texts: texts of the backend, then of torch.
+    references: translation of each line, or None.
+    """
     pairs = [(a, b) for a, b in zip(*hypotheses, strict=True) if a.tokens == b.tokens]
     scores = [zip(a.token_scores, b.token_scores, strict=True) for a, b in pairs]
     difference = max((abs(x - y) for pair in scores for x, y in pair), default=0.0)
@@ -202,6 +208,9 @@ def _verdict(
 def _p_value(mine: Sequence[str], theirs: Sequence[str], references: Sequence[str]) -> float:
     """Return how often BLEU differs as much if the two outputs of each sentence are swapped at random.
 
+    mine, theirs: outputs of the two systems.
+    references: translation of each sentence.
+
     Ties count as extreme, unlike in sacrebleu's PairedTest, which returns 0.0005 instead of 1 if 2 of 400
     sentences differ.
     """
@@ -219,11 +228,12 @@ def _p_value(mine: Sequence[str], theirs: Sequence[str], references: Sequence[st
         return metric.compute_bleu(right.tolist(), all_.tolist(), int(ours), int(reference_length)).score
 
     a, b = counts(mine), counts(theirs)
-    differ = (a != b).any(1)
+    differ = (a != b).any(1)  # swapping equal counts changes nothing
+    # a swap moves the difference of the counts from one system to the other
     moved, both = (a - b)[differ], (a.sum(0), b.sum(0))
     observed, generator = abs(bleu(both[0]) - bleu(both[1])), np.random.default_rng(0)
     extreme = 0
-    for _ in range(RANDOM_SWAPS):
+    for _ in range(RANDOM_SWAPS):  # swap each sentence with a probability of a half
         swapped = moved[generator.random(len(moved)) < HALF].sum(0)
         extreme += abs(bleu(both[0] - swapped) - bleu(both[1] + swapped)) >= observed - TIED_BLEU
     return (extreme + 1) / (RANDOM_SWAPS + 1)

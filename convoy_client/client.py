@@ -42,7 +42,7 @@ class Client(_Base):
     """A client; several threads may use it at once.
 
     url: address of the server.
-    api_key: key of the caller.
+    api_key: API key, sent as a bearer token.
     timeout: seconds for an answer, with all retries; each method has an argument for it, too.
     retries: number of retries after overload (429, 503; not before Retry-After) and lost connections.
     http: further arguments of httpx.Client.
@@ -213,7 +213,7 @@ class Client(_Base):
         try:
             response = self._http.send(request, stream=stream)
             if not response.is_success:
-                response.read()
+                response.read()  # errors are read whole, even if the call streams
         except httpx.TransportError as error:
             return error
         return response
@@ -393,7 +393,7 @@ class AsyncClient(_Base):
         try:
             response = await self._http.send(request, stream=stream)
             if not response.is_success:
-                await response.aread()
+                await response.aread()  # errors are read whole, even if the call streams
         except httpx.TransportError as error:
             return error
         return response

@@ -79,8 +79,8 @@ Outcome = httpx.Response | httpx.TransportError | None
 def exchange(
     policy: RetryPolicy, accepts: frozenset[int] = frozenset()
 ) -> Generator[Send | Pause, Outcome, httpx.Response]:
-    """Yield steps until there is a good response, and return it. Send in the response or error after each
-    Send.
+    """Yield steps until a response is good, and return this response. After each Send, the caller passes the
+    response or the error to the generator's method `send`.
 
     policy: limits of the request.
     accepts: error statuses that are good responses.
@@ -105,9 +105,9 @@ def exchange(
 def request_of(client: httpx.Client | httpx.AsyncClient, call: ApiCall[Any], send: Send) -> httpx.Request:
     """Return the HTTP request of a call; a POST has a header with the timeout.
 
-    client: client of httpx.
-    call: the request.
-    send: step with the timeout.
+    client: httpx client with the base URL and headers.
+    call: method, path and body.
+    send: step with the seconds that are left for the answer.
     """
     seconds = max(send.seconds, 0.001)
     sent: dict[str, Any] = {}
@@ -131,7 +131,8 @@ def json_of(response: httpx.Response) -> Any:
 
 
 def _error_of(outcome: httpx.Response | httpx.TransportError) -> tuple[ClientError, bool]:
-    """Return the error of a response, and whether to retry."""
+    """Return the error for a failed response or a lost connection, and whether to retry. A late answer is
+    not retried: no time is left."""
     if isinstance(outcome, httpx.TransportError):
         late = isinstance(outcome, httpx.TimeoutException)
         reason, address = str(outcome) or type(outcome).__name__, outcome.request.url

@@ -105,7 +105,7 @@ class Score:
     """The probability of a text.
 
     score: natural logarithm of the probability, with end-of-sentence; None: minus infinity.
-    perplexity: perplexity of a token.
+    perplexity: exponential of the mean negative log-probability of a token.
     words: number of words.
     tokens, token_scores: tokens and their scores, with end-of-sentence.
     model: name of the model.
@@ -144,7 +144,7 @@ class Language:
 class Model:
     """A loaded model.
 
-    limits: limits in tokens by name.
+    limits: maximum numbers of tokens, by name of the limit.
     options: default decoding options.
     extra: fields of newer servers.
     """
@@ -189,7 +189,11 @@ def translations(data: Any, count: int | None) -> list[Translation]:
 
 
 def summaries(data: Any, count: int | None) -> list[Summary]:
-    """Return the summaries in an answer of /summarize."""
+    """Return the summaries in an answer of /summarize.
+
+    data: JSON of the answer.
+    count: number of texts in the array of the request; None: the request had a single text.
+    """
     _warn(data)
     return [
         Summary(
@@ -202,7 +206,11 @@ def summaries(data: Any, count: int | None) -> list[Summary]:
 
 
 def scores(data: Any, count: int | None) -> list[Score]:
-    """Return the scores in an answer of /score."""
+    """Return the scores in an answer of /score.
+
+    data: JSON of the answer.
+    count: number of texts in the array of the request; None: the request had a single text.
+    """
     _warn(data)
     answer = data.get("scores") if isinstance(data, dict) else None
     parts: list[Any] = [answer] if count is None else answer if isinstance(answer, list) else []
@@ -242,6 +250,10 @@ def _warn(data: Any) -> None:
 def _objects(data: Any, count: int | None, text: str) -> list[dict[str, Any]]:
     """Return one JSON object for each text.
 
+    data: JSON of the answer.
+    count: number of texts in the array of the request; None: the request had a single text.
+    text: name of the member with the texts.
+
     If the request had an array, lists have an entry for each text; other values, such as timings, are shared.
     """
     if not isinstance(data, dict) or text not in data:
@@ -257,6 +269,7 @@ def _objects(data: Any, count: int | None, text: str) -> list[dict[str, Any]]:
 
 def _from_object(kind: type[T], data: Any) -> T:
     """Return a dataclass for a JSON object; members without a field go to `extra` if there is one."""
+    # name of each field, and of its member in JSON
     names = {f.name: FIELD_NAMES.get(f.name, f.name) for f in fields(kind)}  # type: ignore[arg-type]
     has_extra = names.pop("extra", None) is not None
     try:

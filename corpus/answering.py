@@ -1,4 +1,4 @@
-"""Has an engine answer windows of lines: sorted by length, equal texts once, a row for every line."""
+"""Translates windows of lines by an engine: longest first, equal texts once, with a row for each line."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ FILLER: Final = ""  # a text without work, sent to wait for the answers of older
 class _Batch(Generic[Tag]):
     """A window that is being answered.
 
-    tag: object of the caller that the window belongs to.
-    window: the lines; None: the caller's mark, passed on in order.
+    tag: any object by which the caller recognizes the window.
+    window: the lines; None: no lines, only the tag is yielded in order.
     rows: rows of the window's lines; lines without an answer have a preliminary one.
     languages: detected language of each line; None: not detected.
     unanswered: number of texts that have no answer yet.
@@ -69,14 +69,15 @@ class Answering:
     ) -> Generator[tuple[Tag, Window | None, list[OutputRow]]]:
         """Yield the windows with the rows of their lines, in order.
 
-        Windows are read ahead, so that the engine always has work. A window None is passed on in order.
+        Windows are read ahead, so that the engine always has work.
 
-        windows: tag of the caller and window.
+        windows: pairs of a tag, any object of the caller, and its lines; None is yielded again in order.
         on_answered: called with a tag, the number of newly answered lines, and their number of words.
 
         Raises the errors of the engine (FATAL), and the errors of reading.
         """
         pending: deque[_Batch[Tag]] = deque()
+        # batch and lines of each text at the engine; outcomes come in the same order; None: a filler
         sent: deque[tuple[_Batch[Tag] | None, list[int]]] = deque()
 
         def texts() -> Iterator[tuple[str, TextOptions]]:
@@ -108,7 +109,8 @@ class Answering:
     def _group_lines(self, window: Window, batch: _Batch[Tag]) -> list[list[int]]:
         """Return groups of lines with equal texts, as numbers in the window, longest text first.
 
-        Stores a preliminary row for every line.
+        window: the lines.
+        batch: gets the language and a preliminary row of each line.
         """
         by_text: dict[str, list[int]] = defaultdict(list)
         for number, line in enumerate(window.lines):
@@ -134,7 +136,14 @@ class Answering:
         return replace(options, decode={**options.decode, "seed": seed})
 
     def _record(self, batch: _Batch[Tag], numbers: list[int], outcome: TextResult | ConvoyError) -> OutputRow:
-        """Store the rows of lines with equal texts, and return their row."""
+        """Store one row for all lines with the same text, and return it.
+
+        batch: window of the lines.
+        numbers: numbers of the lines in the window.
+        outcome: result or error of their text.
+
+        Raises the errors in FATAL.
+        """
         assert batch.window is not None
         line = batch.window.lines[numbers[0]]
         # another line of the batch may be the cause: answer this one alone

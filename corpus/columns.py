@@ -20,11 +20,11 @@ DIGITS: Final = 6  # decimal places of scores and shares
 class Answer:
     """A line and its result.
 
-    text: text of the line.
-    status: status of the line.
-    result: result of the translation; None: not translated.
-    language: detected language; None: not detected.
-    job: the job.
+    text: source text.
+    status: outcome of the line, such as EMPTY.
+    result: the translation; None: not translated.
+    language: code of the detected language; None: not detected.
+    job: job with the columns, models and their version.
     """
 
     text: str
@@ -83,7 +83,11 @@ def _word_starts(text: str) -> list[int]:
 def _word_pairs(
     alignment: Alignment, sources: Sequence[int], targets: Sequence[int]
 ) -> list[tuple[int, int]]:
-    """Return for each piece of the target its word, and the source word that it attends to most."""
+    """Return a pair for each target piece: the source word that it attends to most, and its own word.
+
+    alignment: attention of one sentence.
+    sources, targets: position of the first character of each word.
+    """
     links = []
     pieces = [i for i, place in enumerate(alignment.source_places) if place is not None]
     for row, target in zip(alignment.matrix, alignment.target_places, strict=True):
@@ -91,6 +95,7 @@ def _word_pairs(
             continue
         source = alignment.source_places[max(pieces, key=row.__getitem__)]
         assert source is not None
+        # a piece belongs to the last word that begins at or before it
         links.append((bisect_right(sources, source[0]) - 1, bisect_right(targets, target[0]) - 1))
     return links
 
@@ -126,7 +131,9 @@ COLUMNS: Final[Mapping[str, Column]] = {
 
 
 def parse_columns(text: str) -> dict[str, str]:
-    """Return the output name by name in COLUMNS of a text such as "translation=mt,score".
+    """Return the names in the output by names in COLUMNS.
+
+    text: value of --columns, such as "translation=mt,score".
 
     Raises InvalidRequest.
     """
@@ -156,6 +163,6 @@ def options_for(columns: Mapping[str, str], options: TextOptions) -> TextOptions
 def values_of(answer: Answer) -> list[Any]:
     """Return the value of each column of the job for a line; None: no value."""
     chosen = [COLUMNS[name] for name in answer.job.columns]
-    blank = answer.result or TextResult("")
+    blank = answer.result or TextResult("")  # columns with `always` need no result
     known = answer.result is not None
     return [column.value(answer, blank) if known or column.always else None for column in chosen]

@@ -68,7 +68,7 @@ def _cut_file(
         try:
             for record in records:
                 cutter.add(record)
-        except DecompressionBomb:
+        except DecompressionBomb:  # none of its lines are used, unlike those of a damaged file
             raise
         except DamagedInput as error:
             problem = f"{error}; it is read up to line {cutter.lines:,}"
@@ -81,7 +81,12 @@ def _cut_file(
 
 
 class _Cutter:
-    """Groups the lines of one file into shards."""
+    """Groups the lines of one file into shards.
+
+    shard_lines: number of lines of a shard.
+    offset: bytes before the first line, such as a header.
+    on_lines: called with the number of lines of each new shard.
+    """
 
     def __init__(self, shard_lines: int, offset: int, on_lines: Callable[[int], object]) -> None:
         self._shard_lines, self._on_lines = shard_lines, on_lines
@@ -109,6 +114,7 @@ class _Cutter:
     def _end_shard(self) -> None:
         lines = self.lines - self._first
         digest = self._digest.hexdigest()
+        # the caller replaces number, file and name (0, 0, "")
         self._shards.append(Shard(0, 0, "", self._first, lines, self._begin_offset, digest))
         self._on_lines(lines)
         self._start_shard()

@@ -29,7 +29,11 @@ BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 class Lease:
     """The right to write a shard.
 
-    lines, words: progress in the shard, published with each beat.
+    path: file of the lease.
+    shard, generation: numbers in the file's name.
+    owner: id of the process that holds the lease.
+    lines, words: number of translated lines and words, written to the file with each beat.
+    beats: number of rewrites of the file, so that its content always changes.
     """
 
     path: Path
@@ -72,8 +76,10 @@ class _Watched:
 class Leases:
     """The leases of one process.
 
-    folder: folder of all leases.
-    seconds: duration of a lease without a beat.
+    folder: folder with the lease files of all processes.
+    seconds: time without a beat after which another process may take a lease over.
+    owner: id of this process.
+    own: leases of this process by shard.
     """
 
     folder: Path
@@ -134,7 +140,7 @@ class Leases:
                 yield int(content["lines"]), int(content["words"])
 
     def _beat(self) -> None:
-        """Renew the own leases until the end."""
+        """Rewrite the files of this process's leases at intervals, until `__exit__`."""
         while not self._over.wait(self.seconds / BEATS):
             for lease in list(self.own.values()):
                 # the next beat may succeed; a lost lease is detected by `is_held`
@@ -224,4 +230,4 @@ def _start_time(process: int) -> str:
     except OSError:
         return ""
     fields = stat.rpartition(")")[2].split()
-    return "" if fields[0] in "ZX" else fields[19]
+    return "" if fields[0] in "ZX" else fields[19]  # Z, X: ended, not yet removed by its parent

@@ -76,11 +76,11 @@ class JobProgress:
 class Progress:
     """Reads the progress of a job from its folder regularly, and reports it.
 
-    folder: folder of the job.
+    folder: output folder, with the counts of finished shards.
     plan: the job and its shards.
     leases: leases of all processes, which hold the progress in unfinished shards.
     price: dollars an hour for all machines together.
-    metrics_port: port of the metrics for Prometheus.
+    metrics_port: TCP port on which Prometheus reads metrics; None: no metrics.
     before_report: called before each report.
     """
 

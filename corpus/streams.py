@@ -83,7 +83,13 @@ def open_stream(path: str, compression: str) -> io.BufferedReader:
 
 
 def _check_kind(begin: bytes, compression: str) -> None:
-    """Raise DamagedInput if the first bytes show another kind of file than the name."""
+    """Check that a file has the format that its name promises.
+
+    begin: first bytes of the file.
+    compression: format by the file name: "gz", "zst" or none ("").
+
+    Raises DamagedInput if the bytes are the signature of another format.
+    """
     expected = {"gz": "gzip", "zst": "zstd"}.get(compression)
     for signature, (kind, remedy) in SIGNATURES.items():
         if begin.startswith(signature) and kind != expected:
@@ -91,7 +97,8 @@ def _check_kind(begin: bytes, compression: str) -> None:
 
 
 class _Guarded(io.RawIOBase):
-    """A stream of decompressed bytes that raises DamagedInput for every error in them."""
+    """A stream of decompressed bytes. Raises DamagedInput for damaged data and for bombs; counts the bytes
+    that it returned."""
 
     def __init__(self, unpacked: gzip.GzipFile | _Zstd, packed: IO[bytes], size: int) -> None:
         self._unpacked, self._packed, self._size, self._count = unpacked, packed, size, 0
@@ -129,7 +136,7 @@ class _Zstd:
         except ModuleNotFoundError:
             packed.close()
             raise
-        self._packed, self._left = packed, b""
+        self._packed, self._left = packed, b""  # _left: compressed bytes after the last frame
         self._decompressor = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW_BYTES)
         self._frame: Any = None
         self._unpacked = io.BytesIO()
@@ -143,6 +150,7 @@ class _Zstd:
                 if self._frame is not None:
                     raise EOFError("zstd ended before the end of its frame")
                 return b""
+            # a file may have several frames, one after the other
             self._frame = self._frame or self._decompressor.decompressobj()
             try:
                 self._unpacked = io.BytesIO(self._frame.decompress(piece))

@@ -23,10 +23,10 @@ Range = tuple[int, int]
 class _Sentence:
     """The attention of one sentence.
 
-    first: position of its first character in the source.
-    begins, ends: int64 [pieces], range of characters of each piece in the source, or -1.
-    words: int64 [words], numbers of its words in the translation.
-    rows: float64 [words, pieces], attention of each word.
+    first: source position of the first character of the sentence.
+    begins, ends: int64 [pieces], source characters [begin, end) of each piece, or -1.
+    words: int64 [words], numbers of the sentence's words in the translation.
+    rows: float64 [words, pieces], attention of each word on each source piece.
     """
 
     first: int
@@ -57,6 +57,7 @@ class WordAttention:
                 ends = np.array([place[1] if place else -1 for place in places], np.int64)
                 first = int(begins[begins >= 0].min())
                 self._sentences.append(_Sentence(first, begins, ends, np.array(numbers, np.int64), rows))
+        # largest end of each sentence and those before: sorted, so that a search finds the first sentence
         self._reach = list(accumulate((int(s.ends.max()) for s in self._sentences), max))
 
     def extent(self, begin: int, end: int) -> Range | None:
@@ -89,8 +90,16 @@ class WordAttention:
 
 def _rows(sentence: SentenceAlignment, words: Sequence[Range], first: int) -> tuple[list[int], Any, int]:
     """Return the numbers of the words of a sentence, their attention [words, source pieces], and the first
-    word that may belong to the next sentence. Attention on end-of-sentence is ignored: it has no meaning."""
-    end = sentence.source[-1]
+    word that may belong to the next sentence.
+
+    sentence: alignment of the sentence.
+    words: target characters [begin, end) of each word.
+    first: number of the first word that may belong to the sentence.
+
+    Attention on end-of-sentence has no meaning and is ignored. A word's attention is the mean of its pieces,
+    weighted by their largest values.
+    """
+    end = sentence.source[-1]  # the piece end-of-sentence
     matrix = np.nan_to_num(np.asarray(sentence.matrix, np.float64)) * [p != end for p in sentence.source]
     matrix = matrix / np.maximum(matrix.sum(1, keepdims=True), 1e-9)
     sums: dict[int, Any] = {}
@@ -101,7 +110,7 @@ def _rows(sentence: SentenceAlignment, words: Sequence[Range], first: int) -> tu
             first += 1
         number = first
         while number < len(words) and words[number][0] < place[1]:
-            sums[number] = sums.get(number, 0.0) + row * row.max(initial=0.0)  # peaked rows weigh more
+            sums[number] = sums.get(number, 0.0) + row * row.max(initial=0.0)
             number += 1
     numbers = [number for number, row in sums.items() if row.sum() > 0]
     return numbers, np.stack([sums[n] / sums[n].sum() for n in numbers]) if numbers else matrix, first

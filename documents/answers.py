@@ -27,9 +27,9 @@ class SentenceAlignment(Protocol):
 
 
 class KeptPhrase(Protocol):
-    """Characters [begin, end) of a translation with a phrase of the source.
+    """A phrase in a translation that was copied from the source or from a glossary.
 
-    begin, end: range of characters.
+    begin, end: characters [begin, end) of the translation.
     span: number of the kept span of the source, or -1 for another phrase.
     """
 
@@ -45,8 +45,8 @@ class TranslatedText(Protocol):
     """A translation.
 
     text: translated text.
-    alignment: alignments of its sentences, in order.
-    kept: phrases that were copied from the source or from a glossary.
+    alignment: attention of each sentence, in the order of the text.
+    kept: copied phrases in the translation.
     """
 
     @property

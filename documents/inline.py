@@ -32,9 +32,9 @@ class Line:
     """A segment of a paragraph.
 
     segment: text and spans of the line.
-    bare: element of the format without a span.
-    marks: atom of each span.
-    broken: elements of the split at the end of the line, or None.
+    bare: element of the most frequent format, whose text has no span.
+    marks: atom that each span stands for.
+    broken: elements such as a line break that end the line, or None.
     """
 
     segment: Segment
@@ -65,7 +65,7 @@ class Paragraphs:
         """Write new content into each paragraph with a new segment.
 
         segments: segment of each line that has text; an unchanged segment leaves its line unchanged.
-        write: writes new segments into an element.
+        write: called with an element, its lines and their new segments; replaces the element's content.
         """
         rest = iter(segments)
         for element, lines in self.contents:
@@ -87,13 +87,13 @@ class Output:
 class _State:
     """A line that is being built.
 
-    base: format_key of the format without a span.
+    base: format_key of the most frequent format, whose text has no span.
     bare: element of that format.
-    builder: builder of the segment.
-    marks: atom of each span.
-    around: atoms of the open elements, with the numbers of their spans.
-    format_key: format_key of the open span; None: the base.
-    number: number of the open span.
+    builder: collects the text and its spans.
+    marks: atom that each span stands for.
+    around: atom and number of the span of each open element.
+    format_key: format of the last text if it has a span; None: the base format.
+    number: number of that span in the builder.
     """
 
     base: str
@@ -123,7 +123,7 @@ class _State:
     def line(self, broken: Any = None) -> Line:
         """Return the line; all open spans end.
 
-        broken: elements of the split at its end.
+        broken: elements such as a line break that end the line.
         """
         self._switch(None)
         while self.around:
@@ -144,7 +144,10 @@ class _State:
 
 
 def lines_of(atoms: Sequence[Atom]) -> list[Line]:
-    """Return the lines of a paragraph; the format of most of its characters has no span."""
+    """Return the lines of a paragraph: it is split at line breaks, and after MAX_SPANS spans.
+
+    atoms: content of the paragraph, in order. The format of most characters gets no span.
+    """
     characters, bare = Counter[str](), dict[str, Any]()
     for atom in atoms:
         if atom.kind == "text":

@@ -81,18 +81,18 @@ class _Projection:
     source: text with spans.
     target: translated text.
     kept_ranges: target characters of kept spans, by number of the span.
-    attention: attention of the target words.
+    attention: attention of each target word on source characters.
     words, begins, ends: target characters of each word.
     is_mark: bool [words], the word is punctuation and not part of a kept phrase.
     is_small: bool [words], the word is an article or the like.
     small_words: articles and the like of the source language.
     text_begin, text_end: source characters without white space at both ends.
     copied: target position by source position, for tokens that occur once in both texts.
-    pinned: int64 [pinned], words with a known origin.
-    origins: int64 [pinned], source position of each.
-    word_ranges: result, range of words of each span; empty for points.
-    exact_ranges: result, target characters of copied spans, by number.
-    used_ranges: the values of `exact_ranges`.
+    pinned: int64 [pinned], numbers of copied words, whose origin needs no attention.
+    origins: int64 [pinned], source position of each pinned word; -1: from a glossary.
+    word_ranges: result, range of target words of each span; empty for points.
+    exact_ranges: result, target characters of copied spans, by number of the span.
+    used_ranges: target characters of copied spans, which no other span may take.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class _Projection:
         for number, span in enumerate(self.source.spans):
             inner[span.parent].append(number)
         queue = [-1]
-        for number in queue:  # parents before the spans in them
+        for number in queue:  # grows while it is read: parents come before the spans in them
             self._place(number, inner[number])
             queue += inner[number]
         spans = [self._characters(number) for number in range(len(self.source.spans))]
@@ -136,7 +136,7 @@ class _Projection:
         return [self._with_final_marks(*pair, begins) for pair in zip(self.source.spans, spans, strict=True)]
 
     def _place(self, parent: int, numbers: list[int]) -> None:
-        """Set the word ranges of all spans in one parent; -1: the whole text."""
+        """Set the word ranges of the spans `numbers`, which are directly in `parent`; -1: the whole text."""
         low, high = self.word_ranges[parent] if parent >= 0 else (0, len(self.words))
         placed = _Placed(len(self.words))
         by_sum: list[tuple[float, int]] = []
@@ -166,13 +166,13 @@ class _Projection:
                 self.word_ranges[number] = self._boundary(span.begin, first, last, placed)
 
     def _sentence(self, span: Span, low: int, high: int) -> Range:
-        """Return the words from `low` to `high` in the sentences of a span, or all of them."""
+        """Return the words of [low, high) in the sentences of a span; without any, `low` and `high`."""
         extent = self.attention.extent(span.begin, span.end)
         first, last = (max(low, extent[0]), min(high, extent[1])) if extent else (low, high)
         return (first, last) if first < last else (low, high)
 
     def _origins(self) -> dict[int, int]:
-        """Return the source position of each copied word; -1: the word is from a glossary."""
+        """Return the source position by number of each copied word; -1: the word is from a glossary."""
         positions = {target: source for source, target in self.copied.items()}
         origins = {n: positions[begin] for n, begin in enumerate(self.begins) if begin in positions}
         for number, (begin, end) in self.kept_ranges.items():
@@ -207,8 +207,8 @@ class _Projection:
         return begin >= end or not WRITTEN.search(self.source.text, begin, end)
 
     def _copy(self, number: int, parent: int) -> bool:
-        """Place a kept span, or a span in a copied token, at its exact characters; return whether it is
-        one."""
+        """Place a span at its own characters in the translation if they were copied there: a kept span, or a
+        range of copied tokens. Return whether it was placed."""
         span = self.source.spans[number]
         text = self.source.text[span.begin : span.end]
         begin = self.copied.get(span.begin, -1)
@@ -232,14 +232,14 @@ class _Projection:
         return self.exact_ranges.get(parent) or self._edges(*self.word_ranges[parent])
 
     def _boundary(self, at: int, low: int, high: int, placed: _Placed) -> Range:
-        """Return the boundary of words that best separates the text before source position `at` from the
-        rest.
+        """Return the boundary that best separates words from before source position `at` from others.
 
-        low, high: words with allowed boundaries.
+        low, high: range of target words, at whose begins and ends the boundary may be.
         placed: spans whose words a boundary must not separate.
         """
         before = self._mass(0, at)[low:high] - HALF
         known = self.attention.known[low:high]
+        # score of each boundary: sum over the words before it; words without attention count 0
         score = np.concatenate([[0.0], np.cumsum(np.where(known, before, 0.0))])
         # a point at the edge of the source stays there: no sum reaches the number of words
         if at <= self.text_begin:
@@ -275,7 +275,7 @@ class _Projection:
         return replace(span, end=end) if free else span
 
     def _position(self, at: int, boundary: int, parent: int) -> int:
-        """Return the target position of a boundary: after white space if source position `at` is."""
+        """Return the target position of a point before word `boundary`: after white space if `at` is."""
         source, words = self.source.text, self.words
         low, high = self.word_ranges[parent] if parent >= 0 else (0, len(words))
         if parent in self.exact_ranges:
@@ -311,11 +311,11 @@ class _Placed:
 
 
 def _best_range(gain: Any) -> tuple[int, int, float]:
-    """Return begin, end and sum of the range with the largest sum, of at least one word if there is any."""
+    """Return begin, end and sum of the words with the largest sum of gains; empty only without words."""
     if not len(gain):
         return 0, 0, BLOCKED
     sums = np.concatenate([[0.0], np.cumsum(gain)])
-    lowest = np.minimum.accumulate(sums[:-1])
+    lowest = np.minimum.accumulate(sums[:-1])  # smallest prefix sum before each end
     end = int(np.argmax(sums[1:] - lowest)) + 1
     begin = int(np.argmin(sums[:end]))
     return begin, end, float(sums[end] - sums[begin])
@@ -340,11 +340,11 @@ class _Restorer:
     source.
 
     source, target: segments with the same spans.
-    spans: spans at their positions in the new text.
+    spans: result, each span at its characters in the new text.
     kept_texts: text of kept spans by number; default: their text in the source.
     parts, length, last: new text so far, its length and its last character.
-    inside: a kept span is open.
-    glue: white space is needed before the next text.
+    inside: a kept span is open; its translated text is omitted.
+    glue: the next text needs a space before it.
     """
 
     def __init__(self, source: Segment, target: Segment, kept_texts: Mapping[int, str]) -> None:
@@ -366,7 +366,7 @@ class _Restorer:
         return Segment("".join(self.parts), tuple(self.spans))
 
     def _append(self, text: str) -> None:
-        """Append text, with a space before it if one is due."""
+        """Append text, with a space before it if `glue` is set and the text is no punctuation."""
         if text and self.glue and text[0] not in CLINGING:
             text = " " + text
         self.glue = self.glue and not text
@@ -376,7 +376,7 @@ class _Restorer:
     def _begin(self, number: int) -> None:
         """Begin a span at the end of the new text; a kept span gets its text at once."""
         old, span = self.source.spans[number], self.spans[number]
-        if old.spaced and old.begin == old.end and span.begin == span.end:
+        if old.spaced and old.begin == old.end and span.begin == span.end:  # a point between two spaces
             self._append(" " if self.glue or not self.last.isspace() else "")
             self.glue = True
             self.spans[number] = replace(span, begin=self.length)
@@ -388,7 +388,7 @@ class _Restorer:
             self.spans[number] = replace(span, begin=self.length)
 
     def _keep(self, number: int) -> None:
-        """Append the text of a kept span."""
+        """Append the text of a kept span, and its white space in the source if the translation lost it."""
         text, old, span = self.source.text, self.source.spans[number], self.spans[number]
         lost = span.begin == span.end  # the translation has no text for the span
         if self.glue or (lost and text[: old.begin][-1:].isspace() and not self.last.isspace()):

@@ -36,7 +36,7 @@ class Segment:
 
 
 class Builder:
-    """Builds a segment piece by piece. Numbers are the indices of spans."""
+    """Builds a segment piece by piece. The number of a span is its index in `spans`."""
 
     def __init__(self) -> None:
         self.parts: list[str] = []
@@ -59,7 +59,7 @@ class Builder:
         self._append(text)
 
     def mark_spaced(self) -> None:
-        """Mark the points after the last text as points with white space on both sides."""
+        """Set `spaced` of the points after the last text: white space is on both sides of them."""
         for number in range(self._fresh, len(self.spans)):
             self.spans[number] = replace(self.spans[number], spaced=True)
 
@@ -83,7 +83,10 @@ class Builder:
         self._edge = self.length
 
     def innermost(self, numbers: list[int]) -> int | None:
-        """Remove the last number of an open span and all numbers after it from the list, and return it."""
+        """Return the last number in a list of spans that may still be ended; None: there is none.
+
+        numbers: begun spans of one name; the returned number and all after it are removed.
+        """
         while numbers:
             number = numbers.pop()
             if number not in self.dead:

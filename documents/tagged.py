@@ -17,7 +17,7 @@ class TaggedText:
     """A segment, and the tags of its spans.
 
     segment: text with spans.
-    marks: tags at the begin and at the end of each span.
+    marks: tags or placeholder before and after each span.
     prose: the text has letters outside of tags and placeholders.
     """
 
@@ -39,12 +39,12 @@ def read_tagged(source: str, pattern: re.Pattern[str], read_text: Callable[[str]
 
     source: the string.
     pattern: pattern of tags and placeholders, with one group around all of it.
-    read_text: unescapes the characters between them.
+    read_text: unescapes the characters between tags.
     """
     builder, marks, prose = Builder(), list[list[str]](), False
     names: dict[str, list[int]] = {}
     for number, piece in enumerate(pattern.split(source)):
-        if number % 2 == 0:
+        if number % 2 == 0:  # `split` yields text and matches of the group in turn
             text = read_text(piece)
             prose = prose or any(map(str.isalpha, text))
             builder.text(text)

@@ -29,7 +29,7 @@ GZIP_LEVEL: Final = 6
 class LineFormat(Protocol):
     """The format of a line.
 
-    quoted: quoted cells may contain line ends.
+    quoted: a line may have quoted cells with line ends in them.
     header: first bytes of every output.
     """
 
@@ -43,7 +43,7 @@ class LineFormat(Protocol):
         """Return the line of the output, without its end.
 
         raw: line of the input.
-        values: value of each column of the job.
+        values: one value for each added column.
         whole: the format could read `raw`.
         """
 
@@ -78,7 +78,7 @@ class LineReader:
         self._job, self._file = job, file
         self._format = line_format(job, file.kind, file.header.encode())
         self._stream: io.BufferedReader | None = None
-        self._at = 0  # offset in the stream
+        self._at = 0  # offset in the decompressed bytes
 
     def windows(self, shard: Shard) -> Iterator[Window]:
         stream, digest = self._seek(shard.offset), hashlib.sha256()
@@ -94,6 +94,7 @@ class LineReader:
                 break
             left, first = left - len(window.lines), first + len(window.lines)
             yield window
+        # the file has changed since it was cut into shards
         if left or digest.hexdigest() != shard.sha256:
             self.close()
             raise InvalidRequest(f"{self._file.path}: {CHANGED}")

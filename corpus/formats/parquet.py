@@ -42,6 +42,7 @@ def cut_parquet(job: CorpusJob, file: InputFile) -> tuple[CutFile, list[Shard]]:
         lines, problem = 0, ""
         for group in range(table.num_row_groups):
             try:
+                # reading is the only way to detect damage; the texts are not used here
                 for _ in table.iter_batches(job.window_lines, row_groups=[group], columns=[job.column]):
                     pass
             except DAMAGED as error:
@@ -95,6 +96,7 @@ class ParquetReader:
             begin = after
 
     def _group_batches(self, group: int, first: int, end: int) -> Iterator[Any]:
+        # `first` and `end` are rows counted from the begin of the row group; `first` may be negative
         at = 0
         for batch in self._table.iter_batches(self._job.window_lines, row_groups=[group]):
             skip, stop = max(0, first - at), min(batch.num_rows, end - at)

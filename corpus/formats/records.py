@@ -50,7 +50,7 @@ def add_to_digest(digest: hashlib._Hash, record: Record) -> None:
 
 def _read_line(stream: io.BufferedReader, limit: int) -> Record:
     """Return the next line; one over the limit is skipped, with its size and without its bytes."""
-    raw = stream.readline(limit + 2)
+    raw = stream.readline(limit + 2)  # two more, for the line end
     size = len(raw)
     if size <= limit or raw.endswith(b"\n"):
         return Record(raw, size)
@@ -71,6 +71,7 @@ def _close_cell(stream: io.BufferedReader, record: Record, limit: int) -> Record
         if line.too_long:
             break
         lines.append(line.raw)
+        # the added quote: this line begins inside of the cell; size 0 is the end of the file
         if not line.size or not OPEN_CELL.fullmatch(b'"' + line.raw):
             return Record(b"".join(lines), size)
     return Record(b"", size, too_long=True)

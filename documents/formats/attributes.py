@@ -92,6 +92,7 @@ def _values(piece: Piece, position: int) -> Iterator[AttributeValue]:
 
 
 def _value(match: re.Match[str]) -> tuple[int, str]:
-    """Return the number of the group with the value, and the value."""
+    """Return the value of a match of ATTRIBUTE, after the number of its group: 2 and 3 are quoted values,
+    4 is an unquoted one, 1 means no value."""
     group = match.lastindex or 1
     return group, match[group] if group > 1 else ""

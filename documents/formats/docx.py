@@ -163,13 +163,17 @@ def _content_of(element: Any) -> Any:
 
 
 def _is_prose(instruction: str | None, result: Iterable[str]) -> bool:
-    """Return whether the result of a field is prose."""
+    """Return whether the result of a field is prose.
+
+    instruction: code of the field, such as "REF chapter1".
+    result: texts that the field displays.
+    """
     words = (instruction or "").split(maxsplit=1)
     return bool(words) and words[0].upper() in PROSE_FIELDS and any(map(str.isalpha, "".join(result)))
 
 
 def _run_atoms(run: Any, code: frozenset[str]) -> Iterator[Atom]:
-    """Yield the atoms of a run."""
+    """Yield the atoms of a run: its texts in one format, breaks and other elements."""
     properties = run.find(qn("w:rPr"))
     format_key, stays = _format_key(properties), _has_style(properties, RSTYLE, code)
     for child in run:
@@ -198,10 +202,10 @@ class _Field:
 
 
 def _fields(atoms: Sequence[Atom], *, prose: bool = True) -> Iterator[Atom]:
-    """Yield the atoms; each field becomes one node, such as a page number or a date.
+    """Yield the atoms; each field, such as a page number or a date, becomes one node.
 
-    atoms: atoms of a paragraph.
-    prose: a field whose result is prose becomes an open and a close atom around the result.
+    atoms: content of a paragraph, or of the result of a field.
+    prose: translate results that are prose: such a field becomes an "open" and a "close" around its result.
     """
     ends = _field_ends(atoms)
     position = 0
@@ -225,7 +229,10 @@ def _fields(atoms: Sequence[Atom], *, prose: bool = True) -> Iterator[Atom]:
 
 
 def _result_place(field: Sequence[Atom]) -> int | None:
-    """Return the position of the result of a field if the result is prose, otherwise None."""
+    """Return the index of the first atom of the result of a field, or None if the result is no prose.
+
+    field: atoms from the mark "begin" to the mark "end"; between "begin" and "separate" is its instruction.
+    """
     depth, instruction = 0, list[str]()
     for position, atom in enumerate(field):
         kind = _field_kind(atom)
@@ -243,13 +250,13 @@ def _texts(atoms: Sequence[Atom]) -> Iterator[str]:
 
 
 def _field_ends(atoms: Sequence[Atom]) -> dict[int, int]:
-    """Return the end position by begin position, for outermost fields that begin and end in the same
-    element."""
+    """Return the index of the last atom by index of the first, for outermost fields that begin and end in
+    the same element."""
     ends: dict[int, int] = {}
     begun: list[int] = []
     for position, atom in enumerate(atoms):
         if atom.kind in ("open", "close"):
-            begun.clear()
+            begun.clear()  # a field across the edge of an element is no unit
         kind = _field_kind(atom)
         if kind == "begin":
             begun.append(position)

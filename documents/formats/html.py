@@ -83,11 +83,11 @@ class Piece:
 
     raw: characters of the page.
     name: name of the element; "": a comment, declaration or the like; None: prose.
-    closing: it is a closing tag.
+    closing: the piece is a closing tag.
     void: no closing tag follows: an empty element, a comment or a whole element.
-    kept: it is a whole element whose content is not translated; the model reads its text.
-    stands_in: the model reads a word such as X1 for it, if it is empty and touches no other word.
-    is_note: it is the number of a note, which must not be read as part of the word before it.
+    kept: the piece is a whole element whose content is not translated; the model reads its text.
+    stands_in: if the element is empty and touches no word, the model reads a word such as X1 for it.
+    is_note: the piece is the number of a note, which must not be read as part of the word before it.
     """
 
     raw: str
@@ -105,7 +105,7 @@ class Prose:
 
     segment: text with spans.
     raw: characters of the page, with markup.
-    marks: markup at the begin and at the end of each span.
+    marks: markup before and after each span.
     """
 
     segment: Segment
@@ -153,7 +153,7 @@ def outline(source: str, rules: MarkupRules) -> frozenset[str]:
     """Return the names of tags that have no prose next to them, in their parent element."""
     names, inline = set[str](), set[str]()
     beside: list[set[str]] = [set()]  # names in each open element
-    prose, opened = [False], [""]
+    prose, opened = [False], [""]  # whether each open element has prose directly inside, and its name
     for piece in pieces(source, rules):
         if piece.name is None:
             prose[-1] = prose[-1] or not piece.raw.isspace()
@@ -202,7 +202,7 @@ class _SegmentReader:
     def _start_segment(self) -> None:
         self.builder, self.raw, self.marks = Builder(), list[str](), list[list[str]]()
         self.names: dict[str, list[int]] = {}  # open spans by name; the innermost is last
-        # seen: the segment has prose; space, ends: white space or prose was last
+        # seen: the segment has prose; space: white space was last; ends: prose was the last piece in it
         self.seen, self.space, self.ends = False, True, False
 
     def take(self, piece: Piece) -> None:

@@ -35,7 +35,7 @@ class _Line:
     """Inline content up to a hard break.
 
     segment: text with spans.
-    marks: markup at the begin and at the end of each span.
+    marks: Markdown or HTML before and after each span.
     """
 
     segment: Segment
@@ -46,7 +46,7 @@ class _Line:
         parts, kept = list[str](), False
         for kind, value in weave(segment):
             if isinstance(value, int):
-                parts.append(self.marks[value][kind == "end"])
+                parts.append(self.marks[value][kind == "end"])  # False, True: index 0, 1
                 kept = kind == "begin" and segment.spans[value].kept
             elif not kept:
                 text = SPECIAL.sub(r"\\\g<0>", value)
@@ -64,7 +64,7 @@ class _Block:
     begin, end: range of characters in the file.
     after: markup of a hard break, with the prefix of the next line.
     cell: the block is a cell of a table.
-    lines: lines between hard breaks.
+    lines: inline content, split at the hard breaks.
     """
 
     begin: int
@@ -137,12 +137,12 @@ def _block(
 ) -> _Block | None:
     """Return the block of an inline token; None: the block is not changed.
 
-    text: text of the file.
-    starts: position of each line.
-    token: the inline token.
-    previous_end: end of the previous block.
-    before: types of the two tokens before.
-    environment: environment of the parser.
+    text: the whole file.
+    starts: position in `text` of each line.
+    token: inline token of markdown-it, with the lines where its content is.
+    previous_end: position in `text` where the previous block ends.
+    before: types of the two tokens before, which show list items and cells.
+    environment: markdown-it's state of the file, with the footnotes.
 
     A block is not changed if it has too many formats, or its content differs from the file, such as a cell
     with an escaped "|".
@@ -150,6 +150,7 @@ def _block(
     assert token.map
     places: list[tuple[int, int]] = []
     begins: list[int] = []
+    # find the content in the file: the token has line numbers only, and no indents or ">"
     for number, content in enumerate(token.content.split("\n"), token.map[0]):
         line = max(starts[number], previous_end)
         body = content.strip()
@@ -168,7 +169,7 @@ def _block(
     if any(len(line.marks) > MAX_SPANS for line in lines):
         return None
     after = ""
-    if len(places) > 1:
+    if len(places) > 1:  # a hard break repeats the line end and the prefix of the block's second line
         newline = NEWLINE.findall(text, starts[token.map[0]], begins[1])[-1:] or ["\n"]
         after = "\\" + newline[0] + text[begins[1] : places[1][0]]
     return _Block(begin, places[-1][1], after or "\\\n", before[1] in ("td_open", "th_open"), lines)
@@ -193,13 +194,15 @@ def _lines(children: Sequence[Token], environment: Mapping[str, Any]) -> Iterato
 class _Inline:
     """A line that is being built.
 
-    builder: builder of the segment.
-    marks: markup of each span.
-    parts: number of parts of the builder at the begin of a tag with kept content, by span.
-    opened: open spans of Markdown.
-    tags: open spans of HTML by name.
-    auto: the text of the open link is already written.
-    environment: environment of the parser.
+    A span is referred to by its number in the builder.
+
+    builder: collects the text and its spans.
+    marks: Markdown or HTML before and after each span.
+    opened: open spans of Markdown, the innermost last.
+    tags: open spans of HTML by name of the tag.
+    parts: index in `builder.parts` where the content of an untranslated tag (<kbd>) begins, by span.
+    auto: the next tokens belong to an autolink, whose address is already in the line.
+    environment: markdown-it's state of the file, with the footnotes.
     """
 
     def __init__(self, environment: Mapping[str, Any]) -> None:
@@ -212,7 +215,11 @@ class _Inline:
         return _Line(self.builder.segment(), self.marks)
 
     def keep(self, text: str, mark: str) -> None:
-        """Add text that is not translated as a span, with the Markdown `mark`."""
+        """Add an untranslated text as a kept span, or as a point if it is blank.
+
+        text: characters that the model reads.
+        mark: Markdown of the whole span.
+        """
         self.builder.keep(text) if text.strip() else self.builder.point()
         self.marks.append([mark, ""])
 
@@ -249,7 +256,7 @@ class _Inline:
         if tag and tag.closing and (number := self._innermost_tag(numbers, last)) is not None:
             self.builder.end(number)
             self.marks[number][1] = markup
-            if number in self.parts and number == len(self.marks) - 1:
+            if number in self.parts and number == len(self.marks) - 1:  # no other span is inside
                 self._keep_content(number)
         elif tag and name and not tag.closing and (not tag.void or tag.kept):
             numbers.append(self.builder.begin())
@@ -261,7 +268,7 @@ class _Inline:
             self.marks.append([markup, ""])
 
     def _keep_content(self, number: int) -> None:
-        """Make the content of a tag such as <kbd> a kept span."""
+        """Make the span `number`, of a tag such as <kbd>, a kept span; its markup includes its text."""
         text = "".join(self.builder.parts[self.parts[number] :])
         self.marks[number] = [
             "".join((self.marks[number][0], SPECIAL.sub(r"\\\g<0>", text), self.marks[number][1])),
@@ -270,13 +277,13 @@ class _Inline:
         self.builder.spans[number] = replace(self.builder.spans[number], kept=bool(text))
 
     def _innermost_tag(self, numbers: list[int], last: int) -> int | None:
-        """Return the innermost open tag that began inside the innermost mark: tags and marks may not
-        cross."""
+        """Return the innermost open span of `numbers`; None if it began before `last`, the innermost open
+        span of Markdown: HTML and Markdown must not cross."""
         number = self.builder.innermost(numbers)
         return number if number is not None and number > last else None
 
     def _mark(self, token: Token) -> str:
-        """Return the Markdown of an image, a reference to a note, or other markup without text."""
+        """Return the Markdown of an image, a reference to a footnote, or other markup without text."""
         if token.type == "image":
             return f"![{token.content}{_address(token, 'src')}"
         if token.type == "footnote_ref":
@@ -288,6 +295,7 @@ class _Inline:
 
 
 def _code(token: Token) -> str:
+    # a space separates the marks from backticks at the edge of the content
     edge = " " if token.content.startswith("`") or token.content.endswith("`") else ""
     return f"{token.markup}{edge}{token.content}{edge}{token.markup}"
 
@@ -301,4 +309,5 @@ def _address(token: Token, name: str) -> str:
 
 
 def _escape_match(match: re.Match[str]) -> str:
+    # "1." becomes "1\.", and "-" becomes "\-"
     return f"{match[2]}\\{match[3]}" if match[2] else f"\\{match[0]}"

@@ -87,8 +87,13 @@ def read_xliff(data: bytes) -> Document:
 
 
 def _unit_places(text: str, kind: str) -> Iterator[_Place]:
-    """Yield the position of each unit; a target follows the `source`, or the `seg-source` with its
-    sentences."""
+    """Yield the position of each unit. Its `target` is set later, when the whole text has been read.
+
+    text: the file.
+    kind: name of a unit.
+
+    A new target belongs after the `source`, or after the `seg-source`, which has its sentences.
+    """
     depth, places = 0, dict[int, _Place]()  # open units by depth
     for match in MARKUP.finditer(text):
         closing, tag, empty = match.groups()
@@ -96,7 +101,7 @@ def _unit_places(text: str, kind: str) -> Iterator[_Place]:
             continue
         name = tag.rpartition(":")[2]
         depth -= bool(closing)
-        place = places.get(depth - 1)
+        place = places.get(depth - 1)  # the unit, if this tag is directly in one
         if name == kind and not closing:
             places[depth] = _Place(match.span())
             yield places[depth]
@@ -104,7 +109,7 @@ def _unit_places(text: str, kind: str) -> Iterator[_Place]:
             place.target = (match.end(), match.end())
         elif place and name == "target":
             place.target = (place.target[0] if closing else match.start(), match.end())
-        if closing or empty:
+        if closing or empty:  # the element has ended
             places.pop(depth, None)
         depth += not (closing or empty)
 
@@ -148,8 +153,10 @@ def _target_xml(unit: Any, target: Any) -> str:
     if etree.QName(unit).localname == UNITS["1"]:
         target.set("state", "needs-review-translation")
     raw: str = etree.tostring(target, encoding="unicode", with_tail=False)
-    for prefix, address in unit.nsmap.items():  # an element around it declares them
+    # lxml repeats namespace declarations that an element around the target already has
+    for prefix, address in unit.nsmap.items():
         raw = raw.replace(f' xmlns{f":{prefix}" if prefix else ""}="{address}"', "", 1)
+    # a new target gets the white space that is before the source, as an indent
     before = unit.find("{*}source").getprevious()
     space = (unit.text if before is None else before.tail) or ""
     return space + raw if old is None and space.isspace() else raw
@@ -189,7 +196,12 @@ def _is_protected(element: Any) -> bool:
 
 
 def _replace_content(place: Any, lines: Sequence[Line], segments: Sequence[Segment]) -> None:
-    """Replace the content of an element by new segments."""
+    """Replace the content of an element by new segments.
+
+    place: a target, or a sentence in it.
+    lines: old lines of the element.
+    segments: new segment of each line.
+    """
     for child in list(place):
         place.remove(child)
     place.text = None

@@ -7,9 +7,8 @@ All of Convoy's own code runs unchanged: queue, turns, lane, stepper, plans, enc
 graph only ends the hypotheses that are long enough, and the kernel that reports them writes the values that
 the lane reads; the time of this emulation is not counted. CUDA's calls are counted by kind, with the prices
 of an H100's machine (`PRICES_US`). Convoy's code takes there `HOST_SLOWDOWN` times its time on the processor
-to which
-figures are scaled: that was the slowdown of `Lane._outcome`, which calls no CUDA, in a profile of 3,000
-sentences (docs/lab/gpu.md). The sum is fitted to that profile: 2.2 to 2.5 ms a step.
+to which figures are scaled: that was the slowdown of `Lane._outcome`, which calls no CUDA, in a profile of
+3,000 sentences (docs/lab/gpu.md). The sum is fitted to that profile: 2.2 to 2.5 ms a step.
 
 Between turns a loop of similar work with a known usual time is timed (`USUAL_SECONDS`), so that figures are
 comparable between machines and under other load.
@@ -128,8 +127,8 @@ class CountedDevice(Nothing):
     """A device that counts its calls and ends hypotheses which are long enough.
 
     calls: number of CUDA's calls, by kind.
-    lengths: lengths of the answers.
-    emulation: context around the emulated work.
+    lengths: number of tokens of the answer to each request.
+    emulation: clock of the emulated work, whose time is not counted.
     """
 
     def __init__(self) -> None:
@@ -137,9 +136,9 @@ class CountedDevice(Nothing):
         self.calls = Counter[str]()
         self.lengths: dict[Request, int] = {}
         self.emulation = Emulated()
-        self._ahead = 0  # steps of a launch; the search's own count knows its end
+        self._ahead = 0  # steps since the last fetch, which `search.taken` does not include yet
         self.engine: Engine | None = None
-        self._rings: dict[bool, StagingRing] = {}  # by stream
+        self._rings: dict[bool, StagingRing] = {}  # pinned staging buffers, by stream
 
     def step(self) -> None:
         """End the hypotheses that have reached the length of their answer, as the search would."""
@@ -208,8 +207,13 @@ class CountedDevice(Nothing):
                 self._follow_back(call)
 
     def _follow_back(self, call: Call) -> None:
-        """Return as many hypotheses for each slot as it has beams, of the length of the slot."""
+        """Write the result rows of finished slots, as the kernel `follow_back` would: `beams` hypotheses a
+        slot, of the slot's length, with constant tokens and scores.
+
+        call: launch of the kernel; its grid has one block a slot, its last number is the address of the rows.
+        """
         assert self.engine is not None
+        # integers among the arguments: the first is the address of the slot numbers
         numbers = [int(a.value or 0) for a in call.arguments if isinstance(a, CONVERTED)]
         slot_numbers, *_, beams, _, columns, rows = numbers
         row, count, state = finished_dtype(beams, columns), call.grid[0], self.engine.lanes[0].search.state
@@ -249,7 +253,7 @@ class Traffic:
         return request
 
     def turn(self) -> float:
-        """Run one turn of the engine; returns the seconds of Convoy's code."""
+        """Run one turn of the engine, and return the processor seconds without the emulation."""
         began, emulated = time.thread_time(), self.device.emulation.seconds
         self.engine.turn()
         return time.thread_time() - began - (self.device.emulation.seconds - emulated)
@@ -279,7 +283,7 @@ def measure(slots: int, beams: int, requests: int) -> HostWork:
     requests: number of requests, sent as one group after one warm-up with all sizes of batches.
     """
     traffic = Traffic(slots, beams)
-    for counted in (False, True):
+    for counted in (False, True):  # the first pass only warms up
         gc.freeze()  # like a server, to exclude full collections
         traffic.answered, spent, calibration = 0, list[float](), list[float]()
         traffic.device.calls.clear()

@@ -44,10 +44,10 @@ ENDS = 25  # position at which answers end
 def write_package(folder: Path, pieces: Path, spacy: Path, codes: tuple[str, str]) -> None:
     """Write a package for two languages. Its model is quantised to int8 as by `ct2-opennmt-py-converter`.
 
-    folder: folder of the package's files.
+    folder: path where the package is written.
     pieces: SentencePiece model of both languages.
     spacy: folder of the sentence splitter, which is copied into the package.
-    codes: codes of source and target.
+    codes: language codes of source and target, such as "de" and "en".
     """
     processor = sentencepiece.SentencePieceProcessor(model_file=str(pieces))
     pieces_of_model = [processor.id_to_piece(i) for i in range(processor.get_piece_size())]
@@ -66,6 +66,7 @@ def write_package(folder: Path, pieces: Path, spacy: Path, codes: tuple[str, str
 
 def _opennmt_model(pieces: Sequence[str]) -> Any:
     """Return a Transformer with random weights whose vocabulary begins with these pieces."""
+    # answers of random weights have no end: from position ENDS on, add the embedding of </s>
     rng, dim = np.random.default_rng(1), USUAL_SIZE.dim
     spec = random_transformer(USUAL_SIZE, pre_norm=True)
     end = rng.standard_normal(dim).astype(np.float32)
@@ -93,8 +94,8 @@ class MeasuredServer:
 def server(command: list[str], port: int, variables: dict[str, str]) -> Iterator[MeasuredServer]:
     """Start a server that translates, and stop it at the end.
 
-    command: command that starts it.
-    port: port of the loopback on which it listens.
+    command: program and arguments.
+    port: TCP port on 127.0.0.1 where the server listens.
     variables: additional environment variables.
     """
     with serving(command, port, variables, _answers) as (url, process):
@@ -120,8 +121,8 @@ def rate(server: MeasuredServer, texts: list[str], clients: int, seconds: float)
     """Return the answers a second of a number of clients, each with one request at a time, and the
     processor's milliseconds for each answer, a figure that depends less on other load.
 
-    server: server that answers.
-    texts: texts of the requests, in turn.
+    server: client and process id of the server.
+    texts: source texts, sent in turn.
     clients: number of concurrent clients.
     seconds: duration.
     """

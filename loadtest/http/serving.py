@@ -34,8 +34,8 @@ def serving(
 ) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     """Start a server, yield its address and process once it is ready, and stop it.
 
-    command: command that starts it.
-    port: port of the loopback on which it listens.
+    command: program and arguments.
+    port: TCP port on 127.0.0.1 where the server listens.
     variables: additional environment variables.
     ready: function that checks readiness; by default through /health/ready.
     log: file of its standard error; by default that of this process.
@@ -68,7 +68,7 @@ def serving_convoy(
     """Start a Convoy server at a free port, as `serving` does.
 
     settings: settings of the server, by their environment variables without the prefix.
-    command: command that starts it; by default `convoy serve`.
+    command: program and arguments; by default `convoy serve`.
     log: log of `serving`.
     """
     port = free_port()

@@ -90,12 +90,13 @@ class Load:
 def latencies(server: Server, load: Load, seed: int) -> list[float]:
     """Return the seconds from the due time of each request to its answer, in the order of the requests.
 
-    server: server of the requests.
-    load: sentences and rate.
-    seed: seed of the due times.
+    server: engine or window batcher.
+    load: sentences, beam size and rate.
+    seed: number that determines the due times.
     """
     due = [*itertools.islice(poisson(load.rate, seed), len(load.work))]
     requests, answers = make_requests(load.work, load.beam)
+    # submit all requests that are due together, then sleep until the next one is
     began, next_one = time.monotonic(), 0
     while next_one < len(due):
         now = time.monotonic() - began
@@ -116,9 +117,9 @@ def latencies(server: Server, load: Load, seed: int) -> list[float]:
 def peak(server: Server, work: Sequence[SizedSentence], beam: int) -> float:
     """Return the answers a second if all requests arrive at once.
 
-    server: server of the requests.
-    work: sentences of the requests.
-    beam: beam size of the requests.
+    server: engine or window batcher.
+    work: sentences, one a request.
+    beam: number of beams of each request.
     """
     requests, answers = make_requests(work, beam)
     began = time.monotonic()
@@ -195,7 +196,10 @@ def _compare(servers: dict[str, Server], load: Load, run: PartRun, findings: dic
     """Run both kinds of batching in turn, at the same due times; the ratio is the batcher's p99 over the
     engine's.
 
-    servers: server of each kind of batching and contender.
+    servers: engine and window batcher, by names such as "in flight, cuda".
+    load: sentences, beam size and rate.
+    run: setting and end of the measurement.
+    findings: results so far; p99, p50 and ratio are added.
     """
     medians: dict[str, list[float]] = {name: [] for name in servers}
     turn = dict.fromkeys(servers, 0)
@@ -214,6 +218,7 @@ def _compare(servers: dict[str, Server], load: Load, run: PartRun, findings: dic
     turns = alternate({name: runner(name, server) for name, server in servers.items()}, run)
     findings["not_run"] |= turns.not_run
     findings["p99"] = {name.partition(", ")[0]: summary(values) for name, values in turns.values.items()}
+    # without the first turn, which warms up
     later = {name.partition(", ")[0]: values[1:] for name, values in medians.items()}
     findings["p50"] = {name: summary(values) for name, values in later.items() if values}
     if len(turns.values) == len(servers):
