@@ -37,8 +37,10 @@ def open_executors(bundle: Bundle, placement: Placement) -> list[Executor]:
 
 
 def _open_onnx(bundle: Bundle, placement: Placement, kernels: str | None = None) -> Sequence[Executor]:
-    """kernels: "pure" for standard operators only, "native" for our own; None takes ours if they are
-    built."""
+    """Open the lanes of a device on ONNX Runtime.
+
+    kernels: "pure" for standard operators, "native" for our own; None takes ours if they are built.
+    """
     from engine.executors.onnx.executor import OnnxExecutor
     from engine.executors.onnx.sessions import open_sessions
     from engine.native import library
@@ -49,6 +51,7 @@ def _open_onnx(bundle: Bundle, placement: Placement, kernels: str | None = None)
         raise ConfigError("the native operators were not built: install a C++ compiler, then: make native")
     listed = uses_shortlist(bundle, placement) if placement.shortlist is None else placement.shortlist
     shortlist = _shortlist(bundle) if listed else None
+    # with a shortlist another step graph of the bundle takes the place of "step"
     parts = {part: part for part in graph_parts(bundle.config)} | ({"step": SHORTLISTED} if shortlist else {})
     kind = "pure" if operators is None else "native"
     graphs = {

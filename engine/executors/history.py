@@ -42,7 +42,7 @@ class History:
     ) -> SlotPast:
         """Advance to the next step, and return the state that it reads.
 
-        parents: int64 [n, beams], slot-local beam that each row continues.
+        parents: int64 [n, beams], beam of the same slot that each hypothesis continues.
         positions: int64 [n, 1], position of the step.
         columns: number of columns of the caches, if the caller has reserved them (`Caches.reserve`); by
             default as many as the longest hypothesis needs.
@@ -216,7 +216,7 @@ class Caches:
         """Advance to the next step. Return the lineage, an attention mask [n, beams, columns * beams]: 0 at
         cache entries (column, beam) that belong to the hypothesis, -inf at others.
 
-        parents: int64 [n, beams], slot-local beam that each row continues.
+        parents: int64 [n, beams], beam of the same slot that each hypothesis continues.
         positions: int64 [n, 1], position of the step.
         columns: number of columns to read.
         """

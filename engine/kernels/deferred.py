@@ -184,6 +184,7 @@ def fuse_positions(x: Any, signal: EmbeddingLookup) -> Any:
     signal: lookup of one position for each slot.
     """
     op = x.op if isinstance(x, DeferredTensor) else None
+    # the kernel adds one unscaled position to all beams of a slot
     simple = signal.scale == 1.0 and signal.position_rows is None and signal.tokens.shape[1] == 1
     if not isinstance(op, EmbeddingLookup) or op.position_rows is not None or not simple:
         return NotImplemented

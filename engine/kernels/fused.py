@@ -365,7 +365,7 @@ class FusedMode(Mode):
     def _attend(
         self, q: Tensor, keys: Tensor, values: Tensor, mask: Tensor, dropout: float = 0.0, mean_heads: int = 0
     ) -> tuple[Tensor, Tensor | None]:
-        """Run attention over the source, with the query projection in the same kernel if it accepts it."""
+        """Run attention over the source; without weights, one kernel may compute the query projection too."""
         assert not dropout
         (q, scale), memory = split_factor(q), (keys, values, mask)
         self._prefetch_with_norm(q, KeysValues(keys, values))

@@ -27,7 +27,7 @@ class PartialSelection(NamedTuple):
     ids: int64 [rows, parts, k].
     normalisers: float32 [rows, parts, 2], maximum of the logits of a part and sum of their exponentials.
     logits: [slots, beams, vocab].
-    forced: int64 [slots, beams].
+    forced: int64 [slots, beams], the only possible token of each row, or -1.
     penalties: float32 [slots], of the unknown token and of end-of-sentence.
     unk: id of the unknown token, or -1.
     eos: id of end-of-sentence.

@@ -58,7 +58,7 @@ def _register_step(trtp: Any, name: str, compiler: Compiler, fixed: bool) -> Non
         grid, block, launch.shared_mem = step_geometry(slots, BEAMS, channels, (heads, width), vector)
         launch.grid_x, launch.grid_y = grid[:2]
         launch.block_x, launch.block_y, launch.block_z = block
-        scalars = beams, channels, heads, width, int(fixed), 1
+        scalars = beams, channels, heads, width, int(fixed), 1  # 1: softmax of the taps
         return "dynamic_conv_step", kernel, launch, _scalar_arguments(trtp, scalars)
 
     inputs = dict.fromkeys(("x", "taps", "ring", "index"), trtp.TensorDesc)
@@ -88,7 +88,7 @@ def _register_whole(trtp: Any, name: str, compiler: Compiler, fixed: bool) -> No
         )
         launch.block_x, launch.block_y = WARP, BLOCK_STEPS
         launch.shared_mem = (TILE_STEPS + width - 1) * chunk * 4
-        scalars = time, channels, heads, width, left, int(fixed), 1, TILE_STEPS
+        scalars = time, channels, heads, width, left, int(fixed), 1, TILE_STEPS  # 1: softmax of the taps
         return "dynamic_conv", kernel, launch, _scalar_arguments(trtp, scalars)
 
     inputs = dict.fromkeys(("x", "taps"), trtp.TensorDesc) | {"left": int}

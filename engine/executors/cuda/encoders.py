@@ -63,6 +63,7 @@ class SourceEncoders(ABC):
         dtype: dtype of the memory.
         """
         self.encode, self.specs, self.streams, self.limits, self.dtype = encode, specs, streams, limits, dtype
+        # elements that one source position has in all memory arrays
         self._position_elements = sum(int(np.prod([1 if d == SOURCE else d for d in s.shape])) for s in specs)
         self._memory: Tensor | None = None
         self._buffers: dict[Any, BatchBuffers] = {}
@@ -171,7 +172,7 @@ class Encoders(SourceEncoders):
     def _batch(self, sources: Sequence[Sequence[int]], size: int, width: int) -> Tensor:
         """Return the memory [size, elements] of sources of one width; rows beyond the sources are unused."""
         packed = np.full((size, width + 1), self.limits.pad, np.int64)  # tokens, and the number of read ones
-        packed[:, width] = 1
+        packed[:, width] = 1  # an unused row too reads at least one position
         for row, source in enumerate(sources):
             packed[row, : len(source)] = source
             packed[row, width] = max(len(source) - self.limits.unread, 1)

@@ -46,6 +46,7 @@ class Graphs:
                 replay()
         elif times:
             self._run_uncaptured(key, step, after)
+            # the other runs replay the graph, if that run captured it
             self.run(key, step, after, times - 1)
 
     def _run_uncaptured(self, key: Any, step: Callable[[], None], after: int) -> None:

@@ -147,7 +147,7 @@ class InitialStates:
 
     def add(self, options: DecodeOptions, length: int) -> InitialState:
         """Make the state of these options for a source of `length` tokens, and cache it."""
-        self._row[:] = 0
+        self._row[:] = 0  # `start` fills it: the fields of the state are views of this row
         self._search.start(0, options, length)
         longest = int(self._search.state.longest[0])
         forced = self._search.state.plan[0, : longest + 1].copy() if options.prefix else None

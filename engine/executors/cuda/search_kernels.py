@@ -120,6 +120,7 @@ class SearchKernels:
             clock,
         )
         sizes = beams, k, self.columns, *self.tokens
+        # 8 bytes for the rank and 8 for the token of each of 2 * beams candidates of every beam
         shared = 2 * 8 * 2 * beams * beams + merging
         self._call("end_step", n, shared, (scores, ids, *scanned, *rules, *sizes, *outputs))
 

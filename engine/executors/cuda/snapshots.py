@@ -48,8 +48,8 @@ class KernelSnapshot:
     ) -> None:
         """Name the slots to copy at the next launch.
 
-        done: slots whose finished hypotheses are wanted.
-        running: slots whose search state is wanted.
+        done: finished slots; the copy holds their finished hypotheses.
+        running: running slots; the copy holds their search state.
         columns: number of columns that the longest of these slots has reached.
         launch: launches the copy, if no step has been launched since.
         """

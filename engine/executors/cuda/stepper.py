@@ -282,6 +282,7 @@ class CapturedStepper:
             if bucket.attention:
                 self._attention(bucket).copy_(top.attention)
             return
+        # a graph may hold more slots than are active
         search.idle(self._count, n)
         inputs = search.inputs(n, bucket.kind)
         top = self.executor.run(inputs, bucket.width, bucket.columns, bucket.attention)

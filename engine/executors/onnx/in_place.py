@@ -59,7 +59,7 @@ class InPlaceSession:
             other objects than before.
         """
         slots, beams = feeds["tokens"].shape
-        key = slots, beams, len(names)
+        key = slots, beams, len(names)  # one name more if attention is returned
         if key not in self._bindings:
             self._bindings[key] = Binding(self.session.io_binding())
         binding = self._bindings[key]

@@ -84,6 +84,7 @@ class BoundSession:
         return torch.empty(shape, dtype=self.types[name], device=self.device.device)
 
     def _address(self, name: str, value: Tensor) -> tuple[str, int, int, list[int], int]:
+        # the arguments of a binding: device and its number, ONNX type, shape, address
         device = value.device
         return device.type, device.index or 0, self.elements[name], list(value.shape), value.data_ptr()
 
