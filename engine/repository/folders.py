@@ -42,7 +42,7 @@ class Folders:
         self._served = {path: name for path, name in served.items() if path.parent in self._folders}
         self._manifests = {path: _status(path / MANIFEST) for path in self._served}
         self._unserved: dict[Path, Files] = {}  # bundles that are not served, at the last scan
-        self._missing: set[Path] = set()
+        self._missing: set[Path] = set()  # served bundles that the last scan did not find
         self._emptied: set[Path] = set()  # folders that lost all bundles, as an unmounted volume does
 
     def rescan(self, repository: Repository) -> None:

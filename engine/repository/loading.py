@@ -333,5 +333,6 @@ def _cost(config: ModelConfig, info: ModelInfo, lanes: Sequence[LaneSize]) -> in
     rows = sum(beams * slots for beams, slots in lanes)
     scored = min(info.limits.vocab, SHORTLIST_TOKENS) if info.limits.shortlisted else info.limits.vocab
     decoders = [one.decoder for one in config.stack_configs if one.decoder is not None]
+    # 4 bytes of each float32: scores and state of one hypothesis
     row = 4 * (2 * scored + sum(decoder.state_size(SENTENCE_TOKENS) for decoder in decoders))
     return weights + rows * row

@@ -88,6 +88,7 @@ def split(
     """
     sentences, gaps, fixed = list[str](), [list[str]()], set[int]()
     splitter_text = text if seen is None else seen
+    # a segment that stays is a mark, such as a bullet, and is not translated
     segments = _segments(splitter_text, language)
     for begin, end, stays in _clauses(splitter_text, segments) if clauses else segments:
         segment = text[begin:end]

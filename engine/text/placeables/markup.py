@@ -147,7 +147,7 @@ def _long_pattern() -> re.Pattern[str]:
 
 def _tokens(text: str) -> Iterator[_Token]:
     """Yield all parts of a text that may be markup."""
-    line = 0
+    line = 0  # part of the keys, as these pairs do not cross lines
     for match in matches(_markup_pattern(), _long_pattern(), text):
         begin, end = match.span()
         if match["line"]:
@@ -185,6 +185,7 @@ def _tag(match: re.Match[str]) -> _Token:
     sign, slash, name = name_match.groups() if name_match else ("<!--", "", "")
     name = name.lower()
     void = not name or name in VOID_TAGS or tag.endswith(("/>", "/&gt;"))
+    # any other name in the signs of a tag is a tag only if it has a partner
     is_tag = void or bool(slash) or name[0].isdigit() or " " in tag or name in ELEMENTS
     key = sign + name
     return _Token(
@@ -216,6 +217,7 @@ def _without_markup(source: str, tokens: Sequence[_Token], partners: dict[int, i
     """Remove pairs and points of markup from a source, and return them as formats."""
     closing = {close: opening for opening, close in partners.items()}
     parts, length, position = list[str](), 0, 0
+    # `around`: indices of the open formats, innermost last, after -1 for no format
     formats, removed, around = list[Format](), list[tuple[int, int]](), [-1]
     numbers: dict[int, int] = {}  # index of a format by the index of its opening token
     for number, token in enumerate(tokens):
@@ -311,6 +313,7 @@ def _known_form(word: str, language: str, count: Callable[[str], int]) -> str | 
     lowered = word.lower()
     if len(word) == len("so"):
         return lowered if lowered in rules_of(language).short_words else None
+    # positions must not change, and the model knows a word of one or two tokens in capitals too
     if len(lowered) != len(word) or count(word) < 3:
         return None
     forms = sorted((lowered, capitalised(lowered)), key=count)

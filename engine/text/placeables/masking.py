@@ -138,6 +138,7 @@ def _tags_with_spans(marked: MarkedText) -> dict[int, tuple[int, int]]:
     begins, ends = ([span[side] for span in marked.spans] for side in (0, 1))
     around: dict[int, tuple[int, int]] = {}
     for match in TAG_AROUND.finditer(marked.text):
+        # the caller's spans that begin and end within the tag
         first, last = bisect_right(begins, match.start()), bisect_left(ends, match.end())
         around |= dict.fromkeys(range(first, last), match.span())
     return around

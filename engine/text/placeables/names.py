@@ -102,6 +102,7 @@ def find_acronyms(text: str, rule: NameRule) -> Iterator[tuple[int, int]]:
     """
     for match in ACRONYM.finditer(text) if not text.isupper() else ():
         word = match[0]
+        # 0 if each letter is a token of its own
         known_letters = len(word) - min(map(rule.count_tokens, (word.lower(), word.capitalize())))
         allowed = 2 if len(word) >= LONG_ACRONYM_LETTERS else 1
         if known_letters <= allowed and rule.count_tokens(word) >= MIN_ACRONYM_TOKENS:
@@ -202,7 +203,7 @@ class _NameFinder:
         return small <= min(self.rule.count_tokens(self.words[number]), MAX_KNOWN_TOKENS)
 
     def _trim(self, first: int, end: int, previous: str) -> tuple[int, int]:
-        """Return the words [first, end) without words at either end that are no part of a name."""
+        """Return [first, end), without the first of several words if it is a name with a translation."""
         return first + (end - first > 1 and self._is_translated(first)), end
 
     def _is_name(self, first: int, end: int) -> bool:

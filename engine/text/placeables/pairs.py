@@ -92,6 +92,7 @@ def without_pairs(text: str, language: str) -> PlainText:
     if not MARK.search(text):
         return PlainText(text)
     parts, length, position = list[str](), 0, 0
+    # `around`: indices of the open pairs, innermost last, after -1 for no pair
     formats, around = list[Format](), [-1]
     for mark, opens in _sorted_marks(find_pairs(text)):
         parts.append(text[position : mark.begin])

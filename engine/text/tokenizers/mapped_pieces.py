@@ -104,6 +104,7 @@ class MappedPieces(LeftToRight):
         source, target: codes of the languages; a code that is not in `languages` gets no symbol.
         """
         settings, ids = self.settings, self.languages
+        # language whose symbol a source begins with, if the model has such a symbol
         language = {"source": source, "target": target}.get(settings.source_symbol)
         first, opening = tuple[int, ...](), settings.prompt
         if language is not None and language in ids:
@@ -200,6 +201,7 @@ def table_of(
     unk: id of pieces that the vocabulary lacks.
     """
     count = range(processor.get_piece_size())
+    # numbers of the pieces without a text
     silent = {
         i for i in count if processor.is_control(i) or processor.is_unknown(i) or processor.is_unused(i)
     }

@@ -99,7 +99,7 @@ class PlaceholderTokenizer:
     def _restore_symbols(self, text: str, tokens: Sequence[int]) -> str:
         """Replace each placeholder word in a decoded text by its symbol.
 
-        The search for a word begins about where the text of the tokens up to it ends.
+        The word of token i is searched for near the end of the text of tokens 0 to i.
         """
         symbols = {
             word.target: (word.word, symbol)

@@ -130,7 +130,7 @@ def _tokens(pieces: Sequence[str]) -> list[str]:
 def _unescape(escape: re.Match[str]) -> str:
     if escape[1] is None:
         return "_" if escape[0] == "\\u" else "\\"
-    number = int(escape[1][:8])
+    number = int(escape[1][:8])  # U+3013 replaces an invalid code, as in Tensor2Tensor
     return chr(number) if number < 0x110000 and not 0xD800 <= number < 0xE000 else "\u3013"
 
 
