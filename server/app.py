@@ -79,6 +79,7 @@ def create_app(
     state = AppState(service, settings, metrics, context=context, names=request_names(contracts))
     if state.peers:
         access.count_with(state.peers.count)
+    # int() returns 0, the size without a cache
     size, lag = state.cache.size if state.cache else int, state.lag.longest
     sources = Sources(lambda: state.ready, size, lag)
     if context is None:  # engine processes report their own engines
@@ -215,7 +216,7 @@ class DrainingServer(uvicorn.Server):
         if self._state.draining:  # the second signal
             self.complete = self._state.in_flight == 0
             self.should_exit = self.force_exit = True
-        elif self.own_process:  # even if a thread hangs
+        elif self.own_process:  # ends the process even if a thread hangs
             _end_after(self._state.settings.drain_timeout + 3 * LAST_SECONDS, 1)
         self._state.draining = True
         self._drain_until = time.monotonic() + self._state.settings.drain_timeout

@@ -28,7 +28,7 @@ TURN_SECONDS: Final = 1.0  # while one turn of an engine takes longer, the proce
 
 
 def run_engine(settings: ServerSettings, context: ProcessContext) -> int:
-    """Load the models and answer front ends, until SIGTERM or the supervisor's end, and until they have gone.
+    """Load the models and answer front ends; after SIGTERM or the supervisor's end, until all disconnect.
 
     settings: settings of the server.
     context: context of this process.
@@ -104,6 +104,7 @@ class EngineProcess:
                 await asyncio.sleep(TICK_SECONDS)  # let the engine's error replies go out
                 end_lost()
             host.announce()
+            # the supervisor kills a process whose counter does not grow
             beats[number] += self._service.stall_seconds() < TURN_SECONDS
             ticks += 1
             if ticks % REFRESH_TICKS == 0:

@@ -206,9 +206,10 @@ class Front:
         return answer
 
     async def _ask_all(self, scope: dict[str, Any], body: bytes) -> Response:
-        """Ask all replicas; return the first error, or the first response, or the metrics of all."""
+        """Send a request to all; return the first error, or the first response, or the metrics of all."""
         answers = await self._replicas.broadcast("whole", scope, body).results_async()
         failed = [answer for answer in answers if answer[1][0] != 200]
+        # an answer of `whole`: name of the replica, status and headers, body
         name, (status, headers), content = (failed or answers)[0]
         if scope["path"] == "/metrics" and not failed:
             content = together({name: content.decode() for name, _, content in answers})

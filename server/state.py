@@ -99,6 +99,7 @@ class AppState:
             faults = await others.order(f"{info.digest} {name}") if others else []
         finally:
             if self.remote and verb == "reload":
+                # engine processes may free the old bundle, which no front end uses any more
                 await asyncio.to_thread(self.remote.settle, name)
         if faults:
             raise BundleError(f"{'; '.join(faults)} (the others have done it: try again)")

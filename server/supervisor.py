@@ -246,6 +246,7 @@ class Supervisor:
         """Kill hanging processes. Starting processes are exempt, and `_stop` limits the time of stopping."""
         for child in self._children.values() if self._settings.hang_timeout and not self._stops else ():
             beats, unchanged_checks = self._board.beats[child.number], child.unchanged_checks + 1
+            # beats of 0 are a process that is not ready yet; `child.beats` is the value at the last check
             child.beats, child.unchanged_checks = beats, unchanged_checks if 0 < beats == child.beats else 0
             if child.unchanged_checks * HANG_CHECK_SECONDS >= self._settings.hang_timeout:
                 seconds = self._settings.hang_timeout
@@ -317,7 +318,7 @@ class Supervisor:
             send(child.pipe, {"kind": "counted", "id": message["id"], "value": value})
 
     def _reload_all(self) -> None:
-        """Send the order to reload all models to one front end, which orders it of the others."""
+        """Let one front end reload all models; it sends an order for each model to the other front ends."""
         first = next((child for child in self._children.values() if child.ready and not child.hosts), None)
         if first:
             self._last_id += 1
@@ -358,7 +359,7 @@ class Supervisor:
 
 
 def pause_after(deaths: int) -> float:
-    """Return the back-off in seconds before a process restarts, after so many consecutive early deaths."""
+    """Return the back-off in seconds before a process restarts, after `deaths` consecutive early deaths."""
     return min(MAX_PAUSE_SECONDS, 2.0 ** (deaths - 2)) if deaths > 1 else 0.0
 
 

@@ -123,6 +123,7 @@ class _Feed:
             except TimeoutError:
                 yield b": still at work\n\n"
                 continue
+            # once the work is done, `changed` stays set and the loop does not wait again
             if not self.task.done():
                 self.changed.clear()
             while self._waiting:
@@ -178,7 +179,7 @@ class _Events(Response):
 
 
 async def _wire(events: list[Event], number: str = "") -> bytes:
-    """Return events as bytes.
+    """Return events in the text format of server-sent events.
 
     events: names and data of the events.
     number: id of the events that have a name; "": none.

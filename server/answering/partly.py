@@ -80,6 +80,7 @@ async def answer_partly(
             if isinstance(result, ConvoyError):
                 faults[number] = result
             else:
+                # the key is a tuple with one number
                 parts[number,] = result
         await refund_texts(request, (texts[number] for number in good if faults[number]), prefix)
     if not parts:

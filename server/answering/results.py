@@ -53,6 +53,7 @@ async def results_of(
             results[number] = result
             if same_bundle:
                 cache.put(keys[number], result)
+    # every result is present now: the condition is for the type checker
     return [result for result in results if result is not None]
 
 

@@ -147,5 +147,6 @@ async def pick_summarizer(
         languages = list(dict.fromkeys(code for info in models for code in info.directions.sources))
         if len(languages) > 1:
             detection = await in_slices(one_slice(service.detect, texts[0], languages))
+            # `other`: the text is in a language that no model reads
             code = detection.ranked[0][0] if detection.other is None else None
     return service.pick("summarize", code, None, model, characters=max(map(len, texts), default=0))

@@ -105,6 +105,7 @@ async def run_segments(
     deadline: latest time of the answers, of time.monotonic().
     """
     if any(segment.spans for segment in segments):
+        # the alignment of words shows where formats belong in the translation
         options = replace(options, alignment=True)
     characters = sum(len(segment.text) + SPAN_CHARACTERS * len(segment.spans) for segment in segments)
     small = characters <= INLINE_CHARACTERS  # small work is done at once, without slices
@@ -156,6 +157,7 @@ async def translate_pages(
     segments = [segment for page in pages for segment in page.segments]
     by_segment = [route for page, route in zip(pages, routes, strict=True) for _ in page.segments]
     translations, results = await run_segments(state, segments, by_segment, options, deadline)
+    # each page takes as many translations as it has segments
     rest = iter(translations)
     joined = each(one_slice(page.join, [next(rest) for _ in page.segments]) for page in pages)
     small = sum(len(segment.text) for segment in segments) <= INLINE_CHARACTERS
@@ -163,7 +165,7 @@ async def translate_pages(
 
 
 def _mark_protected(segment: Segment, route: ModelRoute | None) -> str | MarkedText:
-    """Return a segment's text with its protected ranges, if the model has placeholder symbols."""
+    """Return a segment's text, with the ranges that must stay unchanged if the model has placeholders."""
     spans = protected_ranges(segment) if route is not None and route.keeps_phrases else ()
     return MarkedText(segment.text, spans) if spans else segment.text
 

@@ -70,10 +70,11 @@ class Access:
         keys = keys_from_tokens(token.get_secret_value() for token in settings.api_keys)
         self._ring = KeyRing(keys, settings.api_key_file) if keys or settings.api_key_file else None
         self._rates = rates_of(settings.req_limit, settings.hourly_req_limit, settings.daily_req_limit)
+        # web pages of these origins need no key
         self._free = re.compile(settings.require_api_key_origin) if settings.require_api_key_origin else None
 
     def count_with(self, count: Count) -> None:
-        """Count in another process, for all front ends together."""
+        """Count requests and characters in another process, so that limits hold for all front ends."""
         self.quotas = Quotas(self.settings.limit_storage, count)
         self._failures = Quotas(MEMORY, count)
 
@@ -223,6 +224,7 @@ async def charge(request: Request, texts: Iterable[str], prefix: str = "") -> in
     visitor, access = _visitor_of(request)
     characters = sum(len(text) + len(prefix) for text in texts)
     visitor.charged += characters
+    # a limit of -1 is no limit
     if await _add_characters(access, visitor, characters) > visitor.characters != -1:
         raise Refusal("quota", f"Quota exceeded: {visitor.characters} characters per 30 days")
     return characters
@@ -271,7 +273,7 @@ async def usage(request: Request) -> Usage:
 
 
 def owner_of(request: Request) -> str:
-    """Return the owner of what this request creates: the id of its key, or the name its limits count for."""
+    """Return the name of the visitor who owns what this request creates; EVERYBODY without limits and key."""
     return _visitor_of(request)[0].name
 
 
@@ -327,6 +329,7 @@ def _token_of_head(scope: Scope, headers: Headers, names: RequestNames) -> str |
     bare_key = scheme if scheme and not credentials and scheme.lower() not in names.key_schemes else None
     if credentials := headers.get("x-api-key", "").strip():
         return credentials
+    # most query strings have no key, and are not parsed
     if not any(f"{name}=".encode() in scope["query_string"] for name in names.query_key_fields):
         return bare_key
     query = dict(parse_qsl(scope["query_string"].decode("latin-1")))

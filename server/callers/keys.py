@@ -110,7 +110,7 @@ def editing(path: Path) -> Iterator[list[Key]]:
 
 
 class KeyRing:
-    """The keys of a server, for one thread.
+    """Finds the key of a token: among `given` keys of the environment, and keys of a file. For one thread.
 
     A changed key file is read again, so that a revoked key ends within a second. While the file can't be
     read, the last keys stay valid.
@@ -170,6 +170,7 @@ def _key(entry: Any) -> Key:
     key = Key(**{field.name: entry[field.name] for field in fields(Key)})
     texts = (key.id, key.name, key.digest, key.created)
     limits = (key.requests, key.characters)
+    # SHA-256 has 32 bytes; fromhex raises ValueError if the digest is not in hex
     if not all(isinstance(text, str) for text in texts) or len(bytes.fromhex(key.digest)) != 32:
         raise ValueError(entry)
     if not all(limit is None or (type(limit) is int and limit >= -1) for limit in limits):
@@ -178,9 +179,10 @@ def _key(entry: Any) -> Key:
 
 
 def _write(path: Path, keys: Sequence[Key]) -> None:
-    """Write the key file atomically."""
+    """Write the key file atomically. A new file is readable by its owner only; an old one keeps its mode."""
     text = json.dumps({"version": FORMAT_VERSION, "keys": [asdict(key) for key in keys]}, indent=1) + "\n"
     mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
+    # while the file is written, only its owner may read it
     with replacing_file(path, mode=0o600, sync=True) as partial:
         partial.write_text(text, encoding="utf-8")
         partial.chmod(mode)

@@ -26,6 +26,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+# function that runs `Counters.ask` in another process: verb and arguments
 Count = Callable[[str, list[Any]], Awaitable[Any]]
 
 MEMORY: Final = "memory://"
@@ -136,9 +137,11 @@ class Counters(MemoryStorage):
         # counts a request if the sliding window has room for it, and returns whether it had
         # nothing in here waits, so no other task runs in between
         previous, lasts, current, _ = await self.get_sliding_window(key, expiry)
+        # requests of the previous window count by the share of it that the sliding window still covers
         if math.floor(previous * lasts / expiry + current) + amount > limit:
             return False
         _, window = self.sliding_window_keys(key, expiry, self._clock())
+        # a window is read once more, as the previous one
         await self.incr(window, 2 * expiry, amount)
         return True
 
@@ -155,7 +158,7 @@ class Counters(MemoryStorage):
     async def ask(self, verb: str, arguments: Sequence[Any]) -> Any:
         """Execute a method for the RemoteCounters of another process.
 
-        verb: "get", "incr", "window" or "enter".
+        verb: short name of the method: "get", "incr", "window" or "enter".
         arguments: arguments of the method.
         """
         verbs: dict[str, Callable[..., Awaitable[Any]]] = {
@@ -197,9 +200,11 @@ class RemoteCounters(Counters):
             logger.error("%d characters were not counted: %s", characters, error)  # noqa: TRY400
 
     async def get(self, key: str) -> int:
+        # characters of this batch have not reached the other process yet
         return int(await self._ask("get", key)) + self._batch[key]
 
     async def get_sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:
+        # JSON has turned the tuple into a list
         previous, lasts, current, ends = await self._ask("window", key, expiry)
         return previous, lasts, current, ends
 

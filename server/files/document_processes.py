@@ -52,7 +52,7 @@ class OpenDocument:
 
 
 class OwnerTurns:
-    """Places that owners get in turn, and the requests of an owner in order. For one event loop."""
+    """A number of places: owners get them in turn, one owner's requests in order. For one event loop."""
 
     def __init__(self, places: int) -> None:
         self._free = places
@@ -87,6 +87,7 @@ class OwnerTurns:
             del self._waiting[owner]
             if line:
                 self._waiting[owner] = line  # after all other owners
+            # a cancelled request needs no place: the loop goes on to the next owner
             if not granted.cancelled():
                 granted.set_result(None)
                 return

@@ -51,6 +51,7 @@ class Journal:
         head = file.readline()
         if head and head == self._head:
             file.seek(self._read)
+            # a longer journal is emptied below
             if self._read <= MAX_JOURNAL_BYTES:
                 return file.read().decode().split()
         self._head = head

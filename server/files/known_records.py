@@ -67,6 +67,7 @@ class KnownRecords(Generic[T]):
         self._record_change(id)
         self._records.put(id, self._write(changed))
         with self._cache_lock:
+            # a file that is gone already has no version, and () never equals a file's version
             self._cached[id] = self._records.version(id) or (), changed
 
     def drop(self, id: str) -> None:
@@ -89,6 +90,7 @@ class KnownRecords(Generic[T]):
         try:
             self._records.make_folder()
             with self._journal.locked() as changed:
+                # any record may be new, changed or removed
                 yield [*self._records.ids(), *list(self._cached)] if changed is None else changed
         except OSError as error:
             raise storage_full(error) from error

@@ -50,6 +50,7 @@ class Store:
         folder: folder that may be shared by several processes, and stays; None: a temporary folder.
         """
         self._own = OwnFolder("convoy-files-") if folder is None else None
+        # `Path()` is never used: it is for the type checker
         self.folder = self._own.path if self._own else folder or Path()
         self._records = Records(self.folder)
         self._lifetime, self._limit, self._clock = lifetime, limit, clock or steady(self.folder)

@@ -119,13 +119,15 @@ class _Collected:
 
 
 def _headers(context: Any) -> dict[str, str]:
-    """Return the headers of a call: keys and ids of its metadata, and the sooner of its two deadlines."""
+    """Return headers for a call: keys and ids of its metadata, and the sooner of its two deadlines."""
     metadata = context.invocation_metadata() or ()
     headers = {key: value for key, value in metadata if key in FORWARDED and isinstance(value, str)}
+    # gRPC's own deadline; the header x-request-timeout is the other one
     seconds = context.time_remaining()
     if seconds is not None and seconds < MAX_SECONDS:
         limit = headers.get("x-request-timeout")
         if limit is None or not _sooner(limit, seconds):
+            # the application refuses 0 and negative numbers
             headers["x-request-timeout"] = str(max(seconds, 1e-6))
     return headers
 

@@ -133,6 +133,7 @@ def _add_field(message: DescriptorProto, owner: str, field: str, number: int) ->
     field: text of the table, such as "repeated string versions".
     number: number of the field.
     """
+    # `words`: "repeated" or "oneof", or none
     *words, kind, name = field.split()
     descriptor = message.field.add(name=name, number=number, label=FieldDescriptorProto.LABEL_OPTIONAL)
     if "repeated" in words or kind == MAP:
@@ -142,6 +143,7 @@ def _add_field(message: DescriptorProto, owner: str, field: str, number: int) ->
             message.oneof_decl.add(name="parameter_choice")
         descriptor.oneof_index = 0
     if kind == MAP:
+        # protobuf defines a map as a repeated message with key and value
         entry = message.nested_type.add(name="ParametersEntry")
         entry.options.map_entry = True
         for inner, inner_kind in (("key", "string"), ("value", "InferParameter")):

@@ -35,7 +35,9 @@ def option_limits(models: Sequence[ModelInfo], alternatives: int) -> dict[str, i
     """
     if not models:
         return {}
+    # widest beam, and longest answer in tokens
     beams, longest = (max(getattr(info.limits, name) for info in models) for name in ("beams", "target"))
+    # the first hypothesis is the answer itself
     others = beams - 1 if alternatives == -1 else min(alternatives, beams - 1)
     most = dict.fromkeys(("beam_size", "diverse_groups"), beams) | {"alternatives": others, "n": others + 1}
     most |= dict.fromkeys(("min_length", "max_length"), longest)
@@ -118,6 +120,7 @@ def _limit_options(properties: dict[str, Any], options: Mapping[str, int]) -> No
             if kind.get("type") in ("integer", "number", ["integer", "null"]):
                 kind["maximum"] = options[name]
             elif "pattern" in kind:
+                # a negative number counts as 0; a valid number may have leading zeros
                 counts = "|".join(map(str, range(options[name] + 1)))
                 kind["pattern"] = f"^(-[0-9]{{1,9}}|0{{0,8}}({counts}))?$"
 

@@ -41,6 +41,7 @@ async def form_of(request: Request, kind: str, raw: bytes) -> FormData:
         return await whole.form(max_files=1, max_fields=MAX_FIELDS, max_part_size=max(1, len(raw)))
 
     try:
+        # a thread parses a long form in an event loop of its own
         return await read() if small else await in_slices(one_slice(lambda: asyncio.run(read())))
     except HTTPException as error:
         raise InvalidRequest(f"Invalid form: {error.detail}") from None

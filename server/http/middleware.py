@@ -69,6 +69,7 @@ class RequestMiddleware:
             receive = sizes.counting(receive)
         state.in_flight += 1
         state.metrics.in_flight.inc()
+        # routes answer HEAD like GET
         inner = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
         try:
             error = await self._error_of(inner, receive, answer)
@@ -193,6 +194,7 @@ def check_host(host: str, settings: ServerSettings) -> None:
     names = settings.hosts
     if names is None or not host:
         return
+    # an IPv6 address is in brackets, and a port may follow
     name = host.rpartition("]")[0].lstrip("[") if host.startswith("[") else host.partition(":")[0]
     if name.casefold() in names or _is_address(name):
         return

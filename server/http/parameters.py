@@ -49,6 +49,7 @@ async def parameters(
     query, form = request.query_params, await form_of(request, kind, raw)
     several = {name: query.getlist(name) + _texts(form, name) for name in repeated}
     first = _request_names(request).single_fields
+    # the query string has precedence
     single = _single(form, first) | _single(query, first)
     await form.close()
     return single | {name: values for name, values in several.items() if values}
@@ -79,6 +80,7 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
 
     def cancel_work(watch: asyncio.Task[None]) -> None:
         nonlocal gone
+        # if this task is being cancelled already, the disconnect is not the cause
         gone = not watch.cancelled() and not own.cancelling()
         if gone:
             own.cancel()

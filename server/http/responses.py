@@ -88,6 +88,7 @@ def _parts(value: Any) -> Iterator[str]:
         yield "]"
     elif isinstance(value, list) and len(value) > SLICE:
         for begin in range(0, len(value), SLICE):
+            # all slices share one pair of brackets
             yield ("," if begin else "[") + _dumps(value[begin : begin + SLICE])[1:-1]
         yield "]"
     else:

@@ -71,6 +71,7 @@ FORM_KINDS: Final[Mapping[Any, tuple[Any, str]]] = {
 
 def _text_field(task: str, name: str, **bounds: Any) -> Any:
     """Make the field of a text option, with its usual value and its sentence."""
+    # exactly one option has the name
     (option,) = (option for option in offered_options(task) if option.name == name)
     _, form = FORM_KINDS.get(option.kind, (None, ""))
     return Field(option.default, description=option.help + form, **bounds)
@@ -214,6 +215,7 @@ def alternatives_of(values: dict[str, Any], beams: int, limit: int) -> int:
     most = beams - 1 if limit == -1 else min(limit, beams - 1)
     value = whole(values.get("alternatives"))
     try:
+        # a form sends "" for a missing number; a boolean is no number
         count = max(0, int(value or 0)) if value is None or type(value) in (int, str) else -1
     except ValueError:
         count = -1
@@ -236,6 +238,7 @@ def check_sizes(texts: str | list[str], char_limit: int, batch_limit: int) -> li
     batch = [texts] if isinstance(texts, str) else texts
     sizes = [(len(text), char_limit) for text in batch]
     if not isinstance(texts, str):
+        # the number of texts is checked first
         sizes.insert(0, (len(batch), batch_limit))
     for size, limit in sizes:
         if limit != -1 and size > limit:
@@ -244,7 +247,7 @@ def check_sizes(texts: str | list[str], char_limit: int, batch_limit: int) -> li
 
 
 def text_limit(values: dict[str, Any], char_limit: int) -> int:
-    """Return the limit of characters for `check_sizes`: -1 with `partial`, which checks each text itself.
+    """Return the character limit for `check_sizes`; -1 with `partial`, where each text is checked later.
 
     values: fields of the request.
     char_limit: the server's own limit; -1: no limit.
@@ -259,6 +262,7 @@ def phrases_of(values: dict[str, Any]) -> int:
     if isinstance(ignore, str):
         lines = ignore.count("\n") + 1
     if isinstance(glossary, str):
+        # in JSON each entry has a colon
         return lines + glossary.count(":")
     return lines + (len(glossary) if isinstance(glossary, dict) else 0)
 
@@ -281,7 +285,7 @@ def check_tags(texts: Iterable[str], limit: int) -> None:
 
 
 def as_asked(lists: dict[str, list[Any]], *, batch: bool) -> dict[str, Any]:
-    """Return the lists for a request with an array of texts, or the only entry of each list."""
+    """Return the lists unchanged for an array of texts; for one text, the only entry of each list."""
     return lists if batch else {name: values[0] for name, values in lists.items()}
 
 

@@ -82,7 +82,7 @@ def _is_written(file: Path) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Functions that return a process' own figures: three of the front end, three of the engines."""
+    """Functions that return a process' own figures. The default functions return 0 or an empty mapping."""
 
     ready: Callable[[], bool]
     cached: Callable[[], int] = int

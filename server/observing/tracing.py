@@ -62,6 +62,7 @@ class Tracing:
         from opentelemetry.trace import SpanKind, Status, StatusCode, set_span_in_context
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+        # the headers traceparent and tracestate
         carrier = {
             k.decode("latin-1"): v.decode("latin-1") for k, v in scope["headers"] if k.startswith(b"trace")
         }

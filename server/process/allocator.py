@@ -45,7 +45,7 @@ async def _trim(least: int) -> None:
     while True:
         await asyncio.sleep(TRIM_SECONDS)
         now = resident()
-        if now > least + TRIM_BYTES and now != seen:  # it has changed since the last check
+        if now > least + TRIM_BYTES and now != seen:  # an equal size: the process was idle
             await asyncio.to_thread(trim_heap)
         seen = resident()
         least = min(least, seen)

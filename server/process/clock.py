@@ -25,7 +25,7 @@ def steady(folder: Path | None) -> Callable[[], float]:
 
 
 def _shared_offset(folder: Path, offset: float) -> float:
-    """Return the offset in the folder's clock file of this boot_id; the first process writes its own."""
+    """Return the clock's offset in seconds, which the first process since the boot writes to the folder."""
     boot_id = BOOT_ID.read_text("utf-8").strip() if BOOT_ID.exists() else "one"
     path, fresh = folder / f"clock.{boot_id}", folder / f"clock.{secrets.token_hex(8)}"
     if not path.exists():

@@ -113,8 +113,10 @@ class Listener(socket.socket):
 
 
 class Peers:
-    """A front end's connection to the supervisor and the other front ends, used in the thread of its event
-    loop."""
+    """A front end's connection to the supervisor, which passes its orders on to the other front ends.
+
+    An order is an argument of `AppState.obey`. For the thread of one event loop.
+    """
 
     def __init__(self, context: ProcessContext, obey: Obey) -> None:
         self._context, self._obey = context, obey
@@ -179,6 +181,7 @@ class Peers:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         elif (waiting := self._pending.get(message["id"])) and not waiting.done():
+            # a value of the counters, or the errors of the front ends that got an order
             waiting.set_result(message["value" if message["kind"] == "counted" else "faults"])
 
     async def _execute(self, id: str, order: str) -> None:

@@ -40,7 +40,7 @@ class LoopLag:
         return max((lag for began, lag in self._longest if began >= since), default=0.0)
 
     def record(self, lag: float) -> None:
-        """Record a lag."""
+        """Record a lag in seconds. Each span of SPAN_SECONDS keeps only its longest lag."""
         now = time.monotonic()
         if not self._longest or now - self._longest[-1][0] > SPAN_SECONDS:
             self._longest.append((now, lag))
@@ -70,7 +70,7 @@ class LoopLag:
 class Grammar(h11.Connection):
     """A connection that refuses a body in many tiny chunks, since each chunk takes time of the event loop."""
 
-    _lacking = 0  # bytes that the chunks of this body lack to the least mean size
+    _lacking = 0  # bytes by which this body is smaller than CHUNK_BYTES for each chunk
 
     @property
     def too_many_tiny_chunks(self) -> bool:
@@ -84,6 +84,7 @@ class Grammar(h11.Connection):
         if isinstance(event, h11.Request):
             self._lacking = 0
         elif isinstance(event, h11.Data):
+            # chunk_start is true only for the first event of a chunk
             self._lacking = max(0, self._lacking + CHUNK_BYTES * event.chunk_start - len(event.data))
             if self.too_many_tiny_chunks:
                 raise h11.RemoteProtocolError(TINY_CHUNKS)

@@ -83,6 +83,7 @@ class ServerSettings(
     def of_engine(self, number: int) -> Self:
         """Return the settings of engine process `number` (from 0), with its share of the devices."""
         devices = self.device.split(",")
+        # with fewer devices than engine processes, all processes use all devices
         own_devices = (
             ",".join(devices[number :: self.engines]) if len(devices) >= self.engines else self.device
         )

@@ -29,7 +29,11 @@ async def health() -> JSONResponse:
 
 @router.get("/health/ready", response_model=dict[str, str], responses=errors(503))
 async def ready(request: Request) -> JSONResponse:
-    """Answer whether every model has translated a canary, all engines run, and the server is not stopping."""
+    """Answer 200 when requests can be answered, otherwise 503 with the reason.
+
+    The server is ready if it is not stopping, each model loaded at the start has translated a test sentence,
+    all engines run, all front ends are ready, and translated files (if enabled) can be stored.
+    """
     state = state_of(request)
     if state.draining:
         raise Refusal("not_ready", "the server is stopping")

@@ -317,6 +317,7 @@ async def _translate(
     """Translate a document, and store the state of its job at the start, every few seconds and at the end."""
     jobs.save(job)
     updating = asyncio.create_task(_update_often(jobs, job))
+    # `until` is a time of the jobs' own clock
     deadline = time.monotonic() + job.until - jobs.clock()
     try:
         data = await translate_document(state, files.processes, task, deadline)

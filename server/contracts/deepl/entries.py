@@ -66,6 +66,7 @@ def present_entries(entries: Mapping[str, str], texts: Iterable[str]) -> Slices[
             next(search)
         except StopIteration as stop:
             return cast(dict[str, str], stop.value)
+        # only processor time of this thread counts, so a busy machine refuses nothing
         seconds += time.thread_time() - start
         yield
     raise TooLarge(
@@ -116,6 +117,7 @@ def _find_keys(keys: Mapping[int, set[str]], text: str) -> Slices[set[str]]:
     for size, keys_of_size in keys.items():
         for begin in range(0, len(text), SLICE_CHARACTERS):
             places = range(begin, min(begin + SLICE_CHARACTERS, len(text)))
+            # all substrings of the length of these keys
             found.update(keys_of_size.intersection({text[at : at + size] for at in places}))
             yield
     return found

@@ -39,7 +39,7 @@ class Glossary:
     name: name that its owner gave it.
     dictionaries: translations by source phrase, by pair of languages.
     sharer: name of the visitor whose share of the store it takes; "": the owner.
-    version: DeepL's version of the interface that it was made by, 2 or 3.
+    version: version of DeepL's API that made the glossary: 2 or 3.
     id: random name, used by requests.
     created: time of its creation.
     size: estimated bytes in memory.
@@ -68,6 +68,7 @@ class Glossary:
     def entries(self, pair: Pair) -> Mapping[str, str]:
         """Return the dictionary of a pair. Raises InvalidRequest or Refusal when there is none."""
         if pair not in self.dictionaries and self.version == 2:
+            # a glossary of version 2 has exactly one pair
             own = " to ".join(code.upper() for code in next(iter(self.dictionaries)))
             raise InvalidRequest(f"Value for 'glossary_id' not supported: the glossary is for {own}.")
         if pair not in self.dictionaries:
@@ -165,7 +166,7 @@ class Glossaries:
     def adopt(self, folder: Path) -> None:
         """Replace the records of version 3 that older releases left by records of this release.
 
-        folder: folder of the old indexes. Each names dictionaries that are stored like glossaries.
+        folder: folder of the old indexes. An index names its parts: stored glossaries of one pair each.
         """
         indexes = Records(folder)
         with self._known.locked() as stored:

@@ -127,6 +127,7 @@ async def one(request: Request, glossary_id: str) -> JSONResponse:
 )
 async def entries(request: Request, glossary_id: str) -> Response:
     """Return the entries of a glossary: tab-separated, an entry a line."""
+    # a glossary of API version 2 has exactly one dictionary
     (table,) = (await _find(request, glossary_id)).dictionaries.values()
     return Response(tsv_of(table), media_type=TSV)
 
@@ -144,6 +145,7 @@ def glossaries_of(request: Request) -> Glossaries:
 
 
 async def _find(request: Request, id: str) -> Glossary:
+    # 2: version of DeepL's API
     return await asyncio.to_thread(glossaries_of(request).find, owner_of(request), id, 2)
 
 
@@ -156,7 +158,7 @@ def text_parameter(values: Mapping[str, Any], name: str) -> str:
 
 
 def _glossary_values(glossary: Glossary) -> dict[str, Any]:
-    """Return the description of a glossary of version 2, which has one dictionary."""
+    """Return the JSON description of a glossary of DeepL's API version 2: it has exactly one dictionary."""
     (((source, target), entries),) = glossary.dictionaries.items()
     return {
         "glossary_id": glossary.id,

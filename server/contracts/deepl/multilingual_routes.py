@@ -140,6 +140,7 @@ async def put_dictionary(request: Request, glossary_id: str) -> JSONResponse:
     await _change(
         request, glossary_id, lambda glossary: glossary.with_dictionaries(new_dictionary, merge=False)
     )
+    # the body describes exactly one dictionary
     ((pair, entries),) = new_dictionary.items()
     return JSONResponse(_dictionary_values(pair, entries))
 
@@ -179,6 +180,7 @@ async def delete_dictionary(request: Request, glossary_id: str) -> Response:
 
 
 async def _find(request: Request, id: str) -> Glossary:
+    # 3: version of DeepL's API
     return await asyncio.to_thread(glossaries_of(request).find, owner_of(request), id, 3)
 
 
@@ -242,7 +244,7 @@ def _pair(values: dict[str, Any]) -> Pair:
 
 
 def _glossary_values(glossary: Glossary) -> dict[str, Any]:
-    """Return the description of a glossary of version 3."""
+    """Return the JSON description of a glossary of DeepL's API version 3."""
     return {
         "glossary_id": glossary.id,
         "name": glossary.name,

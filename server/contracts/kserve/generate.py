@@ -77,7 +77,7 @@ async def generate_stream(request: Request, model: str, version: str = MODEL_VER
 
 
 class GeneratedChunks(Dialect):
-    """Triton's stream: events without names, each with the new part of the text."""
+    """Events of Triton's stream: each has the fields of `head` and the new part of the text."""
 
     def __init__(self, head: dict[str, Any]) -> None:
         self._head, self._deltas = head, Deltas()
@@ -89,6 +89,7 @@ class GeneratedChunks(Dialect):
     def result(self, answer: dict[str, Any]) -> list[Event]:
         text = str(answer["text_output"])
         new = self._deltas.next(0, text)
+        # a stream has at least one event, so an empty text has an event too
         return [self._event(new)] if new or not text else []
 
     def error(self, error: ConvoyError) -> list[Event]:
@@ -99,7 +100,8 @@ class GeneratedChunks(Dialect):
 
 
 async def _generation(request: Request, info: ModelInfo) -> tuple[Answering, dict[str, Any], bool]:
-    """Return the function that answers a request, the head of its answers, and whether to stream them."""
+    """Return the function that answers a request, the common fields of its events, and whether to stream."""
+    # this route has no binary tensors after the JSON
     state, (body, _) = state_of(request), await message_of(request)
     text = body.get("text_input")
     if not isinstance(text, str):
@@ -114,4 +116,5 @@ async def _generation(request: Request, info: ModelInfo) -> tuple[Answering, dic
         state.metrics.record_work(info.name, results)
         return head | {"text_output": results[0].text} | warnings_of(info, body)
 
+    # only an explicit `"stream": false` prevents the stream
     return answer, head, (body.get("parameters") or {}).get("stream") is not False

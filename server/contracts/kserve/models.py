@@ -213,6 +213,7 @@ MODEL_READY: Final = errors(404) | {503: {"model": dict[str, Any]}}
 async def model_ready(request: Request, model: str, version: str = MODEL_VERSION) -> JSONResponse:
     info = info_of(request, model, version)
     state = state_of(request)
+    # a model loaded at the start must first translate a test sentence (`proven`)
     is_ready = _alive(state) and (info.name in state.proven or info.name not in state.loaded_at_start)
     return JSONResponse({"name": info.name, "ready": is_ready}, 200 if is_ready else 503)
 
@@ -304,6 +305,7 @@ async def accept_request(
         deadline = min(deadline, time.monotonic() + timeout / 1e6)
     kind = TranslateRequest if info.task == "translate" else SummarizeRequest
     check_phrases(phrases_of(parameters), state.settings.phrase_limit)
+    # the path has already selected the model
     fields = validate(kind, {"follow_form": False, **parameters, "model": None})
     options = text_options(fields, 0)
     check_sizes(texts, state.settings.char_limit, state.settings.batch_limit)
@@ -360,5 +362,6 @@ def _state(state: AppState, name: str, entry: RepositoryEntry) -> dict[str, str]
             "state": "UNAVAILABLE",
             "reason": "unloaded" + (": the last load failed" if entry.fault else ""),
         }
+    # a model loaded at the start must first translate a test sentence (`proven`)
     proven = _alive(state) and (name in state.proven or name not in state.loaded_at_start)
     return {"state": "READY" if proven else "UNAVAILABLE", "reason": ""}

@@ -101,7 +101,7 @@ def write_tensors(tensors: Tensors, results: Sequence[TextResult]) -> tuple[list
     """Return the outputs of an answer, and the bytes of its binary tensors.
 
     tensors: tensors of the request.
-    results: results of its texts.
+    results: result of each text of the request.
     """
     values: dict[str, list[Any]] = {
         "text_output": [result.text for result in results],

@@ -102,6 +102,7 @@ def _text_of(content: Any, place: str) -> str:
     """Return the content of a message, which is a text or an array of text parts."""
     if isinstance(content, str):
         return content
+    # an invalid part becomes {}, which has no type
     parts = (
         [part if isinstance(part, dict) else {} for part in content] if isinstance(content, list) else [{}]
     )

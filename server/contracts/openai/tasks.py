@@ -72,6 +72,7 @@ LANGUAGE: Final = re.compile(
     r"\b(from|to|into)\s{1,3}(simplified |traditional |brazilian )?([\w-]{2,20})(?:\s?\((\w{2,20})\))?",
     re.IGNORECASE,
 )
+# reversed: of several codes with one name the first remains
 CODES_BY_NAME: Final = {name.casefold(): code for code, name in reversed(LANGUAGE_NAMES.items())}
 VARIANTS: Final = {
     ("traditional", "chinese"): "zt",
@@ -211,6 +212,7 @@ async def accept_job(
             f'"{ANY_MODEL}" needs a system message such as "Translate from German to English", or '
             '"Summarize"; or name a model of /v1/models',
         )
+    # a named model determines the task; otherwise the system message does
     if route.infos[0].task == "summarize" if route else instruction and instruction.summarize:
         route = await pick_summarizer(service, texts, model=name)
         options = _options(fields, route, SUMMARY, state)
@@ -228,6 +230,7 @@ def _pair(route: ModelRoute | None, instruction: Instruction | None) -> tuple[st
     """Return source (or "auto") and target, from the message or from the model."""
     source, target = (instruction.source, instruction.target) if instruction else ("", "")
     if route is not None:
+        # a pivot translation has two legs, one for each model
         return source or route.legs[0].source, target or route.legs[-1].target
     if not target:
         raise InvalidRequest('the system message names no language to translate to: "Translate to English"')

@@ -95,7 +95,7 @@ def _endpoint(shape: ToolShape) -> Callable[[Request], Awaitable[Response]]:
 
 
 async def _target(state: AppState, fields: ReadingRequest, deadline: float) -> str:
-    """Return the language to translate into: the second choice for a text in the first one."""
+    """Return the target language; or the second choice, if the text is in the target language already."""
     if not fields.otherwise:
         return fields.target
     text = "\n".join(check_sizes(fields.texts, state.settings.char_limit, state.settings.batch_limit))
@@ -104,7 +104,7 @@ async def _target(state: AppState, fields: ReadingRequest, deadline: float) -> s
 
 
 def _spare_beams(state: AppState) -> int:
-    """Return the number of alternatives that every model's default search finds."""
+    """Return the number of alternatives that the default beam search of every translation model finds."""
     beams = [info.options.beam_size for info in state.service.models() if info.task == "translate"]
     return max(0, min(beams, default=1) - 1)
 

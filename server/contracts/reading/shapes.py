@@ -213,7 +213,7 @@ def _write_mtran(request: ReadingRequest, answer: Translations) -> dict[str, Any
 
 def _read_hcfy(values: dict[str, Any]) -> ReadingRequest:
     names = _text_list(values, "destination")
-    target, otherwise = (HCFY_NAMES.get(name, name) for name in (names + [""])[:2])
+    target, otherwise = (HCFY_NAMES.get(name, name) for name in (names + [""])[:2])  # one or two names
     source = _source_language(values, "source")
     return ReadingRequest(_text(values, "text"), HCFY_NAMES.get(source, source), target, otherwise)
 
