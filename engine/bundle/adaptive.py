@@ -20,7 +20,7 @@ class Bands:
     factor: float = 4.0
 
     def ranges(self, vocab: int) -> list[tuple[int, int]]:
-        """Return the first id of each band and the id after its last."""
+        """Return the first id of each band, and the first id after the band."""
         edges = (0, *self.cutoffs, vocab)
         return list(zip(edges, edges[1:], strict=False))
 

@@ -313,7 +313,7 @@ def add_files(path: Path, files: Mapping[str, Content]) -> Bundle:
 def _replace(
     path: Path, contents: Mapping[str, Content], old: Bundle | None, stages: Iterable[Stage] = ()
 ) -> Bundle:
-    """Write `contents`, added to the files of `old` if given, to `path`, once the result opens."""
+    """Write `contents` and the files of `old`, if given, to `path`; on an error `path` stays as it was."""
     with replacing(path, extend=old is not None) as fresh:
         bundle = _extend(fresh, contents, dict(old.manifest) if old else {})
         for stage in stages:

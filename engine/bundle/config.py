@@ -71,7 +71,7 @@ class ModelConfig:
 
     @property
     def stack_configs(self) -> tuple[ModelConfig, ...]:
-        """The model or the members of the ensemble, and the language model."""
+        """All single models: this one or the members of the ensemble, and those of `language_model`."""
         models = self.members or (self,)
         return models if self.language_model is None else (*models, *self.language_model.stack_configs)
 
@@ -103,7 +103,7 @@ class ModelConfig:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         for side in SIDES:
             stack = values[side] and asdict(values[side])
-            if isinstance(values[side], StackConfig):
+            if isinstance(values[side], StackConfig):  # in the order of config.json
                 stack = {name: stack[name] for name in STACK_KEYS}
             values[side] = stack
         values["members"] = tuple(member.to_dict() for member in self.members)
@@ -120,6 +120,7 @@ class ModelConfig:
         if not isinstance(data, dict):
             return from_json(cls, data, "config")
         kind = STACKS.get(str(data.get("architecture")), StackConfig)
+        # converted first, because their class depends on the architecture
         sides = {
             side: from_json(kind, data[side], side) for side in SIDES if isinstance(data.get(side), dict)
         }

@@ -53,9 +53,9 @@ def specs_of(
             sizes = (d if isinstance(d, int) and d > 0 else SOURCE for d in shape[1:])
             memory.append(MemorySpec(of, tuple(sizes)))
         elif kind == STATE:
-            states.append(StateSpec(of, shape[1], shape[3]))
+            states.append(StateSpec(of, shape[1], shape[3]))  # [slots, window, beams, dim]
         elif kind == CACHE:
-            heads, width = shape[1], shape[4]
+            heads, width = shape[1], shape[4]  # [slots, heads, columns, beams, width]
             states.append(StateSpec(of, longest, heads * width, heads))
     return tuple(memory), tuple(states)
 
@@ -67,7 +67,7 @@ def lane_inputs(
 
     memory: tensors of the source, by the names of the memory spec.
     mask: mask of the memory, unused without memory.
-    rings: last inputs of layers, by the names of the state spec.
+    rings: ring buffers of the layers' last inputs, by the names of the state spec.
     caches: keys and values of all steps so far, by the names of the state spec.
     """
     inputs = {io_name(MEMORY, name): block for name, block in memory.items()}
@@ -80,8 +80,8 @@ def lane_inputs(
 def history_inputs(rows: Mapping[int, Any], lineage: Any) -> dict[str, Any]:
     """Return the inputs with which a step selects the state of each hypothesis.
 
-    rows: row index of rings, by window.
-    lineage: ancestors of each hypothesis in the caches; None without caches.
+    rows: rows of the rings that hold each hypothesis (`Past.rows`), by window.
+    lineage: attention mask of the caches (`Past.lineage`); None without caches.
     """
     inputs = {io_name(INDEX, window): index for window, index in rows.items()}
     return inputs if lineage is None else inputs | {"lineage": lineage}
@@ -90,10 +90,10 @@ def history_inputs(rows: Mapping[int, Any], lineage: Any) -> dict[str, Any]:
 def lane_dtype(types: Mapping[str, Any], wide: Any) -> Any:
     """Return one type for all tensors that a lane keeps: their common type, or `wide` if they differ.
 
-    They differ in a narrow graph with running sums, which stay fp32.
+    They differ in a graph of 16-bit floats with running sums, which stay fp32.
 
     types: type of each input, by name.
-    wide: the wider type.
+    wide: type that holds the values of all inputs.
     """
     dtypes = {dtype for name, dtype in types.items() if kind_of(name) in STATEFUL}
     return dtypes.pop() if len(dtypes) == 1 else wide

@@ -56,6 +56,7 @@ def _compute(recipe: Mapping[str, Any], weights: Mapping[str, Array]) -> NDArray
     if form in INT8:
         quantized = quantize_weight(name, weights)
         packed = weights.packed.get(packed_name(name, form)) if isinstance(weights, Weights) else None
+        # a packed array of another type or shape was made for other weights
         usable = packed is not None and packed.dtype == np.int8 and packed.shape == quantized.shape[::-1]
         return packed if packed is not None and usable else _int8(form, quantized)
     weight = np.asarray(weights[name], np.float32)

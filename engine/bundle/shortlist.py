@@ -69,6 +69,7 @@ class Shortlist:
         flags[candidates] = True
         flags[-1] = False
         count = int(np.count_nonzero(flags))
+        # round up with the lowest ids that are not yet candidates
         lacking = -count % self.multiple
         if lacking:
             flags[np.flatnonzero(~flags[: count + lacking])[:lacking]] = True
@@ -80,7 +81,7 @@ class Shortlist:
         lists = [self.languages[token] for token in named]
         parts: dict[str, NDArray[Any]] = {"likely": self.likely, "always": self.always}
         parts |= {"multiple": np.array([self.multiple])} if self.multiple > 1 else {}
-        if named:
+        if named:  # the language tokens, their lists joined, and the length of each list
             parts |= {"named": np.array(named), "listed": np.concatenate(lists)}
             parts["counts"] = np.array([len(tokens) for tokens in lists])
         parts |= {flag: np.ones(1, np.int64) for flag in FLAGS if getattr(self, flag)}

@@ -13,10 +13,10 @@ SOURCE: Final = -1  # in MemorySpec.shape: marks the axis of the source length
 class StateSpec:
     """Decoder state of one layer for each hypothesis: its last `window` inputs of `dim` values.
 
-    heads 0: a ring [slots, window, beams, dim], read through an index of ancestors; zero before the first
-    token. heads > 0: a cache of everything since the first token, [slots, heads, columns, beams, dim /
-    heads], with at least one column for each token of the longest active hypothesis; the lineage selects the
-    entries of each hypothesis (`engine.executors.history`). Neither is permuted when beams are reordered. A
+    heads 0: a ring buffer [slots, window, beams, dim], read by row numbers (`Past.rows`); zero before the
+    first token. heads > 0: a cache of all positions since the first, [slots, heads, columns, beams, dim /
+    heads], with at least one column for each token of the longest active hypothesis; `Past.lineage` masks the
+    entries of other hypotheses (`engine.executors.history`). Neither is permuted when beams are reordered. A
     model's step returns the new column [slots, beams, dim] of each state.
 
     exact: the state is a sum that stays float32 in every precision.

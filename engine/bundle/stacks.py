@@ -200,7 +200,8 @@ class StackConfig(DecoderFields, NormFields, AverageFields, AttentionFields, Con
 
     def state_size(self, target_tokens: int) -> int:
         """Return the number of values that a decoder keeps for a hypothesis of `target_tokens` tokens."""
-        whole = 1 if self.keeps_sums else 2 * target_tokens  # keys and values
+        # columns of a layer that sees all positions: one sum, or a key and a value for each token
+        whole = 1 if self.keeps_sums else 2 * target_tokens
         return sum(kernel or whole for kernel in self.kernel_sizes) * self.embed_dim
 
     def problems(self, side: str) -> Iterator[str]:
@@ -224,6 +225,7 @@ class StackConfig(DecoderFields, NormFields, AverageFields, AttentionFields, Con
 
     def _kernel_problems(self, side: str) -> Iterator[str]:
         """Yield the errors of the kernel sizes of the mixer on a side."""
+        # allowed sizes; None: no maximum
         least, most = {"attention": (0, None), "average": (0, 0), "ssru": (0, 0)}.get(self.mixer, (1, None))
         if not self.kernel_sizes or min(self.kernel_sizes) < least:
             yield f"kernel_sizes must have one {'width' if not least else 'positive width'} per layer"
@@ -294,6 +296,7 @@ class ConvStack:
     @property
     def residual_widths(self) -> tuple[int, ...]:
         """Number of channels of each layer's residual; 0: no residual."""
+        # outputs[0] is the width of the projected embeddings, outputs[i + 1] that of layer i
         outputs = (self.widths[0], *self.widths)
         return tuple(outputs[i + 1 - back] if back else 0 for i, back in enumerate(self.residuals))
 
@@ -351,6 +354,7 @@ class SliceStack:
 
     def separabilities(self, convolutions: int) -> tuple[int, ...]:
         """Return the separability of each of `convolutions` convolutions in a row."""
+        # super-separable: one group more for each convolution before the last
         step = 1 if self.separability < 0 else 0
         return tuple(self.separability - step * i for i in reversed(range(convolutions)))
 
@@ -383,6 +387,7 @@ class SliceStack:
             yield "kernel_sizes and dilations must be equally many positive numbers, at least three"
         elif side == "encoder" and any(k % 2 == 0 for k in self.kernel_sizes):
             yield "kernel widths must be odd (a centred window)"
+        # numbers of groups in the two residuals of a layer
         groups = {abs(s) for n in (2, len(self.kernel_sizes) - 2) for s in self.separabilities(n)} - {0}
         if any(self.embed_dim % n for n in groups):
             yield f"embed_dim {self.embed_dim} is not a multiple of each number of groups {sorted(groups)}"

@@ -69,6 +69,7 @@ class MappedTensors(dict[str, NDArray[Any]]):
             pass
         with path.open("rb") as content:
             self._pages = mmap.mmap(content.fileno(), 0, access=mmap.ACCESS_READ)
+        # the file is 8 bytes with the length of the header, the header (JSON), and the data
         start = 8 + int.from_bytes(self._pages[:8], "little")
         for name, entry in json.loads(self._pages[8:start]).items():
             if name == "__metadata__":
@@ -152,6 +153,7 @@ def write_tensors(path: Path, specs: Mapping[str, Spec], parts: Iterable[TensorP
     parts: all values of the tensors, each once.
     """
     offsets, end = dict[str, int](), 0
+    # wide types first, so that each tensor begins at a multiple of its element size
     for name in sorted(specs, key=lambda name: (-specs[name].dtype.itemsize, name)):
         offsets[name], end = end, end + specs[name].bytes
     header = {
@@ -163,6 +165,7 @@ def write_tensors(path: Path, specs: Mapping[str, Spec], parts: Iterable[TensorP
         for name, at in offsets.items()
     }
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+    # 8 bytes of length come first; spaces align the data
     text += b" " * (-(8 + len(text)) % ALIGNMENT)
     with creating(path) as out:
         out.write(len(text).to_bytes(8, "little") + text)

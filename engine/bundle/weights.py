@@ -105,6 +105,7 @@ class Weights(Mapping[str, Floats]):
         Raises ValueError that names a tensor of the wrong type or shape.
         """
         int8 = {name for name, tensor in stored.items() if tensor.dtype == np.int8}
+        # tensors that belong to an int8 weight
         parts = {name + end for name in int8 for end in (SCALE, ALPHA)}
         self.quantized = {name: _read_quantized(name, stored) for name in sorted(int8)}
         self.packed, self.shared = {} if packed is None else packed, shared
@@ -161,7 +162,7 @@ def specs_of(name: str, weight: Stored, floats: np.dtype[Any]) -> dict[str, Spec
 def parts_of(name: str, weight: Stored, floats: np.dtype[Any]) -> Iterator[TensorPart]:
     """Yield the contents of the tensors of `specs_of` in parts.
 
-    Raises ValueError on values that are not finite in the stored type; its message is the remedy.
+    Raises ValueError on values that are not finite in the stored type; the message is the remedy.
 
     name: name of the weight.
     weight: floats, int8 or a lazy weight.
@@ -196,6 +197,6 @@ def _read_quantized(name: str, stored: Mapping[str, NDArray[Any]]) -> QuantizedW
     if name + SCALE not in stored:
         raise ValueError(f"{name} is int8 without {name + SCALE}")
     weight = QuantizedWeight(stored[name], stored[name + SCALE], stored.get(name + ALPHA))
-    for problem in weight.problems():
+    for problem in weight.problems():  # the first error is enough
         raise ValueError(f"{name} {problem}")
     return weight

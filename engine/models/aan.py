@@ -96,7 +96,7 @@ class AverageEncoderLayer(AverageBlock, EncoderLayer):
 
 
 class AverageDecoderLayer(AverageBlock, DecoderLayer):
-    """The state is the running sum; the position is its number of inputs minus one."""
+    """The state is the sum of all inputs so far; the average divides it by the position + 1."""
 
     NORM: ClassVar = "conv_layer_norm"
 

@@ -68,6 +68,7 @@ class AdaptiveInput(nn.Module):
         """
         embedded: Tensor | None = None
         for band, (begin, end) in enumerate(self.edges):
+            # a token of another band reads some valid row, whose embedding is not selected
             local = (tokens - begin).clamp(min=0).clamp_max(end - begin - 1)
             x = F.linear(F.embedding(local, self.rows(band)), self.projection(band))
             embedded = x if embedded is None else torch.where((tokens >= begin)[..., None], x, embedded)
@@ -119,6 +120,7 @@ class AdaptiveSoftmax(nn.Module):
         """
         super().__init__()
         self.edges = bands.ranges(vocab)
+        # the first band begins at id 0, so its end is its number of tokens
         (_, self.first), *rest = self.edges
         self.head: nn.Module
         if tied is None:

@@ -34,7 +34,7 @@ class Conv(nn.Module):
             self.weight = nn.Parameter(torch.empty(stack.kernels, 1, self.width))
 
     def taps(self, x: Tensor) -> Tensor:
-        """Return the taps [..., kernels, K] (dynamic) or [kernels, K] (lightweight) for x [..., conv_dim]."""
+        """Return kernel weights for x [..., conv_dim]: [..., kernels, K], or [kernels, K] if constant."""
         if self.dynamic:
             logits: Tensor = self.weight_linear(x).unflatten(-1, (self.kernels, self.width))
         else:
@@ -65,7 +65,7 @@ class ConvBlock(Residual):
         """Convolve whole sequences.
 
         x: [batch, time, conv_dim].
-        left: number of taps before a position.
+        left: number of kernel weights before the current position.
 
         Returns [batch, time, embed_dim].
         """
@@ -92,6 +92,7 @@ class ConvDecoderLayer(ConvBlock, DecoderLayer):
 
     def mix_step(self, x: Tensor, positions: Tensor, past: Past) -> tuple[Tensor, dict[str, Tensor]]:
         x = self.inputs(x)
+        # None for a kernel of width 1, which has no state
         ring, rows = past.rings.get(self.spec.name), past.rows.get(self.spec.window)
         y = self.linear2(dynamic_conv_step(x, self.taps(x), ring, rows))
         return y, {self.spec.name: x} if self.states else {}

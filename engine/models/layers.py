@@ -33,7 +33,7 @@ def neighbours(x: Tensor, width: int, left: int, dilation: int = 1) -> Tensor:
 
     x: [batch, time, dim].
     width: number of columns to concatenate.
-    left: distance from the first of them to the column itself.
+    left: number of positions from the first of these columns to the current one.
     dilation: distance between two neighbours.
 
     Returns [batch, time, width * dim], with zeros beyond the edges.
@@ -43,6 +43,7 @@ def neighbours(x: Tensor, width: int, left: int, dilation: int = 1) -> Tensor:
     reach = (width - 1) * dilation
     zeros = torch.zeros_like(x[:, :1])
     padded = torch.cat([zeros] * left + [x] + [zeros] * (reach - left), 1)
+    # slice k has the neighbour k - left positions away from each column
     begins = range(0, reach + 1, dilation)
     return torch.cat([padded[:, k : k - reach if k < reach else None] for k in begins], -1)
 
@@ -165,7 +166,7 @@ class Attention(nn.Module):
         values: values of the source [batch, heads, source, width].
         mask: [batch, source], 0 or -inf, added to the logits.
 
-        Returns [batch, queries, dim] and the weights [batch, queries, source], the mean over those heads.
+        Returns [batch, queries, dim] and the weights [batch, queries, source], averaged over `mean_heads`.
         """
         q = self.q_proj(x) * self.width**-0.5
         context, weights = attend(

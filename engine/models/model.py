@@ -35,14 +35,14 @@ class Dropout:
 
 
 class Past(NamedTuple):
-    """State of all hypotheses before a step.
+    """State of all hypotheses before a step. A column is the vector that a state keeps of one position.
 
-    rings: tensors [slots, window, beams, dim], by name of a state without heads.
-    rows: int tensors [slots, beams, window], by window; rows of ring.flatten(0, 2) with the columns of each
-        hypothesis, oldest first.
+    rings: ring buffers [slots, window, beams, dim] of the last columns, by name of a state without heads.
+    rows: int tensors [slots, beams, window], by window: the rows of ring.flatten(0, 2) that hold the columns
+        of each hypothesis, oldest first.
     caches: tensors [slots, heads, columns, beams, width], by name of a state with heads.
-    lineage: float [slots, beams, columns * beams], 0 at the cached entries of a hypothesis and -inf
-        elsewhere; None if no state has heads.
+    lineage: attention mask [slots, beams, columns * beams] of the caches: 0 at the entries of a hypothesis
+        and its ancestors, -inf elsewhere; None if no state has heads.
     """
 
     rings: Mapping[str, Tensor]
@@ -213,7 +213,7 @@ class ProjectionModel(Model):
         return F.log_softmax(logits if logits_heat is None else logits / logits_heat, dim=-1)
 
     def _apply_temperature(self, features: Tensor, heat: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Divide the features by the temperature if the model allows it, because logits are larger.
+        """Divide the features by the temperature where that equals a division of the (larger) logits.
 
         A bias belongs to undivided logits, and alphas to undivided features: then the logits must be divided.
 

@@ -53,6 +53,7 @@ def project_among_plainly(
     """
     weight, bias = output
     logits = F.linear(features, weight, bias)
+    # padding becomes `eos`, which is listed anyway
     listed = torch.where(among < 0, torch.full_like(among, eos), among)[:, None]
     return logits + torch.full_like(logits[:, :1], -torch.inf).scatter(2, listed, 0.0)
 
@@ -88,11 +89,13 @@ def select_plainly(
     """
     forced, banned = rules.forced, rules.banned
     penalties = [(eos, rules.eos_penalty), *([] if unk is None else [(unk, rules.unk_penalty)])]
+    # overwrite the scores of end-of-sentence and unknown by the penalised ones
     columns = [torch.full_like(banned[..., :1], token) for token, _ in penalties]
     penalised_scores = [
         scores[..., token : token + 1] - penalty[:, None, None] for token, penalty in penalties
     ]
     scores = scores.scatter(2, torch.cat(columns, -1), torch.cat(penalised_scores, -1))
+    # read before the bans, which do not apply to forced tokens; -1 reads token 0, which `is_forced` drops
     forced_scores = scores.gather(2, forced.clamp(min=0)[..., None])  # [slots, beams, 1]
     best, ids = torch.topk(scores.scatter(2, banned, -torch.inf), k, dim=-1)
     is_forced = (forced >= 0)[..., None]

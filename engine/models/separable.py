@@ -18,7 +18,7 @@ from engine.models.layers import neighbours
 
 
 class ConvolutionShape(NamedTuple):
-    """One convolution: input and output channels, number of taps, and distance between taps.
+    """One convolution: input and output channels, number of taps (weights over time), and their distance.
 
     separability: number and kind of groups, see `SliceStack`.
     """
@@ -50,11 +50,12 @@ class SuperSeparable(nn.Module):
         """Convolve whole sequences, with zeros beyond the edges; returns [batch, time, outputs].
 
         x: [batch, time, inputs].
-        left: distance of the first tap before a position: `reach` (causal) or half of it (centred).
+        left: number of positions from the first tap to the current one: `reach` (causal) or half (centred).
         """
         k, taps = self.kernel, self.depthwise.transpose(0, 1).unsqueeze(1)
         y = F.conv1d(x.transpose(1, 2), taps, padding=left, dilation=k.dilation, groups=k.inputs)
         y = y.transpose(1, 2)
+        # conv1d pads both edges: a causal convolution drops the outputs after the end
         return self._within_groups(y if 2 * left == k.reach else y[:, : x.shape[1]])
 
     def newest(self, x: Tensor, before: Tensor | None) -> Tensor:
@@ -63,6 +64,7 @@ class SuperSeparable(nn.Module):
         x: [slots, beams, inputs].
         before: [slots, beams, K - 1, inputs], inputs under the earlier taps, oldest first; None if K is 1.
         """
+        # the last tap weighs the new position, the others weigh `before`
         last = self.kernel.width - 1
         y = x * self.depthwise[last:]
         return self._within_groups(y if before is None else (before * self.depthwise[:last]).sum(2) + y)
@@ -100,7 +102,7 @@ class SubSeparable(nn.Module):
         return self._project(column if before is None else torch.cat([before, column], 2))
 
     def _project(self, window: Tensor) -> Tensor:
-        """Convolve windows [..., K, inputs]."""
+        """Apply each group's kernel to its channels of windows [batch, time, K, inputs], then `mix`."""
         size = self.kernel.inputs // len(self.parts)
         parts = window.split([size] * len(self.parts), -1) if len(self.parts) > 1 else [window]
         y = torch.cat([part(x.flatten(2)) for part, x in zip(self.parts, parts, strict=True)], -1)

@@ -39,12 +39,12 @@ class TimeAxis(Protocol):
         """
 
     def attend(self, attention: CausalSelfAttention, x: Tensor) -> Tensor:
-        """Attend causally to the layer's own past.
+        """Attend from each position to the same and all earlier positions of the target.
 
         attention: self-attention of the layer.
         x: [batch, time, dim].
 
-        Returns the shape of x.
+        Returns the context, of the shape of x.
         """
 
 
@@ -71,14 +71,19 @@ class WholeSequences(NamedTuple):
 
 
 class NewestPosition(NamedTuple):
-    """One new position after those of `past`; its new columns are added to `columns`."""
+    """One new position of each hypothesis.
+
+    positions: int [slots, 1].
+    past: states of the hypotheses at the earlier positions.
+    columns: receives the new column of each state, by the name of the state.
+    """
 
     positions: Tensor
     past: Past
     columns: dict[str, Tensor]
 
     def convolve(self, step: ConvStep, x: Tensor) -> Tensor:
-        """Apply ReLU, convolution and norm to x and the window before it, and keep x as the new column."""
+        """Apply ReLU, convolution and norm to x and the earlier inputs; store the ReLU of x in `columns`."""
         x, before = F.relu(x), None
         if step.state is not None:
             self.columns[step.state.name] = x
@@ -87,10 +92,13 @@ class NewestPosition(NamedTuple):
         return y
 
     def attend(self, attention: CausalSelfAttention, x: Tensor) -> Tensor:
-        """Attend from x to itself and to the caches, and keep its key and value as new columns."""
+        """Attend from the new position to the same and all cached positions; store key and value of x in
+        `columns`."""
+        # names of the two states
         keys, values = (state.name for state in attention.states)
         k, v = attention.k_proj(x), attention.v_proj(x)
         self.columns[keys], self.columns[values] = k, v
+        # masks the cached entries of other hypotheses; never None, because both states have heads
         assert self.past.lineage is not None
         return attention.attend_cached(
             x, k, v, (self.past.caches[keys], self.past.caches[values]), self.past.lineage
@@ -176,6 +184,7 @@ class ConvModule(nn.Module):
 
     def __init__(self, stack: SliceStack, name: str | None) -> None:
         super().__init__()
+        # residual1 has the first two kernels, residual2 the others
         self.residual1, self.residual2 = (
             Block(
                 _kernels(stack, stack.kernel_sizes[part], stack.dilations[part]),
@@ -261,7 +270,7 @@ class SliceDecoder(nn.Module):
         return F.dropout(x, self.dropout.residual) if self.training else x, weights
 
     def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
-        """Return embeddings: zeros for padding, the target space at the first position for any token."""
+        """Return embeddings [..., dim]: zeros for padding; at position 0 that of the target space."""
         if self.training and self.dropout.symbols:
             dropped = torch.rand(tokens.shape, device=tokens.device) < self.dropout.symbols
             tokens = tokens.masked_fill(dropped, self.pad)
@@ -351,7 +360,7 @@ class SliceNet(ProjectionModel):
         ]
 
     def _sources(self) -> list[AttentionModule]:
-        """Return the attention modules that have a memory of their own."""
+        """Return the modules with a memory of their own: all with projections, otherwise only the first."""
         modules = [m for m in self.decoder.attentions if isinstance(m, AttentionModule)]
         return [m for i, m in enumerate(modules) if m.source == i]
 

@@ -62,6 +62,7 @@ class SelfAttention(Attention):
         keys, values, bias = self.k_proj(x), self.v_proj(x), None
         qkv = QKV(self.q_proj(x) * self.width**-0.5, keys, values)
         if self.relative is not None:
+            # 1, 2, ...: only differences of positions matter
             position = torch.full_like(mask[:1, :1], 1.0).cumsum(2).to(torch.int64).squeeze(0)  # [1, time]
             bias = self.relative(position.transpose(0, 1) - position).permute(2, 0, 1)
         dropout = self.dropout if self.training else 0.0
@@ -77,10 +78,10 @@ class SelfAttention(Attention):
         lineage: Tensor,
         bias: tuple[Tensor, Tensor] | None = None,
     ) -> Tensor:
-        """Attend from a new position to itself and to the cached positions of its hypothesis.
+        """Attend from the new position of each hypothesis to the same position and to all cached ones.
 
         The query of each beam is multiplied with the entries of all beams, and `lineage` masks those of other
-        hypotheses, so that nothing is gathered.
+        hypotheses, so that no entry is copied.
 
         x: [slots, beams, dim].
         k, v: key and value of the new position, of the shape of x.
@@ -101,6 +102,7 @@ class SelfAttention(Attention):
         """
         if self.relative is None:
             return None
+        # 1, 2, ...: column i holds the key of position i - 1
         column = torch.full_like(cached[:, :1, :, :, :1].squeeze(4).squeeze(1), 1.0).cumsum(1).to(torch.int64)
         before = self.relative(positions[..., None] + 1 - column).permute(0, 3, 1, 2).flatten(2)
         now = self.relative(torch.zeros_like(positions)).transpose(1, 2)
@@ -177,7 +179,7 @@ class RelativeAttention(Attention):
             for old, new in zip(before, (k, v), strict=True)
         )
         full_mask = torch.cat([mask, torch.zeros_like(mask[..., :1])], -1)[:, :, None, None]
-        # number of entries with a vector of their own; all earlier ones share one
+        # the `near` newest entries have a vector each; the `begin` earlier ones share the first vector
         near = min(self.reach, window)
         rows = slice(self.reach - near, self.reach + 1)
         near_keys, near_values = self.relative_keys[rows], self.relative_values[rows]
@@ -249,7 +251,7 @@ class AttentionDecoderLayer(DecoderLayer):
     def mix_step(self, x: Tensor, positions: Tensor, past: Past) -> tuple[Tensor, dict[str, Tensor]]:
         # attend to the rings of a window or to the caches; return key and value as new columns
         k, v = self.self_attn.k_proj(x), self.self_attn.v_proj(x)
-        if not self.states:  # a window of one position
+        if not self.states:  # a window of one position, whose weight is 1
             return self.self_attn.out_proj(v), {}
         keys, values = (spec.name for spec in self.states)
         if self.width:
@@ -259,6 +261,7 @@ class AttentionDecoderLayer(DecoderLayer):
             rings = past.rings[keys], past.rings[values]
             y = self.self_attn.attend_window(x, k, v, rings, past.rows[window], mask)
         else:
+            # states with heads have a lineage, and relative positions need a window (`AttentionFields`)
             assert past.lineage is not None
             assert isinstance(self.self_attn, SelfAttention)
             caches = past.caches[keys], past.caches[values]

@@ -80,6 +80,7 @@ async def generate_group(
 
     updates = UpdateQueue(loop, settle)
     requests = list[Request]()
+    # the first of equal jobs is submitted for all of them
     for i, (number, *_) in enumerate(equal):
         put = partial(updates.put, i)
         requests.append(Request(*jobs[number], put, deadline, put if watch else None))
@@ -124,7 +125,7 @@ class UpdateQueue:
         self._waiting: dict[int, Update] = {}
 
     def put(self, index: int, update: Update) -> None:
-        """Pass on certain tokens of a job, or its outcome. For any thread."""
+        """Pass on certain tokens of a job, or its outcome; at once if called in the event loop's thread."""
         with self._lock:
             first = not self._waiting
             self._waiting[index] = update

@@ -1,4 +1,4 @@
-"""The engine: one thread, a few lanes, four verbs (take, drop, admit, step), one fault boundary."""
+"""The engine: one thread that takes requests from a queue, drops late ones, admits and steps the others."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ class Engine:
             self._thread.join(timeout)
 
     def release(self) -> None:
-        """Drop the lanes after the thread has ended: lanes and engine refer to each other."""
+        """After the thread has ended, drop the lanes: the cycle of references would keep their memory."""
         self.lanes.clear()
         self._lanes.clear()
 
@@ -357,7 +357,7 @@ class Engine:
             self._safely(request.progress, tokens)
 
     def _safely(self, call: Callable[..., None], *values: object) -> None:
-        """Call a caller's function and log its errors, which must not fail the thread or other requests."""
+        """Call a callback (reply, progress, observer) and log its errors: they must not end the thread."""
         try:
             call(*values)
         except Exception:

@@ -94,6 +94,7 @@ class LaneLoad:
     @property
     def steps_left(self) -> float:
         """Expected steps of all requests in slots until they are done."""
+        # the sum replaces its terms, so that they are added only once
         self.left = left = [math.fsum(map(float, self.left))]
         return left[0] + self.admitted
 
@@ -114,7 +115,7 @@ class Forecast:
         self._tempo, self._margin = Tempo(), Margin()
         self._stepping = Tempo()  # durations of turns without their encoding
         self._began: float | None = None  # start of the current turn
-        self._rows, self._steps_taken = 0, 1  # rows and steps of the current turn
+        self._rows, self._steps_taken = 0, 1  # slots in use times beams, and steps, of the current turn
         self._encode_seconds = 0.0  # seconds that the current turn spent on encoding
 
     # observations
@@ -172,6 +173,7 @@ class Forecast:
         samples_by_beams = dict[int, list[tuple[int, int]]]()  # (source tokens, steps)
         for request, outcome in replies:
             if isinstance(outcome, Result):
+                # steps that the options alone decide are no sample of the model's
                 if not request.decided:
                     sample = len(request.source), outcome.timings.steps
                     samples_by_beams.setdefault(request.options.beam_size, []).append(sample)
@@ -191,7 +193,7 @@ class Forecast:
     # forecasts
 
     def set_expected_steps(self, request: Request, lane: int) -> None:
-        """Set `expected_steps` and `decided` of a request that is for a lane."""
+        """Set `expected_steps` of a request for a lane, and `decided`: whether its options fix the steps."""
         low, high = self._bounds(request.options, len(request.source))
         request.decided = low == high
         request.expected_steps = self._steps(request, lane, 0.0)
@@ -215,6 +217,7 @@ class Forecast:
     def retry_after(self, now: float, tokens: int) -> float:
         """Estimate the seconds, 1 to 60, until `tokens` source tokens have left the queue."""
         share = tokens / max(1, self._queue.tokens)
+        # turns until the lanes have done this share of the queued steps
         turns = max(self._wait(lane, 0, share * r.steps, 1.0) for lane, r in enumerate(self._queue.rounds))
         return min(max(1.0, turns * self._turn_seconds({})), MAX_RETRY_SECONDS)
 
@@ -251,7 +254,7 @@ class Forecast:
     def _check_lane(
         self, now: float, part: Sequence[Request], lane: int, counts: Counter[int], budget: float
     ) -> None:
-        """Raise WouldBeLate if the part of a group that is for one lane needs more than `budget` seconds.
+        """Raise WouldBeLate if the requests of a group for one lane (`part`) need more than `budget` seconds.
 
         counts: number of requests of the whole group, by lane.
         """
@@ -295,6 +298,7 @@ class Forecast:
             own = (size - 1) * lane_queue.steps / max(1, lane_queue.requests)
             before = (self._wait(lane, size, own, 1.0, waiting=True) + load.offered.high) * turn
             after = before + min(size, len(part)) * mean / load.slots * turn
+            # the waiting group is in time without the new requests, but not with them
             if before <= deadline - now < after * reserve:
                 raise WouldBeLate(
                     "waiting requests would be late: try again later", min(after, MAX_RETRY_SECONDS)
@@ -318,6 +322,7 @@ class Forecast:
         turns = _shared_turns(load, lane_queue, count, own, waiting=waiting)
         if waiting or not count:
             return max(1.0, turns)
+        # estimate 2: `share` slots while other groups wait (`crowded`), `alone` slots later
         waves = own / max(1, count - 1) * max(0, math.ceil(count / share) - 1)
         crowded = lane_queue.turns_to_empty(load.slots)
         return max(1.0, turns, min(waves, crowded + max(0.0, waves - crowded) * share / alone))
@@ -331,7 +336,7 @@ class Forecast:
         return self._tempo.seconds(self._rows_after(counts), extrapolate=extrapolate)
 
     def _rows_after(self, counts: dict[int, int]) -> int:
-        """Return the rows of a turn after all waiting requests and `counts` new ones have taken slots."""
+        """Return slots in use times beams after all waiting and `counts` new requests have taken slots."""
         rows = 0
         for lane, (load, lane_queue) in enumerate(zip(self.loads, self._queue.rounds, strict=True)):
             requests = load.active + lane_queue.requests + counts.get(lane, 0)
@@ -347,7 +352,7 @@ class Forecast:
 
 
 def _shared_turns(load: LaneLoad, lane_queue: Round, count: int, own: float, *, waiting: bool) -> float:
-    """Estimate the turns in which the slots do all steps before a group's last request, shared evenly."""
+    """Estimate the turns until a group's last request starts: estimate 1 at the top of this module."""
     begun, requests = load.steps_left, load.active
     if not waiting:
         begun, requests = begun + own, requests + max(0, count - 1)

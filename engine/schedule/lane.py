@@ -62,7 +62,7 @@ class EncodedRequests(NamedTuple):
 class StepsLeft(NamedTuple):
     """Expected steps of the requests of a lane until all are done, summed up on use: few turns need the sum.
 
-    ends: lane's step count at which each slot is expected to be free; 0 for a hole.
+    ends: lane's step count at which each slot is expected to be free; 0 for a hole (a free slot in between).
     holes: number of holes.
     taken: number of steps that the lane has done.
     waiting: requests that wait for slots.
@@ -104,8 +104,8 @@ class Lane:
     """Slots of one executor with their requests.
 
     A step runs on slots 0..n-1. A freed slot is a hole until a new request takes it, or until the last slot
-    moves into it before the next step. With a late stepper, flags are read one step after the launch and
-    answers another step later. Errors of the executor are raised; after a failed `step` or `drop` call
+    moves into it before the next step. If `Stepper.flag_delay` is 1, flags are read one step after the launch
+    and answers another step later. Errors of the executor are raised; after a failed `step` or `drop` call
     `clear`.
     """
 
@@ -239,7 +239,7 @@ class Lane:
         """Free the slot of a request at once: the last slot moves into it."""
         self._vacate([flight])
         self._close_holes()
-        if not self._flights:
+        if not self._flights:  # no later step delivers the pending answers
             self._deliver(0)
             self.settle()
         return flight.request
@@ -265,9 +265,11 @@ class Lane:
         here, left = batch.requests[:room], batch.requests[room:]
         after = first + len(here)
         members: Sequence[int] = range(first, after)
+        # requests that were cancelled during their encoding take no slot
         alive = [i for i, request in enumerate(here) if not request.cancelled]
         if len(alive) < len(here):
             members, here = [first + i for i in alive], [here[i] for i in alive]
+        # holes are filled first, then slots after the last one
         slots = [*holes[: len(here)], *range(new, new + len(here) - len(holes))]
         self.stepper.place(batch.encoded, members, slots, here)
         del holes[: len(here)]
@@ -345,7 +347,7 @@ class Lane:
             return
         flights, moves = self._flights, list[tuple[int, int]]()
         for hole in sorted(self._holes):
-            while flights[-1].slot < 0:
+            while flights[-1].slot < 0:  # a hole at the end needs no move
                 flights.pop()
             if hole >= len(flights):
                 break

@@ -209,7 +209,8 @@ class FairQueue:
         self.tokens = 0
         self.rounds = [Round() for _ in range(lanes)]
         self._group_of: dict[Request, Group] = {}
-        self._deadlines: list[tuple[float, int, Request]] = []  # a heap; may hold requests that were removed
+        # heap of deadline, unique number (breaks ties) and request; may hold removed requests
+        self._deadlines: list[tuple[float, int, Request]] = []
         self._tickets = itertools.count()
 
     @property
@@ -225,7 +226,7 @@ class FairQueue:
         ticket, groups = next(self._tickets), dict[int, Group]()  # by lane
         for request, lane in group:
             assert request not in self._group_of
-            part = groups.get(lane)
+            part = groups.get(lane)  # the requests of the group for this lane
             if part is None:
                 part = groups[lane] = Group(lane, ticket)
             part.requests[request] = None
@@ -304,6 +305,7 @@ class FairQueue:
             request = heapq.heappop(self._deadlines)[2]
             if self.remove(request):
                 late.append(request)
+        # more than half of the heap are removed requests
         if len(self._deadlines) > 2 * self.requests + 64:
             self._deadlines = [entry for entry in self._deadlines if entry[2] in self._group_of]
             heapq.heapify(self._deadlines)

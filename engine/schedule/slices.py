@@ -56,7 +56,7 @@ class _Thread:
         self._waiting.put(work)
 
     def _run(self) -> None:
-        """Run all work, a turn of each after the other: the work of the thread."""
+        """Run all work, one turn of each after the other, forever."""
         while True:
             work = self._waiting.get()
             if work.future.cancelled():
@@ -106,7 +106,7 @@ async def in_slices(slices: Slices[T], deadline: float = math.inf, *, small: boo
             return await asyncio.wrap_future(work.future)
     except TimeoutError:
         if not limit.expired():
-            raise  # by the generator itself
+            raise  # the generator raised it, not the deadline
         raise DeadlineExceeded("the deadline passed while the request was being prepared") from None
 
 

@@ -41,6 +41,7 @@ class LineFit:
         samples: x and y of each sample.
         keep: factor on the weight of all older samples at each sample, 0 to 1.
         """
+        # running weighted means, variances and covariance (Welford)
         weight, mean_x, mean_y = self._weight, self._x, self._y
         xx, xy, yy = self._xx, self._xy, self._yy
         for x, y in samples:
@@ -82,7 +83,7 @@ class LineFit:
 
 
 class Tempo:
-    """Duration of turns: a line fit over the rows in use, times the slowdown of the last seconds."""
+    """Duration of turns: a line fit over rows (slots in use times beams), times the recent slowdown."""
 
     def __init__(self) -> None:
         self._line = LineFit()  # seconds of a turn over its rows

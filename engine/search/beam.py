@@ -259,7 +259,7 @@ class BeamSearch:
         return candidates
 
     def _zero_free_tokens(self, topk: TopK, n: int) -> TopK:
-        """Give log-probability 0 to tokens of a free prefix, and to the end at Marian's length limit."""
+        """Give log-probability 0 to the first `free_prefix` tokens, and to the end at Marian's limit."""
         # whether the forced token of each slot's next step keeps its log-probability
         priced = (step in steps for step, steps in zip(self.taken[:n].tolist(), self._priced, strict=False))
         if self._readable and all(priced):
@@ -319,7 +319,7 @@ class BeamSearch:
         )
 
     def _rows(self, topk: TopK, n: int) -> tuple[Any, Any]:
-        """Return the 2B best of each row; rows are longer if other slots of the batch sample."""
+        """Return scores and tokens of each row's 2B best; there are more if a slot of the batch samples."""
         return topk.scores[:, :, : 2 * self.beams], topk.ids[:, :, : 2 * self.beams]
 
     def _attention_totals(self, topk: TopK, n: int) -> Any:

@@ -66,12 +66,14 @@ def certain_tokens(state: SearchState, slot: int, options: DecodeOptions, known:
     ended: list[tuple[int, int]] = []
     if count:
         ended, rows = _contenders(state, slot, options, rows, total)
+    # column and row of the last token of each hypothesis that can win
     candidates = [*((step, row) for row in rows.tolist()), *ended]
     if not candidates:
         return []
     length = min(at for at, _ in candidates)
     tokens, trail = (to_numpy(table[slot, : step + 1, :]).tolist() for table in (state.tokens, state.trail))
     known = min(known, length)
+    # rows of each candidate's ancestors, by column, after the known tokens
     paths = [trace(trail, row, at, known)[1 : length - known + 1] for at, row in candidates]
     certain = known  # number of tokens that all paths share
     for column, across in enumerate(zip(*paths, strict=True), known + 1):
@@ -97,6 +99,7 @@ def _contenders(
     step, longest = int(state.step[slot]), int(state.longest[slot])
     cut = longest if options.beam_rule == MARIAN else -1
     score = scorer(options)
+    # the length counts end-of-sentence, which a hypothesis cut at Marian's limit lacks
     final = [score(total, at + (at != cut)) for total, at in zip(sums, steps, strict=True)]
     leader = int(np.argmax(final))
     best = np.array([_score_bound(float(total[row]), step + 1, longest + 1, options) for row in rows])
@@ -106,8 +109,9 @@ def _contenders(
 def _score_bound(total: float, shortest: int, longest: int, options: DecodeOptions) -> float:
     """Return an upper bound of an unfinished hypothesis's final score; lengths include end-of-sentence.
 
-    Its sum can only fall, and a negative sum over a power of the length is largest at one of the two lengths.
+    The sum can only fall, and a negative sum over a power of the length is largest at one of the two lengths.
     """
+    # the sum may be this much too low
     total += SLACK * (1 - total)
     if total >= 0:
         return math.inf

@@ -45,6 +45,7 @@ def top(xp: Any, slots: Any, scores: Any, ids: Any, size: int, ranking: Any = No
     n, beams, k = scores.shape
     ranking = xp.reshape(scores if ranking is None else ranking, (n, beams * k))
     scores, ids = xp.reshape(scores, (n, beams * k)), xp.reshape(ids, (n, beams * k))
+    # index i is candidate i % k of row i // k
     order = xp.argsort(-ranking, axis=1, stable=True)[:, :size]
     return Candidates(take(slots, scores, order), take(slots, ids, order), order // k)
 
@@ -80,6 +81,7 @@ def diverse(
         penalised = xp.where(penalised == penalised, penalised, NEG)  # NaN never wins
         best = top(xp, slots, xp.where((group == g)[:, :, None], penalised, NEG), ids, 2 * beams)
         inside_quota = (ranks < quota) & (best.scores > NEG)
+        # a place without a candidate gets a negative token, which equals no token of another group
         best = Candidates(
             xp.where(inside_quota, best.scores, NEG),
             xp.where(inside_quota, best.tokens, -1 - g),
@@ -92,6 +94,7 @@ def diverse(
     alike = xp.astype(tokens[:, :, None, :] == tokens[:, None, :, :], scores.dtype)
     overlap = xp.zeros_like(groups.overlap)
     overlap[:, :largest, :largest] = groups.overlap[:, :largest, :largest] + xp.sum(alike, axis=3)
+    # interleaved: rank r is candidate r // count of group r % count
     place = (ranks % count) * (2 * beams) + ranks // count
     parts = (xp.concat(part, axis=1) for part in zip(*picked, strict=True))
     interleaved = Candidates(*(take(slots, part, place) for part in parts))

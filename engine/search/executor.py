@@ -163,7 +163,7 @@ class LaneNumbers(Protocol):
 
 class Executor(LaneNumbers, Protocol):
     def encode(self, sources: Sequence[Sequence[int]]) -> EncodedBatch:
-        """Encode sources (each ends with end-of-sentence). Touches no slot."""
+        """Encode sources (each ends with end-of-sentence). Changes no slot."""
 
     def place(self, encoded: Any, i: int, slot: int, prefix: Sequence[int] = ()) -> None:
         """Put a source into a slot, and zero the slot's decoder state.

@@ -33,6 +33,7 @@ def repeats(xp: Any, history: Any, step: Any, sizes: Any, *, largest: int, pad: 
     inside = (column <= newest) & (column >= size - 1) & (column >= 1) & (size > 0)  # [n, 1, C]
     hit = xp.broadcast_to(inside, history.shape)
     for back in range(1, min(largest, columns)):
+        # the token `back` columns before must equal the one `back` columns before the next token
         at = xp.broadcast_to(xp.where(newest + 1 > back, newest + 1 - back, 0), (n, beams, 1))
         tail = xp.take_along_axis(history, at, axis=2)
         shifted = xp.concat([xp.full_like(history[:, :, :back], -1), history[:, :, :-back]], axis=2)
@@ -69,6 +70,7 @@ def tighten(xp: Any, banned: Any, pad: int) -> Any:
     """
     unused = xp.astype(banned == pad, xp.int8)
     width = banned.shape[2] - int(xp.min(xp.sum(unused, axis=2, dtype=xp.int64)))
+    # bans first; one more column keeps pad, which is always banned
     order = xp.argsort(unused, axis=2, stable=True)[:, :, : width + 1]
     return xp.take_along_axis(banned, order, axis=2)
 
@@ -116,6 +118,7 @@ def draw(xp: Any, scores: Any, top_k: Any, top_p: Any, uniforms: Any) -> Any:
     weight = xp.where(eligible, xp.exp(scores - best), 0.0)
     reached = xp.cumulative_sum(weight, axis=2)
     total = reached[:, :, -1:]
+    # the second condition keeps rounding from passing the last eligible candidate
     below = (reached <= uniforms[:, :, None] * total) & (reached < total)
     index = xp.sum(xp.astype(below, xp.int64), axis=2)
     return xp.where(total[:, :, 0] > 0, index, 0)

@@ -67,6 +67,7 @@ def _hypotheses(
     # the price of ending counts only while hypotheses compete
     totals = [total + end_price for total in totals[:count]]
     best = best_ends(totals, steps[:count], uncovered[:count], longest, request.options)
+    # number of columns up to the last token of all
     reached = max([steps[index] for _, index in best], default=0) + 1
     tables = (state.tokens, state.scores, state.trail)
     tokens, scores, trail = [to_numpy(table[slot, :reached]).tolist() for table in tables]
@@ -74,6 +75,7 @@ def _hypotheses(
     for score, index in best:
         step = steps[index]
         rows = trace(trail, begins[index], step)
+        # cumulative scores; the score of a token is the difference of two neighbours
         sums = [0.0, *map(getitem, scores[1 : step + 1], rows[1:]), totals[index]]
         hypotheses.append(
             Hypothesis(

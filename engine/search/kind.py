@@ -29,8 +29,8 @@ SIMPLE_OPTIONS: Final = (PLAIN_OPTIONS - {"beam_rule"}) | {
 
 
 class Kind(NamedTuple):
-    """Two steps of equal kind and slot count run the same operators on the same shapes, unless values may be
-    read back.
+    """What a step computes. Two steps of equal kind and slot count run the same operators on the same shapes,
+    unless values may be read back.
 
     columns: length of the token history that is searched for repeats.
     ngram: largest size of n-grams that may not repeat, 0 for none.

@@ -103,16 +103,19 @@ class Scorer:
         divisors, reward, nonwords = self._divisors, self._reward, self._nonwords
         coverage, scores = self._coverage, list[float]()
         for total, step, missing in zip(totals, steps, uncovered, strict=True):
-            length = step + (step != cut)
+            length = step + (step != cut)  # end-of-sentence included, unless the limit cut it
             divisor = divisors[length]
             total += reward * (length - nonwords)
+            # a divisor of 0 gives an infinite score, which is then replaced by a finite one
             value = (total / divisor if divisor else total * math.inf) + coverage * missing
             scores.append(value if math.isfinite(value) else float(np.nan_to_num(value)))
         return scores
 
     def _extend(self, length: int) -> None:
         """Compute the divisors of lengths up to this one."""
+        # rounded up to a multiple of KNOWN_LENGTHS
         self._divisors = _divisors(-(-(length + 1) // KNOWN_LENGTHS), self._power, self._wu)
+        # a hypothesis whose last token is of step s has the length s + 1
         self._divisor_at = self._divisors[1:].__getitem__
         ordinary = min(self._divisors[1:]) >= LEAST_DIVISOR
         self._divides = ordinary and self._nonwords == 1 and not (self._reward or self._coverage)

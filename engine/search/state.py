@@ -212,6 +212,7 @@ def trace(trail: Sequence[Sequence[int]], row: int, column: int, stop: int = 0) 
     stop: first column to return.
     """
     rows = [row]
+    # trail[at] maps each row of column `at` to its row of the column before
     for at in range(column, stop, -1):
         rows.append(trail[at][rows[-1]])
     return rows[::-1]

@@ -63,6 +63,7 @@ class PlainStepper:
     def launch(self, n: int, *, attention: bool) -> CompletedStep:
         topk = self.executor.step(n, self.search.inputs(n), attention=attention)
         weights = () if topk.attention is None else (topk.attention,)
+        # copied, because the next step writes into the flags
         return CompletedStep(to_numpy(self.search.advance(topk, n)).copy(), weights)
 
     def snapshot(self, done: Sequence[int], running: Sequence[int]) -> LiveSnapshot:
