@@ -30,7 +30,7 @@ from engine.errors import CheckpointError
 INDEX: Final = "index.json"
 FORMAT: Final = 1
 MAX_INDEX_BYTES: Final = 2**24
-CHUNK: Final = 2**18
+CHUNK: Final = 2**18  # bytes
 PARTIAL: Final = ".partial"
 SILENCE_SECONDS: Final = 30.0  # timeout without a received byte
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -45,6 +45,8 @@ class MirrorFile:
     """A file of a mirror.
 
     path: path relative to the index, with "/" between folders.
+    size: number of bytes.
+    sha256: hash in hexadecimal digits.
     """
 
     path: str
@@ -122,6 +124,7 @@ class Web:
     def read(self, path: str, begin: int = 0) -> Iterator[tuple[bool, Iterator[bytes]]]:
         import httpx
 
+        # see `Mirror.read`: 206 means that the bytes start at `begin`, 200 that the server sends all of them
         url = f"{self.address}/{path}"
         # no compression in transit: the index has size and hash of the file itself
         headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={begin}-"} if begin else {})
@@ -131,6 +134,7 @@ class Web:
                     raise CheckpointError(
                         f"{url}: the mirror answers {response.status_code}; is the address right?"
                     )
+                # files may be stored elsewhere, as the trusted index has their hashes
                 if path == INDEX and response.url.host != httpx.URL(self.address).host:
                     raise CheckpointError(
                         f"{url}: the mirror sends to another host, {response.url.host}, for its index: name "
@@ -218,12 +222,13 @@ def place_bundle(folder: Path, target: Path, *, keep: bool) -> None:
 
 
 def _fetch(mirror: Mirror, file: MirrorFile, target: Path, progress: Callable[[int], None]) -> None:
-    """Fetch and verify a file, see `fetch`."""
+    """Fetch and verify a file; an interrupted fetch leaves a .partial file, which the next one continues."""
     if target.is_file() and target.stat().st_size == file.size and file_digest(target) == file.sha256:
         progress(file.size)
         return
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(target.name + PARTIAL)
+    # size: number of bytes in the partial file
     size = partial.stat().st_size if partial.is_file() else 0
     size = size if size < file.size else 0
     with mirror.read(file.path, size) as (resumed, chunks):
@@ -250,8 +255,9 @@ def _fetch(mirror: Mirror, file: MirrorFile, target: Path, progress: Callable[[i
 
 
 def _model(entry: dict[str, Any]) -> MirrorModel:
-    """Parse a model of an index. Raises ValueError, KeyError or TypeError."""
+    """Parse a model of an index. Raises ValueError, KeyError or TypeError if it is invalid."""
     texts = [entry[key] for key in ("name", "source", "target")] + [entry.get("architecture", "")]
+    # only the architecture may be empty
     if not all(isinstance(text, str) and (NAME.fullmatch(text) or not text) for text in texts) or not all(
         texts[:3]
     ):
@@ -269,7 +275,7 @@ def _model(entry: dict[str, Any]) -> MirrorModel:
 
 
 def _mirror_file(path: Any, size: Any, digest: Any) -> MirrorFile:
-    """Return a file of an index. Raises ValueError if its path leads out of the folder."""
+    """Return a file of an index. Raises ValueError if its path, size or hash is invalid."""
     parts: Sequence[str] = path.split("/") if isinstance(path, str) else ()
     if not parts or not all(NAME.fullmatch(part) for part in parts):
         raise ValueError(f"the path {path!r} leaves the mirror's folder")

@@ -222,6 +222,7 @@ def _function(name: str) -> Callable[..., Any]:
         return handle_torch_function(call, (), *args, **kwargs)
 
     call.__name__ = name
+    # one function for each name: it is a key of the table of operators
     return _FUNCTIONS.setdefault(name, call)
 
 

@@ -51,6 +51,7 @@ class Forms:
 
     def lower(self, pair: Pair) -> Pair:
         """Return the source in lower case, with or without its final mark; the target keeps its case."""
+        # `bare` returns None for a pair without final marks: the pair itself is taken
         source, target = (self.rng.random() < 0.5 and self.bare(pair)) or pair
         return source.lower(), target
 
@@ -94,7 +95,10 @@ class Forms:
         return pattern.sub(new, pair[0]), pattern.sub(new, pair[1])
 
     def _number(self, like: str) -> Pair:
-        """Return a number with the digits of `like` in both languages, at times with decimals or a group."""
+        """Return a number with as many digits as `like`, in the spelling of both languages.
+
+        15 % of the numbers have decimals, 10 % a group of three further digits.
+        """
         value = self.rng.randrange(10 ** (len(like) - 1), 10 ** len(like))
         kind = self.rng.random()
         spelled = [(str(value), str(value))]

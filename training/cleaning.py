@@ -34,7 +34,7 @@ def clean(pairs: Sequence[Pair], held_out: Iterable[Pair], languages: tuple[str,
     languages: codes of the source and target language; if equal, languages and lengths are not compared.
     """
     sources, targets = zip(*((normalise(s), normalise(t)) for s, t in held_out), strict=True)
-    measured = {*sources, *targets} - {""}
+    measured = {*sources, *targets} - {""}  # texts that models are measured with
     seen: set[Pair] = set()
     rest: list[Pair] = []
     dropped: Counter[str] = Counter()

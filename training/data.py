@@ -154,7 +154,13 @@ def copying_task(pairs: Pairs, seed: int) -> Pairs:
 def _piece(
     rng: np.random.Generator, tokens: NDArray[np.int32], shortest: int, longest: int
 ) -> NDArray[np.int32]:
-    """Return a random range of tokens, followed by their end-of-sentence."""
+    """Return a random range of tokens, followed by their end-of-sentence.
+
+    rng: source of the draws.
+    tokens: tokens with end-of-sentence.
+    shortest: lower limit of the range's length, inclusive.
+    longest: upper limit of the range's length, exclusive.
+    """
     length = int(rng.integers(shortest, longest))
     begin = int(rng.integers(0, max(1, len(tokens) - length)))
     return np.append(tokens[:-1][begin : begin + length], tokens[-1])
@@ -172,6 +178,7 @@ def batches(pairs: Pairs, budget: int, seed: int) -> list[NDArray[np.int64]]:
     order = rng.permutation(len(lengths))
     if lengths[:, 1].mean() > 2 * lengths[:, 0].mean():
         lengths = lengths[:, ::-1]  # the longer side decides the padding
+    # a stable sort by length: pairs of equal lengths stay in random order
     order = order[np.lexsort((lengths[order, 1], lengths[order, 0]))]
     result: list[NDArray[np.int64]] = []
     begin, widest = 0, 0
@@ -218,6 +225,7 @@ def epochs(pairs: Pairs, budget: int, seed: int, start: int) -> Iterator[tuple[i
     epoch = count = 0
     while True:
         order = batches(pairs, budget, seed + epoch)
+        # skips whole epochs, then the first batches of the epoch in which the run stopped
         for index in order[max(0, start - count) :]:
             yield epoch, index
         count += len(order)

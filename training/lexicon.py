@@ -27,9 +27,11 @@ def lexicon(pairs: Sequence[Pair]) -> list[Pair]:
     """Return word pairs, most frequent first, spelled like inside sentences."""
     encoded, sides = _encode(pairs)
     sizes = len(sides[0]) + 1, len(sides[1]) + 1
+    # likeliest translation of each word, by its id
     forth = learn(encoded, sizes, 0, (1, 1)).likely[:, 0]
     back = learn(((t, s) for s, t in encoded), sizes[::-1], 0, (1, 1)).likely[:, 0]
     frequencies = [Counter(word for sentence in encoded for word in set(sentence[side])) for side in (0, 1)]
+    # number of sentence pairs with a word and its likeliest translation
     both = Counter(
         (word, int(forth[word])) for s, t in encoded for word in set(s) if int(forth[word]) in set(t)
     )
@@ -70,6 +72,7 @@ def _expression_parts(
             if translation in sentence[1]:
                 entry = (word, translation)
                 place = sentence[side].index(entry[side])
+                # 0: the word is the first of its sentence
                 before[entry][sentence[side][place - 1] if place else 0] += 1
     bound = set()
     for entry, counts in before.items():

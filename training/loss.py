@@ -43,7 +43,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
             mean = logits.mean(-1).sum()
             grad = logits.sub_(top).exp_()
             total = grad.sum(-1, keepdim=True)
-            norm = total.log().sum() + top.sum()
+            norm = total.log().sum() + top.sum()  # summed log-sum-exp of the rows
             nll = nll + norm - likely
             loss = loss + norm - (1 - smoothing) * likely - smoothing * mean
             grad.div_(total).sub_(smoothing / vocab)  # gradient of the logits
@@ -58,6 +58,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        # `forward` saved the gradients of the loss; `grad` is the gradient with respect to the loss
         features, weight, bias = ctx.saved_tensors
         gradients = features * grad.to(features.dtype), weight * grad, None if bias is None else bias * grad
         return *gradients, None, None  # none for target and smoothing
@@ -95,7 +96,7 @@ def adaptive_cross_entropy(softmax: AdaptiveSoftmax, features: Tensor, target: T
     features: decoder output [rows, dim].
     target: token ids, int [rows].
     """
-    (_, first), *rest = softmax.edges
+    (_, first), *rest = softmax.edges  # begin and end of the head's tokens, and of each band
     in_bands = [(target >= begin) & (target < end) for begin, end in rest]
     head = target  # the head has the first tokens, then one class for each band
     for band, in_band in enumerate(in_bands):

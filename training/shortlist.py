@@ -55,9 +55,11 @@ def learn(
     source, target = unique_links // target_vocab, unique_links % target_vocab
     probability = np.ones(len(unique_links))
     for _ in range(ROUNDS):
+        # expectation: share each target token among the source tokens of its pair
         weight = probability[link_of]
         weight /= np.bincount(groups, weights=weight)[groups]
         expected = np.bincount(link_of, weights=weight, minlength=len(unique_links))
+        # maximisation: the probabilities of a source token's targets have the sum 1
         probability = expected / np.bincount(source, weights=expected, minlength=source_vocab)[source]
     return Shortlist(
         _best(source, target, probability, (source_vocab, likely)),
@@ -95,7 +97,7 @@ def with_language(
     tokens: tokens of the language.
     symbol: token that names the language; None: the model has only one target language.
     """
-    copies = config.share_embeddings
+    copies = config.share_embeddings  # with one vocabulary, source tokens are also targets
     if old is None:
         ends = np.array([config.eos], np.int32)
         old = Shortlist(np.zeros((config.source_vocab, 0), np.int32), ends, target_vocab=config.target_vocab)
@@ -108,9 +110,10 @@ def with_language(
 def _links(
     pairs: Iterable[tuple[Sequence[int], Sequence[int]]], target_vocab: int, eos: int
 ) -> tuple[Whole, Whole, Whole]:
-    """Return a link, and the number of its target token, for each target token and source token of a pair.
+    """Return links, groups and counts.
 
-    The third array is the number of occurrences of each target token.
+    A link is a target token with a source token of its pair, as source * target_vocab + target. Its group is
+    the number of the target token's occurrence in the corpus. A count is the occurrences of a target token.
     """
     links, groups, number = [], [], 0
     counts = np.zeros(target_vocab, np.int64)
@@ -130,6 +133,7 @@ def _best(
     """Return the most probable targets of each source token, [source_vocab, likely], padded with -1."""
     order = np.lexsort((target, -probability, source))
     source, target = source[order], target[order]
+    # rank of each target among those of its source token, from 0
     rank = np.arange(len(source)) - np.searchsorted(source, source)
     best = rank < shape[1]
     likely = np.full(shape, -1, np.int32)

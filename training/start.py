@@ -74,7 +74,11 @@ def copy_weights(model: Model, start: Bundle, vocabulary: Path) -> None:
 
 
 def _spelling(vocabulary: Path, before: Path) -> list[NDArray[np.int64]]:
-    """Return the ids of the old pieces that spell each new piece."""
+    """Return the ids of the old pieces that spell each new piece.
+
+    vocabulary: path of the new SentencePiece model.
+    before: path of the old SentencePiece model.
+    """
     new, old = (spm.SentencePieceProcessor(model_file=str(path)) for path in (vocabulary, before))
     numbers = {old.id_to_piece(number): number for number in range(old.get_piece_size())}
     spelling = []
@@ -88,6 +92,7 @@ def _spelling(vocabulary: Path, before: Path) -> list[NDArray[np.int64]]:
 
 def _rows(model: Model) -> set[str]:
     """Return the names of the weights that have a row for each piece."""
+    # such weights change their shape with the size of the vocabulary
     config = model.config
     larger = replace(config, source_vocab=config.source_vocab + 8, target_vocab=config.target_vocab + 8)
     shapes = weight_shapes(build(larger))

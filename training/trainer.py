@@ -106,7 +106,11 @@ def build(recipe: Recipe) -> Model:
 
 
 class Trainer:
-    """One run of a recipe. `folder` holds vocabulary and checkpoints, from which a killed run resumes."""
+    """One run of a recipe. `folder` holds vocabulary and checkpoints, from which a killed run resumes.
+
+    A new run has the weights and vocabulary of the bundle `start`, or the vocabulary of the teacher of
+    `synthesis`, if there is one.
+    """
 
     def __init__(
         self,
@@ -128,6 +132,7 @@ class Trainer:
         self.model.initialise(recipe.train.seed)
         if start is not None:
             copy_weights(self.model, start, vocabulary)
+        # for `average`, which may mix the first weights in
         self.started = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
         self.model.to(self.device)
         self.optimizer = torch.optim.AdamW(
@@ -160,6 +165,7 @@ class Trainer:
             now = time.monotonic()
             pace = (now - began - self._saving) / (self.update - before)
             pieces = min(TIMED_PIECES, (self.recipe.train.updates - self.update) // piece)
+            # keep time for the later checkpoints, at most half of the rest
             left = end - now - min(pieces * self._saving, (end - now) / 2)
             self.recipe = plan_updates(whole, self.update, left / pace)
             piece = max(FIRST_PIECE_UPDATES, self.recipe.train.updates // TIMED_PIECES)
@@ -174,6 +180,7 @@ class Trainer:
     def train_to(self, last: int) -> None:
         """Train up to the update `last` of the recipe's schedule, and save a checkpoint there."""
         train = self.recipe.train
+        # the pieces of a run with a time limit share one stream
         stream = self._stream = self._stream or self._batches()
         bar = tqdm(total=last, initial=self.update, unit="update", mininterval=5.0)
         self.model.train()
@@ -229,6 +236,7 @@ class Trainer:
         fading = train.copy_updates * train.accumulate
         choice = np.random.default_rng(train.seed).random(fading)
         is_copy = choice * fading > np.arange(fading)  # the probability falls linearly
+        # a resumed run skips the batches of each task that it has used
         copy_count = int(is_copy[: self.batch].sum())
         copies = data.copying_task(self.train, train.seed) if self.batch < fading else self.train
         real = data.epochs(self.train, train.batch_tokens, train.seed, self.batch - copy_count)
@@ -268,7 +276,12 @@ class Trainer:
         return out
 
     def _loss(self, source: Tensor, previous: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the loss to minimise and the negative log-likelihood, summed over the target tokens."""
+        """Return the loss to minimise and the negative log-likelihood (nats), summed over the target tokens.
+
+        source: token ids [batch, length].
+        previous: input of the decoder [batch, length].
+        target: expected token ids [batch, length].
+        """
         model, train = self.model, self.recipe.train
         real = (source != model.config.pad).float()
         mask = torch.zeros_like(real).masked_fill(real == 0, float("-inf"))

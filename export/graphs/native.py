@@ -32,7 +32,13 @@ EPILOGUES: Final = {"none": 0, "relu": 1, "glu": 2, "norm": 3}
 
 
 def _linear(x: Symbol, weight: Weight, bias: Weight | None = None, epilogue: str = "none") -> Symbol:
-    """Emit the product x @ weight.T + bias with an epilogue of EPILOGUES, in fp32 or with int8 weights."""
+    """Emit x @ weight.T + bias in fp32 or with int8 weights.
+
+    x: input [..., K].
+    weight: matrix [N, K].
+    bias: bias [N], or None.
+    epilogue: operation of EPILOGUES that the operator applies to its result.
+    """
     g, columns = x.graph, weight.size(0)
     gated = epilogue == "glu"
     options: dict[str, Any] = {"domain": DOMAIN, "epilogue": EPILOGUES[epilogue]}
@@ -40,6 +46,7 @@ def _linear(x: Symbol, weight: Weight, bias: Weight | None = None, epilogue: str
     if g.precision == "int8":
         packed, (scales, *alpha) = g.weight(weight, "gated" if gated else "panels"), _scales(weight)
         operands = [x.name, packed, scales, *after]
+        # empty names mean absent operands: the alpha must have the index ALPHA
         operands += [""] * (ALPHA - len(operands)) + alpha if alpha else []
         name = g.emit("Int8Linear", *operands, **options)
     else:
@@ -59,7 +66,11 @@ def _scales(weight: Weight) -> list[str]:
 
 
 def _as_epilogue(epilogue: str, otherwise: Callable[..., Symbol]) -> Callable[..., Symbol]:
-    """Return a function that becomes the epilogue of its argument if that is a product."""
+    """Return a function that emits an operation, fused into the product that makes its argument if any does.
+
+    epilogue: operation of EPILOGUES.
+    otherwise: function that emits the operation for any other argument.
+    """
 
     def apply(x: Symbol, *args: Any, **kwargs: Any) -> Symbol:
         product = x.graph.products.get(x.name)
@@ -79,7 +90,7 @@ def _layer_norm(x: Symbol, shape: Any, weight: Weight, bias: Weight, eps: float 
 
 
 def _unnormalised(taps: Symbol) -> tuple[str, int]:
-    """Return the kernels before their softmax, and 1; or the kernels and 0 if they have no softmax."""
+    """Return the name of the kernels (taps) before their softmax, and 1; without a softmax `taps`, and 0."""
     node = taps.graph.producer(taps.name, "Softmax")
     return (taps.name, 0) if node is None else (node.input[0], 1)
 
@@ -98,7 +109,10 @@ def _dynamic_conv_step(x: Symbol, taps: Symbol, ring: Symbol | None, index: Symb
 def _attend(
     q: Symbol, keys: Symbol, values: Symbol, mask: Symbol, dropout: float = 0.0, shown: int = 0
 ) -> tuple[Symbol, Symbol]:
-    """Emit Attend, with the scale of the queries as an attribute; returns outputs and weights."""
+    """Emit Attend, and return its outputs and attention weights.
+
+    The operator scales the queries itself: it reads them before a multiplication, if there is one.
+    """
     query, scale = q.graph.scaled.get(q.name, (q, 1.0))
     operands = (query.name, keys.name, values.name, mask.name)
     options = {"shown": shown} if shown else {}
@@ -114,6 +128,7 @@ def _attend_cached(
     bias: tuple[Symbol, Symbol] | None = None,
 ) -> Symbol:
     q, key, value = own
+    # the operator scales the queries itself
     query, scale = q.graph.scaled.get(q.name, (q, 1.0))
     operands = (part.name for part in (query, key, value, *past, lineage, *(bias or ())))
     return q.like(q.graph.emit("AttendCached", *operands, domain=DOMAIN, scale=scale))
@@ -127,6 +142,7 @@ def _attend_window(
     heads: int,
 ) -> Symbol:
     q, key, value = own
+    # the operator scales the queries itself
     query, scale = q.graph.scaled.get(q.name, (q, 1.0))
     operands = (part.name for part in (query, key, value, *past, index, mask))
     return q.like(q.graph.emit("AttendWindow", *operands, domain=DOMAIN, scale=scale, heads=heads))
@@ -139,7 +155,10 @@ def _ssru_step(candidate: Symbol, gate: Symbol, ring: Symbol, index: Symbol) -> 
 
 
 def _project_among(x: Symbol, output: tuple[Weight, Weight | None], among: Symbol, eos: int) -> Symbol:
-    """Return logits [slots, beams, W] in the order of each slot's list; `_select` finds it in `lists`."""
+    """Return logits [slots, beams, W] of the tokens in each slot's shortlist `among`, int [slots, W].
+
+    `_select`, which needs the list to return token ids, finds it in `Graph.lists`.
+    """
     g, (weight, bias) = x.graph, output
     shape, added = (*x.shape[:-1], among.shape[1]), [] if bias is None else [bias.name]
     if g.precision == "int8":
@@ -154,7 +173,7 @@ def _project_among(x: Symbol, output: tuple[Weight, Weight | None], among: Symbo
 
 
 def _select(scores: Symbol, rules: Any, unk: int | None, eos: int, k: Symbol) -> tuple[Symbol, Symbol]:
-    """Emit Select on the logits before a log-softmax."""
+    """Emit Select on the logits before a log-softmax: the operator normalises them itself."""
     inputs = SelectionRules(*rules)
     node = scores.graph.producer(scores.name, "LogSoftmax")
     logits = scores.name if node is None else node.input[0]
@@ -205,7 +224,7 @@ def _fusable_product(
 
 
 def _fuse_norm(node: onnx.NodeProto, product: onnx.NodeProto) -> None:
-    """Replace the node of a norm by the product, with the norm as its epilogue."""
+    """Replace the node of a norm by the product, with the norm and the sum's other term as its epilogue."""
     residual = node.input[1 - list(node.input).index(product.output[0])]
     count = PRODUCTS[product.op_type]
     own, alpha = list(product.input[:count]), product.input[ALPHA:]
@@ -237,6 +256,7 @@ def _fuse_into_ssru_step(
 
 def _is_plain_product(node: onnx.NodeProto | None) -> bool:
     """Return whether a node is a product without an epilogue, and no output of the graph."""
+    # `_drop_identities` gives the outputs of the graph other names than their nodes'
     if node is None or node.op_type not in PRODUCTS or node.output[0] != node.name:
         return False
     return any(a.name == "epilogue" and a.i == EPILOGUES["none"] for a in node.attribute)

@@ -41,7 +41,9 @@ OPERATORS: Final = KERNELS | {"tensorrt": plugins.PLUGIN_OPS}
 
 
 def encoder_graph(config: ModelConfig, precision: str, kernels: str = "pure") -> bytes:
-    """Return the encoder's graph, from tokens [batch, time], positions [time], real [batch, time] to memory.
+    """Return the encoder's graph, which makes the memory of a batch of sources.
+
+    Inputs are tokens [batch, time], positions [time] and real [batch, time], 1 at tokens and 0 at padding.
 
     config: configuration of the model.
     precision: "fp32" or "int8".
@@ -73,8 +75,8 @@ def step_graph(
     kernels: "pure" for standard operators, "native" for our own, "tensorrt" for its plugins.
     shortlisted: whether there is a further input `among` [slots, listed], see `engine.executors.shortlists`.
 
-    Inputs are the fields of StepInput (`step_fields`), `memory.*` with `mask`, `state.*` with `index.*`,
-    `cache.*` with `lineage`; outputs are those of TopK and `column.*`, the new column of each state.
+    Inputs are the fields of StepInput (`step_fields`), `memory.*` with `mask`, and earlier positions as of
+    `_past_inputs`. Outputs are those of TopK, and for each state `column.*`, its part at the new position.
     """
     g = Graph(precision, OPERATORS[kernels], FUSED.get(kernels, list))
     model: Any = _symbolic_model(config, g)
@@ -113,7 +115,11 @@ def step_graph(
 
 
 def _past_inputs(g: Graph, states: Sequence[StateSpec]) -> Past:
-    """Add the inputs of a step that hold earlier positions: rings, their indices, caches and lineage."""
+    """Add the inputs of a step that hold earlier positions.
+
+    A ring holds the last inputs of a layer, and its index the rows that belong to each hypothesis. A cache
+    holds keys or values of attention, and the lineage the entries that belong to each hypothesis.
+    """
     rings = [s for s in states if not s.heads]
     windows = sorted({s.window for s in rings})
     cached: dict[str, Any] = {}
@@ -200,6 +206,7 @@ def _symbolic_model(config: ModelConfig, graph: Graph) -> Model:
                 constant = id(tensor) not in names
                 recipe = module.recipe if constant else {"tensor": name}
                 weights[id(tensor)] = Weight(graph, name, shape, recipe)
+            # torch refuses to replace a parameter by a symbol: delete it, and set a plain attribute
             del (module._buffers if key in module._buffers else module._parameters)[key]
             setattr(module, key, weights[id(tensor)])
     return model

@@ -62,7 +62,7 @@ def _int8_product(x: Symbol, weight: Weight) -> str:
 
 
 def _bytes(x: Symbol) -> tuple[str, str]:
-    """Emit x as bytes around 128; return their names and those of the row scales."""
+    """Emit x as bytes (128 means 0); return the names of the bytes and of the scales of their rows."""
     g = x.graph
     largest = g.emit("ReduceMax", g.emit("Abs", x.name), g.ints(-1), keepdims=1)
     scale = g.emit("Mul", largest, g.constant(1 / 127, np.float32))
@@ -73,7 +73,7 @@ def _bytes(x: Symbol) -> tuple[str, str]:
 
 
 def _static_bytes(x: Symbol, alpha: str) -> tuple[str, str]:
-    """Emit x as bytes around 128, clipped to the alpha's range; return their name and the alpha's."""
+    """Emit x * alpha as bytes (128 means 0), clipped; return the names of the bytes and of the alpha."""
     g = x.graph
     whole = g.emit("Round", g.emit("Mul", x.name, alpha))
     clipped = g.emit("Clip", whole, g.constant(-127.0, np.float32), g.constant(127.0, np.float32))
@@ -191,6 +191,7 @@ def _dynamic_conv(x: Symbol, taps: Symbol, left: int) -> Symbol:
     else:
         rows, lead = taps.transpose(1, 2).name, [0, 0]
     rank = len(lead) + 2
+    # rows of K + time numbers, read again as rows of K + time - 1, shift each kernel by one more position
     padded = g.emit("Pad", rows, g.emit("Concat", g.ints(*[0] * (2 * rank - 1)), time, axis=0))
     flat = g.emit("Reshape", padded, g.ints(*lead, -1))
     row = g.emit("Add", time, g.ints(width - 1))

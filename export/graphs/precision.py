@@ -78,7 +78,7 @@ def narrow_graph(graph: bytes, precision: str, config: ModelConfig) -> bytes:
 
 
 def _keeps_sums(config: ModelConfig) -> bool:
-    """Return whether the state is running sums or slowly decaying averages."""
+    """Return whether a decoder's state holds running sums or slowly decaying averages, which stay fp32."""
     return any(getattr(part.decoder, "keeps_sums", False) for part in config.stack_configs)
 
 
@@ -136,7 +136,7 @@ class _Rewrite:
         return bytes(self.model.SerializeToString(deterministic=True))
 
     def _rewrite_node(self, node: onnx.NodeProto, results: dict[str, int]) -> None:
-        """Append a node whose float inputs have the type that its operator needs."""
+        """Append a node, with casts of its float inputs to the type in which it computes."""
         numbers = [n for n in node.input if n in self.constants or self.types.get(n, OTHER) != OTHER]
         if node.output[0] in results and numbers:
             target = results[node.output[0]]
@@ -159,7 +159,11 @@ class _Rewrite:
             self.types[node.output[0]] = FLOAT if to == FLOAT else OTHER
 
     def _type_of(self, node: onnx.NodeProto, numbers: Sequence[str]) -> int:
-        """Return the float type in which a node computes."""
+        """Return the float type in which a node computes.
+
+        node: the node.
+        numbers: names of its float inputs.
+        """
         if node.op_type in WIDE_OPS:
             return FLOAT
         coarse = node.op_type == "LayerNormalization" or node.output[0] in self.logits
@@ -167,6 +171,7 @@ class _Rewrite:
             return FLOAT
         if node.op_type in NARROW_OPS:
             return self.narrow
+        # other operators are narrow only if all their inputs are; constants are cast
         types = {self.types[name] for name in numbers if name not in self.constants}
         return self.narrow if types == {self.narrow} else FLOAT
 

@@ -86,12 +86,13 @@ class Graph:
         return self.constant(values, np.int64)
 
     def weight(self, weight: Weight, form: str) -> str:
-        """Return the initialiser of a weight in a form of `engine.bundle.recipes`; add it if it is new."""
+        """Return the name of a weight's initialiser in a form of `engine.bundle.recipes`; add a new one."""
         shape = tuple(weight.size(axis) for axis in range(weight.dim()))
         if form in ("transposed", "quantized", "panels", "gated"):
             shape = shape[::-1]
         elif form in PANEL_PARTS:
             parts = PANEL_PARTS[form]
+            # -(a // -b) rounds a / b up: the last panel is padded
             shape = shape[1], -(shape[0] // parts // -(PANEL // parts)) * PANEL
         elif form in ("scales", "static_scales"):
             shape = shape[:1]
@@ -130,6 +131,7 @@ class Graph:
     def _prune(self, names: set[str]) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]]:
         """Return the nodes and initialisers that these outputs need: ONNX Runtime would run unused nodes."""
         nodes = []
+        # from the last node to the first: nodes that read a result come after the node that makes it
         for node in reversed(self.nodes):
             if not names.isdisjoint(node.output):
                 nodes.append(node)
@@ -310,6 +312,7 @@ class Symbol:
         items = items if isinstance(items, tuple) else (items,)
         if Ellipsis in items:
             at = items.index(Ellipsis)
+            # number of axes that "..." represents; None is a new axis
             hidden = self.dim() - sum(i is not None for i in items) + 1
             items = items[:at] + (slice(None),) * hidden + items[at + 1 :]
         result = self

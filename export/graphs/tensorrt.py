@@ -38,7 +38,10 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class LaneShape:
-    """The lane that an engine is built for. `k` candidates of each row; None: enough for any request."""
+    """The lane that an engine is built for: a batch of slots of one beam size.
+
+    k: number of candidate tokens of each hypothesis; None: enough for any request.
+    """
 
     precision: str = "fp16"
     beams: int = 5
@@ -54,7 +57,7 @@ class LaneShape:
 
     @property
     def buckets(self) -> tuple[int, ...]:
-        """Slots of each profile: powers of four, and `slots`."""
+        """Largest number of slots of each optimization profile: powers of four, and `slots`."""
         return tuple(sorted({*(4**i for i in range(8) if 4**i < self.slots), self.slots}))
 
 
@@ -185,7 +188,12 @@ def parse_graph(path: Path) -> ParsedNetwork:
 
 
 def _engine(path: Path, shapes: list[dict[str, tuple[Shape, Shape, Shape]]], cache: Path) -> bytes:
-    """Parse, build and inspect an engine; the timing cache is read before and written afterwards."""
+    """Parse, build and inspect an engine, and return its bytes.
+
+    path: ONNX graph.
+    shapes: optimization profiles (`profiles`).
+    cache: file of TensorRT's timing cache, which is read before and written afterwards.
+    """
     import tensorrt as trt
 
     definition = parse_graph(path)

@@ -19,6 +19,7 @@ def buckets(count: int, span: int, *, causal: bool) -> NDArray[np.int64]:
     half = count if causal else count // 2
     # keys after the query have the upper half of an encoder's buckets
     base = 0 if causal else (distances < 0) * half
+    # T5's formula: half of the buckets hold one distance each, the others grow by the logarithm
     far = np.abs(distances)
     exact = half // 2
     log = np.log(np.maximum(far, 1).astype(np.float32) / np.float32(exact)) / np.float32(

@@ -120,7 +120,7 @@ class Layers:
             self.weights[f"{ours}.{our}"] = self.variables.array(f"{name}/{part}").astype(np.float32)
 
     def query_factor(self, theirs: str, width: int) -> float:
-        """Return the factor of queries divided by the usual width ** -0.5.
+        """Return the factor of queries in addition to the usual width ** -0.5.
 
         theirs: name of the attention, without the side.
         width: width of a head.
@@ -165,6 +165,7 @@ def read_side(variables: Variables, side: str, settings: Mapping[str, Any]) -> R
     inner = _attention_width(variables, side, heads)
     for i in range(count):
         _layer(layers, i, inner // heads)
+    # largest distances of relative position vectors and of the relative bias; 0: the side has none
     reach, span = _relative_vectors(layers, count), _relative_bias(layers, count, heads)
     encodings = f"{side}/position_encodings/encodings"
     stored = encodings in variables
@@ -239,6 +240,7 @@ def unsupported_parts(variables: Variables) -> Iterator[str]:
 def count_layers(variables: Variables, side: str) -> int:
     """Count the layers of a side."""
     names = {*variables.arrays, *variables.aliases}
+    # "encoder/layer_" and "decoder/layer_" have 14 characters; a number follows
     numbers = {
         name.split("/")[1][6:]
         for name in names
@@ -251,7 +253,7 @@ def count_layers(variables: Variables, side: str) -> int:
 
 
 def _attribute(variables: Variables, side: str, name: str, usual: int) -> int:
-    """Return an attribute of a side; old files store one for both sides."""
+    """Return an attribute of a side, `usual` if it is missing; old files store one for both sides."""
     return int(variables.number(f"{side}/{name}", variables.number(name, usual)))
 
 
@@ -292,7 +294,11 @@ def _positions(variables: Variables, name: str, dim: int) -> NDArray[np.float32]
 
 
 def _relative_vectors(layers: Layers, count: int) -> int:
-    """Add the relative position vectors, and return their largest distance, 0 without any."""
+    """Add the relative position vectors, and return their largest distance, 0 without any.
+
+    layers: layers of the side.
+    count: number of layers; each has tables with a row for each distance from -largest to largest.
+    """
     at = f"{layers.side}/layer_{{}}/self_attention/relative_position_"
     if f"{at.format(0)}keys" not in layers.variables:
         return 0
@@ -316,6 +322,7 @@ def _alignment_fields(variables: Variables, heads: int, count: int) -> dict[str,
         raise CheckpointError(
             f"decoder/alignment_heads = {heads_shown} of alignment_layer {layer} are not there"
         )
+    # all heads become 0; a negative layer counts from the end; None is the last
     return {"alignment_heads": heads_shown % heads, "alignment_layer": None if layer == -1 else layer % count}
 
 
@@ -346,6 +353,7 @@ def _relative_bias(layers: Layers, count: int, heads: int) -> int:
         other = f"{at.format(i)}bias"
         if other in variables and not np.array_equal(variables.array(other), table):
             raise CheckpointError(f"{other} differs from the first layer's; here all layers share it")
+    # the file has a row for each bucket of distances, our table one for each distance
     rows = buckets(len(table), span, causal=layers.side == "decoder")
     layers.weights["layers.0.self_attn.relative.weight"] = table[rows]
     return span

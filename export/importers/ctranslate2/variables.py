@@ -79,7 +79,10 @@ class Variables:
         return float(array.reshape(()))
 
     def weight(self, name: str) -> QuantizedWeight | NDArray[np.float32]:
-        """Return a weight: int8 with inverted scales and -128 replaced by -127; other types as floats."""
+        """Return a weight: int8 as values and scales to multiply by, other types as floats.
+
+        CTranslate2 divides by its scales; our products need values of at least -127.
+        """
         array = self.array(name)
         if array.dtype == np.int8:
             scale = self.array(name + SCALE).astype(np.float32).reshape(-1)
@@ -131,7 +134,7 @@ def _parse_variables(content: NDArray[np.uint8]) -> Variables:
         alias, name = reader.text(), reader.text()
         if name not in arrays or alias in arrays:
             raise CheckpointError(f"the alias {alias} refers to no variable, or has the name of one")
-        for end in ("", SCALE, "_zero"):
+        for end in ("", SCALE, "_zero"):  # the scale and zero point of a variable have the alias too
             if name + end in arrays:
                 aliases[alias + end] = name + end
     return Variables(version, specification, revision, arrays, aliases)
@@ -146,7 +149,7 @@ def _variables(reader: _VariablesReader, version: int) -> Iterator[tuple[str, ND
             raise CheckpointError(f"{name} has {rank} axes")
         shape = tuple(reader.number(4) for _ in range(rank))
         kind, size = reader.number(1), reader.number(4)
-        if version < 4:
+        if version < 4:  # older files store the bytes of a number and the count of numbers
             kind, size = TYPES_BY_BYTES.get(kind, len(VARIABLE_TYPES)), size * kind
         if kind >= len(VARIABLE_TYPES):
             raise CheckpointError(f"{name} holds numbers of the unknown type {kind}")

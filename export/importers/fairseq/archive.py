@@ -44,7 +44,7 @@ class TextFiles:
 
 
 def find_checkpoints(folder: Path, names: Sequence[str]) -> list[Path]:
-    """Return the paths of the named checkpoints, or of the folder's only one without names.
+    """Return the paths of the named checkpoints; without names, the path of the usual or only checkpoint.
 
     Raises CheckpointError if a file is missing or named twice, or if the folder holds several.
     """
@@ -53,7 +53,7 @@ def find_checkpoints(folder: Path, names: Sequence[str]) -> list[Path]:
         for path, name in zip(paths, names, strict=True):
             if not path.is_file():
                 raise CheckpointError(f"{folder}: there is no checkpoint {name!r}")
-        real = [path.resolve() for path in paths]
+        real = [path.resolve() for path in paths]  # links may give one file two names
         twice = [name for i, name in enumerate(names) if real[i] in real[:i]]
         if twice:
             raise CheckpointError(f"{folder}: checkpoint {twice[0]!r} is named twice; name each one once")
@@ -73,9 +73,9 @@ def find_checkpoints(folder: Path, names: Sequence[str]) -> list[Path]:
 
 
 def find_dictionaries(folder: Path, named_folder: Path | None) -> Path:
-    """Return the folder of the dictionaries: the chosen one, the model's, or its only sub-folder with some.
+    """Return `named_folder`, otherwise `folder` or its only sub-folder that holds dictionaries.
 
-    Raises CheckpointError if there is no such folder, or if several sub-folders hold dictionaries.
+    Raises CheckpointError if `named_folder` does not exist, or if several sub-folders hold dictionaries.
     """
     if named_folder is not None:
         if not named_folder.is_dir():
@@ -89,7 +89,7 @@ def find_dictionaries(folder: Path, named_folder: Path | None) -> Path:
         raise CheckpointError(
             f"{folder}: dictionaries lie in several folders {names}; name one with --dictionaries"
         )
-    return folders[0] if folders else folder
+    return folders[0] if folders else folder  # the readers report missing dictionaries
 
 
 def languages(folder: Path, options: Mapping[str, Any], source: str | None, target: str | None) -> Languages:
@@ -165,6 +165,7 @@ def _segmenters(folder: Path, dictionaries: Path) -> tuple[Path | None, Path | N
             f"{folder}: holds byte-level BPE ({BYTE_LEVEL}), which is not supported; BPE codes and "
             "SentencePiece are. Remove the file to import the model for segmented text"
         )
+    # read only to check the files
     if codes:
         read_bpe(codes)
     if pieces:
@@ -173,10 +174,13 @@ def _segmenters(folder: Path, dictionaries: Path) -> tuple[Path | None, Path | N
 
 
 def with_unknown(text_files: TextFiles, path: Path) -> TextFiles:
-    """Return the text files with a table of replacements for unknown words, read from `path`."""
+    """Return the text files with a table of replacements for unknown words, the file `path`.
+
+    Raises BundleError if the table is damaged, and CheckpointError if the model has no unknown words.
+    """
     if text_files.settings.sentencepiece:
         raise CheckpointError(f"{path}: a SentencePiece model has no unknown words to replace: leave it out")
-    read_table(path)
+    read_table(path)  # only to check it: the bundle gets the file itself
     settings = replace(text_files.settings, unk_dictionary=UNKNOWN)
     return replace(text_files, files={**text_files.files, UNKNOWN: path}, settings=settings)
 

@@ -62,7 +62,7 @@ def options(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Return all options of the model, and their problems.
 
     Absent options have their architecture's defaults.
-    Layers are tuples (channels, kernel width, residual); `decoder_attention` is a boolean for each layer.
+    Layers are tuples as of `_layers`; `decoder_attention` is a boolean for each layer.
     """
     values, problems = read_options(separate_positions(arguments), FCONV_OPTIONS)
     for name, parse in (
@@ -117,7 +117,7 @@ def model_weights(state: Mapping[str, Tensor], config: ModelConfig) -> tuple[Wei
 
     Before version 2 the decoder's convolutions were normalised along another axis.
     """
-    version = state.get("decoder.version")
+    version = state.get("decoder.version")  # a tensor of one number
     named, problems = rename(state, FCONV_NAMES)
     named, unfolded = _fold_weight_norm(named, old=version is None or bool((version < 2).any()))
     copy, original = "decoder.fc3.weight", "decoder.embed_tokens.weight"
@@ -165,7 +165,13 @@ def _fold_weight_norm(named: Mapping[str, Tensor], *, old: bool) -> tuple[dict[s
 
 
 def _fold_pair(base: str, gains: Tensor, directions: Tensor, *, old: bool) -> Tensor | str:
-    """Return the weight of a pair, or the problem of its shapes."""
+    """Return the weight g v / |v| of a pair, or the problem of its shapes.
+
+    base: name of the weight.
+    gains: g.
+    directions: v.
+    old: whether the decoder's convolutions are normalised along axis 0.
+    """
     convolution = CONVOLUTION.search(base)
     gain_axis = 2 if convolution and not (old and convolution[1] == "decoder") else 0
     rank = 3 if convolution else 2
@@ -205,7 +211,13 @@ def _flatten_kernel(name: str, weight: Tensor) -> Tensor:
 
 
 def _layers(value: Any) -> list[tuple[int, int, int]]:
-    """Return (channels, kernel width, distance of the residual's input in layers) of each layer."""
+    """Return the layers of an option's parsed value: (channels, kernel width, residual) of each.
+
+    The residual is the number of layers back to the start of the residual connection: 1 (the default) is the
+    layer's own input, 0 means none.
+
+    Raises ValueError if the value is not a list of (channels, kernel width[, residual]).
+    """
     if not isinstance(value, (list, tuple)) or not value:
         raise ValueError("it must be a list of layers")
     layers = []
@@ -215,12 +227,12 @@ def _layers(value: Any) -> list[tuple[int, int, int]]:
             raise ValueError(f"a layer is (channels, kernel width) or with a residual, not {layer!r}")
         if max(layer) > LARGEST_SIZE:
             raise ValueError(f"{max(layer)} exceeds {LARGEST_SIZE}")
-        layers.append((*layer, 1)[:3])
+        layers.append((*layer, 1)[:3])  # a layer of two numbers has the residual 1
     return layers
 
 
 def _flags(value: Any) -> bool | tuple[bool, ...]:
-    """Return one boolean, or one for each layer. Raises ValueError."""
+    """Return one boolean for all layers, or one for each. Raises ValueError for other values."""
     if isinstance(value, bool):
         return value
     if not isinstance(value, (list, tuple)) or not all(type(flag) in (bool, int) for flag in value):
@@ -253,7 +265,7 @@ def _value_of_node(node: ast.expr) -> Any:
 
 
 def _apply_operator(left: Any, right: Any, *, add: bool) -> Any:
-    """Add or multiply numbers and lists. Raises ValueError if the result is too large."""
+    """Return left + right or left * right, of numbers or lists. Raises ValueError if it is too large."""
     numbers = type(left) is int, type(right) is int
     same: bool = type(left) is type(right)
     if all(numbers):
@@ -261,6 +273,7 @@ def _apply_operator(left: Any, right: Any, *, add: bool) -> Any:
         if abs(result) > LARGEST_SIZE:
             raise ValueError(f"{result} exceeds {LARGEST_SIZE}")
         return result
+    # `_within_limit` comes first: it raises before a long list is built
     if add and same and isinstance(left, (list, tuple)):
         return _within_limit(len(left) + len(right)) and left + right
     if not add and any(numbers):

@@ -43,6 +43,7 @@ def merge_adapter(tensors: Mapping[str, Tensor], adapter: Path | None) -> Mappin
     weights = _read_adapter(adapter)
     result, problems = dict(tensors), list(_setting_problems(config))
     for module, parts in sorted(_by_module(weights).items()):
+        # with wrong settings, modules are merged only to find further problems: the factor does not matter
         if problem := _merge_module(
             result, module, parts, 0.0 if problems else _scale(config, module, parts)
         ):
@@ -95,7 +96,7 @@ def _by_module(weights: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
 
 
 def _scale(config: Mapping[str, Any], module: str, parts: Mapping[str, Tensor]) -> float:
-    """Return the factor of a module's product of A and B."""
+    """Return the factor of a module's product of A and B: alpha / rank, or alpha / rank ** 0.5 for rsLoRA."""
     factor = next((parts[name] for name, _ in FACTORS if name in parts), None)
     rank = 1 if factor is None else max(1, factor.shape[0])
     named = (a for key, a in (config.get("alpha_pattern") or {}).items() if f".{module}".endswith(f".{key}"))
@@ -106,7 +107,13 @@ def _scale(config: Mapping[str, Any], module: str, parts: Mapping[str, Tensor]) 
 def _merge_module(
     tensors: dict[str, Tensor], module: str, parts: Mapping[str, Tensor], scale: float
 ) -> str | None:
-    """Merge a module's part of the adapter into the weights; return its problem, or None."""
+    """Merge a module's part of the adapter into the weights; return the module's problem, or None.
+
+    tensors: weights of the base; changed in place.
+    module: name of the module.
+    parts: tensors of the adapter by their names within the module.
+    scale: factor of the product of A and B.
+    """
     factors = next((names for names in FACTORS if not parts.keys().isdisjoint(names)), None)
     if factors is not None:
         name = _stored_name(tensors, f"{module}.weight")
@@ -127,7 +134,7 @@ def _merge_module(
 def _product(
     module: str, parts: Mapping[str, Tensor], factors: tuple[str, str], shape: Sequence[int]
 ) -> Tensor | str:
-    """Return the product of a module's factors, or their problem."""
+    """Return the product of a module's factors in the shape of the weight, or the problem of the factors."""
     a, b = (parts.get(name) for name in factors)
     if a is None or b is None or a.dim() != 2 or b.dim() != 2 or a.shape[0] != b.shape[1]:
         return f"{module} does not hold two factors of one rank"

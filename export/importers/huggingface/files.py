@@ -90,6 +90,7 @@ def open_folder(path: Path) -> ModelFolder:
     """Read the settings of a folder. Raises CheckpointError if a file is missing or unreadable."""
     if not (path / CONFIG_FILE).is_file():
         raise CheckpointError(f"{path}: holds no {CONFIG_FILE}, so it is not a model folder of Hugging Face")
+    # the settings that the file holds
     said = read_object(path / CONFIG_FILE)
     config = DEFAULTS.get(str(said.get("model_type")), {}) | said
     if "src_vocab_size" in config:  # FSMT

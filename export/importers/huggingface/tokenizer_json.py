@@ -81,7 +81,8 @@ def _pieces(path: Path, content: Mapping[str, Any]) -> tuple[str, list[tuple[str
         raise CheckpointError(f"{path}: has no piece for unknown words; download it again")
     if len({piece for piece, _ in pairs} - {""}) < len(pairs):
         raise CheckpointError(f"{path}: holds a piece twice, or an empty one; download it again")
-    # `transformers` 5 writes 2 for T5, which is MADLAD-400's end-of-sentence
+    # prefer the piece "<unk>" to the stored id: `transformers` 5 writes 2 for T5, the id of MADLAD-400's
+    # end-of-sentence
     return str(kind), pairs, next((i for i, (piece, _) in enumerate(pairs) if piece == UNKNOWN), unk)
 
 

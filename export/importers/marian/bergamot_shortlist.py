@@ -81,7 +81,7 @@ def read_shortlist(
         likely[source, : len(targets)] = targets
     if vocabularies.shared:
         count = len(vocabularies.source)
-        likely[:count, -1] = np.arange(count)
+        likely[:count, -1] = np.arange(count)  # the copy of each source token
     return Shortlist(likely, np.arange(first, dtype=np.int32), MULTIPLE)
 
 
@@ -90,6 +90,7 @@ def _read_binary(
 ) -> tuple[dict[int, NDArray[Any]], int]:
     """Read a binary shortlist: target ids by source id, and the number of ids in every list."""
     header = np.frombuffer(data, "<u8", HEADER)
+    # first: number of ids in every list; count: number of all ids
     checksum, first, _, offset_count, count = (int(n) for n in header[1:])
     ids_at = 8 * (HEADER + offset_count)
     if offset_count > len(data) or count > len(data) or ids_at + 4 * count != len(data):
@@ -113,7 +114,7 @@ def _read_binary(
 
 
 def _checksum(data: bytes) -> int:
-    """Return Marian's hash of 8-byte numbers, which ignores an odd last id."""
+    """Return Marian's hash of 8-byte numbers, which ignores the last of an odd number of 4-byte ids."""
     value, most = 0, (1 << 64) - 1
     for word in np.frombuffer(data, "<u8", len(data) // 8).tolist():
         value ^= (word + 0x9E3779B9 + ((value << 6) & most) + (value >> 2)) & most

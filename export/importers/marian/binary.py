@@ -89,7 +89,7 @@ def _integers(name: str, kind: int, shape: tuple[int, ...], values: NDArray[Any]
     if kind == INTGEMM16:
         return whole.astype(np.float32) * scale
     weight = QuantizedWeight(whole, np.array([scale], np.float32))
-    for problem in weight.problems():
+    for problem in weight.problems():  # the first one is raised
         raise CheckpointError(f"{name} {problem}")
     return weight
 

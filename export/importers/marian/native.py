@@ -70,6 +70,7 @@ def read(folder: Path, settings: MarianImport, problems: ProblemList) -> Importe
     paths = problems.attempt(lambda: _model_file(folder, settings, decoding))
     vocabularies = problems.attempt(lambda: _vocabulary_files(folder, decoding))
     problems.stop()
+    # for mypy: `problems.stop` has raised if one is missing
     assert paths is not None
     assert vocabularies is not None
     return to_imported_model(read_files(Files(paths, vocabularies, decoding)), folder, settings, problems)
@@ -124,7 +125,7 @@ def _read_decoding(folder: Path) -> dict[str, Any]:
 def _model_file(folder: Path, settings: MarianImport, decoding: Mapping[str, Any]) -> Path:
     """Return the chosen model file, the one that decoder.yml names, or the only one."""
     named = [settings.checkpoint] if settings.checkpoint else _names(decoding, "models")
-    for name in named[:1]:
+    for name in named[:1]:  # runs once, or not at all without names
         if len(named) > 1:
             raise CheckpointError(f"{folder}: {DECODER} names several models {named}: choose by --checkpoint")
         if not (folder / name).is_file():
@@ -306,7 +307,7 @@ def _generation(rules: Mapping[str, Any], config: ModelConfig) -> tuple[dict[str
         "beam_size": max(1, int(_number(rules, "beam-size", 12))),
         "normalize_scores": bool(alpha),
         "length_penalty": alpha,
-        "word_reward": -_number(rules, "word-penalty", 0.0) or 0.0,
+        "word_reward": -_number(rules, "word-penalty", 0.0) or 0.0,  # 0.0, not -0.0
         "max_length_a": _number(rules, "max-length-factor", 3.0),
         "max_length_b": 0,
         "min_length": 0,

@@ -86,7 +86,7 @@ class MarianWeights:
         self.arrays[ours] = values.astype(np.float32)
 
     def _alpha(self, theirs: str) -> Any:
-        """Return the alpha of a matrix [1], or add a problem and return None."""
+        """Return the alpha of a matrix, float [1], or add a problem and return None."""
         names = [f"{theirs}{ALPHA}", *([ANY_ALPHA] if theirs.endswith("Wemb") else [])]
         item = next((self.stored[name] for name in names if name in self.stored), None)
         if item is None:
@@ -116,7 +116,7 @@ def convert_weights(arrays: Arrays, config: ModelConfig, *, target_vocab: int, b
     """
     weights = MarianWeights(arrays, config.quantization == "alphas")
     for side, stack in (("encoder", config.encoder), ("decoder", config.decoder)):
-        assert isinstance(stack, StackConfig)
+        assert isinstance(stack, StackConfig)  # for mypy: the importer makes no other stacks
         decoder = side == "decoder"
         if not (decoder and config.share_embeddings):
             table = "Wemb" if config.share_embeddings else f"{side}_Wemb"
@@ -178,7 +178,7 @@ def _average(weights: MarianWeights, stack: StackConfig, ours: str, theirs: str)
 
 
 def _extend(arrays: dict[str, Array], config: ModelConfig, target_vocab: int) -> None:
-    """Add rows for unused ids, such as padding, which the model can never choose."""
+    """Add rows for ids that Marian lacks, such as padding; their bias keeps the search from choosing them."""
     for name in ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight"):
         _grow(arrays, name, config.target_vocab, 0.0)
     _grow(arrays, "decoder.output_projection.weight", config.target_vocab, 0.0)

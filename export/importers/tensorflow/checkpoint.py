@@ -25,7 +25,7 @@ from engine.errors import CheckpointError
 
 Variables = dict[str, NDArray[Any]]
 MAGIC: Final = 0xDB4775248B80FB57
-FOOTER: Final = 48
+FOOTER: Final = 48  # bytes
 TRAILER: Final = 5  # bytes after a block: kind of compression, checksum
 LARGEST_INDEX: Final = 1 << 26
 MAX_AXES: Final = 8
@@ -47,7 +47,14 @@ class DamagedFile(Exception):
 
 
 class Entry(NamedTuple):
-    """A variable's type (TensorFlow's id), shape, bytes in a shard, masked CRC-32C, and if it has slices."""
+    """Index entry of a variable.
+
+    dtype: TensorFlow's id of the type.
+    shard: number of the file.
+    offset, size: position and length in the file, in bytes.
+    checksum: masked CRC-32C of the bytes.
+    sliced: whether the variable is stored in slices.
+    """
 
     dtype: int
     shape: tuple[int, ...]
@@ -149,7 +156,7 @@ def _masked_crc(data: bytes) -> int:
 
 
 def _table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yield keys and values of a LevelDB table."""
+    """Yield keys and values of a LevelDB table: its footer leads to a block of handles of the others."""
     footer = data[-FOOTER:]
     if len(footer) < FOOTER or int.from_bytes(footer[-8:], "little") != MAGIC:
         raise DamagedFile("no index of TensorFlow")
@@ -160,7 +167,7 @@ def _table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _handle(data: bytes, at: int) -> tuple[tuple[int, int], int]:
-    """Return offset and size of a block, and the position after this handle."""
+    """Return offset and size in bytes of the block of a handle, and the position after the handle."""
     offset, at = _varint(data, at)
     size, at = _varint(data, at)
     return (offset, size), at
@@ -186,6 +193,7 @@ def _block(data: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]
         length, at = _varint(data, at)
         if shared > len(key) or at + own + length > last:
             raise DamagedFile("an entry ends after the end of its block")
+        # a key stores only the bytes in which it differs from the previous one
         key = key[:shared] + data[at : at + own]
         yield key, data[at + own : at + own + length]
         at += own + length
@@ -209,7 +217,7 @@ def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
     at = 0
     while at < len(data):
         tag, at = _varint(data, at)
-        kind = tag & 7
+        kind = tag & 7  # 0: variable-length integer, 1 and 5: 8 and 4 bytes, 2: length and bytes
         if kind == 0:
             value, at = _varint(data, at)
             yield tag >> 3, value
@@ -232,7 +240,7 @@ def _shards(header: bytes) -> int:
 
 
 def _entry(data: bytes) -> Entry:
-    """Parse a BundleEntryProto."""
+    """Parse a BundleEntryProto; its field numbers are those of tensor_bundle.proto."""
     values: dict[int, Any] = dict.fromkeys((1, 3, 4, 5, 6), 0)
     shape: list[int] = []
     sliced = False
