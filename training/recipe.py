@@ -131,6 +131,7 @@ def load(path: Path, device: str, changes: dict[str, str] | None = None) -> Reci
         if device == "cpu":
             train |= overrides
         for key, text in (changes or {}).items():
+            # a value is TOML; words need no quotes
             train[key] = tomllib.loads(f"x = {text}")["x"] if not text.isalpha() else text
         if "betas" in train:
             train["betas"] = tuple(train["betas"])

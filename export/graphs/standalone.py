@@ -51,6 +51,7 @@ def unsign_weights(graph: bytes) -> bytes:
     products = [node for node in model.graph.node if node.op_type == "MatMulInteger"]
     weights = {node.input[1] for node in products}
     for node in products:
+        # inputs: rows, weights, zero point of the rows; the fourth is the zero point of the weights
         node.input.append(node.input[2])  # the zero point of the rows, 128 too
     for tensor in model.graph.initializer:
         if tensor.name in weights:
@@ -97,6 +98,7 @@ def with_weights(graph: bytes, weights: Mapping[str, NDArray[np.float32]], name:
         if tensor.data_location != TensorProto.EXTERNAL:
             continue
         raw = initializer(recipes[tensor.name], weights).tobytes()
+        # zeros up to the next multiple
         data.extend(b"\0" * (-len(data) % ALIGNMENT))
         del tensor.external_data[:]
         for key, value in {"location": f"{name}.onnx.data", "offset": len(data), "length": len(raw)}.items():
@@ -118,7 +120,7 @@ def fix_input(graph: bytes, name: str, value: int) -> bytes:
     """
     model = onnx.load_from_string(graph)
     inputs = [i for i in model.graph.input if i.name != name]
-    assert len(inputs) == len(model.graph.input) - 1
+    assert len(inputs) == len(model.graph.input) - 1  # the graph has this input
     del model.graph.input[:]
     model.graph.input.extend(inputs)
     model.graph.initializer.append(numpy_helper.from_array(np.array([value], np.int64), name))

@@ -161,9 +161,9 @@ def convert_by(
     if model is not None:
         problems.add_under(f"{folder}: its decoding settings can't be used", _search_problems(model))
     problems.check()
-    assert model is not None
+    assert model is not None  # for mypy: `problems.check` has raised without a model
     half = model.half and half_holds(model.weights) if settings.half is None else settings.half
-    weights = dict(model.weights)
+    weights = dict(model.weights)  # `release` empties this copy
     model = replace(model, half=half, weights=weights)
     description = Description(
         name=settings.name or out.resolve().name,
@@ -202,7 +202,7 @@ def _search_problems(model: ImportedModel) -> list[str]:
 
 
 def _read_text(bundle: Bundle) -> dict[str, Content]:
-    """Tokenize a text with the bundle's files. Raises BundleError if files and settings don't fit."""
+    """Tokenize a text only to check the tokenizer. Raises BundleError if files and settings don't fit."""
     tokens, most = open_tokenizer(bundle).encode("A 1."), bundle.config.source_vocab
     if not all(0 <= token < most for token in tokens):
         raise BundleError(f"{bundle.name}: its tokenizer has more tokens than the model's {most:,}")

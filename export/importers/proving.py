@@ -119,6 +119,7 @@ def check_with_peer(
     Returns the model card with a line about the result. An error of the other engine does not stop the
     import: the card says that the model was not checked.
     """
+    # largest number of tokens of a compared answer
     limit = min(max(CHECKED_TOKENS, bundle.options.min_length + 8), bundle.config.max_target - 3)
     lines = [_shorten(bundle, line) for line in peers.CHECK_LINES]
     try:

@@ -22,8 +22,8 @@ class FileVocabularies:
     Our models have the same id for a special symbol on both sides, so that the order of the source symbols
     may differ from the file's.
 
-    orders: source and target; row of the file's table for each symbol.
-    rows: source and target; number of rows of the file's table. Symbols from there on were added.
+    orders: source and target; for each symbol, its row in the file's table of embeddings.
+    rows: source and target; number of rows of that table; greater rows are those of added symbols.
     shared: whether both sides have the same vocabulary.
     eos, unk, pad, start: ids of special symbols; None: there is no such symbol.
     begin: symbol that every source begins with, or None.
@@ -64,6 +64,7 @@ def read_vocabularies(folder: Path, options: Mapping[str, Any]) -> FileVocabular
     pad = target.index(free[0]) if free else max(rows)
     _extend_to(source, 1 + max(pad, target.index(eos)))
     order = list(range(len(source)))
+    # move the source's special symbols to the ids that they have in the target
     for symbol, at in ((eos, target.index(eos)), *((symbol, pad) for symbol in free[:1])):
         _swap(source, order, source.index(symbol), at)
     unk = target.index(unknown)

@@ -55,6 +55,7 @@ def _check_members(path: Path, archive: zipfile.ZipFile) -> str:
     for member, name in zip(members, names, strict=True):
         if _leads_outside(name):
             raise CheckpointError(f"{path}: holds the path {name!r}, which leads outside; don't trust it")
+        # the upper half of the attributes is the file mode of Unix; bit 0 of the flags means encryption
         kind = stat.S_IFMT(member.external_attr >> 16)
         if kind not in (0, stat.S_IFREG, stat.S_IFDIR) or member.flag_bits & 1:
             raise CheckpointError(f"{path}: {name} is a link, a device or encrypted; don't trust it")
@@ -84,6 +85,7 @@ def _extract(archive: zipfile.ZipFile, member: zipfile.ZipInfo, folder: Path) ->
     target.parent.mkdir(parents=True, exist_ok=True)
     allowance = member.file_size
     with archive.open(member) as source, target.open("xb") as out:
+        # one byte more than announced shows that the member is too large
         while data := source.read(min(CHUNK_BYTES, allowance + 1)):
             allowance -= len(data)
             if allowance < 0:

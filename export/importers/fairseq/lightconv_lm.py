@@ -160,14 +160,18 @@ def _adaptive(values: Mapping[str, Any], vocab: int) -> AdaptiveConfig | None:
 
 
 def _within_vocabulary(bands: Bands | None, vocab: int) -> Bands | None:
-    """Return bands without a last cutoff that equals the size of the vocabulary."""
+    """Return the bands without a last cutoff that equals the size of the vocabulary: that band is empty."""
     if bands is None or bands.cutoffs[-1] != vocab:
         return bands
     return Bands(bands.cutoffs[:-1], bands.factor)
 
 
 def _bands(arguments: Mapping[str, Any], side: str) -> tuple[Bands | None, str | None]:
-    """Return the bands of one side, or their problem. Cutoffs are a list, or text such as "[40, 80]"."""
+    """Return the bands of token ids of an adaptive softmax or input, or the problem of the options.
+
+    arguments: options of the checkpoint; cutoffs are a list, or text such as "[40, 80]".
+    side: "softmax" or "input".
+    """
     cutoffs, factor = arguments.get(f"adaptive_{side}_cutoff"), arguments.get(f"adaptive_{side}_factor")
     bounds = cutoffs
     if isinstance(cutoffs, str):

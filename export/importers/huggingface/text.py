@@ -185,6 +185,7 @@ def t5_text(folder: ModelFolder, prompt: str) -> TextPart:
 def _fairseq_pieces(folder: ModelFolder) -> TextPart:
     """Read a SentencePiece text side with fairseq's special ids and language symbols."""
     model, whole = _pieces_model(folder, "sentencepiece.bpe.model")
+    # fairseq has one symbol more than SentencePiece, "<pad>", so that ids of pieces are greater by 1
     added = _all_added_tokens(folder, _processor(model).get_piece_size() + 1)
     special = {symbol: each.token for symbol, each in added.items()}
     offset = 0 if whole else 1
@@ -252,7 +253,15 @@ def _mapped_pieces(
     added: Mapping[str, AddedToken],
     **more: Any,
 ) -> TextPart:
-    """Return a text side of pieces; `special` holds ids of language symbols, `more` further settings."""
+    """Return a text side of SentencePiece pieces whose ids are mapped to the model's.
+
+    folder: folder of the model.
+    model: SentencePiece model.
+    special: ids of language symbols and of fairseq's special symbols, perhaps among others.
+    unk: id of the unknown symbol.
+    added: added tokens by their symbols.
+    more: further fields of `PieceSettings`.
+    """
     codes = language_symbols(special)
     names = {*codes.values(), *FAIRSEQ}
     if not codes:
