@@ -44,7 +44,7 @@ class Claim:
     """POST requests to a path of another contract that this contract answers, recognized by their JSON.
 
     path: path of the other contract.
-    field: name that the body must have; it must not have `q`.
+    field: name that the JSON body must have; a body with `q` is not claimed.
     route: path of this contract that answers them.
     """
 
@@ -58,12 +58,12 @@ class Contract:
     """A family of routes, with the facts that the server needs about its clients.
 
     routers: routers of its routes.
-    paths: patterns of its paths, whose errors have its shape; the longest match among all contracts wins.
+    paths: patterns of paths whose errors have its shape; the longest match among all contracts wins.
     error_body: function that makes the JSON of an error.
     statuses: HTTP statuses by error code, if they differ from `errors.STATUSES`.
     open_paths: patterns of paths that GET and HEAD may read without a key.
     operator_paths: regular expressions of paths that need a token of the operator, with the token's setting.
-    claims: requests to paths of other contracts that it answers.
+    claims: requests to paths of other contracts that this contract answers.
     text_fields: names of body fields that hold texts; the API description limits their length.
     single_fields: names of form fields that have one value; if a form repeats one, its first value counts.
     key_fields: names of an API key in a body or query string.

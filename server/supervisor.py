@@ -55,8 +55,8 @@ class Child:
     hosts: whether it is an engine process.
     process: process of the operating system.
     pipe: pipe to it.
-    ready_at: time.monotonic() when it became ready; inf: it is not ready yet.
-    calls: ids of orders that it has not answered.
+    ready_at: time.monotonic() when the process became ready; inf: not ready yet.
+    calls: ids of orders that the process has not answered.
     beats: entry of the board's `beats` at the last check.
     unchanged_checks: number of checks since the beats changed. Seconds would include the supervisor's pauses.
     """
@@ -80,8 +80,8 @@ class Child:
 class PendingOrder:
     """An order to all front ends except the one that sent it.
 
-    asker: front end that sent it; None: the supervisor did.
-    id: number that the sender gave it.
+    asker: front end that sent the order; None: the supervisor sent it.
+    id: number that the sender gave the order.
     waiting: number of missing replies.
     faults: errors of front ends.
     """
@@ -329,8 +329,8 @@ class Supervisor:
         """Send an order to all front ends except the sender.
 
         order: argument of `AppState.obey`.
-        asker: front end that sent it.
-        number: number that the sender gave it.
+        asker: front end that sent the order.
+        number: number that the sender gave the order.
         """
         self._last_id += 1
         id = str(self._last_id)

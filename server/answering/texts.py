@@ -36,7 +36,7 @@ class TranslationTask:
     """Texts to be translated.
 
     texts: texts in the order of the request.
-    source: our code of their language; None: detect the language of each.
+    source: our code of the texts' language; None: detect the language of each.
     target: our code of the language to translate into.
     deadline: latest time of the answer, of time.monotonic().
     options: text options.
@@ -133,7 +133,7 @@ async def pick_summarizer(
 
     service: service with the models.
     texts: texts to be summarized.
-    source: client's code of their language; None or "auto": it is detected, if models differ in language.
+    source: client's code of the texts' language; None or "auto": detected, if models differ in language.
     model: name of the model that the client chose; None: none.
 
     Raises UnknownModel.

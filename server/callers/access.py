@@ -39,8 +39,8 @@ UNLIMITED_CHARACTERS: Final = 1_000_000_000_000  # characters: DeepL's own numbe
 class Visitor:
     """The sender of a request.
 
-    name: id of its key, or its address; never the key itself.
-    rates: limits on its requests.
+    name: id of the visitor's key, or the visitor's address; never the key's token.
+    rates: limits on requests.
     characters: limit of characters in 30 days; -1: no limit.
     charged: characters charged for this request, refunded if it fails.
     """
@@ -92,8 +92,8 @@ class Access:
     def visitor(self, token: str | None, origin: str, address: str) -> Visitor:
         """Return the visitor that a request is counted for.
 
-        token: API key of the request; None: it has none.
-        origin: origin of the web page that sent it; "": none.
+        token: API key of the request; None: none.
+        origin: origin of the web page that sent the request; "": none.
         address: IP address of the client.
 
         Raises Refusal: key_required, invalid_key.

@@ -35,9 +35,9 @@ class Key:
     """A stored key.
 
     id: name of the key in logs and commands.
-    name: name of its holder.
+    name: name of the key's holder.
     digest: SHA-256 of the token, in hex.
-    created: time of its creation, ISO 8601 in UTC.
+    created: time of creation, ISO 8601 in UTC.
     requests: limit of requests a minute; -1: no limit; None: the server's own limit.
     characters: limit of characters in 30 days; -1: no limit; None: the server's own limit.
     """
@@ -57,7 +57,7 @@ def digest_of(token: str) -> str:
 def make_key(name: str, requests: int | None = None, characters: int | None = None) -> tuple[Key, str]:
     """Make a new key and its token.
 
-    name: name of its holder.
+    name: name of the key's holder.
     requests: limit of requests a minute; -1: no limit; None: the server's own limit.
     characters: limit of characters in 30 days; -1: no limit; None: the server's own limit.
 

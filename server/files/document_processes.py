@@ -41,7 +41,7 @@ class OpenDocument:
 
     name: name of the file.
     data: content of the file.
-    segments: prose of the file, in order.
+    segments: passages of prose in the file, in order.
     attributes: whether the prose includes descriptions in HTML, such as `alt`.
     """
 

@@ -61,7 +61,7 @@ async def serving_files(app: FastAPI) -> AsyncIterator[None]:
 async def sweep_often(sweep: Callable[[], None], lifetime: float) -> None:
     """Remove expired entries of a store regularly, until cancelled.
 
-    sweep: function that removes them once; called in a thread.
+    sweep: function that removes expired entries once; called in a thread.
     lifetime: seconds that an entry is kept.
     """
     while True:
@@ -106,7 +106,7 @@ async def route_of(
 
     state: state that routes share.
     document: document from `open_file`.
-    source: our code of its language; None: the language is to be detected.
+    source: our code of the document's language; None: the language is to be detected.
     target: our code of the language to translate into.
     deadline: latest time, of time.monotonic().
 
@@ -145,7 +145,7 @@ async def translate_document(
     task: document and its options.
     deadline: latest time of the answer, of time.monotonic().
 
-    Its text is queued in parts, so that other requests run in between; while the queue is full, it waits.
+    The text is queued in parts, so that other requests run in between. Waits while the queue is full.
     Raises the errors of `run_each`.
     """
     document, route, options = task.document, task.route, task.options

@@ -198,7 +198,7 @@ def _single(form: FormData | QueryParams, first: Collection[str]) -> dict[str, A
     """Return the texts of a form by name, as a list if a name is repeated.
 
     form: form or query string.
-    first: names whose first value counts, even if they are repeated.
+    first: names of fields whose first value counts, even if the form repeats them.
     """
     values: dict[str, Any] = {}
     for name in form:

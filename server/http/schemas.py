@@ -293,7 +293,7 @@ def extras(request: TextRequest, results: list[TextResult], *, batch: bool) -> S
     """Return the optional parts of an answer, in slices.
 
     request: request, whose fields select the parts.
-    results: results of all its texts.
+    results: results of all texts of the request.
     batch: whether the request had an array of texts.
 
     Raises TooLarge when the alignment has too many numbers.

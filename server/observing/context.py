@@ -59,7 +59,7 @@ class RequestContext:
 
     id: id of the request.
     began: start of the request, a time.time_ns().
-    work: work of each model for it.
+    work: work of each model for the request.
     outcome: outcome if it differs from the status, as in a stream that fails after its head.
     """
 

@@ -61,10 +61,10 @@ class DocumentJob:
     """The record of a document.
 
     id: id of the document.
-    key: digest of the key that its owner must send.
+    key: SHA-256 of the key that the owner must send.
     characters: number of billed characters.
-    until: time after which the record is removed, by `steady`.
-    seen: time of the last update by its process, by `steady`.
+    until: time after which the record is removed, in seconds of the clock `steady`.
+    seen: time of the last update by the translating process, in seconds of the clock `steady`.
     state: state of the translation.
     public: name of the result in the store.
     message: error message; "": none.

@@ -35,10 +35,10 @@ Dictionaries = Mapping[Pair, Mapping[str, str]]  # translations by source phrase
 class Glossary:
     """A named set of dictionaries.
 
-    owner: name of the visitor who alone may use it.
-    name: name that its owner gave it.
+    owner: name of the only visitor who may use the glossary.
+    name: name that the owner chose.
     dictionaries: translations by source phrase, by pair of languages.
-    sharer: name of the visitor whose share of the store it takes; "": the owner.
+    sharer: name of the visitor whose share of the store is used; "": the owner.
     version: version of DeepL's API that made the glossary: 2 or 3.
     id: random name, used by requests.
     created: time of its creation.

@@ -46,7 +46,7 @@ class DeepLCall:
     """A checked request.
 
     texts: texts in the order of the request.
-    source: our code of their language; None: the language is to be detected.
+    source: our code of the texts' language; None: the language is to be detected.
     target: our code of the language to translate into.
     fields: other fields of the request.
     glossary: translations by source phrase.

@@ -336,7 +336,7 @@ def info_of(request: Request, model: str, version: str = MODEL_VERSION) -> Model
 
     request: request of the client.
     model: name of the model.
-    version: its version, which must be MODEL_VERSION.
+    version: version of the model, which must be MODEL_VERSION.
     """
     infos = state_of(request).service.models()
     for info in infos:

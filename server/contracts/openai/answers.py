@@ -134,7 +134,7 @@ async def respond(
     """Answer a job, as a whole or as a stream.
 
     request: request of the client.
-    job: checked and charged texts.
+    job: checked and charged texts, with their task.
     values: all fields of the request, known or not.
     fields: validated fields of the request.
     shape: shape of a chat or of completions.

@@ -68,7 +68,7 @@ class ReadingRequest:
     """The fields of a tool's request.
 
     texts: one text, or several.
-    source: tool's code of their language; "auto": detect the language of each.
+    source: tool's code of the texts' language; "auto": detect the language of each.
     target: tool's code of the language to translate into.
     otherwise: target language for a text that is already in `target`; "": none.
     html: whether texts are HTML.
