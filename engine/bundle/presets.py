@@ -113,7 +113,7 @@ def _convs2s(
     *,
     output: int,
 ) -> dict[str, Any]:
-    """Return ConvS2S, with attention in each decoder layer. It never uses two of fairseq's 1,024 positions.
+    """Return ConvS2S with attention in each decoder layer. It uses 1,022 of fairseq's 1,024 positions.
 
     encoder, decoder: (channels, kernel width) of each layer; without `decoder` both sides are equal.
     """
@@ -135,7 +135,7 @@ def _convs2s(
 
 
 def _language_model(size: Mapping[str, Any], kernels: tuple[int, ...], **rest: Any) -> dict[str, Any]:
-    """Return a DynamicConv language model: pre-norm, without a norm at the end."""
+    """Return a DynamicConv language model with norms before the sub-blocks, and none after the last layer."""
     norms = {"normalize_before": True, "final_norm": False}
     decoder = {**size, **norms, "mixer": "dynamic", "glu": True, "kernel_sizes": kernels}
     return {"architecture": "lightconv_lm", "encoder": None, "decoder": decoder, **rest}

@@ -115,7 +115,7 @@ class Side(nn.Module):
         """Run all layers with their residuals.
 
         embedded: [..., embed_dim].
-        convolve: function that runs the layer of a number, without its residual.
+        convolve: function that runs a layer, given its number and its input, without the residual.
 
         Returns [..., feature_dim].
         """
@@ -190,7 +190,7 @@ class ConvS2SDecoder(Side):
         positions: int, broadcastable to the tokens.
         memory: tensors by the names of `memory_spec`.
         mask: [batch, source], 0 or -inf.
-        convolve: function that runs the convolution of the layer of a number.
+        convolve: function that runs the convolution of a layer, given the layer's number and its input.
 
         Returns features [batch, queries, dim] and the attention [batch, queries, source]: as in the
         reference, the sum over layers divided by the number of all layers.

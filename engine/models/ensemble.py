@@ -81,7 +81,7 @@ class Ensemble(Model):
 
 
 def parts_of(member: int | str, parts: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors of one member, without the member's prefix in their names."""
+    """Return the tensors of one member by its own names, without the prefix of the ensemble."""
     start = f"{member}."
     return {name.removeprefix(start): part for name, part in parts.items() if name.startswith(start)}
 

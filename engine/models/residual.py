@@ -21,8 +21,8 @@ from engine.models.model import Dropout, Past
 
 
 class LayerContext(NamedTuple):
-    """Arguments of a layer: its stack, its number there, the model's configuration, dropout rates, and the
-    bias by distance of its self-attention, which layers may share."""
+    """Arguments of a layer: the stack of its side, the layer's number there, the model's configuration,
+    dropout rates, and the bias that self-attention adds by distance, which layers may share."""
 
     stack: StackConfig
     number: int

@@ -331,7 +331,7 @@ class Lane:
                 self._streaming += change
 
     def _vacate(self, flights: Sequence[InFlight]) -> None:
-        """Turn the slots of requests into holes. An empty lane has no holes."""
+        """Free the slots of requests: each becomes a hole, unless the lane is empty afterwards."""
         self._count([f.request for f in flights], -1)
         for flight in flights:
             self._holes.append(flight.slot)

@@ -140,6 +140,7 @@ class Round:
         for size, alike in self.sizes.items():
             mean = alike.steps / alike.count  # steps of one group
             share = group_share(slots, alike.tokens / (size * alike.count))
+            # steps of these groups before that request starts
             ahead = alike.count * min(mean, max(mean / size, steps), share * turns)
             total += ahead
             requests += ahead * size / max(1.0, mean)

@@ -114,7 +114,7 @@ class Tempo:
     def least_seconds(self, rows: int) -> float:
         """Return the seconds of a turn at the usual speed, or at the recent speed if that is faster.
 
-        rows: number of rows in use; more rows than recent turns had cost nothing.
+        rows: number of rows in use; rows above the largest number of recent turns add no time.
         """
         return self._line.at(min(rows, self._rows)) * min(1.0, self._slowdown)
 
@@ -122,7 +122,7 @@ class Tempo:
         """Return the seconds of a turn at the recent speed; 0 before the first turn.
 
         rows: number of rows in use.
-        extrapolate: more rows than recent turns had cost as much as the other rows; otherwise nothing.
+        extrapolate: rows above the largest number of recent turns cost as much as others; otherwise nothing.
         """
         return self._line.at(rows if extrapolate else min(rows, self._rows)) * self._slowdown
 

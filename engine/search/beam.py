@@ -271,7 +271,7 @@ class BeamSearch:
         return topk._replace(scores=xp.where(free[:, None, None], scores, topk.scores))
 
     def _merge(self, where: Any, new: Candidates, old: Candidates | None) -> Candidates:
-        """Return the new candidates of the slots in `where`, bool [n], and the old ones of the others."""
+        """Return the new candidates of slots where `where`, bool [n], is true, otherwise the old ones."""
         if old is None:
             return new
         return Candidates(*(self.xp.where(where[:, None], a, b) for a, b in zip(new, old, strict=True)))

@@ -88,8 +88,12 @@ def certain_tokens(state: SearchState, slot: int, options: DecodeOptions, known:
 def _contenders(
     state: SearchState, slot: int, options: DecodeOptions, rows: Any, total: Any
 ) -> tuple[list[tuple[int, int]], Any]:
-    """Return the hypotheses that can still win: column and row of each finished one's last token, and the
-    rows of the unfinished ones."""
+    """Return the hypotheses that can still win: column and row of the last token of each finished one, and
+    the rows of the unfinished ones.
+
+    rows: rows of the unfinished hypotheses.
+    total: cumulative score of each row.
+    """
     count = int(state.kept_count[slot])
     steps, trail = (to_numpy(x[slot, :count]).tolist() for x in (state.kept_steps, state.kept_trail))
     ended = list(zip(steps, trail, strict=True))

@@ -22,8 +22,8 @@ class Candidates(NamedTuple):
 
 
 class Groups(NamedTuple):
-    """Settings of each slot, [n], and `overlap` float32 [n, B, B]: discounted count of equal tokens of two
-    groups."""
+    """Settings of each slot, [n], and `overlap` float32 [n, B, B]: how often two groups chose equal tokens,
+    discounted at each step."""
 
     count: Any
     width: Any
