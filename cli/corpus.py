@@ -111,9 +111,9 @@ class Sharing:
     """Settings that no byte of the output depends on.
 
     engines: number of engines.
-    lease_seconds: duration of a lease without a beat.
+    lease_seconds: time without a sign of a process after which others take over its shard.
     price: dollars an hour for all machines together.
-    metrics_port: port of the metrics for Prometheus.
+    metrics_port: TCP port on which Prometheus reads metrics; None: no metrics.
     cluster: given flags among RAY_FLAGS.
     """
 

@@ -26,7 +26,7 @@ def translate(job: texts.Job, options: TextOptions, file: Path, output_format: t
     """Write the translation of a file.
 
     job: the model, local or on a server.
-    options: options of the answers.
+    options: decoding and text options given by flags.
     file: the document.
     output_format: path of the translation.
 

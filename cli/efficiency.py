@@ -53,7 +53,7 @@ def efficiency(path: Path, place: Placement, lines: Sequence[str], beam: int, al
     path: folder of the bundle.
     place: backend, device and precision.
     lines: text of the source language.
-    beam: beam size.
+    beam: number of beams of a sentence.
     alone: number of lines for the latency.
     """
     words, cores = sum(len(line.split()) for line in lines), processors()
@@ -115,7 +115,7 @@ def row(name: str, precision: str, figures: Efficiency, price: float) -> str:
     """Return figures as a row of the Markdown table of `TABLE_HEAD`.
 
     name: name of the model.
-    precision: precision of its weights.
+    precision: format of the weights, such as "int8".
     figures: figures of the model.
     price: dollars an hour for the machine.
     """

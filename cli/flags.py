@@ -57,9 +57,9 @@ def options_of(task: str, values: Mapping[str, Any]) -> TextOptions:
 def option_flag(name: str, kind: Any, sentence: str, default: Any = None) -> Any:
     """Return the annotation of a flag; a flag that is not given has the value None.
 
-    name: name of the option.
-    kind: type of the option.
-    sentence: description of the option.
+    name: field of the options, such as "beam_size".
+    kind: annotation of that field.
+    sentence: help text of the flag.
     default: value of the option unless the flag is given; None: the model's.
     """
     kind = _without_none(kind)

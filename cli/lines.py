@@ -62,8 +62,8 @@ def table(path: Path) -> list[str]:
 def columns(rows: list[str], path: Path, source: int, target: int) -> list[tuple[str, str]]:
     """Return two columns of tab separated rows of a file.
 
-    rows: lines of the file.
-    path: path of the file, for messages.
+    rows: lines with cells separated by tabs.
+    path: name of the file in error messages.
     source, target: numbers of the columns, from 0.
 
     Raises InvalidRequest on a row with too few columns.

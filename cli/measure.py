@@ -45,8 +45,8 @@ class Work:
     """The size of a measurement.
 
     steps: decoding steps of a run.
-    source: source tokens of each sentence.
-    texts: lines of a run of kind "text".
+    source: number of source tokens of a sentence.
+    texts: number of lines in a run of kind "text".
     runs: number of runs of each case.
     """
 
@@ -61,8 +61,8 @@ class Case:
     """A row of the table.
 
     kind: "step", "mixed" (one long source among short ones) or "text" (whole texts).
-    precision: precision of the weights.
-    beam: beam size.
+    precision: format of the weights, such as "int8".
+    beam: number of beams of a sentence.
     sentences: number of sentences, or of texts.
     """
 
@@ -121,7 +121,7 @@ def measure(
         for turn in range(work.runs + 1):
             for runs, run in zip(measurements, runners, strict=True):
                 result = run()
-                if turn:
+                if turn:  # turn 0 warms up
                     runs.append(result)
     return [_row(case, runs) for case, runs in zip(cases, measurements, strict=True)]
 

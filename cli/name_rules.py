@@ -23,7 +23,7 @@ class TriedRule(NamedTuple):
     """A rule for names, and measurements of its answers.
 
     names: value of `convoy words --names`; None: no rule.
-    bleu: BLEU of the answers.
+    bleu: BLEU score of the answers, from 0 to 100.
     kept: share of the capitalized words in both source and reference that the answers contain, from 0 to 1.
     """
 

@@ -125,7 +125,7 @@ def check_writable(folder: Path | None, suggestions: Path | None) -> None:
 def unknown_variables(names: Iterable[str], settings: Sequence[str]) -> list[str]:
     """Return a warning for each unknown variable that begins with CONVOY_.
 
-    names: names of all environment variables.
+    names: environment variables that are set.
     settings: names of the settings.
     """
     from cli.main import COMMANDS

@@ -133,7 +133,7 @@ def answers(
     service: the service that answers.
     task: "translate" or "summarize".
     lines: the texts.
-    options: options of the answers.
+    options: decoding and text options given by flags.
     total: number of lines, if known.
     route: the model, in one of its directions; None: first model of the service, in its default direction.
 
@@ -158,9 +158,9 @@ def pipe(
     """Answer a stream of lines and print the results.
 
     job: the task and its model.
-    options: options of the answers.
+    options: decoding and text options given by flags.
     lines: the texts.
-    output_format: format of the printed results.
+    output_format: file, and whether to print scores or JSON.
     total: number of lines, if known.
     """
     several = options.decode.get("n_best", 1) > 1

@@ -33,7 +33,7 @@ def unknown_of(command: Any, path: str, names: Iterable[str]) -> list[str]:
 
     command: the Click command.
     path: name of the command after "convoy", such as "translate" or "convert hf".
-    names: names of all environment variables.
+    names: environment variables that are set.
     """
     prefix = f"CONVOY_{path.upper().replace(' ', '_').replace('-', '_')}_"
     flags = (flag.name for flag in command.params if flag.name and flag.param_type_name == "option")

@@ -30,7 +30,7 @@ class EngineChoice:
     """The models of an engine, and the settings of its service.
 
     models: folders of one bundle, or of two that translate one after the other.
-    settings: settings of the service.
+    settings: backend, lanes and other configuration of the service.
     """
 
     models: Sequence[Path]

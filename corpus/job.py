@@ -30,7 +30,7 @@ class CorpusJob:
     shard_lines, window_lines: maximum number of lines of a shard and of a window.
     max_line_bytes: size limit of a line; longer lines have the status "too_long".
     runs: backend, kind of device and precision that compute the answers.
-    options: options of the answers.
+    options: decoding and text options of every line.
     convoy: version of Convoy.
     """
 

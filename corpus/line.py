@@ -52,7 +52,7 @@ class BadLine(Exception):
 class Window:
     """Lines that are read, sorted and written together.
 
-    name: name of the input (`InputFile.name`).
+    name: input file of the lines (`InputFile.name`).
     first: number of the first line in its file, from 0.
     carried: data of the format for each line, which the writer copies to the output.
     """

@@ -36,11 +36,11 @@ class CutFile:
 class Shard:
     """Consecutive lines of a file with an output file of their own.
 
-    number: number among all shards of the job, from 0.
-    file: number of its file in the plan.
-    name: name of its output.
-    first: number of its first line in the file, from 0.
-    lines: number of lines.
+    number: index of the shard in the job, from 0.
+    file: index of the input file in the plan.
+    name: path of the output file, relative to the output folder.
+    first: index of the shard's first line in the file, from 0.
+    lines: number of lines of the shard.
     offset: decompressed bytes of the file before the shard; Parquet: 0.
     sha256: hash of the lines; Parquet: hash of the footer of the file.
     """

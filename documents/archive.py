@@ -27,7 +27,7 @@ class Archive:
     """The entries of an archive.
 
     kind: description of the document, for messages.
-    entries: entries with their bytes, in order.
+    entries: metadata and decompressed bytes of each file in the archive, in order.
     """
 
     kind: str

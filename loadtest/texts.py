@@ -36,7 +36,7 @@ LONGEST_WORDS: Final = 70
 def sentences(seed: int, path: Path | None = None) -> Iterator[str]:
     """Yield sentences without end.
 
-    seed: seed of the random numbers.
+    seed: start of the random numbers; equal seeds give equal results.
     path: file of one sentence a line to draw from, or None.
     """
     chance = random.Random(seed)

@@ -11,7 +11,7 @@ def poisson(rate: float, seed: int) -> Iterator[float]:
     """Yield the arrival times of a Poisson process in seconds, without end.
 
     rate: mean number of arrivals a second.
-    seed: seed of the random numbers.
+    seed: start of the random numbers; equal seeds give equal results.
     """
     chance, at = random.Random(seed), 0.0
     while True:

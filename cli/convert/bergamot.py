@@ -61,7 +61,7 @@ def convert_all(tree: Path, out: Path, common: Conversion, settings: StudentImpo
     tree: folder of folders of students.
     out: folder of the bundles.
     common: flags of every conversion.
-    settings: settings of every student.
+    settings: conversion settings, the same for each student model.
     """
     from export.importers.marian.student_files import find_students, names_of
 

@@ -63,7 +63,7 @@ class Conversion:
         """Import a model as a bundle that a server can load, and print a line about it.
 
         source: name in `export.importers.SOURCES`.
-        folder: folder of the model.
+        folder: directory with the files of the model.
         out: folder of the bundle.
         settings: settings of the importer; a name in them overrides the flag.
         """

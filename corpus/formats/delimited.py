@@ -17,7 +17,7 @@ LINE_END: Final = "\r\n"  # both characters, so that cells with either are quote
 class Delimited:
     """Rows of cells; one cell is the text.
 
-    names: names of the columns that are added.
+    names: header cells of the added columns.
     column: column of the text: its name, or its number from 1 in a file without a header.
     header: first row of the file; empty: no header.
     quoted: CSV instead of TSV.
@@ -52,7 +52,7 @@ class Delimited:
     def write(self, raw: bytes, values: Sequence[Any], *, whole: bool) -> bytes:
         if not whole:
             cells = self._cells(raw.decode("utf-8", "replace"), strict=False)
-            if self._width:
+            if self._width:  # pad or cut a malformed row to the columns of the header
                 cells = [*cells, *[""] * self._width][: self._width]
             raw = self._join(cells)
         return raw + self._added_cells(values)

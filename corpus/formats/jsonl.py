@@ -13,7 +13,7 @@ from corpus.line import BadLine, LineStatus
 class JsonLines:
     """Objects; one member is the text.
 
-    names: names of the members that are added.
+    names: keys of the added members.
     key: name of the member with the text.
     """
 

@@ -35,7 +35,7 @@ KIND_NAME: Final = "messages in JSON"
 class Message:
     """A string as ranges of prose, with syntax between them.
 
-    segments: segments of the ranges with letters.
+    source: string that may have choices, placeholders and tags.
     """
 
     def __init__(self, source: str) -> None:
@@ -81,7 +81,7 @@ class Value:
 def messages_document(text: str, values: Sequence[Value], encode: Callable[[str], bytes]) -> Document:
     """Return the document of a file with messages.
 
-    text: text of the file.
+    text: the whole file.
     values: strings of the file, in order.
     encode: returns the bytes of a text.
     """

@@ -39,7 +39,7 @@ class _Strings:
 class _Untranslated:
     """A message without a translation.
 
-    entry: entry of polib.
+    entry: message as polib read it.
     places: position of its translation, or of each form of a plural.
     messages: text of the message, and of its plural.
     """

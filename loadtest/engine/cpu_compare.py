@@ -88,7 +88,7 @@ def lanes_of(
     """Make a lane of Convoy for each kind of work, over the graphs that a bundle of this model would hold.
 
     config: configuration of the model.
-    weights: weights by name.
+    weights: arrays by their names in a bundle.
     options: decoding options; the work sets beam and lengths.
     kernels: "pure" or "native".
     vocab: number of tokens from which sources are drawn.
@@ -199,7 +199,7 @@ def table(contenders: Mapping[str, Translate], options: argparse.Namespace) -> l
 
     contenders: function of each contender by its name, the peer first; ratios are its time over the last
         one's.
-    options: options of `add_work`.
+    options: parsed arguments of `add_work`: precisions, threads, beams, sentences, length and runs.
     """
     rows = []
     print(f"{processor()['cpu']}, {processor()['isa']}; {options.length} tokens each way, medians of")
@@ -225,9 +225,9 @@ def table(contenders: Mapping[str, Translate], options: argparse.Namespace) -> l
 def save(path: Path, size: str, rows: list[dict[str, Any]]) -> None:
     """Write a record that `--check` reads.
 
-    path: path of a JSON file.
+    path: JSON file to write.
     size: name of the compared model.
-    rows: rows of `table`.
+    rows: figures returned by `table`.
     """
     setup = {**processor(), "cores": os.cpu_count(), "size": size, "versions": _versions()}
     setup["peer_isa"] = os.environ.get("ONEDNN_MAX_CPU_ISA", "")
@@ -238,14 +238,14 @@ def compare(contenders: Mapping[str, Translate], work: Workload, runs: int) -> d
     """Return the seconds of each contender, in alternating runs after a warm-up.
 
     contenders: function of each contender, by name.
-    work: work of every run.
+    work: precision, threads, sentences, beam size and length of each run.
     runs: number of measured runs.
     """
     timings: dict[str, list[float]] = {name: [] for name in contenders}
     for run in range(runs + 1):
         for name, translate in contenders.items():
             seconds = translate(work)
-            if run:
+            if run:  # run 0 warms up
                 timings[name].append(seconds)
     return timings
 
@@ -257,7 +257,7 @@ def pure_and_native(
 
     peer: run of CTranslate2.
     ours: function that makes a run of Convoy for its kernels, "pure" or "native".
-    options: options of `add_work`.
+    options: parsed arguments of `add_work`, and `json`, the path of a record.
     size: name of the compared model in the record.
     """
     rows = table({"ctranslate2": peer, "pure": ours("pure"), "native": ours("native")}, options)

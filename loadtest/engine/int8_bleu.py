@@ -41,7 +41,7 @@ def convert_model(marian: Path, folder: Path) -> Path:
 def ctranslate2_answers(folder: Path, lines: Sequence[str], kind: str) -> list[str]:
     """Return CTranslate2's answers.
 
-    folder: folder of CTranslate2's model.
+    folder: directory with CTranslate2's model and its SentencePiece model.
     lines: sources.
     kind: compute type of CTranslate2.
     """
@@ -58,7 +58,7 @@ def ctranslate2_answers(folder: Path, lines: Sequence[str], kind: str) -> list[s
 def answers_of_convoy(folder: Path, out: Path, lines: Sequence[str]) -> list[str]:
     """Return Convoy's answers in int8.
 
-    folder: folder of CTranslate2's model.
+    folder: directory with CTranslate2's model and its SentencePiece model.
     out: path of the new bundle.
     lines: sources.
     """

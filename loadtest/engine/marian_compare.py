@@ -84,7 +84,7 @@ def write_model(folder: Path, vocab: int) -> None:
 def convoy(folder: Path, vocab: int, kernels: str) -> Translate:
     """Make a lane of Convoy over the bundle of a folder.
 
-    folder: folder of Marian's files.
+    folder: directory with Marian's model and vocabulary; gets the bundle, too.
     vocab: number of symbols.
     kernels: "pure" or "native".
     """

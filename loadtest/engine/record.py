@@ -86,7 +86,7 @@ def parts(record: str, own: str, runs: int, files: Mapping[str, Path]) -> list[R
     record: prefix of the record's file names.
     own: best instruction set of this machine.
     runs: number of runs of each comparison.
-    files: files of `texts`.
+    files: text file of each model, as returned by `texts`.
     """
     fixed = ["--beams", "4", "--runs", str(runs)]
     compare = "loadtest.engine.cpu_compare"
@@ -163,7 +163,7 @@ def replace_record(page: str, sections: Sequence[str], head: str) -> str:
     """Return the page with a new record in place of the last. Raises ValueError if the page has no marks.
 
     page: text of the page.
-    sections: section of each part.
+    sections: Markdown of each part.
     head: line above the sections.
     """
     before, mark, rest = page.partition(BEGIN)

@@ -20,7 +20,7 @@ async def keep_busy(
 
     url: address of the server.
     ask: function that sends a text.
-    texts: texts of the requests, in turn.
+    texts: source texts, one a request.
     under_way: number of running requests.
     goes_on: function from the number of answers to whether more requests are sent.
     """
@@ -46,7 +46,7 @@ def busiest(url: str, ask: Ask, texts: Iterator[str], under_way: int, seconds: f
 
     url: address of the server.
     ask: function that sends a text.
-    texts: texts of the requests, in turn.
+    texts: source texts, one a request.
     under_way: number of running requests.
     seconds: duration.
     """

@@ -73,7 +73,7 @@ def arrivals(rate: float, seconds: float, seed: int) -> list[float]:
 
     rate: mean number of events a second.
     seconds: length of the run.
-    seed: seed of the times.
+    seed: number that determines the random times.
     """
     return list(itertools.takewhile(lambda at: at < seconds, poisson(rate, seed)))
 
@@ -101,7 +101,7 @@ async def run(url: str, ask: Ask, texts: Iterator[str], times: Sequence[float]) 
 
     url: address of the server.
     ask: function that sends a text.
-    texts: texts of the requests, in turn.
+    texts: source texts, one a request.
     times: due time of each request, in seconds from the start.
     """
     async with session(url) as client:

@@ -96,9 +96,9 @@ def in_thread(
 ) -> Iterator[tuple[str, threading.Thread]]:
     """Serve in a thread of this process; yield host and port once it is ready, and the event loop's thread.
 
-    service: service that answers.
-    settings: settings of the server.
-    metrics: metrics of the requests.
+    service: translates the texts of the requests.
+    settings: configuration of the HTTP server.
+    metrics: counters that each request updates.
     """
     server = uvicorn.Server(configure(create_app(service, settings, metrics), settings))
     thread = threading.Thread(target=server.run)
@@ -133,9 +133,9 @@ def latencies_of(url: str, count: int, under_way: int, values: dict[str, Any]) -
 def measure(clock: Clock, url: str, options: argparse.Namespace, under_way: int) -> Overhead:
     """Measure one run of the client, in a process of its own that waits for a line before it begins.
 
-    clock: clock of the sessions.
+    clock: measures the time in the sessions.
     url: address of the server.
-    options: options of the command line.
+    options: parsed arguments of the command line.
     under_way: number of running requests.
     """
     command = [sys.executable, "-m", "loadtest.http.overhead", "--client", url]

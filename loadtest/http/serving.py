@@ -38,7 +38,7 @@ def serving(
     port: TCP port on 127.0.0.1 where the server listens.
     variables: additional environment variables.
     ready: function that checks readiness; by default through /health/ready.
-    log: file of its standard error; by default that of this process.
+    log: file of the server's standard error; None: that of this process.
 
     Raises SystemExit if it does not get ready.
     """
@@ -69,7 +69,7 @@ def serving_convoy(
 
     settings: settings of the server, by their environment variables without the prefix.
     command: program and arguments; by default `convoy serve`.
-    log: log of `serving`.
+    log: file of the server's standard error; None: that of this process.
     """
     port = free_port()
     variables = {f"CONVOY_{name}": str(value) for name, value in {**settings, "PORT": port}.items()}

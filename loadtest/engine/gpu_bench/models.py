@@ -52,10 +52,10 @@ def bundle_of(folder: Path, name: str, *, tiny: bool = False, seed: int = 1) -> 
     initialiser of training draws them, and the graphs of ONNX Runtime. Weights affect the speed through the
     lengths of answers only, and the lengths are given (see `sentences`).
 
-    folder: folder of all bundles.
+    folder: directory with one bundle a model.
     name: key of MODELS.
     tiny: use the small twin.
-    seed: seed of the weights.
+    seed: number that determines the random weights.
     """
     path = folder / name
     while not path.exists() and _prepared_elsewhere(folder):

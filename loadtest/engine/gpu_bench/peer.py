@@ -72,7 +72,7 @@ def peers(stack: ExitStack, run: PartRun, bundle: Bundle, not_run: dict[str, str
 
     stack: ends the processes on exit.
     run: the part that measures them.
-    bundle: bundle of a model of the same sizes.
+    bundle: Convoy's model, whose sizes fairseq's model gets.
     not_run: reasons of contenders that do not start, added here.
     """
     setting, key = run.setting, f"{bundle.name}, {NAME}"

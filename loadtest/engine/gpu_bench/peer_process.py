@@ -69,7 +69,7 @@ def translate(model: Any, words: Any, batch: tuple[list[int], int], beam: int) -
     model: fairseq's model.
     words: dictionary of the model.
     batch: lengths of the sources, and the length of all answers.
-    beam: beam size.
+    beam: number of beams of each source.
     """
     import torch
     from fairseq.sequence_generator import SequenceGenerator

@@ -46,7 +46,7 @@ class PartRun:
     def save(self, findings: dict[str, Any], status: str = "running") -> None:
         """Write the findings so far.
 
-        findings: findings of the part.
+        findings: figures that the part has measured so far, by name.
         status: "running", "done", "empty" or "failed".
         """
         seconds = time.monotonic() - self.began

@@ -35,10 +35,10 @@ PART_RUNS: Final[dict[str, Callable[[PartRun], dict[str, Any]]]] = {
 def run_parts(setting: Setting, record: BenchRecord, shares: Mapping[str, float], seconds: float) -> bool:
     """Run parts, and the floors first, since figures are compared with the floors of the same call.
 
-    setting: settings of the call.
-    record: record of the findings.
+    setting: options of the command line.
+    record: JSON file that gets the figures of each part.
     shares: share of the time of each part; later parts get the time that a part leaves.
-    seconds: time of all parts.
+    seconds: time for all parts together.
 
     Returns False if the device is lost (a CUDA context does not survive an error): another process must
     continue, and "running" of the record names the interrupted work.

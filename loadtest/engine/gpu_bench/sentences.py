@@ -76,7 +76,7 @@ def sentences(config: ModelConfig, pairs: Sequence[tuple[int, int]], seed: int =
 
     config: configuration of the model.
     pairs: number of source and target tokens of each sentence.
-    seed: seed of the words.
+    seed: number that determines the random words.
     """
     chance = np.random.default_rng(seed)
     most_source, most_target = config.max_source - 2, config.max_target - 1
@@ -107,10 +107,10 @@ def request(sentence: SizedSentence, beam: int, reply: Callable[[Outcome], None]
     """Return a request whose answer has exactly the target's length.
 
     sentence: source, and length of the answer.
-    beam: beam size.
+    beam: number of beams of the request.
     reply: function called with the outcome.
     """
-    exact = sentence.target
+    exact = sentence.target  # equal limits leave the search no other length
     options = DecodeOptions(beam_size=beam, min_length=exact, max_length=exact, max_length_b=exact)
     return Request(list(sentence.source), options, reply)
 

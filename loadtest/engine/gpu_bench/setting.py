@@ -26,7 +26,7 @@ class Scale:
     open: sentences in flight for random arrivals.
     requests: number of requests of a run with random arrivals.
     turns: largest number of measured runs of each contender.
-    windows: windows of the window batcher, in seconds.
+    windows: tried seconds that the window batcher waits for further requests.
     copy: bytes of the copied tensor.
     square: side of the largest matrix product.
     """
@@ -70,7 +70,7 @@ TINY: Final = Scale(
 class Setting:
     """The settings of one call.
 
-    folder: folder of random bundles, shared by all backends.
+    folder: directory with bundles of random weights, shared by all backends.
     corpora: folder that holds newstest/.
     shipped: bundle for real text.
     backends: names of the backends; empty for all.

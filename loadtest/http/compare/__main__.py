@@ -73,11 +73,11 @@ def request_values(options: argparse.Namespace) -> dict[str, Any]:
 def offer(options: argparse.Namespace, url: str, rate: float, seconds: float, seed: int) -> LoadSummary:
     """Send sentences to a server at random times; equal seeds give every server the same load.
 
-    options: options of the command line.
+    options: parsed arguments of the command line.
     url: address of the server.
     rate: requests a second.
     seconds: duration.
-    seed: seed of sentences and times.
+    seed: number that determines the random sentences and times.
     """
     texts = sentences(seed, options.texts)
     times = arrivals(rate, seconds, seed)
@@ -89,10 +89,10 @@ def offer(options: argparse.Namespace, url: str, rate: float, seconds: float, se
 def peak(options: argparse.Namespace, url: str, seconds: float, seed: int) -> float:
     """Return the answers a second with REQUESTS_UNDER_WAY requests always running.
 
-    options: options of the command line.
+    options: parsed arguments of the command line.
     url: address of the server.
     seconds: duration.
-    seed: seed of the sentences.
+    seed: number that determines the random sentences.
     """
     ask = translate(request_values(options), stream=False)
     return busiest(url, ask, sentences(seed, options.texts), REQUESTS_UNDER_WAY, seconds)
