@@ -129,7 +129,15 @@ def measure(
 def _runner(
     stack: ExitStack, bundle: Bundle, place: Placement, work: Work, case: Case, lines: Sequence[str]
 ) -> Callable[[], Run]:
-    """Return a function that runs a case once."""
+    """Return a function that runs a case once.
+
+    stack: stops the service of a case of kind "text" on exit.
+    bundle: the model.
+    place: backend and device.
+    work: size of the measurement.
+    case: row of the table.
+    lines: text of the source language.
+    """
     one = replace(place, precision=case.precision, lanes=(LaneSize(case.beam, LANE_SLOTS),))
     if case.kind == "text":
         return _texts(stack, bundle, one, case, list(islice(cycle(lines), case.sentences)))

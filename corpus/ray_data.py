@@ -68,7 +68,8 @@ def work_on_ray(
     """
     root = folder.root
     with ExitStack() as stack:
-        if leases.claim(len(plan.shards)) is None:  # no shard has this number
+        # shards have smaller numbers: this lease is a lock on the whole folder
+        if leases.claim(len(plan.shards)) is None:
             raise InvalidRequest(f"{root}: another Ray job works on this folder; wait for it, or end it")
         folder.sweep_own_drafts()
         ray.init(None if cluster.address == LOCAL else cluster.address, include_dashboard=False)

@@ -102,7 +102,7 @@ class CorpusWorker:
         task.output.close()
         if self._folder.commit(task.shard, task.output.draft, task.output.tally, task.lease.is_held):
             self._leases.sweep(task.lease)
-        else:
+        else:  # another process has taken the shard over
             self._leases.give_back(task.lease)
         del self._tasks[task.shard.number]
 
@@ -121,6 +121,10 @@ class CorpusWorker:
 
 
 def _note_progress(task: Task, lines: int, words: int) -> None:
-    """Add to the progress that the next beat of the lease publishes."""
+    """Add to the counts of the lease, which its next beat writes to its file.
+
+    task: claimed shard.
+    lines, words: numbers of newly translated lines and words.
+    """
     task.lease.lines += lines
     task.lease.words += words

@@ -122,7 +122,9 @@ def read_json(data: bytes) -> Document:
 
 
 def _prose_ranges(source: str) -> Iterator[tuple[int, int, bool]]:
-    """Yield begin, end and "is a branch of a choice" of each range of prose; choices are ICU's MessageFormat.
+    """Yield begin, end and "is in a branch of a choice" of each range of prose in a string.
+
+    source: message, maybe with choices of ICU's MessageFormat, such as {n, plural, one {# day} other {...}}.
 
     A string with an incomplete choice has no range.
     """
@@ -147,6 +149,7 @@ def _prose_ranges(source: str) -> Iterator[tuple[int, int, bool]]:
             depth, position = depth - 1, brace.end()
         else:
             return iter(())
+        # after the head of a choice, or the end of a branch: the next branch, or the "}" of the choice
         branch = BRANCH.match(source, position)
         if branch is None:
             return iter(())

@@ -101,7 +101,9 @@ def _atoms(paragraph: Any, code: frozenset[str]) -> list[Atom]:
             space = text.endswith(" ") if text else space
             atoms.append(Atom("text", None, text))
         else:
+            # an element such as a bookmark has no text, so white space before and after it is one space
             space = atom.kind == "split" or (space and atom.kind != "text" and not atom.text)
+            # the format "spaces" only marked spaces that are not collapsed
             atoms.append(Atom("text", None, atom.text) if atom.kind == "text" else atom)
     return atoms
 
@@ -158,7 +160,12 @@ def _replace_content(paragraph: Any, lines: Sequence[Line], segments: Sequence[S
 
 
 def _append_text(place: Any, text: str, spaces: re.Pattern[str]) -> None:
-    """Append text to an element; spaces that match become elements, as in ODF."""
+    """Append text to an element; the spaces that ODF would collapse become elements.
+
+    place: last open element.
+    text: new text.
+    spaces: pattern of the spaces that become elements.
+    """
     position = 0
     for match in spaces.finditer(text):
         append_text(place, text[position : match.start()])

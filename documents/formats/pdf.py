@@ -61,7 +61,7 @@ def _paragraphs(pages: Sequence[str]) -> Iterator[str]:
     open_lines: list[str] = []
     for page in pages:
         lines = [line.strip() for line in page.splitlines()]
-        longest = max(map(len, lines), default=0)
+        longest = max(map(len, lines), default=0)  # characters; about the width of the text
         for line in lines:
             if open_lines and (
                 not line or LIST_ITEM.match(line) or _may_end_paragraph(open_lines[-1], longest)
@@ -89,6 +89,6 @@ def _join_lines(lines: Sequence[str]) -> str:
         elif not HYPHEN.search(parts[-1]):
             parts.append(" ")
         elif line[:1].islower():
-            parts[-1] = parts[-1][:-1]
+            parts[-1] = parts[-1][:-1]  # the hyphen divides a word
         parts.append(line)
     return "".join(parts)

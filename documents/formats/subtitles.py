@@ -36,7 +36,7 @@ class _Syntax:
 
     kind: name of the format, for messages.
     tag: pattern of tags.
-    cues: returns the range of text lines of each cue.
+    cues: returns the text lines [begin, end) of each cue; None: the file has another format.
     read_text, write_text: unescape and escape characters.
     """
 
@@ -48,7 +48,7 @@ class _Syntax:
 
 
 class _Part:
-    """Lines of a cue that are translated as one text."""
+    """Lines of a cue that are translated as one text; `breaks` are the line ends between them."""
 
     def __init__(self, text: str, syntax: _Syntax) -> None:
         self.source, self.syntax = text, syntax
@@ -129,6 +129,7 @@ def _parse_subtitles(text: str, syntax: _Syntax) -> _Subtitles:
 def _subrip_cues(lines: Sequence[str]) -> list[tuple[int, int]] | None:
     """Return the range of text lines of each cue; None: the file is no SubRip."""
     times = [number for number, line in enumerate(lines) if TIMES.match(line)]
+    # a cue begins with its number, if there is one before its times
     heads = [n - 1 if n and INDEX.fullmatch(lines[n - 1]) else n for n in times]
     before = lines[: heads[0]] if heads else lines
     if any(line.strip("\ufeff \t\r\n") for line in before):
@@ -169,7 +170,7 @@ def wrap(text: str, lines: int) -> str:
     characters = list(text)
     spaces = [place for place, character in enumerate(text) if character == " "]
     first = 0  # number of the first space after the last break
-    for line in range(1, lines):
+    for line in range(1, lines):  # break at the space nearest to each equal share
         ideal = len(text) * line / lines
         right = bisect_left(spaces, ideal, first)
         near = [n for n in (right - 1, right) if first <= n < len(spaces)]

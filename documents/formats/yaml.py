@@ -38,7 +38,11 @@ def read_yaml(data: bytes) -> Document:
 
 
 def _values(text: str, loader: Any) -> Iterator[Value]:
-    """Yield the strings that are no keys."""
+    """Yield the strings of a file that are no keys.
+
+    text: the whole file.
+    loader: YAML parser of `text`; returns events and resolves the types of values.
+    """
     collections: list[list[Any]] = []  # of each open one: is a mapping, number of nodes, is in brackets
     while loader.check_event():
         event = loader.get_event()
@@ -46,6 +50,7 @@ def _values(text: str, loader: Any) -> Iterator[Value]:
             collections.pop()
         if not isinstance(event, yaml.NodeEvent):
             continue
+        # the nodes of a mapping are keys and values in turn
         is_key = bool(collections) and collections[-1][0] and collections[-1][1] % 2 == 0
         if collections:
             collections[-1][1] += 1
@@ -63,7 +68,12 @@ def _is_text(event: Any, loader: Any) -> bool:
 
 
 def _strings(text: str, event: Any, plain: Callable[[str], bool]) -> Iterator[Value]:
-    """Yield the messages of a scalar: its text, or the paragraphs or lines of a block."""
+    """Yield the messages of a scalar: its text, or the paragraphs or lines of a block.
+
+    text: the whole file.
+    event: scalar event of the parser, with its style and positions in `text`.
+    plain: function that returns whether a text needs no quotes here.
+    """
     begin, end = PROPERTIES.match(text, event.start_mark.index).end(), event.end_mark.index  # type: ignore[union-attr]
     if event.style in ("|", ">"):
         yield from _block(text, begin, end, event.style)
@@ -75,7 +85,12 @@ def _strings(text: str, event: Any, plain: Callable[[str], bool]) -> Iterator[Va
 
 
 def _block(text: str, begin: int, end: int, style: str) -> Iterator[Value]:
-    """Yield the lines of a literal block, or the paragraphs of a folded block: lines of equal indentation."""
+    """Yield the lines of a literal block, or the paragraphs of a folded block: lines of equal indentation.
+
+    text: the whole file.
+    begin, end: characters [begin, end) of the block.
+    style: "|" for a literal block, ">" for a folded one.
+    """
     position = text.index("\n", begin) + 1 if "\n" in text[begin:end] else end
     indent: int | None = None
     run: list[tuple[int, int]] = []  # ranges of the lines of a paragraph
@@ -83,13 +98,13 @@ def _block(text: str, begin: int, end: int, style: str) -> Iterator[Value]:
         depth, words = len(line[1]), line[2].rstrip()
         indent = depth if indent is None and words else indent
         if words and indent is not None and depth < indent:
-            break
+            break  # a smaller indentation ends the block
         if run and (style == "|" or not words or depth != indent):
             yield _paragraph(text, run)
             run = []
         if words:
             run.append((line.start(2), line.start(2) + len(words)))
-        if run and depth != indent:
+        if run and depth != indent:  # YAML does not fold lines with a larger indentation
             yield _paragraph(text, run)
             run = []
         position = line.end()

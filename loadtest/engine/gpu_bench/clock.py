@@ -32,7 +32,7 @@ def wait(device: str) -> None:
 
 
 def forgive(error: Exception) -> str:
-    """Return a contender's error as one line. Raises ContextLost if the device is unusable after it."""
+    """Return a contender's error as one line. Raises ContextLost if the error made the device unusable."""
     if torch.cuda.is_initialized():
         try:
             torch.cuda.synchronize()
@@ -90,7 +90,7 @@ def alternate(
                 turns.values.pop(key, None)
                 continue
             spent[key] += time.monotonic() - began
-            if key in warm and turn:
+            if key in warm and turn:  # the first run of a contender only warms up
                 turns.values.setdefault(key, []).append(value)
             warm.add(key)
         report(turns)

@@ -82,7 +82,7 @@ def _shapes(setting: Setting, precision: str, kind: torch.dtype) -> list[dict[st
         for count in ROWS[:2] if setting.scale.tiny else ROWS:
             x = torch.randn(count, inputs, device=setting.device).to(kind)
             duration = _product(setting.device, x, weights)
-            rate = 2 * count * inputs * outputs / duration
+            rate = 2 * count * inputs * outputs / duration  # a multiplication and an addition a weight
             shape = [count, inputs, outputs]
             rows.append({"what": name, "precision": precision, "shape": shape, "seconds": duration})
             rows[-1] |= {"operations": rate, "bytes": size / duration}
@@ -145,7 +145,7 @@ class Cost:
     def operations(self, sentences: Sequence[SizedSentence], beam: int) -> float:
         """Return the operations of whole translations, from source lengths and numbers of steps."""
         sources = sum(len(s.source) for s in sentences)
-        steps = sum(s.target + 1 for s in sentences)
+        steps = sum(s.target + 1 for s in sentences)  # one more for end-of-sentence
         return self.encoder / self.source * sources + self.step * beam * steps
 
 
