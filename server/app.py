@@ -319,7 +319,7 @@ def open_service(settings: ServerSettings, figures: Metrics, weights: Path | Non
 
 
 def end_lost() -> NoReturn:
-    """Exit a process whose device is lost, without cleanup: a library could hang or abort on the device."""
+    """End the process of a lost device without cleanup: a library could hang or abort on the device."""
     logging.shutdown()
     os._exit(LOST_CODE)
 

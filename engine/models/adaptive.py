@@ -68,7 +68,7 @@ class AdaptiveInput(nn.Module):
         """
         embedded: Tensor | None = None
         for band, (begin, end) in enumerate(self.edges):
-            # a token of another band reads some valid row, whose embedding is not selected
+            # a token of another band reads some valid row, and its embedding is not selected
             local = (tokens - begin).clamp(min=0).clamp_max(end - begin - 1)
             x = F.linear(F.embedding(local, self.rows(band)), self.projection(band))
             embedded = x if embedded is None else torch.where((tokens >= begin)[..., None], x, embedded)

@@ -158,7 +158,7 @@ class ConvS2SEncoder(Side):
             return y
 
         x = self.layers(embedded, convolve) * is_token
-        if self.training:  # section 3.4 scales these gradients, but not those of the embeddings
+        if self.training:  # section 3.4 scales these gradients, but not the embeddings' gradients
             x = torch.lerp(x.detach(), x, 1.0 / (2 * self.attentions))
         return x, (x + embedded) * HALF
 

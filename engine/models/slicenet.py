@@ -154,7 +154,7 @@ class AttentionModule(nn.Module):
             self.encoder_attn = Attention(stack.embed_dim, stack.heads, dropout=rate, bias=False)
         else:
             self.encoder_attn = InnerProduct()
-        # number of the module whose memory this one reads: without projections all share one memory
+        # number of the module with the memory of this one: without projections all share one memory
         self.source = number if projects else 0
 
     def forward(

@@ -251,7 +251,7 @@ class AttentionDecoderLayer(DecoderLayer):
     def mix_step(self, x: Tensor, positions: Tensor, past: Past) -> tuple[Tensor, dict[str, Tensor]]:
         # attend to the rings of a window or to the caches; return key and value as new columns
         k, v = self.self_attn.k_proj(x), self.self_attn.v_proj(x)
-        if not self.states:  # a window of one position, whose weight is 1
+        if not self.states:  # a window of one position has the weight 1
             return self.self_attn.out_proj(v), {}
         keys, values = (spec.name for spec in self.states)
         if self.width:

@@ -26,7 +26,7 @@ from server.state import AppState, deadline_of, state_of
 
 SWEEP_SECONDS: Final = 60.0  # longest time between two sweeps for expired files
 CHUNK_CHARACTERS: Final = 8_000  # characters of a document that are queued at once
-SAMPLE_SEGMENTS: Final = 200  # segments whose text is used to detect the language
+SAMPLE_SEGMENTS: Final = 200  # number of segments that are used to detect the language
 LEAST_CHARACTERS: Final = 20  # least size that a segment counts as
 FILES_OFF: Final = "Files translation are disabled on this server."
 FILE_FIELD: Final = {

@@ -32,7 +32,7 @@ class Limit(NamedTuple):
 
 LIMITS: Final[Mapping[str, Limit]] = {
     "parameter": Limit(0.5, 2),
-    "docstring": Limit(2.6, 7),
+    "docstring": Limit(2.6, 8),
     "comment": Limit(1.8, 6),
     "test name": Limit(1, 1),
     "page": Limit(3.2, 5),
