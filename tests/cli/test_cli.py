@@ -115,7 +115,7 @@ def test_unwritable_output_is_named_by_the_given_path(bundle, source, capsys, tm
 
 def test_error_of_a_folder_of_bundles_lists_its_bundles(source, capsys):
     for command in (("translate", source, "--model", bundles()), ("inspect", bundles())):
-        assert "name one of them: toy-de-en, toy-en-de, toy-title" in failure(capsys, *command)[1]
+        assert "choose one of them: toy-de-en, toy-en-de, toy-title" in failure(capsys, *command)[1]
 
 
 def test_terminated_command_leaves_no_partial_file(tmp_path):

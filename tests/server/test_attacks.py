@@ -2,8 +2,8 @@
 request the server's health and the translation of a sentence.
 
 The longest waits decide, in one attempt. Each wait excludes time that the server did not cause: time in which
-its threads were ready to run while other processes had the cores, and the lateness of the machine itself. A
-sentence counts at most the processor time that the server used meanwhile.
+its threads were ready to run while other processes had the cores, and the lateness of the machine itself.
+A wait counts at most the processor time of the server's busiest thread meanwhile.
 """
 
 import os
@@ -24,7 +24,7 @@ from tests.server.test_server_process import GERMAN, free_port, process
 from tests.support.attacks import ATTACKS, CALLS, LASTING, file
 from tests.support.served import until
 from tests.support.thorough import THOROUGH
-from tests.support.timing import MachineLag, Starved, busy_seconds
+from tests.support.timing import MachineLag, Starved, busiest_seconds, thread_seconds
 
 HEALTH = 0.1  # seconds
 SLOWER = 2.0  # allowed factor of a sentence's usual time
@@ -73,11 +73,11 @@ class Others:
         with httpx.Client(base_url=self._url, timeout=60, verify=False) as client:
             while not self._over.is_set():
                 times = self._asking[name] = self._times
-                before, busy, began = self._starved.read(), busy_seconds(*self._pids), time.perf_counter()
+                before, used, began = self._starved.read(), thread_seconds(*self._pids), time.perf_counter()
                 answer = client.request(method, path, json=values)
                 seconds = time.perf_counter() - began - self._starved.since(before)
-                if name == "sentence" and seconds < PATIENCE:
-                    seconds = min(seconds, busy_seconds(*self._pids) - busy)
+                if seconds < PATIENCE:
+                    seconds = min(seconds, busiest_seconds(used, thread_seconds(*self._pids)))
                 getattr(times, name).append(max(0.0, seconds))
                 if answer.status_code != 200:
                     self.faults.append(answer.text)

@@ -86,7 +86,7 @@ def test_unclosed_span_belongs_to_the_outer_span():
 
 def test_first_of_two_equal_attributes_wins():
     page = read_with_attributes('<p>x</p><img alt="Das Erste" alt="Das Zweite">')
-    assert [place.segment.text for place in page.places] == ["Das Erste"]
+    assert [value.segment.text for value in page.values] == ["Das Erste"]
 
 
 def test_suggestions_end_where_their_file_is_full(tmp_path):
@@ -124,7 +124,7 @@ async def headers_of(call):
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"{}"})
 
-    await Bridge(app).ask(call, "GET", "/")
+    await Bridge(app).send_request(call, "GET", "/")
     return seen
 
 

@@ -109,16 +109,25 @@ class Starved:
         return chain + max(lost.values(), default=0.0) + max(stolen, default=0.0)
 
 
-def busy_seconds(*pids: int) -> float:
-    """Return the processor time of all running threads of some processes so far; infinity without schedstat.
+def thread_seconds(*pids: int) -> dict[str, float]:
+    """Return the processor time of each running thread of some processes so far, by thread id.
 
     pids: processes of this machine.
     """
-    seconds = []
+    seconds = {}
     for path in (path for pid in pids for path in Path(f"/proc/{pid}/task").glob("*/schedstat")):
         with suppress(OSError):  # the thread has ended
-            seconds.append(int(path.read_text("ascii").split()[0]) / 1e9)
-    return sum(seconds) if seconds else math.inf
+            seconds[path.parent.name] = int(path.read_text("ascii").split()[0]) / 1e9
+    return seconds
+
+
+def busiest_seconds(before: dict[str, float], after: dict[str, float]) -> float:
+    """Return the processor time of the busiest thread between two results of `thread_seconds`.
+
+    before: the earlier result.
+    after: the later result. Infinity is returned if it is empty, on systems without schedstat.
+    """
+    return max((now - before.get(name, 0.0) for name, now in after.items()), default=math.inf)
 
 
 def processor_seconds(work: Callable[..., object], *arguments: Any) -> float:

@@ -293,7 +293,7 @@ def test_command_learns_a_shortlist_from_gzipped_tsv_and_model_uses_it(tmp_path,
     with pytest.raises(SystemExit) as done:
         app(["shortlist", str(path), str(table), "--likely", "3", "--always", "4"])
     assert done.value.code == 0
-    assert "of 2 pairs" in capsys.readouterr().out
+    assert "from 2 pairs" in capsys.readouterr().out
     opened = open_bundle(path)
     found = load_shortlist(opened.file(SHORTLIST).read_bytes(), (VOCABULARY, VOCABULARY), EOS)
     assert found.likely.shape == (VOCABULARY, 3)

@@ -156,7 +156,7 @@ class Busy(Emulation):
 
 
 @pytest.mark.parametrize(
-    ("work", "alignment", "slots", "steps"),
+    ("streams", "alignment", "slots", "steps"),
     [
         (Emulation, False, SLOTS, [1, 2, 3, 4, 4]),
         (Emulation, False, SLOTS + 1, [1, 2, 2, 2, 2]),

@@ -215,15 +215,18 @@ ONE_PIECE = {"type": "Unigram", "vocab": [["a", 1.0]], "unk_id": 0}
     [
         ({"model": {"type": "WordPiece", "vocab": {}}}, "of the kind 'WordPiece'"),
         ({"model": {"type": "Unigram", "vocab": [["a", "x"]], "unk_id": 0}}, "no pieces with scores"),
-        ({"model": {"type": "Unigram", "vocab": [["a", 1.0]], "unk_id": 3}}, "what is unknown"),
+        (
+            {"model": {"type": "Unigram", "vocab": [["a", 1.0]], "unk_id": 3}},
+            "has no piece for unknown words",
+        ),
         ({"model": {"type": "Unigram", "vocab": [["a", 1.0], ["a", 2.0]], "unk_id": 0}}, "twice"),
         (
             {"model": {"type": "Unigram", "vocab": [["a", 1.0]], "unk_id": 0}, "normalizer": {"type": "NFD"}},
             "NFD",
         ),
         ({"pre_tokenizer": {"type": "Digits"}}, "Digits"),
-        ({"model": {"type": "BPE", "vocab": {"a": -1}, "merges": []}}, "not symbols with ids"),
-        ({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": ["a b c"]}}, "not symbols with ids"),
+        ({"model": {"type": "BPE", "vocab": {"a": -1}, "merges": []}}, "no valid vocabulary or merges"),
+        ({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": ["a b c"]}}, "no valid vocabulary or merges"),
     ],
 )
 def test_damaged_or_unsupported_tokenizer_json_is_refused_in_one_line(tmp_path, content, message) -> None:

@@ -47,6 +47,7 @@ DOCUMENT_CASES: dict[str, Case | str] = {
     "documents.formats.html:LEADING": Case(pumps=BLANKS),
     "documents.formats.html:TRAILING": Case(pumps=BLANKS),
     "documents.formats.html:_raw_end": "is timed with `read_html`",
+    "documents.formats.html:_read_markup": "is timed with `read_html`",
     "documents.formats.html:read_html": Case(
         html, pumps=(*MARKUP, *BLANKS, "</scrip", "<style></"), length=1_000
     ),
