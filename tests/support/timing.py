@@ -10,9 +10,10 @@ import gc
 import math
 import os
 import re
+import statistics
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,8 @@ from typing import Any, Final, Self
 
 ATTEMPTS: Final = 3
 PULSE: Final = 0.002  # seconds that an idle thread sleeps
+# columns of schedstat: nanoseconds on a processor, and ready without a processor
+RUNNING, WAITING = 0, 1
 LITTLE: Final = 0.05  # seconds of difference that are ignored
 
 
@@ -72,6 +75,20 @@ def stolen_seconds(stat: str) -> dict[str, float]:
     return {row[0]: int(row[8]) / os.sysconf("SC_CLK_TCK") for row in rows if len(row) > 8}
 
 
+def _threads(pids: Iterable[int]) -> list[Path]:
+    """Return the folder of each thread of some processes."""
+    return [thread for pid in pids for thread in Path(f"/proc/{pid}/task").glob("*")]
+
+
+def _schedstat(threads: Iterable[Path], column: int) -> dict[str, float]:
+    """Return the seconds of a column of schedstat for each thread that still runs, by thread id."""
+    seconds = {}
+    for thread in threads:
+        with suppress(OSError):  # the thread has ended, or the system has no schedstat
+            seconds[thread.name] = int((thread / "schedstat").read_text("ascii").split()[column]) / 1e9
+    return seconds
+
+
 class Starved:
     """Measures time that a request lost without a fault of the server: the calling thread and the server's
     threads were ready to run and had no processor, or the host took a processor away. 0 if the system lacks
@@ -83,12 +100,7 @@ class Starved:
 
     def read(self) -> dict[str, float]:
         """Return the lost seconds of each thread and processor so far."""
-        paths = [Path("/proc/thread-self/schedstat")]
-        paths += [path for pid in self._pids for path in Path(f"/proc/{pid}/task").glob("*/schedstat")]
-        seconds = {}
-        for path in paths:
-            with suppress(OSError):  # a thread that has ended
-                seconds[path.parent.name] = int(path.read_text("ascii").split()[1]) / 1e9
+        seconds = _schedstat([Path("/proc/thread-self"), *_threads(self._pids)], WAITING)
         with suppress(OSError):
             seconds |= stolen_seconds(Path("/proc/stat").read_text("ascii"))
         return seconds
@@ -114,11 +126,7 @@ def thread_seconds(*pids: int) -> dict[str, float]:
 
     pids: processes of this machine.
     """
-    seconds = {}
-    for path in (path for pid in pids for path in Path(f"/proc/{pid}/task").glob("*/schedstat")):
-        with suppress(OSError):  # the thread has ended
-            seconds[path.parent.name] = int(path.read_text("ascii").split()[0]) / 1e9
-    return seconds
+    return _schedstat(_threads(pids), RUNNING)
 
 
 def busiest_seconds(before: dict[str, float], after: dict[str, float]) -> float:
@@ -128,6 +136,13 @@ def busiest_seconds(before: dict[str, float], after: dict[str, float]) -> float:
     after: the later result. Infinity is returned if it is empty, on systems without schedstat.
     """
     return max((now - before.get(name, 0.0) for name, now in after.items()), default=math.inf)
+
+
+def slowness() -> float:
+    """Return the time of `host_work.yardstick` over its time on a Zen 4; 1 on a faster processor."""
+    from loadtest.engine.host_work import USUAL_SECONDS, yardstick
+
+    return max(1.0, statistics.median(yardstick() for _ in range(100)) / USUAL_SECONDS)
 
 
 def processor_seconds(work: Callable[..., object], *arguments: Any) -> float:

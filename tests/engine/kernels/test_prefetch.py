@@ -25,7 +25,6 @@ def prefetched(host, entry: str) -> list[int]:
     for kernel, library in host.libraries.items():
         if kernel.entry == entry:
             room = (c_void_p * (1 << 16))()
-            library.convoy_take_prefetched.restype = c_size_t
             count = library.convoy_take_prefetched(room, c_size_t(len(room)))
             assert count <= len(room)
             found += room[:count]
