@@ -41,12 +41,12 @@ from server.http.claims import ClaimsMiddleware
 from server.http.completing import complete_schema, option_limits
 from server.http.middleware import RequestMiddleware, http_exceptions
 from server.http.openapi import operation_name
+from server.http.protocol import HttpProtocol
 from server.observing import logs, metrics
 from server.observing.metrics import Metrics, Sources
 from server.observing.tracing import Tracing
 from server.process.allocator import spare_collector, thrifty, trimming
 from server.process.peers import Listener, ProcessContext
-from server.process.watchdog import HttpProtocol
 from server.settings import ServerSettings
 from server.state import AppState
 

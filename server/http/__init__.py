@@ -7,6 +7,7 @@ forms: parsing of forms
 middleware: context, common headers and error handling of every request
 openapi: description of requests and responses
 parameters: bodies and query strings, parsed within limits; cancellation when a client disconnects
+protocol: connections of HTTP/1.1, with limits for heads and chunks
 responses: responses in JSON
 schemas: fields of requests, validation, and optional parts of answers
 unread: warnings about fields that nothing reads

@@ -5,5 +5,5 @@ clock: a clock that ignores changes of the machine's clock
 locks: locks on files between processes
 peers: the connection of a process to its supervisor and to other processes
 temporary: folders that are removed with their process
-watchdog: limits for slow heads and tiny chunks of requests, and the lag of the event loop
+watchdog: the lag of the event loop
 """

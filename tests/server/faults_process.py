@@ -45,7 +45,7 @@ FAULTS = [
     ),
     (
         "a head that comes byte by byte gets more time",
-        "server/process/watchdog.py",
+        "server/http/protocol.py",
         "        if self._head_timer is None and not",
         ("        self._stop_head_timer()\n        if self._head_timer is None and not"),
         "tests/server/http/test_connection_limits.py -k test_slow_head_gets_no_more_time_for_each_byte",
@@ -80,14 +80,14 @@ FAULTS = [
     ),
     (
         "a body in crumbs is told by its chunks alone",
-        "server/process/watchdog.py",
+        "server/http/protocol.py",
         "CHUNK_BYTES * event.chunk_start - len(event.data))",
         "CHUNK_BYTES * event.chunk_start)",
         "tests/server/http/test_connection_limits.py -k test_body_in_chunks_is_accepted_but_tiny_chunks_are_refused",
     ),
     (
         "a large chunk pays for crumbs that come later",
-        "server/process/watchdog.py",
+        "server/http/protocol.py",
         "self._lacking = max(0, self._lacking + CHUNK_BYTES * event.chunk_start - len(event.data))",
         "self._lacking += CHUNK_BYTES * event.chunk_start - len(event.data)",
         "tests/server/http/test_connection_limits.py -k test_body_in_chunks_is_accepted_but_tiny_chunks_are_refused",
@@ -101,5 +101,26 @@ FAULTS = [
         ),
         "",
         "tests/server/test_server_process.py -k garbage_collection_skips_the_objects_of_the_server",
+    ),
+    (
+        "a head may have any number of lines",
+        "server/http/protocol.py",
+        'self._data.count(b"\\n", 0, end) > MAX_HEADERS',
+        "False",
+        "tests/server/http/test_heads.py -k costly",
+    ),
+    (
+        "two lengths of a body are a matter of taste",
+        "server/http/protocol.py",
+        "                raise RefusedRequest(TWO_LENGTHS)\n",
+        "                pass\n",
+        "tests/server/http/test_heads.py -k ambiguous",
+    ),
+    (
+        "a client that has left is served as if it read",
+        "server/http/protocol.py",
+        "            self.transport.abort()\n            return\n",
+        "            return\n",
+        "tests/server/http/test_heads.py -k left",
     ),
 ]

@@ -67,7 +67,7 @@ def test_missing_body_times_out():
 
 
 def test_missing_head_times_out(monkeypatch):
-    monkeypatch.setattr("server.process.watchdog.HEAD_SECONDS", 0.2)
+    monkeypatch.setattr("server.http.protocol.HEAD_SECONDS", 0.2)
     with server() as (client, _, _):
         for head in (b"", b"GET /health HT", b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: "):
             with socket.create_connection(("127.0.0.1", client.base_url.port)) as slow:
@@ -98,7 +98,7 @@ def test_body_in_chunks_is_accepted_but_tiny_chunks_are_refused():
 
 
 def test_slow_head_gets_no_more_time_for_each_byte(monkeypatch):
-    monkeypatch.setattr("server.process.watchdog.HEAD_SECONDS", 0.3)
+    monkeypatch.setattr("server.http.protocol.HEAD_SECONDS", 0.3)
     with server() as (client, _, _), socket.create_connection(("127.0.0.1", client.base_url.port)) as slow:
         slow.settimeout(0.05)
 
