@@ -247,5 +247,6 @@ def _json_fields(number: int, result: TextResult, ranked: list[tuple[str, float]
                 "matrix": [[round(float(w), 6) for w in r] for r in a.matrix],
             }
             for a in result.alignment
+            if not a.fixed
         ]
     return record

@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from engine.text.places import Range, locate
+from engine.text.tokenizers.pieces import SPACE
 
 BLANK: Final = (0, 0)
 
@@ -22,6 +23,7 @@ class Alignment:
     matrix: float32 [len(target), len(source)]; rows sum to 1.
     source_places, target_places: range of characters of each piece in its text; None for end-of-sentence, and
         for a piece that is not found in the text.
+    fixed: whether the sentence has a fixed translation, which no model wrote; its pieces are words.
     """
 
     source: list[str]
@@ -29,6 +31,7 @@ class Alignment:
     matrix: Any
     source_places: Sequence[Range | None] = ()
     target_places: Sequence[Range | None] = ()
+    fixed: bool = False
 
 
 def make_alignments(
@@ -47,6 +50,24 @@ def make_alignments(
     source_places, target_places = _by_sentence(source, sources), _by_sentence(target, targets)
     rows = zip(sources, targets, matrices, source_places, target_places, strict=True)
     return [Alignment(*row) for row in rows]
+
+
+def by_words(source: str, target: str) -> tuple[list[str], list[str], Any]:
+    """Align a sentence with its fixed translation by the places of their words.
+
+    source, target: sentence and translation.
+
+    Returns the words of both, each with an end-of-sentence, and the matrix float32 [target, source]: with as
+    many words on both sides each word has its counterpart, otherwise words share by their place.
+    """
+    sources, targets = source.split(), target.split()
+    first, last = np.arange(len(targets))[:, None] / len(targets), np.arange(len(sources)) / len(sources)
+    ends = np.minimum(first + 1 / len(targets), last + 1 / len(sources))
+    shares = np.maximum(ends - np.maximum(first, last), 0.0) * len(targets)
+    matrix = np.eye(len(targets) + 1, len(sources) + 1, dtype=np.float32)
+    matrix[-1], matrix[:, -1] = 0, 0
+    matrix[:-1, :-1], matrix[-1, -1] = shares, 1
+    return [*(SPACE + word for word in sources), ""], [*(SPACE + word for word in targets), ""], matrix
 
 
 def _by_sentence(text: str, sentences: Sequence[Sequence[str]]) -> Iterator[list[Range | None]]:
@@ -82,6 +103,7 @@ def through(first: Sequence[Alignment], second: Sequence[Alignment]) -> list[Ali
                 attention.astype(np.float32),
                 [place for f in overlaps for place in f.source_places],
                 sentence.target_places,
+                sentence.fixed,
             )
         )
     return composed

@@ -11,9 +11,9 @@ import numpy as np
 
 from engine.answers.alignment import make_alignments
 from engine.answers.formats import apply
-from engine.answers.plan import Plan, Sentence
+from engine.answers.plan import Plan
+from engine.answers.sentence import Sentence
 from engine.answers.text_model import TextModel
-from engine.text.form import follow
 from engine.text.placeables.mend import mend, whole
 from engine.text.placeables.pairs import close_as_opened, keeps_pairs
 from engine.types import Hypothesis
@@ -132,8 +132,8 @@ def _make_choice(
     if numbers:
         text = re.sub("|".join(map(re.escape, numbers)), hide, text)
         text = _separate_words(sentence, text, order, plan.masked.mark)
-    if plan.options.follow_form:  # last: as in the source, marks now stand for the phrases
-        text = follow(sentence.read, text, model.languages)
+    # last: as in the source, marks now stand for the phrases
+    text = sentence.formed(text, plan.options, model.languages)
     choice = Choice(
         hypothesis, text, tuple(order), tokenizer.pieces([*tokens, model.eos], target=True), attention
     )

@@ -7,13 +7,12 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final
 
-import numpy as np
-
-from engine.answers.alignment import Alignment, make_alignments
+from engine.answers.alignment import Alignment, by_words, make_alignments
 from engine.answers.choices import Choice, choices
 from engine.answers.formats import apply
-from engine.answers.plan import Plan, Sentence
+from engine.answers.plan import Plan
 from engine.answers.quality import Coverage, Repetition, coverage, repetition
+from engine.answers.sentence import Sentence
 from engine.answers.text_model import TextModel
 from engine.schedule.slices import Slices
 from engine.text.placeables.masked_text import KeptSpan
@@ -33,7 +32,8 @@ class TextResult:
     tokens, token_scores: target pieces and natural-log probabilities, end-of-sentence of each sentence
         included.
     finish: "length" if the limit ended any sentence, otherwise "stop".
-    alignment: attention of each sentence that the model read, if requested.
+    alignment: attention of each sentence that the model read, or alignment of its fixed translation, if
+        requested.
     truncated: whether only the beginning of the text was read.
     parts: number of parts of a text that was too long for one summary.
     rounds: number of times that the joined summaries of parts were summarized again.
@@ -86,16 +86,18 @@ def compose(
         sentence = plan.sentences[number]
         ranking[number] = ranked.get(number) or choices(model, plan, sentence, result.hypotheses)
         yield
-    pairs = [(s, c[0]) for s, c in zip(plan.sentences, ranking, strict=True) if c]
+    best = [(s, c[0] if c else None) for s, c in zip(plan.sentences, ranking, strict=True)]
+    pairs = [(s, c) for s, c in best if c]
     first, *others = _rank_texts(model, plan, ranking)
+    alignment = _alignments(model, plan, best, (plan.source, first.text)) if options.alignment else []
     if not pairs:
-        return TextResult(first.text, kept=first.kept, model=model.name)
+        return TextResult(first.text, kept=first.kept, alignment=alignment, model=model.name)
     answer = TextResult(
         text=first.text,
         alternatives=[other.text for other in others],
         score=first.score,
         alternative_scores=[other.score for other in others],
-        alignment=_alignments(model, plan, pairs, (plan.source, first.text)) if options.alignment else [],
+        alignment=alignment,
         truncated=plan.truncated,
         parts=1 if model.task == "translate" else len(plan.sentences),
         timings=slowest([result.timings for result in results]),
@@ -240,19 +242,19 @@ def _mean_score(row: Sequence[Choice]) -> float:
 def _alignments(
     model: TextModel, plan: Plan, pairs: Sequence[tuple[Sentence, Choice | None]], texts: tuple[str, str]
 ) -> list[Alignment]:
-    """Make alignments of the sentences that the model read, with phrases in place of placeholders.
+    """Make alignments of sentences, with phrases in place of placeholders; an echoed sentence has none.
 
+    pairs: sentences, each with its answer; None: the model did not read it.
     texts: source and answer, in which the pieces are located.
-
-    A fixed translation is aligned as one piece to the whole sentence.
     """
+    pairs = [(sentence, choice) for sentence, choice in pairs if choice or sentence.fixed]
     sources, targets, matrices = list[list[str]](), list[list[str]](), list[Any]()
     for sentence, choice in pairs:
-        if choice is None and sentence.fixed:
-            sources.append([sentence.text, ""])
-            targets.append([sentence.fixed, ""])
-            matrices.append(np.eye(2, dtype=np.float32))
         if choice is None:
+            source, target, matrix = by_words(sentence.text, sentence.fixed)
+            sources.append(source)
+            targets.append(target)
+            matrices.append(matrix)
             continue
         assert sentence.source
         shown = _symbol_texts(plan, sentence)
@@ -261,7 +263,11 @@ def _alignments(
         sources.append([shown[piece][0] if piece in shown else piece for piece in pieces])
         targets.append([shown[piece][1] if piece in shown else piece for piece in choice.pieces])
         matrices.append(choice.attention)
-    return make_alignments(*texts, sources, targets, matrices)
+    alignments = make_alignments(*texts, sources, targets, matrices)
+    return [
+        alignment if choice else replace(alignment, fixed=True)
+        for alignment, (_, choice) in zip(alignments, pairs, strict=True)
+    ]
 
 
 def _coverage(model: TextModel, plan: Plan, sentence: Sentence, choice: Choice) -> Coverage:

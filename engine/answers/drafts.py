@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from engine.answers.choices import choices
-from engine.answers.plan import Plan, Sentence
+from engine.answers.plan import Plan
+from engine.answers.sentence import Sentence
 from engine.answers.text_model import TextModel
 from engine.schedule.aio import Watch
-from engine.text.form import beginning
 from engine.types import Result
 
 
@@ -105,7 +105,6 @@ class Drafts:
             return
         text = self._model.tokenizer.decode_whole_words(progress)
         text = text.replace(plan.masked.mark, "") if plan.masked.mark else text
-        if plan.options.follow_form:
-            text = beginning(sentence.text, text, self._model.languages)
+        text = sentence.formed_beginning(text, plan.options, self._model.languages)
         if text:
             yield text

@@ -55,8 +55,8 @@ class TextOptions:
     glossary: Mapping[str, str] = option(dict, "Source phrases with their translations.", task="translate")
     protect: bool = option(
         False,
-        "Keep addresses, numbers, emoji and fields of formats (%s, {name}) as they are, where the model has "
-        "placeholder symbols.",
+        "Keep addresses, numbers, emoji and fields of formats (%s, {name}) as they are; read words in "
+        "CAPITALS in small letters, and clauses between dashes one by one.",
         task="translate",
     )
     local_numbers: bool = option(
@@ -65,7 +65,6 @@ class TextOptions:
         task="translate",
     )
     numerals: str = ""
-    # also reads a source in capitals in small letters
     follow_form: bool = option(
         False, "Give the answer the capitals and final marks of its source.", task="translate"
     )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache, partial
 
 from engine.answers.formats import Formats, formats_of
 from engine.answers.options import ResolvedOptions, TextOptions, check_text, resolve
+from engine.answers.sentence import Sentence
 from engine.answers.text_model import TextModel
 from engine.errors import InvalidRequest, TooLarge
 from engine.text.form import follow, is_all_capitals, to_sentence_case
@@ -19,65 +20,6 @@ from engine.text.placeables.numerals import localise
 from engine.text.placeables.pairs import without_pairs
 from engine.text.split import Layout, pack, split
 from engine.types import QUOTAS, DecodeJob, DecodeOptions
-
-
-@dataclass(frozen=True, slots=True)
-class Sentence:
-    """A sentence of a text, as the model reads it.
-
-    text: sentence with a private-use character, the mark, in the place of each protected phrase.
-    source: token ids that the model reads; None: the sentence is echoed, or has a fixed translation.
-    phrases: numbers of the phrases of the plan that the marks replace, in order.
-    symbols: placeholder of each phrase that `source` does not spell out, by number of the phrase.
-    quotas: token of each placeholder with 1 if `source` has it, otherwise 0; empty without placeholders.
-    marks: quotation marks and brackets removed from `source`; attention puts them back into the answer.
-    pairs: `source` has quotation marks or brackets, which the model may lose.
-    fallback: function that returns the sentence to decode if this one's answer is garbled.
-    fast: decode first without attention and token quotas; both slow down every request of the same step.
-    fixed: fixed translation of the sentence in the bundle.
-    """
-
-    text: str
-    source: list[int] | None
-    phrases: tuple[int, ...] = ()
-    symbols: Mapping[int, str] = field(default_factory=dict)
-    quotas: tuple[tuple[int, int], ...] = ()
-    marks: Formats | None = None
-    pairs: bool = False
-    fallback: Callable[[], Sentence] | None = None
-    fast: bool = False
-    fixed: str = ""
-
-    @property
-    def unread(self) -> str:
-        """Answer to a sentence that the model does not read."""
-        return self.fixed or self.text
-
-    @property
-    def read(self) -> str:
-        """Text without the quotation marks and brackets that `source` lacks."""
-        return self.marks.segment.text if self.marks else self.text
-
-    @property
-    def spelled(self) -> list[int]:
-        """Numbers of the phrases that `source` spells out."""
-        return [number for number in self.phrases if number not in self.symbols]
-
-    @property
-    def can_lack(self) -> bool:
-        """Whether an answer may lack phrases or marks that it must have."""
-        return bool(self.phrases or self.fallback)
-
-    def options(self, decode: DecodeOptions) -> DecodeOptions:
-        """Adapt decoding options to the sentence.
-
-        If the answer must have phrases or marks, all hypotheses are returned. A sentence with placeholders is
-        decoded with attention, and each placeholder of the source may come once, other placeholders never.
-        """
-        n_best = decode.beam_size if self.can_lack else decode.n_best
-        if self.fast or not (self.symbols or self.marks):
-            return replace(decode, n_best=n_best) if self.can_lack else decode
-        return replace(decode, n_best=n_best, alignment=True, quotas=self.quotas)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +59,9 @@ class Plan:
         """Return the same plan with the fallbacks of some jobs, given by their numbers."""
         sentences, numbers = list(self.sentences), self.job_sentences
         for job in jobs:
-            fallback = sentences[numbers[job]].fallback
-            assert fallback
-            sentences[numbers[job]] = fallback()
+            sentence = sentences[numbers[job]]
+            assert sentence.fallback
+            sentences[numbers[job]] = replace(sentence.fallback(), clause=sentence.clause)
         return replace(self, sentences=sentences)
 
     def with_attention(self) -> Plan:
@@ -193,7 +135,7 @@ def _sentence_at(planned: Plan, position: int) -> int:
 
 def _without_markup(model: TextModel, marked: MarkedText, options: ResolvedOptions) -> PlainText:
     plain = read_markup(marked.text, marked.spans) if options.protect else PlainText(marked.text)
-    return read_capitals(plain, model.source, model.word_tokens) if options.follow_form else plain
+    return read_capitals(plain, model.source, model.word_tokens) if options.protect else plain
 
 
 class _Planner:
@@ -207,8 +149,8 @@ class _Planner:
     def sentence_by_sentence(self) -> Plan:
         """Plan each sentence as one source."""
         masked, model = self.masked, self.model
-        clauses = self.options.protect and self.options.follow_form
-        layout = split(masked.text, model.source, self._fits, masked.stand_in, clauses=clauses)
+        protect = self.options.protect
+        layout = split(masked.text, model.source, self._fits, masked.stand_in, clauses=protect)
         sentences, first = list[Sentence](), 0
         for number, text in enumerate(layout.sentences):
             phrases = tuple(range(first, first + masked.count(text)))
@@ -217,7 +159,8 @@ class _Planner:
             if fixed:
                 sentences.append(Sentence(text, None, fixed=fixed))
             elif _has_words(text) and number not in layout.fixed:
-                sentences.append(self._sentence(text, phrases))
+                sentence = self._sentence(text, phrases)
+                sentences.append(replace(sentence, clause=True) if number in layout.clauses else sentence)
             else:
                 sentences.append(Sentence(text, None, phrases))
         return Plan(layout, sentences, self.options, masked)
@@ -311,7 +254,7 @@ class _Planner:
     def _source(self, text: str, phrases: tuple[int, ...], symbols: Mapping[int, str]) -> list[int]:
         """Return the tokens of a sentence with placeholders for some of its phrases."""
         model = self.model
-        if self.options.follow_form and is_all_capitals(text):
+        if self.options.protect and is_all_capitals(text):
             text = to_sentence_case(text, model.source, lambda word: len(self.encode(word)))
         return [*self.encode(self.masked.spell(text, phrases, symbols)), model.eos]
 

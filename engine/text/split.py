@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
 import sentencex
 
@@ -46,16 +46,31 @@ STRETCH_CHARACTERS: Final = 4_096  # characters of a line that the library gets 
 UNUSUAL: Final = re.compile(r"[^\S ]|[\ud800-\udfff]")
 
 
+class _Segment(NamedTuple):
+    """Characters [begin, end) of a text.
+
+    stays: the segment is a mark, such as a bullet, and is not translated.
+    clause: the segment is a part of a sentence that was cut at marks.
+    """
+
+    begin: int
+    end: int
+    stays: bool = False
+    clause: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Layout:
     """A text as sentences and the white space around them: gaps[0] sentences[0] gaps[1] ... gaps[-1].
 
     fixed: indices of "sentences" that are not translated, such as marks of lists.
+    clauses: indices of clauses, the parts of a sentence that was cut at marks.
     """
 
     sentences: list[str]
     gaps: list[str]
     fixed: frozenset[int] = frozenset()
+    clauses: frozenset[int] = frozenset()
 
     def join(self, translations: Sequence[str], between: str = "") -> str:
         """Return the text with a translation in the place of each sentence.
@@ -86,11 +101,11 @@ def split(
     seen: text of the same length and lines in which the ends of sentences are found instead.
     clauses: whether to cut at dashes, dots and brackets at the end of a sentence too, which stay.
     """
-    sentences, gaps, fixed = list[str](), [list[str]()], set[int]()
+    sentences, gaps = list[str](), [list[str]()]
+    fixed, parts_of_sentences = set[int](), set[int]()
     splitter_text = text if seen is None else seen
-    # a segment that stays is a mark, such as a bullet, and is not translated
     segments = _segments(splitter_text, language)
-    for begin, end, stays in _clauses(splitter_text, segments) if clauses else segments:
+    for begin, end, stays, clause in _clauses(splitter_text, segments) if clauses else segments:
         segment = text[begin:end]
         for part in break_long(segment, fits) if fits and not stays and segment.strip() else [segment]:
             sentence = part.strip()
@@ -99,10 +114,13 @@ def split(
             if sentence:
                 if stays:
                     fixed.add(len(sentences))
+                elif clause:
+                    parts_of_sentences.add(len(sentences))
                 sentences.append(sentence)
                 gaps.append([])
             gaps[-1].append(part[at + len(sentence) :])
-    return Layout(sentences, ["".join(gap) for gap in gaps], frozenset(fixed))
+    joined = ["".join(gap) for gap in gaps]
+    return Layout(sentences, joined, frozenset(fixed), frozenset(parts_of_sentences))
 
 
 def break_long(sentence: str, fits: Callable[[str], bool]) -> list[str]:
@@ -159,8 +177,8 @@ def pack(sentences: Sequence[str], fits: Callable[[str], bool]) -> list[str]:
     return parts
 
 
-def _segments(text: str, language: str) -> Iterator[tuple[int, int, bool]]:
-    """Yield begin and end of each sentence and of each mark between them, and whether it is a mark."""
+def _segments(text: str, language: str) -> Iterator[_Segment]:
+    """Yield each sentence and each mark between them."""
     position, lines = 0, text.splitlines(keepends=True)
     numbers = {_list_number(mark[1]) for line in lines if (mark := NUMBERED.match(line.lstrip()))}
     for line in lines:
@@ -170,31 +188,38 @@ def _segments(text: str, language: str) -> Iterator[tuple[int, int, bool]]:
         position += len(line)
 
 
-def _clauses(text: str, segments: Iterator[tuple[int, int, bool]]) -> Iterator[tuple[int, int, bool]]:
+def _clauses(text: str, segments: Iterator[_Segment]) -> Iterator[_Segment]:
     """Yield the segments with sentences cut at the marks between their clauses."""
-    for begin, end, stays in segments:
-        brackets = None
-        if not stays and CLAUSE_SIGNS.search(text, begin, end):
-            if speech := SPEECH.match(text, begin, end):
-                yield begin, speech.start(1), False
-                yield *speech.span(1), True
-                begin = speech.end()  # noqa: PLW2901
-            brackets = LAST_BRACKETS.search(text, begin, end)
-            stop = brackets.start() if brackets else end
-            if ACROSS_CLAUSES.search(text, begin, stop):
-                brackets = None
-            else:
-                for mark in CLAUSE_MARK.finditer(text, begin, stop):
-                    yield begin, mark.start(), False
-                    yield *mark.span(), True
-                    begin = mark.end()  # noqa: PLW2901
-        if brackets:
-            yield begin, brackets.start(), False
-            yield brackets.start(), brackets.start(1), True
-            yield *brackets.span(1), False
-            yield brackets.end(1), end, True
+    for segment in segments:
+        parts = list(_cut(text, segment))
+        yield from (part._replace(clause=True) for part in parts) if len(parts) > 1 else parts
+
+
+def _cut(text: str, segment: _Segment) -> Iterator[_Segment]:
+    """Yield the clauses of a sentence and the marks between them; another segment stays whole."""
+    begin, end, stays, _ = segment
+    brackets = None
+    if not stays and CLAUSE_SIGNS.search(text, begin, end):
+        if speech := SPEECH.match(text, begin, end):
+            yield _Segment(begin, speech.start(1))
+            yield _Segment(*speech.span(1), stays=True)
+            begin = speech.end()
+        brackets = LAST_BRACKETS.search(text, begin, end)
+        stop = brackets.start() if brackets else end
+        if ACROSS_CLAUSES.search(text, begin, stop):
+            brackets = None
         else:
-            yield begin, end, stays
+            for mark in CLAUSE_MARK.finditer(text, begin, stop):
+                yield _Segment(begin, mark.start())
+                yield _Segment(*mark.span(), stays=True)
+                begin = mark.end()
+    if brackets:
+        yield _Segment(begin, brackets.start())
+        yield _Segment(brackets.start(), brackets.start(1), stays=True)
+        yield _Segment(*brackets.span(1))
+        yield _Segment(brackets.end(1), end, stays=True)
+    else:
+        yield _Segment(begin, end, stays)
 
 
 def _columns(line: str) -> Iterator[tuple[int, int]]:
@@ -221,9 +246,7 @@ def _is_short(line: str, begin: int, end: int) -> bool:
     return len(line[begin:end].split(None, MAX_COLUMN_WORDS)) <= MAX_COLUMN_WORDS
 
 
-def _sentences(
-    text: str, begin: int, end: int, language: str, numbers: Set[int]
-) -> Iterator[tuple[int, int, bool]]:
+def _sentences(text: str, begin: int, end: int, language: str, numbers: Set[int]) -> Iterator[_Segment]:
     """Yield the segments of one cell: its sentences, and the marks before and after them.
 
     numbers: list numbers at the beginnings of lines of the text.
@@ -233,7 +256,7 @@ def _sentences(
         space += 1
     indented = space - begin >= MIN_INDENT_CHARACTERS
     if marked := _list_mark_end(text, space, end, language, numbers, indented=indented):
-        yield begin, marked, True
+        yield _Segment(begin, marked, stays=True)
         begin = marked
     # replacements have the same length, so positions in the result are positions in the text
     plain = ABBREVIATION.sub(lambda match: match[0].replace(".", "_"), UNUSUAL.sub(" ", text[begin:end]))
@@ -280,17 +303,17 @@ def _library_sentences(language: str, line: str) -> Iterator[str]:
         begin += sum(map(len, sentences))
 
 
-def _without_edge_marks(text: str, begin: int, end: int) -> Iterator[tuple[int, int, bool]]:
+def _without_edge_marks(text: str, begin: int, end: int) -> Iterator[_Segment]:
     """Yield a sentence and, as marks, the pictures before and after it."""
     if not EDGE_SIGNS.search(text, begin, end):  # the usual case
-        yield begin, end, False
+        yield _Segment(begin, end)
         return
     marks = list(EDGE.finditer(text, begin, end))
     if marks and not text[begin : marks[0].start()].strip():
-        yield begin, marks[0].end(), True
+        yield _Segment(begin, marks[0].end(), stays=True)
         begin = marks[0].end()
     if marks and marks[-1].start() >= begin and not text[marks[-1].end() : end].strip():
-        yield begin, marks[-1].start(), False
-        yield marks[-1].start(), end, True
+        yield _Segment(begin, marks[-1].start())
+        yield _Segment(marks[-1].start(), end, stays=True)
     else:
-        yield begin, end, False
+        yield _Segment(begin, end)

@@ -359,7 +359,7 @@ def _scores(result: TextResult) -> dict[str, Any]:
 
 
 def _alignment(result: TextResult) -> list[dict[str, Any]]:
-    """Return the attention matrix of each sentence, with its source and target tokens."""
+    """Return the attention matrix of each sentence that a model read, with its source and target tokens."""
     return [
         {
             "source": sentence.source,
@@ -367,4 +367,5 @@ def _alignment(result: TextResult) -> list[dict[str, Any]]:
             "matrix": sentence.matrix,  # the JSON writer rounds it
         }
         for sentence in result.alignment
+        if not sentence.fixed
     ]

@@ -227,7 +227,7 @@ TEXT_OPTION = Recipe(
             "        replace_unk=replaces,\n": "        shout=options.shout,\n",
         },
         "engine/answers/choices.py": {
-            "        text = follow(sentence.read, text, model.languages)\n": (
+            "    text = sentence.formed(text, plan.options, model.languages)\n": (
                 "    if plan.options.shout:\n        text = text.upper()\n"
             ),
         },

@@ -18,7 +18,7 @@ from fastapi.responses import FileResponse, JSONResponse, Response
 from pydantic import BaseModel
 
 from documents import written_ending
-from engine.api import ConvoyError, InvalidRequest, Overloaded, TextOptions, in_slices
+from engine.api import USUAL_OPTIONS, ConvoyError, InvalidRequest, Overloaded, in_slices
 from server.callers.access import charge, share_of
 from server.callers.keys import digest_of
 from server.contracts.deepl.entries import present_entries
@@ -223,7 +223,7 @@ async def submit(request: Request) -> Response:
     lookup = in_slices(present_entries(entries, texts), deadline_of(request, state))
     glossary = await while_connected(request, lookup)
     check_phrases(len(glossary), state.settings.phrase_limit)
-    options = TextOptions(protect=True, glossary=glossary)
+    options = replace(USUAL_OPTIONS["translate"], glossary=glossary)
     characters = await charge(request, texts)
     jobs = jobs_of(request)
     job, key = jobs.new(characters, share_of(request))

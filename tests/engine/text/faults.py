@@ -67,8 +67,8 @@ FAULTS = [
     (
         "a picture at the end is read by the model",
         "engine/text/split.py",
-        "yield marks[-1].start(), end, True",
-        "yield marks[-1].start(), end, False",
+        "_Segment(marks[-1].start(), end, stays=True)",
+        "_Segment(marks[-1].start(), end)",
         "tests/engine/text/test_grammar.py -k columns",
     ),
     (

@@ -49,10 +49,14 @@ def test_fixed_phrase_gets_its_translation(service, text, answer):
     assert answers(service, [text]) == [answer]
 
 
-def test_fixed_translation_has_no_tokens_alternatives_or_alignment(service):
+def test_fixed_translation_has_no_tokens_or_alternatives_and_is_aligned_by_words(service):
     options = TextOptions(protect=True, alternatives=2, alignment=True, coverage=True)
     (result,) = asyncio.run(service.run("tatoeba-en-de", ["Log out"], options))
-    assert (result.text, result.tokens, result.alternatives, result.alignment) == ("Abmelden", [], [], [])
+    assert (result.text, result.tokens, result.alternatives) == ("Abmelden", [], [])
+    (alignment,) = result.alignment
+    assert alignment.fixed
+    assert alignment.source_places == [(0, 3), (4, 7), None]
+    assert alignment.matrix.tolist() == [[0.5, 0.5, 0], [0, 0, 1]]
     (result,) = asyncio.run(service.run("tatoeba-en-de", ["Save <b>as</b>"], options))
     assert result.text.replace("<b>", "").replace("</b>", "") == "Speichern unter"
     assert result.text.count("<b>") == result.text.count("</b>") == 1

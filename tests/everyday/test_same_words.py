@@ -1,0 +1,315 @@
+"""The same words by every contract, for files, streams, corpora and on the command line.
+
+Capitals and final marks may differ: `follow_form` is a setting of each contract.
+"""
+
+import asyncio
+import importlib
+import io
+import json
+import re
+from contextlib import ExitStack
+from pathlib import Path
+
+import deepl
+import numpy as np
+import pytest
+
+from engine.api import USUAL_OPTIONS
+from server.contracts.reading.shapes import SHAPES
+from tests.cli.commands import done
+from tests.corpus.jobs import job_of, run_job
+from tests.support.deepl_clients import make_impatient
+from tests.support.served import server
+
+MODELS = Path(__file__).parents[2] / "models"
+MODEL = "tatoeba-en-de"
+LINES = (
+    "Please do NOT open the door!",
+    "PLEASE DO NOT OPEN THE DOOR!",
+    "I have NO money.",
+    "This is VERY important.",
+    "NO SMOKING IN THIS BUILDING",
+    "You must NOT drink this water.",
+    "The door is open – come in!",
+    "It was late – but nobody wanted to go home.",
+    "She was tired … but happy.",
+    "Open the window (it is hot here).",
+    "“Come here!” he shouted.",
+    "Tom is ill – he can't come today.",
+    "I NEVER said that.",
+    "Close ALL windows, please.",
+    "WHERE IS THE STATION?",
+    "That is my book, NOT yours.",
+    "We are open from 9:00 to 17:30.",
+    "Good morning!",
+    "He paid $20 for it (too much).",
+    "ATTENTION: the road is closed!",
+)
+TASK = "Translate from English to German."
+PLUGINS = "mcp,deeplx,immersive,mtran,google,apertium"
+
+
+@pytest.fixture(scope="module")
+def place():
+    if not (MODELS / MODEL).is_dir():
+        pytest.skip("the shipped models are not there")
+    with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tests.support.served.bundles", lambda: MODELS)
+        lanes = {"lanes": ((5, 16),), "verify": False}
+        yield stack.enter_context(server(service_settings=lanes, plugins=PLUGINS, grpc_port=0))
+
+
+@pytest.fixture(scope="module")
+def expected(place):
+    return words(libretranslate(place))
+
+
+def words(answers):
+    """Return the words of each answer in small letters."""
+    assert len(answers) == len(LINES)
+    return [re.findall(r"\w+", answer.casefold()) for answer in answers]
+
+
+def post(place, path, **values):
+    answer = place[0].post(path, **values)
+    assert answer.status_code == 200, answer.text
+    return answer
+
+
+def libretranslate(place):
+    fields = {"q": list(LINES), "source": "en", "target": "de"}
+    return post(place, "/translate", json=fields).json()["translatedText"]
+
+
+def libretranslate_without_form(place):
+    fields = {"q": list(LINES), "source": "en", "target": "de", "follow_form": False}
+    return post(place, "/translate", json=fields).json()["translatedText"]
+
+
+def one_text(place):
+    fields = {"q": "\n".join(LINES), "source": "en", "target": "de"}
+    return post(place, "/translate", json=fields).json()["translatedText"].split("\n")
+
+
+def stream(place):
+    answers = []
+    for line in LINES:
+        fields = {"q": line, "source": "en", "target": "de", "stream": True}
+        events = [e for e in post(place, "/translate", json=fields).text.split("\n\n") if e.strip()]
+        last = re.search(r"^data: (.*)$", events[-1], re.MULTILINE)
+        answers.append(json.loads(last[1])["translatedText"])
+        # what was sent before is a beginning of the answer
+        for data in re.findall(r"^data: (.*)$", "\n".join(events[:-1]), re.MULTILINE):
+            assert answers[-1].startswith(json.loads(data)["text"])
+    return answers
+
+
+def deepl_client(place, **options):
+    client = deepl.Translator("any", server_url=str(place[0].base_url).rstrip("/"))
+    results = client.translate_text(list(LINES), source_lang="EN", target_lang="DE", **options)
+    return [result.text for result in results]
+
+
+def deepl_default(place):
+    return deepl_client(place)
+
+
+def deepl_with_preserved_formatting(place):
+    return deepl_client(place, preserve_formatting=True)
+
+
+def deepl_tags(place):
+    return deepl_client(place, tag_handling="html")
+
+
+def deepl_document(place):
+    client = deepl.Translator("any", server_url=str(place[0].base_url).rstrip("/"))
+    found = io.BytesIO()
+    with pytest.MonkeyPatch.context() as patch:
+        make_impatient(patch)
+        client.translate_document(
+            "\n".join(LINES).encode(), found, source_lang="EN", target_lang="DE", filename="lines.txt"
+        )
+    return found.getvalue().decode().split("\n")
+
+
+def file(place):
+    files = {"file": ("lines.txt", "\n".join(LINES).encode())}
+    answer = post(place, "/translate_file", files=files, data={"source": "en", "target": "de"})
+    return place[0].get(answer.json()["translatedFileUrl"]).text.split("\n")
+
+
+def chat(place):
+    def answer(line):
+        messages = [{"role": "system", "content": TASK}, {"role": "user", "content": line}]
+        body = {"model": "convoy", "messages": messages}
+        return post(place, "/v1/chat/completions", json=body).json()["choices"][0]["message"]["content"]
+
+    return list(map(answer, LINES))
+
+
+def completions(place):
+    body = {"model": MODEL, "prompt": list(LINES)}
+    choices = post(place, "/v1/completions", json=body).json()["choices"]
+    return [choice["text"] for choice in choices]
+
+
+def kserve(place):
+    tensor = {"name": "text_input", "shape": [len(LINES)], "datatype": "BYTES", "data": list(LINES)}
+    body = {"inputs": [tensor]}
+    outputs = post(place, f"/v2/models/{MODEL}/infer", json=body).json()["outputs"]
+    return next(output["data"] for output in outputs if output["name"] == "text_output")
+
+
+def kserve_generate(place):
+    path = f"/v2/models/{MODEL}/generate"
+    return [post(place, path, json={"text_input": line}).json()["text_output"] for line in LINES]
+
+
+def grpc(place):
+    triton = pytest.importorskip("tritonclient.grpc")
+    port = place[2].config.app.state.grpc_port
+    tensor = triton.InferInput("text_input", [len(LINES)], "BYTES")
+    tensor.set_data_from_numpy(np.array([line.encode() for line in LINES], dtype=object))
+    with triton.InferenceServerClient(f"127.0.0.1:{port}") as client:
+        result = client.infer(MODEL, [tensor])
+    return [text.decode() for text in result.as_numpy("text_output")]
+
+
+def agent(place):
+    mcp = pytest.importorskip("mcp")
+    streamable_http_client = importlib.import_module("mcp.client.streamable_http").streamable_http_client
+
+    async def call():
+        transport = streamable_http_client(f"{place[0].base_url}/mcp")
+        async with mcp.Client(transport) as tools:
+            fields = {"text": list(LINES), "source": "en", "target": "de"}
+            return (await tools.call_tool("translate_text", fields)).structured_content
+
+    return [item["text"] for item in asyncio.run(call())["translations"]]
+
+
+def command_line(place, folder):
+    (folder / "lines").write_text("\n".join(LINES), "utf-8")
+    done("translate", folder / "lines", "--model", MODELS / MODEL, "--output", folder / "out")
+    return (folder / "out").read_text("utf-8").splitlines()
+
+
+def corpus(place, folder):
+    (folder / "in.txt").write_text("\n".join(LINES), "utf-8")
+    options = USUAL_OPTIONS["translate"]
+    run_job(
+        place[1].service,
+        job_of(place[1].service, MODEL, options=options),
+        [folder / "in.txt"],
+        folder / "out",
+    )
+    return (folder / "out" / "in.txt").read_text("utf-8").splitlines()
+
+
+def each_by(path, read, **fields):
+    """Return a function that sends the lines one by one, with the fields of a reading tool."""
+
+    def door(place):
+        bodies = (
+            {name: line if value is LINES else value for name, value in fields.items()} for line in LINES
+        )
+        return [read(post(place, path, json=body).json()) for body in bodies]
+
+    return door
+
+
+def all_by(path, read, **fields):
+    """Return a function that sends all lines at once, with the fields of a reading tool."""
+    body = {name: list(LINES) if value is LINES else value for name, value in fields.items()}
+    return lambda place: read(post(place, path, json=body).json())
+
+
+def apertium(place):
+    def answer(line):
+        fields = {"q": line, "langpair": "en|de", "deformat": "txt"}
+        return post(place, "/apertium/translate", data=fields).json()["responseData"]["translatedText"]
+
+    return list(map(answer, LINES))
+
+
+def google_free(place):
+    def answer(line):
+        fields = {"q": line, "sl": "en", "tl": "de", "dj": "1"}
+        return post(place, "/translate_a/single", data=fields).json()["sentences"]
+
+    return ["".join(part["trans"] for part in answer(line)) for line in LINES]
+
+
+PAIR = {"from": "en", "to": "de"}
+TOOLS = {
+    "deeplx": each_by("/deeplx", lambda a: a["data"], text=LINES, source_lang="EN", target_lang="DE"),
+    "immersive": all_by(
+        "/imme",
+        lambda a: [item["text"] for item in a["translations"]],
+        text_list=LINES,
+        source_lang="en",
+        target_lang="de",
+    ),
+    "kiss": all_by("/kiss", lambda a: [item["text"] for item in a["translations"]], texts=LINES, **PAIR),
+    "hcfy": each_by("/hcfy", lambda a: a["result"][0], text=LINES, source="英语", destination=["德语"]),
+    "mtran": each_by("/mtran/translate", lambda a: a["result"], text=LINES, **PAIR),
+    "mtran_batch": all_by("/translate/batch", lambda a: a["results"], texts=LINES, **PAIR),
+    "google": all_by(
+        "/language/translate/v2",
+        lambda a: [item["translatedText"] for item in a["data"]["translations"]],
+        q=LINES,
+        source="en",
+        target="de",
+        format="text",
+    ),
+    "google_free": google_free,
+    "apertium": apertium,
+}
+DOORS = (
+    libretranslate_without_form,
+    one_text,
+    stream,
+    deepl_default,
+    deepl_with_preserved_formatting,
+    deepl_tags,
+    deepl_document,
+    file,
+    chat,
+    completions,
+    kserve,
+    kserve_generate,
+    grpc,
+    agent,
+)
+
+
+def different(expected, found):
+    return {line: (a, b) for line, a, b in zip(LINES, expected, words(found), strict=True) if a != b}
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_every_contract_gives_the_same_words(place, expected, door):
+    assert not different(expected, door(place))
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_every_reading_tool_gets_the_same_words(place, expected, tool):
+    assert not different(expected, TOOLS[tool](place))
+
+
+def test_every_reading_tool_of_the_table_is_compared():
+    assert TOOLS.keys() == {shape.name for shape in SHAPES}
+
+
+@pytest.mark.parametrize("door", [command_line, corpus])
+def test_commands_give_the_same_words(place, expected, door, tmp_path):
+    assert not different(expected, door(place, tmp_path))
+
+
+def test_words_in_capitals_and_clauses_keep_their_sense_without_follow_form(place):
+    found = dict(zip(LINES, deepl_default(place), strict=True))
+    assert found["Please do NOT open the door!"] == "Bitte mach die Tür NICHT auf!"
+    assert found["PLEASE DO NOT OPEN THE DOOR!"].isupper()
+    assert " – " in found["The door is open – come in!"]
