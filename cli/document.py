@@ -56,6 +56,7 @@ def translate(job: texts.Job, options: TextOptions, file: Path, output_format: t
 def _here(place: ModelChoice, options: TextOptions, file: Path) -> bytes:
     """Return the translation by a local model, equal to the one of a server."""
     from documents.projection import project
+    from engine.api import at_once
 
     document = _open_document(file)
     aligned = any(segment.spans for segment in document.segments)
@@ -68,7 +69,8 @@ def _here(place: ModelChoice, options: TextOptions, file: Path) -> bytes:
             service.run_many(model, marked_texts, options), len(document.segments)
         )
         translations = [
-            project(segment, result) for segment, result in zip(document.segments, results, strict=True)
+            at_once(project(segment, result))
+            for segment, result in zip(document.segments, results, strict=True)
         ]
     return document.write(translations)
 

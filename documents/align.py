@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Any, Final
 
 import numpy as np
 
-from documents.answers import SentenceAlignment, TranslatedText
+from documents.answers import SentenceAlignment
 
 # scripts without spaces have a word for each character
 WORD_OR_MARK: Final = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]|[\w'’]+|[^\w\s]")
@@ -23,13 +22,11 @@ Range = tuple[int, int]
 class _Sentence:
     """The attention of one sentence.
 
-    first: source position of the first character of the sentence.
     begins, ends: int64 [pieces], source characters [begin, end) of each piece, or -1.
     words: int64 [words], numbers of the sentence's words in the translation.
     rows: float64 [words, pieces], attention of each word on each source piece.
     """
 
-    first: int
     begins: Any
     ends: Any
     words: Any
@@ -39,53 +36,86 @@ class _Sentence:
 class WordAttention:
     """The attention of each word of a translation on the characters of the source.
 
+    Sentences are in the order of both texts. Searches in sorted positions find the few sentences that a range
+    cuts; the attention on whole sentences is known, so that no range takes the time of all sentences in it.
+
     words: range of characters [begin, end) of each word in the translation.
     known: bool [words], the model wrote the word, so that it has attention.
     """
 
-    def __init__(self, source: str, result: TranslatedText) -> None:
-        self.words: list[Range] = [match.span() for match in WORD_OR_MARK.finditer(result.text)]
+    def __init__(self, text: str) -> None:
+        """text: translation. `add` adds its sentences."""
+        self.words: list[Range] = [match.span() for match in WORD_OR_MARK.finditer(text)]
         self.known: Any = np.zeros(len(self.words), bool)
+        self._whole: Any = np.zeros(len(self.words))  # attention of each word on its whole sentence
         self._sentences: list[_Sentence] = []
-        word = 0
-        for sentence in result.alignment:
-            places = sentence.source_places
-            numbers, rows, word = _rows(sentence, self.words, word)
-            if numbers and any(places):
-                self.known[numbers] = True
-                begins = np.array([place[0] if place else -1 for place in places], np.int64)
-                ends = np.array([place[1] if place else -1 for place in places], np.int64)
-                first = int(begins[begins >= 0].min())
-                self._sentences.append(_Sentence(first, begins, ends, np.array(numbers, np.int64), rows))
-        # largest end of each sentence and those before: sorted, so that a search finds the first sentence
-        self._reach = list(accumulate((int(s.ends.max()) for s in self._sentences), max))
+        # of each sentence and those before: largest position of a first and of a last source character, and
+        # of a first and of a last word; sorted, as searches need
+        self._firsts, self._reach = list[int](), list[int]()
+        self._low, self._high = list[int](), list[int]()
+        self._next = 0  # first word that may belong to the next sentence
+
+    def add(self, sentence: SentenceAlignment) -> None:
+        """Add the next sentence of the translation."""
+        places = sentence.source_places
+        numbers, rows, self._next = _rows(sentence, self.words, self._next)
+        if not numbers or not any(places):
+            return
+        begins = np.array([place[0] if place else -1 for place in places], np.int64)
+        ends = np.array([place[1] if place else -1 for place in places], np.int64)
+        self._sentences.append(_Sentence(begins, ends, np.array(numbers, np.int64), rows))
+        self.known[numbers] = True
+        self._whole[numbers] = rows @ np.where(begins < ends, 1.0, 0.0)
+        for positions, new in (
+            (self._firsts, int(begins[begins >= 0].min())),
+            (self._reach, int(ends.max())),
+            (self._low, min(numbers)),
+            (self._high, max(numbers) + 1),
+        ):
+            positions.append(max(new, positions[-1]) if positions else new)
 
     def extent(self, begin: int, end: int) -> Range | None:
         """Return the range of words of the sentences with source characters [begin, end).
 
         None if the text has only one sentence, or no sentence has these characters.
         """
-        words = list[int]()
-        for number in range(bisect_right(self._reach, begin), len(self._sentences)):
-            sentence = self._sentences[number]
-            if words and end <= sentence.first:
-                break
-            words += (int(sentence.words.min()), int(sentence.words.max()) + 1)
-        return (min(words), max(words)) if words and len(self._sentences) > 1 else None
+        first = bisect_right(self._reach, begin)
+        if first == len(self._sentences) or len(self._sentences) == 1:
+            return None
+        last = max(bisect_left(self._firsts, end, first), first + 1)
+        return self._low[first], self._high[last - 1]
 
-    def mass(self, begin: int, end: int) -> Any:
-        """Return the share of each word's attention on source characters [begin, end): float64 [words]."""
-        mass = np.zeros(len(self.words))
-        for number in range(bisect_right(self._reach, begin), len(self._sentences)):
-            sentence = self._sentences[number]
-            if end <= sentence.first:
-                break
-            size = np.maximum(sentence.ends - sentence.begins, 1)
-            share = np.minimum(end, sentence.ends) - np.maximum(begin, sentence.begins)
-            inside = np.where(sentence.begins < 0, 0.0, np.maximum(share, 0) / size)
-            if inside.any():
-                mass[sentence.words] = sentence.rows @ inside
+    def mass(self, begin: int, end: int, low: int, high: int) -> Any:
+        """Return the share of each word's attention on a range of the source: float64 [words].
+
+        begin, end: source characters [begin, end).
+        low, high: words [low, high) of the translation.
+        """
+        mass = np.zeros(high - low)
+        first = max(bisect_right(self._reach, begin), bisect_right(self._high, low))
+        last = min(bisect_left(self._firsts, end, first), bisect_left(self._low, high, first))
+        # sentences [whole, cut) are in the range as a whole
+        whole = bisect_left(self._firsts, begin, first, last)
+        cut = bisect_right(self._reach, end, whole, last)
+        for number in range(first, whole):
+            self._add_mass(mass, number, begin, end, low)
+        if whole < cut:
+            inside = slice(max(self._low[whole], low), min(self._high[cut - 1], high))
+            mass[inside.start - low : inside.stop - low] = self._whole[inside]
+        for number in range(cut, last):
+            self._add_mass(mass, number, begin, end, low)
         return mass
+
+    def _add_mass(self, mass: Any, number: int, begin: int, end: int, low: int) -> None:
+        """Set the mass of the words of a sentence, of those from `low` on that `mass` has."""
+        sentence = self._sentences[number]
+        size = np.maximum(sentence.ends - sentence.begins, 1)
+        share = np.minimum(end, sentence.ends) - np.maximum(begin, sentence.begins)
+        inside = np.where(sentence.begins < 0, 0.0, np.maximum(share, 0) / size)
+        if inside.any():
+            words = sentence.words - low
+            seen = (words >= 0) & (words < len(mass))
+            mass[words[seen]] = (sentence.rows @ inside)[seen]
 
 
 def _rows(sentence: SentenceAlignment, words: Sequence[Range], first: int) -> tuple[list[int], Any, int]:

@@ -15,6 +15,9 @@ a point `br`.
 Parents are placed before the spans in them, which get words of their parent only. In a parent, the order is:
 copied spans, spans over the whole parent, other spans (the largest sum first), points. Spans never overlap,
 so every format of the source is in the translation once and properly nested.
+
+A span takes the time of the words of its sentences, and a copied phrase less. In a text that the model read
+only in part, a span in the rest is placed among MAX_WINDOW words at the same relative position.
 """
 
 from __future__ import annotations
@@ -29,8 +32,12 @@ import numpy as np
 
 from documents.align import WORD_OR_MARK, Range, WordAttention
 from documents.answers import TranslatedText
-from documents.spans import Segment, Span, weave
+from documents.restoring import Restorer, Steps
+from documents.spans import Segment, Span
 
+MAX_WINDOW: Final = 2_000  # words among which a span is placed that is in no sentence of the model
+LONG_SPAN: Final = 1_000  # characters of a span that surely has punctuation and small words
+MAX_LOST: Final = 500  # kept spans that are searched in the whole translation
 MIN_MASS: Final = 0.4  # a word with a smaller mass on a span lowers the sum
 HALF: Final = 0.5  # a word with a larger mass before a point belongs before it
 BLOCKED: Final = -1e9  # gain of a word of another span; larger than any sum of masses
@@ -38,7 +45,6 @@ BLOCKED: Final = -1e9  # gain of a word of another span; larger than any sum of 
 COPIED_TOKEN: Final = re.compile(r"\S*[^\w\s]\S*|\S*\d\S*|\w{5,}")
 PUNCTUATION: Final = re.compile(r"[^\w\s]")
 FINAL_MARKS: Final = re.compile(r"[.!?…]{1,4}\Z|:\Z")
-CLINGING: Final = " ,.;:!?)]"  # characters without white space before them
 WRITTEN: Final = re.compile(r"\S")
 
 
@@ -47,8 +53,8 @@ def project(
     result: TranslatedText,
     kept_texts: Mapping[int, str] | None = None,
     small_words: tuple[Set[str], Set[str]] = (frozenset(), frozenset()),
-) -> Segment:
-    """Return the translation of a segment with its spans.
+) -> Steps[Segment]:
+    """Return the translation of a segment with its spans, in steps.
 
     segment: text with spans.
     result: translation of the text, with an alignment if the segment has spans.
@@ -61,8 +67,13 @@ def project(
         return segment
     numbers = marks_of(segment)
     ranges = {numbers[k.span]: (k.begin, k.end) for k in result.kept if 0 <= k.span < len(numbers)}
-    spans = tuple(_Projection(segment, result, ranges, small_words).spans())
-    return _Restorer(segment, Segment(result.text, spans), kept_texts or {}).restored()
+    attention = WordAttention(result.text)
+    for sentence in result.alignment:
+        attention.add(sentence)
+        yield
+    projection = _Projection(segment, result, ranges, attention, small_words)
+    spans = tuple((yield from projection.spans()))
+    return (yield from Restorer(segment, Segment(result.text, spans), kept_texts or {}).restored())
 
 
 def marks_of(segment: Segment) -> list[int]:
@@ -85,11 +96,13 @@ class _Projection:
     words, begins, ends: target characters of each word.
     is_mark: bool [words], the word is punctuation and not part of a kept phrase.
     is_small: bool [words], the word is an article or the like.
+    lost: number of kept spans that were searched in the whole translation.
     small_words: articles and the like of the source language.
     text_begin, text_end: source characters without white space at both ends.
     copied: target position by source position, for tokens that occur once in both texts.
     pinned: int64 [pinned], numbers of copied words, whose origin needs no attention.
     origins: int64 [pinned], source position of each pinned word; -1: from a glossary.
+    by_origin, sorted_origins: order of the pinned words by origin, and their sorted origins.
     word_ranges: result, range of target words of each span; empty for points.
     exact_ranges: result, target characters of copied spans, by number of the span.
     used_ranges: target characters of copied spans, which no other span may take.
@@ -100,10 +113,11 @@ class _Projection:
         source: Segment,
         result: TranslatedText,
         kept_ranges: Mapping[int, Range],
+        attention: WordAttention,
         small_words: tuple[Set[str], Set[str]],
     ) -> None:
         self.source, self.target, self.kept_ranges = source, result.text, kept_ranges
-        self.attention = WordAttention(source.text, result)
+        self.attention, self.lost = attention, 0
         self.words = self.attention.words
         self.begins, self.ends = [begin for begin, _ in self.words], [end for _, end in self.words]
         in_phrases = {at for phrase in result.kept for at in range(phrase.begin, phrase.end)}
@@ -116,29 +130,38 @@ class _Projection:
         self.text_begin, self.text_end = len(text) - len(text.lstrip()), len(text.rstrip())
         self.copied = dict(_copied_positions(text, self.target))
         origins = self._origins()
-        self.pinned = np.array(list(origins), np.int64)
-        self.origins = np.array(list(origins.values()), np.int64)
+        self.pinned = np.array(sorted(origins), np.int64)
+        self.origins = np.array([origins[word] for word in sorted(origins)], np.int64)
+        self.by_origin = np.argsort(self.origins, kind="stable")
+        self.sorted_origins = self.origins[self.by_origin]
         self.word_ranges: list[Range] = [(0, 0)] * len(source.spans)
         self.exact_ranges: dict[int, Range] = {}
         self.used_ranges: set[Range] = set()
 
-    def spans(self) -> list[Span]:
-        """Return the spans of the source at their target characters."""
+    def spans(self) -> Steps[list[Span]]:
+        """Return the spans of the source at their target characters, in steps."""
         inner: list[list[int]] = [[] for _ in range(len(self.source.spans) + 1)]
         for number, span in enumerate(self.source.spans):
             inner[span.parent].append(number)
         queue = [-1]
         for number in queue:  # grows while it is read: parents come before the spans in them
-            self._place(number, inner[number])
+            if inner[number]:
+                yield from self._place(number, inner[number])
             queue += inner[number]
-        spans = [self._characters(number) for number in range(len(self.source.spans))]
-        begins = {span.begin for span in spans}
-        return [self._with_final_marks(*pair, begins) for pair in zip(self.source.spans, spans, strict=True)]
+        spans = list[Span]()
+        for number in range(len(self.source.spans)):
+            spans.append(self._characters(number))
+            yield
+        begins, marked = {span.begin for span in spans}, list[Span]()
+        for pair in zip(self.source.spans, spans, strict=True):
+            marked.append(self._with_final_marks(*pair, begins))
+            yield
+        return marked
 
-    def _place(self, parent: int, numbers: list[int]) -> None:
+    def _place(self, parent: int, numbers: list[int]) -> Steps[None]:
         """Set the word ranges of the spans `numbers`, which are directly in `parent`; -1: the whole text."""
         low, high = self.word_ranges[parent] if parent >= 0 else (0, len(self.words))
-        placed = _Placed(len(self.words))
+        placed = _Placed(low, high)
         by_sum: list[tuple[float, int]] = []
         for number in numbers:
             span = self.source.spans[number]
@@ -148,28 +171,49 @@ class _Projection:
                 self.word_ranges[number] = (low, high)
                 placed.add(self.word_ranges[number])
             elif span.begin < span.end:
-                by_sum.append((_best_range(self._gain(span)[low:high])[2], number))
+                first, last = self._gainful(span, low, high)
+                by_sum.append((_best_range(self._gain(span, first, last))[2], number))
+            yield
         # gains are computed again: storing all of them would take too much memory
         for _, number in sorted(by_sum, key=lambda one: -one[0]):
             span = self.source.spans[number]
             first, last = self._sentence(span, low, high)
             if placed.has_free(first, last):
-                begin, end, _ = _best_range((self._gain(span) + placed.penalty)[first:last])
+                gain = self._gain(span, first, last)
+                begin, end, _ = _best_range(gain + placed.penalty[first - low : last - low])
                 self.word_ranges[number] = (first + begin, first + end)
                 placed.add(self.word_ranges[number])
             else:
                 self.word_ranges[number] = self._boundary(span.begin, first, last, placed)
+            yield
         for number in numbers:
             span = self.source.spans[number]
             if span.begin == span.end and number not in self.exact_ranges:
                 first, last = self._sentence(span, low, high)
                 self.word_ranges[number] = self._boundary(span.begin, first, last, placed)
+                yield
 
     def _sentence(self, span: Span, low: int, high: int) -> Range:
-        """Return the words of [low, high) in the sentences of a span; without any, `low` and `high`."""
+        """Return the words of [low, high) in the sentences of a span; without any, `low` and `high`, or words
+        at the same relative position if these are too many."""
         extent = self.attention.extent(span.begin, span.end)
         first, last = (max(low, extent[0]), min(high, extent[1])) if extent else (low, high)
-        return (first, last) if first < last else (low, high)
+        if first >= last:
+            first, last = low, high
+        if extent or last - first <= MAX_WINDOW:
+            return first, last
+        middle = len(self.words) * span.begin // max(1, len(self.source.text))
+        first = max(low, min(middle - MAX_WINDOW // 2, high - MAX_WINDOW))
+        return first, first + MAX_WINDOW
+
+    def _gainful(self, span: Span, low: int, high: int) -> Range:
+        """Return the words of [low, high) that may have a gain for a span: its sentences, and its copied
+        words elsewhere."""
+        first, last = self._sentence(span, low, high)
+        begin, end = np.searchsorted(self.sorted_origins, (span.begin, span.end))
+        copied = self.pinned[self.by_origin[begin:end]]
+        copied = copied[(low <= copied) & (copied < high)]
+        return (min(first, copied.min()), max(last, copied.max() + 1)) if len(copied) else (first, last)
 
     def _origins(self) -> dict[int, int]:
         """Return the source position by number of each copied word; -1: the word is from a glossary."""
@@ -181,22 +225,27 @@ class _Projection:
             origins |= dict.fromkeys(inside, position)
         return origins
 
-    def _mass(self, begin: int, end: int) -> Any:
-        """Return the mass of each word on source characters [begin, end); 0 or 1 for pinned words."""
-        mass = self.attention.mass(begin, end)
-        mass[self.pinned] = (begin <= self.origins) & (self.origins < end)
+    def _mass(self, begin: int, end: int, low: int, high: int) -> Any:
+        """Return the mass of the words [low, high) on source characters [begin, end); 0 or 1 if pinned."""
+        mass = self.attention.mass(begin, end, low, high)
+        first, last = np.searchsorted(self.pinned, (low, high))
+        origins = self.origins[first:last]
+        mass[self.pinned[first:last] - low] = (begin <= origins) & (origins < end)
         return mass
 
-    def _gain(self, span: Span) -> Any:
-        """Return the gain of each word for a span: mass - MIN_MASS.
+    def _gain(self, span: Span, low: int, high: int) -> Any:
+        """Return the gain of each word of [low, high) for a span: mass - MIN_MASS.
 
         Punctuation and small words have mass 0 if the span has none in the source.
         """
-        gain = self._mass(span.begin, span.end) - MIN_MASS
+        gain = self._mass(span.begin, span.end, low, high) - MIN_MASS
+        if span.end - span.begin > LONG_SPAN:
+            return gain  # it has both, and the search would take long
         if not PUNCTUATION.search(self.source.text, span.begin, span.end):
-            gain = np.where(self.is_mark, -MIN_MASS, gain)
+            gain = np.where(self.is_mark[low:high], -MIN_MASS, gain)
         words = WORD_OR_MARK.findall(self.source.text[span.begin : span.end].lower())
-        return gain if not self.small_words.isdisjoint(words) else np.where(self.is_small, -MIN_MASS, gain)
+        small = not self.small_words.isdisjoint(words)
+        return gain if small else np.where(self.is_small[low:high], -MIN_MASS, gain)
 
     def _fills(self, span: Span, parent: int) -> bool:
         """Return whether only white space of the parent is outside the span."""
@@ -213,7 +262,7 @@ class _Projection:
         text = self.source.text[span.begin : span.end]
         begin = self.copied.get(span.begin, -1)
         if number not in self.kept_ranges and text and self.copied.get(span.end - 1) != begin + len(text) - 1:
-            begin = self.target.find(text) if span.kept and self.target.count(text) == 1 else -1
+            begin = self._only_place(text) if span.kept else -1
             begin = -1 if (begin, begin + len(text)) in self.used_ranges else begin
         begin, end = self.kept_ranges.get(number, (begin, begin + len(text)))
         low, high = self._characters_of_parent(parent)
@@ -224,6 +273,11 @@ class _Projection:
         first = bisect_right(self.ends, begin)
         self.word_ranges[number] = (first, max(first, bisect_left(self.begins, end)))
         return True
+
+    def _only_place(self, text: str) -> int:
+        """Return the position of a text in the translation; -1 if it is not there once."""
+        self.lost += 1
+        return self.target.find(text) if self.lost <= MAX_LOST and self.target.count(text) == 1 else -1
 
     def _characters_of_parent(self, parent: int) -> Range:
         """Return the target characters of a parent; -1: the whole text."""
@@ -237,7 +291,7 @@ class _Projection:
         low, high: range of target words, at whose begins and ends the boundary may be.
         placed: spans whose words a boundary must not separate.
         """
-        before = self._mass(0, at)[low:high] - HALF
+        before = self._mass(0, at, low, high) - HALF
         known = self.attention.known[low:high]
         # score of each boundary: sum over the words before it; words without attention count 0
         score = np.concatenate([[0.0], np.cumsum(np.where(known, before, 0.0))])
@@ -246,7 +300,7 @@ class _Projection:
             score[0] += len(score)
         elif at >= self.text_end:
             score[-1] += len(score)
-        score = np.where(placed.inside[low : high + 1], -np.inf, score)
+        score = np.where(placed.inside[low - placed.low : high + 1 - placed.low], -np.inf, score)
         boundary = low + int(np.argmax(score))
         return boundary, boundary
 
@@ -292,22 +346,24 @@ class _Projection:
 class _Placed:
     """The word ranges of the placed spans of one parent.
 
-    penalty: float64 [words], BLOCKED for words in a range, otherwise 0.
+    low: number of the parent's first word.
+    penalty: float64 [words], BLOCKED for words of the parent in a range, otherwise 0.
     inside: bool [words + 1], the boundary is inside a range.
     """
 
-    def __init__(self, words: int) -> None:
-        self.penalty: Any = np.zeros(words, np.float64)
-        self.inside: Any = np.zeros(words + 1, bool)
+    def __init__(self, low: int, high: int) -> None:
+        self.low = low
+        self.penalty: Any = np.zeros(high - low, np.float64)
+        self.inside: Any = np.zeros(high - low + 1, bool)
 
     def add(self, words: Range) -> None:
-        begin, end = words
-        self.penalty[begin:end] = BLOCKED
-        self.inside[begin + 1 : end] = True
+        begin, end = (number - self.low for number in words)
+        self.penalty[max(0, begin) : max(0, end)] = BLOCKED
+        self.inside[max(0, begin + 1) : max(0, end)] = True
 
     def has_free(self, begin: int, end: int) -> bool:
         """Return whether a word from `begin` to `end` is in no range."""
-        return bool((self.penalty[begin:end] == 0).any())
+        return bool((self.penalty[begin - self.low : end - self.low] == 0).any())
 
 
 def _best_range(gain: Any) -> tuple[int, int, float]:
@@ -333,67 +389,3 @@ def _copied_positions(source: str, target: str) -> Iterator[tuple[int, int]]:
         target_begin = in_target.get(token, -1)
         if begin >= 0 and target_begin >= 0:
             yield from ((begin + i, target_begin + i) for i in range(len(token)))
-
-
-class _Restorer:
-    """Rewrites a translation with the source text of kept spans, and with white space around spans as in the
-    source.
-
-    source, target: segments with the same spans.
-    spans: result, each span at its characters in the new text.
-    kept_texts: text of kept spans by number; default: their text in the source.
-    parts, length, last: new text so far, its length and its last character.
-    inside: a kept span is open; its translated text is omitted.
-    glue: the next text needs a space before it.
-    """
-
-    def __init__(self, source: Segment, target: Segment, kept_texts: Mapping[int, str]) -> None:
-        self.source, self.target, self.spans = source, target, list(target.spans)
-        self.kept_texts = kept_texts
-        self.parts, self.length, self.last = list[str](), 0, " "
-        self.inside, self.glue = False, False
-
-    def restored(self) -> Segment:
-        """Return the new text with its spans."""
-        for kind, value in weave(self.target):
-            if isinstance(value, str):
-                self._append("" if self.inside else value)
-            elif kind == "begin":
-                self._begin(value)
-            else:
-                self.inside = False
-                self.spans[value] = replace(self.spans[value], end=self.length)
-        return Segment("".join(self.parts), tuple(self.spans))
-
-    def _append(self, text: str) -> None:
-        """Append text, with a space before it if `glue` is set and the text is no punctuation."""
-        if text and self.glue and text[0] not in CLINGING:
-            text = " " + text
-        self.glue = self.glue and not text
-        self.parts.append(text)
-        self.length, self.last = self.length + len(text), text[-1:] or self.last
-
-    def _begin(self, number: int) -> None:
-        """Begin a span at the end of the new text; a kept span gets its text at once."""
-        old, span = self.source.spans[number], self.spans[number]
-        if old.spaced and old.begin == old.end and span.begin == span.end:  # a point between two spaces
-            self._append(" " if self.glue or not self.last.isspace() else "")
-            self.glue = True
-            self.spans[number] = replace(span, begin=self.length)
-        elif old.kept:
-            self._keep(number)
-        else:
-            if self.glue and span.begin < span.end and self.target.text[span.begin] not in CLINGING:
-                self._append(" ")
-            self.spans[number] = replace(span, begin=self.length)
-
-    def _keep(self, number: int) -> None:
-        """Append the text of a kept span, and its white space in the source if the translation lost it."""
-        text, old, span = self.source.text, self.source.spans[number], self.spans[number]
-        lost = span.begin == span.end  # the translation has no text for the span
-        if self.glue or (lost and text[: old.begin][-1:].isspace() and not self.last.isspace()):
-            self._append(" ")
-        self.glue = False
-        self.spans[number] = replace(span, begin=self.length)
-        self._append(self.kept_texts.get(number, text[old.begin : old.end]))
-        self.inside, self.glue = True, lost and text[old.end :][:1].isspace()

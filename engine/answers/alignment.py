@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
+from engine.schedule.slices import Slices
 from engine.text.places import Range, locate
 from engine.text.tokenizers.pieces import SPACE
 
@@ -40,14 +41,15 @@ def make_alignments(
     sources: Sequence[list[str]],
     targets: Sequence[list[str]],
     matrices: Sequence[Any],
-) -> list[Alignment]:
-    """Make the alignments of sentences, with the places of their pieces.
+) -> Slices[list[Alignment]]:
+    """Make the alignments of sentences, with the places of their pieces, in slices.
 
     source, target: texts of all sentences.
     sources, targets: pieces of each sentence.
     matrices: attention of each sentence, float32 [target, source].
     """
-    source_places, target_places = _by_sentence(source, sources), _by_sentence(target, targets)
+    source_places = yield from _by_sentence(source, sources)
+    target_places = yield from _by_sentence(target, targets)
     rows = zip(sources, targets, matrices, source_places, target_places, strict=True)
     return [Alignment(*row) for row in rows]
 
@@ -70,11 +72,10 @@ def by_words(source: str, target: str) -> tuple[list[str], list[str], Any]:
     return [*(SPACE + word for word in sources), ""], [*(SPACE + word for word in targets), ""], matrix
 
 
-def _by_sentence(text: str, sentences: Sequence[Sequence[str]]) -> Iterator[list[Range | None]]:
-    """Yield the places of the pieces of each sentence; None for end-of-sentence."""
-    places = iter(locate(text, [piece for pieces in sentences for piece in pieces[:-1]]))
-    for pieces in sentences:
-        yield [*(next(places) for _ in pieces[:-1]), None]
+def _by_sentence(text: str, sentences: Sequence[Sequence[str]]) -> Slices[list[list[Range | None]]]:
+    """Return the places of the pieces of each sentence; None for end-of-sentence."""
+    places = iter((yield from locate(text, [piece for pieces in sentences for piece in pieces[:-1]])))
+    return [[*(next(places) for _ in pieces[:-1]), None] for pieces in sentences]
 
 
 def through(first: Sequence[Alignment], second: Sequence[Alignment]) -> list[Alignment]:

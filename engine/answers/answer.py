@@ -16,7 +16,7 @@ from engine.answers.pivot import Stage, carry_over, join_results, options_of
 from engine.answers.plan import Plan, plan
 from engine.errors import TooLarge
 from engine.schedule.aio import generate_group
-from engine.schedule.slices import Slices, each, in_slices
+from engine.schedule.slices import Slices, at_once, each, in_slices
 from engine.text.placeables.masked_text import MarkedText
 from engine.types import Result
 
@@ -62,7 +62,9 @@ async def answer(
     if len(stages) == 1:
         return await _answer_by_one(stages[0], texts, options, deadline, drafts)
     first, last = stages
-    plan(last.text, "", options)  # options that the last model refuses fail before the first model works
+    at_once(
+        plan(last.text, "", options)
+    )  # options that the last model refuses fail before the first model works
     early, options = options_of(options, first.text, last.text)
     first_results = await _answer_by_one(first, texts, early, deadline, None)
     carried_over = [carry_over(result, last.text) for result in first_results]
@@ -181,7 +183,7 @@ def _plan_texts(stage: Stage, texts: Sequence[str | MarkedText], options: TextOp
     resolved = resolve(stage.text, options) if texts and stage.text.limits.attention else None
     yield
     for text in texts:
-        plans.append(plan(stage.text, text, options, resolved))
+        plans.append((yield from plan(stage.text, text, options, resolved)))
         sentences += len(plans[-1].job_sentences)
         tokens += plans[-1].tokens
         if sentences > MAX_SENTENCES:

@@ -14,6 +14,7 @@ from engine.answers.formats import apply
 from engine.answers.plan import Plan
 from engine.answers.sentence import Sentence
 from engine.answers.text_model import TextModel
+from engine.schedule.slices import at_once
 from engine.text.placeables.mend import mend, whole
 from engine.text.placeables.pairs import close_as_opened, keeps_pairs
 from engine.types import Hypothesis
@@ -164,9 +165,9 @@ def _with_marks(model: TextModel, plan: Plan, sentence: Sentence, choice: Choice
         [symbols.get(piece, piece) for piece in pieces]
         for pieces in (tokenizer.pieces(sentence.source, target=False), choice.pieces)
     )
-    alignment = make_alignments(sentence.read, choice.text, [sources], [targets], [choice.attention])
-    text = apply(sentence.marks, choice.text, alignment, (), model.languages).text
-    return replace(choice, text=text, forced=len(sentence.marks.formats))
+    alignment = at_once(make_alignments(sentence.read, choice.text, [sources], [targets], [choice.attention]))
+    formatted = at_once(apply(sentence.marks, choice.text, alignment, (), model.languages))
+    return replace(choice, text=formatted.text, forced=len(sentence.marks.formats))
 
 
 def _mend_placeholders(

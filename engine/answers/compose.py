@@ -88,10 +88,13 @@ def compose(
         yield
     best = [(s, c[0] if c else None) for s, c in zip(plan.sentences, ranking, strict=True)]
     pairs = [(s, c) for s, c in best if c]
-    first, *others = _rank_texts(model, plan, ranking)
-    alignment = _alignments(model, plan, best, (plan.source, first.text)) if options.alignment else []
+    first, *others = yield from _rank_texts(model, plan, ranking)
+    alignment = list[Alignment]()
+    if options.alignment:
+        alignment = yield from _alignments(model, plan, best, (plan.source, first.text))
     if not pairs:
         return TextResult(first.text, kept=first.kept, alignment=alignment, model=model.name)
+    covered = yield from _coverages(model, plan, pairs)
     answer = TextResult(
         text=first.text,
         alternatives=[other.text for other in others],
@@ -102,7 +105,7 @@ def compose(
         parts=1 if model.task == "translate" else len(plan.sentences),
         timings=slowest([result.timings for result in results]),
         source_tokens=plan.tokens,
-        coverage=[_coverage(model, plan, s, c) for s, c in pairs] if options.coverage else [],
+        coverage=covered,
         kept=first.kept,
         forced=first.forced,
         model=model.name,
@@ -205,8 +208,8 @@ class _RankedText:
     forced: int = 0
 
 
-def _rank_texts(model: TextModel, plan: Plan, ranking: list[list[Choice]]) -> list[_RankedText]:
-    """List distinct texts, best first: text r joins the r-th best answer to each sentence."""
+def _rank_texts(model: TextModel, plan: Plan, ranking: list[list[Choice]]) -> Slices[list[_RankedText]]:
+    """List distinct texts, best first, in slices: text r joins the r-th best answer to each sentence."""
     ranked: dict[str, _RankedText] = {}
     for rank in range(max(map(len, ranking), default=0) or 1):
         # answers of this rank; None for a sentence that the model did not read
@@ -219,10 +222,10 @@ def _rank_texts(model: TextModel, plan: Plan, ranking: list[list[Choice]]) -> li
         pairs = [(s, c) for s, c in zip(plan.sentences, row, strict=True) if c]
         score, forced = _mean_score([c for _, c in pairs]), sum(c.forced for _, c in pairs)
         if plan.formats:
-            alignment = _alignments(
+            alignment = yield from _alignments(
                 model, plan, list(zip(plan.sentences, row, strict=True)), (plan.formats.segment.text, text)
             )
-            formatted = apply(plan.formats, text, alignment, kept, model.languages)
+            formatted = yield from apply(plan.formats, text, alignment, kept, model.languages)
             text, kept, forced = formatted.text, formatted.kept, forced + formatted.forced
         else:
             kept = plan.masked.caller_spans(kept)
@@ -241,8 +244,8 @@ def _mean_score(row: Sequence[Choice]) -> float:
 
 def _alignments(
     model: TextModel, plan: Plan, pairs: Sequence[tuple[Sentence, Choice | None]], texts: tuple[str, str]
-) -> list[Alignment]:
-    """Make alignments of sentences, with phrases in place of placeholders; an echoed sentence has none.
+) -> Slices[list[Alignment]]:
+    """Make alignments of sentences, in slices, with phrases for placeholders; an echoed sentence has none.
 
     pairs: sentences, each with its answer; None: the model did not read it.
     texts: source and answer, in which the pieces are located.
@@ -250,6 +253,7 @@ def _alignments(
     pairs = [(sentence, choice) for sentence, choice in pairs if choice or sentence.fixed]
     sources, targets, matrices = list[list[str]](), list[list[str]](), list[Any]()
     for sentence, choice in pairs:
+        yield
         if choice is None:
             source, target, matrix = by_words(sentence.text, sentence.fixed)
             sources.append(source)
@@ -263,11 +267,22 @@ def _alignments(
         sources.append([shown[piece][0] if piece in shown else piece for piece in pieces])
         targets.append([shown[piece][1] if piece in shown else piece for piece in choice.pieces])
         matrices.append(choice.attention)
-    alignments = make_alignments(*texts, sources, targets, matrices)
+    alignments = yield from make_alignments(*texts, sources, targets, matrices)
     return [
         alignment if choice else replace(alignment, fixed=True)
         for alignment, (_, choice) in zip(alignments, pairs, strict=True)
     ]
+
+
+def _coverages(
+    model: TextModel, plan: Plan, pairs: Sequence[tuple[Sentence, Choice]]
+) -> Slices[list[Coverage]]:
+    """Return the coverage of each sentence, if requested, in slices."""
+    covered = list[Coverage]()
+    for pair in pairs if plan.options.coverage else ():
+        covered.append(_coverage(model, plan, *pair))
+        yield
+    return covered
 
 
 def _coverage(model: TextModel, plan: Plan, sentence: Sentence, choice: Choice) -> Coverage:

@@ -7,17 +7,19 @@ not copy replaces the words that are aligned with it.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from engine.answers.alignment import Alignment
+from engine.schedule.slices import Slices
 from engine.text.form import small_words
 from engine.text.placeables.markup import Format, PlainText
 from engine.text.placeables.masked_text import KeptSpan, Phrase
 
 if TYPE_CHECKING:
-    from documents.spans import Segment, Span
+    from documents.spans import Segment
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +60,8 @@ class FormattedAnswer:
     forced: int
 
 
-def formats_of(source: str, plain: PlainText, phrases: Sequence[tuple[int, int, Phrase]]) -> Formats:
-    """Gather the formats and phrases of a text.
+def formats_of(source: str, plain: PlainText, phrases: Sequence[tuple[int, int, Phrase]]) -> Slices[Formats]:
+    """Gather the formats and phrases of a text, in slices.
 
     source: text with its markup.
     plain: text that the model reads, with the formats.
@@ -72,39 +74,64 @@ def formats_of(source: str, plain: PlainText, phrases: Sequence[tuple[int, int, 
     order = sorted(range(len(old)), key=lambda n: (old[n].begin == old[n].end, old[n].begin, -old[n].end))
     # new number of each format; -1: no parent
     numbers = {before: number for number, before in enumerate(order)} | {-1: -1}
-    formats, spans = [old[n] for n in order], list[Span]()
-    for form in formats:
-        begin, end = _whole_phrases(form, phrases)
+    formats, spans, around = [old[n] for n in order], list[Span](), _Around()
+    firsts = [first for first, *_ in phrases]
+    for number, form in enumerate(formats):
         point = form.begin == form.end
-        parent = numbers[form.parent] if point else _innermost(spans, begin, end)
+        begin, end = _whole_phrases(form, phrases, firsts)
+        parent = numbers[form.parent] if point else around.innermost(end)
         spans.append(Span(begin, end, parent, spaced=form.spaced))
+        if not point:
+            around.open(number, end)
+        yield
+    around, opened = _Around(), 0
+    stretches = [span for span in spans if span.begin < span.end]
     for begin, end, _ in phrases:
-        spans.append(Span(begin, end, _innermost(spans[: len(formats)], begin, end), kept=True))
+        while opened < len(stretches) and stretches[opened].begin <= begin:
+            around.open(opened, stretches[opened].end)
+            opened += 1
+        spans.append(Span(begin, end, around.innermost(end), kept=True))
+        yield
     segment = Segment(plain.text, tuple(spans))
     return Formats(source, segment, tuple(formats), tuple(phrase for *_, phrase in phrases))
 
 
-def _whole_phrases(form: Format, phrases: Sequence[tuple[int, int, Phrase]]) -> tuple[int, int]:
-    """Return the range of a format, extended to whole phrases at both ends."""
+def _whole_phrases(
+    form: Format, phrases: Sequence[tuple[int, int, Phrase]], firsts: Sequence[int]
+) -> tuple[int, int]:
+    """Return the range of a format, extended to whole phrases at both ends.
+
+    firsts: begin of each phrase.
+    """
     begin, end, point = form.begin, form.end, form.begin == form.end
-    for first, last, _ in phrases:
-        if first < begin < last:
-            begin = last if point else first
-        if first < end < last:
-            end = last
-    return begin, end
+    first, last, *_ = phrases[bisect_left(firsts, begin) - 1] if firsts else (0, 0)
+    if first < begin < last:
+        begin = last if point else first
+    first, last, *_ = phrases[bisect_left(firsts, end) - 1] if firsts else (0, 0)
+    return begin, last if first < end < last else end
 
 
-def _innermost(spans: Sequence[Span], begin: int, end: int) -> int:
-    """Return the number of the innermost span around a range, -1 if there is none."""
-    around = (
-        number
-        for number in range(len(spans) - 1, -1, -1)
-        if spans[number].begin <= begin
-        and end <= spans[number].end
-        and spans[number].begin < spans[number].end
-    )
-    return next(around, -1)
+class _Around:
+    """The spans that may be around the next span; spans are opened in the order of their begins.
+
+    A span that ends before a later one is around nothing that the later one is not around.
+    """
+
+    def __init__(self) -> None:
+        # number and end of each span, the largest end first
+        self._numbers, self._ends = list[int](), list[int]()
+
+    def open(self, number: int, end: int) -> None:
+        while self._ends and -self._ends[-1] <= end:
+            self._ends.pop()
+            self._numbers.pop()
+        self._numbers.append(number)
+        self._ends.append(-end)  # negative, so that they are sorted
+
+    def innermost(self, end: int) -> int:
+        """Return the number of the last span that ends at `end` or later, -1 if there is none."""
+        place = bisect_right(self._ends, -end) - 1
+        return self._numbers[place] if place >= 0 else -1
 
 
 def apply(
@@ -113,8 +140,8 @@ def apply(
     alignment: Sequence[Alignment],
     kept: Sequence[KeptSpan],
     languages: tuple[str, str],
-) -> FormattedAnswer:
-    """Put formats and phrases into an answer.
+) -> Slices[FormattedAnswer]:
+    """Put formats and phrases into an answer, in slices.
 
     formats: formats and phrases of the source.
     text: answer without formats.
@@ -127,14 +154,21 @@ def apply(
     count = len(formats.formats)
     texts = {count + number: phrase.target for number, phrase in enumerate(formats.phrases)}
     words = small_words(languages[0]), small_words(languages[1])
-    projected = project(formats.segment, _Translation(text, alignment, kept), texts, words)
-    known = {phrase.span for phrase in kept}
-    missing = [p for number, p in enumerate(formats.phrases) if number not in known and p.target not in text]
-    return replace(_write(formats, projected), forced=len(missing))
+    projected = yield from project(formats.segment, _Translation(text, alignment, kept), texts, words)
+    known, found, missing = {phrase.span for phrase in kept}, dict[str, bool](), 0
+    for number, phrase in enumerate(formats.phrases):
+        if number in known:
+            continue
+        if phrase.target not in found:
+            found[phrase.target] = phrase.target in text
+            yield
+        missing += not found[phrase.target]
+    written = yield from _write(formats, projected)
+    return replace(written, forced=missing)
 
 
-def _write(formats: Formats, projected: Segment) -> FormattedAnswer:
-    """Write an answer with the markup of its formats."""
+def _write(formats: Formats, projected: Segment) -> Slices[FormattedAnswer]:
+    """Write an answer with the markup of its formats, in slices."""
     from documents.spans import weave
 
     # `capitals` counts the open formats that write capitals
@@ -142,6 +176,7 @@ def _write(formats: Formats, projected: Segment) -> FormattedAnswer:
     places = list[KeptSpan]()
     count, begun = len(formats.formats), 0
     for kind, value in weave(projected):
+        yield
         if isinstance(value, str):
             text = value.upper() if capitals else value
         elif value >= count:

@@ -14,6 +14,7 @@ from engine.answers.stream import Outcomes, stream
 from engine.answers.text_model import TextModel
 from engine.errors import ConvoyError
 from engine.schedule.any_engine import AnyEngine
+from engine.schedule.slices import at_once
 from engine.text.placeables.masked_text import MarkedText
 
 
@@ -87,7 +88,7 @@ def stream_through(
             early, late = options_of(options, first.text, last.text)
             # options that the last model refuses fail before the first model works
             if options is not checked_options:
-                plan(last.text, "", late)
+                at_once(plan(last.text, "", late))
                 checked_options = options
             waiting.append(late)
             yield text, early

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from typing import Final
 
 from engine.answers.formats import Formats, formats_of
 from engine.answers.options import ResolvedOptions, TextOptions, check_text, resolve
 from engine.answers.sentence import Sentence
 from engine.answers.text_model import TextModel
 from engine.errors import InvalidRequest, TooLarge
+from engine.schedule.slices import Slices, at_once
 from engine.text.form import follow, is_all_capitals, to_sentence_case
 from engine.text.placeables.markup import PlainText, read_capitals, read_markup
 from engine.text.placeables.masked_text import MarkedText, MaskedText
@@ -20,6 +22,8 @@ from engine.text.placeables.numerals import localise
 from engine.text.placeables.pairs import without_pairs
 from engine.text.split import Layout, pack, split
 from engine.types import QUOTAS, DecodeJob, DecodeOptions
+
+MAX_CHARACTERS_PER_TOKEN: Final = 32  # in sentences that models read as a whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +94,8 @@ def plan(
     text: str | MarkedText,
     options: TextOptions,
     resolved: ResolvedOptions | None = None,
-) -> Plan:
-    """Make one text ready for the engine.
+) -> Slices[Plan]:
+    """Make one text ready for the engine, in slices.
 
     model: model that answers.
     text: text, optionally with protected spans.
@@ -108,17 +112,17 @@ def plan(
     marked = text if isinstance(text, MarkedText) else MarkedText(text)
     check_text(marked.text)
     resolved = resolved or resolve(model, options)
-    plain = _without_markup(model, marked, resolved)
+    plain = yield from _without_markup(model, marked, resolved)
     # spans of the caller, moved to their places in the text without markup
     shown = MarkedText(plain.text, tuple((plain.position(b), plain.position(e)) for b, e in marked.spans))
     rules = _mask_rules(model, shown, options, resolved)
-    masked = mask(shown, rules) if model.placeholders else MaskedText(shown.text)
+    masked = (yield from mask(shown, rules)) if model.placeholders else MaskedText(shown.text)
     planner = _Planner(model, resolved, masked)
-    planned = planner.sentence_by_sentence() if resolved.split else planner.whole(options)
-    phrases = planned.masked.places if model.placeholders else find_phrases(shown, rules)
+    planned = yield from planner.sentence_by_sentence() if resolved.split else planner.whole(options)
+    phrases = planned.masked.places if model.placeholders else (yield from find_phrases(shown, rules))
     if plain.text == marked.text and (model.placeholders or not phrases):
         return planned
-    formats = formats_of(marked.text, plain, phrases)
+    formats = yield from formats_of(marked.text, plain, phrases)
     first = min((span.begin for span in formats.segment.spans), default=0)
     return replace(planned, formats=formats, formatted=_sentence_at(planned, first)).with_attention()
 
@@ -133,9 +137,11 @@ def _sentence_at(planned: Plan, position: int) -> int:
     return max(0, len(planned.sentences) - 1)
 
 
-def _without_markup(model: TextModel, marked: MarkedText, options: ResolvedOptions) -> PlainText:
-    plain = read_markup(marked.text, marked.spans) if options.protect else PlainText(marked.text)
-    return read_capitals(plain, model.source, model.word_tokens) if options.protect else plain
+def _without_markup(model: TextModel, marked: MarkedText, options: ResolvedOptions) -> Slices[PlainText]:
+    if not options.protect:
+        return PlainText(marked.text)
+    plain = yield from read_markup(marked.text, marked.spans)
+    return (yield from read_capitals(plain, model.source, model.word_tokens))
 
 
 class _Planner:
@@ -146,13 +152,14 @@ class _Planner:
         # `_fits` encodes each sentence before it is planned
         self.encode = cache(model.placeholder_tokenizer.encode)
 
-    def sentence_by_sentence(self) -> Plan:
+    def sentence_by_sentence(self) -> Slices[Plan]:
         """Plan each sentence as one source."""
         masked, model = self.masked, self.model
         protect = self.options.protect
-        layout = split(masked.text, model.source, self._fits, masked.stand_in, clauses=protect)
+        layout = yield from split(masked.text, model.source, self._fits, masked.stand_in, clauses=protect)
         sentences, first = list[Sentence](), 0
         for number, text in enumerate(layout.sentences):
+            yield
             phrases = tuple(range(first, first + masked.count(text)))
             first += len(phrases)
             fixed = self._fixed(text)
@@ -172,7 +179,7 @@ class _Planner:
         translation = self.model.words.translation(text)
         return follow(text, translation, self.model.languages) if translation else ""
 
-    def whole(self, options: TextOptions) -> Plan:
+    def whole(self, options: TextOptions) -> Slices[Plan]:
         """Plan the whole text as one source, or as the parts that the caller's strategy asks for."""
         model = self.model
         self.masked = self.masked.at_most(len(model.placeholders))
@@ -185,7 +192,7 @@ class _Planner:
         ids, limit = sentence.source or [], model.limits.source
         truncated = len(ids) > limit
         if truncated and options.cuts and model.task != "translate":
-            return self._parts()
+            return (yield from self._parts())
         if truncated and not (options.truncate or options.strategy == "truncate" or model.truncates):
             splits = "let it be split" if model.task == "translate" else ""
             remedy = splits or "choose a strategy: parts, refine, truncate"
@@ -197,15 +204,19 @@ class _Planner:
             layout = Layout([text.strip()], ["", ""])
         return Plan(layout, [sentence], self.options, self.masked, truncated)
 
-    def _parts(self) -> Plan:
+    def _parts(self) -> Slices[Plan]:
         """Plan a text that is too long for one summary as parts of whole sentences, as long as possible."""
         encode, limit = self.model.tokenizer.encode, self.model.limits.source
 
         def fits(part: str) -> bool:
             return len(encode(" ".join(part.split()))) < limit
 
-        parts = pack(split(self.masked.text, self.model.source, fits).sentences, fits)
-        sentences = [self._sentence(" ".join(part.split()), ()) for part in parts]
+        layout = yield from split(self.masked.text, self.model.source, fits)
+        parts = yield from pack(layout.sentences, fits)
+        sentences = list[Sentence]()
+        for part in parts:
+            sentences.append(self._sentence(" ".join(part.split()), ()))
+            yield
         layout = Layout(parts, ["", *[" "] * (len(parts) - 1), ""])
         return Plan(layout, sentences, self.options, self.masked)
 
@@ -214,8 +225,11 @@ class _Planner:
         symbols, count = self.model.placeholders, self.masked.count(part)
         if count > len(symbols):
             return False
+        limit = min(self.model.limits.source, self.model.max_sentence_tokens)
+        if len(part) > MAX_CHARACTERS_PER_TOKEN * limit:  # encoding it would take long
+            return False
         spelled = self.masked.spell(part.strip(), range(count), dict(enumerate(symbols)))
-        return len(self.encode(spelled)) < min(self.model.limits.source, self.model.max_sentence_tokens)
+        return len(self.encode(spelled)) < limit
 
     def _sentence(self, text: str, phrases: tuple[int, ...]) -> Sentence:
         """Plan a sentence in the first form that fits; the other forms are its fallbacks, in this order.
@@ -227,7 +241,7 @@ class _Planner:
         symbols = dict(zip(phrases, self.model.placeholders, strict=False))
         untrusted = {n: symbol for n, symbol in symbols.items() if not self.masked.phrases[n].trusted}
         plain = without_pairs(text, self.model.target) if self.options.protect else PlainText(text)
-        marks = formats_of(text, plain, ()) if plain.formats and _has_words(plain.text) else None
+        marks = at_once(formats_of(text, plain, ())) if plain.formats and _has_words(plain.text) else None
 
         def masked() -> Sentence:
             source = self._source(plain.text if marks else text, phrases, symbols)

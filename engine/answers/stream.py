@@ -73,7 +73,7 @@ def stream(
     return flow(
         engine,
         texts,
-        lambda text: plan(model, *text),
+        lambda text: at_once(plan(model, *text)),
         lambda planned, results: _compose_or_retry(engine, model, planned, results),
     )
 

@@ -3,34 +3,42 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from html import unescape
 from typing import Final
 
 from engine.text.tokenizers.pieces import SPACE
 
 JOINER: Final = "@@"  # ends a piece of subword-nmt that is not the last one of its word
+STEP_CHARACTERS: Final = 2_000  # folded at a time
+STEP_PIECES: Final = 200
 MAX_GAP: Final = 64  # folded characters between two pieces
 
 Range = tuple[int, int]
 
 
-def locate(text: str, pieces: Sequence[str]) -> list[Range | None]:
-    """Find the range of characters of each token in a text; None for a token that is not found.
+def locate(text: str, pieces: Sequence[str]) -> Generator[None, None, list[Range | None]]:
+    """Find the range of characters of each token in a text, in steps; None for a token that is not found.
 
     text: text that was encoded.
     pieces: vocabulary's symbol of each token.
 
     Tokenizers normalise, so text and pieces are compared folded (NFKC, case) and without white space.
     """
-    plain, origin = _fold_characters(text)
-    ranges: list[Range | None] = []
-    cursor = 0
-    for piece in pieces:
+    folded, origin = list[str](), list[int]()
+    for begin in range(0, len(text), STEP_CHARACTERS):
+        part, places = _fold_characters(text[begin : begin + STEP_CHARACTERS])
+        folded.append(part)
+        origin += [begin + place for place in places]
+        yield
+    plain, ranges, cursor, skipped = "".join(folded), list[Range | None](), 0, 0
+    for number, piece in enumerate(pieces):
+        if number % STEP_PIECES == STEP_PIECES - 1:
+            yield
         body, _ = _fold_characters(_plain_piece(piece))
         at = plain.find(body, cursor, cursor + MAX_GAP + len(body)) if body else -1
         if at < 0 and body[:1].isalnum():  # the model did not read sentences without letters
-            skipped = cursor
+            skipped = max(skipped, cursor)  # no letter or digit is between
             while skipped < len(plain) and not plain[skipped].isalnum():
                 skipped += 1
             at = plain.find(body, skipped, skipped + MAX_GAP + len(body)) if skipped > cursor else -1

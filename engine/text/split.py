@@ -7,7 +7,7 @@ where they are.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Generator, Iterator, Sequence, Set
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, NamedTuple
@@ -92,8 +92,10 @@ def split(
     seen: str | None = None,
     *,
     clauses: bool = False,
-) -> Layout:
-    """Split a text into sentences; a line break always ends one. Joining the sentences gives the text again.
+) -> Generator[None, None, Layout]:
+    """Split a text into sentences, in steps; a line break always ends one.
+
+    Joining the sentences gives the text again.
 
     text: any text.
     language: language code; general rules of the library split languages that it lacks.
@@ -106,8 +108,11 @@ def split(
     splitter_text = text if seen is None else seen
     segments = _segments(splitter_text, language)
     for begin, end, stays, clause in _clauses(splitter_text, segments) if clauses else segments:
+        yield
         segment = text[begin:end]
-        for part in break_long(segment, fits) if fits and not stays and segment.strip() else [segment]:
+        may_break = fits and not stays and segment.strip()
+        for part in break_long(segment, fits) if fits and may_break else [segment]:
+            yield
             sentence = part.strip()
             at = part.index(sentence)
             gaps[-1].append(part[:at])
@@ -123,16 +128,15 @@ def split(
     return Layout(sentences, joined, frozenset(fixed), frozenset(parts_of_sentences))
 
 
-def break_long(sentence: str, fits: Callable[[str], bool]) -> list[str]:
-    """Cut a sentence into parts that fit: after punctuation, otherwise at spaces, otherwise anywhere.
+def break_long(text: str, fits: Callable[[str], bool], level: int = 0) -> Iterator[str]:
+    """Yield parts of a text that fit, cut after punctuation, otherwise at spaces, otherwise anywhere.
 
-    The joined parts give the sentence. Raises TooLarge if a single character does not fit.
+    text: sentence; its joined parts give it again.
+    fits: returns whether a part is short enough.
+    level: number of the cut in `CUTS`; parts that are too long are cut by later ones.
+
+    Raises TooLarge if a single character does not fit.
     """
-    return list(_fitting_parts(sentence, fits, 0))
-
-
-def _fitting_parts(text: str, fits: Callable[[str], bool], level: int) -> Iterator[str]:
-    """Yield parts of a text that fit, cut by CUTS[level], and by later levels where a part is too long."""
     if fits(text):
         yield text
         return
@@ -145,7 +149,7 @@ def _fitting_parts(text: str, fits: Callable[[str], bool], level: int) -> Iterat
         if count:
             yield "".join(pieces[begin : begin + count])
         else:
-            yield from _fitting_parts(pieces[begin], fits, level + 1)
+            yield from break_long(pieces[begin], fits, level + 1)
         begin += max(count, 1)
 
 
@@ -166,14 +170,16 @@ def _fitting_count(pieces: list[str], begin: int, fits: Callable[[str], bool]) -
     return good
 
 
-def pack(sentences: Sequence[str], fits: Callable[[str], bool]) -> list[str]:
-    """Join adjacent sentences by spaces into the longest parts that fit; each sentence alone must fit."""
+def pack(sentences: Sequence[str], fits: Callable[[str], bool]) -> Generator[None, None, list[str]]:
+    """Join adjacent sentences by spaces into the longest parts that fit, in steps; each sentence alone must
+    fit."""
     parts, begin = list[str](), 0
     pieces = [sentence + " " for sentence in sentences]
     while begin < len(pieces):
         count = max(1, _fitting_count(pieces, begin, fits))
         parts.append("".join(pieces[begin : begin + count]).rstrip())
         begin += count
+        yield
     return parts
 
 

@@ -113,7 +113,7 @@ async def run_segments(
     texts = await in_slices(marking, deadline, small=small)
     results = await run_each(state, texts, routes, options, deadline)
     projecting = each(
-        one_slice(project, segment, result) if route else one_slice(lambda segment=segment: segment)
+        project(segment, result) if route else one_slice(lambda segment=segment: segment)
         for segment, result, route in zip(segments, results, routes, strict=True)
     )
     return await in_slices(projecting, deadline, small=small), results

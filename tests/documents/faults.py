@@ -4,13 +4,13 @@ FAULTS = [
     (
         "an emphasis takes the article too",
         "documents/projection.py",
-        "isdisjoint(words) else np.where(self.is_small,",
-        "isdisjoint(words) else np.where(self.is_small & False,",
+        "gain if small else np.where(self.is_small[low:high],",
+        "gain if small else np.where(self.is_small[low:high] & False,",
         "tests/documents/test_spans.py -k article",
     ),
     (
         "a point loses the white space on its sides",
-        "documents/projection.py",
+        "documents/restoring.py",
         'self._append(" " if self.glue or not self.last.isspace() else "")',
         "pass",
         "tests/documents/test_spans.py -k without_text",

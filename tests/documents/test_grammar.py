@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from documents import OversizedDocument, Unreadable, read_document
 from documents.formats.plain import read_page
-from documents.projection import project
 from documents.spans import weave
 from tests.documents.samples import CONTENT, word
 from tests.documents.test_spans import aligned
+from tests.support.finished import project
 from tests.support.thorough import THOROUGH
 
 many = settings(

@@ -15,10 +15,10 @@ from documents.archive import MAX_NODES, MAX_UNPACKED_BYTES
 from documents.document import MAX_SEGMENT_CHARACTERS, MAX_SEGMENTS
 from documents.formats.attributes import read_with_attributes
 from documents.formats.html import read_html
-from documents.projection import project
 from documents.spans import MAX_SPANS
 from tests.documents.samples import odt, printed, texts, word
 from tests.documents.test_spans import aligned
+from tests.support.finished import project
 from tests.support.timing import assert_linear
 
 CUE = "1\n00:00:01,000 --> 00:00:02,500\n"

@@ -13,9 +13,7 @@ from hypothesis import strategies as st
 
 from documents.align import WordAttention
 from documents.formats.html import HTML, MarkupRules, outline, read_html
-from documents.projection import project
 from documents.spans import Segment, Span, weave
-from engine.answers.alignment import make_alignments
 from engine.answers.pivot import join_results
 from engine.api import Placement, Service, ServiceSettings, TextOptions, TextResult
 from engine.text.placeables.masked_text import KeptSpan
@@ -23,6 +21,7 @@ from server.answering.translation import run_segments
 from server.observing.metrics import Metrics
 from server.settings import ServerSettings
 from server.state import AppState
+from tests.support.finished import make_alignments, project
 
 MODELS = Path(__file__).parents[2] / "models"
 TAG = re.compile(r"<[^>]*>")
@@ -153,7 +152,9 @@ def aligned(source, target, matrix):
 def test_attention_on_end_of_sentence_is_ignored():
     result = aligned(["a", "b"], ["x"], [[0.15, 0.05]])
     result.alignment[0].matrix[0, -1] = 0.8
-    assert WordAttention("a b", result).mass(0, 1) == pytest.approx([0.75])
+    attention = WordAttention(result.text)
+    attention.add(result.alignment[0])
+    assert attention.mass(0, 1, 0, 1) == pytest.approx([0.75])
 
 
 WORDS = ["ba", "ce", "di", "fo", "gu", "ha", "je", "ki"]

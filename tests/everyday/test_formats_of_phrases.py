@@ -10,8 +10,9 @@ import pytest
 
 from documents import read_document
 from documents.formats.html import HTML, MarkupRules, read_html
-from documents.projection import project, protected_ranges
+from documents.projection import protected_ranges
 from engine.api import MarkedText, Placement, Service, ServiceSettings, TextOptions
+from tests.support.finished import project
 
 MODELS = Path(__file__).parents[2] / "models"
 NAMES = ("tatoeba-en-de", "tatoeba-de-en", "tatoeba-fr-en", "tatoeba-en-fr")

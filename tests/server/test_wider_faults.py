@@ -14,12 +14,12 @@ from engine.answers.alignment import Alignment
 from engine.answers.compose import TextResult
 from engine.answers.directions import Directions
 from engine.answers.pivot import join_results
-from engine.text.places import locate
 from engine.text.tokenizers.added import AddedToken, AddedTokens
 from engine.text.tokenizers.utf8_bytes import BytesSettings, Utf8Bytes
 from server.contracts.libretranslate import suggest
 from server.errors import Refusal
 from server.grpc.bridge import Bridge
+from tests.support.finished import locate
 from tests.support.served import server
 
 

@@ -197,7 +197,7 @@ NUMBERED_WORDS: Final = "|".join(of_all(lambda rules: rules.numbered_words))
 ABBREVIATION: Final = re.compile(rf"(?<!\w)(?:{ABBREVIATIONS}|(?:{NUMBERED_WORDS})\.(?= ?\d))")
 TABLE_ROW: Final = re.compile(r"\s*\|[^|\n]*+\|")  # the beginning of a row of a Markdown table
 CELL_BORDER: Final = re.compile(r"\|[ \u00a0]*")
-WINDOW_CHARACTERS: Final = 1_024  # searched at once, with as many more for the end of a match
+WINDOW_CHARACTERS: Final = 512  # searched at once, with as many more for the end of a match
 LONG_CHARACTERS: Final = 8_192  # searched beyond a window for the end of a long kind
 LONG_KINDS: Final = frozenset({"code block", "code", "message"})  # they have a closing mark
 MAX_COLUMN_WORDS: Final = 3  # limit for a cell next to two spaces
@@ -216,8 +216,9 @@ def long_placeables() -> re.Pattern[str]:
     return re.compile("|".join(kind.pattern for kind in KINDS if kind.name in LONG_KINDS))
 
 
-def matches(pattern: re.Pattern[str], long: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
-    """Find matches as `finditer` does, but in windows: other threads run between two searches.
+def matches(pattern: re.Pattern[str], long: re.Pattern[str], text: str) -> Iterator[re.Match[str] | None]:
+    """Find matches as `finditer` does, but in windows, with a None after each window: the caller may pause
+    there, and other threads run between two searches.
 
     pattern: pattern of at least one character. A match that depends on its end has at most
         `WINDOW_CHARACTERS`.
@@ -241,6 +242,7 @@ def matches(pattern: re.Pattern[str], long: re.Pattern[str], text: str) -> Itera
             yield match
             position = match.end()
         position = max(position, window)
+        yield None
 
 
 def kind_of(match: re.Match[str]) -> Placeable:

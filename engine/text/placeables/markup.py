@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Final
@@ -96,8 +96,8 @@ class PlainText:
         return plain + source - before
 
 
-def read_markup(source: str, spans: Sequence[tuple[int, int]] = ()) -> PlainText:
-    """Read the markup of a text. Never raises; takes linear time.
+def read_markup(source: str, spans: Sequence[tuple[int, int]] = ()) -> Generator[None, None, PlainText]:
+    """Read the markup of a text, in steps. Never raises; takes linear time.
 
     source: any text.
     spans: characters (begin, end) that are no markup, ordered and disjoint.
@@ -108,7 +108,12 @@ def read_markup(source: str, spans: Sequence[tuple[int, int]] = ()) -> PlainText
     for begin, end in spans:
         parts += [source[position:begin], FILLING * (end - begin)]
         position = end
-    tokens = list(_tokens("".join([*parts, source[position:]])))
+    tokens = list[_Token]()
+    for token in _tokens("".join([*parts, source[position:]])):
+        if token is None:
+            yield
+        else:
+            tokens.append(token)
     return _without_markup(source, tokens, _partners(tokens))
 
 
@@ -145,10 +150,13 @@ def _long_pattern() -> re.Pattern[str]:
     return re.compile(rf"{long_placeables().pattern}|{LINK}")
 
 
-def _tokens(text: str) -> Iterator[_Token]:
-    """Yield all parts of a text that may be markup."""
+def _tokens(text: str) -> Iterator[_Token | None]:
+    """Yield all parts of a text that may be markup, and None after each step."""
     line = 0  # part of the keys, as these pairs do not cross lines
     for match in matches(_markup_pattern(), _long_pattern(), text):
+        if match is None:
+            yield None
+            continue
         begin, end = match.span()
         if match["line"]:
             line += 1
@@ -250,8 +258,10 @@ def _without_markup(source: str, tokens: Sequence[_Token], partners: dict[int, i
     return PlainText("".join(parts), tuple(formats), tuple(removed))
 
 
-def read_capitals(plain: PlainText, language: str, count: Callable[[str], int]) -> PlainText:
-    """Write words in capitals within a text in small letters, and return them as formats.
+def read_capitals(
+    plain: PlainText, language: str, count: Callable[[str], int]
+) -> Generator[None, None, PlainText]:
+    """Write words in capitals within a text in small letters, and return them as formats, in steps.
 
     plain: any text.
     language: code of its language.
@@ -262,12 +272,16 @@ def read_capitals(plain: PlainText, language: str, count: Callable[[str], int]) 
     placeable_spans: list[tuple[int, int]] | None = None
     for match in CAPITALS.finditer(plain.text):
         word, (begin, end) = match[0], match.span()
+        yield
         if not word.isupper() or not _small_letters_around(plain.text, begin, end):
             continue
         if placeable_spans is None:
-            placeable_spans = [
-                placeable.span() for placeable in matches(placeables(), long_placeables(), plain.text)
-            ]
+            placeable_spans = []
+            for placeable in matches(placeables(), long_placeables(), plain.text):
+                if placeable is None:
+                    yield
+                else:
+                    placeable_spans.append(placeable.span())
         number = bisect_right(placeable_spans, begin, key=lambda span: span[0]) - 1
         if number >= 0 and begin < placeable_spans[number][1]:
             continue

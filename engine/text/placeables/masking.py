@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import groupby
@@ -62,8 +62,8 @@ class MaskRules:
     local: Callable[[str], str] | None = None
 
 
-def mask(marked: MarkedText, rules: MaskRules) -> MaskedText:
-    """Mask the caller's spans in a text, and between them the phrases that the rules find.
+def mask(marked: MarkedText, rules: MaskRules) -> Generator[None, None, MaskedText]:
+    """Mask, in steps, the caller's spans in a text, and between them the phrases that the rules find.
 
     marked: text with the caller's spans.
     rules: kinds of phrases to find.
@@ -78,7 +78,11 @@ def mask(marked: MarkedText, rules: MaskRules) -> MaskedText:
     text = marked.text
     phrases, parts, position = list[Phrase](), list[str](), 0
     mark = _unused_mark(text)
-    for begin, end, phrase in _phrases(marked, rules, targets):
+    for found in _phrases(marked, rules, targets):
+        if found is None:
+            yield
+            continue
+        begin, end, phrase = found
         phrases.append(phrase)
         parts += [text[position:begin], mark]
         position = end
@@ -87,9 +91,17 @@ def mask(marked: MarkedText, rules: MaskRules) -> MaskedText:
     return MaskedText("".join([*parts, text[position:]]), mark, tuple(phrases))
 
 
-def find_phrases(marked: MarkedText, rules: MaskRules) -> list[tuple[int, int, Phrase]]:
-    """Return begin, end and phrase of each phrase that `mask` would mask."""
-    return list(_phrases(marked, rules, dict.fromkeys(rules.ignore) | dict(rules.glossary)))
+def find_phrases(
+    marked: MarkedText, rules: MaskRules
+) -> Generator[None, None, list[tuple[int, int, Phrase]]]:
+    """Return begin, end and phrase of each phrase that `mask` would mask, in steps."""
+    phrases = list[tuple[int, int, Phrase]]()
+    for found in _phrases(marked, rules, dict.fromkeys(rules.ignore) | dict(rules.glossary)):
+        if found is None:
+            yield
+        else:
+            phrases.append(found)
+    return phrases
 
 
 def _unused_mark(text: str) -> str:
@@ -106,8 +118,11 @@ def _unused_mark(text: str) -> str:
 
 def _phrases(
     marked: MarkedText, rules: MaskRules, targets: Mapping[str, str | None]
-) -> Iterator[tuple[int, int, Phrase]]:
-    """Yield begin, end and phrase: the caller's spans, and the phrases found between them, in order."""
+) -> Iterator[tuple[int, int, Phrase] | None]:
+    """Yield begin, end and phrase: the caller's spans, and the phrases found between them, in order.
+
+    None is yielded after each step of the search.
+    """
     text = marked.text
     finder = _Finder(rules, targets, set(text))
     last = 0
@@ -159,12 +174,17 @@ class _Finder:
         foreign = (c for c in characters if c > "~" and unicodedata.category(c)[0] in "LMNS")
         self.lacking = frozenset(c for c in foreign if rules.lacks and rules.lacks(c))
 
-    def find(self, text: str, begin: int, end: int) -> Iterator[tuple[int, int, Phrase]]:
-        """Yield begin, end and phrase of each phrase in text[begin:end]."""
+    def find(self, text: str, begin: int, end: int) -> Iterator[tuple[int, int, Phrase] | None]:
+        """Yield begin, end and phrase of each phrase in text[begin:end], and None after each step."""
         part = text[begin:end]
         spans = [finder.find(part) for finder in self.finders if finder.may_find(part)]
         signs = self.rules.protect and SIGNS.search(part)
-        kinds = dict(_matches(part)) if signs else {}
+        kinds = dict[tuple[int, int], Placeable]()
+        for match in matches(placeables(), long_placeables(), part) if signs else ():
+            if match is None:
+                yield None
+            else:
+                kinds[match.span()] = kind_of(match)
         fixed, names = self._counterparts(part) if signs else {}, self._names(part)
         spans += [iter(found) for found in (fixed, kinds, names) if found]
         if self.rules.protect:
@@ -172,6 +192,7 @@ class _Finder:
         if not spans:  # the usual case; the loop below takes as long as all above
             return
         for span in merge_ranges(spans):
+            yield None
             read = span in kinds and kinds[span].treatment == "read"
             phrase = self._phrase(part[slice(*span)], read=read, name=fixed.get(span, names.get(span)))
             yield begin + span[0], begin + span[1], phrase
@@ -224,11 +245,6 @@ class _Finder:
 def _symbols(symbols: tuple[str, ...]) -> Phrases:
     """Return the finder of a model's placeholders."""
     return Phrases(symbols, spaced=False)
-
-
-def _matches(text: str) -> Iterator[tuple[tuple[int, int], Placeable]]:
-    """Yield the span and the kind of each placeable of a text."""
-    return ((match.span(), kind_of(match)) for match in matches(placeables(), long_placeables(), text))
 
 
 def _unreadable_words(text: str, lacking: frozenset[str]) -> Iterator[tuple[int, int]]:

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.answers.alignment import make_alignments, through
+from engine.answers.alignment import through
+from tests.support.finished import make_alignments
 
 END = "</s>"
 WORDS = st.lists(st.sampled_from(["ab", "cde", "f", "ghij"]), min_size=1, max_size=4)

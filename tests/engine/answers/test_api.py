@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.answers.plan import plan
 from engine.answers.text_model import TextModel
 from engine.api import InvalidRequest, Placement, Service, ServiceSettings, TextOptions, TooLarge
 from engine.bundle.bundle import open_bundle
 from engine.schedule.aio import generate
 from engine.text.tokenizers.tokenizer import open_tokenizer
 from engine.types import DecodeOptions
+from tests.support.finished import plan
 from tests.support.served import SOURCE, bundles, running
 
 

@@ -12,11 +12,11 @@ from engine.answers.answer import answer, live
 from engine.answers.drafts import Partial
 from engine.answers.options import TextOptions
 from engine.answers.pivot import Stage
-from engine.answers.plan import plan
 from engine.answers.score import score_many
 from engine.api import InvalidRequest, Placement, Service, ServiceSettings, TooLarge
 from engine.bundle.bundle import Description, add_files, open_bundle, write_bundle
 from export.graphs.onnx import graphs
+from tests.support.finished import plan
 from tests.support.served import LANES, bundles, server, settings_of
 
 SENTENCE = "The house is small and the garden is green."

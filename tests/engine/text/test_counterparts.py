@@ -5,8 +5,9 @@ from hypothesis import strategies as st
 from engine.text.languages import LANGUAGES
 from engine.text.placeables.counterparts import find_counterparts, title_before
 from engine.text.placeables.masked_text import MarkedText
-from engine.text.placeables.masking import MaskRules, mask
+from engine.text.placeables.masking import MaskRules
 from engine.text.placeables.names import NameRule
+from tests.support.finished import mask
 
 DATED = sorted(language for language, rules in LANGUAGES.items() if rules.dates)
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from engine.api import MarkedText, TooLarge
 from engine.text.placeables.masked_text import MaskedText, Phrase
-from engine.text.placeables.masking import MaskRules, mask
+from engine.text.placeables.masking import MaskRules
+from tests.support.finished import mask
 
 THINGS = [
     "{name}",

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.answers.plan import plan
 from engine.api import Placement, Service, ServiceSettings, TextOptions
 from engine.text.placeables.masked_text import MarkedText
-from engine.text.placeables.masking import MaskRules, mask
+from engine.text.placeables.masking import MaskRules
 from engine.text.placeables.names import NameRule, all_names, find_names
+from tests.support.finished import mask, plan
 
 MODELS = Path(__file__).parents[3] / "models"
 KNOWN = {

@@ -4,9 +4,9 @@ import pytest
 
 from engine.text.languages import LANGUAGES
 from engine.text.placeables.masked_text import MarkedText
-from engine.text.placeables.masking import MaskRules, mask
+from engine.text.placeables.masking import MaskRules
 from engine.text.placeables.numerals import localise
-from engine.text.split import split
+from tests.support.finished import mask, split
 
 W, N = "\u00a0", "\u202f"
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.answers.formats import apply, formats_of
 from engine.text.placeables.pairs import close_as_opened, find_pairs, keeps_pairs, without_pairs
+from tests.support.finished import apply, formats_of
 
 MARKS = st.text(alphabet="ab \u00a0„“”\"'«»‚‘’()[].", max_size=24)
 

@@ -15,7 +15,6 @@ from cli.choices import ModelChoice
 from cli.convert.flags import Conversion
 from cli.placeholders import copy_rate
 from engine.answers.placeholders import best_copied
-from engine.answers.plan import plan
 from engine.answers.stream import answers_of, stream
 from engine.answers.text_model import TextModel
 from engine.api import InvalidRequest, Service, ServiceSettings, TextOptions
@@ -31,6 +30,7 @@ from engine.text.tokenizers.placeholder_words import (
 from engine.text.tokenizers.tokenizer import open_tokenizer
 from engine.types import DecodeJob
 from export.importers.proving import add_graphs, add_placeholders, prove_answer
+from tests.support.finished import plan
 from tests.support.golden_fixtures import ROOT
 from tests.support.thorough import some
 

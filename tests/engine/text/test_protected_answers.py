@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 from engine.answers.choices import choices
-from engine.answers.plan import plan
 from engine.api import InvalidRequest, MarkedText, Placement, Service, ServiceSettings, TextOptions, TooLarge
 from engine.types import DecodeOptions, Hypothesis, Request
 from server.app import create_app
 from server.observing.metrics import Metrics
 from server.settings import ServerSettings
 from tests.engine.text.test_masking import THINGS
+from tests.support.finished import plan
 from tests.support.golden_fixtures import ROOT
 from tests.support.served import running
 from tests.support.thorough import some

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from engine.api import MarkedText
-from engine.text.placeables.masking import MaskRules, mask
+from engine.text.placeables.masking import MaskRules
 from engine.text.placeables.spelling import spell_names
+from tests.support.finished import mask
 
 SYMBOLS = tuple(f"<ph{i}>" for i in range(16))
 

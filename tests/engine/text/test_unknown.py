@@ -13,7 +13,6 @@ from typer.testing import CliRunner
 
 from cli.main import table
 from engine.answers.drafts import Drafts
-from engine.answers.plan import plan
 from engine.answers.text_model import TextModel
 from engine.api import Placement, Service, ServiceSettings, TextOptions
 from engine.bundle.bundle import Bundle, open_bundle
@@ -28,6 +27,7 @@ from export.importers import convert
 from export.importers.checkpoint import read_checkpoint
 from export.importers.settings import FairseqImport
 from server.http.schemas import TranslateRequest, text_options, validate
+from tests.support.finished import plan
 from tests.support.golden_fixtures import folder, parameters
 
 NAME = "fconv_base"

@@ -26,19 +26,21 @@ def page(kind: str) -> Callable[[str], object]:
 
 def masked(text: str) -> object:
     from engine.text.placeables.masked_text import MarkedText
-    from engine.text.placeables.masking import MaskRules, mask
+    from engine.text.placeables.masking import MaskRules
+    from tests.support.finished import mask
 
     return mask(MarkedText(text), MaskRules(ignore=["a b", "a.", "x"], glossary={"a": "b"}, protect=True))
 
 
 def marked_up(text: str) -> object:
-    from engine.text.placeables.markup import read_markup
+    from tests.support.finished import read_markup
 
     return read_markup(text)
 
 
 def in_capitals(text: str) -> object:
-    from engine.text.placeables.markup import PlainText, read_capitals
+    from engine.text.placeables.markup import PlainText
+    from tests.support.finished import read_capitals
 
     return read_capitals(PlainText(text), "de", lambda word: 1 if word.islower() else 9)
 
@@ -71,7 +73,7 @@ def with_counterparts(text: str) -> object:
 
 
 def in_clauses(text: str) -> object:
-    from engine.text.split import split
+    from tests.support.finished import split
 
     return split(text, "de", clauses=True)
 
@@ -107,7 +109,7 @@ def cased(text: str) -> object:
 
 
 def sentences(text: str) -> object:
-    from engine.text.split import split
+    from tests.support.finished import split
 
     return split(text, "de", lambda part: len(part) < 200)
 
@@ -234,7 +236,7 @@ def outlined(text: str) -> object:
 
 
 def placed(text: str) -> object:
-    from engine.text.places import locate
+    from tests.support.finished import locate
 
     return locate(text, list(text[: len(text) // 2]))
 
