@@ -63,7 +63,7 @@ def open_archive(data: bytes, kind: str) -> Archive:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             _check_sizes(archive.infolist(), len(data))
             entries = [(entry, archive.read(entry)) for entry in archive.infolist()]
-    except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError, RuntimeError, zlib.error):
+    except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError, RuntimeError, EOFError, zlib.error):
         raise unreadable(kind) from None
     for _, raw in entries:
         counter.read(raw)

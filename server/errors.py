@@ -28,6 +28,7 @@ STATUSES: Final[Mapping[str, int]] = {
     "slow_body": 408,
     "conflict": 409,
     "too_large": 413,
+    "long_path": 414,
     "wrong_host": 421,
     "overloaded": 429,
     "slowdown": 429,

@@ -6,10 +6,11 @@ import io
 import logging
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 import pypdf
-from pypdf.errors import DependencyError, PyPdfError
+from pypdf.errors import DependencyError
 
 from documents.document import Document, unreadable
 from documents.errors import OversizedDocument, Unreadable
@@ -29,15 +30,13 @@ def read_pdf(data: bytes) -> Document:
     Raises OversizedDocument, and Unreadable also for an encrypted file or one without text, such as a scan.
     """
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it warns of damage that it repairs
-    try:
+    with _refusing_damage():
         reader = pypdf.PdfReader(io.BytesIO(data))
         if reader.is_encrypted and not _opens_without_password(reader):
             raise Unreadable("the PDF is encrypted: send one without a password")
         if len(reader.pages) > MAX_PAGES:
             raise OversizedDocument(f"the PDF has more than {MAX_PAGES} pages: split it")
         pages = [page.extract_text() for page in reader.pages]
-    except (PyPdfError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, OSError):
-        raise unreadable(KIND_NAME) from None
     paragraphs = list(_paragraphs(pages))
     if not paragraphs:
         raise Unreadable("the PDF holds no text, only pictures of it: have its text recognised first")
@@ -46,6 +45,17 @@ def read_pdf(data: bytes) -> Document:
         return "".join(f"{segment.text}\n\n" for segment in segments).encode()
 
     return Document([Segment(paragraph) for paragraph in paragraphs], write)
+
+
+@contextmanager
+def _refusing_damage() -> Iterator[None]:
+    """Raise Unreadable instead of the errors of pypdf: a damaged file can raise any of Python's errors."""
+    try:
+        yield
+    except (OversizedDocument, Unreadable, MemoryError):
+        raise
+    except Exception:
+        raise unreadable(KIND_NAME) from None
 
 
 def _opens_without_password(reader: pypdf.PdfReader) -> bool:

@@ -25,6 +25,7 @@ from server.answering.results import OnPartial
 from server.errors import INTERNAL
 from server.http.parameters import while_connected
 from server.http.responses import json_bytes
+from server.observing.access_log import shown_path
 from server.observing.context import CANCELLED, FAILED, set_outcome
 from server.state import state_of
 
@@ -171,7 +172,7 @@ class _Events(Response):
             body = await self._feed.error(error)
             await send({"type": "http.response.body", "body": body, "more_body": True})
         except Exception:  # the response has started, so no middleware can answer
-            logger.exception("%s failed", self._request.url.path)
+            logger.exception("%s failed", shown_path(self._request.url.path))
             set_outcome(FAILED)
             body = await self._feed.error(ConvoyError(INTERNAL))
             await send({"type": "http.response.body", "body": body, "more_body": True})

@@ -8,6 +8,7 @@ import time
 from collections.abc import Awaitable, Callable
 from ipaddress import ip_address
 from typing import Final
+from urllib.parse import quote
 
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
@@ -20,8 +21,9 @@ from engine.api import ConvoyError, Stopping
 from server.contract import Contract, path_of
 from server.errors import INTERNAL, Refusal, error_response, http_response
 from server.http.cors import METHODS, cors_headers
+from server.http.forms import check_fields
 from server.http.responses import MEDIA
-from server.observing.access_log import BodySizes, log_request
+from server.observing.access_log import BodySizes, log_request, shown_path
 from server.observing.context import ID_HEADER, RequestContext, context_of, current
 from server.observing.tracing import Tracing
 from server.settings import ServerSettings
@@ -29,6 +31,7 @@ from server.state import AppState
 
 logger = logging.getLogger(__name__)
 
+MAX_PATH: Final = 4_096  # characters; each route compares the path with its pattern
 # for pages without a stricter policy of their own: /docs, which has an inline script
 POLICY: Final = (
     "default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; "
@@ -101,7 +104,7 @@ class RequestMiddleware:
                 raise
             return error
         except Exception:
-            logger.exception("%s %s failed", scope["method"], scope["path"])
+            logger.exception("%s %s failed", quote(scope["method"]), shown_path(scope["path"]))
             if answer.status:
                 raise
             return ConvoyError(INTERNAL)
@@ -112,6 +115,10 @@ class RequestMiddleware:
         if scope["method"] == "OPTIONS":
             await Response(status_code=204)(scope, receive, send)
             return
+        if len(scope["path"]) > MAX_PATH:
+            message = f"the path is longer than {MAX_PATH} characters: send texts in the body"
+            raise Refusal("long_path", message)
+        check_fields(scope["query_string"])
         check_host(Headers(scope=scope).get("host", ""), self._state.settings)
         if self._state.draining and scope["method"] in ("POST", "PUT", "PATCH"):
             raise Stopping()

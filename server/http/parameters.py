@@ -7,13 +7,13 @@ import json
 from collections.abc import Collection, Coroutine
 from typing import Any, Final, NoReturn, TypeVar
 
-from starlette.datastructures import FormData, QueryParams, UploadFile
 from starlette.requests import ClientDisconnect, Request
 
-from engine.api import Cancelled, InvalidRequest, TooLarge
+from engine.api import Cancelled, InvalidRequest, TooLarge, at_once
 from server.contract import RequestNames
 from server.errors import Refusal
-from server.http.forms import form_of
+from server.http.forms import Fields, form_of, read_fields
+from server.http.media import Media, media_of
 
 T = TypeVar("T")
 
@@ -40,18 +40,18 @@ async def parameters(
     Raises InvalidRequest for a body that can't be parsed, TooLarge for one above the limit, Cancelled when
     the client disconnects.
     """
-    raw = await body_of(request, body_limit)
-    kind = _kind(request)
+    raw, media = await body_of(request, body_limit), _media(request)
+    kind = media.kind
     if (kind == "application/json" or kind.endswith("+json")) and (raw or request.method != "GET"):
         return parse_json(raw)
     if raw[:MAX_BLANKS].lstrip().startswith(b"{"):
         raise InvalidRequest("the body looks like JSON: send it with Content-Type: application/json")
-    query, form = request.query_params, await form_of(request, kind, raw)
-    several = {name: query.getlist(name) + _texts(form, name) for name in repeated}
+    query = at_once(read_fields(request.scope["query_string"]))
+    form = (await form_of(media, raw)).fields
+    several = {name: query.get(name, []) + form.get(name, []) for name in repeated}
     first = _request_names(request).single_fields
     # the query string has precedence
     single = _single(form, first) | _single(query, first)
-    await form.close()
     return single | {name: values for name, values in several.items() if values}
 
 
@@ -60,11 +60,10 @@ async def upload(request: Request, body_limit: int) -> tuple[dict[str, Any], str
 
     Raises what `parameters` raises.
     """
-    form = await form_of(request, _kind(request), await body_of(request, body_limit))
-    values, file = _single(form, _request_names(request).single_fields), form.get("file")
-    content = await file.read() if isinstance(file, UploadFile) else None
-    await form.close()
-    return values, (file.filename or "") if isinstance(file, UploadFile) else "", content
+    raw = await body_of(request, body_limit)
+    form = await form_of(_media(request), raw)
+    values, file = _single(form.fields, _request_names(request).single_fields), form.files.get("file")
+    return values, file.name if file else "", file.content if file else None
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
@@ -179,9 +178,9 @@ def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is no JSON")
 
 
-def _kind(request: Request) -> str:
-    """Return the media type of the body, without its parameters."""
-    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+def _media(request: Request) -> Media:
+    """Return the media type of the body. Raises InvalidRequest."""
+    return media_of(request.headers.get("content-type", ""))
 
 
 def _app_state(request: Request) -> Any:
@@ -194,19 +193,12 @@ def _request_names(request: Request) -> RequestNames:
     return state.names if state else RequestNames()
 
 
-def _single(form: FormData | QueryParams, first: Collection[str]) -> dict[str, Any]:
-    """Return the texts of a form by name, as a list if a name is repeated.
+def _single(fields: Fields, first: Collection[str]) -> dict[str, Any]:
+    """Return the text of each field; the list of its texts if it is repeated.
 
-    form: form or query string.
+    fields: fields of a form or query string.
     first: names of fields whose first value counts, even if the form repeats them.
     """
-    values: dict[str, Any] = {}
-    for name in form:
-        texts = _texts(form, name)
-        if texts:
-            values[name] = texts if len(texts) > 1 and name not in first else texts[0]
-    return values
-
-
-def _texts(form: FormData | QueryParams, name: str) -> list[str]:
-    return [value for value in form.getlist(name) if isinstance(value, str)]
+    return {
+        name: texts if len(texts) > 1 and name not in first else texts[0] for name, texts in fields.items()
+    }

@@ -50,7 +50,7 @@ def log_request(scope: Scope, context: RequestContext, sizes: BodySizes, status:
     fields: dict[str, Any] = {
         "client": quote(scope["client"][0], safe=":.[]") if scope.get("client") else "-",
         "method": quote(scope["method"], safe=""),
-        "path": _shown(scope["path"]),
+        "path": shown_path(scope["path"]),
         "status": status,
         "outcome": context.outcome_of(status),
         "received": sizes.received,
@@ -67,7 +67,7 @@ def log_request(scope: Scope, context: RequestContext, sizes: BodySizes, status:
     )
 
 
-def _shown(path: str) -> str:
+def shown_path(path: str) -> str:
     """Return a path in quoted form, so that it is one line, without the name of a translated file."""
     folder, separator, _ = path[:LONGEST_PATH].partition(DOWNLOADS)
     return quote(folder + separator, errors="replace") + ("..." if separator else "")

@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 from server.observing.context import current
 from server.settings import ServerSettings
@@ -44,10 +44,27 @@ class Seldom(logging.Filter):
 
 
 class Lines(logging.Formatter):
+    """Writes a line of text per message. No text of a client can begin a line: messages have no line breaks,
+    and the lines of tracebacks are indented."""
+
     def format(self, record: logging.LogRecord) -> str:
         context = current.get()
         record.request = f" [{context.id}]" if context else ""
         return super().format(record)
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        record.message = _printable(record.message)
+        return super().formatMessage(record)
+
+    def formatException(self, ei: Any) -> str:
+        return "\n".join(f"  {_printable(line)}" for line in super().formatException(ei).split("\n"))
+
+
+def _printable(text: str) -> str:
+    """Return a text with control characters and line breaks of every kind as Python's escapes."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 class Json(logging.Formatter):

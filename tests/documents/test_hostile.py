@@ -1,9 +1,11 @@
 """Limits on time and memory: no file can block or exhaust the process."""
 
 import io
+import re
 import zipfile
 from contextlib import suppress
 from dataclasses import replace
+from random import Random
 
 import docx
 import numpy as np
@@ -16,9 +18,10 @@ from documents.document import MAX_SEGMENT_CHARACTERS, MAX_SEGMENTS
 from documents.formats.attributes import read_with_attributes
 from documents.formats.html import read_html
 from documents.spans import MAX_SPANS
-from tests.documents.samples import odt, printed, texts, word
+from tests.documents.samples import book, odt, printed, slides, texts, word
 from tests.documents.test_spans import aligned
 from tests.support.finished import project
+from tests.support.thorough import some
 from tests.support.timing import assert_linear
 
 CUE = "1\n00:00:01,000 --> 00:00:02,500\n"
@@ -197,3 +200,51 @@ def test_page_can_not_choose_any_codec_of_python(charset):
 def test_page_may_be_in_any_encoding_of_the_web(charset):
     page = f'<html><meta http-equiv="Content-Type" content="text/html; charset={charset}"><p>a 1</p></html>'
     assert texts("a.html", page.encode(charset)) == ["a 1"]
+
+
+def damaged(data, random):
+    """Return a file with a few random changes: of bytes, of a part, or of a name or number of a PDF."""
+    damage = bytearray(data)
+    for _ in range(random.choice((1, 1, 2, 5))):
+        place, other = (random.randrange(len(damage)) for _ in range(2))
+        kind = random.randrange(4)
+        if kind == 0:
+            damage[place] = random.randrange(256)
+        elif kind == 1:
+            del damage[place : min(place + random.randrange(1, 20), len(damage) - 1)]
+        elif kind == 2:
+            damage[place:place] = damage[other : other + 40]
+        elif words := list(re.finditer(rb"/[A-Za-z]+|\d+|<<|\[", bytes(damage))):
+            word = random.choice(words)
+            damage[word.start() : word.end()] = random.choice(PDF_WORDS)
+    return bytes(damage)
+
+
+PDF_WORDS = [b"/Unknown", b"-1", b"99999999999", b"null", b"<<>>", b"[", b"(", b"/LZWDecode", b"/Crypt"]
+
+
+@pytest.mark.parametrize("name", ["a.pdf", "a.docx", "a.epub", "a.pptx"])
+def test_damaged_file_is_read_or_refused_and_raises_no_other_error(name):
+    data = {"a.pdf": printed("Das ist gut.", "Ja."), "a.docx": word(), "a.epub": book()}.get(name, slides())
+    random, read = Random(7), 0
+    for _ in range(some(2_000, 40)):
+        try:
+            document = read_document(name, damaged(data, random))
+            document.write(document.segments)
+            read += 1
+        except Unreadable:
+            continue
+    assert read or name != "a.pdf"
+
+
+def test_pdf_with_an_unknown_filter_is_refused():
+    with pytest.raises(Unreadable, match="a PDF"):
+        read_document("a.pdf", printed("Das ist gut.").replace(b"/FlateDecode", b"/Unknown"))
+
+
+def test_archive_that_ends_within_a_part_is_refused():
+    data = bytearray(book())
+    entry = data.find(b"PK\x01\x02")  # the first entry, which is stored: its size packed and unpacked
+    data[entry + 20 : entry + 28] = len(data).to_bytes(4, "little") * 2
+    with pytest.raises(Unreadable):
+        read_document("a.epub", bytes(data))

@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import json
+import logging
 import re
 import sys
 import threading
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 
 from engine.api import ConfigError, ExecutorFailed
 from server.observing.context import ID_HEADER, context_of
+from server.observing.logs import LINE_FORMAT, Lines
 from server.observing.tracing import Tracing
 from tests.server.test_server_process import ENDLESS, GERMAN, SLOW, process
 from tests.support.served import draining, server, until
@@ -61,6 +63,28 @@ def test_no_request_id_can_forge_a_line_of_a_log_or_a_header(given_id):
     id_ = context_of({"type": "http", "headers": [(ID_HEADER.encode(), given_id)]}).id
     assert re.fullmatch(r"[!-~]{1,128}", id_)
     assert '"' not in id_
+
+
+@given(st.text(max_size=50))
+def test_no_text_of_a_client_can_forge_a_line_of_the_log(text):
+    try:
+        int(f"x{text}")
+    except ValueError:
+        record = logging.LogRecord("a", logging.ERROR, "", 1, "%s failed", (text,), sys.exc_info())
+    first, *rest = Lines(LINE_FORMAT).format(record).splitlines()
+    assert re.match(r"\d{4}-", first)
+    assert not [line for line in rest if not line.startswith("  ")]
+
+
+def test_path_of_a_failing_request_is_escaped_in_the_log(place, monkeypatch, caplog):
+    def fail(*_):
+        raise RuntimeError
+
+    monkeypatch.setattr("server.contracts.libretranslate.files.download_response", fail)
+    monkeypatch.setattr("server.files.store.Store.get", fail)
+    assert place[0].get("/download_file/secret%0A2026-01-01%20ERROR").status_code == 500
+    (line,) = [record.getMessage() for record in caplog.records if record.exc_info]
+    assert line == "GET /download_file/... failed"
 
 
 # outcomes

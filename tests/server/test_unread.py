@@ -1,12 +1,14 @@
 """Fields that nothing reads are named in the answers of every contract that has room for that."""
 
 import json
+from difflib import get_close_matches
 
 import pytest
 
 from convoy_client import Client, UnreadOption
 from server.contracts.kserve.tensors import INPUT_NAME
-from server.http.unread import unread_of
+from server.contracts.libretranslate.translate import READ
+from server.http.unread import MOST_COMPARED, MOST_SUGGESTIONS, unread_of
 from tests.support.served import server
 
 GERMAN = {"q": "Das ist gut.", "source": "de", "target": "en"}
@@ -114,3 +116,36 @@ def test_many_long_names_are_cut_to_few_short_ones():
     names = [f"{number:05}{'beam_size' * 100}" for number in range(49_000)]
     found = unread_of(names, {"beam_size", "length_penalty"})
     assert list(found) == [name[:60] for name in names[:10]]
+
+
+def test_unknown_names_are_compared_with_few_known_ones(monkeypatch):
+    compared = []
+
+    def compare(name, known, count):
+        compared.append(len(known))
+        return get_close_matches(name, known, count)
+
+    monkeypatch.setattr("server.http.unread.get_close_matches", compare)
+    found = unread_of([f"beam_sizes_{number:02}" for number in range(10)], READ)
+    assert len(found) == 10
+    assert max(compared) <= MOST_COMPARED
+    assert sum(map(bool, compared)) <= MOST_SUGGESTIONS
+    compared.clear()
+    unread_of(["x" * 1_000], READ)
+    assert sum(compared) == 0
+
+
+@pytest.mark.parametrize(
+    ("misspelt", "known"),
+    [
+        ("beam_sise", "beam_size"),
+        ("lenght_penalty", "length_penalty"),
+        ("langauge", None),
+        ("sorce", "source"),
+        ("targets", "target"),
+        ("temprature", "temperature"),
+    ],
+)
+def test_misspelt_name_gets_the_nearest_known_one(misspelt, known):
+    warning = unread_of([misspelt], READ)[misspelt]
+    assert warning.endswith(f"; did you mean {known}?") if known else "mean" not in warning

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from dataclasses import dataclass, replace
 from functools import partial
@@ -12,7 +13,7 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel
 
 from documents.formats.html import HTML, MarkupRules, Page, outline, read_html
-from engine.api import InvalidRequest, ModelRoute, TextOptions, TextResult, TooLarge, in_slices
+from engine.api import InvalidRequest, ModelRoute, Slices, TextOptions, TextResult, TooLarge, in_slices
 from server.answering.partly import answer_partly
 from server.answering.translation import page_prose, read_pages, routes_for, run_each, translate_pages
 from server.callers.access import charge
@@ -35,6 +36,8 @@ from server.http.schemas import check_phrases, check_sizes, check_tags
 from server.http.unread import unread_of, with_warnings
 from server.state import AppState, deadline_of, refuse_while_draining, state_of
 
+AFTER_BREAK: Final = re.compile(r"\n\s+")
+INLINE_CHARACTERS: Final = 16_384  # longer texts are put on one line in slices
 ERRORS: Final = errors(400, 404, 413, 429, 503, 504, model=MessageAnswer)
 
 router = APIRouter(prefix="/v2", tags=["DeepL"])
@@ -241,7 +244,10 @@ async def _translate_plain(
 ) -> list[str]:
     """Return the translations of texts without tags, each by its own model."""
     texts, fields = call.texts, call.fields
-    sources = [on_one_line(text) for text in texts] if fields.split_sentences == "nonewlines" else texts
+    sources = texts
+    if fields.split_sentences == "nonewlines":
+        small = sum(map(len, texts)) < INLINE_CHARACTERS
+        sources = await in_slices(_joined(texts), deadline, small=small)
     options = call.options()
 
     async def run(options: TextOptions) -> list[TextResult]:
@@ -272,10 +278,16 @@ def _page_of(text: str, fields: DeepLRequest) -> Page:
     return read_html(text, rules)
 
 
+def _joined(texts: list[str]) -> Slices[list[str]]:
+    """Put each text on one line, a text in each slice."""
+    lines = []
+    for text in texts:
+        lines.append(on_one_line(text))
+        yield
+    return lines
+
+
 def on_one_line(text: str) -> str:
     """Replace each run of white space that contains a line break by one space."""
-    first, *rest = text.split("\n")
-    if not rest:
-        return text
-    middle = (line.strip() for line in rest[:-1])
-    return " ".join([first.rstrip(), *filter(None, middle), rest[-1].lstrip()])
+    *lines, last = AFTER_BREAK.sub("\n", text).split("\n")
+    return " ".join([*map(str.rstrip, lines), last])

@@ -178,6 +178,29 @@ def form_fields(text: str) -> object:
         return None
 
 
+def form_parts(text: str) -> object:
+    from engine.api import InvalidRequest, at_once
+    from server.http.forms import read_parts
+    from server.http.media import Media
+
+    media = Media("multipart/form-data", "utf-8", b"x")
+    head = b"--x\r\nContent-Disposition: form-data; name=file; filename=a\r\n\r\n"
+    try:
+        return at_once(read_parts(head + text.encode("utf-8", "surrogatepass") + b"\r\n--x--", media))
+    except InvalidRequest:
+        return None
+
+
+def media_parameters(text: str) -> object:
+    from engine.api import InvalidRequest
+    from server.http.media import media_of
+
+    try:
+        return media_of(f"multipart/form-data; boundary={text}")
+    except InvalidRequest:
+        return None
+
+
 def html(text: str) -> object:
     from documents.formats.html import read_html
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import time
 from html import unescape
 
 import pytest
@@ -238,3 +239,19 @@ def test_a_body_that_is_too_large_has_deepls_shape():
 @given(st.text(alphabet="a .\n\t\r\u00a0。!x", max_size=30))
 def test_lines_are_joined_by_the_rule(text):
     assert on_one_line(text) == re.sub(r"\s*\n\s*", " ", text)
+
+
+def test_line_ends_are_joined_outside_the_event_loop(client, monkeypatch):
+    loops = []
+
+    def join(text):
+        loops.append(asyncio._get_running_loop())
+        return on_one_line(text)
+
+    monkeypatch.setattr("server.contracts.deepl.translate.on_one_line", join)
+    text = "Gut." + "\n" * 20_000
+    assert post(client, text=[text], source_lang="DE", split_sentences="nonewlines").status_code == 200
+    assert loops == [None]
+    began = time.thread_time()
+    on_one_line("a\n" * 50_000)
+    assert time.thread_time() - began < 0.05

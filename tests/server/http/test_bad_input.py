@@ -43,7 +43,7 @@ from tests.support.served import server
 )
 def test_invalid_json_is_a_client_error(client, content, status):
     answer = client.post(
-        "/translate", content=content, headers={"content-type": "application/json; charset=x"}
+        "/translate", content=content, headers={"content-type": "application/json; charset=utf-8"}
     )
     assert answer.status_code == status
     assert (set(answer.json()) == {"error"}) == (status != 200)
