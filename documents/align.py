@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
 from documents.answers import SentenceAlignment
+from documents.restoring import Steps
 
 # scripts without spaces have a word for each character
 WORD_OR_MARK: Final = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]|[\w'’]+|[^\w\s]")
+# tokens that have the same meaning if they are copied
+COPIED_TOKEN: Final = re.compile(r"\S*[^\w\s]\S*|\S*\d\S*|\w{5,}")
 
 Range = tuple[int, int]
 
@@ -33,6 +36,15 @@ class _Sentence:
     rows: Any
 
 
+def words_of(text: str) -> Steps[list[Range]]:
+    """Return the range of characters [begin, end) of each word and mark of a text, in steps."""
+    words = list[Range]()
+    for match in WORD_OR_MARK.finditer(text):
+        words.append(match.span())
+        yield
+    return words
+
+
 class WordAttention:
     """The attention of each word of a translation on the characters of the source.
 
@@ -43,9 +55,9 @@ class WordAttention:
     known: bool [words], the model wrote the word, so that it has attention.
     """
 
-    def __init__(self, text: str) -> None:
-        """text: translation. `add` adds its sentences."""
-        self.words: list[Range] = [match.span() for match in WORD_OR_MARK.finditer(text)]
+    def __init__(self, words: list[Range]) -> None:
+        """words: result of `words_of` for the translation. `add` adds its sentences."""
+        self.words = words
         self.known: Any = np.zeros(len(self.words), bool)
         self._whole: Any = np.zeros(len(self.words))  # attention of each word on its whole sentence
         self._sentences: list[_Sentence] = []
@@ -144,3 +156,17 @@ def _rows(sentence: SentenceAlignment, words: Sequence[Range], first: int) -> tu
             number += 1
     numbers = [number for number, row in sums.items() if row.sum() > 0]
     return numbers, np.stack([sums[n] / sums[n].sum() for n in numbers]) if numbers else matrix, first
+
+
+def copied_positions(source: str, target: str) -> Iterator[tuple[int, int]]:
+    """Yield source and target position of each character of the tokens that occur once in both texts."""
+    in_target: dict[str, int] = {}  # -1: the token occurs more than once
+    for match in COPIED_TOKEN.finditer(target):
+        in_target[match[0]] = -1 if match[0] in in_target else match.start()
+    in_source: dict[str, int] = {}
+    for match in COPIED_TOKEN.finditer(source):
+        in_source[match[0]] = -1 if match[0] in in_source else match.start()
+    for token, begin in in_source.items():
+        target_begin = in_target.get(token, -1)
+        if begin >= 0 and target_begin >= 0:
+            yield from ((begin + i, target_begin + i) for i in range(len(token)))

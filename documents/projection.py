@@ -24,14 +24,14 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 
-from documents.align import WORD_OR_MARK, Range, WordAttention
-from documents.answers import TranslatedText
+from documents.align import WORD_OR_MARK, Range, WordAttention, copied_positions, words_of
+from documents.answers import KeptPhrase, TranslatedText
 from documents.restoring import Restorer, Steps
 from documents.spans import Segment, Span
 
@@ -41,8 +41,6 @@ MAX_LOST: Final = 500  # kept spans that are searched in the whole translation
 MIN_MASS: Final = 0.4  # a word with a smaller mass on a span lowers the sum
 HALF: Final = 0.5  # a word with a larger mass before a point belongs before it
 BLOCKED: Final = -1e9  # gain of a word of another span; larger than any sum of masses
-# tokens that have the same meaning if they are copied
-COPIED_TOKEN: Final = re.compile(r"\S*[^\w\s]\S*|\S*\d\S*|\w{5,}")
 PUNCTUATION: Final = re.compile(r"[^\w\s]")
 FINAL_MARKS: Final = re.compile(r"[.!?…]{1,4}\Z|:\Z")
 WRITTEN: Final = re.compile(r"\S")
@@ -67,11 +65,12 @@ def project(
         return segment
     numbers = marks_of(segment)
     ranges = {numbers[k.span]: (k.begin, k.end) for k in result.kept if 0 <= k.span < len(numbers)}
-    attention = WordAttention(result.text)
+    attention = WordAttention((yield from words_of(result.text)))
     for sentence in result.alignment:
         attention.add(sentence)
         yield
-    projection = _Projection(segment, result, ranges, attention, small_words)
+    projection = _Projection(segment, result.text, ranges, attention, small_words[0])
+    yield from projection.read(result.kept, small_words[1])
     spans = tuple((yield from projection.spans()))
     return (yield from Restorer(segment, Segment(result.text, spans), kept_texts or {}).restored())
 
@@ -111,32 +110,43 @@ class _Projection:
     def __init__(
         self,
         source: Segment,
-        result: TranslatedText,
+        target: str,
         kept_ranges: Mapping[int, Range],
         attention: WordAttention,
-        small_words: tuple[Set[str], Set[str]],
+        small_words: Set[str],
     ) -> None:
-        self.source, self.target, self.kept_ranges = source, result.text, kept_ranges
-        self.attention, self.lost = attention, 0
-        self.words = self.attention.words
+        self.source, self.target, self.kept_ranges = source, target, kept_ranges
+        self.attention, self.small_words, self.lost = attention, small_words, 0
+        self.words = attention.words
         self.begins, self.ends = [begin for begin, _ in self.words], [end for _, end in self.words]
-        in_phrases = {at for phrase in result.kept for at in range(phrase.begin, phrase.end)}
-        marks = [bool(PUNCTUATION.match(self.target, at)) and at not in in_phrases for at in self.begins]
-        self.is_mark = np.array(marks, bool)
-        self.small_words = small_words[0]
-        small = [self.target[begin:end].lower() in small_words[1] for begin, end in self.words]
-        self.is_small = np.array(small, bool)
+        self.is_mark, self.is_small = np.zeros((2, len(self.words)), bool)
         text = source.text
         self.text_begin, self.text_end = len(text) - len(text.lstrip()), len(text.rstrip())
-        self.copied = dict(_copied_positions(text, self.target))
+        self.copied: dict[int, int] = {}
+        self.word_ranges: list[Range] = [(0, 0)] * len(source.spans)
+        self.exact_ranges: dict[int, Range] = {}
+        self.used_ranges: set[Range] = set()
+
+    def read(self, kept: Sequence[KeptPhrase], small_words: Set[str]) -> Steps[None]:
+        """Set the fields that follow from the words of the translation, in steps.
+
+        kept: kept phrases of the translation.
+        small_words: articles and the like of the language of the translation.
+        """
+        in_phrases = {at for phrase in kept for at in range(phrase.begin, phrase.end)}
+        for number, (begin, end) in enumerate(self.words):
+            is_mark = PUNCTUATION.match(self.target, begin) is not None
+            self.is_mark[number] = is_mark and begin not in in_phrases
+            self.is_small[number] = self.target[begin:end].lower() in small_words
+            yield
+        for source, target in copied_positions(self.source.text, self.target):
+            self.copied[source] = target
+            yield
         origins = self._origins()
         self.pinned = np.array(sorted(origins), np.int64)
         self.origins = np.array([origins[word] for word in sorted(origins)], np.int64)
         self.by_origin = np.argsort(self.origins, kind="stable")
         self.sorted_origins = self.origins[self.by_origin]
-        self.word_ranges: list[Range] = [(0, 0)] * len(source.spans)
-        self.exact_ranges: dict[int, Range] = {}
-        self.used_ranges: set[Range] = set()
 
     def spans(self) -> Steps[list[Span]]:
         """Return the spans of the source at their target characters, in steps."""
@@ -375,17 +385,3 @@ def _best_range(gain: Any) -> tuple[int, int, float]:
     end = int(np.argmax(sums[1:] - lowest)) + 1
     begin = int(np.argmin(sums[:end]))
     return begin, end, float(sums[end] - sums[begin])
-
-
-def _copied_positions(source: str, target: str) -> Iterator[tuple[int, int]]:
-    """Yield source and target position of each character of the tokens that occur once in both texts."""
-    in_target: dict[str, int] = {}  # -1: the token occurs more than once
-    for match in COPIED_TOKEN.finditer(target):
-        in_target[match[0]] = -1 if match[0] in in_target else match.start()
-    in_source: dict[str, int] = {}
-    for match in COPIED_TOKEN.finditer(source):
-        in_source[match[0]] = -1 if match[0] in in_source else match.start()
-    for token, begin in in_source.items():
-        target_begin = in_target.get(token, -1)
-        if begin >= 0 and target_begin >= 0:
-            yield from ((begin + i, target_begin + i) for i in range(len(token)))

@@ -156,7 +156,9 @@ class _Planner:
         """Plan each sentence as one source."""
         masked, model = self.masked, self.model
         protect = self.options.protect
-        layout = yield from split(masked.text, model.source, self._fits, masked.stand_in, clauses=protect)
+        seen = masked.stand_in
+        yield
+        layout = yield from split(masked.text, model.source, self._fits, seen, clauses=protect)
         sentences, first = list[Sentence](), 0
         for number, text in enumerate(layout.sentences):
             yield

@@ -236,7 +236,8 @@ def _columns(line: str) -> Iterator[tuple[int, int]]:
     body = len(line) - len(line.lstrip())
     row = TABLE_ROW.match(line)
     pattern = CELL_BORDER if row else COLUMNS
-    borders = [match for match in pattern.finditer(line, body) if match.end() < len(line.rstrip())]
+    last = len(line.rstrip())
+    borders = [match for match in pattern.finditer(line, body) if match.end() < last]
     edges = [0, *(match.end() for match in borders), len(line)]
     short = [_is_short(line, begin, end) for begin, end in pairwise(edges)]
     begin = 0

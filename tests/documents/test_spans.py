@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from documents.align import WordAttention
+from documents.align import WordAttention, words_of
 from documents.formats.html import HTML, MarkupRules, outline, read_html
 from documents.spans import Segment, Span, weave
 from engine.answers.pivot import join_results
 from engine.api import Placement, Service, ServiceSettings, TextOptions, TextResult
+from engine.schedule.slices import at_once
 from engine.text.placeables.masked_text import KeptSpan
 from server.answering.translation import run_segments
 from server.observing.metrics import Metrics
@@ -152,7 +153,7 @@ def aligned(source, target, matrix):
 def test_attention_on_end_of_sentence_is_ignored():
     result = aligned(["a", "b"], ["x"], [[0.15, 0.05]])
     result.alignment[0].matrix[0, -1] = 0.8
-    attention = WordAttention(result.text)
+    attention = WordAttention(at_once(words_of(result.text)))
     attention.add(result.alignment[0])
     assert attention.mass(0, 1, 0, 1) == pytest.approx([0.75])
 

@@ -185,7 +185,8 @@ class _Finder:
                 yield None
             else:
                 kinds[match.span()] = kind_of(match)
-        fixed, names = self._counterparts(part) if signs else {}, self._names(part)
+        fixed = (yield from self._counterparts(part)) if signs else {}
+        names = yield from self._names(part)
         spans += [iter(found) for found in (fixed, kinds, names) if found]
         if self.rules.protect:
             spans += self._words(part)
@@ -197,15 +198,17 @@ class _Finder:
             phrase = self._phrase(part[slice(*span)], read=read, name=fixed.get(span, names.get(span)))
             yield begin + span[0], begin + span[1], phrase
 
-    def _counterparts(self, part: str) -> dict[tuple[int, int], str]:
+    def _counterparts(self, part: str) -> Generator[None, None, dict[tuple[int, int], str]]:
         """Map each date and abbreviation of a part of the text to its form in the answer."""
         languages = self.rules.languages
-        return self._without_requested(part, find_counterparts(part, languages)) if languages else {}
+        found = find_counterparts(part, languages) if languages else iter(())
+        return (yield from self._without_requested(part, found))
 
-    def _names(self, part: str) -> dict[tuple[int, int], str]:
+    def _names(self, part: str) -> Generator[None, None, dict[tuple[int, int], str]]:
         """Map each name of a part of the text, with its title, to its form in the answer."""
         rule = self.rules.names if self.rules.protect else None
-        return self._without_requested(part, find_names_with_titles(part, rule)) if rule else {}
+        found = find_names_with_titles(part, rule) if rule else iter(())
+        return (yield from self._without_requested(part, found))
 
     def _words(self, part: str) -> list[Iterator[tuple[int, int]]]:
         """Return iterators of the acronyms of a part of the text and of words with unknown characters."""
@@ -218,11 +221,14 @@ class _Finder:
 
     def _without_requested(
         self, part: str, found: Iterator[tuple[int, int, str]]
-    ) -> dict[tuple[int, int], str]:
+    ) -> Generator[None, None, dict[tuple[int, int], str]]:
         """Return the found ranges without a phrase of the caller, each with its form in the answer."""
-        return {
-            (b, e): target for b, e, target in found if next(self.requested.find(part[b:e]), None) is None
-        }
+        targets = dict[tuple[int, int], str]()
+        for begin, end, target in found:
+            if next(self.requested.find(part[begin:end]), None) is None:
+                targets[begin, end] = target
+            yield
+        return targets
 
     def _phrase(self, phrase: str, *, read: bool, name: str | None) -> Phrase:
         """Make a phrase of the text `phrase`.

@@ -71,7 +71,7 @@ DOCUMENT_CASES: dict[str, Case | str] = {
     "documents.formats.plain:read_page": Case(
         page("html"), pumps=(*MARKUP, "<meta ", "charset="), length=1_000
     ),
-    "documents.projection:COPIED_TOKEN": Case(),
+    "documents.align:COPIED_TOKEN": Case(),
     "documents.projection:FINAL_MARKS": Case(),
     "documents.projection:PUNCTUATION": Case(),
     "documents.projection:WRITTEN": Case(),
