@@ -62,6 +62,7 @@ class Contract:
     error_body: function that makes the JSON of an error.
     statuses: HTTP statuses by error code, if they differ from `errors.STATUSES`.
     open_paths: patterns of paths that GET and HEAD may read without a key.
+    stored_paths: patterns of paths of stored things; without keys, pages of other origins may not use them.
     operator_paths: regular expressions of paths that need a token of the operator, with the token's setting.
     claims: requests to paths of other contracts that this contract answers.
     text_fields: names of body fields that hold texts; the API description limits their length.
@@ -77,6 +78,7 @@ class Contract:
     error_body: Callable[[Fault], Any] = under("error")
     statuses: Mapping[str, int] = field(default_factory=dict)
     open_paths: tuple[str, ...] = ()
+    stored_paths: tuple[str, ...] = ()
     operator_paths: Mapping[str, str] = field(default_factory=dict)
     claims: tuple[Claim, ...] = ()
     text_fields: frozenset[str] = frozenset()

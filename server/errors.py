@@ -20,6 +20,7 @@ STATUSES: Final[Mapping[str, int]] = {
     "unsupported_parameter": 400,
     "unauthorized": 401,
     "disabled": 403,
+    "foreign_origin": 403,
     "invalid_key": 403,
     "quota": 403,  # not 429: clients should not try again
     "unknown_model": 404,

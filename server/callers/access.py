@@ -27,6 +27,7 @@ from server.callers.keys import Key, KeyRing, digest_of, keys_from_tokens
 from server.callers.quotas import MEMORY, Count, Quotas, rates_of
 from server.contract import Contract, RequestNames, longest_match, path_of, request_names
 from server.errors import Refusal
+from server.http.hosts import check_origin
 from server.http.parameters import FORM_OVERHEAD, body_of, parameters
 from server.settings import ServerSettings
 
@@ -134,10 +135,11 @@ class Access:
 
 
 class PathRules:
-    """The paths of all contracts that need no key, and those that need a token of the operator."""
+    """The paths of all contracts that need no key, that need a token of the operator, or of stored things."""
 
     def __init__(self, contracts: Sequence[Contract]) -> None:
         self._open = [path for contract in contracts for path in contract.open_paths]
+        self._stored = [path for contract in contracts for path in contract.stored_paths]
         self._tokens = [
             (re.compile(pattern), setting)
             for contract in contracts
@@ -147,6 +149,10 @@ class PathRules:
     def is_open(self, method: str, path: str) -> bool:
         """Return whether a request needs no key."""
         return method in ("GET", "HEAD") and longest_match(self._open, path) >= 0
+
+    def is_stored(self, path: str) -> bool:
+        """Return whether a path is one of stored things, such as glossaries."""
+        return longest_match(self._stored, path) >= 0
 
     def token_setting(self, path: str) -> str | None:
         """Return the name of the setting that holds the token of a path; None when it needs no token."""
@@ -169,6 +175,8 @@ class AccessMiddleware:
             await self._app(scope, receive, send)
             return
         path = path_of(scope)
+        if not self._access.keys and self._rules.is_stored(path):
+            check_origin(Headers(scope=scope), self._access.settings)
         setting = self._rules.token_setting(path)
         if setting is not None:
             token = getattr(self._access.settings, setting)

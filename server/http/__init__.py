@@ -4,6 +4,8 @@ claims: paths that two contracts share
 completing: parts of the API description that depend on the running server
 cors: web pages that may read responses
 forms: parsing of forms
+hosts: names of this server, and web pages of other origins
+media: media types of bodies, with their charsets
 middleware: context, common headers and error handling of every request
 openapi: description of requests and responses
 parameters: bodies and query strings, parsed within limits; cancellation when a client disconnects

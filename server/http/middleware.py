@@ -6,7 +6,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from ipaddress import ip_address
 from typing import Final
 from urllib.parse import quote
 
@@ -22,11 +21,11 @@ from server.contract import Contract, path_of
 from server.errors import INTERNAL, Refusal, error_response, http_response
 from server.http.cors import METHODS, cors_headers
 from server.http.forms import check_fields
+from server.http.hosts import check_host
 from server.http.responses import MEDIA
 from server.observing.access_log import BodySizes, log_request, shown_path
 from server.observing.context import ID_HEADER, RequestContext, context_of, current
 from server.observing.tracing import Tracing
-from server.settings import ServerSettings
 from server.state import AppState
 
 logger = logging.getLogger(__name__)
@@ -187,34 +186,3 @@ def _methods_of(request: Request) -> list[str]:
         return any(route.matches(tried)[0] is Match.FULL for route in request.app.routes)
 
     return [*filter(answers, METHODS)]
-
-
-def check_host(host: str, settings: ServerSettings) -> None:
-    """Raise Refusal when the host of a request is not a name of this server.
-
-    This protects against DNS rebinding: a web page whose name points to this server for a moment could
-    otherwise read its responses.
-
-    host: header Host of the request.
-    settings: settings of the server, with its names.
-    """
-    names = settings.hosts
-    if names is None or not host:
-        return
-    # an IPv6 address is in brackets, and a port may follow
-    name = host.rpartition("]")[0].lstrip("[") if host.startswith("[") else host.partition(":")[0]
-    if name.casefold() in names or _is_address(name):
-        return
-    raise Refusal(
-        "wrong_host",
-        f"this server is not {name[:200]}: use its IP address, or add the name to CONVOY_ALLOWED_HOSTS",
-    )
-
-
-def _is_address(name: str) -> bool:
-    """Return whether a name is an IP address."""
-    try:
-        ip_address(name)
-    except ValueError:
-        return False
-    return True

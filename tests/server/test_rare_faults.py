@@ -24,7 +24,7 @@ from server.callers.keys import KeyRing, editing, make_key, remove_key
 from server.callers.quotas import Counters
 from server.files.document_processes import DocumentProcesses
 from server.files.store import Store
-from server.http.middleware import check_host
+from server.http.hosts import check_host
 from tests.server.test_server_process import SLOW, raw_request
 from tests.support.served import LINES, busy, server, until
 

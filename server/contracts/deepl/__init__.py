@@ -48,6 +48,7 @@ CONTRACT: Final = Contract(
     ),
     error_body=under("message"),
     statuses={"key_required": 403, "quota": 456},
+    stored_paths=("/v2/document*", "/v2/glossaries*", "/v3/glossaries*"),
     text_fields=frozenset({"text"}),
     key_fields=("auth_key",),
     key_schemes=frozenset({"deepl-auth-key"}),

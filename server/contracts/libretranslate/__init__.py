@@ -10,6 +10,7 @@ CONTRACT: Final = Contract(
     routers=(translate.router, languages.router, files.router, suggest.router),
     paths=("/translate", "/detect", "/languages", "/translate_file", "/download_file/*", "/suggest"),
     open_paths=("/languages", "/download_file/*"),
+    stored_paths=("/suggest",),
     text_fields=frozenset({"q"}),
     single_fields=frozenset({"q", "source", "target", "format", "alternatives"}),  # as Flask reads forms
     key_fields=("api_key",),

@@ -3,9 +3,10 @@
 import socket
 
 import pytest
+from starlette.datastructures import Headers
 
 from server.errors import Refusal
-from server.http.middleware import check_host
+from server.http.hosts import check_host, check_origin
 from server.settings import ServerSettings
 from tests.support.served import server, until
 
@@ -30,6 +31,68 @@ def test_foreign_host_names_are_refused(host, settings, answers):
         return
     with pytest.raises(Refusal, match="CONVOY_ALLOWED_HOSTS"):
         check_host(host, ServerSettings(**settings))
+
+
+@pytest.mark.parametrize(
+    ("origin", "host", "settings", "allowed"),
+    [
+        (None, "localhost:8000", {}, True),
+        ("http://localhost:8000", "localhost:8000", {}, True),
+        ("http://127.0.0.1:8000", "127.0.0.1:8000", {}, True),
+        ("http://[::1]:8000", "[::1]:8000", {}, True),
+        ("HTTP://LOCALHOST:8000", "localhost:8000", {}, True),
+        ("http://localhost:3000", "localhost:8000", {}, False),
+        ("http://evil.example", "localhost:8000", {}, False),
+        ("http://evil.example", "localhost:8000", {"cors_origins": "*"}, False),
+        ("https://a.example", "localhost:8000", {"cors_origins": "https://a.example"}, True),
+        ("null", "localhost:8000", {}, False),
+        ("null", "", {}, False),
+        ("", "", {}, True),
+        # the name of a page that points to the address of the server (DNS rebinding)
+        ("http://evil.example:8000", "evil.example:8000", {"host": "0.0.0.0"}, False),
+        ("http://mine:8000", "mine:8000", {"host": "0.0.0.0", "allowed_hosts": "mine"}, True),
+        ("http://10.0.0.7:8000", "10.0.0.7:8000", {"host": "0.0.0.0"}, True),
+        ("https://t.example", "127.0.0.1:8000", {"public_url": "https://t.example/translate"}, True),
+    ],
+)
+def test_pages_of_other_origins_may_not_use_what_is_stored(origin, host, settings, allowed):
+    headers = Headers({"host": host} | ({} if origin is None else {"origin": origin}))
+    if allowed:
+        check_origin(headers, ServerSettings(**settings))
+        return
+    with pytest.raises(Refusal, match="CONVOY_CORS_ORIGINS"):
+        check_origin(headers, ServerSettings(**settings))
+
+
+def test_foreign_page_may_translate_but_not_touch_glossaries_and_documents(client):
+    evil, own = ({"Origin": f"http://{host}"} for host in ("evil.example", client.base_url.netloc.decode()))
+    for method, path in (
+        ("DELETE", "/v2/glossaries/x"),
+        ("GET", "/v2/glossaries/x/entries"),
+        ("POST", "/v2/glossaries"),
+        ("PATCH", "/v3/glossaries/x"),
+        ("PUT", "/v3/glossaries/x/dictionaries"),
+        ("DELETE", "/v3/glossaries/x"),
+        ("POST", "/v2/document"),
+        ("POST", "/v2/document/x"),
+        ("POST", "/suggest"),
+    ):
+        answer = client.request(method, path, headers=evil)
+        assert answer.status_code == 403, path
+        assert "add the origin to CONVOY_CORS_ORIGINS" in answer.text
+        assert "CORS" not in client.request(method, path, headers=own).text
+    assert client.options("/v2/glossaries/x", headers=evil).status_code == 204
+    file = {"data": {"target_lang": "EN"}, "files": {"file": ("a.txt", b"Gut.")}}
+    assert client.post("/v2/document", headers=own, **file).status_code == 200
+    sent = {"q": "Das ist gut.", "source": "de", "target": "en"}
+    assert client.post("/translate", json=sent, headers=evil).status_code == 200
+
+
+def test_keys_decide_instead_of_the_origin():
+    key = "k" * 32
+    with server(api_keys=key) as (client, _, _):
+        headers = {"Origin": "https://evil.example", "Authorization": f"DeepL-Auth-Key {key}"}
+        assert client.get("/v2/glossaries", headers=headers).status_code == 200
 
 
 def test_no_proxy_is_trusted_by_default():
