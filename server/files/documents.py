@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Final
@@ -22,6 +22,7 @@ from server.files.document_processes import DocumentProcesses, OpenDocument
 from server.files.room import StoredFile
 from server.files.shared_records import within
 from server.files.store import Store
+from server.files.work import FilesInWork
 from server.state import AppState, deadline_of, state_of
 
 SWEEP_SECONDS: Final = 60.0  # longest time between two sweeps for expired files
@@ -38,10 +39,11 @@ FILE_FIELD: Final = {
 
 @dataclass(frozen=True, slots=True)
 class FileServices:
-    """The store of translated files, and the processes that parse and write files."""
+    """The store of translated files, the processes that parse and write files, and the files in work."""
 
     store: Store
     processes: DocumentProcesses
+    work: FilesInWork
 
 
 @asynccontextmanager
@@ -49,8 +51,9 @@ async def serving_files(app: FastAPI) -> AsyncIterator[None]:
     """Provide `app.state.files`. A store without a configured folder is removed at the end."""
     settings = app.state.convoy.settings
     folder = within(settings.store_folder, "files")
+    most = settings.file_work // max(1, settings.frontends)
     store = Store(settings.file_lifetime, settings.file_store, folder=folder)
-    files = app.state.files = FileServices(store, DocumentProcesses())
+    files = app.state.files = FileServices(store, DocumentProcesses(), FilesInWork(most))
     sweeping = asyncio.create_task(sweep_often(store.sweep, settings.file_lifetime))
     yield
     sweeping.cancel()
@@ -73,6 +76,16 @@ def files_of(request: Request) -> FileServices:
     files = request.app.state.files
     assert isinstance(files, FileServices)
     return files
+
+
+def place_of_file(request: Request) -> AbstractContextManager[None]:
+    """Return a context that holds room for the file of a request, whose body is not yet read.
+
+    Entering it raises Overloaded when the owner or all owners have too many files in work.
+    """
+    declared, limit = request.headers.get("content-length", ""), state_of(request).settings.file_limit
+    size = min(int(declared), limit) if declared.isdecimal() else limit
+    return files_of(request).work.place(share_of(request), size)
 
 
 def download_response(file: StoredFile) -> FileResponse:

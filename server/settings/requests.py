@@ -127,6 +127,12 @@ class FeatureSettings(BaseSettings):
         1800.0, gt=0, allow_inf_nan=False, description="Seconds a translated file is kept."
     )
     file_store: int = Field(1_073_741_824, ge=1, description="Bytes of all files that are kept.")
+    file_work: int = Field(
+        134_217_728,
+        ge=1,
+        description="Bytes of files that are translated at once, one owner a quarter of them; a file takes "
+        "four times its size in memory.",
+    )
     store_folder: Path | None = Field(
         None,
         description="Folder of translated files, states of documents and glossaries; servers may share it. "

@@ -117,4 +117,18 @@ FAULTS = [
         "                    pass\n                self._cached.get(id) or self.find(id)",
         "tests/server/test_shared_records.py -k listing_glossaries_reads_only_changed_records",
     ),
+    (
+        "one owner may send files without end",
+        "server/files/work.py",
+        "if self._bytes[owner] and self._bytes[owner] + size > share:",
+        "if False:",
+        "tests/server/files/test_work.py -k thirty",
+    ),
+    (
+        "a translated document keeps its place",
+        "server/contracts/deepl/documents.py",
+        "            leave()\n",
+        "",
+        "tests/server/files/test_work.py -k after_its_translation",
+    ),
 ]

@@ -8,8 +8,8 @@ import logging
 import secrets
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Coroutine, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal
 
@@ -34,6 +34,7 @@ from server.files.documents import (
     download_response,
     files_of,
     open_file,
+    place_of_file,
     route_of,
     sweep_often,
     translate_document,
@@ -95,11 +96,12 @@ class DocumentJobs:
         self.tasks: set[asyncio.Task[None]] = set()
         self._owners: Counter[str] = Counter()
 
-    def start(self, translating: Coroutine[Any, Any, None], owner: str) -> None:
+    def start(self, translating: Coroutine[Any, Any, None], owner: str, leave: Callable[[], None]) -> None:
         """Run the coroutine that translates a document in the background.
 
         translating: coroutine, which stores the state of its job.
         owner: name of the visitor who sent the document.
+        leave: function that frees the place of the document.
         """
         task = asyncio.create_task(translating)
         self.tasks.add(task)
@@ -107,6 +109,7 @@ class DocumentJobs:
 
         def done(task: asyncio.Task[None]) -> None:
             self.tasks.discard(task)
+            leave()
             self._owners[owner] -= 1
             self._owners += Counter()  # removes zero counts
 
@@ -208,6 +211,13 @@ async def submit(request: Request) -> Response:
     state = state_of(request)
     if not state.settings.files:
         raise Refusal("disabled", FILES_OFF)
+    with ExitStack() as places:
+        places.enter_context(place_of_file(request))
+        return await _submit(request, state, places)
+
+
+async def _submit(request: Request, state: AppState, places: ExitStack) -> Response:
+    """Read a document and start its translation, which keeps the places of the request until its end."""
     values, name, data = await upload(request, state.settings.file_limit + FORM_OVERHEAD)
     if data is None:
         raise InvalidRequest("Parameter 'file' not specified.")
@@ -228,7 +238,8 @@ async def submit(request: Request) -> Response:
     jobs = jobs_of(request)
     job, key = jobs.new(characters, share_of(request))
     task = DocumentTask(document, route, options, share_of(request), translated_name(name, target))
-    jobs.start(_run_job(state, files_of(request), jobs, job, task), task.owner)
+    translating = _run_job(state, files_of(request), jobs, job, task)
+    jobs.start(translating, task.owner, places.pop_all().close)
     return JSONResponse({"document_id": job.id, "document_key": key})
 
 

@@ -21,6 +21,7 @@ from server.files.documents import (
     download_response,
     files_of,
     open_file,
+    place_of_file,
     route_of,
     translate_document,
 )
@@ -89,6 +90,12 @@ async def translate_file(request: Request) -> Response:
     state = state_of(request)
     if not state.settings.files:
         raise Refusal("disabled", FILES_OFF)
+    with place_of_file(request):
+        return await _translate_file(request, state)
+
+
+async def _translate_file(request: Request, state: AppState) -> Response:
+    """Read and translate the file of a request that has a place."""
     deadline = deadline_of(request, state)
     values, name, data = await upload(request, state.settings.file_limit + FORM_OVERHEAD)
     source, target = _check_form(state, values, name, data)

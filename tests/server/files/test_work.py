@@ -1,0 +1,73 @@
+"""Bytes of files in work: of one owner and of all, counted before the bodies are read."""
+
+import socket
+from contextlib import ExitStack
+
+import pytest
+
+from engine.api import Overloaded
+from server.files.work import LEAST_BYTES, FilesInWork
+from tests.support.served import server, until
+
+HEAD = (
+    "POST {} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9800000\r\n"
+    "Content-Type: multipart/form-data; boundary=x\r\n{}\r\n--x"
+)
+
+
+@pytest.mark.parametrize("path", ["/translate_file", "/v2/document"])
+def test_thirty_large_files_of_one_client_are_not_read_at_once(path):
+    keys = "a" * 32, "b" * 32
+    with server(api_keys=",".join(keys), body_timeout=60) as (client, state, _), ExitStack() as open_:
+        one, other = ({"X-API-Key": key} for key in keys)
+
+        def begin(key):
+            sent = socket.create_connection(("127.0.0.1", client.base_url.port), timeout=10)
+            open_.enter_context(sent)
+            sent.sendall(HEAD.format(path, f"X-API-Key: {key}\r\n").encode())
+            return sent
+
+        begun = [begin(keys[0]) for _ in range(3)]
+        until(lambda: state.in_flight == 3)  # a quarter of 128 MiB
+        refused = [begin(keys[0]).recv(1_000).lower() for _ in range(27)]
+        assert all(answer.startswith(b"http/1.1 429") for answer in refused)
+        assert all(b"retry-after: 5" in answer for answer in refused)
+        small = {"data": {"source": "de", "target": "en", "target_lang": "EN"}}
+        small["files"] = {"file": ("a.txt", b"Gut.")}
+        assert client.post(path, headers=one, **small).status_code == 200
+        begun.append(begin(keys[1]))
+        until(lambda: state.in_flight == 4)
+        assert client.post(path, headers=other, **small).status_code == 200
+        begun.pop(0).close()
+        until(lambda: state.in_flight == 3)
+        begin(keys[0])
+        until(lambda: state.in_flight == 4)
+
+
+def test_place_of_a_document_is_free_after_its_translation():
+    with server(file_work=4 * LEAST_BYTES) as (client, state, _):
+        sent = {"data": {"target_lang": "EN"}, "files": {"file": ("a.txt", b"Gut.")}}
+        for _ in range(3):
+            handle = client.post("/v2/document", **sent)
+            assert handle.status_code == 200
+            key = {"document_key": handle.json()["document_key"]}
+            status = f"/v2/document/{handle.json()['document_id']}"
+            until(lambda: client.post(status, json=key).json()["status"] == "done")  # noqa: B023 - is called here
+        until(lambda: state.in_flight == 0)
+
+
+def test_owner_has_a_quarter_and_a_single_file_any_size():
+    work = FilesInWork(8 * LEAST_BYTES)
+    with ExitStack() as places:
+        places.enter_context(work.place("a", 100 * LEAST_BYTES))
+        for owner in ("a", "b"):
+            with pytest.raises(Overloaded):
+                places.enter_context(work.place(owner, 1))
+    with ExitStack() as places:
+        for owner in "aabbccdd":
+            places.enter_context(work.place(owner, 1))
+        for owner in "ae":
+            with pytest.raises(Overloaded, match="try again later"):
+                places.enter_context(work.place(owner, 1))
+    with work.place("e", 1):
+        assert dict(work._bytes) == {"e": LEAST_BYTES}
