@@ -31,11 +31,14 @@ def locate(text: str, pieces: Sequence[str]) -> Generator[None, None, list[Range
         folded.append(part)
         origin += [begin + place for place in places]
         yield
+    bodies = dict[str, str]()  # folded pieces
     plain, ranges, cursor, skipped = "".join(folded), list[Range | None](), 0, 0
     for number, piece in enumerate(pieces):
         if number % STEP_PIECES == STEP_PIECES - 1:
             yield
-        body, _ = _fold_characters(_plain_piece(piece))
+        if piece not in bodies:
+            bodies[piece] = _fold_characters(_plain_piece(piece))[0]
+        body = bodies[piece]
         at = plain.find(body, cursor, cursor + MAX_GAP + len(body)) if body else -1
         if at < 0 and body[:1].isalnum():  # the model did not read sentences without letters
             skipped = max(skipped, cursor)  # no letter or digit is between

@@ -200,6 +200,8 @@ CELL_BORDER: Final = re.compile(r"\|[ \u00a0]*")
 WINDOW_CHARACTERS: Final = 512  # searched at once, with as many more for the end of a match
 LONG_CHARACTERS: Final = 8_192  # searched beyond a window for the end of a long kind
 LONG_KINDS: Final = frozenset({"code block", "code", "message"})  # they have a closing mark
+LONG_SIGNS: Final = re.compile(r"[`{\]]")  # a long kind and a link have one of these signs
+LONG_INDENT: Final = 4  # characters from the beginning of a long kind to its sign, at most
 MAX_COLUMN_WORDS: Final = 3  # limit for a cell next to two spaces
 
 
@@ -222,13 +224,16 @@ def matches(pattern: re.Pattern[str], long: re.Pattern[str], text: str) -> Itera
 
     pattern: pattern of at least one character. A match that depends on its end has at most
         `WINDOW_CHARACTERS`.
-    long: alternatives of `pattern` that depend on their ends and have up to `LONG_CHARACTERS`.
+    long: alternatives of `pattern` that depend on their ends and have up to `LONG_CHARACTERS`. They begin
+        with one of `LONG_SIGNS`.
     text: any text.
     """
     position = 0
     for window in range(WINDOW_CHARACTERS, len(text) + WINDOW_CHARACTERS, WINDOW_CHARACTERS):
         whole = window + WINDOW_CHARACTERS >= len(text)  # the search reaches the end of the text
-        later = None if whole or position >= window else long.search(text, position, window + LONG_CHARACTERS)
+        later = None
+        if not whole and position < window and LONG_SIGNS.search(text, position, window + LONG_INDENT):
+            later = long.search(text, position, window + LONG_CHARACTERS)
         while position < window:
             if later and later.start() < position:
                 later = long.search(text, position, window + LONG_CHARACTERS)
