@@ -4,6 +4,7 @@ text_model  the properties of a model that this folder needs
 options     options of an answer
 sentence    one sentence as the model reads it
 plan        a text as sources: sentences, prefixes, placeholders
+numbering   wrong numbers of answers
 choices     answers to one sentence, with its phrases and marks
 compose     results as the answer to a text: alternatives, alignment, phrases
 formats     formats and phrases of a text, inserted into its answer by attention

@@ -11,6 +11,7 @@ import numpy as np
 
 from engine.answers.alignment import make_alignments
 from engine.answers.formats import apply
+from engine.answers.numbering import without, wrong_numbers
 from engine.answers.plan import Plan
 from engine.answers.sentence import Sentence
 from engine.answers.text_model import TextModel
@@ -33,6 +34,8 @@ class Choice:
     forced: number of phrases and marks that were put back by force.
     garbled: whether the answer lacks or repeats a number, name, quotation mark or bracket that the source
         spells out, or lacks a placeholder that can't be put back without attention.
+    misnumbered: whether the answer has numbers that its source lacks, or lacks numbers, and the sentence was
+        not yet decoded without their digits.
     """
 
     hypothesis: Hypothesis
@@ -42,6 +45,7 @@ class Choice:
     attention: Any
     forced: int = 0
     garbled: bool = False
+    misnumbered: bool = False
 
 
 def choices(
@@ -54,9 +58,12 @@ def choices(
     sentence: sentence of the plan.
     hypotheses: results of the search, best first.
     """
+    count = plan.options.decode.n_best
     if not sentence.can_lack:
-        return [_make_choice(model, plan, sentence, h) for h in hypotheses]
-    correct, mended, count = list[Choice](), list[Choice](), plan.options.decode.n_best
+        made = [_make_choice(model, plan, sentence, h) for h in hypotheses]
+        made = [_with_numbers(model, plan, sentence, found) for found in made]
+        return sorted(made, key=lambda choice: choice.misnumbered or bool(choice.forced))[:count]
+    correct, mended = list[Choice](), list[Choice]()
     placeholders, required = frozenset(model.placeholders), _required_placeholders(model, sentence)
     for h in hypotheses:
         pieces = model.placeholder_tokenizer.pieces(h.tokens, target=True)
@@ -72,10 +79,30 @@ def choices(
         garbled = _is_garbled(plan, sentence, choice.text, whole=is_whole or not needs_no_mending)
         if forced or garbled:
             choice = replace(choice, forced=choice.forced + forced, garbled=garbled)
-        (correct if is_whole and not garbled else mended).append(choice)
+        numbered = choice if garbled else _with_numbers(model, plan, sentence, choice)
+        right = is_whole and not garbled and numbered is choice
+        (correct if right else mended).append(numbered)
         if len(correct) == count:
             break
     return [*correct, *mended][:count]
+
+
+def _with_numbers(model: TextModel, plan: Plan, sentence: Sentence, choice: Choice) -> Choice:
+    """Return a choice with right numbers unchanged.
+
+    Another choice is marked, so that the sentence is decoded again: in its fallback form, or without wrong
+    digits. If it was, the answer is the source, or only loses the digits if a stream has sent its beginning.
+    """
+    wrong = wrong_numbers(model, plan, sentence, choice.text)
+    if not wrong:
+        return choice
+    if sentence.fallback:
+        return replace(choice, garbled=True)
+    if sentence.prefix is None:
+        return replace(choice, misnumbered=True)
+    if sentence.can_lack:
+        return replace(choice, text=sentence.text, order=sentence.phrases, forced=choice.forced + 1)
+    return replace(choice, text=without(wrong.foreign, choice.text), forced=choice.forced + 1)
 
 
 def _is_garbled(plan: Plan, sentence: Sentence, answer: str, *, whole: bool) -> bool:
@@ -167,7 +194,7 @@ def _with_marks(model: TextModel, plan: Plan, sentence: Sentence, choice: Choice
     )
     alignment = at_once(make_alignments(sentence.read, choice.text, [sources], [targets], [choice.attention]))
     formatted = at_once(apply(sentence.marks, choice.text, alignment, (), model.languages))
-    return replace(choice, text=formatted.text, forced=len(sentence.marks.formats))
+    return replace(choice, text=formatted.text, forced=len(sentence.marks.formats) + formatted.forced)
 
 
 def _mend_placeholders(

@@ -10,6 +10,7 @@ from typing import Any, Final
 from engine.answers.alignment import Alignment, by_words, make_alignments
 from engine.answers.choices import Choice, choices
 from engine.answers.formats import apply
+from engine.answers.numbering import without_digits
 from engine.answers.plan import Plan
 from engine.answers.quality import Coverage, Repetition, coverage, repetition
 from engine.answers.sentence import Sentence
@@ -139,7 +140,8 @@ def slowest(timings: Sequence[Timings]) -> Timings:
 class Retry:
     """Sentences of one text that are decoded again.
 
-    A sentence with a garbled answer is decoded in its fallback form. A sentence with unknown words to replace
+    A sentence with a garbled answer is decoded in its fallback form, and one with wrong numbers without
+    their digits. A sentence with unknown words to replace
     is decoded with attention, which slows down steps and is therefore left out at first.
 
     plan: new plan of the text.
@@ -176,22 +178,29 @@ def settle(model: TextModel, plan: Plan, results: Sequence[Result]) -> Slices[Te
     plan: plan of the text.
     results: result of each job of the plan.
     """
-    garbled, unknown, ranked = list[int](), list[int](), dict[int, list[Choice]]()
+    jobs, unknown, ranked = list[int](), False, dict[int, list[Choice]]()
+    others = dict[int, Sentence]()  # next form of each sentence with a wrong answer
     for job, (number, result) in enumerate(zip(plan.job_sentences, results, strict=True)):
         sentence = plan.sentences[number]
-        if sentence.fallback:
+        if sentence.fallback or plan.options.protect:
             ranked[number] = choices(model, plan, sentence, result.hypotheses)
             yield
-        if number in ranked and ranked[number][0].garbled:
-            garbled.append(job)
+        best = ranked[number][0] if number in ranked else None
+        if best and best.garbled:
+            others[number] = sentence.fallen_back()
+        elif best and best.misnumbered:
+            others[number] = without_digits(model, plan, sentence, result.hypotheses)
         elif plan.options.replace_unk and any(
             h.attention is None and model.unk in h.tokens for h in result.hypotheses
         ):
-            unknown.append(job)
-    if not (garbled or unknown):
+            unknown = True
+        else:
+            continue
+        jobs.append(job)
+    if not jobs:
         return (yield from compose(model, plan, results, ranked))
-    new = plan.with_fallbacks(garbled)
-    return Retry(new.with_attention() if unknown else new, sorted((*garbled, *unknown)), results)
+    new = plan.with_sentences(others)
+    return Retry(new.with_attention() if unknown else new, jobs, results)
 
 
 @dataclass(frozen=True, slots=True)

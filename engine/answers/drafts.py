@@ -11,6 +11,7 @@ from engine.answers.plan import Plan
 from engine.answers.sentence import Sentence
 from engine.answers.text_model import TextModel
 from engine.schedule.aio import Watch
+from engine.text.numbers import DIGITS
 from engine.types import Result
 
 
@@ -91,7 +92,7 @@ class Drafts:
         if not isinstance(progress, Result):
             return None
         choice = choices(self._model, plan, sentence, progress.hypotheses)[0]
-        if choice.garbled:  # the sentence will be decoded again
+        if choice.garbled or choice.misnumbered:  # the sentence will be decoded again
             return None
         return choice.text, choice.order
 
@@ -105,6 +106,8 @@ class Drafts:
             return
         text = self._model.tokenizer.decode_whole_words(progress)
         text = text.replace(plan.masked.mark, "") if plan.masked.mark else text
+        if plan.options.protect:  # a sentence with wrong numbers is decoded again from the first digit on
+            text = DIGITS.split(text, maxsplit=1)[0].rpartition(" ")[0] if DIGITS.search(text) else text
         text = sentence.formed_beginning(text, plan.options, self._model.languages)
         if text:
             yield text

@@ -59,13 +59,9 @@ class Plan:
         numbers = self.job_sentences
         return [self._job(number, decode if i else first) for i, number in enumerate(numbers)]
 
-    def with_fallbacks(self, jobs: Sequence[int]) -> Plan:
-        """Return the same plan with the fallbacks of some jobs, given by their numbers."""
-        sentences, numbers = list(self.sentences), self.job_sentences
-        for job in jobs:
-            sentence = sentences[numbers[job]]
-            assert sentence.fallback
-            sentences[numbers[job]] = replace(sentence.fallback(), clause=sentence.clause)
+    def with_sentences(self, others: Mapping[int, Sentence]) -> Plan:
+        """Return the same plan with other forms of some sentences, by number of the sentence."""
+        sentences = [others.get(number, sentence) for number, sentence in enumerate(self.sentences)]
         return replace(self, sentences=sentences)
 
     def with_attention(self) -> Plan:
@@ -168,8 +164,11 @@ class _Planner:
             if fixed:
                 sentences.append(Sentence(text, None, fixed=fixed))
             elif _has_words(text) and number not in layout.fixed:
-                sentence = self._sentence(text, phrases)
-                sentences.append(replace(sentence, clause=True) if number in layout.clauses else sentence)
+                digits = protect and any(map(str.isdigit, text))
+                sentence = replace(
+                    self._sentence(text, phrases), clause=number in layout.clauses, digits=digits
+                )
+                sentences.append(sentence)
             else:
                 sentences.append(Sentence(text, None, phrases))
         return Plan(layout, sentences, self.options, masked)

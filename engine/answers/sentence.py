@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from engine.answers.formats import Formats
 from engine.answers.options import ResolvedOptions
 from engine.text.form import beginning, follow, is_all_capitals
-from engine.types import DecodeOptions
+from engine.types import QUOTAS, DecodeOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,9 @@ class Sentence:
     fast: decode first without attention and token quotas; both slow down every request of the same step.
     fixed: fixed translation of the sentence in the bundle.
     clause: the sentence is a part of one that was cut at a dash or a bracket, so that it ends as its source.
+    digits: whether the text has digits outside its phrases.
+    banned: tokens with digits that the answer must not have, since an earlier answer had wrong numbers.
+    prefix: target tokens before the first of these tokens; None: this is no answer to wrong numbers.
     """
 
     text: str
@@ -39,6 +42,9 @@ class Sentence:
     fast: bool = False
     fixed: str = ""
     clause: bool = False
+    digits: bool = False
+    banned: tuple[int, ...] = ()
+    prefix: tuple[int, ...] | None = None
 
     @property
     def unread(self) -> str:
@@ -57,8 +63,13 @@ class Sentence:
 
     @property
     def can_lack(self) -> bool:
-        """Whether an answer may lack phrases or marks that it must have."""
-        return bool(self.phrases or self.fallback)
+        """Whether an answer may lack phrases, marks or digits that it must have."""
+        return bool(self.phrases or self.fallback or self.digits)
+
+    def fallen_back(self) -> Sentence:
+        """Return the fallback of the sentence."""
+        assert self.fallback
+        return replace(self.fallback(), clause=self.clause, digits=self.digits)
 
     def formed(self, answer: str, options: ResolvedOptions, languages: tuple[str, str]) -> str:
         """Return an answer in the form of the sentence: at least the capitals that `source` lacks.
@@ -88,6 +99,10 @@ class Sentence:
         If the answer must have phrases or marks, all hypotheses are returned. A sentence with placeholders is
         decoded with attention, and each placeholder of the source may come once, other placeholders never.
         """
+        if self.prefix is not None:
+            quotas = (*self.quotas, *((token, 0) for token in self.banned))[:QUOTAS]
+            decode = replace(decode, n_best=decode.beam_size, prefix=self.prefix, quotas=quotas)
+            return replace(decode, alignment=True) if self.symbols or self.marks else decode
         n_best = decode.beam_size if self.can_lack else decode.n_best
         if self.fast or not (self.symbols or self.marks):
             return replace(decode, n_best=n_best) if self.can_lack else decode

@@ -7,8 +7,10 @@ from typing import Final
 from engine.text.languages.rules import (
     Abbreviation,
     CapitalNouns,
+    ClockTimes,
     Dates,
     LanguageRules,
+    NumberWords,
     Numerals,
     QuotationMarks,
     last_words,
@@ -28,6 +30,20 @@ TITLES: Final = {
     "dear dr": ("Sehr geehrte/r Dr.", "Sehr geehrter Herr Dr.", "Sehr geehrte Frau Dr."),
     "dear prof": ("Sehr geehrte/r Prof.", "Sehr geehrter Herr Prof.", "Sehr geehrte Frau Prof."),
 }
+NUMBER_WORDS: Final = NumberWords(
+    "null 0 ein 1 eins 1 eine 1 einen 1 einem 1 einer 1 eines 1 erste 1 ersten 1 erster 1 erstes 1 "
+    "erstem 1 zwei 2 zwo 2 drei 3 drit 3 vier 4 fünf 5 sechs 6 sech 6 sieben 7 sieb 7 acht 8 ach 8 neun 9 "
+    "zehn 10 elf 11 zwölf 12 zwanzig 20 dreißig 30 dreissig 30 vierzig 40 fünfzig 50 sechzig 60 "
+    "siebzig 70 achtzig 80 neunzig 90 hundert 100 tausend 1000 mittag 12 mitternacht 12 "
+    "million 1000000 millionen 1000000 "
+    "milliarde 1000000000 milliarden 1000000000 billion 1000000000000 billionen 1000000000000 dutzend 12 "
+    "paar 2 doppelt 2 doppel 2 beide 2 beiden 2",
+    joiner="und|komma",
+    ending="(?:s?te|s?tel|mal|fach|er|jährig|köpfig|tägig|stündig|stöckig)[mnrs]?|ens|tens|stens|ern?|e|halb",
+    half="halb|hälfte|anderthalb|\\w+einhalb",
+    quarter="viertel|dreiviertel",
+    clock="uhr|mittags?|mitternachts?|morgens?|abends?|nachmittags?|vormittags?|nachts?|stunden?|minuten?",
+)
 NOUNS: Final = CapitalNouns(
     pronouns=words("Sie Ihnen Ihr Ihre Ihren Ihrem Ihrer Ihres"),
     place_prepositions=words("in nach aus namens"),
@@ -70,6 +86,12 @@ RULES: Final = LanguageRules(
         r"(?<!\w)\d{1,2}\. ?(?:{}) \d{4}(?!\w)",
         "{}. {}",
     ),
+    clock_times=ClockTimes(
+        ("eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun", "zehn", "elf", "zwölf"),
+        "um ",
+        {30: ("", "halb {}", 1), 15: ("", "Viertel nach {}", 0), 45: ("", "Viertel vor {}", 1)},
+    ),
+    number_words=NUMBER_WORDS,
     numbered_words=("Art", "Abs", "Kap", "Abb", "Tel", r"[^\W\d_]{0,24}[Ss]tr"),
     # "Professor" is an ordinary noun too; "Familie" has no counterpart in other languages
     title_words=last_words(TITLES.values()) - {"Professor", "Professorin"} | {"Familie"},

@@ -8,8 +8,10 @@ from engine.text.languages.rules import (
     ENGLISH_NUMERALS,
     ENGLISH_QUOTATION,
     Abbreviation,
+    ClockTimes,
     Dates,
     LanguageRules,
+    NumberWords,
     last_words,
     words,
 )
@@ -27,6 +29,20 @@ TITLES: Final = {
     "dear dr": ("Dear Dr.", "Dear Dr"),
     "dear prof": ("Dear Prof.", "Dear Professor"),
 }
+NUMBER_WORDS: Final = NumberWords(
+    "zero 0 oh 0 one 1 first 1 once 1 single 1 two 2 second 2 twice 2 both 2 pair 2 couple 2 double 2 "
+    "three 3 third 3 thrice 3 triple 3 four 4 five 5 fif 5 six 6 seven 7 eight 8 eigh 8 nine 9 nin 9 "
+    "ten 10 eleven 11 twelve 12 twelf 12 dozen 12 thirteen 13 fourteen 14 fortnight 14 fifteen 15 "
+    "sixteen 16 seventeen 17 eighteen 18 nineteen 19 twenty 20 twent 20 thirty 30 thirt 30 forty 40 "
+    "fort 40 fifty 50 fift 50 sixty 60 sixt 60 seventy 70 sevent 70 eighty 80 ninety 90 ninet 90 "
+    "hundred 100 thousand 1000 million 1000000 billion 1000000000 trillion 1000000000000 "
+    "noon 12 midday 12 midnight 12",
+    joiner="and|point|a",
+    ending="th|ths|ieth|ieths|ies|s|fold|some",
+    half="half|halves",
+    quarter="quarter",
+    clock="o['’]clock|noon|midday|midnight|morning|afternoon|evening|night|tonight|[ap]\\.?m\\.?|past|hours?|minutes?",
+)
 DAY: Final = r"\d{1,2}(?:st|nd|rd|th)?"
 YEAR: Final = r"\d{4}(?!\w)"
 RULES: Final = LanguageRules(
@@ -58,6 +74,12 @@ RULES: Final = LanguageRules(
         rf"(?<!\w)(?:(?:{{}}) {DAY},? {YEAR}|{DAY} (?:{{}}),? {YEAR}|May {DAY}(?!\w)|{DAY} May(?!\w))",
         "{} {}",
     ),
+    clock_times=ClockTimes(
+        ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"),
+        "at ",
+        {30: ("", "half past {}", 0), 15: ("a ", "quarter past {}", 0), 45: ("a ", "quarter to {}", 1)},
+    ),
+    number_words=NUMBER_WORDS,
     numbered_words=("ext",),
     # "Professor" is an ordinary noun too; "Sir" and "Lady" have no counterpart in other languages
     title_words=last_words(TITLES.values()) - {"Professor"} | {"Sir", "Lady"},

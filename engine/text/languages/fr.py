@@ -8,8 +8,10 @@ from engine.text.languages.rules import (
     LETTERS,
     NARROW,
     Abbreviation,
+    ClockTimes,
     Dates,
     LanguageRules,
+    NumberWords,
     Numerals,
     QuotationMarks,
     last_words,
@@ -29,6 +31,22 @@ TITLES: Final = {
     "dear dr": ("Cher Dr", "Cher Docteur", "Cher Dr."),
     "dear prof": ("Cher Pr", "Cher Professeur"),
 }
+HOURS: Final = "deux trois quatre cinq six sept huit neuf dix onze douze"
+NUMBER_WORDS: Final = NumberWords(
+    "zéro 0 un 1 une 1 premier 1 première 1 deux 2 second 2 seconde 2 double 2 paire 2 couple 2 trois 3 "
+    "triple 3 tiers 3 quatre 4 quatr 4 cinq 5 cinqu 5 six 6 sept 7 huit 8 neuf 9 neuv 9 dix 10 diz 10 "
+    "onze 11 onz 11 douze 12 douz 12 treize 13 treiz 13 quatorze 14 quatorz 14 quinze 15 quinz 15 "
+    "seize 16 seiz 16 vingt 20 vingts 20 trente 30 trent 30 quarante 40 quarant 40 cinquante 50 "
+    "cinquant 50 soixante 60 soixant 60 septante 70 huitante 80 octante 80 nonante 90 quatre-vingt 80 "
+    "quatre-vingts 80 cent 100 cents 100 mille 1000 mill 1000 millier 1000 milliers 1000 "
+    "midi 12 minuit 12 million 1000000 "
+    "millions 1000000 milliard 1000000000 milliards 1000000000",
+    joiner="et|virgule",
+    ending="i?èmes?|aines?|s",
+    half="demi|moitié",
+    quarter="quarts?(?!\\w)",
+    clock="heures?|h|midi|minuit|matin|soir|après-midi|nuit|minutes?",
+)
 RULES: Final = LanguageRules(
     numerals=Numerals(",", NARROW, percent=NARROW),
     quotation_marks=QuotationMarks("«\u202f", "\u202f»", "“", "”"),
@@ -57,6 +75,12 @@ RULES: Final = LanguageRules(
         "{} {}",
         first_day="1er",
     ),
+    clock_times=ClockTimes(
+        ("une heure", *(f"{hour} heures" for hour in HOURS.split())),
+        "à ",
+        {30: ("", "{} et demie", 0), 15: ("", "{} et quart", 0), 45: ("", "{} moins le quart", 1)},
+    ),
+    number_words=NUMBER_WORDS,
     numbered_words=("chap",),
     # elided words are words of their own: l'Algérie
     word=rf"(?i:(?:[cdjlmnst]|qu)(?=[’'])|{LETTERS}(?:[-’']{LETTERS})*)",

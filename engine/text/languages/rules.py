@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Final, NamedTuple
 
 NARROW, WIDE = "\u202f", "\u00a0"  # spaces at which no line is broken
@@ -75,6 +76,49 @@ class Dates:
     first_day: str = "1"
 
 
+class ClockTimes(NamedTuple):
+    """Half hours and quarters of hours in words, which models take for those of another hour.
+
+    hours: words of the hours from one to twelve, in small letters.
+    at: word before a time with a space after it: "at ".
+    forms: article, form with "{}" for the hour, and 1 if the form names the next hour ("halb acht" is 7:30),
+        by the minutes.
+    """
+
+    hours: tuple[str, ...]
+    at: str
+    forms: Mapping[int, tuple[str, str, int]]
+
+
+class NumberWords(NamedTuple):
+    """Numbers in words; patterns are in small letters.
+
+    text: each part of a number before its value, as "zwei 2 drei 3".
+    joiner: pattern of words between two parts.
+    ending: pattern of endings: of ordinals, of plurals.
+    half, quarter: patterns of the beginnings of words for one half and for one quarter.
+    clock: pattern of words for a time of the day.
+    """
+
+    text: str
+    joiner: str
+    ending: str
+    half: str
+    quarter: str
+    clock: str
+
+    @property
+    def parts(self) -> Mapping[str, int]:
+        """Value of each part."""
+        return _number_parts(self.text)
+
+
+@cache
+def _number_parts(text: str) -> Mapping[str, int]:
+    found = text.split()
+    return dict(zip(found[::2], map(int, found[1::2]), strict=True))
+
+
 @dataclass(frozen=True, slots=True)
 class CapitalNouns:
     """Differences of names and nouns in a language that writes both with capitals.
@@ -112,6 +156,8 @@ class LanguageRules:
     titles: forms of each title by its meaning, the usual form first.
     abbreviations: abbreviation by its meaning.
     dates: form of dates; None leaves dates and abbreviations unchanged.
+    clock_times: half hours and quarters in words; None: models translate them.
+    number_words: numbers in words; None: the numbers of an answer are not compared with words.
     numbered_words: patterns of abbreviations before a number: Art. 5.
     word: pattern of a word.
     title_words: last words of titles before a name, without dots; they count in texts of all languages.
@@ -139,6 +185,8 @@ class LanguageRules:
     titles: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     abbreviations: Mapping[str, Abbreviation] = field(default_factory=dict)
     dates: Dates | None = None
+    clock_times: ClockTimes | None = None
+    number_words: NumberWords | None = None
     numbered_words: tuple[str, ...] = ()
     word: str = rf"{LETTERS}(?:-{LETTERS}|[’'](?!{ENGLISH_CLITIC}){LETTERS})*"
     title_words: frozenset[str] = frozenset()

@@ -9,8 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import lru_cache
+from heapq import merge
 from typing import Final
 
+from engine.text.form import capitalised
 from engine.text.languages import rules_of
 from engine.text.languages.rules import LanguageRules
 
@@ -35,15 +37,39 @@ def title_before(text: str, name: int, languages: tuple[str, str]) -> tuple[int,
     return (match.start(), titles[1][match[1]] + " ") if match and titles else (name, "")
 
 
-def find_counterparts(text: str, languages: tuple[str, str]) -> Iterator[tuple[int, int, str]]:
-    """Find dates and abbreviations: begin and end of each, in order, and its counterpart.
+def find_counterparts(
+    text: str, languages: tuple[str, str], *, signs: bool = True
+) -> Iterator[tuple[int, int, str]]:
+    """Find dates, times and abbreviations: begin and end of each, in order, and its counterpart.
 
     text: any text.
     languages: codes of the languages of the text and of the answer.
+    signs: whether the text has signs of placeables; otherwise only times in words are found.
     """
-    pattern = _pattern(*languages)
-    for match in pattern.finditer(text) if pattern else ():
-        yield *match.span(), _counterpart(match[0], *map(rules_of, languages))
+    rules = rules_of(languages[0]), rules_of(languages[1])
+    pattern, times = _pattern(*languages) if signs else None, _times(*languages)
+    found = _find_times(text, times, rules) if times else iter(())
+    if pattern:
+        others = ((*match.span(), _counterpart(match[0], *rules)) for match in pattern.finditer(text))
+        found = merge(found, others)
+    yield from found
+
+
+def _find_times(
+    text: str, times: re.Pattern[str], rules: tuple[LanguageRules, LanguageRules]
+) -> Iterator[tuple[int, int, str]]:
+    """Find times in words: "um halb acht" is "at half past seven"."""
+    for match in times.finditer(text):
+        source, target = rules[0].clock_times, rules[1].clock_times
+        assert source and target and match.lastgroup
+        minutes = int(match.lastgroup[1:])
+        hour = source.hours.index(match[match.lastgroup].lower()) - source.forms[minutes][2]
+        article, form, later = target.forms[minutes]
+        written = form.format(target.hours[(hour + later) % len(target.hours)])
+        written = (target.at if match["at"] else "") + article + written
+        usual = source.at if match["at"] else source.forms[minutes][1]  # "Viertel" always has a capital
+        capital = match[0][0].isupper() and (usual[0].islower() or not text[: match.start()].strip())
+        yield *match.span(), capitalised(written) if capital else written
 
 
 def _counterpart(written: str, source: LanguageRules, target: LanguageRules) -> str:
@@ -71,6 +97,20 @@ def _pattern(language: str, into: str) -> re.Pattern[str] | None:
     patterns = [source.dates.pattern.replace("{}", "|".join(source.dates.months))]
     patterns += [rf"(?<!\w)(?:{'|'.join(short.pattern for short in shared)})(?!\w)"] if shared else []
     return re.compile("|".join(patterns))
+
+
+@lru_cache(REMEMBERED_PAIRS)
+def _times(language: str, into: str) -> re.Pattern[str] | None:
+    """Compile a pattern of times in words, with a group for the hour; None if a language has no times."""
+    source, target = rules_of(language).clock_times, rules_of(into).clock_times
+    if source is target or not source or not target:
+        return None
+    hours = "|".join(sorted(source.hours, key=len, reverse=True))
+    forms = [
+        (f"(?:{article})?" if article else "") + form.format(f"(?P<m{minutes}>{hours})")
+        for minutes, (article, form, _) in source.forms.items()
+    ]
+    return re.compile(rf"(?i)(?<!\w)(?P<at>{source.at})?(?:{'|'.join(forms)})(?!\w)")
 
 
 @lru_cache(REMEMBERED_PAIRS)

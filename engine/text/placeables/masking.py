@@ -185,7 +185,7 @@ class _Finder:
                 yield None
             else:
                 kinds[match.span()] = kind_of(match)
-        fixed = (yield from self._counterparts(part)) if signs else {}
+        fixed = yield from self._counterparts(part, signs=bool(signs))
         names = yield from self._names(part)
         spans += [iter(found) for found in (fixed, kinds, names) if found]
         if self.rules.protect:
@@ -198,10 +198,16 @@ class _Finder:
             phrase = self._phrase(part[slice(*span)], read=read, name=fixed.get(span, names.get(span)))
             yield begin + span[0], begin + span[1], phrase
 
-    def _counterparts(self, part: str) -> Generator[None, None, dict[tuple[int, int], str]]:
-        """Map each date and abbreviation of a part of the text to its form in the answer."""
+    def _counterparts(
+        self, part: str, *, signs: bool
+    ) -> Generator[None, None, dict[tuple[int, int], str]]:
+        """Map each date, time in words and abbreviation of a part of the text to its form in the answer.
+
+        part: part of the text.
+        signs: whether it has signs of placeables.
+        """
         languages = self.rules.languages
-        found = find_counterparts(part, languages) if languages else iter(())
+        found = find_counterparts(part, languages, signs=signs) if languages else iter(())
         return (yield from self._without_requested(part, found))
 
     def _names(self, part: str) -> Generator[None, None, dict[tuple[int, int], str]]:

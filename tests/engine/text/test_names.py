@@ -183,8 +183,9 @@ def test_sentence_that_lost_a_name_is_decoded_again_without_attention_first():
     service = Service.open([MODELS / "tatoeba-de-en"], settings)
     text = "Sibilla Möchlichen kommt morgen."
     first = plan(service.repository.loaded["tatoeba-de-en"].text, text, TextOptions(protect=True))
-    (again,) = first.with_fallbacks([0]).jobs
-    (last,) = first.with_fallbacks([0]).with_fallbacks([0]).jobs
+    second = first.sentences[0].fallen_back()
+    (again,) = first.with_sentences({0: second}).jobs
+    (last,) = first.with_sentences({0: second.fallen_back()}).jobs
     assert [job.options.alignment for job in (*first.jobs, again, last)] == [False, False, True]
     assert [bool(job.options.quotas) for job in (*first.jobs, again, last)] == [False, False, True]
     assert again.source == last.source != first.jobs[0].source

@@ -1,0 +1,122 @@
+"""Numbers of a text in digits and in words, to compare a source with its answer.
+
+The comparison is generous: each number that some reading of the words gives is one of the text's. So "halb
+acht" is 7:30, 8:30 and 19:30 and never 2:30, and "nineteen eighty-four" is 1984, 19, 84 and 103.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import cache
+from itertools import combinations
+from typing import Final
+
+from engine.text.languages import rules_of
+from engine.text.languages.rules import NumberWords
+
+DIGITS: Final = re.compile(r"\d+")
+# digits with the marks between them: 1,234.56  2:30
+WRITTEN: Final = re.compile(r"\d+(?:[.,:/'’ \u00a0\u202f-]\d+)*")
+MAX_PARTS: Final = 12  # parts of a number in words: one million two hundred and three
+MAX_DIGITS: Final = 18  # longer runs of digits are compared as strings
+HALVES: Final = frozenset({5, 50, 30})  # half: 0.5, 50 %, 2:30
+QUARTERS: Final = frozenset({25, 75, 15, 45})
+ORDINARY: Final = 2  # words for smaller numbers have other meanings: a, second, once
+CLOCK: Final = frozenset({0, 15, 30, 45})
+
+
+def foreign_numbers(text: str, other: str, language: str) -> list[str]:
+    """Return the numbers in digits of a text that another text has neither in digits nor in words.
+
+    text: text with numbers in digits.
+    other: text with the same meaning.
+    language: code of the other text's language; without number words in its rules no number is foreign.
+    """
+    words = rules_of(language).number_words
+    written = WRITTEN.findall(text) if words else []
+    if not (written and words):
+        return []
+    known = {_plain(run) for number in WRITTEN.findall(other) for run in (number, *DIGITS.findall(number))}
+    rest = [number for number in written if not _is_known(number, known)]
+    if not rest:
+        return []
+    known |= set(map(str, _values(other.casefold(), words)))
+    return [number for number in rest if not _is_known(number, known)]
+
+
+def foreign_words(text: str, other: str, languages: tuple[str, str]) -> list[int]:
+    """Return the numbers in words of a text, above two, that another text has neither in digits nor in words.
+
+    text, other: two texts with the same meaning.
+    languages: codes of their languages; without number words in the rules of both no number is foreign.
+    """
+    words, others = (rules_of(language).number_words for language in languages)
+    runs = list(_runs(text.casefold(), words)) if words else []
+    if not (runs and others):
+        return []
+    known = _values(other.casefold(), others) | set(range(ORDINARY + 1))
+    return [_sum(parts) for parts in runs if _sum(parts) not in known and not known.issuperset(parts)]
+
+
+def _is_known(number: str, known: set[str]) -> bool:
+    return _plain(number) in known or all(_plain(run) in known for run in DIGITS.findall(number))
+
+
+def _plain(number: str) -> str:
+    """Return the digits of a number without marks and without zeros at its beginning."""
+    digits = "".join(DIGITS.findall(number))
+    return str(int(digits)) if len(digits) <= MAX_DIGITS else digits
+
+
+def _values(text: str, words: NumberWords) -> set[int]:
+    """Return all numbers that the words of a text in small letters may be."""
+    values = {int(run) for run in DIGITS.findall(text) if len(run) <= MAX_DIGITS}
+    for parts in _runs(text, words):
+        values |= _readings(parts)
+    half, quarter = (re.search(rf"(?<!\w)(?:{p})", text) for p in (words.half, words.quarter))
+    more = (HALVES if half else frozenset()) | (QUARTERS if quarter else frozenset())
+    if more or re.search(rf"(?<!\w)(?:{words.clock})(?!\w)", text):
+        more |= {hour + shift for hour in values if hour <= 24 for shift in (-12, -1, 11, 12)}
+        more |= {60 - minutes for minutes in values if minutes < 60} | CLOCK
+    return values | more
+
+
+def _runs(text: str, words: NumberWords) -> Iterator[list[int]]:
+    """Yield the parts of each number in words: [2, 100, 3] for "two hundred and three"."""
+    part, run = _patterns(words)
+    for match in run.finditer(text):
+        parts = [words.parts[found] for found in part.findall(match[0])]
+        for begin in range(0, len(parts), MAX_PARTS):
+            yield parts[begin : begin + MAX_PARTS]
+
+
+def _readings(parts: Sequence[int]) -> set[int]:
+    """Return the values of all parts next to each other, and of two of them as one: 1984 for 19 and 84."""
+    ends = range(len(parts) + 1)
+    sums = {(first, last): _sum(parts[first:last]) for first, last in combinations(ends, 2)}
+    pairs = {int(f"{sums[a, b]}{sums[b, c]}") for a, b, c in combinations(ends, 3)}
+    return {*sums.values(), *pairs, int("".join(map(str, parts)) or 0)}
+
+
+def _sum(parts: Sequence[int]) -> int:
+    """Return the value of a number in words: hundreds and thousands multiply, all else is added."""
+    total = current = 0
+    for part in parts:
+        if part >= 1000:
+            total, current = total + max(current, 1) * part, 0
+        elif part == 100:
+            current = max(current, 1) * 100
+        else:
+            current += part
+    return total + current
+
+
+@cache
+def _patterns(words: NumberWords) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """Return the patterns of a part of a number in words, and of a number, both in small letters."""
+    part = "|".join(sorted(words.parts, key=len, reverse=True))
+    link, ending = f"-?(?:(?:{words.joiner})-?)?", f"(?:{words.ending})?(?!\\w)"
+    joined = f"(?:{part})(?:{link}(?:{part})){{0,{MAX_PARTS}}}{ending}"
+    run = rf"(?<!\w){joined}(?:(?:[ ,-]|\s(?:{words.joiner})\s){joined})*+"
+    return re.compile(f"(?:{part})(?={link}(?:{part})|{ending})"), re.compile(run)
