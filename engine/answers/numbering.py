@@ -11,6 +11,7 @@ from engine.answers.formats import formats_of
 from engine.answers.plan import Plan
 from engine.answers.sentence import Sentence
 from engine.answers.text_model import TextModel
+from engine.schedule.slices import at_once
 from engine.text.numbers import DIGITS, foreign_numbers, foreign_words
 from engine.text.placeables.markup import PlainText
 from engine.text.placeables.masked_text import Phrase
@@ -94,4 +95,4 @@ def _with_words(sentence: Sentence, model: TextModel) -> Formats:
     plain = without_pairs(sentence.text, model.target) if sentence.marks else PlainText(sentence.text)
     words = NUMBERED_WORD.finditer(plain.text)
     phrases = [(*match.span(), Phrase(match[0], match[0], False)) for match in words]
-    return formats_of(sentence.text, plain, phrases)
+    return at_once(formats_of(sentence.text, plain, phrases))

@@ -15,6 +15,7 @@ from engine.answers.drafts import Drafts
 from engine.answers.numbering import without_digits
 from engine.answers.plan import plan
 from engine.api import Placement, Service, ServiceSettings, TextOptions
+from engine.schedule.slices import at_once
 from engine.text.numbers import foreign_numbers
 from engine.types import Hypothesis
 from tests.support.thorough import THOROUGH
@@ -120,7 +121,7 @@ def test_stream_stops_before_digits_that_may_be_wrong(served):
     model = service.repository.loaded[f"tatoeba-{pair}"].text
     text = {"de": "Sie zahlten viel Geld.", "en": "They paid a lot.", "fr": "Ils ont payé."}[pair[:2]]
     drafts = Drafts()
-    watch = drafts.begin(model, [plan(model, text, PROTECTED)])
+    watch = drafts.begin(model, [at_once(plan(model, text, PROTECTED))])
     watch(0, model.tokenizer.encode_target("They paid 500 for it now."))
     (partial,) = drafts.take()
     assert partial.text == "They paid"
@@ -131,9 +132,9 @@ def test_wrong_number_is_never_accepted_even_if_the_model_insists(served):
     pair, service = served
     model = service.repository.loaded[f"tatoeba-{pair}"].text
     wrong = Hypothesis(model.tokenizer.encode_target("They paid 500 for it."), -0.1, [], "stop")
-    for text, answer in (("Ja.", "They paid for it."), ("IPv6x", "IPv6x")):
-        made = plan(model, text, TextOptions(protect=True, split=False))
-        made = replace(made, sentences=[replace(made.sentences[0], digits="6" in text)])
+    for text, answer in (("Xyz.", "They paid for it."), ("Xyz 6.", "Xyz 6.")):
+        made = at_once(plan(model, "Xyz.", TextOptions(protect=True)))
+        made = replace(made, sentences=[replace(made.sentences[0], text=text, digits="6" in text)])
         (first,) = choices(model, made, made.sentences[0], [wrong])
         assert first.misnumbered or first.garbled
         strict = without_digits(model, made, replace(made.sentences[0], fallback=None), [wrong])

@@ -198,9 +198,7 @@ class _Finder:
             phrase = self._phrase(part[slice(*span)], read=read, name=fixed.get(span, names.get(span)))
             yield begin + span[0], begin + span[1], phrase
 
-    def _counterparts(
-        self, part: str, *, signs: bool
-    ) -> Generator[None, None, dict[tuple[int, int], str]]:
+    def _counterparts(self, part: str, *, signs: bool) -> Generator[None, None, dict[tuple[int, int], str]]:
         """Map each date, time in words and abbreviation of a part of the text to its form in the answer.
 
         part: part of the text.
