@@ -1,5 +1,6 @@
 """Answers that are kept: the same as computed ones, never too many, never a model's that has gone."""
 
+import asyncio
 from collections import OrderedDict
 from dataclasses import replace
 
@@ -7,7 +8,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from engine.api import MarkedText, ModelRoute, TextOptions, TextResult, Timings, at_once
+from engine.api import MarkedText, ModelRoute, Service, TextOptions, TextResult, Timings, at_once
 from server.cache import Cache, keys_of, repeatable, size_of
 from tests.server.test_reload import NAME, TOKEN, asked, place, rewritten
 from tests.server.test_server_process import GERMAN
@@ -173,6 +174,24 @@ def test_timings_of_a_kept_answer_are_none():
     cache = Cache(10_000)
     cache.put(b"a", TextResult("text", timings=Timings(1.0, 1.0, 1.0, 3)))
     assert cache.get(b"a") == TextResult("text")
+
+
+def test_an_answer_that_a_reload_has_overtaken_is_not_kept(tmp_path, monkeypatch):
+    with place(tmp_path, admin_token="operator-operator", cache_bytes=1_000_000) as (client, house, models):
+        run = Service.run
+
+        async def overtaken(self, *values, **named):
+            results = await run(self, *values, **named)
+            rewritten(models / NAME, lambda w: -w)
+            reload = await asyncio.to_thread(client.post, f"/models/{NAME}/reload", headers=TOKEN)
+            assert reload.status_code == 200
+            return results
+
+        monkeypatch.setattr(Service, "run", overtaken)
+        old = asked(client)
+        monkeypatch.undo()
+        assert house.cache.size() == 0
+        assert asked(client) != old
 
 
 def test_a_reload_empties_the_cache_and_new_answers_are_the_new_models(tmp_path):

@@ -339,3 +339,19 @@ def test_adjacent_words_in_capitals_are_one_format():
 )
 def test_placeables_of_programs_shops_and_laws_are_found(text, found):
     assert phrases(text) == found
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        ("2 *gut* 3", "2 gut 3"),
+        ("foo*bar* baz", "foo*bar* baz"),
+        ("*foo*bar baz", "*foo*bar baz"),
+        ("* gut * so", "* gut * so"),
+        ("Im Menü _datei öffnen", "Im Menü _datei öffnen"),
+        ("Im Menü _Öffnen", "Im Menü Öffnen"),
+        ("&Datei und &amp;", "Datei und &amp;"),
+    ],
+)
+def test_emphasis_opens_and_closes_at_the_edges_of_words(source, text):
+    assert read_markup(source).text == text

@@ -17,6 +17,7 @@ from engine.bundle.bundle import open_bundle
 from engine.errors import CheckpointError
 from engine.text.tokenizers.tokenizer import open_tokenizer
 from export.importers import convert
+from export.importers.huggingface.files import open_folder
 from export.importers.huggingface.generation import generation
 from export.importers.huggingface.tokenizer_json import sentencepiece_model
 from tests.support.hf_models import SPOKEN, WISH, imported, transformers
@@ -278,3 +279,10 @@ def test_lengths_count_neither_the_first_token_nor_the_end(
 ) -> None:
     options, _ = generation(rules, 99)
     assert (options["max_length_b"], options["min_length"]) == (longest, shortest)
+
+
+def test_null_in_the_generation_settings_leaves_the_older_rule(tmp_path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "bart", "num_beams": 4, "min_length": 3}))
+    (tmp_path / "generation_config.json").write_text(json.dumps({"num_beams": None, "min_length": 5}))
+    rules = open_folder(tmp_path).rules
+    assert (rules["num_beams"], rules["min_length"]) == (4, 5)

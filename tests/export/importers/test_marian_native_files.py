@@ -123,6 +123,15 @@ def test_unsupported_options_are_named(tmp_path, changes, message):
     assert message in refusal(folder, tmp_path)
 
 
+def test_tables_of_both_sides_have_the_size_of_the_options(tmp_path):
+    folder = tmp_path / "marian"
+    arrays, options = make(folder, "post-norm")
+    name = next(name for name in arrays if name.endswith("Wemb"))
+    other = {"Wemb": "encoder_Wemb"}.get(name, "Wemb")
+    np.savez(folder / "model.npz", **with_options(arrays | {other: arrays[name][:-1]}, options))
+    assert "Wemb or encoder_Wemb does not" in refusal(folder, tmp_path)
+
+
 def refusal(folder, tmp_path):
     with pytest.raises(CheckpointError) as caught:
         convert("marian", folder, tmp_path / "out", MarianImport(source="eng", target="nld"))

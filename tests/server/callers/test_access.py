@@ -196,3 +196,11 @@ async def test_only_listed_origins_get_cors_headers(ask):
                 answer = await client.request(method, "/health", headers={"Origin": origin})
                 assert answer.headers["vary"] == "Origin"
                 assert answer.headers.get("access-control-allow-origin") == (origin if allowed else None)
+
+
+@pytest.mark.parametrize("name", ["admin_token", "metrics_auth_token", "docs_auth_token"])
+def test_empty_token_is_no_token(name, monkeypatch):
+    monkeypatch.setenv(f"CONVOY_{name.upper()}", "")
+    assert getattr(ServerSettings(), name) is None
+    monkeypatch.setenv(f"CONVOY_{name.upper()}", "operator-operator")
+    assert getattr(ServerSettings(), name).get_secret_value() == "operator-operator"

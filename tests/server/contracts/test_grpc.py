@@ -79,6 +79,12 @@ def test_health_and_metadata(client):
         client.get_model_metadata("nothing")
 
 
+@pytest.mark.parametrize(("name", "version"), [("toy-de-en/versions/1", ""), ("toy-de-en", "1/ready")])
+def test_names_and_versions_lead_to_no_other_route(client, name, version):
+    with pytest.raises(InferenceServerException, match=r"NOT_FOUND.*unknown model"):
+        client.get_model_metadata(name, version)
+
+
 def test_a_tensor_of_texts_is_translated(client, english):
     result = client.infer("toy-de-en", texts(GERMAN, GERMAN), request_id="7")
     assert [text.decode() for text in result.as_numpy("text_output")] == [english] * 2

@@ -9,7 +9,7 @@ from engine.api import (
     Service,
     ServiceSettings,
 )
-from server.languages import inward, outward
+from server.languages import inward, outward, resolve_code
 from tests.server.http.conftest import GERMAN, direct, post
 from tests.support.served import LANES, bundles, server
 
@@ -127,6 +127,15 @@ def test_limits_have_libretranslates_messages():
 def test_long_aliases_of_codes_are_accepted():
     assert [inward(c) for c in ("zh-Hans", "ZH-HANT", "pt-br", "pb", "De")] == ["zh", "zt", "pb", "pb", "de"]
     assert [outward(c) for c in ("zh", "zt", "pb", "de")] == ["zh-Hans", "zh-Hant", "pt-BR", "de"]
+
+
+@pytest.mark.parametrize(
+    ("code", "known"),
+    [("en-US", "en"), ("en_419", "en"), ("EN-gb", "en"), ("zh-TW", "zt"), ("deu-AT", "de")]
+    + [(code, code) for code in ("en-anything", "en-u", "en-1", "en-", "fr-fr")],
+)
+def test_only_regions_are_left_out_of_codes(code, known):
+    assert resolve_code(code, {"en", "de", "zt"}) == known
 
 
 def test_detection_ranks_languages(client):

@@ -1,0 +1,110 @@
+"""Shards among processes: drafts of earlier holders, shards that others finish, helpers that fail, rates."""
+
+import gzip
+import multiprocessing
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+import corpus.formats.lines
+from corpus.cutting import cut
+from corpus.engines import EngineChoice, Helpers
+from corpus.folder import STATE, JobFolder
+from corpus.inputs import find_inputs
+from corpus.leases import Leases
+from corpus.progress import Progress
+from corpus.worker import CorpusWorker
+from engine.api import ServiceSettings
+from tests.corpus.jobs import MODEL, job_of, run_job, sentences
+from tests.support.served import running
+
+
+@pytest.fixture(scope="module")
+def service():
+    with running() as service:
+        yield service
+
+
+def begun(service, path, out, **fields):
+    """Begin a job, and return its folder and its plan."""
+    job, folder = job_of(service, **fields), JobFolder(out)
+    files = find_inputs([str(path)])
+    return folder, folder.begin(job, files, lambda: cut(job, files))
+
+
+def test_drafts_of_earlier_holders_are_removed_and_later_ones_stay(service, tmp_path):
+    (tmp_path / "a.txt").write_text("Das ist gut.\n", "utf-8")
+    folder, _ = begun(service, tmp_path / "a.txt", tmp_path / "out")
+    for generation in (0, 2, 5):
+        folder.draft_path(0, generation).write_bytes(b"draft")
+    aside = tmp_path / "out" / STATE / "aside"
+    assert [path.name for path in aside.iterdir()] == ["00000000.5"]
+    (aside / "00000001.0").write_bytes(b"another shard")
+    folder.draft_path(0, 3)
+    assert sorted(path.name for path in aside.iterdir()) == ["00000000.5", "00000001.0"]
+
+
+def test_shard_that_another_process_finishes_before_the_claim_is_not_translated_again(service, tmp_path):
+    (tmp_path / "a.txt").write_text("\n".join(sentences(20)), "utf-8")
+    folder, plan = begun(service, tmp_path / "a.txt", tmp_path / "out")
+    answered = []
+
+    class LateLeases(Leases):
+        def claim(self, shard):
+            with Leases(folder.leases, 30.0) as others:
+                CorpusWorker(folder, plan, others).work(service)
+            answered.append(service.stats()[MODEL].answered)
+            return super().claim(shard)
+
+    with LateLeases(folder.leases, 30.0) as leases:
+        CorpusWorker(folder, plan, leases).work(service)
+    assert answered == [service.stats()[MODEL].answered]
+    assert not list(Path(folder.leases).iterdir())
+
+
+def ended(status):
+    """Return a process that has ended with a status, or by a signal if it is negative."""
+    start = multiprocessing.get_context("fork").Process
+    process = (
+        start(target=os._exit, args=(status,))
+        if status >= 0
+        else start(target=signal.raise_signal, args=(-status,))
+    )
+    process.start()
+    process.join()
+    return process
+
+
+@pytest.mark.parametrize(("status", "restarts"), [(0, 0), (1, 0), (-9, 1)])
+def test_helper_starts_again_only_after_a_signal(tmp_path, status, restarts):
+    helpers = Helpers(tmp_path, EngineChoice([], ServiceSettings()), 2.0, 1)
+    helpers._processes = [ended(status)]
+    try:
+        helpers.restart_killed()
+        assert helpers._restarts == restarts
+    finally:
+        helpers.__exit__()
+
+
+def test_lines_of_an_earlier_run_are_not_part_of_the_rate(service, tmp_path):
+    (tmp_path / "a.txt").write_text("\n".join(sentences(30)), "utf-8")
+    run_job(service, job_of(service), [tmp_path / "a.txt"], tmp_path / "out")
+    folder = JobFolder(tmp_path / "out")
+    progress = Progress(folder, folder.plan(), Leases(folder.leases, 30.0)).read()
+    assert progress.lines == 30
+    assert (progress.lines_per_second, progress.words_per_second) == (0.0, 0.0)
+
+
+def test_packed_file_is_opened_once_for_all_its_shards(service, tmp_path, monkeypatch):
+    opened, open_stream = [], corpus.formats.lines.open_stream
+
+    def counted(path, compression):
+        opened.append(path)
+        return open_stream(path, compression)
+
+    monkeypatch.setattr(corpus.formats.lines, "open_stream", counted)
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress("\n".join(sentences(40)).encode()))
+    run_job(service, job_of(service, shard_lines=10), [tmp_path / "a.txt.gz"], tmp_path / "out")
+    assert len(opened) == 1
