@@ -22,4 +22,18 @@ FAULTS = [
         "",
         "tests/server/test_openapi.py -k options_are_checked",
     ),
+    (
+        "the cache keeps an answer that a reload has overtaken",
+        "server/answering/results.py",
+        "same_bundle = state.service.route(route.name).infos == route.infos",
+        "same_bundle = True",
+        "tests/server/test_cache.py -k overtaken",
+    ),
+    (
+        "any word is a region",
+        "server/languages.py",
+        "return regional if REGION.fullmatch(region) and regional in codes else plain",
+        "return regional if regional in codes else plain",
+        "tests/server/http/test_libretranslate.py -k regions",
+    ),
 ]

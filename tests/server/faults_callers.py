@@ -36,4 +36,11 @@ FAULTS = [
         "STALE_SECONDS: Final = 100.0",
         "tests/server/test_rare_faults.py -k revoked",
     ),
+    (
+        "an empty token is a token",
+        "server/settings/callers.py",
+        "return value if value is not None and value.get_secret_value() else None",
+        "return value",
+        "tests/server/callers/test_access.py -k empty_token",
+    ),
 ]

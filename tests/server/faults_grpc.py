@@ -22,4 +22,11 @@ FAULTS = [
         "if limit is None:",
         "tests/server/test_wider_faults.py -k earlier_of_two_deadlines_applies",
     ),
+    (
+        "a version leads to another route",
+        "server/grpc/servicer.py",
+        'if not name or "/" in name or "/" in version:',
+        'if not name or "/" in name:',
+        "tests/server/contracts/test_grpc.py -k names_and_versions",
+    ),
 ]

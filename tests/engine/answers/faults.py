@@ -204,4 +204,11 @@ FAULTS = [
         "if False:  # a summary",
         "tests/engine/answers/test_summaries.py -k white_space",
     ),
+    (
+        "a format that ended is around later ones",
+        "engine/answers/formats.py",
+        "        while self._ends and -self._ends[-1] <= end:\n",
+        "        while False:\n",
+        "tests/engine/text/test_grammar.py -k innermost",
+    ),
 ]

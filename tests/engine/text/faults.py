@@ -211,4 +211,32 @@ FAULTS = [
         "if partner and last and",
         "tests/engine/text/test_pairs.py -k partner_of_the_first",
     ),
+    (
+        "emphasis opens in a word",
+        "engine/text/placeables/markup.py",
+        "opens = not after.isspace() and not before.isalnum()\n            closes = not before",
+        "opens = not after.isspace()\n            closes = not before",
+        "tests/engine/text/test_grammar.py -k edges_of_words",
+    ),
+    (
+        "an underscore before a small letter is an accelerator",
+        "engine/text/placeables/markup.py",
+        "opens and after.isupper()",
+        "opens",
+        "tests/engine/text/test_grammar.py -k edges_of_words",
+    ),
+    (
+        "a table takes quadratic time",
+        "engine/text/split.py",
+        "if match.end() < last]",
+        "if match.end() < len(line.rstrip())]",
+        "tests/project/test_linear_requests.py -k cells",
+    ),
+    (
+        "each piece is searched behind the same marks again",
+        "engine/text/places.py",
+        "skipped = max(skipped, cursor)",
+        "skipped = cursor",
+        "tests/engine/text/test_places.py -k lacks_take",
+    ),
 ]

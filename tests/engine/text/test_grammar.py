@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.text.placeables.grammar import KINDS, SIGNS, kind_of, long_placeables, matches, placeables
-from engine.text.placeables.markup import PlainText
-from engine.text.placeables.masked_text import MarkedText
+from engine.text.placeables.markup import Format, PlainText
+from engine.text.placeables.masked_text import MarkedText, Phrase
 from engine.text.placeables.masking import MaskRules
 from engine.text.placeables.phrases import Phrases
 from tests.support.finished import formats_of, mask, read_capitals, read_markup, split, write
@@ -355,3 +355,38 @@ def test_placeables_of_programs_shops_and_laws_are_found(text, found):
 )
 def test_emphasis_opens_and_closes_at_the_edges_of_words(source, text):
     assert read_markup(source).text == text
+
+
+@st.composite
+def formatted_texts(draw):
+    """Return nested formats and disjoint phrases of a text of 30 characters."""
+    cuts = sorted(draw(st.lists(st.integers(0, 30), max_size=12)))
+    formats, around = [], [(0, 30, -1)]
+    for begin, end in zip(cuts[::2], cuts[1::2], strict=False):
+        outer = draw(st.sampled_from(around))
+        begin, end = max(begin, outer[0]), min(end, outer[1])
+        if begin <= end and not any(begin < e and b < end for b, e, p in around[1:] if p == outer[2]):
+            around.append((begin, end, len(formats)))
+            formats.append(Format(begin, end, parent=outer[2]))
+    edges = sorted(draw(st.sets(st.integers(0, 30), max_size=8)))
+    phrases = [(b, e, Phrase("x", "x", True)) for b, e in zip(edges[::2], edges[1::2], strict=False)]
+    return tuple(formats), phrases
+
+
+@given(formatted_texts())
+def test_each_format_and_phrase_is_in_the_innermost_format_around_it(given_formats):
+    """The oracle compares each with all before it."""
+    formats, phrases = given_formats
+    found = formats_of("", PlainText("x" * 30, formats), phrases)
+    spans = found.segment.spans
+    for number, span in enumerate(spans):
+        point = number < len(formats) and span.begin == span.end
+        around = [
+            n
+            for n, other in enumerate(spans[: min(number, len(formats))])
+            if other.begin <= span.begin and span.end <= other.end and other.begin < other.end
+        ]
+        if not point:
+            assert span.parent == (around[-1] if around else -1)
+        inside = [(b, e) for b, e, _ in phrases if b < span.begin < e or b < span.end < e]
+        assert not inside  # a format has whole phrases

@@ -1,6 +1,7 @@
 """Positions of tokens in a text."""
 
 from tests.support.finished import locate
+from tests.support.timing import assert_linear
 
 
 def test_pieces_are_found_in_their_text():
@@ -14,3 +15,7 @@ def test_pieces_are_found_in_their_text():
 def test_sentence_without_letters_is_skipped():
     text = "🎉" * 200 + " Gut"
     assert locate(text, ["▁Gut"]) == [(201, 204)]
+
+
+def test_pieces_that_a_long_row_of_marks_lacks_take_linear_time():
+    assert_linear(lambda count: locate("." * count + "x", ["b"] * count), 4_000)
