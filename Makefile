@@ -63,7 +63,7 @@ test-ray: $(VENV)/test  ## a local Ray of two replicas, then of two engines, of 
 audit: $(VENV)/test  ## look for risky code (bandit) and for known weaknesses of what the images install (pip-audit)
 	$(PIP) 'bandit[toml]' pip-audit
 	$(BIN)/bandit -q -c pyproject.toml -r $(SHIPPED)
-	$(BIN)/pip-audit --strict --disable-pip --require-hashes -r docker/requirements-convert.txt
+	$(BIN)/pip-audit --strict --disable-pip --require-hashes -r docker/requirements.txt
 	$(BIN)/pip-audit --strict --disable-pip --require-hashes -r docker/requirements-gpu.txt
 	$(BIN)/pip-audit --strict --disable-pip --require-hashes -r docker/requirements-ray.txt
 
@@ -78,8 +78,7 @@ bench-record: $(VENV)/test  ## measure this processor for docs/lab/records.md: a
 	PYTHONPATH=. $(BIN)/python -m loadtest.engine.record
 
 lock:  ## pin what the images install, with hashes (needs uv)
-	uv pip compile pyproject.toml --extra client --extra otel --extra redis $(LOCK) -o docker/requirements.txt
-	uv pip compile pyproject.toml --extra client --extra convert --extra otel --extra redis $(LOCK) -o docker/requirements-convert.txt
+	uv pip compile pyproject.toml --extra hub --extra otel --extra redis $(LOCK) -o docker/requirements.txt
 	uv pip compile pyproject.toml --extra otel --extra redis --extra torch $(LOCK) -o docker/requirements-gpu.txt
 	uv pip compile pyproject.toml --extra otel --extra redis --extra ray $(LOCK) -o docker/requirements-ray.txt
 

@@ -1,126 +1,200 @@
-"""`convoy fetch`: fetches models from a mirror, verifies them, and imports students."""
+"""`convoy fetch`: fetches published models by name, verifies them, and imports them as bundles."""
 
 from __future__ import annotations
 
-import shutil
+import os
+import sys
+import threading
+import time
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from engine.errors import BundleError, InvalidRequest
+from engine.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from export.mirror import Mirror, MirrorModel
+    from export.fetching.job import Job
+    from export.fetching.offers import Offer
+    from export.fetching.sources import Sources
 
-FETCHED = ".fetched"  # folder in OUT with files that are not imported yet
+FAILED_CODE: Final = 2  # exit code if a model could not be fetched
+RETRY_SECONDS: Final = 30.0  # first pause of --follow after a transient failure; each pause doubles the last
+MAX_RETRY_SECONDS: Final = 900.0
+
+Names = Annotated[
+    list[str] | None,
+    typer.Argument(
+        help="[SOURCE:]NAME: firefox:de-en, firefox-registry:de-en, argos:de-en, hf:ORG/NAME[@REVISION], "
+        "mirror:NAME. With --list: languages."
+    ),
+]
+Mirror = Annotated[
+    str | None, typer.Option(help="Address or folder with index.json, made by convoy package.")
+]
+Firefox = Annotated[
+    str | None, typer.Option(help="Address of Remote Settings, or of a mirror of it (hf:ORG/NAME).")
+]
+Registry = Annotated[str | None, typer.Option(help="Address of Mozilla's registry of models.")]
+Argos = Annotated[str | None, typer.Option(help="Address of the index of Argos Translate's packages.")]
+Out = Annotated[Path, typer.Option(help="Folder of bundles.")]
+Architecture = Annotated[
+    str | None, typer.Option(help="tiny, base-memory or base, if a pair has several models.")
+]
+Languages = Annotated[
+    str | None, typer.Option(help="Fetch the missing directions between these languages: de,en,nl.")
+]
+Source_ = Annotated[str | None, typer.Option("--source", help="Source language of a model that names none.")]
+Target_ = Annotated[str | None, typer.Option("--target", help="Target language of a model that names none.")]
 
 
 def fetch(
-    pairs: Annotated[
-        list[str] | None,
-        typer.Argument(help="Names or pairs (de-en) to fetch; without any: list the models."),
-    ] = None,
-    mirror: Annotated[
-        str | None, typer.Option(help="Address or folder with index.json; there is no default.")
-    ] = None,
-    out: Annotated[Path, typer.Option(help="Folder of bundles.")] = Path("models"),
-    architecture: Annotated[
-        str | None, typer.Option(help="tiny, base-memory or base, if a pair has several models.")
-    ] = None,
+    names: Names = None,
+    languages: Languages = None,
+    listed: Annotated[bool, typer.Option("--list", help="List the models, of some languages only.")] = False,
+    update: Annotated[
+        bool, typer.Option("--update", help="Replace models that have a newer version.")
+    ] = False,
+    mirror: Mirror = None,
+    firefox: Firefox = None,
+    firefox_registry: Registry = None,
+    argos: Argos = None,
+    out: Out = Path("models"),
+    architecture: Architecture = None,
+    source: Source_ = None,
+    target: Target_ = None,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the fetched files in OUT/.fetched.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing bundles.")] = False,
+    state: Annotated[
+        Path | None, typer.Option(help="File for the state of each model, which convoy serve can read.")
+    ] = None,
+    also: Annotated[
+        list[Path] | None, typer.Option(help="With --languages: another folder of bundles to search.")
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", hidden=True)] = False,
 ) -> None:
-    """Fetch models from a mirror and verify them.
+    """Fetch models, verify them and import them as bundles.
 
-    Students are imported as bundles (needs the extra `convert`). An interrupted download continues. No other
-    server is contacted.
+    A name without a source is one of --mirror, if it is set, otherwise of firefox. Models on disk are not
+    asked for again, an interrupted download continues, and every host is named before it is asked.
     """
-    from export.mirror import models_of, open_mirror
+    from export.fetching.installing import Installer
+    from export.fetching.job import Job
+    from export.fetching.progress import progress_report
+    from export.fetching.sources import Addresses, Sources
+    from export.fetching.state import StateFile
 
-    if mirror is None:
-        raise InvalidRequest("give --mirror with an address or a folder, or set CONVOY_FETCH_MIRROR")
-    opened = open_mirror(mirror)
-    models = models_of(opened)
-    if not pairs:
-        for model in models:
-            typer.echo(
-                f"{model.name:24} {model.source}-{model.target:8} {model.architecture:12} {_size(model.size)}"
-            )
-        return
-    for model in [_find_model(models, pair, architecture) for pair in pairs]:
-        _import(opened, model, out, keep=keep, overwrite=overwrite)
-
-
-def _find_model(models: list[MirrorModel], pair: str, architecture: str | None) -> MirrorModel:
-    """Return the one model of a pair such as "en-de". Raises InvalidRequest unless exactly one fits."""
-    fitting = [m for m in models if pair in (m.name, f"{m.source}-{m.target}", f"{m.source}{m.target}")]
-    if architecture is not None:
-        fitting = [m for m in fitting if m.architecture == architecture]
-    if not fitting:
-        raise InvalidRequest(f"the mirror has no {architecture or ''} {pair}; convoy fetch lists its models")
-    if len(fitting) > 1:
-        names = ", ".join(f"{m.name} ({m.architecture})" for m in fitting)
-        raise InvalidRequest(
-            f"the mirror has several models for {pair}: {names}; name one, or its --architecture"
-        )
-    return fitting[0]
+    addresses = Addresses(mirror or "", firefox or "", firefox_registry or "", argos or "")
+    if follow:
+        _end_with_parent()
+    with closing(Sources(addresses, _say)) as sources:
+        if listed or not (names or languages or update):
+            _list(sources, names or [], out)
+            return
+        with progress_report(_complain) as report:
+            installer = Installer(out, report, typer.echo, keep, source, target)
+            job = Job(sources, installer, StateFile(state), _error, architecture, overwrite=overwrite)
+            if update:
+                job.update(names or [])
+            else:
+                codes = [code.strip() for code in (languages or "").split(",") if code.strip()]
+                _run(job, names or [], codes, also or [], follow=follow)
+    if job.state.failed():
+        raise typer.Exit(FAILED_CODE)
 
 
-def fetch_missing(pairs: Sequence[str], mirror: str, out: Path) -> None:
+def _run(
+    job: Job, names: Sequence[str], languages: Sequence[str], folders: Sequence[Path], *, follow: bool
+) -> None:
+    """Run a job; with `follow`, again while a later try may succeed.
+
+    job: the job.
+    names: names of models.
+    languages: codes of languages.
+    folders: further folders of bundles.
+    follow: whether to repeat it.
+    """
+    pause = RETRY_SECONDS
+    job.run(names, languages, folders)
+    while follow and job.transient:
+        time.sleep(pause)
+        pause = min(2 * pause, MAX_RETRY_SECONDS)
+        job.run(names, languages, folders)
+
+
+def fetch_missing(names: Sequence[str], mirror: str, out: Path) -> None:
     """Fetch the models that are missing in the folder of a server.
 
-    pairs: names of models, or pairs of languages.
-    mirror: address or folder of the mirror.
+    names: names of models, or pairs of languages.
+    mirror: address or folder of a mirror; "": Mozilla's models.
     out: folder of bundles.
 
-    Raises InvalidRequest without a mirror, or if it lacks a model.
+    Raises InvalidRequest if a model can't be fetched.
     """
-    from export.mirror import models_of, open_mirror
+    from export.fetching.installing import Installer
+    from export.fetching.job import Job
+    from export.fetching.progress import progress_report
+    from export.fetching.sources import Addresses, Sources
+    from export.fetching.state import StateFile
 
-    if not mirror:
-        raise InvalidRequest("--fetch needs a mirror: give --fetch-mirror, or set CONVOY_FETCH_MIRROR")
-    if all((out / pair).is_dir() for pair in pairs):
-        return  # all are there, so the mirror is not needed
-    opened = open_mirror(mirror)
-    models = models_of(opened)
-    for model in [_find_model(models, pair, None) for pair in pairs]:
-        if not (out / model.name).exists():
-            _import(opened, model, out, keep=False, overwrite=False)
-
-
-def _import(mirror: Mirror, model: MirrorModel, out: Path, *, keep: bool, overwrite: bool) -> None:
-    """Download a model and put its bundle into `out`; with `keep`, leave the downloaded files."""
-    from tqdm import tqdm
-
-    from export.mirror import BUNDLE, place_bundle
-    from export.mirror import fetch as fetch_files
-
-    folder, target = out / FETCHED / model.name, out / model.name
-    folder.mkdir(parents=True, exist_ok=True)
-    if target.exists() and not overwrite:
-        raise BundleError(f"{target}: already exists; --overwrite replaces it")
-    with tqdm(total=model.size, unit="B", unit_scale=True, desc=model.name, disable=None) as bar:
-        fetch_files(mirror, model, folder, bar.update)
-    if model.kind == BUNDLE:
-        place_bundle(folder, target, keep=keep)
-    else:
-        _import_student(model, folder, target, overwrite=overwrite)
-    if not keep:
-        shutil.rmtree(folder)
-        if not any((out / FETCHED).iterdir()):
-            (out / FETCHED).rmdir()
+    with closing(Sources(Addresses(mirror), _say)) as sources, progress_report(_complain) as report:
+        job = Job(sources, Installer(out, report, _complain), StateFile(None), _error)
+        job.run(names, [], ())
+    if failed := job.state.failed():
+        raise InvalidRequest(f"{', '.join(failed)}: not fetched")
 
 
-def _import_student(model: MirrorModel, folder: Path, target: Path, *, overwrite: bool) -> None:
-    """Convert a downloaded Bergamot model to a bundle."""
-    from cli.convert.flags import Conversion
-    from export.importers.settings import StudentImport
+def _end_with_parent() -> None:
+    """End this process when its stdin is closed, which happens at the end of the server that started it."""
 
-    settings = StudentImport(source=model.source, target=model.target)
-    Conversion(overwrite=overwrite).convert("bergamot", folder, target, settings)
+    def watch() -> None:
+        sys.stdin.buffer.read()
+        os._exit(1)  # what has been downloaded stays for the next start
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
-def _size(count: int) -> str:
-    return f"{count / 1e6:.1f} MB"
+def _list(sources: Sources, languages: Sequence[str], out: Path) -> None:
+    """Print the models of the usual source, or of "SOURCE:" among the names, for some languages.
+
+    sources: sources by name.
+    languages: codes of languages, each with an optional source such as "argos:nl".
+    out: folder of bundles, for the mark of models on disk.
+    """
+    from export.fetching.installing import bundles_at
+    from export.fetching.offers import request_code
+
+    chosen = [sources.split(language) for language in languages] or [(sources.usual, "")]
+    there = {
+        (bundle.provenance.source, bundle.provenance.name): bundle.provenance.version
+        for bundle in bundles_at(out)
+        if bundle.provenance is not None
+    }
+    for prefix in dict.fromkeys(prefix for prefix, _ in chosen):
+        codes = {request_code(code) for source, code in chosen if source == prefix and code}
+        for offer in sources.open(prefix).offers():
+            if codes <= {request_code(offer.source), request_code(offer.target)}:
+                version = there.get((prefix, offer.origin.name))
+                typer.echo(_line(prefix, offer, "" if version is None else f"on disk {version}".rstrip()))
+
+
+def _line(prefix: str, offer: Offer, mark: str) -> str:
+    """Return a line of the list: bundle, direction, source, architecture, version, size, score, licence."""
+    size = f"{offer.size / 1e6:.1f} MB" if offer.size else "-"
+    columns = (f"{offer.bundle:24}", f"{offer.pair:12}", f"{prefix:8}", f"{offer.architecture or '-':12}")
+    facts = (f"{offer.origin.version or '-':6}", f"{size:>9}", f"{offer.quality or '-':12}")
+    return " ".join((*columns, *facts, offer.origin.licence or "-", mark)).rstrip()
+
+
+def _complain(line: str) -> None:
+    typer.echo(line, err=True)
+
+
+def _say(line: str) -> None:
+    typer.echo(f"convoy: {line}", err=True)
+
+
+def _error(fault: str) -> None:
+    typer.echo(f"convoy: error: {fault}", err=True)

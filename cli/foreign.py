@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import sys
 import tempfile
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from importlib.util import find_spec
-from itertools import pairwise
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Final
@@ -26,10 +23,6 @@ import typer
 from engine.errors import CheckpointError, InvalidRequest
 
 CONVERSION_VERSION: Final = 1  # version of converted bundles; a new one converts all models again
-LANGUAGE_WORD: Final = re.compile(r"[a-z]{2,3}")
-# short words in names of models that are no languages
-NO_LANGUAGES: Final = frozenset({"mt", "big", "ct", "opt", "int", "nmt", "wmt"})
-NEEDED_PACKAGES: Final = ("onnx", "yaml", "ml_dtypes")
 # folders of packages in a mounted volume of LibreTranslate, and in a home folder
 PACKAGES: Final = ("share/argos-translate/packages", ".local/share/argos-translate/packages")
 
@@ -117,15 +110,17 @@ def _is_bundle(path: Path) -> bool:
 
 def _model_at(path: Path) -> ForeignModel | None:
     """Return the Argos or CTranslate2 model at a path; None: there is none. Raises InvalidRequest."""
+    from export.fetching.offers import languages_in, version_parts
+
     if path.suffix == ".argosmodel" and path.is_file():
-        pair = _languages_in(path.stem)
+        pair = languages_in(path.stem)
         if not pair:
             raise InvalidRequest(f"{path}: its name has no language codes; unpack it")
-        return ForeignModel(path, "argos", *pair, _version_parts(path.stem.rpartition("-")[2]))
+        return ForeignModel(path, "argos", *pair, version_parts(path.stem.rpartition("-")[2]))
     if (path / "metadata.json").is_file() and (path / "model" / "model.bin").is_file():
         return _argos_model(path)
     if (path / "model.bin").is_file() and any(path.glob("*vocabulary*")):
-        pair = _languages_in(path.name)
+        pair = languages_in(path.name)
         if not pair:
             raise InvalidRequest(
                 f"{path}: its name has no language codes, such as opus-en-de; run: convoy convert "
@@ -135,25 +130,14 @@ def _model_at(path: Path) -> ForeignModel | None:
     return None
 
 
-def _languages_in(name: str) -> tuple[str, str] | None:
-    """Return the last two language codes of a name such as opus-mt-en-de-ct2, or None."""
-    words = re.split("[-_.]", name)
-    codes = [word if LANGUAGE_WORD.fullmatch(word) and word not in NO_LANGUAGES else None for word in words]
-    pairs = [(a, b) for a, b in pairwise(codes) if a and b]
-    return pairs[-1] if pairs else None
-
-
 def _argos_model(path: Path) -> ForeignModel | None:
+    from export.fetching.offers import version_parts
     from export.importers.ctranslate2.packages import TRANSLATION, read_package
 
     package = read_package(path)
     if package.kind != TRANSLATION:
         return None  # a package for sentence boundaries
-    return ForeignModel(path, "argos", package.source, package.target, _version_parts(package.version))
-
-
-def _version_parts(version: str) -> tuple[int, ...]:
-    return tuple(int(part[:9]) for part in re.findall(r"[0-9]+", version[:100]))
+    return ForeignModel(path, "argos", package.source, package.target, version_parts(package.version))
 
 
 def _user_id() -> int:
@@ -187,13 +171,6 @@ def _convert_missing(models: Sequence[ForeignModel], cache: Path) -> list[Path]:
     """
     bundles = {model: cache / f"{model.name}-{digest(model.path)}" for model in models}
     new = {model: path for model, path in bundles.items() if not _is_bundle(path)}
-    missing = [name for name in NEEDED_PACKAGES if new and find_spec(name) is None]
-    if missing:
-        raise InvalidRequest(
-            f"{next(iter(new)).path}: must be converted once, which needs {', '.join(missing)}; run: "
-            f"pip install 'convoy-server[convert]', or convert it on another machine and copy its cache "
-            f"to {cache}"
-        )
     if new:
         with tempfile.TemporaryDirectory(prefix=".new-", dir=cache) as fresh:
             _convert({model: Path(fresh) / path.name for model, path in new.items()})

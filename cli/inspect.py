@@ -61,10 +61,19 @@ def _describe(bundle: Bundle) -> dict[str, Any]:
         "text": dict(bundle.text),
         "options": {k: v for k, v in asdict(bundle.options).items() if v != ()},
         "files": {name: bundle.manifest[name].size for name in bundle.files()},
+        "fetched from": _origin(bundle),
         "bytes": sum(entry.size for entry in bundle.manifest.values()),
         "licence": _matching_lines(card, LICENCE),
         "scores": _matching_lines(card, SCORE),
     }
+
+
+def _origin(bundle: Bundle) -> dict[str, Any] | None:
+    """Return the origin of a fetched model; None: it was not fetched."""
+    if bundle.provenance is None:
+        return None
+    values = asdict(bundle.provenance)
+    return {name: value for name, value in (values | values.pop("files")).items() if value}
 
 
 def _matching_lines(card: list[str], pattern: re.Pattern[str]) -> list[str]:

@@ -52,13 +52,9 @@ BAD_INPUT: Final = (
     UnicodeDecodeError,
 )
 EXTRAS: Final = {
-    "httpx": "client",
     "torch": "torch",
-    "onnx": "convert",
     "google_crc32c": "torch",
-    "ml_dtypes": "convert",
-    "yaml": "convert",
-    "zstandard": "convert",
+    "huggingface_hub": "hub",
     "fsspec": "corpus",
     "pyarrow": "corpus",
     "ray": "ray-data",

@@ -17,7 +17,7 @@ def package(
 
     Every bundle is verified first. Serve the folder with any web server, or use its path as the mirror.
     """
-    from export.mirror import INDEX
+    from export.fetching.mirror import INDEX
     from export.package import package as write_package
 
     models = write_package(folder)

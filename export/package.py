@@ -8,8 +8,9 @@ from pathlib import Path
 from engine.bundle.bundle import open_bundle
 from engine.bundle.manifest import MANIFEST
 from engine.errors import CheckpointError
+from export.fetching.mirror import MirrorModel, mirror_file, write_index
+from export.fetching.offers import BUNDLE
 from export.importers.marian.student_files import find_student, find_students, names_of
-from export.mirror import BUNDLE, MirrorModel, mirror_file, write_index
 
 
 def package(tree: Path) -> list[MirrorModel]:

@@ -4,7 +4,7 @@ config.json             format, name, task, languages, `ModelConfig`, text setti
 generation_config.json  defaults of `DecodeOptions`, by field name
 model.safetensors       weights in fp16, fp32 or int8 (`engine.bundle.weights`), by the names of
                         `engine.models.weight_shapes`
-manifest.json           size and SHA-256 of every other file, sorted by name
+manifest.json           size and SHA-256 of every other file, sorted by name; origin of a fetched model
 README.md (the model card), tokenizer files, onnx/ (optional; a large int8 model has `packed.safetensors`)
 
 No file is ever unpickled. `write_bundle` and `add_files` build a complete new folder next to the target and
@@ -44,6 +44,7 @@ from engine.bundle.manifest import (
     read_versioned,
     typed,
 )
+from engine.bundle.provenance import PROVENANCE, Provenance
 from engine.bundle.strict import from_json
 from engine.bundle.tensors import MappedTensors, SharedArrays, TensorPart, write_tensors
 from engine.bundle.weights import Stored, Weights, parts_of, specs_of
@@ -108,6 +109,7 @@ class Bundle:
     """An opened bundle. `options` are the decoding defaults of generation_config.json.
 
     shortlisted, truncates, max_sentence_tokens: see `Description`.
+    provenance: origin of a fetched model; None: it was not fetched.
     """
 
     path: Path
@@ -122,6 +124,7 @@ class Bundle:
     shortlisted: bool = False
     truncates: bool = False
     max_sentence_tokens: int = MAX_SENTENCE_TOKENS
+    provenance: Provenance | None = None
 
     def text_settings(self, cls: type[T]) -> T:
         """Convert the tokenizer's settings to `cls`. Raises BundleError that names every error."""
@@ -200,7 +203,7 @@ def open_bundle(path: Path, *, verify: bool = True) -> Bundle:
     odd = next((p for p in sorted(path.rglob("*")) if not p.is_dir() and not p.is_file()), None)
     if odd is not None:  # reading a pipe or a device would block for ever
         raise BundleError(f"{path}: {odd.name} is no regular file: remove it")
-    manifest = read_manifest(path)
+    manifest, provenance = read_manifest(path)
     pickles = sorted(p.name for p in path.rglob("*") if p.suffix.lower() in PICKLES)
     if pickles:
         raise BundleError(f"{path}: holds {pickles[0]}; a bundle must hold no pickle-like files: remove it")
@@ -225,6 +228,7 @@ def open_bundle(path: Path, *, verify: bool = True) -> Bundle:
         shortlisted=described.shortlisted,
         truncates=described.truncates,
         max_sentence_tokens=described.max_sentence_tokens,
+        provenance=provenance,
     )
 
 
@@ -303,10 +307,17 @@ def write_in_stages(
     return _replace(path, contents, None, how.stages)
 
 
-def add_files(path: Path, files: Mapping[str, Content]) -> Bundle:
-    """Add or replace files (not configuration or weights) and update the manifest, all or nothing."""
+def add_files(path: Path, files: Mapping[str, Content], provenance: Provenance | None = None) -> Bundle:
+    """Add or replace files (not configuration or weights) and update the manifest, all or nothing.
+
+    path: folder of the bundle.
+    files: new files by name.
+    provenance: origin of the model; None: the bundle's origin does not change.
+    """
     bundle = open_bundle(path)
     contents = _check_names(bundle.path, files, {CONFIG, GENERATION, WEIGHTS, MANIFEST})
+    if provenance is not None:
+        bundle = dataclasses.replace(bundle, provenance=provenance)
     return _replace(bundle.path, contents, bundle)
 
 
@@ -315,15 +326,21 @@ def _replace(
 ) -> Bundle:
     """Write `contents` and the files of `old`, if given, to `path`; on an error `path` stays as it was."""
     with replacing(path, extend=old is not None) as fresh:
-        bundle = _extend(fresh, contents, dict(old.manifest) if old else {})
+        provenance = old.provenance if old else None
+        bundle = _extend(fresh, contents, dict(old.manifest) if old else {}, provenance)
         for stage in stages:
             if more := stage(bundle):
                 names = _check_names(path, more, {CONFIG, GENERATION, WEIGHTS, MANIFEST})
-                bundle = _extend(fresh, names, bundle.manifest)
+                bundle = _extend(fresh, names, bundle.manifest, provenance)
     return dataclasses.replace(bundle, path=path)
 
 
-def _extend(folder: Path, contents: Mapping[str, Content], manifest: dict[str, FileEntry]) -> Bundle:
+def _extend(
+    folder: Path,
+    contents: Mapping[str, Content],
+    manifest: dict[str, FileEntry],
+    provenance: Provenance | None,
+) -> Bundle:
     """Write files and the manifest into a temporary folder and open it."""
     for name, content in sorted(contents.items()):
         if callable(content):
@@ -332,7 +349,8 @@ def _extend(folder: Path, contents: Mapping[str, Content], manifest: dict[str, F
             write_file(folder / name, content if isinstance(content, bytes) else content.read_bytes())
         manifest[name] = FileEntry((folder / name).stat().st_size, file_digest(folder / name))
     listed = {name: dataclasses.asdict(entry) for name, entry in sorted(manifest.items())}
-    write_file(folder / MANIFEST, _dump({"format": FORMAT, "files": listed}))
+    origin = {} if provenance is None else {PROVENANCE: dataclasses.asdict(provenance)}
+    write_file(folder / MANIFEST, _dump({"format": FORMAT, "files": listed} | origin))
     return open_bundle(folder, verify=False)
 
 

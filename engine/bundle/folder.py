@@ -25,12 +25,12 @@ def replacing(path: Path, *, extend: bool = False) -> Iterator[Path]:
     fresh = _sibling(path, "new")
     try:
         if extend:
-            shutil.copytree(path, fresh, copy_function=_link)
+            shutil.copytree(path, fresh, copy_function=link_or_copy)
         else:
             fresh.mkdir()
         yield fresh
         _sync(fresh)
-        _swap(fresh, path)
+        swap(fresh, path)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
 
@@ -79,8 +79,11 @@ def write_file(path: Path, data: bytes) -> None:
         out.write(data)
 
 
-def _swap(fresh: Path, path: Path) -> None:
-    """Rename `fresh` to `path`. The old folder is restored if the rename fails and removed if it succeeds."""
+def swap(fresh: Path, path: Path) -> None:
+    """Rename the folder `fresh` to `path`, on one file system.
+
+    The old folder is restored if the rename fails and removed if it succeeds.
+    """
     aside = _sibling(path, "old")
     replaced = path.exists()
     if replaced:
@@ -100,7 +103,8 @@ def _sibling(path: Path, kind: str) -> Path:
     return path.parent / f".{path.name}.{uuid.uuid4().hex}.{kind}"
 
 
-def _link(source: str, target: str) -> None:
+def link_or_copy(source: str, target: str) -> None:
+    """Make a hard link to a file, or a copy on a file system without links."""
     try:
         os.link(source, target)
     except OSError:  # a file system without hard links

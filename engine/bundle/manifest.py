@@ -8,6 +8,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final, TypeVar
 
 from engine.bundle.json_file import read_json
+from engine.bundle.provenance import PROVENANCE, Provenance
 from engine.bundle.strict import from_json
 from engine.errors import BundleError, ConfigError
 
@@ -87,9 +88,13 @@ def read_versioned(path: Path) -> dict[str, Any]:
     return values
 
 
-def read_manifest(path: Path) -> dict[str, FileEntry]:
-    """Read the manifest of a bundle's folder: each file's entry by its name. Raises BundleError."""
-    listed = read_versioned(path / MANIFEST).get("files")
+def read_manifest(path: Path) -> tuple[dict[str, FileEntry], Provenance | None]:
+    """Read the manifest of a bundle's folder: each file's entry by its name, and the origin of the model.
+
+    Raises BundleError.
+    """
+    values = read_versioned(path / MANIFEST)
+    listed, origin = values.get("files"), values.get(PROVENANCE)
     if not isinstance(listed, dict):
         raise BundleError(f"{path / MANIFEST}: lacks the object `files`; {REMEDY}")
     manifest = {}
@@ -99,7 +104,8 @@ def read_manifest(path: Path) -> dict[str, FileEntry]:
     missing = [name for name in (CONFIG, GENERATION, WEIGHTS) if name not in manifest]
     if missing:
         raise BundleError(f"{path / MANIFEST}: does not list {missing[0]}; {REMEDY}")
-    return manifest
+    provenance = None if origin is None else typed(Provenance, origin, path / MANIFEST, PROVENANCE)
+    return manifest, provenance
 
 
 def typed(cls: type[T], data: Any, path: Path, where: str) -> T:

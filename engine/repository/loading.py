@@ -21,6 +21,7 @@ from engine.backends import BACKENDS, LaneSize, Placement, usual_beam_size
 from engine.bundle.bundle import Bundle, open_bundle
 from engine.bundle.config import ModelConfig
 from engine.bundle.manifest import MANIFEST, REMEDY, WEIGHTS
+from engine.bundle.provenance import Provenance
 from engine.bundle.shortlist import SHORTLIST
 from engine.errors import BundleError, ConfigError, InvalidRequest
 from engine.executors import open_executors, uses_shortlist
@@ -71,6 +72,7 @@ class ModelInfo:
     device: device that the model runs on.
     sources, targets: all languages of the model, `source` and `target` first.
     digest: digest of the bundle's files.
+    provenance: origin of a fetched model; None: it was not fetched.
     """
 
     name: str
@@ -89,6 +91,7 @@ class ModelInfo:
     sources: tuple[str, ...] = ()
     targets: tuple[str, ...] = ()
     digest: str = ""
+    provenance: Provenance | None = None
 
     @property
     def directions(self) -> Directions:
@@ -258,6 +261,7 @@ def _facts(bundle: Bundle, settings: ServiceSettings, tokenizer: Tokenizer) -> M
         sources=directions.sources,
         targets=directions.targets,
         digest=bundle.digest,
+        provenance=bundle.provenance,
     )
     return ModelFacts(bundle.path, info, _cost(bundle.config, info, placement.lanes))
 

@@ -258,16 +258,6 @@ def test_error_without_a_model_names_model_and_url(german, capsys):
     assert "--url" in message
 
 
-def test_error_without_httpx_names_the_extra(german):
-    code = (
-        "import sys; sys.modules['httpx'] = None\nfrom cli.main import app\n"
-        f"app(['translate', '--url', 'http://x', '--target', 'en', {str(german)!r}])"
-    )
-    ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    assert ended.returncode == 1
-    assert "convoy-server[client]" in ended.stderr
-
-
 def completed(*words, **env):
     """Return the completions of bash for the last word."""
     variables = {"_CONVOY_COMPLETE": "complete_bash", "COMP_WORDS": " ".join(["convoy", *map(str, words)])}

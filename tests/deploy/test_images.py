@@ -30,7 +30,7 @@ def test_engine_packages_are_installed_without_lists_of_apt(tmp_path, there):
     assert {"docker.io", "debootstrap", "prometheus"} <= set(install.split())
 
 
-@pytest.mark.parametrize("name", ["requirements.txt", "requirements-convert.txt", "requirements-gpu.txt"])
+@pytest.mark.parametrize("name", ["requirements.txt", "requirements-gpu.txt"])
 def test_images_install_tested_versions_with_hashes(name):
     from packaging.requirements import Requirement
 
@@ -40,15 +40,14 @@ def test_images_install_tested_versions_with_hashes(name):
 
     tested, locked = pins(ROOT / "constraints.txt"), pins(ROOT / "docker" / name)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    more = {"requirements.txt": ["client"], "requirements-convert.txt": ["client", "convert"]}
-    extras = ("otel", "redis", *more.get(name, ["convert", "torch"]))
+    extras = ("otel", "redis", "torch" if "gpu" in name else "hub")
     wanted = [*project["dependencies"], *sum((project["optional-dependencies"][e] for e in extras), [])]
     assert {Requirement(line).name.lower() for line in wanted} - {project["name"]} <= set(locked)
     assert {n: v for n, v in locked.items() if n in tested} == {n: tested[n] for n in locked if n in tested}
     if "gpu" not in name:
         assert "torch" not in locked
         assert set(locked) <= set(tested)
-        assert ("onnx" in locked) == (name == "requirements-convert.txt")  # serving converts nothing
+        assert "onnx" in locked  # the image imports what it fetches
     entries = re.split(r"\n(?=[a-z0-9])", (ROOT / "docker" / name).read_text("utf-8").lower())
     assert all("--hash=sha256:" in entry for entry in entries)
 

@@ -10,16 +10,16 @@ FAULTS = [
     ),
     (
         "bytes sent from the beginning are appended to the partial file",
-        "export/mirror.py",
-        "        size = size if resumed else 0\n",
+        "export/fetching/download.py",
+        "            begin = begin if part.resumed else 0\n",
         "",
-        "tests/export/test_mirror.py -k sent_from_its_beginning",
+        "tests/export/fetching/test_downloads.py -k sent_from_its_beginning",
     ),
     (
         "an index may come from another host",
-        "export/mirror.py",
-        "if path == INDEX and response.url.host",
-        "if False and response.url.host",
+        "export/fetching/web.py",
+        "if index and urlsplit(target)",
+        "if False and urlsplit(target)",
         "tests/export/test_mirror.py -k another_host",
     ),
     (

@@ -7,18 +7,18 @@ import re
 import shutil
 import sys
 import threading
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import httpx
 import pytest
 
-from cli.fetch import fetch_missing
 from cli.main import app
 from engine.bundle.bundle import open_bundle
-from engine.errors import CheckpointError, InvalidRequest
-from export import mirror
+from engine.errors import CheckpointError
+from export.fetching.mirror import Mirror
+from export.fetching.web import Web
 from loadtest.http.serving import free_port, serving
 from tests.support.served import bundles
 from tests.support.students import GOLDEN
@@ -76,48 +76,31 @@ def app_ends(arguments: list[str]) -> int:
     return int(end.value.code or 0)
 
 
+def offers_of(where):
+    with closing(Web(print)) as web:
+        return Mirror(web, str(where)).offers()
+
+
 def test_mirror_is_listed(tree, capsys):
     assert app_ends(["fetch", "--mirror", str(tree)]) == 0
     lines = capsys.readouterr().out.splitlines()[-2:]
-    assert [line.split()[:3] for line in lines] == [["deen", "de-en", "tiny"], ["ende", "en-de", "tiny"]]
-
-
-def test_without_a_mirror_no_server_is_contacted(capsys):
-    assert app_ends(["fetch"]) == 2
-    assert "give --mirror" in capsys.readouterr().err
+    assert [line.split()[:4] for line in lines] == [
+        ["deen", "de-en", "mirror", "tiny"],
+        ["ende", "en-de", "mirror", "tiny"],
+    ]
 
 
 def test_interrupted_download_is_continued_verified_and_imported(web, tmp_path, capsys):
     address, asked, cut = web
     cut.append(100_000)
     out = tmp_path / "out"
-    assert app_ends(["fetch", "de-en", "--mirror", address, "--out", str(out)]) == 2
-    assert not (out / "deen").exists()
     assert app_ends(["fetch", "de-en", "--mirror", address, "--out", str(out)]) == 0
     model = next(path for path, _ in asked if "model" in path)
     assert [begin for path, begin in asked if path == model] == [0, 100_000]
-    assert [path.name for path in out.iterdir()] == ["deen"]
+    assert sorted(path.name for path in out.iterdir()) == [".fetched", "deen"]
     bundle = open_bundle(out / "deen")
     assert (bundle.source, bundle.target, bundle.config.quantization) == ("de", "en", "alphas")
     assert "deen" in capsys.readouterr().out
-
-
-def test_file_sent_from_its_beginning_replaces_the_partial_file(tree, tmp_path):
-    class Anew(mirror.Folder):
-        """A server without ranges."""
-
-        @contextmanager
-        def read(self, path, begin=0):
-            with super().read(path) as (_, chunks):
-                yield False, chunks
-
-    anew, (model, *_) = Anew(tree), mirror.models_of(mirror.Folder(tree))
-    largest = max(model.files, key=lambda file: file.size)
-    part = tmp_path / (model.place(largest).name + mirror.PARTIAL)
-    whole = (tree / largest.path).read_bytes()
-    part.write_bytes(whole[: largest.size // 2])
-    mirror.fetch(anew, model, tmp_path, lambda _: None)
-    assert (tmp_path / model.place(largest)).read_bytes() == whole
 
 
 def test_index_from_another_host_is_refused(web):
@@ -125,9 +108,9 @@ def test_index_from_another_host_is_refused(web):
     port = address.rpartition(":")[2]
     refused = pytest.raises(CheckpointError, match="sends to another host, localhost")
     with mirror_moved_to(f"http://localhost:{port}") as moved, refused:
-        mirror.models_of(mirror.open_mirror(moved))
+        offers_of(moved)
     with mirror_moved_to(address) as moved:  # another port of the same host
-        assert mirror.models_of(mirror.open_mirror(moved))
+        assert offers_of(moved)
 
 
 @contextmanager
@@ -154,13 +137,17 @@ def test_file_that_differs_from_the_index_is_refused_and_deleted(tree, tmp_path)
     data = bytearray(path.read_bytes())
     data[5000] ^= 1
     path.write_bytes(data)
-    opened = mirror.open_mirror(str(tree))
-    with pytest.raises(CheckpointError, match="is not the file of the index"):
-        mirror.fetch(opened, mirror.models_of(opened)[0], tmp_path / "there", lambda _: None)
+    with (
+        closing(Web(print)) as web,
+        pytest.raises(CheckpointError, match="is not the file of the index"),
+    ):
+        opened = Mirror(web, str(tree))
+        opened.download(opened.offers()[0], tmp_path / "there", lambda _: None)
     assert not list((tmp_path / "there").glob("model*"))
 
 
-def test_unreachable_mirror_gives_a_clear_error(tmp_path, capsys):
+def test_unreachable_mirror_gives_a_clear_error(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("export.fetching.web.PAUSES", (0.0,))
     assert app_ends(["fetch", "--mirror", "http://127.0.0.1:9", "--out", str(tmp_path)]) == 2
     assert "check the network" in capsys.readouterr().err
     assert app_ends(["fetch", "--mirror", str(tmp_path / "none")]) == 2
@@ -188,14 +175,14 @@ def test_invalid_index_is_refused(tree, change):
     listed["models"][0]["files"][0] |= change
     (tree / "index.json").write_text(json.dumps(listed))
     with pytest.raises(CheckpointError, match=r"index\.json: not an index"):
-        mirror.models_of(mirror.open_mirror(str(tree)))
+        offers_of(tree)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 1}', '{"format": 2, "models": []}', "[" * 5000])
 def test_other_content_as_the_index_is_refused(tmp_path: Path, text):
     (tmp_path / "index.json").write_text(text)
     with pytest.raises(CheckpointError, match=r"index\.json"):
-        mirror.models_of(mirror.open_mirror(str(tmp_path)))
+        offers_of(tmp_path)
 
 
 # bundles
@@ -215,11 +202,11 @@ def bundle_tree(tmp_path):
 
 
 def test_mirror_lists_bundles_and_students(bundle_tree):
-    models = mirror.models_of(mirror.open_mirror(str(bundle_tree)))
-    assert [(model.name, model.kind) for model in models] == [
+    models = offers_of(bundle_tree)
+    assert [(model.bundle, model.kind) for model in models] == [
         ("toy-de-en", "bundle"),
         ("toy-en-de", "bundle"),
-        ("deen", "student"),
+        ("deen", "bergamot"),
     ]
     assert models[0].architecture == "dynamicconv"
 
@@ -227,13 +214,15 @@ def test_mirror_lists_bundles_and_students(bundle_tree):
 def test_bundle_is_fetched_unchanged(bundle_tree, tmp_path, capsys):
     out = tmp_path / "out"
     assert app_ends(["fetch", "toy-de-en", "--mirror", str(bundle_tree), "--out", str(out)]) == 0
-    assert [path.name for path in out.iterdir()] == ["toy-de-en"]
+    assert sorted(path.name for path in out.iterdir()) == [".fetched", "toy-de-en"]
     assert open_bundle(out / "toy-de-en").digest == open_bundle(bundles() / "toy-de-en").digest
     again = ["fetch", "toy-de-en", "--mirror", str(bundle_tree), "--out", str(out)]
-    assert app_ends(again) == 2
-    assert "--overwrite" in capsys.readouterr().err
+    assert app_ends(again) == 0
+    assert "is on disk; --update or --overwrite" in capsys.readouterr().out
     assert app_ends([*again, "--overwrite", "--keep"]) == 0
-    assert open_bundle(out / ".fetched" / "toy-de-en").digest == open_bundle(out / "toy-de-en").digest
+    assert (
+        open_bundle(out / ".fetched" / "toy-de-en" / "files").digest == open_bundle(out / "toy-de-en").digest
+    )
 
 
 def test_download_damaged_in_transit_leaves_no_bundle(bundle_tree, tmp_path):
@@ -258,19 +247,7 @@ def test_invalid_index_entry_of_a_bundle_is_refused(bundle_tree, change):
         listed["models"][0] |= change
     (bundle_tree / "index.json").write_text(json.dumps(listed))
     with pytest.raises(CheckpointError, match=r"index\.json: not an index"):
-        mirror.models_of(mirror.open_mirror(str(bundle_tree)))
-
-
-def test_server_fetches_only_missing_models(bundle_tree, tmp_path):
-    out = tmp_path / "models"
-    with pytest.raises(InvalidRequest, match="--fetch-mirror"):
-        fetch_missing(("toy-de-en",), "", out)
-    with pytest.raises(InvalidRequest, match="the mirror has no  fr-it"):
-        fetch_missing(("fr-it",), str(bundle_tree), out)
-    fetch_missing(("toy-de-en", "en-de"), str(bundle_tree), out)
-    assert sorted(path.name for path in out.iterdir()) == ["toy-de-en", "toy-en-de"]
-    shutil.rmtree(bundle_tree)  # a restarted server no longer needs the mirror
-    fetch_missing(("toy-de-en", "toy-en-de"), str(bundle_tree), out)
+        offers_of(bundle_tree)
 
 
 def test_serve_fetches_its_models_before_serving(bundle_tree, tmp_path):

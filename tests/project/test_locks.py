@@ -13,7 +13,7 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parents[2]
 PIN = re.compile(r"^([A-Za-z0-9._-]+)==(\S+)", re.MULTILINE)
 LOCKS = {
-    "docker/requirements.txt": ("otel", "redis"),
+    "docker/requirements.txt": ("hub", "otel", "redis"),
     "docker/requirements-gpu.txt": ("otel", "redis", "torch"),
     "docker/requirements-ray.txt": ("otel", "redis", "ray"),
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -38,7 +37,7 @@ def contents(path: Path) -> bytes:
             raise CheckpointError(
                 f"{path}: has {size:,} bytes, more than any model's file; is it the right one?"
             )
-        with _opener(path)(path) as file:
+        with open_packed(path) as file:
             return _read_at_most(file, most, path)
     except (OSError, EOFError, zlib.error) as error:
         raise CheckpointError(
@@ -58,21 +57,17 @@ def _read_at_most(file: IO[bytes], most: int, path: Path) -> bytes:
     return bytes(data)
 
 
-def _opener(path: Path) -> Callable[[Path], Any]:
-    """Return the function that opens a file by the suffix of its packing."""
+def open_packed(path: Path) -> Any:
+    """Open a file to read its unpacked content, by the suffix of its packing."""
     if path.suffix == ".gz":
-        return lambda packed: gzip.open(packed, "rb")
-    if path.suffix == ".zst":
-        return _open_zstandard
-    return lambda plain: plain.open("rb")
+        return gzip.open(path, "rb")
+    return _open_zstandard(path) if path.suffix == ".zst" else path.open("rb")
 
 
 def _open_zstandard(path: Path) -> Any:
-    """Open a file packed by Zstandard. Raises CheckpointError without the package zstandard."""
-    try:
-        import zstandard
-    except ModuleNotFoundError:
-        raise CheckpointError(f"{path}: is packed by Zstandard; run: pip install zstandard") from None
+    """Open a file packed by Zstandard."""
+    import zstandard
+
     file = path.open("rb")
     try:
         # the file decides the size of the window: allow zstd's own limit without --long

@@ -1,0 +1,218 @@
+"""Models fetched from local servers of the sources, imported, and described by their bundles."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from engine.bundle.bundle import add_files, open_bundle
+from export.fetching.sources import Addresses
+from tests.support import argos_packages
+from tests.support.model_servers import publish, record, remote_settings, sha, student, zipped
+from tests.support.thorough import THOROUGH
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(autouse=True)
+def _no_placeholders(monkeypatch):
+    """Choosing placeholders decodes 1,000 sentences, and `test_placeholders.py` covers it."""
+    monkeypatch.setattr("export.importers.proving.add_placeholders", lambda report, bundle: {})
+
+
+def tree(folder):
+    """Return hash of each file of the bundles of a folder."""
+    return {
+        path.relative_to(folder).as_posix(): sha(path.read_bytes())
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and ".fetched" not in path.parts
+    }
+
+
+def test_fetched_student_says_where_it_is_from(server, firefox, ran, tmp_path):
+    remote_settings(server, [("de", "en")])
+    job = ran.job(tmp_path, firefox())
+    job.run(["firefox:de-en"], [], ())
+    assert not ran.errors
+    bundle = open_bundle(tmp_path / "firefox-de-en")
+    origin = bundle.provenance
+    assert (origin.source, origin.name, origin.version, origin.licence) == (
+        "firefox",
+        "de-en",
+        "3.0",
+        "MPL-2.0",
+    )
+    assert origin.address == f"{server.address}/v1"
+    assert origin.files == {name: sha(data) for name, data in student("de", "en").values()}
+    card = bundle.file("README.md").read_text("utf-8")
+    assert "Fetched from firefox: de-en 3.0" in card
+    assert "Licence: MPL-2.0" in card
+    assert add_files(bundle.path, {"words.json": b"{}"}).provenance == origin
+    assert "asking 127.0.0.1" in ran.said[0]
+    assert json.loads(ran.lines[-1])["state"] == "ready"
+
+
+def test_model_on_disk_is_not_asked_for_again(server, firefox, ran, tmp_path):
+    remote_settings(server, [("de", "en"), ("en", "de")])
+    ran.job(tmp_path, firefox()).run(["de-en"], ["de", "en"], ())
+    server.asked.clear()
+    ran.job(tmp_path, firefox()).run(["de-en", "firefox:de-en"], ["de", "en"], ())
+    assert not server.asked
+    assert not ran.errors
+
+
+def test_languages_fetch_the_missing_directions_by_way_of_english(server, firefox, ran, tmp_path):
+    remote_settings(server, [("de", "en"), ("en", "de"), ("nl", "en"), ("en", "nl"), ("fr", "en")])
+    job = ran.job(tmp_path / "out", firefox())
+    job.run([], ["de", "nl", "xx"], ())
+    there = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert there == [".fetched", "firefox-de-en", "firefox-en-de", "firefox-en-nl", "firefox-nl-en"]
+    assert sorted(job.state.failed()) == ["en-xx", "xx-en"]
+    assert ran.errors == ["firefox has no model for en-xx", "firefox has no model for xx-en"]
+    assert not job.transient
+
+
+def test_failed_model_does_not_stop_the_others(server, firefox, ran, tmp_path):
+    records = remote_settings(server, [("de", "en"), ("en", "de")])
+    broken = next(r for r in records if (r["sourceLanguage"], r["fileType"]) == ("de", "model"))
+    server.files[f"/attachments/{broken['attachment']['location']}"] = b"x" * broken["attachment"]["size"]
+    job = ran.job(tmp_path, firefox())
+    job.run(["de-en", "en-de"], [], ())
+    assert (tmp_path / "firefox-en-de").is_dir()
+    assert not (tmp_path / "firefox-de-en").exists()
+    assert job.state.models["de-en"]["state"] == "failed"
+    assert job.state.models["de-en"]["remedy"] == "convoy fetch firefox:de-en"
+    assert "is not the file of the index" in job.state.models["de-en"]["fault"]
+
+
+def test_model_that_can_not_be_imported_is_named(server, firefox, ran, tmp_path):
+    records = remote_settings(server, [("de", "en")])
+
+    publish(
+        server, [record(server, "model", "model.deen.bin", b"no model", ("de", "en"), "3.0"), *records[1:]]
+    )
+    job = ran.job(tmp_path, firefox())
+    job.run(["de-en"], [], ())
+    assert "model.deen.bin" in ran.errors[0]
+    assert not (tmp_path / "firefox-de-en").exists()
+
+
+def test_update_replaces_another_version_only(server, firefox, ran, tmp_path):
+    remote_settings(server, [("de", "en")], "2.0")
+    ran.job(tmp_path, firefox()).run(["de-en"], [], ())
+    digest = open_bundle(tmp_path / "firefox-de-en").digest
+    ran.job(tmp_path, firefox()).update([])
+    assert "is up to date" in ran.said[-1]
+    remote_settings(server, [("de", "en")], "2.1")
+    ran.job(tmp_path, firefox()).update([])
+    updated = open_bundle(tmp_path / "firefox-de-en")
+    assert updated.provenance.version == "2.1"
+    assert updated.digest != digest  # the card names the version
+
+
+def argos(server, tmp_path, source="de", target="en", **more):
+    package = argos_packages.write(tmp_path / "packages", source, target)
+    server.files["/p.argosmodel"] = zipped(package, package.name)
+    entry = {"package_version": "1.9", "from_code": source, "to_code": target} | more
+    server.put("/index.json", [entry | {"links": [f"{server.address}/p.argosmodel", "ipfs://x"]}])
+
+
+def test_package_of_argos_is_fetched_in_spite_of_cuts(server, ran, tmp_path):
+    argos(server, tmp_path)
+    server.cut_path, server.cuts = "argosmodel", [1_000, 5_000]
+    ran.job(tmp_path / "out", Addresses(argos=server.address)).run(["argos:de-en"], [], ())
+    assert not ran.errors
+    bundle = open_bundle(tmp_path / "out" / "argos-de-en")
+    assert (bundle.source, bundle.target, bundle.provenance.version) == ("de", "en", "1.9")
+    assert server.sent["/p.argosmodel"] == len(server.files["/p.argosmodel"])
+
+
+def test_package_for_other_languages_than_the_index_says_is_refused(server, ran, tmp_path):
+    argos(server, tmp_path, from_code="fr")
+    ran.job(tmp_path / "out", Addresses(argos=server.address)).run(["argos:fr-en"], [], ())
+    assert "translates de-en, and the index says fr-en" in ran.errors[0]
+
+
+def test_package_that_is_a_bomb_is_refused(server, ran, tmp_path):
+    (tmp_path / "bomb").mkdir()
+    (tmp_path / "bomb" / "zeros").write_bytes(bytes(30_000_000))
+    argos(server, tmp_path)
+    server.files["/p.argosmodel"] = zipped(tmp_path / "bomb", "bomb")
+    ran.job(tmp_path / "out", Addresses(argos=server.address)).run(["argos:de-en"], [], ())
+    assert "don't trust it" in ran.errors[0]
+
+
+# processes
+
+
+PROGRAM = """
+import export.importers.proving as proving
+from cli.main import app
+proving.add_placeholders = lambda *_: {}
+app()
+"""
+
+
+def command(server, out, *words):
+    environment = os.environ | {"CONVOY_FETCH_FIREFOX": server.address, "PYTHONPATH": str(ROOT)}
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, "fetch", *words, "--out", str(out)],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def test_two_processes_share_the_work(server, tmp_path):
+    remote_settings(server, [("de", "en")])
+    both = [command(server, tmp_path / "out", "de-en") for _ in range(2)]
+    said = [process.communicate(timeout=120)[0] for process in both]
+    assert [process.returncode for process in both] == [0, 0], said
+    files = [path for path, _ in server.asked if path.startswith("/attachments/")]
+    assert len(files) == len(set(files)) == 3
+
+
+def test_killed_process_leaves_what_the_next_one_continues(server, tmp_path):
+    """Kill fetches at random moments until one ends: same bytes, and no whole file is sent twice."""
+    pairs = [("de", "en"), ("en", "de"), ("nl", "en")] if THOROUGH else [("de", "en")]
+    remote_settings(server, pairs)
+    names = [f"{source}-{target}" for source, target in pairs]
+    whole = command(server, tmp_path / "whole", *names)
+    began = time.monotonic()
+    said, _ = whole.communicate(timeout=300)
+    assert whole.returncode == 0, said
+    seconds, sizes = time.monotonic() - began, {path: len(data) for path, data in server.files.items()}
+    asked, numbers = len(server.asked), random.Random(3)
+    server.drip = 8_000
+    for _ in range(30 if THOROUGH else 2):
+        process = command(server, tmp_path / "killed", *names)
+        time.sleep(numbers.uniform(0.3, 1.0) * seconds)
+        process.kill()
+        process.communicate()
+    server.drip = 0
+    last = command(server, tmp_path / "killed", *names)
+    said, _ = last.communicate(timeout=300)
+    assert last.returncode == 0, said
+    assert tree(tmp_path / "killed") == tree(tmp_path / "whole")
+    for path, begins in _begins(server.asked[asked:]).items():
+        assert max(begins) < sizes[path]
+        assert begins == sorted(begins), "a later request starts after the bytes on disk"
+    kept = tmp_path / "killed" / ".fetched"
+    assert not [path for path in kept.rglob("*") if path.is_file() and path.suffix != ".lock"]
+
+
+def _begins(asked):
+    begins: dict[str, list[int]] = {}
+    for path, begin in asked:
+        if path.startswith("/attachments/"):
+            begins.setdefault(path, []).append(begin)
+    return begins
