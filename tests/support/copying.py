@@ -52,17 +52,18 @@ class Meter:
 
     total: seconds of processor time of all slices.
     longest: seconds of the longest slice: the time on the wall, at most the processor time of its group.
+    group: slices that are timed together; with 1, times on the wall do not count.
     """
 
-    def __init__(self):
-        self.total = self.longest = 0.0
+    def __init__(self, group=GROUP):
+        self.total, self.longest, self.group = 0.0, 0.0, group
 
     def run(self, slices):
         """Run slices to their end, and return their value."""
         while True:
             began, used, longest = time.perf_counter(), time.thread_time(), 0.0
             try:
-                for _ in range(GROUP):
+                for _ in range(self.group):
                     next(slices)
                     now = time.perf_counter()
                     longest, began = max(longest, now - began), now
@@ -135,9 +136,9 @@ def glossary_of(*pieces):
     return partial(answered, options=options)
 
 
-def measured(form, text, way):
+def measured(form, text, way, group=GROUP):
     """Return the meter of a request in a form; a refused one costs what it took until the refusal."""
-    meter = Meter()
+    meter = Meter(group)
     gc.disable()  # a collection of the objects of other tests takes a third of a second
     try:
         with suppress(ConvoyError):
