@@ -357,17 +357,20 @@ def test_emphasis_opens_and_closes_at_the_edges_of_words(source, text):
     assert read_markup(source).text == text
 
 
+PLACES = st.integers(0, 30)
+
+
 @st.composite
 def formatted_texts(draw):
     """Return nested formats and disjoint phrases of a text of 30 characters."""
-    cuts = sorted(draw(st.lists(st.integers(0, 30), max_size=12)))
-    formats, around = [], [(0, 30, -1)]
-    for begin, end in zip(cuts[::2], cuts[1::2], strict=False):
-        outer = draw(st.sampled_from(around))
-        begin, end = max(begin, outer[0]), min(end, outer[1])
-        if begin <= end and not any(begin < e and b < end for b, e, p in around[1:] if p == outer[2]):
-            around.append((begin, end, len(formats)))
-            formats.append(Format(begin, end, parent=outer[2]))
+    formats, around = [], [(0, 30, -1, -1)]
+    for cut, outer in draw(st.lists(st.tuples(st.tuples(PLACES, PLACES), st.integers(0, 9)), max_size=9)):
+        low, high, parent, _ = around[outer % len(around)]
+        begin, end = (min(high, max(low, place)) for place in sorted(cut))
+        siblings = [(b, e) for b, e, _, p in around[1:] if p == parent]
+        if not any(begin < e and b < end for b, e in siblings):
+            around.append((begin, end, len(formats), parent))
+            formats.append(Format(begin, end, parent=parent))
     edges = sorted(draw(st.sets(st.integers(0, 30), max_size=8)))
     phrases = [(b, e, Phrase("x", "x", True)) for b, e in zip(edges[::2], edges[1::2], strict=False)]
     return tuple(formats), phrases
