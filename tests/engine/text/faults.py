@@ -230,7 +230,7 @@ FAULTS = [
         "engine/text/split.py",
         "if match.end() < last]",
         "if match.end() < len(line.rstrip())]",
-        "tests/project/test_linear_requests.py -k cells",
+        "tests/engine/text/test_split.py -k long_row",
     ),
     (
         "each piece is searched behind the same marks again",

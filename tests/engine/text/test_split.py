@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.errors import TooLarge
-from engine.text.split import break_long
+from engine.text.split import _columns, break_long
 from tests.support.finished import split
+from tests.support.timing import assert_linear
 
 PROSE = st.lists(st.sampled_from([*" .!?\n\r\u2028\u00a0\x85A2aü。\ud800", "z.B. ", "Dr.", "\r\n"])).map(
     "".join
@@ -127,3 +128,7 @@ def test_long_line_is_split_like_a_short_line_and_loses_no_text():
     layout = split(line, "de")
     assert layout.join(layout.sentences) == line
     assert len(layout.sentences) == 400 * len(split(sentence, "de").sentences)
+
+
+def test_columns_of_a_long_row_take_linear_time():
+    assert_linear(lambda count: list(_columns("|a" * count + " ")), 25_000)

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.errors import BundleError
+from engine.text.tokenizers.left_to_right import whole_words
 from engine.text.tokenizers.subwords import Subwords, SubwordVocabulary, read_subtokens, read_subwords
 from tests.support.golden_fixtures import ROOT
 
@@ -51,3 +52,12 @@ def test_invalid_vocabularies_are_refused(tmp_path, content, complaint) -> None:
     path.write_bytes(content)
     with pytest.raises(BundleError, match=complaint):
         read_subwords(path, 100)
+
+
+@pytest.mark.parametrize(
+    ("text", "whole"),
+    [("das Haus", "das"), ("Haus", ""), ("", ""), ("das Haus ", "das Haus"), ("これは本", "これは本"),
+     ("これは book", "これは"), ("ｶﾅ本a", "ｶﾅ本"), ("안녕", ""), ("안녕 하", "안녕")],
+)  # fmt: skip
+def test_last_word_may_grow_except_in_scripts_without_spaces(text, whole) -> None:
+    assert whole_words(text) == whole
