@@ -137,6 +137,7 @@ def _lifespan(
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, state.reload_all)
         if state.peers:
             state.peers.join()
+            await state.peers.stand_by(lambda: state.draining)
         async with serving_files(app), state.lag.watching(), trimming(), _grpc(app, state):
             yield
         for task in tasks:

@@ -1,8 +1,10 @@
 """`convoy serve`: in this process, or in front ends and engine processes under a supervisor.
 
 The supervisor opens the port, starts the processes and restarts them when they die, with a back-off that
-grows while they die early. It kills processes that hang. It answers no request itself; connections that a
-dead front end had not accepted wait for the others. It passes orders between front ends.
+grows while they die early. A single front end has a
+spare one, which takes 50 MiB and accepts connections as soon as the other has died. The supervisor kills
+processes that hang. It answers no request itself; connections that a dead front end had not accepted wait for
+the others. It passes orders between front ends.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from server.app import LAST_SECONDS, run
 from server.callers.quotas import Counters
 from server.engine_process import run_engine
 from server.observing import logs, metrics
-from server.process.peers import ABSENT, Board, ProcessContext, send
+from server.process.peers import ABSENT, Board, ProcessContext, listen, send
 from server.process.temporary import OwnFolder
 from server.settings import ServerSettings
 
@@ -37,7 +39,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MAX_BACKLOG: Final = 2048  # connections that wait until a front end accepts them
 USEFUL_SECONDS: Final = 10.0  # a process that was ready for this long restarts without back-off
 MAX_PAUSE_SECONDS: Final = 30.0  # longest back-off between a death and the restart
 HANG_CHECK_SECONDS: Final = 1.0  # seconds between two checks for hanging processes
@@ -55,6 +56,8 @@ class Child:
     hosts: whether it is an engine process.
     process: process of the operating system.
     pipe: pipe to it.
+    warm_at: time.monotonic() when the front end could serve; inf: not yet.
+    serves: whether it is a front end that may accept connections.
     ready_at: time.monotonic() when the process became ready; inf: not ready yet.
     calls: ids of orders that the process has not answered.
     beats: entry of the board's `beats` at the last check.
@@ -66,6 +69,8 @@ class Child:
     hosts: bool
     process: ForkServerProcess
     pipe: Pipe
+    warm_at: float = math.inf
+    serves: bool = False
     ready_at: float = math.inf
     calls: set[str] = field(default_factory=set)
     beats: int = 0
@@ -143,9 +148,11 @@ class Supervisor:
         # children of a fork server start with all modules imported
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(["server.supervisor", *SERVED_MODULES])
-        count = settings.frontends
-        array, processes = self._context.RawArray, count + settings.engines
-        self._board = Board(array("b", count), array("i", [ABSENT] * count), array("l", processes))
+        self._spares = 1 if settings.frontends == 1 else 0  # several front ends replace each other
+        array, processes = self._context.RawArray, settings.frontends + settings.engines + self._spares
+        self._board = Board(
+            array("b", processes), array("i", [ABSENT] * processes), array("l", processes), settings.frontends
+        )
         self._children: dict[int, Child] = {}
         self._deaths = [0] * processes  # consecutive early deaths of each process
         self._calls: dict[str, PendingOrder] = {}
@@ -181,8 +188,10 @@ class Supervisor:
         if self._stops:
             return
         engine_number = number - self._settings.frontends
-        is_engine = engine_number >= 0
-        name = f"engine process {engine_number}" if is_engine else f"front end {number}"
+        is_engine = 0 <= engine_number < self._settings.engines
+        # a spare front end has the last number of all processes
+        front_number = min(number, self._settings.frontends)
+        name = f"engine process {engine_number}" if is_engine else f"front end {front_number}"
         pipe, child_pipe = self._context.Pipe()
         listener = None if is_engine else self._listener
         context = ProcessContext(
@@ -204,6 +213,15 @@ class Supervisor:
         self._loop.add_reader(process.sentinel, self._reap, child)
         logger.info("%s is process %d", name, process.pid)
 
+    def _let_serve(self) -> None:
+        """Let started front ends accept connections, as many as the settings ask for."""
+        fronts = [child for child in self._children.values() if not child.hosts]
+        free = self._settings.frontends - sum(child.serves for child in fronts)
+        waiting = [child for child in fronts if child.warm_at < math.inf and not child.serves]
+        for child in waiting[:free]:
+            child.serves = True
+            send(child.pipe, {"kind": "serve"})
+
     def _reap(self, child: Child) -> None:
         """Handle the end of a process: restart it, or stop the server if it has not started yet."""
         self._read_messages(child)  # that it sent before it ended
@@ -215,6 +233,8 @@ class Supervisor:
         child.process.close()
         del self._children[child.number]
         self._board.clear(child.number)
+        if not self._stops:
+            self._let_serve()
         metrics.forget(self._metrics, child.number)
         for id in child.calls:  # a restarted process loads the newest models anyway
             self._record_reply(id, "")
@@ -227,7 +247,7 @@ class Supervisor:
             self._codes.append(max(code, 1))
             self._stop()
         else:
-            useful = time.monotonic() - child.ready_at > USEFUL_SECONDS
+            useful = time.monotonic() - min(child.warm_at, child.ready_at) > USEFUL_SECONDS
             self._start_later(child.number, f"{child.name} ended with code {code}", useful=useful)
 
     def _start_later(self, number: int, fault: str, *, useful: bool) -> None:
@@ -291,11 +311,15 @@ class Supervisor:
             self._loop.remove_reader(child.pipe.fileno())
 
     def _handle(self, child: Child, message: dict[str, Any]) -> None:
-        """Handle a message: ready, order, count, obeyed (a reply to an order) or failed."""
-        if message["kind"] == "ready":
+        """Handle a message: warm, ready, order, count, obeyed (a reply to an order) or failed."""
+        if message["kind"] == "warm":
+            child.warm_at = time.monotonic()
+            self._let_serve()
+        elif message["kind"] == "ready":
             child.ready_at = time.monotonic()
             logger.info("%s is ready", child.name)
-            self._all_were_ready |= sum(c.ready for c in self._children.values()) == len(self._deaths)
+            needed = len(self._deaths) - self._spares
+            self._all_were_ready |= sum(c.ready for c in self._children.values()) == needed
         elif message["kind"] == "order":
             self._forward_order(message["order"], child, message["id"])
         elif message["kind"] == "count":
@@ -368,21 +392,3 @@ def _fault_of(message: dict[str, Any]) -> Exception:
     if message["module"]:
         return ModuleNotFoundError(message["fault"], name=message["module"])
     return (ConfigError if message["code"] == ConfigError.code else BundleError)(message["fault"])
-
-
-def listen(settings: ServerSettings) -> socket.socket:
-    """Open the socket that all front ends accept from. Raises ConfigError."""
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listener = socket.socket(family, kind, protocol)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(MAX_BACKLOG)
-    except OSError as error:
-        raise ConfigError(f"can't listen on {settings.host}:{settings.port}: {error}") from error
-    host, port = listener.getsockname()[:2]
-    kinds = settings.frontends, settings.engines
-    logger.info("listening on %s:%d with %d front ends, %d engine processes", host, port, *kinds)
-    return listener

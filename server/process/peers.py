@@ -2,7 +2,8 @@
 
 All front ends accept from one socket, which the supervisor opens (`server.supervisor`). Each writes to a
 board in shared memory whether it is ready and its number of connections, and every process writes its
-heartbeat there. Orders to all front ends go through the supervisor.
+heartbeat there. Orders to all front ends go through the supervisor. A front end that has started waits until
+the supervisor lets it accept: a spare one waits until another has ended.
 """
 
 from __future__ import annotations
@@ -10,17 +11,20 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import logging
 import os
 import signal
 import socket
 import sys
 import time
 from collections.abc import Awaitable, Callable, MutableSequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from engine.api import ConvoyError
+from engine.api import ConfigError, ConvoyError
+from server.settings import ServerSettings
 
 if TYPE_CHECKING:  # the type of a pipe between processes differs by system
     if sys.platform == "win32":
@@ -32,31 +36,35 @@ if TYPE_CHECKING:  # the type of a pipe between processes differs by system
 
         Pipe = Connection
 
+logger = logging.getLogger(__name__)
+
+MAX_BACKLOG: Final = 2048  # connections that wait until a front end accepts them
 ABSENT: Final = -1  # number of connections of a front end that does not run
 # how often in a row a front end leaves connections to front ends with fewer
 MAX_POSTPONED: Final = 100
+BEAT_SECONDS: Final = 0.5  # seconds between two heartbeats of a front end that waits for its turn
 
 Obey = Callable[[str], Awaitable[object]]  # executes an order to all front ends
 
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """Arrays in shared memory with an entry for each front end; `beats` has one for each process.
+    """Arrays in shared memory with an entry for each process.
 
-    ready: 1 if the front end is ready, otherwise 0.
-    connections: number of connections, ABSENT if the front end does not run.
+    ready: 1 if the process is a front end that is ready, otherwise 0.
+    connections: number of connections, ABSENT for other processes and front ends that serve nobody.
     beats: counter that grows while the process is alive; 0 until it is ready.
+    frontends: number of front ends that serve at the same time.
     """
 
     ready: MutableSequence[int]
     connections: MutableSequence[int]
     beats: MutableSequence[int]
+    frontends: int
 
     def clear(self, number: int) -> None:
         """Reset the entries of a process that has ended."""
-        self.beats[number] = 0
-        if number < len(self.ready):
-            self.ready[number], self.connections[number] = 0, ABSENT
+        self.beats[number], self.ready[number], self.connections[number] = 0, 0, ABSENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +132,7 @@ class Peers:
         self._numbers = itertools.count()
         self._tasks: set[asyncio.Task[None]] = set()
         self._reported = False
+        self._serving = asyncio.Event()  # set when the supervisor lets this front end accept connections
 
     def join(self) -> None:
         """Start to read messages of the supervisor in this event loop."""
@@ -133,8 +142,20 @@ class Peers:
         asyncio.get_running_loop().remove_reader(self._context.pipe.fileno())
 
     def ready(self) -> bool:
-        """Return whether every front end is ready."""
-        return all(self._context.board.ready)
+        """Return whether every front end is ready, without a spare one."""
+        board = self._context.board
+        return sum(board.ready) >= board.frontends
+
+    async def stand_by(self, ended: Callable[[], bool]) -> None:
+        """Wait until the supervisor lets this front end accept connections.
+
+        ended: returns whether the front end is to end instead.
+        """
+        send(self._context.pipe, {"kind": "warm"})
+        while not self._serving.is_set() and not ended():
+            self._context.board.beats[self._context.number] += 1
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._serving.wait(), BEAT_SECONDS)
 
     def report(self, *, ready: bool, connections: int) -> None:
         """Write this front end's state and heartbeat to the board; report the first time that it is ready."""
@@ -176,7 +197,9 @@ class Peers:
 
     def _handle(self, message: dict[str, Any]) -> None:
         """Execute an order, or give a reply to the request that waits for it."""
-        if message["kind"] == "order":
+        if message["kind"] == "serve":
+            self._serving.set()
+        elif message["kind"] == "order":
             task = asyncio.get_running_loop().create_task(self._execute(message["id"], message["order"]))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -200,3 +223,21 @@ def send(pipe: Pipe, message: dict[str, Any]) -> None:
         pipe.send_bytes(json.dumps(message).encode())
     except (BrokenPipeError, ConnectionResetError):
         return
+
+
+def listen(settings: ServerSettings) -> socket.socket:
+    """Open the socket that all front ends accept from. Raises ConfigError."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(MAX_BACKLOG)
+    except OSError as error:
+        raise ConfigError(f"can't listen on {settings.host}:{settings.port}: {error}") from error
+    host, port = listener.getsockname()[:2]
+    kinds = settings.frontends, settings.engines
+    logger.info("listening on %s:%d with %d front ends, %d engine processes", host, port, *kinds)
+    return listener

@@ -123,4 +123,11 @@ FAULTS = [
         "            return\n",
         "tests/server/http/test_heads.py -k left",
     ),
+    (
+        "a spare front end waits for ever",
+        "server/supervisor.py",
+        "        if not self._stops:\n            self._let_serve()\n",
+        "",
+        "tests/server/test_spare.py -k before_another",
+    ),
 ]
