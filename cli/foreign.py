@@ -22,7 +22,7 @@ import typer
 
 from engine.errors import CheckpointError, InvalidRequest
 
-CONVERSION_VERSION: Final = 1  # version of converted bundles; a new one converts all models again
+CONVERSION_VERSION: Final = 2  # version of converted bundles; a new one converts all models again
 # folders of packages in a mounted volume of LibreTranslate, and in a home folder
 PACKAGES: Final = ("share/argos-translate/packages", ".local/share/argos-translate/packages")
 

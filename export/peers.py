@@ -1,7 +1,7 @@
 """Translate lines with the engine that a model comes from, to compare the answers with the bundle's.
 
-`transformers` runs Hugging Face's folders, from text to text; `ctranslate2` runs its own, on our tokens. Both
-search greedily.
+`transformers` runs Hugging Face's folders, from text to text; `ctranslate2` runs its own, on the tokens of
+the library that its users call. Both search greedily.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any, Final
 from engine.bundle.bundle import Bundle
 from engine.errors import CheckpointError
 from engine.text.tokenizers.tokenizer import open_tokenizer
+from export.library_tokens import library_tokens
 
 CHECK_LINES: Final = (
     "The house at the end of the street is for sale.",
@@ -136,16 +137,15 @@ def _ctranslate2(model: CheckedModel, lines: Sequence[str], limit: int) -> PeerA
     ctranslate2 = import_module("ctranslate2")
     folder = model.folder if (model.folder / "model.bin").is_file() else model.folder / "model"
     translator = ctranslate2.Translator(str(folder), compute_type="float32", inter_threads=1)
-    tokenizer, config = open_tokenizer(model.bundle), model.bundle.config
-    names = tokenizer.pieces(range(config.target_vocab), target=True)
-    ids = {name: token for token, name in enumerate(names)}
-    prefix = tokenizer.pieces(tokenizer.beginning, target=True)
-    begun = 0 if model.bundle.text.get("begin") is None else 1  # the library adds the first symbol itself
+    library = library_tokens(folder, model.bundle)
     texts = []
     for line in lines:
-        source = tokenizer.pieces(tokenizer.encode(line)[begun:], target=False)
+        prefix = list(library.prefix)
         (answer,) = translator.translate_batch(
-            [source], target_prefix=[prefix] if prefix else None, beam_size=1, max_decoding_length=limit
+            [library.split(line)],
+            target_prefix=[prefix] if prefix else None,
+            beam_size=1,
+            max_decoding_length=limit,
         )
-        texts.append(tokenizer.decode([ids[name] for name in answer.hypotheses[0] if name in ids]))
-    return PeerAnswers(f"ctranslate2 {ctranslate2.__version__} on Convoy's tokens", texts)
+        texts.append(library.join(answer.hypotheses[0][len(prefix) :]))
+    return PeerAnswers(f"ctranslate2 {ctranslate2.__version__} on the tokens of {library.name}", texts)

@@ -100,11 +100,19 @@ class CTranslate2Import(ImportSettings):
     pieces: SentencePiece models, one for both sides or the source's and the target's.
     codes: file of BPE codes (subword-nmt).
     prefix: symbol that every target begins with and that answers leave out.
+    family: family of `transformers` whose tokenizer the model needs, or "plain"; None: recognised.
+    task: "translate" or "summarize"; None: that of most models of the family.
+    prompt: text that is written before each source, for T5.
+    characters: each character of a text is a symbol; None: if all symbols of the model are characters.
     """
 
     pieces: tuple[Path, ...] = ()
     codes: Path | None = None
     prefix: str | None = None
+    family: str | None = None
+    task: str | None = None
+    prompt: str | None = None
+    characters: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,7 @@
 """Tokenizers of models whose vocabularies are lists of symbols: CTranslate2, Argos, THUMT.
 
-Text is split by SentencePiece, or by Moses and BPE codes of subword-nmt, or is symbols between spaces.
+Text is split by SentencePiece, by Moses and BPE codes of subword-nmt, or into characters, or is symbols
+between spaces.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from engine.errors import BundleError
 from engine.text.tokenizers.dictionary import Dictionary
 from engine.text.tokenizers.fairseq import Fairseq, FairseqSettings, read_bpe
 from engine.text.tokenizers.fairseq_pieces import DictionaryPieces
-from engine.text.tokenizers.pieces import read_processor
+from engine.text.tokenizers.pieces import SPACE, read_processor
 
 MAX_SYMBOL_CHARACTERS: Final = 4096
 
@@ -34,8 +35,9 @@ class SymbolsSettings:
     begin: symbol at the beginning of every source.
     unknown: symbol of words that a vocabulary lacks.
     replace_unknown: whether unknown target symbols become source symbols without a request for it.
+    characters: each character of a text is a symbol.
 
-    Without pieces and BPE codes, texts are symbols between spaces.
+    Without pieces, BPE codes and characters, texts are symbols between spaces.
     """
 
     source_vocabulary: str
@@ -51,6 +53,14 @@ class SymbolsSettings:
     begin: str | None = None
     unknown: str = "<unk>"
     replace_unknown: bool = False
+    characters: bool = False
+
+
+class Characters:
+    """Splits a text into characters, with SentencePiece's mark for spaces."""
+
+    def encode(self, text: str, out_type: type[str]) -> list[str]:
+        return [SPACE if character.isspace() else character for character in text.strip()]
 
 
 def read_list(path: Path) -> list[str]:
@@ -90,6 +100,8 @@ def open_symbols(bundle: Bundle) -> Fairseq | DictionaryPieces:
         names = settings.source_pieces, settings.target_pieces
         before, after = (read_processor(bundle.file(name)) for name in names)
         return DictionaryPieces((before, after), source, target, first, beginning)
+    if settings.characters:
+        return DictionaryPieces((Characters(), Characters()), source, target, first, beginning)
     moses = FairseqSettings(
         source_dictionary=settings.source_vocabulary,
         target_dictionary=settings.target_vocabulary,

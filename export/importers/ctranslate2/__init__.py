@@ -6,6 +6,8 @@ packages        metadata of packages, read without torch
 zips            unpacks zipped packages safely
 variables       reads model.bin
 sides           weights and configuration of an encoder or decoder
+families        families of `transformers`, recognised by the vocabulary
+texts           tokenizer settings and files
 vocabularies    symbols, with the special ones at the same ids on both sides
 vocabulary_map  vmap.txt as a shortlist
 """

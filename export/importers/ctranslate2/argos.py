@@ -6,8 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from export.importers.ctranslate2.importer import TextRules, read_for_library
+from export.importers.ctranslate2.importer import read_for_library
 from export.importers.ctranslate2.packages import MODEL_FOLDER, TRANSLATION, read_package
+from export.importers.ctranslate2.texts import TextRules
 from export.importers.importing import ImportedModel, ProblemList
 from export.importers.settings import CTranslate2Import, ImportSettings
 
@@ -39,7 +40,7 @@ def read(folder: Path, settings: ImportSettings, problems: ProblemList) -> Impor
         codes=None if cut else codes,
         prefix=package.prefix,
     )
-    rules = TextRules(moses=not cut, replace_unknown=True)
+    rules = TextRules(moses=not cut, replace_unknown=True, families=False)
     model = read_for_library(folder / MODEL_FOLDER, chosen, rules, problems)
     notes = (f"Version of the package: {package.version[:40] or 'unknown'}", *model.notes)
     origin = model.origin.replace("ctranslate2", "argos")

@@ -5,22 +5,18 @@ docs/import.md lists unsupported models and differences of the search.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from engine.bundle.bundle import Content
 from engine.bundle.config import SIDES, ModelConfig
 from engine.bundle.shortlist import SHORTLIST
 from engine.bundle.weights import QuantizedWeight
 from engine.errors import CheckpointError
-from engine.text.tokenizers.fairseq import read_bpe
-from engine.text.tokenizers.pieces import read_processor
-from engine.text.tokenizers.symbols import SymbolsSettings as TextSettings
+from export.importers.ctranslate2.families import choose_family
 from export.importers.ctranslate2.sides import (
     MAX_POSITIONS,
     ReadSide,
@@ -28,6 +24,14 @@ from export.importers.ctranslate2.sides import (
     rows_of,
     scale_weight,
     unsupported_parts,
+)
+from export.importers.ctranslate2.texts import (
+    TextRules,
+    TextSide,
+    TextSources,
+    family_text,
+    find_sources,
+    symbols_text,
 )
 from export.importers.ctranslate2.variables import MODEL_FILE, Variables, read_variables
 from export.importers.ctranslate2.vocabularies import FileVocabularies, read_vocabularies
@@ -40,8 +44,6 @@ from export.importers.weights import IMPOSSIBLE, Array, weight_problems
 CONFIG_FILE: Final = "config.json"
 SPECIFICATIONS: Final = ("", "TransformerBase", "TransformerBig", "TransformerSpec")
 LONGEST_TARGET_TOKENS: Final = 256  # CTranslate2's default of max_decoding_length
-PIECES_FILES: Final = ("sentencepiece.model", "*.spm", "*.model")
-CODES_FILES: Final = ("bpe.model", "bpe.codes", "bpecodes", "codes")
 USUAL_SYMBOLS: Final = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
 # CTranslate2's own defaults
 CT2_DEFAULTS: Final[dict[str, Any]] = {
@@ -61,18 +63,6 @@ def read(folder: Path, settings: CTranslate2Import, problems: ProblemList) -> Im
     return read_for_library(folder, settings, TextRules(), problems)
 
 
-@dataclass(frozen=True, slots=True)
-class TextRules:
-    """Text processing of a library that runs CTranslate2's models.
-
-    moses: text is normalised and escaped by Moses' rules before BPE codes are applied.
-    replace_unknown: unknown symbols of an answer are replaced by source symbols.
-    """
-
-    moses: bool = False
-    replace_unknown: bool = False
-
-
 def read_for_library(
     folder: Path, settings: CTranslate2Import, rules: TextRules, problems: ProblemList
 ) -> ImportedModel:
@@ -84,9 +74,7 @@ def read_for_library(
     problems: receives whatever is missing, unsupported or does not fit.
     """
     path = folder / MODEL_FILE
-    if settings.source is None or settings.target is None:
-        problems.add(f"{folder}: does not name its languages: give --source and --target")
-    text_sources = problems.attempt(lambda: _text_sources(folder, settings))
+    text_sources = problems.attempt(lambda: find_sources(folder, settings))
     options = problems.attempt(lambda: _read_options_of_file(folder))
     variables = problems.attempt(lambda: read_variables(path))
     if variables is None or options is None:
@@ -96,44 +84,76 @@ def read_for_library(
     findings = list(_option_problems(options))
     problems.add_under(f"{path}: can't be imported", [*findings, *unsupported_parts(variables)])
     vocabularies = None if findings else problems.attempt(lambda: read_vocabularies(folder, options))
-    if vocabularies is not None and settings.prefix not in (None, *vocabularies.target):
-        problems.add(f"{folder}: the target vocabulary lacks the prefix {settings.prefix!r}")
     shortlist = problems.attempt(lambda: None if vocabularies is None else read_map(folder, vocabularies))
+    side = None
+    if vocabularies is not None and text_sources is not None:
+        side = problems.attempt(
+            lambda: _text_side(folder, text_sources, settings, rules, (vocabularies, options, variables))
+        )
     problems.stop()
     assert vocabularies is not None
-    assert text_sources is not None
+    assert side is not None
     config, weights = problems.require(
         f"{path}: can't be imported", lambda: _config_and_weights(variables, options, vocabularies)
     )
     findings = [f"{name} is not part of the model" for name in variables.unused_names()]
     problems.add_under(f"{path}: its variables do not fit", weight_problems(weights, config) + findings)
-    text, files = _text(text_sources, settings, rules, vocabularies)
-    if shortlist is not None:
-        files[SHORTLIST] = shortlist.dump()
+    more = {} if shortlist is None else {SHORTLIST: shortlist.dump()}
     return ImportedModel(
         origin=f"`convoy convert ctranslate2` (binary version {variables.version})",
         config=config,
         weights=weights,
-        text={"kind": "symbols", **asdict(text)},
-        files=files,
-        source=str(settings.source),
-        target=str(settings.target),
+        text=side.settings,
+        files={**side.files, **more},
+        task=side.task,
+        source=side.source,
+        target=side.target,
         half=all(a.dtype == np.float16 for a in variables.arrays.values() if a.ndim > 1),
         generation=CT2_DEFAULTS,
         notes=(f"Weights of CTranslate2 in {_precision(variables)}",),
     )
 
 
+def _text_side(
+    folder: Path,
+    sources: TextSources,
+    settings: CTranslate2Import,
+    rules: TextRules,
+    model: tuple[FileVocabularies, dict[str, Any], Variables],
+) -> TextSide:
+    """Return the text side; the options of a family of `transformers` get the end of a source.
+
+    folder: folder of the model.
+    sources: segmentation files.
+    settings: settings of the user.
+    rules: text processing of the library that runs the model.
+    model: vocabularies, options and variables of the model.
+
+    Raises CheckpointError if files or languages are missing.
+    """
+    vocabularies, options, variables = model
+    if rules.families:
+        family = choose_family(folder, settings.family, vocabularies.source, options, variables)
+        if family is not None:
+            options["add_source_eos"] = True
+            return family_text(folder, family, sources, settings, vocabularies)
+    if settings.task not in (None, "translate") or settings.prompt:
+        raise CheckpointError(f"{folder}: --task and --prompt need a model of a family; give --family")
+    if settings.source is None or settings.target is None:
+        raise CheckpointError(f"{folder}: does not name its languages: give --source and --target")
+    if settings.prefix not in (None, *vocabularies.target):
+        raise CheckpointError(f"{folder}: the target vocabulary lacks the prefix {settings.prefix!r}")
+    return symbols_text(sources, settings, rules, vocabularies)
+
+
 def _check_specification(path: Path, variables: Variables, problems: ProblemList) -> None:
-    """Add a problem for an unsupported kind or revision. Raises StoppedError for the kind."""
+    """Add a problem for an unsupported kind and raise StoppedError."""
     if variables.specification not in SPECIFICATIONS:
         problems.add(
             f"{path}: is a model of the kind {variables.specification!r}; only encoder-decoders "
             "(TransformerSpec) are supported"
         )
         raise StoppedError
-    if variables.revision < 2:
-        problems.add(f"{path}: revision {variables.revision} of its layers is too old; convert it again")
 
 
 def _read_options_of_file(folder: Path) -> dict[str, Any]:
@@ -145,6 +165,8 @@ def _fill_options(options: dict[str, Any], variables: Variables) -> None:
     for name in ("unk_token", "bos_token", "eos_token"):
         if name in variables and name not in options:
             options[name] = variables.array(name).tobytes().decode("utf-8", "replace")
+    if variables.number("user_decoder_start_tokens", 0):
+        options.setdefault("decoder_start_token", None)
     for ours, theirs in (("add_source_bos", "with_source_bos"), ("add_source_eos", "with_source_eos")):
         options.setdefault(ours, bool(variables.number(theirs, 0)))
     if "decoder_start_token" not in options:
@@ -152,6 +174,8 @@ def _fill_options(options: dict[str, Any], variables: Variables) -> None:
         options["decoder_start_token"] = bos if variables.number("with_target_bos", 1) else eos
     for name, usual in USUAL_SYMBOLS.items():
         options.setdefault(name, usual)
+    if options["bos_token"] is None:  # mBART-50 has none
+        options["bos_token"] = USUAL_SYMBOLS["bos_token"]
 
 
 def _option_problems(options: Mapping[str, Any]) -> Iterator[str]:
@@ -160,7 +184,7 @@ def _option_problems(options: Mapping[str, Any]) -> Iterator[str]:
         if not isinstance(options[name], str):
             yield f"{CONFIG_FILE}: {name} = {options[name]!r} is not a symbol"
     if not isinstance(options["decoder_start_token"], str):
-        yield f"{CONFIG_FILE}: a model without decoder_start_token is not supported"
+        yield f"{CONFIG_FILE}: no decoder_start_token, as in mBART-25, is not supported"
     epsilon = options.get("layer_norm_epsilon")
     if epsilon is not None and (not isinstance(epsilon, (int, float)) or not 0 < epsilon < 1):
         yield f"{CONFIG_FILE}: layer_norm_epsilon = {epsilon!r} is not a number between 0 and 1"
@@ -242,7 +266,7 @@ def _tables(
             scale_weight(output, factor), vocabularies, 1
         )
     bias = "decoder/projection/bias"
-    if bias in variables or len(vocabularies.target) > vocabularies.rows[1]:
+    if bias in variables or len(vocabularies.target) > output.shape[0]:
         own = variables.array(bias).astype(np.float32) if bias in variables else np.zeros(output.shape[0])
         more = np.full(len(vocabularies.target) - len(own), IMPOSSIBLE)  # symbols that were added
         weights["decoder.output_bias"] = np.concatenate([own, more]).astype(np.float32)
@@ -251,9 +275,9 @@ def _tables(
 
 def _reorder_rows(weight: Array, vocabularies: FileVocabularies, side: int) -> Array:
     """Return a table with rows in the order of our vocabulary; added symbols have zeros."""
-    order, rows = vocabularies.orders[side], vocabularies.rows[side]
-    if weight.shape[0] != rows:
-        raise CheckpointError(f"a table has {weight.shape[0]} rows, its vocabulary {rows} symbols")
+    order, rows = vocabularies.orders[side], weight.shape[0]
+    if not vocabularies.fewest[side] <= rows <= vocabularies.rows[side]:
+        raise CheckpointError(f"a table has {rows} rows, its vocabulary {vocabularies.fewest[side]} symbols")
     more = len(order) - rows
     if isinstance(weight, QuantizedWeight):
         values = np.concatenate([weight.values, np.zeros((more, weight.shape[1]), np.int8)])
@@ -267,71 +291,3 @@ def _precision(variables: Variables) -> str:
     """Return the types of the matrices, for the model card."""
     kinds = {str(a.dtype) for a in variables.arrays.values() if a.ndim > 1}
     return ", ".join(sorted(kinds))
-
-
-@dataclass(frozen=True, slots=True)
-class TextSources:
-    """Segmentation files: one or two SentencePiece models, or BPE codes; neither if symbols are words."""
-
-    pieces: tuple[Path, ...]
-    codes: Path | None
-
-
-def _text_sources(folder: Path, settings: CTranslate2Import) -> TextSources:
-    """Return the chosen segmentation files, or those of the folder; each is read once, as a check."""
-    pieces, codes = settings.pieces, settings.codes
-    if not pieces and codes is None:
-        codes = next((folder / name for name in CODES_FILES if (folder / name).is_file()), None)
-    if not pieces and codes is None:
-        pieces = _find_pieces(folder)
-    for path in pieces:
-        read_processor(path)
-    if codes is not None:
-        read_bpe(codes)
-    return TextSources(pieces, codes)
-
-
-def _text(
-    sources: TextSources, settings: CTranslate2Import, rules: TextRules, vocabularies: FileVocabularies
-) -> tuple[TextSettings, dict[str, Content]]:
-    """Return the settings and files of the text pipeline."""
-    both = vocabularies.source == vocabularies.target
-    names = ["vocab.json"] if both else ["vocab.source.json", "vocab.target.json"]
-    files: dict[str, Content] = {
-        name: json.dumps(symbols, ensure_ascii=False, indent=0).encode("utf-8", "replace")
-        for name, symbols in zip(names, (vocabularies.source, vocabularies.target), strict=False)
-    }
-    cut: dict[str, str] = {}
-    pieces = sources.pieces
-    for side, path in zip(("source", "target"), pieces * (3 - len(pieces)), strict=False):
-        name = "sentencepiece.model" if len(pieces) == 1 else f"{side}.spm"
-        files[name], cut[f"{side}_pieces"] = path, name
-    if sources.codes is not None:
-        files["bpecodes"], cut["bpe"] = sources.codes, "bpecodes"
-    text = TextSettings(
-        source_vocabulary=names[0],
-        target_vocabulary=names[-1],
-        source_language=str(settings.source),
-        target_language=str(settings.target),
-        prefix=settings.prefix,
-        normalize=settings.source if rules.moses else None,
-        escape=rules.moses,
-        replace_unknown=rules.replace_unknown,
-        begin=vocabularies.begin,
-        unknown=vocabularies.unknown,
-        **cut,
-    )
-    return text, files
-
-
-def _find_pieces(folder: Path) -> tuple[Path, ...]:
-    """Find the SentencePiece models of a folder: one for both sides, or two."""
-    if (folder / "source.spm").is_file() and (folder / "target.spm").is_file():
-        return folder / "source.spm", folder / "target.spm"
-    paths = sorted({path for pattern in PIECES_FILES for path in folder.glob(pattern)})
-    if len(paths) > 1:
-        raise CheckpointError(
-            f"{folder}: holds several SentencePiece models {[p.name for p in paths]}; name one for both "
-            "sides, or two, with --pieces"
-        )
-    return tuple(paths)

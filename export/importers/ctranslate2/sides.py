@@ -166,7 +166,7 @@ def read_side(variables: Variables, side: str, settings: Mapping[str, Any]) -> R
     for i in range(count):
         _layer(layers, i, inner // heads)
     # largest distances of relative position vectors and of the relative bias; 0: the side has none
-    reach, span = _relative_vectors(layers, count), _relative_bias(layers, count, heads)
+    reach, (span, each) = _relative_vectors(layers, count), _relative_bias(layers, count, heads)
     encodings = f"{side}/position_encodings/encodings"
     stored = encodings in variables
     if stored:
@@ -188,6 +188,7 @@ def read_side(variables: Variables, side: str, settings: Mapping[str, Any]) -> R
         norm_eps=settings["epsilon"] or (1e-6 if layers.rms else 1e-5),
         attention_dim=None if inner == dim else inner,
         relative_span=span,
+        relative_each=each,
         ffn_gate="layers.0.ffn_gate.weight" in layers.weights,
         relative_positions=reach,
         **_read_norms(layers),
@@ -339,24 +340,35 @@ def _attention_width(variables: Variables, side: str, heads: int) -> int:
     return inner
 
 
-def _relative_bias(layers: Layers, count: int, heads: int) -> int:
-    """Add T5's relative bias, a row for each distance, and return the largest distance, 0 without a bias."""
+def _relative_bias(layers: Layers, count: int, heads: int) -> tuple[int, bool]:
+    """Add T5's relative biases, a row for each distance.
+
+    layers: layers of the side.
+    count: number of layers.
+    heads: number of heads.
+
+    Returns the largest distance, 0 without a bias, and whether each layer has its own bias (UMT5).
+    """
     variables, at = layers.variables, f"{layers.side}/layer_{{}}/self_attention/relative_attention_"
     name = f"{at.format(0)}bias"
     if name not in variables:
-        return 0
-    table = variables.array(name).astype(np.float32)
+        return 0, False
+    tables = [variables.array(name).astype(np.float32)]
     span = int(variables.number(f"{at.format(0)}max_distance", 128))
-    if table.ndim != 2 or table.shape[1] != heads or not 4 <= len(table) <= span <= MAX_SPAN:
-        raise CheckpointError(f"{name} has the shape {table.shape}, for distances up to {span}")
+    if tables[0].ndim != 2 or tables[0].shape[1] != heads or not 4 <= len(tables[0]) <= span <= MAX_SPAN:
+        raise CheckpointError(f"{name} has the shape {tables[0].shape}, for distances up to {span}")
     for i in range(1, count):
-        other = f"{at.format(i)}bias"
-        if other in variables and not np.array_equal(variables.array(other), table):
-            raise CheckpointError(f"{other} differs from the first layer's; here all layers share it")
+        other, reach = f"{at.format(i)}bias", f"{at.format(i)}max_distance"
+        table = variables.array(other).astype(np.float32) if other in variables else tables[0]
+        if table.shape != tables[0].shape or int(variables.number(reach, span)) != span:
+            raise CheckpointError(f"{other} has another shape or distance than the first layer's")
+        tables.append(table)
+    each = any(not np.array_equal(table, tables[0]) for table in tables)
     # the file has a row for each bucket of distances, our table one for each distance
-    rows = buckets(len(table), span, causal=layers.side == "decoder")
-    layers.weights["layers.0.self_attn.relative.weight"] = table[rows]
-    return span
+    rows = buckets(len(tables[0]), span, causal=layers.side == "decoder")
+    for i, table in enumerate(tables if each else tables[:1]):
+        layers.weights[f"layers.{i}.self_attn.relative.weight"] = table[rows]
+    return span, each
 
 
 def _layer(layers: Layers, i: int, width: int) -> None:

@@ -1,4 +1,4 @@
-"""Read CTranslate2's `model.bin`, binary versions 2 to 6.
+"""Read CTranslate2's `model.bin`, binary versions 1 to 6.
 
 Little-endian: version, name and revision of the specification, variables (name, shape, type, bytes, numbers)
 and aliases (python/ctranslate2/specs/model_spec.py and src/models/model.cc of CTranslate2). Every size is
@@ -21,7 +21,7 @@ from engine.bundle.weights import QuantizedWeight
 from engine.errors import CheckpointError
 
 MODEL_FILE: Final = "model.bin"
-VERSIONS: Final = range(2, 7)
+VERSIONS: Final = range(1, 7)
 MAX_AXES: Final = 8
 # by the id of the type since version 4; older files store only the bytes of a number
 VARIABLE_TYPES: Final[tuple[np.dtype[Any], ...]] = tuple(
@@ -30,6 +30,11 @@ VARIABLE_TYPES: Final[tuple[np.dtype[Any], ...]] = tuple(
 TYPES_BY_BYTES: Final = {4: 0, 2: 2, 1: 1}
 INT16_SCALE: Final = 1000.0  # default of files that store no scale
 SCALE: Final = "_scale"
+# parts of OpenNMT-tf's names, which files of version 1 have, and ours, in the order of their replacement
+OLD_NAMES: Final = (
+    *(("transformer/", ""), (":0", ""), ("w_embs", "embeddings/weight"), ("kernel", "weight")),
+    *(("LayerNorm", "layer_norm"), ("dense", "projection"), ("conv1d_", "linear_"), ("conv1d", "linear_0")),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +127,11 @@ def _parse_variables(content: NDArray[np.uint8]) -> Variables:
     reader = _VariablesReader(content)
     version = reader.number(4)
     if version not in VERSIONS:
-        raise CheckpointError(f"version {version}; versions 2 to 6 of CTranslate2's format are read")
-    specification, revision = reader.text(), reader.number(4)
+        raise CheckpointError(f"version {version}; versions 1 to 6 of CTranslate2's format are read")
+    specification, revision = (reader.text(), reader.number(4)) if version >= 2 else ("", 1)
     arrays: dict[str, NDArray[Any]] = {}
     for name, array in _variables(reader, version):
+        name = _new_name(name) if revision == 1 else name
         if name in arrays:
             raise CheckpointError(f"{name} is there twice")
         arrays[name] = array
@@ -138,6 +144,15 @@ def _parse_variables(content: NDArray[np.uint8]) -> Variables:
             if name + end in arrays:
                 aliases[alias + end] = name + end
     return Variables(version, specification, revision, arrays, aliases)
+
+
+def _new_name(name: str) -> str:
+    """Return the present name of a variable that has OpenNMT-tf's name."""
+    for old, new in OLD_NAMES:
+        name = name.replace(old, new, 1)
+    if name.startswith("encoder/"):
+        return name.replace("multi_head", "self_attention", 1)
+    return name.replace("masked_multi_head", "self_attention", 1).replace("multi_head", "attention", 1)
 
 
 def _variables(reader: _VariablesReader, version: int) -> Iterator[tuple[str, NDArray[Any]]]:

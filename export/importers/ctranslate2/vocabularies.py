@@ -23,7 +23,9 @@ class FileVocabularies:
     may differ from the file's.
 
     orders: source and target; for each symbol, its row in the file's table of embeddings.
-    rows: source and target; number of rows of that table; greater rows are those of added symbols.
+    fewest: source and target; number of symbols in the file. OpenNMT-tf leaves the last one, the unknown
+        symbol, out of the file.
+    rows: source and target; number of symbols with the unknown symbol; further symbols have no rows.
     shared: whether both sides have the same vocabulary.
     eos, unk, pad, start: ids of special symbols; None: there is no such symbol.
     begin: symbol that every source begins with, or None.
@@ -33,6 +35,7 @@ class FileVocabularies:
     source: list[str]
     target: list[str]
     orders: tuple[list[int], list[int]]
+    fewest: tuple[int, int]
     rows: tuple[int, int]
     shared: bool
     eos: int
@@ -52,16 +55,21 @@ def read_vocabularies(folder: Path, options: Mapping[str, Any]) -> FileVocabular
     shared = source == target
     eos, unknown, start = options["eos_token"], options["unk_token"], options["decoder_start_token"]
     begin = options["bos_token"] if options["add_source_bos"] else None
-    _check_symbols("source", source, [unknown, eos, *([] if begin is None else [begin])])
-    _check_symbols("target", target, [unknown, eos])
+    _check_symbols("source", source, [eos, *([] if begin is None else [begin])])
+    _check_symbols("target", target, [eos])
+    fewest = len(source), len(target)
+    for symbols in (source, target):
+        if unknown not in symbols:  # CTranslate2 appends it too
+            symbols.append(unknown)
+    rows = len(source), len(target)
     start = start if start in target else unknown  # like CTranslate2; Marian's models begin with zeros anyway
     specials = {eos, unknown}
     free = [s for s in (*PADDING, options["bos_token"]) if s in target and s in source and s not in specials]
-    rows = len(source), len(target)
+    most = max(len(source), len(target))
     if not free:
-        _extend_to(source, max(rows) + 1)
-        _extend_to(target, max(rows) + 1)
-    pad = target.index(free[0]) if free else max(rows)
+        _extend_to(source, most + 1)
+        _extend_to(target, most + 1)
+    pad = target.index(free[0]) if free else most
     _extend_to(source, 1 + max(pad, target.index(eos)))
     order = list(range(len(source)))
     # move the source's special symbols to the ids that they have in the target
@@ -72,6 +80,7 @@ def read_vocabularies(folder: Path, options: Mapping[str, Any]) -> FileVocabular
         source,
         target,
         (order, list(range(len(target)))),
+        fewest,
         rows,
         shared,
         eos=target.index(eos),

@@ -176,7 +176,7 @@ def test_damaged_model_is_refused_in_one_line_or_imported_whole(data, small, roo
         ("config.json", b'{"eos_token": 3}', "eos_token"),
         ("config.json", b'{"decoder_start_token": null}', "decoder_start_token"),
         ("config.json", b'{"layer_norm_epsilon": -1}', "layer_norm_epsilon"),
-        ("config.json", b'{"unk_token": "<none>"}', "lacks"),
+        ("config.json", b'{"eos_token": "<none>"}', "lacks"),
         ("shared_vocabulary.json", b"{}", "list of symbols"),
         ("shared_vocabulary.json", b'["<unk>", "</s>", "<s>"]', "rows"),
         ("shared_vocabulary.json", b"\xff", "not readable"),

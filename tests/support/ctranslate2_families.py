@@ -1,0 +1,90 @@
+"""Small models of `transformers`, converted by CTranslate2's own converter, and our bundles of them."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from ctranslate2.converters import TransformersConverter
+
+from engine.bundle.bundle import Bundle
+from export.importers import convert
+from export.importers.settings import CTranslate2Import
+from tests.support import hf_models, marian_models
+
+# options that published models have in config.json, and `transformers` no longer writes
+OPTIONS: dict[str, dict[str, Any]] = {
+    "mbart50": {"normalize_before": True, "normalize_embedding": True},
+    "pegasus": {"normalize_before": True, "normalize_embedding": False},
+    "bart": {"normalize_before": False, "normalize_embedding": True},
+    "m2m100": {"vocab_size": 179},
+}
+FILES = (
+    "tokenizer_config.json",
+    "sentencepiece.bpe.model",
+    "spiece.model",
+    "merges.txt",
+    "source.spm",
+    "target.spm",
+)
+# factor of the end's row in the output, and its bias: some answers end before the limit
+ENDING = {"nllb": 8.0, "m2m100": 8.0, "mbart50": 1.5, "marian": 1.0}
+BIASED = {"pegasus": 6.0, "bart": 10.0}
+WISH = CTranslate2Import(source="en", target="de")
+
+
+@cache
+def _root() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="convoy-ct2-")
+
+
+@cache
+def original(family: str) -> Any:
+    """Return a folder of a family, with its model and tokenizer."""
+    path = Path(_root().name) / family / "hf"
+    if family == "marian":
+        return marian_models.make(path, "post-norm swish")
+    setting = next(iter(hf_models.FAMILIES[family].settings))
+    folder = hf_models.make(path, family, setting, **OPTIONS.get(family, {}))
+    if family == "m2m100":  # published folders list the symbols
+        named = path / "tokenizer_config.json"
+        symbols = {"additional_special_tokens": list(folder.tokenizer.lang_token_to_id)}
+        named.write_text(json.dumps(json.loads(named.read_text()) | symbols))
+    with torch.no_grad():  # answers end
+        folder.model.get_output_embeddings().weight[folder.tokenizer.eos_token_id] *= ENDING.get(family, 2.5)
+        if family in BIASED:
+            folder.model.final_logits_bias[0, folder.tokenizer.eos_token_id] = BIASED[family]
+    folder.model.save_pretrained(path)
+    if family in hf_models.SPOKEN:
+        folder.tokenizer.src_lang, folder.tokenizer.tgt_lang = hf_models.SPOKEN[family]
+    return folder
+
+
+@cache
+def converted(family: str, quantization: str) -> Path:
+    """Return CTranslate2's folder of a family, with the tokenizer's files."""
+    folder, out = original(family), Path(_root().name) / family / quantization
+    files = [name for name in FILES if (folder.path / name).is_file()]
+    TransformersConverter(str(folder.path), copy_files=files).convert(str(out), quantization=quantization)
+    if family == "mbart50":  # newer tokenizers name no beginning, and CTranslate2 then loads no model
+        config = json.loads((out / "config.json").read_text())
+        (out / "config.json").write_text(json.dumps(config | {"bos_token": "<s>"}))
+    return out
+
+
+@cache
+def imported(family: str, quantization: str) -> Bundle:
+    """Return our bundle of CTranslate2's folder, for translation from English into German."""
+    out = Path(_root().name) / family / f"{quantization}-bundle"
+    return convert("ctranslate2", converted(family, quantization), out, WISH)
+
+
+def their_tokens(family: str, line: str) -> list[str]:
+    """Return the tokens of a line that CTranslate2's documentation passes: those of `transformers`."""
+    tokenizer = original(family).tokenizer
+    ids = tokenizer(f"<2de> {line}" if family == "madlad" else line).input_ids
+    return list(tokenizer.convert_ids_to_tokens(ids))
