@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.answers.options import resolve
 from engine.answers.text_model import TextModel
 from engine.api import InvalidRequest, Placement, Service, ServiceSettings, TextOptions, TooLarge
 from engine.bundle.bundle import open_bundle
@@ -232,3 +233,11 @@ def test_a_translation_from_chinese_has_spaces_between_its_sentences():
         ("zh-Hans", "de"): " ",
     }.items():
         assert TextModel("translate", *pair, None, limits, None, 2).between == wanted
+
+
+def test_raw_texts_are_one_source_whatever_else_is_requested(service):
+    model = service.repository.loaded["toy-de-en"].text
+    wishes = {"split": True, "protect": True, "follow_form": True}
+    for raw in (False, True):
+        resolved = resolve(model, TextOptions(**wishes, raw=raw))
+        assert (resolved.split, resolved.protect, resolved.follow_form) == (not raw,) * 3

@@ -314,3 +314,14 @@ def test_infinite_unk_penalty_forbids_unk():
     found = decode(FakeExecutor(model), [([5, EOS], plain), ([5, EOS], without)])
     assert UNK in found[0].hypotheses[0].tokens
     assert UNK not in found[1].hypotheses[0].tokens
+
+
+def test_greedy_search_takes_no_score_that_is_no_number_and_ends_at_the_longest_target():
+    search = BeamSearch(FakeExecutor(FakeModel(), slots=2, beams=1))
+    search.start(0, DecodeOptions(beam_size=1, max_length=3), 4)
+    assert not search.advance(topk([{EOS: math.nan}]), 1).any()
+    assert search.state.kept_count[0] == 0
+    search.start(0, DecodeOptions(beam_size=1, max_length=2), 4)
+    ends = [search.advance(topk([{5: -1.0}]), 1).tolist() for _ in range(3)]
+    assert ends == [[False], [False], [True]]
+    assert search.state.step[0] == 2
