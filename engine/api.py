@@ -54,8 +54,9 @@ from engine.repository.heap import trim_heap
 from engine.repository.loading import ModelInfo, ServiceSettings
 from engine.repository.offline import offline_service, offline_settings
 from engine.repository.service import Service
-from engine.schedule.slices import Slices, at_once, each, in_slices, one_slice
+from engine.schedule.slices import Slices, at_once, each, in_slices, one_slice, slice_figures
 from engine.schedule.stats import Observer, Stats
+from engine.schedule.workers import Workers, run_work
 from engine.text.codes import short
 from engine.text.detect import Detection
 from engine.text.placeables.masked_text import KeptSpan, MarkedText
@@ -110,6 +111,7 @@ __all__ = [
     "Service",
     "ServiceSettings",
     "Slices",
+    "Workers",
     "RepositoryEntry",
     "State",
     "Stats",
@@ -127,6 +129,8 @@ __all__ = [
     "each",
     "host_service",
     "in_slices",
+    "run_work",
+    "slice_figures",
     "kernels_name",
     "offered_options",
     "offline_service",

@@ -81,7 +81,7 @@ def create_app(
         access.count_with(state.peers.count)
     # int() returns 0, the size without a cache
     size, lag = state.cache.size if state.cache else int, state.lag.longest
-    sources = Sources(lambda: state.ready, size, lag)
+    sources = Sources(lambda: state.ready, size, lag, workers=state.workers)
     if context is None:  # engine processes report their own engines
         sources = replace(
             sources, stats=service.stats, memory=service.memory, stored=service.repository_entries
@@ -127,6 +127,7 @@ def _lifespan(
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         """Start the service and its background tasks; at the end, drain and stop them."""
+        service.workers = state.workers
         service.start()
         await asyncio.to_thread(app.openapi)  # takes longer than a client may wait for another
         while state.remote and not await state.remote.connected() and not state.draining:
@@ -146,6 +147,8 @@ def _lifespan(
             state.peers.leave()
         patience = LAST_SECONDS if service.device_lost() else settings.drain_timeout
         await asyncio.to_thread(service.stop, drain=True, timeout=patience)
+        service.workers = None
+        await state.workers.close()
         await access.quotas.close()
         if tracing:
             await asyncio.to_thread(tracing.close)

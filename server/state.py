@@ -14,7 +14,17 @@ from typing import TYPE_CHECKING, cast
 
 from starlette.requests import Request
 
-from engine.api import BundleError, ConvoyError, InvalidRequest, ModelInfo, Service, State, Stopping
+from engine.api import (
+    BundleError,
+    ConvoyError,
+    InvalidRequest,
+    ModelInfo,
+    Service,
+    State,
+    Stopping,
+    Workers,
+    slice_figures,
+)
 from server.cache import Cache
 from server.contract import RequestNames
 from server.observing.metrics import Metrics
@@ -27,6 +37,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+STUCK_SECONDS = 5.0  # a slice of work takes milliseconds; a longer one stops the requests behind it
 RETRY_SECONDS = 1.0  # seconds between two canary translations of a model
 
 
@@ -43,6 +54,7 @@ class AppState:
     remote: the service, if its models are in other processes.
     cache: cache of answers; None: there is none.
     lag: measured delays of the event loop.
+    workers: processes for the work on long texts.
     names: names that requests to any contract may use.
     """
 
@@ -59,6 +71,7 @@ class AppState:
     remote: RemoteService | None = field(init=False)
     cache: Cache | None = field(init=False)
     lag: LoopLag = field(default_factory=LoopLag)
+    workers: Workers = field(default_factory=Workers)
     names: RequestNames = RequestNames()
 
     def __post_init__(self, context: ProcessContext | None) -> None:
@@ -72,12 +85,17 @@ class AppState:
     @property
     def ready_here(self) -> bool:
         """Whether this process is ready."""
-        return not self.draining and self.service.healthy() and not self.to_prove
+        return not (self.draining or self.stuck) and self.service.healthy() and not self.to_prove
 
     @property
     def ready(self) -> bool:
         """Whether this process and all other front ends are ready."""
         return self.ready_here and (self.peers is None or self.peers.ready())
+
+    @property
+    def stuck(self) -> bool:
+        """Whether a slice of work stops the other requests that need slices."""
+        return slice_figures().stalled > STUCK_SECONDS
 
     @property
     def to_prove(self) -> frozenset[str]:

@@ -1,6 +1,7 @@
 """Texts in, answers out: the steps before and after decoding.
 
 text_model  the properties of a model that this folder needs
+opening     the text side of a bundle, opened in the server and again in workers
 options     options of an answer
 sentence    one sentence as the model reads it
 plan        a text as sources: sentences, prefixes, placeholders

@@ -14,13 +14,15 @@ from engine.answers.drafts import Drafts, Partial
 from engine.answers.options import TextOptions, resolve
 from engine.answers.pivot import Stage, carry_over, join_results, options_of
 from engine.answers.plan import Plan, plan
+from engine.answers.text_model import TextModel
 from engine.errors import TooLarge
 from engine.schedule.aio import generate_group
-from engine.schedule.slices import Slices, at_once, each, in_slices
+from engine.schedule.engine import EngineSettings
+from engine.schedule.slices import Slices, at_once, each
+from engine.schedule.workers import run_work
 from engine.text.placeables.masked_text import MarkedText
 from engine.types import Result
 
-MAX_INLINE_CHARACTERS: Final = 2_000  # largest work that is split and tokenized in the event loop itself
 # costs of a text and of a protected phrase, as numbers of characters
 CHARACTERS_PER_TEXT: Final = 50
 CHARACTERS_PER_PHRASE: Final = 20
@@ -31,13 +33,10 @@ MAX_PARAGRAPH_TOKENS: Final = 2_048
 
 @dataclass(frozen=True, slots=True)
 class GroupPlan:
-    """Plans of the texts of a group.
-
-    long: whether work on the texts would block the event loop for too long.
-    """
+    """Plans of the texts of a group; `characters` estimates the work on the texts."""
 
     plans: list[Plan]
-    long: bool
+    characters: int
 
 
 async def answer(
@@ -144,9 +143,9 @@ async def _plan_group(
     stage: Stage, texts: Sequence[str | MarkedText], options: TextOptions, deadline: float
 ) -> GroupPlan:
     """Plan texts for one model."""
-    long = _planning_work(texts, options) > MAX_INLINE_CHARACTERS
-    plans = await in_slices(_plan_texts(stage, texts, options), deadline, small=not long)
-    return GroupPlan(plans, long)
+    characters = _planning_work(texts, options)
+    work = stage.workers, plan_texts, stage.text, stage.engine.settings, list(texts), options
+    return GroupPlan(await run_work(*work, deadline=deadline, characters=characters), characters)
 
 
 async def _decode_plans(
@@ -156,7 +155,7 @@ async def _decode_plans(
 
     follow_up: the texts were accepted earlier, see `Engine.submit`.
     """
-    plans, long = planned.plans, planned.long
+    plans, characters = planned.plans, planned.characters
     if drafts:
         results = _split_by_plan(
             plans, await _in_reading_order(stage, plans, deadline, drafts, follow_up=follow_up)
@@ -167,28 +166,38 @@ async def _decode_plans(
             plans, await generate_group(stage.engine, jobs, deadline, follow_up=follow_up)
         )
     pairs = list(zip(plans, results, strict=True))
-    outcomes = await _settle_all(stage, pairs, deadline, long=long)
+    outcomes = await _settle_all(stage, pairs, deadline, characters)
     while retries := [outcome for outcome in outcomes if isinstance(outcome, Retry)]:
         jobs = [job for retry in retries for job in retry.jobs]
         redone = iter(await generate_group(stage.engine, jobs, deadline, follow_up=True))
         pairs = [(retry.plan, retry.merge(redone)) for retry in retries]
-        settled = iter(await _settle_all(stage, pairs, deadline, long=long))
+        settled = iter(await _settle_all(stage, pairs, deadline, characters))
         outcomes = [next(settled) if isinstance(outcome, Retry) else outcome for outcome in outcomes]
     return [outcome for outcome in outcomes if not isinstance(outcome, Retry)]
 
 
-def _plan_texts(stage: Stage, texts: Sequence[str | MarkedText], options: TextOptions) -> Slices[list[Plan]]:
-    """Plan each text. Raises the errors of `plan`, and TooLarge if the texts are too long together."""
+def plan_texts(
+    model: TextModel, settings: EngineSettings, texts: Sequence[str | MarkedText], options: TextOptions
+) -> Slices[list[Plan]]:
+    """Plan each text, in slices.
+
+    model: model that answers.
+    settings: settings of its engine.
+    texts: texts, optionally with protected spans.
+    options: options of the answers.
+
+    Raises the errors of `plan`, and TooLarge if the texts are too long together.
+    """
     plans, sentences, tokens = list[Plan](), 0, 0
-    resolved = resolve(stage.text, options) if texts and stage.text.limits.attention else None
+    resolved = resolve(model, options) if texts and model.limits.attention else None
     yield
     for text in texts:
-        plans.append((yield from plan(stage.text, text, options, resolved)))
+        plans.append((yield from plan(model, text, options, resolved)))
         sentences += len(plans[-1].job_sentences)
         tokens += plans[-1].tokens
         if sentences > MAX_SENTENCES:
             raise TooLarge(f"more than {MAX_SENTENCES} sentences in one request: send fewer or shorter texts")
-        stage.engine.settings.check_size(tokens)
+        settings.check_size(tokens)
         yield
     return plans
 
@@ -231,10 +240,22 @@ def _planning_work(texts: Sequence[str | MarkedText], options: TextOptions) -> i
 
 
 async def _settle_all(
-    stage: Stage, pairs: Sequence[tuple[Plan, list[Result]]], deadline: float, *, long: bool
+    stage: Stage, pairs: list[tuple[Plan, list[Result]]], deadline: float, characters: int
 ) -> list[TextResult | Retry]:
     """Run `settle` on plans with their results, outside of the event loop if that takes long."""
-    return await in_slices(each(settle(stage.text, *pair) for pair in pairs), deadline, small=not long)
+    work = stage.workers, settle_each, stage.text, pairs
+    return await run_work(*work, deadline=deadline, characters=characters)
+
+
+def settle_each(
+    model: TextModel, pairs: Sequence[tuple[Plan, list[Result]]]
+) -> Slices[list[TextResult | Retry]]:
+    """Return the outcome of `settle` for each plan, in slices.
+
+    model: model that answered.
+    pairs: plan of each text with the results of its jobs.
+    """
+    return (yield from each(settle(model, *pair) for pair in pairs))
 
 
 def _split_by_plan(plans: Sequence[Plan], results: Sequence[Result]) -> list[list[Result]]:

@@ -110,7 +110,7 @@ def _is_garbled(plan: Plan, sentence: Sentence, answer: str, *, whole: bool) -> 
 
     whole: whether the answer has each placeholder once, also after mending.
     """
-    if sentence.fallback is None:
+    if not sentence.fallback:
         return False
     lost = sentence.pairs and not keeps_pairs(sentence.text, answer)
     return lost or not whole or plan.masked.garbles(answer, sentence.spelled)

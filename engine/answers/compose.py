@@ -187,7 +187,7 @@ def settle(model: TextModel, plan: Plan, results: Sequence[Result]) -> Slices[Te
             yield
         best = ranked[number][0] if number in ranked else None
         if best and best.garbled:
-            others[number] = sentence.fallen_back()
+            others[number] = plan.fallen_back(model, sentence)
         elif best and best.misnumbered:
             others[number] = without_digits(model, plan, sentence, result.hypotheses)
         elif plan.options.replace_unk and any(

@@ -15,15 +15,17 @@ from engine.answers.text_model import TextModel
 from engine.errors import ConvoyError
 from engine.schedule.any_engine import AnyEngine
 from engine.schedule.slices import at_once
+from engine.schedule.workers import Workers
 from engine.text.placeables.masked_text import MarkedText
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A model with its engine."""
+    """A model with its engine, and the workers for long texts; None: their work runs in slices."""
 
     engine: AnyEngine
     text: TextModel
+    workers: Workers | None = None
 
 
 def options_of(options: TextOptions, first: TextModel, last: TextModel) -> tuple[TextOptions, TextOptions]:

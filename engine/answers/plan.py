@@ -59,6 +59,15 @@ class Plan:
         numbers = self.job_sentences
         return [self._job(number, decode if i else first) for i, number in enumerate(numbers)]
 
+    def fallen_back(self, model: TextModel, sentence: Sentence) -> Sentence:
+        """Return the fallback of a sentence of this plan.
+
+        model: model that answers.
+        sentence: sentence with a fallback.
+        """
+        fallback = _Planner(model, self.options, self.masked).fallback(sentence)
+        return replace(fallback, clause=sentence.clause, digits=sentence.digits)
+
     def with_sentences(self, others: Mapping[int, Sentence]) -> Plan:
         """Return the same plan with other forms of some sentences, by number of the sentence."""
         sentences = [others.get(number, sentence) for number, sentence in enumerate(self.sentences)]
@@ -239,27 +248,38 @@ class _Planner:
         fast: placeholders for all phrases, without attention and quotas
         masked: placeholders for all phrases, with attention and quotas, without quotation marks and brackets
         """
-        symbols = dict(zip(phrases, self.model.placeholders, strict=False))
+        symbols, marks = self._symbols(phrases), self._marks(text)
         untrusted = {n: symbol for n, symbol in symbols.items() if not self.masked.phrases[n].trusted}
-        plain = without_pairs(text, self.model.target) if self.options.protect else PlainText(text)
-        marks = at_once(formats_of(text, plain, ())) if plain.formats and _has_words(plain.text) else None
-
-        def masked() -> Sentence:
-            source = self._source(plain.text if marks else text, phrases, symbols)
-            return Sentence(text, source, phrases, symbols, self._quotas(source, symbols), marks)
-
-        def fast() -> Sentence:
-            return replace(masked(), fast=True, fallback=masked)
-
+        masked = partial(self._masked, text, phrases, marks)
         if len(untrusted) == len(symbols) and not marks:
             return masked()
         if not marks and self._loses_phrases(phrases):
-            return fast()
+            return replace(masked(), fast=True, fallback="masked")
         source = self._source(text, phrases, untrusted)
         if len(source) > self.model.limits.source:
             return masked()
-        quotas, fallback = self._quotas(source, untrusted), masked if marks else fast
+        quotas, fallback = self._quotas(source, untrusted), "masked" if marks else "fast"
         return Sentence(text, source, phrases, untrusted, quotas, pairs=marks is not None, fallback=fallback)
+
+    def fallback(self, sentence: Sentence) -> Sentence:
+        """Return the form of a sentence that is decoded if the answer to the sentence is garbled."""
+        masked = self._masked(sentence.text, sentence.phrases, self._marks(sentence.text))
+        return replace(masked, fast=True, fallback="masked") if sentence.fallback == "fast" else masked
+
+    def _masked(self, text: str, phrases: tuple[int, ...], marks: Formats | None) -> Sentence:
+        """Return a sentence with placeholders for all phrases, and without its marks."""
+        symbols = self._symbols(phrases)
+        source = self._source(marks.segment.text if marks else text, phrases, symbols)
+        return Sentence(text, source, phrases, symbols, self._quotas(source, symbols), marks)
+
+    def _symbols(self, phrases: tuple[int, ...]) -> dict[int, str]:
+        """Return the placeholder of each phrase."""
+        return dict(zip(phrases, self.model.placeholders, strict=False))
+
+    def _marks(self, text: str) -> Formats | None:
+        """Return the quotation marks and brackets of a sentence, None if there are none."""
+        plain = without_pairs(text, self.model.target) if self.options.protect else PlainText(text)
+        return at_once(formats_of(text, plain, ())) if plain.formats and _has_words(plain.text) else None
 
     def _loses_phrases(self, numbers: Sequence[int]) -> bool:
         """Return whether a model loses one of these phrases nearly always if they are spelled out."""

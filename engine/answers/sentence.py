@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from engine.answers.formats import Formats
@@ -22,7 +22,7 @@ class Sentence:
     quotas: token of each placeholder with 1 if `source` has it, otherwise 0; empty without placeholders.
     marks: quotation marks and brackets removed from `source`; attention puts them back into the answer.
     pairs: `source` has quotation marks or brackets, which the model may lose.
-    fallback: function that returns the sentence to decode if this one's answer is garbled.
+    fallback: form to decode if this one's answer is garbled, "fast" or "masked"; "": there is none.
     fast: decode first without attention and token quotas; both slow down every request of the same step.
     fixed: fixed translation of the sentence in the bundle.
     clause: the sentence is a part of one that was cut at a dash or a bracket, so that it ends as its source.
@@ -38,7 +38,7 @@ class Sentence:
     quotas: tuple[tuple[int, int], ...] = ()
     marks: Formats | None = None
     pairs: bool = False
-    fallback: Callable[[], Sentence] | None = None
+    fallback: str = ""
     fast: bool = False
     fixed: str = ""
     clause: bool = False
@@ -65,11 +65,6 @@ class Sentence:
     def can_lack(self) -> bool:
         """Whether an answer may lack phrases, marks or digits that it must have."""
         return bool(self.phrases or self.fallback or self.digits)
-
-    def fallen_back(self) -> Sentence:
-        """Return the fallback of the sentence."""
-        assert self.fallback
-        return replace(self.fallback(), clause=self.clause, digits=self.digits)
 
     def formed(self, answer: str, options: ResolvedOptions, languages: tuple[str, str]) -> str:
         """Return an answer in the form of the sentence: at least the capitals that `source` lacks.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
-from typing import Final
+from typing import Any, Final
 
 from engine.text.codes import primary
 from engine.text.first_words import FIRST_WORDS
@@ -19,6 +19,7 @@ SPACELESS: Final = frozenset({"bo", "ja", "km", "lo", "my", "th", "zh", "zt"})
 
 REMEMBERED_WORDS: Final = 8192  # words in the cache of token counts
 LONGEST_REMEMBERED: Final = 32  # characters of the longest word in this cache
+REOPEN: Final = "engine.answers.opening:reopen"
 JUDGING_SHARE: Final = 0.5  # a vocabulary judges a language if it knows this share of the common words
 
 
@@ -39,6 +40,7 @@ class TextModel:
     max_sentence_tokens: largest number of tokens of a sentence with end-of-sentence; a longer one is split.
     placeholder_words: words that are placeholders if the vocabulary has no placeholder symbols.
     words: words that the bundle treats by rule.
+    bundle: path and digest of the bundle; empty: the model has none.
     word_tokens: function that counts the tokens of a word, with a cache.
     placeholder_token: function that returns the target token of a placeholder, with a cache.
     is_judge: function that returns whether the vocabulary can judge a language, with a cache.
@@ -58,6 +60,7 @@ class TextModel:
     max_sentence_tokens: int = MAX_SENTENCE_TOKENS
     placeholder_words: tuple[PlaceholderWord, ...] = ()
     words: BundleWords = BundleWords()
+    bundle: tuple[str, ...] = ()
     word_tokens: Callable[[str], int] = field(init=False, repr=False, compare=False)
     placeholder_token: Callable[[str], int] = field(init=False, repr=False, compare=False)
     is_judge: Callable[[str], bool] = field(init=False, repr=False, compare=False)
@@ -67,6 +70,15 @@ class TextModel:
         object.__setattr__(self, "word_tokens", _word_counter(self.tokenizer))
         object.__setattr__(self, "placeholder_token", token)
         object.__setattr__(self, "is_judge", cache(self._can_judge))
+
+    def reference(self) -> tuple[str, Sequence[Any]]:
+        """Return the function and the arguments by which a worker opens an equal model.
+
+        Raises TypeError for a model without a bundle.
+        """
+        if not self.bundle:
+            raise TypeError(f"the model {self.name!r} has no bundle that a worker can open")
+        return REOPEN, (*self.bundle, self.source, self.target, self.defaults, self.limits)
 
     def known_share(self, words: Sequence[str], language: str) -> float:
         """Return the share of words that are one token, as written or in lower case.

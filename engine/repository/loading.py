@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 from safetensors import SafetensorError, safe_open
 
 from engine.answers.directions import Directions, directions_of, toward
+from engine.answers.opening import open_side
 from engine.answers.text_model import TextModel
 from engine.backends import BACKENDS, LaneSize, Placement, usual_beam_size
 from engine.bundle.bundle import Bundle, open_bundle
@@ -30,7 +31,6 @@ from engine.schedule.engine import Engine, EngineSettings
 from engine.schedule.stats import Observer
 from engine.text.tokenizers.placeholder_words import read_placeholder_words
 from engine.text.tokenizers.tokenizer import Tokenizer, open_tokenizer
-from engine.text.words import read_words
 from engine.types import DecodeOptions, Limits
 
 logger = logging.getLogger(__name__)
@@ -293,23 +293,7 @@ def open_text(bundle: Bundle, info: ModelInfo, tokenizer: Tokenizer | None = Non
     info: description of the model.
     tokenizer: tokenizer of the bundle, if it is open already.
     """
-    tokenizer = tokenizer or open_tokenizer(bundle)
-    text = TextModel(
-        task=bundle.task,
-        source=bundle.source,
-        target=bundle.target,
-        tokenizer=tokenizer,
-        placeholder_words=read_placeholder_words(bundle, tokenizer),
-        defaults=info.options,
-        limits=info.limits,
-        eos=bundle.config.eos,
-        name=bundle.name,
-        unk=bundle.config.unk,
-        replace_unk=bundle.text.get("replace_unknown") is True,
-        truncates=bundle.truncates,
-        max_sentence_tokens=bundle.max_sentence_tokens,
-        words=read_words(bundle),
-    )
+    text = open_side(bundle, tokenizer or open_tokenizer(bundle), info.options, info.limits)
     return toward(text, info.source, info.target)
 
 

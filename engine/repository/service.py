@@ -36,6 +36,7 @@ from engine.repository.loading import (
 )
 from engine.repository.repository import Repository
 from engine.schedule.stats import Observer, Stats
+from engine.schedule.workers import Workers
 from engine.text.detect import Detection, detect
 from engine.text.placeables.masked_text import MarkedText
 
@@ -45,6 +46,7 @@ class Service:
 
     def __init__(self, repository: Repository, folders: Folders) -> None:
         self.repository, self._folders = repository, folders
+        self.workers: Workers | None = None  # of a server, for its long texts
 
     @classmethod
     def open(
@@ -362,13 +364,13 @@ class Service:
     def _use(self, route: ModelRoute) -> Iterator[list[Stage]]:
         """Keep the models of a route loaded. During a reload, users of the old model finish with it."""
         with self.repository.using([leg.info.name for leg in route.legs]) as models:
-            yield _stages(route.legs, models)
+            yield _stages(route.legs, models, None)
 
     @asynccontextmanager
     async def _use_async(self, route: ModelRoute, deadline: float) -> AsyncIterator[list[Stage]]:
         """Asynchronous version of `_use`."""
         async with self.repository.awaiting([leg.info.name for leg in route.legs], deadline) as models:
-            yield _stages(route.legs, models)
+            yield _stages(route.legs, models, self.workers)
 
     def memory(self) -> dict[str, DeviceMemory]:
         """Return the memory of each GPU with a model, by name of the GPU."""
@@ -385,6 +387,7 @@ def _check_budget(facts: Sequence[ModelFacts], budget: int | None) -> None:
         )
 
 
-def _stages(legs: Sequence[Leg], models: Mapping[str, LoadedModel]) -> list[Stage]:
+def _stages(legs: Sequence[Leg], models: Mapping[str, LoadedModel], workers: Workers | None) -> list[Stage]:
     loaded = [models[leg.info.name] for leg in legs]
-    return [Stage(model.engine, leg.toward(model.text)) for leg, model in zip(legs, loaded, strict=True)]
+    pairs = zip(legs, loaded, strict=True)
+    return [Stage(model.engine, leg.toward(model.text), workers) for leg, model in pairs]

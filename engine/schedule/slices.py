@@ -39,6 +39,20 @@ class _Work:
     context: contextvars.Context = field(default_factory=contextvars.copy_context)
 
 
+@dataclass(frozen=True, slots=True)
+class SliceFigures:
+    """Figures of the thread for metrics.
+
+    waiting: number of works that wait for their turn.
+    longest: longest processor time of a turn, in seconds.
+    stalled: seconds since the start of the current turn; 0 if no work is running.
+    """
+
+    waiting: int
+    longest: float
+    stalled: float
+
+
 class _Thread:
     """A thread that runs work in turns. It starts with the first work."""
 
@@ -46,6 +60,14 @@ class _Thread:
         self._waiting: SimpleQueue[_Work] = SimpleQueue()
         self._lock = threading.Lock()
         self._started = False
+        self._turn_began: float | None = None
+        self._longest = 0.0
+
+    def figures(self) -> SliceFigures:
+        """Return the figures of this thread."""
+        began = self._turn_began
+        stalled = time.monotonic() - began if began is not None else 0.0
+        return SliceFigures(self._waiting.qsize(), self._longest, stalled)
 
     def put(self, work: _Work) -> None:
         """Run work in turns with other work. The first call starts the thread."""
@@ -59,9 +81,15 @@ class _Thread:
         """Run all work, one turn of each after the other, forever."""
         while True:
             work = self._waiting.get()
+            used, self._turn_began = time.thread_time(), time.monotonic()
             if work.future.cancelled():
                 work.slices.close()
-            elif not work.context.run(_turn, work):
+                ended = True
+            else:
+                ended = work.context.run(_turn, work)
+            self._turn_began = None
+            self._longest = max(self._longest, time.thread_time() - used)
+            if not ended:
                 self._waiting.put(work)
                 time.sleep(PAUSE_SECONDS)
 
@@ -84,6 +112,11 @@ def _turn(work: _Work) -> bool:
 
 
 _THREAD: Final = _Thread()
+
+
+def slice_figures() -> SliceFigures:
+    """Return the figures of the thread that runs slices."""
+    return _THREAD.figures()
 
 
 async def in_slices(slices: Slices[T], deadline: float = math.inf, *, small: bool = False) -> T:

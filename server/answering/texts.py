@@ -114,7 +114,7 @@ async def translate_texts(
 
     Raises InvalidRequest when no model reads a text's language, and what `Service.run` raises.
     """
-    pages = await read_pages(task.texts, task.reader, task.deadline) if task.reader else None
+    pages = await read_pages(state, task.texts, task.reader, task.deadline) if task.reader else None
     samples = task.texts if pages is None else [page_prose(page) for page in pages]
     detections, routes = await routes_for(state, samples, task.source, task.target, task.deadline, task.model)
     sources = [inward(str(detection["language"])) for detection in detections]

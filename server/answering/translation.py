@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 from documents.formats.attributes import AttributedPage
 from documents.formats.html import Page
-from documents.projection import project, protected_ranges
+from documents.projection import protected_ranges
 from documents.spans import Segment
 from engine.api import (
     Detection,
@@ -18,12 +18,15 @@ from engine.api import (
     MarkedText,
     ModelRoute,
     Service,
+    Slices,
     TextOptions,
     TextResult,
     each,
     in_slices,
     one_slice,
+    run_work,
 )
+from server.answering.pages import SomePage, join_pages, parse_pages, project_segments
 from server.answering.results import OnPartial, renumber, results_of
 from server.languages import inward, name_of, outward
 from server.state import AppState
@@ -33,7 +36,7 @@ INLINE_CHARACTERS: Final = 500  # formats of longer texts are joined in slices
 DOUBTFUL_CONFIDENCE: Final = 50.0  # percent; below, a detected target language is doubted
 NEXT_SHARE: Final = 0.25  # least confidence of the next language, as a share of a doubtful guess's
 SPAN_CHARACTERS: Final = 100  # one span is as much work as this many characters
-SomePage = TypeVar("SomePage", bound=Page | AttributedPage)
+T = TypeVar("T")
 
 
 async def run_each(
@@ -104,34 +107,66 @@ async def run_segments(
     options: text options.
     deadline: latest time of the answers, of time.monotonic().
     """
+    results = await _answer_segments(state, segments, routes, options, deadline)
+    projecting = project_segments, segments, _to_project(results, routes)
+    projected = await _run_work(state, *projecting, deadline=deadline, characters=_work_on(segments))
+    return [new or old for new, old in zip(projected, segments, strict=True)], results
+
+
+async def _answer_segments(
+    state: AppState,
+    segments: Sequence[Segment],
+    routes: Sequence[ModelRoute | None],
+    options: TextOptions,
+    deadline: float,
+) -> list[TextResult]:
+    """Answer the texts of segments, with the alignments that their formats need."""
     if any(segment.spans for segment in segments):
         # the alignment of words shows where formats belong in the translation
         options = replace(options, alignment=True)
-    characters = sum(len(segment.text) + SPAN_CHARACTERS * len(segment.spans) for segment in segments)
-    small = characters <= INLINE_CHARACTERS  # small work is done at once, without slices
+    small = _work_on(segments) <= INLINE_CHARACTERS
     marking = each(one_slice(_mark_protected, *pair) for pair in zip(segments, routes, strict=True))
     texts = await in_slices(marking, deadline, small=small)
-    results = await run_each(state, texts, routes, options, deadline)
-    projecting = each(
-        project(segment, result) if route else one_slice(lambda segment=segment: segment)
-        for segment, result, route in zip(segments, results, routes, strict=True)
-    )
-    return await in_slices(projecting, deadline, small=small), results
+    return await run_each(state, texts, routes, options, deadline)
+
+
+def _to_project(
+    results: Sequence[TextResult], routes: Sequence[ModelRoute | None]
+) -> list[TextResult | None]:
+    """Return the parts of results that formats need; None for a segment that stays unchanged."""
+    return [
+        TextResult(result.text, alignment=result.alignment, kept=result.kept) if route else None
+        for result, route in zip(results, routes, strict=True)
+    ]
+
+
+def _work_on(segments: Sequence[Segment]) -> int:
+    """Estimate the work of projecting segments, in characters."""
+    return sum(len(segment.text) + SPAN_CHARACTERS * len(segment.spans) for segment in segments)
+
+
+async def _run_work(
+    state: AppState, work: Callable[..., Slices[T]], *arguments: Any, deadline: float, characters: int
+) -> T:
+    """Run work on pages or segments, in a worker if it is long."""
+    limits = {"characters": characters, "inline": INLINE_CHARACTERS}
+    return await run_work(state.workers, work, *arguments, deadline=deadline, **limits)
 
 
 async def read_pages(
-    texts: Sequence[str], reader: Callable[[str], SomePage], deadline: float
+    state: AppState, texts: Sequence[str], reader: Callable[[str], SomePage], deadline: float
 ) -> list[SomePage]:
-    """Parse texts with tags as pages, in slices.
+    """Parse texts with tags as pages.
 
+    state: state that routes share.
     texts: HTML or XML.
-    reader: function that parses one text.
+    reader: function of a module that parses one text, or a `partial` of it.
     deadline: latest time, of time.monotonic().
 
-    Raises DeadlineExceeded.
+    Raises DeadlineExceeded, and TooLarge when a worker would take too long.
     """
-    small = sum(map(len, texts)) <= INLINE_CHARACTERS
-    return await in_slices(each(one_slice(reader, text) for text in texts), deadline, small=small)
+    work = parse_pages, reader, list(texts)
+    return await _run_work(state, *work, deadline=deadline, characters=sum(map(len, texts)))
 
 
 def page_prose(page: Page | AttributedPage) -> str:
@@ -156,12 +191,10 @@ async def translate_pages(
     """
     segments = [segment for page in pages for segment in page.segments]
     by_segment = [route for page, route in zip(pages, routes, strict=True) for _ in page.segments]
-    translations, results = await run_segments(state, segments, by_segment, options, deadline)
-    # each page takes as many translations as it has segments
-    rest = iter(translations)
-    joined = each(one_slice(page.join, [next(rest) for _ in page.segments]) for page in pages)
-    small = sum(len(segment.text) for segment in segments) <= INLINE_CHARACTERS
-    return await in_slices(joined, deadline, small=small), results
+    results = await _answer_segments(state, segments, by_segment, options, deadline)
+    joining = join_pages, list(pages), _to_project(results, by_segment)
+    joined = await _run_work(state, *joining, deadline=deadline, characters=_work_on(segments))
+    return joined, results
 
 
 def _mark_protected(segment: Segment, route: ModelRoute | None) -> str | MarkedText:

@@ -28,7 +28,18 @@ from prometheus_client import (
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 from prometheus_client.registry import Collector
 
-from engine.api import DeviceMemory, Observer, RepositoryEntry, State, Stats, TextResult, TextScore, slowest
+from engine.api import (
+    DeviceMemory,
+    Observer,
+    RepositoryEntry,
+    State,
+    Stats,
+    TextResult,
+    TextScore,
+    Workers,
+    slice_figures,
+    slowest,
+)
 from server.observing.context import ModelWork, current
 
 LATENCY_SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
@@ -90,6 +101,7 @@ class Sources:
     stats: Callable[[], Mapping[str, Stats]] = dict
     memory: Callable[[], Mapping[str, DeviceMemory]] = dict
     stored: Callable[[], Mapping[str, RepositoryEntry]] = dict
+    workers: Workers | None = None
 
 
 class Metrics:
@@ -230,6 +242,18 @@ class _Figures:
         self._answered = counter("convoy_sentences_answered", "Sentences answered.", "model")
         self._failed = counter("convoy_sentences_failed", "Sentences failed, late or stopped.", "model")
         self._tokens = metrics.tokens
+        self._text_waiting = gauge("convoy_text_work_waiting", "Works on texts that wait for their turn.")
+        self._text_workers = gauge("convoy_text_workers", "Processes for the work on long texts.")
+        self._text_oldest = gauge(
+            "convoy_text_work_oldest_seconds", "Time since the start of the oldest work.", kind="livemax"
+        )
+        self._text_longest = gauge(
+            "convoy_text_work_longest_seconds", "Most processor time of a work in a process.", kind="livemax"
+        )
+        self._slice_longest = gauge(
+            "convoy_slice_longest_seconds", "Most processor time of a slice of work.", kind="livemax"
+        )
+        self._killed = counter("convoy_text_workers_killed", "Processes killed, by reason.", "reason")
         self._process = ProcessCollector(registry=None)
         self._own = {
             name: gauge(name, f"{name.removeprefix('process_')} of the process.", kind=kind)
@@ -253,6 +277,7 @@ class _Figures:
         self._ready.set(self.sources.ready())
         self._cached.set(self.sources.cached())
         self._lag.set(self.sources.lag())
+        self._refresh_text_work(self.sources.workers)
         for device, memory in self.sources.memory().items():
             self._memory.labels(device).set(memory.used)
             self._room.labels(device).set(memory.total)
@@ -265,6 +290,19 @@ class _Figures:
             self._count_up_to(self._loads.labels(model), ("loads", model), entry.loads)
             self._count_up_to(self._unloads.labels(model), ("unloads", model), entry.evictions)
             self._count_up_to(self._no_loads.labels(model), ("load failures", model), entry.failures)
+
+    def _refresh_text_work(self, workers: Workers | None) -> None:
+        """Copy the figures of the thread for slices and of the workers to the metrics."""
+        slices, waiting, oldest = slice_figures(), 0, 0.0
+        if workers:
+            waiting, oldest = workers.figures.waiting, workers.oldest()
+            self._text_workers.set(workers.count)
+            self._text_longest.set(workers.figures.longest)
+            for reason, total in workers.figures.killed.items():
+                self._count_up_to(self._killed.labels(reason), ("killed", reason), total)
+        self._text_waiting.set(slices.waiting + waiting)
+        self._text_oldest.set(max(slices.stalled, oldest))
+        self._slice_longest.set(slices.longest)
 
     def _refresh_engines(self, stats: Mapping[str, Stats]) -> None:
         """Copy the statistics of engines to the metrics, by model and lane."""

@@ -32,13 +32,16 @@ async def ready(request: Request) -> JSONResponse:
     """Answer 200 when requests can be answered, otherwise 503 with the reason.
 
     The server is ready if it is not stopping, each model loaded at the start has translated a test sentence,
-    all engines run, all front ends are ready, and translated files (if enabled) can be stored.
+    all engines run, no request blocks the work on other texts, all front ends are ready, and translated files
+    (if enabled) can be stored.
     """
     state = state_of(request)
     if state.draining:
         raise Refusal("not_ready", "the server is stopping")
     if state.to_prove:
         raise Refusal("not_ready", "models are being tested")
+    if state.stuck:
+        raise Refusal("not_ready", "a request blocks the work on other texts")
     if not state.ready_here:
         raise Refusal("not_ready", "an engine has stopped")
     if not state.ready:

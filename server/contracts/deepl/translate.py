@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
@@ -12,8 +13,9 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel
 
-from documents.formats.html import HTML, MarkupRules, Page, outline, read_html
+from documents.formats.html import HTML, MarkupRules, Page
 from engine.api import InvalidRequest, ModelRoute, Slices, TextOptions, TextResult, TooLarge, in_slices
+from server.answering.pages import read_by_rules
 from server.answering.partly import answer_partly
 from server.answering.translation import page_prose, read_pages, routes_for, run_each, translate_pages
 from server.callers.access import charge
@@ -210,9 +212,7 @@ async def _answer_call(request: Request, call: DeepLCall, deadline: float) -> di
 async def _translate_all(state: AppState, call: DeepLCall, deadline: float) -> dict[str, Any]:
     """Return the answer to all texts of a call. Only glossary entries that occur in the texts are used."""
     texts, source, fields = call.texts, call.source, call.fields
-    pages = (
-        await read_pages(texts, partial(_page_of, fields=fields), deadline) if fields.tag_handling else None
-    )
+    pages = await read_pages(state, texts, _reader_of(fields), deadline) if fields.tag_handling else None
     samples = [page_prose(page) for page in pages] if pages else texts
     glossary = await in_slices(present_entries(call.glossary, samples), deadline)
     check_phrases(len(glossary), state.settings.phrase_limit)
@@ -262,20 +262,16 @@ async def _translate_plain(
     return [result.text for result in results]
 
 
-def _page_of(text: str, fields: DeepLRequest) -> Page:
-    """Parse a text with tags, by the request's rules for tags."""
+def _reader_of(fields: DeepLRequest) -> Callable[[str], Page]:
+    """Return the function that parses a text with tags by the request's rules for tags."""
     splitting, whole = frozenset(fields.splitting_tags), frozenset(fields.non_splitting_tags)
     keep = frozenset(fields.ignore_tags)
     if fields.tag_handling == "html":
-        return read_html(
-            text,
-            MarkupRules(blocks=HTML.blocks | splitting, keep=HTML.keep | keep, inline=whole, marks=keep),
-        )
+        rules = MarkupRules(blocks=HTML.blocks | splitting, keep=HTML.keep | keep, inline=whole, marks=keep)
+        return partial(read_by_rules, rules, False)
     fold = fields.split_sentences == "nonewlines"
     rules = MarkupRules(xml=True, blocks=splitting, keep=keep, inline=whole, marks=keep, fold=fold)
-    if fields.outline_detection:
-        rules = replace(rules, blocks=splitting | outline(text, rules))
-    return read_html(text, rules)
+    return partial(read_by_rules, rules, fields.outline_detection)
 
 
 def _joined(texts: list[str]) -> Slices[list[str]]:

@@ -182,10 +182,11 @@ def test_sentence_that_lost_a_name_is_decoded_again_without_attention_first():
     settings = ServiceSettings(Placement(lanes=((5, 16),)), verify=False)
     service = Service.open([MODELS / "tatoeba-de-en"], settings)
     text = "Sibilla Möchlichen kommt morgen."
-    first = plan(service.repository.loaded["tatoeba-de-en"].text, text, TextOptions(protect=True))
-    second = first.sentences[0].fallen_back()
+    model = service.repository.loaded["tatoeba-de-en"].text
+    first = plan(model, text, TextOptions(protect=True))
+    second = first.fallen_back(model, first.sentences[0])
     (again,) = first.with_sentences({0: second}).jobs
-    (last,) = first.with_sentences({0: second.fallen_back()}).jobs
+    (last,) = first.with_sentences({0: first.fallen_back(model, second)}).jobs
     assert [job.options.alignment for job in (*first.jobs, again, last)] == [False, False, True]
     assert [bool(job.options.quotas) for job in (*first.jobs, again, last)] == [False, False, True]
     assert again.source == last.source != first.jobs[0].source

@@ -239,7 +239,7 @@ def test_answer_without_the_quotation_marks_of_its_source_ranks_lower(service):
     (first,) = choices(model, made, made.sentences[0], [lacking, right])
     (only,) = choices(model, made, made.sentences[0], [lacking])
     assert (first.hypothesis, first.garbled, only.garbled) == (right, False, True)
-    strict = made.sentences[0].fallen_back()
+    strict = made.fallen_back(model, made.sentences[0])
     assert strict.marks and not strict.pairs
 
 
