@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from engine.errors import InvalidRequest
-
 if TYPE_CHECKING:
     from export.fetching.job import Job
     from export.fetching.offers import Offer
@@ -122,28 +120,6 @@ def _run(
         time.sleep(pause)
         pause = min(2 * pause, MAX_RETRY_SECONDS)
         job.run(names, languages, folders)
-
-
-def fetch_missing(names: Sequence[str], mirror: str, out: Path) -> None:
-    """Fetch the models that are missing in the folder of a server.
-
-    names: names of models, or pairs of languages.
-    mirror: address or folder of a mirror; "": Mozilla's models.
-    out: folder of bundles.
-
-    Raises InvalidRequest if a model can't be fetched.
-    """
-    from export.fetching.installing import Installer
-    from export.fetching.job import Job
-    from export.fetching.progress import progress_report
-    from export.fetching.sources import Addresses, Sources
-    from export.fetching.state import StateFile
-
-    with closing(Sources(Addresses(mirror), _say)) as sources, progress_report(_complain) as report:
-        job = Job(sources, Installer(out, report, _complain), StateFile(None), _error)
-        job.run(names, [], ())
-    if failed := job.state.failed():
-        raise InvalidRequest(f"{', '.join(failed)}: not fetched")
 
 
 def _end_with_parent() -> None:

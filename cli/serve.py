@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from cli.awaiting import fetching
 from cli.flags import explicit_flags, extend
 from cli.foreign import served_paths
 from cli.variables import unknown, warn_of
@@ -56,13 +57,11 @@ def serve(**flags: Any) -> None:
     if settings.grpc_port is not None:
         check_address(settings.host, settings.grpc_port, "--grpc-port")
     check_writable(settings.store_folder, settings.suggestions)
-    if settings.fetch:
-        from cli.fetch import fetch_missing
-
-        fetch_missing(settings.fetch, settings.fetch_mirror, settings.models[0])
-    models = served_paths(settings.models, settings.cache, settings.store_folder, settings.load_only)
-    settings = settings.model_copy(update={"models": models})
-    raise typer.Exit(run(settings))
+    with fetching(settings) as settings:
+        languages = settings.served_languages
+        models = served_paths(settings.models, settings.cache, settings.store_folder, languages)
+        code = run(settings.model_copy(update={"models": models}))
+    raise typer.Exit(code)
 
 
 def build() -> Callable[..., None]:

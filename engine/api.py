@@ -52,6 +52,7 @@ from engine.repository.catalogue import ModelRoute
 from engine.repository.figures import DeviceMemory, RepositoryEntry
 from engine.repository.heap import trim_heap
 from engine.repository.loading import ModelInfo, ServiceSettings
+from engine.repository.machine import usual_budget
 from engine.repository.offline import offline_service, offline_settings
 from engine.repository.service import Service
 from engine.schedule.slices import Slices, at_once, each, in_slices, one_slice, slice_figures
@@ -144,6 +145,7 @@ __all__ = [
     "short",
     "slowest",
     "trim_heap",
+    "usual_budget",
     "usual_precision",
 ]
 

@@ -16,7 +16,7 @@ COUNTERPARTS: Final = {
     "LT_CHAR_LIMIT": "char_limit",
     "LT_BATCH_LIMIT": "batch_limit",
     "LT_ALTERNATIVES_LIMIT": "alternatives_limit",
-    "LT_LOAD_ONLY": "load_only",
+    "LT_LOAD_ONLY": "languages",
     "LT_URL_PREFIX": "url_prefix",
     "LT_FRONTEND_TIMEOUT": "frontend_timeout",
     "LT_FRONTEND_LANGUAGE_SOURCE": "frontend_source",

@@ -3,6 +3,7 @@
 loading     a bundle as a model with its engine
 catalogue   names of models and routes, and the choice of a route
 budget      decisions: which models to load and to unload
+machine     the memory that a process may use
 figures     statistics of the models
 repository  loads and unloads models as `budget` decides, and keeps models in use loaded
 service     the methods for servers and programs

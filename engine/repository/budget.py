@@ -253,3 +253,14 @@ class Budget:
     def _touch(self, name: str) -> None:
         self._clock += 1
         self._models[name].used = self._clock
+
+
+def too_large(names: Iterable[str], cost: int, limit: int) -> str:
+    """Return the error that models need more memory than the budget has.
+
+    names: names of the models.
+    cost: bytes of all of them.
+    limit: bytes of the budget.
+    """
+    them = " and ".join(repr(name) for name in names)
+    return f"{them}: about {cost >> 20} MiB of memory, the budget is {limit >> 20} MiB: raise model_budget"

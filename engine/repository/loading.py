@@ -9,6 +9,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, TypeVar
@@ -50,6 +51,9 @@ class ServiceSettings:
     budget: largest sum of bytes of all models in memory, which are loaded at their first use; None: load all
         models at the start.
     strict: whether a damaged bundle in a folder is an error; otherwise it is left out with a warning.
+    ceiling: memory in bytes that models may take without a budget: as long as all fit, all are loaded at the
+        start; otherwise it is the budget. None: no limit.
+    awaited: whether models are added later, so that there may be none at the start.
     """
 
     placement: Placement = Placement()
@@ -60,6 +64,8 @@ class ServiceSettings:
     languages: tuple[str, ...] = ()
     budget: int | None = None
     strict: bool = False
+    ceiling: int | None = None
+    awaited: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +156,11 @@ def bundle_paths(path: Path) -> list[Path]:
     return bundles
 
 
+def bundles_at(path: Path) -> list[Path]:
+    """Return the path itself if it is a bundle, otherwise the bundles in this folder; there may be none."""
+    return [path] if (path / MANIFEST).exists() else bundles_in(path)
+
+
 def bundles_in(folder: Path) -> list[Path]:
     """Return the bundles of a folder, without hidden folders, in which bundles are written."""
     entries = (entry.parent for entry in folder.glob(f"*/{MANIFEST}"))
@@ -171,14 +182,15 @@ def open_bundles(paths: Sequence[Path], settings: ServiceSettings, *, verify: bo
     A damaged bundle in a folder is left out (`undamaged`). Raises BundleError or ConfigError that names the
     remedy, also if no bundle is left or two have the same name.
     """
-    found = [p for path in paths for p in bundle_paths(Path(path))]
+    list_paths = bundles_at if settings.awaited else bundle_paths
+    found = [p for path in paths for p in list_paths(Path(path))]
     bundles = undamaged(found, paths, settings, lambda path: open_bundle(path, verify=verify))
     selection = [bundle for bundle in bundles if within(bundle, settings.languages)]
-    if bundles and not selection:
+    if bundles and not selection and not settings.awaited:
         codes = sorted(set(settings.languages))
         raise BundleError(f"no model is for the languages {', '.join(codes)} alone: add others to them")
     bundles = selection
-    if not bundles:
+    if not bundles and not settings.awaited:
         raise BundleError("no models to load: give the path of a bundle or of a folder of bundles")
     if settings.placement.shortlist and not any(SHORTLIST in bundle.files() for bundle in bundles):
         raise BundleError("no model has a shortlist; run: convoy shortlist BUNDLE PAIRS")
@@ -224,6 +236,27 @@ def facts_of(bundle: Bundle, settings: ServiceSettings) -> ModelFacts:
     Raises BundleError or ConfigError that names the remedy.
     """
     return _facts(bundle, settings, open_tokenizer(bundle))
+
+
+def costs_of(bundles: Sequence[Bundle], settings: ServiceSettings) -> list[int]:
+    """Return the bytes of each model in memory; damaged bundles count nothing."""
+    costs = []
+    for bundle in bundles:
+        with suppress(BundleError):
+            costs.append(facts_of(bundle, settings).cost)
+    return costs
+
+
+def check_budget(facts: Sequence[ModelFacts], budget: int | None) -> None:
+    """Raise ConfigError if no model fits into the budget."""
+    if budget is None or not facts:
+        return
+    smallest = min(facts, key=lambda one: one.cost)
+    if smallest.cost > budget:
+        raise ConfigError(
+            f"no model fits in the budget of {budget >> 20} MiB; the smallest, {smallest.info.name!r}, takes "
+            f"about {smallest.cost >> 20} MiB: raise model_budget"
+        )
 
 
 def _facts(bundle: Bundle, settings: ServiceSettings, tokenizer: Tokenizer) -> ModelFacts:

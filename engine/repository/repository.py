@@ -21,7 +21,7 @@ from pathlib import Path
 
 from engine.answers.canary import canary
 from engine.errors import BundleError, ConvoyError, DeadlineExceeded, Stopping, Unavailable, UnknownModel
-from engine.repository.budget import Actions, Budget, State, Ticket
+from engine.repository.budget import Actions, Budget, State, Ticket, too_large
 from engine.repository.figures import NO_STATS, RepositoryEntry, add_totals
 from engine.repository.heap import trim_heap
 from engine.repository.loading import LoadedModel, ModelFacts, ModelInfo, ModelSource
@@ -45,6 +45,8 @@ class Repository:
         source: ModelSource,
         limit: int | None = None,
         loaded: Sequence[LoadedModel] = (),
+        *,
+        eager: bool = False,
     ) -> None:
         """Begin with some models loaded.
 
@@ -52,7 +54,9 @@ class Repository:
         source: functions that read facts and open models.
         limit: largest sum of bytes of all loaded models; None: no limit.
         loaded: models that are open already.
+        eager: load an added model at once if it fits beside those in memory.
         """
+        self._eager = eager or limit is None
         self._facts = {one.info.name: one for one in facts}
         self._source = source
         self.loaded: Models = {model.info.name: model for model in loaded}
@@ -184,7 +188,7 @@ class Repository:
         return info
 
     def add(self, path: Path) -> ModelInfo:
-        """Add a model. Without a memory limit it is loaded and has answered a canary first.
+        """Add a model. It is loaded and has answered a canary first without a memory limit, or if it fits.
 
         Raises BundleError if the name is taken, Unavailable while a removed model of that name still answers,
         ConfigError, ExecutorFailed, and Stopping.
@@ -197,7 +201,8 @@ class Repository:
             if name in self._budget:
                 raise Unavailable(f"{path}: the removed model {name!r} still answers those who use it")
         self._check_facts(name, facts)
-        fresh = None if self._limit is not None else self._start_and_try(self._source.open(path))
+        at_once = self._eager and self._budget.used_bytes() + facts.cost <= self._budget.limit
+        fresh = self._start_and_try(self._source.open(path)) if at_once else None
         with self._change:
             self._budget.add(name, facts.cost, loaded=fresh is not None)
             self._past.setdefault(name, NO_STATS)
@@ -270,7 +275,7 @@ class Repository:
         if facts.info.name != name:
             raise BundleError(f"the bundle of {name!r} is now one of {facts.info.name!r}: restart the server")
         if self._limit is not None and facts.cost > self._limit:
-            raise BundleError(_too_large([name], facts.cost, self._limit))
+            raise BundleError(too_large([name], facts.cost, self._limit))
         return facts
 
     def acquire(self, ticket: Ticket) -> Future[Exception | None] | None:
@@ -286,7 +291,7 @@ class Repository:
                 raise UnknownModel(f"no model {gone[0]!r} any more: its bundle was taken out of its folder")
             if self._limit is not None and not ticket.unload and not self._budget.fits(ticket.names):
                 cost = sum(self._budget.cost(name) for name in set(ticket.names))
-                raise Unavailable(_too_large(ticket.names, cost, self._limit))
+                raise Unavailable(too_large(ticket.names, cost, self._limit))
             self._perform(self._budget.acquire(ticket))
             return None if ticket.granted else self._waiting.setdefault(ticket, Future())
 
@@ -393,8 +398,3 @@ class Repository:
 def _seconds_until(deadline: float) -> float | None:
     """Return the seconds until a deadline; None: there is none."""
     return None if deadline == math.inf else max(0.0, deadline - time.monotonic())
-
-
-def _too_large(names: Sequence[str], cost: int, limit: int) -> str:
-    them = " and ".join(repr(name) for name in names)
-    return f"{them}: about {cost >> 20} MiB of memory, the budget is {limit >> 20} MiB: raise model_budget"

@@ -19,16 +19,17 @@ from engine.answers.placeholders import PlaceholderChoice, choose_placeholders
 from engine.answers.score import TextScore, score, score_many
 from engine.answers.stream import Outcomes, answers_of
 from engine.bundle.bundle import Bundle, open_bundle
-from engine.errors import ConfigError, InvalidRequest, UnknownModel
+from engine.errors import InvalidRequest, UnknownModel
 from engine.repository.catalogue import Leg, ModelRoute, choose_route, find_info, parse_route, purpose
 from engine.repository.figures import DeviceMemory, RepositoryEntry, device_memory
 from engine.repository.folders import Folders
 from engine.repository.loading import (
     LoadedModel,
-    ModelFacts,
     ModelInfo,
     ModelSource,
     ServiceSettings,
+    check_budget,
+    costs_of,
     facts_of,
     open_bundles,
     open_model,
@@ -69,6 +70,11 @@ class Service:
         settings = settings or ServiceSettings()
         lazily = lazily or settings.budget is not None
         bundles = open_bundles(paths, settings, verify=settings.verify and not lazily)
+        limit = settings.budget
+        if limit is None and settings.ceiling is not None:
+            costs = costs_of(bundles, settings)
+            limit = max(settings.ceiling, *costs, 0)  # a single model is loaded even if it is larger
+            lazily = lazily or sum(costs) > limit
 
         def load(bundle: Bundle) -> LoadedModel:
             return open_model(bundle, settings, observe(bundle.name) if observe else None)
@@ -80,12 +86,12 @@ class Service:
         by_path = {bundle.path: bundle for bundle in bundles}
         if lazily:
             facts = undamaged(list(by_path), paths, settings, lambda p: facts_of(by_path[p], settings))
-            _check_budget(facts, settings.budget)
-            repository = Repository(facts, source, settings.budget)
+            check_budget(facts, settings.budget)
+            repository = Repository(facts, source, limit)
         else:
             loaded = undamaged(list(by_path), paths, settings, lambda path: load(by_path[path]))
             facts = [model.facts for model in loaded]
-            repository = Repository(facts, source, loaded=loaded)
+            repository = Repository(facts, source, limit, loaded, eager=True)
         return cls(repository, Folders(paths, {one.info.name: one.path for one in facts}, settings.languages))
 
     def start(self) -> None:
@@ -375,16 +381,6 @@ class Service:
     def memory(self) -> dict[str, DeviceMemory]:
         """Return the memory of each GPU with a model, by name of the GPU."""
         return device_memory(device for info in self.models() for device in info.device.split(","))
-
-
-def _check_budget(facts: Sequence[ModelFacts], budget: int | None) -> None:
-    """Raise ConfigError if no model fits into the budget."""
-    smallest = min(facts, key=lambda one: one.cost)
-    if budget is not None and smallest.cost > budget:
-        raise ConfigError(
-            f"no model fits in the budget of {budget >> 20} MiB; the smallest, {smallest.info.name!r}, takes "
-            f"about {smallest.cost >> 20} MiB: raise model_budget"
-        )
 
 
 def _stages(legs: Sequence[Leg], models: Mapping[str, LoadedModel], workers: Workers | None) -> list[Stage]:

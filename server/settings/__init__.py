@@ -14,7 +14,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
-from engine.api import FAST_LANES, Placement, ServiceSettings, usual_precision
+from engine.api import FAST_LANES, Placement, ServiceSettings, usual_budget, usual_precision
 from server.libretranslate import LibreTranslateSource
 from server.settings.callers import CallerSettings
 from server.settings.engines import DecodingSettings, ModelSettings, ProcessSettings
@@ -99,7 +99,9 @@ class ServerSettings(
             encode_tokens=self.encode_tokens,
             beam_size=self.beam_size,
             verify=self.verify,
-            languages=self.load_only,
+            languages=self.served_languages,
+            awaited=self.fetch_state is not None,
             budget=self.model_budget,
+            ceiling=usual_budget(self.engines) if self.device == "cpu" else None,
             strict=self.strict,
         )

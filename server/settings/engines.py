@@ -14,6 +14,7 @@ from server.languages import inward
 from server.settings.kinds import CONFIG, Names
 
 Lanes = tuple[LaneSize, ...]
+PIVOT = "en"
 
 
 class ModelSettings(BaseSettings):
@@ -25,13 +26,26 @@ class ModelSettings(BaseSettings):
         (Path("models"),),
         description="Bundles or folders of bundles; also packages of Argos and models of CTranslate2.",
     )
+    languages: Annotated[tuple[str, ...], NoDecode] = Field(
+        (),
+        description="Serve these languages (de,en,nl); missing models are fetched, from fetch_mirror or else "
+        "from Mozilla, while the server answers with the others.",
+    )
     fetch: Names = Field(
         (),
-        description="Names or pairs (de-en,en-de) of models to fetch from fetch_mirror at the start, if the "
-        "first folder of models lacks them.",
+        description="Names of models to fetch as `convoy fetch` does (de-en,argos:sq-en), unless they are on "
+        "disk.",
+    )
+    fetch_out: Path | None = Field(
+        None, description="Folder of fetched models, which are served too; default: the first of models."
     )
     fetch_mirror: str = Field(
         "", description="Address or folder of a mirror, which `convoy package` makes; there is no public one."
+    )
+    fetch_firefox: str = Field("", description="Address of Remote Settings, or of a mirror of it.")
+    fetch_argos: str = Field("", description="Address of the index of Argos Translate's packages.")
+    fetch_state: Path | None = Field(
+        None, description="File with the states of models that are fetched; default: a temporary file."
     )
     cache: Path | None = Field(
         None,
@@ -49,7 +63,8 @@ class ModelSettings(BaseSettings):
         None,
         ge=1,
         description="Memory for the models of each engine process, such as 2GB: models are loaded at first "
-        "use, and the least recently used is evicted. Default: all are loaded at the start.",
+        "use, and the least recently used is evicted. Default: all are loaded at the start if they fit in "
+        "60 % of the memory of the machine or container; otherwise that is the budget.",
     )
     watch: float = Field(
         5.0,
@@ -58,7 +73,13 @@ class ModelSettings(BaseSettings):
         description="Seconds between two scans of the folders of models for changed bundles; 0: never.",
     )
 
-    @field_validator("load_only", mode="before")
+    @property
+    def served_languages(self) -> tuple[str, ...]:
+        """Languages of the models to serve; English joins others, as most models are to or from it."""
+        wanted = tuple(dict.fromkeys((*self.languages, PIVOT))) if self.languages else ()
+        return self.load_only or wanted
+
+    @field_validator("load_only", "languages", mode="before")
     @classmethod
     def _split_codes(cls, value: Any) -> Any:
         if not isinstance(value, str):

@@ -139,13 +139,6 @@ def test_damaged_package_is_one_error_line_and_leaves_no_files(tmp_path):
     assert list((tmp_path / "cache").iterdir()) == []
 
 
-def test_error_without_conversion_packages_names_the_extra(tmp_path, monkeypatch):
-    package = write(tmp_path, "de", "en")
-    monkeypatch.setattr("cli.foreign.find_spec", lambda name: None)
-    with pytest.raises(InvalidRequest, match=r"convoy-server\[convert\]"):
-        served_paths([package], tmp_path / "cache", None, ())
-
-
 def test_unwritable_cache_is_named(tmp_path):
     package = write(tmp_path, "de", "en")
     (tmp_path / "file").write_text("")

@@ -32,6 +32,8 @@ CASES: Final[dict[str, dict[str, Any]]] = {
         "models": {
             "existingClaim": "bundles",
             "fetch": ["de-en", "en-de"],
+            "languages": ["de", "en"],
+            "fetchedClaim": "fetched",
             "mirror": "https://mirror.example/models",
         },
         "state": {"existingClaim": "state"},

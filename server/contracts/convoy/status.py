@@ -11,6 +11,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from documents import FORMATS
 from engine.api import program_version
 from server.answering.orders import ORDER_ERRORS, order
+from server.awaited import awaited_models, describe_awaited, summary
 from server.errors import Refusal
 from server.files.documents import files_of
 from server.http.openapi import ModelAnswer, VersionAnswer, errors
@@ -33,7 +34,8 @@ async def ready(request: Request) -> JSONResponse:
 
     The server is ready if it is not stopping, each model loaded at the start has translated a test sentence,
     all engines run, no request blocks the work on other texts, all front ends are ready, and translated files
-    (if enabled) can be stored.
+    (if enabled) can be stored. `fetching` and `failed` name models that it serves later, or that could not be
+    fetched, with the remedy.
     """
     state = state_of(request)
     if state.draining:
@@ -48,7 +50,11 @@ async def ready(request: Request) -> JSONResponse:
         raise Refusal("not_ready", "another front end is not ready")
     if state.settings.files and not files_of(request).store.usable:
         raise Refusal("not_ready", "the folder of translated files can't be written to")
-    return JSONResponse({"status": "ready"})
+    awaited = summary(awaited_models(state.settings.fetch_state))
+    if not state.service.models():
+        missing = "; ".join(f"{key}: {text}" for key, text in awaited.items())
+        raise Refusal("not_ready", f"there is no model yet; {missing or 'it is being loaded'}")
+    return JSONResponse({"status": "ready"} | awaited)
 
 
 @router.get("/version", response_model=VersionAnswer)
@@ -58,10 +64,15 @@ async def version() -> JSONResponse:
 
 @router.get("/models", response_model=list[ModelAnswer])
 async def models(request: Request) -> JSONResponse:
-    """List the models with their limits and decoding defaults, and whether each is loaded."""
-    service = state_of(request).service
-    entries = service.repository_entries()
-    return JSONResponse([describe(info, entries[info.name]) for info in service.models()])
+    """List the models with their limits and decoding defaults, and whether each is loaded.
+
+    Models that are being fetched, or could not be fetched, have no task; `fault` and `remedy` explain it.
+    """
+    state = state_of(request)
+    entries, infos = state.service.repository_entries(), state.service.models()
+    described = [describe(info, entries[info.name]) for info in infos if info.name in entries]
+    awaited = describe_awaited(awaited_models(state.settings.fetch_state))
+    return JSONResponse(described + awaited)
 
 
 @router.post("/models/{name}/reload", response_model=ModelAnswer, responses=ORDER_ERRORS)

@@ -73,7 +73,7 @@ def test_variables_of_libretranslate_are_read(monkeypatch):
         3,
     )  # our variable has precedence over LibreTranslate's, and a flag over both
     assert (found.char_limit, found.batch_limit, found.alternatives_limit) == (500, 10, 2)
-    assert (found.load_only, found.url_prefix) == (("de", "en", "pb"), "/lt")
+    assert (found.languages, found.url_prefix) == (("de", "en", "pb"), "/lt")
     assert (found.frontend_timeout, found.frontend_source, found.frontend_target) == (9, "de", "en")
     assert (found.files, found.log_level) == (False, "debug")
     for name in given:

@@ -17,13 +17,21 @@ app.kubernetes.io/instance: {{ .Release.Name }}
   value: {{ $value | toString | quote }}
   {{- end }}
 {{- end }}
-{{- if .Values.models.fetch }}
-- name: CONVOY_MODELS
+{{- if or .Values.models.fetch .Values.models.languages }}
+- name: CONVOY_FETCH_OUT
   value: /fetched
+{{- with .Values.models.fetch }}
 - name: CONVOY_FETCH
-  value: {{ join "," .Values.models.fetch | quote }}
+  value: {{ join "," . | quote }}
+{{- end }}
+{{- with .Values.models.languages }}
+- name: CONVOY_LANGUAGES
+  value: {{ join "," . | quote }}
+{{- end }}
+{{- with .Values.models.mirror }}
 - name: CONVOY_FETCH_MIRROR
-  value: {{ required "models.fetch needs models.mirror" .Values.models.mirror | quote }}
+  value: {{ . | quote }}
+{{- end }}
 {{- end }}
 {{- if .Values.state.existingClaim }}
 - name: CONVOY_STORE_FOLDER
