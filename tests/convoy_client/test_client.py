@@ -154,3 +154,12 @@ def test_both_clients_have_the_same_methods():
 
     assert offered(Client) == offered(AsyncClient)
     assert httpx.__name__ in sys.modules
+
+
+def test_no_texts_are_no_request(ask):
+    for call in (
+        lambda c: c.translate_all([], "en"),
+        lambda c: c.summarize_all([]),
+        lambda c: c.score_all([]),
+    ):
+        assert ask(call) == []

@@ -150,3 +150,10 @@ def test_file_is_uploaded_and_its_translation_downloaded(kind, tmp_path, small):
     assert found.decode() == "1 a.grüß.txt"
     assert (seen["source"], seen["target"], seen["name"]) == ("de", "en", "grüß.txt")
     assert seen["content"] == b"\x00Guten Tag"
+
+
+def test_error_has_its_message_status_and_time_to_wait():
+    error = ApiError("too many requests", 429, 7.5)
+    assert (str(error), error.message) == ("too many requests",) * 2
+    assert (error.status, error.retry_after) == (429, 7.5)
+    assert ApiError("no", 400).retry_after is None

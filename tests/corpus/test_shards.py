@@ -1,6 +1,8 @@
 """Shards among processes: drafts of earlier holders, shards that others finish, helpers that fail, rates."""
 
 import gzip
+import hashlib
+import io
 import multiprocessing
 import os
 import signal
@@ -12,11 +14,12 @@ import corpus.formats.lines
 from corpus.cutting import cut
 from corpus.engines import EngineChoice, Helpers
 from corpus.folder import STATE, JobFolder
+from corpus.formats.records import Record, add_to_digest, read_records
 from corpus.inputs import find_inputs
 from corpus.leases import Leases
 from corpus.progress import Progress
 from corpus.worker import CorpusWorker
-from engine.api import ServiceSettings
+from engine.api import InvalidRequest, ServiceSettings
 from tests.corpus.jobs import MODEL, job_of, run_job, sentences
 from tests.support.served import running
 
@@ -108,3 +111,41 @@ def test_packed_file_is_opened_once_for_all_its_shards(service, tmp_path, monkey
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress("\n".join(sentences(40)).encode()))
     run_job(service, job_of(service, shard_lines=10), [tmp_path / "a.txt.gz"], tmp_path / "out")
     assert len(opened) == 1
+
+
+def test_hidden_folders_and_packed_parquet_are_no_inputs(tmp_path):
+    for name in ("a/x.txt", "a/.git/y.txt", "a/_convoy/z.txt", "a/b/.w.txt", "p.parquet.gz"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"")
+    assert [file.name for file in find_inputs([str(tmp_path / "a")])] == ["x.txt"]
+    with pytest.raises(InvalidRequest, match="compressed inside"):
+        find_inputs([str(tmp_path / "p.parquet.gz")])
+
+
+def records(data, limit=8, *, start=True):
+    return list(read_records(io.BufferedReader(io.BytesIO(data)), limit, quoted=False, start=start))
+
+
+def test_byte_order_mark_is_no_text_at_the_beginning_only():
+    assert [record.raw for record in records(b"\xef\xbb\xbfab\n\xef\xbb\xbfc")] == [b"ab", b"\xef\xbb\xbfc"]
+    assert records(b"\xef\xbb\xbfab", start=False)[0].raw == b"\xef\xbb\xbfab"
+
+
+def test_line_over_the_limit_is_one_record_without_its_bytes():
+    found = records(b"a" * 30 + b"\nb\n" + b"c" * 9)
+    assert [(record.raw, record.size, record.too_long) for record in found] == [
+        (b"", 31, True),
+        (b"b", 2, False),
+        (b"", 9, True),
+    ]
+
+
+def test_hash_of_a_shard_depends_on_where_its_records_end():
+    def digest(*sizes):
+        found = hashlib.sha256()
+        for raw, size in sizes:
+            add_to_digest(found, Record(raw, size))
+        return found.hexdigest()
+
+    assert digest((b"ab", 3)) != digest((b"ab", 4))  # "ab\n" and "ab\r\n"
+    assert digest((b"a", 2), (b"b", 2)) != digest((b"ab", 4))
