@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO
 
 import typer
 from tqdm import tqdm
@@ -78,6 +78,9 @@ Shortlist = Annotated[
     ),
 ]
 Fast = Annotated[bool, typer.Option("--fast", help=FAST_HELP)]
+
+
+PARAGRAPH_CHARACTERS: Final = 4_000  # of a text with --newlines; longer paragraphs are cut at line ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +213,22 @@ def lines_of(file: Path | None, named_file: Path | None) -> Iterator[str]:
     if file is not None and named_file is not None:
         raise InvalidRequest("name the file only once: as an argument, or with --input")
     return read(file or named_file)
+
+
+def paragraphs(lines: Iterable[str]) -> Iterator[str]:
+    """Yield the lines up to each blank line as one text, and each blank line; long paragraphs in parts."""
+    part, length = list[str](), 0
+    for line in lines:
+        if part and (not line.strip() or length > PARAGRAPH_CHARACTERS):
+            yield "\n".join(part)
+            part, length = [], 0
+        if line.strip():
+            part.append(line)
+            length += len(line)
+        else:
+            yield line
+    if part:
+        yield "\n".join(part)
 
 
 def _print_result(

@@ -34,7 +34,8 @@ def translate(
 ) -> None:
     """Translate each line of a text, or a whole document (.docx, .html, .po ...).
 
-    With --n-best above 1, each hypothesis is a line: line number, score and text, separated by tabs.
+    With --n-best above 1, each hypothesis is a line: line number, score and text, separated by tabs. With
+    --newlines join or auto, the lines up to a blank line are one text.
     """
     from cli import document
 
@@ -48,4 +49,8 @@ def translate(
     if file is not None and file.suffix.lower() in document.ENDINGS:
         document.translate(job, answer, file, output_format)
         return
-    texts.pipe(job, answer, texts.lines_of(file, lines), output_format, count(file or lines))
+    found = texts.lines_of(file, lines)
+    if options.get("newlines") in ("join", "auto"):
+        texts.pipe(job, answer, texts.paragraphs(found), output_format)
+    else:
+        texts.pipe(job, answer, found, output_format, count(file or lines))

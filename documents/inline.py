@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from documents.spans import MAX_SPANS, Builder, Segment, weave
+from documents.spans import MAX_SPANS, Builder, Segment, goes_on, weave
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,13 +15,14 @@ class Atom:
     """A part of a paragraph.
 
     kind: "text": text in one format; "node": elements that are copied together; "open" and "close": an
-        element around other parts; "split": elements where a sentence ends.
-    element: "text": its format; "node" and "split": list of elements; "open" and "close": the element.
+        element around other parts; "split": elements where a sentence ends; "space": a line break within a
+        sentence; "break": a line break that is one or the other, which `lines_of` decides.
+    element: "text": its format; "open" and "close": the element; all others: list of elements.
     text: "text": characters; "node": characters that the model reads and that stay unchanged.
     format_key: format of a text as a string, for comparisons.
     """
 
-    kind: Literal["text", "node", "open", "close", "split"]
+    kind: Literal["text", "node", "open", "close", "split", "space", "break"]
     element: Any = None
     text: str = ""
     format_key: str = ""
@@ -117,7 +118,10 @@ class _State:
             self._switch(None)
             self.builder.end(self.around.pop()[1])
         else:
-            self.builder.keep(atom.text) if atom.text else self.builder.point()
+            if atom.kind == "space":
+                self.builder.line()
+            else:
+                self.builder.keep(atom.text) if atom.text else self.builder.point()
             self.marks.append(atom)
 
     def line(self, broken: Any = None) -> Line:
@@ -155,7 +159,7 @@ def lines_of(atoms: Sequence[Atom]) -> list[Line]:
             bare.setdefault(atom.format_key, atom.element)
     base = characters.most_common(1)[0][0] if characters else ""
     lines, state = list[Line](), _State(base, bare.get(base))
-    for atom in atoms:
+    for atom in _with_known_breaks(atoms):
         if atom.kind == "split" and not state.around:
             lines.append(state.line(atom.element))
             state = _State(base, bare.get(base))
@@ -169,6 +173,23 @@ def lines_of(atoms: Sequence[Atom]) -> list[Line]:
         else:
             state.take(atom)
     return [*lines, state.line()]
+
+
+def _with_known_breaks(atoms: Sequence[Atom]) -> Iterator[Atom]:
+    """Yield the atoms, with each "break" as a "space" if the sentence goes on after it, else as a "split"."""
+    after, following = "", list[str]()  # text after each atom
+    for atom in reversed(atoms):
+        following.append(after)
+        after = atom.text.strip() or after if atom.kind == "text" else after
+        after = "" if atom.kind == "split" else after
+    before = ""
+    for atom, after in zip(atoms, reversed(following), strict=True):
+        if atom.kind == "break":
+            yield replace(atom, kind="space" if goes_on(before, after) else "split")
+            continue
+        before = atom.text.strip() or before if atom.kind == "text" else before
+        before = "" if atom.kind == "split" else before
+        yield atom
 
 
 def outputs(line: Line, segment: Segment) -> Iterator[Output]:

@@ -198,7 +198,9 @@ class _Projection:
             yield
         for number in numbers:
             span = self.source.spans[number]
-            if span.begin == span.end and number not in self.exact_ranges:
+            if span.line:
+                self.word_ranges[number] = self._line(span, low, high, placed)
+            elif span.begin == span.end and number not in self.exact_ranges:
                 first, last = self._sentence(span, low, high)
                 self.word_ranges[number] = self._boundary(span.begin, first, last, placed)
                 yield
@@ -312,6 +314,15 @@ class _Projection:
             score[-1] += len(score)
         score = np.where(placed.inside[low - placed.low : high + 1 - placed.low], -np.inf, score)
         boundary = low + int(np.argmax(score))
+        return boundary, boundary
+
+    def _line(self, span: Span, low: int, high: int, placed: _Placed) -> Range:
+        """Return the boundary in words [low, high) of the parent with the share of a line break before it."""
+        around = self.source.spans[span.parent] if span.parent >= 0 else Span(self.text_begin, self.text_end)
+        share = (span.begin - around.begin) / max(1, around.end - around.begin)
+        distance = np.abs(np.arange(high - low + 1) - share * (high - low))
+        distance = np.where(placed.inside[low - placed.low : high + 1 - placed.low], np.inf, distance)
+        boundary = low + int(np.argmin(distance))
         return boundary, boundary
 
     def _edges(self, begin: int, end: int) -> Range:

@@ -8,6 +8,7 @@ from typing import Final
 
 # spans of a segment: after this many a reader begins a new segment, so that projecting takes linear time
 MAX_SPANS: Final = 500
+WITHIN_SENTENCES: Final = ",)”\"’'»–-"  # marks after which a sentence goes on in small letters
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +19,7 @@ class Span:
     parent: index of the span around it, or -1; parents come first.
     kept: the text must not be translated; a kept span has no spans in it.
     spaced: the point had white space on both sides; the text has only one of the two.
+    line: the point is a line break within a sentence. It has no meaning: its place is a share of the text.
     """
 
     begin: int
@@ -25,6 +27,7 @@ class Span:
     parent: int = -1
     kept: bool = False
     spaced: bool = False
+    line: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,14 @@ class Builder:
         """Set `spaced` of the points after the last text: white space is on both sides of them."""
         for number in range(self._fresh, len(self.spans)):
             self.spans[number] = replace(self.spans[number], spaced=True)
+
+    def line(self) -> int:
+        """Add a line break within a sentence, which the model reads as a space, and return its number."""
+        if self.parts and not self.parts[-1][-1:].isspace():
+            self.text(" ")
+        number = self.point()
+        self.spans[number] = replace(self.spans[number], line=True)
+        return number
 
     def strip(self) -> None:
         """Remove white space at the end of the text, back to the last begin or end of a span."""
@@ -119,6 +130,12 @@ class Builder:
     def _append(self, text: str) -> None:
         self.parts.append(text)
         self.length += len(text)
+
+
+def goes_on(before: str, after: str) -> bool:
+    """Return whether a sentence goes on across a line break: without an end mark, in small letters."""
+    last, first = before.rstrip()[-1:], after.lstrip()[:1]
+    return first.islower() and (last.isalnum() or last in WITHIN_SENTENCES) and bool(last)
 
 
 def weave(segment: Segment) -> Iterator[tuple[str, int | str]]:

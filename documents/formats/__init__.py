@@ -3,6 +3,7 @@
 plain       lines of text; pages of HTML in any encoding
 html        HTML and XML as prose with markup between it
 attributes  prose in attributes of HTML
+outline     tags of XML that end a sentence
 markdown    CommonMark with tables, notes and formulas
 subtitles   SubRip and WebVTT
 docx, pptx, odt     office documents

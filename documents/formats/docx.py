@@ -27,6 +27,9 @@ from documents.spans import Segment
 PARTS: Final = re.compile(r"/word/(document|(header|footer)\d*|footnotes|endnotes|comments)\.xml")
 AROUND: Final = frozenset(map(qn, ("w:hyperlink", "w:ins", "w:smartTag", "w:moveTo")))
 BREAKS: Final = frozenset(map(qn, ("w:br", "w:cr", "w:tab", "w:ptab")))
+LINE_BREAKS: Final = frozenset(map(qn, ("w:br", "w:cr")))
+BREAK_TYPE: Final = qn("w:type")
+SOFT: Final = "textWrapping"  # other breaks begin a page or a column
 SIGNS: Final = {qn("w:noBreakHyphen"): "\u2011", qn("w:softHyphen"): "\u00ad"}
 DROPPED: Final = frozenset(map(qn, ("w:lastRenderedPageBreak", "w:proofErr", "w:rPr")))
 NO_RUN: Final = object()  # format of an element that is not part of a run
@@ -183,6 +186,8 @@ def _run_atoms(run: Any, code: frozenset[str]) -> Iterator[Atom]:
             yield Atom("text", properties, child.text or "", format_key)
         elif child.tag in SIGNS:
             yield Atom("text", properties, SIGNS[child.tag], format_key)
+        elif child.tag in LINE_BREAKS and child.get(BREAK_TYPE, SOFT) == SOFT:
+            yield Atom("break", [(properties, child)])
         elif child.tag in BREAKS:
             yield Atom("split", [(properties, child)])
         elif child.tag not in DROPPED:

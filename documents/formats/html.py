@@ -13,9 +13,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from html import escape, unescape
+from itertools import zip_longest
 from typing import Final
 
-from documents.spans import MAX_SPANS, Builder, Segment, write_marked
+from documents.spans import MAX_SPANS, Builder, Segment, goes_on, write_marked
 
 # elements with content that is not translated
 VERBATIM_ELEMENTS: Final = frozenset({"code", "pre", "svg", "math", "kbd", "samp", "var"})
@@ -144,33 +145,10 @@ def read_html(source: str, rules: MarkupRules = HTML) -> Page:
     rules: meaning of the tags.
     """
     reader = _SegmentReader(rules)
-    for piece in pieces(source, rules):
-        reader.take(piece)
+    found = list(pieces(source, rules))
+    for piece, after in zip_longest(found, found[1:]):
+        reader.take(piece, after)
     return reader.page()
-
-
-def outline(source: str, rules: MarkupRules) -> frozenset[str]:
-    """Return the names of tags that have no prose next to them, in their parent element."""
-    names, inline = set[str](), set[str]()
-    beside: list[set[str]] = [set()]  # names in each open element
-    prose, opened = [False], [""]  # whether each open element has prose directly inside, and its name
-    for piece in pieces(source, rules):
-        if piece.name is None:
-            prose[-1] = prose[-1] or not piece.raw.isspace()
-        elif not piece.closing and piece.name:
-            names.add(piece.name)
-            beside[-1].add(piece.name)
-            if not piece.void:
-                beside.append(set())
-                prose.append(False)
-                opened.append(piece.name)
-        elif piece.closing and opened[-1] == piece.name:
-            opened.pop()
-            inner = beside.pop()
-            inline |= inner if prose.pop() else set()
-    for inner, has in zip(beside, prose, strict=True):
-        inline |= inner if has else set()
-    return frozenset(names - inline)
 
 
 def _end_of_prose(raw: str) -> int:
@@ -205,8 +183,15 @@ class _SegmentReader:
         # seen: the segment has prose; space: white space was last; ends: prose was the last piece in it
         self.seen, self.space, self.ends = False, True, False
 
-    def take(self, piece: Piece) -> None:
-        """Add a piece to the open segment or to the markup; the tag of a block ends the segment."""
+    def take(self, piece: Piece, after: Piece | None) -> None:
+        """Add a piece to the open segment or to the markup; the tag of a block ends the segment.
+
+        piece: piece of the page.
+        after: next piece.
+        """
+        if piece.name == "br" and after and self._goes_on(after):
+            self._line_break(piece)
+            return
         self.ends = piece.name is None or (self.ends and self._ends_segment(piece))
         if piece.name is None:
             self._text(piece.raw)
@@ -235,6 +220,18 @@ class _SegmentReader:
         else:
             self.markup[-1].append(raw)
         self._start_segment()
+
+    def _goes_on(self, after: Piece) -> bool:
+        """Return whether the open segment is a sentence that goes on in the prose after a line break."""
+        ends = self._ends_segment(Piece("", "br"))
+        return ends and self.seen and after.name is None and goes_on(self.raw[-1], unescape(after.raw))
+
+    def _line_break(self, piece: Piece) -> None:
+        """Add a line break within a sentence, which the model reads as a space."""
+        self.raw.append(piece.raw)
+        self.builder.line()
+        self.marks.append([piece.raw, ""])
+        self.space = True
 
     def _ends_segment(self, piece: Piece) -> bool:
         return piece.name in self.rules.blocks and piece.name not in self.rules.inline

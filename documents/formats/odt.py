@@ -28,7 +28,8 @@ AROUND: Final = frozenset(map(_qualified_name, ("span", "a", "meta")))
 INPUT: Final = _qualified_name("text-input")
 REFERENCES: Final = frozenset(map(_qualified_name, ("bookmark-ref", "reference-ref")))
 REFERENCE_FORMAT: Final = _qualified_name("reference-format")
-BREAKS: Final = frozenset(map(_qualified_name, ("tab", "line-break")))
+LINE_BREAK: Final = _qualified_name("line-break")
+BREAKS: Final = frozenset((_qualified_name("tab"), LINE_BREAK))
 STYLE: Final = _qualified_name("style-name")
 STYLES, NAME, PARENT = (
     f"{{urn:oasis:names:tc:opendocument:xmlns:style:1.0}}{name}"
@@ -121,7 +122,7 @@ def _content(parent: Any, code: frozenset[str]) -> Iterator[Atom]:
         elif child.tag == SPACES:
             yield Atom("text", None, " " * min(int(child.get(SPACE_COUNT, "1")), 1_000), "spaces")
         elif child.tag in BREAKS:
-            yield Atom("split", [child])
+            yield Atom("break" if child.tag == LINE_BREAK else "split", [child])
         elif child.tag not in DROPPED:
             is_field = not len(child) and child.tag.startswith(f"{{{TEXT_NAMESPACE}}}")
             yield Atom("node", [child], (child.text or "") if is_field else "")

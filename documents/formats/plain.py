@@ -1,10 +1,10 @@
-"""Text files line by line, and HTML pages."""
+"""Text files, and HTML pages."""
 
 from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -34,6 +34,7 @@ PYTHON_ENCODINGS: Final = {"windows-874": "cp874", "x-sjis": "shift_jis"}  # nam
 CHARSET: Final = re.compile(
     rb"<meta\b[^<>]{0,200}?\bcharset[ \t\r\n]{0,9}=[ \t\r\n]{0,9}[\"']?([\w.:-]{1,40})", re.IGNORECASE
 )
+PARAGRAPH_CHARACTERS: Final = 4_000  # of a segment; longer paragraphs are cut at line ends
 MAX_HEAD_BYTES: Final = 1_024  # bytes of a page in which its encoding is searched
 NEWLINE: Final = re.compile(r"\r\n?|\n")
 
@@ -76,18 +77,43 @@ def decode(data: bytes, encoding: str = "utf-8") -> DecodedText:
 
 
 def read_text(data: bytes) -> Document:
-    """Return the lines of a text file as segments; line ends and blank lines stay."""
+    """Return the paragraphs of a text file as segments; line ends and blank lines stay.
+
+    The model decides which lines of a paragraph belong together.
+    """
     file = decode(data)
-    lines = file.text.splitlines(keepends=True)
-    numbers = [number for number, line in enumerate(lines) if line.strip()]
-    bodies = {number: lines[number].rstrip() for number in numbers}
+    parts = list(_paragraphs(file.text))
+    newline = "\r\n" if "\r\n" in file.text else "\n"
+    numbers = [number for number, part in enumerate(parts) if part.strip()]
 
     def write(segments: Sequence[Segment]) -> bytes:
         for number, segment in zip(numbers, segments, strict=True):
-            lines[number] = segment.text + lines[number][len(bodies[number]) :]
-        return file.encode("".join(lines))
+            body = parts[number].rstrip()
+            if segment.text != _one_newline(body):
+                parts[number] = segment.text.replace("\n", newline) + parts[number][len(body) :]
+        return file.encode("".join(parts))
 
-    return Document([Segment(body) for body in bodies.values()], write)
+    return Document([Segment(_one_newline(parts[number].rstrip())) for number in numbers], write)
+
+
+def _paragraphs(text: str) -> Iterator[str]:
+    """Yield the paragraphs of a text with their line ends, and each blank line; long paragraphs in parts."""
+    part, length = list[str](), 0
+    for line in text.splitlines(keepends=True):
+        if part and (not line.strip() or length + len(line) > PARAGRAPH_CHARACTERS):
+            yield "".join(part)
+            part, length = [], 0
+        if not line.strip() or not line.endswith("\n"):  # another line end ends a paragraph
+            yield "".join([*part, line])
+            part, length = [], 0
+        else:
+            part.append(line)
+            length += len(line)
+    yield "".join(part)
+
+
+def _one_newline(text: str) -> str:
+    return text.replace("\r\n", "\n")
 
 
 def read_page(data: bytes, *, attributes: bool = False, rules: MarkupRules = HTML) -> Document:

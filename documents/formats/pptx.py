@@ -64,7 +64,7 @@ def _atoms(paragraph: Any) -> Iterator[Atom]:
             properties = child.find(RUN_FORMAT)
             yield Atom("text", properties, child.findtext(TEXT) or "", _format_key(properties))
         elif child.tag == BREAK:
-            yield Atom("split", [child])
+            yield Atom("break", [child])
         elif child.tag == FIELD:
             yield Atom("node", [child], child.findtext(TEXT) or "")
         elif child.tag not in (PARAGRAPH_FORMAT, END_FORMAT):

@@ -30,6 +30,8 @@ MARKUP: Final = re.compile(
     r"|<(/?)([^\s/>\"'=!?]++)(?:[^>\"'/]++|\"[^\"]*+\"|'[^']*+'|/(?!>))*+(/?)>",
     re.DOTALL,
 )
+LINE_BREAK: Final = re.compile(r"[ \t]*+\n\s*+")
+END_MARKS: Final = ".!?…:;"
 STATE: Final = re.compile(r"\sstate\s*=\s*(?:\"[^\"]*\"|'[^']*')")
 
 
@@ -171,7 +173,7 @@ def _translated_head(head: str) -> str:
 
 def _atoms(element: Any) -> Iterator[Atom]:
     """Yield the atoms of an element: its text, elements around text, and codes as nodes."""
-    yield Atom("text", None, element.text or "")
+    yield from _text_atoms(element, element.text)
     for child in element:
         if _is_around(child):
             yield Atom("open", child)
@@ -179,7 +181,23 @@ def _atoms(element: Any) -> Iterator[Atom]:
             yield Atom("close", child)
         else:
             yield Atom("node", [child], "".join(child.itertext()) if _is_protected(child) else "")
-        yield Atom("text", None, child.tail or "")
+        yield from _text_atoms(element, child.tail)
+
+
+def _text_atoms(element: Any, text: str | None) -> Iterator[Atom]:
+    """Yield the atoms of a text in an element: without `xml:space`, a line break is white space."""
+    spaces = (parent.get(XML_SPACE) for parent in (element, *element.iterancestors()))
+    if not text or "\n" not in text or next((space for space in spaces if space), "") == "preserve":
+        yield Atom("text", None, text or "")
+        return
+    position = 0
+    for match in LINE_BREAK.finditer(text):
+        before = text[position : match.start()]
+        yield Atom("text", None, before)
+        ends = not before or before[-1] in END_MARKS or match.end() == len(text)
+        yield Atom("split" if ends else "space", [match[0]])
+        position = match.end()
+    yield Atom("text", None, text[position:])
 
 
 def _is_around(element: Any) -> bool:
@@ -218,5 +236,8 @@ def _replace_content(place: Any, lines: Sequence[Line], segments: Sequence[Segme
                 open_elements.pop()
             else:
                 for element in output.element:
+                    if isinstance(element, str):  # a line break
+                        append_text(open_elements[-1], element)
+                        continue
                     element.tail = None
                     open_elements[-1].append(element)

@@ -238,6 +238,7 @@ def _rank_texts(model: TextModel, plan: Plan, ranking: list[list[Choice]]) -> Sl
             text, kept, forced = formatted.text, formatted.kept, forced + formatted.forced
         else:
             kept = plan.masked.caller_spans(kept)
+        text = plan.unwrapped.wrap(text)
         ranked.setdefault(text, _RankedText(text, kept, score, forced))
     return list(ranked.values())
 

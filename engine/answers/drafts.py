@@ -81,7 +81,10 @@ class Drafts:
         parts = [gaps[0]] if texts else []
         for i, text in enumerate(texts):
             parts += [text] if not i else [gaps[i] or self._model.between, text]
-        return plan.masked.restore("".join(parts), [number for _, order in ready for number in order])[0]
+        order = [number for _, numbers in ready for number in numbers]
+        text = plan.unwrapped.wrap(plan.masked.restore("".join(parts), order)[0])
+        # a mark after the last word may move the word to the next line
+        return text.rpartition(" ")[0] if any(plan.unwrapped.widths) and len(ready) < count else text
 
     def _finished(
         self, plan: Plan, sentence: Sentence, progress: list[int] | Result | None

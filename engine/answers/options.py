@@ -8,6 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_type_hints
 
 from engine.errors import InvalidRequest, TooLarge
+from engine.text.newlines import MODES
 from engine.types import DecodeOptions, Limits, option
 
 if TYPE_CHECKING:  # commands read the options before they load anything heavy
@@ -27,6 +28,7 @@ class TextOptions:
     decode: overrides of the model's DecodeOptions by field name.
     alternatives: number of further hypotheses; the beam grows with them unless `decode` names a beam_size.
     numerals: code of the language that amounts are written in; "": the target language.
+    wraps: whether an answer is wrapped as its source; the first answer of a pivot is not.
     """
 
     decode: Mapping[str, Any] = field(default_factory=dict)
@@ -65,13 +67,21 @@ class TextOptions:
         task="translate",
     )
     numerals: str = ""
+    wraps: bool = True
     follow_form: bool = option(
         False, "Give the answer the capitals and final marks of its source.", task="translate"
+    )
+    newlines: str = option(
+        "keep",
+        "Line breaks within a paragraph: keep ends a sentence at each; join reads the lines as one; auto "
+        "reads long lines as one that go on in small letters, and wraps the answer again.",
+        task="translate",
+        values=MODES,
     )
     raw: bool = option(
         False,
         "The model reads each text as it is, as one source, and its answer stays as it is: split, protect, "
-        "local_numbers and follow_form do not count.",
+        "local_numbers, follow_form and newlines do not count.",
         task="translate",
     )
 
@@ -83,7 +93,7 @@ class TextOptions:
 
 # defaults of commands and HTTP requests, by task
 USUAL_OPTIONS: Final[Mapping[str, TextOptions]] = {
-    "translate": TextOptions(protect=True, follow_form=True),
+    "translate": TextOptions(protect=True, follow_form=True, newlines="auto"),
     "summarize": TextOptions(split=False),
 }
 
@@ -127,6 +137,7 @@ class ResolvedOptions:
     replace_unk: whether unknown target words become source words.
     protect: whether numbers, addresses and other placeables stay as they are.
     follow_form: whether capitals and final marks follow the source.
+    newlines: treatment of line breaks, see `engine.text.newlines.unwrap`.
     """
 
     decode: DecodeOptions
@@ -137,6 +148,7 @@ class ResolvedOptions:
     replace_unk: bool = False
     protect: bool = False
     follow_form: bool = False
+    newlines: str = "keep"
 
 
 def resolve(model: TextModel, options: TextOptions) -> ResolvedOptions:
@@ -145,6 +157,8 @@ def resolve(model: TextModel, options: TextOptions) -> ResolvedOptions:
     decode = decode_options(model.defaults, model.limits, options, begin)
     if options.strategy not in (None, *STRATEGIES):
         raise InvalidRequest(f"strategy {options.strategy!r} is none of {', '.join(STRATEGIES)}")
+    if options.newlines not in MODES:
+        raise InvalidRequest(f"newlines {options.newlines!r} is none of {', '.join(MODES)}")
     replaces, translates = options.replace_unk or model.replace_unk, model.task == "translate"
     if replaces and not tokenizer.replaces_unk:
         raise InvalidRequest("only models with dictionaries of words can replace_unk: leave it out")
@@ -161,6 +175,7 @@ def resolve(model: TextModel, options: TextOptions) -> ResolvedOptions:
         replace_unk=replaces,
         protect=options.protect and translates and not options.raw,
         follow_form=options.follow_form and translates and not options.raw,
+        newlines=options.newlines if translates and not options.raw else "keep",
     )
 
 

@@ -34,14 +34,14 @@ def options_of(options: TextOptions, first: TextModel, last: TextModel) -> tuple
     options: options of the caller, for both models together.
     first, last: models.
 
-    Prefix and alternatives belong to the final answer, so that the first model gets none. Amounts can be read
-    in the source language only: the first model writes amounts in the format of the final language, and the
-    last model keeps them. If one of the models has no placeholders, the last model localises the amounts that
-    the first model wrote.
+    Prefix and alternatives belong to the final answer: the first model gets none. The last model reads
+    whole paragraphs, as the first one does not wrap its answer. Amounts can be read in the source language
+    only: the first model writes amounts in the format of the final language, and the last model keeps them.
+    If one of the models has no placeholders, the last model localises the amounts that the first model wrote.
     """
     through = bool(options.local_numbers and first.placeholders and last.placeholders)
     numerals = last.target if through else ""
-    early = replace(options, prefix="", alternatives=0, local_numbers=through, numerals=numerals)
+    early = replace(options, prefix="", alternatives=0, local_numbers=through, numerals=numerals, wraps=False)
     return early, replace(options, local_numbers=options.local_numbers and not through)
 
 

@@ -14,6 +14,7 @@ from engine.answers.text_model import TextModel
 from engine.errors import InvalidRequest, TooLarge
 from engine.schedule.slices import Slices, at_once
 from engine.text.form import follow, is_all_capitals, to_sentence_case
+from engine.text.newlines import Unwrapped, unwrap
 from engine.text.placeables.markup import PlainText, read_capitals, read_markup
 from engine.text.placeables.masked_text import MarkedText, MaskedText
 from engine.text.placeables.masking import MaskRules, find_phrases, mask
@@ -35,6 +36,7 @@ class Plan:
     truncated: whether only the beginning of the text is read.
     formats: formats and phrases that attention puts back into the answer, if there are any.
     formatted: number of the first sentence with formats or such phrases.
+    unwrapped: text of the caller without line breaks within sentences.
     """
 
     layout: Layout
@@ -44,6 +46,7 @@ class Plan:
     truncated: bool = False
     formats: Formats | None = None
     formatted: int | None = None
+    unwrapped: Unwrapped = Unwrapped("")
 
     @property
     def job_sentences(self) -> list[int]:
@@ -117,6 +120,9 @@ def plan(
     marked = text if isinstance(text, MarkedText) else MarkedText(text)
     check_text(marked.text)
     resolved = resolved or resolve(model, options)
+    unwrapped = unwrap(marked.text, resolved.newlines, marked.spans)
+    unwrapped = unwrapped if options.wraps else replace(unwrapped, widths=())
+    marked = replace(marked, text=unwrapped.text)
     plain = yield from _without_markup(model, marked, resolved)
     # spans of the caller, moved to their places in the text without markup
     shown = MarkedText(plain.text, tuple((plain.position(b), plain.position(e)) for b, e in marked.spans))
@@ -124,6 +130,7 @@ def plan(
     masked = (yield from mask(shown, rules)) if model.placeholders else MaskedText(shown.text)
     planner = _Planner(model, resolved, masked)
     planned = yield from planner.sentence_by_sentence() if resolved.split else planner.whole(options)
+    planned = replace(planned, unwrapped=unwrapped)
     phrases = planned.masked.places if model.placeholders else (yield from find_phrases(shown, rules))
     if plain.text == marked.text and (model.placeholders or not phrases):
         return planned

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from documents.align import WordAttention, words_of
-from documents.formats.html import HTML, MarkupRules, outline, read_html
+from documents.formats.html import HTML, MarkupRules, read_html
+from documents.formats.outline import outline
 from documents.spans import Segment, Span, weave
 from engine.answers.pivot import join_results
 from engine.api import Placement, Service, ServiceSettings, TextOptions, TextResult

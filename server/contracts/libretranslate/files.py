@@ -54,7 +54,7 @@ class FileFields(BaseModel):
     )
 
 
-OPTIONS: Final = ("ignore", "glossary", "local_numbers")
+OPTIONS: Final = ("ignore", "glossary", "local_numbers", "newlines")
 FileRequest: Final = create_model(
     "FileRequest", __base__=FileFields, **{name: text_fields("translate")[name] for name in OPTIONS}
 )

@@ -253,4 +253,5 @@ def _options(
         split=defaults.split,
         protect=defaults.protect,
         follow_form=defaults.follow_form,
+        newlines=defaults.newlines,
     )

@@ -2,6 +2,41 @@
 
 FAULTS = [
     (
+        "any long line goes on in the next one",
+        "engine/text/newlines.py",
+        "and len(body) + 1 + len(word) > width",
+        "",
+        "tests/engine/text/test_newlines.py",
+    ),
+    (
+        "a short line goes on in the next one",
+        "engine/text/newlines.py",
+        "len(body) >= MIN_LINE_CHARACTERS",
+        "body",
+        "tests/engine/text/test_newlines.py",
+    ),
+    (
+        "an answer to wrapped text is not wrapped",
+        "engine/answers/compose.py",
+        "text = plan.unwrapped.wrap(text)",
+        "pass",
+        "tests/everyday/test_newlines.py -k mail",
+    ),
+    (
+        "a line break within a sentence of a page ends it",
+        "documents/spans.py",
+        "return first.islower() and",
+        "return False and",
+        "tests/everyday/test_newlines.py -k page",
+    ),
+    (
+        "a line break within a sentence is placed by attention",
+        "documents/projection.py",
+        "if span.line:",
+        "if False:",
+        "tests/everyday/test_newlines.py -k page",
+    ),
+    (
         "the shortest phrase goes first",
         "engine/text/placeables/phrases.py",
         "sorted(sizes, reverse=True)",

@@ -253,7 +253,8 @@ def html_attributes(text: str) -> object:
 
 
 def outlined(text: str) -> object:
-    from documents.formats.html import MarkupRules, outline
+    from documents.formats.html import MarkupRules
+    from documents.formats.outline import outline
 
     return outline(text, MarkupRules(xml=True))
 

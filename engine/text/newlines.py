@@ -1,0 +1,136 @@
+"""Line breaks within sentences: hard-wrapped text is read as paragraphs, and its answer is wrapped again.
+
+All changes replace one character by one: positions in a text stay.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from engine.text.placeables.grammar import LEADING, NUMBERED
+
+MODES: Final = ("keep", "join", "auto")
+# a shorter line may be an item of a list, a verse or a line of an address
+MIN_LINE_CHARACTERS: Final = 40
+GOES_ON: Final = re.compile(r"[\w,)”\"’'»-]\Z")  # last character of a line without an end mark
+ENTRY: Final = re.compile(r"[\w.-]+ ?[:=]|\S*[/\\]")  # the beginning of a line of data, or a path
+GAPS: Final = re.compile(r"\t|\S {2}")  # columns
+
+
+@dataclass(frozen=True, slots=True)
+class Unwrapped:
+    """A text without the line breaks within its sentences.
+
+    text: text of the same length.
+    widths: width of each line of the text if it was wrapped, otherwise 0; empty if no line was.
+    """
+
+    text: str
+    widths: tuple[int, ...] = ()
+
+    def wrap(self, answer: str) -> str:
+        """Return an answer with its lines wrapped as the source's; spaces become line breaks."""
+        if not any(self.widths):
+            return answer
+        lines = answer.split("\n")
+        widths = [*self.widths, *[0] * len(lines)]
+        return "\n".join(_wrap(*pair) if pair[1] else pair[0] for pair in zip(lines, widths, strict=False))
+
+
+def unwrap(text: str, mode: str, spans: Sequence[tuple[int, int]] = ()) -> Unwrapped:
+    """Replace line breaks within sentences by spaces. Takes linear time.
+
+    text: any text.
+    mode: "keep": every line break stays. "join": only blank lines and marks of lists end a paragraph. "auto":
+        a line goes on if it is long, the next word did not fit into it, it ends without an end mark, and the
+        next line, or at least another line of the paragraph, goes on in small letters.
+    spans: characters that stay, ordered and disjoint.
+    """
+    if mode == "keep" or "\n" not in text.strip():
+        return Unwrapped(text)
+    lines = text.split("\n")
+    breaks = _joined_breaks(lines, mode)
+    if spans:
+        breaks &= _free_breaks(lines, spans)
+    if not breaks:
+        return Unwrapped(text)
+    parts, widths, width = list[str](), list[int](), 0
+    for number, line in enumerate(lines):
+        joined, last = number in breaks, number == len(lines) - 1
+        width = max(width, len(line)) if joined or width else 0
+        if joined and line.endswith("\r"):
+            parts += [line[:-1], "  "]
+        else:
+            parts += [line, " " if joined else "" if last else "\n"]
+        if not joined:
+            widths.append(width)
+            width = 0
+    wraps = mode == "auto" and "\r\n" not in text
+    return Unwrapped("".join(parts), tuple(widths) if wraps else ())
+
+
+def _joined_breaks(lines: Sequence[str], mode: str) -> set[int]:
+    """Return the numbers of the lines that go on in the next line."""
+    breaks, first = set[int](), 0
+    for last in [*(n for n, line in enumerate(lines) if not line.strip()), len(lines)]:
+        block = lines[first:last]
+        widest = max((len(line.rstrip()) for line in block), default=0)
+        pairs = list(enumerate(zip(block, block[1:], strict=False), first))
+        if mode == "join":
+            breaks |= {number for number, (_, after) in pairs if not _is_item(after)}
+        else:
+            full = {number for number, pair in pairs if _goes_on(*pair, widest)}
+            small = {number for number, (_, after) in pairs if number in full and after.lstrip()[0].islower()}
+            # a wrapped paragraph breaks before names and German nouns too
+            breaks |= full if small else small
+        first = last + 1
+    return breaks
+
+
+def _goes_on(line: str, after: str, width: int) -> bool:
+    """Return whether a line may be the beginning of a sentence that goes on in the next line.
+
+    width: width of the widest line of the paragraph, into which the next word did not fit.
+    """
+    body, rest = line.rstrip(), after.lstrip()
+    word = rest.partition(" ")[0]
+    return (
+        len(body) >= MIN_LINE_CHARACTERS
+        and rest[:1].isalnum()
+        and len(body) + 1 + len(word) > width
+        and bool(GOES_ON.search(body))
+        and not (ENTRY.match(rest) or GAPS.search(body) or GAPS.search(rest) or _is_item(after))
+    )
+
+
+def _is_item(line: str) -> bool:
+    """Return whether a line begins with the mark of a list."""
+    body = line.lstrip()
+    return bool(LEADING.match(body) or NUMBERED.match(body))
+
+
+def _free_breaks(lines: Sequence[str], spans: Sequence[tuple[int, int]]) -> set[int]:
+    """Return the numbers of the lines whose ends are in no span."""
+    free, position, rest = set[int](), 0, iter([*spans, (len("".join(lines)) + len(lines) + 1,) * 2])
+    begin, end = next(rest)
+    for number, line in enumerate(lines):
+        position += len(line) + 1
+        while end < position:
+            begin, end = next(rest)
+        if not begin < position <= end:
+            free.add(number)
+    return free
+
+
+def _wrap(line: str, width: int) -> str:
+    """Return a line with line breaks in the place of spaces, so that its parts fit into a width."""
+    parts, column = list[str](), 0
+    for number, word in enumerate(line.split(" ")):
+        fits = not number or not word or column + 1 + len(word) <= width
+        parts += [" " if fits else "\n"] if number else []
+        parts.append(word)
+        column = column + bool(number) + len(word) if fits else len(word)
+    return "".join(parts)
