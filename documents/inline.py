@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from documents.spans import MAX_SPANS, Builder, Segment, goes_on, weave
+
+LAST_CHARACTERS: Final = 80  # before a line break, in which a sentence has at least two words
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,9 +187,11 @@ def _with_known_breaks(atoms: Sequence[Atom]) -> Iterator[Atom]:
     before = ""
     for atom, after in zip(atoms, reversed(following), strict=True):
         if atom.kind == "break":
-            yield replace(atom, kind="space" if goes_on(before, after) else "split")
+            within = goes_on(before, after)
+            before = before if within else ""
+            yield replace(atom, kind="space" if within else "split")
             continue
-        before = atom.text.strip() or before if atom.kind == "text" else before
+        before = before[-LAST_CHARACTERS:] + atom.text if atom.kind == "text" else before
         before = "" if atom.kind == "split" else before
         yield atom
 

@@ -133,9 +133,11 @@ class Builder:
 
 
 def goes_on(before: str, after: str) -> bool:
-    """Return whether a sentence goes on across a line break: without an end mark, in small letters."""
-    last, first = before.rstrip()[-1:], after.lstrip()[:1]
-    return first.islower() and (last.isalnum() or last in WITHIN_SENTENCES) and bool(last)
+    """Return whether a sentence goes on across a line break: after two words or more without an end mark, in
+    small letters."""
+    before = before.strip()
+    last, first = before[-1:], after.lstrip()[:1]
+    return first.islower() and " " in before and (last.isalnum() or last in WITHIN_SENTENCES)
 
 
 def weave(segment: Segment) -> Iterator[tuple[str, int | str]]:

@@ -47,6 +47,7 @@ NOT_TRANSLATED: Final = re.compile(
 NOTE_REFERENCE: Final = re.compile(r"\s?[\[(]?(?:\d{1,3}|[*†‡§])[\])]?\s?")  # text of a reference to a note
 NOTE_LINK: Final = re.compile(r"noteref|footnote-ref", re.IGNORECASE)
 LONGEST_NOTE_REFERENCE: Final = 500  # characters, with tags
+LAST_PARTS: Final = 8  # of a text before a line break, in which a sentence has at least two words
 STAND_IN: Final = "X{}"  # word that the model reads for an empty element, with the number of its span
 WHITE_SPACE: Final = re.compile("[ \t\n\r\f]+")  # characters that are displayed as one space
 BLANK_ENTITY: Final = "&(?:nbsp|ensp|emsp|thinsp|#160|#8239|#[xX](?:[aA]0|202[fF]));"
@@ -224,7 +225,12 @@ class _SegmentReader:
     def _goes_on(self, after: Piece) -> bool:
         """Return whether the open segment is a sentence that goes on in the prose after a line break."""
         ends = self._ends_segment(Piece("", "br"))
-        return ends and self.seen and after.name is None and goes_on(self.raw[-1], unescape(after.raw))
+        return (
+            ends
+            and self.seen
+            and after.name is None
+            and goes_on("".join(self.builder.parts[-LAST_PARTS:]), unescape(after.raw))
+        )
 
     def _line_break(self, piece: Piece) -> None:
         """Add a line break within a sentence, which the model reads as a space."""

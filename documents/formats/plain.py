@@ -82,8 +82,8 @@ def read_text(data: bytes) -> Document:
     The model decides which lines of a paragraph belong together.
     """
     file = decode(data)
-    parts = list(_paragraphs(file.text))
     newline = "\r\n" if "\r\n" in file.text else "\n"
+    parts = list(_paragraphs(file.text, newline))
     numbers = [number for number, part in enumerate(parts) if part.strip()]
 
     def write(segments: Sequence[Segment]) -> bytes:
@@ -96,14 +96,14 @@ def read_text(data: bytes) -> Document:
     return Document([Segment(_one_newline(parts[number].rstrip())) for number in numbers], write)
 
 
-def _paragraphs(text: str) -> Iterator[str]:
+def _paragraphs(text: str, newline: str) -> Iterator[str]:
     """Yield the paragraphs of a text with their line ends, and each blank line; long paragraphs in parts."""
     part, length = list[str](), 0
     for line in text.splitlines(keepends=True):
         if part and (not line.strip() or length + len(line) > PARAGRAPH_CHARACTERS):
             yield "".join(part)
             part, length = [], 0
-        if not line.strip() or not line.endswith("\n"):  # another line end ends a paragraph
+        if not line.strip() or not line.endswith(newline):  # another line end ends a paragraph
             yield "".join([*part, line])
             part, length = [], 0
         else:

@@ -233,7 +233,7 @@ async def _submit(request: Request, state: AppState, places: ExitStack) -> Respo
     lookup = in_slices(present_entries(entries, texts), deadline_of(request, state))
     glossary = await while_connected(request, lookup)
     check_phrases(len(glossary), state.settings.phrase_limit)
-    options = replace(USUAL_OPTIONS["translate"], glossary=glossary)
+    options = replace(USUAL_OPTIONS["translate"], follow_form=False, glossary=glossary)
     characters = await charge(request, texts)
     jobs = jobs_of(request)
     job, key = jobs.new(characters, share_of(request))

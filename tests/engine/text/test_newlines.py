@@ -28,6 +28,8 @@ KEPT = {
     "verse": "Tyger Tyger, burning bright,\nIn the forests of the night;\nWhat immortal hand or eye",
     "verse in small letters": "so much depends\nupon\na red wheel\nbarrow\nglazed with rain\nwater",
     "list": "buy some milk and bread\ncall the dentist tomorrow\nwater the plants",
+    "ragged lines": "a rather long line of a list that has no end mark\nand this one\n"
+    "a second long line of the list that is wider than the first",
     "buttons": "Nachricht an alle Mitglieder der Gruppe senden\nAlle Nachrichten löschen\nHilfe",
     "address": "Anna Müller\nLange Straße 5\n10115 Berlin",
     "sentences": "This is the first sentence of three on this page.\nand this is the second one.",
