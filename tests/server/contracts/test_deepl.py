@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.api import Service
+from engine.api import Service, TextOptions
 from server.contracts.deepl.languages import model_code
 from server.contracts.deepl.translate import on_one_line
 from tests.support.served import bundles, server, settings_of
@@ -30,7 +30,8 @@ def client(place):
 
 
 def direct(place, text, model="toy-de-en"):
-    return asyncio.run(place[1].service.run(model, [text]))[0].text
+    options = TextOptions(protect=True)
+    return asyncio.run(place[1].service.run(model, [text], options))[0].text
 
 
 def post(client, **fields):
