@@ -12,8 +12,8 @@ from functools import cache, partial
 import numpy as np
 
 from documents.formats.attributes import read_with_attributes
-from documents.formats.html import read_html
-from documents.projection import project, protected_ranges
+from documents.formats.html import MarkupRules, read_html
+from documents.projection import protected_ranges
 from engine.answers.compose import Retry, settle
 from engine.answers.options import TextOptions
 from engine.answers.plan import plan
@@ -24,8 +24,7 @@ from engine.repository.loading import facts_of, open_text
 from engine.schedule.slices import one_slice
 from engine.text.detect import detect
 from engine.types import NO_TIME, Hypothesis, Result
-from server.contracts.deepl.fields import DeepLRequest
-from server.contracts.deepl.translate import _page_of
+from server.answering.pages import join_pages, parse_pages, read_by_rules
 from tests.support.golden_fixtures import ROOT
 
 MODELS = ROOT.parent / "models"
@@ -106,16 +105,16 @@ def answered(meter, text, options, way, model=None):
 
 def page(meter, read, text, options, way):
     """Read a page, answer its segments, and return the new page."""
-    page = meter.run(one_slice(read, text))
-    segments = []
-    for segment in page.segments:
+    pages = meter.run(parse_pages(read, [text]))
+    results = []
+    for segment in pages[0].segments:
         marked = MarkedText(segment.text, protected_ranges(segment))
-        result = answered(meter, marked, replace(options, alignment=bool(segment.spans)), way)
-        segments.append(meter.run(project(segment, result)))
-    return meter.run(one_slice(page.join, segments))
+        results.append(answered(meter, marked, replace(options, alignment=bool(segment.spans)), way))
+    return meter.run(join_pages(pages, results))
 
 
-XML = DeepLRequest(tag_handling="xml", ignore_tags=["code"], splitting_tags=["p"])
+NAMES = frozenset({"code"})
+XML = MarkupRules(xml=True, blocks=frozenset({"p"}), keep=NAMES, marks=NAMES)
 PROTECT = TextOptions(protect=True)
 FORMS = {
     "plain": partial(answered, options=TextOptions()),
@@ -124,7 +123,7 @@ FORMS = {
     "alignment": partial(answered, options=TextOptions(protect=True, alignment=True, coverage=True)),
     "HTML": lambda meter, text, way: page(meter, read_html, text, PROTECT, way),
     "attributes": lambda meter, text, way: page(meter, read_with_attributes, text, PROTECT, way),
-    "XML": lambda meter, text, way: page(meter, partial(_page_of, fields=XML), text, PROTECT, way),
+    "XML": lambda meter, text, way: page(meter, partial(read_by_rules, XML, True), text, PROTECT, way),
     "auto": lambda meter, text, way: meter.run(one_slice(detect, text, ["de", "en", "fr"])),
 }
 
