@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from engine.errors import CheckpointError
+from engine.text.codes import SHORT
 from export.importers.json_object import read_object
 from export.importers.marian.compressed import contents, plain_name
 from export.importers.marian.files import parse_yaml
@@ -28,12 +29,13 @@ FIREFOX: Final[Mapping[str, Any]] = {
     "max-length-factor": 2.0,
     "max-length-break": 128,
 }
-# matches file names: "model.deen.intgemm.alphas.bin"
-PAIR: Final = re.compile(r"\.([a-z]{2})-?([a-z]{2}(?:_[a-z]+)?)\.")
-# matches folders: "deen", "en-zh_hant", "csen.student.tiny11"
-FOLDER: Final = re.compile(
-    r"^([a-z]{2,3})-([a-z]{2,3}(?:_[a-z]+)?)\b|^([a-z]{2})([a-z]{2}(?:_[a-z]+)?)(?![a-z])"
-)
+# a language, with its script: "de", "hbs", "zh_hant"
+LANGUAGE: Final = "([a-z]{2,3}(?:_[a-z]{4})?)"
+# a part of a file name, or the beginning of a folder's: "de-en", "en-zh_hant"
+HYPHENED: Final = re.compile(f"{LANGUAGE}-{LANGUAGE}(?![a-z])")
+KNOWN: Final = frozenset({*SHORT, *SHORT.values(), "hbs", "ceb", "fil", "hmn", "yue"})
+# words of file names that two codes of languages make
+NO_PAIRS: Final = frozenset({"base", "best", "fast", "last", "test", "tiny"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,12 +184,43 @@ def _names(values: Mapping[str, Any], key: str) -> list[str]:
 def _languages_of(
     folder: Path, model: Path, vocabularies: tuple[Path, Path]
 ) -> tuple[str | None, str | None]:
-    """Return source and target language from the names of the files, or of the folder; None if unknown."""
-    for path in (model, *vocabularies):
-        if match := PAIR.search(plain_name(path)):
-            return match[1], match[2]
-    match = FOLDER.search(folder.resolve().name)
-    return (match[1] or match[3], match[2] or match[4]) if match else (None, None)
+    """Return source and target language from the names; None if unknown.
+
+    The name of the model counts, or that of the folder. Two joined codes of a folder, such as "ende", count
+    only if a vocabulary has the same languages: "tiny" and "opus" are no directions. A vocabulary serves both
+    directions, so its name alone gives none.
+    """
+    named = _pair_in(model)
+    if named is not None:
+        return named
+    place = folder.resolve().name
+    hyphened = _pair(HYPHENED.match(place))
+    joined = _joined_pair(re.split(r"[^a-z_]", place)[0])
+    both = [set(pair) for pair in map(_pair_in, vocabularies) if pair is not None]
+    return hyphened or (joined if joined is not None and set(joined) in both else None) or (None, None)
+
+
+def _pair_in(path: Path) -> tuple[str, str] | None:
+    """Return the languages in a file name; None if there are none."""
+    pairs = (
+        _pair(HYPHENED.fullmatch(part)) or _joined_pair(part) for part in plain_name(path).split(".")[1:-1]
+    )
+    return next((pair for pair in pairs if pair is not None), None)
+
+
+def _joined_pair(part: str) -> tuple[str, str] | None:
+    """Return the languages of a name such as "deen"; None if there are none, or several possible pairs."""
+    splits = {_pair(re.fullmatch(f"(.{{{i}}})(.*)", part)) for i in range(2, len(part) - 1)} - {None}
+    return None if part in NO_PAIRS or len(splits) != 1 else splits.pop()
+
+
+def _pair(match: re.Match[str] | None) -> tuple[str, str] | None:
+    """Return the two groups of a match if both are known languages."""
+    if match is None or any(
+        not re.fullmatch(LANGUAGE, code) or code.partition("_")[0] not in KNOWN for code in match.groups()
+    ):
+        return None
+    return match[1], match[2]
 
 
 def _verify(folder: Path, model: Path) -> None:
