@@ -124,6 +124,28 @@ ATTACKS = {
         b"--x\r\nContent-Disposition: form-data; name=q\r\n\r\n\r\n" * 19_000,
         "multipart/form-data; boundary=x",
     ),
+    "a form of an odd encoding": raw(
+        "/translate",
+        b"--x\r\nContent-Disposition: form-data; name=q\r\n\r\n" + b"-a" * 500_000 + b"\r\n--x--",
+        "multipart/form-data; boundary=x; charset=punycode",
+    ),
+    "parameters of a form": raw("/translate", b"--x--", "multipart/form-data; boundary=x" + ";" * 60_000),
+    "parameters of a part": raw(
+        "/translate",
+        b"--x\r\nContent-Disposition: form-data; name=q" + b";" * 1_000_000 + b"\r\n\r\n\r\n--x--",
+        "multipart/form-data; boundary=x",
+    ),
+    "boundaries without end": raw(
+        "/translate_file",
+        b"--x\r\nContent-Disposition: form-data; name=file; filename=a.txt\r\n\r\n"
+        + b"\r\n--" * 2_400_000
+        + b"\r\n--x--",
+        "multipart/form-data; boundary=x",
+    ),
+    "line ends to be joined": deepl(text=["\n" * 99_000] * 5, split_sentences="nonewlines"),
+    "fields that no route knows": translate(**{f"beam_sizes_{n:02}": 1 for n in range(10)}),
+    "a path without end": lambda client: client.build_request("PATCH", "/v2/" + "a" * 60_000),
+    "a query of fields": lambda client: client.build_request("GET", "/translate?" + "a&" * 30_000),
     "texts without end for a tool": raw(
         "/imme", b'{"target_lang":"en","text_list":[' + b'"a",' * 180_000 + b'""]}', "application/json"
     ),
