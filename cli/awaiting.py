@@ -101,7 +101,7 @@ def _start(settings: ServerSettings, out: Path, state: Path) -> subprocess.Popen
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the process; what it has downloaded stays for the next start."""
+    """End the process; downloaded files stay for the next start."""
     assert process.stdin is not None
     process.stdin.close()
     process.terminate()

@@ -1,4 +1,4 @@
-"""Where a model comes from: its source, version, licence and the hashes of the fetched files.
+"""The origin of a model: its source, version, licence and the hashes of the fetched files.
 
 `manifest.json` has it under "provenance"; bundles that were not fetched have none.
 """

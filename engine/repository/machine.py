@@ -48,7 +48,7 @@ def _limit_files(root: Path) -> list[Path]:
                 (groups / "memory", "memory.limit_in_bytes") if controllers else (groups, "memory.max")
             )
             parts = [part for part in path.split("/") if part not in ("", "..")]
-            # in a container the path may be that of the host; the limit is then at the top
+            # in a container the path may belong to the host; the limit is then at the top
             files += [base.joinpath(*parts[:depth], name) for depth in range(len(parts) + 1)]
     return files
 

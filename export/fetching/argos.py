@@ -1,6 +1,6 @@
 """Packages of Argos Translate, the models of LibreTranslate.
 
-Their index has no hashes and no sizes: a package must be a zip whose metadata names the same languages.
+Their index has no hashes and no sizes: the metadata of a package must name the same languages.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ class HuggingFace:
         return Offer(origin, title, source, target, kind, files)
 
     def download(self, offer: Offer, folder: Path, progress: Progress) -> None:
-        """Fetch the files of a repository, see `Source.download`."""
+        """Fetch the files of a repository (`Source.download`)."""
         repository = offer.origin.name
         with _errors(repository), _measured(folder, progress):
             _hub().snapshot_download(
@@ -159,7 +159,7 @@ def _errors(repository: str) -> Iterator[None]:
         yield
     except (CheckpointError, InvalidRequest):
         raise
-    except Exception as error:  # the library raises its own, those of its client, and those of the system
+    except Exception as error:  # the library raises errors of its own, of its HTTP client and of the system
         kind = type(error).__name__
         remedy = {
             "GatedRepoError": "accept its terms on its page, and set HF_TOKEN",

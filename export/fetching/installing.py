@@ -57,7 +57,7 @@ class Installer:
         offer: the model.
         overwrite: replace an existing bundle, unless another process has just done it.
 
-        Raises CheckpointError or BundleError; what has been downloaded stays for the next try.
+        Raises CheckpointError or BundleError; downloaded files stay for the next try.
         """
         target, folder = self.out / offer.bundle, self.out / FETCHED / offer.bundle
         before = _stamp(target)
@@ -84,7 +84,7 @@ class Installer:
 
     @contextmanager
     def _locked(self, name: str) -> Iterator[None]:
-        """Hold the lock of a model; says so if another process holds it."""
+        """Hold the lock of a model; prints a line if another process holds it."""
         lock = FileLock(self.out / FETCHED / f"{name}.lock")
         try:
             lock.acquire(timeout=0)
@@ -113,7 +113,7 @@ class Installer:
         add_files(fresh, {CARD: card}, provenance)
 
     def _import_package(self, offer: Offer, package: Path, fresh: Path) -> None:
-        """Import a package of Argos whose metadata names the languages of the index."""
+        """Import a package of Argos, after its languages were compared with the index."""
         from export.importers.ctranslate2.packages import open_package
 
         with open_package(package) as opened:

@@ -19,7 +19,7 @@ Pair = tuple[str, str]
 
 
 def wanted_pairs(languages: Sequence[str]) -> list[Pair]:
-    """Return every direction between languages; those of the languages named first come first."""
+    """Return every direction between languages; the first languages come first."""
     codes = list(dict.fromkeys(_code(language) for language in languages))
     if len(codes) == 1 and codes != [PIVOT]:
         codes.append(PIVOT)

@@ -5,7 +5,7 @@
       ...]}]}
 
 A model with `"kind": "bundle"` is served as fetched, and `folder` is the folder of its files; any other is a
-student of Firefox or Bergamot. Paths are relative to the index; sizes and hashes are those of the stored
+student of Firefox or Bergamot. Paths are relative to the index; sizes and hashes belong to the stored
 files, packed or not. There is no default mirror.
 """
 

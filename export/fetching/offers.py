@@ -1,4 +1,4 @@
-"""What a source offers: models with their files."""
+"""The offers of a source: models with their files."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ class Web:
         import httpx
 
         self.name_host(address, "its list of models" if index else "files of models")
-        # no compression in transit: sizes and hashes are those of the file itself
+        # no compression in transit: sizes and hashes belong to the file itself
         headers = {"Accept-Encoding": "identity"}
         if begin:
             headers |= {"Range": f"bytes={begin}-"} | ({"If-Range": tag} if tag else {})

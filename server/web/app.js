@@ -7,6 +7,7 @@ import { Languages } from "./languages.js";
 import { Phrases } from "./phrases.js";
 
 const WIDE = matchMedia("(min-width: 48rem)");
+const CODE = /^[a-z]{2,3}(-[a-z]{2,4})?$/i;
 const $ = (id) => document.getElementById(id);
 let again = start; // called by "Try again"
 
@@ -44,11 +45,22 @@ function begin(server, list) {
   for (const id of ["attention", "figures"]) $(id).open = id === "attention" && WIDE.matches;
   keys(server.settings, () => desk.run());
   open();
-  if (!tasks.length) show(new Failure("This server has loaded no models that translate or summarize."));
+  const fetching = server.models.some((model) => model.state === "fetching" || model.state === "waiting");
+  if (!tasks.length) show(new Failure(`This server has loaded no models that translate or summarize${fetching ? " yet: it fetches some" : ""}.`));
   const [unknown] = languages.unknown;
-  if (unknown) show(new Failure(`This server has no model for the language “${unknown}”. Choose one from the lists.`, { again: false }));
+  if (unknown) show(new Failure(lacking(unknown, server.models), { again: false }));
   const text = new URLSearchParams(location.search).get("q");
   if (text) desk.write(text);
+}
+
+// Returns why a language is missing, and the command that adds it.
+// code: language in the page's address; models: answer of /models, where models without a task are not on disk
+function lacking(code, models) {
+  const awaited = models.filter((model) => !model.task && [model.source, model.target].includes(code));
+  if (awaited.some((model) => model.state !== "failed")) return `The models for the language “${code}” are being fetched. Reload the page in a minute.`;
+  const none = `This server has no model for the language “${code}”. Choose one from the lists.`;
+  // the address may come from a foreign link, so that only a code gets into a command
+  return CODE.test(code) ? `${none} Its operator adds the language with: convoy fetch --languages en,${code}` : none;
 }
 
 function tab(task, tasks) {

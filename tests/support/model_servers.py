@@ -31,6 +31,7 @@ class Server:
 
     files: content by path.
     moved: addresses that paths redirect to.
+    extra: further headers of the answers for a path.
     asked: paths of the requests with the first byte that each asked for.
     faults: function that may answer a request instead; see `Fault`.
     drip: bytes of each chunk, with a pause after it; 0: no pauses.
@@ -39,6 +40,7 @@ class Server:
 
     files: dict[str, bytes] = field(default_factory=dict)
     moved: dict[str, str] = field(default_factory=dict)
+    extra: dict[str, dict[str, str]] = field(default_factory=dict)
     asked: list[tuple[str, int]] = field(default_factory=list)
     statuses: list[tuple[int, dict[str, str]]] = field(default_factory=list)
     cuts: list[int] = field(default_factory=list)
@@ -57,7 +59,7 @@ class Server:
         begin = int(headers.get("range", "bytes=0-").removeprefix("bytes=").partition("-")[0])
         self.asked.append((path, begin))
         if path in self.moved:
-            await self._send(send, 302, {"Location": self.moved[path]}, b"")
+            await self._send(send, 302, {"Location": self.moved[path]} | self.extra.get(path, {}), b"")
         elif self.statuses and self.cut_path in path:
             await self._send(send, *self.statuses.pop(0), b"")
         elif path not in self.files:
@@ -70,7 +72,7 @@ class Server:
         tag = f'"{hashlib.md5(data).hexdigest()}"'
         if headers.get("if-range", tag) != tag:
             begin = 0
-        more = {"ETag": tag, "Accept-Ranges": "bytes"}
+        more = {"ETag": tag, "Accept-Ranges": "bytes"} | self.extra.get(path, {})
         if begin:
             more["Content-Range"] = f"bytes {begin}-{len(data) - 1}/{len(data)}"
         body = data[begin:]
@@ -161,10 +163,37 @@ def remote_settings(server: Server, pairs: list[tuple[str, str]], version: str =
 
 
 def publish(server: Server, records: list[dict]) -> None:
-    """Serve records; the base address of the attachments is that of the server."""
+    """Serve records; the server itself has the attachments."""
     server.put(RECORDS, {"data": records})
     base = {"attachments": {"base_url": f"{server.address}/attachments/"}}
     server.put("/v1/", {"project_name": "Remote Settings", "capabilities": base})
+
+
+def repository(server: Server, name: str, folder: Path, commit: str = "c" * 40, **card: Any) -> None:
+    """Serve a folder as a repository of Hugging Face; its weights are on another host, as on a CDN."""
+    files = {
+        path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()
+    }
+    siblings = [{"rfilename": path, "size": file.stat().st_size} for path, file in files.items()]
+    info = {"id": name, "sha": commit, "siblings": siblings, "cardData": card, "private": False, "tags": []}
+    for path in (
+        f"/api/models/{name}",
+        *(f"/api/models/{name}/revision/{r}" for r in ("main", "v1", commit)),
+    ):
+        server.put(path, info | {"downloads": 1, "likes": 1})
+    for path, file in files.items():
+        data = file.read_bytes()
+        for revision in (commit, "main", "v1"):
+            place = f"/{name}/resolve/{revision}/{path}"
+            server.extra[place] = {"X-Repo-Commit": commit}
+            if len(data) > 20_000:
+                cdn = f"/cdn/{sha(data)}"
+                server.files[cdn] = data
+                server.moved[place] = server.address.replace("127.0.0.1", "localhost") + cdn
+                linked = {"X-Linked-Size": str(len(data)), "X-Linked-Etag": f'"{sha(data)}"'}
+                server.extra[place] |= linked
+            else:
+                server.files[place] = data
 
 
 def zipped(folder: Path, top: str) -> bytes:

@@ -1,4 +1,4 @@
-"""The memory that a process may use, read from trees like those of machines and containers."""
+"""The memory that a process may use, read from trees of files as machines and containers have them."""
 
 from __future__ import annotations
 

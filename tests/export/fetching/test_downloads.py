@@ -104,7 +104,7 @@ def test_wrong_content_is_refused_and_deleted(server, tmp_path):
     assert len(server.asked) == 1
 
 
-def test_more_bytes_than_the_index_says_are_not_stored(server, tmp_path):
+def test_more_bytes_than_in_the_index_are_not_stored(server, tmp_path):
     file = RemoteFile(server.address + PATH, "part.bin", 1_000, sha(DATA[:1_000]))
     with pytest.raises(CheckpointError, match="is not the file of the index"):
         fetched(server, tmp_path, file)

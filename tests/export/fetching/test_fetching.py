@@ -36,7 +36,7 @@ def tree(folder):
     }
 
 
-def test_fetched_student_says_where_it_is_from(server, firefox, ran, tmp_path):
+def test_fetched_student_has_its_origin(server, firefox, ran, tmp_path):
     remote_settings(server, [("de", "en")])
     job = ran.job(tmp_path, firefox())
     job.run(["firefox:de-en"], [], ())
@@ -134,7 +134,7 @@ def test_package_of_argos_is_fetched_in_spite_of_cuts(server, ran, tmp_path):
     assert server.sent["/p.argosmodel"] == len(server.files["/p.argosmodel"])
 
 
-def test_package_for_other_languages_than_the_index_says_is_refused(server, ran, tmp_path):
+def test_package_for_other_languages_than_in_the_index_is_refused(server, ran, tmp_path):
     argos(server, tmp_path, from_code="fr")
     ran.job(tmp_path / "out", Addresses(argos=server.address)).run(["argos:fr-en"], [], ())
     assert "translates de-en, and the index says fr-en" in ran.errors[0]

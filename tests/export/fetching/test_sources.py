@@ -1,4 +1,4 @@
-"""What the sources offer: versions, files, scores; indexes that are hostile, incomplete or newer."""
+"""The offers of the sources: versions, files, scores; indexes that are hostile, incomplete or newer."""
 
 from __future__ import annotations
 

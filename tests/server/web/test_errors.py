@@ -28,7 +28,10 @@ def test_stopped_server_gives_a_plain_error(visit):
 
 def test_unknown_languages_give_an_error_with_a_remedy(place, visit):
     page = visit(place[0], "/?source=zz&target=en", expected="status of 400")
-    assert error_of(page) == "This server has no model for the language “zz”. Choose one from the lists."
+    assert error_of(page) == (
+        "This server has no model for the language “zz”. Choose one from the lists. Its operator adds the "
+        "language with: convoy fetch --languages en,zz"
+    )
     page.evaluate("document.querySelector('#target').append(new Option('?', 'zz'))")
     page.select_option("#target", "zz")
     page.evaluate("document.querySelector('#target').append(new Option('?', 'zz', true, true))")
@@ -39,6 +42,21 @@ def test_unknown_languages_give_an_error_with_a_remedy(place, visit):
         == "This server has no model for “zz”. Choose a language from the list."
     )
     assert page.is_hidden("#retry")
+
+
+def test_code_of_a_foreign_link_is_not_part_of_a_command(place, visit):
+    page = visit(place[0], "/?source=zz%3Brm&target=en", expected="status of 400")
+    assert error_of(page) == "This server has no model for the language “zz;rm”. Choose one from the lists."
+
+
+def test_language_that_is_being_fetched_is_named(visit, tmp_path):
+    state = tmp_path / "state.json"
+    state.write_text('{"models": {"zz-en": {"state": "fetching"}}}')
+    with server(fetch_state=state) as (client, _, _):
+        page = visit(client, "/?source=zz&target=en", expected="status of 400")
+        assert error_of(page) == (
+            "The models for the language “zz” are being fetched. Reload the page in a minute."
+        )
 
 
 def test_too_long_text_is_not_sent(visit):

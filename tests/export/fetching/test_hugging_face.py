@@ -1,0 +1,89 @@
+"""Repositories of a local Hugging Face, fetched by its own library and imported."""
+
+from __future__ import annotations
+
+import shutil
+
+import huggingface_hub.constants
+import pytest
+
+from engine.bundle.bundle import open_bundle
+from export.fetching.sources import Addresses
+from tests.support import argos_packages
+from tests.support.model_servers import repository, student
+from tests.support.served import bundles
+
+
+@pytest.fixture(autouse=True)
+def hub(server, monkeypatch, tmp_path):
+    """Point the library, which reads its variables when it is imported, at the local server."""
+    monkeypatch.setenv("HF_ENDPOINT", server.address)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_DISABLE_XET", True)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("export.importers.proving.add_placeholders", lambda report, bundle: {})
+
+
+def fetch(ran, out, *names, **more):
+    job = ran.job(out, Addresses())
+    job.run([f"hf:{name}" for name in names], [], ())
+    return job
+
+
+def test_student_of_a_repository_is_fetched_with_its_licence_and_revision(server, ran, tmp_path):
+    folder = tmp_path / "repository"
+    folder.mkdir()
+    for name, data in student("de", "en").values():
+        (folder / name).write_bytes(data)
+    (folder / "model.onnx").write_bytes(b"not needed")
+    (folder / "README.md").write_text("---\nlicense: mpl-2.0\n---\n")
+    repository(server, "org/student-de-en", folder, license="mpl-2.0")
+    fetch(ran, tmp_path / "out", "org/student-de-en@v1")
+    assert not ran.errors
+    bundle = open_bundle(tmp_path / "out" / "student-de-en")
+    origin = bundle.provenance
+    assert (origin.source, origin.name, origin.version, origin.licence) == (
+        *("hf", "org/student-de-en", "v1", "mpl-2.0"),
+    )
+    assert origin.revision == "c" * 40
+    assert (bundle.source, bundle.target) == ("de", "en")
+    assert not [path for path, _ in server.asked if "onnx" in path]
+    assert "127.0.0.1" in ran.said[0]
+    asked = len(server.asked)
+    fetch(ran, tmp_path / "out", "org/student-de-en")
+    assert len(server.asked) == asked  # it is on disk
+
+
+def test_bundle_of_a_repository_is_served_as_it_is(server, ran, tmp_path):
+    repository(server, "org/toy", bundles() / "toy-de-en")
+    fetch(ran, tmp_path, "org/toy")
+    assert not ran.errors
+    assert open_bundle(tmp_path / "toy").digest == open_bundle(bundles() / "toy-de-en").digest
+
+
+def test_folder_of_ctranslate2_is_imported_without_torch_in_the_languages_of_its_name(server, ran, tmp_path):
+    package = argos_packages.write(tmp_path, "de", "en")
+    folder = package / "model"
+    shutil.copy(package / "sentencepiece.model", folder)
+    repository(server, "org/opus-mt-de-en-ct2", folder)
+    fetch(ran, tmp_path / "out", "org/opus-mt-de-en-ct2")
+    assert not ran.errors
+    bundle = open_bundle(tmp_path / "out" / "opus-mt-de-en-ct2")
+    assert (bundle.source, bundle.target) == ("de", "en")
+
+
+@pytest.mark.parametrize("name", ["org", "org/../x", "a/b/c", "org/name with space"])
+def test_invalid_name_of_a_repository_is_refused(ran, tmp_path, name):
+    fetch(ran, tmp_path, name)
+    assert "is named ORG/NAME" in ran.errors[0]
+
+
+def test_missing_repository_is_named_with_a_remedy(server, ran, tmp_path):
+    job = fetch(ran, tmp_path, "org/none")
+    assert "hf:org/none" in ran.errors[0]
+    assert job.state.failed() == ["hf:org/none"]
+
+
+def test_without_the_library_the_command_is_named(ran, tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "huggingface_hub", None)
+    fetch(ran, tmp_path, "org/name")
+    assert "pip install 'convoy-server[hub]'" in ran.errors[0]
