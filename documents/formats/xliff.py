@@ -30,7 +30,7 @@ MARKUP: Final = re.compile(
     r"|<(/?)([^\s/>\"'=!?]++)(?:[^>\"'/]++|\"[^\"]*+\"|'[^']*+'|/(?!>))*+(/?)>",
     re.DOTALL,
 )
-LINE_BREAK: Final = re.compile(r"[ \t]*+\n\s*+")
+LINE_BREAK: Final = re.compile(r"(?<![ \t])[ \t]*+\n\s*+")
 END_MARKS: Final = ".!?…:;"
 STATE: Final = re.compile(r"\sstate\s*=\s*(?:\"[^\"]*\"|'[^']*')")
 

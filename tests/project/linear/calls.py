@@ -275,3 +275,9 @@ def decoded(text: str) -> object:
     from documents.formats.plain import decode
 
     return decode(text.encode("utf-8", "surrogatepass"))
+
+
+def numbered(text: str) -> object:
+    from engine.text.numbers import foreign_numbers, foreign_words
+
+    return foreign_numbers("7 " + text, text, "de"), foreign_words(text, text, ("de", "en"))

@@ -51,7 +51,8 @@ DOCUMENT_CASES: dict[str, Case | str] = {
     "documents.formats.html:read_html": Case(
         html, pumps=(*MARKUP, *BLANKS, "</scrip", "<style></"), length=1_000
     ),
-    "documents.formats.html:outline": Case(outlined, pumps=MARKUP, length=1_000),
+    "documents.formats.xliff:LINE_BREAK": Case(uses=("sub",)),
+    "documents.formats.outline:outline": Case(outlined, pumps=MARKUP, length=1_000),
     "documents.formats.markdown:FRONT_MATTER": Case(pumps=("---\n",)),
     "documents.formats.markdown:SPECIAL": Case(pumps=("&a", "~~")),
     "documents.formats.markdown:BLOCK_MARK": Case(),

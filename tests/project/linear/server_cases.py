@@ -50,6 +50,8 @@ SERVER_CASES: dict[str, Case | str] = {
     "server.settings.kinds:split_names": "a list of the operator",
     "server.http.parameters:_read_body": "reads a body up to its limit",
     "server.answering.translation:read_pages": "calls a reader of tags",
+    "server.answering.pages:parse_pages": "calls a reader of tags",
+    "server.answering.pages:read_by_rules": "calls a reader of tags",
     "server.http.parameters:parse_json": Case(
         body, pumps=("[", "{", '"a",', '{"a":', "\\u0041", "1,", "[],")
     ),

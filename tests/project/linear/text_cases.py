@@ -12,6 +12,7 @@ from tests.project.linear.calls import (
     marked_up,
     masked,
     named,
+    numbered,
     placed,
     sentences,
     signs_of_names,
@@ -161,6 +162,17 @@ TEXT_CASES: dict[str, Case | str] = {
     "engine.text.placeables.markup:read_capitals": Case(in_capitals, pumps=("AAA ", "AAA a ")),
     "engine.text.placeables.names:__init__": Case(
         named, pumps=("Aa ", "A-", "Mr. Aa ", "A'b ", "l'", "qu'a ")
+    ),
+    "engine.text.newlines:ENTRY": Case(uses=("match",)),
+    "engine.text.newlines:GAPS": Case(uses=("search",)),
+    "engine.text.newlines:GOES_ON": Case(uses=("search",)),
+    "engine.text.numbers:DIGITS": "one class of characters",
+    "engine.text.numbers:WRITTEN": Case(pumps=("1.", "1,1 ", "1 1"), uses=("search",)),
+    "engine.text.numbers:_patterns": Case(numbered, pumps=("zwei", "zweihundert", "ein und ", "hundert-")),
+    "engine.text.numbers:_values": "is timed with `_patterns`",
+    "engine.text.placeables.grammar:LONG_SIGNS": Case(uses=("search",)),
+    "engine.text.placeables.counterparts:_times": Case(
+        with_counterparts, pumps=("um halb drei ", "halb ", "Viertel nach ", "at half past ", "quarter to ")
     ),
     "engine.text.placeables.counterparts:DIGITS": "one class of characters",
     "engine.text.placeables.counterparts:_counterpart": "is given matches of `_pattern`",
