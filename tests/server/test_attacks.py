@@ -1,5 +1,6 @@
 """No attack delays other clients: attacks go to one running server, one after the other, while other clients
-request the server's health and the translation of a sentence.
+request the server's health, the translation of a sentence, and in turn each kind of work that has its own
+way through the server: a sentence of an unknown language, a page, a long text and a form.
 
 The longest waits decide, in one attempt. Each wait excludes time that the server did not cause: time in which
 its threads were ready to run while other processes had the cores, and the lateness of the machine itself.
@@ -13,6 +14,7 @@ import threading
 import time
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import cycle
 from pathlib import Path
 
 import grpc
@@ -21,7 +23,7 @@ import pytest
 
 from server.grpc.bridge import STATUS_CODES
 from tests.server.test_server_process import GERMAN, free_port, process
-from tests.support.attacks import ATTACKS, CALLS, LASTING, file
+from tests.support.attacks import ATTACKS, CALLS, LASTING, VICTIMS, file
 from tests.support.served import until
 from tests.support.thorough import THOROUGH
 from tests.support.timing import MachineLag, Starved, busiest_seconds, slowness, thread_seconds
@@ -29,6 +31,7 @@ from tests.support.timing import MachineLag, Starved, busiest_seconds, slowness,
 HEALTH = 0.1  # seconds, on a processor as fast as a Zen 4
 SLOWER = 2.0  # allowed factor of a sentence's usual time
 SHARED = 3.0  # the same, while the attacker's text is decoded too
+LONGEST = 5.0  # seconds of the other kinds, on such a processor
 MORE = 1.3  # allowed factor of the memory before the attacks, some seconds after them
 PATIENCE = 10.0  # seconds until an attacker disconnects; most attacks are answered at once
 # seconds until an attacker disconnects whose document is decoded all the time
@@ -44,10 +47,11 @@ class Times:
     health: list[float] = field(default_factory=list)
     sentence: list[float] = field(default_factory=list)
     busy: list[float] = field(default_factory=list)
+    others: dict[str, float] = field(default_factory=dict)  # longest wait of each other kind
 
 
 class Others:
-    """Two clients that send requests to a server all the time."""
+    """Three clients that send requests to a server all the time."""
 
     def __init__(self, url, *pids):
         self._url, self._over, self._starved = url, threading.Event(), Starved(*pids)
@@ -56,6 +60,7 @@ class Others:
             threading.Thread(target=self._ask, args=one)
             for one in (("health", "GET", "/health", None), ("sentence", "POST", "/translate", GERMAN))
         ]
+        self._threads.append(threading.Thread(target=self._send_in_turn))
 
     def __enter__(self):
         for thread in self._threads:
@@ -86,12 +91,25 @@ class Others:
                     self.faults.append(answer.text)
                 time.sleep(0.01)
 
+    def _send_in_turn(self):
+        with httpx.Client(base_url=self._url, timeout=60, verify=False) as client:
+            for name, request in cycle(VICTIMS.items()):
+                if self._over.is_set():
+                    return
+                times, before, began = self._times, self._starved.read(), time.perf_counter()
+                answer = client.post("/translate", **request)
+                seconds = time.perf_counter() - began - self._starved.since(before)
+                times.others[name] = max(seconds, times.others.get(name, 0.0))
+                if answer.status_code != 200:
+                    self.faults.append(f"{name}: {answer.text}")
+                time.sleep(0.01)
+
     @contextmanager
     def times(self):
         """Collect the waits of requests that are sent within the context."""
         self._times = times = Times()
         yield times
-        until(lambda: min(len(times.health), len(times.sentence)) >= 3, 60)
+        until(lambda: min(len(times.health), len(times.sentence), len(times.others)) >= 3, 60)
         self._times = Times()
         until(lambda: all(asked is not times for asked in self._asking.values()), 60)
 
@@ -161,6 +179,8 @@ def slowed(others, send):
     usual_sentence = nearly_longest(usual.sentence + after.sentence)
     decoded = not answers or answers[0][0] in (200, 504)
     allowed = (SHARED if decoded else SLOWER) * usual_sentence + bound + lag.longest
+    if late := {name: s for name, s in times.others.items() if s > LONGEST * slowness() + lag.longest}:
+        return f"other kinds took {late} s"
     tenth, worst = nearly_longest(times.busy), max(times.busy)
     if tenth > allowed:
         return f"a tenth of the sentences took {tenth:.3f} s or more, {usual_sentence:.3f} s else"

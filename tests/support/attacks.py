@@ -61,7 +61,25 @@ def tensors(**values):
     return lambda client: client.build_request("POST", "/v2/models/toy-de-en/infer", json=body)
 
 
+# other clients' requests, one for each way through the server
+VICTIMS = {
+    "auto": {"json": GERMAN | {"source": "auto"}},
+    "page": {"json": GERMAN | {"q": "<p>Das ist <b>gut</b>.</p>" * 100, "format": "html"}},
+    "text": {"json": GERMAN | {"q": "Das ist gut. " * 200}},
+    "form": {"data": GERMAN | {"more": "a" * 20_480}},
+}
 ATTACKS = {
+    "points of a long sentence": translate(
+        q="<p>" + "Ja. " * 3_500 + "Gut <wbr>so. " * 480 + "</p>", format="html"
+    ),
+    "stars in prose with numbers": translate(q="*Das* " + "ist gut und 1 " * 5_500),
+    "beginnings of emoji": translate(q="<::" * 33_000),
+    "a form in punycode": raw(
+        "/translate",
+        b'--x\r\nContent-Disposition: form-data; name="q"\r\n'
+        b"Content-Type: text/plain; charset=punycode\r\n\r\n" + b"-a" * 450_000 + b"\r\n--x--",
+        "multipart/form-data; boundary=x; charset=punycode",
+    ),
     "subtitles of digits": file("a.srt", b"1" * 1_700),
     "subtitles of white space": file("a.srt", b" \n" * 20_000 + b"x"),
     "a word without end": translate(q="a" * 50_000),
