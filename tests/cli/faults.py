@@ -22,4 +22,18 @@ FAULTS = [
         "    if False:",
         "tests/cli/test_serve.py -k refused_before_loading",
     ),
+    (
+        "limits of keys are shown as numbers",
+        "cli/keys.py",
+        'return "any" if value == -1',
+        'return "any" if value == -2',
+        "tests/cli/test_tables.py -k limits",
+    ),
+    (
+        "scores of words leave the ends of lines out",
+        "cli/score.py",
+        "perplexity(self.score, self.words + self.lines)",
+        "perplexity(self.score, self.words)",
+        "tests/cli/test_tables.py -k perplexity",
+    ),
 ]

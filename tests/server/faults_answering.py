@@ -36,4 +36,18 @@ FAULTS = [
         "return regional if regional in codes else plain",
         "tests/server/http/test_libretranslate.py -k regions",
     ),
+    (
+        "an EventSource that reconnects starts again",
+        "server/answering/events.py",
+        'if request.headers.get("last-event-id") == LAST_ID:',
+        "if False:",
+        "tests/server/test_setting_values.py -k event_source",
+    ),
+    (
+        "deltas repeat what was sent",
+        "server/answering/events.py",
+        "return text[len(sent) :]",
+        "return text",
+        "tests/server/test_setting_values.py -k deltas",
+    ),
 ]

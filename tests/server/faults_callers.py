@@ -43,4 +43,11 @@ FAULTS = [
         "return value",
         "tests/server/callers/test_access.py -k empty_token",
     ),
+    (
+        "a short key is accepted",
+        "server/settings/callers.py",
+        "if any(len(key) < MIN_KEY_CHARACTERS for key in keys):",
+        "if any(len(key) < 1 for key in keys):",
+        "tests/server/test_setting_values.py -k sixteen",
+    ),
 ]

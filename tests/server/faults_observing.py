@@ -22,4 +22,18 @@ FAULTS = [
         "if status >= 400:",
         "tests/server/test_telemetry.py -k where_the_time",
     ),
+    (
+        "bodies are not counted",
+        "server/observing/access_log.py",
+        'self.received += len(message.get("body", b""))',
+        'self.received = len(message.get("body", b""))',
+        "tests/server/test_access_log.py",
+    ),
+    (
+        "the name of a translated file is logged",
+        "server/observing/access_log.py",
+        'return quote(folder + separator, errors="replace") + ("..." if separator else "")',
+        'return quote(path, errors="replace")',
+        "tests/server/test_access_log.py",
+    ),
 ]

@@ -36,4 +36,25 @@ FAULTS = [
         "if value is True}",
         "tests/engine/bundle/test_bundle.py -k max_sentence_tokens",
     ),
+    (
+        "a JSON file of a huge size is read",
+        "engine/bundle/json_file.py",
+        "if len(data) > MAX_JSON_BYTES:",
+        "if False:",
+        "tests/engine/bundle/test_json_file.py",
+    ),
+    (
+        "true is a number in strict files",
+        "engine/bundle/strict.py",
+        "return type(value) is int or (",
+        "return isinstance(value, int) or (",
+        "tests/engine/bundle/test_strict.py",
+    ),
+    (
+        "a list of another length is read",
+        "engine/bundle/strict.py",
+        "if len(kinds) != len(value):",
+        "if len(kinds) > len(value):",
+        "tests/engine/bundle/test_strict.py",
+    ),
 ]

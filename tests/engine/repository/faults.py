@@ -43,4 +43,32 @@ FAULTS = [
         "fault=one.fault",
         "tests/engine/repository/test_repository.py -k fault_of_either",
     ),
+    (
+        "a pivot needs no common language",
+        "engine/repository/catalogue.py",
+        'before.info.task == after.info.task == "translate" and before.target == after.source',
+        'before.info.task == after.info.task == "translate"',
+        "tests/engine/repository/test_catalogue.py",
+    ),
+    (
+        "a text of characters counts four for a token",
+        "engine/repository/catalogue.py",
+        "(1 if limits.vocab <= CHARACTER_VOCABULARY else TOKEN_CHARACTERS)",
+        "TOKEN_CHARACTERS",
+        "tests/engine/repository/test_catalogue.py",
+    ),
+    (
+        "the second model of a route may write any language",
+        "engine/repository/catalogue.py",
+        "and begins and last.directions.fit(None, target)",
+        "and begins",
+        "tests/engine/repository/test_catalogue.py",
+    ),
+    (
+        "an unknown order is taken as settled",
+        "engine/repository/ipc/orders.py",
+        'raise InvalidRequest(f"no order {verb!r} is known")',
+        "pass",
+        "tests/engine/repository/ipc/test_orders.py",
+    ),
 ]
