@@ -23,6 +23,27 @@ FAULTS = [
         "tests/export/test_mirror.py -k another_host",
     ),
     (
+        "CTranslate2's models of Hugging Face's families get no end of a source",
+        "export/importers/ctranslate2/importer.py",
+        '            options["add_source_eos"] = True\n',
+        "",
+        "tests/export/importers/test_ctranslate2_families.py -k 'documented and t5-float32'",
+    ),
+    (
+        "a vocabulary in fairseq's order that fits no family is taken literally",
+        "export/importers/ctranslate2/families.py",
+        "if name is None and (symbols[:4] == FAIRSEQ_SYMBOLS or",
+        "if name is None and (False and",
+        "tests/export/importers/test_ctranslate2_families.py -k no_known_family",
+    ),
+    (
+        "a student in the folder tiny translates from Tigrinya to Chewa",
+        "export/importers/marian/student_files.py",
+        "joined if joined is not None and set(joined) in both else None",
+        "joined",
+        "tests/export/importers/test_bergamot_names.py -k names_determine",
+    ),
+    (
         "-128 stays in the weights of CTranslate2",
         "export/importers/ctranslate2/variables.py",
         "values = array if array.min(initial=0) > -128 else np.maximum(array, np.int8(-127))",

@@ -29,7 +29,7 @@ LAYER: Final = re.compile(r"(encoder|decoder)/layer_([0-9]+)/")
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class TextFamily:
     """Text convention of a family of `transformers`.
 
     kind: kind of our tokenizer.
@@ -46,19 +46,19 @@ class Family:
     newline: str | None = None
 
 
-MULTILINGUAL: Final = Family(source_symbol="source", target_symbol=True)
+MULTILINGUAL: Final = TextFamily(source_symbol="source", target_symbol=True)
 # by the value of --family
-FAMILIES: Final[Mapping[str, Family]] = {
+FAMILIES: Final[Mapping[str, TextFamily]] = {
     "nllb": MULTILINGUAL,
     "m2m100": MULTILINGUAL,
-    "small100": Family(source_symbol="target"),
+    "small100": TextFamily(source_symbol="target"),
     "mbart50": MULTILINGUAL,
-    "t5": Family(),
-    "madlad": Family(source_symbol="target"),
-    "byt5": Family(kind="bytes"),
-    "pegasus": Family(task="summarize", newline="<n>"),
-    "bart": Family(kind="byte-bpe", task="summarize"),
-    "marian": Family(kind="marian"),
+    "t5": TextFamily(),
+    "madlad": TextFamily(source_symbol="target"),
+    "byt5": TextFamily(kind="bytes"),
+    "pegasus": TextFamily(task="summarize", newline="<n>"),
+    "bart": TextFamily(kind="byte-bpe", task="summarize"),
+    "marian": TextFamily(kind="marian"),
 }
 # form of a language symbol, by the family that has it
 LANGUAGE_FORMS: Final = {
@@ -71,7 +71,7 @@ LANGUAGE_FORMS: Final = {
 
 def choose_family(
     folder: Path, chosen: str | None, symbols: Sequence[str], options: Mapping[str, Any], variables: Variables
-) -> Family | None:
+) -> TextFamily | None:
     """Return the family of a model; None if its sources are as its config.json describes them.
 
     folder: folder of the model.

@@ -19,7 +19,7 @@ from engine.text.tokenizers.marian import MarianSettings, language_codes
 from engine.text.tokenizers.pieces import load_processor, read_processor
 from engine.text.tokenizers.symbols import SymbolsSettings
 from engine.text.tokenizers.utf8_bytes import BytesSettings
-from export.importers.ctranslate2.families import BYTE_SYMBOLS, TOKENIZER_CONFIG, Family
+from export.importers.ctranslate2.families import BYTE_SYMBOLS, TOKENIZER_CONFIG, TextFamily
 from export.importers.ctranslate2.vocabularies import FileVocabularies
 from export.importers.huggingface.language_codes import language_symbols
 from export.importers.huggingface.tokenizer_json import byte_bpe, sentencepiece_model
@@ -69,7 +69,7 @@ class TextSide:
 
 
 def find_sources(folder: Path, settings: CTranslate2Import) -> TextSources:
-    """Return the chosen segmentation files, or those of the folder; each is read once, as a check."""
+    """Return the chosen segmentation files, or the folder's; each is read once, as a check."""
     pieces, codes = settings.pieces, settings.codes
     if not pieces and codes is None:
         codes = next((folder / name for name in CODES_FILES if (folder / name).is_file()), None)
@@ -97,7 +97,7 @@ def _find_pieces(folder: Path) -> tuple[Path, ...]:
 
 def family_text(
     folder: Path,
-    family: Family,
+    family: TextFamily,
     sources: TextSources,
     settings: CTranslate2Import,
     vocabularies: FileVocabularies,
@@ -135,7 +135,7 @@ def family_text(
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _TokenizerPart:
     """Tokenizer settings and their files."""
 
     settings: Mapping[str, Any]
@@ -144,12 +144,12 @@ class _Part:
 
 def _mapped_pieces(
     folder: Path,
-    family: Family,
+    family: TextFamily,
     sources: TextSources,
     settings: CTranslate2Import,
     ids: Mapping[str, int],
-) -> _Part:
-    """Return a text side of SentencePiece pieces whose symbols are looked up in the vocabulary."""
+) -> _TokenizerPart:
+    """Return a text side of SentencePiece pieces with the vocabulary's ids."""
     model: Path | bytes | None = sources.pieces[0] if len(sources.pieces) == 1 else None
     whole = model is None and (folder / TOKENIZER_JSON).is_file()
     if whole:
@@ -179,16 +179,16 @@ def _mapped_pieces(
         prompt=settings.prompt or "",
         newline=family.newline,
     )
-    return _Part({"kind": family.kind, **asdict(pieces)}, {PIECES: model, VOCABULARY: _json(ids)})
+    return _TokenizerPart({"kind": family.kind, **asdict(pieces)}, {PIECES: model, VOCABULARY: _json(ids)})
 
 
 def _marian(
     folder: Path,
-    family: Family,
+    family: TextFamily,
     sources: TextSources,
     settings: CTranslate2Import,
     ids: Mapping[str, int],
-) -> _Part:
+) -> _TokenizerPart:
     """Return a text side of OPUS-MT: two SentencePiece models, one vocabulary."""
     if len(sources.pieces) != 2:
         raise CheckpointError(
@@ -198,28 +198,28 @@ def _marian(
     names = "source.spm", "target.spm"
     text = MarianSettings(*names, VOCABULARY, VOCABULARY, languages=language_codes(ids))
     files = dict(zip(names, sources.pieces, strict=True))
-    return _Part({"kind": family.kind, **asdict(text)}, {**files, VOCABULARY: _json(ids)})
+    return _TokenizerPart({"kind": family.kind, **asdict(text)}, {**files, VOCABULARY: _json(ids)})
 
 
 def _bytes(
     folder: Path,
-    family: Family,
+    family: TextFamily,
     sources: TextSources,
     settings: CTranslate2Import,
     ids: Mapping[str, int],
-) -> _Part:
-    """Return a text side of ByT5, whose symbols are bytes."""
+) -> _TokenizerPart:
+    """Return a text side of bytes, as in ByT5."""
     text = BytesSettings(ids[BYTE_SYMBOLS[0]], settings.prompt or "", _added_tokens(folder, ids))
-    return _Part({"kind": family.kind, **asdict(text)}, {})
+    return _TokenizerPart({"kind": family.kind, **asdict(text)}, {})
 
 
 def _byte_bpe(
     folder: Path,
-    family: Family,
+    family: TextFamily,
     sources: TextSources,
     settings: CTranslate2Import,
     ids: Mapping[str, int],
-) -> _Part:
+) -> _TokenizerPart:
     """Return a text side of byte-level BPE; a source begins with `<s>`."""
     if settings.prompt:
         raise CheckpointError(f"{folder}: models like BART read no prompt; leave out --prompt")
@@ -237,11 +237,11 @@ def _byte_bpe(
             "into the folder"
         )
     text = ByteBpeSettings(VOCABULARY, MERGES, (ids["<s>"],), (), prefix_space=spaced is True)
-    return _Part({"kind": family.kind, **asdict(text)}, {VOCABULARY: _json(ids), MERGES: merges})
+    return _TokenizerPart({"kind": family.kind, **asdict(text)}, {VOCABULARY: _json(ids), MERGES: merges})
 
 
 def _added_tokens(folder: Path, ids: Mapping[str, int]) -> dict[str, AddedToken]:
-    """Return the symbols that are found in a text before it is split: of tokenizer.json, or T5's."""
+    """Return the symbols that a text may contain as they are: of tokenizer.json, or T5's."""
     added = {s: AddedToken(i, shown=False) for s, i in ids.items() if s.startswith(T5_SENTINEL)}
     listed: Any = ()
     if (folder / TOKENIZER_JSON).is_file():
@@ -292,7 +292,7 @@ def _some(symbols: Iterable[str]) -> str:
 def symbols_text(
     sources: TextSources, settings: CTranslate2Import, rules: TextRules, vocabularies: FileVocabularies
 ) -> TextSide:
-    """Return the text side of a model whose sources are as config.json describes them.
+    """Return the text side of a model without a family.
 
     sources: segmentation files.
     settings: settings of the user.

@@ -186,7 +186,7 @@ def _languages_of(
 ) -> tuple[str | None, str | None]:
     """Return source and target language from the names; None if unknown.
 
-    The name of the model counts, or that of the folder. Two joined codes of a folder, such as "ende", count
+    The name of the model counts, otherwise the folder's. Two joined codes of a folder, such as "ende", count
     only if a vocabulary has the same languages: "tiny" and "opus" are no directions. A vocabulary serves both
     directions, so its name alone gives none.
     """

@@ -37,7 +37,7 @@ def languages(folder: Path, model: str, vocabulary: str) -> tuple[str | None, st
         ("deen", "model.bin", "vocab.spm", UNKNOWN),
     ],
 )
-def test_languages_are_those_that_the_names_determine(
+def test_names_determine_the_languages(
     folder: str, model: str, vocabulary: str, pair: tuple[str | None, str | None], tmp_path: Path
 ) -> None:
     assert languages(tmp_path / folder, model, vocabulary.replace("opus", "vocab")) == pair
