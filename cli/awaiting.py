@@ -69,11 +69,11 @@ def _missing(settings: ServerSettings, out: Path) -> list[str]:
         return []
     from export.fetching.installing import installed
     from export.fetching.languages import missing_legs, missing_pairs, name_of, pairs_on_disk, wanted_pairs
-    from export.fetching.sources import Addresses, Sources
+    from export.fetching.sources import Addresses, SourceTable
 
     there = pairs_on_disk((*settings.models, out))
     pairs = missing_legs(missing_pairs(wanted_pairs(settings.languages), there), there)
-    sources = Sources(Addresses(settings.fetch_mirror), typer.echo)
+    sources = SourceTable(Addresses(settings.fetch_mirror), typer.echo)
     names = [name for name in settings.fetch if installed(out, *sources.split(name)) is None]
     return [*names, *map(name_of, pairs)]
 

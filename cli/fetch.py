@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 if TYPE_CHECKING:
-    from export.fetching.job import Job
-    from export.fetching.offers import Offer
-    from export.fetching.sources import Sources
+    from export.fetching.job import FetchJob
+    from export.fetching.offers import ModelOffer
+    from export.fetching.sources import SourceTable
 
 FAILED_CODE: Final = 2  # exit code if a model could not be fetched
 RETRY_SECONDS: Final = 30.0  # first pause of --follow after a transient failure; each pause doubles the last
@@ -79,21 +79,21 @@ def fetch(
     asked for again, an interrupted download continues, and every host is named before it is asked.
     """
     from export.fetching.installing import Installer
-    from export.fetching.job import Job
+    from export.fetching.job import FetchJob
     from export.fetching.progress import progress_report
-    from export.fetching.sources import Addresses, Sources
+    from export.fetching.sources import Addresses, SourceTable
     from export.fetching.state import StateFile
 
     addresses = Addresses(mirror or "", firefox or "", firefox_registry or "", argos or "")
     if follow:
         _end_with_parent()
-    with closing(Sources(addresses, _say)) as sources:
+    with closing(SourceTable(addresses, _say)) as sources:
         if listed or not (names or languages or update):
             _list(sources, names or [], out)
             return
         with progress_report(_complain) as report:
             installer = Installer(out, report, typer.echo, keep, source, target)
-            job = Job(sources, installer, StateFile(state), _error, architecture, overwrite=overwrite)
+            job = FetchJob(sources, installer, StateFile(state), _error, architecture, overwrite=overwrite)
             if update:
                 job.update(names or [])
             else:
@@ -104,7 +104,7 @@ def fetch(
 
 
 def _run(
-    job: Job, names: Sequence[str], languages: Sequence[str], folders: Sequence[Path], *, follow: bool
+    job: FetchJob, names: Sequence[str], languages: Sequence[str], folders: Sequence[Path], *, follow: bool
 ) -> None:
     """Run a job; with `follow`, again while a later try may succeed.
 
@@ -132,7 +132,7 @@ def _end_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _list(sources: Sources, languages: Sequence[str], out: Path) -> None:
+def _list(sources: SourceTable, languages: Sequence[str], out: Path) -> None:
     """Print the models of the usual source, or of "SOURCE:" among the names, for some languages.
 
     sources: sources by name.
@@ -156,7 +156,7 @@ def _list(sources: Sources, languages: Sequence[str], out: Path) -> None:
                 typer.echo(_line(prefix, offer, "" if version is None else f"on disk {version}".rstrip()))
 
 
-def _line(prefix: str, offer: Offer, mark: str) -> str:
+def _line(prefix: str, offer: ModelOffer, mark: str) -> str:
     """Return a line of the list: bundle, direction, source, architecture, version, size, score, licence."""
     size = f"{offer.size / 1e6:.1f} MB" if offer.size else "-"
     columns = (f"{offer.bundle:24}", f"{offer.pair:12}", f"{prefix:8}", f"{offer.architecture or '-':12}")

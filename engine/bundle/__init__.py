@@ -2,7 +2,6 @@
 
 bundle      open and write a bundle
 manifest    the files that a bundle lists, checked before use
-provenance  where a fetched model comes from
 config      `ModelConfig`: one description for all architectures
 stacks      one side of a model, as its architecture describes it
 adaptive    adaptive softmax and input

@@ -29,7 +29,7 @@ class Bands:
         return int(dim // self.factor**band)
 
     def problems(self, vocab: int, dim: int) -> Iterator[str]:
-        """Yield the errors of the bands of a vocabulary whose first band has width `dim`."""
+        """Yield the errors of the bands of a vocabulary with a first band of width `dim`."""
         edges = (0, *self.cutoffs, vocab)
         if len(edges) < 3 or any(a >= b for a, b in zip(edges, edges[1:], strict=False)):
             yield f"cutoffs {self.cutoffs} must be ascending ids between 1 and {vocab - 1}, and at least one"

@@ -34,9 +34,11 @@ from engine.bundle.manifest import (
     GENERATION,
     MANIFEST,
     PICKLES,
+    PROVENANCE,
     REMEDY,
     WEIGHTS,
     FileEntry,
+    Provenance,
     check_file,
     check_name,
     file_digest,
@@ -44,7 +46,6 @@ from engine.bundle.manifest import (
     read_versioned,
     typed,
 )
-from engine.bundle.provenance import PROVENANCE, Provenance
 from engine.bundle.strict import from_json
 from engine.bundle.tensors import MappedTensors, SharedArrays, TensorPart, write_tensors
 from engine.bundle.weights import Stored, Weights, parts_of, specs_of
@@ -316,8 +317,7 @@ def add_files(path: Path, files: Mapping[str, Content], provenance: Provenance |
     """
     bundle = open_bundle(path)
     contents = _check_names(bundle.path, files, {CONFIG, GENERATION, WEIGHTS, MANIFEST})
-    if provenance is not None:
-        bundle = dataclasses.replace(bundle, provenance=provenance)
+    bundle = dataclasses.replace(bundle, provenance=provenance or bundle.provenance)
     return _replace(bundle.path, contents, bundle)
 
 

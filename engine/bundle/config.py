@@ -71,7 +71,7 @@ class ModelConfig:
 
     @property
     def stack_configs(self) -> tuple[ModelConfig, ...]:
-        """All single models: this one or the members of the ensemble, and those of `language_model`."""
+        """All single models: this one or the members of the ensemble, and the models of `language_model`."""
         models = self.members or (self,)
         return models if self.language_model is None else (*models, *self.language_model.stack_configs)
 

@@ -1,14 +1,14 @@
-"""The files that a bundle lists: names, sizes and hashes, each checked before use."""
+"""The files that a bundle lists: names, sizes and hashes, each checked before use; origin of the model."""
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, TypeVar
 
 from engine.bundle.json_file import read_json
-from engine.bundle.provenance import PROVENANCE, Provenance
 from engine.bundle.strict import from_json
 from engine.errors import BundleError, ConfigError
 
@@ -21,6 +21,8 @@ REMEDY: Final = "copy or convert the bundle again"
 CONFIG: Final = "config.json"
 GENERATION: Final = "generation_config.json"
 WEIGHTS: Final = "model.safetensors"
+PROVENANCE: Final = "provenance"  # key in manifest.json
+DEMONSTRATION: Final = "demonstration"  # source of the small models that Convoy ships
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,28 @@ class FileEntry:
 
     size: int
     sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """Origin of a model; an empty text is unknown.
+
+    source: kind of the source, such as "firefox".
+    name: name of the model at its source, such as "de-en".
+    address: address that the model was fetched from.
+    version: version of the model.
+    revision: revision of the repository, or date of the index.
+    licence: licence of the model.
+    files: SHA-256 of each file as it was fetched, by name.
+    """
+
+    source: str
+    name: str = ""
+    address: str = ""
+    version: str = ""
+    revision: str = ""
+    licence: str = ""
+    files: Mapping[str, str] = field(default_factory=dict)
 
 
 def check_name(path: Path, name: str) -> None:

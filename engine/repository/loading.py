@@ -22,8 +22,7 @@ from engine.answers.text_model import TextModel
 from engine.backends import BACKENDS, LaneSize, Placement, usual_beam_size
 from engine.bundle.bundle import Bundle, open_bundle
 from engine.bundle.config import ModelConfig
-from engine.bundle.manifest import MANIFEST, REMEDY, WEIGHTS
-from engine.bundle.provenance import Provenance
+from engine.bundle.manifest import MANIFEST, REMEDY, WEIGHTS, Provenance
 from engine.bundle.shortlist import SHORTLIST
 from engine.errors import BundleError, ConfigError, InvalidRequest
 from engine.executors import open_executors, uses_shortlist

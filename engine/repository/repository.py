@@ -389,7 +389,7 @@ class Repository:
         self._perform(self._budget.recost(name, facts.cost))
 
     def _retire(self, name: str, engine: AnyEngine) -> None:
-        """Forget a stopped engine, and add its totals, without queue and slots, to those of the model."""
+        """Forget a stopped engine, and add its totals, without queue and slots, to the model's totals."""
         self._engines[name].remove(engine)
         self._past[name] = add_totals(add_totals(self._past[name], engine.stats()), NO_STATS)
         del self._users[engine]

@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from engine.bundle.provenance import Provenance
+from engine.bundle.manifest import Provenance
 from engine.errors import CheckpointError
 from export.fetching.download import download_all
-from export.fetching.offers import CODE, Offer, Progress, RemoteFile, choose, version_parts
+from export.fetching.offers import CODE, ModelOffer, Progress, RemoteFile, choose, version_parts
 from export.fetching.web import Web, is_web
 
 ADDRESS: Final = "https://raw.githubusercontent.com/argosopentech/argospm-index/main/index.json"
@@ -35,11 +35,11 @@ class Argos:
         address = address or ADDRESS
         self.address = address if address.endswith(".json") else f"{address.rstrip('/')}/index.json"
 
-    def offers(self) -> Sequence[Offer]:
+    def offers(self) -> Sequence[ModelOffer]:
         entries, _ = self.web.index(self.address)
         if not isinstance(entries, list):
             raise CheckpointError(f"{self.address}: not an index of packages (it is no list)")
-        best: dict[str, Offer] = {}
+        best: dict[str, ModelOffer] = {}
         for entry in entries:
             try:
                 offer = self._offer(entry)
@@ -51,13 +51,13 @@ class Argos:
                 best[offer.pair] = offer
         return [best[pair] for pair in sorted(best)]
 
-    def find(self, name: str, architecture: str | None = None) -> Offer:
+    def find(self, name: str, architecture: str | None = None) -> ModelOffer:
         return choose(self.offers(), self.name, name, architecture)
 
-    def download(self, offer: Offer, folder: Path, progress: Progress) -> None:
+    def download(self, offer: ModelOffer, folder: Path, progress: Progress) -> None:
         download_all(self.web, offer.files, folder, progress)
 
-    def _offer(self, entry: Any) -> Offer:
+    def _offer(self, entry: Any) -> ModelOffer:
         if entry.get("type", TRANSLATION) != TRANSLATION:
             raise ValueError(f"a package of the type {str(entry['type'])[:40]!r}")
         source, target, version = entry["from_code"], entry["to_code"], str(entry["package_version"])
@@ -68,6 +68,6 @@ class Argos:
             raise ValueError(f"{source}-{target} has no link to a web server")
         name = f"{source}-{target}"
         files = (RemoteFile(links[0], f"{name}.argosmodel"),)
-        return Offer(
+        return ModelOffer(
             Provenance(self.name, name, links[0], version), f"argos-{name}", source, target, self.name, files
         )

@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from engine.bundle.provenance import Provenance
+from engine.bundle.manifest import Provenance
 from engine.errors import CheckpointError
 from export.fetching.download import download_all
-from export.fetching.offers import STUDENT, Offer, Progress, RemoteFile, choose, file_name, version_parts
+from export.fetching.offers import STUDENT, ModelOffer, Progress, RemoteFile, choose, file_name, version_parts
 from export.fetching.web import Web, is_web
 
 ADDRESS: Final = "https://firefox.settings.services.mozilla.com/v1"
@@ -26,7 +26,7 @@ HUGGING_FACE: Final = "https://huggingface.co"
 NEWEST_MAJOR: Final = 3  # newest major version of the models that the importer reads
 LICENCE: Final = "MPL-2.0"
 MAX_PAGES: Final = 100
-SIZES: Final = ("tiny", "base-memory", "base")  # architectures, the best last
+STUDENT_SIZES: Final = ("tiny", "base-memory", "base")  # architectures, the best last
 KINDS: Final = ("model", "lex", "vocab", "srcvocab", "trgvocab")
 
 Record = Mapping[str, Any]
@@ -47,18 +47,18 @@ class Firefox:
         """
         self.web, self.note = web, note
         self.address, self.mirrored = _locate(address or ADDRESS)
-        self._offers: Sequence[Offer] | None = None
+        self._offers: Sequence[ModelOffer] | None = None
 
-    def offers(self) -> Sequence[Offer]:
+    def offers(self) -> Sequence[ModelOffer]:
         if self._offers is None:
             records, base = self._mirror() if self.mirrored else self._remote_settings()
             self._offers = list(self._newest(records, base))
         return self._offers
 
-    def find(self, name: str, architecture: str | None = None) -> Offer:
+    def find(self, name: str, architecture: str | None = None) -> ModelOffer:
         return choose(self.offers(), self.name, name, architecture)
 
-    def download(self, offer: Offer, folder: Path, progress: Progress) -> None:
+    def download(self, offer: ModelOffer, folder: Path, progress: Progress) -> None:
         download_all(self.web, offer.files, folder, progress)
 
     def _mirror(self) -> tuple[Any, str]:
@@ -87,7 +87,7 @@ class Firefox:
                 break
         return records, f"{base.rstrip('/')}/"
 
-    def _newest(self, records: Any, base: str) -> Sequence[Offer]:
+    def _newest(self, records: Any, base: str) -> Sequence[ModelOffer]:
         """Return the newest complete version of each direction."""
         if not isinstance(records, list):
             raise CheckpointError(f"{self.address}: not an index of models (it has no list of records)")
@@ -101,7 +101,7 @@ class Firefox:
 
     def _choose(
         self, pair: tuple[str, str], found: Mapping[tuple[str, str], list[Record]], base: str
-    ) -> Offer | None:
+    ) -> ModelOffer | None:
         """Return the newest complete version of a direction; None: there is none."""
         for version, architecture in sorted(found, key=lambda key: _rank(key, found[key]), reverse=True):
             what = f"firefox: {pair[0]}-{pair[1]} {version}"
@@ -115,7 +115,7 @@ class Firefox:
                 continue
             name = f"{pair[0]}-{pair[1]}"
             origin = Provenance(self.name, name, self.address, version, licence=LICENCE)
-            return Offer(origin, f"firefox-{name}", *pair, STUDENT, files, architecture)
+            return ModelOffer(origin, f"firefox-{name}", *pair, STUDENT, files, architecture)
         return None
 
 
@@ -151,7 +151,7 @@ def _rank(key: tuple[str, str], records: Sequence[Record]) -> tuple[Any, ...]:
     """Return the order of versions: released before filtered ones, then by version and architecture."""
     version, architecture = key
     released = not any(record.get("filter_expression") for record in records)
-    size = SIZES.index(architecture) if architecture in SIZES else -1
+    size = STUDENT_SIZES.index(architecture) if architecture in STUDENT_SIZES else -1
     return released, version_parts(version), size
 
 

@@ -15,10 +15,9 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, Final
 
-from engine.bundle.manifest import CONFIG, MANIFEST, WEIGHTS
-from engine.bundle.provenance import Provenance
+from engine.bundle.manifest import CONFIG, MANIFEST, WEIGHTS, Provenance
 from engine.errors import CheckpointError, InvalidRequest
-from export.fetching.offers import BUNDLE, NAME, STUDENT, Offer, Progress, RemoteFile, languages_in
+from export.fetching.offers import BUNDLE, NAME, STUDENT, ModelOffer, Progress, RemoteFile, languages_in
 from export.fetching.web import Web
 
 ENDPOINT: Final = "https://huggingface.co"
@@ -42,10 +41,10 @@ class HuggingFace:
         self.web = web
         self.endpoint = os.environ.get("HF_ENDPOINT", ENDPOINT).rstrip("/")
 
-    def offers(self) -> Sequence[Offer]:
+    def offers(self) -> Sequence[ModelOffer]:
         raise InvalidRequest("hf: a repository is named, not listed: convoy fetch hf:ORG/NAME")
 
-    def find(self, name: str, architecture: str | None = None) -> Offer:
+    def find(self, name: str, architecture: str | None = None) -> ModelOffer:
         """Return the model of a repository. Raises CheckpointError, and InvalidRequest for an invalid name.
 
         name: ORG/NAME or ORG/NAME@REVISION.
@@ -76,10 +75,15 @@ class HuggingFace:
             raise CheckpointError(f"hf:{repository}: its name can't be the name of a folder")
         source, target = languages_in(title) or ("", "")
         files = tuple(RemoteFile(f"{origin.address}/{path}", path, sizes[path] or None) for path in paths)
-        return Offer(origin, title, source, target, kind, files)
+        return ModelOffer(origin, title, source, target, kind, files)
 
-    def download(self, offer: Offer, folder: Path, progress: Progress) -> None:
-        """Fetch the files of a repository (`Source.download`)."""
+    def download(self, offer: ModelOffer, folder: Path, progress: Progress) -> None:
+        """Fetch the files of a repository (`Source.download`).
+
+        offer: model of this source.
+        folder: folder for the files.
+        progress: callback for the received bytes.
+        """
         repository = offer.origin.name
         with _errors(repository), _measured(folder, progress):
             _hub().snapshot_download(

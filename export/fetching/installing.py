@@ -18,11 +18,10 @@ from filelock import FileLock, Timeout
 
 from engine.bundle.bundle import Bundle, add_files, open_bundle
 from engine.bundle.folder import link_or_copy, swap
-from engine.bundle.manifest import MANIFEST, file_digest
-from engine.bundle.provenance import Provenance
+from engine.bundle.manifest import MANIFEST, Provenance, file_digest
 from engine.errors import BundleError, CheckpointError, ConvoyError
 from export.fetching.download import check_room
-from export.fetching.offers import BUNDLE, STUDENT, Offer, Source, plain_pair, request_code
+from export.fetching.offers import BUNDLE, STUDENT, ModelOffer, Source, plain_pair, request_code
 from export.fetching.progress import ProgressReport
 
 FETCHED: Final = ".fetched"  # folder in OUT with files that are not imported yet
@@ -50,7 +49,7 @@ class Installer:
     source: str | None = None
     target: str | None = None
 
-    def install(self, source: Source, offer: Offer, *, overwrite: bool = False) -> Path:
+    def install(self, source: Source, offer: ModelOffer, *, overwrite: bool = False) -> Path:
         """Fetch and import a model unless its bundle is there; return the path of the bundle.
 
         source: source of the model.
@@ -96,7 +95,7 @@ class Installer:
         finally:
             lock.release()
 
-    def _build(self, offer: Offer, files: Path, fresh: Path) -> None:
+    def _build(self, offer: ModelOffer, files: Path, fresh: Path) -> None:
         """Make a bundle of downloaded files, with its provenance."""
         hashes = {file.path: _digest(files / file.path) for file in offer.files}
         provenance = replace(offer.origin, files=hashes)
@@ -112,7 +111,7 @@ class Installer:
         card = (fresh / CARD).read_bytes() + "".join(f"- {line}\n" for line in _lines(provenance)).encode()
         add_files(fresh, {CARD: card}, provenance)
 
-    def _import_package(self, offer: Offer, package: Path, fresh: Path) -> None:
+    def _import_package(self, offer: ModelOffer, package: Path, fresh: Path) -> None:
         """Import a package of Argos, after its languages were compared with the index."""
         from export.importers.ctranslate2.packages import open_package
 
@@ -124,7 +123,7 @@ class Installer:
                 )
             self._import(offer, opened.folder, fresh)
 
-    def _import(self, offer: Offer, folder: Path, fresh: Path) -> None:
+    def _import(self, offer: ModelOffer, folder: Path, fresh: Path) -> None:
         """Import the model of a folder, and try it."""
         from export.importers import SOURCES, convert
         from export.importers.proving import add_graphs, add_placeholders, prove_answer
@@ -179,7 +178,7 @@ def bundles_at(out: Path) -> Iterator[Bundle]:
                 continue
 
 
-def newer(offer: Offer, path: Path) -> bool:
+def newer(offer: ModelOffer, path: Path) -> bool:
     """Return whether an offer is another version of the model in a bundle. Raises BundleError."""
     origin = open_bundle(path, verify=False).provenance
     if origin is None:

@@ -10,14 +10,14 @@ from pathlib import Path
 from engine.errors import ConvoyError, InvalidRequest
 from export.fetching.installing import FETCHED_SOURCES, Installer, bundles_at, installed, newer
 from export.fetching.languages import missing_legs, missing_pairs, name_of, pairs_on_disk, plan, wanted_pairs
-from export.fetching.offers import Offer, Source
-from export.fetching.sources import Sources
+from export.fetching.offers import ModelOffer, Source
+from export.fetching.sources import SourceTable
 from export.fetching.state import FAILED, FETCHING, READY, WAITING, StateFile
 from export.fetching.web import Interrupted
 
 
 @dataclass(slots=True)
-class Job:
+class FetchJob:
     """The models that one command fetches. A model that fails does not stop the others.
 
     sources: sources by name.
@@ -29,14 +29,14 @@ class Job:
     transient: whether a later try may succeed where this one failed.
     """
 
-    sources: Sources
+    sources: SourceTable
     installer: Installer
     state: StateFile
     complain: Callable[[str], object]
     architecture: str | None = None
     overwrite: bool = False
     transient: bool = False
-    _found: dict[str, tuple[Source, Offer]] = field(default_factory=dict)
+    _found: dict[str, tuple[Source, ModelOffer]] = field(default_factory=dict)
 
     def run(self, names: Sequence[str], languages: Sequence[str], folders: Sequence[Path]) -> None:
         """Fetch named models, and the missing directions between languages.

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Final
 
 from engine.bundle.bundle import Bundle
-from engine.bundle.provenance import DEMONSTRATION
+from engine.bundle.manifest import DEMONSTRATION
 from engine.text.codes import short
 from export.fetching.installing import bundles_at
-from export.fetching.offers import Offer, request_code
+from export.fetching.offers import ModelOffer, request_code
 
 PIVOT: Final = "en"
 
@@ -49,8 +49,8 @@ def missing_legs(missing: Iterable[Pair], there: Collection[Pair]) -> list[Pair]
 
 
 def plan(
-    missing: Iterable[Pair], there: Collection[Pair], offers: Iterable[Offer]
-) -> tuple[dict[Pair, Offer], list[Pair]]:
+    missing: Iterable[Pair], there: Collection[Pair], offers: Iterable[ModelOffer]
+) -> tuple[dict[Pair, ModelOffer], list[Pair]]:
     """Choose the models for the missing directions.
 
     missing: directions that no models serve.
@@ -59,10 +59,10 @@ def plan(
 
     Returns the model of each direction to fetch, in order, and the directions that nothing offers.
     """
-    offered: dict[Pair, Offer] = {}
+    offered: dict[Pair, ModelOffer] = {}
     for offer in offers:
         offered.setdefault((_code(offer.source), _code(offer.target)), offer)
-    chosen: dict[Pair, Offer] = {}
+    chosen: dict[Pair, ModelOffer] = {}
     lacking = []
     for pair in missing:
         legs = [pair] if pair in offered else _legs(pair)

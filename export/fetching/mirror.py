@@ -18,11 +18,10 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from engine.bundle.folder import write_file
-from engine.bundle.manifest import file_digest
-from engine.bundle.provenance import Provenance
+from engine.bundle.manifest import Provenance, file_digest
 from engine.errors import CheckpointError, InvalidRequest
 from export.fetching.download import download_all
-from export.fetching.offers import BUNDLE, NAME, STUDENT, Offer, Progress, RemoteFile, choose
+from export.fetching.offers import BUNDLE, NAME, STUDENT, ModelOffer, Progress, RemoteFile, choose
 from export.fetching.web import Web, is_web
 
 INDEX: Final = "index.json"
@@ -85,7 +84,7 @@ class Mirror:
             )
         self.web, self.address = web, address.rstrip("/")
 
-    def offers(self) -> Sequence[Offer]:
+    def offers(self) -> Sequence[ModelOffer]:
         index, _ = self.web.index(self._place(INDEX))
         try:
             if index["format"] != FORMAT:
@@ -102,16 +101,16 @@ class Mirror:
             raise CheckpointError(f"{INDEX}: names {max(names, key=names.count)!r} twice")
         return offers
 
-    def find(self, name: str, architecture: str | None = None) -> Offer:
+    def find(self, name: str, architecture: str | None = None) -> ModelOffer:
         return choose(self.offers(), "the mirror", name, architecture)
 
-    def download(self, offer: Offer, folder: Path, progress: Progress) -> None:
+    def download(self, offer: ModelOffer, folder: Path, progress: Progress) -> None:
         download_all(self.web, offer.files, folder, progress)
 
     def _place(self, path: str) -> str:
         return f"{self.address}/{path}" if is_web(self.address) else str(Path(self.address) / path)
 
-    def _offer(self, entry: dict[str, Any]) -> Offer:
+    def _offer(self, entry: dict[str, Any]) -> ModelOffer:
         """Parse a model of an index. Raises ValueError, KeyError or TypeError if it is invalid."""
         texts = [entry[key] for key in ("name", "source", "target")] + [entry.get("architecture", "")]
         # only the architecture may be empty
@@ -127,7 +126,9 @@ class Mirror:
         if not files:
             raise ValueError(f"{name} has no files")
         origin = Provenance(self.name, name, self.address)
-        return Offer(origin, name, source, target, BUNDLE if kind == BUNDLE else STUDENT, files, architecture)
+        return ModelOffer(
+            origin, name, source, target, BUNDLE if kind == BUNDLE else STUDENT, files, architecture
+        )
 
     def _file(self, entry: dict[str, Any], folder: str | None) -> RemoteFile:
         """Parse a file of an index. Raises ValueError if its path, size or hash is invalid.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final, Protocol
 
-from engine.bundle.provenance import Provenance
+from engine.bundle.manifest import Provenance
 from engine.errors import CheckpointError, InvalidRequest
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -58,7 +58,7 @@ class RemoteFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class ModelOffer:
     """A model that a source offers.
 
     origin: source, name, address, version, revision and licence.
@@ -105,13 +105,13 @@ class Source(Protocol):
 
     name: str
 
-    def offers(self) -> Sequence[Offer]:
+    def offers(self) -> Sequence[ModelOffer]:
         """Return all models of the source. Raises CheckpointError."""
 
-    def find(self, name: str, architecture: str | None = None) -> Offer:
+    def find(self, name: str, architecture: str | None = None) -> ModelOffer:
         """Return the model of a name or a pair. Raises InvalidRequest unless exactly one fits."""
 
-    def download(self, offer: Offer, folder: Path, progress: Progress) -> None:
+    def download(self, offer: ModelOffer, folder: Path, progress: Progress) -> None:
         """Fetch and verify the files of a model; whole files are kept, and interrupted ones continued.
 
         offer: model of this source.
@@ -122,7 +122,7 @@ class Source(Protocol):
         """
 
 
-def choose(offers: Sequence[Offer], source: str, name: str, architecture: str | None) -> Offer:
+def choose(offers: Sequence[ModelOffer], source: str, name: str, architecture: str | None) -> ModelOffer:
     """Return the one offer of a name or pair.
 
     offers: models of a source.

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from engine.bundle.provenance import Provenance
+from engine.bundle.manifest import Provenance
 from engine.errors import CheckpointError
 from export.fetching.download import download_all
-from export.fetching.firefox import LICENCE, SIZES
-from export.fetching.offers import STUDENT, Offer, Progress, RemoteFile, choose, file_name
+from export.fetching.firefox import LICENCE, STUDENT_SIZES
+from export.fetching.offers import STUDENT, ModelOffer, Progress, RemoteFile, choose, file_name
 from export.fetching.web import Web, is_web
 
 ADDRESS: Final = (
@@ -38,7 +38,7 @@ class Registry:
         """
         self.web, self.note, self.address = web, note, address or ADDRESS
 
-    def offers(self) -> Sequence[Offer]:
+    def offers(self) -> Sequence[ModelOffer]:
         index, _ = self.web.index(self.address)
         models = index.get("models") if isinstance(index, dict) else None
         if not isinstance(models, dict):
@@ -56,13 +56,13 @@ class Registry:
                 self.note(f"{self.name}: {pair[:40]} has no usable entry")
         return offers
 
-    def find(self, name: str, architecture: str | None = None) -> Offer:
+    def find(self, name: str, architecture: str | None = None) -> ModelOffer:
         return choose(self.offers(), self.name, name, architecture)
 
-    def download(self, offer: Offer, folder: Path, progress: Progress) -> None:
+    def download(self, offer: ModelOffer, folder: Path, progress: Progress) -> None:
         download_all(self.web, offer.files, folder, progress)
 
-    def _usable(self, entries: Any, base: str, date: str) -> Iterator[tuple[tuple[int, int], Offer]]:
+    def _usable(self, entries: Any, base: str, date: str) -> Iterator[tuple[tuple[int, int], ModelOffer]]:
         """Yield rank and offer of each entry that has all it needs."""
         for entry in entries if isinstance(entries, list) else ():
             try:
@@ -71,10 +71,10 @@ class Registry:
                 continue
             status = entry.get("releaseStatus")
             release = RELEASES.index(status) if status in RELEASES else -1
-            size = SIZES.index(offer.architecture) if offer.architecture in SIZES else -1
+            size = STUDENT_SIZES.index(offer.architecture) if offer.architecture in STUDENT_SIZES else -1
             yield (release, size), offer
 
-    def _offer(self, entry: Mapping[str, Any], base: str, date: str) -> Offer:
+    def _offer(self, entry: Mapping[str, Any], base: str, date: str) -> ModelOffer:
         source, target = entry["sourceLanguage"], entry["targetLanguage"]
         architecture, files = str(entry.get("architecture") or ""), entry["files"]
         version = str(entry.get("version") or entry.get("releaseStatus") or "")
@@ -84,7 +84,7 @@ class Registry:
             listed.append(files["lexicalShortlist"])
         name = f"{source}-{target}"
         origin = Provenance(self.name, name, self.address, version, date, LICENCE)
-        return Offer(
+        return ModelOffer(
             origin,
             f"firefox-registry-{name}",
             source,

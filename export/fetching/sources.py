@@ -14,8 +14,7 @@ from export.fetching.offers import Source
 from export.fetching.registry import Registry
 from export.fetching.web import Web
 
-NAMES: Final = ("firefox", "firefox-registry", "argos", "hf", "mirror")
-LISTED: Final = ("firefox", "firefox-registry", "argos", "mirror")  # sources that list their models
+SOURCE_NAMES: Final = ("firefox", "firefox-registry", "argos", "hf", "mirror")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +27,7 @@ class Addresses:
     argos: str = ""
 
 
-class Sources:
+class SourceTable:
     """The sources of one command; each is opened once."""
 
     def __init__(self, addresses: Addresses, say: Callable[[str], object]) -> None:
@@ -49,10 +48,10 @@ class Sources:
     def split(self, name: str) -> tuple[str, str]:
         """Return the source of a name, and the name without its prefix."""
         prefix, colon, rest = name.partition(":")
-        return (prefix, rest) if colon and prefix in NAMES else (self.usual, name)
+        return (prefix, rest) if colon and prefix in SOURCE_NAMES else (self.usual, name)
 
     def open(self, name: str) -> Source:
-        """Return the source of a name in NAMES. Asks no host."""
+        """Return the source of a name in SOURCE_NAMES. Asks no host."""
         if name not in self._opened:
             self._opened[name] = self._open(name)
         return self._opened[name]

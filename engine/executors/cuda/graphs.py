@@ -16,7 +16,7 @@ CAPTURE_FAILED: Final = "a step runs without its CUDA graph, slower but correct:
 
 
 class Graphs:
-    """The graphs of one stream. A step whose capture failed runs without a graph from then on."""
+    """The graphs of one stream. After a failed capture, a step runs without a graph."""
 
     def __init__(self, streams: LaneStreams, max_graphs: int) -> None:
         """Make an empty cache of at most `max_graphs` graphs."""

@@ -6,9 +6,9 @@ import pytest
 
 from export.fetching import download, web
 from export.fetching.installing import Installer
-from export.fetching.job import Job
+from export.fetching.job import FetchJob
 from export.fetching.progress import ProgressReport
-from export.fetching.sources import Addresses, Sources
+from export.fetching.sources import Addresses, SourceTable
 from export.fetching.state import StateFile
 from tests.support.model_servers import Server, running
 
@@ -32,8 +32,8 @@ class Ran:
     def job(self, out, addresses, **more):
         report = ProgressReport(self.lines.append, terminal=False)
         installer = Installer(out, report, self.said.append)
-        self.opened.append(Sources(addresses, self.said.append))
-        return Job(self.opened[-1], installer, StateFile(None), self.errors.append, **more)
+        self.opened.append(SourceTable(addresses, self.said.append))
+        return FetchJob(self.opened[-1], installer, StateFile(None), self.errors.append, **more)
 
 
 @pytest.fixture

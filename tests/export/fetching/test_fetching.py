@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture(autouse=True)
 def _no_placeholders(monkeypatch):
-    """Choosing placeholders decodes 1,000 sentences, and `test_placeholders.py` covers it."""
+    """Choosing placeholders decodes 1,000 sentences, and other tests cover it."""
     monkeypatch.setattr("export.importers.proving.add_placeholders", lambda report, bundle: {})
 
 

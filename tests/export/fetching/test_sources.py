@@ -10,7 +10,7 @@ import pytest
 from engine.errors import CheckpointError, InvalidRequest
 from export.fetching.hugging_face import chosen_files
 from export.fetching.offers import BUNDLE, languages_in
-from export.fetching.sources import Addresses, Sources
+from export.fetching.sources import Addresses, SourceTable
 from tests.support.model_servers import Server, publish, record, remote_settings, running, sha, student
 
 
@@ -20,7 +20,7 @@ def opened():
     said, every = [], []
 
     def open_(name, **addresses):
-        every.append(Sources(Addresses(**addresses), said.append))
+        every.append(SourceTable(Addresses(**addresses), said.append))
         return every[-1].open(name)
 
     open_.said = said
@@ -234,11 +234,11 @@ def test_languages_in_the_name_of_a_repository(name, pair):
 
 
 def test_opening_a_source_asks_no_host(server):
-    with closing(Sources(Addresses(firefox=server.address), print)) as sources:
+    with closing(SourceTable(Addresses(firefox=server.address), print)) as sources:
         for name in ("firefox", "firefox-registry", "argos", "hf"):
             sources.open(name)
         assert sources.split("argos:de-en") == ("argos", "de-en")
         assert sources.split("de-en") == ("firefox", "de-en")
     assert not server.asked
-    with running(Server()) as other, closing(Sources(Addresses(mirror=other.address), print)) as sources:
+    with running(Server()) as other, closing(SourceTable(Addresses(mirror=other.address), print)) as sources:
         assert sources.split("de-en") == ("mirror", "de-en")
