@@ -1,4 +1,4 @@
-"""Mutants of export, as (name, file, old, new, pytest arguments); see `tests.mutants`."""
+"""Mutants of export, as (name, file, old, new, pytest arguments), for `tests.mutants`."""
 
 FAULTS = [
     (

@@ -1,4 +1,4 @@
-"""Faults of server/contracts, as (name, file, old, new, pytest arguments); see `tests.mutants`."""
+"""Faults of server/contracts, as (name, file, old, new, pytest arguments), for `tests.mutants`."""
 
 FAULTS = [
     (

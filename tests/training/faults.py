@@ -1,4 +1,4 @@
-"""Mutants of training, as (name, file, old, new, pytest arguments); see `tests.mutants`."""
+"""Mutants of training, as (name, file, old, new, pytest arguments), for `tests.mutants`."""
 
 FAULTS = [
     (

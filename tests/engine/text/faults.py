@@ -1,4 +1,4 @@
-"""Faults of engine/text, as (name, file, old, new, pytest arguments); see `tests.mutants`."""
+"""Faults of engine/text, as (name, file, old, new, pytest arguments), for `tests.mutants`."""
 
 FAULTS = [
     (
