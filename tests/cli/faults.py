@@ -36,4 +36,25 @@ FAULTS = [
         "perplexity(self.score, self.words)",
         "tests/cli/test_tables.py -k perplexity",
     ),
+    (
+        "a shorter file of sources ends the scores",
+        "cli/score.py",
+        "if line is None or of is None:",
+        "if line is None and of is None:",
+        "tests/cli/test_tables.py -k own_source",
+    ),
+    (
+        "a key without a limit has any",
+        "cli/keys.py",
+        'return "server\'s"',
+        'return "any"',
+        "tests/cli/test_tables.py -k limits",
+    ),
+    (
+        "the loss is in natural logarithms",
+        "cli/score.py",
+        "-self.score / math.log(2) / self.tokens",
+        "-self.score / self.tokens",
+        "tests/cli/test_tables.py -k perplexity",
+    ),
 ]

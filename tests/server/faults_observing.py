@@ -36,4 +36,11 @@ FAULTS = [
         'return quote(path, errors="replace")',
         "tests/server/test_access_log.py",
     ),
+    (
+        "a path of any length is logged",
+        "server/observing/access_log.py",
+        "path[:LONGEST_PATH]",
+        "path",
+        "tests/server/test_access_log.py",
+    ),
 ]

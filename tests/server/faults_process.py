@@ -172,4 +172,11 @@ FAULTS = [
         "if name in os.environ",
         "tests/server/test_setting_values.py -k libretranslate",
     ),
+    (
+        "empty names of a list are names",
+        "server/settings/kinds.py",
+        "for part in parts if part.strip())",
+        "for part in parts)",
+        "tests/server/test_setting_values.py -k names_in",
+    ),
 ]

@@ -260,4 +260,11 @@ FAULTS = [
         "attends = True",
         "tests/engine/answers/test_quality.py",
     ),
+    (
+        "raw texts are split",
+        "engine/answers/options.py",
+        "split=options.split and translates and not options.raw,",
+        "split=options.split and translates,",
+        "tests/engine/answers/test_api.py -k raw",
+    ),
 ]

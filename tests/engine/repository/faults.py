@@ -71,4 +71,11 @@ FAULTS = [
         "pass",
         "tests/engine/repository/ipc/test_orders.py",
     ),
+    (
+        "a text of the longest length goes to the next model",
+        "engine/repository/catalogue.py",
+        "characters <= _readable_characters(leg)",
+        "characters < _readable_characters(leg)",
+        "tests/engine/repository/test_catalogue.py",
+    ),
 ]

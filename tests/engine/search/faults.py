@@ -190,4 +190,11 @@ FAULTS = [
         "done = done | ends | (step > state.longest[:n])",
         "tests/engine/search/test_beam.py -k greedy_search",
     ),
+    (
+        "an end without a score finishes a greedy search",
+        "engine/search/greedy.py",
+        "ends = (tokens == eos) & (total > -math.inf) & ~done",
+        "ends = (tokens == eos) & ~done",
+        "tests/engine/search/test_beam.py -k greedy_search",
+    ),
 ]
