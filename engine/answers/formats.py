@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from engine.answers.alignment import Alignment
 from engine.schedule.slices import Slices
 from engine.text.form import small_words
+from engine.text.placeables.escapes import NO_ESCAPES, Escapes
 from engine.text.placeables.markup import Format, PlainText
 from engine.text.placeables.masked_text import KeptSpan, Phrase
 
@@ -30,12 +31,14 @@ class Formats:
     segment: text that the model reads; its spans are `formats`, then `phrases`.
     formats: format of each of the first spans.
     phrases: phrase of each further span.
+    escapes: forms in which the source writes characters.
     """
 
     source: str
     segment: Segment
     formats: tuple[Format, ...]
     phrases: tuple[Phrase, ...]
+    escapes: Escapes = NO_ESCAPES
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +96,7 @@ def formats_of(source: str, plain: PlainText, phrases: Sequence[tuple[int, int, 
         spans.append(Span(begin, end, around.innermost(end), kept=True))
         yield
     segment = Segment(plain.text, tuple(spans))
-    return Formats(source, segment, tuple(formats), tuple(phrase for *_, phrase in phrases))
+    return Formats(source, segment, tuple(formats), tuple(p for *_, p in phrases), plain.escapes)
 
 
 def _whole_phrases(
@@ -174,12 +177,15 @@ def _write(formats: Formats, projected: Segment) -> Slices[FormattedAnswer]:
     # `capitals` counts the open formats that write capitals
     parts, length, capitals = list[str](), 0, 0
     places = list[KeptSpan]()
-    count, begun = len(formats.formats), 0
+    count, begun, kept = len(formats.formats), 0, False
     for kind, value in weave(projected):
         yield
         if isinstance(value, str):
             text = value.upper() if capitals else value
+            if not kept or text not in formats.source:
+                text = formats.escapes.write(text)
         elif value >= count:
+            kept = kind == "begin"
             if kind == "begin":
                 begun = length
             else:

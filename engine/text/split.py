@@ -19,6 +19,7 @@ from engine.text.languages import rules_of
 from engine.text.placeables.grammar import (
     ABBREVIATION,
     ACROSS_CLAUSES,
+    BORDER,
     CELL_BORDER,
     CLAUSE_MARK,
     CLAUSE_SIGNS,
@@ -242,7 +243,7 @@ def _columns(line: str) -> Iterator[tuple[int, int]]:
     short = [_is_short(line, begin, end) for begin, end in pairwise(edges)]
     begin = 0
     for match, before, after in zip(borders, short, short[1:], strict=False):
-        if row or "\t" in match[0] or len(match[0]) > 2 or (before and after):
+        if row or BORDER in match[0] or "\t" in match[0] or len(match[0]) > 2 or (before and after):
             yield begin, match.end()
             begin = match.end()
     yield begin, len(line)

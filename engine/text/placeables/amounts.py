@@ -22,6 +22,11 @@ UNITS: Final = (
 )
 SHORT_UNITS: Final = "(?:min|mn|[hmglVW])(?![\\w'’/])"  # with a space: in French l' and m' are words
 CLOSE_UNITS: Final = rf"(?:[kKMBa-c]|(?<!0)s)(?!\w)|{GAP}(?:bis|ter)(?=,)"  # $3.5M  5a  45s, but not the 90s
+# 5bn  1,2 Mio.  3 Mrd. €  30k€
+MAGNITUDE: Final = (
+    rf"(?:{GAP}?(?:[bmt]n|(?:Mio|Mrd|Tsd)\b\.?|Mill\.|Mds?|[kKM](?=[€$£]))(?!\w)"
+    rf"(?:{GAP}?{CURRENCY}|{GAP}(?:{CODES})(?!\w))?)"
+)
 ZONE: Final = "(?:UTC|GMT)(?:[+−-]\\d{1,2}(?::\\d{2})?)?|CES?T|MES?Z|[ECMP][SD]T|BST|MSK|JST"
 DAYTIME: Final = (  # 9:00 a.m.  12:30 pm; "am" with a space is a German word
     rf"{GAP}?[ap]\.m\.|{GAP}?[AP]M|[ap]m|{GAP}pm|(?<=:\d\d){GAP}am(?=[.,;!?)]|$)|{GAP}(?:{ZONE})"
@@ -50,11 +55,11 @@ ANGLE: Final = (  # 52°31'12"N  48.2° N  5' 11"
     rf"|\d++['′]{GAP}?\d{{1,2}}+(?:[\"″”]|'')"
 )
 UNIT: Final = (
-    rf"(?:{DAYTIME}|{CLOSE_UNITS}|{GAP}?(?:%|‰|°[CFK]?|{CURRENCY}|{SHORT_UNITS}|(?:{UNITS})(?!\w)))?"
+    rf"(?:{DAYTIME}|{MAGNITUDE}|{CLOSE_UNITS}|{GAP}?(?:%|‰|°[CFK]?|{CURRENCY}|{SHORT_UNITS}|(?:{UNITS})(?!\w)))?"
 )
 NUMBER: Final = (
     rf"(?<![\w+])(?:{DIALLED})(?!\w)|(?<!\w)(?:{ANGLE}|{DURATION}(?!\w))"
-    rf"|(?:(?<![\w.,+−–-])[+−–±≈~<>≤≥-]|(?<!\w))(?:(?:{CURRENCY}|{CODES}){GAP}?)?"
+    rf"|(?:(?<![\w.,+−–-])[+−–±≈~<>≤≥-]|(?<!\w))(?:(?:(?:US|CA|AU|NZ|HK|C|A|R)?{CURRENCY}|{CODES}){GAP}?)?"
     rf"(?:{PRODUCT}|{MIXED}|{THOUSANDS}|{GROUPS}|{PLAIN}){UNIT}(?!\w)"
     rf"(?:{GAP}?±{GAP}?\d++(?:[.,]\d++)?+{UNIT}(?!\w))?+"  # 3.3 V ± 5 %
 )
@@ -109,6 +114,13 @@ AMOUNT: Final = rf"(?:{CURRENCY}{GAP}?)?\d++(?:[.,]\d++)*+{UNIT}"
 SUM: Final = (  # 3 × 19,99 € = 59,97 €
     rf"(?<![\w.,+−–-])(?=[^=\n]{{1,60}}=){AMOUNT}(?: [=×x·*+÷/−–-] {AMOUNT}){{1,8}}+(?!\w)"
 )
+CONVERSION: Final = rf"(?<![\w.,+−–-])[−-]?{AMOUNT} \([≈~−-]?{AMOUNT}\)"  # 350°F (175°C)
+SUBSTANCE: Final = (  # 2 H₂O
+    r"\d{0,2}+ ?(?:[A-Z][a-z]?[₀-₉\d]{0,3}|\([A-Za-z₀-₉\d]{1,12}\)[₀-₉\d]{0,2}){1,8}+(?:[⁰-⁻²³]{1,3}+|\((?:s|l|g|aq)\))?"
+)
+REACTION: Final = (  # CaCO₃ → CaO + CO₂
+    rf"(?<!\w){SUBSTANCE}(?: \+ {SUBSTANCE}){{0,5}}+ ?(?:→|⇌|⟶|->) ?{SUBSTANCE}(?: \+ {SUBSTANCE}){{0,5}}+(?!\w)"
+)
 POSTCODE: Final = r"(?<![\w-])[A-Z]{1,2}\d[A-Z\d]? \d[A-Z]{2}(?![\w-])"  # British: NW1 6XE
 PART_NUMBER: Final = (  # A-77812  4711-B/22  ISO-2022-JP
     r"(?<![\w/-])(?=[A-Z/-]{0,12}\d)(?=[\d/-]{0,12}[A-Z])[A-Z\d]{1,12}(?:[-/][A-Z\d]{1,12}){1,6}+(?![\w/-])"
@@ -139,7 +151,7 @@ DEVICE: Final = (
     rf"|(?:[a-z]|[A-Z][a-z]{{1,14}})[A-Z][a-z]{{1,14}}) {MODEL}(?![\w-])"
 )
 PARAGRAPH: Final = (  # § 4.2  § 433 Abs. 2 BGB  6(1)(b)
-    r"(?<!\w)\d{1,4}[a-z]?+(?:\((?:\d{1,3}|[a-z])\)){1,4}+(?!\w)"
+    r"(?<!\w)\d{1,4}(?:\.\d{1,3}){0,5}+[a-z]?+(?:\((?:\d{1,3}|[a-z]|[ivx]{2,5})\)){1,4}+(?!\w)"
     rf"|(?:§§?|(?<!\w)(?:[nN][°º]|[nN]o\.|Art\.)){GAP}?\d++(?:\.\d++)*+[a-z]?+(?!\w)"
     rf"(?:{GAP}(?:(?:Abs|Satz|Nr|S)\.?{GAP}\d{{1,3}}+|lit\.{GAP}[a-z])(?!\w)){{0,4}}+(?:\((?:\d{{1,3}}|[a-z])\)){{0,4}}+(?:{GAP}[A-Z][A-Za-z]{{0,5}}[A-Z](?![\w-]))?+"
 )

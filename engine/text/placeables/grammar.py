@@ -12,17 +12,18 @@ from functools import cache
 from typing import Final, Literal, NamedTuple
 
 from engine.text.languages import of_all
-from engine.text.placeables import amounts, code
+from engine.text.placeables import amounts, borders, code
 from engine.text.placeables.amounts import EMOJI, PICTURE
 
-Treatment = Literal["keep", "read"]
+Treatment = Literal["keep", "read", "border"]
 
 
 class Placeable(NamedTuple):
     """A kind of placeable.
 
     treatment: "keep": the model gets a placeholder. "read": the model reads the text itself first, which
-        gives better translations; an answer that lacks it is decoded again with a placeholder.
+        gives better translations; an answer that lacks it is decoded again with a placeholder. "border": the
+        text on both sides is translated separately.
     """
 
     name: str
@@ -34,6 +35,14 @@ class Placeable(NamedTuple):
 # The search takes the first kind that matches at a place. So a kind comes before all kinds that match a part
 # of it: lines of code before all others, addresses before files, fixed forms of amounts before plain numbers.
 KINDS: Final = (
+    # between sentences and clauses
+    Placeable("block tag", borders.BLOCK_TAG, '<td align="right">', "border"),
+    Placeable("line break", borders.LINE_BREAK, r"\n", "border"),
+    Placeable("head of a line", borders.HEAD, "fix(api): ", "border"),
+    Placeable("end of a comment", r"(?<=\s)\*/(?=\s|\Z)", "*/", "border"),
+    Placeable("separator", borders.SEPARATOR, " :: ", "border"),
+    Placeable("cell", borders.CELL, ";", "border"),
+    Placeable("branch", borders.BRANCH, "{count, plural, one {", "border"),
     # code
     Placeable(
         "code block",
@@ -50,23 +59,14 @@ KINDS: Final = (
     Placeable("mail", code.MAIL, "anna@example.org"),
     Placeable("domain", code.DOMAIN, "example.org/forum"),
     # placeholders of programs, the longest brackets first
-    Placeable(
-        "message",
-        r"\{\s?\w++,\s?(?:plural|select|selectordinal|number|date|time)\b[^{}]*+"
-        r"(?:\{[^{}]*+(?:\{[^{}]*+\}[^{}]*+)*+\}[^{}]*+)*+\}",
-        "{count, plural, one {# file} other {# files}}",
-    ),
+    Placeable("message", r"\{\s?\w++,\s?(?:number|date|time)\b[^{}\n]{0,100}+\}", "{count, number}"),
     Placeable("template", r"\{%[^{}\n]{0,200}%\}|\{#[^{}\n]{0,200}#\}", "{% if user %}"),
     Placeable("template", r"<%[^<>\n]{0,200}%>|<\?[^<>\n]{0,200}\?>", "<%= order.id %>"),
     Placeable("object", code.JSON, '{"status": "ok", "count": 3}'),
     Placeable("field", r"\$?\{?\{\{[^{}\n]*\}\}\}?", "{{ name }}"),
-    Placeable("field", r"[$%#@]?\{[^{}\s]*\}|\{(?!\s)[^{}\n]{1,80}(?<!\s)\}", "{name}"),
+    Placeable("field", code.BRACES, "{name}"),
     Placeable("field", r"%\(\w+\)[-+#0]{0,5}\d{0,9}(?:\.\d{1,9})?[a-zA-Z](?!\w)(?:%%)?+", "%(count)d"),
-    Placeable(
-        "field",
-        r"(?<![\w%])#?%(?:\d{1,3}\$)?[-+#0]{0,5}\d{0,9}(?:\.\d{1,9})?(?:hh?|ll?|z)?[sdifuxXeEgGcr@](?!\w)(?:%%)?+",
-        "%1$s",
-    ),
+    Placeable("field", code.PRINTF, "%1$s"),
     Placeable("field", r"\$t\([^()\s]*\)|\$\([^()\n]{1,200}\)", "$t(key)"),
     Placeable("formula", code.TEX, r"$E = mc^2$"),
     Placeable("field", r"(?<![\w$])\$[A-Za-z_]\w*+(?:(?:\.|->)[A-Za-z_]\w*+)*+", "$HOME"),
@@ -83,7 +83,7 @@ KINDS: Final = (
     # words and numbers behind a sign
     Placeable("entity", r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,30});", "&nbsp;"),
     Placeable("expression", code.REGEX, r"^[a-z]+\d{2,4}$"),
-    Placeable("escape", r"\\(?:[nrt](?![a-z])|u[0-9a-fA-F]{4}|[\"'])", r"\n"),
+    Placeable("escape", r"\\(?:u[0-9a-fA-F]{4}|[\"'])", r"\u2192"),
     Placeable("colour", r"(?<![\w&/])#(?:[0-9a-fA-F]{6}|[0-9a-fA-F]{8})(?!\w)", "#1a2b3c"),
     Placeable(
         "number sign", r"(?:(?<![\w&/])#|(?<![^\s(])!)(?:[A-Z]{1,4}-?)?+\d++(?:-\d++)*+(?!\w)", "#10482"
@@ -108,6 +108,8 @@ KINDS: Final = (
     Placeable("chess moves", amounts.MOVES, "1. e4 e5 2. Nf3 Nc6"),
     Placeable("postcode", amounts.POSTCODE, "NW1 6XE"),
     Placeable("part number", amounts.PART_NUMBER, "4711-B/22", "read"),
+    Placeable("conversion", amounts.CONVERSION, "350°F (175°C)"),
+    Placeable("reaction", amounts.REACTION, "CaCO₃ → CaO + CO₂"),
     Placeable("sum", amounts.SUM, "3 × 19,99 € = 59,97 €"),
     Placeable("number plate", amounts.PLATE, "B-MW 1234"),
     Placeable("formula", amounts.FORMULA, "a² + b² = c²"),
@@ -139,20 +141,22 @@ KINDS: Final = (
     Placeable("letter", amounts.LETTER, "B", "read"),
     Placeable("numeral", amounts.ROMAN, "XIV", "read"),
     Placeable("symbol", r"[©®™℠¶†‡№§±×÷∀-∑∓-⋿]|[$€£]{2,}+", "©"),
+    Placeable("other", code.OTHER, "Tom&Jerry"),
 )
 GLUED_KINDS: Final = frozenset({"mask", "template"})  # they may be formats of the word that they touch
+BORDER: Final = "\uf8ff"  # replaces kinds of treatment "border" for the splitter of sentences
 # Every placeable contains a sign, so most prose is not searched further. A new kind needs its sign here (a
 # test checks its example). To match a sign before its surroundings takes a third of the time.
 SIGNS: Final = re.compile(
     r"[^\w\s.,!?'’\"„“”–—-]|[\d_²³¹½¼¾⅐-⅞\u2070-\u209c]|[A-Z](?<=[a-z].)|[IVXLCDM]{2}"
     r"|[B-HK-NP-Wx]\b(?<!\S.)|(?:[AK]G|S[AE]|Inc|Ltd|plc)\b"
     r"|\.(?<=\w\.)(?=\w)|\.(?<!\S.)(?=[a-z])|\.(?= ?(?:h|ex)\.)"
-    r"|-(?=[a-z]{3,20}-)|-(?<!\S-)(?=\w)|-(?=-\w)|-(?<=[gtdl].)(?=[A-Z])|-(?<=[a-z].)(?=[A-Z]{2})"
+    r"|-(?=[a-z]{3,20}-)|-(?<!\S-)(?=\w)|-(?=-\w)|[,;](?=[\w\"])|([^\W\d_])\1{3}|-(?<=[gtdl].)(?=[A-Z])|-(?<=[a-z].)(?=[A-Z]{2})"
 )
 # Where a placeable may begin: at a sign or a word, except plain words before other words (most of a text).
 BEGINNING: Final = (
     r"(?=[^\w\s]|\b\w|[⁰¹²³⁴-⁹])"
-    rf"(?:(?<![^\n])(?=(?:{code.SHELL}) )|(?!(?<!\w)(?:[a-zß-öø-ÿ]{{2,}}+[.,;:!?]?(?:\s|$)"
+    rf"(?:(?<![^\n])(?=(?:{code.SHELL}) |{borders.COMMIT_TYPES}: )|(?!(?<!\w)(?:[a-zß-öø-ÿ]{{2,}}+[.,;:!?]?(?:\s|$)"
     r"|[^\W\d_a-zß-öø-ÿ][a-zß-öø-ÿ]++[.,;:!?]?(?:\s[a-zß-öø-ÿ(„“\"]|$))))"
 )
 EMOJI_STAND_IN: Final = "\u263a"  # replaces pictures for the splitter of sentences
@@ -164,19 +168,15 @@ ENUMERATION: Final = r"\(?(?:\d{1,3}|[a-zA-Z]|[ivx]{1,4})\)(?=\s)|[a-z]\.(?=\s+[
 NUMBERED: Final = re.compile(r"(\d{1,3}|[a-z])\.[ \t\u00a0]+")  # list number, unless it is an ordinal
 LEADING: Final = re.compile(rf"(?:(?:{BULLET}|{BOX}|{ENUMERATION}|{EMOJI})[ \t\u00a0]*+)++")
 # marks at the ends of a sentence that do not belong to it
-BLOCK: Final = "(?:li|p|t[dh]|h[1-6]|div|d[td]|option)"
-BLOCK_BORDER: Final = rf"</{BLOCK}><{BLOCK}(?:\s[^<>]{{0,200}})?>"  # between two items on one line
-EDGE_MARK: Final = rf"(?:{BLOCK_BORDER}|{PICTURE}|[♪♫|]|(?<= )[>›·•]|(?<!\S)[*=#~+-]{{2,}}+(?!\S)|<br ?/?>)"
+EDGE_MARK: Final = rf"(?:{BORDER}|{PICTURE}|[♪♫|]|(?<= )[>›·•]|(?<!\S)[*=#~+-]{{2,}}+(?!\S)|<br ?/?>)"
 EDGE: Final = re.compile(rf"{EDGE_MARK}(?:[ \t\u00a0]*+{EDGE_MARK})*+")
 EDGE_SIGNS: Final = re.compile(
-    "[0-9#*♪♫|>›·•=~+\u2190-\u21ff\u231a-\u23ff\u2500-\u27bf\u2b00-\u2bff\u3030\u303d\U0001f000-\U0001faff-]"
+    f"[0-9#*♪♫|>›·•=~+\u2190-\u21ff\u231a-\u23ff\u2500-\u27bf\u2b00-\u2bff\u3030\u303d\U0001f000-\U0001faff{BORDER}-]"
 )
-# File > Open: the words on both sides are translated separately
-SEPARATOR: Final = r"(?<=[^\W\d_]{2}) [>›|·•] (?=[^\W\d_]{2})"
 # Models lose dashes, dots and final brackets between clauses, so clauses are translated separately.
-CLAUSE_SIGNS: Final = re.compile(r"[–—…(!?]|\.\.\.")
+CLAUSE_SIGNS: Final = re.compile(r"[–—…(!?]|\.\.\.| -")
 CLAUSE_MARK: Final = re.compile(
-    r"(?<=[^\W_]) [–—] (?=[^\W\d_])|(?<=[^\W\d_]) [–—] (?=\d)|(?<=`) [–—] (?=[^\W\d_])"
+    r"(?<=[^\W_]) (?:[–—-]|--+) (?=[^\W\d_])|(?<=[^\W\d_]) [–—] (?=\d)|(?<=`) [–—] (?=[^\W\d_])"
     r"|(?<=[^\W\d_]) ?(?:\.\.\.|…) (?=[^\W\d_A-ZÄÖÜÀ-Ý])"
 )
 LAST_BRACKETS: Final = re.compile(
@@ -187,8 +187,8 @@ SPEECH: Final = re.compile(  # “Come here!” he shouted, “now!”
     r"\s*+[\"„“«»][^\"„“”«»]{1,300}[!?][\u00a0\u202f ]?[\"”“»«](,? )(?=[^\W\d_A-ZÄÖÜÀ-Ý])"
 )
 ACROSS_CLAUSES: Final = re.compile("[\"„“”«»‚‘()\\[\\]]|(?<!\\w)['’]|['’](?!\\w)")  # paired marks
-COLUMN_SIGNS: Final = re.compile("[\t\u00a0<>›|·•]|  ")  # a line without them has one column
-COLUMNS: Final = re.compile(rf"[ \u00a0]*\t\s*|[ \u00a0]{{2,}}|<br ?/?>\s*|{BLOCK_BORDER}|{SEPARATOR}")
+COLUMN_SIGNS: Final = re.compile(f"[\t\u00a0<{BORDER}]|  ")  # a line without them has one column
+COLUMNS: Final = re.compile(rf"[ \u00a0]*\t\s*|[ \u00a0]{{2,}}|<br ?/?>\s*|{BORDER}\s*")
 # a dot that ends no sentence: p. ex.  Art. 5
 ABBREVIATIONS: Final = "|".join(
     of_all(lambda rules: (short.pattern for short in rules.abbreviations.values()))
@@ -199,7 +199,7 @@ TABLE_ROW: Final = re.compile(r"\s*\|[^|\n]*+\|")  # the beginning of a row of a
 CELL_BORDER: Final = re.compile(r"\|[ \u00a0]*")
 WINDOW_CHARACTERS: Final = 512  # searched at once, with as many more for the end of a match
 LONG_CHARACTERS: Final = 8_192  # searched beyond a window for the end of a long kind
-LONG_KINDS: Final = frozenset({"code block", "code", "message"})  # they have a closing mark
+LONG_KINDS: Final = frozenset({"code block", "code"})  # they have a closing mark
 LONG_SIGNS: Final = re.compile(r"[`{\]]")  # a long kind and a link have one of these signs
 LONG_INDENT: Final = 4  # characters from the beginning of a long kind to its sign, at most
 MAX_COLUMN_WORDS: Final = 3  # limit for a cell next to two spaces

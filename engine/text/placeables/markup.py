@@ -14,10 +14,17 @@ from typing import Final
 
 from engine.text.form import capitalised
 from engine.text.languages import rules_of
-from engine.text.placeables import code
+from engine.text.placeables import borders, code
+from engine.text.placeables.escapes import (
+    ESCAPE,
+    NO_ESCAPES,
+    Escaped,
+    Escapes,
+    escapes_of,
+    read_escape,
+)
 from engine.text.placeables.grammar import (
     BEGINNING,
-    BLOCK_BORDER,
     GLUED_KINDS,
     KINDS,
     long_placeables,
@@ -28,19 +35,22 @@ from engine.text.placeables.grammar import (
 # markup that the model does not read
 NAME: Final = r"(?:[A-Za-z][\w:.-]*|\d{1,4})"
 TAG: Final = (  # <b>, &lt;b&gt; and [b]
-    rf"<(?!br\b)/?{NAME}(?:\s[^<>]{{0,400}})?>|<!--[^<>]{{0,400}}-->|&lt;/?{NAME}(?:\s[^<>\n]{{0,200}}?)?/?&gt;"
+    rf"<(?!br\b)/?{NAME}(?:[\s=][^<>]{{0,400}})?/?>|<!--[^<>]{{0,400}}-->|&lt;/?{NAME}(?:\s[^<>\n]{{0,200}}?)?/?&gt;"
     r"|\[/?(?:b|i|u|s|url|quote|code|color|size|spoiler|center|list)(?:=[^\[\]\n]{0,200})?\]"
 )
 TAG_NAME: Final = re.compile(rf"(<|&lt;|\[)(/?)({NAME})")
-# masks of other tools that touch a word are formats
-GLUED: Final = (
-    "(?:" + "|".join(kind.pattern for kind in KINDS if kind.name in GLUED_KINDS) + r"|\{\d{1,2}\})++"
+# Masks of other tools, fields and codes of games that touch a word are formats: {b}bold{/b}  §6gold§r
+CODES: Final = (
+    r"[$%]?\{[^{}\s]{1,60}\}|[$%]?\{\{[^{}\s]{1,60}\}\}|%(?:\d{1,2}\$)?[sd@]|\\[A-Za-z]{1,10}\[[^\[\]\n]{0,20}\]"
+    r"|[§&^][0-9a-fk-or]|\|c[0-9a-fA-F]{6,8}|\|r"
 )
+GLUED: Final = f"(?:{'|'.join(kind.pattern for kind in KINDS if kind.name in GLUED_KINDS)}|{CODES})++"
+ONLY_PAIRS: Final = frozenset("{%$&^")  # a code that begins so is a format only if it has a partner
 ACCELERATOR: Final = r"(?<![\w&])&(?=[^\W\d_a-z][a-z])"  # &File
 LINK: Final = r"\]\([^()\s]*(?:\([^()\s]*\)[^()\s]*)*(?:[ \t]+\"[^\"\n]*\")?\)"  # [text](address "title")
 EMPHASIS: Final = r"\*+|_+|~~+"  # **text**  _text_  ~~text~~
 INVISIBLE: Final = "[\u00ad\u200b\u2060\ufeff]+"  # soft hyphens and the like
-SIGNS: Final = re.compile("[*_~\\[<&{⟦@\u00ad\u200b\u2060\ufeff]")  # a text without them has no markup
+SIGNS: Final = re.compile(r"[*_~\[<&{⟦@§%|^\\\u00ad\u200b\u2060\ufeff]")  # a text without them has no markup
 DELIMITERS: Final = frozenset({"*", "**", "***", "_", "__", "___", "~~"})
 VOID_TAGS: Final = frozenset({"area", "col", "embed", "hr", "img", "input", "link", "meta", "wbr"})
 # names of HTML elements, which are tags even if not closed; other names are fields: <name>
@@ -83,11 +93,13 @@ class PlainText:
     text: text that the model reads.
     formats: properly nested formats.
     removed: position in `text` and in the source after each removed stretch, in order.
+    escapes: forms in which the source writes characters.
     """
 
     text: str
     formats: tuple[Format, ...] = ()
     removed: tuple[tuple[int, int], ...] = ()
+    escapes: Escapes = NO_ESCAPES
 
     def position(self, source: int) -> int:
         """Return the position in the text of a position in the source that is no markup."""
@@ -124,6 +136,7 @@ class _Token:
     key: equal for an opening and a closing token that may be a pair; "" for a token that is only removed.
     opens, closes: whether the token may begin or end a format.
     point: whether the token is markup without a partner too.
+    character: character for which the token stands; "" for none.
     """
 
     begin: int
@@ -132,14 +145,15 @@ class _Token:
     opens: bool = False
     closes: bool = False
     point: bool = False
+    character: str = ""
 
 
 @cache
 def _markup_pattern() -> re.Pattern[str]:
     """Return the pattern of all parts of a text that `_tokens` distinguishes, with a group for each kind."""
-    words = "|".join(kind.pattern for kind in KINDS)
+    words = "|".join(kind.pattern for kind in KINDS if kind.name != "other")  # they may contain codes
     return re.compile(
-        rf"(?P<invisible>{INVISIBLE})|(?P<line>\n)|(?P<kept>{code.ELEMENT}|{BLOCK_BORDER})|(?P<tag>{TAG})|(?P<link>{LINK})|(?P<glued>{GLUED})"
+        rf"(?P<invisible>{INVISIBLE})|(?P<line>\n)|(?P<kept>{code.ELEMENT}|{borders.BLOCK_TAG})|(?P<tag>{TAG})|(?P<link>{LINK})|(?P<escape>{ESCAPE})|(?P<glued>{GLUED})"
         rf"|(?P<word>{BEGINNING}(?:{words}))|(?P<accelerator>{ACCELERATOR})|(?P<bracket>\[)|(?P<emphasis>{EMPHASIS})"
     )
 
@@ -165,13 +179,11 @@ def _tokens(text: str) -> Iterator[_Token | None]:
         elif match["tag"]:
             if FILLING not in match["tag"]:  # otherwise it is a phrase
                 yield _tag(match)
+        elif match["escape"]:
+            if character := read_escape(match[0]):
+                yield _Token(begin, end, "", character=character)
         elif match["glued"]:
-            before, after = text[begin - 1 : begin], text[end : end + 2]
-            opens = after.isalpha() and len(after) > 1 and not before.isalnum()
-            closes = (before.isalpha() or before in tuple(".!?")) and not after[:1].isalnum()
-            yield _Token(
-                begin, end, f"glued{line}", opens, closes, (opens or before.isalpha()) and text[begin] != "{"
-            )
+            yield _glued(text, begin, end, f"glued{line}")
         elif match["accelerator"]:
             yield _Token(begin, end, "&", point=True)
         elif match["link"]:
@@ -182,8 +194,19 @@ def _tokens(text: str) -> Iterator[_Token | None]:
             before, after = text[begin - 1 : begin] or " ", text[end : end + 1] or " "
             opens = not after.isspace() and not before.isalnum()
             closes = not before.isspace() and not after.isalnum()
-            accelerator = match[0] == "_" and opens and after.isupper()
-            yield _Token(begin, end, match[0] + str(line), opens, closes, accelerator)
+            # the key of a button: _File; or the mark of a footnote: Price*
+            alone = (match[0] == "_" and opens and after.isupper()) or (match[0] == "*" and opens != closes)
+            yield _Token(begin, end, match[0] + str(line), opens, closes, alone)
+
+
+def _glued(text: str, begin: int, end: int, key: str) -> _Token:
+    """Make a token of a mask, field or code that may touch a word."""
+    before, after = text[begin - 1 : begin], text[end : end + 2]
+    word = after[:1].isalpha() and (after[1:].isalpha() or (after[0].isupper() and after[1:] in (" ", "'", "’")))
+    opens = word and not before.isalnum()
+    closes = (before.isalnum() or before in tuple(".!?…)")) and not after[:1].isalnum()
+    point = (opens or before.isalpha()) and text[begin] not in ONLY_PAIRS
+    return _Token(begin, end, key, opens, closes, point)
 
 
 def _tag(match: re.Match[str]) -> _Token:
@@ -194,7 +217,7 @@ def _tag(match: re.Match[str]) -> _Token:
     name = name.lower()
     void = not name or name in VOID_TAGS or tag.endswith(("/>", "/&gt;"))
     # any other name in the signs of a tag is a tag only if it has a partner
-    is_tag = void or bool(slash) or name[0].isdigit() or " " in tag or name in ELEMENTS
+    is_tag = void or bool(slash) or name[0].isdigit() or " " in tag or "=" in tag or name in ELEMENTS
     key = sign + name
     return _Token(
         *match.span(), key, not void and not slash, not void and bool(slash), point=is_tag and sign != "["
@@ -236,6 +259,9 @@ def _without_markup(source: str, tokens: Sequence[_Token], partners: dict[int, i
             continue
         parts.append(source[position : token.begin])
         length, position, mark = length + token.begin - position, token.end, source[token.begin : token.end]
+        if token.character:
+            parts.append(token.character)
+            length += 1
         if number in partners:
             numbers[number] = len(formats)
             formats.append(Format(length, length, mark, parent=around[-1]))
@@ -255,7 +281,8 @@ def _without_markup(source: str, tokens: Sequence[_Token], partners: dict[int, i
             formats.append(Format(length, length, mark, parent=around[-1], spaced=spaced))
         removed.append((length, position))
     parts.append(source[position:])
-    return PlainText("".join(parts), tuple(formats), tuple(removed))
+    escaped = [Escaped(source[t.begin : t.end], t.character) for t in tokens if t.character]
+    return PlainText("".join(parts), tuple(formats), tuple(removed), escapes_of(escaped))
 
 
 def read_capitals(
@@ -296,7 +323,7 @@ def read_capitals(
             break
     if not parts:
         return plain
-    return PlainText("".join([*parts, plain.text[position:]]), tuple(formats), plain.removed)
+    return replace(plain, text="".join([*parts, plain.text[position:]]), formats=tuple(formats))
 
 
 def _add_capitals(plain: PlainText, formats: list[Format], begin: int, end: int) -> None:

@@ -13,7 +13,7 @@ from typing import Final
 
 from engine.errors import TooLarge
 from engine.text.placeables.amounts import EMOJI, NUMBER
-from engine.text.placeables.grammar import EMOJI_STAND_IN
+from engine.text.placeables.grammar import BORDER, EMOJI_STAND_IN
 from engine.text.placeables.spelling import TRUSTED, spell_amounts, spell_names
 
 NUMBERS: Final = re.compile(NUMBER)
@@ -38,6 +38,7 @@ class Phrase:
     spans: number of each span of the caller in the phrase, with begin and end in characters of the phrase.
     trusted: whether the model reads the phrase itself first, not a placeholder: digits, codes, names.
     name: whether the phrase is a name.
+    border: whether the text on both sides of the phrase is translated separately.
     """
 
     source: str
@@ -46,6 +47,7 @@ class Phrase:
     spans: tuple[tuple[int, int, int], ...] = ()
     trusted: bool = False
     name: bool = False
+    border: bool = False
 
     def kept(self, begin: int, end: int) -> list[KeptSpan]:
         """Return the caller's spans in an answer with the phrase at [begin, end), or the phrase itself."""
@@ -55,6 +57,8 @@ class Phrase:
     @property
     def stand_in(self) -> str:
         """A character of the same kind as the phrase."""
+        if self.border:
+            return BORDER
         if self.source[-1].isdigit() or NUMBERS.fullmatch(self.source):
             return "1"
         return EMOJI_STAND_IN if not self.requested and PICTURES.fullmatch(self.source) else "X"

@@ -11,7 +11,7 @@ import re
 import unicodedata
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import groupby
 from typing import Final
@@ -33,6 +33,7 @@ from engine.text.placeables.phrases import Phrases, merge_ranges
 REMEMBERED_MODELS: Final = 64  # models with an index of their symbols
 PRIVATE: Final = range(0xE000, 0xF700)
 TAG_AROUND: Final = re.compile(r"<[A-Za-z/][^<>]{1,400}>")
+QUOTATION_CHARACTERS: Final = 300  # searched for the first mark of a quotation
 SOLID: Final = re.compile(r"\S+")
 
 
@@ -183,7 +184,7 @@ class _Finder:
         for match in matches(placeables(), long_placeables(), part) if signs else ():
             if match is None:
                 yield None
-            else:
+            elif not _closes_quotation(part, match):
                 kinds[match.span()] = kind_of(match)
         fixed = yield from self._counterparts(part, signs=bool(signs))
         names = yield from self._names(part)
@@ -194,8 +195,11 @@ class _Finder:
             return
         for span in merge_ranges(spans):
             yield None
-            read = span in kinds and kinds[span].treatment == "read"
-            phrase = self._phrase(part[slice(*span)], read=read, name=fixed.get(span, names.get(span)))
+            treatment = kinds[span].treatment if span in kinds else "keep"
+            name = fixed.get(span, names.get(span))
+            phrase = self._phrase(part[slice(*span)], read=treatment == "read", name=name)
+            if treatment == "border":
+                phrase = replace(phrase, border=True)
             yield begin + span[0], begin + span[1], phrase
 
     def _counterparts(self, part: str, *, signs: bool) -> Generator[None, None, dict[tuple[int, int], str]]:
@@ -255,6 +259,11 @@ class _Finder:
 def _symbols(symbols: tuple[str, ...]) -> Phrases:
     """Return the finder of a model's placeholders."""
     return Phrases(symbols, spaced=False)
+
+
+def _closes_quotation(text: str, match: re.Match[str]) -> bool:
+    """Return whether a match is the last mark of a French quotation."""
+    return match[0] == "»" and "«" in text[max(0, match.start() - QUOTATION_CHARACTERS) : match.start()]
 
 
 def _unreadable_words(text: str, lacking: frozenset[str]) -> Iterator[tuple[int, int]]:

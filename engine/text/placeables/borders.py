@@ -1,0 +1,52 @@
+"""Patterns of the grammar: borders between sentences and clauses, such as block tags, separators, log heads.
+
+The words on both sides of a border are translated separately, and the border stays between them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# elements of HTML that are lines of their own, not parts of a sentence
+BLOCK: Final = (
+    "(?:address|article|aside|blockquote|body|button|caption|center|d[dlt]|details|div|fieldset|fig(?:caption|ure)"
+    "|footer|form|h[1-6]|head(?:er)?|html|legend|li|main|nav|[ou]l|opt(?:group|ion)|p|pre|section|select|summary"
+    "|table|tbody|t[dhr]|tfoot|thead|title)"
+)
+BLOCK_TAG: Final = rf"</?{BLOCK}(?:\s[^<>]{{0,400}})?/?>"
+# \n as two characters; not the beginning of a command such as \neq or \ref
+LINE_BREAK: Final = r"(?:\\[rnt](?![a-z])|(?<=[^\s\\])\\n(?=[a-z]))++"
+# heads of lines: logs, commits, numbered clauses, comments
+LINE_START: Final = r"(?<![^\n])"
+DAY: Final = r"(?:\d{4}[-/.]\d\d[-/.]\d\d|\d\d[-/.]\d\d[-/.]\d{4}|[A-Z][a-z]{2} [ \d]\d)"
+STAMP: Final = rf"\[?(?:{DAY}[T ])?\d\d:\d\d:\d\d(?:[.,]\d{{1,9}})?(?:Z| ?[+-]\d\d:?\d\d)?\]?"
+FIELD: Final = (  # of a log: [worker-3]  ERROR  sshd[123]:  com.example.Main
+    r"(?:\[[^\[\]\n]{0,60}\]:?|\([\w .-]{1,30}\)|[A-Z]{3,8}(?!\w):?|[a-z][\w$-]{0,40}+(?:\.[\w$-]{1,40}+)++:?"
+    r"|[\w./-]{1,40}+\[\d{1,9}\]:?|[\w.-]{1,40}+(?=[ \t][\w./-]{1,40}(?:\[\d{1,9}\])?:[ \t])|[-–:|]+)"
+)
+LOG: Final = (
+    rf"{LINE_START}(?:[A-Z]{{4,8}}:?[ \t]+{STAMP}(?=\s)|{STAMP}(?=[ \t]+{FIELD}\s))(?:[ \t]+{FIELD}(?=[ \t])){{0,8}}+"
+)
+COMMIT_TYPES: Final = "(?:feat|fix|docs|chore|refactor|perf|test|ci|build|style|revert)"
+COMMIT: Final = rf"{LINE_START}(?:[a-z]{{2,10}}(?:\([\w./, -]{{1,40}}\)!?|!)|{COMMIT_TYPES}):(?= )"
+CLAUSE: Final = rf"{LINE_START}\d{{1,3}}(?:\.\d{{1,3}}){{0,5}}(?:\.\d{{1,3}}\.\d{{1,3}}|(?:\(\w{{1,4}}\))+)(?= [^\W\d_])"
+COMMENT: Final = (  # // TODO(max):  /** @param name
+    r"(?<!\S)(?:(?:/\*{1,2}|//[/!]?|\*(?=[ \t]@))(?:[ \t]+[A-Z]{3,8}(?:\([^()\n]{1,40}\))?:)?"
+    r"|#[ \t]+(?:TODO|FIXME|XXX|HACK)(?:\([^()\n]{1,40}\))?:?)"
+    r"(?:[ \t]+@(?:param|property|arg|throws)(?:[ \t]+\{[^{}\n]{1,60}\})?[ \t]+[\w.$]{1,60}|[ \t]+@\w{1,20})?(?=\s)"
+)
+HEAD: Final = f"{LOG}|{COMMIT}|{CLAUSE}|{COMMENT}"
+# syntax of ICU's messages around their branches; fields such as {name} are found first
+BRANCH: Final = (
+    r"\{\s?\w{1,60}+,\s?(?:plural|select|selectordinal),\s{0,9}(?:offset:\d{1,9}\s)?(?:=\d{1,9}|\w{1,60}+)\s{0,9}\{"
+    r"|\}\s{0,9}(?:=\d{1,9}|\w{1,60}+)\s{0,9}\{|\}\s{0,9}\}"
+)
+# a run of signs with spaces around: Home :: Settings; dashes and ":" are marks of sentences
+ARROWS: Final = "\u2190-\u21ff\u27f0-\u27ff\u2900-\u297f\u2b00-\u2b11"
+SEPARATOR: Final = (
+    rf"(?<=\S[ \u00a0])(?:[=<>|/\\~*+#^·•›»¦‖■□▪●○◆►★{ARROWS}]|::)[=<>|/\\~*+#:^·•›»¦‖■□▪●○◆►★{ARROWS}-]{{0,30}}+"
+    r"(?=[ \u00a0]\S)|(?<=\S[ \u00a0])-{1,2}>(?=[ \u00a0]\S)"
+)
+CELL: Final = (  # of a line of CSV: a mark without a space after it
+    r";(?=[^\s;)])(?<=[^\s;(];)|,(?=[^\W\d_]|\"\w|(?<=[\")],)\d)(?<=[\w\")],)"
+)
