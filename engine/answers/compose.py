@@ -234,7 +234,8 @@ def _rank_texts(model: TextModel, plan: Plan, ranking: list[list[Choice]]) -> Sl
             alignment = yield from _alignments(
                 model, plan, list(zip(plan.sentences, row, strict=True)), (plan.formats.segment.text, text)
             )
-            formatted = yield from apply(plan.formats, text, alignment, kept, model.languages)
+            places = kept if model.placeholders else ()  # otherwise only borders are masked
+            formatted = yield from apply(plan.formats, text, alignment, places, model.languages)
             text, kept, forced = formatted.text, formatted.kept, forced + formatted.forced
         else:
             kept = plan.masked.caller_spans(kept)

@@ -17,7 +17,7 @@ from engine.text.form import follow, is_all_capitals, to_sentence_case
 from engine.text.newlines import Unwrapped, unwrap
 from engine.text.placeables.markup import PlainText, read_capitals, read_markup
 from engine.text.placeables.masked_text import MarkedText, MaskedText
-from engine.text.placeables.masking import MaskRules, find_phrases, mask
+from engine.text.placeables.masking import MaskRules, mask
 from engine.text.placeables.names import NameRule
 from engine.text.placeables.numerals import localise
 from engine.text.placeables.pairs import without_pairs
@@ -127,11 +127,14 @@ def plan(
     # spans of the caller, moved to their places in the text without markup
     shown = MarkedText(plain.text, tuple((plain.position(b), plain.position(e)) for b, e in marked.spans))
     rules = _mask_rules(model, shown, options, resolved)
-    masked = (yield from mask(shown, rules)) if model.placeholders else MaskedText(shown.text)
+    found = yield from mask(shown, rules)
+    masked = found if model.placeholders else found.borders
     planner = _Planner(model, resolved, masked)
     planned = yield from planner.sentence_by_sentence() if resolved.split else planner.whole(options)
     planned = replace(planned, unwrapped=unwrapped)
-    phrases = planned.masked.places if model.placeholders else (yield from find_phrases(shown, rules))
+    phrases = planned.masked.places
+    if not model.placeholders:
+        phrases = [place for place in found.places if not place[2].border]
     if plain.text == marked.text and (model.placeholders or not phrases):
         return planned
     formats = yield from formats_of(marked.text, plain, phrases)
@@ -240,7 +243,7 @@ class _Planner:
     def _fits(self, part: str) -> bool:
         """Return whether the source of a part, with placeholders for its phrases, is short enough."""
         symbols, count = self.model.placeholders, self.masked.count(part)
-        if count > len(symbols):
+        if symbols and count > len(symbols):
             return False
         limit = min(self.model.limits.source, self.model.max_sentence_tokens)
         if len(part) > MAX_CHARACTERS_PER_TOKEN * limit:  # encoding it would take long

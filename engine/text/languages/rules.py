@@ -168,6 +168,7 @@ class LanguageRules:
     translated_names: pattern of words with capitals that are translated, such as names of countries.
     not_names: abbreviations with a capital before a number.
     nouns: rules for a language that writes nouns with capitals, otherwise None.
+    given_names: common given names that are no other words.
     """
 
     numerals: Numerals | None = None
@@ -196,6 +197,7 @@ class LanguageRules:
     translated_names: str = DERIVED_NAMES
     not_names: frozenset[str] = frozenset()
     nouns: CapitalNouns | None = None
+    given_names: frozenset[str] = frozenset()
 
 
 def words(*texts: str) -> frozenset[str]:

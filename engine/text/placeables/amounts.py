@@ -20,7 +20,7 @@ UNITS: Final = (
     "mA|µA|mV|kV|Ω|kΩ|MΩ|µF|nF|pF|dB|hPa|kPa|MPa|Nm|kJ|kcal|dl|lbs?|oz|ft|rpm|fps|dpi|"
     f"kB|KB|MB|GB|TB|KiB|MiB|GiB|TiB|Mbit/s|Gbit/s|[kMG]bps|[MGT]o|ms|px|{CODES}"
 )
-SHORT_UNITS: Final = "(?:min|mn|[hmglVW])(?![\\w'’/])"  # with a space: in French l' and m' are words
+SHORT_UNITS: Final = "(?:min|mn|[hmglsVW])(?![\\w'’/])"  # with a space: in French l' and m' are words
 CLOSE_UNITS: Final = rf"(?:[kKMBa-c]|(?<!0)s)(?!\w)|{GAP}(?:bis|ter)(?=,)"  # $3.5M  5a  45s, but not the 90s
 # 5bn  1,2 Mio.  3 Mrd. €  30k€
 MAGNITUDE: Final = (
@@ -55,7 +55,7 @@ ANGLE: Final = (  # 52°31'12"N  48.2° N  5' 11"
     rf"|\d++['′]{GAP}?\d{{1,2}}+(?:[\"″”]|'')"
 )
 UNIT: Final = (
-    rf"(?:{DAYTIME}|{MAGNITUDE}|{CLOSE_UNITS}|{GAP}?(?:%|‰|°[CFK]?|{CURRENCY}|{SHORT_UNITS}|(?:{UNITS})(?!\w)))?"
+    rf"(?:{DAYTIME}|{MAGNITUDE}|{CLOSE_UNITS}|{GAP}[a-zµ]{{1,4}}/[a-zA-Z²³]{{1,3}}(?!\w)|{GAP}?(?:%|‰|°[CFK]?|{CURRENCY}|{SHORT_UNITS}|(?:{UNITS})(?!\w)))?"
 )
 NUMBER: Final = (
     rf"(?<![\w+])(?:{DIALLED})(?!\w)|(?<!\w)(?:{ANGLE}|{DURATION}(?!\w))"
@@ -107,7 +107,7 @@ TERM: Final = (
 )
 FORMULA: Final = (
     rf"(?<![\w.,-])(?=[^=≤≥≠≈]{{1,24}}[=≤≥≠≈]|\S{{0,8}}{POWERS})"
-    rf"{TERM}(?: ?[=+×·÷±≤≥≠≈*/^−-] ?{TERM})++(?![\w-])"
+    rf"{TERM}(?: ?[=+×·÷±≤≥≠≈*/^−-] ?{TERM})++(?:{GAP}(?:{UNITS})(?!\w))?+(?![\w-])"
     rf"|(?<!\w)[A-Za-z]{{1,3}}(?:{POWERS}++[A-Za-z]{{0,3}})++(?!\w)"  # CO₂  x²
 )
 AMOUNT: Final = rf"(?:{CURRENCY}{GAP}?)?\d++(?:[.,]\d++)*+{UNIT}"
@@ -143,6 +143,14 @@ FIRM: Final = (
     rf"|(?<=\w )(?!{ARTICLE}|(?:{COMPANY_WORDS}) ){FIRM_WORD} "
     rf"(?:{FIRM_WORD} ){{1,3}}?(?:{LEGAL_FORM})(?![\w-]){FIRM_END}"  # Deutsche Bahn AG
     r"|(?<![\w&])[A-Z]{1,3}+&[A-Z]{1,3}+(?![\w&;])"  # AT&T
+)
+# a name alone: on a line, in a cell, behind "Name: "; or with initials before a verb
+GIVEN_NAMES: Final = "|".join(sorted(frozenset(of_all(lambda rules: rules.given_names))))
+SURNAME: Final = r"(?:(?:von|van|de|der|den|du|le|la|ter|zu) ){0,3}[^\W\d_a-zß-öø-ÿ][\w'’-]{1,30}"
+PERSON: Final = (
+    rf"(?:(?<![^\n\t])|(?<=: )|(?<=\| )|(?<=^[-*•] ))(?:{GIVEN_NAMES}|[A-ZÄÖÜ]\.)"
+    rf"(?:[ -](?:{GIVEN_NAMES}|[A-ZÄÖÜ]\.)){{0,3}} {SURNAME}(?: {SURNAME})?(?=[ ,]?\s*(?:\Z|[\n\t|]))"
+    rf"|(?<![^\n])[A-ZÄÖÜ]\.(?: ?[A-ZÄÖÜ]\.){{0,3}} {SURNAME}(?= [a-zß-öø-ÿ])"
 )
 # device or system: iPhone 15 Pro  Galaxy S24 Ultra  MacBook Air
 MODEL: Final = "(?:Pro(?: Max)?|Plus|Ultra|[Mm]ini|Lite|Slim|Air|SE|Home|Enterprise)"

@@ -35,7 +35,8 @@ COMMENT: Final = (  # // TODO(max):  /** @param name
     r"|#[ \t]+(?:TODO|FIXME|XXX|HACK)(?:\([^()\n]{1,40}\))?:?)"
     r"(?:[ \t]+@(?:param|property|arg|throws)(?:[ \t]+\{[^{}\n]{1,60}\})?[ \t]+[\w.$]{1,60}|[ \t]+@\w{1,20})?(?=\s)"
 )
-HEAD: Final = f"{LOG}|{COMMIT}|{CLAUSE}|{COMMENT}"
+COMPILER: Final = rf"{LINE_START}[\w./-]{{1,80}}\.\w{{1,5}}:\d{{1,7}}(?::\d{{1,5}})?:(?: (?:error|warning|note):)?(?= )"
+HEAD: Final = f"{LOG}|{COMPILER}|{COMMIT}|{CLAUSE}|{COMMENT}"
 # syntax of ICU's messages around their branches; fields such as {name} are found first
 BRANCH: Final = (
     r"\{\s?\w{1,60}+,\s?(?:plural|select|selectordinal),\s{0,9}(?:offset:\d{1,9}\s)?(?:=\d{1,9}|\w{1,60}+)\s{0,9}\{"

@@ -16,6 +16,8 @@ from typing import Final, NamedTuple
 ESCAPE: Final = r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,30});|\\(?:u[0-9a-fA-F]{4}|['\"])"
 WORD_MARKS: Final = frozenset("'’‘ʼ\"“”„«»‚‹›–—…")  # marks in and around words
 
+DOUBLE_QUOTES: Final = re.compile("[“”„]|«[ \u00a0\u202f]?|[ \u00a0\u202f]?»")
+
 
 class Escaped(NamedTuple):
     """An escape of a text, and the character that it stands for."""
@@ -49,6 +51,8 @@ class Escapes:
         """Escape the characters of a part of an answer."""
         if self.letters:
             text = "".join(self._letter(c) if c > "\x7f" and c.isalpha() else c for c in text)
+        if '"' in self.spellings:  # a typographic mark is written in the form of the source too
+            text = DOUBLE_QUOTES.sub('"', text)
         return "".join(self.spellings.get(c, c) for c in text) if self.spellings else text
 
     def _letter(self, letter: str) -> str:

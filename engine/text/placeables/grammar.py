@@ -38,9 +38,9 @@ KINDS: Final = (
     # between sentences and clauses
     Placeable("block tag", borders.BLOCK_TAG, '<td align="right">', "border"),
     Placeable("line break", borders.LINE_BREAK, r"\n", "border"),
-    Placeable("head of a line", borders.HEAD, "fix(api): ", "border"),
+    Placeable("head of a line", borders.HEAD, "fix(api):", "border"),
     Placeable("end of a comment", r"(?<=\s)\*/(?=\s|\Z)", "*/", "border"),
-    Placeable("separator", borders.SEPARATOR, " :: ", "border"),
+    Placeable("separator", borders.SEPARATOR, "::", "border"),
     Placeable("cell", borders.CELL, ";", "border"),
     Placeable("branch", borders.BRANCH, "{count, plural, one {", "border"),
     # code
@@ -64,6 +64,7 @@ KINDS: Final = (
     Placeable("template", r"<%[^<>\n]{0,200}%>|<\?[^<>\n]{0,200}\?>", "<%= order.id %>"),
     Placeable("object", code.JSON, '{"status": "ok", "count": 3}'),
     Placeable("field", r"\$?\{?\{\{[^{}\n]*\}\}\}?", "{{ name }}"),
+    Placeable("frame", code.FRAME, "at com.example.Main.run(Main.java:42)"),
     Placeable("field", code.BRACES, "{name}"),
     Placeable("field", r"%\(\w+\)[-+#0]{0,5}\d{0,9}(?:\.\d{1,9})?[a-zA-Z](?!\w)(?:%%)?+", "%(count)d"),
     Placeable("field", code.PRINTF, "%1$s"),
@@ -78,7 +79,7 @@ KINDS: Final = (
     Placeable("label", r"(?<![\w\]])\[[^\W\d_][\w-]{1,30}+\](?![(\[\w])", "[INFO]"),
     Placeable("wiki link", r"\[\[[^\[\]\n]{1,200}\]\]", "[[Main Page]]"),
     Placeable(
-        "prompt", r"[\[(][A-Za-z](?:/[A-Za-z]){1,3}[\])]|[\[(](?:yes|ja|oui)/(?:no|nein|non)[\])]", "[Y/n]"
+        "prompt", r"(?<![\w/])[A-Za-z]/[A-Za-z](?![\w/-])|[\[(][A-Za-z](?:/[A-Za-z]){1,3}[\])]|[\[(](?:yes|ja|oui)/(?:no|nein|non)[\])]", "[Y/n]"
     ),
     # words and numbers behind a sign
     Placeable("entity", r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,30});", "&nbsp;"),
@@ -130,6 +131,7 @@ KINDS: Final = (
     Placeable("hyphenated name", code.KEBAB, "kebab-case-name"),
     Placeable("tagged name", code.TAGGED, "nginx:latest"),
     # companies, paragraphs of laws, footnotes
+    Placeable("person", amounts.PERSON, "Anna Müller"),
     Placeable("company", amounts.FIRM, "Müller & Söhne GmbH"),
     Placeable("paragraph", amounts.PARAGRAPH, "§ 433 Abs. 2 BGB"),
     Placeable("footnote", amounts.FOOTNOTE, "¹"),
@@ -151,12 +153,13 @@ SIGNS: Final = re.compile(
     r"[^\w\s.,!?'’\"„“”–—-]|[\d_²³¹½¼¾⅐-⅞\u2070-\u209c]|[A-Z](?<=[a-z].)|[IVXLCDM]{2}"
     r"|[B-HK-NP-Wx]\b(?<!\S.)|(?:[AK]G|S[AE]|Inc|Ltd|plc)\b"
     r"|\.(?<=\w\.)(?=\w)|\.(?<!\S.)(?=[a-z])|\.(?= ?(?:h|ex)\.)"
-    r"|-(?=[a-z]{3,20}-)|-(?<!\S-)(?=\w)|-(?=-\w)|[,;](?=[\w\"])|([^\W\d_])\1{3}|-(?<=[gtdl].)(?=[A-Z])|-(?<=[a-z].)(?=[A-Z]{2})"
+    rf"|{amounts.PERSON}"
+    r"|-(?=[a-z]{3,20}-)|-(?<!\S-)(?=\w)|-(?=-\w)|[,;](?=[\w\"])|X{4}|x{4}|-(?<=[gtdl].)(?=[A-Z])|-(?<=[a-z].)(?=[A-Z]{2})"
 )
 # Where a placeable may begin: at a sign or a word, except plain words before other words (most of a text).
 BEGINNING: Final = (
     r"(?=[^\w\s]|\b\w|[⁰¹²³⁴-⁹])"
-    rf"(?:(?<![^\n])(?=(?:{code.SHELL}) |{borders.COMMIT_TYPES}: )|(?!(?<!\w)(?:[a-zß-öø-ÿ]{{2,}}+[.,;:!?]?(?:\s|$)"
+    rf"(?:(?=at [\w$.<>/]{{1,200}}\()|(?<![^\n])(?=(?:{code.SHELL}) |{borders.COMMIT_TYPES}: )|(?!(?<!\w)(?:[a-zß-öø-ÿ]{{2,}}+[.,;:!?]?(?:\s|$)"
     r"|[^\W\d_a-zß-öø-ÿ][a-zß-öø-ÿ]++[.,;:!?]?(?:\s[a-zß-öø-ÿ(„“\"]|$))))"
 )
 EMOJI_STAND_IN: Final = "\u263a"  # replaces pictures for the splitter of sentences
@@ -196,7 +199,7 @@ ABBREVIATIONS: Final = "|".join(
 NUMBERED_WORDS: Final = "|".join(of_all(lambda rules: rules.numbered_words))
 ABBREVIATION: Final = re.compile(rf"(?<!\w)(?:{ABBREVIATIONS}|(?:{NUMBERED_WORDS})\.(?= ?\d))")
 TABLE_ROW: Final = re.compile(r"\s*\|[^|\n]*+\|")  # the beginning of a row of a Markdown table
-CELL_BORDER: Final = re.compile(r"\|[ \u00a0]*")
+CELL_BORDER: Final = re.compile(rf"[|{BORDER}][ \u00a0]*")
 WINDOW_CHARACTERS: Final = 512  # searched at once, with as many more for the end of a match
 LONG_CHARACTERS: Final = 8_192  # searched beyond a window for the end of a long kind
 LONG_KINDS: Final = frozenset({"code block", "code"})  # they have a closing mark

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Final
 
@@ -159,7 +159,17 @@ class MaskedText:
         unrequested = [i for i, phrase in enumerate(self.phrases) if not phrase.requested]
         if len(unrequested) < surplus:
             raise TooLarge(f"the model keeps at most {count} phrases of a text: let it be split")
-        unmasked = set(unrequested[len(unrequested) - surplus :])
+        return self._without(set(unrequested[len(unrequested) - surplus :]))
+
+    @property
+    def borders(self) -> MaskedText:
+        """The text with only its borders masked."""
+        return self._without({i for i, phrase in enumerate(self.phrases) if not phrase.border})
+
+    def _without(self, unmasked: Set[int]) -> MaskedText:
+        """Return the text without the marks of some phrases, given by their numbers."""
+        if not unmasked:
+            return self
         first, *rest = self.text.split(self.mark)
         parts = [first]
         for i, part in enumerate(rest):

@@ -18,6 +18,7 @@ from typing import Final
 
 from engine.errors import InvalidRequest
 from engine.text.placeables.counterparts import find_counterparts
+from engine.text.placeables.dense import cut_dense_lines
 from engine.text.placeables.grammar import (
     SIGNS,
     Placeable,
@@ -89,20 +90,8 @@ def mask(marked: MarkedText, rules: MaskRules) -> Generator[None, None, MaskedTe
         position = end
     if not phrases:
         return MaskedText(text)
-    return MaskedText("".join([*parts, text[position:]]), mark, tuple(phrases))
-
-
-def find_phrases(
-    marked: MarkedText, rules: MaskRules
-) -> Generator[None, None, list[tuple[int, int, Phrase]]]:
-    """Return begin, end and phrase of each phrase that `mask` would mask, in steps."""
-    phrases = list[tuple[int, int, Phrase]]()
-    for found in _phrases(marked, rules, dict.fromkeys(rules.ignore) | dict(rules.glossary)):
-        if found is None:
-            yield
-        else:
-            phrases.append(found)
-    return phrases
+    masked = MaskedText("".join([*parts, text[position:]]), mark, tuple(phrases))
+    return cut_dense_lines(masked) if rules.protect else masked
 
 
 def _unused_mark(text: str) -> str:

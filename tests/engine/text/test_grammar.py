@@ -70,7 +70,7 @@ def test_whole_placeable_is_one_phrase(thing):
         ("/hilfe, A5.", ["/hilfe", "A5"]),
         ("In a.txt. Dann b.pdf!", ["a.txt", "b.pdf"]),
         ("Seite 3-5.", ["3-5"]),
-        ("a+5", ["5"]),
+        ("a+5", ["a+5"]),
         ("PEUR 5, EURO 6", ["5", "6"]),
         ("2.5-fach, 1.2-beste", ["2.5", "1.2"]),
         ("a@b.de #1", ["a@b.de", "#1"]),
@@ -118,7 +118,6 @@ def test_number_that_the_answer_repeats_or_changes_is_noticed():
         ("-5 Grad", ["-5 Grad"], set()),
         ("A. Müller kommt.", ["A. Müller kommt."], set()),
         ("a. Datei öffnen", ["a.", "Datei öffnen"], {0}),
-        ("Datei > Neu | Hilfe", ["Datei", ">", "Neu", "|", "Hilfe"], {1, 3}),
         ("Das ist alles.<br/>Gute Nacht!", ["Das ist alles.", "<br/>", "Gute Nacht!"], {1}),
         ("*** ACHTUNG ***", ["***", "ACHTUNG", "***"], {0, 2}),
         ("Nach Art. 5 und Hauptstr. 3 ist es gut.", ["Nach Art. 5 und Hauptstr. 3 ist es gut."], set()),
@@ -198,12 +197,27 @@ def test_ten_thousand_phrases_take_little_more_time_than_ten():
     )
 
 
+LINES = ("command", "person")  # these need a line for themselves
+IN_CONTEXT = {
+    "head of a line": "fix(api): Tür",
+    "end of a comment": "/* Tür */",
+    "separator": "Haus :: Tür",
+    "cell": "Haus;Tür",
+}
+
+
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_example_of_each_kind_is_found(kind):
+    if kind.name in IN_CONTEXT:
+        text = IN_CONTEXT[kind.name]
+        match = placeables().match(text, text.index(kind.example))
+        assert match and match[0] == kind.example and kind_of(match) == kind
+        assert SIGNS.search(text)
+        return
     match = placeables().fullmatch(kind.example)
     assert match and kind_of(match) == kind
     assert SIGNS.search(kind.example)
-    if "\n" not in kind.example and kind.name != "command":  # these need a line for themselves
+    if "\n" not in kind.example and kind.name not in LINES:
         assert phrases(f"Das hier {kind.example} ist gut.") == [kind.example]
 
 
@@ -249,7 +263,15 @@ def test_prose_has_no_placeables(text):
         ("{0}s und x{1}", "{0}s und x{1}", []),
         ("<b>**x</b>**", "**x**", [("<b>", "</b>")]),
         ("Don\u00adau", "Donau", []),
-        ("3 * 4 * 5, 2*3*4, f***, a_b_c, *Preis", "3 * 4 * 5, 2*3*4, f***, a_b_c, *Preis", []),
+        ("3 * 4 * 5, 2*3*4, f***, a_b_c", "3 * 4 * 5, 2*3*4, f***, a_b_c", []),
+        ("*Preis mit Steuer", "Preis mit Steuer", [("*", "")]),
+        ("%1$shier klicken%2$s", "hier klicken", [("%1$s", "%2$s")]),
+        ("{b}Neu{/b} und {{0}}Alt{{1}}", "Neu und Alt", [("{b}", "{/b}"), ("{{0}}", "{{1}}")]),
+        ("<color=#ff0000>rot</color>", "rot", [("<color=#ff0000>", "</color>")]),
+        (r"\c[3]Guten Tag\c[0]", "Guten Tag", [(r"\c[3]", r"\c[0]")]),
+        ("§6Gut§r, &6Gut&r", "Gut, Gut", [("§6", "§r"), ("&6", "&r")]),
+        ("^1Rot^7 und |cffff0000Blau|r", "Rot und Blau", [("^1", "^7"), ("|cffff0000", "|r")]),
+        ("100%der, R&D, x^2", "100%der, R&D, x^2", []),
         ("5 < 6 und 7 > 3, <3, [x], snake_case_", "5 < 6 und 7 > 3, <3, [x], snake_case_", []),
         ("**a\nb**", "**a\nb**", []),
     ],
