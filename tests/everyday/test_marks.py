@@ -1,7 +1,7 @@
 """Marks, numbers, pictures, tags and names of everyday lines come back once and in order.
 
-`marks-*.tsv` and `kinds-*.tsv` have a text and its marks on each line, in the order of the answer, with tab,
-line feed and backslash escaped. Quotation marks of all languages count as equal.
+`marks-*.tsv`, `kinds-*.tsv` and `shapes-*.tsv` have a text and its marks on each line, in the order of the
+answer, with tab, line feed and backslash escaped. Quotation marks of all languages count as equal.
 """
 
 import asyncio
@@ -64,11 +64,39 @@ def served(request):
 
 def test_nearly_every_line_keeps_its_marks(served):
     pair, service = served
-    kinds = [kind for kind in ("marks", "kinds") if (HERE / f"{kind}-{pair}.tsv").exists()]
+    kinds = [kind for kind in ("marks", "kinds", "shapes") if (HERE / f"{kind}-{pair}.tsv").exists()]
     lines = [line for kind in kinds for line in lines_of(kind, pair)]
     assert len(lines) >= 40
     results = asyncio.run(service.run(f"tatoeba-{pair}", [text for text, _ in lines], PROTECTED))
     assert len(missed(lines, results)) <= 0.01 * len(lines), missed(lines, results)
+
+
+WORDS = {
+    "en-de": {
+        "I don&#39;t know.": "Ich weiß es nicht.",
+        "I don&apos;t know.": "Ich weiß es nicht.",
+        r"I don\'t know.": "Ich weiß es nicht.",
+        "Please %1$sclick here%2$s to continue.": "Bitte %1$sklicken Sie hier%2$s, um fortzufahren.",
+        "{{0}}Good morning!{{1}}": "{{0}}Guten Morgen!{{1}}",
+        "§6Good morning§r": "§6Guten Morgen§r",
+        r"Good morning\nWhere is the station?": r"Guten Morgen\nWo ist der Bahnhof?",
+        "Home → Settings": "Startseite → Einstellungen",
+        "{count, plural, one {# file} other {# files}}": "{count, plural, one {# Datei} other {# Dateien}}",
+        ">>> Is it urgent?": ">>> Ist es dringend?",
+    },
+    "en-fr": {"I don&#39;t know.": "Je ne sais pas.", "Yes - No - Cancel": "Oui - Non - Annuler"},
+    "de-en": {"Anna Müller": "Anna Müller", "Montag - Freitag": "Monday - Friday"},
+    "fr-en": {
+        "L&rsquo;hôtel est ferm&eacute;.": "The hotel is closed.",
+        "Pierre Boulanger": "Pierre Boulanger",
+    },
+}
+
+
+def test_words_at_escapes_codes_and_borders_are_translated_as_alone(served):
+    pair, service = served
+    results = asyncio.run(service.run(f"tatoeba-{pair}", list(WORDS[pair]), PROTECTED))
+    assert {text: r.text for text, r in zip(WORDS[pair], results, strict=True)} == WORDS[pair]
 
 
 SPEECH = (

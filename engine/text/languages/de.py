@@ -100,9 +100,10 @@ RULES: Final = LanguageRules(
     not_names=words("Art Abs Nr Kap Abb"),
     nouns=NOUNS,
     given_names=words(
-        "Alexander Andreas Angela Anna Birgit Christian Claudia Daniel Emma Eva Felix Finn Florian Frank Franz",
-        "Georg Hannah Hans Heinz Helga Jan Jens Johann Jonas Julia Jürgen Karl Katharina Klaus Laura Lena Leon",
-        "Lisa Lukas Maria Markus Martin Matthias Max Mia Michael Monika Moritz Nina Paul Peter Petra Philipp",
-        "Sabine Sarah Sebastian Sophie Stefan Susanne Thomas Tobias Tom Ursula Uwe Walter Wolfgang",
+        "Alexander Andreas Angela Anna Birgit Christian Claudia Daniel Emma Eva Felix Finn Florian Frank",
+        "Franz Georg Hannah Hans Heinz Helga Jan Jens Johann Jonas Julia Jürgen Karl Katharina Klaus",
+        "Laura Lena Leon Lisa Lukas Maria Markus Martin Matthias Max Mia Michael Monika Moritz Nina Paul",
+        "Peter Petra Philipp Sabine Sarah Sebastian Sophie Stefan Susanne Thomas Tobias Tom Ursula Uwe",
+        "Walter Wolfgang",
     ),
 )

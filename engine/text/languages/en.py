@@ -84,8 +84,8 @@ RULES: Final = LanguageRules(
     # "Professor" is an ordinary noun too; "Sir" and "Lady" have no counterpart in other languages
     title_words=last_words(TITLES.values()) - {"Professor"} | {"Sir", "Lady"},
     given_names=words(
-        "Alice Andrew Barbara Ben Brian Charles David Edward Elizabeth Emily George Harry Jack James Jane Jennifer",
-        "Jessica John Joseph Karen Kate Kevin Linda Mary Matthew Nancy Oliver Olivia Patricia Richard Robert Sam",
-        "Steven Susan William",
+        "Alice Andrew Barbara Ben Brian Charles David Edward Elizabeth Emily George Harry Jack James Jane",
+        "Jennifer Jessica John Joseph Karen Kate Kevin Linda Mary Matthew Nancy Oliver Olivia Patricia",
+        "Richard Robert Sam Steven Susan William",
     ),
 )

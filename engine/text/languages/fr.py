@@ -90,8 +90,8 @@ RULES: Final = LanguageRules(
     own_particles=words("de du la le y"),
     country_articles=words("le la les l en du des au aux"),
     given_names=words(
-        "Alain Alexandre Anne Antoine Camille Catherine Chloé Claire Claude François Henri Hugo Isabelle Jacques",
-        "Jean Jules Julien Laurent Léa Louis Luc Manon Marc Marie Mathieu Michel Nathalie Nicolas Philippe Pierre",
-        "Élise Émilie",
+        "Alain Alexandre Anne Antoine Camille Catherine Chloé Claire Claude François Henri Hugo Isabelle",
+        "Jacques Jean Jules Julien Laurent Léa Louis Luc Manon Marc Marie Mathieu Michel Nathalie Nicolas",
+        "Philippe Pierre Élise Émilie",
     ),
 )

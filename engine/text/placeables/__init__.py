@@ -1,8 +1,11 @@
 """Placeables, the parts of a text that are not translated: numbers, addresses, code, names, markup.
 
 amounts       patterns of the grammar: numbers, times, formulas, pictures
+borders       patterns of the grammar: block tags, separators, heads of lines
 code          patterns of the grammar: addresses, files, identifiers, commands
 counterparts  titles, dates and abbreviations in another language
+dense         lines of more code than prose
+escapes       escaped characters of words
 grammar       table of the kinds of placeables: pattern, example, treatment
 markup        formats in plain text: emphasis, links, tags, capitals
 names         names that the vocabulary splits into many tokens

@@ -55,7 +55,8 @@ ANGLE: Final = (  # 52°31'12"N  48.2° N  5' 11"
     rf"|\d++['′]{GAP}?\d{{1,2}}+(?:[\"″”]|'')"
 )
 UNIT: Final = (
-    rf"(?:{DAYTIME}|{MAGNITUDE}|{CLOSE_UNITS}|{GAP}[a-zµ]{{1,4}}/[a-zA-Z²³]{{1,3}}(?!\w)|{GAP}?(?:%|‰|°[CFK]?|{CURRENCY}|{SHORT_UNITS}|(?:{UNITS})(?!\w)))?"
+    rf"(?:{DAYTIME}|{MAGNITUDE}|{CLOSE_UNITS}|{GAP}[a-zµ]{{1,4}}/[a-zA-Z²³]{{1,3}}(?!\w)"
+    rf"|{GAP}?(?:%|‰|°[CFK]?|{CURRENCY}|{SHORT_UNITS}|(?:{UNITS})(?!\w)))?"
 )
 NUMBER: Final = (
     rf"(?<![\w+])(?:{DIALLED})(?!\w)|(?<!\w)(?:{ANGLE}|{DURATION}(?!\w))"
@@ -116,10 +117,12 @@ SUM: Final = (  # 3 × 19,99 € = 59,97 €
 )
 CONVERSION: Final = rf"(?<![\w.,+−–-])[−-]?{AMOUNT} \([≈~−-]?{AMOUNT}\)"  # 350°F (175°C)
 SUBSTANCE: Final = (  # 2 H₂O
-    r"\d{0,2}+ ?(?:[A-Z][a-z]?[₀-₉\d]{0,3}|\([A-Za-z₀-₉\d]{1,12}\)[₀-₉\d]{0,2}){1,8}+(?:[⁰-⁻²³]{1,3}+|\((?:s|l|g|aq)\))?"
+    r"\d{0,2}+ ?(?:[A-Z][a-z]?[₀-₉\d]{0,3}|\([A-Za-z₀-₉\d]{1,12}\)[₀-₉\d]{0,2}){1,8}+"
+    r"(?:[⁰-⁻²³]{1,3}+|\((?:s|l|g|aq)\))?"
 )
 REACTION: Final = (  # CaCO₃ → CaO + CO₂
-    rf"(?<!\w){SUBSTANCE}(?: \+ {SUBSTANCE}){{0,5}}+ ?(?:→|⇌|⟶|->) ?{SUBSTANCE}(?: \+ {SUBSTANCE}){{0,5}}+(?!\w)"
+    rf"(?<!\w){SUBSTANCE}(?: \+ {SUBSTANCE}){{0,5}}+ ?(?:→|⇌|⟶|->)"
+    rf" ?{SUBSTANCE}(?: \+ {SUBSTANCE}){{0,5}}+(?!\w)"
 )
 POSTCODE: Final = r"(?<![\w-])[A-Z]{1,2}\d[A-Z\d]? \d[A-Z]{2}(?![\w-])"  # British: NW1 6XE
 PART_NUMBER: Final = (  # A-77812  4711-B/22  ISO-2022-JP

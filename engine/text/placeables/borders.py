@@ -25,17 +25,23 @@ FIELD: Final = (  # of a log: [worker-3]  ERROR  sshd[123]:  com.example.Main
     r"|[\w./-]{1,40}+\[\d{1,9}\]:?|[\w.-]{1,40}+(?=[ \t][\w./-]{1,40}(?:\[\d{1,9}\])?:[ \t])|[-–:|]+)"
 )
 LOG: Final = (
-    rf"{LINE_START}(?:[A-Z]{{4,8}}:?[ \t]+{STAMP}(?=\s)|{STAMP}(?=[ \t]+{FIELD}\s))(?:[ \t]+{FIELD}(?=[ \t])){{0,8}}+"
+    rf"{LINE_START}(?:[A-Z]{{4,8}}:?[ \t]+{STAMP}(?=\s)|{STAMP}(?=[ \t]+{FIELD}\s))"
+    rf"(?:[ \t]+{FIELD}(?=[ \t])){{0,8}}+"
 )
 COMMIT_TYPES: Final = "(?:feat|fix|docs|chore|refactor|perf|test|ci|build|style|revert)"
 COMMIT: Final = rf"{LINE_START}(?:[a-z]{{2,10}}(?:\([\w./, -]{{1,40}}\)!?|!)|{COMMIT_TYPES}):(?= )"
-CLAUSE: Final = rf"{LINE_START}\d{{1,3}}(?:\.\d{{1,3}}){{0,5}}(?:\.\d{{1,3}}\.\d{{1,3}}|(?:\(\w{{1,4}}\))+)(?= [^\W\d_])"
+CLAUSE: Final = (
+    rf"{LINE_START}\d{{1,3}}(?:\.\d{{1,3}}){{0,5}}(?:\.\d{{1,3}}\.\d{{1,3}}|(?:\(\w{{1,4}}\))+)(?= [^\W\d_])"
+)
 COMMENT: Final = (  # // TODO(max):  /** @param name
     r"(?<!\S)(?:(?:/\*{1,2}|//[/!]?|\*(?=[ \t]@))(?:[ \t]+[A-Z]{3,8}(?:\([^()\n]{1,40}\))?:)?"
     r"|#[ \t]+(?:TODO|FIXME|XXX|HACK)(?:\([^()\n]{1,40}\))?:?)"
-    r"(?:[ \t]+@(?:param|property|arg|throws)(?:[ \t]+\{[^{}\n]{1,60}\})?[ \t]+[\w.$]{1,60}|[ \t]+@\w{1,20})?(?=\s)"
+    r"(?:[ \t]+@(?:param|property|arg|throws)(?:[ \t]+\{[^{}\n]{1,60}\})?[ \t]+[\w.$]{1,60}"
+    r"|[ \t]+@\w{1,20})?(?=\s)"
 )
-COMPILER: Final = rf"{LINE_START}[\w./-]{{1,80}}\.\w{{1,5}}:\d{{1,7}}(?::\d{{1,5}})?:(?: (?:error|warning|note):)?(?= )"
+COMPILER: Final = (
+    rf"{LINE_START}[\w./-]{{1,80}}\.\w{{1,5}}:\d{{1,7}}(?::\d{{1,5}})?:(?: (?:error|warning|note):)?(?= )"
+)
 HEAD: Final = f"{LOG}|{COMPILER}|{COMMIT}|{CLAUSE}|{COMMENT}"
 # syntax of ICU's messages around their branches; fields such as {name} are found first
 BRANCH: Final = (
@@ -45,7 +51,8 @@ BRANCH: Final = (
 # a run of signs with spaces around: Home :: Settings; dashes and ":" are marks of sentences
 ARROWS: Final = "\u2190-\u21ff\u27f0-\u27ff\u2900-\u297f\u2b00-\u2b11"
 SEPARATOR: Final = (
-    rf"(?<=\S[ \u00a0])(?:[=<>|/\\~*+#^·•›»¦‖■□▪●○◆►★{ARROWS}]|::)[=<>|/\\~*+#:^·•›»¦‖■□▪●○◆►★{ARROWS}-]{{0,30}}+"
+    rf"(?<=\S[ \u00a0])(?:[=<>|/\\~*+#^·•›»¦‖■□▪●○◆►★{ARROWS}]|::)"
+    rf"[=<>|/\\~*+#:^·•›»¦‖■□▪●○◆►★{ARROWS}-]{{0,30}}+"
     r"(?=[ \u00a0]\S)|(?<=\S[ \u00a0])-{1,2}>(?=[ \u00a0]\S)"
 )
 CELL: Final = (  # of a line of CSV: a mark without a space after it

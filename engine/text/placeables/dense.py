@@ -1,7 +1,7 @@
 """Lines of more code than prose, such as logs, stack traces and shell sessions.
 
-A model can't read a line of placeholders. The phrases of such a line become borders, so that only its prose is
-translated, part by part.
+A model can't read a line of placeholders. The phrases of such a line become borders, so that only its prose
+is translated, part by part.
 """
 
 from __future__ import annotations

@@ -79,7 +79,9 @@ KINDS: Final = (
     Placeable("label", r"(?<![\w\]])\[[^\W\d_][\w-]{1,30}+\](?![(\[\w])", "[INFO]"),
     Placeable("wiki link", r"\[\[[^\[\]\n]{1,200}\]\]", "[[Main Page]]"),
     Placeable(
-        "prompt", r"(?<![\w/])[A-Za-z]/[A-Za-z](?![\w/-])|[\[(][A-Za-z](?:/[A-Za-z]){1,3}[\])]|[\[(](?:yes|ja|oui)/(?:no|nein|non)[\])]", "[Y/n]"
+        "prompt",
+        r"(?<![\w/])[A-Za-z]/[A-Za-z](?![\w/-])|[\[(][A-Za-z](?:/[A-Za-z]){1,3}[\])]|[\[(](?:yes|ja|oui)/(?:no|nein|non)[\])]",
+        "[Y/n]",
     ),
     # words and numbers behind a sign
     Placeable("entity", r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,30});", "&nbsp;"),
@@ -159,7 +161,8 @@ SIGNS: Final = re.compile(
 # Where a placeable may begin: at a sign or a word, except plain words before other words (most of a text).
 BEGINNING: Final = (
     r"(?=[^\w\s]|\b\w|[⁰¹²³⁴-⁹])"
-    rf"(?:(?=at [\w$.<>/]{{1,200}}\()|(?<![^\n])(?=(?:{code.SHELL}) |{borders.COMMIT_TYPES}: )|(?!(?<!\w)(?:[a-zß-öø-ÿ]{{2,}}+[.,;:!?]?(?:\s|$)"
+    rf"(?:(?=at [\w$.<>/]{{1,200}}\()|(?<![^\n])(?=(?:{code.SHELL}) |{borders.COMMIT_TYPES}: )"
+    r"|(?!(?<!\w)(?:[a-zß-öø-ÿ]{2,}+[.,;:!?]?(?:\s|$)"
     r"|[^\W\d_a-zß-öø-ÿ][a-zß-öø-ÿ]++[.,;:!?]?(?:\s[a-zß-öø-ÿ(„“\"]|$))))"
 )
 EMOJI_STAND_IN: Final = "\u263a"  # replaces pictures for the splitter of sentences

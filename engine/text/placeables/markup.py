@@ -202,7 +202,9 @@ def _tokens(text: str) -> Iterator[_Token | None]:
 def _glued(text: str, begin: int, end: int, key: str) -> _Token:
     """Make a token of a mask, field or code that may touch a word."""
     before, after = text[begin - 1 : begin], text[end : end + 2]
-    word = after[:1].isalpha() and (after[1:].isalpha() or (after[0].isupper() and after[1:] in (" ", "'", "’")))
+    word = after[:1].isalpha() and (
+        after[1:].isalpha() or (after[0].isupper() and after[1:] in (" ", "'", "’"))
+    )
     opens = word and not before.isalnum()
     closes = (before.isalnum() or before in tuple(".!?…)")) and not after[:1].isalnum()
     point = (opens or before.isalpha()) and text[begin] not in ONLY_PAIRS
