@@ -19,7 +19,7 @@ MANY_PHRASES: Final = 4  # numbers count too, if there are twice as many phrases
 
 
 def cut_dense_lines(masked: MaskedText) -> MaskedText:
-    """Return a text whose phrases are borders in each line that has more phrases of code than words."""
+    """Make the phrases of each line borders if the line has more code than words."""
     if not any(map(_is_code, masked.phrases)) or len(masked.phrases) < MIN_CODE_PHRASES:
         return masked
     lines, first = list[str](), 0

@@ -1,0 +1,84 @@
+"""The example of each kind of placeables is found; borders part texts; code is cut out of its lines."""
+
+import pytest
+
+from engine.text.placeables.escapes import Escaped, escapes_of, read_escape
+from engine.text.placeables.grammar import KINDS, SIGNS, kind_of, placeables
+from engine.text.placeables.masked_text import MarkedText
+from engine.text.placeables.masking import MaskRules
+from tests.engine.text.test_grammar import SYMBOLS, phrases
+from tests.support.finished import mask, split
+
+LINES = ("command", "person")  # these need a line for themselves
+IN_CONTEXT = {
+    "head of a line": "fix(api): Tür",
+    "end of a comment": "/* Tür */",
+    "separator": "Haus :: Tür",
+    "cell": "Haus;Tür",
+}
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_example_of_each_kind_is_found(kind):
+    if kind.name in IN_CONTEXT:
+        text = IN_CONTEXT[kind.name]
+        match = placeables().match(text, text.index(kind.example))
+        assert match and match[0] == kind.example and kind_of(match) == kind
+        assert SIGNS.search(text)
+        return
+    match = placeables().fullmatch(kind.example)
+    assert match and kind_of(match) == kind
+    assert SIGNS.search(kind.example)
+    if "\n" not in kind.example and kind.name not in LINES:
+        assert phrases(f"Das hier {kind.example} ist gut.") == [kind.example]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentences"),
+    [
+        ("Datei > Neu | Hilfe", ["Datei", ">", "Neu", "|", "Hilfe"]),
+        (
+            "<td>Summe</td><td align='right'>5</td>",
+            ["<td>", "Summe", "</td>", "<td align='right'>", "5", "</td>"],
+        ),
+        (r"Guten Tag\nWo ist Tom?", ["Guten Tag", r"\n", "Wo ist Tom?"]),
+        ("« Oui » dit Tom.", ["« Oui » dit Tom."]),
+        (
+            "{n, plural, one {ein Tag} other {Tage}}",
+            ["{n, plural, one {", "ein Tag", "} other {", "Tage", "}}"],
+        ),
+        ("    at com.example.Main.run(Main.java:42)", ["at com.example.Main.run(Main.java:42)"]),
+        (
+            "foo_bar /etc/hosts a.txt b.txt c_d e_f Die Datei fehlt",
+            ["foo_bar /etc/hosts a.txt b.txt c_d e_f", "Die Datei fehlt"],
+        ),
+    ],
+)
+def test_borders_and_lines_of_code_part_a_text(text, sentences):
+    masked = mask(MarkedText(text), MaskRules(protect=True, symbols=SYMBOLS))
+    layout = split(masked.text, "de", None, masked.stand_in)
+    first, found = 0, []
+    for sentence in layout.sentences:
+        count = masked.count(sentence)
+        found.append(masked.spell(sentence, range(first, first + count), {}))
+        first += count
+    assert "".join("".join(found).split()) == "".join(text.split())
+    assert [part for part in found if part.strip()] == sentences
+
+
+@pytest.mark.parametrize(
+    ("source", "answer", "written"),
+    [
+        (("&#39;",), "l'été", "l&#39;été"),
+        (("\\'", '\\"'), "l'été “oui”", 'l\\\'été \\"oui\\"'),
+        (("&eacute;",), "à Łódź", "&agrave; &#321;&oacute;d&#378;"),
+        (("\\u00e9",), "été", "\\u00e9t\\u00e9"),
+    ],
+)
+def test_answer_is_escaped_as_its_source(source, answer, written):
+    assert escapes_of([Escaped(form, read_escape(form)) for form in source]).write(answer) == written
+
+
+@pytest.mark.parametrize("form", ["&nbsp;", "&amp;", "&lt;", "&copy;", "\\u2192"])
+def test_signs_that_are_not_of_words_stay_escaped(form):
+    assert read_escape(form) == ""
