@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import io
 import json
+import re
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ SPOKEN = {
     "small100": ("de", "de"),
     "nllb": ("eng_Latn", "deu_Latn"),
 }
+DECODER_NORM = re.compile(r"decoder\..*norm\.weight$")
 FAIRSEQ_PIECES = "sentencepiece.bpe.model"
 WISH = HuggingFaceImport(source="en", target="de", task="translate")
 
@@ -331,6 +333,7 @@ def make(path: Path, family: str, setting: str, seed: int = 1, **more: Any) -> F
                 weight += 0.2 * torch.randn_like(weight)
         if hasattr(model, "final_logits_bias"):
             model.final_logits_bias.normal_(std=0.3)
+        _vary_answers(model)
     model.save_pretrained(path)
     tokenizer.save_pretrained(path)
     if made.tokenizer_class is not None:
@@ -338,6 +341,21 @@ def make(path: Path, family: str, setting: str, seed: int = 1, **more: Any) -> F
         named = json.dumps(said | {"tokenizer_class": made.tokenizer_class})
         (path / "tokenizer_config.json").write_text(named)
     return Folder(path, model, tokenizer)
+
+
+def _vary_answers(model: Any) -> None:
+    """Change weights so that answers neither repeat one token, as with a tied output, nor always reach the
+    limit: end-of-sentence wins in about a seventh of the steps."""
+    last_norm = [weight for name, weight in model.named_parameters() if DECODER_NORM.search(name)][-1]
+    last_norm *= torch.randn_like(last_norm).sign()
+    sources = torch.randint(4, 40, (4, 6), generator=torch.Generator().manual_seed(4))
+    asked = {"max_length": 12, "min_length": 12, "use_cache": False}
+    steps = model.generate(sources, **asked, output_logits=True, return_dict_in_generate=True).logits
+    eos, logits = model.config.eos_token_id, torch.stack(steps).flatten(0, 1)
+    sign = logits[:, eos].median().sign()
+    factors = logits.amax(1) / logits[:, eos] * sign  # by which end-of-sentence would win
+    factor = factors.where(factors > 0, torch.inf).sort().values[len(factors) // 7].clamp(max=10.0)
+    model.get_output_embeddings().weight[eos] *= sign * factor
 
 
 @cache
