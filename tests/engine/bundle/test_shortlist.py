@@ -317,3 +317,15 @@ def test_command_refuses_a_file_without_columns(tmp_path, capsys):
     assert done.value.code == 2
     assert "1 columns" in capsys.readouterr().err
     assert SHORTLIST not in open_bundle(path).files()
+
+
+@pytest.mark.parametrize("multiple", [1, 8, 16])
+def test_number_of_candidates_is_rounded_up_with_the_lowest_ids(multiple):
+    likely, always = np.array([[40, -1], [41, 42]], np.int32), np.array([2, 5], np.int32)
+    found = Shortlist(likely, always, multiple).of([0, 1]).tolist()
+    needed = {2, 5, 40, 41, 42}
+    assert found == sorted(set(found))
+    assert needed <= set(found)
+    assert len(found) == -(-len(needed) // multiple) * multiple
+    added = sorted(set(found) - needed)
+    assert added == [token for token in range(43) if token not in needed][: len(added)]
