@@ -50,4 +50,25 @@ FAULTS = [
         "return value",
         "tests/convoy_client/test_errors.py -k another_type",
     ),
+    (
+        "a stream without its end is whole",
+        "convoy_client/client.py",
+        '                        yield part\n                        if isinstance(part, Translation):\n                            return\n            except httpx.TransportError as error:\n                raise Unreachable(f"the stream broke: {error or type(error).__name__}") from error\n        raise Unreachable(CUT)',
+        '                        yield part\n                        if isinstance(part, Translation):\n                            return\n            except httpx.TransportError as error:\n                raise Unreachable(f"the stream broke: {error or type(error).__name__}") from error',
+        "tests/convoy_client/test_streams.py",
+    ),
+    (
+        "no texts are a request",
+        "convoy_client/client.py",
+        "        return self._ask(calls.summarize_all(texts, options), timeout) if texts else []\n\n    def score(",
+        "        return self._ask(calls.summarize_all(texts, options), timeout)\n\n    def score(",
+        "tests/convoy_client/test_client.py -k no_request",
+    ),
+    (
+        "an error has no status",
+        "convoy_client/errors.py",
+        "self.message, self.status, self.retry_after = message, status, retry_after",
+        "self.message, self.status, self.retry_after = message, status, None",
+        "tests/convoy_client/test_errors.py -k time_to_wait",
+    ),
 ]

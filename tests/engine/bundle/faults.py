@@ -57,4 +57,18 @@ FAULTS = [
         "if len(kinds) > len(value):",
         "tests/engine/bundle/test_strict.py",
     ),
+    (
+        "a shortlist is rounded down",
+        "engine/bundle/shortlist.py",
+        "lacking = -count % self.multiple",
+        "lacking = 0",
+        "tests/engine/bundle/test_shortlist.py -k rounded_up",
+    ),
+    (
+        "a shortlist may lack the end",
+        "engine/bundle/shortlist.py",
+        "        and eos in always\n",
+        "",
+        "tests/engine/bundle/test_shortlist.py",
+    ),
 ]
