@@ -208,6 +208,8 @@ def _arguments(path: Path, content: dict[str, Any]) -> dict[str, Any]:
     model = dict(cfg["model"])
     task = cfg["task"] if isinstance(cfg.get("task"), Mapping) else {}
     named = {"arch": model.get("_name"), "task": task.get("_name")}
+    if isinstance(cfg.get("bpe"), Mapping):
+        named["bpe"] = cfg["bpe"].get("_name")
     grouped = {
         f"{group}_{name}": value
         for group in GROUPS

@@ -20,6 +20,8 @@ from engine.text.tokenizers.unknown import read_table
 PREFERRED: Final = ("model.pt", "checkpoint_best.pt", "checkpoint.pt")
 CODES: Final = ("bpecodes", "code", "codes", "bpe.codes")
 BYTE_LEVEL: Final = "vocab.json"  # with merges.txt: the byte-level BPE of GPT-2
+# fairseq's --bpe of other tokenizers than BPE codes and SentencePiece
+UNREAD: Final = ("gpt2", "byte_bpe", "hf_byte_bpe", "bytes", "characters", "bert")
 LANGUAGE_MODEL: Final = "dict.txt"
 UNKNOWN: Final = "unk_dictionary.txt"
 ESCAPES: Final = ("&apos;", "&quot;", "&amp;", "&#124;", "&#91;", "&#93;", "&lt;", "&gt;")
@@ -171,6 +173,26 @@ def _segmenters(folder: Path, dictionaries: Path) -> tuple[Path | None, Path | N
     if pieces:
         read_processor(pieces)
     return codes, pieces
+
+
+def check_segmentation(folder: Path, bpe: Any, settings: FairseqSettings) -> None:
+    """Raise CheckpointError if the folder lacks the files of the tokenizer that the model was trained with.
+
+    folder: the model's folder.
+    bpe: option `bpe` of the checkpoint, or None.
+    settings: settings by the files of the folder.
+    """
+    advice = "with --pretokenized, texts are its symbols between spaces"
+    if bpe == "sentencepiece" and not settings.sentencepiece:
+        raise CheckpointError(
+            f"{folder}: its texts were cut by SentencePiece (bpe = sentencepiece), and it holds no *.model; "
+            f"put the model there, or {advice}"
+        )
+    if bpe in UNREAD and not (settings.bpe or settings.sentencepiece):
+        raise CheckpointError(
+            f"{folder}: its texts were cut by {bpe}, which is not read; BPE codes and SentencePiece are, and "
+            f"{advice}"
+        )
 
 
 def with_unknown(text_files: TextFiles, path: Path) -> TextFiles:

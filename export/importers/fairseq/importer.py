@@ -100,6 +100,8 @@ def _text_files(
     pair = archive.languages(dictionaries, arguments, settings.source, settings.target)
     modelling = archive.is_language_model(arguments)
     text_files = archive.read_text(folder, dictionaries, pair, language_model=modelling)
+    if not settings.pretokenized:
+        archive.check_segmentation(folder, arguments.get("bpe"), text_files.settings)
     if settings.unk_dictionary is not None:
         text_files = archive.with_unknown(text_files, settings.unk_dictionary)
     return text_files

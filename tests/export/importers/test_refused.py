@@ -258,6 +258,17 @@ def test_folder_with_two_kinds_of_segmentation_is_refused(whole):
     refused(whole, "byte-level BPE")
 
 
+@pytest.mark.parametrize(
+    ("bpe", "message"),
+    [("sentencepiece", r"it holds no \*\.model"), ("gpt2", "cut by gpt2, which is not read")],
+)
+def test_missing_tokenizer_of_the_checkpoint_is_refused(made, tmp_path, bpe, message):
+    folder = made({"args": namespace(bpe=bpe), "model": state()})
+    refused(folder, message)
+    bundle = convert("fairseq", folder, tmp_path / "out", FairseqImport(pretokenized=True))
+    assert bundle.text["pretokenized"] is True
+
+
 def test_convolution_with_exchanged_axes_is_refused(tmp_path):
     """The projection made of it would have the right shape."""
     folder = tmp_path / "fconv"
