@@ -195,7 +195,12 @@ def _tokens(text: str) -> Iterator[_Token | None]:
             opens = not after.isspace() and not before.isalnum()
             closes = not before.isspace() and not after.isalnum()
             # the key of a button: _File; or the mark of a footnote: Price*
-            alone = (match[0] == "_" and opens and after.isupper()) or (match[0] == "*" and opens != closes)
+            alone = (match[0] == "_" and opens and after.isupper()) or (
+                match[0] == "*"
+                and opens != closes
+                and text.find("*", end) < 0
+                and text.rfind("*", 0, begin) < 0
+            )
             yield _Token(begin, end, match[0] + str(line), opens, closes, alone)
 
 
