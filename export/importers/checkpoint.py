@@ -164,6 +164,7 @@ def _load(path: Path) -> Any:
             _check_sums(path)
             return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # damage makes torch raise almost anything
+        check_download(path)
         refused = re.search(r"GLOBAL (\S+)", str(error))
         if refused:
             raise CheckpointError(
@@ -175,6 +176,16 @@ def _load(path: Path) -> Any:
             f"{path}: not a readable checkpoint, damaged or incomplete ({type(error).__name__}: {first}); "
             "download or copy it again"
         ) from error
+
+
+def check_download(path: Path) -> None:
+    """Raise CheckpointError if a file is a Git LFS pointer or a web page instead of the file itself."""
+    with path.open("rb") as file:
+        begin = file.read(64).lstrip().lower()
+    if begin.startswith(b"version https://git-lfs"):
+        raise CheckpointError(f"{path}: is a Git LFS pointer, not the file itself; run git lfs pull")
+    if begin.startswith((b"<!doctype html", b"<html")):
+        raise CheckpointError(f"{path}: is a web page, not the file itself; download the raw file")
 
 
 def _printable(text: str) -> str:

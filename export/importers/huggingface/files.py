@@ -13,7 +13,7 @@ from torch import Tensor
 
 from engine.errors import CheckpointError
 from engine.text.tokenizers.added import AddedToken
-from export.importers.checkpoint import read_state
+from export.importers.checkpoint import check_download, read_state
 from export.importers.json_object import read_object
 from export.importers.weights import LARGEST_SIZE, MOST_LAYERS
 
@@ -123,6 +123,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     try:
         return load_file(path)
     except (SafetensorError, OSError, ValueError, KeyError) as error:
+        check_download(path)
         raise CheckpointError(
             f"{path}: not a readable safetensors file, damaged or incomplete ({error}); download it again"
         ) from error

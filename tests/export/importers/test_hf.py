@@ -287,6 +287,8 @@ def test_unsupported_folder_is_refused_with_one_clear_error(models, tmp_path, fa
         ("bart", "vocab.json", '{"a": -1}', "symbols with their ids"),
         ("bart", "merges.txt", "a b c\n", "two symbols"),
         ("bart", "model.safetensors", "x" * 64, "safetensors"),
+        ("bart", "model.safetensors", "version https://git-lfs.github.com/spec/v1\noid", "Git LFS pointer"),
+        ("bart", "model.safetensors", "\n<!DOCTYPE html><html>", "is a web page"),
         ("bart", "merges.txt", None, "lacks merges.txt"),
         ("nllb", "sentencepiece.bpe.model", "no model", "SentencePiece"),
         ("fsmt", "vocab-src.json", '{"<s>": 1}', "fairseq's symbols from 0 on"),

@@ -269,6 +269,14 @@ def test_missing_tokenizer_of_the_checkpoint_is_refused(made, tmp_path, bpe, mes
     assert bundle.text["pretokenized"] is True
 
 
+def test_pointer_or_web_page_in_place_of_a_checkpoint_is_named(whole):
+    (path,) = whole.glob("*.pt")
+    path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\n")
+    refused(whole, "Git LFS pointer")
+    path.write_text("<html><body>404</body></html>")
+    refused(whole, "is a web page")
+
+
 def test_convolution_with_exchanged_axes_is_refused(tmp_path):
     """The projection made of it would have the right shape."""
     folder = tmp_path / "fconv"
