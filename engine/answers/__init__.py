@@ -1,7 +1,6 @@
 """Texts in, answers out: the steps before and after decoding.
 
 text_model  the properties of a model that this folder needs
-opening     the text side of a bundle, opened in the server and again in workers
 options     options of an answer
 sentence    one sentence as the model reads it
 plan        a text as sources: sentences, prefixes, placeholders
@@ -17,6 +16,5 @@ pivot       two models, one after the other
 drafts      certain beginnings of unfinished answers
 score       probabilities of texts
 placeholders  words of a vocabulary that a model copies, to be its placeholders
-directions  models of several languages, and the names of their directions
-canary      the first answer of a model
+directions  the text side of a bundle, also of models of several languages
 """

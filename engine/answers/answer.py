@@ -61,9 +61,8 @@ async def answer(
     if len(stages) == 1:
         return await _answer_by_one(stages[0], texts, options, deadline, drafts)
     first, last = stages
-    at_once(
-        plan(last.text, "", options)
-    )  # options that the last model refuses fail before the first model works
+    # options that the last model refuses fail before the first model works
+    at_once(plan(last.text, "", options))
     early, options = options_of(options, first.text, last.text)
     first_results = await _answer_by_one(first, texts, early, deadline, None)
     carried_over = [carry_over(result, last.text) for result in first_results]

@@ -1,4 +1,4 @@
-"""Directions (source and target language) of models of several languages, and their names.
+"""The text side of a bundle, and the directions (source and target language) of models of several languages.
 
 Requests name a direction other than the usual one as "NAME@SOURCE:TARGET" wherever they may name a model.
 Languages are listed by codes of two letters if they have one; requests may use either code.
@@ -9,14 +9,19 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Final
 
 from engine.answers.text_model import TextModel
-from engine.bundle.bundle import Bundle
-from engine.errors import UnknownModel
+from engine.bundle.bundle import Bundle, open_bundle
+from engine.errors import Unavailable, UnknownModel
 from engine.text.codes import by_short_code, short
 from engine.text.tokenizers.mapped_pieces import MappedPieces
 from engine.text.tokenizers.marian import Marian
+from engine.text.tokenizers.placeholder_words import read_placeholder_words
+from engine.text.tokenizers.tokenizer import Tokenizer, open_tokenizer
+from engine.text.words import read_words
+from engine.types import DecodeOptions, Limits
 
 AT: Final = "@"  # separates the name of a model from a direction
 TO: Final = ":"  # separates the two languages of a direction
@@ -139,3 +144,50 @@ def toward(model: TextModel, source: str, target: str) -> TextModel:
         code_of = by_short_code(tokenizer.languages)
         tokenizer = tokenizer.between(code_of.get(source, source), code_of.get(target, target))
     return replace(model, source=source, target=target, tokenizer=tokenizer)
+
+
+def open_side(bundle: Bundle, tokenizer: Tokenizer, defaults: DecodeOptions, limits: Limits) -> TextModel:
+    """Open the text side of a bundle, in the bundle's usual direction.
+
+    bundle: bundle of the model.
+    tokenizer: tokenizer of the bundle.
+    defaults: default decoding options of the model.
+    limits: limits of the model.
+    """
+    return TextModel(
+        task=bundle.task,
+        source=bundle.source,
+        target=bundle.target,
+        tokenizer=tokenizer,
+        placeholder_words=read_placeholder_words(bundle, tokenizer),
+        defaults=defaults,
+        limits=limits,
+        eos=bundle.config.eos,
+        name=bundle.name,
+        unk=bundle.config.unk,
+        replace_unk=bundle.text.get("replace_unknown") is True,
+        truncates=bundle.truncates,
+        max_sentence_tokens=bundle.max_sentence_tokens,
+        words=read_words(bundle),
+        bundle=(str(bundle.path.absolute()), bundle.digest),
+    )
+
+
+@lru_cache(maxsize=8)
+def reopen(
+    path: str, digest: str, source: str, target: str, defaults: DecodeOptions, limits: Limits
+) -> TextModel:
+    """Open a model's text side from its bundle, or return the one that was opened before.
+
+    path: folder of the bundle.
+    digest: digest of the bundle's files.
+    source, target: languages of the model's direction.
+    defaults: default decoding options of the model.
+    limits: limits of the model.
+
+    Raises BundleError, and Unavailable if the folder has another bundle meanwhile.
+    """
+    bundle = open_bundle(Path(path), verify=False)
+    if bundle.digest != digest:
+        raise Unavailable(f"the bundle {path} was replaced during the request: try again")
+    return toward(open_side(bundle, open_tokenizer(bundle), defaults, limits), source, target)

@@ -19,7 +19,7 @@ SPACELESS: Final = frozenset({"bo", "ja", "km", "lo", "my", "th", "zh", "zt"})
 
 REMEMBERED_WORDS: Final = 8192  # words in the cache of token counts
 LONGEST_REMEMBERED: Final = 32  # characters of the longest word in this cache
-REOPEN: Final = "engine.answers.opening:reopen"
+REOPEN: Final = "engine.answers.directions:reopen"
 JUDGING_SHARE: Final = 0.5  # a vocabulary judges a language if it knows this share of the common words
 
 

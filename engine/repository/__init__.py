@@ -2,6 +2,7 @@
 
 loading     a bundle as a model with its engine
 catalogue   names of models and routes, and the choice of a route
+canary      the first answer of a model
 budget      decisions: which models to load and to unload
 machine     the memory that a process may use
 figures     statistics of the models

@@ -16,8 +16,7 @@ from typing import Final, TypeVar
 
 from safetensors import SafetensorError, safe_open
 
-from engine.answers.directions import Directions, directions_of, toward
-from engine.answers.opening import open_side
+from engine.answers.directions import Directions, directions_of, open_side, toward
 from engine.answers.text_model import TextModel
 from engine.backends import BACKENDS, LaneSize, Placement, usual_beam_size
 from engine.bundle.bundle import Bundle, open_bundle

@@ -19,9 +19,9 @@ from concurrent.futures import wait as wait_for_futures
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
-from engine.answers.canary import canary
 from engine.errors import BundleError, ConvoyError, DeadlineExceeded, Stopping, Unavailable, UnknownModel
 from engine.repository.budget import Actions, Budget, State, Ticket, too_large
+from engine.repository.canary import canary
 from engine.repository.figures import NO_STATS, RepositoryEntry, add_totals
 from engine.repository.heap import trim_heap
 from engine.repository.loading import LoadedModel, ModelFacts, ModelInfo, ModelSource

@@ -9,7 +9,6 @@ from contextlib import aclosing, asynccontextmanager, contextmanager
 from pathlib import Path
 
 from engine.answers.answer import answer, live
-from engine.answers.canary import canary
 from engine.answers.compose import TextResult
 from engine.answers.directions import Language, languages_of
 from engine.answers.drafts import Partial
@@ -20,6 +19,7 @@ from engine.answers.score import TextScore, score, score_many
 from engine.answers.stream import Outcomes, answers_of
 from engine.bundle.bundle import Bundle, open_bundle
 from engine.errors import InvalidRequest, UnknownModel
+from engine.repository.canary import canary
 from engine.repository.catalogue import Leg, ModelRoute, choose_route, find_info, parse_route, purpose
 from engine.repository.figures import DeviceMemory, RepositoryEntry, device_memory
 from engine.repository.folders import Folders

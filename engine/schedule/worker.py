@@ -33,9 +33,8 @@ if sys.platform != "win32":
     import resource
 
 LENGTH_BYTES: Final = 8
-MAX_MEMORY_BYTES: Final = (
-    1 << 30
-)  # bytes of address space that a worker may take in addition to the template's
+# address space that a worker may take in addition to the template's
+MAX_MEMORY_BYTES: Final = 1 << 30
 QUICK_SECONDS: Final = 0.25  # processor time after which work has a lower priority
 NICENESS: Final = 5
 STARVED: Final = "starved"  # error of work that takes too much memory

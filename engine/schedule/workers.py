@@ -42,7 +42,11 @@ TOO_MUCH_MEMORY: Final = "the text takes too much memory to prepare: send it in 
 
 @dataclass(eq=False, slots=True)
 class _Worker:
-    """A worker with its connection. `busy`: start of its work, of time.monotonic(); `idle`: end of it."""
+    """A worker with its connection.
+
+    busy: time.monotonic() at the start of its work.
+    idle: time.monotonic() at the end of its work.
+    """
 
     pid: int
     reader: asyncio.StreamReader

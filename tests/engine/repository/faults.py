@@ -17,7 +17,7 @@ FAULTS = [
     ),
     (
         "the sentence limit of a bundle is ignored",
-        "engine/answers/opening.py",
+        "engine/answers/directions.py",
         "        max_sentence_tokens=bundle.max_sentence_tokens,\n",
         "",
         "tests/engine/answers/test_api.py -k without_sentence_ends",

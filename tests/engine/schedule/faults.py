@@ -251,7 +251,7 @@ FAULTS = [
     ),
     (
         "a worker opens a bundle that has replaced the model's",
-        "engine/answers/opening.py",
+        "engine/answers/directions.py",
         "if bundle.digest != digest:",
         "if False:",
         "tests/engine/schedule/test_workers.py",

@@ -1,6 +1,6 @@
 """CTranslate2's own test suite: its model and its expected values, through our API.
 
-Source of the values: `python/tests/test_translator.py` and `tests/translator_test.cc`. Without a counterpart
+Source of the values: test_translator.py and translator_test.cc of CTranslate2. Without a counterpart
 here: alternatives at a position (`return_alternatives`), suppressed sequences of several symbols
 (`quotas` ban one symbol), `repetition_penalty`, `prefix_bias_beta`, `max_input_length` (longer sources are
 cut into sentences), `end_token`, `return_end_token`, `patience`, and the random numbers of its sampling.
