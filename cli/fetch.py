@@ -29,14 +29,10 @@ Names = Annotated[
         "mirror:NAME. With --list: languages."
     ),
 ]
-Mirror = Annotated[
-    str | None, typer.Option(help="Address or folder with index.json, made by convoy package.")
-]
-Firefox = Annotated[
-    str | None, typer.Option(help="Address of Remote Settings, or of a mirror of it (hf:ORG/NAME).")
-]
-Registry = Annotated[str | None, typer.Option(help="Address of Mozilla's registry of models.")]
-Argos = Annotated[str | None, typer.Option(help="Address of the index of Argos Translate's packages.")]
+Mirror = Annotated[str, typer.Option(help="Address or folder with index.json, made by convoy package.")]
+Firefox = Annotated[str, typer.Option(help="Address of Remote Settings, or of a mirror of it (hf:ORG/NAME).")]
+Registry = Annotated[str, typer.Option(help="Address of Mozilla's registry of models.")]
+Argos = Annotated[str, typer.Option(help="Address of the index of Argos Translate's packages.")]
 Out = Annotated[Path, typer.Option(help="Folder of bundles.")]
 Architecture = Annotated[
     str | None, typer.Option(help="tiny, base-memory or base, if a pair has several models.")
@@ -55,10 +51,10 @@ def fetch(
     update: Annotated[
         bool, typer.Option("--update", help="Replace models that have a newer version.")
     ] = False,
-    mirror: Mirror = None,
-    firefox: Firefox = None,
-    firefox_registry: Registry = None,
-    argos: Argos = None,
+    mirror: Mirror = "",
+    firefox: Firefox = "",
+    firefox_registry: Registry = "",
+    argos: Argos = "",
     out: Out = Path("models"),
     architecture: Architecture = None,
     source: Source_ = None,
@@ -84,7 +80,7 @@ def fetch(
     from export.fetching.sources import Addresses, SourceTable
     from export.fetching.state import StateFile
 
-    addresses = Addresses(mirror or "", firefox or "", firefox_registry or "", argos or "")
+    addresses = Addresses(mirror, firefox, firefox_registry, argos)
     if follow:
         _end_with_parent()
     with closing(SourceTable(addresses, _say)) as sources:

@@ -120,11 +120,7 @@ def _write_tokenizer(folder: Path, bundle: Bundle, place: Path) -> None:
     for path in folder.iterdir():
         if path.is_file() and path.name not in ("model.bin", "config.json"):
             copyfile(path, place / path.name)
-    text, symbols = bundle.text, list((bundle.text.get("languages") or {}).values())
-    forms = [
-        form for form in ("__", "Latn", "XX") if any(s.startswith(form) or s.endswith(form) for s in symbols)
-    ]
-    kind = "newline" if text.get("newline") else (forms or [text["kind"]])[0]
+    kind = _tokenizer_kind(bundle)
     if kind not in CLASSES:
         return
     name, files = CLASSES[kind]
@@ -136,6 +132,15 @@ def _write_tokenizer(folder: Path, bundle: Bundle, place: Path) -> None:
         (place / "vocab.json").write_text(json.dumps({"<pad>": len(ids)} | ids), "utf-8")
     if not (place / TOKENIZER_CONFIG).exists():
         (place / TOKENIZER_CONFIG).write_text(json.dumps({"tokenizer_class": name}))
+
+
+def _tokenizer_kind(bundle: Bundle) -> str:
+    """Return the key of CLASSES for a bundle, or another string if there is none."""
+    text, symbols = bundle.text, list((bundle.text.get("languages") or {}).values())
+    forms = [
+        form for form in ("__", "Latn", "XX") if any(s.startswith(form) or s.endswith(form) for s in symbols)
+    ]
+    return "newline" if text.get("newline") else str((forms or [text["kind"]])[0])
 
 
 def _languages(bundle: Bundle, tokenizer: Any) -> tuple[str, list[str]]:

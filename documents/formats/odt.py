@@ -124,9 +124,14 @@ def _content(parent: Any, code: frozenset[str]) -> Iterator[Atom]:
         elif child.tag in BREAKS:
             yield Atom("break" if child.tag == LINE_BREAK else "split", [child])
         elif child.tag not in DROPPED:
-            is_field = not len(child) and child.tag.startswith(f"{{{TEXT_NAMESPACE}}}")
-            yield Atom("node", [child], (child.text or "") if is_field else "")
+            yield Atom("node", [child], _field_text(child))
         yield Atom("text", None, child.tail or "")
+
+
+def _field_text(element: Any) -> str:
+    """Return the text of a field, "" for another element."""
+    is_field = not len(element) and element.tag.startswith(f"{{{TEXT_NAMESPACE}}}")
+    return (element.text or "") if is_field else ""
 
 
 def _is_prose_field(element: Any) -> bool:

@@ -60,9 +60,7 @@ def choices(
     """
     count = plan.options.decode.n_best
     if not sentence.can_lack:
-        made = [_make_choice(model, plan, sentence, h) for h in hypotheses]
-        made = [_with_numbers(model, plan, sentence, found) for found in made]
-        return sorted(made, key=lambda choice: choice.misnumbered or bool(choice.forced))[:count]
+        return _choices_without_phrases(model, plan, sentence, hypotheses)[:count]
     correct, mended = list[Choice](), list[Choice]()
     placeholders, required = frozenset(model.placeholders), _required_placeholders(model, sentence)
     for h in hypotheses:
@@ -85,6 +83,15 @@ def choices(
         if len(correct) == count:
             break
     return [*correct, *mended][:count]
+
+
+def _choices_without_phrases(
+    model: TextModel, plan: Plan, sentence: Sentence, hypotheses: Sequence[Hypothesis]
+) -> list[Choice]:
+    """List the answers to a sentence without phrases: answers with right numbers first."""
+    made = [_make_choice(model, plan, sentence, h) for h in hypotheses]
+    made = [_with_numbers(model, plan, sentence, found) for found in made]
+    return sorted(made, key=lambda choice: choice.misnumbered or bool(choice.forced))
 
 
 def _with_numbers(model: TextModel, plan: Plan, sentence: Sentence, choice: Choice) -> Choice:

@@ -159,7 +159,8 @@ def resolve(model: TextModel, options: TextOptions) -> ResolvedOptions:
         raise InvalidRequest(f"strategy {options.strategy!r} is none of {', '.join(STRATEGIES)}")
     if options.newlines not in MODES:
         raise InvalidRequest(f"newlines {options.newlines!r} is none of {', '.join(MODES)}")
-    replaces, translates = options.replace_unk or model.replace_unk, model.task == "translate"
+    replaces = options.replace_unk or model.replace_unk
+    reads = model.task == "translate" and not options.raw  # other texts are passed on as they are
     if replaces and not tokenizer.replaces_unk:
         raise InvalidRequest("only models with dictionaries of words can replace_unk: leave it out")
     prefix = (*begin, *tokenizer.encode_target(options.prefix)) if options.prefix else begin
@@ -169,13 +170,13 @@ def resolve(model: TextModel, options: TextOptions) -> ResolvedOptions:
     return ResolvedOptions(
         decode=decode if attends else replace(decode, alignment=True),
         prefix=prefix,
-        split=options.split and translates and not options.raw,
+        split=options.split and reads,
         alignment=decode.alignment,
         coverage=options.coverage,
         replace_unk=replaces,
-        protect=options.protect and translates and not options.raw,
-        follow_form=options.follow_form and translates and not options.raw,
-        newlines=options.newlines if translates and not options.raw else "keep",
+        protect=options.protect and reads,
+        follow_form=options.follow_form and reads,
+        newlines=options.newlines if reads else "keep",
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -192,13 +192,18 @@ def open_bundles(paths: Sequence[Path], settings: ServiceSettings, *, verify: bo
         raise BundleError("no models to load: give the path of a bundle or of a folder of bundles")
     if settings.placement.shortlist and not any(SHORTLIST in bundle.files() for bundle in bundles):
         raise BundleError("no model has a shortlist; run: convoy shortlist BUNDLE PAIRS")
+    _check_names(bundles)
+    return bundles
+
+
+def _check_names(bundles: Iterable[Bundle]) -> None:
+    """Raise BundleError if two bundles have the same name."""
     paths_of: dict[str, Path] = {}
     for bundle in bundles:
         if bundle.name in paths_of:
             both = f"{paths_of[bundle.name]} and {bundle.path}"
             raise BundleError(f"two bundles have the name {bundle.name!r}: {both}; leave one out")
         paths_of[bundle.name] = bundle.path
-    return bundles
 
 
 def undamaged(

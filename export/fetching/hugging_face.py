@@ -106,21 +106,26 @@ def chosen_files(repository: str, sizes: Mapping[str, int | None]) -> tuple[str,
 
     Raises CheckpointError if no importer reads the files.
     """
-    names = [name for name in sizes if all(NAME.fullmatch(part) for part in name.split("/"))]
+    names = [name for name in sizes if _is_safe(name)]
     top = [name for name in names if "/" not in name]
     if MANIFEST in top and WEIGHTS in top:
         return BUNDLE, names
     if "model.bin" in top and any("vocabulary" in name for name in top):
         return "ctranslate2", _matching(top, CT2_FILES)
-    if any(fnmatch(name, "model*.bin*") for name in top) and any(".spm" in name for name in top):
+    if _matching(top, ["model*.bin*"]) and _matching(top, ["*.spm*"]):
         return STUDENT, _matching(top, STUDENT_FILES)
     weights = _weights(top)
     if CONFIG in top and weights:
-        return "hf", [*weights, *(name for name in _matching(top, TEXT_FILES) if name not in weights)]
+        return "hf", list(dict.fromkeys([*weights, *_matching(top, TEXT_FILES)]))
     raise CheckpointError(
         f"hf:{repository}: no importer reads its files ({', '.join(sorted(top)[:8])}); it needs config.json "
         "and model.safetensors or pytorch_model.bin, or files of CTranslate2, a student or a bundle"
     )
+
+
+def _is_safe(name: str) -> bool:
+    """Return whether each part of a path is a usual file name."""
+    return all(NAME.fullmatch(part) for part in name.split("/"))
 
 
 def _weights(names: Sequence[str]) -> list[str]:

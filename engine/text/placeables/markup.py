@@ -310,12 +310,7 @@ def read_capitals(
         if not word.isupper() or not _small_letters_around(plain.text, begin, end):
             continue
         if placeable_spans is None:
-            placeable_spans = []
-            for placeable in matches(placeables(), long_placeables(), plain.text):
-                if placeable is None:
-                    yield
-                else:
-                    placeable_spans.append(placeable.span())
+            placeable_spans = yield from _placeable_spans(plain.text)
         number = bisect_right(placeable_spans, begin, key=lambda span: span[0]) - 1
         if number >= 0 and begin < placeable_spans[number][1]:
             continue
@@ -331,6 +326,17 @@ def read_capitals(
     if not parts:
         return plain
     return replace(plain, text="".join([*parts, plain.text[position:]]), formats=tuple(formats))
+
+
+def _placeable_spans(text: str) -> Generator[None, None, list[tuple[int, int]]]:
+    """Return the ranges of characters [begin, end) of the placeables of a text, in steps."""
+    spans = list[tuple[int, int]]()
+    for placeable in matches(placeables(), long_placeables(), text):
+        if placeable is None:
+            yield
+        else:
+            spans.append(placeable.span())
+    return spans
 
 
 def _add_capitals(plain: PlainText, formats: list[Format], begin: int, end: int) -> None:

@@ -150,15 +150,7 @@ def _mapped_pieces(
     ids: Mapping[str, int],
 ) -> _TokenizerPart:
     """Return a text side of SentencePiece pieces with the vocabulary's ids."""
-    model: Path | bytes | None = sources.pieces[0] if len(sources.pieces) == 1 else None
-    whole = model is None and (folder / TOKENIZER_JSON).is_file()
-    if whole:
-        model = sentencepiece_model(folder / TOKENIZER_JSON)
-    if model is None:
-        raise CheckpointError(
-            f"{folder}: its tokenizer is missing: copy {TOKENIZER_JSON} or the SentencePiece model of the "
-            "original model into the folder, or name the latter with --pieces"
-        )
+    model = _pieces_model(folder, sources)
     languages = language_symbols(ids) if family.source_symbol != "none" else {}
     names = {*languages.values(), "<s>", "<pad>", "</s>", "<unk>"}
     processor = (
@@ -173,13 +165,28 @@ def _mapped_pieces(
         languages=languages,
         source_symbol=family.source_symbol,
         written=family.source_symbol == "target"
-        and not whole
+        and isinstance(model, Path)
         and any(s[:2] == "<2" for s in languages.values()),
         target_symbol=family.target_symbol,
         prompt=settings.prompt or "",
         newline=family.newline,
     )
     return _TokenizerPart({"kind": family.kind, **asdict(pieces)}, {PIECES: model, VOCABULARY: _json(ids)})
+
+
+def _pieces_model(folder: Path, sources: TextSources) -> Path | bytes:
+    """Return the path of the SentencePiece model, or the bytes of a model made from tokenizer.json.
+
+    Raises CheckpointError if there is neither.
+    """
+    if len(sources.pieces) == 1:
+        return sources.pieces[0]
+    if (folder / TOKENIZER_JSON).is_file():
+        return sentencepiece_model(folder / TOKENIZER_JSON)
+    raise CheckpointError(
+        f"{folder}: its tokenizer is missing: copy {TOKENIZER_JSON} or the SentencePiece model of the "
+        "original model into the folder, or name the latter with --pieces"
+    )
 
 
 def _marian(
@@ -275,12 +282,16 @@ def _languages(
         )
     codes = {symbol: code for code, symbol in symbols.items()} | {code: code for code in symbols}
     by_short = by_short_code(symbols)
-    pair = [codes.get(name, by_short.get(short(name), name)) for name in (settings.source, settings.target)]
-    # OPUS-MT's symbols are those of the targets
-    unknown = [code for code in pair if symbols and code not in symbols]
-    if unknown and not (unknown == pair[:1] and next(iter(symbols.values())).startswith((">>", "<2"))):
-        raise CheckpointError(f"{folder}: lacks the language {unknown[-1]!r}{_some(symbols)}")
-    return pair[0], pair[1]
+    source, target = (
+        codes.get(name, by_short.get(short(name), name)) for name in (settings.source, settings.target)
+    )
+    if symbols:
+        # the symbols of OPUS-MT and MADLAD are those of the targets
+        only_targets = next(iter(symbols.values())).startswith((">>", "<2"))
+        for code in (target,) if only_targets else (target, source):
+            if code not in symbols:
+                raise CheckpointError(f"{folder}: lacks the language {code!r}{_some(symbols)}")
+    return source, target
 
 
 def _some(symbols: Iterable[str]) -> str:
