@@ -24,6 +24,7 @@ from server.http.unread import with_warnings
 from server.state import AppState, refuse_while_draining, state_of
 
 Call = TypeVar("Call", bound="TextCall")
+MAX_SINGLE_TEXTS: Final = 16  # answered one by one at the same time; others wait outside the engine's queue
 OF_A_TEXT: Final = (InvalidRequest, TooLarge)  # errors of one text; other errors concern all texts
 # returns the answer to texts, given by their numbers in the request. A value of the answer is a list with an
 # entry for each text, or an object of numbers for all texts; the greatest numbers of several answers are kept
@@ -169,16 +170,17 @@ async def _answer_call(
 
 async def _answer_one_by_one(numbers: Sequence[int], work: Work) -> list[dict[str, Any] | ConvoyError]:
     """Answer each text by itself; return its answer or its error. Raises errors that concern all texts."""
-    turn = asyncio.Lock()
+    places, turn = asyncio.Semaphore(MAX_SINGLE_TEXTS), asyncio.Lock()
 
     async def answer_text(number: int) -> dict[str, Any] | ConvoyError:
         """Return the answer to one text, or its error."""
-        async with turn:  # planning runs in the event loop: let other tasks run between two texts
-            await asyncio.sleep(0)
-        try:
-            return await work([number])
-        except OF_A_TEXT as error:
-            return error.with_traceback(None)  # a thousand tracebacks slow down the garbage collector
+        async with places:
+            async with turn:  # planning runs in the event loop: let other tasks run between two texts
+                await asyncio.sleep(0)
+            try:
+                return await work([number])
+            except OF_A_TEXT as error:
+                return error.with_traceback(None)  # a thousand tracebacks slow down the garbage collector
 
     tasks = [asyncio.create_task(answer_text(number)) for number in numbers]
     try:

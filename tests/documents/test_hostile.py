@@ -103,7 +103,7 @@ def test_deeply_nested_elements_are_refused():
         read_document("a.odt", nested(300))
 
 
-@pytest.mark.parametrize("data", [b"a" * (MAX_SEGMENT_CHARACTERS + 1), b"a\n" * (MAX_SEGMENTS + 1)])
+@pytest.mark.parametrize("data", [b"a" * (MAX_SEGMENT_CHARACTERS + 1), b"a\n\n" * (MAX_SEGMENTS + 1)])
 def test_lines_without_end_and_too_many_lines_are_refused(data):
     with pytest.raises(OversizedDocument, match="100000"):
         read_document("a.txt", data)

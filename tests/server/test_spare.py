@@ -36,6 +36,7 @@ def test_spare_front_end_serves_before_another_has_started():
         until(lambda: ready(client))
         assert serving(running) == 1 - served
         until(lambda: len(pids(running)) == 2)
+        until(lambda: processor_seconds(pids(running)[served]) > 0.7 * start)
         os.kill(spare, signal.SIGKILL)
         assert ask(client).status_code == 200
         until(lambda: serving(running) == served)

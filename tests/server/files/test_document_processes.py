@@ -21,10 +21,10 @@ from server.files.document_processes import MAX_OWNER_FILES, DocumentProcesses, 
 async def test_file_is_parsed_and_written_by_another_process():
     processes = DocumentProcesses()
     try:
-        document = await processes.read("a.txt", b"one\ntwo\n", "me", time.monotonic() + 60)
+        document = await processes.read("a.txt", b"one\n\ntwo\n", "me", time.monotonic() + 60)
         assert [segment.text for segment in document.segments] == ["one", "two"]
         other = [Segment("eins"), Segment("zwei")]
-        assert await processes.write(document, other, "me", time.monotonic() + 60) == b"eins\nzwei\n"
+        assert await processes.write(document, other, "me", time.monotonic() + 60) == b"eins\n\nzwei\n"
         with pytest.raises(InvalidRequest, match="format not supported"):
             await processes.read("a.xyz", b"", "me", time.monotonic() + 60)
     finally:
