@@ -103,7 +103,11 @@ def test_answers_are_those_of_ctranslate2_called_as_documented(
         bundle = convert("ctranslate2", folder, tmp_path / "bundle", WISH)
     compute, precision = ("int8_float32", "int8") if rounded else ("float32", "fp32")
     theirs, ours = their_answers(family, folder, 1, compute), our_answers(bundle, 1, precision)
-    equal = [mine[0] == other[0] for mine, other in zip(ours, theirs, strict=True)]
+    # random weights may choose the padding, which our search never writes
+    padded = ["<pad>" in other[0] for other in theirs]
+    assert sum(padded) < 3
+    greedy = zip(ours, theirs, padded, strict=True)
+    equal = [mine[0] == other[0] or is_padded for mine, other, is_padded in greedy]
     assert sum(equal) >= (ROUNDED if rounded else len(equal)), list(zip(ours, theirs, strict=True))
     # at the limit CTranslate2 cuts an answer, our search ends it; after a prefix CTranslate2 drops some empty
     # answers
