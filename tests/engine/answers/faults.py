@@ -263,8 +263,8 @@ FAULTS = [
     (
         "raw texts are split",
         "engine/answers/options.py",
-        "split=options.split and translates and not options.raw,",
-        "split=options.split and translates,",
+        'reads = model.task == "translate" and not options.raw',
+        'reads = model.task == "translate"',
         "tests/engine/answers/test_api.py -k raw",
     ),
 ]
