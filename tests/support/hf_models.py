@@ -201,7 +201,13 @@ FAMILIES: dict[str, Family] = {
         "MBartForConditionalGeneration",
         BART | {"scale_embedding": True, "decoder_start_token_id": 2, "tokenizer_class": "MBart50Tokenizer"},
         lambda path: _spiece(path, "MBart50Tokenizer", 1, 2, 0, -1, name=FAIRSEQ_PIECES),
-        {"gelu": {}, "relu": {"activation_function": "relu", "encoder_ffn_dim": 32}},
+        {
+            "gelu": {},
+            "relu": {"activation_function": "relu", "encoder_ffn_dim": 32},
+            "gelu_pytorch_tanh": {"activation_function": "gelu_pytorch_tanh"},
+            "quick_gelu": {"activation_function": "quick_gelu"},
+            "tanh": {"activation_function": "tanh"},
+        },
     ),
     "pegasus": Family(
         "PegasusConfig",

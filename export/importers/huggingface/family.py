@@ -17,6 +17,9 @@ HF_ACTIVATIONS: Final = {
     "relu": "relu",
     "gelu": "gelu",
     "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "quick_gelu": "gelu_sigmoid",
+    "tanh": "tanh",
     "swish": "swish",
     "silu": "swish",
 }
