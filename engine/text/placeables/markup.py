@@ -191,17 +191,20 @@ def _tokens(text: str) -> Iterator[_Token | None]:
         elif match["bracket"]:
             yield _Token(begin, end, f"[{line}", opens=True)
         elif match["emphasis"] in DELIMITERS:
-            before, after = text[begin - 1 : begin] or " ", text[end : end + 1] or " "
-            opens = not after.isspace() and not before.isalnum()
-            closes = not before.isspace() and not after.isalnum()
-            # the key of a button: _File; or the mark of a footnote: Price*
-            alone = (match[0] == "_" and opens and after.isupper()) or (
-                match[0] == "*"
-                and opens != closes
-                and text.find("*", end) < 0
-                and text.rfind("*", 0, begin) < 0
-            )
-            yield _Token(begin, end, match[0] + str(line), opens, closes, alone)
+            yield _emphasis(text, begin, end, line)
+
+
+def _emphasis(text: str, begin: int, end: int, line: int) -> _Token:
+    """Make a token of a delimiter of emphasis in a line."""
+    sign, before, after = text[begin:end], text[begin - 1 : begin] or " ", text[end : end + 1] or " "
+    opens = not after.isspace() and not before.isalnum()
+    closes = not before.isspace() and not after.isalnum()
+    # the key of a button: _File; or the mark of a footnote: Price*
+    is_key = sign == "_" and opens and after.isupper()
+    is_footnote = (
+        sign == "*" and opens != closes and text.find("*", end) < 0 and text.rfind("*", 0, begin) < 0
+    )
+    return _Token(begin, end, f"{sign}{line}", opens, closes, is_key or is_footnote)
 
 
 def _glued(text: str, begin: int, end: int, key: str) -> _Token:
@@ -259,28 +262,19 @@ def _without_markup(source: str, tokens: Sequence[_Token], partners: dict[int, i
     formats, removed, around = list[Format](), list[tuple[int, int]](), [-1]
     numbers: dict[int, int] = {}  # index of a format by the index of its opening token
     for number, token in enumerate(tokens):
-        point = token.point and number not in partners and number not in closing
-        if token.key and not point and number not in partners and number not in closing:
+        paired = number in partners or number in closing
+        point = token.point and not paired and len(formats) < 2 * MAX_FORMATS
+        if token.key and not paired and not point:
             continue
-        if point and len(formats) >= 2 * MAX_FORMATS:
-            continue
-        parts.append(source[position : token.begin])
-        length, position, mark = length + token.begin - position, token.end, source[token.begin : token.end]
-        if token.character:
-            parts.append(token.character)
-            length += 1
+        parts.append(source[position : token.begin] + token.character)
+        length, position, mark = length + len(parts[-1]), token.end, source[token.begin : token.end]
         if number in partners:
             numbers[number] = len(formats)
             formats.append(Format(length, length, mark, parent=around[-1]))
             around.append(numbers[number])
         elif number in closing:
-            opened = numbers[closing[number]]
             around.pop()
-            if length > formats[opened].begin:
-                formats[opened] = replace(formats[opened], end=length, after=mark)
-            else:  # without characters it becomes adjacent points
-                inner = (replace(f, parent=around[-1]) for f in formats[opened:])
-                formats[opened:] = [*inner, Format(length, length, mark, parent=around[-1])]
+            _close(formats, numbers[closing[number]], length, mark, parent=around[-1])
         elif point:
             blank = not length or parts[-1][-1:].isspace()
             spaced = blank and source[position : position + 1] == " "
@@ -288,8 +282,28 @@ def _without_markup(source: str, tokens: Sequence[_Token], partners: dict[int, i
             formats.append(Format(length, length, mark, parent=around[-1], spaced=spaced))
         removed.append((length, position))
     parts.append(source[position:])
-    escaped = [Escaped(source[t.begin : t.end], t.character) for t in tokens if t.character]
-    return PlainText("".join(parts), tuple(formats), tuple(removed), escapes_of(escaped))
+    return PlainText("".join(parts), tuple(formats), tuple(removed), _escapes(source, tokens))
+
+
+def _escapes(source: str, tokens: Sequence[_Token]) -> Escapes:
+    """Return the forms in which a source writes the characters of its tokens."""
+    return escapes_of([Escaped(source[t.begin : t.end], t.character) for t in tokens if t.character])
+
+
+def _close(formats: list[Format], opened: int, end: int, mark: str, parent: int) -> None:
+    """Close a format in a list; without characters it becomes adjacent points.
+
+    formats: formats of the text up to the closing token.
+    opened: index of the format.
+    end: position of the closing token in the plain text.
+    mark: closing token.
+    parent: index of the enclosing format, or -1.
+    """
+    if end > formats[opened].begin:
+        formats[opened] = replace(formats[opened], end=end, after=mark)
+    else:
+        inner = (replace(f, parent=parent) for f in formats[opened:])
+        formats[opened:] = [*inner, Format(end, end, mark, parent=parent)]
 
 
 def read_capitals(

@@ -249,8 +249,8 @@ FAULTS = [
     (
         "emphasis opens in a word",
         "engine/text/placeables/markup.py",
-        "opens = not after.isspace() and not before.isalnum()\n            closes = not before",
-        "opens = not after.isspace()\n            closes = not before",
+        "opens = not after.isspace() and not before.isalnum()\n    closes = not before",
+        "opens = not after.isspace()\n    closes = not before",
         "tests/engine/text/test_grammar.py -k edges_of_words",
     ),
     (
