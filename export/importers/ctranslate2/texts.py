@@ -123,7 +123,7 @@ def family_text(
         "bytes": _bytes,
         "byte-bpe": _byte_bpe,
     }[family.kind]
-    part = reader(folder, family, sources, settings, ids)
+    part = reader(_TextInput(folder, family, sources, settings, ids))
     task = settings.task or family.task
     if task not in TASKS:
         raise CheckpointError(f"task {task!r} is none of {', '.join(TASKS)}")
@@ -142,36 +142,50 @@ class _TokenizerPart:
     files: Mapping[str, Content]
 
 
-def _mapped_pieces(
-    folder: Path,
-    family: TextFamily,
-    sources: TextSources,
-    settings: CTranslate2Import,
-    ids: Mapping[str, int],
-) -> _TokenizerPart:
+@dataclass(frozen=True, slots=True)
+class _TextInput:
+    """Input of the functions that read a tokenizer.
+
+    folder: folder of the model.
+    family: convention of the model's tokenizer.
+    sources: segmentation files.
+    settings: settings of the user.
+    ids: token of each symbol of the source vocabulary.
+    """
+
+    folder: Path
+    family: TextFamily
+    sources: TextSources
+    settings: CTranslate2Import
+    ids: Mapping[str, int]
+
+
+def _mapped_pieces(given: _TextInput) -> _TokenizerPart:
     """Return a text side of SentencePiece pieces with the vocabulary's ids."""
-    model = _pieces_model(folder, sources)
-    languages = language_symbols(ids) if family.source_symbol != "none" else {}
+    model = _pieces_model(given.folder, given.sources)
+    languages = language_symbols(given.ids) if given.family.source_symbol != "none" else {}
     names = {*languages.values(), "<s>", "<pad>", "</s>", "<unk>"}
     processor = (
         load_processor(model, Path(TOKENIZER_JSON)) if isinstance(model, bytes) else read_processor(model)
     )
-    others = {s for s in ids if processor.piece_to_id(s) == processor.unk_id()}
+    others = {s for s in given.ids if processor.piece_to_id(s) == processor.unk_id()}
     pieces = PieceSettings(
         model=PIECES,
         vocabulary=VOCABULARY,
-        special={symbol: ids[symbol] for symbol in sorted(names | others) if symbol in ids},
-        added={s: each for s, each in _added_tokens(folder, ids).items() if s not in names},
+        special={symbol: given.ids[symbol] for symbol in sorted(names | others) if symbol in given.ids},
+        added={s: each for s, each in _added_tokens(given.folder, given.ids).items() if s not in names},
         languages=languages,
-        source_symbol=family.source_symbol,
-        written=family.source_symbol == "target"
+        source_symbol=given.family.source_symbol,
+        written=given.family.source_symbol == "target"
         and isinstance(model, Path)
         and any(s[:2] == "<2" for s in languages.values()),
-        target_symbol=family.target_symbol,
-        prompt=settings.prompt or "",
-        newline=family.newline,
+        target_symbol=given.family.target_symbol,
+        prompt=given.settings.prompt or "",
+        newline=given.family.newline,
     )
-    return _TokenizerPart({"kind": family.kind, **asdict(pieces)}, {PIECES: model, VOCABULARY: _json(ids)})
+    return _TokenizerPart(
+        {"kind": given.family.kind, **asdict(pieces)}, {PIECES: model, VOCABULARY: _json(given.ids)}
+    )
 
 
 def _pieces_model(folder: Path, sources: TextSources) -> Path | bytes:
@@ -189,62 +203,50 @@ def _pieces_model(folder: Path, sources: TextSources) -> Path | bytes:
     )
 
 
-def _marian(
-    folder: Path,
-    family: TextFamily,
-    sources: TextSources,
-    settings: CTranslate2Import,
-    ids: Mapping[str, int],
-) -> _TokenizerPart:
+def _marian(given: _TextInput) -> _TokenizerPart:
     """Return a text side of OPUS-MT: two SentencePiece models, one vocabulary."""
-    if len(sources.pieces) != 2:
+    if len(given.sources.pieces) != 2:
         raise CheckpointError(
-            f"{folder}: lacks source.spm and target.spm of the original model; copy them into the folder, or "
-            "name both with --pieces"
+            f"{given.folder}: lacks source.spm and target.spm of the original model; copy them into the "
+            "folder, or name both with --pieces"
         )
     names = "source.spm", "target.spm"
-    text = MarianSettings(*names, VOCABULARY, VOCABULARY, languages=language_codes(ids))
-    files = dict(zip(names, sources.pieces, strict=True))
-    return _TokenizerPart({"kind": family.kind, **asdict(text)}, {**files, VOCABULARY: _json(ids)})
+    text = MarianSettings(*names, VOCABULARY, VOCABULARY, languages=language_codes(given.ids))
+    files = dict(zip(names, given.sources.pieces, strict=True))
+    return _TokenizerPart(
+        {"kind": given.family.kind, **asdict(text)}, {**files, VOCABULARY: _json(given.ids)}
+    )
 
 
-def _bytes(
-    folder: Path,
-    family: TextFamily,
-    sources: TextSources,
-    settings: CTranslate2Import,
-    ids: Mapping[str, int],
-) -> _TokenizerPart:
+def _bytes(given: _TextInput) -> _TokenizerPart:
     """Return a text side of bytes, as in ByT5."""
-    text = BytesSettings(ids[BYTE_SYMBOLS[0]], settings.prompt or "", _added_tokens(folder, ids))
-    return _TokenizerPart({"kind": family.kind, **asdict(text)}, {})
+    text = BytesSettings(
+        given.ids[BYTE_SYMBOLS[0]], given.settings.prompt or "", _added_tokens(given.folder, given.ids)
+    )
+    return _TokenizerPart({"kind": given.family.kind, **asdict(text)}, {})
 
 
-def _byte_bpe(
-    folder: Path,
-    family: TextFamily,
-    sources: TextSources,
-    settings: CTranslate2Import,
-    ids: Mapping[str, int],
-) -> _TokenizerPart:
+def _byte_bpe(given: _TextInput) -> _TokenizerPart:
     """Return a text side of byte-level BPE; a source begins with `<s>`."""
-    if settings.prompt:
-        raise CheckpointError(f"{folder}: models like BART read no prompt; leave out --prompt")
+    if given.settings.prompt:
+        raise CheckpointError(f"{given.folder}: models like BART read no prompt; leave out --prompt")
     spaced: Any = False
-    if (folder / MERGES).is_file():
-        merges: Content = folder / MERGES
-        if (folder / TOKENIZER_CONFIG).is_file():
-            spaced = read_object(folder / TOKENIZER_CONFIG).get("add_prefix_space")
-    elif (folder / TOKENIZER_JSON).is_file():
-        _, rules, spaced = byte_bpe(folder / TOKENIZER_JSON)
+    if (given.folder / MERGES).is_file():
+        merges: Content = given.folder / MERGES
+        if (given.folder / TOKENIZER_CONFIG).is_file():
+            spaced = read_object(given.folder / TOKENIZER_CONFIG).get("add_prefix_space")
+    elif (given.folder / TOKENIZER_JSON).is_file():
+        _, rules, spaced = byte_bpe(given.folder / TOKENIZER_JSON)
         merges = "".join(f"{left} {right}\n" for left, right in rules).encode()
     else:
         raise CheckpointError(
-            f"{folder}: its tokenizer is missing: copy {TOKENIZER_JSON}, or {MERGES}, of the original model "
-            "into the folder"
+            f"{given.folder}: its tokenizer is missing: copy {TOKENIZER_JSON}, or {MERGES}, of the original "
+            "model into the folder"
         )
-    text = ByteBpeSettings(VOCABULARY, MERGES, (ids["<s>"],), (), prefix_space=spaced is True)
-    return _TokenizerPart({"kind": family.kind, **asdict(text)}, {VOCABULARY: _json(ids), MERGES: merges})
+    text = ByteBpeSettings(VOCABULARY, MERGES, (given.ids["<s>"],), (), prefix_space=spaced is True)
+    return _TokenizerPart(
+        {"kind": given.family.kind, **asdict(text)}, {VOCABULARY: _json(given.ids), MERGES: merges}
+    )
 
 
 def _added_tokens(folder: Path, ids: Mapping[str, int]) -> dict[str, AddedToken]:
