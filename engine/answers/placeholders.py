@@ -30,6 +30,7 @@ MAX_ANSWER_TOKENS: Final = 64
 MIN_COPIED_SHARE: Final = 0.25  # least share of sentences; mending repairs the other answers
 CANDIDATE_WORD: Final = re.compile(r"[^\W\d_]{2,12}")
 REPLACED_WORD: Final = re.compile(r"[^\W\d_]{3,}")
+ANY_WORD: Final = re.compile(r"[^\W\d_]+")  # made sentences such as "Er du es." have shorter words only
 
 Decode = Callable[[Sequence[DecodeJob]], Sequence[Sequence[int]]]  # the best target of each source
 
@@ -147,5 +148,5 @@ def _shares(
 def _insert(word: str, sentences: Iterable[str]) -> Iterator[str]:
     """Replace the longest word of each sentence by a word."""
     for sentence in sentences:
-        longest = max(REPLACED_WORD.finditer(sentence), key=lambda match: len(match[0]))
+        longest = max(ANY_WORD.finditer(sentence), key=lambda match: len(match[0]))
         yield sentence[: longest.start()] + word + sentence[longest.end() :]

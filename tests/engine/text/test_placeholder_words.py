@@ -178,6 +178,19 @@ def test_words_that_a_model_copies_most_are_chosen(model, monkeypatch):
     assert choice.shares == tuple(sorted(choice.shares, reverse=True))
 
 
+def test_vocabulary_of_short_words_makes_sentences_of_them(model, monkeypatch):
+    """Generated sentences such as "Er du es." have no word of three letters."""
+    monkeypatch.setattr("engine.answers.placeholders.CANDIDATE_WORD", re.compile(r"[^\W\d_]{2}"))
+    plain = TextModel("translate", "de", "en", bare(model.tokenizer), model.defaults, model.limits, model.eos)
+    tokenizer, size = plain.tokenizer, 2_000
+
+    def copy_all(jobs):
+        return [tokenizer.encode_target(tokenizer.decode(source[:-1])) for source, _ in jobs]
+
+    assert len(best_copied(plain, size, copy_all, count=3).words) == 3
+    assert not best_copied(plain, size, lambda jobs: [[] for _ in jobs]).words
+
+
 @pytest.fixture
 def without_symbols(tmp_path):
     """A shipped bundle without placeholder symbols, like imported bundles."""
