@@ -2,6 +2,7 @@
 # What needs a GPU, one call for each purpose, within 9 minutes each and whole after every finding. See docs/gpu.md.
 #
 #   bash loadtest/gpu.sh right     tests, checks and first figures: is it right, and what does a step consist of?
+#   bash loadtest/gpu.sh ten       for a machine that is lent for ten minutes: tests, races, steps beside their predictions
 #   bash loadtest/gpu.sh fast      batch 1 and a full lane of the cuda backend, with profiles: what to mend next?
 #   bash loadtest/gpu.sh record    the figures of all backends and peers, for docs/benchmarks.md
 #   bash loadtest/gpu.sh train     the shipped recipes, each for some minutes
@@ -20,11 +21,12 @@ purpose=${1:-}
 
 case $purpose in
   right) flags=(--parts "tests,checks,single,profiles" --backends "cuda,torch,tensorrt" --seconds 420) ;;
+  ten) flags=(--parts "checks,steps,ablations,host" --backends cuda --seconds 300) ;;
   fast) flags=(--parts "single,throughput,profiles" --backends cuda --precisions "bf16,fp32" --seconds 480) ;;
   record) flags=(--parts "checks,single,throughput,arrivals,real" --seconds 500) ;;
   train) flags=() ;;
   *)
-    sed -n '2,13s/^# \{0,1\}//p' "$0" >&2
+    sed -n '2,14s/^# \{0,1\}//p' "$0" >&2
     exit 2
     ;;
 esac
@@ -95,13 +97,34 @@ if [ "$purpose" = train ]; then
   "$python" -m loadtest.engine.gpu_train --device "$device" --out "$out" "$@" |& tee -a "$log"
   exit
 fi
+# Run some tests of kernels under compute-sanitizer: sanitize TOOL SECONDS EXPRESSION
+sanitize() {
+  command -v compute-sanitizer > /dev/null || return 0
+  timeout "$2" compute-sanitizer --tool "$1" --error-exitcode 9 "$python" -m pytest -x -v -m gpu -o addopts= \
+    -o filterwarnings= -p no:cacheprovider -k "$3" tests/engine/kernels > "$out/$1.log" 2>&1 ||
+    echo "compute-sanitizer: $1 ended with $? (124: out of time), see $out/$1.log" | tee -a "$log"
+}
+
+bench() { "$python" -m loadtest.engine.gpu_bench --device "$device" "$@" |& tee -a "$log"; }
+
 code=0
-"$python" -m loadtest.engine.gpu_bench --device "$device" --out "$out/$(date -u +%F)-gpu-$purpose.json" \
-  "${flags[@]}" "$@" |& tee -a "$log" || code=$?
-if [ "$purpose" = right ] && command -v compute-sanitizer > /dev/null; then
-  # what a kernel may read and write, of the kernels with the most to go wrong: as many as there is time for
-  timeout 75 compute-sanitizer --error-exitcode 9 "$python" -m pytest -x -v -m gpu -o addopts= -o filterwarnings= \
-    -k "compute or append or copies or attention" tests/engine/kernels > "$out/sanitizer.log" 2>&1 ||
-    echo "compute-sanitizer: ended with $? (124: its time was over), see $out/sanitizer.log" | tee -a "$log"
+record=$out/$(date -u +%F)-gpu-$purpose
+fused="compute_queries or computes_queries or compute_taps or product_of_a_lookup or by_tensor_cores"
+if [ "$purpose" = ten ]; then # the models are written and races are searched while the tests run
+  models=$(mktemp -d)
+  tiny=()
+  [[ " $* " == *" --tiny "* ]] && tiny=(--tiny)
+  "$python" -m loadtest.engine.gpu_bench.models "$models" "${tiny[@]}" |& tee -a "$log" &
+  sanitize racecheck 110 "$fused" &
+  sanitize synccheck 110 "$fused" &
+  bench --parts tests --seconds 120 "${tiny[@]}" --out "$record-tests.json" || code=$?
+  wait
+  flags+=(--folder "$models")
+fi
+bench --out "$record.json" "${flags[@]}" "$@" || code=$?
+if [ "$purpose" = right ]; then # the kernels with the most to go wrong, within the time that is left
+  sanitize memcheck 75 "compute or append or copies or attention"
+  sanitize racecheck 60 "$fused"
+  sanitize synccheck 60 "$fused"
 fi
 exit "$code"

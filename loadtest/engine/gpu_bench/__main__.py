@@ -31,13 +31,16 @@ PARTS: Final = {
     "floors": 0.05,
     "tests": 0.4,
     "checks": 0.1,
+    "steps": 0.3,
+    "ablations": 0.2,
+    "host": 0.1,
     "single": 0.22,
     "throughput": 0.24,
     "arrivals": 0.12,
     "real": 0.06,
     "profiles": 0.06,
 }
-NEED_MODELS: Final = {"single", "throughput", "arrivals", "profiles"}
+NEED_MODELS: Final = {"steps", "ablations", "host", "single", "throughput", "arrivals", "profiles"}
 GRACE_SECONDS: Final = 30.0  # seconds that a part may run over before it is ended
 CONTEXT_LOST_CODE: Final = 70  # exit code of the inner process when the device's context is lost
 

@@ -18,12 +18,16 @@ from loadtest.engine.gpu_bench.profiles import profiles
 from loadtest.engine.gpu_bench.record import BenchRecord, PartRun
 from loadtest.engine.gpu_bench.setting import Setting, machine
 from loadtest.engine.gpu_bench.single import single
+from loadtest.engine.gpu_bench.steps import ablations, host, steps
 from loadtest.engine.gpu_bench.throughput import real, throughput
 
 FLOORS: Final = "floors"
 PART_RUNS: Final[dict[str, Callable[[PartRun], dict[str, Any]]]] = {
     "tests": suite,
     "checks": checks,
+    "steps": steps,
+    "ablations": ablations,
+    "host": host,
     "single": single,
     "throughput": throughput,
     "arrivals": arrivals,

@@ -1,0 +1,282 @@
+"""Single steps: their time by the clock and as a replayed graph, next to predictions; the same without single
+optimisations; and the time of the engine's thread.
+
+A replay is timed by events of the device, without the host's work between two steps.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+from unittest import mock
+
+import torch
+
+from engine.backends import LaneSize
+from engine.executors.cuda.captured_slots import CapturedSlots
+from engine.executors.cuda.streams import CudaStreams, Replay
+from engine.kernels import prefetch, products
+from engine.kernels.heads import HeadProducts
+from engine.schedule.lane import Lane
+from loadtest.engine.gpu_bench import models
+from loadtest.engine.gpu_bench.clock import forgive, wait
+from loadtest.engine.gpu_bench.contenders import Flow, contenders, make_requests, open_contender, straight
+from loadtest.engine.gpu_bench.record import PartRun
+from loadtest.engine.gpu_bench.sentences import lengths, sentences
+
+SETTLING_STEPS: Final = 24  # steps before the measurement
+TARGET_TOKENS: Final = 400  # length of each answer, so that no request finishes during the measurement
+REPLAYS: Final = 30
+IN_A_ROW: Final = (1, 2, 4)  # replays between two events
+TURNS: Final = 5  # measurements of each figure; the median counts
+
+
+class Shape(NamedTuple):
+    """A measured step.
+
+    model: key of `models.MODELS`.
+    beams: number of beams of each sentence.
+    slots: number of sentences.
+    predicted: predicted microseconds of a replay on an H100 in bf16 (docs/gpu.md); None: no prediction.
+    source: number of source tokens; None: as in newstest2013.
+    """
+
+    model: str
+    beams: int
+    slots: int
+    predicted: float | None = None
+    source: int | None = None
+
+
+ONE: Final = Shape(models.SIX, 1, 1, 160)
+FEW: Final = Shape(models.SIX, 4, 4, 260)
+MANY: Final = Shape(models.SIX, 4, 256, 844)
+SHAPES: Final = (
+    ONE,
+    Shape(models.SIX, 2, 1, 162),
+    Shape(models.SIX, 4, 1, 173),
+    Shape(models.SIX, 5, 1, 187),
+    Shape(models.SIX, 1, 8, 186),
+    Shape(models.SIX, 5, 2, 259),
+    FEW,
+    Shape(models.SIX, 4, 16, 376),
+    Shape(models.SIX, 4, 64, 430),
+    MANY,
+    Shape(models.ATTENTION, 1, 1, 414),
+    Shape(models.ATTENTION, 5, 1, 469),
+    Shape(models.ATTENTION, 4, 256, 2_200),
+    Shape(models.SIX, 1, 1, source=32),
+    Shape(models.SIX, 1, 1, source=128),
+    Shape(models.SIX, 1, 1, source=512),
+)
+
+
+class Ablation(NamedTuple):
+    """An optimisation, and the value without it.
+
+    owner: module or class with the value.
+    name: name of the value.
+    value: value that turns the optimisation off.
+    shapes: steps to measure.
+    """
+
+    owner: Any
+    name: str
+    value: Any
+    shapes: tuple[Shape, ...] = (ONE, MANY)
+
+
+ABLATIONS: Final = {
+    "weights prefetched": Ablation(products, "MAX_AHEAD_BYTES", 0),
+    "keys and values prefetched": Ablation(prefetch, "MAX_MEMORY_AHEAD", 0),
+    "windows prefetched": Ablation(prefetch, "MAX_WINDOWS_AHEAD", 0),
+    "queries in attention": Ablation(HeadProducts, "takes_queries", lambda *_, **__: False, (ONE,)),
+    "taps in the convolution": Ablation(HeadProducts, "takes_taps", lambda *_, **__: False, (ONE,)),
+    "own products of 16 rows": Ablation(products, "TILED_ROW_BUCKETS", products.ROW_BUCKETS, (FEW,)),
+}
+
+
+@dataclass(slots=True)
+class LastReplay:
+    """The graph that was replayed last, of all streams."""
+
+    replay: Replay | None = None
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Record the graphs that are captured within the context whenever they are replayed."""
+        capture = CudaStreams.capture
+
+        def recorded(streams: CudaStreams, step: Callable[[], None]) -> Replay:
+            captured = capture(streams, step)
+
+            def replay() -> None:
+                self.replay = captured
+                captured()
+
+            return replay
+
+        with mock.patch.object(CudaStreams, "capture", recorded):
+            yield
+
+
+def steps(run: PartRun) -> dict[str, Any]:
+    """Measure the steps of SHAPES. Rows: shape, predicted and measured microseconds of a replay, of a step by
+    the clock, and of one of 2 and of 4 replays in a row."""
+    findings: dict[str, Any] = {"replays": REPLAYS, "rows": [], "not_run": {}}
+    for shape in SHAPES:
+        _measure_into(run, findings, shape, _shape_columns(shape))
+    return findings
+
+
+def ablations(run: PartRun) -> dict[str, Any]:
+    """Measure steps without single optimisations. Rows: as of `steps`, with the optimisation that is off."""
+    findings: dict[str, Any] = {"rows": [], "not_run": {}}
+    for shape in (ONE, FEW, MANY):
+        _measure_into(run, findings, shape, {"without": "nothing"} | _shape_columns(shape))
+    for name, (owner, attribute, value, shapes) in ABLATIONS.items():
+        with mock.patch.object(owner, attribute, value):
+            for shape in shapes:
+                _measure_into(run, findings, shape, {"without": name} | _shape_columns(shape))
+    return findings
+
+
+def _shape_columns(shape: Shape) -> dict[str, Any]:
+    return {key: value for key, value in shape._asdict().items() if value is not None}
+
+
+def _measure_into(run: PartRun, findings: dict[str, Any], shape: Shape, columns: dict[str, Any]) -> None:
+    """Add the row of a step to the findings, or the reason why there is none."""
+    (contender, *_) = contenders(run.setting)
+    name = ", ".join(str(value) for value in columns.values())
+    if time.monotonic() > run.until and findings["rows"]:
+        findings["not_run"][f"{name}, {contender}"] = "no time was left"
+        return
+    run.measuring(str(contender))
+    try:
+        row = _measure(run, shape)
+    except Exception as error:
+        findings["not_run"][f"{name}, {contender}"] = forgive(error)
+    else:
+        findings["rows"].append({"contender": str(contender)} | columns | row)
+        print(findings["rows"][-1], flush=True)
+    run.save(findings)
+
+
+def _measure(run: PartRun, shape: Shape) -> dict[str, float]:
+    """Return the microseconds of a step by the clock, and those of its replays."""
+    setting, last = run.setting, LastReplay()
+    bundle = models.bundle_of(setting.folder, shape.model, tiny=setting.scale.tiny)
+    slots = min(shape.slots, setting.scale.slots)
+    _, pairs = lengths(setting.corpora, slots)
+    work = sentences(bundle.config, [(shape.source or source, TARGET_TOKENS) for source, _ in pairs])
+    (contender, *_) = contenders(setting)
+    with last.recording():
+        (executor,) = open_contender(setting, bundle, contender, [LaneSize(shape.beams, slots)])
+        if isinstance(executor, CapturedSlots):
+            executor.warm = False  # only the measured step is captured
+        lane = Lane(executor, straight)
+        requests, _ = make_requests(work, shape.beams)
+        lane.admit(requests)
+        _run_steps(lane, SETTLING_STEPS, setting.device)
+        row = {"step_microseconds": _run_steps(lane, REPLAYS, setting.device)}
+    if last.replay is not None and isinstance(executor, CapturedSlots):
+        with executor.streams.decoding():
+            row |= _replayed(last.replay)
+    return row
+
+
+def _run_steps(lane: Lane, count: int, device: str) -> float:
+    """Run at least `count` steps; return the microseconds of a step."""
+    wait(device)
+    began, taken = time.perf_counter(), 0
+    while taken < count:  # a call may run several steps
+        taken += lane.step()
+    wait(device)
+    return (time.perf_counter() - began) / taken * 1e6
+
+
+def _replayed(replay: Replay) -> dict[str, float]:
+    """Return the microseconds of one of REPLAYS replays, of one of a few, and of the host for a replay."""
+    for _ in range(3):
+        replay()
+    found = [_timed(replay, REPLAYS) for _ in range(TURNS)]
+    row = {"replay_microseconds": statistics.median(each for each, _ in found)}
+    row["host_microseconds"] = statistics.median(host for _, host in found)
+    for count in IN_A_ROW:
+        row[f"in_a_row_{count}"] = statistics.median(_timed(replay, count)[0] for _ in range(4 * TURNS))
+    return row
+
+
+def _timed(replay: Replay, count: int) -> tuple[float, float]:
+    """Return the device's and the host's microseconds of one of `count` replays."""
+    torch.cuda.synchronize()
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin.record()
+    began = time.perf_counter()
+    for _ in range(count):
+        replay()
+    host = time.perf_counter() - began
+    end.record()
+    torch.cuda.synchronize()
+    return begin.elapsed_time(end) / count * 1e3, host / count * 1e6
+
+
+@dataclass(slots=True)
+class Waited:
+    """Seconds in which a thread waited for events of the device."""
+
+    seconds: float = field(default=0.0)
+
+    @contextmanager
+    def counting(self) -> Iterator[None]:
+        """Count the waits of all threads within the context."""
+        synchronize = torch.cuda.Event.synchronize
+
+        def counted(event: torch.cuda.Event) -> None:
+            began = time.perf_counter()
+            try:
+                synchronize(event)
+            finally:
+                self.seconds += time.perf_counter() - began
+
+        with mock.patch.object(torch.cuda.Event, "synchronize", counted):
+            yield
+
+
+def host(run: PartRun) -> dict[str, Any]:
+    """Measure the engine's thread with all slots in use. Rows: sentences a second, steps, milliseconds of a
+    step by the clock, and the part of them in which the thread did not wait for the device."""
+    setting, scale = run.setting, run.setting.scale
+    bundle = models.bundle_of(setting.folder, models.SIX, tiny=scale.tiny)
+    origin, pairs = lengths(setting.corpora, scale.sentences)
+    work = sentences(bundle.config, pairs)
+    (contender, *_) = contenders(setting)
+    run.measuring(str(contender))
+    findings: dict[str, Any] = {"lengths": origin, "beam": scale.beam, "slots": scale.slots, "rows": []}
+    (executor,) = open_contender(setting, bundle, contender, [LaneSize(scale.beam, scale.slots)])
+    flow = Flow(executor, scale.beam)
+    try:
+        for _ in range(scale.turns):
+            requests, answers = make_requests(work, scale.beam)
+            waited, before, began = Waited(), flow.engine.stats(), time.perf_counter()
+            with waited.counting():
+                flow.submit(requests)
+                answers.results()
+            seconds, after = time.perf_counter() - began, flow.engine.stats()
+            taken = after.steps - before.steps
+            row = {"contender": str(contender), "sentences/s": len(work) / seconds, "steps": taken}
+            row["step_milliseconds"] = seconds / taken * 1e3
+            row["host_milliseconds"] = (seconds - waited.seconds) / taken * 1e3
+            findings["rows"].append(row)
+            print(row, flush=True)
+            run.save(findings)
+            if time.monotonic() > run.until:
+                break
+    finally:
+        flow.stop()
+    return findings
