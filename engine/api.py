@@ -58,7 +58,7 @@ from engine.repository.service import Service
 from engine.schedule.slices import Slices, at_once, each, in_slices, one_slice, slice_figures
 from engine.schedule.stats import Observer, Stats
 from engine.schedule.workers import Workers, run_work
-from engine.text.codes import short
+from engine.text.codes import language_of, short
 from engine.text.detect import Detection
 from engine.text.placeables.masked_text import KeptSpan, MarkedText
 from engine.types import NO_TIME, OPTION_BOUNDS, OPTION_HELP, DecodeOptions, Limits, Timings
@@ -133,6 +133,7 @@ __all__ = [
     "run_work",
     "slice_figures",
     "kernels_name",
+    "language_of",
     "offered_options",
     "offline_service",
     "offline_settings",

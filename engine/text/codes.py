@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
@@ -22,8 +23,23 @@ sot:st sun:su swe:sv swa:sw tam:ta tel:te tgk:tg tha:th tir:ti tuk:tk tgl:tl tsn
 tat:tt twi:tw tah:ty uig:ug ukr:uk urd:ur uzb:uz ven:ve vie:vi vol:vo wln:wa wol:wo xho:xh yid:yi yor:yo
 zha:za zho:zh zul:zu
 """
-REMEMBERED_CODES: Final = 256
+# models name a member of a macrolanguage, clients the macrolanguage
+MEMBERS: Final = """
+als:sq arb:ar azj:az cmn:zh ekk:et gaz:om khk:mn kmr:ku lvs:lv npi:ne ory:or pbt:ps pes:fa plt:mg quy:qu
+swh:sw uzn:uz ydd:yi zsm:ms
+"""
+# ISO 639-2's bibliographic codes, codes that were replaced, and codes of a variant or standard
+OTHERS: Final = """
+alb:sq arm:hy baq:eu bur:my chi:zh cze:cs dut:nl fre:fr geo:ka ger:de gre:el ice:is mac:mk mao:mi may:ms
+per:fa rum:ro slo:sk tib:bo wel:cy
+iw:he in:id ji:yi jw:jv mo:ro fil:tl
+nb:no pb:pt zt:zh
+"""
+REMEMBERED_CODES: Final = 1_024
+MACRO: Final = dict(pair.split(":") for pair in MEMBERS.split())
+EQUALS: Final = MACRO | dict(pair.split(":") for pair in OTHERS.split())
 SHORT: Final = dict(pair.split(":") for pair in PAIRS.split())
+PARTS: Final = re.compile(r"[-_.]")
 
 
 def short(code: str) -> str:
@@ -35,6 +51,14 @@ def short(code: str) -> str:
 def primary(code: str) -> str:
     """Return a code in small letters, without country or script: "de" for "de-AT"."""
     return code.partition("-")[0].lower()
+
+
+@lru_cache(REMEMBERED_CODES)
+def language_of(code: str) -> str:
+    """Return the one code of a code's language, for any code of it: "no" for "nob_Latn", "he" for "iw-IL"."""
+    base = PARTS.split(code, 1)[0].lower()
+    base = short(EQUALS.get(base, base))
+    return EQUALS.get(base, base)
 
 
 def by_short_code(codes: Iterable[str]) -> dict[str, str]:

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from engine.text.codes import primary, short
+from engine.text.codes import language_of
 from engine.text.first_words import known_weights, words_of
 
 LOADING: Final = threading.Lock()
@@ -46,8 +46,6 @@ ar bg ca cs da de el en es et fa fi fr he hi hr hu id it ja ko lt lv nl no pl pt
 sk sl sr sv th tr uk vi zh
 """
 WIDESPREAD_PRIORS: Final = dict.fromkeys(WIDESPREAD_CODES.split(), WIDESPREAD_LOG_ODDS)
-# the library's codes for languages that have another code too
-LIBRARY_CODES: Final[Mapping[str, str]] = {"nb": "no", "zt": "zh", "iw": "he", "in": "id", "fil": "tl"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +78,13 @@ def detect(text: str, among: Sequence[str], known: KnownShares | None = None) ->
     text = text[:MAX_CHARACTERS]
     if not any(character.isalpha() for character in text):
         return Detection([(language, 0.0) for language in among])
-    labels = [_language_code(language) for language in among]
+    labels = [language_of(language) for language in among]
     words = words_of(text)
     confidences = _confidences(text, frozenset(labels), known_weights(words))
     reported, preferred = REPORTED_CONFIDENCE, PREFERRED_CONFIDENCE
     doubtful = max((confidences.get(label, 0.0) for label in labels), default=0.0) < REPORTED_CONFIDENCE
     if known and doubtful and not all(map(str.isupper, words)):  # vocabularies lack abbreviations
-        known_shares = {_language_code(language): share for language, share in known(words).items()}
+        known_shares = {language_of(language): share for language, share in known(words).items()}
         confidences = _lower_unknown(confidences, known_shares)
         # a requested language with a tenth of the confidence does not fit such a text
         if known_shares and max(known_shares.values()) < KNOWN_SHARE:
@@ -133,11 +131,6 @@ def _confidences(text: str, labels: frozenset[str], word_weights: Mapping[str, f
     ]
     masses = np.exp(odds - odds.max())
     return dict(zip((label for label, _ in ranked), (100 * masses / masses.sum()).tolist(), strict=True))
-
-
-def _language_code(language: str) -> str:
-    base = short(primary(language))
-    return LIBRARY_CODES.get(base, base)
 
 
 def _identifier() -> Any:

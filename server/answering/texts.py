@@ -24,7 +24,7 @@ from server.answering.results import OnPartial
 from server.answering.translation import page_prose, read_pages, routes_for, run_each, translate_pages
 from server.callers.access import charge
 from server.http.schemas import SHOWN_CHARACTERS, check_sizes, check_tags
-from server.languages import inward, resolve_code
+from server.languages import resolve_code
 from server.state import AppState, state_of
 
 TRANSLATION: Final = USUAL_OPTIONS["translate"]
@@ -117,7 +117,8 @@ async def translate_texts(
     pages = await read_pages(state, task.texts, task.reader, task.deadline) if task.reader else None
     samples = task.texts if pages is None else [page_prose(page) for page in pages]
     detections, routes = await routes_for(state, samples, task.source, task.target, task.deadline, task.model)
-    sources = [inward(str(detection["language"])) for detection in detections]
+    known = {language.code for language in state.service.languages()}
+    sources = [resolve_code(str(detection["language"]), known) for detection in detections]
     sources = sources or [task.source or ""] * len(task.texts)
     if pages is None:
         results = await run_each(state, task.texts, routes, task.options, task.deadline, on_partial)

@@ -28,7 +28,7 @@ from engine.api import (
 )
 from server.answering.pages import SomePage, join_pages, parse_pages, project_segments
 from server.answering.results import OnPartial, renumber, results_of
-from server.languages import inward, name_of, outward
+from server.languages import inward, name_of, outward, resolve_code
 from server.state import AppState
 
 NOTHING: Final = {"confidence": 0.0, "language": "en"}  # LibreTranslate's answer for text without letters
@@ -291,6 +291,7 @@ async def routes_for(
         each(one_slice(_guess_source, service, sample, target) for sample in samples), deadline
     )
     codes = {str(language["language"]) for language in detections if language != NOTHING}
-    routes = {code: route_for(state, inward(code), target, name) for code in sorted(codes)}
+    known = {language.code for language in service.languages()}
+    routes = {code: route_for(state, resolve_code(code, known), target, name) for code in sorted(codes)}
     detected = (None if detection == NOTHING else str(detection["language"]) for detection in detections)
     return detections, [routes[code] if code else None for code in detected]

@@ -32,9 +32,23 @@ FAULTS = [
     (
         "any word is a region",
         "server/languages.py",
-        "return regional if REGION.fullmatch(region) and regional in codes else plain",
-        "return regional if regional in codes else plain",
+        r"(?:-(?P<region>[a-z]{2}|\d{3}))?",
+        r"(?:-(?P<region>\w+))?",
         "tests/server/http/test_libretranslate.py -k regions",
+    ),
+    (
+        "a language finds another one",
+        "server/languages.py",
+        "    if wanted.language != known.language:\n        return (FAR,)\n",
+        "",
+        "tests/server/test_languages.py -k nearest",
+    ),
+    (
+        "detection does not map LibreTranslate's code of Brazilian Portuguese",
+        "engine/text/codes.py",
+        "nb:no pb:pt zt:zh",
+        "nb:no zt:zh",
+        "tests/server/test_languages.py -k detected",
     ),
     (
         "an EventSource that reconnects starts again",

@@ -6,14 +6,8 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from engine.text.codes import short
+from engine.text.codes import MACRO, short
 
-# models name a member of a macrolanguage, clients the macrolanguage
-MEMBERS: Final = """
-als:sq arb:ar azj:az ekk:et gaz:om khk:mn kmr:ku lvs:lv npi:ne ory:or pbt:ps pes:fa plt:mg quy:qu swh:sw
-uzn:uz ydd:yi zsm:ms
-"""
-MACRO: Final = dict(pair.split(":") for pair in MEMBERS.split())
 # usual script of a language that models have in two scripts
 SCRIPTS: Final = """
 ace_Latn arb_Arab bjn_Latn crh_Latn kas_Arab knc_Arab min_Latn mni_Beng srp_Cyrl taq_Latn zho_Hans

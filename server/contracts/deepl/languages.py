@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Any, Final
 
 from engine.api import InvalidRequest, Service
-from server.languages import inward, name_of
+from server.languages import inward, name_of, resolve_code
 
 # DeepL's target codes and their names, by our code
 VARIANTS: Final = {
@@ -19,7 +19,6 @@ VARIANTS: Final = {
     "nb": (("NB", "Norwegian (bokmål)"),),
 }
 SOURCES: Final = {"pb": "PT", "zt": "ZH", "no": "NB"}  # DeepL's source code by our code, if it differs
-OTHERS: Final = {"nb": "no", "no": "nb"}  # two codes of one language
 
 
 def codes_of(service: Service, values: dict[str, Any]) -> tuple[str | None, str]:
@@ -42,11 +41,11 @@ def codes_of(service: Service, values: dict[str, Any]) -> tuple[str | None, str]
 def model_code(code: str, codes: Collection[str]) -> str | None:
     """Return our code for a code of DeepL, in any case; None when no model has the language.
 
-    code: code of DeepL. Without a model for its variant, it means the language itself.
+    code: code of DeepL, or any other code or name of a language.
     codes: our codes of languages with a model.
     """
-    plain, primary = inward(code), code.strip().lower().replace("_", "-").partition("-")[0]
-    return next((c for c in (plain, OTHERS.get(plain, ""), primary) if c in codes), None)
+    found = resolve_code(code, codes)
+    return found if found in codes else None
 
 
 def base_of(code: str) -> str:

@@ -28,7 +28,7 @@ from server.answering.translation import run_each
 from server.errors import InvalidParameter, Refusal
 from server.http.parameters import body_of, parse_json
 from server.http.schemas import NO_BOOLEAN, alternatives_of, validate
-from server.languages import LANGUAGE_NAMES
+from server.languages import LANGUAGE_NAMES, tag_of
 from server.state import AppState, deadline_of, state_of
 
 ANY_MODEL: Final = "convoy"
@@ -149,9 +149,8 @@ def read_instruction(message: str) -> Instruction | None:
 def _code_of(name: str, qualifier: str) -> str:
     """Return our code for a language's English name or code; "" for other words."""
     code = VARIANTS.get((qualifier, name)) or CODES_BY_NAME.get(name)
-    return code or (
-        name if name in LANGUAGE_NAMES or "-" in name and name.partition("-")[0] in LANGUAGE_NAMES else ""
-    )
+    marked = "-" in name or "_" in name  # many short words are codes of languages
+    return code or (name if name in LANGUAGE_NAMES or (marked and tag_of(name)) else "")
 
 
 @dataclass(frozen=True, slots=True)

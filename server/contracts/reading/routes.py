@@ -19,7 +19,7 @@ from server.http.openapi import JSON, TEXTS, errors, in_query, request_of
 from server.http.parameters import parameters, while_connected
 from server.http.responses import json_response
 from server.http.schemas import check_sizes, texts_of
-from server.languages import inward, name_of, outward
+from server.languages import name_of, outward, resolve_code
 from server.state import AppState, deadline_of, refuse_while_draining, state_of
 
 
@@ -100,7 +100,8 @@ async def _target(state: AppState, fields: ReadingRequest, deadline: float) -> s
         return fields.target
     text = "\n".join(check_sizes(fields.texts, state.settings.char_limit, state.settings.batch_limit))
     (best, *_) = await in_slices(one_slice(candidates, state.service, text), deadline)
-    return fields.otherwise if best["language"] == outward(inward(fields.target)) else fields.target
+    target = resolve_code(fields.target, {language.code for language in state.service.languages()})
+    return fields.otherwise if best["language"] == outward(target) else fields.target
 
 
 def _spare_beams(state: AppState) -> int:

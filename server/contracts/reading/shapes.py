@@ -10,44 +10,43 @@ from typing import Any, Final
 from engine.api import InvalidRequest
 from server.answering.texts import Translations
 from server.http.openapi import FORM, JSON, SERVED
-from server.languages import inward, outward
+from server.languages import outward
 
 DETECT: Final = "auto"
 DETECT_WORDS: Final = frozenset({"", "auto", "auto-detect"})
 MAX_ALTERNATIVES: Final = 3  # number of alternatives of DeepLX
 # hcfy's names of languages
-HCFY_NAMES: Final = {
-    "中文(简体)": "zh",
-    "中文(繁体)": "zt",
-    "英语": "en",
-    "日语": "ja",
-    "韩语": "ko",
-    "法语": "fr",
-    "德语": "de",
-    "西班牙语": "es",
-    "俄语": "ru",
-    "意大利语": "it",
-    "葡萄牙语": "pt",
-    "阿拉伯语": "ar",
-    "泰语": "th",
-    "越南语": "vi",
-    "荷兰语": "nl",
-    "波兰语": "pl",
-    "土耳其语": "tr",
-    "瑞典语": "sv",
-    "丹麦语": "da",
-    "芬兰语": "fi",
-    "捷克语": "cs",
-    "希腊语": "el",
-    "匈牙利语": "hu",
-    "罗马尼亚语": "ro",
-    "保加利亚语": "bg",
-    "乌克兰语": "uk",
-    "爱沙尼亚语": "et",
-    "印尼语": "id",
-    "印地语": "hi",
+CODES_TO_HCFY: Final = {
+    "zh": "中文(简体)",
+    "zt": "中文(繁体)",
+    "en": "英语",
+    "ja": "日语",
+    "ko": "韩语",
+    "fr": "法语",
+    "de": "德语",
+    "es": "西班牙语",
+    "ru": "俄语",
+    "it": "意大利语",
+    "pt": "葡萄牙语",
+    "ar": "阿拉伯语",
+    "th": "泰语",
+    "vi": "越南语",
+    "nl": "荷兰语",
+    "pl": "波兰语",
+    "tr": "土耳其语",
+    "sv": "瑞典语",
+    "da": "丹麦语",
+    "fi": "芬兰语",
+    "cs": "捷克语",
+    "el": "希腊语",
+    "hu": "匈牙利语",
+    "ro": "罗马尼亚语",
+    "bg": "保加利亚语",
+    "uk": "乌克兰语",
+    "et": "爱沙尼亚语",
+    "id": "印尼语",
+    "hi": "印地语",
 }
-CODES_TO_HCFY: Final = {code: name for name, code in HCFY_NAMES.items()}
 TEXT: Final = {"type": "string", "minLength": 1}
 TEXT_LIST: Final = {"type": "array", "items": {"type": "string"}, "minItems": 1}
 HTML_WORDS: Final[dict[Any, bool]] = dict.fromkeys((True, "true", "1"), True) | dict.fromkeys(
@@ -213,13 +212,12 @@ def _write_mtran(request: ReadingRequest, answer: Translations) -> dict[str, Any
 
 def _read_hcfy(values: dict[str, Any]) -> ReadingRequest:
     names = _text_list(values, "destination")
-    target, otherwise = (HCFY_NAMES.get(name, name) for name in (names + [""])[:2])  # one or two names
-    source = _source_language(values, "source")
-    return ReadingRequest(_text(values, "text"), HCFY_NAMES.get(source, source), target, otherwise)
+    target, otherwise = (names + [""])[:2]  # one or two names
+    return ReadingRequest(_text(values, "text"), _source_language(values, "source"), target, otherwise)
 
 
 def _write_hcfy(request: ReadingRequest, answer: Translations) -> dict[str, Any]:
-    source, target = answer.sources[0], inward(request.target)
+    source, target = answer.sources[0], request.target
     return {
         "text": request.texts,
         "from": CODES_TO_HCFY.get(source, source),
