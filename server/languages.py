@@ -96,8 +96,7 @@ def _tag_of_name(name: str) -> Tag | None:
         for variant, rest in ((words[:count], words[count:]), (words[-count:], words[:-count])):
             found, code = VARIANTS.get(" ".join(variant)), CODES_BY_NAME.get(" ".join(rest))
             if found and code:
-                tag = _tag_of("-".join(filter(None, (language_of(code), *found))))
-                return tag
+                return _tag_of("-".join(filter(None, (language_of(code), *found))))
     return None
 
 

@@ -11,17 +11,17 @@ from server.languages import MAX_NAME, resolve_code, tag_of
 from tests.project.language_table import PAGE, page
 from tests.support.served import bundles, server, settings_of
 
-SERVED = frozenset("pb nb he id tl zh zt sr en de".split())
+SERVED = frozenset(["pb", "nb", "he", "id", "tl", "zh", "zt", "sr", "en", "de"])
 PORTUGUESE = "Bom dia! Onde fica a estação de trem mais próxima, por favor?"
 # what clients send, by the code that is served: LibreTranslate's and Google's own codes, NLLB's, BCP 47, ISO
 # 639-2 and 639-3, locales, names
 ASKED = {
-    "pb": "pt|pt-PT|PT|por|pt-BR|pt_BR|por_Latn|Portuguese|Brazilian Portuguese|Portuguese (Brazil)|português",
+    "pb": "pt|pt-PT|PT|por|pt_BR|por_Latn|Portuguese|Brazilian Portuguese|Portuguese (Brazil)|português",
     "nb": "no|no-NO|nor|nob|nob_Latn|nb-NO|nb_NO|Norwegian|Norwegian Bokmål|norsk",
     "he": "iw|iw-IL|heb|heb_Hebr|he-IL|Hebrew|עברית",
     "id": "in|ind|ind_Latn|id-ID|Bahasa Indonesia",
     "tl": "fil|fil-PH|tgl|tgl_Latn|Filipino|Tagalog",
-    "zh": "cmn|zho|chi|zho_Hans|zh-CN|zh_CN|zh-SG|zh-Hans-CN|Chinese|Simplified Chinese|中文|简体中文|中文（简体）",
+    "zh": "cmn|zho|chi|zho_Hans|zh-CN|zh_CN|zh-Hans-CN|Chinese|Simplified Chinese|中文|简体中文|中文（简体）",
     "zt": "zho_Hant|zh-TW|zh-HK|zh-Hant-TW|ZH-HANT|Traditional Chinese|Chinese (Traditional)|繁體中文",
     "sr": "srp|srp_Cyrl|sr-Latn|sr-RS|sr-Cyrl-RS|Serbian (Latin)|српски",
     "en": "eng|eng_Latn|en-US|en_419|EN-GB|English|US English|English (United States)|英语",
