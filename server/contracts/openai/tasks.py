@@ -28,7 +28,8 @@ from server.answering.translation import run_each
 from server.errors import InvalidParameter, Refusal
 from server.http.parameters import body_of, parse_json
 from server.http.schemas import NO_BOOLEAN, alternatives_of, validate
-from server.languages import LANGUAGE_NAMES, tag_of
+from server.language_names import LANGUAGE_NAMES
+from server.languages import tag_of
 from server.state import AppState, deadline_of, state_of
 
 ANY_MODEL: Final = "convoy"

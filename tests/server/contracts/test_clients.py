@@ -25,7 +25,7 @@ from tests.support.deepl_clients import make_impatient
 from tests.support.served import server
 
 GERMAN = "Wo ist denn hier der Bahnhof?"
-PACKAGES = {"translate": "3.1.0", "deepl-node": "1.28.0"}
+PACKAGES = {"translate": "3.1.0", "deepl-node": "1.28.0", "openai": "7.57.0", "ollama": "0.6.4"}
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ from engine.api import (
     Service,
     ServiceSettings,
 )
+from server.http import cors
 from server.languages import inward, outward, resolve_code
 from tests.server.http.conftest import GERMAN, direct, post
 from tests.support.served import LANES, bundles, server
@@ -173,6 +174,27 @@ def test_every_answer_has_cors_headers(client, path):
     assert headers["access-control-allow-methods"] == "GET, HEAD, POST, PUT, PATCH, DELETE"
     assert headers["access-control-max-age"] == "1728000"
     assert client.options(path).headers["access-control-allow-origin"] == "*"
+
+
+@pytest.mark.parametrize(
+    ("asked", "allowed"),
+    [
+        ("authorization,content-type,x-stainless-os", "authorization,content-type,x-stainless-os"),
+        ("mcp-protocol-version, last-event-id", "mcp-protocol-version, last-event-id"),
+        ("a" * 65, "Authorization, "),
+        (",".join("abc" for _ in range(65)), "Authorization, "),
+        ("a b", "Authorization, "),
+        ("a;b", "Authorization, "),
+        ("", "Authorization, "),
+    ],
+)
+def test_a_preflight_allows_the_headers_that_it_asks_for(client, asked, allowed):
+    preflight = {"Origin": "https://a.example", "Access-Control-Request-Method": "POST"}
+    answer = client.options("/translate", headers=preflight | {"Access-Control-Request-Headers": asked})
+    assert answer.status_code == 204
+    assert answer.headers["access-control-allow-headers"].startswith(allowed)
+    assert answer.headers["access-control-allow-headers"] in (asked, cors.USUAL_NAMES.decode())
+    assert answer.headers["vary"] == "Access-Control-Request-Headers"
 
 
 def test_libretranslatepy_works(place):
