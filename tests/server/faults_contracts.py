@@ -144,7 +144,7 @@ FAULTS = [
     (
         "a tool's second language is not asked for",
         "server/contracts/reading/routes.py",
-        'return fields.otherwise if best["language"] == outward(inward(fields.target)) else fields.target',
+        'return fields.otherwise if best["language"] == outward(target) else fields.target',
         "return fields.target",
         "tests/server/contracts/test_reading.py -k hcfy",
     ),
