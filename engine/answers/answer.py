@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Final
@@ -18,10 +18,10 @@ from engine.answers.text_model import TextModel
 from engine.errors import TooLarge
 from engine.schedule.aio import generate_group
 from engine.schedule.engine import EngineSettings
-from engine.schedule.slices import Slices, at_once, each
+from engine.schedule.slices import Slices, at_once, each, in_turns
 from engine.schedule.workers import run_work
 from engine.text.placeables.masked_text import MarkedText
-from engine.types import Result
+from engine.types import DecodeJob, Result
 
 # costs of a text and of a protected phrase, as numbers of characters
 CHARACTERS_PER_TEXT: Final = 50
@@ -160,14 +160,14 @@ async def _decode_plans(
             plans, await _in_reading_order(stage, plans, deadline, drafts, follow_up=follow_up)
         )
     else:
-        jobs = [job for p in plans for job in p.jobs]
+        jobs = await _jobs_of(plans)
         results = _split_by_plan(
             plans, await generate_group(stage.engine, jobs, deadline, follow_up=follow_up)
         )
     pairs = list(zip(plans, results, strict=True))
     outcomes = await _settle_all(stage, pairs, deadline, characters)
     while retries := [outcome for outcome in outcomes if isinstance(outcome, Retry)]:
-        jobs = [job for retry in retries for job in retry.jobs]
+        jobs = await in_turns(_joined(retry.job_slices() for retry in retries))
         redone = iter(await generate_group(stage.engine, jobs, deadline, follow_up=True))
         pairs = [(retry.plan, retry.merge(redone)) for retry in retries]
         settled = iter(await _settle_all(stage, pairs, deadline, characters))
@@ -210,7 +210,7 @@ async def _in_reading_order(
     their other sentences, as a follow-up, would overtake too many requests.
     """
     watch = drafts.begin(stage.text, plans)
-    jobs = [job for p in plans for job in p.jobs]
+    jobs = await _jobs_of(plans)
     starts = list(accumulate((len(p.job_sentences) for p in plans), initial=0))
     first = [start for start, p in zip(starts, plans, strict=False) if p.job_sentences]
     rest = sorted(set(range(len(jobs))) - set(first))
@@ -227,6 +227,16 @@ async def _in_reading_order(
         part_results = await generate_group(stage.engine, part, deadline, report, follow_up=later)
         results |= dict(zip(numbers, part_results, strict=True))
     return [results[i] for i in range(len(jobs))]
+
+
+async def _jobs_of(plans: Iterable[Plan]) -> list[DecodeJob]:
+    """Return the jobs of plans. The event loop serves other tasks meanwhile."""
+    return await in_turns(_joined(p.job_slices(range(len(p.job_sentences))) for p in plans))
+
+
+def _joined(parts: Iterable[Slices[list[DecodeJob]]]) -> Slices[list[DecodeJob]]:
+    """Return the jobs of several generators as one list."""
+    return [job for part in (yield from each(parts)) for job in part]
 
 
 def _planning_work(texts: Sequence[str | MarkedText], options: TextOptions) -> int:

@@ -15,7 +15,7 @@ from engine.answers.plan import Plan
 from engine.answers.quality import Coverage, Repetition, coverage, repetition
 from engine.answers.sentence import Sentence
 from engine.answers.text_model import TextModel
-from engine.schedule.slices import Slices
+from engine.schedule.slices import Slices, at_once
 from engine.text.placeables.masked_text import KeptSpan
 from engine.types import NO_TIME, DecodeJob, Hypothesis, Result, Timings
 
@@ -156,13 +156,17 @@ class Retry:
     @property
     def jobs(self) -> list[DecodeJob]:
         """Jobs to decode again, as a follow-up (see `Engine.submit`)."""
-        jobs = self.plan.jobs
-        return [jobs[job] for job in self.job_numbers]
+        return at_once(self.job_slices())
+
+    def job_slices(self) -> Slices[list[DecodeJob]]:
+        """Return the same jobs, in slices of a job."""
+        return self.plan.job_slices(self.job_numbers)
 
     def merge(self, new: Iterator[Result]) -> list[Result]:
         """Return the results of all jobs, with new results for the jobs that were decoded again.
 
-        new: new results in the order of `jobs`. Their timings are added to the timings of the old results.
+        new: results of `jobs`, in their order. Their timings are added to the timings of
+            the old results.
         """
         merged = list(self.results)
         for job in self.job_numbers:

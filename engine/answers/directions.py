@@ -16,6 +16,7 @@ from engine.answers.text_model import TextModel
 from engine.bundle.bundle import Bundle, open_bundle
 from engine.errors import Unavailable, UnknownModel
 from engine.text.codes import by_short_code, short
+from engine.text.placeables.markup import compile_patterns
 from engine.text.tokenizers.mapped_pieces import MappedPieces
 from engine.text.tokenizers.marian import Marian
 from engine.text.tokenizers.placeholder_words import read_placeholder_words
@@ -154,6 +155,7 @@ def open_side(bundle: Bundle, tokenizer: Tokenizer, defaults: DecodeOptions, lim
     defaults: default decoding options of the model.
     limits: limits of the model.
     """
+    compile_patterns()
     return TextModel(
         task=bundle.task,
         source=bundle.source,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Final
@@ -56,11 +56,21 @@ class Plan:
     @property
     def jobs(self) -> list[DecodeJob]:
         """Sources with their options; only the first has the prefix."""
-        decode = self.options.decode
+        return at_once(self.job_slices(range(len(self.job_sentences))))
+
+    def job_slices(self, numbers: Iterable[int]) -> Slices[list[DecodeJob]]:
+        """Return some of the jobs, in slices of a job.
+
+        numbers: indexes of the jobs.
+        """
+        decode, sentences = self.options.decode, self.job_sentences
         same = decode.prefix == self.options.prefix
         first = decode if same else replace(decode, prefix=self.options.prefix)
-        numbers = self.job_sentences
-        return [self._job(number, decode if i else first) for i, number in enumerate(numbers)]
+        jobs = list[DecodeJob]()
+        for number in numbers:
+            jobs.append(self._job(sentences[number], decode if number else first))
+            yield
+        return jobs
 
     def fallen_back(self, model: TextModel, sentence: Sentence) -> Sentence:
         """Return the fallback of a sentence of this plan.

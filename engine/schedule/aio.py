@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from engine.schedule.any_engine import AnyEngine
-from engine.schedule.slices import in_slices, one_slice
+from engine.schedule.slices import Slices, in_slices, in_turns, one_slice
 from engine.types import DecodeJob, DecodeOptions, Outcome, Request, Result
 
 logger = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ async def generate_group(
     loop = asyncio.get_running_loop()
     future: asyncio.Future[None] = loop.create_future()
     results: dict[int, Result] = {}
-    equal = _equal_jobs(jobs)
+    equal = await in_turns(_equal_jobs(jobs))
 
     def settle(index: int, update: Update) -> None:
         """Handle an update of the jobs `equal[index]`; the last result or the first error ends the future."""
@@ -79,11 +79,17 @@ async def generate_group(
             future.set_result(None)
 
     updates = UpdateQueue(loop, settle)
-    requests = list[Request]()
-    # the first of equal jobs is submitted for all of them
-    for i, (number, *_) in enumerate(equal):
-        put = partial(updates.put, i)
-        requests.append(Request(*jobs[number], put, deadline, put if watch else None))
+
+    def make_requests() -> Slices[list[Request]]:
+        """Make a request for the first of each group of equal jobs, in slices of a request."""
+        requests = list[Request]()
+        for i, (number, *_) in enumerate(equal):
+            put = partial(updates.put, i)
+            requests.append(Request(*jobs[number], put, deadline, put if watch else None))
+            yield
+        return requests
+
+    requests = await in_turns(make_requests())
     try:
         submitted = one_slice(partial(engine.submit, requests, follow_up=follow_up))
         await in_slices(submitted, deadline, small=len(jobs) <= INLINE_JOBS)
@@ -96,11 +102,15 @@ async def generate_group(
     return [results[i] for i in range(len(jobs))]
 
 
-def _equal_jobs(jobs: Sequence[DecodeJob]) -> list[list[int]]:
-    """Group the indexes of jobs with equal answers, in the order of the first index of each group."""
+def _equal_jobs(jobs: Sequence[DecodeJob]) -> Slices[list[list[int]]]:
+    """Group the indexes of jobs with equal answers, in the order of the first index of each group.
+
+    In slices of a job.
+    """
     equal: dict[Hashable, list[int]] = {}
     for number, job in enumerate(jobs):
         equal.setdefault(equality_key(*job) or number, []).append(number)
+        yield
     return list(equal.values())
 
 

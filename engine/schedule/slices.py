@@ -143,6 +143,19 @@ async def in_slices(slices: Slices[T], deadline: float = math.inf, *, small: boo
         raise DeadlineExceeded("the deadline passed while the request was being prepared") from None
 
 
+async def in_turns(slices: Slices[T]) -> T:
+    """Run a generator of ours in the event loop, which serves other tasks after each turn."""
+    try:
+        while True:
+            end = time.monotonic() + TURN_SECONDS
+            while time.monotonic() < end:
+                next(slices)
+            await asyncio.sleep(0)
+    except StopIteration as done:
+        value: T = done.value
+        return value
+
+
 def each(items: Iterable[Slices[T]]) -> Slices[list[T]]:
     """Run several generators, one after the other, and return their values."""
     values: list[T] = []

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache, partial
 from operator import attrgetter
@@ -17,8 +17,12 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
+from engine.schedule.slices import Slices, at_once
+
 BASIC: Final = frozenset({int, float, str, bytes, bool, type(None)})
 OURS: Final = ("engine", "documents", "server")  # packages whose classes a message may name
+CHUNK: Final = 32  # parts of a long list that are written and read together
+CHUNK_CODE: Final = 1  # type of a chunk among the extensions of msgpack
 # kinds of the other values, each a list of its kind and its parts
 LIST, TUPLE, FROZENSET, DICT, OBJECT, ARRAY, NUMBER, FUNCTION, CALL, PARTIAL = range(10)
 _MAKERS: Final[tuple[Callable[[list[Any]], Any], ...]] = (list, tuple, frozenset)
@@ -27,7 +31,13 @@ _ENCODER: Final = msgspec.msgpack.Encoder()
 
 def encode(value: Any) -> bytes:
     """Return a value as bytes. Raises TypeError on a value that no message may have."""
-    return _ENCODER.encode(_lower(value))
+    return at_once(encode_slices(value))
+
+
+def encode_slices(value: Any) -> Slices[bytes]:
+    """Return the result of `encode`, in slices of CHUNK parts: the plan of a long text takes 0.3 s."""
+    lowered = yield from _lower(value)
+    return _ENCODER.encode(lowered)
 
 
 def decode(message: bytes, *, calls: bool = False) -> Any:
@@ -38,8 +48,16 @@ def decode(message: bytes, *, calls: bool = False) -> Any:
 
     Raises ValueError on other bytes.
     """
+    return at_once(decode_slices(message, calls=calls))
+
+
+def decode_slices(message: bytes, *, calls: bool = False) -> Slices[Any]:
+    """Return the result of `decode`, in slices of CHUNK parts.
+
+    message, calls: parameters of `decode`.
+    """
     try:
-        return _restore(msgspec.msgpack.decode(message), calls)
+        return (yield from _restore(msgspec.msgpack.decode(message), calls))
     except (msgspec.DecodeError, AttributeError, LookupError, TypeError) as error:
         raise ValueError(f"not a message of a worker: {error!r}") from error
 
@@ -58,58 +76,84 @@ def find_class(name: str) -> type:
     return found
 
 
-def _lower(value: Any) -> Any:
+def _lower(value: Any) -> Slices[Any]:
     """Return a value as basic types and lists."""
     kind: Any = type(value)
-    return value if kind in BASIC else _lowering(kind)(value)
+    if kind in BASIC:
+        return value
+    start, parts = _lowering(kind)(value)
+    lowered = [*start]
+    for part in parts:
+        lowered.append((yield from _lower_all(part)))
+    return lowered
 
 
 @cache
-def _lowering(kind: Any) -> Callable[[Any], Any]:
-    """Return the function that lowers values of a type. Raises TypeError if no message may have them."""
+def _lowering(kind: Any) -> Callable[[Any], tuple[tuple[Any, ...], tuple[Collection[Any], ...]]]:
+    """Return the function that splits values of a type into a list's first, basic values and its lists of
+    values that follow. Raises TypeError if no message may have them."""
     if kind in _MAKERS:
-        number = _MAKERS.index(kind)
-        return lambda value: [number, _lower_all(value)]
+        number = (_MAKERS.index(kind),)
+        return lambda value: (number, (value,))
     if hasattr(kind, "reference"):  # an object that a worker opens itself, such as a model
         return _lower_reference
     if is_dataclass(kind) or _is_named_tuple(kind):
-        name, parts = name_of(kind), attrgetter(*_field_names(kind), "__class__")
-        return lambda value: [OBJECT, name, _lower_all(parts(value)[:-1])]
+        start, parts = (OBJECT, name_of(kind)), attrgetter(*_field_names(kind), "__class__")
+        return lambda value: (start, (parts(value)[:-1],))
     if issubclass(kind, Mapping):
-        return lambda value: [DICT, _lower_all(value), _lower_all(value.values())]
+        return lambda value: ((DICT,), (value, value.values()))
     if kind is np.ndarray:
-        return lambda value: [ARRAY, value.dtype.str, value.shape, value.tobytes()]
+        return lambda value: ((ARRAY, value.dtype.str, value.shape, value.tobytes()), ())
     if issubclass(kind, np.generic):
-        return lambda value: [NUMBER, value.dtype.str, value.tobytes()]
+        return lambda value: ((NUMBER, value.dtype.str, value.tobytes()), ())
     if kind is partial:
-        return lambda value: [PARTIAL, name_of(value.func), _lower_all(value.args)]
+        return lambda value: ((PARTIAL, name_of(value.func)), (value.args,))
     if kind is type(_lower):
-        return lambda value: [FUNCTION, name_of(value)]
+        return lambda value: ((FUNCTION, name_of(value)), ())
     raise TypeError(f"no message may have a {kind.__name__}")
 
 
-def _lower_all(values: Any) -> list[Any]:
-    """Return values as basic types and lists; most lists have numbers only."""
-    return list(values) if BASIC.issuperset(map(type, values)) else [_lower(value) for value in values]
-
-
-def _lower_reference(value: Any) -> list[Any]:
+def _lower_reference(value: Any) -> tuple[tuple[Any, ...], tuple[Collection[Any], ...]]:
     """Return the function and the arguments that open an equal object."""
     function, arguments = value.reference()
-    return [CALL, function, _lower_all(arguments)]
+    return (CALL, function), (arguments,)
 
 
-def _restore(value: Any, calls: bool) -> Any:
+def _lower_all(values: Collection[Any]) -> Slices[list[Any]]:
+    """Return values as basic types and lists; most lists have numbers only.
+
+    Other lists of more than CHUNK values become a list of messages, of CHUNK values each, so that neither
+    side makes all lists at once, which would let the garbage collector run again and again.
+    """
+    if BASIC.issuperset(map(type, values)):
+        return list(values)
+    chunks, lowered = list[Any](), list[Any]()
+    for value in values:
+        lowered.append((yield from _lower(value)) if type(value) not in BASIC else value)
+        if len(lowered) == CHUNK:
+            chunks.append(_chunk(lowered))
+            lowered.clear()
+            yield
+    return [*chunks, _chunk(lowered)] if chunks else lowered
+
+
+def _chunk(lowered: list[Any]) -> msgspec.msgpack.Ext:
+    """Return a part of a long list as a message in the message."""
+    return msgspec.msgpack.Ext(CHUNK_CODE, _ENCODER.encode(lowered))
+
+
+def _restore(value: Any, calls: bool) -> Slices[Any]:
     """Return the value that `_lower` has lowered."""
     if type(value) is not list:
         return value
     kind, first, *rest = value
     if kind <= FROZENSET:
-        return _MAKERS[kind](_restore_all(first, calls))
+        return _MAKERS[kind]((yield from _restore_all(first, calls)))
     if kind == OBJECT:
-        return _class(first, calls)(*_restore_all(rest[0], calls))
+        return _class(first, calls)(*(yield from _restore_all(rest[0], calls)))
     if kind == DICT:
-        return dict(zip(_restore_all(first, calls), _restore_all(rest[0], calls), strict=True))
+        keys = yield from _restore_all(first, calls)
+        return dict(zip(keys, (yield from _restore_all(rest[0], calls)), strict=True))
     if kind == ARRAY:
         return np.frombuffer(rest[1], np.dtype(first)).reshape(rest[0]).copy()
     if kind == NUMBER:
@@ -119,13 +163,29 @@ def _restore(value: Any, calls: bool) -> Any:
     function = _function(first)
     if kind == FUNCTION:
         return function
-    arguments = _restore_all(rest[0], calls)
+    arguments = yield from _restore_all(rest[0], calls)
     return partial(function, *arguments) if kind == PARTIAL else function(*arguments)
 
 
-def _restore_all(values: list[Any], calls: bool) -> list[Any]:
+def _restore_all(values: list[Any], calls: bool) -> Slices[list[Any]]:
     """Return the values that `_lower_all` has lowered."""
-    return values if BASIC.issuperset(map(type, values)) else [_restore(value, calls) for value in values]
+    if BASIC.issuperset(map(type, values)):
+        return values
+    if type(values[0]) is not msgspec.msgpack.Ext:
+        return (yield from _restore_each(values, calls))
+    restored = list[Any]()
+    for chunk in values:
+        restored += yield from _restore_each(msgspec.msgpack.decode(chunk.data), calls)
+        yield
+    return restored
+
+
+def _restore_each(values: list[Any], calls: bool) -> Slices[list[Any]]:
+    """Return the values that `_lower` has lowered."""
+    restored = list[Any]()
+    for value in values:
+        restored.append((yield from _restore(value, calls)) if type(value) is list else value)
+    return restored
 
 
 @cache

@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from engine.errors import ConvoyError, DeadlineExceeded, TooLarge
-from engine.schedule.slices import Slices, at_once, in_slices
-from engine.schedule.values import decode, encode, find_class
+from engine.schedule.slices import Slices, at_once, in_slices, in_turns
+from engine.schedule.values import decode, decode_slices, encode, encode_slices, find_class
 from engine.schedule.worker import FAILED, LENGTH_BYTES, QUICK_SECONDS, STARVED, frame
 
 logger = logging.getLogger(__name__)
@@ -113,7 +113,7 @@ class Workers:
         what the work raises.
         """
         seconds = BUDGET_SECONDS + CHARACTER_SECONDS * characters
-        message = encode((seconds, work, arguments))
+        message = await in_turns(encode_slices((seconds, work, arguments)))
         self.figures.waiting += 1
         waiting, limit = True, asyncio.timeout_at(_loop_time(deadline))
         try:
@@ -155,10 +155,9 @@ class Workers:
             worker.writer.write(frame(message))
             await worker.writer.drain()
             length = int.from_bytes(await worker.reader.readexactly(LENGTH_BYTES), "big")
-            small = length <= MAX_ANSWER_BYTES
-            answer: tuple[str, Any, float] = (
-                decode(await worker.reader.readexactly(length)) if small else (STARVED, "", seconds)
-            )
+            answer: tuple[str, Any, float] = STARVED, "", seconds
+            if length <= MAX_ANSWER_BYTES:
+                answer = await in_turns(decode_slices(await worker.reader.readexactly(length)))
         except (asyncio.IncompleteReadError, ConnectionError):
             code = await self._end(worker)
             reason = {-getattr(signal, "SIGPROF", 0): "time", -signal.SIGKILL: "memory"}.get(code, "failure")

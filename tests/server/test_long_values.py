@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import httpx
 import pytest
 
-from tests.server.test_attacks import HEALTH, SHARED, Others
+from tests.server.test_attacks import Others, too_long
 from tests.server.test_server_process import GERMAN, process
 from tests.support.attacks import FORM
 from tests.support.thorough import THOROUGH
@@ -150,7 +150,7 @@ def cases(description):
 
 
 def ask(attacker, others, some, usual):
-    """(What others waited for too long or "", faults, fields let through), while cases are sent."""
+    """(What was too long or "", faults, fields let through), while cases are sent."""
     requests = [request_with(attacker, *case.arguments) for case in some]
     faults, let_through = [], set()
     others.faults.clear()
@@ -162,13 +162,7 @@ def ask(attacker, others, some, usual):
                     faults.append(f"{case.field}: {status}")
                 if case.large and status < 300:
                     let_through.add(case.field)
-    allowed = SHARED * max(usual.sentence) + HEALTH + lag.longest
-    if max(times.sentence) > allowed:
-        with others.times() as usual:  # the machine may have become slower
-            time.sleep(0.3)
-        allowed = SHARED * max(usual.sentence) + HEALTH + lag.longest
-    slow = max(times.health) > HEALTH + lag.longest or max(times.sentence) > allowed
-    said = f"/health {max(times.health):.2f} s, a sentence {max(times.sentence):.2f} s" if slow else ""
+    said = too_long(times, max(usual.sentence), lag.longest)
     return said, faults + others.faults[:1], let_through
 
 

@@ -91,15 +91,13 @@ def answered(meter, text, options, way, model=None):
     """Plan, answer and compose a text."""
     model = model or text_model()
     planned = meter.run(plan(model, text, options))
-    results = [copied(job, way) for job in meter.run(one_slice(lambda: planned.jobs))]
+    results = [copied(job, way) for job in meter.run(planned.job_slices(range(len(planned.job_sentences))))]
     for _ in range(MAX_RETRIES):
         outcome = meter.run(settle(model, planned, results))
         if not isinstance(outcome, Retry):
             return outcome
         planned = outcome.plan
-        results = outcome.merge(
-            iter([copied(job, way) for job in meter.run(one_slice(lambda retry: retry.jobs, outcome))])
-        )
+        results = outcome.merge(iter([copied(job, way) for job in meter.run(outcome.job_slices())]))
     raise AssertionError("a sentence is decoded again and again")
 
 

@@ -164,6 +164,11 @@ def _long_pattern() -> re.Pattern[str]:
     return re.compile(rf"{long_placeables().pattern}|{LINK}")
 
 
+def compile_patterns() -> None:
+    """Compile the patterns of markup and placeables: the first text would take 0.1 s longer."""
+    _markup_pattern(), _long_pattern(), placeables()
+
+
 def _tokens(text: str) -> Iterator[_Token | None]:
     """Yield all parts of a text that may be markup, and None after each step."""
     line = 0  # part of the keys, as these pairs do not cross lines

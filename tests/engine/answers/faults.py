@@ -274,4 +274,11 @@ FAULTS = [
         'reads = model.task == "translate"',
         "tests/engine/answers/test_api.py -k raw",
     ),
+    (
+        "the first text compiles the patterns",
+        "engine/answers/directions.py",
+        "    compile_patterns()\n",
+        "",
+        "tests/engine/text/test_grammar.py -k first_text",
+    ),
 ]

@@ -94,8 +94,8 @@ FAULTS = [
     (
         "long work is not interrupted for other work",
         "engine/schedule/slices.py",
-        "        while time.monotonic() < end:\n",
-        "        while True:\n",
+        "        while time.monotonic() < end:\n            next(work.slices)",
+        "        while True:\n            next(work.slices)",
         "tests/server/http/test_slices.py -k test_sliced_tasks_take_turns",
     ),
     (
@@ -241,6 +241,27 @@ FAULTS = [
         "    if not calls:\n        raise",
         "    if False:\n        raise",
         "tests/engine/schedule/test_workers.py",
+    ),
+    (
+        "a message to a worker is written at once",
+        "engine/schedule/workers.py",
+        "message = await in_turns(encode_slices((seconds, work, arguments)))",
+        "message = encode((seconds, work, arguments))",
+        "tests/engine/schedule/test_workers.py -k event_loop_runs",
+    ),
+    (
+        "a message of a worker is read at once",
+        "engine/schedule/workers.py",
+        "answer = await in_turns(decode_slices(await worker.reader.readexactly(length)))",
+        "answer = decode(await worker.reader.readexactly(length))",
+        "tests/engine/schedule/test_workers.py -k event_loop_runs",
+    ),
+    (
+        "turns in the event loop are not interrupted",
+        "engine/schedule/slices.py",
+        "            await asyncio.sleep(0)\n",
+        "",
+        "tests/engine/schedule/test_workers.py -k event_loop_runs",
     ),
     (
         "a worker that was killed while idle gets work",

@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import gc
 import math
 import os
 import shutil
@@ -22,11 +23,13 @@ from engine.errors import DeadlineExceeded, InvalidRequest, Overloaded, TooLarge
 from engine.schedule import workers as module
 from engine.schedule.aio import generate_group
 from engine.schedule.slices import at_once
-from engine.schedule.values import OBJECT, decode, encode
+from engine.schedule.values import CHUNK, OBJECT, decode, decode_slices, encode, encode_slices
 from engine.schedule.workers import WorkerFigures, Workers, run_work
 from engine.types import Hypothesis, Timings
 from tests.support import heavy_work
+from tests.support.callbacks import LongestCallback
 from tests.support.served import LINES, running
+from tests.support.timing import ATTEMPTS
 
 pytestmark = [
     pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork"),
@@ -218,6 +221,52 @@ async def test_closing_ends_all_processes():
     await asyncio.gather(task, return_exceptions=True)
     while any(map(is_alive, pids)):
         await asyncio.sleep(0.01)
+
+
+async def test_long_lists_are_written_and_read_in_slices():
+    value = [[Timings(n, 0.0, 0.0, 0.0), {"n": (n, [str(n)])}] for n in range(1_000)]
+    for lists in (1, 100):  # one long list, and many long ones
+        nested = [value[: len(value) // lists]] * lists
+        slices = encode_slices(nested)
+        yields, message = counted(slices)
+        assert yields >= (len(value) // lists // CHUNK) * lists
+        assert message == encode(nested)
+        yields, again = counted(decode_slices(message))
+        assert yields >= (len(value) // lists // CHUNK) * lists
+        assert again == nested
+
+
+def counted(slices):
+    """Return the number of slices, and the value."""
+    count = 0
+    while True:
+        try:
+            next(slices)
+        except StopIteration as done:
+            return count, done.value
+        count += 1
+
+
+async def test_event_loop_runs_while_a_long_message_is_written_and_read(workers, tmp_path, monkeypatch):
+    monkeypatch.setattr(asyncio.Handle, "_run", asyncio.Handle._run)  # restored at the end
+    longest = LongestCallback(tmp_path / "longest")
+    longest.record()
+    value = [Timings(float(n), 0.0, 0.0, 0.0) for n in range(50_000)]
+    assert await run(workers, heavy_work.echo, value[:1]) == value[:1]
+    used = time.thread_time()
+    message = encode(value)
+    used = time.thread_time() - used
+
+    gc.disable()  # a collection of the objects of other tests takes longer
+    try:
+        for _ in range(ATTEMPTS):
+            longest.seconds = 0.0
+            assert await run(workers, heavy_work.echo, value, characters=100_000) == value
+            if longest.seconds < used / 2:
+                return
+    finally:
+        gc.enable()
+    raise AssertionError(f"a callback takes {longest.seconds:.3f} s, {len(message)} bytes {used:.3f} s")
 
 
 async def test_short_work_needs_no_worker(workers):
