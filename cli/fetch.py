@@ -135,6 +135,7 @@ def _list(sources: SourceTable, languages: Sequence[str], out: Path) -> None:
     languages: codes of languages, each with an optional source such as "argos:nl".
     out: folder of bundles, for the mark of models on disk.
     """
+    from engine.errors import InvalidRequest
     from export.fetching.installing import bundles_at
     from export.fetching.offers import request_code
 
@@ -146,10 +147,17 @@ def _list(sources: SourceTable, languages: Sequence[str], out: Path) -> None:
     }
     for prefix in dict.fromkeys(prefix for prefix, _ in chosen):
         codes = {request_code(code) for source, code in chosen if source == prefix and code}
-        for offer in sources.open(prefix).offers():
-            if codes <= {request_code(offer.source), request_code(offer.target)}:
-                version = there.get((prefix, offer.origin.name))
-                typer.echo(_line(prefix, offer, "" if version is None else f"on disk {version}".rstrip()))
+        offers = [
+            offer
+            for offer in sources.open(prefix).offers()
+            if codes <= {request_code(offer.source), request_code(offer.target)}
+        ]
+        if not offers:
+            named = ", ".join(sorted(codes))
+            raise InvalidRequest(f"{prefix} has no models for {named}; languages are codes, such as de")
+        for offer in offers:
+            version = there.get((prefix, offer.origin.name))
+            typer.echo(_line(prefix, offer, "" if version is None else f"on disk {version}".rstrip()))
 
 
 def _line(prefix: str, offer: ModelOffer, mark: str) -> str:

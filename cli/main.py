@@ -53,7 +53,7 @@ BAD_INPUT: Final = (
 )
 EXTRAS: Final = {
     "torch": "torch",
-    "google_crc32c": "torch",
+    "google_crc32c": "tensor2tensor",
     "huggingface_hub": "hub",
     "fsspec": "corpus",
     "pyarrow": "corpus",

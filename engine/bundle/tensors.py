@@ -62,8 +62,14 @@ class TensorPart(NamedTuple):
 class MappedTensors(dict[str, NDArray[Any]]):
     """Read-only tensors by name, in the pages of a mapped file."""
 
-    def __init__(self, path: Path) -> None:
-        """Map a file. Raises SafetensorError, OSError or ValueError if it is not a valid file of tensors."""
+    def __init__(self, path: Path, types: Mapping[str, np.dtype[Any]] = SAFETENSORS_TYPES) -> None:
+        """Map a file.
+
+        path: the file.
+        types: allowed types by their names in the file.
+
+        Raises SafetensorError, OSError or ValueError if it is not a valid file of tensors.
+        """
         super().__init__()
         with safe_open(path, framework="np"):  # validates types, shapes, offsets and the length of the file
             pass
@@ -74,9 +80,9 @@ class MappedTensors(dict[str, NDArray[Any]]):
         for name, entry in json.loads(self._pages[8:start]).items():
             if name == "__metadata__":
                 continue
-            if entry["dtype"] not in SAFETENSORS_TYPES:
-                raise ValueError(f"{name} is {entry['dtype']}, not fp16, fp32 or int8")
-            spec = Spec(SAFETENSORS_TYPES[entry["dtype"]], tuple(entry["shape"]))
+            if entry["dtype"] not in types:
+                raise ValueError(f"{name} is {entry['dtype']}, not one of {', '.join(types)}")
+            spec = Spec(types[entry["dtype"]], tuple(entry["shape"]))
             flat = np.frombuffer(
                 self._pages, spec.dtype, math.prod(spec.shape), start + entry["data_offsets"][0]
             )

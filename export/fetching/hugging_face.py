@@ -28,7 +28,7 @@ TEXT_FILES: Final = (
     *("added_tokens.json", "vocab*", "merges.txt", "*.spm", "*.model", "*.codes", "dict.*.txt"),
 )
 STUDENT_FILES: Final = ("*.bin", "*.bin.gz", "*.bin.zst", "*.spm*", "lex*", "config*.yml", "metadata.json")
-CT2_FILES: Final = ("model.bin", "config.json", "*vocabulary*", "*.spm", "*.model", "*.codes", "tokenizer*")
+CT2_FILES: Final = ("model.bin", "*vocabulary*", *TEXT_FILES)
 
 
 class HuggingFace:

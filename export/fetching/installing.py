@@ -135,15 +135,7 @@ class Installer:
         if self.source or self.target:
             settings = replace(settings, source=self.source, target=self.target)
         stages = (add_graphs, prove_answer, partial(add_placeholders, self.say))
-        try:
-            convert(offer.kind, folder, fresh, settings, stages=stages)
-        except ModuleNotFoundError as error:
-            if (error.name or "").partition(".")[0] != "torch":
-                raise
-            raise CheckpointError(
-                f"{offer.bundle}: this kind of model is imported with torch; run: pip install "
-                "'convoy-server[torch]', or fetch it on another machine and copy its bundle"
-            ) from error
+        convert(offer.kind, folder, fresh, settings, stages=stages)
 
 
 def installed(out: Path, source: str, name: str) -> Path | None:

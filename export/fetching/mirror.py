@@ -102,7 +102,7 @@ class Mirror:
         return offers
 
     def find(self, name: str, architecture: str | None = None) -> ModelOffer:
-        return choose(self.offers(), "the mirror", name, architecture)
+        return choose(self.offers(), self.name, name, architecture)
 
     def download(self, offer: ModelOffer, folder: Path, progress: Progress) -> None:
         download_all(self.web, offer.files, folder, progress)

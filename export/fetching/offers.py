@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path, PurePosixPath
 from typing import Final, Protocol
 
@@ -15,6 +16,7 @@ NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 CODE: Final = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{2,8})*")
 DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 MAX_FILE_BYTES: Final = 2**35
+MAX_HINTS: Final = 4  # names in an error message
 LANGUAGE: Final = re.compile(r"[a-z]{2,3}")
 # short words in names of models that are no languages
 NO_LANGUAGES: Final = frozenset({"mt", "big", "ct", "opt", "int", "nmt", "wmt", "tc"})
@@ -143,13 +145,28 @@ def choose(offers: Sequence[ModelOffer], source: str, name: str, architecture: s
         fitting = [offer for offer in fitting if offer.architecture == architecture]
     if not fitting:
         what = f"{architecture} model" if architecture else "model"
-        raise InvalidRequest(f"{source} has no {what} {name}; convoy fetch --list shows its models")
+        raise InvalidRequest(f"{source} has no {what} {name}; {_hint(offers, source, wanted)}")
     if len(fitting) > 1:
         names = ", ".join(f"{offer.bundle} ({offer.architecture})" for offer in fitting)
         raise InvalidRequest(
             f"{source} has several models for {name}: {names}; name one, or its --architecture"
         )
     return fitting[0]
+
+
+def _hint(offers: Sequence[ModelOffer], source: str, wanted: str) -> str:
+    """Return the names that a wrong name may mean, or the command that lists all names.
+
+    offers: models of a source.
+    source: name of the source.
+    wanted: name in the form of `plain_pair`.
+    """
+    names = {plain_pair(offer.origin.name): offer.origin.name for offer in offers}
+    near = [name for plain, name in names.items() if wanted in plain.split("-")]
+    near = near or [names[plain] for plain in get_close_matches(wanted, names)]
+    if near:
+        return f"did you mean {' or '.join(sorted(near)[:MAX_HINTS])}?"
+    return f"convoy fetch --list {source}: shows its models"
 
 
 def plain_pair(name: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from engine.errors import InvalidRequest
 from export.fetching.argos import Argos
 from export.fetching.firefox import Firefox
 from export.fetching.hugging_face import HuggingFace
@@ -46,9 +47,15 @@ class SourceTable:
         return "mirror" if self._addresses.mirror else "firefox"
 
     def split(self, name: str) -> tuple[str, str]:
-        """Return the source of a name, and the name without its prefix."""
+        """Return the source of a name, and the name without its prefix. Raises InvalidRequest."""
         prefix, colon, rest = name.partition(":")
-        return (prefix, rest) if colon and prefix in SOURCE_NAMES else (self.usual, name)
+        if not colon:
+            if "/" in name:
+                raise InvalidRequest(f"{name}: names no source; a repository of Hugging Face is hf:{name}")
+            return self.usual, name
+        if prefix not in SOURCE_NAMES:
+            raise InvalidRequest(f"{name}: there is no source {prefix}; there are {', '.join(SOURCE_NAMES)}")
+        return prefix, rest
 
     def open(self, name: str) -> Source:
         """Return the source of a name in SOURCE_NAMES. Asks no host."""

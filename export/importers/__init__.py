@@ -5,7 +5,9 @@ importing      the steps of every import: check, read, report problems, write
 proving        the last steps: graphs, a proof, placeholders, a comparison with the model's own engine
 weights        renames weights and checks that they fit a model
 json_object    reads JSON objects of foreign files
-checkpoint     reads tensors of pickled files without running code in them
+checkpoint     reads weights and options of pickled files without running code in them
+torch_files    files of `torch.save`, without torch
+pickles        pickles with a closed list of names
 buckets        buckets of distances of T5's attention bias
 fairseq        checkpoints, dictionaries and BPE codes of fairseq
 marian         Marian's own layout; students of Firefox Translations and Bergamot
@@ -35,18 +37,16 @@ class ImportSource:
 
     module: name of its `ModelReader` (`export.importers.importing`), below this package.
     settings: class of its settings.
-    torch: whether reading needs torch itself, and not only the shapes of `export.shapes`.
     """
 
     module: str
     settings: type[of.ImportSettings]
-    torch: bool = True
 
 
 SOURCES: Final = {
-    "argos": ImportSource("ctranslate2.argos", of.ImportSettings, torch=False),
-    "bergamot": ImportSource("marian.bergamot", of.StudentImport, torch=False),
-    "ctranslate2": ImportSource("ctranslate2.importer", of.CTranslate2Import, torch=False),
+    "argos": ImportSource("ctranslate2.argos", of.ImportSettings),
+    "bergamot": ImportSource("marian.bergamot", of.StudentImport),
+    "ctranslate2": ImportSource("ctranslate2.importer", of.CTranslate2Import),
     "fairseq": ImportSource("fairseq.importer", of.FairseqImport),
     "hf": ImportSource("huggingface.importer", of.HuggingFaceImport),
     "marian": ImportSource("marian.native", of.MarianImport),
@@ -78,8 +78,7 @@ def convert(
     if `out` exists. Nothing is written before everything was checked.
     """
     entry, folder = SOURCES[source], Path(folder)
-    if not entry.torch:
-        stand_in()
+    stand_in()
     from export.importers.importing import convert_by
 
     module = entry.module

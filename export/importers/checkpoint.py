@@ -1,43 +1,33 @@
-"""Read pickled checkpoints without running any code in them.
+"""Read pickled checkpoints without torch, and without running any code in them.
 
-`torch.load(weights_only=True)` gets a closed list of stand-ins for the classes in such files
-(docs/reference.md 7). Any other global is refused.
+A closed list has stand-ins for the classes in such files (docs/reference.md 7). Any other name is refused.
 """
 
 from __future__ import annotations
 
-import re
-import warnings
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from engine.errors import CheckpointError
+from export.importers.pickles import Stateful, UnlistedName
+from export.importers.torch_files import IgnoredObject, StoredTensor, read_torch_file
+from export.importers.weights import Tensor, is_float
+
+State = dict[str, Tensor]  # by the file's names
 
 
-class Arguments(dict[str, Any]):
+class Arguments(dict[str, Any], Stateful):
     """Stand-in for argparse.Namespace: its attributes as a dictionary."""
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.update(state)
 
 
-class IgnoredObject(dict[Any, Any]):
-    """Stand-in for training statistics (meters, numpy scalars), which are dropped."""
-
-    def __init__(self, *_: Any) -> None:
-        super().__init__()
-
-    def __setstate__(self, _: Any) -> None:
-        pass
-
-
-class OmegaNode:
+class OmegaNode(Stateful):
     """Stand-in for a node of OmegaConf, the type of `cfg` in fairseq 0.10: stores the wrapped value."""
 
     content: Any = None
@@ -78,11 +68,11 @@ class Checkpoint:
 
     arguments: options of the model and task; also `encoder_version` and `decoder_version`, the layout
         versions in the state dictionary, 1 if absent.
-    state: tensors by name.
+    state: arrays by name.
     """
 
     arguments: dict[str, Any]
-    state: dict[str, Tensor]
+    state: State
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
@@ -97,24 +87,27 @@ def read_checkpoint(path: Path) -> Checkpoint:
     return Checkpoint({**_arguments(path, content), **_versions(path, state)}, state)
 
 
-def _checked_tensors(path: Path, content: Any, what: str) -> dict[str, Tensor]:
+def _checked_tensors(path: Path, content: Any, what: str) -> State:
     """Return a state dictionary. Raises CheckpointError on an unprintable name or an incomplete tensor."""
-    state: dict[str, Any] = dict(content) if isinstance(content, Mapping) else {"": None}
-    if not all(isinstance(n, str) and isinstance(w, Tensor) for n, w in state.items()):
+    tensors: dict[Any, Any] = dict(content) if isinstance(content, Mapping) else {"": None}
+    if not all(isinstance(n, str) and isinstance(w, StoredTensor) for n, w in tensors.items()):
         raise CheckpointError(f"{path}: {what} must map names to tensors; is it the right file?")
-    strange = [name for name in state if not name.isprintable()]
+    strange = [name for name in tensors if not name.isprintable()]
     if strange:
         raise CheckpointError(f"{path}: holds a weight called {strange[0]!r}; is the file damaged?")
-    odd = [name for name, weight in state.items() if not _is_plain(weight)]
-    if odd:
-        raise CheckpointError(
-            f"{path}: {odd[0]} is not an ordinary tensor (sparse, quantised or without content)"
-        )
+    state = {}
+    for name, tensor in tensors.items():
+        values = tensor.array()
+        if values is None:
+            raise CheckpointError(
+                f"{path}: {name} is not an ordinary tensor (sparse, quantised or without content)"
+            )
+        state[name] = values
     return state
 
 
-def read_state(path: Path) -> dict[str, Tensor]:
-    """Read the tensors, by name, of a pickled state dictionary, such as Hugging Face's pytorch_model.bin.
+def read_state(path: Path) -> State:
+    """Read the arrays, by name, of a pickled state dictionary, such as Hugging Face's pytorch_model.bin.
 
     Raises CheckpointError like `read_checkpoint`.
     """
@@ -134,43 +127,38 @@ def average(checkpoints: Sequence[tuple[Path, Checkpoint]]) -> Checkpoint:
             )
     mean = {}
     for name, weight in base.state.items():
-        if not weight.is_floating_point():
+        if not is_float(weight):
             mean[name] = weight
             continue
-        total = weight.float().clone()
+        total = weight.astype(np.float32)
         for _, other in others:
-            total += other.state[name].float()
-        mean[name] = total.div_(len(checkpoints))
+            total += other.state[name].astype(np.float32)
+        mean[name] = total / np.float32(len(checkpoints))
     return Checkpoint(base.arguments, mean)
 
 
-def _versions(path: Path, state: Mapping[str, Tensor]) -> dict[str, float]:
+def _versions(path: Path, state: State) -> dict[str, float]:
     """Return the layout version of the encoder's weights and of the decoder's."""
     versions = {}
     for side in ("encoder", "decoder"):
         version = state.get(f"{side}.version")
-        if version is not None and (version.numel() != 1 or version.is_complex()):
+        if version is not None and (version.size != 1 or version.dtype.kind == "c"):
             raise CheckpointError(f"{path}: {side}.version must be one number; is the file damaged?")
-        versions[f"{side}_version"] = 1.0 if version is None else float(version)
+        versions[f"{side}_version"] = 1.0 if version is None else float(version.item())
     return versions
 
 
 def _load(path: Path) -> Any:
-    """Load a file of torch, which can run no code. Raises CheckpointError if it is damaged."""
-    allowed: list[Any] = [(kind, name) for name, kind in STAND_INS.items()]
+    """Return the object in a file of torch. Raises CheckpointError if it is damaged."""
     try:
-        with torch.serialization.safe_globals(allowed), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # old storages raise deprecation warnings that users can't act on
-            _check_sums(path)
-            return torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # damage makes torch raise almost anything
+        return read_torch_file(path, STAND_INS)
+    except UnlistedName as error:
+        raise CheckpointError(
+            f"{path}: refers to {_printable(str(error))}, which is not on the list of harmless classes; "
+            "nothing was run. Save the checkpoint again without it, or don't trust the file"
+        ) from error
+    except Exception as error:  # damage raises almost anything
         check_download(path)
-        refused = re.search(r"GLOBAL (\S+)", str(error))
-        if refused:
-            raise CheckpointError(
-                f"{path}: refers to {_printable(refused[1])}, which is not on the list of harmless classes; "
-                "nothing was run. Save the checkpoint again without it, or don't trust the file"
-            ) from error
         first = _printable(str(error).strip().split("\n")[0][:200])
         raise CheckpointError(
             f"{path}: not a readable checkpoint, damaged or incomplete ({type(error).__name__}: {first}); "
@@ -191,17 +179,6 @@ def check_download(path: Path) -> None:
 def _printable(text: str) -> str:
     """Return text of a file with unprintable characters replaced."""
     return "".join(c if c.isprintable() else "?" for c in text)
-
-
-def _check_sums(path: Path) -> None:
-    """Check the checksums of a zip file, which torch ignores. Older files have no checksums."""
-    if zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:
-            if len(set(archive.namelist())) < len(archive.namelist()):
-                raise ValueError("it holds a member twice")
-            wrong = archive.testzip()
-        if wrong is not None:
-            raise ValueError(f"{wrong} has a wrong checksum")
 
 
 def _arguments(path: Path, content: dict[str, Any]) -> dict[str, Any]:
@@ -248,12 +225,3 @@ def _unwrap(value: Any, cache: dict[int, Any]) -> Any:
         return value
     cache[id(value)] = plain
     return plain
-
-
-def _is_plain(weight: Tensor) -> bool:
-    """Return whether a tensor is dense, on the CPU, and stores each of its values."""
-    if type(weight) not in (Tensor, torch.nn.Parameter) or weight.is_nested or weight.is_quantized:
-        return False
-    if weight.layout != torch.strided or weight.device.type != "cpu":
-        return False
-    return weight.untyped_storage().nbytes() >= weight.numel() * weight.element_size()

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+import ml_dtypes
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from engine.bundle.config import ModelConfig
 from engine.bundle.weights import LazyWeight, QuantizedWeight, Stored
@@ -18,6 +18,7 @@ from engine.models import build, shape_errors, weight_shapes
 
 Weights = dict[str, NDArray[np.float32]]
 Array = NDArray[np.float32] | QuantizedWeight
+Tensor = NDArray[Any]  # numbers in a file: floats (bf16 is ml_dtypes' type) or others
 
 IMPOSSIBLE: Final = -1e4  # the logit of a token that is never chosen; fp16 holds it
 # limit of every width and number of positions: the importer allocates tables of these sizes
@@ -87,7 +88,7 @@ def fit_weights(
     problems: problems found before.
     """
     problems = [*problems, *_shape_problems(named, config), *_value_problems(named)]
-    return {name: weight.detach().to(torch.float32).numpy() for name, weight in named.items()}, problems
+    return {name: np.asarray(weight, np.float32) for name, weight in named.items()}, problems
 
 
 def fit_lazily(
@@ -105,24 +106,38 @@ def fit_lazily(
 
 def _lazy_weight(name: str, weight: Tensor, config: ModelConfig) -> LazyWeight:
     """Return a weight that is converted when it is written; tables of positions are never int8."""
-    whole = config.quantization == "rows" and weight.dim() == 2 and not PLAIN_TABLES.search(name)
-    narrow = weight.dtype in (torch.float16, torch.float32)
-
-    def make() -> NDArray[Any]:
-        values: NDArray[Any] = weight.detach().to(weight.dtype if narrow else torch.float32).numpy()
-        return values
-
-    return LazyWeight(tuple(weight.shape), make, whole)
+    whole = config.quantization == "rows" and weight.ndim == 2 and not PLAIN_TABLES.search(name)
+    narrow = weight.dtype in (np.float16, np.float32)
+    return LazyWeight(weight.shape, lambda: weight if narrow else weight.astype(np.float32), whole)
 
 
 def _value_problems(named: Mapping[str, Tensor]) -> list[str]:
     """Return a problem for each weight that is not float or not finite."""
-    problems = [f"{n} holds {w.dtype}, not floats" for n, w in named.items() if not w.is_floating_point()]
+    problems = type_problems(named)
     return problems + [
-        f"{name} holds values that are not finite"
-        for name, weight in named.items()
-        if not all(bool(piece.isfinite().all()) for piece in torch.atleast_1d(weight).split(CHECKED_ROWS))
+        f"{name} holds values that are not finite" for name, weight in named.items() if not _is_finite(weight)
     ]
+
+
+def type_problems(named: Mapping[str, Tensor]) -> list[str]:
+    """Return a problem for each weight that is not float."""
+    return [
+        f"{name} holds {weight.dtype}, not floats" for name, weight in named.items() if not is_float(weight)
+    ]
+
+
+def is_float(array: Tensor) -> bool:
+    """Return whether an array holds floats: fp64, fp32, fp16 or bf16."""
+    return array.dtype.kind == "f" or array.dtype == ml_dtypes.bfloat16
+
+
+def _is_finite(weight: Tensor) -> bool:
+    """Return whether all values are finite; a part at a time, because the check makes arrays."""
+    rows = np.atleast_1d(weight)
+    return all(
+        bool(np.isfinite(rows[first : first + CHECKED_ROWS]).all())
+        for first in range(0, len(rows), CHECKED_ROWS)
+    )
 
 
 def _shape_problems(named: Mapping[str, Tensor] | Mapping[str, Array], config: ModelConfig) -> list[str]:
@@ -158,17 +173,17 @@ def tied_embeddings(config: ModelConfig) -> list[tuple[str, str]]:
 
 def same(a: Tensor, b: Tensor) -> bool:
     """Return whether two tensors hold the same numbers."""
-    return a is b or (a.shape == b.shape and torch.equal(a.float(), b.float()))
+    return a is b or np.array_equal(a, b)
 
 
 def _split_joint(name: str, weight: Tensor) -> list[tuple[str, Tensor]]:
     """Split the joint weight of attention that fairseq had before 0.9 (rows q | k | v) into three."""
     match = JOINT.search(name)
-    if not match or not weight.dim() or weight.shape[0] % 3:
+    if not match or not weight.ndim or weight.shape[0] % 3:
         return [(name, weight)]
     base = name[: match.start()]
-    parts = zip("qkv", weight.chunk(3), strict=True)
-    return [(f"{base}.{letter}_proj.{match[1]}", part.contiguous()) for letter, part in parts]
+    parts = zip("qkv", np.split(weight, 3), strict=True)
+    return [(f"{base}.{letter}_proj.{match[1]}", part) for letter, part in parts]
 
 
 def weight_problems(weights: Mapping[str, Array], config: ModelConfig) -> list[str]:
@@ -184,7 +199,7 @@ def weight_problems(weights: Mapping[str, Array], config: ModelConfig) -> list[s
 
 def all_half(tensors: Mapping[str, Tensor]) -> bool:
     """Return whether a file stores all its floats as fp16."""
-    return all(tensor.dtype == torch.float16 for tensor in tensors.values() if tensor.is_floating_point())
+    return all(tensor.dtype == np.float16 for tensor in tensors.values() if is_float(tensor))
 
 
 def half_holds(weights: Mapping[str, Stored]) -> bool:

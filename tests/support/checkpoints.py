@@ -29,7 +29,8 @@ def namespace(path: Path = DYN, **changes: object) -> argparse.Namespace:
 
 
 def state(path: Path = DYN) -> collections.OrderedDict:
-    return collections.OrderedDict(read_checkpoint(path / "checkpoint.pt").state)
+    stored = read_checkpoint(path / "checkpoint.pt").state
+    return collections.OrderedDict((name, torch.from_numpy(w.copy())) for name, w in stored.items())
 
 
 def folder_of(path: Path, content: object, *, old: bool = False, like: Path = DYN) -> Path:

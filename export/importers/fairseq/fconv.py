@@ -11,8 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from engine.bundle.config import SIDES, ModelConfig
 from engine.bundle.stacks import ConvStack
@@ -25,7 +24,16 @@ from export.importers.fairseq.options import (
     read_options,
     separate_positions,
 )
-from export.importers.weights import LARGEST_SIZE, MOST_LAYERS, Names, Weights, fit_weights, rename
+from export.importers.weights import (
+    LARGEST_SIZE,
+    MOST_LAYERS,
+    Names,
+    Tensor,
+    Weights,
+    fit_weights,
+    rename,
+    same,
+)
 
 
 def _defaults(name: str) -> dict[str, Any]:
@@ -122,8 +130,8 @@ def model_weights(state: Mapping[str, Tensor], config: ModelConfig) -> tuple[Wei
     named, unfolded = _fold_weight_norm(named, old=version is None or bool((version < 2).any()))
     copy, original = "decoder.fc3.weight", "decoder.embed_tokens.weight"
     if config.share_output and original in named and copy in named:
-        same = torch.equal(named.pop(copy), named[original])
-        if not same:
+        equal = same(named.pop(copy), named[original])
+        if not equal:
             problems.append(f"{copy} differs from {original}, although the options say they are shared")
     misplaced = [_axes_problem(name, weight, config) for name, weight in named.items()]
     problems += [*unfolded, *(problem for problem in misplaced if problem)]
@@ -175,14 +183,15 @@ def _fold_pair(base: str, gains: Tensor, directions: Tensor, *, old: bool) -> Te
     convolution = CONVOLUTION.search(base)
     gain_axis = 2 if convolution and not (old and convolution[1] == "decoder") else 0
     rank = 3 if convolution else 2
-    if directions.dim() != rank:
+    if directions.ndim != rank:
         return f"{base}_v has shape {tuple(directions.shape)}, not {rank} axes"
     shape = tuple(directions.shape[axis] if axis == gain_axis else 1 for axis in range(rank))
     if tuple(gains.shape) != shape:
         return f"{base}_g has shape {tuple(gains.shape)}, not {shape}"
-    v = directions.float()
-    norm = v.norm(dim=[axis for axis in range(rank) if axis != gain_axis], keepdim=True)
-    weight: Tensor = v * (gains.float() / norm)
+    v = directions.astype(np.float32)
+    axes = tuple(axis for axis in range(rank) if axis != gain_axis)
+    norm = np.sqrt(np.square(v).sum(axis=axes, keepdims=True, dtype=np.float64)).astype(np.float32)
+    weight: Tensor = v * (gains.astype(np.float32) / norm)
     return weight
 
 
@@ -190,7 +199,7 @@ def _axes_problem(name: str, weight: Tensor, config: ModelConfig) -> str | None:
     """Return the problem of a convolution kernel's axes; must run before `_flatten_kernel` merges them."""
     convolution = CONVOLUTION.search(name)
     stack = config.decoder if name.startswith("decoder") else config.encoder
-    if not convolution or weight.dim() != 3 or not isinstance(stack, ConvStack):
+    if not convolution or weight.ndim != 3 or not isinstance(stack, ConvStack):
         return None
     layer = int(convolution[2][:9])
     if layer >= stack.layers:
@@ -205,9 +214,9 @@ def _axes_problem(name: str, weight: Tensor, config: ModelConfig) -> str | None:
 
 def _flatten_kernel(name: str, weight: Tensor) -> Tensor:
     """Return a convolution's kernel [K, dim, 2 * width] as our projection [2 * width, K * dim]."""
-    if not CONVOLUTION.search(name) or weight.dim() != 3:
+    if not CONVOLUTION.search(name) or weight.ndim != 3:
         return weight
-    return weight.permute(2, 0, 1).flatten(1).contiguous()
+    return weight.transpose(2, 0, 1).reshape(weight.shape[2], -1)
 
 
 def _layers(value: Any) -> list[tuple[int, int, int]]:

@@ -9,8 +9,6 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from torch import Tensor
-
 from engine.bundle.config import SIDES, ModelConfig
 from engine.bundle.stacks import StackConfig
 from export.importers.fairseq.options import (
@@ -28,7 +26,7 @@ from export.importers.fairseq.options import (
     read_options,
     separate_positions,
 )
-from export.importers.weights import Names, Weights, read_weights, tied_embeddings
+from export.importers.weights import Names, Tensor, Weights, read_weights, tied_embeddings
 
 LIGHTCONV_FIELDS: Final = STACK_FIELDS | {
     "weight_softmax": "encoder.weight_softmax",

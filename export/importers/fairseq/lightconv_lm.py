@@ -6,8 +6,6 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from torch import Tensor
-
 from engine.bundle.adaptive import AdaptiveConfig, Bands
 from engine.bundle.config import ModelConfig
 from engine.bundle.stacks import StackConfig
@@ -21,7 +19,7 @@ from export.importers.fairseq.options import (
     make_config,
     read_options,
 )
-from export.importers.weights import Names, Weights, read_weights, tied_embeddings
+from export.importers.weights import Names, Tensor, Weights, read_weights, tied_embeddings
 
 LIGHTCONV_LM_BASE: Final[dict[str, Any]] = {
     "share_decoder_input_output_embed": False,

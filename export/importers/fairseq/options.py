@@ -11,12 +11,10 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Final
 
-from torch import Tensor
-
 from engine.bundle.config import SIDES, ModelConfig
 from engine.bundle.presets import preset
 from engine.errors import ConfigError
-from export.importers.weights import LARGEST_SIZE, MOST_LAYERS, Weights
+from export.importers.weights import LARGEST_SIZE, MOST_LAYERS, Tensor, Weights
 
 # options of some builds of fairseq that change the arithmetic of every family: the supported values
 UNUSUAL: Final[dict[str, tuple[Any, ...]]] = {

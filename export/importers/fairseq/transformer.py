@@ -6,8 +6,6 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from torch import Tensor
-
 from engine.bundle.config import ModelConfig
 from engine.bundle.stacks import ACTIVATIONS, StackConfig
 from export.importers.fairseq.options import (
@@ -23,7 +21,7 @@ from export.importers.fairseq.options import (
     read_options,
     separate_positions,
 )
-from export.importers.weights import Names, Weights, read_weights, tied_embeddings
+from export.importers.weights import Names, Tensor, Weights, read_weights, tied_embeddings
 
 TRANSFORMER_BASE: Final[dict[str, Any]] = SHARING | {
     "no_scale_embedding": False,

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from torch import Tensor
+import numpy as np
 
 from engine.errors import CheckpointError
 from export.importers.huggingface.files import read_weights
 from export.importers.json_object import read_object
+from export.importers.weights import Tensor
 
 ADAPTER_FILE: Final = "adapter_config.json"
 ADAPTER_WEIGHTS: Final = ("adapter_model.safetensors", "adapter_model.bin")
@@ -122,7 +123,7 @@ def _merge_module(
         change = _product(module, parts, factors, tensors[name].shape)
         if isinstance(change, str):
             return change
-        tensors[name] = tensors[name].float() + scale * change
+        tensors[name] = tensors[name].astype(np.float32) + np.float32(scale) * change
     whole = {kind: tensor for kind, tensor in parts.items() if kind in ("weight", "bias")}
     for kind, tensor in whole.items():  # modules that were trained without factors
         name = f"{module}.{kind}"
@@ -136,9 +137,9 @@ def _product(
 ) -> Tensor | str:
     """Return the product of a module's factors in the shape of the weight, or the problem of the factors."""
     a, b = (parts.get(name) for name in factors)
-    if a is None or b is None or a.dim() != 2 or b.dim() != 2 or a.shape[0] != b.shape[1]:
+    if a is None or b is None or a.ndim != 2 or b.ndim != 2 or a.shape[0] != b.shape[1]:
         return f"{module} does not hold two factors of one rank"
-    change = b.float() @ a.float()
+    change = b.astype(np.float32) @ a.astype(np.float32)
     change = change.T if factors == EMBEDDING_FACTORS else change
     if change.shape != shape:
         return f"{module} has the shape {tuple(change.shape)}, the base {tuple(shape)}"

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from engine.bundle.config import SIDES, ModelConfig
 from engine.bundle.stacks import StackConfig
@@ -26,7 +25,7 @@ from export.importers.huggingface.family import (
     transformer,
 )
 from export.importers.huggingface.files import ModelFolder, size_problems
-from export.importers.weights import Names, rename, same, tied_embeddings, untie
+from export.importers.weights import Names, Tensor, rename, same, tied_embeddings, untie
 
 BART_SIZES: Final = (
     "d_model",
@@ -146,9 +145,10 @@ def own_positions(named: dict[str, Tensor], config: Mapping[str, Any], tolerance
     for side in SIDES:
         name = f"{side}.embed_positions.weight"
         stored = named.get(name)
-        usual = torch.from_numpy(sinusoids(config["max_position_embeddings"], config["d_model"], None, True))
+        usual = sinusoids(config["max_position_embeddings"], config["d_model"], None, True)
         own[side] = stored is not None and not (
-            stored.shape == usual.shape and torch.allclose(stored.float(), usual, rtol=0, atol=tolerance)
+            stored.shape == usual.shape
+            and np.allclose(stored.astype(np.float32), usual, rtol=0, atol=tolerance)
         )
         if not own[side]:
             named.pop(name, None)

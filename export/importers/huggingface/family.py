@@ -7,11 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from torch import Tensor
-
 from engine.bundle.config import SIDES, ModelConfig
 from engine.errors import CheckpointError, ConfigError
-from export.importers.weights import same
+from export.importers.weights import Tensor, same
 
 HF_ACTIVATIONS: Final = {
     "relu": "relu",

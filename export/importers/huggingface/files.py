@@ -7,15 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import ml_dtypes
+import numpy as np
 from safetensors import SafetensorError
-from safetensors.torch import load_file
-from torch import Tensor
 
+from engine.bundle.tensors import SAFETENSORS_TYPES, MappedTensors
 from engine.errors import CheckpointError
 from engine.text.tokenizers.added import AddedToken
 from export.importers.checkpoint import check_download, read_state
 from export.importers.json_object import read_object
-from export.importers.weights import LARGEST_SIZE, MOST_LAYERS
+from export.importers.weights import LARGEST_SIZE, MOST_LAYERS, Tensor
 
 CONFIG_FILE: Final = "config.json"
 GENERATION_FILE: Final = "generation_config.json"
@@ -25,6 +26,15 @@ INDEX_ENDING: Final = ".index.json"  # follows the name of the weights' file
 TOKENIZER_JSON: Final = "tokenizer.json"
 ADDED_FILE: Final = "added_tokens.json"
 SYMBOLS_FILE: Final = "special_tokens_map.json"
+# types of weights, and of numbers that some files store with them
+TENSOR_TYPES: Final = SAFETENSORS_TYPES | {
+    "BF16": np.dtype(ml_dtypes.bfloat16),
+    "F64": np.dtype(np.float64),
+    "I64": np.dtype(np.int64),
+    "I32": np.dtype(np.int32),
+    "U8": np.dtype(np.uint8),
+    "BOOL": np.dtype(np.bool_),
+}
 MAX_TOKENS: Final = 1 << 24  # more than any vocabulary has
 FAIRSEQ_IDS: Final = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2}
 T5_IDS: Final = {"pad_token_id": 0, "eos_token_id": 1}
@@ -121,7 +131,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     if path.suffix != ".safetensors":
         return read_state(path)
     try:
-        return load_file(path)
+        return MappedTensors(path, TENSOR_TYPES)
     except (SafetensorError, OSError, ValueError, KeyError) as error:
         check_download(path)
         raise CheckpointError(

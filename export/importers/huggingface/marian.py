@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from engine.bundle.config import SIDES, ModelConfig
 from engine.errors import CheckpointError
@@ -38,7 +37,15 @@ from export.importers.huggingface.text import spelled_tokens
 from export.importers.importing import ImportedModel, ProblemList
 from export.importers.marian.model import MarianModel, to_imported_model
 from export.importers.settings import MarianImport
-from export.importers.weights import IMPOSSIBLE, all_half, rename, tied_embeddings, untie
+from export.importers.weights import (
+    IMPOSSIBLE,
+    Tensor,
+    all_half,
+    rename,
+    tied_embeddings,
+    type_problems,
+    untie,
+)
 
 SOURCE, TARGET = "source.spm", "target.spm"
 VOCABULARY, TARGET_VOCABULARY = "vocab.json", "target_vocab.json"
@@ -112,14 +119,14 @@ def _model(folder: ModelFolder, path: Path, tensors: Mapping[str, Tensor], text:
     _check_vocabularies(folder.path, config, text.source, text.target)
     problems += untie(tied, tied_embeddings(config))
     _extend_to_padding(tied, config)
-    problems += [f"{n} holds {w.dtype}, not floats" for n, w in tied.items() if not w.is_floating_point()]
+    problems += type_problems(tied)
     defaults, leftovers = _generation(rules, config, folder.generation)
     tokenizer = folder.tokenizer
     return MarianModel(
         layout="Hugging Face's layout",
         path=path,
         config=config,
-        weights={name: weight.to(torch.float32).numpy() for name, weight in tied.items()},
+        weights={name: np.asarray(weight, np.float32) for name, weight in tied.items()},
         problems=problems,
         text=text.settings,
         vocabulary={} if TARGET_VOCABULARY in text.files else text.source,
@@ -209,7 +216,7 @@ def _bias(tensors: dict[str, Tensor], rules: Mapping[str, Any], problems: list[s
     """
     size = int(rules.get("decoder_vocab_size") or rules["vocab_size"])
     stored = tensors.get("decoder.output_bias")
-    bias = torch.zeros(size) if stored is None else stored.float().reshape(-1).clone()
+    bias = np.zeros(size, np.float32) if stored is None else stored.reshape(-1).astype(np.float32)
     renormalized = bool(rules.get("renormalize_logits", False))
     for token in _banned_tokens(rules):
         if not 0 <= token < size:
@@ -229,10 +236,10 @@ def _extend_to_padding(tensors: dict[str, Tensor], config: ModelConfig) -> None:
     """Extend the source's table to the id of padding if it ends before; no source uses the added rows."""
     name = "encoder.embed_tokens.weight"
     table = tensors.get(name)
-    if table is not None and table.dim() == 2 and not config.share_embeddings:
+    if table is not None and table.ndim == 2 and not config.share_embeddings:
         rows = config.source_vocab - table.shape[0]
         if rows == config.pad + 1 - table.shape[0] > 0:
-            tensors[name] = torch.cat([table, table.new_zeros(rows, table.shape[1])])
+            tensors[name] = np.concatenate([table, np.zeros((rows, table.shape[1]), table.dtype)])
 
 
 def _check_vocabularies(

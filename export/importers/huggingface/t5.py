@@ -11,8 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from engine.bundle.config import ModelConfig
 from engine.bundle.stacks import StackConfig
@@ -28,7 +27,7 @@ from export.importers.huggingface.family import (
     transformer,
 )
 from export.importers.huggingface.files import ModelFolder, size_problems
-from export.importers.weights import MOST_LAYERS, Names, rename, same, tied_embeddings, untie
+from export.importers.weights import MOST_LAYERS, Names, Tensor, rename, same, tied_embeddings, untie
 
 MAX_POSITIONS: Final = 1024  # T5 itself has no limit
 T5_SIZES: Final = ("vocab_size", "d_model", "d_kv", "d_ff", "num_layers", "num_heads")
@@ -129,16 +128,17 @@ def model_weights(
     width = folder.config["d_kv"]
     for name, weight in named.items():
         if name.endswith(".q_proj.weight"):
-            named[name] = weight.float() * width**0.5
+            named[name] = weight.astype(np.float32) * np.float32(width**0.5)
         elif name.endswith(".self_attn.relative.weight"):
             if weight.shape != (folder.config.get(BUCKETS, 32), folder.config["num_heads"]):
                 problems.append(f"{name} has the shape {tuple(weight.shape)}")
                 continue
             count, span = folder.config.get(BUCKETS, 32), folder.config.get(SPAN, 128)
-            named[name] = weight[torch.from_numpy(buckets(count, span, causal=name.startswith("decoder.")))]
+            named[name] = weight[buckets(count, span, causal=name.startswith("decoder."))]
     if _scales_output(folder) and "decoder.layer_norm.weight" in named:
         scale = folder.config["d_model"] ** -0.5
-        named["decoder.layer_norm.weight"] = named["decoder.layer_norm.weight"].float() * scale
+        norm = named["decoder.layer_norm.weight"]
+        named["decoder.layer_norm.weight"] = norm.astype(np.float32) * np.float32(scale)
     return config, named, problems
 
 

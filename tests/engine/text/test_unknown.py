@@ -173,7 +173,8 @@ def test_fp16_checkpoint_is_stored_in_fp32_if_folded_weights_need_it(name: str, 
     path = folder(name)
     assert path is not None
     read = read_checkpoint(path / "checkpoint.pt")
-    half = {key: w.half() if w.is_floating_point() else w for key, w in read.state.items()}
+    state = {key: torch.from_numpy(w.copy()) for key, w in read.state.items()}
+    half = {key: w.half() if w.is_floating_point() else w for key, w in state.items()}
     for file in path.glob("dict.*"):
         (tmp_path / file.name).write_bytes(file.read_bytes())
     torch.save({"args": argparse.Namespace(**read.arguments), "model": half}, tmp_path / "model.pt")

@@ -233,6 +233,30 @@ def test_languages_in_the_name_of_a_repository(name, pair):
     assert languages_in(name) == pair
 
 
+@pytest.mark.parametrize(
+    "name, hint",
+    [
+        ("de", "did you mean de-en or en-de"),
+        ("nn-em", "did you mean en-de or nn-en"),
+        ("german", "convoy fetch --list firefox: shows"),
+    ],
+)
+def test_wrong_name_gets_the_names_that_it_may_mean(server, opened, name, hint):
+    remote_settings(server, [("de", "en"), ("en", "de"), ("nn", "en")])
+    with pytest.raises(InvalidRequest, match=f"firefox has no model {name}; {hint}"):
+        opened("firefox", firefox=server.address).find(name)
+
+
+@pytest.mark.parametrize(
+    "name, hint",
+    [("fierfox:de-en", "there is no source fierfox; there are firefox,"), ("org/name", "is hf:org/name")],
+)
+def test_name_of_an_unknown_source_asks_no_host(server, ran, tmp_path, name, hint):
+    ran.job(tmp_path, Addresses(firefox=server.address)).run([name], [], ())
+    assert hint in ran.errors[0]
+    assert not server.asked
+
+
 def test_opening_a_source_asks_no_host(server):
     with closing(SourceTable(Addresses(firefox=server.address), print)) as sources:
         for name in ("firefox", "firefox-registry", "argos", "hf"):

@@ -117,7 +117,7 @@ def test_values_that_are_not_finite_are_refused(made):
 @pytest.mark.parametrize(
     ("weight", "message"),
     [
-        (torch.zeros(128, dtype=torch.int32), "holds torch.int32, not floats"),
+        (torch.zeros(128, dtype=torch.int32), "holds int32, not floats"),
         (torch.zeros(1).expand(128), "not an ordinary tensor"),
         (torch.zeros(128, device="meta"), "not an ordinary tensor"),
         (torch.zeros(128).to_sparse(), "not an ordinary tensor|not a readable checkpoint"),
