@@ -21,7 +21,7 @@ purpose=${1:-}
 
 case $purpose in
   right) flags=(--parts "tests,checks,single,profiles" --backends "cuda,torch,tensorrt" --seconds 420) ;;
-  ten) flags=(--parts "checks,steps,ablations,host" --backends cuda --seconds 300) ;;
+  ten) flags=(--parts "checks,steps,ablations,host,profiles" --backends cuda --seconds 300) ;;
   fast) flags=(--parts "single,throughput,profiles" --backends cuda --precisions "bf16,fp32" --seconds 480) ;;
   record) flags=(--parts "checks,single,throughput,arrivals,real" --seconds 500) ;;
   train) flags=() ;;

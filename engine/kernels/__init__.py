@@ -2,7 +2,6 @@
 
 reference   the same operators in plain torch: exported to graphs, and compared with in tests
 calls       kernels as functions of tensors
-prefetch    memory that a kernel loads into the cache for a later one
 linear      operations that are fused with a linear map
 products    products of few rows
 heads       products whose outputs are used by the same kernel, head by head

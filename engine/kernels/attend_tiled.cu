@@ -162,7 +162,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                    const Element* weight,  // weight of the queries [heads * width, dim]
                    const Element* bias,    // [heads * width], or null
                    const Element* gain, const Element* shift, int rows, int dim, int beams, int wide, float epsilon,
-                   float scale, const unsigned char* next, int next_bytes,
+                   float scale,
                    Element* normed,        // [slots, beams, dim], or null
                    const Element* keys, const Element* values, const float* mask,  // as above
                    int heads, int width, int source, int pitch, int copied, Element* context) {
@@ -176,7 +176,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   const HeadProduct<WARPS> product(weight + static_cast<Index>(head) * width * dim, width, dim);
   const Affine affine(in);
   if (bias != nullptr && me == 0) prefetch(bias + head * width);
-  fetch_ahead({next, next_bytes});
   await_inputs();
 
   // layout of a slot in shared memory, with padded rows to avoid bank conflicts

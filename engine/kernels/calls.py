@@ -27,7 +27,6 @@ from engine.kernels.launches import (
     load_form,
 )
 from engine.kernels.linear import Norm
-from engine.kernels.prefetch import Prefetch, has_strides, is_memory, prefetch_arguments
 from engine.kernels.reference import QKV
 from engine.kernels.selection import Selection
 
@@ -251,7 +250,7 @@ class Kernels(HeadProducts, Selection):
         heads, width, source = keys.shape[1:]
         context = torch.empty_like(q)
         pitch = keys.stride(2)
-        assert is_memory(keys, values) and has_strides(mask, pitch, 1)
+        assert _is_memory(keys, values) and _has_strides(mask, pitch, 1)
         scalars = beams, heads, width, source, pitch, float(scale)
         tiles = self.tensor_cores and not weights and q.data_ptr() % LOAD_BYTES == 0
         if tiles and can_attend_by_tiles(q.dtype, *memory):
@@ -294,16 +293,14 @@ class Kernels(HeadProducts, Selection):
         *,
         total: bool = False,
         temperature: Tensor | None = None,
-        prefetch: Prefetch | None = None,
     ) -> tuple[Tensor | None, Tensor]:
         """Compute x + residual and its layer norm over the last axis.
 
-        x: [..., dim]; [slots, beams, dim] with a temperature or windows to prefetch.
+        x: [..., dim]; [slots, beams, dim] with a temperature.
         residual: tensor of the shape of x, or None.
         norm: the layer norm.
         total: return the sum too.
         temperature: float32 [slots], divisor of the normalised rows of each slot, or None.
-        prefetch: memory to prefetch, or None.
         """
         dim, rows = x.shape[-1], x.numel() // x.shape[-1]
         kernel = Kernel("add_norm.cu", "add_norm", *load_form(dim, x, residual, norm.gain, norm.shift))
@@ -311,9 +308,31 @@ class Kernels(HeadProducts, Selection):
         threads = min(256, ceil_div(dim, kernel.vector * WARP) * WARP)
         beams = x.shape[1] if x.dim() == 3 else 1
         tensors = x, residual, norm.gain, norm.shift, temperature
-        arguments = *tensors, dim, beams, norm.epsilon, *prefetch_arguments(prefetch, threads), sum_, y
+        arguments = *tensors, dim, beams, norm.epsilon, sum_, y
         self.run(Call(kernel, (rows, 1, 1), (threads, 1, 1), dim * 4, arguments))
         return sum_, y
+
+
+def _is_memory(keys: Tensor, values: Tensor) -> bool:
+    """Return whether `Kernels.attend` accepts the layout: the first positions of blocks of one size.
+
+    keys: [slots, heads, width, source].
+    values: [slots, heads, source, width].
+    """
+    _, heads, width, _ = keys.shape
+    pitch = keys.stride(2)
+    whole = heads * width * pitch, width * pitch
+    return _has_strides(keys, *whole, pitch, 1) and _has_strides(values, *whole, width, 1)
+
+
+def _has_strides(tensor: Tensor, *strides: int) -> bool:
+    """Return whether a tensor has these strides; the stride of an axis of size 1 is ignored.
+
+    tensor: tensor to check.
+    strides: stride of each axis in elements.
+    """
+    axes = zip(tensor.shape, tensor.stride(), strides, strict=True)
+    return all(size == 1 or have == want for size, have, want in axes)
 
 
 def _head_channels(x: Tensor, taps: Tensor) -> int:

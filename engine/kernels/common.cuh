@@ -103,15 +103,6 @@ __device__ __forceinline__ void prefetch(const void* at) {
 #endif
 }
 
-// Prefetch several vectors of 16 bytes at once; before compute capability 9.0 it does nothing.
-__device__ __forceinline__ void prefetch_bulk(const unsigned char* from, int bytes) {
-#ifdef CONVOY_HOST
-  for (int at = 0; at < bytes; at += 16) convoy_prefetch(from + at);
-#elif __CUDA_ARCH__ >= 900
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes));
-#endif
-}
-
 __device__ __forceinline__ float gated(float value, float gate) { return value / (1.0f + expf(-gate)); }
 
 __device__ __forceinline__ float warp_sum(float x) {

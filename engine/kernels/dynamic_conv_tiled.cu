@@ -15,8 +15,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                        const Element* weight,  // [heads * width, channels]
                        const Index* index,     // [slots, beams, width - 1]: rows of ring [..., channels]
                        const Index* clock,     // [1]
-                       int rows, int beams, int channels, int heads, int width, int softmax, const unsigned char* next,
-                       int next_bytes,
+                       int rows, int beams, int channels, int heads, int width, int softmax,
                        Element* ring,  // [slots, width - 1, beams, channels]
                        Element* y) {   // [slots, beams, channels]
   CONVOY_SHARED(Element, inputs);  // [ROWS, channels + PAD]
@@ -26,7 +25,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   __shared__ float weights[ROWS][MAX_TAPS], whole[ROWS];
   const Inputs in{x, nullptr, nullptr, nullptr, rows, channels, beams, 0, 0.0f, nullptr};
   const HeadProduct<WARPS> product(weight + static_cast<Index>(head) * width * channels, width, channels);
-  fetch_ahead({next, next_bytes});
   await_inputs();
 
   if (me < HALF) {

@@ -33,7 +33,6 @@ from engine.kernels.deferred import (
 )
 from engine.kernels.linear import EmbeddingLookup, Epilogue, Norm, is_constant, library_product, wide_product
 from engine.kernels.modes import Mode
-from engine.kernels.prefetch import KeysValues, Prefetch, Windows
 from engine.kernels.reference import (
     QKV,
     add_norm,
@@ -235,12 +234,7 @@ class FusedMode(Mode):
                     y = torch.layer_norm(x, gain.shape, gain, shift, norm.epsilon).to(self.dtype)
                 return y if op.temperature is None else y / op.temperature[:, None, None]
             case NormalisedSum():
-                return self._normalised_sum(op)
-
-    def _normalised_sum(self, op: NormalisedSum, prefetch: Prefetch | None = None) -> Tensor:
-        """Return the layer norm of x + added, and prefetch memory for a later kernel in the same launch."""
-        x, added, norm = op.x, op.added, op.norm
-        return self.kernels.add_norm(x, added, norm, temperature=op.temperature, prefetch=prefetch)[1]
+                return self.kernels.add_norm(op.x, op.added, op.norm, temperature=op.temperature)[1]
 
     def _product(self, op: Product) -> Tensor:
         """Compute a product and its epilogue: by our kernel if that accepts it, otherwise by torch's."""
@@ -263,20 +257,6 @@ class FusedMode(Mode):
         if isinstance(x, DeferredTensor) and value is not None:
             x.value = value
         return y
-
-    def _prefetch_with_norm(self, product: Tensor, prefetch: Prefetch) -> None:
-        """Compute the norm in front of a product of many rows with a kernel that also prefetches memory.
-
-        Nothing is prefetched for any other product.
-
-        product: deferred product.
-        prefetch: memory that the kernel after the product reads.
-        """
-        op = pending_operation(product)
-        x = op.x if isinstance(op, Product) else None
-        summed = None if x is None else pending_operation(x)
-        if isinstance(x, DeferredTensor) and isinstance(summed, NormalisedSum):
-            x.value = self._normalised_sum(summed, prefetch)
 
     def _split_norm(self, x: Tensor) -> tuple[Tensor, Norm | None, Tensor | None]:
         """Return the input rows of a product, and the norm and temperature in front of it, if deferred."""
@@ -302,7 +282,6 @@ class FusedMode(Mode):
             x, (taps, softmax) = self._computed(x), self._split_softmax(taps)
             return self.kernels.dynamic_conv_step(x, taps, None, None, softmax=softmax)
         index = index.contiguous()
-        self._prefetch_with_norm(x, Windows(ring, index))
         y = self._step_with_taps(x, taps, ring, index)
         if y is not None:
             return y
@@ -368,7 +347,6 @@ class FusedMode(Mode):
         """Run attention over the source; without weights, one kernel may compute the query projection too."""
         assert not dropout
         (q, scale), memory = split_factor(q), (keys, values, mask)
-        self._prefetch_with_norm(q, KeysValues(keys, values))
         product = pending_operation(q)
         if (
             not self.weights

@@ -83,7 +83,7 @@ class HeadProducts(Products):
         parts = (norm.gain, norm.shift, norm.epsilon) if norm else (None, None, 0.0)
         scalars = rows, dim, beams, int(x.dtype != weight.dtype), float(parts[2]), float(scale)
         sizes = heads, width, source, pitch, copies_memory
-        inputs = x, weight, bias, *parts[:2], *scalars, *self._next_weight(weight), normed
+        inputs = x, weight, bias, *parts[:2], *scalars, normed
         kernel = Kernel(
             "attend_tiled.cu", "attend_product", ELEMENTS[weight.dtype], LOAD_BYTES // element_bytes, size
         )
@@ -142,7 +142,7 @@ class HeadProducts(Products):
             size,
         )
         shared = _convolution_bytes(rows, channels, kernels, element_bytes)
-        scalars = rows, beams, channels, *kernels, int(softmax), *self._next_weight(weight)
+        scalars = rows, beams, channels, *kernels, int(softmax)
         block = CONVOLUTION_PRODUCT_WARPS * WARP, 1, 1
         arguments = x, weight, index, clock, *scalars, ring, y
         self.run(Call(kernel, (kernels[0], 1, 1), block, shared, arguments))

@@ -12,7 +12,6 @@ from engine.kernels.launches import (
     ELEMENTS,
     LOAD_BYTES,
     WARP,
-    Address,
     Call,
     Kernel,
     Run,
@@ -34,7 +33,6 @@ TILE_PAD: Final = 32  # padding of a staged row, in elements
 MAX_NORMED: Final = 1024  # largest dim of normalised rows
 LONG_DIM: Final = 2048  # above this dim 16 warps share a sum instead of 8
 MAX_TILED_BYTES: Final = 80 * 1024  # staged rows in shared memory; larger rows stay in global memory
-MAX_AHEAD_BYTES: Final = 8 * 2**20  # bytes of weights to prefetch; caches are a few times as large
 LONG_ENTRIES: Final = ("tiled_long", "tiled_unstaged")  # entries with 16 warps
 
 
@@ -59,7 +57,6 @@ class Products:
         tensor_cores: the device has the instructions of tiled_product.cu.
         """
         self.run, self.processors, self.tensor_cores = run, processors, tensor_cores
-        self._last_weight, self._weight_after = 0, dict[int, Tensor]()
 
     def fits(
         self,
@@ -155,8 +152,7 @@ class Products:
             arguments = *tensors, *sizes, split, *options, *factors, normed, y
         else:
             launch = self._tile_launch(entry, weight, rows, y.shape[-1])
-            prefetch = self._next_weight(weight)
-            arguments = *tensors, *lookup, *sizes, *options, *factors, *prefetch, normed, y
+            arguments = *tensors, *lookup, *sizes, *options, *factors, normed, y
         blocks, threads = (launch.blocks, 1, 1), (launch.threads, 1, 1)
         self.run(Call(launch.kernel, blocks, threads, launch.shared, arguments))
         return y, normed
@@ -189,23 +185,6 @@ class Products:
         threads = (2 if entry in LONG_ENTRIES else 1) * PRODUCT_WARPS * WARP
         shared = 0 if entry == "tiled_unstaged" else size * (dim + TILE_PAD) * element_bytes
         return _Launch(kernel, blocks, threads, shared)
-
-    def _next_weight(self, weight: Tensor) -> tuple[Address, int]:
-        """Return the address of the weight of the next product, and the number of bytes to prefetch.
-
-        Each step runs the same products, so the next one is the one that followed last time; a wrong guess
-        wastes only bandwidth. All weights are kept, so that the address is valid.
-
-        weight: constant weight of this product.
-        """
-        self._weight_after[self._last_weight] = weight
-        self._last_weight = weight.data_ptr()
-        next_weight = self._weight_after.get(self._last_weight)
-        if next_weight is None:
-            return Address(0), 0
-        return Address(next_weight.data_ptr()), min(
-            next_weight.numel() * next_weight.element_size(), MAX_AHEAD_BYTES
-        )
 
     def _tile_entry(self, rows: int, weight: Tensor, norm: Norm | None, *, glu: bool) -> str | None:
         """Return the entry of tiled_product.cu for a product, or None if tensor cores can't compute it.

@@ -9,7 +9,6 @@
 constexpr int ROWS = CONVOY_ROWS, TILE = 16, PAD = 32, DEPTH = 32;  // DEPTH: elements of k in two mma
 constexpr int MAX_NORMED = 1024;                                     // largest dim of normalised rows
 constexpr int COLUMNS = 8;                                           // rows of an mma
-[[maybe_unused]] constexpr int PIECE = 4096;                         // bytes of a prefetch
 
 struct alignas(16) Floats {
   float at[4];
@@ -28,23 +27,6 @@ __device__ __forceinline__ Words stream(const Element* from) {
                : "=r"(f.at[0]), "=r"(f.at[1]), "=r"(f.at[2]), "=r"(f.at[3])
                : "l"(from));
   return f;
-#endif
-}
-
-// Prefetch the weights of the next product into the second-level cache, a share for each block, so that memory is busy
-// while blocks wait for each other. Only for devices with programmatic launches.
-struct Ahead {
-  const unsigned char* weight;
-  int bytes;  // a multiple of 16; 0: none
-};
-__device__ __forceinline__ void fetch_ahead(const Ahead& ahead) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  const int blocks = static_cast<int>(gridDim.x), share = (ahead.bytes / PIECE + blocks) / blocks * PIECE;
-  const int begin = static_cast<int>(blockIdx.x) * share, end = min(begin + share, ahead.bytes);
-  for (int at = begin + static_cast<int>(threadIdx.x) * PIECE; at < end; at += static_cast<int>(blockDim.x) * PIECE)
-    prefetch_bulk(ahead.weight + at, min(PIECE, end - at));
-#else
-  (void)ahead;
 #endif
 }
 

@@ -24,8 +24,7 @@ struct Finish {
 // SIDES: 2 for a GLU, values and gates. HELD: number of weight loads of a warp before the block waits.
 // STAGED: rows are in shared memory; otherwise they are elements, neither normalised nor divided.
 template <int SIDES, int WARPS, int HELD, bool STAGED = true>
-__device__ __forceinline__ void multiply(const Inputs& in, const Element* weight, int outputs, const Finish& finish,
-                                         const Ahead& ahead) {
+__device__ __forceinline__ void multiply(const Inputs& in, const Element* weight, int outputs, const Finish& finish) {
   constexpr int THREADS = WARPS * WARP;
   CONVOY_SHARED(Element, inputs);
   __shared__ float parts[WARPS][SIDES][TILE][MMAS * COLUMNS + 1];
@@ -78,12 +77,10 @@ __device__ __forceinline__ void multiply(const Inputs& in, const Element* weight
   if constexpr (NORMS) {
     __shared__ typename Rows<THREADS>::Room room;
     const Affine affine(in);
-    fetch_ahead(ahead);
     await_inputs();
     surround(blockIdx.x);
     in.gain != nullptr ? Rows<THREADS>::normalise(in, affine, room, inputs) : Rows<THREADS>::copy(in, inputs);
   } else {
-    fetch_ahead(ahead);
     await_inputs();
     surround(blockIdx.x);
     if (STAGED) Rows<THREADS>::copy(in, inputs);
@@ -156,18 +153,16 @@ __device__ __forceinline__ void multiply(const Inputs& in, const Element* weight
   }
 }
 
-// The arguments are those of product.cu without `split`, with a lookup and the weight to prefetch.
+// The arguments are those of product.cu without `split`, with a lookup.
 #define CONVOY_PARAMETERS                                                                                         \
   const void *x, const Element *weight, const Element *bias, const void *residual, const Element *gain,           \
       const Element *shift, const float *heat, const Index *tokens, const Index *positions, const Element *signals, \
       float scale, int rows, int dim, int outputs, int beams, int activation, int wide_x, \
-      int wide_residual, int wide_y, float epsilon, float factor, const unsigned char *next, int next_bytes, \
+      int wide_residual, int wide_y, float epsilon, float factor, \
       Element *normed, void *y
 #define CONVOY_ARGUMENTS                                                                   \
   {x, gain, shift, heat, rows, dim, beams, wide_x, epsilon, normed, tokens, positions, signals, scale}, weight, outputs, { \
     bias, residual, activation == RELU, wide_residual, wide_y, factor, y                   \
-  }, {                                                                                     \
-    next, next_bytes                                                                       \
   }
 
 // two blocks fit into a multiprocessor, so that blocks of the next product can start early

@@ -27,6 +27,7 @@ from loadtest.engine.gpu_bench.floors import Cost, cost
 from loadtest.engine.gpu_bench.record import BenchRecord
 from loadtest.engine.gpu_bench.run import PART_RUNS, run_parts
 from loadtest.engine.gpu_bench.sentences import SizedSentence, lengths, sentences
+from loadtest.engine.gpu_bench.steps import ABLATIONS, MANY, ONE
 from loadtest.engine.gpu_bench.tables import markdown
 from loadtest.engine.gpu_bench.throughput import steady
 from tests.support.gpu_bench import ROOT, SMALLEST, part_run
@@ -196,7 +197,11 @@ def test_agreement_counts_answers_tokens_and_scores():
 
 
 # a whole call
-def test_every_part_runs_and_leaves_a_complete_record(setting, tmp_path):
+def test_every_part_runs_and_leaves_a_complete_record(setting, tmp_path, monkeypatch):
+    monkeypatch.setattr("loadtest.engine.gpu_bench.steps.SHAPES", (ONE, MANY))
+    monkeypatch.setattr(
+        "loadtest.engine.gpu_bench.steps.ABLATIONS", {"own products": ABLATIONS["own products of 16 rows"]}
+    )
     book = BenchRecord(tmp_path / "gpu.json")
     shares = {part: 1.0 for part in PART_RUNS if part != "tests"}
     assert run_parts(setting, book, shares, 60.0)
@@ -214,7 +219,8 @@ def test_every_part_runs_and_leaves_a_complete_record(setting, tmp_path):
     for row in parts["single"]["rows"]:
         speed = row["tokens/s"]["median"]
         assert row["share"] == pytest.approx(speed * row["weights"] * 4 / parts["floors"]["bandwidth"])
-    late = {name for name, why in parts["throughput"]["not_run"].items() if why == "no time was left"}
+    skipped = parts["throughput"]["not_run"].items()
+    late = {name.partition(", ")[0] for name, why in skipped if why == "no time was left"}
     measured = {row["model"] for row in parts["throughput"]["rows"]}
     assert models.SIX in measured
     assert measured | late == wanted - {models.ONE} | {models.IWSLT}
@@ -223,6 +229,9 @@ def test_every_part_runs_and_leaves_a_complete_record(setting, tmp_path):
     assert len(arrivals["tuning"]) == 2
     assert set(arrivals["p99"]) == {"in flight", "window"}
     assert all(row["kernels"] for row in parts["profiles"]["rows"])
+    assert [row["slots"] for row in parts["steps"]["rows"]] == [1, 256]
+    assert {row["without"] for row in parts["ablations"]["rows"]} == {"nothing", "own products"}
+    assert all(row["step_milliseconds"] >= row["host_milliseconds"] > 0 for row in parts["host"]["rows"])
     assert {row["backend"] for row in parts["real"]["rows"]} == {"torch"}  # without the name of the bundle
     text = markdown([record])
     for name in (*shares, *wanted, "tokens/s", "sentences/s", "kernels of torch fp32", "Tiny models"):

@@ -14,7 +14,6 @@ import torch.nn.functional as F
 from engine.bundle.specs import StateSpec
 from engine.executors.cuda.search_kernels import RingArrays, SearchKernels, Tokens
 from engine.executors.history import Rings
-from engine.kernels import prefetch as prefetching
 from engine.kernels.calls import Kernels, PackedSequences, Scatter
 from engine.kernels.launches import Address, Call
 from engine.kernels.linear import EmbeddingLookup, Epilogue, Norm
@@ -126,17 +125,6 @@ def layer_norm(x, norm):
     return F.layer_norm(x.float(), gain.shape, gain, shift, norm.epsilon)
 
 
-def windows(slots, beams, older, channels, offset=0):
-    """Return a ring and an index of windows, for beams that share most ancestors."""
-    g = torch.Generator().manual_seed(older)
-    size = slots * older * beams * channels
-    ring = normal(1, offset + size, dtype=BRAIN)[offset:].view(slots, older, beams, channels)
-    ancestors = torch.randint(0, max(beams // 2, 1), (slots, beams, older), generator=g)
-    ancestors[:, -1, -1] = beams - 1
-    first = (torch.arange(slots)[:, None, None] * older + torch.arange(older)) * beams
-    return prefetching.Windows(ring, first + ancestors)
-
-
 def search(run, slots, beams, columns, device="cpu"):
     """Return the kernels of a search with a state of idle slots."""
     limits = SimpleNamespace(slots=slots, beams=beams, device=device, pad=1, limits=SimpleNamespace(source=8))
@@ -201,8 +189,7 @@ def calls(dtype):
     kernels.select(*selection(dtype, 1, 1, 1024, 2), None, 2, 6)
     kernels.glu(x)
     kernels.add_norm(x, None, Norm(x[0, 0], x[0, 1], 1e-5), total=True)
-    kernels.add_norm(x, x, Norm(x[0, 0], x[0, 1], 1e-5), prefetch=prefetching.Windows(ring, index))
-    kernels.add_norm(x, None, Norm(x[0, 0], x[0, 1], 1e-5), prefetch=prefetching.KeysValues(*memory[:2]))
+    kernels.add_norm(x, x, Norm(x[0, 0], x[0, 1], 1e-5))
     return made
 
 

@@ -197,15 +197,7 @@ void convoy_mma(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2], W
   emulation::wait(emulation::State::at_warp);  // before the fragments are the next one's
 }
 
-// What was asked for ahead, in order; taken by a test.
-inline std::vector<const void*> convoy_prefetched;
-inline void convoy_prefetch(const void* at) { convoy_prefetched.push_back(at); }
-extern "C" __attribute__((visibility("default"), used)) inline size_t convoy_take_prefetched(const void** to, size_t room) {
-  const size_t count = convoy_prefetched.size();
-  std::copy_n(convoy_prefetched.begin(), min(count, room), to);
-  convoy_prefetched.clear();
-  return count;
-}
+inline void convoy_prefetch(const void*) {}
 
 // cp.async of 16 bytes: what a thread copies arrives when it waits for it, and not before.
 struct Copied {

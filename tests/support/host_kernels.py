@@ -79,9 +79,6 @@ class Host:
             ctypes.c_bool,
         ]
         loaded.run.restype = None
-        loaded.convoy_take_prefetched.restype = ctypes.c_size_t
-        # The process keeps a library open: forget the addresses that an earlier Host has prefetched.
-        loaded.convoy_take_prefetched(None, ctypes.c_size_t(0))
         self.libraries[kernel] = loaded
         return loaded
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -132,7 +133,8 @@ class CudaStreams:
 
     def capture(self, step: Callable[[], None]) -> Replay:
         graph = torch.cuda.CUDAGraph()
-        with EXCLUSIVE, self._capturing(graph):
+        # deleting an older graph would invalidate the capture
+        with EXCLUSIVE, without_garbage_collection(), self._capturing(graph):
             step()
         return graph.replay
 
@@ -193,6 +195,18 @@ class CudaStreams:
 
     def fetch(self, tensor: Tensor, target: Tensor) -> None:
         target.copy_(tensor, non_blocking=True)
+
+
+@contextmanager
+def without_garbage_collection() -> Iterator[None]:
+    """Keep the cyclic garbage collector from deleting objects of any thread within the context."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def current_stream(device: str | torch.device) -> int:

@@ -36,6 +36,7 @@ FUNCTION: Final = re.compile(r"^def (\w+)", re.MULTILINE)
 TEST_PROCESSES: Final = 6
 TEST_LOG: Final = "tests.log"  # whole output of pytest, next to the record
 LEAST_TEST_SECONDS: Final = 10.0
+NO_TESTS_CODE: Final = 5  # exit code of pytest if it selected no test: the file only mentions the mark
 FAILURES: Final = ("FAILED ", "ERROR ")  # prefixes of pytest's lines that name a failed test
 MAX_PRINTED_FAILURES: Final = 5  # failures of a file in the record
 # a machine that is lent for an hour has torch and pytest, and lacks some plugins that pyproject.toml
@@ -92,7 +93,8 @@ def _run_tests(path: Path, until: float) -> tuple[int, str]:
     except subprocess.TimeoutExpired as error:
         output = error.stdout.decode("utf-8", "replace") if isinstance(error.stdout, bytes) else ""
         return -9, f"{output}\nit took more than {seconds:.0f} seconds"
-    return done.returncode, done.stdout + done.stderr
+    code = 0 if done.returncode == NO_TESTS_CODE else done.returncode
+    return code, done.stdout + done.stderr
 
 
 def checks(run: PartRun) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import threading
 import time
@@ -106,6 +107,14 @@ def test_capture_neither_waits_for_the_device_nor_empties_caches(cuda, monkeypat
         monkeypatch.setattr(torch.cuda, name, stop)
     streams.capture(print)
     assert cuda.used == [1]
+
+
+def test_garbage_is_not_collected_during_a_capture(cuda):
+    """Deleting an older graph during a capture invalidates the capture (seen on an H200)."""
+    streams, collecting = CudaStreams("cuda"), []
+    streams.capture(lambda: collecting.append(gc.isenabled()))
+    assert collecting == [False]
+    assert gc.isenabled()
 
 
 def test_work_runs_on_its_own_streams_of_its_own_device(monkeypatch):

@@ -58,20 +58,6 @@ FAULTS = [
         "tests/engine/kernels/test_selection.py -k selection_equals",
     ),
     (
-        "keys are asked for ahead as if no room were left behind them",
-        "engine/kernels/add_norm.cu",
-        "static_cast<Index>(at / across) * memory.pitch * EACH",
-        "static_cast<Index>(at / across) * memory.source * EACH",
-        "tests/engine/kernels/test_prefetch.py -k prefetches_all",
-    ),
-    (
-        "a hypothesis takes its own window for that of the beam before, and does not ask for it",
-        "engine/kernels/add_norm.cu",
-        "*(at - static_cast<Index>(i + 1) * of.older)",
-        "*(at - static_cast<Index>(i) * of.older)",
-        "tests/engine/kernels/test_prefetch.py -k prefetches_exactly",
-    ),
-    (
         "values of a GLU of many rows gate themselves",
         "engine/kernels/glu.cu",
         "load(row + dim + at, gate);",
@@ -83,7 +69,7 @@ FAULTS = [
         "engine/kernels/deferred.py",
         "return DeferredTensor(plain, tuple(x.shape), x), op.epilogue.factor",
         "return DeferredTensor(plain, tuple(x.shape), x), 1.0",
-        "tests/engine/kernels/test_prefetch.py -k norm_before_attention",
+        "tests/engine/kernels/test_fused_layers.py -k queries_before_attention",
     ),
     (
         "weights that a step makes are read before they are made",

@@ -161,3 +161,37 @@ def test_backend_with_kernels_requires_a_gpu():
     if not torch.cuda.is_available():
         with pytest.raises(ConfigError, match="no CUDA device"):
             open_executors(bundle, Placement("cuda", "cuda"))
+
+
+@NEEDS_COMPILER
+@pytest.mark.parametrize("rows", [16, 17])
+def test_queries_before_attention_are_scaled_by_it_and_norms_divide_by_the_temperature(host, rows):
+    made: list[Call] = []
+
+    def run(call: Call) -> None:
+        made.append(call)
+        host(call)
+
+    query = Parameter(normal(1, 64, 64, dtype=BRAIN) / 8)
+    norm = Parameter(normal(3, 64, dtype=BRAIN)), Parameter(normal(4, 64, dtype=BRAIN))
+    x, added = normal(5, 1, rows, 64, dtype=BRAIN), Parameter(normal(6, 64, 64, dtype=BRAIN) / 8)
+    memory, temperature = attention(BRAIN, 1, rows, 4, 16, 32)[1:], torch.full((1, 1, 1), 2.0)
+
+    def step(x, query, added, gain, shift, keys, values, mask):
+        y = reference.add_norm(x, F.linear(x, added), gain, shift, 1e-5)
+        z = reference.attend(F.linear(y, query) * 0.25, keys, values, mask)[0]
+        return y, reference.add_norm(y, z, gain, shift, 1e-5).div(temperature)
+
+    with torch.no_grad():
+        given = x, query, added, *norm, *memory
+        wanted = step(*wide(*given))
+        with FusedMode(Kernels(run), BRAIN, weights=False) as fused:
+            y, z = step(*given)
+            found = fused.compute_all({"y": y, "z": z})
+    # the query product has no factor, which would make cuBLAS copy the bias
+    assert [call.arguments[-2] for call in made if call.kernel.entry == "attend_tiled"] == [0.25]
+    if rows > 16:  # no other kernel divides
+        heats = [call.arguments[4] for call in made if call.kernel.entry == "add_norm"]
+        assert [heat is None for heat in heats] == [True, False]
+    for got, want in zip(found.values(), wanted, strict=True):
+        torch.testing.assert_close(got.float(), want, rtol=0.03, atol=0.06)

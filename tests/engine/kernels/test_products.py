@@ -11,7 +11,7 @@ from engine.kernels.calls import Kernels
 from engine.kernels.fused import FusedMode
 from engine.kernels.launches import Call
 from engine.kernels.linear import EmbeddingLookup, Epilogue, Norm
-from engine.kernels.products import MAX_AHEAD_BYTES, ROW_BUCKETS
+from engine.kernels.products import ROW_BUCKETS
 from tests.support.cuda_kernels import BRAIN, FLOAT, HALF, close, layer_norm, normal, wide
 
 
@@ -135,22 +135,6 @@ def test_product_uses_tensor_cores_if_the_layout_allows():
     assert entry(1024, offset=1) == "product"  # 16 bytes are not aligned there
     assert entry(1024, by=Kernels(made.append, tensor_cores=False)) == "product"
     assert entry(1024, constant=False) == "product"
-
-
-def test_product_prefetches_the_weight_of_its_last_successor():
-    """Only as many bytes as caches keep are prefetched."""
-    made: list[Call] = []
-    kernels = Kernels(made.append)
-    weights = [torch.zeros(outputs, 1024, dtype=BRAIN) for outputs in (16, 32, 8192)]
-    x = torch.zeros(1, 2, 1024, dtype=BRAIN)
-    for _ in range(2):
-        for weight in weights:
-            kernels.product(x, (weight, None), Epilogue(), constant=True)
-    named = [(int(call.arguments[-4]), call.arguments[-3]) for call in made]
-    assert named[:3] == [(0, 0)] * 3
-    following = [*weights[1:], weights[0]]
-    assert [address for address, _ in named[3:]] == [weight.data_ptr() for weight in following]
-    assert [size for _, size in named[3:]] == [32 * 2048, MAX_AHEAD_BYTES, 16 * 2048]
 
 
 @pytest.mark.parametrize("dtype", [FLOAT, HALF, BRAIN])
