@@ -279,6 +279,6 @@ FAULTS = [
         "engine/answers/directions.py",
         "    compile_patterns()\n",
         "",
-        "tests/engine/text/test_grammar.py -k first_text",
+        "tests/engine/answers/test_sentence.py -k first_text",
     ),
 ]

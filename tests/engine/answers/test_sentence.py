@@ -6,7 +6,9 @@ import pytest
 
 from engine.answers.options import ResolvedOptions
 from engine.answers.sentence import Sentence
+from engine.text.placeables import grammar, markup
 from engine.types import DecodeOptions
+from tests.support.copying import text_model
 
 PLAIN = ResolvedOptions(DecodeOptions(), protect=True)
 FORMED = replace(PLAIN, follow_form=True)
@@ -39,3 +41,11 @@ def test_beginning_of_a_stream_is_a_beginning_of_the_answer():
 def test_sentence_with_wrong_numbers_is_decoded_from_its_digits_on_without_them():
     options = Sentence("um acht", [1], banned=(7, 9), prefix=(4, 5)).options(DecodeOptions(beam_size=3))
     assert (options.prefix, options.quotas, options.n_best) == ((4, 5), ((7, 0), (9, 0)), 3)
+
+
+def test_first_text_compiles_no_large_pattern():
+    compiled = grammar.placeables, markup._markup_pattern, markup._long_pattern
+    for pattern in compiled:
+        pattern.cache_clear()
+    text_model.__wrapped__()
+    assert [pattern.cache_info().currsize for pattern in compiled] == [1, 1, 1]

@@ -6,13 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.text.placeables import grammar, markup
 from engine.text.placeables.grammar import long_placeables, matches, placeables
 from engine.text.placeables.markup import Format, PlainText
 from engine.text.placeables.masked_text import MarkedText, Phrase
 from engine.text.placeables.masking import MaskRules
 from engine.text.placeables.phrases import Phrases
-from tests.support.copying import text_model
 from tests.support.finished import formats_of, mask, read_capitals, read_markup, split, write
 from tests.support.timing import assert_linear, assert_slower_at_most
 
@@ -393,11 +391,3 @@ def test_each_format_and_phrase_is_in_the_innermost_format_around_it(given_forma
             assert span.parent == (around[-1] if around else -1)
         inside = [(b, e) for b, e, _ in phrases if b < span.begin < e or b < span.end < e]
         assert not inside  # a format has whole phrases
-
-
-def test_first_text_compiles_no_large_pattern():
-    compiled = grammar.placeables, markup._markup_pattern, markup._long_pattern
-    for pattern in compiled:
-        pattern.cache_clear()
-    text_model.__wrapped__()
-    assert [pattern.cache_info().currsize for pattern in compiled] == [1, 1, 1]
