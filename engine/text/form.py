@@ -112,6 +112,9 @@ def _follow_closing_marks(source: str, target: str, into: str) -> str:
         return _follow_closing_marks(source[:-1], body[:-1], into) + body[-1]
     source_marks, target_marks = _final_marks(source), _final_marks(body)
     bare = body[: len(body) - len(target_marks)]
+    if bare[-1:].isspace() and source_marks.startswith("."):  # no language has a space before it
+        bare = bare.rstrip()
+        target = bare + target_marks
     if (source_marks, target_marks) == ("…", "..."):  # three dots for one mark of the source
         return bare + source_marks
     if _kinds(source_marks) == _kinds(target_marks):

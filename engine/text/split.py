@@ -27,6 +27,8 @@ from engine.text.placeables.grammar import (
     COLUMNS,
     EDGE,
     EDGE_SIGNS,
+    FIRST_ITEM,
+    ITEM,
     LAST_BRACKETS,
     LEADING,
     MAX_COLUMN_WORDS,
@@ -41,6 +43,7 @@ CUTS: Final = (
     re.compile(r"(?<=\s)(?=\S)"),
     re.compile(r"(?<=.)(?=.)", re.DOTALL),
 )
+ITEM_STARTS: Final = ("", *":;.?!")  # characters before an enumeration within a line
 MIN_INDENT_CHARACTERS: Final = 2  # before the mark of a nested list
 STRETCH_CHARACTERS: Final = 4_096  # characters of a line that the library gets at once
 # white space other than the plain space, and surrogates: sentencex 1.0 panics on "A\xa0." and on surrogates
@@ -189,8 +192,10 @@ def _segments(text: str, language: str) -> Iterator[_Segment]:
     position, lines = 0, text.splitlines(keepends=True)
     numbers = {_list_number(mark[1]) for line in lines if (mark := NUMBERED.match(line.lstrip()))}
     for line in lines:
-        for begin, end in _columns(line):
-            counted = numbers if not begin else set[int]()
+        items = _items(line)
+        inline = {_list_number(item[1]) for item in items}
+        for begin, end in _columns(line, [item.start() for item in items]):
+            counted = inline if begin else numbers | inline
             yield from _sentences(text, position + begin, position + end, language, counted)
         position += len(line)
 
@@ -229,8 +234,32 @@ def _cut(text: str, segment: _Segment) -> Iterator[_Segment]:
         yield _Segment(begin, end, stays)
 
 
-def _columns(line: str) -> Iterator[tuple[int, int]]:
-    """Yield begin and end of each column (table cell, or text between wide gaps) with its trailing space."""
+def _items(line: str) -> list[re.Match[str]]:
+    """Return the marks of an enumeration within a line: a) one b) two. It begins the line or a sentence."""
+    items = list[re.Match[str]]()
+    for mark in ITEM.finditer(line) if FIRST_ITEM.search(line) else ():
+        if items:
+            is_item = mark[0][-1] == items[-1][0][-1] and _follows(items[-1][1], mark[1])
+        else:
+            is_item = mark[1] in "aA1" and line[: mark.start()].rstrip()[-1:] in ITEM_STARTS
+        items += [mark] if is_item else []
+    return items if len(items) > 1 else []
+
+
+def _follows(mark: str, after: str) -> bool:
+    """Return whether a number or letter of a list is the next one after another."""
+    step = _list_number(after) - _list_number(mark)
+    return step == (1 if mark.isdigit() else -1) and mark.isdigit() == after.isdigit()
+
+
+def _columns(line: str, items: Sequence[int] = ()) -> Iterator[tuple[int, int]]:
+    """Yield begin and end of each column (table cell, or text between wide gaps) with its trailing space.
+
+    items: positions of the items of an enumeration; each one is a column.
+    """
+    if items:
+        yield from pairwise([0] * (items[0] > 0) + [*items, len(line)])
+        return
     if not COLUMN_SIGNS.search(line):
         yield 0, len(line)
         return

@@ -18,6 +18,7 @@ RATES: Final = (  # l/100 km  €/m²
 UNITS: Final = (
     f"{RATES}|km/h|mph|km²|m²|m³|cm²|cm³|km|cm|mm|µm|nm|kg|mg|µg|ml|cl|kWh|MWh|kW|MW|GW|mAh|kHz|MHz|GHz|Hz|"
     "mA|µA|mV|kV|Ω|kΩ|MΩ|µF|nF|pF|dB|hPa|kPa|MPa|Nm|kJ|kcal|dl|lbs?|oz|ft|rpm|fps|dpi|"
+    "Bft|mmHg|(?!hrs|Std|yrs|wks|mths|pts|Mr|Dr|St|nd|th|rd)[b-df-hj-np-tv-zB-DF-HJ-NP-TV-Z][b-df-hj-np-tv-z]{1,3}|"
     f"kB|KB|MB|GB|TB|KiB|MiB|GiB|TiB|Mbit/s|Gbit/s|[kMG]bps|[MGT]o|ms|px|{CODES}"
 )
 SHORT_UNITS: Final = "(?:min|mn|[hmglsVW])(?![\\w'’/])"  # with a space: in French l' and m' are words
@@ -55,7 +56,8 @@ ANGLE: Final = (  # 52°31'12"N  48.2° N  5' 11"
     rf"|\d++['′]{GAP}?\d{{1,2}}+(?:[\"″”]|'')"
 )
 UNIT: Final = (
-    rf"(?:{DAYTIME}|{MAGNITUDE}|{CLOSE_UNITS}|{GAP}[a-zµ]{{1,4}}/[a-zA-Z²³]{{1,3}}(?!\w)"
+    rf"(?:{DAYTIME}|{MAGNITUDE}|{CLOSE_UNITS}|x?/[^\W\d_]{{1,4}}\.?(?![\w/])"
+    rf"|{GAP}[a-zµ]{{1,4}}/[a-zA-Z²³]{{1,3}}(?:/[a-z]{{1,4}})?(?!\w)"
     rf"|{GAP}?(?:%|‰|°[CFK]?|{CURRENCY}|{SHORT_UNITS}|(?:{UNITS})(?!\w)))?"
 )
 NUMBER: Final = (
@@ -64,6 +66,10 @@ NUMBER: Final = (
     rf"(?:{PRODUCT}|{MIXED}|{THOUSANDS}|{GROUPS}|{PLAIN}){UNIT}(?!\w)"
     rf"(?:{GAP}?±{GAP}?\d++(?:[.,]\d++)?+{UNIT}(?!\w))?+"  # 3.3 V ± 5 %
 )
+RANGE: Final = rf"(?:{NUMBER}) [–—-] (?:{NUMBER})"  # 8:00 – 18:30
+# chords and grades: Am7 – D9 – G
+CHORD: Final = r"[A-H][#b♯♭]?(?:m|maj|min|dim|aug|sus|add)?\d{0,2}(?:/[A-H][#b]?)?(?![\w'’])"
+CHORDS: Final = rf"(?<![\w-]){CHORD}(?:(?: [–|-] |, (?=\w{{2}})){CHORD}){{1,12}}+"
 INSTANT: Final = (
     r"(?<!\w)\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(?::\d{2}(?:[.,]\d{1,9})?)?(?:Z| ?[+-]\d{2}:?\d{2})?(?!\w)"
 )
@@ -74,9 +80,11 @@ CODE: Final = (
     r"|\d++(?!er)[A-Za-z]++\d[A-Za-z\d]*+)(?![\w-])"
 )
 # a single letter: size M, plan B; not an initial or a word
-LETTER: Final = r"(?<!\S)[B-HK-NP-Wx](?=[\s,;:!?)»”“\"]|\.?(?:$|\n))"
+LETTER: Final = r"(?<!\S)[B-HK-NP-Wx](?!\) [^\W\d_])(?=[\s,;:!?)»”“\"]|\.?(?:$|\n))"
 # flight or train: LH 1234
-LINE_NUMBER: Final = rf"(?<![\w-])(?!{CODES})[A-Z]{{2,3}} \d{{2,5}}+(?![\w%€$]|[.,:/-]\d| ?[%€$])"
+LINE_NUMBER: Final = (
+    rf"(?<![\w-])(?<![A-Z] )(?!{CODES})[A-Z]{{2,3}} \d{{1,5}}+(?![\w%€$]|[.,:/-]\w| ?[%€$]| [A-Z]{{2}})"
+)
 # Roman numerals: XIV, II, MCMXC. C, D and M count in four letters or more: short ones are abbreviations
 ROMAN: Final = (
     r"(?<![\w.&/-])(?=[IVXL]{2}|[IVXLCDM]{4})M{0,3}(?:C[MD]|D?C{0,3})(?:X[CL]|L?X{0,3})(?:I[XV]|V?I{0,3})"
@@ -126,7 +134,8 @@ REACTION: Final = (  # CaCO₃ → CaO + CO₂
 )
 POSTCODE: Final = r"(?<![\w-])[A-Z]{1,2}\d[A-Z\d]? \d[A-Z]{2}(?![\w-])"  # British: NW1 6XE
 PART_NUMBER: Final = (  # A-77812  4711-B/22  ISO-2022-JP
-    r"(?<![\w/-])(?=[A-Z/-]{0,12}\d)(?=[\d/-]{0,12}[A-Z])[A-Z\d]{1,12}(?:[-/][A-Z\d]{1,12}){1,6}+(?![\w/-])"
+    r"(?<![\w/.-])(?=[A-Z/.-]{0,12}\d)(?=[\d/.-]{0,12}[A-Z])[A-Z\d]{1,12}(?:(?<=\d)[A-Z]?[a-z]{1,3})?"
+    r"(?:[-/.][A-Z\d]{1,12}(?:(?<=\d)[A-Z]?[a-z]{1,3})?){1,6}%?(?![\w/-]|\.\w)"
 )
 FOOTNOTE: Final = (  # ¹  [1, 2]
     r"(?<!\d)[⁰¹²³⁴-⁹]{1,3}+(?!\w)|(?<!\w)\[\d{1,3}(?:(?:, ?|[–-])\d{1,3}){0,9}+\](?!\()"
@@ -162,7 +171,9 @@ DEVICE: Final = (
     rf"|(?:[a-z]|[A-Z][a-z]{{1,14}})[A-Z][a-z]{{1,14}}) {MODEL}(?![\w-])"
 )
 PARAGRAPH: Final = (  # § 4.2  § 433 Abs. 2 BGB  6(1)(b)
-    r"(?<!\w)\d{1,4}(?:\.\d{1,3}){0,5}+[a-z]?+(?:\((?:\d{1,3}|[a-z]|[ivx]{2,5})\)){1,4}+(?!\w)"
-    rf"|(?:§§?|(?<!\w)(?:[nN][°º]|[nN]o\.|Art\.)){GAP}?\d++(?:\.\d++)*+[a-z]?+(?!\w)"
+    r"(?<!\w)\d{1,4}(?:\.\d{1,3}){0,5}+[a-z]?+(?:\((?:\d{1,3}|[a-z]|[ivx]{2,5})\)){1,4}+"
+    r"(?:[–-]\((?:\d{1,3}|[a-z]|[ivx]{2,5})\))?(?!\w)"
+    rf"|(?:§§?|(?<!\w)(?:[nN][°º]|[nN]o\.|Art\.)|(?<=[aA]rt\. )[A-Z]\.)"
+    rf"{GAP}?\d++(?:-\d++)?(?:\.\d++)*+[a-z]?+(?!\w)"
     rf"(?:{GAP}(?:(?:Abs|Satz|Nr|S)\.?{GAP}\d{{1,3}}+|lit\.{GAP}[a-z])(?!\w)){{0,4}}+(?:\((?:\d{{1,3}}|[a-z])\)){{0,4}}+(?:{GAP}[A-Z][A-Za-z]{{0,5}}[A-Z](?![\w-]))?+"
 )

@@ -18,10 +18,14 @@ BLOCK_TAG: Final = rf"</?{BLOCK}(?:\s[^<>]{{0,400}})?/?>"
 LINE_BREAK: Final = r"(?:\\[rnt](?![a-z])|(?<=[^\s\\])\\n(?=[a-z]))++"
 # heads of lines: logs, commits, numbered clauses, comments
 LINE_START: Final = r"(?<![^\n])"
-DAY: Final = r"(?:\d{4}[-/.]\d\d[-/.]\d\d|\d\d[-/.]\d\d[-/.]\d{4}|[A-Z][a-z]{2} [ \d]\d)"
-STAMP: Final = rf"\[?(?:{DAY}[T ])?\d\d:\d\d:\d\d(?:[.,]\d{{1,9}})?(?:Z| ?[+-]\d\d:?\d\d)?\]?"
+DAY: Final = r"(?:\d{4}[-/.]\d\d[-/.]\d\d|\d\d[-/.]\d\d[-/.]\d{2,4}|[A-Z][a-z]{2} {1,2}\d{1,2}|[IWEF]?\d{4})"
+STAMP: Final = (
+    rf"\[?(?:{DAY}[T ]\d\d:\d\d(?::\d\d)?|\d\d:\d\d:\d\d)"
+    r"(?:[.,]\d{1,9})?(?:Z| ?[+-]\d\d:?\d\d)?\]?"
+)
 FIELD: Final = (  # of a log: [worker-3]  ERROR  sshd[123]:  com.example.Main
     r"(?:\[[^\[\]\n]{0,60}\]:?|\([\w .-]{1,30}\)|[A-Z]{3,8}(?!\w):?|[a-z][\w$-]{0,40}+(?:\.[\w$-]{1,40}+)++:?"
+    r"|[\w.-]{1,40}:\d{1,7}[\]:]|(?:0x)?\d{1,9}(?=[ \t][\w.-]{1,40}:\d)"
     r"|[\w./-]{1,40}+\[\d{1,9}\]:?|[\w.-]{1,40}+(?=[ \t][\w./-]{1,40}(?:\[\d{1,9}\])?:[ \t])|[-–:|]+)"
 )
 LOG: Final = (
@@ -42,7 +46,12 @@ COMMENT: Final = (  # // TODO(max):  /** @param name
 COMPILER: Final = (
     rf"{LINE_START}[\w./-]{{1,80}}\.\w{{1,5}}:\d{{1,7}}(?::\d{{1,5}})?:(?: (?:error|warning|note):)?(?= )"
 )
-HEAD: Final = f"{LOG}|{COMPILER}|{COMMIT}|{CLAUSE}|{COMMENT}"
+# a first word that is no word, before ":": java.lang.NullPointerException:  [WARN] disk0s1:
+SOURCE: Final = (
+    rf"{LINE_START}(?:\[[A-Za-z]{{3,8}}\][ \t])?+(?=[^\s:]{{0,60}}(?:[\d_]|[a-z]\.[a-zA-Z]{{2}}))"
+    r"(?=[^\s:]{0,60}[a-z])(?![^\s:]{0,60}://)[A-Za-z][\w./()$-]{2,80}:(?=[ \t]\S)"
+)
+HEAD: Final = f"{LOG}|{COMPILER}|{COMMIT}|{CLAUSE}|{COMMENT}|{SOURCE}"
 # syntax of ICU's messages around their branches; fields such as {name} are found first
 BRANCH: Final = (
     r"\{\s?\w{1,60}+,\s?(?:plural|select|selectordinal),\s{0,9}(?:offset:\d{1,9}\s)?(?:=\d{1,9}|\w{1,60}+)\s{0,9}\{"
@@ -54,6 +63,14 @@ SEPARATOR: Final = (
     rf"(?<=\S[ \u00a0])(?:[=<>|/\\~*+#^·•›»¦‖■□▪●○◆►★{ARROWS}]|::)"
     rf"[=<>|/\\~*+#:^·•›»¦‖■□▪●○◆►★{ARROWS}-]{{0,30}}+"
     r"(?=[ \u00a0]\S)|(?<=\S[ \u00a0])-{1,2}>(?=[ \u00a0]\S)"
+)
+# the blank of a form: Name: ______  Date: __/__/____; elsewhere it is a word that is left out
+BLANK: Final = r"(?:_{2,}+(?:[/.:-]_{1,}+)++|_{3,}+)"
+FILL: Final = rf"(?:(?<=[:?] )|(?<=[:?]))\[?{BLANK}\]?|\.{{5,}}+|…{{3,}}+"
+BOX: Final = r"(?<!\S)(?:\[[ xX✓✗]?\]|\( ?\)|\([xX]\))(?=\s+[^\W\d_])"  # [x] yes  ( ) no
+# between fields: Size: M; Colour: red
+FIELD_END: Final = (
+    r";(?= [^\W\d_][\w.-]{0,20}+(?: [\w.-]{1,20}+)?+ ?: \S)|,(?= [^\W\d_][\w.-]{0,20}+ ?: [\d#+-])"
 )
 CELL: Final = (  # of a line of CSV: a mark without a space after it
     r";(?=[^\s;)])(?<=[^\s;(];)|,(?=[^\W\d_]|\"\w|(?<=[\")],)\d)(?<=[\w\")],)"

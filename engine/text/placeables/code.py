@@ -64,7 +64,7 @@ PATH: Final = (
     r"(?<![\w/.~<-])(?:~|\.{1,2})?(?:/(?!-)[\w.+-]*[\w+-])++/?"  # /etc/hosts  ~/.profile  ./run
     r"|(?<!\w)(?:(?:[A-Za-z]:|%[A-Za-z]\w{0,40}+%)(?=\\)|\\(?=\\\w))"  # C:\My Files\x.txt  %TEMP%\x
     r"(?:\\[\w.+-]++(?: [\w.+-]++){0,4}+(?=\\))*+"
-    r"(?:\\[\w.+-]*[\w+-])?\\?+"
+    r"(?:\\[\w.+-]*[\w+-](?:\(\d{1,3}\)[\w.+-]*\w)?)?\\?+"
     # feature/new-login: "and/or" has no hyphen or digit, so it is prose
     r"|(?<![\w./-])(?=[a-z/]{1,60}[-_\d])[a-z\d]++(?:[._-][a-z\d]++)*+(?:/[a-z\d]++(?:[._-][a-z\d]++)*+)++(?![\w/-])"
 )
@@ -76,7 +76,13 @@ REGEX: Final = (  # ^[a-z]+\d{2,4}$
     r"\S*[^\s.,;:!?)\"'”“»]"
 )
 JSON: Final = r"\{\s?\"[^{}\n]{0,400}+(?:\{[^{}\n]{0,200}+\}[^{}\n]{0,200}+){0,8}+\}"
-SQL: Final = r"(?<!\w)SELECT [\w*,. ()]{1,80}? FROM [\w.]++(?: WHERE [\w.]++ ?[=<>]{1,2} ?[\w.']++)?"
+SQL: Final = (  # SELECT * FROM users WHERE id=5  DROP TABLE clients;
+    r"(?<!\w)(?:SELECT [\w*,. ()]{1,80}? FROM|DELETE FROM|UPDATE(?= [\w.]{1,60} SET )|INSERT INTO"
+    r"|(?:DROP|CREATE|ALTER|TRUNCATE) (?:TABLE|INDEX|VIEW|DATABASE)(?: IF (?:NOT )?EXISTS)?) [\w.\"`]++"
+    # keywords, names before them, and words with a sign
+    r"(?: (?:[A-Z]{2,20}(?!\w)|[\w.\"'(]{0,60}[=<>*('\"][^\s;]{0,60}(?<![.:!?])|[\w\"']{1,60}+\)|\d++,?"
+    r"|[\w.]{1,60}+(?= [=<>]| [A-Z]{2}|;))){0,20}+;?"
+)
 TEX: Final = (
     r"\$\$[^$\n]{1,200}\$\$|(?<![\w$])\$(?![\s$])[^$\n]{1,200}(?<=[^\s$])\$(?![\w$])|\\\((?!\s)[^()\n]{1,200}\\\)"
     r"|~?\\[A-Za-z]{2,20}(?:\[[^\[\]\n]{0,50}\])?\{[^{}\n]{0,100}\}(?:\{[^{}\n]{0,100}\})?"
@@ -95,12 +101,24 @@ PRINTF: Final = (  # %1$s may touch a word; %n, %1 and %L1 of Qt; %#@files@ of i
     r"|%(?:\d{1,2}\$)?#@\w{1,60}+@|(?<![\w%])%(?:L?\d{1,2}|n)(?!\w)|\\[A-Za-z]{1,10}\[[^\[\]\n]{0,20}\]"
     r"|(?<![\w@])@(?:\.\w{1,20})?:[\w.]{0,60}\w|(?<!\S)!\w{1,40}!(?!\w)"  # @:key of Vue, !name of Drupal
 )
-# a word with a sign inside: Tom&Jerry  >=18  x^2; not Lehrer*innen
+# a word with a sign: Tom&Jerry  >=18  x^2  f***; not Lehrer*innen
 SIGN: Final = "#$%&*+<=>@\\\\^`|{}~¢-©¬®-±´-¹×÷‖†‡‰′″⁂⁄⁰-⃏℀-⏿─-◿⟀-⟿⤀-⯿"
 OTHER: Final = (
-    rf"(?<![\w.{SIGN}-])(?:\w[\w.-]{{0,40}}+(?!\*in|<br|~\\|\\[nrt]|&#?\w{{1,31}};|%\d{{1,3}}\$)"
+    rf"(?<![\w.{SIGN}-])(?:\w[\w.-]{{0,40}}+(?!\*in|<br|~\\|\\[nrt]|&#?\w{{1,31}};|%\d{{1,3}}\$|\|\||==)"
     rf"[{SIGN}]++[\w.-]|[{SIGN}]++(?!in)(?=[.-]*+\w)[\w.-]{{1,40}}+[{SIGN}]|[<>=~^]{{1,3}}\d)"
     rf"[\w.{SIGN}-]{{0,200}}(?<![.-])|(?<!\w)(?:X{{4,}}+|x{{4,}}+)(?!\w)"
+    r"|(?<![\w-])[A-Za-z]{1,2}[°+]{1,2}(?![\w+#])"  # T°
+)
+CENSORED: Final = r"(?<![\w*])(?:[^\W\d_]{1,2}\*{2,20}+|[^\W\d_]{1,20}+\*{3,20}+)\w{0,20}+(?!\*)"  # f***
+# marks, letters and digits between spaces that are no word: (◕‿◕)  \(^o^)/  (foo|bar)\.txt$
+SPACED: Final = (
+    rf"(?<!\S)(?=[^\s.,;:!?…]{{2}})(?=\S{{0,60}}?[{SIGN}\[(])"
+    r"(?:\((?=[^\s()]{0,40}[^\w\s.,:;!?'’\"()%/–-]|\w_\w\))(?:[^\W_]?(?:[^\w\s(){}]|_){1,20}){1,10}[^\W_]?\)"
+    r"|\\\([^\s()]{1,20}\)|\([^\s()]{1,60}\)(?=[\\/$^*+]))"
+    rf"[^\s\"'„“”«»]{{0,60}}(?<![.,;:!?…])"
+)
+BRACKETED: Final = (  # (1:1)  (99%)  (x2)
+    r"(?<!\S)\((?=[^\s()]{0,40}\d)(?:(?![^\W\d_]{3})[^\s()]){1,40}\)(?!\w|[ -]?\d)"
 )
 NAME: Final = r"[A-Za-z_]\w*+(?:\.[A-Za-z_]\w*+)*+"
 LITERAL: Final = r"(?:\"[^\"\n]{0,60}\"|'[^'\n]{0,60}'|[\w.%-]{1,40}+)"
@@ -129,9 +147,21 @@ ELEMENT: Final = r"<(?:code|kbd|samp|tt)>[^<>\n]{1,200}</(?:code|kbd|samp|tt)>"
 SHELL: Final = (
     "git|np[mx]|pip3?|curl|docker|apt(?:-get)?|sudo|wget|ssh|scp|kubectl|yarn|cargo|brew|systemctl|rsync|helm"
 )
+SMALL_WORDS: Final = "|".join(sorted(frozenset(of_all(lambda rules: rules.small_words))))
+ARGUMENT: Final = (  # an option of a command
+    r"--?[a-zA-Z][\w-]*+(?:=[^\s,;]*[^\s.,;:!?)\"'“])?"
+)
+TOOLS: Final = "ls|cat|grep|rm|cp|mv|cd|mkdir|chmod|chown|tar|python3?|node|make|ps|kill|find|echo"
+INLINE: Final = (  # sudo apt-get install -y git  ls -la /tmp | grep log
+    rf"(?<![\w./-])(?:{SHELL}|{TOOLS})(?: (?!(?:{SMALL_WORDS}) )[a-z][\w./:@-]{{0,40}}){{0,3}}"
+    rf"(?: ~?\.{{0,2}}/[\w./~-]*[\w/]| {ARGUMENT}(?: (?:\"[^\"\n]{{1,60}}\"|'[^'\n]{{1,60}}'"
+    rf"|(?!(?:{SMALL_WORDS})(?!\w))[\w./:@~$-]{{0,60}}[\w/]))?+)++"
+    r"(?: [|>&]{1,2} [a-z]\w*+(?: [\w./~-]*[\w/](?!\w))?)*+(?!\w)"
+)
 COMMAND: Final = (  # a whole line: npm install --save-dev vite
     rf"(?<![^\n])(?:{SHELL}) (?:(?:install|run|push|pull|clone|commit|add|build|update|checkout|apply)\b"
-    r"|(?=[^\n]{1,120} --?[a-z]))[^\n]{0,400}(?<![.!?])(?![^\n])"
+    rf"|(?=[^\n]{{1,120}} --?[a-z]))(?![^\n]{{0,400}} (?:{SMALL_WORDS}) )[^\n]{{0,400}}(?<![.!?])(?![^\n])"
+    rf"|{INLINE}"
 )
 SECRET: Final = (  # Xy7!kPq2
     r"(?<![^\s\"'„“‚‘«(:])(?=[A-Za-z!$%&*#?@]{0,20}\d)(?=[a-z\d!$%&*#?@]{0,20}[A-Z])"

@@ -41,6 +41,9 @@ KINDS: Final = (
     Placeable("head of a line", borders.HEAD, "fix(api):", "border"),
     Placeable("end of a comment", r"(?<=\s)\*/(?=\s|\Z)", "*/", "border"),
     Placeable("separator", borders.SEPARATOR, "::", "border"),
+    Placeable("blank", borders.FILL, ".....", "border"),
+    Placeable("box", borders.BOX, "[x]", "border"),
+    Placeable("end of a field", borders.FIELD_END, ";", "border"),
     Placeable("cell", borders.CELL, ";", "border"),
     Placeable("branch", borders.BRANCH, "{count, plural, one {", "border"),
     # code
@@ -80,7 +83,7 @@ KINDS: Final = (
     Placeable("wiki link", r"\[\[[^\[\]\n]{1,200}\]\]", "[[Main Page]]"),
     Placeable(
         "prompt",
-        r"(?<![\w/])[A-Za-z]/[A-Za-z](?![\w/-])|[\[(][A-Za-z](?:/[A-Za-z]){1,3}[\])]|[\[(](?:yes|ja|oui)/(?:no|nein|non)[\])]",
+        r"(?<![\w/:])[A-Za-z][/:][A-Za-z](?:[/:][A-Za-z])?(?![\w/:-])|\[[A-Z\d]\]|[\[(][A-Za-z](?:/[A-Za-z]){1,3}[\])]|[\[(](?:yes|ja|oui)/(?:no|nein|non)[\])]",
         "[Y/n]",
     ),
     # words and numbers behind a sign
@@ -103,14 +106,18 @@ KINDS: Final = (
     Placeable("file", code.DOTFILE, ".env"),
     Placeable("hash", code.HASH, "1b4e28ba-2fa1-11d2-883f-0016d3cca427"),
     Placeable("network address", code.NETWORK, "2001:db8::1"),
+    Placeable("censored word", code.CENSORED, "f***"),
+    Placeable("signs", code.SPACED, r"\(^o^)/"),
     # numbers and formulas with a fixed form
     Placeable("instant", amounts.INSTANT, "2024-05-12T08:30:00Z"),
     Placeable("iban", amounts.IBAN, "DE02 1203 0000 0000 2020 51"),
     Placeable("standard", amounts.STANDARD, "ISO 9001:2015"),
     Placeable("licence", code.LICENCE, "CC BY-SA 4.0"),
     Placeable("chess moves", amounts.MOVES, "1. e4 e5 2. Nf3 Nc6"),
+    Placeable("chords", amounts.CHORDS, "Am7 – D9 – G"),
     Placeable("postcode", amounts.POSTCODE, "NW1 6XE"),
     Placeable("part number", amounts.PART_NUMBER, "4711-B/22", "read"),
+    Placeable("bracketed number", code.BRACKETED, "(1:1)", "read"),
     Placeable("conversion", amounts.CONVERSION, "350°F (175°C)"),
     Placeable("reaction", amounts.REACTION, "CaCO₃ → CaO + CO₂"),
     Placeable("sum", amounts.SUM, "3 × 19,99 € = 59,97 €"),
@@ -139,12 +146,15 @@ KINDS: Final = (
     Placeable("footnote", amounts.FOOTNOTE, "¹"),
     Placeable("time zone", r"(?<!\w)(?:UTC|GMT)[+−-]\d{1,2}(?::\d{2})?(?!\w)", "UTC+2"),
     # plain numbers and codes, which the kinds above contain
+    Placeable("range", amounts.RANGE, "8:00 – 18:30", "read"),
     Placeable("number", amounts.NUMBER, "1.234,56 €", "read"),
+    Placeable("initials", r"(?<![\w.])(?:[A-Z]\.){3,8}+(?!\w)", "U.S.C.", "read"),
     Placeable("letters and digits", amounts.CODE, "H2O", "read"),
     Placeable("line number", amounts.LINE_NUMBER, "LH 1234", "read"),
     Placeable("letter", amounts.LETTER, "B", "read"),
     Placeable("numeral", amounts.ROMAN, "XIV", "read"),
-    Placeable("symbol", r"[©®™℠¶†‡№§±×÷∀-∑∓-⋿]|[$€£]{2,}+", "©"),
+    Placeable("left out", borders.BLANK, "____"),
+    Placeable("symbol", r"[℀-⅏©®™℠¶†‡№§±×÷∀-∑∓-⋿]|[$€£]{2,}+", "©"),
     Placeable("other", code.OTHER, "Tom&Jerry"),
 )
 GLUED_KINDS: Final = frozenset({"mask", "template"})  # they may be formats of the word that they touch
@@ -154,14 +164,15 @@ BORDER: Final = "\uf8ff"  # replaces kinds of treatment "border" for the splitte
 SIGNS: Final = re.compile(
     r"[^\w\s.,!?'’\"„“”–—-]|[\d_²³¹½¼¾⅐-⅞\u2070-\u209c]|[A-Z](?<=[a-z].)|[IVXLCDM]{2}"
     r"|[B-HK-NP-Wx]\b(?<!\S.)|(?:[AK]G|S[AE]|Inc|Ltd|plc)\b"
-    r"|\.(?<=\w\.)(?=\w)|\.(?<!\S.)(?=[a-z])|\.(?= ?(?:h|ex)\.)"
+    r"|\.(?=\.{4})|\.(?<=\w\.)(?=\w)|\.(?<!\S.)(?=[a-z])|\.(?= ?(?:h|ex)\.)"
     rf"|{amounts.PERSON}"
     r"|-(?=[a-z]{3,20}-)|-(?<!\S-)(?=\w)|-(?=-\w)|[,;](?=[\w\"])|X{4}|x{4}|-(?<=[gtdl].)(?=[A-Z])|-(?<=[a-z].)(?=[A-Z]{2})"
 )
 # Where a placeable may begin: at a sign or a word, except plain words before other words (most of a text).
 BEGINNING: Final = (
     r"(?=[^\w\s]|\b\w|[⁰¹²³⁴-⁹])"
-    rf"(?:(?=at [\w$.<>/]{{1,200}}\()|(?<![^\n])(?=(?:{code.SHELL}) |{borders.COMMIT_TYPES}: )"
+    rf"(?:(?=at [\w$.<>/]{{1,200}}\()|(?<![^\n])(?={borders.COMMIT_TYPES}: )"
+    rf"|(?=(?:{code.SHELL}|{code.TOOLS}) )"
     r"|(?!(?<!\w)(?:[a-zß-öø-ÿ]{2,}+[.,;:!?]?(?:\s|$)"
     r"|[^\W\d_a-zß-öø-ÿ][a-zß-öø-ÿ]++[.,;:!?]?(?:\s[a-zß-öø-ÿ(„“\"]|$))))"
 )
@@ -171,7 +182,9 @@ EMOJI_STAND_IN: Final = "\u263a"  # replaces pictures for the splitter of senten
 BULLET: Final = r"[-*+•‣◦▪▫■□▸►●○·−–—>»♪♫#|]{1,6}+(?=[ \t\u00a0])|[–—](?=\w)|[•♪♫]"
 BOX: Final = r"\[[ xX]?\](?=\s)"
 ENUMERATION: Final = r"\(?(?:\d{1,3}|[a-zA-Z]|[ivx]{1,4})\)(?=\s)|[a-z]\.(?=\s+[A-ZÄÖÜÀ-Ý][^\W_])"
-NUMBERED: Final = re.compile(r"(\d{1,3}|[a-z])\.[ \t\u00a0]+")  # list number, unless it is an ordinal
+NUMBERED: Final = re.compile(r"(\d{1,3}|[A-Za-z])\.[ \t\u00a0]+")  # list number, unless it is an ordinal
+FIRST_ITEM: Final = re.compile(r"[aA1][.)](?=[ \u00a0])")  # a line without it has no items
+ITEM: Final = re.compile(r"(?<!\S)\(?([A-Za-z]|\d{1,2})[.)](?=[ \u00a0][^\W\d_])")  # a) one b) two
 LEADING: Final = re.compile(rf"(?:(?:{BULLET}|{BOX}|{ENUMERATION}|{EMOJI})[ \t\u00a0]*+)++")
 # marks at the ends of a sentence that do not belong to it
 EDGE_MARK: Final = rf"(?:{BORDER}|{PICTURE}|[♪♫|]|(?<= )[>›·•]|(?<!\S)[*=#~+-]{{2,}}+(?!\S)|<br ?/?>)"

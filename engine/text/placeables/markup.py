@@ -48,10 +48,10 @@ GLUED: Final = f"(?:{'|'.join(kind.pattern for kind in KINDS if kind.name in GLU
 ONLY_PAIRS: Final = frozenset("{%$&^")  # a code that begins so is a format only if it has a partner
 ACCELERATOR: Final = r"(?<![\w&])&(?=[^\W\d_a-z][a-z])"  # &File
 LINK: Final = r"\]\([^()\s]*(?:\([^()\s]*\)[^()\s]*)*(?:[ \t]+\"[^\"\n]*\")?\)"  # [text](address "title")
-EMPHASIS: Final = r"\*+|_+|~~+"  # **text**  _text_  ~~text~~
+EMPHASIS: Final = r"\*+|_+|~~+|\|\|+|==+"  # **text**  _text_  ~~text~~  ||text||  ==text==
 INVISIBLE: Final = "[\u00ad\u200b\u2060\ufeff]+"  # soft hyphens and the like
-SIGNS: Final = re.compile(r"[*_~\[<&{⟦@§%|^\\\u00ad\u200b\u2060\ufeff]")  # a text without them has no markup
-DELIMITERS: Final = frozenset({"*", "**", "***", "_", "__", "___", "~~"})
+SIGNS: Final = re.compile(r"[*_~=\[<&{⟦@§%|^\\\u00ad\u200b\u2060\ufeff]")  # a text without them has no markup
+DELIMITERS: Final = frozenset({"*", "**", "***", "_", "__", "___", "~~", "||", "=="})
 VOID_TAGS: Final = frozenset({"area", "col", "embed", "hr", "img", "input", "link", "meta", "wbr"})
 # names of HTML elements, which are tags even if not closed; other names are fields: <name>
 ELEMENT_NAMES: Final = """
@@ -207,7 +207,7 @@ def _emphasis(text: str, begin: int, end: int, line: int) -> _Token:
     # the key of a button: _File; or the mark of a footnote: Price*
     is_key = sign == "_" and opens and after.isupper()
     is_footnote = (
-        sign == "*" and opens != closes and text.find("*", end) < 0 and text.rfind("*", 0, begin) < 0
+        sign[0] == "*" and opens != closes and text.find("*", end) < 0 and text.rfind("*", 0, begin) < 0
     )
     return _Token(begin, end, f"{sign}{line}", opens, closes, is_key or is_footnote)
 

@@ -17,6 +17,7 @@ from itertools import groupby
 from typing import Final
 
 from engine.errors import InvalidRequest
+from engine.text.languages import rules_of
 from engine.text.placeables.counterparts import find_counterparts
 from engine.text.placeables.dense import cut_dense_lines
 from engine.text.placeables.grammar import (
@@ -28,7 +29,14 @@ from engine.text.placeables.grammar import (
     placeables,
 )
 from engine.text.placeables.masked_text import MarkedText, MaskedText, Phrase
-from engine.text.placeables.names import ACRONYM, NameRule, find_acronyms, find_names_with_titles
+from engine.text.placeables.names import (
+    ACRONYM,
+    CONSONANTS,
+    NameRule,
+    find_abbreviations,
+    find_acronyms,
+    find_names_with_titles,
+)
 from engine.text.placeables.phrases import Phrases, merge_ranges
 
 REMEMBERED_MODELS: Final = 64  # models with an index of their symbols
@@ -212,6 +220,8 @@ class _Finder:
         rule, words = self.rules.names, list[Iterator[tuple[int, int]]]()
         if rule and ACRONYM.search(part):
             words.append(find_acronyms(part, rule))
+        if rule and rules_of(rule.language).short_words and CONSONANTS.search(part):
+            words.append(find_abbreviations(part, rule))
         if self.lacking:
             words.append(_unreadable_words(part, self.lacking))
         return words

@@ -40,9 +40,12 @@ NOUNS_MAY_BE_NAME: Final = re.compile(
 APOSTROPHES: Final = ("'", "’")
 # acronyms such as GDPR, except acronyms with translations
 ACRONYM: Final = re.compile(
-    r"(?<![\w'’&/.-])(?!NATO|OTAN|ONU|UNO|AIDS|SIDA|DNA|ADN|DNS)[A-ZÄÖÜ]{3,5}(?![\w'’&/-]|\.\w)"
+    r"(?<![\w'’&/.-])(?!NATO|OTAN|ONU|UNO|AIDS|SIDA|DNA|ADN|DNS)[A-ZÄÖÜ]{2,5}(?![\w'’&/-]|\.\w)"
 )
-LONG_ACRONYM_LETTERS: Final = 5
+# word without a vowel, which is an abbreviation in most languages; with a dot it may have a translation
+CONSONANTS: Final = re.compile(
+    r"(?<![\w'’&/.-])(?!(?i:[hmpst]{2,5}|[bg]r+)\b)[b-df-hj-np-tv-xzB-DF-HJ-NP-TV-XZ]{2,6}(?![\w'’&/-]|\.(?!\s{0,9}\Z))"
+)
 # thresholds chosen on validation sets: models rarely lose words of fewer tokens (docs/text.md)
 MIN_ACRONYM_TOKENS: Final = 3
 MIN_PLACE_TOKENS: Final = 4  # a single word after a preposition of place
@@ -104,8 +107,17 @@ def find_acronyms(text: str, rule: NameRule) -> Iterator[tuple[int, int]]:
         word = match[0]
         # 0 if each letter is a token of its own
         known_letters = len(word) - min(map(rule.count_tokens, (word.lower(), word.capitalize())))
-        allowed = 2 if len(word) >= LONG_ACRONYM_LETTERS else 1
-        if known_letters <= allowed and rule.count_tokens(word) >= MIN_ACRONYM_TOKENS:
+        allowed = (len(word) - 1) // 2
+        if known_letters <= allowed and rule.count_tokens(word) >= min(MIN_ACRONYM_TOKENS, len(word)):
+            yield match.span()
+
+
+def find_abbreviations(text: str, rule: NameRule) -> Iterator[tuple[int, int]]:
+    """Find begin and end of each word of consonants that is no token of the vocabulary: `BP`, `Rx`, `pls`."""
+    for match in CONSONANTS.finditer(text) if not text.isupper() else ():
+        word = match[0]
+        forms = word, word.lower(), word.capitalize()
+        if word not in NOT_NAMES and min(map(rule.count_tokens, forms)) > 1:
             yield match.span()
 
 

@@ -16,6 +16,8 @@ from engine.text.languages.rules import NARROW, WIDE, Numerals
 from engine.text.placeables.amounts import CODES, CURRENCY, GAP
 
 SPACES: Final = GAP
+SPACED_DASH: Final = re.compile(" [–—-] ")
+EDGES: Final = re.compile("( [–—-] |^\\(|\\)$)")  # between two amounts, and brackets around one
 AMOUNT: Final = (
     rf"(?P<sign>[+−–±≈~<>≤≥-]?+)(?P<code>(?:(?:{CODES}){GAP}?)?)(?:(?P<before>{CURRENCY}){GAP}?)?"
     r"(?P<whole>\d{{1,3}}(?:{group}\d{{3}})++|\d++)(?:{decimal}(?P<part>\d++))?+"
@@ -31,6 +33,9 @@ def localise(number: str, source: str, target: str) -> str:
 
     Returns the number unchanged if a language has no form, or if the number is no amount.
     """
+    if SPACED_DASH.search(number) or number.startswith("("):
+        parts = EDGES.split(number)
+        return "".join(localise(part, source, target) if part[:1].isalnum() else part for part in parts)
     source_form, target_form = (rules_of(code).numerals for code in (source, target))
     if (
         source_form is None

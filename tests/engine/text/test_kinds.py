@@ -15,6 +15,8 @@ IN_CONTEXT = {
     "end of a comment": "/* Tür */",
     "separator": "Haus :: Tür",
     "cell": "Haus;Tür",
+    "box": "[x] Tür",
+    "end of a field": "Größe: M; Farbe: rot",
 }
 
 
@@ -42,6 +44,17 @@ def test_example_of_each_kind_is_found(kind):
             ["<td>", "Summe", "</td>", "<td align='right'>", "5", "</td>"],
         ),
         (r"Guten Tag\nWo ist Tom?", ["Guten Tag", r"\n", "Wo ist Tom?"]),
+        ("Name: ____ Datum: __/__/____", ["Name:", "____", "Datum:", "__/__/____"]),
+        ("Kapitel 1........12", ["Kapitel 1", "........", "12"]),
+        ("[ ] ja [x] nein ( ) vielleicht", ["[ ]", "ja", "[x]", "nein", "( )", "vielleicht"]),
+        ("Größe: M; Farbe: rot", ["Größe: M", ";", "Farbe: rot"]),
+        ("Puls: 64/min, Druck: 120", ["Puls: 64/min", ",", "Druck: 120"]),
+        ("Er kam, sie ging: sofort.", ["Er kam, sie ging: sofort."]),
+        ("java.lang.Error: Die Datei fehlt.", ["java.lang.Error:", "Die Datei fehlt."]),
+        ("[WARN] disk0s1: Tür offen", ["[WARN] disk0s1:", "Tür offen"]),
+        ("W1103 22:14:07.331 41 main.cc:88] Tür offen", ["W1103 22:14:07.331 41 main.cc:88]", "Tür offen"]),
+        ("Nov 3 22:14:07 web01 nginx[4]: Tür offen", ["Nov 3 22:14:07 web01 nginx[4]:", "Tür offen"]),
+        ("Hinweis: Die Nummer fehlt.", ["Hinweis: Die Nummer fehlt."]),
         ("« Oui » dit Tom.", ["« Oui » dit Tom."]),
         (
             "{n, plural, one {ein Tag} other {Tage}}",
@@ -82,3 +95,31 @@ def test_answer_is_escaped_as_its_source(source, answer, written):
 @pytest.mark.parametrize("form", ["&nbsp;", "&amp;", "&lt;", "&copy;", "\\u2192"])
 def test_signs_that_are_not_of_words_stay_escaped(form):
     assert read_escape(form) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('Gib git commit -am "fix" ein.', ['git commit -am "fix"']),
+        ("Run sudo apt-get install -y git and wait.", ["sudo apt-get install -y git"]),
+        ("Tape ls -la /tmp | grep log et attends.", ["ls -la /tmp | grep log"]),
+        ("Ich lache wie make und find.", []),
+        ("DELETE FROM t WHERE id>10; löscht alles.", ["DELETE FROM t WHERE id>10;"]),
+        ("Mit INSERT INTO t (a, b) VALUES (1, 2) geht es.", ["INSERT INTO t (a, b) VALUES (1, 2)"]),
+        ("So eine Sch****!", ["Sch****"]),
+        ("Enthält Milch** und Ei*.", []),
+        ("So schön (◕‿◕) und (T_T)", ["(◕‿◕)", "(T_T)"]),
+        (r"Das Muster (foo|bar)\.txt$ passt.", [r"(foo|bar)\.txt$"]),
+        ("Der HP-4200dn und die 7781-XL/BLK", ["HP-4200dn", "7781-XL/BLK"]),
+        ("Es endete 4:3 (2:2) nach Minuten.", ["4:3", "(2:2)"]),
+        ("Öffnung 8:00 – 18:30, 2x/Tag", ["8:00 – 18:30", "2x/Tag"]),
+        ("Spiel Dm – G7 – C.", ["Dm – G7 – C"]),
+        ("Wind mit 15 kn und 5 Bft, 3 Std", ["15 kn", "5 Bft", "3"]),
+        ("Gemäß 17 U.S.C. gilt es.", ["17", "U.S.C."]),
+        ("Ich ____ gern.", ["____"]),
+        ("C:\\Daten\\brief_neu(3).pdf ist da.", ["C:\\Daten\\brief_neu(3).pdf"]),
+        ("Drücke [E] und nimm A:B.", ["[E]", "A:B"]),
+    ],
+)
+def test_what_is_no_word_is_one_phrase(text, found):
+    assert phrases(text) == found

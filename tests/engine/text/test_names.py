@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from engine.api import Placement, Service, ServiceSettings, TextOptions
 from engine.text.placeables.masked_text import MarkedText
 from engine.text.placeables.masking import MaskRules
-from engine.text.placeables.names import NameRule, all_names, find_names
+from engine.text.placeables.names import NameRule, all_names, find_abbreviations, find_acronyms, find_names
 from tests.support.finished import mask, plan
 
 MODELS = Path(__file__).parents[3] / "models"
@@ -190,3 +190,11 @@ def test_sentence_that_lost_a_name_is_decoded_again_without_attention_first():
     assert [job.options.alignment for job in (*first.jobs, again, last)] == [False, False, True]
     assert [bool(job.options.quotas) for job in (*first.jobs, again, last)] == [False, False, True]
     assert again.source == last.source != first.jobs[0].source
+
+
+def test_words_of_consonants_and_short_acronyms_that_the_model_lacks_are_found():
+    known = frozenset({"mr", "hmm", "tv", "km"})
+    rule = NameRule("de", lambda word: 1 if word.lower() in known else len(word), 0)
+    text = "Der BP von Mr Lee war pls gut, hmm, im TV bzw. auf Rx."
+    found = {text[a:b] for finder in (find_abbreviations, find_acronyms) for a, b in finder(text, rule)}
+    assert found == {"BP", "pls", "Rx"}
