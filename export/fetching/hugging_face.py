@@ -23,6 +23,11 @@ from export.fetching.web import Web
 ENDPOINT: Final = "https://huggingface.co"
 REPOSITORY: Final = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[\w.-]{1,96}")
 POLL_SECONDS: Final = 0.5
+STATUS_REMEDIES: Final = {
+    401: "set HF_TOKEN",
+    403: "set HF_TOKEN",
+    404: "is the name right? A private repository needs HF_TOKEN",
+}
 TEXT_FILES: Final = (
     *("config.json", "generation_config.json", "tokenizer*.json", "special_tokens_map.json"),
     *("added_tokens.json", "vocab*", "merges.txt", "*.spm", "*.model", "*.codes", "dict.*.txt"),
@@ -170,12 +175,13 @@ def _errors(repository: str) -> Iterator[None]:
         raise
     except Exception as error:  # the library raises errors of its own, of its HTTP client and of the system
         kind = type(error).__name__
+        status = getattr(getattr(error, "response", None), "status_code", 0)
         remedy = {
             "GatedRepoError": "accept its terms on its page, and set HF_TOKEN",
             "RepositoryNotFoundError": "is the name right? A private one needs HF_TOKEN",
             "RevisionNotFoundError": "is the revision right?",
             "OfflineModeIsEnabled": "unset HF_HUB_OFFLINE, or copy a folder that was fetched elsewhere",
-        }.get(kind, "check the network and run the command again")
+        }.get(kind) or STATUS_REMEDIES.get(status, "check the network and run the command again")
         line = " ".join(str(error).split())[:300]
         raise CheckpointError(f"hf:{repository}: {kind}: {line}; {remedy}") from error
 

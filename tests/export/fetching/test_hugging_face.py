@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 
 import huggingface_hub.constants
 import pytest
 
 from engine.bundle.bundle import open_bundle
 from export.fetching.sources import Addresses
-from tests.support import argos_packages
+from tests.support import argos_packages, ctranslate2_families, hf_models
 from tests.support.model_servers import repository, student
 from tests.support.served import bundles
+from tests.support.thorough import some_of
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +26,9 @@ def hub(server, monkeypatch, tmp_path):
 
 
 def fetch(ran, out, *names, **more):
+    """Fetch repositories; `more` are settings of the installer."""
     job = ran.job(out, Addresses())
+    job.installer = replace(job.installer, **more)
     job.run([f"hf:{name}" for name in names], [], ())
     return job
 
@@ -71,6 +75,36 @@ def test_folder_of_ctranslate2_is_imported_without_torch_in_the_languages_of_its
     assert (bundle.source, bundle.target) == ("de", "en")
 
 
+def content(bundle):
+    """Return size and hash of the weights and of the tokenizer's files."""
+    others = ("README.md", "config.json")
+    return {
+        name: entry
+        for name, entry in bundle.manifest.items()
+        if name not in others and not name.startswith("onnx/")
+    }
+
+
+@pytest.mark.parametrize("family", some_of(list(hf_models.FAMILIES), 5))
+def test_folder_of_each_family_is_fetched_imported_and_answers(server, ran, tmp_path, family):
+    folder, bundle = hf_models.imported(family, next(iter(hf_models.FAMILIES[family].settings)))
+    repository(server, f"org/{family}", folder.path)
+    fetch(ran, tmp_path, f"org/{family}", source="en", target="de")
+    assert not ran.errors
+    found = open_bundle(tmp_path / family)
+    assert content(found) == content(bundle)
+    assert (found.config, dict(found.text)) == (bundle.config, dict(bundle.text))
+
+
+def test_every_file_of_a_tokenizer_beside_ctranslate2s_weights_is_fetched(server, ran, tmp_path):
+    """BART's has merges.txt and tokenizer_config.json."""
+    repository(server, "org/bart-ct2", ctranslate2_families.converted("bart", "float32"))
+    fetch(ran, tmp_path, "org/bart-ct2", source="en", target="de")
+    assert not ran.errors
+    wanted = ctranslate2_families.imported("bart", "float32")
+    assert dict(open_bundle(tmp_path / "bart-ct2").text) == dict(wanted.text)
+
+
 @pytest.mark.parametrize("name", ["org", "org/../x", "a/b/c", "org/name with space"])
 def test_invalid_name_of_a_repository_is_refused(ran, tmp_path, name):
     fetch(ran, tmp_path, name)
@@ -80,6 +114,7 @@ def test_invalid_name_of_a_repository_is_refused(ran, tmp_path, name):
 def test_missing_repository_is_named_with_a_remedy(server, ran, tmp_path):
     job = fetch(ran, tmp_path, "org/none")
     assert "hf:org/none" in ran.errors[0]
+    assert "is the name right?" in ran.errors[0]
     assert job.state.failed() == ["hf:org/none"]
 
 
