@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urljoin, urlsplit
+from urllib.request import getproxies_environment, proxy_bypass_environment
 
 from engine.api import program_version
-from engine.errors import CheckpointError
+from engine.errors import CheckpointError, InvalidRequest
 
 CHUNK: Final = 2**18  # bytes
 CONNECT_SECONDS: Final = 10.0
@@ -61,12 +62,28 @@ class Web:
     """A reader of addresses (http, https) and of paths on this machine."""
 
     def __init__(self, announce: Callable[[str], object]) -> None:
-        """announce: receives one line for each host, before that host is asked for the first time."""
+        """Connect to no host.
+
+        announce: receives one line for each host, before that host is asked for the first time.
+
+        Raises InvalidRequest if the environment names a proxy that can't be used.
+        """
         import httpx
 
         self._announce, self._hosts = announce, set[str]()
         timeout = httpx.Timeout(SILENCE_SECONDS, connect=CONNECT_SECONDS)
-        self._client = httpx.Client(timeout=timeout, headers={"User-Agent": f"convoy/{program_version()}"})
+        headers = {"User-Agent": f"convoy/{program_version()}"}
+        try:
+            self._client = httpx.Client(timeout=timeout, headers=headers)
+        except ImportError as error:
+            raise InvalidRequest(
+                "the environment names a proxy of SOCKS; run: pip install 'httpx[socks]', or set ALL_PROXY "
+                "and HTTPS_PROXY to http://HOST:PORT"
+            ) from error
+        except ValueError as error:
+            raise InvalidRequest(
+                f"the environment names a proxy that can't be used ({error}); set HTTPS_PROXY to http://HOST:PORT"
+            ) from error
 
     def close(self) -> None:
         """Close the connections."""
@@ -81,7 +98,7 @@ class Web:
         host = urlsplit(address).netloc.rpartition("@")[2]
         if host and host not in self._hosts:
             self._hosts.add(host)
-            self._announce(f"asking {host} for {purpose}")
+            self._announce(f"asking {host} for {purpose}{_through(address)}")
 
     @contextmanager
     def read(self, address: str, begin: int = 0, tag: str = "", *, index: bool = False) -> Iterator[Part]:
@@ -119,7 +136,8 @@ class Web:
                 )
         except httpx.TransportError as error:
             raise Interrupted(
-                f"{address}: not reached, or interrupted ({error or type(error).__name__}); check the network"
+                f"{address}: not reached, or interrupted{_through(address)} "
+                f"({error or type(error).__name__}); check the network"
             ) from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise CheckpointError(f"{address}: {error or type(error).__name__}") from error
@@ -180,6 +198,15 @@ class Web:
 def is_web(address: str) -> bool:
     """Return whether an address is one of the web, and not a path."""
     return address.startswith(("http://", "https://"))
+
+
+def _through(address: str) -> str:
+    """Return ", through the proxy HOST" if the environment names a proxy for an address, otherwise ""."""
+    parts, proxies = urlsplit(address), getproxies_environment()
+    proxy = proxies.get(parts.scheme) or proxies.get("all")
+    if not proxy or proxy_bypass_environment(parts.hostname or ""):
+        return ""
+    return f", through the proxy {proxy.rpartition('@')[2].rpartition('//')[2].rstrip('/')}"
 
 
 def wait(pause: float | None, error: Interrupted) -> None:

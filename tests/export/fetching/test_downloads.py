@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import random
 import shutil
+import sys
 import time
 from collections import namedtuple
 from contextlib import closing
@@ -12,7 +13,7 @@ from contextlib import closing
 import pytest
 import zstandard
 
-from engine.errors import CheckpointError
+from engine.errors import CheckpointError, InvalidRequest
 from export.fetching.download import download, download_all
 from export.fetching.offers import RemoteFile
 from export.fetching.web import Web
@@ -201,6 +202,31 @@ def test_every_host_is_named_before_it_is_asked(server, tmp_path):
     with closing(Web(said.append)) as web, web.read(f"{server.address}/moved") as part:
         assert b"".join(part.chunks) == DATA
     assert [line.split()[1] for line in said] == [f"127.0.0.1:{port}", f"localhost:{port}"]
+
+
+def test_proxy_of_the_environment_is_named_without_its_password(server, monkeypatch):
+    monkeypatch.setenv("NO_PROXY", "")
+    monkeypatch.setenv("http_proxy", "http://user:secret@127.0.0.1:1/")
+    said = []
+    with (
+        closing(Web(said.append)) as web,
+        pytest.raises(CheckpointError, match=r"through the proxy 127\.0\.0\.1:1 \(") as error,
+        web.read(f"{server.address}/x"),
+    ):
+        pass
+    assert said[0].endswith("files of models, through the proxy 127.0.0.1:1")
+    assert "secret" not in str(error.value)
+    assert not server.asked
+
+
+@pytest.mark.parametrize(
+    "proxy, fault", [("socks5://127.0.0.1:1", r"pip install 'httpx\[socks\]'"), ("htp://x", "can't be used")]
+)
+def test_proxy_that_can_not_be_used_is_refused_with_the_remedy(monkeypatch, proxy, fault):
+    monkeypatch.setitem(sys.modules, "socksio", None)
+    monkeypatch.setenv("all_proxy", proxy)
+    with pytest.raises(InvalidRequest, match=fault):
+        Web(print)
 
 
 def test_redirect_to_a_file_or_in_circles_is_refused(server):
