@@ -16,7 +16,7 @@ from engine.bundle.bundle import add_files, open_bundle
 from export.fetching.sources import Addresses
 from tests.support import argos_packages
 from tests.support.model_servers import publish, record, remote_settings, sha, student, zipped
-from tests.support.thorough import THOROUGH
+from tests.support.thorough import THOROUGH, some_of
 
 ROOT = Path(__file__).parents[3]
 
@@ -115,6 +115,27 @@ def test_update_replaces_another_version_only(server, firefox, ran, tmp_path):
     updated = open_bundle(tmp_path / "firefox-de-en")
     assert updated.provenance.version == "2.1"
     assert updated.digest != digest  # the card names the version
+
+
+# Mozilla's codes, the codes of bundles, and whether the model has two vocabularies
+CODES = [("zh-Hans", "zh", True), ("zh-Hant", "zt", True), ("ja", "ja", True), ("ko", "ko", True)]
+CODES += [("nb", "nb", False), ("nn", "nn", False), ("pt-BR", "pb", False)]
+
+
+@pytest.mark.parametrize("code, short, separate", some_of(CODES, 3))
+def test_student_has_the_code_that_requests_use(server, firefox, ran, tmp_path, code, short, separate):
+    records = []
+    for kind, (name, data) in student("en", code).items():
+        kinds = ("srcvocab", "trgvocab") if kind == "vocab" and separate else (kind,)
+        records += [record(server, k, name.replace(kind, k), data, ("en", code), "3.0") for k in kinds]
+    publish(server, records)
+    ran.job(tmp_path, firefox()).run([], ["en", code], ())
+    assert ran.errors == [f"firefox has no model for {short}-en"]
+    bundle = open_bundle(tmp_path / f"firefox-en-{code}")
+    assert (bundle.source, bundle.target) == ("en", short)
+    assert bundle.provenance.name == f"en-{code}"
+    ran.job(tmp_path, firefox()).run([f"en-{short}", f"en-{code}"], [], ())
+    assert len(ran.errors) == 1, "it is on disk under both names"
 
 
 def argos(server, tmp_path, source="de", target="en", **more):
