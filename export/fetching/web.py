@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urljoin, urlsplit
-from urllib.request import getproxies_environment, proxy_bypass_environment
+from urllib.request import getproxies, proxy_bypass
 
 from engine.api import program_version
 from engine.errors import CheckpointError, InvalidRequest
@@ -202,9 +202,9 @@ def is_web(address: str) -> bool:
 
 def _through(address: str) -> str:
     """Return ", through the proxy HOST" if the environment names a proxy for an address, otherwise ""."""
-    parts, proxies = urlsplit(address), getproxies_environment()
+    parts, proxies = urlsplit(address), getproxies()
     proxy = proxies.get(parts.scheme) or proxies.get("all")
-    if not proxy or proxy_bypass_environment(parts.hostname or ""):
+    if not proxy or proxy_bypass(parts.hostname or ""):
         return ""
     return f", through the proxy {proxy.rpartition('@')[2].rpartition('//')[2].rstrip('/')}"
 
