@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 CARD_FILE: Final = "README.md"
 CARD_HEADING: Final = "\n## Words by rule\n"
 NEXT_HEADING: Final = "\n## "
-MAX_PHRASE_WORDS: Final = 3
+MAX_PHRASE_WORDS: Final = 6
 
 
 def words(

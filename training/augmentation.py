@@ -25,6 +25,8 @@ QUOTES: Final = [('"', '"'), ("„", "“"), ("“", "”"), ("»", "«"), ("«"
 TYPOGRAPHY: Final = {"'": "’", "...": "…", '"': "”", " - ": " – "}
 NUMBER: Final = re.compile(r"(?<![\w.,:])\d+(?![\w:]|[.,]\d)")
 NAME_WORD: Final = re.compile(r"\b[A-Z][a-z]{2,}\b")
+COMMAS: Final = ",,:"  # a comma twice as often as a colon
+MAX_COMMA_WORDS: Final = 8
 SHORT_WORDS: Final = 2  # words of a greeting or a button
 MIN_NAME_SENTENCES: Final = 2  # a name must occur inside this many sentences
 
@@ -48,6 +50,16 @@ class Forms:
         if not all(len(text) > 1 and text[-1] in ENDS and text[-2].isalnum() for text in pair):
             return None
         return pair[0][:-1], pair[1][:-1]
+
+    def commas(self, pair: Pair) -> Pair | None:
+        """Return a short pair with a comma or colon at its end, as openings of letters and items have."""
+        pair = self.bare(pair) or pair
+        if len(pair[0].split()) > MAX_COMMA_WORDS or not all(text[-1:].isalnum() for text in pair):
+            return None
+        mark = self.rng.choice(COMMAS)
+        spaced = (" " if mark == ":" and language == "fr" else "" for language in self.languages)
+        source, target = (f"{text}{space}{mark}" for text, space in zip(pair, spaced, strict=True))
+        return source, target
 
     def lower(self, pair: Pair) -> Pair:
         """Return the source in lower case, with or without its final mark; the target keeps its case."""

@@ -182,11 +182,11 @@ def batches(pairs: Pairs, budget: int, seed: int) -> list[NDArray[np.int64]]:
     order = order[np.lexsort((lengths[order, 1], lengths[order, 0]))]
     result: list[NDArray[np.int64]] = []
     begin, widest = 0, 0
-    for i, index in enumerate(order):
-        widest = max(widest, int(lengths[index].max()))
+    for i, longest in enumerate(lengths[order].max(axis=1).tolist()):
+        widest = max(widest, longest)
         if widest * (i + 1 - begin) > budget and i > begin:
             result.append(order[begin:i])
-            begin, widest = i, int(lengths[index].max())
+            begin, widest = i, longest
     result.append(order[begin:])
     rng.shuffle(result)
     return result

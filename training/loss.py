@@ -11,6 +11,7 @@ from torch import Tensor
 from engine.models.adaptive import AdaptiveSoftmax
 
 CHUNK_ROWS: Final = 256  # 256 x 8,000 logits fit into the caches of a small CPU
+GPU_CHUNK_ROWS: Final = 8192  # enough work for each kernel, in 0.3 GB of logits
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
@@ -32,8 +33,9 @@ class _LinearCrossEntropy(torch.autograd.Function):
         grad_weight = torch.zeros_like(weight, dtype=torch.float32)
         grad_bias = None if bias is None else torch.zeros_like(bias, dtype=torch.float32)
         loss = nll = features.new_zeros((), dtype=torch.float32)
-        for begin in range(0, features.shape[0], CHUNK_ROWS):
-            f, t = features[begin : begin + CHUNK_ROWS], target[begin : begin + CHUNK_ROWS, None]
+        rows = CHUNK_ROWS if features.device.type == "cpu" else GPU_CHUNK_ROWS
+        for begin in range(0, features.shape[0], rows):
+            f, t = features[begin : begin + rows], target[begin : begin + rows, None]
             logits = (f @ w.T).float()
             if bias is not None:
                 logits += bias
@@ -51,7 +53,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
             if grad_bias is not None:
                 grad_bias += grad.sum(0)
             g = grad.to(features.dtype)
-            grad_features[begin : begin + CHUNK_ROWS] = g @ w
+            grad_features[begin : begin + rows] = g @ w
             grad_weight += g.T @ f
         ctx.save_for_backward(grad_features, grad_weight, grad_bias)
         return loss, nll.detach()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from engine.bundle.bundle import Bundle
 from engine.bundle.folder import replacing_file
-from training import data
+from training import data, encoded
 from training.augmentation import augment
 from training.cleaning import clean
 from training.recipe import Recipe
@@ -62,25 +62,30 @@ def prepare(
     synthesis: training data that other models make, or None.
     """
     stored, vocabulary = folder / "pairs.tsv.gz", folder / "vocabulary.model"
+    finished = encoded.path_of(corpora, recipe.corpus.folder)
+    if finished.exists():
+        return encoded.pairs_of(finished, recipe.name)
     if not (stored.exists() and vocabulary.exists()):
-        pairs = _gather_pairs(recipe, corpora, folder, synthesis)
+        pairs = gather_pairs(recipe, corpora, folder, synthesis)
         if not vocabulary.exists():
             data.train_vocabulary(recipe, pairs, vocabulary.with_suffix(""))
         languages = recipe.source, recipe.target
         _store(augment(pairs, recipe.augment, languages, recipe.train.seed), stored)
     valid = [
-        _read_pairs(recipe, corpora, name, "valid") for name in (recipe.corpus.folder, *recipe.corpus.beside)
+        read_part(recipe, corpora, name, "valid") for name in (recipe.corpus.folder, *recipe.corpus.beside)
     ]
     return [data.encode(vocabulary, pairs, recipe) for pairs in (data.read_pairs(stored, 0, 1), *valid)]
 
 
-def _gather_pairs(recipe: Recipe, corpora: Path, folder: Path, synthesis: Synthesis | None) -> list[Pair]:
+def gather_pairs(
+    recipe: Recipe, corpora: Path, folder: Path, synthesis: Synthesis | None = None
+) -> list[Pair]:
     """Return the training pairs of all corpora with placeholders, cleaned if the recipe sets `clean`."""
     corpus, languages = recipe.corpus, (recipe.source, recipe.target)
     weights = {corpus.folder: 1, **corpus.beside}
     parts = [(name, part) for name in weights for part in ("valid", "test")]
     held_out = [
-        pair for name, part in parts if corpus.clean for pair in _read_pairs(recipe, corpora, name, part)
+        pair for name, part in parts if corpus.clean for pair in read_part(recipe, corpora, name, part)
     ]
     pairs: list[Pair] = []
     report: dict[str, Counts] = {}
@@ -96,7 +101,7 @@ def _gather_pairs(recipe: Recipe, corpora: Path, folder: Path, synthesis: Synthe
         pairs.extend(lines * times)
 
     for name, times in weights.items():
-        lines = _read_pairs(recipe, corpora, name, "train")
+        lines = read_part(recipe, corpora, name, "train")
         if synthesis and synthesis.teacher:
             lines = synthesis.answers(synthesis.teacher, *languages, [source for source, _ in lines])
         add(name, lines, times)
@@ -109,7 +114,7 @@ def _gather_pairs(recipe: Recipe, corpora: Path, folder: Path, synthesis: Synthe
     return pairs
 
 
-def _read_pairs(recipe: Recipe, corpora: Path, name: str, part: str) -> list[Pair]:
+def read_part(recipe: Recipe, corpora: Path, name: str, part: str) -> list[Pair]:
     reads = recipe.config().reads_source  # a language model learns targets only
     target = recipe.corpus.target_column
     columns = recipe.corpus.source_column if reads else target, target

@@ -33,6 +33,7 @@ class Augment:
 
     joined: float = 0.0  # two to four pairs in one line
     bare: float = 0.0  # pairs without the final mark
+    commas: float = 0.0  # short pairs with a comma or colon at their end
     lower: float = 0.0  # sources in lower case
     capitals: float = 0.0
     quoted: float = 0.0

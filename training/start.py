@@ -9,7 +9,6 @@ import numpy as np
 import sentencepiece as spm
 import torch
 from numpy.typing import NDArray
-from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]  # made at runtime
 
 from engine.bundle.bundle import Bundle
 from engine.bundle.folder import replacing_file
@@ -27,6 +26,9 @@ def adopt_vocabulary(start: Bundle, characters: str, path: Path) -> None:
     characters: characters that must have a piece.
     path: SentencePiece model to write; the ids of all other pieces do not change.
     """
+    # needs protobuf, which a run with a vocabulary of its own can lack
+    from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]  # made at runtime
+
     proto = ModelProto()
     proto.ParseFromString(start.file("vocabulary.model").read_bytes())
     present = {piece.piece for piece in proto.pieces}

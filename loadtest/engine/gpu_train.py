@@ -6,6 +6,9 @@ $OUT/NAME.tar.gz.
 
     bash loadtest/gpu.sh train --minutes 8
     tar -xzf NAME.tar.gz -C models && python -m loadtest.engine.gpu_train --score models/NAME  # writes scores
+
+With --start FOLDER a run continues from the weights of FOLDER/NAME. With --weights it writes the averaged
+weights in fp16 to $OUT/NAME.safetensors instead of a bundle, which `--pack` makes of them on any machine.
 """
 
 from __future__ import annotations
@@ -20,11 +23,19 @@ import tarfile
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+from training import curve
+from training.curve import Point
+
+if TYPE_CHECKING:
+    from training.recipe import Recipe
 
 REPOSITORY: Final = Path(__file__).parents[2]
 RECIPES: Final = REPOSITORY / "training" / "recipes"
 RESERVE: Final = 30.0  # seconds for averaging and packing
+WEIGHTS_RESERVE: Final = 12.0  # seconds for averaging alone
+AVERAGED: Final = "averaged.pt"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +45,7 @@ class TrainingRecord:
     updates: number of updates trained.
     wanted: number of updates in the recipe.
     nll: negative log-likelihood of the validation pairs, nats a token.
+    points: losses at each checkpoint.
     """
 
     name: str
@@ -42,6 +54,7 @@ class TrainingRecord:
     seconds: float
     nll: float
     archive: str
+    points: list[Point]
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -61,48 +74,71 @@ def main(arguments: list[str] | None = None) -> int:
 
 def train(options: argparse.Namespace, name: str) -> TrainingRecord:
     """Train one recipe for `options.minutes`, continuing its last run."""
-    from training.package import package
+    from engine.bundle.bundle import open_bundle
+    from engine.models import weight_shapes
     from training.recipe import load
     from training.trainer import Trainer
 
     began = time.monotonic()
-    end = began + 60 * options.minutes - RESERVE
+    end = began + 60 * options.minutes - (WEIGHTS_RESERVE if options.weights else RESERVE)
     changes = dict(change.split("=", 1) for change in options.set or [])
     recipe = load(_recipe(name), options.device, changes)
     name = recipe.name
     folder = options.runs / f"{name}-{options.device.partition(':')[0]}"
-    vocabulary = REPOSITORY / "models" / name / "vocabulary.model"
+    start = open_bundle(options.start / name) if options.start else None
+    vocabulary = (start.path if start else REPOSITORY / "models" / name) / "vocabulary.model"
     # the vocabulary of the corpus saves minutes
     if vocabulary.exists() and not (folder / vocabulary.name).exists():
         folder.mkdir(parents=True, exist_ok=True)
         shutil.copy(vocabulary, folder)
-    trainer = Trainer(recipe, options.corpora, folder, options.device)
+    trainer = Trainer(recipe, options.corpora, folder, options.device, start)
+    print(f"{name}: {len(trainer.train.sources)} pairs after {time.monotonic() - began:.1f} s", flush=True)
     trainer.fit(end - time.monotonic())
-    bundle = package(trainer.recipe, folder, options.runs / name, options.device, overwrite=True)
-    archive = options.out / f"{name}.tar.gz"
-    with tarfile.open(archive, "w:gz") as packed:
-        packed.add(bundle.path, arcname=name)
+    archive = options.out / f"{name}.{'safetensors' if options.weights else 'tar.gz'}"
+    if options.weights:
+        _write_weights(folder, archive, list(weight_shapes(trainer.model)))
+    else:
+        _write_archive(trainer.recipe, folder, options, archive)
     seconds = time.monotonic() - began
-    return TrainingRecord(
-        name, trainer.update, recipe.train.updates, seconds, trainer.validate(), archive.name
-    )
+    updates, wanted, points = trainer.update, recipe.train.updates, curve.read(folder)
+    return TrainingRecord(name, updates, wanted, seconds, trainer.validate(), archive.name, points)
+
+
+def _write_archive(recipe: Recipe, run: Path, options: argparse.Namespace, archive: Path) -> None:
+    """Write the packed bundle of a finished run."""
+    from training.package import package
+
+    bundle = package(recipe, run, options.runs / recipe.name, options.device, overwrite=True)
+    with tarfile.open(archive, "w:gz") as packed:
+        packed.add(bundle.path, arcname=recipe.name)
+
+
+def _write_weights(run: Path, path: Path, names: list[str]) -> None:
+    """Write the averaged weights of a finished run in fp16, without tables that the model computes."""
+    import torch
+    from safetensors.torch import save_file
+
+    state = torch.load(run / AVERAGED, map_location="cpu", weights_only=True)
+    save_file({name: state[name].half().contiguous() for name in names}, path)
 
 
 def _together(options: argparse.Namespace, names: list[str]) -> int:
     """Train all recipes at once, each in its own process: one small model does not fill a large GPU. Prints
     the output of each process at its end."""
     running = {}
-    for name in names:
-        command = [sys.executable, "-m", "loadtest.engine.gpu_train", f"--recipes={name}"]
+    for recipe in names:
+        name = Path(recipe).stem
+        command = [sys.executable, "-m", "loadtest.engine.gpu_train", f"--recipes={recipe}"]
         command += [
             f"--{key}={getattr(options, key)}" for key in ("minutes", "corpora", "device", "out", "runs")
         ]
+        command += [f"--start={options.start}"] * bool(options.start) + ["--weights"] * options.weights
         command += [f"--set={change}" for change in options.set or []]
         with (options.out / f"{name}.log").open("w") as log:
             running[name] = subprocess.Popen(command, cwd=REPOSITORY, stdout=log, stderr=subprocess.STDOUT)
     failed = [name for name, process in running.items() if process.wait()]
     rows: dict[str, Any] = {}
-    for name in names:
+    for name in running:
         record, log_file = options.out / f"{name}.json", options.out / f"{name}.log"
         lines = log_file.read_text("utf-8", "replace").splitlines()
         rows[name] = {"failed": lines[-20:]} if name in failed else json.loads(record.read_text("utf-8"))
@@ -149,6 +185,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--runs", type=Path, default=Path("runs"), help="checkpoints; a run goes on from them"
     )
+    parser.add_argument("--start", type=Path, metavar="FOLDER", help="start from the bundles of this folder")
+    parser.add_argument("--weights", action="store_true", help="write only the averaged weights, in fp16")
     parser.add_argument("--set", action="append", metavar="KEY=VALUE", help="change a value of [train]")
     parser.add_argument(
         "--score", type=Path, metavar="BUNDLE", help="state the scores of a bundle in its card"

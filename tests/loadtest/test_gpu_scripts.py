@@ -7,6 +7,8 @@ import sys
 import tarfile
 from pathlib import Path
 
+from safetensors.numpy import load_file
+
 from engine.bundle.bundle import open_bundle
 from loadtest.engine import gpu_train
 from loadtest.engine.gpu_bench.checks import gpu_tests, suite
@@ -102,6 +104,12 @@ def test_timed_training_packs_a_bundle_and_resumes(tmp_path):
         said = json.loads((tmp_path / "out" / "numbers.json").read_text("utf-8"))
         assert said["updates"] >= least
         assert said["wanted"] == 240
+    first = said["points"][0]["train"]  # loss of the first updates
     with tarfile.open(tmp_path / "out" / "numbers.tar.gz") as packed:
         packed.extractall(tmp_path / "again", filter="data")
-    assert open_bundle(tmp_path / "again" / "numbers").name == "numbers"
+    bundle = open_bundle(tmp_path / "again" / "numbers")
+    flags = [*flags[:-2], f"--runs={tmp_path / 'more'}", "--minutes=0.01"]
+    assert gpu_train.main([*flags, f"--start={tmp_path / 'again'}", "--weights"]) == 0
+    assert set(load_file(tmp_path / "out" / "numbers.safetensors")) == set(bundle.weights())
+    said = json.loads((tmp_path / "out" / "numbers.json").read_text("utf-8"))
+    assert said["points"][0]["train"] < first

@@ -81,6 +81,41 @@ def test_phrases_are_compared_without_case_and_final_marks():
     assert words.translation("Log out" + "!" * 1_000_000) is None
 
 
+PHRASES = {
+    "Dear {f}": "Liebe {f}",
+    "Dear {m}": "Lieber {m}",
+    "Dear Mr. {s}": "Sehr geehrter Herr {s}",
+    "Kind regards": "Mit freundlichen Grüßen",
+    "Best wishes, {g}": "Viele Grüße, {g}",
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("Dear Anna,", "Liebe Anna,"),
+        ("dear Anna Miller!", "Liebe Anna Miller"),
+        ("Dear John:", "Lieber John :"),
+        ("Dear Mr. Baker,", "Sehr geehrter Herr Baker,"),
+        ("Kind regards,", "Mit freundlichen Grüßen,"),
+        ("Best wishes, Peter", "Viele Grüße, Peter"),
+        ("Emily Carpenter", "Emily Carpenter"),
+        ("Dear Diary,", None),
+        ("Dear anna,", None),
+        ("Dear Mr. Baker and all,", None),
+        ("Red Carpenter", None),
+        ("Anna", None),
+    ],
+)
+def test_phrase_keeps_the_comma_and_the_name_at_its_end(text, answer):
+    phrases = {key(source): target for source, target in PHRASES.items()}
+    assert BundleWords(0, phrases, " :").translation(text) == answer
+
+
+def test_full_name_is_left_to_a_model_without_a_rule_for_names():
+    assert BundleWords(None, {}).translation("Emily Carpenter") is None
+
+
 @pytest.mark.parametrize(
     "content",
     [
@@ -109,7 +144,8 @@ def test_command_writes_the_phrases_of_the_direction_and_the_card_lists_them(tmp
     shutil.copytree(MODEL, tmp_path / "model")
     phrases = tmp_path / "phrases.tsv"
     phrases.write_text(
-        "de\ten\tfr\nHaus\tHouse\tMaison\nHeim\tHouse\tFoyer\nDas ist zu lang\tThis is too long\t-\n"
+        "de\ten\tfr\nHaus\tHouse\tMaison\nHeim\tHouse\tFoyer\n"
+        "Das ist alles viel zu lang hier\tAll of this is much too long\t-\n"
     )
     for _ in range(2):  # the second run replaces the file of the first
         command = ["words", str(tmp_path / "model"), "--phrases", str(phrases), "--names", "5"]
