@@ -121,14 +121,12 @@ def _open_cuda(bundle: Bundle, placement: Placement) -> Sequence[Executor]:
         from engine.executors.cuda.executor import CapturedExecutor
         from engine.executors.cuda.streams import CudaStreams
         from engine.executors.torch.executor import DTYPES
-        from engine.kernels.calls import Kernels
         from engine.kernels.launch import device_of
         from engine.models import load
     except ModuleNotFoundError as error:
         raise ConfigError(f"the cuda backend needs torch ({error}); run: pip install torch") from None
     device = placement.device
-    run = device_of(device)
-    kernels = Kernels(run, run.processors, tensor_cores=run.tensor_cores)
+    kernels = device_of(device).kernels()
     model = load(bundle.config, bundle.weights()).to(device, DTYPES[placement.precision])
     return [
         CapturedExecutor(model, lane, CudaStreams(device), kernels, warm=True) for lane in placement.lanes
@@ -140,14 +138,12 @@ def _open_tensorrt(bundle: Bundle, placement: Placement) -> Sequence[Executor]:
     try:
         from engine.executors.cuda.streams import CudaStreams
         from engine.executors.tensorrt.executor import TensorRTExecutor, open_engines
-        from engine.kernels.calls import Kernels
         from engine.kernels.launch import device_of
     except ModuleNotFoundError as error:
         raise ConfigError(f"the tensorrt backend needs torch ({error}); run: pip install torch") from None
     device, targets = placement.device, [(placement.precision, *lane) for lane in placement.lanes]
     opened = [open_engines(bundle, target, device) for target in targets]
-    run = device_of(device)
-    kernels = Kernels(run, run.processors, tensor_cores=run.tensor_cores)
+    kernels = device_of(device).kernels()
     return [TensorRTExecutor(engines, CudaStreams(device), kernels, warm=True) for engines in opened]
 
 

@@ -259,13 +259,15 @@ class Kernels(HeadProducts, Selection):
             self.run(Call(tiled, grid, (WARP, 1, 1), 0, (q, keys, values, mask, *scalars, context)))
             return context, None
         form = load_form(gcd(source, width, pitch), q, keys, values, most=4, contiguous=False)
+        beam_bytes = 4 * (source + width + ATTEND_WARPS * WARP * form[1])
         group = bucket_of(BEAM_BUCKETS, beams)
+        while group > 1 and group * beam_bytes > self.dynamic_bytes:  # a long source: fewer beams at once
+            group //= 2
         kernel = Kernel("attend.cu", "attend", *form, group)
         head_weights = q.new_empty((slots, heads, beams, source), dtype=torch.float32) if weights else None
-        shared = group * (source + width + ATTEND_WARPS * WARP * kernel.vector)
         grid = heads, ceil_div(beams, group), slots
         arguments = q, keys, values, mask, *scalars, context, head_weights
-        self.run(Call(kernel, grid, (ATTEND_WARPS * WARP, 1, 1), shared * 4, arguments))
+        self.run(Call(kernel, grid, (ATTEND_WARPS * WARP, 1, 1), group * beam_bytes, arguments))
         if head_weights is None:
             return context, None
         if mean_heads:

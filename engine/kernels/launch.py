@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from engine.errors import ConfigError
+from engine.kernels.calls import Kernels
 from engine.kernels.launches import Call, Kernel, addresses_of, argument
 from engine.kernels.nvrtc import Compiler, default_cache
 
@@ -85,7 +86,13 @@ class Device:
         self._attributes = int(capability >= FIRST_PROGRAMMATIC_LAUNCH)
         self.tensor_cores = capability >= FIRST_TENSOR_CORES
         self._loaded: dict[Kernel, LoadedFunction] = {}
+        # the query also initialises the driver
         self.processors = torch.cuda.get_device_properties(self.device).multi_processor_count
+        self.shared_bytes = self._read_shared_bytes()
+
+    def kernels(self) -> Kernels:
+        """Return the kernels with launches for this device."""
+        return Kernels(self, self.processors, tensor_cores=self.tensor_cores, shared_bytes=self.shared_bytes)
 
     def __call__(self, call: Call) -> None:
         """Launch a kernel on torch's current stream."""
@@ -124,19 +131,26 @@ class Device:
 
     def _enable_shared_memory(self, call: Call, loaded: LoadedFunction) -> None:
         """Enable the dynamic shared memory of a call. Raises ConfigError if the GPU has too little."""
+        needed = call.shared + loaded.static
+        if needed > self.shared_bytes:
+            raise ConfigError(
+                f"{call.kernel.entry} needs {needed} bytes of shared memory, this GPU has "
+                f"{self.shared_bytes}: use shorter sources or the torch backend"
+            )
+        with EXCLUSIVE:  # a smaller call of another thread must not follow and lower the limit
+            if call.shared > loaded.enabled:
+                code = self._driver.cuFuncSetAttribute(loaded.function, DYNAMIC_SHARED, call.shared)
+                self._check(code, f"enabling shared memory for {call.kernel.entry}")
+                loaded.enabled = call.shared
+
+    def _read_shared_bytes(self) -> int:
+        """Return the bytes of shared memory that a block can have."""
         limit, device = ctypes.c_int(), ctypes.c_int()
-        self._check(self._driver.cuCtxGetDevice(ctypes.byref(device)), "reading the current device")
+        code = self._driver.cuDeviceGet(ctypes.byref(device), self.device.index)
+        self._check(code, f"finding {self.device}")
         code = self._driver.cuDeviceGetAttribute(ctypes.byref(limit), MAX_SHARED, device)
         self._check(code, "reading the limit of shared memory")
-        needed = call.shared + loaded.static
-        if needed > limit.value:
-            raise ConfigError(
-                f"{call.kernel.entry} needs {needed} bytes of shared memory, this GPU has {limit.value}: "
-                "use shorter sources or the torch backend"
-            )
-        code = self._driver.cuFuncSetAttribute(loaded.function, DYNAMIC_SHARED, call.shared)
-        self._check(code, f"enabling shared memory for {call.kernel.entry}")
-        loaded.enabled = call.shared
+        return limit.value
 
     def _check(self, code: int, what: str) -> None:
         if code:
@@ -145,10 +159,14 @@ class Device:
             raise RuntimeError(f"{what}: CUDA error {code} ({(name.value or b'unknown').decode()})")
 
 
-@once
 def device_of(name: str) -> Device:
     """Return the `Device` of a name; all lanes and models of a process share its compiled kernels."""
-    return Device(name)
+    return _device(torch.device(name).index or 0)
+
+
+@once
+def _device(number: int) -> Device:
+    return Device(f"cuda:{number}")
 
 
 def check_devices(call: Call, device: torch.device) -> None:

@@ -23,9 +23,11 @@ from engine.kernels.linear import ACTIVATIONS, EmbeddingLookup, Epilogue, Norm
 
 ROW_BUCKETS: Final = (1, 2, 4, 8)  # compiled numbers of rows of product.cu
 TILED_ROW_BUCKETS: Final = (*ROW_BUCKETS, 16)  # those of tiled_product.cu; cuBLAS computes more rows
-MAX_STAGED_BYTES: Final = 96 * 1024  # shared memory for rows in product.cu
+MAX_STAGED_BYTES: Final = 96 * 1024  # shared memory for rows in product.cu, if a block can have as much
 PRODUCT_WARPS: Final = 8  # warps of a block
 MIN_WARP_SHARE: Final = 256  # least number of terms for each of several warps that share a sum
+USUAL_SHARED_BYTES: Final = 227 * 1024  # shared memory of a block from compute capability 9.0 on
+STATIC_BYTES: Final = 1024  # static shared memory of product.cu and attend.cu, at most
 # as in tiled_product.cu
 TILE_OUTPUTS: Final = 16  # outputs, or pairs of a GLU, that a block computes at once
 TILE_DEPTH: Final = 32  # dim must be a multiple of this
@@ -51,12 +53,21 @@ class _Launch(NamedTuple):
 class Products:
     """Matrix products of up to 16 rows, fused with the operations before and after them."""
 
-    def __init__(self, run: Run, processors: int = 132, *, tensor_cores: bool = True) -> None:
+    def __init__(
+        self,
+        run: Run,
+        processors: int = 132,
+        *,
+        tensor_cores: bool = True,
+        shared_bytes: int = USUAL_SHARED_BYTES,
+    ) -> None:
         """run: launches a kernel on the device.
         processors: number of multiprocessors; it changes how work is divided, never a result.
         tensor_cores: the device has the instructions of tiled_product.cu.
+        shared_bytes: bytes of shared memory that a block can have on the device.
         """
         self.run, self.processors, self.tensor_cores = run, processors, tensor_cores
+        self.dynamic_bytes = shared_bytes - STATIC_BYTES  # what a launch may ask for
 
     def fits(
         self,
@@ -80,7 +91,7 @@ class Products:
         if rows > ROW_BUCKETS[-1]:
             return constant and self._tile_entry(rows, weight, norm, glu=glu) is not None
         staged = bucket_of(ROW_BUCKETS, rows) * dim * weight.element_size()
-        return rows > 0 and staged <= MAX_STAGED_BYTES
+        return rows > 0 and staged <= min(MAX_STAGED_BYTES, self.dynamic_bytes)
 
     def takes_lookup(self, lookup: EmbeddingLookup, weight: Tensor, *, glu: bool = False) -> bool:
         """Return whether `product` accepts a lookup as its rows.

@@ -13,7 +13,6 @@ import torch
 
 from engine.executors.cuda.executor import CapturedExecutor
 from engine.executors.cuda.streams import CudaStreams, LaneStreams
-from engine.kernels.calls import Kernels
 from engine.kernels.launch import Device
 from engine.schedule.lane import Lane
 from engine.types import DecodeOptions, Request, Result
@@ -36,7 +35,7 @@ def captured(
     if place == "gpu":
         net = deepcopy(model(name)).to("cuda", dtype)
         return lane_of(
-            CapturedExecutor(net, (BEAMS, slots), CudaStreams("cuda"), Kernels(Device("cuda")), warm=True)
+            CapturedExecutor(net, (BEAMS, slots), CudaStreams("cuda"), Device("cuda").kernels(), warm=True)
         )
     return lane_of(CapturedExecutor(model(name), (BEAMS, slots), streams or Emulation()))
 

@@ -81,7 +81,7 @@ def test_captured_steps_find_the_hypotheses_of_the_reference(place: str, name: s
         params, prefixes = setting["params"], setting.get("prefix")
         lane_width = max(4, params["beam_size"])
         streams: LaneStreams = CudaStreams("cuda") if place == "gpu" else Emulation()
-        kernels = Kernels(Device("cuda")) if place == "gpu" else None
+        kernels = Device("cuda").kernels() if place == "gpu" else None
         made = net.to("cuda") if place == "gpu" else net
         lane = lane_of(CapturedExecutor(made, (lane_width, 16), streams, kernels))
         both = golden["batches_as_given"][:2]

@@ -18,7 +18,6 @@ import torch
 from engine.bundle.bundle import graph_parts
 from engine.executors.cuda.streams import CudaStreams
 from engine.executors.torch.executor import TorchExecutor
-from engine.kernels.calls import Kernels
 from engine.types import Result
 from tests.support.captured import assert_same, random_jobs, run
 from tests.support.lanes import lane_of
@@ -141,7 +140,7 @@ def test_captured_steps_answer_like_launched_steps_and_like_torch(
     made = build(toy(tmp_path, name), LaneShape(precision, beams=BEAMS, slots=SLOTS), tmp_path / "timings")
     assert set(graph_parts(made.config)) == {"encoder", "step"}
     engines, device = open_engines(made, (precision, BEAMS, SLOTS), "cuda"), device_of("cuda")
-    kernels, jobs = Kernels(device, device.processors), random_jobs(name, 5, 24)
+    kernels, jobs = device.kernels(), random_jobs(name, 5, 24)
     captured, launched = (
         run(lane_of(TensorRTExecutor(engines, streams, kernels)), jobs, 1)
         for streams in (CudaStreams("cuda"), Refusing("cuda"))

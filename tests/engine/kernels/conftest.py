@@ -20,7 +20,7 @@ from tests.support.cuda_kernels import NEEDS_COMPILER, NEEDS_GPU, Place
 )
 def place(request):
     if request.param == "gpu":
-        return Place(Kernels(Device("cuda")), "cuda")
+        return Place(Device("cuda").kernels(), "cuda")
     host = request.getfixturevalue("host")
     host.descending = request.param == "descending"
     return Place(Kernels(host), "cpu")
