@@ -5,6 +5,7 @@ importing      the steps of every import: check, read, report problems, write
 proving        the last steps: graphs, a proof, placeholders, a comparison with the model's own engine
 weights        renames weights and checks that they fit a model
 json_object    reads JSON objects of foreign files
+downloads      recognises Git LFS pointers and web pages in place of files
 checkpoint     reads weights and options of pickled files without running code in them
 torch_files    files of `torch.save`, without torch
 pickles        pickles with a closed list of names

@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from engine.errors import CheckpointError
+from export.importers.downloads import check_download
 from export.importers.pickles import Stateful, UnlistedName
 from export.importers.torch_files import IgnoredObject, StoredTensor, read_torch_file
 from export.importers.weights import Tensor, is_float
@@ -164,16 +165,6 @@ def _load(path: Path) -> Any:
             f"{path}: not a readable checkpoint, damaged or incomplete ({type(error).__name__}: {first}); "
             "download or copy it again"
         ) from error
-
-
-def check_download(path: Path) -> None:
-    """Raise CheckpointError if a file is a Git LFS pointer or a web page instead of the file itself."""
-    with path.open("rb") as file:
-        begin = file.read(64).lstrip().lower()
-    if begin.startswith(b"version https://git-lfs"):
-        raise CheckpointError(f"{path}: is a Git LFS pointer, not the file itself; run git lfs pull")
-    if begin.startswith((b"<!doctype html", b"<html")):
-        raise CheckpointError(f"{path}: is a web page, not the file itself; download the raw file")
 
 
 def _printable(text: str) -> str:

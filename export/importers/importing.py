@@ -23,6 +23,7 @@ from engine.bundle.weights import LazyWeight, QuantizedWeight, Stored
 from engine.errors import BundleError, CheckpointError, ConfigError, InvalidRequest
 from engine.text.tokenizers.tokenizer import open_tokenizer
 from engine.types import MAX_SENTENCE_TOKENS, DecodeOptions
+from export.importers.downloads import false_download
 from export.importers.settings import ImportSettings
 from export.importers.weights import half_holds
 
@@ -113,12 +114,21 @@ class ProblemList:
 
     def check(self) -> None:
         """Raise CheckpointError with all problems, if there are any."""
+        self._name_false_downloads()
         if len(self._problems) == 1:
             raise CheckpointError(self._problems[0])
         if self._problems:
             parts = [each.removeprefix(f"{self._folder}: ") for each in dict.fromkeys(self._problems)]
             short = [part.removeprefix(f"{self._folder}/") for part in parts]
             raise CheckpointError(f"{self._folder}: {'; '.join(short)}")
+
+    def _name_false_downloads(self) -> None:
+        """Replace the problems of a file that is a Git LFS pointer or a web page by this cause."""
+        paths = self._folder.rglob("*") if self._folder.is_dir() else [self._folder]
+        for path in paths if self._problems else ():
+            of_others = [each for each in self._problems if path.name not in each]
+            if len(of_others) < len(self._problems) and path.is_file() and (cause := false_download(path)):
+                self._problems = [*of_others, cause]
 
 
 class ModelReader(Protocol):

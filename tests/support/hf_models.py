@@ -9,6 +9,7 @@ import importlib
 import io
 import json
 import re
+import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ NEWER = int(transformers.__version__.partition(".")[0]) >= 5  # tests/export/imp
 # source and target by the tokenizers' codes
 SPOKEN = {
     "mbart50": ("en_XX", "de_DE"),
+    "mbart25": ("en_XX", "de_DE"),
     "m2m100": ("en", "de"),
     "small100": ("de", "de"),
     "nllb": ("eng_Latn", "deu_Latn"),
@@ -122,6 +124,31 @@ def _bart_tokenizer(path: Path) -> Any:
     return transformers.BartTokenizer.from_pretrained(path)
 
 
+def _roberta_tokenizer(path: Path) -> Any:
+    """Write CodeT5's tokenizer: BART's files with the padding before the beginning."""
+    _bart_tokenizer(path)
+    symbols = json.loads((path / "vocab.json").read_text())
+    order = ["<pad>", "<s>", "</s>", "<unk>", *list(symbols)[4:]]
+    (path / "vocab.json").write_text(json.dumps({s: i for i, s in enumerate(order)}))
+    return transformers.RobertaTokenizer.from_pretrained(path)
+
+
+def _blenderbot_tokenizer(path: Path) -> Any:
+    _roberta_tokenizer(path)
+    (path / "tokenizer_config.json").write_text(json.dumps({"add_prefix_space": True}))
+    return transformers.BlenderbotTokenizer.from_pretrained(path)
+
+
+def _bartpho_tokenizer(path: Path) -> Any:
+    """Write a SentencePiece model, and the list of the pieces that the model keeps."""
+    path.mkdir(parents=True, exist_ok=True)
+    (path / FAIRSEQ_PIECES).write_bytes(pieces(1, 2, 0, -1))
+    processor = sentencepiece.SentencePieceProcessor(model_proto=pieces(1, 2, 0, -1))
+    own = [processor.id_to_piece(i) for i in range(3, processor.get_piece_size()) if i % 9]
+    (path / "dict.txt").write_text("".join(f"{piece} 1\n" for piece in reversed(own)))
+    return transformers.BartphoTokenizer.from_pretrained(path)
+
+
 def _m2m_tokenizer(path: Path) -> Any:
     path.mkdir(parents=True, exist_ok=True)
     (path / FAIRSEQ_PIECES).write_bytes(pieces(1, 2, 0, -1))
@@ -207,7 +234,36 @@ FAMILIES: dict[str, Family] = {
             "gelu_pytorch_tanh": {"activation_function": "gelu_pytorch_tanh"},
             "quick_gelu": {"activation_function": "quick_gelu"},
             "tanh": {"activation_function": "tanh"},
+            "gelu_fast": {"activation_function": "gelu_fast"},
         },
+    ),
+    "mbart25": Family(  # as fine-tuned for one direction
+        "MBartConfig",
+        "MBartForConditionalGeneration",
+        BART | {"scale_embedding": True, "vocab_size": 100},
+        lambda path: _spiece(path, "MBartTokenizer", 1, 2, 0, -1, name=FAIRSEQ_PIECES),
+        {"gelu": {}, "relu": {"activation_function": "relu", "decoder_layers": 1}},
+    ),
+    "barthez": Family(
+        "MBartConfig",
+        "MBartForConditionalGeneration",
+        BART | {"scale_embedding": True, "decoder_start_token_id": 2},
+        lambda path: _spiece(path, "BarthezTokenizer", 0, 2, 3, 1, name=FAIRSEQ_PIECES, symbols=("<mask>",)),
+        {"gelu": {}, "one layer": {"encoder_layers": 1}},
+    ),
+    "bartpho": Family(
+        "MBartConfig",
+        "MBartForConditionalGeneration",
+        BART | {"scale_embedding": True, "decoder_start_token_id": 2},
+        _bartpho_tokenizer,
+        {"gelu": {}, "deep encoder": {"encoder_layers": 3}},
+    ),
+    "blenderbot": Family(
+        "BlenderbotConfig",
+        "BlenderbotForConditionalGeneration",
+        BART | {"scale_embedding": True, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2},
+        _blenderbot_tokenizer,
+        {"gelu": {}, "one layer": {"encoder_layers": 1, "activation_function": "relu"}},
     ),
     "pegasus": Family(
         "PegasusConfig",
@@ -282,6 +338,13 @@ FAMILIES: dict[str, Family] = {
         lambda path: _spiece(path, "T5Tokenizer", -1, 1, 2, 0, extra_ids=0, legacy=True),
         {"gated": {}, "tied relu": {"feed_forward_proj": "relu", "tie_word_embeddings": True}},
     ),
+    "codet5": Family(
+        "T5Config",
+        "T5ForConditionalGeneration",
+        T5 | {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0},
+        _roberta_tokenizer,
+        {"tied relu": {}, "gated": {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}},
+    ),
     "madlad": Family(
         "T5Config",
         "T5ForConditionalGeneration",
@@ -342,6 +405,9 @@ def make(path: Path, family: str, setting: str, seed: int = 1, **more: Any) -> F
         _vary_answers(model)
     model.save_pretrained(path)
     tokenizer.save_pretrained(path)
+    if NEWER and family == "barthez":  # version 5 drops the normalisation of the published files
+        shutil.copy(path / "parts" / FAIRSEQ_PIECES, path)
+        (path / "tokenizer.json").unlink()
     if made.tokenizer_class is not None:
         said = json.loads((path / "tokenizer_config.json").read_text())
         named = json.dumps(said | {"tokenizer_class": made.tokenizer_class})

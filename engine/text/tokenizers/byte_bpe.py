@@ -48,6 +48,7 @@ class ByteBpeSettings:
     beginning: ids that a target begins with.
     prefix_space: whether a text without a space at its beginning gets one.
     added: added token by symbol.
+    prompt: text before each source.
     """
 
     vocabulary: str
@@ -56,6 +57,7 @@ class ByteBpeSettings:
     beginning: tuple[int, ...]
     prefix_space: bool = False
     added: Mapping[str, AddedToken] = field(default_factory=dict)
+    prompt: str = ""
 
 
 class ByteBpe(LeftToRight):
@@ -90,7 +92,7 @@ class ByteBpe(LeftToRight):
         return False
 
     def encode(self, text: str) -> list[int]:
-        return [*self._settings.first, *self.encode_target(text)]
+        return [*self._settings.first, *self.encode_target(self._settings.prompt + text)]
 
     def encode_target(self, text: str) -> list[int]:
         return self._added.encode(text, self._encode_part)

@@ -37,6 +37,8 @@ class PieceSettings:
     target_symbol: whether a target begins with the symbol of its language.
     prompt: text before each source.
     newline: symbol of a line break.
+    first: ids that each source begins with.
+    last: ids that each source ends with.
     """
 
     model: str
@@ -51,6 +53,8 @@ class PieceSettings:
     target_symbol: bool = False
     prompt: str = ""
     newline: str | None = None
+    first: tuple[int, ...] = ()
+    last: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +110,12 @@ class MappedPieces(LeftToRight):
         settings, ids = self.settings, self.languages
         # language whose symbol a source begins with, if the model has such a symbol
         language = {"source": source, "target": target}.get(settings.source_symbol)
-        first, opening = tuple[int, ...](), settings.prompt
+        first, opening = settings.first, settings.prompt
         if language is not None and language in ids:
             if settings.written:
                 opening = f"{settings.languages[language]} {opening}"
             else:
-                first = (ids[language],)
+                first = (*first, ids[language])
         beginning = (ids[target],) if settings.target_symbol and target in ids else ()
         return replace(self, first=first, opening=opening, beginning=beginning)
 
@@ -121,7 +125,7 @@ class MappedPieces(LeftToRight):
         return self.lacking[character]
 
     def encode(self, text: str) -> list[int]:
-        return [*self.first, *self._ids(self.opening + text)]
+        return [*self.first, *self._ids(self.opening + text), *self.settings.last]
 
     def encode_target(self, text: str) -> list[int]:
         return self._ids(text)
@@ -180,7 +184,7 @@ def open_mapped_pieces(bundle: Bundle) -> MappedPieces:
     processor = read_processor(bundle.file(settings.model))
     vocabulary_ids = None if settings.vocabulary is None else read_ids(bundle.file(settings.vocabulary))
     table = table_of(processor, settings, vocabulary_ids, config.unk)
-    largest = max((*table.ids, *table.symbols), default=0)
+    largest = max((*table.ids, *table.symbols, *settings.first, *settings.last), default=0)
     if largest >= min(config.source_vocab, config.target_vocab):
         raise BundleError(
             f"{bundle.path}: its text has the id {largest}, the model fewer tokens; the bundle mixes files "

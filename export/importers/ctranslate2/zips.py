@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from engine.errors import CheckpointError
+from export.importers.downloads import check_download
 
 LARGEST_ARCHIVE: Final = 1 << 33  # bytes of all unpacked files
 MOST_EXPANSION: Final = 200  # ratio of unpacked to packed bytes; weights barely compress
@@ -42,6 +43,7 @@ def unpack(path: Path) -> Iterator[Path]:
             NotImplementedError,
             RuntimeError,
         ) as error:
+            check_download(path)
             raise CheckpointError(f"{path}: not a readable zip ({error}); download it again") from error
         yield Path(name) / top
 

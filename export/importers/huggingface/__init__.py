@@ -1,12 +1,16 @@
 """Folders of `transformers`: `convoy convert hf`, and `convoy convert marian` for Marian in this layout.
 
 importer        reads a folder by its kind of model
-bart            options and weights of BART, mBART, PEGASUS, M2M-100, NLLB-200 and FSMT
+kinds           model types and classes, read or refused with a reason
+bart            options and weights of BART, Blenderbot, mBART, PEGASUS, M2M-100, NLLB-200 and FSMT
 t5              options and weights of T5, mT5, UMT5, ByT5 and MADLAD-400
 marian          reads Marian's models in this layout
 family          code that all families share: text sides, configurations
 generation      decoding settings: supported, without counterpart, or refused
-text            tokenizer files, special ids and symbols of languages
+text            text sides: tokenizer files, special ids and symbols of languages
+text_parts      steps that the readers of text sides share
+mbart_text      text sides of mBART-50, mBART-25, BARThez and BARTpho
+byte_text       text sides with byte-level BPE
 tokenizer_json  converts tokenizer.json to the files that our tokenizers read
 adapters        merges LoRA adapters into their base
 files           reads settings, weights in one file or in shards, added tokens

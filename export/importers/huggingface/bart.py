@@ -1,4 +1,4 @@
-"""Convert BART, mBART-50, PEGASUS, M2M-100, NLLB-200 and FSMT to our configuration and weights.
+"""Convert BART, Blenderbot, mBART, PEGASUS, M2M-100, NLLB-200 and FSMT to our configuration and weights.
 
 All are one stack with different options: place of norms, table of positions, scale of embeddings.
 """
@@ -70,6 +70,7 @@ HEAD, TARGET_TABLE = "decoder.output_projection.weight", "decoder.embed_tokens.w
 SAME_TABLE: Final = 1e-6  # largest difference of equal tables of positions in fp32
 VARIANTS: Final = {
     "bart": Variant(pre_norm=False, embedding_norm=True, learned=True, first=2),
+    "blenderbot": Variant(pre_norm=True, embedding_norm=False, learned=True, first=0),
     "mbart": Variant(pre_norm=True, embedding_norm=True, learned=True, first=2),
     "pegasus": Variant(pre_norm=True, embedding_norm=False, learned=False, first=0, paper=True),
     "m2m_100": Variant(pre_norm=True, embedding_norm=False, learned=False),
@@ -112,7 +113,8 @@ def model_weights(
     if bias is not None and bool(bias.any()):
         named["decoder.output_bias"] = bias.reshape(-1)
     learned = own_positions(named, own, SAME_TABLE) if not variant.learned else dict.fromkeys(SIDES, True)
-    start, bos = rules.get("decoder_start_token_id"), own.get("bos_token_id")
+    start = rules.get("decoder_start_token_id") if text.start is None else text.start
+    bos = own.get("bos_token_id")
     others = (own["pad_token_id"], own["eos_token_id"], text.unk)
 
     def fields() -> dict[str, Any]:
@@ -124,6 +126,7 @@ def model_weights(
             "scale_embeddings": bool(own.get("scale_embedding", False)),
             "first_position": variant.first,
             "paper_sinusoids": variant.paper,
+            "source_end": text.source_end,
             "bos": bos if type(bos) is int and bos not in others else None,
             **({"target_vocab": own["tgt_vocab_size"]} if variant.separate else {}),
         }

@@ -14,9 +14,14 @@ from export.importers.weights import Tensor, same
 HF_ACTIVATIONS: Final = {
     "relu": "relu",
     "gelu": "gelu",
+    "gelu_python": "gelu",
     "gelu_new": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu_accurate": "gelu_tanh",
+    "gelu_python_tanh": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
     "quick_gelu": "gelu_sigmoid",
+    "sigmoid": "sigmoid",
     "tanh": "tanh",
     "swish": "swish",
     "silu": "swish",
@@ -32,6 +37,8 @@ class TextPart:
     unk: id of the unknown symbol.
     codes: language code, as clients send it, to the model's symbol.
     languages: source and target language of the files, or None.
+    start: first token of a target, where the text side determines it.
+    source_end: whether end-of-sentence follows a source.
     """
 
     settings: Mapping[str, Any]
@@ -39,6 +46,8 @@ class TextPart:
     unk: int
     codes: Mapping[str, str] = field(default_factory=dict)
     languages: tuple[str, str] | None = None
+    start: int | None = None
+    source_end: bool = True
 
 
 def token_problems(config: Mapping[str, Any]) -> list[str]:

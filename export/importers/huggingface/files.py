@@ -14,7 +14,8 @@ from safetensors import SafetensorError
 from engine.bundle.tensors import SAFETENSORS_TYPES, MappedTensors
 from engine.errors import CheckpointError
 from engine.text.tokenizers.added import AddedToken
-from export.importers.checkpoint import check_download, read_state
+from export.importers.checkpoint import read_state
+from export.importers.downloads import check_download
 from export.importers.json_object import read_object
 from export.importers.weights import LARGEST_SIZE, MOST_LAYERS, Tensor
 
@@ -22,8 +23,14 @@ CONFIG_FILE: Final = "config.json"
 GENERATION_FILE: Final = "generation_config.json"
 TOKENIZER_FILE: Final = "tokenizer_config.json"
 WEIGHTS_FILES: Final = ("model.safetensors", "pytorch_model.bin")
+WRAPPERS: Final = ("module.", "_orig_mod.")
 INDEX_ENDING: Final = ".index.json"  # follows the name of the weights' file
 TOKENIZER_JSON: Final = "tokenizer.json"
+# files of the tokenizers of `transformers`, read or not
+TOKENIZER_FILES: Final = (
+    *("spiece.model", "sentencepiece.bpe.model", "spm.model", "tokenizer.model", "source.spm"),
+    *("vocab.json", "merges.txt", "vocab.txt", "bpe.codes", "dict.txt", "dict.SRC.json", "model.SRC"),
+)
 ADDED_FILE: Final = "added_tokens.json"
 SYMBOLS_FILE: Final = "special_tokens_map.json"
 # types of weights, and of numbers that some files store with them
@@ -42,6 +49,10 @@ MT5: Final = {"feed_forward_proj": "gated-gelu", "decoder_start_token_id": 0, **
 # defaults in `transformers` of settings that an older config.json lacks, by model type
 DEFAULTS: Final[dict[str, dict[str, Any]]] = {
     "bart": {"activation_function": "gelu", "decoder_start_token_id": 2, **FAIRSEQ_IDS},
+    "blenderbot": {
+        **{"activation_function": "gelu", "decoder_start_token_id": 1},
+        **{"bos_token_id": 1, "pad_token_id": 0, "eos_token_id": 2},
+    },
     "mbart": {"activation_function": "gelu", **FAIRSEQ_IDS},
     "m2m_100": {
         **{"activation_function": "relu", "scale_embedding": True, "decoder_start_token_id": 2},
@@ -77,17 +88,40 @@ class ModelFolder:
         return (self.path / name).is_file()
 
     def need(self, *names: str) -> None:
-        """Raise CheckpointError that names all missing files among `names`, if any is missing."""
+        """Raise CheckpointError that names all missing or falsely downloaded files among `names`."""
         lacking = [name for name in names if not self.has(name)]
         if lacking:
-            raise CheckpointError(f"{self.path}: lacks {', '.join(lacking)}; download the whole folder")
+            raise self._lacks(", ".join(lacking), names)
+        for name in names:
+            check_download(self.path / name)
 
     def file(self, *names: str) -> Path:
         """Return the path of the first existing file among `names`. Raises CheckpointError if none exists."""
         for name in names:
             if self.has(name):
+                check_download(self.path / name)
                 return self.path / name
-        raise CheckpointError(f"{self.path}: lacks {' or '.join(names)}; download the whole folder")
+        raise self._lacks(" or ".join(names), names)
+
+    def tokenizer_class(self) -> str | None:
+        """Return the class of the tokenizer without "Fast", or None if no file names it."""
+        named = self.tokenizer.get("tokenizer_class") or self.config.get("tokenizer_class")
+        return str(named).removesuffix("Fast") if named else None
+
+    def _lacks(self, missing: str, names: tuple[str, ...]) -> CheckpointError:
+        """Return the error of a missing file; a folder with files of another tokenizer is not incomplete.
+
+        missing: text that names the missing files.
+        names: all files of the expected tokenizer.
+        """
+        others = [name for name in TOKENIZER_FILES if name not in names and self.has(name)]
+        if not others:
+            return CheckpointError(f"{self.path}: lacks {missing}; download the whole folder")
+        kind = self.tokenizer_class() or "of another kind"
+        return CheckpointError(
+            f"{self.path}: lacks {missing}; its tokenizer, {kind} ({', '.join(others)}), is not supported in "
+            f"a model of the type {self.config.get('model_type')!r}"
+        )
 
     def for_task(self, name: str) -> Mapping[str, Any]:
         """Return the settings of config.json for one task, such as "summarization"."""
@@ -117,10 +151,17 @@ def read_tensors(folder: ModelFolder) -> dict[str, Tensor]:
     """Read all weights of a folder. Raises CheckpointError that names a missing or damaged file."""
     for name in WEIGHTS_FILES:
         if folder.has(name):
-            return read_weights(folder.path / name)
+            return _unwrapped(read_weights(folder.path / name))
         if folder.has(name + INDEX_ENDING):
-            return _read_shards(folder, name + INDEX_ENDING)
+            return _unwrapped(_read_shards(folder, name + INDEX_ENDING))
     raise CheckpointError(f"{folder.path}: lacks {' or '.join(WEIGHTS_FILES)}; download the whole folder")
+
+
+def _unwrapped(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return weights without the prefixes of DistributedDataParallel and torch.compile."""
+    while tensors and (prefix := next((p for p in WRAPPERS if all(n.startswith(p) for n in tensors)), "")):
+        tensors = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
+    return tensors
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:

@@ -1,7 +1,7 @@
 """`convoy convert hf`: read a folder in Hugging Face's layout.
 
-config.json names the kind: Marian, BART, mBART-50, PEGASUS, M2M-100, NLLB-200, FSMT, T5 and its relatives.
-docs/import.md lists unsupported models and differences of the search.
+config.json names the kind: Marian, BART, Blenderbot, mBART, PEGASUS, M2M-100, NLLB-200, FSMT, T5 and
+its relatives. docs/import.md lists unsupported models and differences of the search.
 """
 
 from __future__ import annotations
@@ -15,29 +15,20 @@ from engine.errors import CheckpointError
 from engine.text.codes import short
 from export.importers.huggingface import bart, marian, t5, text
 from export.importers.huggingface.adapters import merge_adapter
+from export.importers.huggingface.byte_text import byte_text
 from export.importers.huggingface.family import TextPart
 from export.importers.huggingface.files import ModelFolder, open_folder, read_tensors
 from export.importers.huggingface.generation import check_generation, generation
+from export.importers.huggingface.kinds import class_name, model_type
+from export.importers.huggingface.mbart_text import mbart_text
 from export.importers.importing import THEIR_PAGE, ImportedModel, ProblemList
 from export.importers.settings import HuggingFaceImport, MarianImport
 from export.importers.weights import all_half, fit_lazily
 
 TASKS: Final = ("translate", "summarize")
-# model_type to the supported class
-CLASSES: Final = {
-    "bart": "BartForConditionalGeneration",
-    "mbart": "MBartForConditionalGeneration",
-    "pegasus": "PegasusForConditionalGeneration",
-    "m2m_100": "M2M100ForConditionalGeneration",
-    "fsmt": "FSMTForConditionalGeneration",
-    "t5": "T5ForConditionalGeneration",
-    "mt5": "MT5ForConditionalGeneration",
-    "umt5": "UMT5ForConditionalGeneration",
-}
-OLD_CLASSES: Final = {"t5": "T5WithLMHeadModel"}  # name in transformers 2, still in t5-small
 TEXTS: Final = {
     "bart": text.bart_text,
-    "mbart": text.mbart_text,
+    "blenderbot": byte_text,
     "pegasus": text.pegasus_text,
     "m2m_100": text.nllb_text,
     "fsmt": text.fsmt_text,
@@ -56,12 +47,12 @@ def read(folder: Path, settings: HuggingFaceImport, problems: ProblemList) -> Im
         _check_marian(folder, settings)
         common = {name: getattr(settings, name) for name in ("name", "source", "target", "half", "adapter")}
         return marian.read(folder, MarianImport(**common), problems)
-    kind = _model_type(opened)
+    kind = model_type(opened)
     task, rules = _task(opened, kind, settings)
-    family: Any = bart if kind in TEXTS else t5
+    family: Any = bart if kind in bart.VARIANTS else t5
     problems.attempt(lambda: family.check(opened))
     problems.attempt(lambda: check_generation(opened))
-    side = problems.attempt(lambda: _text_side(opened, kind, settings.prompt, rules))
+    side = problems.attempt(lambda: _text_side(opened, kind, settings, rules))
     pair = problems.attempt(lambda: None if side is None else _languages(opened, task, side, settings))
     tensors = problems.attempt(lambda: merge_adapter(read_tensors(opened), settings.adapter))
     problems.stop()
@@ -74,7 +65,7 @@ def read(folder: Path, settings: HuggingFaceImport, problems: ProblemList) -> Im
     problems.add_under(f"{folder}: its weights do not fit its options", findings)
     defaults, leftovers = generation({**opened.rules, **rules}, config.max_target - 1, opened.generation)
     return ImportedModel(
-        origin=f"`convoy convert hf` ({CLASSES[kind]})",
+        origin=f"`convoy convert hf` ({class_name(kind)})",
         config=config,
         weights=weights,
         text={**side.settings, "sources": sorted(side.codes)} if side.codes else side.settings,
@@ -92,11 +83,17 @@ def read(folder: Path, settings: HuggingFaceImport, problems: ProblemList) -> Im
     )
 
 
-def _text_side(folder: ModelFolder, kind: str, prompt: str | None, rules: Mapping[str, Any]) -> TextPart:
-    """Return the text side; `prompt` is written before each source, None means the prompt in `rules`."""
+def _text_side(
+    folder: ModelFolder, kind: str, settings: HuggingFaceImport, rules: Mapping[str, Any]
+) -> TextPart:
+    """Return the text side; the prompt of the settings, or of `rules`, is written before each source."""
     if kind in TEXTS:
         return TEXTS[kind](folder)
-    return text.t5_text(folder, str(rules.get("prefix") or "") if prompt is None else prompt)
+    if kind == "mbart":
+        return mbart_text(folder, settings.source, settings.target)
+    return text.t5_text(
+        folder, str(rules.get("prefix") or "") if settings.prompt is None else settings.prompt
+    )
 
 
 def _check_marian(folder: Path, settings: HuggingFaceImport) -> None:
@@ -106,22 +103,9 @@ def _check_marian(folder: Path, settings: HuggingFaceImport) -> None:
         raise CheckpointError(f"{folder}: is a model of Marian, small enough for fp16: leave out --int8")
 
 
-def _model_type(folder: ModelFolder) -> str:
-    """Return the model type of config.json. Raises CheckpointError if it or its class is not supported."""
-    kind = folder.config.get("model_type")
-    architectures = folder.config.get("architectures") or [CLASSES.get(str(kind))]
-    if kind not in CLASSES or architectures not in ([CLASSES[kind]], [OLD_CLASSES.get(str(kind))]):
-        supported = ", ".join(sorted(CLASSES.values()))
-        raise CheckpointError(
-            f"{folder.path}: the model type {kind!r} ({architectures}) is not supported; supported "
-            f"are MarianMTModel, {supported}"
-        )
-    return str(kind)
-
-
 def _task(folder: ModelFolder, kind: str, settings: HuggingFaceImport) -> tuple[str, dict[str, Any]]:
     """Return the task, and the settings of config.json for it."""
-    usual = {"bart": "summarize", "pegasus": "summarize"} | dict.fromkeys(
+    usual = dict.fromkeys(("bart", "blenderbot", "pegasus"), "summarize") | dict.fromkeys(
         ("mbart", "m2m_100", "fsmt"), "translate"
     )
     task = (

@@ -21,6 +21,13 @@ oc or pa pl ps pt ro ru sd si sk sl so sq sr ss su sv sw ta th tl tn tr uk ur uz
 zu
 """
 M2M_100: Final = tuple(M2M_CODES.split())
+WMT_21: Final = ("en", "ha", "is", "ja", "cs", "ru", "zh", "de")
+# symbols of mBART-25 in the order of their ids
+MBART_CODES: Final = """
+ar_AR cs_CZ de_DE en_XX es_XX et_EE fi_FI fr_XX gu_IN hi_IN it_IT ja_XX kk_KZ ko_KR lt_LT lv_LV my_MM ne_NP
+nl_XX ro_RO ru_RU si_LK tr_TR vi_VN zh_CN
+"""
+MBART_25: Final = tuple(MBART_CODES.split())
 FORMS: Final = re.compile(
     r"^(?:__([a-z]{2,3})__|<2([A-Za-z_]{2,16})>|([a-z]{2,3})_([A-Z][a-z]{3})|([a-z]{2,3})_[A-Z]{2})$"
 )

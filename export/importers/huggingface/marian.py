@@ -33,7 +33,7 @@ from export.importers.huggingface.files import (
     size_problems,
 )
 from export.importers.huggingface.generation import check_generation, generation
-from export.importers.huggingface.text import spelled_tokens
+from export.importers.huggingface.text_parts import spelled_tokens
 from export.importers.importing import ImportedModel, ProblemList
 from export.importers.marian.model import MarianModel, to_imported_model
 from export.importers.settings import MarianImport

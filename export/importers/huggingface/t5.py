@@ -111,6 +111,7 @@ def model_weights(
         return {
             "encoder": _stack(own, own["num_layers"]),
             "decoder": _stack(own, own.get("num_decoder_layers") or own["num_layers"]),
+            "bos": _begin(own, text),
             "token_positions": False,
             "scale_embeddings": False,
             "share_output": _is_tied(folder, named),
@@ -140,6 +141,12 @@ def model_weights(
         norm = named["decoder.layer_norm.weight"]
         named["decoder.layer_norm.weight"] = norm.astype(np.float32) * np.float32(scale)
     return config, named, problems
+
+
+def _begin(config: Mapping[str, Any], text: TextPart) -> int | None:
+    """Return the symbol before the sources of CodeT5, which its answers repeat; None in all others."""
+    bos, others = config.get("bos_token_id"), (config["pad_token_id"], config["eos_token_id"], text.unk)
+    return bos if text.settings["kind"] == "byte-bpe" and type(bos) is int and bos not in others else None
 
 
 def _scales_output(folder: ModelFolder) -> bool:

@@ -18,6 +18,7 @@ from engine.types import DecodeOptions
 from export.graphs.onnx import add_graphs
 from export.importers import convert
 from export.importers.huggingface.language_codes import language_symbols
+from export.importers.settings import HuggingFaceImport
 from tests.export.importers.test_marian import decoded, executor
 from tests.support.hf_models import EVERY, NEWER, SPOKEN, WISH, imported, transformers
 from tests.support.marian_models import sentences
@@ -33,14 +34,22 @@ def models():
     return imported
 
 
+BYTES = ("bart", "byt5", "blenderbot", "codet5")  # families whose tokenizers read bytes
+
+
 def lines(count, seed=5):
     return [" ".join(line.split()[:3]) for line in sentences(count, seed)]
 
 
 def asked(family, line):
     """Return the text for the tokenizer of `transformers`; version 5 makes a piece of a final space."""
-    line = line.rstrip() if NEWER and family not in ("bart", "byt5") else line
+    line = line.rstrip() if NEWER and family not in BYTES else line
     return f"<2de> {line}" if family == "madlad" else line
+
+
+def read_by(bundle, source):
+    """Return the tokens that the model reads of a request's source, which always ends with the end."""
+    return source if bundle.config.source_end else source[:-1]
 
 
 @pytest.mark.parametrize(("family", "setting"), EVERY)
@@ -52,7 +61,9 @@ def test_text_gives_the_ids_of_its_own_tokenizer_and_decodes_back(models, family
         theirs = folder.tokenizer(asked(family, line)).input_ids
         if NEWER and family == "madlad":  # its class uses end-of-sentence for unknown pieces
             theirs = [bundle.config.unk if i == bundle.config.eos else i for i in theirs[:-1]] + theirs[-1:]
-        assert [*ours.encode(line), bundle.config.eos] == theirs
+        if NEWER and family in ("barthez", "blenderbot"):  # without a tokenizer.json it adds no symbols
+            theirs = [*(bundle.text.get("first") or ()), *theirs, bundle.config.eos]
+        assert read_by(bundle, [*ours.encode(line), bundle.config.eos]) == theirs
         ids = ours.encode_target(line)
         if family == "fsmt":  # fairseq prints unknown pieces, its copy in transformers does not
             ids = [token for token in ids if token != bundle.config.unk]
@@ -107,6 +118,7 @@ def reference(folder, source, config, forced, **options):
         output_logits=True,
         max_length=LIMIT + 2,
         forced_bos_token_id=forced,
+        decoder_start_token_id=config.first_token,
         bad_words_ids=[[config.pad]],
         # the cache has the encoder's number of layers; FSMT sees later tokens without it
         use_cache=folder.model.config.model_type == "fsmt",
@@ -165,7 +177,7 @@ def test_greedy_and_beam_answers_agree_with_transformers(models, family, setting
                 continue
             tokens, score = reference(
                 folder,
-                source,
+                read_by(bundle, source),
                 config,
                 begin[0] if begin else None,
                 num_beams=beams,
@@ -289,8 +301,14 @@ def test_unsupported_folder_is_refused_with_one_clear_error(models, tmp_path, fa
         ("bart", "model.safetensors", "x" * 64, "safetensors"),
         ("bart", "model.safetensors", "version https://git-lfs.github.com/spec/v1\noid", "Git LFS pointer"),
         ("bart", "model.safetensors", "\n<!DOCTYPE html><html>", "is a web page"),
-        ("bart", "merges.txt", None, "lacks merges.txt"),
+        ("bart", "config.json", "<html>", "config.json: is a web page"),
+        ("bart", "vocab.json", "version https://git-lfs.github.com/spec/v1\noid", "vocab.json: is a Git LFS"),
+        ("bart", "merges.txt", "<!DOCTYPE html>", "merges.txt: is a web page"),
+        ("bart", "merges.txt", None, "lacks merges.txt; download the whole folder"),
         ("nllb", "sentencepiece.bpe.model", "no model", "SentencePiece"),
+        ("nllb", "sentencepiece.bpe.model", "version https://git-lfs.github.com/spec", "Git LFS pointer"),
+        ("bartpho", "dict.txt", "version https://git-lfs.github.com/spec", "dict.txt: is a Git LFS pointer"),
+        ("t5", "tokenizer_config.json", "version https://git-lfs.github.com/spec", "Git LFS pointer"),
         ("fsmt", "vocab-src.json", '{"<s>": 1}', "fairseq's symbols from 0 on"),
         ("fsmt", "merges.txt", "a b c d\n", "two symbols"),
         ("m2m100", "special_tokens_map.json", "{", "not readable as JSON"),
@@ -307,11 +325,30 @@ def test_damaged_file_is_refused_with_one_clear_error(models, tmp_path, family, 
     refused(copy, tmp_path, message)
 
 
-def test_first_mbart_is_refused_because_of_its_tokenizer(models, tmp_path):
-    copy = shutil.copytree(models("mbart50", "gelu")[0].path, tmp_path / "hf")
-    settings = json.loads((copy / "tokenizer_config.json").read_text())
-    (copy / "tokenizer_config.json").write_text(json.dumps(settings | {"tokenizer_class": "MBartTokenizer"}))
-    refused(copy, tmp_path, "mBART-50's order")
+def test_first_mbart_translates_one_pair_and_starts_with_the_target_language(models, tmp_path):
+    folder, bundle = models("mbart25", "gelu")
+    ids = folder.tokenizer.convert_tokens_to_ids
+    assert bundle.config.first_token == ids("de_DE")
+    assert open_tokenizer(bundle).encode("ba")[-2:] == [bundle.config.eos, ids("en_XX")]
+    copy = shutil.copytree(folder.path, tmp_path / "hf")
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps(config | {"decoder_start_token_id": ids("ro_RO")}))
+    tuned = convert("hf", copy, tmp_path / "tuned", HuggingFaceImport(source="en"))
+    assert (tuned.source, tuned.target, tuned.config.first_token) == ("en", "ro", ids("ro_RO"))
+    with pytest.raises(CheckpointError, match="--source and --target: ar, cs, de, en"):
+        convert("hf", copy, tmp_path / "refused", HuggingFaceImport(source="en", target="sw"))
+
+
+def test_first_mbart_without_lists_of_languages_has_its_twenty_five(models, tmp_path):
+    folder, bundle = models("mbart25", "gelu")
+    copy = shutil.copytree(folder.path, tmp_path / "hf")
+    for name in ("tokenizer_config.json", "special_tokens_map.json", "tokenizer.json", "added_tokens.json"):
+        (copy / name).unlink(missing_ok=True)
+    if not (copy / "sentencepiece.bpe.model").exists():
+        shutil.copy(copy / "parts" / "sentencepiece.bpe.model", copy)
+    plain = convert("hf", copy, tmp_path / "out", WISH)
+    assert plain.config == bundle.config
+    assert open_tokenizer(plain).encode("ba de") == open_tokenizer(bundle).encode("ba de")
 
 
 def test_language_symbols_have_the_codes_that_clients_send():
