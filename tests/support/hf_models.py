@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import importlib
-import io
 import json
 import re
 import shutil
@@ -17,16 +16,23 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import pytest
-import sentencepiece
 import torch
 
 from engine.bundle.bundle import Bundle
 from export.importers import convert
 from export.importers.settings import HuggingFaceImport
-from tests.support.marian_models import sentences
+from tests.support.hf_tokenizers import (
+    FAIRSEQ_PIECES,
+    bart_tokenizer,
+    bartpho_tokenizer,
+    blenderbot_tokenizer,
+    fsmt_tokenizer,
+    m2m_tokenizer,
+    roberta_tokenizer,
+    spiece,
+    transformers,
+)
 
-transformers = pytest.importorskip("transformers", reason="the oracle is transformers (extra dev)")
 NLLB_LANGUAGES = importlib.import_module("transformers.models.nllb.tokenization_nllb").FAIRSEQ_LANGUAGE_CODES
 NEWER = int(transformers.__version__.partition(".")[0]) >= 5  # tests/export/importers/test_hf_oracles.py
 
@@ -39,7 +45,6 @@ SPOKEN = {
     "nllb": ("eng_Latn", "deu_Latn"),
 }
 DECODER_NORM = re.compile(r"decoder\..*norm\.weight$")
-FAIRSEQ_PIECES = "sentencepiece.bpe.model"
 WISH = HuggingFaceImport(source="en", target="de", task="translate")
 
 
@@ -50,131 +55,6 @@ class Folder:
     path: Path
     model: Any
     tokenizer: Any
-
-
-@cache
-def pieces(bos: int, eos: int, unk: int, pad: int, symbols: tuple[str, ...] = ()) -> bytes:
-    out = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(sentences(400, 5)),
-        model_writer=out,
-        vocab_size=70,
-        hard_vocab_limit=False,
-        character_coverage=1.0,
-        bos_id=bos,
-        eos_id=eos,
-        unk_id=unk,
-        pad_id=pad,
-        user_defined_symbols=list(symbols),
-        minloglevel=2,
-    )
-    return out.getvalue()
-
-
-def _spiece(
-    path: Path,
-    kind: str,
-    *ids: int,
-    name: str = "spiece.model",
-    symbols: tuple[str, ...] = (),
-    listed: tuple[str, ...] = (),
-    **options: Any,
-) -> Any:
-    """Return the tokenizer that `transformers` makes of a folder with a SentencePiece model.
-
-    path: folder to write.
-    kind: class of the tokenizer.
-    ids: ids of beginning, end, unknown and padding.
-    name: name of the model file.
-    symbols: additional symbols of the model.
-    listed: additional symbols of tokenizer_config.json.
-    options: options of the tokenizer.
-    """
-    path.mkdir(parents=True, exist_ok=True)
-    (path / name).write_bytes(pieces(*ids, symbols=symbols))
-    said = {"tokenizer_class": kind} | ({"additional_special_tokens": listed} if listed else {})
-    (path / "tokenizer_config.json").write_text(json.dumps(said))
-    return getattr(transformers, kind).from_pretrained(path, **options)
-
-
-def _bart_tokenizer(path: Path) -> Any:
-    """Write a byte-level BPE whose merges are the most frequent pairs, one after the other."""
-    from engine.text.tokenizers.byte_bpe import CHARACTERS, WORDS
-
-    words = [["".join(CHARACTERS[b]) for b in w.encode()] for s in sentences(80, 9) for w in WORDS.findall(s)]
-    merges: list[tuple[str, str]] = []
-    for _ in range(40):
-        counts: dict[tuple[str, str], int] = {}
-        for word in words:
-            for pair in zip(word, word[1:], strict=False):
-                counts[pair] = counts.get(pair, 0) + 1
-        best = max(counts, key=lambda pair: (counts[pair], pair))
-        merges.append(best)
-        for i, word in enumerate(words):
-            joined, at = [], 0
-            while at < len(word):
-                here = tuple(word[at : at + 2]) == best
-                joined.append("".join(word[at : at + 2]) if here else word[at])
-                at += 2 if here else 1
-            words[i] = joined
-    symbols = ["<s>", "<pad>", "</s>", "<unk>", *CHARACTERS.values(), *map("".join, merges), "<mask>"]
-    path.mkdir(parents=True, exist_ok=True)
-    (path / "vocab.json").write_text(json.dumps({s: i for i, s in enumerate(dict.fromkeys(symbols))}))
-    (path / "merges.txt").write_text("#version: 0.2\n" + "".join(f"{a} {b}\n" for a, b in merges))
-    return transformers.BartTokenizer.from_pretrained(path)
-
-
-def _roberta_tokenizer(path: Path) -> Any:
-    """Write CodeT5's tokenizer: BART's files with the padding before the beginning."""
-    _bart_tokenizer(path)
-    symbols = json.loads((path / "vocab.json").read_text())
-    order = ["<pad>", "<s>", "</s>", "<unk>", *list(symbols)[4:]]
-    (path / "vocab.json").write_text(json.dumps({s: i for i, s in enumerate(order)}))
-    return transformers.RobertaTokenizer.from_pretrained(path)
-
-
-def _blenderbot_tokenizer(path: Path) -> Any:
-    _roberta_tokenizer(path)
-    (path / "tokenizer_config.json").write_text(json.dumps({"add_prefix_space": True}))
-    return transformers.BlenderbotTokenizer.from_pretrained(path)
-
-
-def _bartpho_tokenizer(path: Path) -> Any:
-    """Write a SentencePiece model, and the list of the pieces that the model keeps."""
-    path.mkdir(parents=True, exist_ok=True)
-    (path / FAIRSEQ_PIECES).write_bytes(pieces(1, 2, 0, -1))
-    processor = sentencepiece.SentencePieceProcessor(model_proto=pieces(1, 2, 0, -1))
-    own = [processor.id_to_piece(i) for i in range(3, processor.get_piece_size()) if i % 9]
-    (path / "dict.txt").write_text("".join(f"{piece} 1\n" for piece in reversed(own)))
-    return transformers.BartphoTokenizer.from_pretrained(path)
-
-
-def _m2m_tokenizer(path: Path) -> Any:
-    path.mkdir(parents=True, exist_ok=True)
-    (path / FAIRSEQ_PIECES).write_bytes(pieces(1, 2, 0, -1))
-    processor = sentencepiece.SentencePieceProcessor(model_proto=pieces(1, 2, 0, -1))
-    own = [processor.id_to_piece(i) for i in range(3, processor.get_piece_size())]
-    symbols = ["<s>", "<pad>", "</s>", "<unk>", *reversed(own)]  # the order differs from SentencePiece's
-    (path / "vocab.json").write_text(json.dumps({s: i for i, s in enumerate(symbols)}))
-    return transformers.M2M100Tokenizer.from_pretrained(path)
-
-
-def _fsmt_tokenizer(path: Path) -> Any:
-    """Write merges learnt by subword-nmt, and two vocabularies in different orders, like converted models."""
-    from subword_nmt.learn_bpe import learn_bpe
-
-    out = io.StringIO()
-    learn_bpe(io.StringIO("\n".join(sentences(200, 9))), out, 40)
-    rules = out.getvalue().splitlines()[1:]
-    letters = sorted({letter for line in sentences(200, 9) for letter in line if not letter.isspace()})
-    made = [*letters, *(f"{letter}</w>" for letter in letters), *(rule.replace(" ", "") for rule in rules)]
-    path.mkdir(parents=True, exist_ok=True)
-    for name, symbols in (("vocab-src.json", made), ("vocab-tgt.json", made[::-1][:-2])):
-        own = dict.fromkeys(["<s>", "<pad>", "</s>", "<unk>", *symbols])
-        (path / name).write_text(json.dumps({symbol: i for i, symbol in enumerate(own)}))
-    (path / "merges.txt").write_text("".join(f"{rule} {100 - i}\n" for i, rule in enumerate(rules)))
-    (path / "tokenizer_config.json").write_text(json.dumps({"langs": ["en", "de"], "do_lower_case": False}))
-    return transformers.FSMTTokenizer.from_pretrained(path)
 
 
 BART: dict[str, Any] = {
@@ -217,7 +97,7 @@ FAMILIES: dict[str, Family] = {
         "BartConfig",
         "BartForConditionalGeneration",
         BART,
-        _bart_tokenizer,
+        bart_tokenizer,
         {
             "large-cnn": {"forced_bos_token_id": 0},
             "scaled, deep": {"scale_embedding": True, "decoder_layers": 3},
@@ -227,49 +107,48 @@ FAMILIES: dict[str, Family] = {
         "MBartConfig",
         "MBartForConditionalGeneration",
         BART | {"scale_embedding": True, "decoder_start_token_id": 2, "tokenizer_class": "MBart50Tokenizer"},
-        lambda path: _spiece(path, "MBart50Tokenizer", 1, 2, 0, -1, name=FAIRSEQ_PIECES),
+        lambda path: spiece(path, "MBart50Tokenizer", 1, 2, 0, -1, name=FAIRSEQ_PIECES),
         {
             "gelu": {},
             "relu": {"activation_function": "relu", "encoder_ffn_dim": 32},
             "gelu_pytorch_tanh": {"activation_function": "gelu_pytorch_tanh"},
             "quick_gelu": {"activation_function": "quick_gelu"},
             "tanh": {"activation_function": "tanh"},
-            "gelu_fast": {"activation_function": "gelu_fast"},
         },
     ),
     "mbart25": Family(  # as fine-tuned for one direction
         "MBartConfig",
         "MBartForConditionalGeneration",
         BART | {"scale_embedding": True, "vocab_size": 100},
-        lambda path: _spiece(path, "MBartTokenizer", 1, 2, 0, -1, name=FAIRSEQ_PIECES),
-        {"gelu": {}, "relu": {"activation_function": "relu", "decoder_layers": 1}},
+        lambda path: spiece(path, "MBartTokenizer", 1, 2, 0, -1, name=FAIRSEQ_PIECES),
+        {"gelu": {}},
     ),
     "barthez": Family(
         "MBartConfig",
         "MBartForConditionalGeneration",
         BART | {"scale_embedding": True, "decoder_start_token_id": 2},
-        lambda path: _spiece(path, "BarthezTokenizer", 0, 2, 3, 1, name=FAIRSEQ_PIECES, symbols=("<mask>",)),
-        {"gelu": {}, "one layer": {"encoder_layers": 1}},
+        lambda path: spiece(path, "BarthezTokenizer", 0, 2, 3, 1, name=FAIRSEQ_PIECES, symbols=("<mask>",)),
+        {"gelu": {}},
     ),
     "bartpho": Family(
         "MBartConfig",
         "MBartForConditionalGeneration",
         BART | {"scale_embedding": True, "decoder_start_token_id": 2},
-        _bartpho_tokenizer,
-        {"gelu": {}, "deep encoder": {"encoder_layers": 3}},
+        bartpho_tokenizer,
+        {"gelu_fast": {"activation_function": "gelu_fast", "encoder_layers": 3}},
     ),
     "blenderbot": Family(
         "BlenderbotConfig",
         "BlenderbotForConditionalGeneration",
         BART | {"scale_embedding": True, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2},
-        _blenderbot_tokenizer,
-        {"gelu": {}, "one layer": {"encoder_layers": 1, "activation_function": "relu"}},
+        blenderbot_tokenizer,
+        {"one layer": {"encoder_layers": 1}},
     ),
     "pegasus": Family(
         "PegasusConfig",
         "PegasusForConditionalGeneration",
         BART | {"scale_embedding": True, "activation_function": "relu"},
-        lambda path: _spiece(path, "PegasusTokenizer", -1, 1, 2, 0),
+        lambda path: spiece(path, "PegasusTokenizer", -1, 1, 2, 0),
         {"relu": {}, "gelu, one layer": {"activation_function": "gelu", "encoder_layers": 1}},
     ),
     "m2m100": Family(
@@ -278,7 +157,7 @@ FAMILIES: dict[str, Family] = {
         BART
         | {"scale_embedding": True, "activation_function": "relu", "decoder_start_token_id": 2}
         | {"vocab_size": 180},  # its tokenizer's size excludes languages
-        _m2m_tokenizer,
+        m2m_tokenizer,
         {"relu": {}, "untied": {"tie_word_embeddings": False}},
     ),
     "small100": Family(  # its own tokenizer puts the target's symbol before the source
@@ -287,7 +166,7 @@ FAMILIES: dict[str, Family] = {
         BART
         | {"scale_embedding": True, "activation_function": "relu", "decoder_start_token_id": 2}
         | {"vocab_size": 180},
-        _m2m_tokenizer,
+        m2m_tokenizer,
         {"deep encoder": {"encoder_layers": 3, "decoder_layers": 1}, "gelu": {"activation_function": "gelu"}},
         "SMALL100Tokenizer",
     ),
@@ -295,14 +174,14 @@ FAMILIES: dict[str, Family] = {
         "FSMTConfig",
         "FSMTForConditionalGeneration",
         BART | {"scale_embedding": True, "activation_function": "relu", "langs": ["en", "de"]},
-        _fsmt_tokenizer,
+        fsmt_tokenizer,
         {"relu": {}, "deep encoder": {"encoder_layers": 3, "encoder_ffn_dim": 32}},
     ),
     "nllb": Family(
         "M2M100Config",
         "M2M100ForConditionalGeneration",
         BART | {"scale_embedding": True, "activation_function": "relu", "decoder_start_token_id": 2},
-        lambda path: _spiece(
+        lambda path: spiece(
             path, "NllbTokenizer", 1, 2, 0, -1, name=FAIRSEQ_PIECES, listed=tuple(NLLB_LANGUAGES)
         ),
         {"relu": {}, "swish": {"activation_function": "swish", "decoder_layers": 1}},
@@ -311,7 +190,7 @@ FAMILIES: dict[str, Family] = {
         "T5Config",
         "T5ForConditionalGeneration",
         T5,
-        lambda path: _spiece(path, "T5Tokenizer", -1, 1, 2, 0, extra_ids=4, legacy=True),
+        lambda path: spiece(path, "T5Tokenizer", -1, 1, 2, 0, extra_ids=4, legacy=True),
         {
             "tied relu": {},
             "few distances": {"relative_attention_max_distance": 16, "relative_attention_num_buckets": 8},
@@ -321,29 +200,29 @@ FAMILIES: dict[str, Family] = {
         "T5Config",
         "T5ForConditionalGeneration",
         T5 | {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False},
-        lambda path: _spiece(path, "T5Tokenizer", -1, 1, 2, 0, extra_ids=4, legacy=True),
+        lambda path: spiece(path, "T5Tokenizer", -1, 1, 2, 0, extra_ids=4, legacy=True),
         {"wide heads": {"d_kv": 12}, "gated": {}},
     ),
     "mt5": Family(
         "MT5Config",
         "MT5ForConditionalGeneration",
         T5 | {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False},
-        lambda path: _spiece(path, "T5Tokenizer", -1, 1, 2, 0, extra_ids=0, legacy=True),
+        lambda path: spiece(path, "T5Tokenizer", -1, 1, 2, 0, extra_ids=0, legacy=True),
         {"gated": {}, "more heads": {"num_heads": 8}},
     ),
     "umt5": Family(  # each layer has its own relative bias
         "UMT5Config",
         "UMT5ForConditionalGeneration",
         T5 | {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False},
-        lambda path: _spiece(path, "T5Tokenizer", -1, 1, 2, 0, extra_ids=0, legacy=True),
+        lambda path: spiece(path, "T5Tokenizer", -1, 1, 2, 0, extra_ids=0, legacy=True),
         {"gated": {}, "tied relu": {"feed_forward_proj": "relu", "tie_word_embeddings": True}},
     ),
     "codet5": Family(
         "T5Config",
         "T5ForConditionalGeneration",
         T5 | {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0},
-        _roberta_tokenizer,
-        {"tied relu": {}, "gated": {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}},
+        roberta_tokenizer,
+        {"gated": {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}},
     ),
     "madlad": Family(
         "T5Config",
@@ -351,7 +230,7 @@ FAMILIES: dict[str, Family] = {
         T5
         | {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
         | {"pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 0},
-        lambda path: _spiece(
+        lambda path: spiece(
             path,
             "T5Tokenizer",
             *(1, 2, 0, -1),

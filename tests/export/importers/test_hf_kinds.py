@@ -83,7 +83,7 @@ def test_t5_saved_under_the_other_model_type_is_computed_by_it(
     agrees(folder, convert("hf", folder, tmp_path / "out", WISH))
 
 
-@pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "module._orig_mod."])
+@pytest.mark.parametrize("prefix", ["module.", "module._orig_mod."])
 def test_prefixes_of_distributed_and_compiled_models_are_taken_off(tmp_path: Path, prefix: str) -> None:
     folder, bundle = copied("bart", "large-cnn", tmp_path), imported("bart", "large-cnn")[1]
     tensors = load_file(folder / "model.safetensors")
