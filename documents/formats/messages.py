@@ -16,11 +16,12 @@ from documents.formats.plain import decode
 from documents.spans import MAX_SPANS, Segment
 from documents.tagged import TaggedText, read_tagged
 
-# tags; {name}, {{name}}, ${name}, %{name}; $t(key) of i18next; %(name)s; %1$s, %d, %@; entities; @:key of Vue
+# tags; {name}, {{name}}, ${name}, %{name}; $t(key) of i18next; %(name)s; %1$s, %d, %@; @:key of Vue.
+# Entities are read by the model where they are letters: don&#39;t
 MARKS: Final = (
     r"</?[a-zA-Z0-9][^<>]*>|[$%]?\{\{[^{}]*\}\}|[$%]?\{[^{}]*\}|\$t\([^()]*\)|%\([^()]*\)[a-zA-Z]"
     r"|%(?:\d{1,2}\$)?[-+0#]{0,4}\d{0,3}(?:\.\d{1,3})?(?:[hlqjzt]{1,2})?[@a-zA-Z](?![a-zA-Z])|%%"
-    r"|&(?:\w{1,32}|#\w{1,8});|@(?:\.\w{1,32})?:[\w.]{1,200}"
+    r"|@(?:\.\w{1,32})?:[\w.]{1,200}"
 )
 MARK: Final = re.compile(f"({MARKS})")
 BRANCH_MARK: Final = re.compile(f"({MARKS}|#)")  # with # for the number of a plural

@@ -77,7 +77,7 @@ def test_messages_keep_their_keys_placeholders_and_plurals():
         "title": "WILLKOMMEN, <b>{name}</b>!",
         "unit": "%1$s VON %(total)d DATEIEN (100 %)",
         "files": "DU HAST {count, plural, =0 {KEINE DATEI} one {# DATEI} other {# DATEIEN VON {who}}} HIER.",
-        "nested": {"link": "SIEHE $t(common.here), {{ user }} &nbsp; ${x}", "n": 3, "none": None},
+        "nested": {"link": "SIEHE $t(common.here), {{ user }} &NBSP; ${x}", "n": 3, "none": None},
         "list": ["EINS", "{only}", "", 'ÜBER "ALLES"'],
         "title.tooltip": "ZWEI\nZEILEN",
     }
@@ -95,12 +95,11 @@ def test_placeholders_are_kept_spans():
         "%1$d",
         "$t(d.e)",
         "%{f}",
-        "&nbsp;",
         "@:g.h",
     ):
         (segment,) = Message(f"vor {source} nach").segments
         assert [segment.text[s.begin : s.end] for s in segment.spans if s.kept] == [source]
-    for prose in ("50% der Leute", "a @ b", "{nie geschlossen", "Müller & Sohn"):
+    for prose in ("50% der Leute", "a @ b", "{nie geschlossen", "Müller & Sohn", "don&#39;t"):
         (segment,) = Message(prose).segments
         assert segment.spans == ()
 

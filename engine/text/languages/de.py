@@ -106,4 +106,11 @@ RULES: Final = LanguageRules(
         "Peter Petra Philipp Sabine Sarah Sebastian Sophie Stefan Susanne Thomas Tobias Tom Ursula Uwe",
         "Walter Wolfgang",
     ),
+    surnames=words(
+        "Bauer Baumann Beck Becker Berger Bergmann Böhm Brandt Braun Busch Engel Fischer Fuchs Graf Haas",
+        "Groß Hahn Hartmann Hofmann Horn Huber Jäger Jung Kaiser Keller Klein Koch Köhler König Krämer Kraus",
+        "Krause Krüger Kühn Lang Lange Lehmann Mayer Meier Möller Müller Neumann Pfeiffer Richter Roth Sauer",
+        "Schäfer Schmidt Schmitt Schneider Scholz Schreiber Schröder Schulz Schumacher Schuster Schwarz",
+        "Sommer Stein Vogel Vogt Wagner Weber Weiß Winkler Winter Wolf Ziegler Zimmermann",
+    ),
 )

@@ -169,6 +169,8 @@ class LanguageRules:
     not_names: abbreviations with a capital before a number.
     nouns: rules for a language that writes nouns with capitals, otherwise None.
     given_names: common given names that are no other words.
+    surnames: common surnames that may be other words; a language that writes nouns with capitals needs them
+        to find a name in a sentence.
     """
 
     numerals: Numerals | None = None
@@ -198,6 +200,7 @@ class LanguageRules:
     not_names: frozenset[str] = frozenset()
     nouns: CapitalNouns | None = None
     given_names: frozenset[str] = frozenset()
+    surnames: frozenset[str] = frozenset()
 
 
 def words(*texts: str) -> frozenset[str]:

@@ -14,7 +14,8 @@ from html.entities import codepoint2name
 from typing import Final, NamedTuple
 
 ESCAPE: Final = r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,30});|\\(?:u[0-9a-fA-F]{4}|['\"])"
-WORD_MARKS: Final = frozenset("'’‘ʼ\"“”„«»‚‹›–—…")  # marks in and around words
+# marks in, around and between words
+WORD_MARKS: Final = frozenset("'’‘ʼ\"“”„«»‚‹›–—…\u00a0")
 
 DOUBLE_QUOTES: Final = re.compile("[“”„]|«[ \u00a0\u202f]?|[ \u00a0\u202f]?»")
 

@@ -185,7 +185,9 @@ def _tokens(text: str) -> Iterator[_Token | None]:
             if FILLING not in match["tag"]:  # otherwise it is a phrase
                 yield _tag(match)
         elif match["escape"]:
-            if character := read_escape(match[0]):
+            character = read_escape(match[0])
+            # a space between two words; another one is a thing of its own
+            if character and (not character.isspace() or _is_within_text(text, begin, end)):
                 yield _Token(begin, end, "", character=character)
         elif match["glued"]:
             yield _glued(text, begin, end, f"glued{line}")
@@ -197,6 +199,11 @@ def _tokens(text: str) -> Iterator[_Token | None]:
             yield _Token(begin, end, f"[{line}", opens=True)
         elif match["emphasis"] in DELIMITERS:
             yield _emphasis(text, begin, end, line)
+
+
+def _is_within_text(text: str, begin: int, end: int) -> bool:
+    """Return whether the characters before and after a range are no white space."""
+    return bool(text[max(0, begin - 1) : begin].strip() and text[end : end + 1].strip())
 
 
 def _emphasis(text: str, begin: int, end: int, line: int) -> _Token:

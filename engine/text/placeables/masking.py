@@ -21,6 +21,7 @@ from engine.text.languages import rules_of
 from engine.text.placeables.counterparts import find_counterparts
 from engine.text.placeables.dense import cut_dense_lines
 from engine.text.placeables.grammar import (
+    PROSE,
     SIGNS,
     Placeable,
     kind_of,
@@ -176,7 +177,7 @@ class _Finder:
         """Yield begin, end and phrase of each phrase in text[begin:end], and None after each step."""
         part = text[begin:end]
         spans = [finder.find(part) for finder in self.finders if finder.may_find(part)]
-        signs = self.rules.protect and SIGNS.search(part)
+        signs = self.rules.protect and not PROSE.match(part) and SIGNS.search(part)
         kinds = dict[tuple[int, int], Placeable]()
         for match in matches(placeables(), long_placeables(), part) if signs else ():
             if match is None:

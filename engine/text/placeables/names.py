@@ -9,12 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Final
 
 from engine.text.languages import of_all, rules_of
 from engine.text.languages.rules import CapitalNouns
+from engine.text.placeables import amounts
 from engine.text.placeables.counterparts import title_before
+from engine.text.placeables.phrases import merge_ranges
 
 TITLES: Final = frozenset(of_all(lambda rules: rules.title_words))
 OWN_TITLES: Final = frozenset(of_all(lambda rules: rules.own_title_words))  # titles in one language only
@@ -91,11 +93,31 @@ def find_names_with_titles(text: str, rule: NameRule) -> Iterator[tuple[int, int
 
     The range of a name of many tokens includes its title, which the answer has in its own language.
     """
-    for begin, end in find_names(text, rule):
+    for begin, end in merge_ranges([find_names(text, rule), find_people(text, rule.language)]):
         first, title = begin, ""
         if rule.target and rule.count_tokens(text[begin:end]) >= MIN_TITLED_TOKENS:
             first, title = title_before(text, begin, (rule.language, rule.target))
         yield first, end, title + text[begin:end]
+
+
+def find_people(text: str, language: str) -> Iterator[tuple[int, int]]:
+    """Find begin and end of each common given name with its surname: Peter Koch, Rose Young."""
+    pattern = _people(language)
+    return (match.span() for match in pattern.finditer(text)) if pattern else iter(())
+
+
+@cache
+def _people(language: str) -> re.Pattern[str] | None:
+    """Return the pattern of a given name with a surname; None for a language without given names."""
+    rules, capital, given = rules_of(language), r"[^\W\d_a-zß-öø-ÿ]", amounts.GIVEN_NAMES
+    if not rules.given_names:
+        return None
+    # a word with a capital, unless another one follows, as in a heading
+    surname = rf"{capital}[a-zß-öø-ÿ'’-]{{2,30}}(?![\w-]| {capital}[a-z])"
+    if rules.nouns:
+        surname = rf"(?:{'|'.join(sorted(rules.surnames))})(?![\w-])"
+    begin = r"(?<![\w-])(?=[A-Z]\w{1,20}[- .][^\W\d_a-z])"
+    return re.compile(rf"{begin}(?:{given})(?: (?:{given}|[A-Z]\.))? {surname}")
 
 
 def find_acronyms(text: str, rule: NameRule) -> Iterator[tuple[int, int]]:

@@ -2,6 +2,41 @@
 
 FAULTS = [
     (
+        "a common name is translated",
+        "engine/text/placeables/names.py",
+        "merge_ranges([find_names(text, rule), find_people(text, rule.language)])",
+        "find_names(text, rule)",
+        "tests/engine/text/test_protected_answers.py -k common",
+    ),
+    (
+        "a noun behind a given name is its surname",
+        "engine/text/placeables/names.py",
+        "if rules.nouns:\n        surname",
+        "if False:\n        surname",
+        "tests/engine/text/test_names.py -k common",
+    ),
+    (
+        "a sentence of a company is taken for plain words",
+        "engine/text/placeables/grammar.py",
+        "(?!(?:Inc|Ltd|plc)",
+        "(?!(?:Ltd|plc)",
+        "tests/engine/text/test_grammar.py -k plain",
+    ),
+    (
+        "entities in messages are placeholders",
+        "documents/formats/messages.py",
+        'r"|@(?:',
+        'r"|&(?:#\\w{1,8});|@(?:',
+        "tests/documents/test_messages.py",
+    ),
+    (
+        "a space between two words is a placeholder",
+        "engine/text/placeables/markup.py",
+        "if character and (not character.isspace() or _is_within_text(text, begin, end)):",
+        "if character and not character.isspace():",
+        "tests/engine/text/test_grammar.py -k markup",
+    ),
+    (
         "letters within a sentence are taken for items of an enumeration",
         "engine/text/split.py",
         "[-1:] in ITEM_STARTS",

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.text.placeables.grammar import long_placeables, matches, placeables
+from engine.text.placeables.grammar import PROSE, SIGNS, long_placeables, matches, placeables
 from engine.text.placeables.markup import Format, PlainText
 from engine.text.placeables.masked_text import MarkedText, Phrase
 from engine.text.placeables.masking import MaskRules
@@ -247,6 +247,7 @@ def test_prose_has_no_placeables(text):
         ("<b>**x</b>**", "**x**", [("<b>", "</b>")]),
         ("Don\u00adau", "Donau", []),
         ("3 * 4 * 5, 2*3*4, f***, a_b_c", "3 * 4 * 5, 2*3*4, f***, a_b_c", []),
+        ("5&nbsp;km und a &nbsp; b", "5\u00a0km und a &nbsp; b", []),
         ("*Preis mit Steuer", "Preis mit Steuer", [("*", "")]),
         ("%1$shier klicken%2$s", "hier klicken", [("%1$s", "%2$s")]),
         ("{b}Neu{/b} und {{0}}Alt{{1}}", "Neu und Alt", [("{b}", "{/b}"), ("{{0}}", "{{1}}")]),
@@ -398,3 +399,37 @@ def test_each_format_and_phrase_is_in_the_innermost_format_around_it(given_forma
             assert span.parent == (around[-1] if around else -1)
         inside = [(b, e) for b, e, _ in phrases if b < span.begin < e or b < span.end < e]
         assert not inside  # a format has whole phrases
+
+
+WORDS = [
+    "Tom",
+    "geht",
+    "l'eau",
+    "est-il",
+    "C",
+    "x",
+    "xxxx",
+    "a",
+    "Inc",
+    "plc",
+    "GmbH",
+    "AG",
+    "XI",
+    "iPad",
+    "z.B.",
+]
+WORDS += ["a-b-c", "Anna", "Müller", "5", "J.", "L'eau", "foo-bar-baz", "»", "No"]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(WORDS), st.sampled_from([" ", ", ", "", "-"]))),
+    st.sampled_from([".", " ?", "!", "", ". "]),
+)
+def test_sentence_of_plain_words_has_no_sign_of_a_placeable(parts, end):
+    text = "".join(word + gap for word, gap in parts) + end
+    assert not (PROSE.match(text) and SIGNS.search(text)), text
+
+
+def test_most_sentences_are_found_to_be_plain_at_once():
+    plain = ("Tom geht heute nicht nach Hause.", "Où est-il, mon ami\u00a0?", "I don't know, do you?")
+    assert all(map(PROSE.match, plain))

@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 from engine.api import Placement, Service, ServiceSettings, TextOptions
 from engine.text.placeables.masked_text import MarkedText
 from engine.text.placeables.masking import MaskRules
-from engine.text.placeables.names import NameRule, all_names, find_abbreviations, find_acronyms, find_names
+from engine.text.placeables.names import (
+    NameRule,
+    all_names,
+    find_abbreviations,
+    find_acronyms,
+    find_names,
+    find_people,
+)
 from tests.support.finished import mask, plan
 
 MODELS = Path(__file__).parents[3] / "models"
@@ -190,6 +197,22 @@ def test_sentence_that_lost_a_name_is_decoded_again_without_attention_first():
     assert [job.options.alignment for job in (*first.jobs, again, last)] == [False, False, True]
     assert [bool(job.options.quotas) for job in (*first.jobs, again, last)] == [False, False, True]
     assert again.source == last.source != first.jobs[0].source
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "found"),
+    [
+        ("de", "Ich habe mit Peter Koch gesprochen.", ["Peter Koch"]),
+        ("de", "Anna Maria Weber und Max Fischer sind da.", ["Anna Maria Weber", "Max Fischer"]),
+        ("de", "Ich spiele mit Peter Fußball, und Anna Geld.", []),
+        ("en", "Ask Peter Baker about it.", ["Peter Baker"]),
+        ("en", "Peter Goes Home", []),
+        ("fr", "Pierre Boulanger est là.", ["Pierre Boulanger"]),
+        ("cs", "Peter Koch", []),
+    ],
+)
+def test_common_given_name_with_a_surname_is_one_name(language, text, found):
+    assert [text[begin:end] for begin, end in find_people(text, language)] == found
 
 
 def test_words_of_consonants_and_short_acronyms_that_the_model_lacks_are_found():

@@ -320,3 +320,15 @@ def test_invalid_phrases_are_client_errors(service, fields):
     answer = post(service, json=body | fields)
     assert answer.status_code == 400
     assert "error" in answer.json()
+
+
+@pytest.mark.parametrize(
+    ("model", "text", "name"),
+    [
+        ("tatoeba-de-en", "Ich habe mit Peter Koch gesprochen.", "Peter Koch"),
+        ("tatoeba-de-en", "Frag Lena Bauer und Tom.", "Lena Bauer"),
+        ("tatoeba-en-fr", "Mary Baker is here.", "Mary Baker"),
+    ],
+)
+def test_common_name_in_a_sentence_stays(service, model, text, name):
+    assert name in ask(service, text, model, protect=True).text
