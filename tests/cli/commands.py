@@ -24,7 +24,7 @@ def run(*arguments, stdin="", check=True, env=None):
         capture_output=True,
         cwd=ROOT,
         env={**os.environ, **(env or {})},
-        timeout=120,
+        timeout=600,
     )
     assert not check or ended.returncode == 0, ended.stderr.decode()
     return ended

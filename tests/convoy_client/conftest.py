@@ -31,7 +31,7 @@ def stage():
     until(lambda: made.server.started or not made.thread.is_alive())
     yield made
     made.server.should_exit = True
-    made.thread.join(30)
+    made.thread.join(300)
 
 
 @pytest.fixture

@@ -96,7 +96,7 @@ def is_at_work(out):
 def killed_at_random(inputs, out, luck, *flags, longest=1.0):
     """Start a process, kill it at a random time, and return whether it was still running."""
     with start(inputs, out, *flags) as process:
-        until(lambda: is_at_work(out) or process.poll() is not None, 120)
+        until(lambda: is_at_work(out) or process.poll() is not None)
         try:
             process.wait(luck.uniform(0, longest))
         except subprocess.TimeoutExpired:

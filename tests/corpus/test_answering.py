@@ -175,7 +175,7 @@ def test_command_takes_two_models_and_prints_a_summary(tmp_path):
         1,
     ]
     with start([tmp_path / "a.txt"], tmp_path / "out", *flags) as process:
-        stdout, stderr = process.communicate(timeout=120)
+        stdout, stderr = process.communicate(timeout=600)
     assert process.returncode == 0, stderr.decode()
     assert json.loads(stdout)["rows"] == 2
     assert output_of(tmp_path / "out")["a.txt"].count(b"\t") == 2

@@ -55,7 +55,7 @@ def test_killed_ray_engines_do_not_change_the_output(tmp_path, kind):
     kills = 0
     with start([path], out, *flags, *ON_RAY) as process:
         while kills < some(7, 3) and process.poll() is None:
-            until(lambda: engines() or process.poll() is not None, 120)
+            until(lambda: engines() or process.poll() is not None)
             time.sleep(luck.uniform(0, 2))
             for victim in engines()[:1]:
                 os.kill(victim, signal.SIGKILL)
@@ -70,7 +70,7 @@ def test_killed_ray_engines_do_not_change_the_output(tmp_path, kind):
 def test_job_begun_on_ray_is_finished_without_ray(tmp_path):
     path, out = corpus_of("text", tmp_path), tmp_path / "out"
     with start([path], out, *FLAGS["text"], *ON_RAY) as process:
-        until(lambda: list((out / STATE / "done").glob("*")) or process.poll() is not None, 180)
+        until(lambda: list((out / STATE / "done").glob("*")) or process.poll() is not None)
         process.kill()
     finish([path], out, *FLAGS["text"])
     finish([path], tmp_path / "whole", *FLAGS["text"])

@@ -97,8 +97,8 @@ def stack(engine):
         docker("compose", "build", "server", **variables)
         docker("compose", "up", "-d", "--wait", "--wait-timeout", 120, "server", "prometheus", **variables)
         with (
-            httpx.Client(base_url=f"http://{variables['CONVOY_PUBLISH']}", timeout=30) as server,
-            httpx.Client(base_url=f"http://{variables['PROMETHEUS_PUBLISH']}", timeout=30) as prometheus,
+            httpx.Client(base_url=f"http://{variables['CONVOY_PUBLISH']}", timeout=600) as server,
+            httpx.Client(base_url=f"http://{variables['PROMETHEUS_PUBLISH']}", timeout=600) as prometheus,
         ):
             yield variables, server, prometheus
     finally:
@@ -145,7 +145,7 @@ def test_read_only_volume_of_libretranslate_is_served(stack, tmp_path):
     mounted = ("-v", f"{tmp_path}:/models:ro", "--read-only", "--tmpfs", "/tmp")
     name = docker("run", "-d", "-p", f"127.0.0.1:{port}:8000", *mounted, "convoy:cpu", **variables)
     try:
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as server:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=600) as server:
 
             def ready():
                 try:
@@ -153,7 +153,7 @@ def test_read_only_volume_of_libretranslate_is_served(stack, tmp_path):
                 except httpx.TransportError:
                     return False
 
-            until(lambda: ready() or docker("ps", "-q", "-f", f"id={name}", **variables) == "", 120)
+            until(lambda: ready() or docker("ps", "-q", "-f", f"id={name}", **variables) == "")
             assert ready(), docker("logs", name, **variables)
             listed = {entry["code"]: set(entry["targets"]) for entry in server.get("/languages").json()}
             assert listed["de"] >= {"en", "fr", "es"}
@@ -199,7 +199,7 @@ def test_prometheus_scrapes_the_container_and_has_the_rules(stack):
         query = {"query": 'convoy_request_duration_seconds_count{route="/translate",outcome="ok"} > 0'}
         return prometheus.get("/api/v1/query", params=query).json()["data"]["result"]
 
-    until(scraped, 60)
+    until(scraped)
     groups = prometheus.get("/api/v1/rules").json()["data"]["groups"]
     assert "ConvoyDown" in {rule["name"] for group in groups for rule in group["rules"]}
 
@@ -222,7 +222,7 @@ def test_killed_server_is_restarted(stack):
             and found["State"]["Health"]["Status"] == "healthy"
         )
 
-    until(back, 60)
+    until(back)
     assert server.post("/translate", json=GERMAN).status_code == 200
 
 

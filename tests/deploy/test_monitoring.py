@@ -121,7 +121,7 @@ def test_every_query_of_the_dashboard_has_a_result(place, tmp_path):
                 _ask_all(prometheus, client)
         finally:
             running.terminate()
-            running.communicate(timeout=30)
+            running.communicate(timeout=600)
 
 
 def _ask_all(prometheus, client):

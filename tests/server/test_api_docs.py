@@ -47,7 +47,7 @@ def test_the_documented_answer_is_the_real_one(address, request_, wanted):
     wanted = re.sub(r"\n  +", "", wanted)  # continued lines of a long answer begin with spaces
     pattern = ".*".join(re.escape(part) for part in wanted.split("..."))
     for _ in range(5 if "stream" in command else 1):  # a slow reader gets fewer partial events
-        done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+        done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=600)
         found = done.stdout.replace(address, ADDRESS).rstrip("\n")  # events end with a blank line
         if re.fullmatch(pattern, found, re.DOTALL):
             return
@@ -65,7 +65,7 @@ def test_documented_program_prints_the_documented_output(address, kind, program,
     command = ["node", "--input-type=module", "-"] if kind == "js" else [sys.executable, "-W", "ignore", "-"]
     program = program.replace(ADDRESS, address)
     program = program.replace(ADDRESS.removeprefix("http://"), address.removeprefix("http://"))
-    done = subprocess.run(command, input=program, cwd=folder, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, input=program, cwd=folder, capture_output=True, text=True, timeout=600)
     assert done.stdout.strip() == wanted, done.stderr
 
 

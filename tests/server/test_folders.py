@@ -115,7 +115,7 @@ def test_running_requests_finish_before_a_removed_model_is_freed(folder):
         shutil.rmtree(folder / DE)
         until(lambda: names(client) == {EN})
         assert client.post("/translate", json=ENGLISH).status_code == 200
-        asking.join(60)
+        asking.join(300)
         assert answers[0].status_code == 200
         until(lambda: DE not in house.service.repository.loaded)
         until(lambda: not engine.healthy)

@@ -90,7 +90,7 @@ def glossary(client):
     entries = {"entries": "König\tking", "entries_format": "tsv"}
     names = {"name": "g", "source_lang": "de", "target_lang": "en"}
     made = client.post("/v2/glossaries", json=names | entries)
-    with httpx.Client(base_url=client.base_url, timeout=60) as other:
+    with httpx.Client(base_url=client.base_url, timeout=600) as other:
         body = {"text": TEXTS[:2], "source_lang": "DE", "target_lang": "EN"}
         return other.post("/v2/translate", json=body | {"glossary_id": made.json()["glossary_id"]}).json()
 

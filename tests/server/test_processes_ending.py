@@ -39,7 +39,7 @@ def test_sigterm_drains_all_processes_and_exits_with_0():
             until(lambda: value(client, "convoy_requests_in_flight") >= 9)
             running.send_signal(signal.SIGTERM)
             assert [flight.result().status_code for flight in flights] == [200] * 8
-        assert running.wait(60) == 0
+        assert running.wait(300) == 0
         assert pids(running) == pids(running, "engine process") == []
 
 
@@ -52,7 +52,7 @@ def run_failing_server(**variables):
         env=os.environ | {f"CONVOY_{name}": value for name, value in given.items()},
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=600,
     )
 
 
@@ -92,7 +92,7 @@ def test_requests_are_refused_while_the_only_engine_process_is_down():
                 assert (answer.status_code, answer.headers["retry-after"]) == (503, "1"), answer.text
                 assert "engine" in answer.json()["error"]
             assert not ready(client)
-            until(lambda: ready(client), 60)
+            until(lambda: ready(client))
             assert ask(client).status_code == 200
         hung = [line for line in running.log if "made no progress for 5 seconds" in line]
         assert len(hung) == 1
@@ -107,9 +107,9 @@ def test_engine_process_with_lost_device_or_endless_step_is_replaced(tmp_path):
             engines = pids(running, "engine process")
             file.write_text(fault, "utf-8")
             with constant_load(client) as statuses:
-                until(lambda said=said: any(said in line for line in list(running.log)), 90)
+                until(lambda said=said: any(said in line for line in list(running.log)))
                 # wait until the replacements are ready before the next fault
-                until(lambda begun=begun: len(re.findall(READY, "".join(running.log))) == begun, 90)
+                until(lambda begun=begun: len(re.findall(READY, "".join(running.log))) == begun)
                 until(lambda: all_connected(running))
                 wait_for_answers(statuses)
             assert set(statuses) == {200}, Counter(statuses)
@@ -155,7 +155,7 @@ def test_models_follow_folders_orders_and_the_memory_budget(tmp_path):
         # a bundle was replaced without a reload: a restarted front end reloads it
         rewritten(tmp_path / NAME, lambda weights: -weights)
         os.kill(pids(running)[0], signal.SIGKILL)
-        until(lambda: ready(client) and ask(client).status_code == 200, 60)
+        until(lambda: ready(client) and ask(client).status_code == 200)
 
 
 def fork_server_of(supervisor):
@@ -170,8 +170,8 @@ def test_all_processes_restart_when_the_fork_server_is_killed():
     with processes() as (client, running):
         old = pids(running) + pids(running, "engine process")
         os.kill(fork_server_of(running.pid), signal.SIGKILL)
-        until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in old), 60)
-        until(lambda: ready(client), 60)
+        until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in old))
+        until(lambda: ready(client))
         assert ask(client).status_code == 200
 
 
@@ -181,6 +181,6 @@ def test_signal_to_the_process_group_ends_a_starting_server():
     environment = os.environ | {f"CONVOY_{name}": value for name, value in variables.items()}
     command = [sys.executable, "-c", MAIN]
     with subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True) as running:
-        until(lambda: fork_server_of(running.pid), 60)
+        until(lambda: fork_server_of(running.pid))
         os.killpg(running.pid, signal.SIGTERM)
-        assert running.wait(60) == 0
+        assert running.wait(300) == 0

@@ -48,7 +48,7 @@ def test_a_revoked_key_ends_within_seconds(tmp_path):
     assert ring.find(token)
     with editing(path) as entries:
         remove_key(entries, key.id)
-    until(lambda: ring.find(token) is None, 5)
+    until(lambda: ring.find(token) is None)
 
 
 @pytest.mark.parametrize("host", ["Example.ORG", "example.org:8000", "EXAMPLE.org:80"])
@@ -137,4 +137,4 @@ def test_a_file_waits_while_the_queue_is_full():
             with pytest.raises(TimeoutError):
                 waiting.result(0.5)
             flights.close()
-            assert waiting.result(60).status_code == 200
+            assert waiting.result(300).status_code == 200

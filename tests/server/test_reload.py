@@ -88,7 +88,7 @@ def test_a_reload_under_load_fails_no_request_and_mixes_no_two_models(served):
 
     def keep_asking(_):
         found = []
-        with httpx.Client(base_url=client.base_url, timeout=60) as own:
+        with httpx.Client(base_url=client.base_url, timeout=600) as own:
             while not over.is_set():
                 found.append(own.post("/translate", json=GERMAN | {"q": [GERMAN["q"]] * 3}))
         return found
@@ -189,13 +189,13 @@ def test_sighup_reloads_every_model_without_failed_requests(tmp_path):
         rewritten(models / NAME, lambda w: -w)
         damaged(models / "toy-title")
         with ThreadPoolExecutor(1) as pool:
-            long = pool.submit(httpx.post, f"{client.base_url}/translate", json=SLOW, timeout=60)
+            long = pool.submit(httpx.post, f"{client.base_url}/translate", json=SLOW, timeout=600)
             running.send_signal(signal.SIGHUP)
             until(lambda: asked(client) != old)
             assert long.result().status_code == 200
         assert client.post("/summarize", json={"q": "A long text."}).status_code == 200
         running.terminate()
-        log = running.communicate(timeout=60)[1]
+        log = running.communicate(timeout=600)[1]
     assert f"reloaded {NAME}" in log
     assert "toy-title keeps the old bundle" in log
     assert running.returncode == 0

@@ -39,7 +39,7 @@ def in_background(call):
     try:
         yield results
     finally:
-        thread.join(60)
+        thread.join(300)
 
 
 # a client that leaves
@@ -82,7 +82,7 @@ def test_full_queue_gives_429_with_a_waiting_time():
             slow_down(lane.stepper)
 
         def ask():
-            return httpx.post(f"{client.base_url}/translate", json=slow, timeout=60)
+            return httpx.post(f"{client.base_url}/translate", json=slow, timeout=600)
 
         with in_background(ask) as first:
             until(lambda: busy(house.service) == (2, 2))  # half of the lane's slots
@@ -148,7 +148,7 @@ async def test_a_canary_that_fails_is_tried_again(caplog):
 def test_drain_answers_accepted_requests_and_refuses_new_ones():
     with server() as (client, house, instance):
         url = str(client.base_url)
-        with in_background(lambda: httpx.post(f"{url}/translate", json=SLOW, timeout=60)) as done:
+        with in_background(lambda: httpx.post(f"{url}/translate", json=SLOW, timeout=600)) as done:
             until(lambda: busy(house.service)[0] > 0)
             instance.handle_exit(signal.SIGTERM, None)
             late = client.post("/translate", json=GERMAN)
@@ -166,7 +166,7 @@ def test_drain_timeout_answers_503_and_is_logged():
     with server(drain_timeout=0.05) as (client, house, instance):
         url = str(client.base_url)
         slow = SLOW | {"q": LINES[:32]}
-        with in_background(lambda: httpx.post(f"{url}/translate", json=slow, timeout=60)) as done:
+        with in_background(lambda: httpx.post(f"{url}/translate", json=slow, timeout=600)) as done:
             until(lambda: busy(house.service)[0] > 0)
             instance.handle_exit(signal.SIGTERM, None)
         assert done[0].status_code == 503
@@ -180,7 +180,7 @@ def test_a_second_signal_does_not_wait(tmp_path):
         slow = SLOW | {"q": LINES[:32]}
 
         def ask():
-            return httpx.post(f"{url}/translate", json=slow, timeout=60).status_code
+            return httpx.post(f"{url}/translate", json=slow, timeout=600).status_code
 
         with in_background(ask) as done:
             until(lambda: busy(house.service)[0] > 0)
@@ -221,7 +221,7 @@ def until_ready(client, running):
         except httpx.TransportError:
             return False
 
-    until(ready, 60)
+    until(ready)
 
 
 @contextmanager
@@ -234,7 +234,7 @@ def process(program=("-c", MAIN), **variables):
         [sys.executable, *program], cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True
     )
     try:
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60, verify=False) as client:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=600, verify=False) as client:
             until_ready(client, running)
             yield client, running
     finally:
@@ -248,7 +248,7 @@ def test_without_torch_it_translates_and_on_sigterm_it_drains_and_exits_with_0()
         assert short.status_code == 200
         assert short.json()["translatedText"]
         url = str(client.base_url)
-        with in_background(lambda: httpx.post(f"{url}/translate", json=SLOW, timeout=60)) as done:
+        with in_background(lambda: httpx.post(f"{url}/translate", json=SLOW, timeout=600)) as done:
             until(
                 lambda: 'convoy_slots_active{lane="1",model="toy-de-en"} 2.0' in client.get("/metrics").text
             )
@@ -256,7 +256,7 @@ def test_without_torch_it_translates_and_on_sigterm_it_drains_and_exits_with_0()
             until(lambda: client.get("/health/ready").status_code == 503)
             assert client.post("/translate", json=GERMAN).status_code == 503
         assert done[0].status_code == 200
-        assert running.wait(30) == 0
+        assert running.wait(300) == 0
         assert "loaded toy-de-en" in running.stderr.read()
 
 
@@ -265,7 +265,7 @@ def test_garbage_collection_skips_the_objects_of_the_server():
     with process(("-c", f"{tell}\n{MAIN}"), PLUGINS="mcp") as (client, running):
         assert client.post("/translate", json=GERMAN).status_code == 200
         running.send_signal(signal.SIGTERM)
-        assert running.wait(30) == 0
+        assert running.wait(300) == 0
         assert int(running.stderr.read().split()[-1]) < 25_000, "it was 60,000"
 
 
@@ -273,4 +273,4 @@ def test_garbage_collection_skips_the_objects_of_the_server():
 def test_an_idle_server_exits_with_0_at_once(number):
     with process(MODELS=str(bundles() / "toy-de-en")) as (_, running):
         running.send_signal(number)
-        assert running.wait(30) == 0
+        assert running.wait(300) == 0

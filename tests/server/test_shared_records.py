@@ -141,7 +141,7 @@ def test_two_processes_never_exceed_the_room(tmp_path):
     for process in both:
         process.start()
     for process in both:
-        process.join(60)
+        process.join(300)
     assert sum(process.exitcode for process in both) == 14
     assert Store(60.0, 100_000, folder=tmp_path).size == 98_000
 

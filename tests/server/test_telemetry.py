@@ -191,7 +191,7 @@ def lines_of(send, **settings):
     with process(LOG_FORMAT="json", ACCESS_LOG="true", **settings) as (client, running):
         send(client)
         running.terminate()
-        written = running.communicate(timeout=60)[1]
+        written = running.communicate(timeout=600)[1]
     return [json.loads(line) for line in written.splitlines()], written
 
 
@@ -233,7 +233,7 @@ def test_no_request_forges_a_line_of_the_log(log_format):
         client.get(forged)
         client.get("/health", headers={"X-Request-ID": "id\tx", "X-Forwarded-For": "1.2.3.4\tforged"})
         running.terminate()
-        written = running.communicate(timeout=60)[1]
+        written = running.communicate(timeout=600)[1]
     found = [line for line in written.split("\n") if "convoy.access" in line and "/ready" not in line]
     assert len(found) == 2
     assert forged.replace("[", "%5B").replace(":", "%3A") in found[0]
@@ -244,7 +244,7 @@ def test_text_logs_name_the_request_too():
     with process(ACCESS_LOG="true") as (client, running):
         client.get("/health", headers={"X-Request-ID": "order-66"})
         running.terminate()
-        written = running.communicate(timeout=60)[1]
+        written = running.communicate(timeout=600)[1]
     line = r'INFO convoy\.access \[order-66\]: 127\.0\.0\.1 "GET /health" 200 ok received=0 sent=15 '
     assert re.search(line + r"seconds=0\.\d{6} key=- model=none$", written, re.MULTILINE)
     assert "uvicorn.access" not in written

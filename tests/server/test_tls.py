@@ -53,7 +53,7 @@ def test_server_with_a_certificate_serves_only_https(certificate):
     files = {"SSL_CERTFILE": certificate / "cert.pem", "SSL_KEYFILE": certificate / "key.pem"}
     running = started(port, **files)
     try:
-        with httpx.Client(base_url=f"https://localhost:{port}", verify=trust, timeout=30) as client:
+        with httpx.Client(base_url=f"https://localhost:{port}", verify=trust, timeout=600) as client:
             until_ready(client, running)
             assert client.post("/translate", json=GERMAN).status_code == 200
         with pytest.raises(httpx.TransportError):
@@ -61,7 +61,7 @@ def test_server_with_a_certificate_serves_only_https(certificate):
         with pytest.raises(httpx.TransportError):  # the client does not trust the certificate
             httpx.get(f"https://localhost:{port}/health")
         running.terminate()
-        assert running.wait(30) == 0
+        assert running.wait(300) == 0
     finally:
         running.kill()
         running.communicate()
@@ -69,6 +69,6 @@ def test_server_with_a_certificate_serves_only_https(certificate):
 
 def test_a_key_without_its_certificate_is_refused_at_once(certificate):
     running = started(0, SSL_KEYFILE=certificate / "key.pem")
-    _, written = running.communicate(timeout=60)
+    _, written = running.communicate(timeout=600)
     assert running.returncode != 0
     assert "ssl_certfile" in written

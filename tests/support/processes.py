@@ -41,24 +41,24 @@ def processes(frontends=COUNT, engines=COUNT, program=("-c", MAIN), trust=None, 
         running.log, began = log, time.monotonic()
         try:
             url = f"{'https' if trust else 'http'}://127.0.0.1:{port}"
-            with httpx.Client(base_url=url, timeout=60, verify=trust or False) as client:
-                until(lambda: ready(client, trust) or running.poll() is not None, 90)
+            with httpx.Client(base_url=url, timeout=600, verify=trust or False) as client:
+                until(lambda: ready(client, trust) or running.poll() is not None)
                 running.start = time.monotonic() - began  # seconds of a start on this machine
                 assert running.poll() is None, "".join(log)
                 yield client, running
         finally:
             running.terminate()
             try:
-                running.wait(30)
+                running.wait(300)
             finally:
                 running.kill()
-                reading.join(30)
+                reading.join(300)
 
 
 def ready(client, trust=None):
     try:
         url = f"{client.base_url}/health/ready"
-        return httpx.get(url, timeout=60, verify=trust or False).status_code == 200
+        return httpx.get(url, timeout=600, verify=trust or False).status_code == 200
     except httpx.TransportError:
         return False
 
@@ -106,7 +106,7 @@ def value(client, name, **labels):
 
 def ask(client, values=GERMAN):
     """Send a request on a connection of its own."""
-    return httpx.post(f"{client.base_url}/translate", json=values, timeout=60, verify=False)
+    return httpx.post(f"{client.base_url}/translate", json=values, timeout=600, verify=False)
 
 
 @contextmanager

@@ -32,7 +32,7 @@ class Switchable(FakeExecutor):
     def step(self, n, inputs, *, attention=False):
         self.diary.append("step")
         self.entered.set()
-        assert self.gate.wait(30)
+        assert self.gate.wait(300)
         self._break("step")
         return super().step(n, inputs, attention=attention)
 

@@ -146,12 +146,12 @@ def server(service_settings=None, opened=open_service, **settings):
     until(lambda: instance.started or not thread.is_alive())
     port = instance.servers[0].sockets[0].getsockname()[1]
     try:
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60, verify=False) as client:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=600, verify=False) as client:
             until(lambda: client.get("/health/ready").status_code == 200)
             yield client, app.state.convoy, instance
     finally:
         instance.should_exit = True
-        thread.join(60)
+        thread.join(300)
         service.stop(drain=False, timeout=30)
         assert not thread.is_alive()
 
@@ -167,7 +167,7 @@ def draining(state):
             state.draining = False
 
 
-def until(condition, seconds=30.0):
+def until(condition, seconds=300.0):
     """Wait until a condition holds. Polls become rarer with time. Raises AssertionError after `seconds`."""
     began = time.monotonic()
     while not condition():

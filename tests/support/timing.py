@@ -160,6 +160,20 @@ def processor_seconds(work: Callable[..., object], *arguments: Any) -> float:
         gc.enable()
 
 
+def assert_takes_at_most(seconds: float, work: Callable[[], object]) -> None:
+    """Raise AssertionError if three calls take more processor time.
+
+    seconds: allowed time on a processor as fast as a Zen 4, about ten times the usual time.
+    work: function to call.
+    """
+
+    def attempt() -> str:
+        used, allowed = processor_seconds(work), seconds * slowness()
+        return f"{used:.3f} s, {allowed:.3f} s are allowed" if used > allowed else ""
+
+    thrice(attempt)
+
+
 def assert_slower_at_most(times: float, quick: Callable[[], object], slow: Callable[[], object]) -> None:
     """Raise AssertionError if `slow` takes more than `times` the processor time of `quick`."""
 

@@ -121,7 +121,7 @@ class Gate:
         self.opened = threading.Event()
 
     def on_encode(self, seconds, requests, tokens):
-        self.opened.wait(30)
+        self.opened.wait(300)
 
     def on_step(self, seconds, slots):
         pass

@@ -114,7 +114,7 @@ def test_a_drain_finishes_accepted_texts_and_refuses_new_ones():
     async def drain():
         task = asyncio.create_task(service.run("toy-de-en", LINES[:9]))
         await asyncio.sleep(0)
-        complete = await asyncio.to_thread(service.stop, drain=True, timeout=60)
+        complete = await asyncio.to_thread(service.stop, drain=True, timeout=600)
         return complete, await task
 
     complete, results = asyncio.run(drain())

@@ -77,7 +77,7 @@ class Gate:
 
         def slowly(path):
             self.opened.append(path.name)
-            assert self.go.wait(30)
+            assert self.go.wait(300)
             return source.open(path)
 
         service.repository._source = replace(source, open=slowly)
@@ -241,7 +241,7 @@ def test_a_stop_answers_requests_that_wait_for_a_load():
         gate = Gate(service)
         waiting = pool.submit(ask, service, DE)
         until(lambda: gate.opened)
-        stopped = pool.submit(service.stop, drain=True, timeout=30)
+        stopped = pool.submit(service.stop, drain=True, timeout=600)
         with pytest.raises(Stopping):
             waiting.result()
         gate.go.set()

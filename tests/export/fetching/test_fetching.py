@@ -196,7 +196,7 @@ def command(server, out, *words):
 def test_two_processes_share_the_work(server, tmp_path):
     remote_settings(server, [("de", "en")])
     both = [command(server, tmp_path / "out", "de-en") for _ in range(2)]
-    said = [process.communicate(timeout=120)[0] for process in both]
+    said = [process.communicate(timeout=600)[0] for process in both]
     assert [process.returncode for process in both] == [0, 0], said
     files = [path for path, _ in server.asked if path.startswith("/attachments/")]
     assert len(files) == len(set(files)) == 3

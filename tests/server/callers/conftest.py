@@ -70,11 +70,11 @@ def process(tmp_path, *arguments, **variables):
 
     def output():
         child.send_signal(signal.SIGTERM)
-        child.wait(30)
+        child.wait(300)
         return (tmp_path / "output").read_text()
 
     try:
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=600) as client:
 
             def ready():
                 assert child.poll() is None, (tmp_path / "output").read_text()
@@ -83,7 +83,7 @@ def process(tmp_path, *arguments, **variables):
                 except httpx.TransportError:
                     return False
 
-            until(ready, 60)
+            until(ready)
             yield client, output
     finally:
         child.kill()

@@ -129,7 +129,7 @@ def test_deepl_understands_our_errors(translator):
 def test_the_command_of_deepl(url, plain):
     command = [sys.executable, "-W", "ignore", "-m", "deepl", "--server-url", url, "--auth-key", "any"]
     done = subprocess.run(
-        [*command, "text", "--to", "EN-GB", GERMAN], capture_output=True, text=True, timeout=60
+        [*command, "text", "--to", "EN-GB", GERMAN], capture_output=True, text=True, timeout=600
     )
     assert done.stdout.strip() == plain, done.stderr
 
@@ -212,7 +212,7 @@ def modules() -> Path:
             str(folder),
             *wanted,
         ]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600)
         if done.returncode:
             pytest.skip(f"npm can't install {wanted}: {done.stderr[-200:]}")
         stamp.write_text(json.dumps(wanted))
@@ -222,7 +222,7 @@ def modules() -> Path:
 def node(script, *arguments):
     folder = modules()
     command = ["node", "--input-type=module", "-", *arguments]
-    done = subprocess.run(command, input=script, cwd=folder, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, input=script, cwd=folder, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

@@ -96,7 +96,7 @@ def test_language_pairs_are_those_of_models_with_placeholders(translator):
     assert pairs == set(permutations(("de", "en", "fr"), 2))
 
 
-def post(place, path, values, timeout=60):
+def post(place, path, values, timeout=600):
     key = KEYS.partition(",")[0]
     headers = {"Authorization": f"DeepL-Auth-Key {key}"}
     return place[1].post(path, json=values, headers=headers, timeout=timeout)

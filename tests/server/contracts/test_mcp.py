@@ -26,7 +26,7 @@ def place():
 
 @asynccontextmanager
 async def tools_of(client):
-    async with httpx2.AsyncClient(headers=dict(client.headers), timeout=60) as web:
+    async with httpx2.AsyncClient(headers=dict(client.headers), timeout=600) as web:
         transport = streamable_http_client(f"{client.base_url}/mcp", http_client=web)
         async with mcp.Client(transport) as found:
             yield found
@@ -106,7 +106,7 @@ async def test_call_is_cancelled_when_its_client_disconnects(place):
     headers = dict(client.headers) | {"Accept": "application/json, text/event-stream"}
 
     async def ask():
-        async with httpx.AsyncClient(timeout=60) as web:
+        async with httpx.AsyncClient(timeout=600) as web:
             await web.post(f"{client.base_url}/mcp", json=body, headers=headers)
 
     task = asyncio.create_task(ask())

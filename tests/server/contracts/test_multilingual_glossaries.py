@@ -116,7 +116,7 @@ def test_concurrent_changes_of_two_processes_are_all_kept(tmp_path):
     for process in both:  # both wait for this line, so that they begin together
         process.stdin.write(b"\n")
         process.stdin.close()
-    assert [process.wait(60) for process in both] == [0, 0]
+    assert [process.wait(300) for process in both] == [0, 0]
     found = Glossaries(Records(tmp_path)).find("me", glossary.id)
     assert len(found.entries(PAIR)) == 3 + 2 * 20
 

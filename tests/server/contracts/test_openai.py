@@ -22,7 +22,7 @@ def web():
 
 
 def client_of(web, key="any"):
-    return openai.OpenAI(base_url=f"{web.base_url}/v1", api_key=key, max_retries=0, timeout=60)
+    return openai.OpenAI(base_url=f"{web.base_url}/v1", api_key=key, max_retries=0, timeout=600)
 
 
 @pytest.fixture(scope="module")
@@ -186,7 +186,7 @@ def test_a_client_that_goes_leaves_nothing_behind():
 
     with server() as (web, house, _):
         body = {"model": "toy-de-en", "messages": [user(" ".join(LINES[:300]))], "stream": True}
-        with httpx.stream("POST", f"{web.base_url}/v1/chat/completions", json=body, timeout=60):
+        with httpx.stream("POST", f"{web.base_url}/v1/chat/completions", json=body, timeout=600):
             until(lambda: sum(busy(house.service)) > 0)
         until(lambda: busy(house.service) == (0, 0))
 

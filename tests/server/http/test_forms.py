@@ -11,6 +11,7 @@ from starlette.requests import Request
 from engine.api import InvalidRequest, at_once
 from server.http.forms import MAX_FIELDS, form_of, read_fields, read_parts
 from server.http.media import MAX_PARAMETERS, MAX_VALUE_BYTES, media_of
+from tests.support.timing import assert_takes_at_most, slowness, thrice
 
 HEAD = b'--x\r\nContent-Disposition: form-data; name="q"\r\n\r\n'
 PART = HEAD + b"\r\n"
@@ -123,14 +124,19 @@ COSTLY = {
 @pytest.mark.parametrize("name", COSTLY)
 def test_costly_form_takes_linear_time_in_short_slices(name):
     raw, kind = COSTLY[name]
-    seconds, began = [0.0], time.thread_time()
-    try:
-        for _ in read_parts(raw, media_of(kind)):
+
+    def attempt():
+        seconds, began = [0.0], time.thread_time()
+        try:
+            for _ in read_parts(raw, media_of(kind)):
+                seconds.append(time.thread_time() - began - sum(seconds))
+        except InvalidRequest:
             seconds.append(time.thread_time() - began - sum(seconds))
-    except InvalidRequest:
-        seconds.append(time.thread_time() - began - sum(seconds))
-    assert max(seconds) < 0.1
-    assert sum(seconds) < 0.5
+        slow = slowness()
+        late = max(seconds) > 0.1 * slow or sum(seconds) > 0.5 * slow
+        return f"{max(seconds):.3f} s in a slice, {sum(seconds):.3f} s in all" if late else ""
+
+    thrice(attempt)
 
 
 def test_limits_of_parts_and_parameters():
@@ -152,6 +158,5 @@ def test_limits_of_parts_and_parameters():
 def test_names_of_many_fields_are_compared_once():
     """A list that is searched for each name would take quadratic time."""
     raw = b"&".join(b"a%d=b" % number for number in range(MAX_FIELDS))
-    began = time.thread_time()
     assert len(at_once(read_fields(raw))) == MAX_FIELDS
-    assert time.thread_time() - began < 0.05
+    assert_takes_at_most(0.05, lambda: at_once(read_fields(raw)))

@@ -234,7 +234,7 @@ def cost(port: int, data: bytes) -> tuple[float, bytes]:
     """Return the processor seconds of the other threads until a request is answered, and the answer."""
     began, own = time.process_time(), time.thread_time()
     answer = b""
-    with socket.create_connection(("127.0.0.1", port), timeout=60) as one, suppress(ConnectionError):
+    with socket.create_connection(("127.0.0.1", port), timeout=600) as one, suppress(ConnectionError):
         one.sendall(data)
         one.shutdown(socket.SHUT_WR)
         while received := one.recv(65_536):

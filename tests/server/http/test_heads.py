@@ -2,13 +2,13 @@
 
 import json
 import socket
-import time
 
 import h11
 import pytest
 
 from server.http.protocol import MAX_HEAD_BYTES, MAX_HEADERS, Grammar
 from tests.support.served import LINES, LONG, server, until
+from tests.support.timing import assert_takes_at_most
 
 POST = b"POST /detect HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n"
@@ -19,7 +19,7 @@ ROOM = MAX_HEAD_BYTES - 200
 
 def exchange(client, data, half_close=False):
     """Send bytes on a connection of their own; return all bytes of the answer."""
-    with socket.create_connection(("127.0.0.1", client.base_url.port), timeout=30) as one:
+    with socket.create_connection(("127.0.0.1", client.base_url.port), timeout=600) as one:
         one.sendall(data)
         if half_close:
             one.shutdown(socket.SHUT_WR)
@@ -27,8 +27,8 @@ def exchange(client, data, half_close=False):
 
 
 def parse(data):
-    """Parse bytes like a connection does; return the events, the refusal and seconds of the processor."""
-    grammar, events, began = Grammar(), [], time.thread_time()
+    """Parse bytes like a connection does; return the events and the refusal."""
+    grammar, events = Grammar(), []
     grammar.receive_data(data)
     try:
         while (event := grammar.next_event()) not in (h11.NEED_DATA, h11.PAUSED):
@@ -36,7 +36,7 @@ def parse(data):
         refusal = None
     except h11.RemoteProtocolError:
         refusal = grammar.refusal
-    return events, refusal, time.thread_time() - began
+    return events, refusal
 
 
 COSTLY = {
@@ -56,20 +56,20 @@ COSTLY = {
 @pytest.mark.parametrize("name", COSTLY)
 def test_costly_head_is_refused_in_linear_time(name):
     data, status = COSTLY[name]
-    _, refusal, seconds = parse(data)
+    _, refusal = parse(data)
     assert refusal
     assert refusal[0] in (status, 400)
-    assert seconds < 0.05
+    assert_takes_at_most(0.05, lambda: parse(data))
 
 
 def test_head_at_the_limits_is_read():
     lines = b"".join(b"a%d: b\r\n" % number for number in range(MAX_HEADERS - 3))
-    events, refusal, _ = parse(POST + lines + b"\r\n")
+    events, refusal = parse(POST + lines + b"\r\n")
     assert not refusal
     assert len(events[0].headers) == MAX_HEADERS - 1
-    events, refusal, _ = parse(b"GET /?" + b"q" * (MAX_HEAD_BYTES - 50) + b" HTTP/1.1\r\nHost: a\r\n\r\n")
+    events, refusal = parse(b"GET /?" + b"q" * (MAX_HEAD_BYTES - 50) + b" HTTP/1.1\r\nHost: a\r\n\r\n")
     assert not refusal
-    events, refusal, _ = parse(CHUNKED + b"2;a=b\r\n{}\r\n0\r\na: b\r\n\r\n")
+    events, refusal = parse(CHUNKED + b"2;a=b\r\n{}\r\n0\r\na: b\r\n\r\n")
     assert [type(event) for event in events] == [h11.Request, h11.Data, h11.EndOfMessage]
     assert not refusal
 

@@ -83,7 +83,7 @@ def visit(browser):
 
 def shown(page, condition):
     """Wait until a condition in JavaScript holds (Playwright's way needs `eval`: forbidden)."""
-    until(lambda: page.evaluate(f"Boolean({condition})"), 15)
+    until(lambda: page.evaluate(f"Boolean({condition})"))
 
 
 def answer_of(client, text=TEXT, source="auto", **more):
@@ -113,7 +113,7 @@ def paused_after(house, steps, model="toy-de-en"):
         nonlocal count
         count += 1
         if count > steps:
-            go.wait(30)
+            go.wait(300)
         return launch(*args, **kwargs)
 
     stepper.launch = slow
