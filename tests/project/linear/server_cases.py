@@ -25,6 +25,9 @@ SERVER_CASES: dict[str, Case | str] = {
     "server.files.shared_records:RECORD_ID": Case(),
     "server.files.store:UNSAFE": Case(),
     "server.app:who_may_send": "our own paths",
+    "server.languages:TAG": Case(pumps=("-a", "-aaaa", "de-"), uses=("fullmatch",)),
+    "server.languages:NAME_PARTS": Case(uses=("sub",)),
+    "server.http.cors:REQUESTED_NAMES": Case(pumps=("a,", "a, "), uses=("fullmatch",)),
     "server.http.completing:PLAIN_CODE": "codes of languages that are served",
     "server.http.forms:read_fields": Case(form_fields, pumps=("%", "%6", "%61", "a&", "a=b&")),
     "server.http.forms:read_parts": Case(
