@@ -38,7 +38,13 @@ class History:
         self.caches = Caches(cached, *lane) if cached else None
 
     def advance(
-        self, parents: Any, positions: Any, columns: int | None = None, *, rings_advanced: bool = False
+        self,
+        parents: Any,
+        positions: Any,
+        columns: int | None = None,
+        *,
+        rings_advanced: bool = False,
+        caches_advanced: bool = False,
     ) -> SlotPast:
         """Advance to the next step, and return the state that it reads.
 
@@ -47,6 +53,7 @@ class History:
         columns: number of columns of the caches, if the caller has reserved them (`Caches.reserve`); by
             default as many as the longest hypothesis needs.
         rings_advanced: a kernel has advanced the rings already.
+        caches_advanced: a kernel advances the caches, and the caller adds their lineage.
         """
         n = parents.shape[0]
         rings, rows = self.rings.view(n)
@@ -55,7 +62,7 @@ class History:
         if self.caches is None:
             return SlotPast(rings, rows, {}, None)
         columns = columns or self.caches.fit(n)
-        lineage = self.caches.advance(parents, positions, columns)
+        lineage = None if caches_advanced else self.caches.advance(parents, positions, columns)
         return SlotPast(rings, rows, self.caches.view(n, columns), lineage)
 
     def write(self, columns: dict[str, Any], positions: Any) -> None:
@@ -67,7 +74,7 @@ class History:
     def store(self, columns: dict[str, Any], positions: Any, *, rings_advanced: bool = False) -> None:
         """Store this step's columns; the caches must have room.
 
-        columns: column [n, beams, dim] of each state, without those of rings that a kernel has written.
+        columns: column [n, beams, dim] of each state, without those that a kernel has written.
         positions: int64 [n, 1], position of the step.
         rings_advanced: a kernel advances the clock of the rings later.
         """
@@ -226,6 +233,16 @@ class Caches:
         # the parents wrote the previous column; at position 0 there is none, and `past` masks column 0
         writers[at[0], :, xp.where(at[1] > 0, at[1] - 1, 0)] = parents
         self.writers[:n, :, :columns] = writers
+        return self.lineage(positions, columns)
+
+    def lineage(self, positions: Any, columns: int) -> Any:
+        """Return the attention mask of `advance`, after it.
+
+        positions: int64 [n, 1], position of the step.
+        columns: number of columns to read.
+        """
+        xp, n = self.xp, positions.shape[0]
+        writers = self.writers[:n, :, :columns]
         column = xp.arange(writers.shape[2], dtype=xp.int64, device=self.device)
         past = (column < positions)[:, None, :, None]  # [n, 1, columns, 1]
         is_own = (writers[:, :, :, None] == self._beam) & past  # entries of the row's own hypothesis
@@ -238,10 +255,10 @@ class Caches:
         return {name: block[:n, :, :columns] for name, block in self.blocks.items()}
 
     def write(self, columns: dict[str, Any], positions: Any) -> None:
-        """Store the column [n, beams, dim] of each state at its slot's position [n, 1]."""
+        """Store the column [n, beams, dim] of each given state at its slot's position [n, 1]."""
         n = positions.shape[0]
         slots, at = self._slot[:n], positions[:, 0]
-        for spec in self.specs:
+        for spec in (s for s in self.specs if s.name in columns):
             block, column = self.blocks[spec.name], columns[spec.name]
             parts = self.xp.reshape(column, (n, self.beams, spec.heads, spec.dim // spec.heads))
             block[slots, :, at] = self.xp.permute_dims(parts, (0, 2, 1, 3))

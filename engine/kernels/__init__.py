@@ -5,9 +5,11 @@ calls       kernels as functions of tensors
 linear      operations that are fused with a linear map
 products    products of few rows
 heads       products whose outputs are used by the same kernel, head by head
+caches      self-attention over caches
 selection   the best tokens from logits
 launches    a kernel and its launch, as data
 fused       run the layers of a model with kernels
+fused_products  products of few rows with the operators before and after them
 modes       other modes for running a model
 deferred    results that wait for the operators after them
 nvrtc       the compiler

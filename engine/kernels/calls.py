@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import Tensor
 
+from engine.kernels.caches import CacheKernels
 from engine.kernels.heads import HeadProducts, Memory, can_attend_by_tiles
 from engine.kernels.launches import (
     ELEMENTS,
@@ -24,6 +25,7 @@ from engine.kernels.launches import (
     argument,
     bucket_of,
     ceil_div,
+    has_strides,
     load_form,
 )
 from engine.kernels.linear import Norm
@@ -80,7 +82,7 @@ class Scatter:
         self._run(Call(SCATTER, grid, (256, 1, 1), 0, self._arguments, self._addresses))
 
 
-class Kernels(HeadProducts, Selection):
+class Kernels(CacheKernels, HeadProducts, Selection):
     """The kernels of one device. Tensors are contiguous and of one element type unless noted otherwise."""
 
     def embed(
@@ -250,7 +252,7 @@ class Kernels(HeadProducts, Selection):
         heads, width, source = keys.shape[1:]
         context = torch.empty_like(q)
         pitch = keys.stride(2)
-        assert _is_memory(keys, values) and _has_strides(mask, pitch, 1)
+        assert _is_memory(keys, values) and has_strides(mask, pitch, 1)
         scalars = beams, heads, width, source, pitch, float(scale)
         tiles = self.tensor_cores and not weights and q.data_ptr() % LOAD_BYTES == 0
         if tiles and can_attend_by_tiles(q.dtype, *memory):
@@ -324,17 +326,7 @@ def _is_memory(keys: Tensor, values: Tensor) -> bool:
     _, heads, width, _ = keys.shape
     pitch = keys.stride(2)
     whole = heads * width * pitch, width * pitch
-    return _has_strides(keys, *whole, pitch, 1) and _has_strides(values, *whole, width, 1)
-
-
-def _has_strides(tensor: Tensor, *strides: int) -> bool:
-    """Return whether a tensor has these strides; the stride of an axis of size 1 is ignored.
-
-    tensor: tensor to check.
-    strides: stride of each axis in elements.
-    """
-    axes = zip(tensor.shape, tensor.stride(), strides, strict=True)
-    return all(size == 1 or have == want for size, have, want in axes)
+    return has_strides(keys, *whole, pitch, 1) and has_strides(values, *whole, width, 1)
 
 
 def _head_channels(x: Tensor, taps: Tensor) -> int:

@@ -24,6 +24,7 @@ own.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -89,6 +90,20 @@ class ShiftedRows:
 
 
 @dataclass(frozen=True, slots=True)
+class Lineage:
+    """Attention mask of caches (`engine.models.model.Past.lineage`); kernels follow the writers instead.
+
+    writers: int64 [slots, beams, columns], the beam that wrote each column of a hypothesis.
+    positions: int64 [slots, 1], column of the new position.
+    mask: function that returns the mask.
+    """
+
+    writers: Tensor
+    positions: Tensor
+    mask: Callable[[], Tensor]
+
+
+@dataclass(frozen=True, slots=True)
 class UnflattenedProduct:
     """A product whose last axis is split into two."""
 
@@ -96,7 +111,14 @@ class UnflattenedProduct:
 
 
 Operation = (
-    Product | Normalisation | NormalisedSum | EmbeddingLookup | Softmax | ShiftedRows | UnflattenedProduct
+    Product
+    | Normalisation
+    | NormalisedSum
+    | EmbeddingLookup
+    | Softmax
+    | ShiftedRows
+    | Lineage
+    | UnflattenedProduct
 )
 
 

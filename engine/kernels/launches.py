@@ -17,9 +17,11 @@ LOAD_BYTES: Final = 16  # bytes that a thread loads with one instruction
 PRODUCTS: Final = ("product", "tiled_product", "tiled_glu", "tiled_long", "tiled_unstaged")
 HEAD_PRODUCTS: Final = ("attend_product", "dynamic_conv_tiled")  # products that also attend or convolve
 # macro that `Kernel.size` defines, by entry
-SIZE_DEFINES: Final = dict.fromkeys(("attend", "attend_packed"), "CONVOY_BEAMS") | dict.fromkeys(
-    (*PRODUCTS, *HEAD_PRODUCTS), "CONVOY_ROWS"
-)
+SIZE_DEFINES: Final = {
+    **dict.fromkeys(("attend", "attend_packed"), "CONVOY_BEAMS"),
+    **dict.fromkeys((*PRODUCTS, *HEAD_PRODUCTS), "CONVOY_ROWS"),
+    "attend_cached": "CONVOY_WIDTH",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +32,7 @@ class Kernel:
     entry: str
     element: str
     vector: int
-    size: int | None = None  # number of rows or beams for which loops are unrolled
+    size: int | None = None  # number of rows, beams or channels of a head for which loops are unrolled
 
     @property
     def defines(self) -> dict[str, str]:
@@ -85,6 +87,16 @@ def addresses_of(arguments: Sequence[Argument]) -> Array[c_void_p]:
 
 def ceil_div(a: int, b: int) -> int:
     return -(-a // b)
+
+
+def has_strides(tensor: Tensor, *strides: int) -> bool:
+    """Return whether a tensor has these strides; the stride of an axis of size 1 is ignored.
+
+    tensor: tensor to check.
+    strides: stride of each axis in elements.
+    """
+    axes = zip(tensor.shape, tensor.stride(), strides, strict=True)
+    return all(size == 1 or have == want for size, have, want in axes)
 
 
 def load_form(

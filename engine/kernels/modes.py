@@ -14,6 +14,8 @@ from engine.kernels.linear import wide_product
 from engine.kernels.reference import (
     add_norm,
     attend,
+    attend_cached,
+    attend_cached_plainly,
     attend_plainly,
     attend_whole,
     attend_whole_plainly,
@@ -44,12 +46,14 @@ class NarrowMode(Mode):
         self.table = {
             F.linear: self._narrow_inputs(F.linear),
             F.layer_norm: self._narrow_inputs(F.layer_norm),
+            F.rms_norm: self._rms_norm,
             F.conv1d: self._narrow_inputs(F.conv1d),
             torch.matmul: self._narrow_inputs(torch.matmul),
             dynamic_conv: self._narrow_inputs(dynamic_conv),
             dynamic_conv_step: self._narrow_inputs(dynamic_conv_step),
-            attend: self._attend,
-            attend_whole: self._attend_whole,
+            attend: self._within(attend_plainly),
+            attend_cached: self._within(attend_cached_plainly),
+            attend_whole: self._within(attend_whole_plainly),
             add_norm: self._narrow_inputs(add_norm),
             F.softmax: self._in_float32(F.softmax),
             F.log_softmax: self._in_float32(F.log_softmax),
@@ -66,13 +70,18 @@ class NarrowMode(Mode):
         floating = isinstance(value, Tensor) and value.is_floating_point()
         return value.to(self.dtype) if floating else value
 
-    def _attend(self, *args: Any) -> Any:
-        with self:  # torch leaves the mode while it replaces a function
-            return attend_plainly(*args)
+    def _rms_norm(self, x: Tensor, shape: Any, weight: Tensor, eps: float | None = None) -> Tensor:
+        """Normalise in the type of x: a float32 sum may exceed the range of fp16."""
+        return F.rms_norm(x, shape, weight.to(x.dtype), eps).to(self.dtype)
 
-    def _attend_whole(self, *args: Any) -> Any:
-        with self:
-            return attend_whole_plainly(*args)
+    def _within(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function whose operators run under this mode: torch leaves it for a replaced function."""
+
+        def within(*args: Any) -> Any:
+            with self:
+                return function(*args)
+
+        return within
 
     @staticmethod
     def _in_float32(function: Callable[..., Any]) -> Callable[..., Any]:

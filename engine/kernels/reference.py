@@ -213,7 +213,7 @@ def attend_cached(
 
     Returns [slots, beams, dim]. Nothing is gathered.
     """
-    if not isinstance(qkv.q, Tensor):  # one node in an ONNX export
+    if has_torch_function((qkv.q,)):
         exported: Tensor = handle_torch_function(attend_cached, (qkv.q,), qkv, past, lineage, bias)
         return exported
     return attend_cached_plainly(qkv, past, lineage, bias)

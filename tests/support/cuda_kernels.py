@@ -184,6 +184,14 @@ def calls(dtype):
         of_heads = normal(6, 64, 32, dtype=dtype), normal(7, 64, dtype=dtype)
         kernels.attend_product(normal(5, 2, 3, 32), of_heads, 0.5, norm, memory)
         kernels.dynamic_conv_product(x, normal(8, 20, 32, dtype=dtype), past, (4, 5), softmax=True)
+    blocks, writers = normal(5, 2, 4, 32, 3, 8, dtype=dtype), torch.zeros(2, 3, 32, dtype=torch.int64)
+    lineage, biases = (
+        (writers, torch.zeros(2, 1, dtype=torch.int64)),
+        (blocks[0, 0, 0, 0], blocks[0, 0, 0, 0]),
+    )
+    kernels.advance_caches(writers, writers[:, :, 0].contiguous(), lineage[1])
+    kernels.attend_cached(QKV(x, x, x), (blocks, blocks), lineage, biases)
+    kernels.attend_cached(QKV(x, x, x), (blocks, blocks), lineage)
     logits, rules = selection(dtype, 2, 3, 64, 2)
     kernels.select(logits, tuple(rules), None, 2, 6)
     kernels.select(*selection(dtype, 1, 1, 1024, 2), None, 2, 6)

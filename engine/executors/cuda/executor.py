@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
+
+from torch import Tensor
 
 from engine.backends import LaneSize
 from engine.executors.cuda.captured_slots import CapturedSlots
 from engine.executors.cuda.stepper import CapturedStepper, open_stepper
 from engine.executors.cuda.streams import LaneStreams
+from engine.executors.history import SlotPast
 from engine.executors.torch.executor import TorchExecutor
 from engine.kernels.calls import Kernels
+from engine.kernels.deferred import DeferredTensor, Lineage
 from engine.models.model import Model
 from engine.search.executor import StepInput, TopK
 
@@ -42,11 +47,27 @@ class CapturedExecutor(CapturedSlots, TorchExecutor):
     def run(
         self, inputs: StepInput, width: int, columns: int, attention: bool, *, rings_advanced: bool = False
     ) -> TopK:
-        past = self.history.advance(inputs.parents, inputs.positions, columns, rings_advanced=rings_advanced)
+        past = self._advance(inputs.parents, inputs.positions, columns, rings_advanced=rings_advanced)
         memory = self.memory.prefix(inputs.tokens.shape[0], width)
         top, new = self._forward(inputs, past, memory, attention, merged=not rings_advanced)
         self.history.store(new, inputs.positions, rings_advanced=rings_advanced)
         return top
+
+    def _advance(self, parents: Tensor, positions: Tensor, columns: int, *, rings_advanced: bool) -> SlotPast:
+        """Do the work of `History.advance`; with kernels, one kernel advances the caches."""
+        caches, kernels, n = self.history.caches, self.kernels, parents.shape[0]
+        by_kernel = caches is not None and kernels is not None
+        past = self.history.advance(
+            parents, positions, columns, rings_advanced=rings_advanced, caches_advanced=by_kernel
+        )
+        if caches is None or kernels is None:
+            return past
+        writers = caches.writers[:n, :, :columns]
+        kernels.advance_caches(writers, parents, positions)
+        lineage = Lineage(writers, positions, partial(caches.lineage, positions, columns))
+        like = next(iter(past.caches.values()))
+        shape = n, self.beams, columns * self.beams
+        return past._replace(lineage=DeferredTensor(lineage, shape, like))
 
     def stepper(self) -> CapturedStepper:
         return open_stepper(self)

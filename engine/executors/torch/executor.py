@@ -125,8 +125,9 @@ class TorchExecutor(SlotExecutor):
         top = self._select(inputs, logits, merged=merged)
         if attention and step.attention is not None:
             top = top._replace(attention=step.attention.float())
-        appended = fused.appended_rings if fused else set()
-        appended_names = {name for name, ring in past.rings.items() if ring.data_ptr() in appended}
+        appended = fused.appended_states if fused else set()
+        states = past.rings | past.caches
+        appended_names = {name for name, state in states.items() if state.data_ptr() in appended}
         columns = {
             name: column if name in self.history.rings.exact else column.to(self.dtype)
             for name, column in columns.items()

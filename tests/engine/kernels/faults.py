@@ -73,9 +73,30 @@ FAULTS = [
     ),
     (
         "weights that a step makes are read before they are made",
-        "engine/kernels/fused.py",
+        "engine/kernels/fused_products.py",
         "constant, lookup = is_constant(op.weight), pending_operation(x)",
         "constant, lookup = True, pending_operation(x)",
         "tests/engine/kernels/test_fused_layers.py -k computed_weights",
+    ),
+    (
+        "a hypothesis attends to its own beam's entries and not to those of its ancestors",
+        "engine/kernels/attend_cached.cu",
+        "(static_cast<Index>(column) * beams + writer[i]) * WIDTH",
+        "(static_cast<Index>(column) * beams + beam) * WIDTH",
+        "tests/engine/kernels/test_caches.py -k equals_the_reference",
+    ),
+    (
+        "shares of the columns are summed as if they had the same maximum",
+        "engine/kernels/attend_cached.cu",
+        "const float weight = weight_of(part[WIDTH], top);",
+        "const float weight = 1.0f;",
+        "tests/engine/kernels/test_caches.py -k equals_the_reference",
+    ),
+    (
+        "writers are replaced before all beams have read them",
+        "engine/kernels/advance_caches.cu",
+        "mine[beam * step] = static_cast<int>(column + 1 == past ? parent : writer);",
+        "mine[beam * step] = static_cast<int>(own[static_cast<Index>(beam) * pitch] = writer);",
+        "tests/engine/kernels/test_caches.py -k writers_of_their_parents",
     ),
 ]

@@ -56,6 +56,13 @@ def largest_calls(dtype: torch.dtype, architecture: int) -> list[Call]:
         for weights in (True, False):
             q, *memory = attention(dtype, 1, beams, 2, 64, 1024)
             kernels.attend(q, memory, weights=weights)
+        for width in (64, 127, 256, 512) if beams == 16 else (64,):
+            new = normal(1, 1, beams, 2 * width, dtype=dtype)
+            blocks = (torch.empty(1, 2, 1024, beams, width, dtype=dtype),) * 2
+            writers = torch.zeros(1, beams, 1024, dtype=torch.int64)
+            assert kernels.takes_caches(blocks)
+            kernels.attend_cached(QKV(new, new, new), blocks, (writers, writers[:, 0, :1]))
+            kernels.advance_caches(writers, writers[:, :, 0].contiguous(), writers[:, 0, :1])
         for k in (2 * beams, 64):  # search and sampling
             logits, rules = selection(FLOAT, 1, beams, 50_000, 2)
             found = kernels.scan(logits, tuple(rules), 3, 2, k)
