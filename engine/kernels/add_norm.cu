@@ -1,4 +1,5 @@
-// Residual connection and layer norm: sum = x + residual, y = norm(sum) * gain + bias, divided by the slot's temperature.
+// Residual connection and layer or root-mean-square norm: sum = x + residual, y = norm(sum) * gain + bias, divided by the
+// slot's temperature.
 //
 // Grid (rows), block of whole warps. A row stays in shared memory [dim], so that it is read once. Mean and variance take a
 // pass each, which is exact even if the mean is far from zero.
@@ -8,7 +9,7 @@ extern "C" __global__ void __launch_bounds__(256, 1)
     add_norm(const Element* x,         // [rows, dim]
              const Element* residual,  // [rows, dim], or null
              const Element* gain,      // [dim]
-             const Element* bias,      // [dim]
+             const Element* bias,      // [dim], or null: a root-mean-square norm
              const float* heat,        // [rows / beams], or null
              int dim, int beams, float epsilon,
              Element* sum,  // [rows, dim], or null
@@ -18,7 +19,7 @@ extern "C" __global__ void __launch_bounds__(256, 1)
   const int first = threadIdx.x * VECTOR, step = blockDim.x * VECTOR;
   if (first < dim) {
     prefetch(gain + first);
-    prefetch(bias + first);
+    if (bias != nullptr) prefetch(bias + first);
   }
   await_inputs();
   const float hot = heat != nullptr ? heat[blockIdx.x / beams] : 1.0f;
@@ -26,7 +27,7 @@ extern "C" __global__ void __launch_bounds__(256, 1)
   float total = 0, up[VECTOR] = {}, more[VECTOR] = {};  // first vector of the thread, loaded together with the row
   if (first < dim) {
     load(gain + first, up);
-    load(bias + first, more);
+    if (bias != nullptr) load(bias + first, more);
   }
   for (int at = first; at < dim; at += step) {
     float value[VECTOR], other[VECTOR] = {};
@@ -40,7 +41,7 @@ extern "C" __global__ void __launch_bounds__(256, 1)
     }
     if (sum != nullptr) store(value, sum + begin + at);
   }
-  const float mean = block_sum(total, room) / static_cast<float>(dim);
+  const float mean = bias != nullptr ? block_sum(total, room) / static_cast<float>(dim) : 0.0f;
   float squares = 0;
   for (int at = first; at < dim; at += step)
 #pragma unroll
@@ -49,7 +50,7 @@ extern "C" __global__ void __launch_bounds__(256, 1)
   for (int at = first; at < dim; at += step) {
     if (at != first) {
       load(gain + at, up);
-      load(bias + at, more);
+      if (bias != nullptr) load(bias + at, more);
     }
 #pragma unroll
     for (int i = 0; i < VECTOR; i++) {

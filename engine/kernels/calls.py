@@ -298,11 +298,11 @@ class Kernels(CacheKernels, HeadProducts, Selection):
         total: bool = False,
         temperature: Tensor | None = None,
     ) -> tuple[Tensor | None, Tensor]:
-        """Compute x + residual and its layer norm over the last axis.
+        """Compute x + residual and its norm over the last axis.
 
         x: [..., dim]; [slots, beams, dim] with a temperature.
         residual: tensor of the shape of x, or None.
-        norm: the layer norm.
+        norm: layer norm or root-mean-square norm.
         total: return the sum too.
         temperature: float32 [slots], divisor of the normalised rows of each slot, or None.
         """

@@ -103,6 +103,23 @@ __device__ __forceinline__ void prefetch(const void* at) {
 #endif
 }
 
+// Activations of a product's outputs, numbered as in linear.py. A GLU takes two outputs, see `gated`.
+[[maybe_unused]] constexpr int RELU = 1, GLU = 2, GELU = 3, GELU_TANH = 4, SILU = 5;
+__device__ __forceinline__ float activated(float x, int activation) {
+  switch (activation) {
+    case RELU:
+      return x < 0.0f ? 0.0f : x;  // NaN stays NaN
+    case GELU:
+      return 0.5f * x * (1.0f + erff(x * 0.70710678f));
+    case GELU_TANH:
+      return 0.5f * x * (1.0f + tanhf(0.79788456f * (x + 0.044715f * x * x * x)));
+    case SILU:
+      return x / (1.0f + expf(-x));
+    default:
+      return x;
+  }
+}
+
 __device__ __forceinline__ float gated(float value, float gate) { return value / (1.0f + expf(-gate)); }
 
 __device__ __forceinline__ float warp_sum(float x) {

@@ -51,7 +51,7 @@ class Product:
 
 @dataclass(frozen=True, slots=True)
 class Normalisation:
-    """Layer norm of x.
+    """Norm of x.
 
     temperature: float32 [slots], divisor of the rows of each slot after the norm, or None.
     """
@@ -63,15 +63,25 @@ class Normalisation:
 
 @dataclass(frozen=True, slots=True)
 class NormalisedSum:
-    """Layer norm of x + added, for many rows.
+    """Norm of x + added, or of x, for many rows.
 
     temperature: float32 [slots], divisor of the rows of each slot after the norm, or None.
+    total: deferred x + added, if others may read it.
     """
 
     x: Tensor
-    added: Tensor
+    added: Tensor | None
     norm: Norm
     temperature: Tensor | None = None
+    total: DeferredTensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ResidualSum:
+    """x + added, for many rows: a residual connection in front of a norm."""
+
+    x: Tensor
+    added: Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +124,7 @@ Operation = (
     Product
     | Normalisation
     | NormalisedSum
+    | ResidualSum
     | EmbeddingLookup
     | Softmax
     | ShiftedRows
@@ -177,7 +188,7 @@ def fuse_activation(x: Tensor, name: str) -> Any:
     """Add an activation to the epilogue of a product.
 
     x: tensor to which the activation is applied.
-    name: "relu" or "glu".
+    name: one of `engine.kernels.linear.ACTIVATIONS`.
     """
     op = x.op if isinstance(x, DeferredTensor) else None
     if not isinstance(op, Product) or not op.plain:

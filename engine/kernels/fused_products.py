@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import torch
 import torch.nn.functional as F
@@ -22,6 +22,7 @@ from engine.kernels.deferred import (
     NormalisedSum,
     Operation,
     Product,
+    ResidualSum,
     ShiftedRows,
     Softmax,
     UnflattenedProduct,
@@ -34,6 +35,8 @@ from engine.kernels.deferred import (
 from engine.kernels.linear import EmbeddingLookup, Epilogue, Norm, is_constant, library_product, wide_product
 from engine.kernels.modes import Mode
 from engine.kernels.reference import add_norm
+
+GELUS: Final = {"none": "gelu", "tanh": "gelu_tanh"}  # activations by torch's names of their approximation
 
 
 class ProductMode(Mode):
@@ -53,8 +56,11 @@ class ProductMode(Mode):
             F.linear: self._linear,
             F.relu: lambda x, inplace=False: fuse_activation(x, "relu"),
             F.glu: lambda x, dim=-1: fuse_activation(x, "glu"),
+            F.gelu: lambda x, approximate="none": fuse_activation(x, GELUS[approximate]),
+            F.silu: lambda x, inplace=False: fuse_activation(x, "silu"),
             F.softmax: self._softmax,
             F.layer_norm: self._layer_norm,
+            F.rms_norm: self._rms_norm,
             F.embedding: self._embedding,
             Tensor.unflatten: unflatten_product,
             Tensor.mul: fuse_scale,
@@ -127,8 +133,21 @@ class ProductMode(Mode):
         if isinstance(y, DeferredTensor) and isinstance(y.op, EmbeddingLookup):
             return fuse_positions(x, y.op)
         if isinstance(y, DeferredTensor) and isinstance(x, Tensor) and x.shape == y.shape:
-            return self._residual(y, x)
+            return self._residual_sum(y, x)
         return NotImplemented
+
+    def _residual_sum(self, y: DeferredTensor, x: Tensor) -> Any:
+        """Compute x + y in the kernel of y, or defer it, for many rows, to the norm that reads it."""
+        total = self._residual(y, x)
+        if (
+            total is not NotImplemented
+            or x.dim() != 3
+            or x.dtype != self.dtype
+            or not isinstance(y.op, Product)
+        ):
+            return total
+        added = self._computed(y)  # computes the norm of x too, which may provide x
+        return DeferredTensor(ResidualSum(self._computed(x), added), tuple(x.shape), x)
 
     def _residual(self, y: Tensor, x: Tensor) -> Any:
         """Compute x + y in float32 in the kernel of y, a product of few rows."""
@@ -148,13 +167,27 @@ class ProductMode(Mode):
         bias: Tensor | None = None,
         eps: float = 1e-5,
     ) -> Any:
-        """Defer a layer norm of few rows, for the product that reads it."""
         if weight is None or bias is None or len(shape) != 1 or weight.dtype != self.dtype:
             return NotImplemented
-        x, norm = self.value(x), Norm(weight, bias, eps)
-        if not self._takes_product(x, weight[None], norm):
+        return self._norm(x, Norm(weight, bias, eps))
+
+    def _rms_norm(self, x: Tensor, shape: Any, weight: Tensor | None = None, eps: float | None = None) -> Any:
+        if weight is None or eps is None or len(shape) != 1 or weight.dtype != self.dtype:
             return NotImplemented
-        return DeferredTensor(Normalisation(x.contiguous(), norm), tuple(x.shape), weight)
+        return self._norm(x, Norm(weight, None, eps))
+
+    def _norm(self, x: Tensor, norm: Norm) -> Any:
+        """Defer a norm: of few rows, for the product that reads it, and of many with the sum before it."""
+        gain, summed = norm.gain, pending_operation(x)
+        if isinstance(summed, ResidualSum) and isinstance(x, DeferredTensor):
+            op = NormalisedSum(summed.x, summed.added, norm, total=x)
+            return DeferredTensor(op, tuple(x.shape), gain)
+        x = self.value(x)
+        if self._takes_product(x, gain[None], norm):
+            return DeferredTensor(Normalisation(x.contiguous(), norm), tuple(x.shape), gain)
+        if x.dtype != self.dtype or x.dim() != 3 or not x.is_contiguous():
+            return NotImplemented
+        return DeferredTensor(NormalisedSum(x, None, norm), tuple(x.shape), gain)
 
     def _add_norm(self, x: Tensor, added: Tensor, gain: Tensor, bias: Tensor, epsilon: float) -> Tensor:
         """Defer the norm of x + added: the product that makes `added` adds x, if it has few rows."""
@@ -208,13 +241,23 @@ class ProductMode(Mode):
                 if x.dtype == self.dtype:
                     y = self.kernels.add_norm(x, None, norm)[1]
                 else:
-                    gain, shift = norm.gain.to(x.dtype), norm.shift.to(x.dtype)
-                    y = torch.layer_norm(x, gain.shape, gain, shift, norm.epsilon).to(self.dtype)
+                    y = norm.plainly(x).to(self.dtype)
                 return y if op.temperature is None else y / op.temperature[:, None, None]
             case NormalisedSum():
-                return self.kernels.add_norm(op.x, op.added, op.norm, temperature=op.temperature)[1]
+                return self._normalised_sum(op)
+            case ResidualSum():
+                return op.x + op.added
             case Lineage():
                 return op.mask()
+
+    def _normalised_sum(self, op: NormalisedSum) -> Tensor:
+        """Return the norm of x + added; the same kernel computes the sum if others may read it."""
+        x, added, norm, total = op.x, op.added, op.norm, op.total
+        wanted = total is not None and total.value is None
+        summed, y = self.kernels.add_norm(x, added, norm, total=wanted, temperature=op.temperature)
+        if total is not None and summed is not None:
+            total.value = summed
+        return y
 
     def _product(self, op: Product) -> Tensor:
         """Compute a product and its epilogue: by our kernel if that accepts it, otherwise by torch's."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,11 +14,18 @@ from torch.nn import Parameter
 
 @dataclass(frozen=True, slots=True)
 class Norm:
-    """Layer norm over the last axis; gain and shift [dim]."""
+    """Layer norm over the last axis, or without a shift a root-mean-square norm; gain and shift [dim]."""
 
     gain: Tensor
-    shift: Tensor
+    shift: Tensor | None
     epsilon: float
+
+    def plainly(self, x: Tensor) -> Tensor:
+        """Compute the norm with standard operators, in the type of x."""
+        gain, shape = self.gain.to(x.dtype), self.gain.shape
+        if self.shift is None:
+            return F.rms_norm(x, shape, gain, self.epsilon)
+        return F.layer_norm(x, shape, gain, self.shift.to(x.dtype), self.epsilon)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +33,7 @@ class Epilogue:
     """Operations on the sums of a product, in this order.
 
     factor: factor of the sums.
-    activation: "relu", "glu" (the first half of the outputs is gated by the second) or None.
+    activation: one of `ACTIVATIONS`; "glu": the first half of the outputs is gated by the second.
     residual: tensor to add, in fp32 or in the type of the weights.
     float32: return the result in float32.
     """
@@ -53,7 +61,15 @@ class EmbeddingLookup:
         return (*self.tokens.shape, self.table.shape[1])
 
 
-ACTIVATIONS: Final = {None: 0, "relu": 1, "glu": 2}
+# numbers in common.cuh
+ACTIVATIONS: Final = {None: 0, "relu": 1, "glu": 2, "gelu": 3, "gelu_tanh": 4, "silu": 5}
+# activations after products of many rows; a GLU is a kernel of its own
+PLAIN_ACTIVATIONS: Final[dict[str | None, Callable[[Tensor], Tensor]]] = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "silu": F.silu,
+}
 
 
 def is_constant(weight: Tensor) -> bool:
@@ -77,7 +93,7 @@ def wide_product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def library_product(x: Tensor, weight: Tensor, bias: Tensor | None, epilogue: Epilogue) -> Tensor:
-    """Compute a product of many rows with torch's own kernels, and the factor and ReLU of its epilogue.
+    """Compute a product of many rows with torch's own kernels, and the factor and activation of its epilogue.
 
     x: [..., dim].
     weight: [outputs, dim].
@@ -85,14 +101,14 @@ def library_product(x: Tensor, weight: Tensor, bias: Tensor | None, epilogue: Ep
     epilogue: operations on the sums; its GLU and residual are left to the caller.
     """
     rows, factor, shape = x.flatten(0, -2), epilogue.factor, (*x.shape[:-1], -1)
-    relu = epilogue.activation == "relu"
+    activate = PLAIN_ACTIVATIONS.get(epilogue.activation)
     if bias is None:
         y = F.linear(x, weight)
         y = y if factor == 1.0 else y * factor
-        return F.relu(y) if relu else y
-    if relu and factor == 1.0:  # one kernel with cuBLASLt
+        return y if activate is None else activate(y)
+    if epilogue.activation == "relu" and factor == 1.0:  # one kernel with cuBLASLt
         return torch._addmm_activation(bias, rows, weight.t()).view(shape)
     # with a beta other than 1 torch would first copy the bias to all rows
     added = bias if factor == 1.0 else bias * factor
     y = torch.addmm(added, rows, weight.t(), alpha=factor).view(shape)
-    return F.relu(y) if relu else y
+    return y if activate is None else activate(y)

@@ -1,7 +1,8 @@
 // A matrix product of few rows, fused with the operations before and after it in a layer:
 //   y = finish(W . prepare(x) + b)
-// prepare: layer norm, division by a row's temperature. finish: a factor, ReLU or GLU, a residual connection.
-// Reference: torch's linear, layer_norm, relu and glu. Sums are float, and their order depends only on dim.
+// prepare: layer or root-mean-square norm, division by a row's temperature. finish: a factor, an activation, a residual
+// connection.
+// Reference: torch's linear, layer_norm, rms_norm and activations. Sums are float, and their order depends only on dim.
 //
 // The time is that of reading the weights, once, 16 bytes at a time. Grid (some blocks, each with every gridDim-th group of
 // outputs), block of WARPS warps, of which `split` share the sum of a pair of outputs. The prepared rows are in shared
@@ -12,7 +13,6 @@
 #define CONVOY_ROWS 1
 #endif
 constexpr int ROWS = CONVOY_ROWS, WARPS = 8, THREADS = WARPS * WARP;
-constexpr int RELU = 1, GLU = 2;  // activations
 
 // Load an Element or a float
 __device__ __forceinline__ float read(const void* from, int wide, Index at) {
@@ -37,7 +37,7 @@ __device__ __forceinline__ void sum_rows(float (&sums)[ROWS], float (&room)[ROWS
 
 struct Norm {
   const Element* gain;   // [dim], or null
-  const Element* shift;  // [dim]
+  const Element* shift;  // [dim], or null: a root-mean-square norm
   float epsilon;
 };
 
@@ -53,7 +53,7 @@ __device__ __forceinline__ void prepare(const void* x, int wide, int rows, int d
         if (row < rows) mean[row] += read(x, wide, static_cast<Index>(row) * dim + at);
     sum_rows(mean, room);
 #pragma unroll
-    for (int row = 0; row < ROWS; row++) mean[row] /= static_cast<float>(dim);
+    for (int row = 0; row < ROWS; row++) mean[row] = norm.shift != nullptr ? mean[row] / static_cast<float>(dim) : 0.0f;
     for (int at = threadIdx.x; at < dim; at += THREADS)
 #pragma unroll
       for (int row = 0; row < ROWS; row++)
@@ -71,7 +71,9 @@ __device__ __forceinline__ void prepare(const void* x, int wide, int rows, int d
     for (int row = 0; row < ROWS; row++) {
       const Index place = static_cast<Index>(row) * dim + at;
       float value = row < rows ? read(x, wide, place) : 0.0f;
-      if (norm.gain != nullptr) value = (value - mean[row]) * scale[row] * widen(norm.gain[at]) + widen(norm.shift[at]);
+      if (norm.gain != nullptr)
+        value = (value - mean[row]) * scale[row] * widen(norm.gain[at]) +
+                (norm.shift != nullptr ? widen(norm.shift[at]) : 0.0f);
       if (normed != nullptr && blockIdx.x == 0 && row < rows) narrow(value, normed[place]);
       if (heat != nullptr && row < rows) value /= heat[row / beams];
       narrow(value, inputs[row * dim + at]);
@@ -146,7 +148,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         for (int part = 0; part < split; part++) sum += parts[me / ROWS * split + part][side][row];
         if (bias != nullptr && output < outputs) sum += widen(bias[output]);
         sum *= factor;
-        value[side] = activation == RELU && sum < 0.0f ? 0.0f : sum;
+        value[side] = activated(sum, activation);
       }
       if (glu) value[0] = gated(value[0], value[1]);
       for (int side = 0; side < (glu ? 1 : 2); side++) {

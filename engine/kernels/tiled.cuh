@@ -78,7 +78,7 @@ __device__ __forceinline__ void write_four(const float (&from)[4], Element* to) 
 struct Inputs {
   const void* x;         // [rows, dim], float if wide
   const Element* gain;   // [dim], or null
-  const Element* shift;  // [dim]
+  const Element* shift;  // [dim], or null: a root-mean-square norm
   const float* heat;     // [rows / beams], or null
   int rows, dim, beams, wide;
   float epsilon;
@@ -103,7 +103,7 @@ struct Affine {
       : gain{}, shift{}, mine(in.gain != nullptr && static_cast<int>(threadIdx.x) * 8 < in.dim) {
     if (!mine) return;
     gain = stream(in.gain + threadIdx.x * 8);
-    shift = stream(in.shift + threadIdx.x * 8);
+    if (in.shift != nullptr) shift = stream(in.shift + threadIdx.x * 8);
   }
 };
 
@@ -159,7 +159,7 @@ struct Rows {
     float mean = 0, scale = 0;
 #pragma unroll
     for (int i = 0; i < FOURS; i++) mean += (mine[i][0] + mine[i][1]) + (mine[i][2] + mine[i][3]);
-    mean = sum(mean, room.sums[0]) / static_cast<float>(in.dim);
+    mean = in.shift != nullptr ? sum(mean, room.sums[0]) / static_cast<float>(in.dim) : 0.0f;
 #pragma unroll
     for (int i = 0; i < FOURS; i++)
 #pragma unroll

@@ -11,12 +11,11 @@
 #include "tiled.cuh"
 
 constexpr int MMAS = (ROWS + COLUMNS - 1) / COLUMNS;
-constexpr int RELU = 1;  // activation
 
 struct Finish {
   const Element* bias;    // [outputs], or null
   const void* residual;   // shape of y, float if wide_residual; or null
-  int relu, wide_residual, wide_y;
+  int activation, wide_residual, wide_y;
   float factor;
   void* y;  // [rows, width], float if wide_y
 };
@@ -137,7 +136,7 @@ __device__ __forceinline__ void multiply(const Inputs& in, const Element* weight
 #pragma unroll
         for (int w = 0; w < WARPS; w++) sum += parts[w][side][own][own_row];
         sum = (sum + widen(bias[side])) * finish.factor;
-        value[side] = finish.relu && sum < 0.0f ? 0.0f : sum;
+        value[side] = SIDES == 2 ? sum : activated(sum, finish.activation);
       }
       if (SIDES == 2) value[0] = gated(value[0], value[SIDES - 1]);
       const Index place = static_cast<Index>(own_row) * width + output;
@@ -162,7 +161,7 @@ __device__ __forceinline__ void multiply(const Inputs& in, const Element* weight
       Element *normed, void *y
 #define CONVOY_ARGUMENTS                                                                   \
   {x, gain, shift, heat, rows, dim, beams, wide_x, epsilon, normed, tokens, positions, signals, scale}, weight, outputs, { \
-    bias, residual, activation == RELU, wide_residual, wide_y, factor, y                   \
+    bias, residual, activation, wide_residual, wide_y, factor, y                           \
   }
 
 // two blocks fit into a multiprocessor, so that blocks of the next product can start early

@@ -121,8 +121,10 @@ def selection(dtype, slots, beams, vocab, bans, seed=0):
 
 
 def layer_norm(x, norm):
-    gain, shift = norm.gain.float(), norm.shift.float()
-    return F.layer_norm(x.float(), gain.shape, gain, shift, norm.epsilon)
+    gain = norm.gain.float()
+    if norm.shift is None:
+        return F.rms_norm(x.float(), gain.shape, gain, norm.epsilon)
+    return F.layer_norm(x.float(), gain.shape, gain, norm.shift.float(), norm.epsilon)
 
 
 def search(run, slots, beams, columns, device="cpu"):

@@ -125,8 +125,13 @@ class Operators(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize(("normalises_before", "more"), [(False, []), (True, ["embed"])])
-def test_step_of_a_transformer_of_few_rows_runs_no_operator_of_torch(normalises_before, more) -> None:
+@pytest.mark.parametrize(
+    ("normalises_before", "activation", "more"),
+    [(False, "relu", []), (False, "swish", []), (True, "gelu", ["embed"])],
+)
+def test_step_of_a_transformer_of_few_rows_runs_no_operator_of_torch(
+    normalises_before: bool, activation: str, more: list[str]
+) -> None:
     made: list[str] = []
 
     class Device(Nothing):
@@ -134,6 +139,7 @@ def test_step_of_a_transformer_of_few_rows_runs_no_operator_of_torch(normalises_
             made.append(call.kernel.entry)
 
     changes = {"embed_dim": 64, "conv_dim": 64, "ffn_dim": 96, "normalize_before": normalises_before}
+    changes["activation"] = activation
     plain = CONFIGS["transformer"]
     sides = {side: replace(getattr(plain, side), **changes) for side in ("encoder", "decoder")}
     net, device = build(replace(plain, **sides)).to(torch.bfloat16), Device()

@@ -93,6 +93,20 @@ FAULTS = [
         "tests/engine/kernels/test_caches.py -k equals_the_reference",
     ),
     (
+        "the sum in front of a norm is lost to the next residual connection",
+        "engine/kernels/fused_products.py",
+        "            total.value = summed\n",
+        "            total.value = x\n",
+        "tests/engine/kernels/test_fused_layers.py -k residual_sum",
+    ),
+    (
+        "a root-mean-square norm subtracts the mean",
+        "engine/kernels/add_norm.cu",
+        "const float mean = bias != nullptr ? block_sum",
+        "const float mean = bias == bias ? block_sum",
+        "tests/engine/kernels/test_norms.py -k root_mean_square",
+    ),
+    (
         "writers are replaced before all beams have read them",
         "engine/kernels/advance_caches.cu",
         "mine[beam * step] = static_cast<int>(column + 1 == past ? parent : writer);",

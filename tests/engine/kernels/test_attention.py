@@ -115,14 +115,15 @@ def test_attention_by_tensor_cores_equals_the_reference_and_ignores_padding(plac
         (HALF, (8, 1, 1, 64, 136), 1056, 0),  # more than shared memory and prefetching hold
     ],
 )
-@pytest.mark.parametrize("normalised", [False, True])
+@pytest.mark.parametrize("normalised", [None, "layer", "rms"])
 def test_attention_that_computes_queries_equals_the_reference(place, dtype, sizes, dim, copied, normalised):
     slots, beams, heads, width, _ = sizes
     _, keys, values, mask = attention(dtype, *sizes)
     mask[0, 1] = -torch.inf
     weight = Parameter(normal(4, heads * width, dim, dtype=dtype) / dim**0.5, requires_grad=False)
     bias, x = normal(5, heads * width, dtype=dtype), normal(6, slots, beams, dim)
-    norm = Norm(normal(7, dim, dtype=dtype), normal(8, dim, dtype=dtype), 1e-5) if normalised else None
+    shift = normal(8, dim, dtype=dtype) if normalised == "layer" else None
+    norm = Norm(normal(7, dim, dtype=dtype), shift, 1e-5) if normalised else None
     rows = x if normalised else x.to(dtype)
     if normalised and dim > 1024:
         assert not place.kernels.takes_queries(rows, weight, norm, (keys, values, mask))

@@ -19,9 +19,10 @@ from engine.kernels import reference
 from engine.kernels.calls import Kernels
 from engine.kernels.fused import FusedMode
 from engine.kernels.launches import Call
+from engine.kernels.linear import Norm
 from engine.search.executor import StepInput, TopK
 from tests.engine.executors.test_executors import check, inputs, join, leave, random_source
-from tests.support.cuda_kernels import BRAIN, NEEDS_COMPILER, attention, normal, wide
+from tests.support.cuda_kernels import BRAIN, NEEDS_COMPILER, attention, layer_norm, normal, wide
 from tests.support.host_kernels import SOURCES
 from tests.support.models import model
 from tests.support.thorough import THOROUGH
@@ -50,8 +51,46 @@ def test_layer_of_up_to_sixteen_rows_runs_one_kernel_per_product(host, rows):
             inputs = x if rows <= 16 else x.to(BRAIN)
             found = fused.compute_all({"y": layer(inputs, widen, narrow, gain, shift)})["y"]
         wanted = layer(x, *(w.float() for w in (widen, narrow, gain, shift)))
-    assert made == (["tiled_glu", "tiled_product"] if rows <= 16 else ["glu"])
+    assert made == (["tiled_glu", "tiled_product"] if rows <= 16 else ["add_norm", "glu"])
     torch.testing.assert_close(found.float(), wanted, rtol=0.03, atol=0.06)
+
+
+@NEEDS_COMPILER
+@pytest.mark.parametrize("rms", [False, True])
+@pytest.mark.parametrize("rows", [8, 40])
+def test_residual_sum_of_many_rows_runs_in_the_kernel_of_the_norm_behind_it(host, rows, rms):
+    """Layers that normalise first: the sum is both normalised and added to the next branch."""
+    made: list[str] = []
+
+    def run(call: Call) -> None:
+        made.append(call.kernel.entry)
+        host(call)
+
+    weights = [Parameter(normal(i, 64, 64, dtype=BRAIN) / 8) for i in range(4)]
+    gain, shift = Parameter(normal(5, 64, dtype=BRAIN)), Parameter(normal(6, 64, dtype=BRAIN))
+    x = normal(7, 2, rows // 2, 64, dtype=BRAIN)
+
+    def norm(x):
+        return F.rms_norm(x, (64,), gain.to(x.dtype), 1e-5) if rms else F.layer_norm(x, (64,), gain, shift)
+
+    def layers(x, weights, norm):
+        for up, down in (weights[:2], weights[2:]):
+            x = x + F.linear(F.silu(F.linear(norm(x), up)), down)
+        return norm(x), x
+
+    def wide_norm(x):
+        return layer_norm(x, Norm(gain, None if rms else shift, 1e-5))
+
+    with torch.no_grad():
+        with FusedMode(Kernels(run), BRAIN) as fused:
+            found = fused.compute_all(dict(enumerate(layers(x, weights, norm))))
+        wanted = layers(x.float(), wide(*weights), wide_norm)
+    if rows == 40:
+        assert made == ["add_norm"] * 3
+    else:  # the last norm has no product behind it
+        assert made.count("tiled_product") == 4
+    for got, want in zip(found.values(), wanted, strict=True):
+        torch.testing.assert_close(got.float(), want, rtol=0.03, atol=0.06)
 
 
 @NEEDS_COMPILER

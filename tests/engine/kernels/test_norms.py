@@ -81,6 +81,15 @@ def test_the_norm_of_a_sum_equals_torch(place, dtype, dim):
     close(y, F.layer_norm(x.float(), (dim,), gain.float(), bias.float(), 1e-5), dtype, 40)
 
 
+@pytest.mark.parametrize(("dtype", "dim"), [(FLOAT, 37), (FLOAT, 2056), (HALF, 64), (BRAIN, 64)])
+def test_root_mean_square_norm_of_a_sum_equals_torch(place, dtype, dim):
+    x, residual = normal(1, 5, dim, dtype=dtype) + 3, normal(2, 5, dim, dtype=dtype)
+    norm = Norm(normal(3, dim, dtype=dtype), None, 1e-6)
+    total, y = place.add_norm(x, residual, norm, total=True)
+    close(total, x.float() + residual.float(), dtype)
+    close(y, layer_norm(x.float() + residual.float(), norm), dtype, 8)
+
+
 @pytest.mark.parametrize("dtype", [FLOAT, HALF, BRAIN])
 @pytest.mark.parametrize(("rows", "dim"), [(3, 64), (5, 37), (2, 2056), (1, 1)])
 def test_a_glu_of_many_rows_equals_torch(place, dtype, rows, dim):

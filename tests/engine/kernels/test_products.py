@@ -67,6 +67,36 @@ def test_product_with_fused_operations_equals_torch(place, dtype, slots, beams, 
     )
 
 
+@pytest.mark.parametrize("activation", ["gelu", "gelu_tanh", "silu"])
+@pytest.mark.parametrize(
+    ("dtype", "rows", "dim"),
+    [(FLOAT, 3, 40), (HALF, 4, 48), (BRAIN, 5, 64), (HALF, 16, 64), (BRAIN, 1, 2080)],
+)
+def test_activations_after_a_product_equal_torch(place, dtype, rows, dim, activation):
+    weight, bias = normal(1, 20, dim, dtype=dtype) / dim**0.5 * 3, normal(2, 20, dtype=dtype)
+    x, residual = normal(3, 1, rows, dim, dtype=dtype), normal(4, 1, rows, 20)
+    sums = F.linear(x.float(), weight.float(), bias.float()) * 0.5
+    want = {
+        "gelu": F.gelu(sums),
+        "gelu_tanh": F.gelu(sums, approximate="tanh"),
+        "silu": F.silu(sums),
+    }[activation]
+    found, _ = place.product(x, (weight, bias), Epilogue(0.5, activation, residual, True), constant=True)
+    close(found, want + residual, FLOAT, 8)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "slots", "beams", "dim"),
+    [(FLOAT, 2, 3, 37), (HALF, 1, 4, 48), (BRAIN, 2, 3, 352), (HALF, 8, 2, 1024), (BRAIN, 1, 1, 64)],
+)
+def test_product_after_a_root_mean_square_norm_equals_torch(place, dtype, slots, beams, dim):
+    weight, norm = normal(1, 8, dim, dtype=dtype) / dim**0.5, Norm(normal(2, dim, dtype=dtype), None, 1e-6)
+    x = normal(3, slots, beams, dim) + 2
+    found, normed = place.product(x, (weight, None), Epilogue(float32=True), norm, constant=True)
+    close(normed, layer_norm(x, norm), dtype, 8)
+    close(found, F.linear(normed.float(), weight.float()), FLOAT, 8)
+
+
 @pytest.mark.parametrize(("dim", "offset"), [(96, 1), (2080, 0), (2496, 0), (2560, 0), (4096, 1)])
 @pytest.mark.parametrize("dtype", [HALF, BRAIN])
 def test_products_of_more_than_eight_rows_take_rows_of_any_length(place, dtype, dim, offset):
