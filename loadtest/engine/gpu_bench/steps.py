@@ -56,6 +56,7 @@ class Shape(NamedTuple):
 
 ONE: Final = Shape(models.SIX, 1, 1, 160)
 DEFAULT: Final = Shape(models.SIX, 5, 1, 187)
+LONG: Final = Shape(models.SIX, 1, 1, source=128)
 FEW: Final = Shape(models.SIX, 4, 4, 260)
 MANY: Final = Shape(models.SIX, 4, 256, 844)
 SHAPES: Final = (
@@ -73,7 +74,7 @@ SHAPES: Final = (
     Shape(models.ATTENTION, 5, 1, 469),
     Shape(models.ATTENTION, 4, 256, 2_200),
     Shape(models.SIX, 1, 1, source=32),
-    Shape(models.SIX, 1, 1, source=128),
+    LONG,
     Shape(models.SIX, 1, 1, source=512),
 )
 
@@ -94,7 +95,9 @@ class Ablation(NamedTuple):
 
 
 ABLATIONS: Final = {
-    "queries in attention": Ablation(HeadProducts, "takes_queries", lambda *_, **__: False, (ONE, DEFAULT)),
+    "queries in attention": Ablation(
+        HeadProducts, "takes_queries", lambda *_, **__: False, (ONE, DEFAULT, LONG)
+    ),
     "taps in the convolution": Ablation(HeadProducts, "takes_taps", lambda *_, **__: False, (ONE, DEFAULT)),
     "own products of 16 rows": Ablation(products, "TILED_ROW_BUCKETS", products.ROW_BUCKETS, (FEW,)),
 }
@@ -136,7 +139,7 @@ def steps(run: PartRun) -> dict[str, Any]:
 def ablations(run: PartRun) -> dict[str, Any]:
     """Measure steps without single optimisations. Rows: as of `steps`, with the optimisation that is off."""
     findings: dict[str, Any] = {"rows": [], "not_run": {}}
-    for shape in (ONE, DEFAULT, FEW):
+    for shape in (ONE, DEFAULT, LONG, FEW):
         _measure_into(run, findings, shape, {"without": "nothing"} | _shape_columns(shape))
     for name, (owner, attribute, value, shapes) in ABLATIONS.items():
         with mock.patch.object(owner, attribute, value):
