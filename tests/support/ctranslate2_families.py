@@ -22,6 +22,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "pegasus": {"normalize_before": True, "normalize_embedding": False},
     "bart": {"normalize_before": False, "normalize_embedding": True},
     "m2m100": {"vocab_size": 179},
+    "small100": {"vocab_size": 179, "encoder_layers": 12, "decoder_layers": 3},
 }
 FILES = (
     "tokenizer_config.json",
@@ -32,7 +33,7 @@ FILES = (
     "target.spm",
 )
 # factor of the end's row in the output, and its bias: some answers end before the limit
-ENDING = {"nllb": 8.0, "m2m100": 8.0, "mbart50": 1.5, "marian": 1.0}
+ENDING = {"nllb": 8.0, "m2m100": 8.0, "small100": 8.0, "mbart50": 1.5, "marian": 1.0}
 BIASED = {"pegasus": 6.0, "bart": 10.0}
 WISH = CTranslate2Import(source="en", target="de")
 
@@ -50,9 +51,10 @@ def original(family: str) -> Any:
         return marian_models.make(path, "post-norm swish")
     setting = next(iter(hf_models.FAMILIES[family].settings))
     folder = hf_models.make(path, family, setting, **OPTIONS.get(family, {}))
-    if family == "m2m100":  # published folders list the symbols
+    if family in ("m2m100", "small100"):  # published folders list the symbols
         named = path / "tokenizer_config.json"
         symbols = {"additional_special_tokens": list(folder.tokenizer.lang_token_to_id)}
+        symbols |= {"tokenizer_class": "M2M100Tokenizer"}  # the converter loads no class of a hub
         named.write_text(json.dumps(json.loads(named.read_text()) | symbols))
     with torch.no_grad():  # answers end
         folder.model.get_output_embeddings().weight[folder.tokenizer.eos_token_id] *= ENDING.get(family, 2.5)
@@ -69,6 +71,8 @@ def converted(family: str, quantization: str) -> Path:
     """Return CTranslate2's folder of a family, with the tokenizer's files."""
     folder, out = original(family), Path(_root().name) / family / quantization
     files = [name for name in FILES if (folder.path / name).is_file()]
+    if family == "small100":  # its layers alone differ from M2M-100's
+        files.remove("tokenizer_config.json")
     TransformersConverter(str(folder.path), copy_files=files).convert(str(out), quantization=quantization)
     if family == "mbart50":  # newer tokenizers name no beginning, and CTranslate2 then loads no model
         config = json.loads((out / "config.json").read_text())

@@ -116,6 +116,27 @@ def test_beams_and_scores_agree_with_ctranslate2(name, root) -> None:
     pytest.fail("no answer ended")
 
 
+@pytest.mark.parametrize("weight", [0.2, 1.0])
+def test_coverage_penalty_gives_the_answers_and_scores_of_ctranslate2(weight, root) -> None:
+    folder, bundle = imported("OpenNMT-py", None, root)
+    tokenizer = open_tokenizer(bundle)
+    texts = [text for seed in range(6) for text in sources(ARCHITECTURES["OpenNMT-py"], seed)]
+    asked = DECODE | {"num_hypotheses": 1, "max_decoding_length": LONGEST}
+    theirs = [found[0] for found in answers(folder, texts, **asked, coverage_penalty=weight)]
+    options = replace(OWN, n_best=1, coverage_penalty=weight)
+    jobs = [([*tokenizer.encode(" ".join(text)), bundle.config.eos], options) for text in texts]
+    ours = [result.hypotheses[0] for result in decode(lane(bundle), jobs, np.random.default_rng(0))]
+    pairs = [
+        ((tokenizer.pieces(mine.tokens, target=True), mine.score), other)
+        for mine, other in zip(ours, theirs, strict=True)
+        if len(other[0]) < LONGEST
+    ]
+    assert len(pairs) >= 6
+    for mine, other in pairs:
+        assert mine[0] == other[0]
+        assert mine[1] == pytest.approx(other[1], abs=1e-4)
+
+
 @pytest.mark.parametrize(("heads", "layer"), [(1, -1), (2, 0), (0, 1)])
 @pytest.mark.parametrize("kernels", ["pure", *(["native"] if library() else [])])
 def test_alignments_use_the_heads_named_in_the_file(kernels, heads, layer, tmp_path) -> None:
