@@ -122,7 +122,8 @@ def _end_with_parent() -> None:
     """End this process when its stdin is closed, which happens at the end of the server that started it."""
 
     def watch() -> None:
-        sys.stdin.buffer.read()
+        while os.read(sys.stdin.fileno(), 64):  # Python can't end while a thread reads sys.stdin itself
+            pass
         os._exit(1)  # what has been downloaded stays for the next start
 
     threading.Thread(target=watch, daemon=True).start()

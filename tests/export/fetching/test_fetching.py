@@ -181,7 +181,7 @@ app()
 """
 
 
-def command(server, out, *words):
+def command(server, out, *words, **more):
     environment = os.environ | {"CONVOY_FETCH_FIREFOX": server.address, "PYTHONPATH": str(ROOT)}
     return subprocess.Popen(
         [sys.executable, "-c", PROGRAM, "fetch", *words, "--out", str(out)],
@@ -190,6 +190,7 @@ def command(server, out, *words):
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        **more,
     )
 
 
@@ -200,6 +201,19 @@ def test_two_processes_share_the_work(server, tmp_path):
     assert [process.returncode for process in both] == [0, 0], said
     files = [path for path, _ in server.asked if path.startswith("/attachments/")]
     assert len(files) == len(set(files)) == 3
+
+
+def test_process_of_a_server_ends_cleanly_and_with_its_server(server, tmp_path):
+    remote_settings(server, [("de", "en")])
+    with command(server, tmp_path / "out", "de-en", "--follow", stdin=subprocess.PIPE) as fetched:
+        said = fetched.stdout.read()  # stdin stays open, as while the server runs
+        assert fetched.wait(300) == 0, said
+    assert "Fatal" not in said
+    server.drip = 1
+    orphan = command(server, tmp_path / "other", "de-en", "--follow", stdin=subprocess.PIPE)
+    said, _ = orphan.communicate(timeout=300)  # closes stdin, as when the server is killed
+    assert orphan.returncode == 1, said
+    assert not (tmp_path / "other" / "firefox-de-en").exists()
 
 
 def test_killed_process_leaves_what_the_next_one_continues(server, tmp_path):
