@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 # English name, own name and Chinese name; the own and Chinese names are Unicode's (CLDR)
-NAMES: Final = {
+KNOWN_NAMES: Final = {
     "af": ("Afrikaans", "Afrikaans", "南非荷兰语"),
     "am": ("Amharic", "አማርኛ", "阿姆哈拉语"),
     "ar": ("Arabic", "العربية", "阿拉伯语"),
@@ -110,17 +110,17 @@ NAMES: Final = {
     "zt": ("Chinese (traditional)", "繁體中文", "繁体中文"),
     "zu": ("Zulu", "IsiZulu", "祖鲁语"),
 }
-LANGUAGE_NAMES: Final = {code: english for code, (english, _, _) in NAMES.items()}
+LANGUAGE_NAMES: Final = {code: english for code, (english, _, _) in KNOWN_NAMES.items()}
 # other names in use, by code
 OTHER_NAMES: Final = {
     "ar": "standard arabic|modern standard arabic|阿语",
     "bn": "bangla",
     "de": "德文|德語",
     "el": "modern greek",
-    "en": "英文|英語|inglés|anglais|englisch",
+    "en": "英文|英語",
     "es": "castilian|castellano|西文",
     "fa": "farsi",
-    "fr": "法文|法語|französisch",
+    "fr": "法文|法語",
     "id": "indonesia",
     "ja": "日文|日語|nihongo",
     "ko": "韩文|韓語|朝鲜语|한국말",
@@ -140,6 +140,39 @@ OTHER_NAMES: Final = {
     "vi": "越文",
     "zh": "mandarin|mandarin chinese|汉语|漢語|普通话|简体中文|簡體中文|中文简体|简体",
     "zt": "繁体中文|繁體中文|中文繁体|中文繁體|繁体|繁體",
+}
+# names in German, French, Spanish, Italian and Portuguese (CLDR), by code
+WESTERN_NAMES: Final = {
+    "ar": "Arabisch|arabe|árabe|arabo",
+    "bg": "Bulgarisch|bulgare|búlgaro|bulgaro",
+    "cs": "Tschechisch|tchèque|checo|ceco|tcheco",
+    "da": "Dänisch|danois|danés|danese|dinamarquês",
+    "de": "Deutsch|allemand|alemán|tedesco|alemão",
+    "el": "Griechisch|grec|griego|greco|grego",
+    "en": "Englisch|anglais|inglés|inglese|inglês",
+    "es": "Spanisch|espagnol|español|spagnolo|espanhol",
+    "fa": "Persisch|persan|persa|persiano",
+    "fi": "Finnisch|finnois|finés|finlandese|finlandês",
+    "fr": "Französisch|français|francés|francese|francês",
+    "he": "Hebräisch|hébreu|hebreo|ebraico|hebraico",
+    "hi": "Hindi|hindi|híndi",
+    "hu": "Ungarisch|hongrois|húngaro|ungherese",
+    "id": "Indonesisch|indonésien|indonesio|indonesiano|indonésio",
+    "it": "Italienisch|italien|italiano",
+    "ja": "Japanisch|japonais|japonés|giapponese|japonês",
+    "ko": "Koreanisch|coréen|coreano",
+    "nl": "Niederländisch|néerlandais|neerlandés|olandese|holandês",
+    "no": "Norwegisch|norvégien|noruego|norvegese|norueguês",
+    "pl": "Polnisch|polonais|polaco|polacco|polonês",
+    "pt": "Portugiesisch|portugais|portugués|portoghese|português",
+    "ro": "Rumänisch|roumain|rumano|rumeno|romeno",
+    "ru": "Russisch|russe|ruso|russo",
+    "sv": "Schwedisch|suédois|sueco|svedese",
+    "th": "Thailändisch|thaï|tailandés|thailandese|tailandês",
+    "tr": "Türkisch|turc|turco",
+    "uk": "Ukrainisch|ukrainien|ucraniano|ucraino",
+    "vi": "Vietnamesisch|vietnamien|vietnamita",
+    "zh": "Chinesisch|chinois|chino|cinese|chinês",
 }
 # script and region of a variant, by the word before or after a language's name
 VARIANTS: Final = {

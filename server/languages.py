@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from engine.api import language_of, short
-from server.language_names import LANGUAGE_NAMES, NAMES, OTHER_NAMES, VARIANTS
+from server.language_names import KNOWN_NAMES, LANGUAGE_NAMES, OTHER_NAMES, VARIANTS, WESTERN_NAMES
 
 # LibreTranslate answers with these aliases of its codes, and accepts both in requests
 ALIASES: Final = {"zh": "zh-Hans", "zt": "zh-Hant", "pb": "pt-BR"}
@@ -22,6 +22,7 @@ TAG: Final = re.compile(
     r"(?P<language>[a-z]{2,3})(?:-(?P<script>[a-z]{4}))?(?:-(?P<region>[a-z]{2}|\d{3}))?(?:\.utf-?8)?"
 )
 NAME_PARTS: Final = re.compile(r"[\s()（）,_-]+")
+INFLECTED: Final = re.compile(r"(.+sch)en?")  # of a German name: ins Englische, aus dem Deutschen
 # script of a code without one, by language and region
 SCRIPTS: Final = {("zh", region): "hant" for region in ("tw", "hk", "mo")} | {("zh", ""): "hans"}
 
@@ -89,7 +90,8 @@ def _tag_of(code: str) -> Tag | None:
 
 def _tag_of_name(name: str) -> Tag | None:
     """Return the tag of a plain name, with or without the word of a variant; None when it is unknown."""
-    if code := CODES_BY_NAME.get(name):
+    inflected = INFLECTED.fullmatch(name)
+    if code := CODES_BY_NAME.get(name) or (inflected and CODES_BY_NAME.get(inflected[1])):
         return _tag_of(code)
     words = name.split()
     for count in (1, 2):
@@ -121,6 +123,7 @@ SPECIAL: Final = {
 # reversed: of several codes with one name the first remains
 CODES_BY_NAME: Final = {
     _plain_name(name): code
-    for code, names in reversed([*NAMES.items(), *((c, n.split("|")) for c, n in OTHER_NAMES.items())])
-    for name in names
+    for names_of in (WESTERN_NAMES, OTHER_NAMES, KNOWN_NAMES)
+    for code, names in reversed(names_of.items())
+    for name in (names.split("|") if isinstance(names, str) else names)
 }

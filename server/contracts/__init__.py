@@ -15,7 +15,7 @@ from server.contracts.reading import reading_contracts
 UNKNOWN: Final = replace(deepl.CONTRACT, routers=(), paths=("/v2/*",), error_body=under("message", "error"))
 CONTRACTS: Final = (
     *(libretranslate.CONTRACT, convoy.CONTRACT, deepl.CONTRACT, kserve.CONTRACT, openai.CONTRACT),
-    UNKNOWN,
+    *(openai.WITHOUT_VERSION, UNKNOWN),
 )
 
 

@@ -1,9 +1,10 @@
 """The table of languages in docs/languages.md; `python -m tests.project.language_table` writes it again."""
 
+from itertools import chain
 from typing import Final
 
 from engine.text.codes import EQUALS, SHORT
-from server.language_names import NAMES, OTHER_NAMES
+from server.language_names import KNOWN_NAMES, OTHER_NAMES, WESTERN_NAMES
 from server.languages import ALIASES
 from tests.project.rooms import ROOT
 
@@ -14,11 +15,14 @@ HEAD: Final = "| language | code | other codes | names |\n|---|---|---|---|\n"
 def table() -> str:
     """Return the table of all languages that have a name: codes and names that find each."""
     rows = []
-    for code, (english, *others) in NAMES.items():
+    for code, (english, *others) in KNOWN_NAMES.items():
         aliases = [ALIASES[code]] if code in ALIASES else []
         aliases += [long for long, short in SHORT.items() if short == code]
-        aliases += sorted(other for other, meant in EQUALS.items() if meant == code and other not in NAMES)
-        names = dict.fromkeys([*others, *OTHER_NAMES.get(code, "").split("|")])
+        aliases += sorted(
+            other for other, meant in EQUALS.items() if meant == code and other not in KNOWN_NAMES
+        )
+        more = (names.get(code, "").split("|") for names in (OTHER_NAMES, WESTERN_NAMES))
+        names = dict.fromkeys([*others, *chain.from_iterable(more)])
         shown = ", ".join(f"`{alias}`" for alias in dict.fromkeys(aliases))
         rows.append(f"| {english} | `{code}` | {shown} | {', '.join(filter(None, names))} |\n")
     return HEAD + "".join(rows)

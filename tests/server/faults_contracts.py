@@ -101,9 +101,9 @@ FAULTS = [
     ),
     (
         "more tokens are asked of a model than it writes",
-        "server/contracts/openai/tasks.py",
-        "min(requested_length, limit)",
-        "requested_length",
+        "server/answering/chats.py",
+        "min(chat.max_tokens, limit)",
+        "chat.max_tokens",
         "tests/server/test_wider_faults.py -k random_requests_respect_limits_and_numbers_of_sources",
     ),
     (
@@ -189,6 +189,27 @@ FAULTS = [
         "TextList = Annotated[list[str], Field(fail_fast=True)]",
         "TextList = list[str]",
         "tests/server/contracts/test_mcp.py -k none_of_it_is_logged",
+    ),
+    (
+        "the first line without a language ends the search for the target",
+        "server/answering/instructions.py",
+        "    for match in prefix.finditer(message):\n        if name :=",
+        "    if match := prefix.search(message):\n        if name :=",
+        "tests/server/contracts/test_prompts.py -k languages_of_a_system_prompt",
+    ),
+    (
+        "a message with unknown languages is an instruction",
+        "server/answering/templates.py",
+        'if is_language(languages["target"]) and',
+        "if True and",
+        "tests/server/contracts/test_prompts.py -k any_other_message",
+    ),
+    (
+        "a stream sends what a stop text may take away",
+        "server/answering/chats.py",
+        "[size for end in stop for size in range(1, len(end)) if cut.endswith(end[:size])]",
+        "[0]",
+        "tests/server/contracts/test_prompts.py -k ends_before_a_stop_text",
     ),
     (
         "choices of several prompts share their numbers",

@@ -14,15 +14,16 @@ from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict
 
 from engine.api import ConvoyError, Partial, TextResult
+from server.answering.chats import ANY_MODEL, TextJob
 from server.answering.events import Deltas, Dialect, Event, events
 from server.answering.results import OnPartial
 from server.contract import Fault
-from server.contracts.openai.tasks import READ, CompletionFields, TextJob
-from server.errors import STATUSES, Refusal
+from server.contracts.openai.tasks import CompletionFields, warnings_of
+from server.errors import STATUSES
 from server.http.openapi import EVENTS, errors
 from server.http.parameters import while_connected
 from server.http.responses import json_response
-from server.http.unread import unread_of, with_warnings
+from server.http.unread import with_warnings
 
 # status by our code of an error, if it differs from `STATUSES`
 ERROR_STATUSES: Final = {"key_required": 401, "invalid_key": 401, "quota": 429, "too_large": 400}
@@ -89,22 +90,34 @@ class CompletionChunks(Dialect):
     """OpenAI's stream: the new text of each choice, its finish reason, the numbers of tokens, [DONE]."""
 
     def __init__(
-        self, head: dict[str, Any], shape: CompletionShape, warnings: Mapping[str, str], *, usage: bool
+        self,
+        head: dict[str, Any],
+        shape: CompletionShape,
+        warnings: Mapping[str, str],
+        *,
+        usage: bool,
+        count: int,
     ) -> None:
         self._head, self._shape, self._warnings, self._usage = head, shape, warnings, usage
+        self._count = count  # choices of each text
         self._deltas = Deltas()
         self._begun: set[int] = set()
 
     def partial(self, partial: Partial) -> list[Event]:
-        new = self._deltas.next(partial.index, partial.text)
-        return [self._chunk([self._choice(partial.index, new)])] if new else []
+        """Return the new text of the first choice of a text; its other choices are sent at the end."""
+        return self._grown(partial.index * self._count, partial.text)
+
+    def _grown(self, index: int, text: str) -> list[Event]:
+        new = self._deltas.next(index, text)
+        return [self._chunk([self._choice(index, new)])] if new else []
 
     def result(self, answer: dict[str, Any]) -> list[Event]:
         """Return the last events: the end of each choice, the numbers of tokens if requested, and [DONE]."""
         chunks = []
-        for index, result in enumerate(answer["results"]):
-            chunks += self.partial(Partial(index, result.text))
-            chunks.append(self._chunk([self._choice(index, "", result.finish)]))
+        for number, result in enumerate(answer["results"]):
+            for index, text in enumerate(islice(_repeat_last(result), self._count), number * self._count):
+                chunks += self._grown(index, text)
+                chunks.append(self._chunk([self._choice(index, "", result.finish)]))
         usage = {"usage": usage_of(answer["results"])} if self._usage else {}
         if last := with_warnings(usage, self._warnings):
             chunks.append(self._chunk([], **last))
@@ -139,23 +152,26 @@ async def respond(
     fields: validated fields of the request.
     shape: shape of a chat or of completions.
 
-    Raises Refusal for a stream of several answers to a text, and what `TextJob.results` raises.
+    Raises what `TextJob.results` raises.
     """
     id = f"{shape.prefix}{secrets.token_hex(12)}"
-    head, warnings = {"id": id, "created": int(time.time()), "model": fields.model}, unread_of(values, READ)
+    head, warnings = (
+        {"id": id, "created": int(time.time()), "model": fields.model or ANY_MODEL},
+        warnings_of(values),
+    )
     if not fields.stream:
         results = await while_connected(request, job.results())
         answer: dict[str, Any] = {"object": shape.kind, "choices": _choices(results, fields.n, shape)}
         answer |= {"usage": usage_of(results)}
         return await json_response(with_warnings(head | answer, warnings), job.deadline)
-    if fields.n > 1:
-        raise Refusal("unsupported_parameter", "Unsupported parameter: 'n' with 'stream'.", parameter="n")
 
     async def answer_job(on_partial: OnPartial | None) -> dict[str, Any]:
         return {"results": await job.results(on_partial)}  # `CompletionChunks.result` reads them
 
     with_usage = bool(fields.stream_options and fields.stream_options.include_usage)
-    return await events(request, answer_job, CompletionChunks(head, shape, warnings, usage=with_usage))
+    return await events(
+        request, answer_job, CompletionChunks(head, shape, warnings, usage=with_usage, count=fields.n)
+    )
 
 
 def _choices(results: list[TextResult], count: int, shape: CompletionShape) -> list[dict[str, Any]]:

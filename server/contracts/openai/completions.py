@@ -9,6 +9,7 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel
 
 from engine.api import UnknownModel
+from server.answering.chats import ANY_MODEL, accept_chat
 from server.contracts.openai.answers import (
     COMPLETED,
     CompletionAnswer,
@@ -16,7 +17,7 @@ from server.contracts.openai.answers import (
     OpenAIErrorAnswer,
     respond,
 )
-from server.contracts.openai.tasks import ANY_MODEL, CompletionFields, accept_job, read_fields
+from server.contracts.openai.tasks import CompletionFields, read_fields
 from server.errors import InvalidParameter
 from server.http.openapi import JSON, errors, properties_of, request_of
 from server.http.schemas import SHOWN_CHARACTERS
@@ -58,7 +59,7 @@ class OpenAIModels(BaseModel):
     "/completions",
     response_model=CompletionAnswer,
     responses=COMPLETED,
-    openapi_extra=request_of({"prompt": PROMPT} | FIELDS, ["model", "prompt"], None, (JSON,)),
+    openapi_extra=request_of({"prompt": PROMPT} | FIELDS, ["prompt"], None, (JSON,)),
 )
 async def completions(request: Request) -> Response:
     """Translate or summarize a text, or each of an array, with the named model."""
@@ -68,7 +69,7 @@ async def completions(request: Request) -> Response:
     if not isinstance(texts, list) or not texts or not all(isinstance(text, str) and text for text in texts):
         message = "Invalid value for 'prompt': it is a text, or an array of texts; tokens are not supported."
         raise InvalidParameter("prompt", message)
-    return await respond(request, await accept_job(request, fields, texts), values, fields, SHAPE)
+    return await respond(request, await accept_chat(request, fields.chat(), texts), values, fields, SHAPE)
 
 
 @router.get("/models", response_model=OpenAIModels)

@@ -8,7 +8,6 @@ import pytest
 openai = pytest.importorskip("openai", reason="pip install openai")
 
 from server.contracts.openai.chat import read_messages  # noqa: E402
-from server.contracts.openai.tasks import Instruction, read_instruction  # noqa: E402
 from tests.support.served import LINES, server  # noqa: E402
 
 GERMAN = "Wo ist denn hier der Bahnhof?"
@@ -132,8 +131,10 @@ def test_models_are_listed(client):
     [
         ({"model": "gpt-4"}, 404, "model_not_found", None),
         ({"tools": [{"type": "function"}]}, 400, "unsupported_parameter", "tools"),
-        ({"stop": ["."]}, 400, "unsupported_parameter", "stop"),
-        ({"n": 2, "stream": True}, 400, "unsupported_parameter", "n"),
+        ({"stop": ["."] * 17}, 400, None, "stop"),
+        ({"stop": "x" * 257}, 400, None, "stop"),
+        ({"stop": [1]}, 400, None, "stop"),
+        ({"max_tokens": -2}, 400, None, "max_tokens"),
         ({"n": 900}, 400, None, None),
         ({"temperature": 3}, 400, None, "temperature"),
         ({"model": "convoy"}, 400, None, "model"),
@@ -158,6 +159,55 @@ def test_a_path_of_openai_that_there_is_not_is_refused_as_openai_does(client):
         client.embeddings.create(model="toy-de-en", input="Gut.")
     assert caught.value.type == "invalid_request_error"
     assert "Not Found: POST /v1/embeddings" in caught.value.body["message"]
+
+
+@pytest.mark.parametrize(
+    ("model", "fields"),
+    [
+        ("toy-de-en", {"input": GERMAN}),
+        ("convoy", {"input": GERMAN, "instructions": "You translate from German to English."}),
+        ("convoy", {"input": [FROM_GERMAN, user()]}),
+        ("convoy", {"input": [FROM_GERMAN, user([{"type": "input_text", "text": GERMAN}])]}),
+        ("convoy", {"input": f"Translate from German to English:\n{GERMAN}"}),
+    ],
+)
+def test_responses_have_the_translation(client, english, model, fields):
+    answer = client.responses.create(model=model, store=False, **fields)
+    assert (answer.output_text, answer.status, answer.model) == (english, "completed", model)
+    assert answer.usage.total_tokens == answer.usage.input_tokens + answer.usage.output_tokens > 0
+
+
+def test_a_streamed_response_equals_the_plain_one(client, english):
+    events = list(client.responses.create(model="toy-de-en", input=GERMAN, stream=True))
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    assert [events[0].type, events[-1].type] == ["response.created", "response.completed"]
+    assert "".join(e.delta for e in events if e.type == "response.output_text.delta") == english
+    assert events[-1].response.output_text == english
+    with client.responses.stream(model="toy-de-en", input=GERMAN) as stream:
+        assert stream.get_final_response().output_text == english
+
+
+@pytest.mark.parametrize(
+    ("fields", "parameter"),
+    [
+        ({"input": []}, "input"),
+        ({"input": [1]}, "input"),
+        ({"input": [user([{"type": "input_image", "image_url": "x"}])]}, "input.[0].content"),
+        ({"input": GERMAN, "tools": [{"type": "function", "name": "x"}]}, "tools"),
+        ({"input": GERMAN, "previous_response_id": "resp_1"}, "previous_response_id"),
+    ],
+)
+def test_responses_refuse_what_is_unsupported(client, fields, parameter):
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.responses.create(model="toy-de-en", **fields)
+    assert caught.value.param == parameter
+
+
+@pytest.mark.parametrize("path", ["/chat/completions", "/completions", "/responses"])
+def test_a_base_address_without_its_version_names_it(web, path):
+    answer = web.post(path, json={})
+    assert answer.status_code == 404
+    assert "the base address of this interface ends in /v1" in answer.json()["error"]["message"]
 
 
 def test_keys_and_quotas_are_refused_as_openai_does():
@@ -189,22 +239,6 @@ def test_a_client_that_goes_leaves_nothing_behind():
         with httpx.stream("POST", f"{web.base_url}/v1/chat/completions", json=body, timeout=600):
             until(lambda: sum(busy(house.service)) > 0)
         until(lambda: busy(house.service) == (0, 0))
-
-
-@pytest.mark.parametrize(
-    ("message", "instruction"),
-    [
-        ("Translate from German to English", Instruction(False, "de", "en")),
-        ("You translate text into Simplified Chinese.", Instruction(False, "", "zh")),
-        ("Translate to Chinese (Traditional)", Instruction(False, "", "zt")),
-        ("translation from en to pt-BR, please", Instruction(False, "en", "pt-br")),
-        ("Translate it to the best of your knowledge to French", Instruction(False, "", "fr")),
-        ("Summarise this", Instruction(True)),
-        ("Be kind.", None),
-    ],
-)
-def test_instructions(message, instruction):
-    assert read_instruction(message) == instruction
 
 
 def test_contents_of_several_parts_are_one_text():
