@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, Final
 
 from fastapi import Request
 
@@ -25,8 +26,10 @@ from server.errors import InvalidParameter
 from server.http.schemas import alternatives_of
 from server.state import AppState, deadline_of, state_of
 
-ANY_MODEL = "convoy"
-AUTO = "auto"
+ANY_MODEL: Final = "convoy"
+AUTO: Final = "auto"
+MAX_STOPS: Final = 16
+MAX_STOP_CHARACTERS: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,12 @@ class TextJob:
             on_partial(replace(partial, text=certain_before(partial.text, self.stop)))
 
         return listener
+
+
+def stop_texts(value: Any) -> Any:
+    """Return the texts that a request names, without empty ones; other values stay, to be refused."""
+    texts = [] if value is None else [value] if isinstance(value, str) else value
+    return tuple(text for text in texts if text != "") if isinstance(texts, list) else texts
 
 
 def before(text: str, stop: Sequence[str]) -> str:
@@ -179,3 +188,48 @@ def _options(chat: Chat, route: ModelRoute | None, defaults: TextOptions, state:
         follow_form=defaults.follow_form,
         newlines=defaults.newlines,
     )
+
+
+def read_messages(
+    messages: Any, place: str = "messages", kinds: Collection[str] = ("text",)
+) -> tuple[str, str]:
+    """Return the joined system messages, and the last user message.
+
+    messages: value of the request's field.
+    place: name of the field.
+    kinds: types of parts that hold texts.
+
+    Raises InvalidParameter.
+    """
+    if not isinstance(messages, list) or not messages or not all(isinstance(m, dict) for m in messages):
+        raise _invalid(place, "an array of objects with role and content is needed")
+    system = [
+        _text_of(message.get("content"), f"{place}.[{number}].content", kinds)
+        for number, message in enumerate(messages)
+        if message.get("role") in ("system", "developer")
+    ]
+    users = [number for number, message in enumerate(messages) if message.get("role") == "user"]
+    if not users:
+        raise _invalid(place, "there is no message of the role user")
+    text = _text_of(messages[users[-1]].get("content"), f"{place}.[{users[-1]}].content", kinds)
+    if not text:
+        raise _invalid(f"{place}.[{users[-1]}].content", "the text is empty")
+    return "\n".join(system), text
+
+
+def _text_of(content: Any, place: str, kinds: Collection[str]) -> str:
+    """Return the content of a message, which is a text or an array of text parts."""
+    if isinstance(content, str):
+        return content
+    # an invalid part becomes {}, which has no type
+    parts = (
+        [part if isinstance(part, dict) else {} for part in content] if isinstance(content, list) else [{}]
+    )
+    texts = [part.get("text") for part in parts if part.get("type") in kinds]
+    if len(texts) < len(parts) or not all(isinstance(text, str) for text in texts):
+        raise _invalid(place, "it is a text, or an array of parts of the type text")
+    return "\n".join(map(str, texts))
+
+
+def _invalid(parameter: str, message: str) -> InvalidParameter:
+    return InvalidParameter(parameter, f"Invalid value for '{parameter}': {message}.")

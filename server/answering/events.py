@@ -44,10 +44,13 @@ STREAM_HEADERS: Final = [
     (b"cache-control", b"no-store"),
     (b"x-accel-buffering", b"no"),
 ]
+LINES_HEADER: Final = (b"content-type", b"application/x-ndjson")
 
 
 class Dialect:
     """The events of one stream, in the format of a contract."""
+
+    json_lines = False  # whether each event is a line of JSON, instead of a server-sent event
 
     def partial(self, partial: Partial) -> list[Event]:
         return [("partial", {"index": partial.index, "text": partial.text})]
@@ -122,18 +125,24 @@ class _Feed:
                 async with asyncio.timeout(COMMENT_SECONDS):
                     await self.changed.wait()
             except TimeoutError:
-                yield b": still at work\n\n"
+                yield b"" if self.dialect.json_lines else b": still at work\n\n"
                 continue
             # once the work is done, `changed` stays set and the loop does not wait again
             if not self.task.done():
                 self.changed.clear()
             while self._waiting:
                 index = next(iter(self._waiting))
-                yield await _wire(self.dialect.partial(Partial(index, self._waiting.pop(index))))
-        yield await _wire(self.dialect.result(self.task.result()), LAST_ID)
+                yield await self._wire(self.dialect.partial(Partial(index, self._waiting.pop(index))))
+        yield await self._wire(self.dialect.result(self.task.result()), LAST_ID)
 
     async def error(self, error: ConvoyError) -> bytes:
-        return await _wire(self.dialect.error(error), LAST_ID)
+        return await self._wire(self.dialect.error(error), LAST_ID)
+
+    async def _wire(self, events: list[Event], number: str = "") -> bytes:
+        """Return events in the format of the stream; events with a name get the number as id."""
+        if self.dialect.json_lines:
+            return b"".join([await json_bytes(data) + b"\n" for _, data in events])
+        return await _wire(events, number)
 
     async def close(self) -> None:
         self.task.cancel()
@@ -148,7 +157,8 @@ class _Events(Response):
     def __init__(self, request: Request, feed: _Feed) -> None:
         super().__init__()
         self._request, self._feed = request, feed
-        self.raw_headers = list(STREAM_HEADERS)
+        lines = feed.dialect.json_lines
+        self.raw_headers = [LINES_HEADER, *STREAM_HEADERS[1:]] if lines else list(STREAM_HEADERS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the whole stream, and cancel the answer when the client disconnects."""

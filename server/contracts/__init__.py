@@ -8,7 +8,7 @@ from typing import Final
 
 from engine.api import ConfigError
 from server.contract import Contract, longest_match, under
-from server.contracts import convoy, deepl, kserve, libretranslate, openai
+from server.contracts import convoy, deepl, kserve, libretranslate, ollama, openai
 from server.contracts.reading import reading_contracts
 
 # unknown paths under /v2 may be from clients of either contract, so that errors have both shapes
@@ -26,7 +26,8 @@ def served_contracts(plugins: Collection[str]) -> tuple[Contract, ...]:
 
     Raises ConfigError when the library of a plug-in is missing.
     """
-    return (*CONTRACTS, *reading_contracts(plugins), *(_mcp() if "mcp" in plugins else ()))
+    local = (ollama.CONTRACT,) if "ollama" in plugins else ()
+    return (*CONTRACTS, *reading_contracts(plugins), *local, *(_mcp() if "mcp" in plugins else ()))
 
 
 def _mcp() -> tuple[Contract, ...]:

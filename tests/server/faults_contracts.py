@@ -108,7 +108,7 @@ FAULTS = [
     ),
     (
         "the first message of a chat is the text",
-        "server/contracts/openai/chat.py",
+        "server/answering/chats.py",
         'text = _text_of(messages[users[-1]].get("content")',
         'text = _text_of(messages[users[0]].get("content")',
         "tests/server/contracts/test_openai.py -k a_chat_translates_the_last_user_message",

@@ -29,7 +29,7 @@ ATTACKS = (
 
 @pytest.fixture(scope="module")
 def place():
-    with processes(1, 1, PLUGINS="deeplx,immersive,mtran,google,apertium,mcp", THREADS="1") as (
+    with processes(1, 1, PLUGINS="deeplx,immersive,mtran,google,apertium,mcp,ollama", THREADS="1") as (
         client,
         running,
     ):

@@ -12,12 +12,11 @@ from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict
 
 from engine.api import ConvoyError, Partial, TextResult
-from server.answering.chats import ANY_MODEL, accept_chat
+from server.answering.chats import ANY_MODEL, accept_chat, read_messages
 from server.answering.events import Deltas, Dialect, Event, events
 from server.answering.results import OnPartial
 from server.contract import Fault
 from server.contracts.openai.answers import OpenAIErrorAnswer, error_body, usage_of
-from server.contracts.openai.chat import read_messages
 from server.contracts.openai.tasks import (
     IDLE,
     UNMET,

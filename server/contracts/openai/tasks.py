@@ -12,15 +12,13 @@ from typing import Annotated, Any, Final
 from fastapi import Request
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, WithJsonSchema
 
-from server.answering.chats import ANY_MODEL, Chat
+from server.answering.chats import ANY_MODEL, MAX_STOP_CHARACTERS, MAX_STOPS, Chat, stop_texts
 from server.errors import Refusal
 from server.http.parameters import body_of, parse_json
 from server.http.schemas import NO_BOOLEAN, validate
 from server.http.unread import unread_of
 from server.state import state_of
 
-MAX_STOPS: Final = 16
-MAX_STOP_CHARACTERS: Final = 256
 # values of unsupported parameters that are accepted, because they request nothing
 UNSUPPORTED: Final[dict[str, tuple[Any, ...]]] = {
     "audio": (None,),
@@ -78,12 +76,6 @@ def _null_if_unlimited(value: Any) -> Any:
     return None if type(value) is int and value in (0, -1) else value
 
 
-def _stop_texts(value: Any) -> Any:
-    """Return the texts that a request names, without empty ones; other values stay, to be refused."""
-    texts = [] if value is None else [value] if isinstance(value, str) else value
-    return tuple(text for text in texts if text != "") if isinstance(texts, list) else texts
-
-
 LENGTH_SCHEMA: Final = {"anyOf": [{"type": "integer", "minimum": -1}, {"type": "null"}]}
 STOP_TEXT: Final = {"type": "string", "maxLength": MAX_STOP_CHARACTERS}
 STOP_SCHEMA: Final = {
@@ -131,7 +123,7 @@ class CompletionFields(CommonFields):
     stop: Annotated[
         tuple[StopText, ...],
         Field(max_length=MAX_STOPS),
-        BeforeValidator(_stop_texts),
+        BeforeValidator(stop_texts),
         WithJsonSchema(STOP_SCHEMA),
     ] = Field((), description="Texts that end an answer, which does not contain them.")
     stream_options: StreamOptions | None = None

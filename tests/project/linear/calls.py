@@ -130,9 +130,15 @@ def one_line(text: str) -> object:
 
 
 def instruction(text: str) -> object:
-    from server.contracts.openai.tasks import read_instruction
+    from server.answering.instructions import read_instruction
 
     return read_instruction(text)
+
+
+def client_message(text: str) -> object:
+    from server.answering.templates import read_template
+
+    return read_template(text)
 
 
 def present_phrases(text: str) -> object:

@@ -7,7 +7,7 @@ import pytest
 
 openai = pytest.importorskip("openai", reason="pip install openai")
 
-from server.contracts.openai.chat import read_messages  # noqa: E402
+from server.answering.chats import read_messages  # noqa: E402
 from tests.support.served import LINES, server  # noqa: E402
 
 GERMAN = "Wo ist denn hier der Bahnhof?"
