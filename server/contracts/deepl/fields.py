@@ -58,7 +58,6 @@ def _splitting_word(value: Any) -> Any:
 
 
 SplittingWord = BeforeValidator(_splitting_word)
-EmptyAsNone = BeforeValidator(lambda value: None if value == "" else value)
 SENTENCE_SPLITTING: Final[JsonDict] = {
     "anyOf": [
         {"type": "string", "enum": ["0", "1", "nonewlines", ""]},
@@ -78,7 +77,7 @@ class DeepLRequest(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     context: str = Field("", description="Accepted; the models read a text by itself.")
-    split_sentences: Annotated[Literal["0", "1", "nonewlines"] | None, EmptyAsNone, SplittingWord] = Field(
+    split_sentences: Annotated[Literal["0", "1", "nonewlines"] | None, SplittingWord] = Field(
         None,
         description="0: each text is one sentence. Default 1; nonewlines with tag_handling=html.",
         json_schema_extra=SENTENCE_SPLITTING,
@@ -86,10 +85,10 @@ class DeepLRequest(BaseModel):
     preserve_formatting: bool = Field(False, description="Keep case at the start and marks at the end.")
     # "more" and "less" are valid values, refused with DeepL's own error
     formality: Literal["default", "more", "less", "prefer_more", "prefer_less"] = Field(
-        "default", json_schema_extra={"enum": ["default", "prefer_more", "prefer_less"]}
+        "default", json_schema_extra={"enum": ["default", "prefer_more", "prefer_less", ""]}
     )
     model_type: str | None = None
-    tag_handling: Annotated[Literal["xml", "html"] | None, EmptyAsNone] = Field(
+    tag_handling: Literal["xml", "html"] | None = Field(
         None, json_schema_extra={"anyOf": [{"type": "string", "enum": ["xml", "html", ""]}, {"type": "null"}]}
     )
     outline_detection: bool = Field(True, description="XML: find the tags that split by the structure.")
@@ -106,6 +105,7 @@ class DeepLRequest(BaseModel):
 
 
 READ: Final = frozenset((*DeepLRequest.model_fields, "text", "target_lang", "source_lang"))
+UNMET: Final = {"context": "has no effect: the models read a text by itself"}
 
 
 TRANSLATE_FIELDS: Final = {
@@ -121,7 +121,7 @@ TRANSLATE_FIELDS: Final = {
         "anyOf": [{"type": "string", SERVED: "deepl source"}, {"type": "null"}],
         "description": "Default: detected for each text.",
     },
-} | lenient(DeepLRequest.model_json_schema()["properties"], null=True)
+} | lenient(DeepLRequest.model_json_schema()["properties"], absent=(None, ""))
 
 
 TRANSLATE_BODY: Final = request_of(
@@ -144,8 +144,13 @@ def texts_of(values: dict[str, Any]) -> list[str]:
 
 
 def validated_fields(values: dict[str, Any]) -> DeepLRequest:
-    """Return the validated fields of a request. Raises InvalidRequest, in DeepL's words where it has them."""
-    fields = validate(DeepLRequest, {name: value for name, value in values.items() if value is not None})
+    """Return the validated fields of a request; a field with null or "" is as if it were absent.
+
+    Raises InvalidRequest, in DeepL's words where it has them.
+    """
+    fields = validate(
+        DeepLRequest, {name: value for name, value in values.items() if value not in (None, "")}
+    )
     if fields.formality in ("more", "less"):
         raise InvalidRequest("'formality' is not supported for given 'target_lang'.")
     if fields.glossary_id and fields.glossary_ids:

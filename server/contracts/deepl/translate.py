@@ -25,6 +25,7 @@ from server.contracts.deepl.fields import (
     READ,
     TRANSLATE_BODY,
     TRANSLATE_FIELDS,
+    UNMET,
     DeepLRequest,
     texts_of,
     validated_fields,
@@ -121,7 +122,8 @@ async def translate(request: Request) -> Response:
     if not fields.partial:
         await charge(request, texts)
     answer = await while_connected(request, _answer_call(request, call, deadline))
-    answer = with_warnings(answer, unread_of(values, READ, state.names.query_key_fields))
+    unmet = {name: text for name, text in UNMET.items() if values.get(name)}
+    answer = with_warnings(answer, unread_of(values, READ, state.names.query_key_fields) | unmet)
     return await json_response(answer, deadline, {"X-Trace-ID": secrets.token_hex(16)})
 
 

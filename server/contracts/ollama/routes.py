@@ -180,7 +180,7 @@ async def _respond(
     shape: function that makes the fields with the text of an answer.
     """
     system, text = texts
-    name, options = _name(fields.model), fields.options or Options()
+    name, options = _name(fields.model), fields.options or Options.model_validate({})
     if name not in _names(state_of(request)):
         raise UnknownModel(f"model '{name[:SHOWN_CHARACTERS]}' not found; /api/tags lists the models")
     read = {"messages", *GenerateFields.model_fields, *UNSUPPORTED, *IDLE}

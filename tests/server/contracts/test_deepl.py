@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.api import Service, TextOptions
+from server.contracts.deepl.fields import DeepLRequest
 from server.contracts.deepl.languages import model_code
 from server.contracts.deepl.translate import on_one_line
 from tests.support.served import bundles, server, settings_of
@@ -162,6 +163,19 @@ def test_wrong_options_are_named(client, fields):
     answer = post(client, **fields)
     assert answer.status_code == 400
     assert next(iter(fields)) in answer.json()["message"]
+
+
+def test_an_empty_field_is_as_if_it_were_absent(client):
+    names = sorted(set(DeepLRequest.model_fields) - {"partial", "show_billed_characters"})
+    expected = post(client).json()
+    for fields in [dict.fromkeys(names, ""), *({name: ""} for name in names), {"source_lang": ""}]:
+        assert post(client, **fields).json() == expected, fields
+
+
+def test_a_context_has_no_effect_and_is_named_in_a_warning(client):
+    answer = post(client, context="It is about trains.").json()
+    assert answer.pop("warnings") == {"context": "has no effect: the models read a text by itself"}
+    assert answer == post(client).json()
 
 
 def test_the_options_that_have_no_twin_are_accepted(client):
