@@ -30,10 +30,10 @@ STATUS_REMEDIES: Final = {
 }
 TEXT_FILES: Final = (
     *("config.json", "generation_config.json", "tokenizer*.json", "special_tokens_map.json"),
-    *("added_tokens.json", "vocab*", "merges.txt", "*.spm", "*.model", "*.codes", "dict.*.txt"),
+    *("added_tokens.json", "vocab*", "merges.txt", "*.spm", "*.model", "*.codes", "dict*.txt", "dict.*.json"),
 )
 STUDENT_FILES: Final = ("*.bin", "*.bin.gz", "*.bin.zst", "*.spm*", "lex*", "config*.yml", "metadata.json")
-CT2_FILES: Final = ("model.bin", "*vocabulary*", *TEXT_FILES)
+CT2_FILES: Final = ("model.bin", "*vocabulary*", "vmap.txt", "bpecodes", "codes", *TEXT_FILES)
 
 
 class HuggingFace:
