@@ -14,9 +14,7 @@ from numpy.typing import NDArray
 from training.data import Pairs
 
 ENDING: Final = ".encoded"
-BOTH: Final = (
-    "both:"  # beginning of the group of both directions; the name of the recipe with its order follows
-)
+BOTH: Final = "both:"  # beginning of the group of both directions; the recipe with its order follows
 VALID: Final = "valid:"  # beginning of the groups of validation pairs; the name of the corpus follows
 PRESET: Final = 6  # of lzma
 

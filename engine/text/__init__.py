@@ -8,6 +8,7 @@ newlines    line breaks within sentences
 numbers     numbers in digits and in words, to compare a source with its answer
 form        capitals and final marks of a sentence
 words       fixed phrases and the rule for names of a bundle
+given_names given names, which are no words to translate
 detect      language detection
 first_words common words of each language, for detection
 codes       language codes

@@ -28,7 +28,7 @@ CASES = (
         "<p>My friend is here. <b>Good evening!</b></p>",
         "<p>Mein Freund ist hier. <b>Guten Abend!</b></p>",
     ),
-    ("en", "de", "<b>Yes.</b> I know. <i>No!</i>", "<b>Ja.</b> Ich weiß es. <i>Nein!</i>"),
+    ("en", "de", "<b>Yes.</b> I know. <i>No!</i>", "<b>Ja.</b> Ich weiß. <i>Nein!</i>"),
     (
         "en",
         "de",

@@ -59,6 +59,6 @@ async def test_shipped_models_answer_sensibly(precision):
     assert "station" in english.text
     assert "Where" in english.text
     assert gare.text.startswith("Where") and "station" in gare.text
-    assert french.text.startswith("Où se trouve") and "gare" in french.text
+    assert french.text.startswith("Où") and "gare" in french.text
     assert german.text.startswith("Wo ist Tom")
     assert {"neural", "speech", "recognition", "networks", "training"} & set(title.text.lower().split())

@@ -169,10 +169,10 @@ def test_sentence_of_protected_phrases_only_is_echoed(service):
 
 
 def test_number_is_kept_without_placeholders_if_the_model_copies_it(service):
-    plain = ask(service, "Der Zug kommt um 12:30 Uhr.", alignment=True)
-    kept = ask(service, "Der Zug kommt um 12:30 Uhr.", protect=True)
-    assert kept.text.count("12:30") == 1
-    if plain.text.count("12:30") == 1:
+    plain = ask(service, "Ich habe 37 Bücher.", alignment=True)
+    kept = ask(service, "Ich habe 37 Bücher.", protect=True)
+    assert kept.text.count("37") == 1
+    if plain.text.count("37") == 1:
         assert kept.text == plain.text
 
 

@@ -205,8 +205,8 @@ def test_rule_for_names_is_chosen_by_pairs_and_written(tmp_path):
     shutil.copytree(MODEL, tmp_path / "model")
     pairs = tmp_path / "pairs.tsv"
     pairs.write_text(
-        "I talked to Willfried Schomber yesterday.\tIch habe gestern mit Willfried Schomber gesprochen.\n"
-        "Do you know Sibilla Oeynhausen?\tKennst du Sibilla Oeynhausen?\n",
+        "Have you seen Quvenzhané Wallis?\tHast du Quvenzhané Wallis gesehen?\n"
+        "I met Krzysztof Szczepański.\tIch habe Krzysztof Szczepański getroffen.\n",
         "utf-8",
     )
     command = ["words", str(tmp_path / "model"), "--choose-names", str(pairs)]
