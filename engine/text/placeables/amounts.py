@@ -37,7 +37,7 @@ PLAIN: Final = (
     r"\d++(?:(?:[.,:/x×'’–−-]|\.\.)\d++)*+(?:[eE][+−-]?\d{1,4}(?!\w)|\^[+−-]?\d{1,4}(?!\w)|[½⅓⅔¼¾⅛⅜⅝⅞]|[×·]10[⁻⁺]?[⁰¹²³⁴-⁹]++)?+"
     r"(?:,[-–—]{1,2}+)?+"
 )
-MEASURE: Final = rf"\d++(?:[.,]\d++)?+(?:{GAP}?(?:mm|cm|m|km|px)(?!\w))?+"
+MEASURE: Final = rf"\d++(?:[.,]\d++)?+(?:{GAP}?(?:mm|cm|m|km|px)(?!\w)|[\"″](?={GAP}?[×x]|[^\w\"]|$))?+"
 PRODUCT: Final = rf"{MEASURE}(?:{GAP}[×x]{GAP}{MEASURE})++"  # 3 × 4  210 mm × 297 mm
 THOUSANDS: Final = rf"\d{{1,3}}(?:{GAP}\d{{3}})++(?!\d)(?:[.,]\d++)?+"  # 1 234 567,89
 MIXED: Final = rf"\d{{1,3}}{GAP}[1-9]/[2-9]\d?(?![\d/])"  # 2 1/2
@@ -66,7 +66,7 @@ NUMBER: Final = (
     rf"(?:{PRODUCT}|{MIXED}|{THOUSANDS}|{GROUPS}|{PLAIN}){UNIT}(?!\w)"
     rf"(?:{GAP}?±{GAP}?\d++(?:[.,]\d++)?+{UNIT}(?!\w))?+"  # 3.3 V ± 5 %
 )
-RANGE: Final = rf"(?:{NUMBER}) [–—-] (?:{NUMBER})"  # 8:00 – 18:30
+RANGE: Final = rf"(?:{NUMBER})(?: [–—-] (?:{NUMBER})){{1,12}}+"  # 8:00 – 18:30
 # chords and grades: Am7 – D9 – G
 CHORD: Final = r"[A-H][#b♯♭]?(?:m|maj|min|dim|aug|sus|add)?\d{0,2}(?:/[A-H][#b]?)?(?![\w'’])"
 CHORDS: Final = rf"(?<![\w-]){CHORD}(?:(?: [–|-] |, (?=\w{{2}})){CHORD}){{1,12}}+"
@@ -107,12 +107,13 @@ PICTURE: Final = (
 )
 EMOJI: Final = rf"{PICTURE}(?:{GAP}?{PICTURE})*+"
 FACE: Final = (
-    r"(?<![^\s.!?…])(?:[:;=]['’]?-?[()DPpO|/]|<3|[xX]D|-_-)(?!\w)|\^_?\^|¯\\_\(ツ\)_/¯|\(╯°□°\)╯︵ ┻━┻"
+    r"(?<![^\s.!?…])(?:[:;=]['’]?-?[()DPpO|/]|<3|[xX]D|-_-)(?!\w)|\^_?\^|\\[oO0]/(?!\S)|¯\\_\(ツ\)_/¯"
+    r"|\(╯°□°\)╯︵ ┻━┻"
 )
 POWERS: Final = "[²³¹⁰-₎]"
 TERM: Final = (
     rf"(?:\d++(?:[.,]\d++)?+[a-zA-Z]?{POWERS}*+|[a-zA-Z]\([a-zA-Z](?:, ?[a-zA-Z])*\)"
-    rf"|[a-zA-Z]{{1,3}}{POWERS}++|[a-zA-Z])"
+    rf"|[a-zA-Z]{{1,3}}{POWERS}++|[a-zA-Zα-ω])"
 )
 FORMULA: Final = (
     rf"(?<![\w.,-])(?=[^=≤≥≠≈]{{1,24}}[=≤≥≠≈]|\S{{0,8}}{POWERS})"
@@ -136,6 +137,8 @@ POSTCODE: Final = r"(?<![\w-])[A-Z]{1,2}\d[A-Z\d]? \d[A-Z]{2}(?![\w-])"  # Briti
 PART_NUMBER: Final = (  # A-77812  4711-B/22  ISO-2022-JP
     r"(?<![\w/.-])(?=[A-Z/.-]{0,12}\d)(?=[\d/.-]{0,12}[A-Z])[A-Z\d]{1,12}(?:(?<=\d)[A-Z]?[a-z]{1,3})?"
     r"(?:[-/.][A-Z\d]{1,12}(?:(?<=\d)[A-Z]?[a-z]{1,3})?){1,6}%?(?![\w/-]|\.\w)"
+    r"|(?<![\w/.-])[A-Za-z]{1,6}\d[A-Za-z\d]{1,20}-[A-Za-z]?\d[A-Za-z\d]{0,20}(?![\w/-])"
+    r"|(?<![\w/.-])\d{1,4}(?:e|er|th|st|nd|rd|te)/\d{1,6}(?![\w/-])"
 )
 FOOTNOTE: Final = (  # ¹  [1, 2]
     r"(?<!\d)[⁰¹²³⁴-⁹]{1,3}+(?!\w)|(?<!\w)\[\d{1,3}(?:(?:, ?|[–-])\d{1,3}){0,9}+\](?!\()"

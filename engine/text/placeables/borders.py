@@ -51,7 +51,8 @@ SOURCE: Final = (
     rf"{LINE_START}(?:\[[A-Za-z]{{3,8}}\][ \t])?+(?=[^\s:]{{0,60}}(?:[\d_]|[a-z]\.[a-zA-Z]{{2}}))"
     r"(?=[^\s:]{0,60}[a-z])(?![^\s:]{0,60}://)[A-Za-z][\w./()$-]{2,80}:(?=[ \t]\S)"
 )
-HEAD: Final = f"{LOG}|{COMPILER}|{COMMIT}|{CLAUSE}|{COMMENT}|{SOURCE}"
+SPEAKER: Final = rf"(?:{LINE_START}|(?<=[.?!] ))[A-Z]:(?= [^\W\d_])"  # Q: Who? A: Tom.
+HEAD: Final = f"{LOG}|{SPEAKER}|{COMPILER}|{COMMIT}|{CLAUSE}|{COMMENT}|{SOURCE}"
 # syntax of ICU's messages around their branches; fields such as {name} are found first
 BRANCH: Final = (
     r"\{\s?\w{1,60}+,\s?(?:plural|select|selectordinal),\s{0,9}(?:offset:\d{1,9}\s)?(?:=\d{1,9}|\w{1,60}+)\s{0,9}\{"

@@ -109,6 +109,9 @@ OTHER: Final = (
     rf"[\w.{SIGN}-]{{0,200}}(?<![.-])|(?<!\w)(?:X{{4,}}+|x{{4,}}+)(?!\w)"
     r"|(?<![\w-])[A-Za-z]{1,2}[°+]{1,2}(?![\w+#])"  # T°
 )
+FORMULA: Final = (
+    r"(?<![^\s(\"„“«])=[A-Z]{2,12}\([^\s()]{0,80}(?:\([^\s()]{0,40}\)[^\s()]{0,40})?\)"  # =SUM(A1:A9)
+)
 CENSORED: Final = r"(?<![\w*])(?:[^\W\d_]{1,2}\*{2,20}+|[^\W\d_]{1,20}+\*{3,20}+)\w{0,20}+(?!\*)"  # f***
 # marks, letters and digits between spaces that are no word: (◕‿◕)  \(^o^)/  (foo|bar)\.txt$
 SPACED: Final = (

@@ -42,7 +42,7 @@ NOUNS_MAY_BE_NAME: Final = re.compile(
 APOSTROPHES: Final = ("'", "’")
 # acronyms such as GDPR, except acronyms with translations
 ACRONYM: Final = re.compile(
-    r"(?<![\w'’&/.-])(?!NATO|OTAN|ONU|UNO|AIDS|SIDA|DNA|ADN|DNS)[A-ZÄÖÜ]{2,5}(?![\w'’&/-]|\.\w)"
+    r"(?<![\w'’&/.-])(?!NATO|OTAN|ONU|UNO|AIDS|SIDA|DNA|ADN|DNS)[A-ZÄÖÜ]{2,12}(?![\w'’&/-]|\.\w)"
 )
 # word without a vowel, which is an abbreviation in most languages; with a dot it may have a translation
 CONSONANTS: Final = re.compile(

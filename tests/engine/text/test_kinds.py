@@ -16,6 +16,7 @@ IN_CONTEXT = {
     "separator": "Haus :: Tür",
     "cell": "Haus;Tür",
     "box": "[x] Tür",
+    "item": "Tür (ii) und",
     "end of a field": "Größe: M; Farbe: rot",
 }
 
@@ -54,6 +55,7 @@ def test_example_of_each_kind_is_found(kind):
         ("[WARN] disk0s1: Tür offen", ["[WARN] disk0s1:", "Tür offen"]),
         ("W1103 22:14:07.331 41 main.cc:88] Tür offen", ["W1103 22:14:07.331 41 main.cc:88]", "Tür offen"]),
         ("Nov 3 22:14:07 web01 nginx[4]: Tür offen", ["Nov 3 22:14:07 web01 nginx[4]:", "Tür offen"]),
+        ("F: Wer? A: Tom geht.", ["F:", "Wer?", "A:", "Tom geht."]),
         ("Hinweis: Die Nummer fehlt.", ["Hinweis: Die Nummer fehlt."]),
         ("« Oui » dit Tom.", ["« Oui » dit Tom."]),
         (
@@ -119,6 +121,11 @@ def test_signs_that_are_not_of_words_stay_escaped(form):
         ("Ich ____ gern.", ["____"]),
         ("C:\\Daten\\brief_neu(3).pdf ist da.", ["C:\\Daten\\brief_neu(3).pdf"]),
         ("Drücke [E] und nimm A:B.", ["[E]", "A:B"]),
+        ('Mit =IF(A1>0,"ja","nein") geht es.', ['=IF(A1>0,"ja","nein")']),
+        ("Lotto: 4 – 8 – 15, Flug MUC–SFO", ["4 – 8 – 15", "MUC–SFO"]),
+        ("Wir (a) gehen oder (b) bleiben.", ["(a)", "(b)"]),
+        ("Passwort: h4u5-T1er! Platz 7e/124", ["h4u5-T1er", "7e/124"]),
+        ('Größe 30" x 40" und α = 0,5', ['30" x 40"', "α = 0,5"]),
     ],
 )
 def test_what_is_no_word_is_one_phrase(text, found):
