@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.backends import Placement, processors, usual_precision
+from engine.backends import Placement, choose_place, processors, usual_precision
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +14,8 @@ class ModelChoice:
 
     model: folder of a bundle, or name of a model of the server; None: the only model.
     precision: precision of its weights; None: the default of the device.
-    backend, device: backend and device that run it.
+    backend: backend that runs it; None: the usual one of the device.
+    device: device that runs it.
     threads: threads of the numeric library; None: all cores.
     source, target: languages of the model; None: any.
     shortlist: decode with likely tokens only; None: the setting of the bundle.
@@ -23,7 +24,7 @@ class ModelChoice:
 
     model: Path | None
     precision: str | None = None
-    backend: str = "onnx"
+    backend: str | None = None
     device: str = "cpu"
     threads: int | None = None
     source: str | None = None
@@ -33,10 +34,12 @@ class ModelChoice:
 
     def placement(self) -> Placement:
         """Return where the model runs, with the default precision and number of threads filled in."""
+        on_cpu = self.precision == "int8" or bool(self.shortlist)
+        place = choose_place(self.device, self.backend, on_cpu=on_cpu)
         return Placement(
-            self.backend,
-            self.device,
-            self.precision or usual_precision(self.device, fast=self.fast),
+            place.backend,
+            place.device,
+            self.precision or usual_precision(place.device, fast=self.fast, backend=place.backend),
             self.threads or processors(),
             shortlist=self.shortlist,
             fast=self.fast,

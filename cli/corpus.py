@@ -207,8 +207,8 @@ def _model_fields(
         "columns": chosen,
         "options": options_for(chosen, options),
         "runs": {
-            "backend": place.backend,
-            "device": place.device.partition(":")[0],
+            "backend": choice.settings.placement.backend,
+            "device": choice.settings.placement.device.partition(":")[0],
             "precision": choice.settings.placement.precision,
             "shortlist": place.shortlist,
             "fast": place.fast,
@@ -278,7 +278,7 @@ def _engines(place: ModelChoice) -> int:
     """Return the default number of engines: on the CPU one for each `threads` cores, otherwise one."""
     from engine.api import processors
 
-    return max(1, processors() // (place.threads or 1)) if place.device == "cpu" else 1
+    return max(1, processors() // (place.threads or 1)) if place.placement().device == "cpu" else 1
 
 
 def _check_choice(flag: str, value: str, known: Sequence[str]) -> str:

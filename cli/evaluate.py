@@ -32,7 +32,7 @@ def evaluate(
     limit: Annotated[int | None, typer.Option(min=1, help="Use only this many first lines.")] = None,
     output: Annotated[Path | None, typer.Option(help="File for the texts of the model.")] = None,
     precision: texts.Precision = None,
-    backend: texts.Backend = "onnx",
+    backend: texts.Backend = None,
     device: texts.Device = "cpu",
     threads: texts.Threads = None,
     shortlist: texts.Shortlist = None,

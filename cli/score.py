@@ -82,7 +82,7 @@ def score(
     ] = False,
     total: Annotated[bool, typer.Option("--total", help="Print only the last line.")] = False,
     precision: texts.Precision = None,
-    backend: texts.Backend = "onnx",
+    backend: texts.Backend = None,
     device: texts.Device = "cpu",
     threads: texts.Threads = None,
     timeout: texts.Timeout = 300.0,

@@ -57,6 +57,9 @@ def serve(**flags: Any) -> None:
     if settings.grpc_port is not None:
         check_address(settings.host, settings.grpc_port, "--grpc-port")
     check_writable(settings.store_folder, settings.suggestions)
+    placement = settings.service().placement
+    placement.check()
+    placement.check_gpus()
     with fetching(settings) as settings:
         languages = settings.served_languages
         models = served_paths(settings.models, settings.cache, settings.store_folder, languages)

@@ -64,8 +64,8 @@ Output = Annotated[
 ]
 Scores = Annotated[bool, typer.Option("--scores", help="Print each score (natural log) before its text.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object a line, with all details.")]
-Precision = Annotated[str | None, typer.Option(help=f"{PRECISION_HELP} Default: fp32.")]
-Backend = Annotated[str, typer.Option(help=BACKEND_HELP)]
+Precision = Annotated[str | None, typer.Option(help=f"{PRECISION_HELP} Default: fp32; on GPUs fp16.")]
+Backend = Annotated[str | None, typer.Option(help=f"{BACKEND_HELP} Default: onnx on the CPU, cuda on GPUs.")]
 Device = Annotated[str, typer.Option(help=DEVICE_HELP)]
 Threads = Annotated[
     int | None, typer.Option(min=1, help="Threads of the numeric library; default: all cores.")

@@ -23,7 +23,7 @@ def translate(
     scores: texts.Scores = False,
     as_json: texts.AsJson = False,
     precision: texts.Precision = None,
-    backend: texts.Backend = "onnx",
+    backend: texts.Backend = None,
     device: texts.Device = "cpu",
     threads: texts.Threads = None,
     shortlist: texts.Shortlist = None,

@@ -19,13 +19,15 @@ from engine.backends import (
     BACKENDS,
     DEVICE_HELP,
     FAST_HELP,
-    FAST_LANES,
     PRECISION_HELP,
     PRECISIONS,
     LaneSize,
+    Place,
     Placement,
+    choose_place,
     processors,
     program_version,
+    usual_lanes,
     usual_precision,
 )
 from engine.bundle.folder import replacing_file
@@ -74,7 +76,6 @@ __all__ = [
     "DEFAULT_PLACEHOLDERS",
     "DEVICE_HELP",
     "FAST_HELP",
-    "FAST_LANES",
     "NO_TIME",
     "OPTION_BOUNDS",
     "OPTION_HELP",
@@ -107,6 +108,7 @@ __all__ = [
     "OfferedOption",
     "Overloaded",
     "Partial",
+    "Place",
     "Placement",
     "Repetition",
     "Service",
@@ -126,6 +128,7 @@ __all__ = [
     "UnknownModel",
     "WouldBeLate",
     "at_once",
+    "choose_place",
     "connect_service",
     "each",
     "host_service",
@@ -147,6 +150,7 @@ __all__ = [
     "slowest",
     "trim_heap",
     "usual_budget",
+    "usual_lanes",
     "usual_precision",
 ]
 

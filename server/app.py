@@ -310,7 +310,10 @@ def open_service(settings: ServerSettings, figures: Metrics, weights: Path | Non
 
     Raises BundleError or ConfigError.
     """
-    share_threads(settings.backend, settings.share)
+    place = settings.place()
+    if place.note:
+        logger.info("%s", place.note)
+    share_threads(place.backend, settings.share)
     placement = replace(settings.service().placement, shared=weights)
     service = Service.open(
         settings.models, replace(settings.service(), placement=placement), figures.observer

@@ -292,7 +292,7 @@ def _restore_scope(scope: dict[str, Any]) -> Scope:
 
 
 def _open_service(settings: ServerSettings, figures: Metrics) -> Service:
-    share_threads(settings.backend, settings.share)
+    share_threads(settings.place().backend, settings.share)
     return Service.open(settings.models, settings.service(), figures.observer)
 
 

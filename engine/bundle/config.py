@@ -76,6 +76,12 @@ class ModelConfig:
         return models if self.language_model is None else (*models, *self.language_model.stack_configs)
 
     @property
+    def exceeds_fp16(self) -> bool:
+        """Whether activations may be too large for fp16: T5's residual sums are, and no norm bounds them."""
+        stacks = (stack for one in self.stack_configs for stack in (one.encoder, one.decoder))
+        return any(isinstance(stack, StackConfig) and stack.rms_norm for stack in stacks)
+
+    @property
     def first_token(self) -> int:
         """Token that the decoder reads first."""
         return self.eos if self.start is None else self.start

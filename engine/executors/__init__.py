@@ -18,7 +18,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from engine.backends import BACKENDS, Placement, devices
+from engine.backends import BACKENDS, HALF, Placement, devices, half_precision
 from engine.bundle.bundle import SHORTLISTED, Bundle, graph_name, graph_parts
 from engine.bundle.shortlist import SHORTLIST, Shortlist, load_shortlist
 from engine.errors import BundleError, ConfigError
@@ -32,8 +32,17 @@ def open_executors(bundle: Bundle, placement: Placement) -> list[Executor]:
     file that the backend needs.
     """
     placement.check()
+    placement = replace(placement, precision=precision_of(bundle, placement))
     opener = OPENERS[placement.backend]
     return [e for d in devices(placement.device) for e in opener(bundle, replace(placement, device=d))]
+
+
+def precision_of(bundle: Bundle, placement: Placement) -> str:
+    """Return the precision of a bundle with this placement, which may leave it to the bundle."""
+    if placement.precision != HALF:
+        return placement.precision
+    first = devices(placement.device)[0]
+    return half_precision(first, exceeds_fp16=bundle.config.exceeds_fp16)
 
 
 def _open_onnx(bundle: Bundle, placement: Placement, kernels: str | None = None) -> Sequence[Executor]:
@@ -104,6 +113,7 @@ def _open_torch(bundle: Bundle, placement: Placement) -> Sequence[Executor]:
         from engine.models import load
     except ModuleNotFoundError as error:
         raise ConfigError(f"the torch backend needs torch ({error}); run: pip install torch") from None
+    placement.check_gpus()
     device, weights = placement.device, bundle.weights()
     if placement.precision == "int8":
         from engine.executors.torch.int8 import Int8, Int8Executor

@@ -11,6 +11,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from engine.backends.gpus import find_gpu
 from engine.errors import ConfigError
 from engine.kernels.calls import Kernels
 from engine.kernels.launches import Call, Kernel, addresses_of, argument
@@ -72,9 +73,8 @@ class Device:
         cache: folder of compiled kernels; None: the default.
         """
         if not torch.cuda.is_available():
-            raise ConfigError(
-                "no CUDA device: check the driver with nvidia-smi, and that torch is a CUDA build"
-            )
+            find_gpu(device)  # raises the reason, if it finds one
+            raise ConfigError("torch finds no CUDA device: check the driver with nvidia-smi")
         named = torch.device(device)
         self.device = torch.device(named.type, named.index or 0)  # the name that tensors report
         self._driver = _driver()

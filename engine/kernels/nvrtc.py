@@ -14,15 +14,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from engine.backends.gpus import torch_versions
 from engine.errors import ConfigError
 
 SOURCE_FOLDER: Final = Path(__file__).parent
 HEADERS: Final = ("common.cuh", "tiled.cuh", "ranked.cuh")
 STANDARD: Final = ("--std=c++17",)
-# NVRTC in NVIDIA's packages, toolkits and Linux distributions, newest first
+# NVRTC in NVIDIA's packages, toolkits and Linux distributions
 LIBRARY_PATTERNS: Final = ("nvidia/cu*/lib/libnvrtc.so.*", "nvidia/cuda_nvrtc/lib/libnvrtc.so.*")
 SYSTEM_NAMES: Final = ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so")
-REMEDY: Final = "install it: pip install 'nvidia-cuda-nvrtc~=13.0.0'"
+# packages of NVRTC by major version of CUDA
+PACKAGES: Final = {12: "nvidia-cuda-nvrtc-cu12", 13: "nvidia-cuda-nvrtc~=13.0"}
 
 
 class Compiler:
@@ -124,13 +126,12 @@ def default_cache() -> Path:
 
 def _load() -> ctypes.CDLL:
     """Return NVRTC's library, from Python packages or the system. Raises ConfigError if it is missing."""
-    paths = [
-        p
-        for entry in sys.path
-        for pattern in LIBRARY_PATTERNS
-        for p in sorted(Path(entry or ".").glob(pattern))
-    ]
-    names = [str(p) for p in paths if ".alt." not in p.name] + list(SYSTEM_NAMES)
+    wanted = _torch_cuda()
+    entries = [Path(entry or ".") for entry in sys.path]
+    paths = {path for entry in entries for pattern in LIBRARY_PATTERNS for path in entry.glob(pattern)}
+    found = sorted(p for p in paths if ".alt." not in p.name)
+    found.sort(key=lambda p: (_version_of(p) == wanted, _version_of(p)), reverse=True)
+    names = [str(p) for p in found] + list(SYSTEM_NAMES)
     for name in names:
         try:
             library = ctypes.CDLL(name)
@@ -139,7 +140,20 @@ def _load() -> ctypes.CDLL:
         for part in Path(name).parent.glob("libnvrtc-builtins.so.*"):
             ctypes.CDLL(str(part))  # NVRTC itself searches only the system's paths
         return library
-    raise ConfigError(f"NVRTC, the compiler of the CUDA kernels, is not installed; {REMEDY}")
+    install = f"pip install '{PACKAGES.get(wanted, PACKAGES[13])}'"
+    raise ConfigError(f"NVRTC, the compiler of the CUDA kernels, is not installed; run: {install}")
+
+
+def _torch_cuda() -> int:
+    """Return the major version of CUDA that torch was built for; 0: none. The driver supports it."""
+    _, cuda = torch_versions() or ("", None)
+    return int(cuda.partition(".")[0]) if cuda else 0
+
+
+def _version_of(path: Path) -> int:
+    """Return the major version of a library such as libnvrtc.so.13; 0: unknown."""
+    number = path.name.partition(".so.")[2].partition(".")[0]
+    return int(number) if number.isdecimal() else 0
 
 
 def _write_atomically(path: Path, data: bytes) -> None:

@@ -24,7 +24,7 @@ from engine.bundle.config import ModelConfig
 from engine.bundle.manifest import MANIFEST, REMEDY, WEIGHTS, Provenance
 from engine.bundle.shortlist import SHORTLIST
 from engine.errors import BundleError, ConfigError, InvalidRequest
-from engine.executors import open_executors, uses_shortlist
+from engine.executors import open_executors, precision_of, uses_shortlist
 from engine.schedule.any_engine import AnyEngine
 from engine.schedule.engine import Engine, EngineSettings
 from engine.schedule.stats import Observer
@@ -289,7 +289,7 @@ def _facts(bundle: Bundle, settings: ServiceSettings, tokenizer: Tokenizer) -> M
         architecture=config.architecture,
         parameters=_parameters(bundle.file(WEIGHTS)),
         limits=limits,
-        precision=placement.precision,
+        precision=precision_of(bundle, placement),
         backend=placement.backend,
         options=options,
         placeholders=len(tokenizer.placeholders or read_placeholder_words(bundle, tokenizer)),

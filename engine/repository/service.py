@@ -69,6 +69,9 @@ class Service:
         """
         settings = settings or ServiceSettings()
         lazily = lazily or settings.budget is not None
+        settings.placement.check()
+        if not lazily:  # a process that only describes models needs no GPU
+            settings.placement.check_gpus()
         bundles = open_bundles(paths, settings, verify=settings.verify and not lazily)
         limit = settings.budget
         if limit is None and settings.ceiling is not None:

@@ -179,7 +179,11 @@ def parse_graph(path: Path) -> ParsedNetwork:
 
     logger = trt.Logger(trt.Logger.WARNING)
     builder = trt.Builder(logger)
-    network = builder.create_network(1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
+    flags = trt.NetworkDefinitionCreationFlag
+    # of our plugins, the ones compiled ahead of time: an engine runs without Python
+    network = builder.create_network(
+        1 << int(flags.STRONGLY_TYPED) | 1 << int(flags.PREFER_AOT_PYTHON_PLUGINS)
+    )
     parser = trt.OnnxParser(network, logger)
     if not parser.parse_from_file(str(path)):
         reasons = "; ".join(str(parser.get_error(i)) for i in range(parser.num_errors))
@@ -200,6 +204,7 @@ def _engine(path: Path, shapes: list[dict[str, tuple[Shape, Shape, Shape]]], cac
     builder = definition.builder
     config = builder.create_builder_config()
     config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED  # the inspector then lists the plugins
+    config.clear_flag(trt.BuilderFlag.TF32)  # on by default: products of fp32 with 10 bits of mantissa
     for ranges in shapes:
         profile = builder.create_optimization_profile()
         for name, (least, usual, most) in ranges.items():

@@ -14,7 +14,15 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
-from engine.api import FAST_LANES, Placement, ServiceSettings, usual_budget, usual_precision
+from engine.api import (
+    Place,
+    Placement,
+    ServiceSettings,
+    choose_place,
+    usual_budget,
+    usual_lanes,
+    usual_precision,
+)
 from server.libretranslate import LibreTranslateSource
 from server.settings.callers import CallerSettings
 from server.settings.engines import DecodingSettings, ModelSettings, ProcessSettings
@@ -89,12 +97,19 @@ class ServerSettings(
         )
         return self.model_copy(update={"device": own_devices})
 
+    def place(self) -> Place:
+        """Return backend and device of the models; int8 and shortlists are for the CPU."""
+        return choose_place(
+            self.device, self.backend, on_cpu=self.precision == "int8" or bool(self.shortlist)
+        )
+
     def service(self) -> ServiceSettings:
         """Return the settings of the engines."""
-        precision = self.precision or usual_precision(self.device, fast=self.fast)
-        lanes = FAST_LANES if self.fast and "lanes" not in self.model_fields_set else self.lanes
+        place = self.place()
+        precision = self.precision or usual_precision(place.device, fast=self.fast, backend=place.backend)
+        lanes = self.lanes or usual_lanes(place, fast=self.fast)
         return ServiceSettings(
-            Placement(self.backend, self.device, precision, None, lanes, self.shortlist, self.fast),
+            Placement(place.backend, place.device, precision, None, lanes, self.shortlist, self.fast),
             queue_tokens=self.queue_tokens,
             encode_tokens=self.encode_tokens,
             beam_size=self.beam_size,
@@ -102,6 +117,6 @@ class ServerSettings(
             languages=self.served_languages,
             awaited=self.fetch_state is not None,
             budget=self.model_budget,
-            ceiling=usual_budget(self.engines) if self.device == "cpu" else None,
+            ceiling=usual_budget(self.engines) if place.device == "cpu" else None,
             strict=self.strict,
         )

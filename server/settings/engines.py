@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import ByteSize, Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode
 
-from engine.api import BACKEND_HELP, DEVICE_HELP, FAST_HELP, PRECISION_HELP, LaneSize, Placement, processors
+from engine.api import BACKEND_HELP, DEVICE_HELP, FAST_HELP, PRECISION_HELP, LaneSize, processors
 from server.languages import inward
 from server.settings.kinds import CONFIG, Names
 
@@ -98,16 +98,20 @@ class DecodingSettings(BaseSettings):
 
     model_config = CONFIG
 
-    backend: str = Field("onnx", description=BACKEND_HELP)
-    device: str = Field("cpu", description=DEVICE_HELP)
-    precision: str | None = Field(None, description=f"{PRECISION_HELP} Default: fp32.")
+    backend: str | None = Field(None, description=f"{BACKEND_HELP} Default: onnx on the CPU, cuda on GPUs.")
+    device: str = Field("auto", description=DEVICE_HELP)
+    precision: str | None = Field(
+        None, description=f"{PRECISION_HELP} Default: fp32; fp16 with the backend cuda."
+    )
     shortlist: bool | None = Field(
         None,
         description="Decode only tokens that are likely for a source: faster. Default: set by the bundle.",
     )
     fast: bool = Field(False, description=FAST_HELP)
-    lanes: Annotated[Lanes, NoDecode] = Field(
-        Placement().lanes, description="Beams x slots of each lane of a model: 1x32,5x32,16x8."
+    lanes: Annotated[Lanes | None, NoDecode] = Field(
+        None,
+        description="Beams x slots of each lane of a model. Default: 1x32,5x32,16x8; with the backend cuda "
+        "5x128,16x8, or fewer slots on cards of less than 18 GiB.",
     )
     beam_size: int | None = Field(None, ge=1, description="Overrides the models' default beam size.")
     queue_tokens: int = Field(65_536, ge=1, description="Source tokens that may be queued for each model.")

@@ -133,7 +133,7 @@ def _open_loop(bundle: Bundle, placement: Placement) -> Sequence[Executor]:
                 '    "loop": _open_loop,\n'
             ),
         },
-        "engine/backends.py": {
+        "engine/backends/__init__.py": {
             "BACKENDS: Final = {\n": '    "loop": Backend("row by row", {"cpu": ("fp32",)}, "torch"),\n'
         },
     },

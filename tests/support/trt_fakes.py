@@ -123,6 +123,7 @@ class Builder:
 
     def __init__(self, *, lose: bool) -> None:
         self.lose, self.profiles, self.model, self.timed = lose, [], None, []
+        self.cleared: list[trt.BuilderFlag] = []
 
     def builder(self, logger: trt.Logger) -> Fake:
         assert isinstance(logger, trt.ILogger)
@@ -135,7 +136,8 @@ class Builder:
         )
 
     def network(self, flags: int) -> Fake:
-        assert flags == 1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED)
+        known = trt.NetworkDefinitionCreationFlag
+        assert flags == 1 << int(known.STRONGLY_TYPED) | 1 << int(known.PREFER_AOT_PYTHON_PLUGINS)
         self.made = Fake(trt.INetworkDefinition)
         return self.made
 
@@ -151,7 +153,7 @@ class Builder:
         return True
 
     def config(self) -> Fake:
-        self.profiles = []
+        self.profiles, self.cleared = [], []
         cache = Fake(trt.ITimingCache, serialize=lambda: b"timings")
         return Fake(
             trt.IBuilderConfig,
@@ -159,6 +161,7 @@ class Builder:
             create_timing_cache=lambda data: self.timed.append(data) or cache,
             set_timing_cache=lambda given, ignore_mismatch: given is cache,
             get_timing_cache=lambda: cache,
+            clear_flag=self.cleared.append,
         )
 
     def profile(self) -> Fake:
@@ -171,6 +174,7 @@ class Builder:
         assert self.model is not None, "nothing was parsed"
         assert config._set["profiling_verbosity"] == trt.ProfilingVerbosity.DETAILED
         assert self.profiles
+        assert trt.BuilderFlag.TF32 in self.cleared
         for profile in self.profiles:
             shapes = profile._behave["shapes"]
             assert set(shapes) == {v.name for v in self.model.graph.input}

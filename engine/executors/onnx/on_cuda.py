@@ -19,7 +19,7 @@ from engine.errors import ConfigError
 from engine.executors.base import Arrays
 
 PROVIDER: Final = "CUDAExecutionProvider"
-INSTALL_HINT: Final = "pip uninstall -y onnxruntime && pip install onnxruntime-gpu; or take --backend torch"
+INSTALL_HINT: Final = "pip uninstall -y onnxruntime && pip install onnxruntime-gpu; or take --backend cuda"
 # by a session's name of a type: dtype of torch, and number of onnx.TensorProto
 TORCH_TYPES: Final = {
     "tensor(float)": (torch.float32, 1),
@@ -108,7 +108,11 @@ class OrtDevice:
             )
         self.device = torch.device("cuda", self.device.index or 0)
         self.stream = torch.cuda.Stream(self.device)
-        options = {"device_id": str(self.device.index), "user_compute_stream": str(self.stream.cuda_stream)}
+        options = {
+            "device_id": str(self.device.index),
+            "user_compute_stream": str(self.stream.cuda_stream),
+            "use_tf32": "0",  # fp32 means fp32: TF32 has 10 bits of mantissa
+        }
         self.providers.insert(0, (PROVIDER, options))
 
     def bind(self, session: ort.InferenceSession) -> BoundSession:
@@ -118,7 +122,7 @@ class OrtDevice:
             raise ConfigError(
                 "ONNX Runtime could not load its CUDA provider (its own message is above): install builds of "
                 "ONNX Runtime and torch for the same major version of CUDA, or use "
-                f"--backend torch --device {self.device}"
+                f"--backend cuda --device {self.device}"
             )
         return BoundSession(session, self)
 

@@ -55,7 +55,10 @@ def test_cuda_sessions_have_a_stream_that_is_ordered_with_torchs(monkeypatch):
     log = []
     on_cuda(monkeypatch, log)
     place = OrtDevice("cuda:1")
-    assert place.providers[0] == (PROVIDER, {"device_id": "1", "user_compute_stream": "4711"})
+    assert place.providers[0] == (
+        PROVIDER,
+        {"device_id": "1", "user_compute_stream": "4711", "use_tf32": "0"},
+    )
     session = SimpleNamespace(run_with_iobinding=lambda binding, options: log.append("runs"))
     place.run(session, None, None)
     assert log == ["own waits for torch", "runs", "torch waits for own"]
@@ -64,7 +67,7 @@ def test_cuda_sessions_have_a_stream_that_is_ordered_with_torchs(monkeypatch):
 def test_missing_cuda_provider_raises_instead_of_running_on_the_cpu(monkeypatch):
     on_cuda(monkeypatch, [])
     place, step = OrtDevice("cuda"), sessions("glu").step
-    with pytest.raises(ConfigError, match="could not load its CUDA provider.*--backend torch"):
+    with pytest.raises(ConfigError, match="could not load its CUDA provider.*--backend cuda"):
         place.bind(SimpleNamespace(get_providers=lambda: ["CPUExecutionProvider"]))
     assert step is not None
 

@@ -72,5 +72,5 @@ def test_python_constants_equal_those_of_the_sources():
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_launcher_without_a_gpu_raises_config_error():
-    with pytest.raises(ConfigError, match="no CUDA device"):
+    with pytest.raises(ConfigError, match="no GPU for --device cuda"):
         Device("cuda")

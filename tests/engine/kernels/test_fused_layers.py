@@ -198,7 +198,7 @@ def test_backend_with_kernels_requires_a_gpu():
     with pytest.raises(ConfigError, match="take --device cuda"):
         open_executors(bundle, Placement("cuda"))
     if not torch.cuda.is_available():
-        with pytest.raises(ConfigError, match="no CUDA device"):
+        with pytest.raises(ConfigError, match="no GPU for --device cuda"):
             open_executors(bundle, Placement("cuda", "cuda"))
 
 

@@ -1,8 +1,12 @@
-"""The table of backends: devices, precisions and libraries. `engine.executors` opens them."""
+"""The table of backends: devices, precisions and libraries. `engine.executors` opens them.
+
+gpus   the GPUs that can run models
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,12 +14,15 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from engine.backends.gpus import FIRST_BF16, find_gpu, find_gpus
 from engine.errors import ConfigError
 
 QUANTISED: Final = ("fp32", "int8")
 NARROW: Final = ("fp32", "fp16", "bf16")
 PRECISIONS: Final = ("fp32", "fp16", "bf16", "int8")
 DISTRIBUTION: Final = "convoy-server"
+AUTO: Final = "auto"  # device: a usable GPU, otherwise the CPU
+HALF: Final = "half"  # precision: fp16, or the type that a bundle needs (`half_precision`)
 UNINSTALLED_VERSION: Final = "0+source"  # version of a source tree that is not installed
 
 
@@ -73,6 +80,10 @@ class LaneSize(NamedTuple):
 FAST_BEAM_SIZE: Final = 2  # nearly as good as 5 and, in a lane of that width, nearly as fast as 1
 LANES: Final = (LaneSize(1, 32), LaneSize(5, 32), LaneSize(16, 8))
 FAST_LANES: Final = tuple(sorted({*LANES, LaneSize(FAST_BEAM_SIZE, 32)}))
+# slots of the lane of 5 beams on a GPU, by its memory in GiB; wider beams have a small lane
+GPU_SLOTS: Final = {18: 128, 10: 64, 0: 32}
+GPU_BEAMS: Final = 5
+GPU_WIDE_LANE: Final = LaneSize(16, 8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +92,7 @@ class Placement:
 
     backend: name in BACKENDS.
     device: "cpu", "cuda" or "cuda:1"; each of several devices, separated by commas, gets all lanes.
-    precision: one of PRECISIONS.
+    precision: one of PRECISIONS; or HALF: fp16, or another type for a bundle that exceeds its range.
     threads: number of threads of each ONNX session; None: the pool of `engine.api.share_threads`.
     lanes: sizes of the lanes, narrowest first.
     shortlist: whether answers use only the tokens of a shortlist (`engine.bundle.shortlist`); None: the
@@ -107,6 +118,12 @@ class Placement:
             raise ConfigError("lanes must be pairs of positive numbers: beams and slots")
         if self.shortlist and not BACKENDS[self.backend].lists(self.device):
             raise ConfigError("a shortlist is for the onnx backends on the CPU: leave it out here")
+
+    def check_gpus(self) -> None:
+        """Raise ConfigError with reason and remedy if this machine can't use a GPU of the placement."""
+        for device in devices(self.device):
+            if device != "cpu":
+                find_gpu(device)
 
 
 BACKENDS: Final = {
@@ -135,7 +152,8 @@ BACKENDS: Final = {
 }
 BACKEND_HELP: Final = ", ".join(BACKENDS).replace(", tensorrt", " or tensorrt") + "; see docs/cli.md."
 DEVICE_HELP: Final = (
-    "cpu, or cuda (cuda:1 for the second; several with commas between) with any backend but onnx-native."
+    "cpu, or cuda (cuda:1 for the second; several with commas between) with any backend but onnx-native; "
+    "auto takes a usable GPU, otherwise the CPU."
 )
 PRECISION_HELP: Final = f"{', '.join(PRECISIONS[:-1])} or int8: fp16 and bf16 are for GPUs, int8 for CPUs."
 FAST_HELP: Final = (
@@ -144,15 +162,80 @@ FAST_HELP: Final = (
 )
 
 
-def usual_precision(device: str, *, fast: bool) -> str:
+class Place(NamedTuple):
+    """Backend and device, and a line for the log if the device was chosen."""
+
+    backend: str
+    device: str
+    note: str = ""
+
+
+def choose_place(device: str, backend: str | None, *, on_cpu: bool = False) -> Place:
+    """Return backend and device for settings; without a backend it is cuda on a GPU, and onnx on the CPU.
+
+    device: device or devices; "auto": the first usable GPU if the backend is for one, otherwise the CPU.
+    backend: name of a backend; None: the usual one of the device.
+    on_cpu: other settings are for the CPU, so "auto" does not look for a GPU.
+    """
+    if device != AUTO:
+        return Place(backend or ("onnx" if device.startswith("cpu") else "cuda"), device)
+    kinds = BACKENDS[backend].precisions if backend in BACKENDS else {"cpu": (), "cuda": ()}
+    if "cpu" not in kinds:
+        return Place(backend or "cuda", "cuda")
+    if on_cpu or "cuda" not in kinds or (backend is not None and backend.startswith("onnx")):
+        return Place(backend or "onnx", "cpu")
+    found = find_gpus()
+    if not found.gpus:
+        note = f"the models run on the CPU, since {found.reason}" if found.driver else ""
+        return Place(backend or "onnx", "cpu", note)
+    gpu, others = found.gpus[0], len(found.gpus) - 1
+    note = f"the models run on {gpu.name} (cuda:{gpu.number}, {gpu.memory / 2**30:.0f} GiB)"
+    note += f"; {others} more: --device cuda:0,cuda:1" if others else ""
+    return Place(backend or "cuda", f"cuda:{gpu.number}", note)
+
+
+def usual_lanes(place: Place, *, fast: bool) -> tuple[LaneSize, ...]:
+    """Return the default lanes.
+
+    place: backend and device.
+    fast: whether speed is preferred.
+    """
+    if place.backend != "cuda":
+        return FAST_LANES if fast else LANES
+    found = {gpu.number: gpu.memory for gpu in find_gpus().gpus}
+    numbers = [int(name.partition(":")[2] or 0) for name in devices(place.device)]
+    memory = min(found.get(number, 0) for number in numbers) / 2**30
+    slots = next(slots for least, slots in GPU_SLOTS.items() if memory >= least)
+    narrow = (LaneSize(FAST_BEAM_SIZE, slots),) if fast else ()
+    return *narrow, LaneSize(GPU_BEAMS, slots), GPU_WIDE_LANE
+
+
+def usual_precision(device: str, *, fast: bool, backend: str = "onnx") -> str:
     """Return the default precision on a device.
 
     device: name of the device.
     fast: whether speed is preferred.
+    backend: name of the backend.
     """
+    if backend == "cuda":
+        return HALF
     if not fast:
         return "fp32"
     return "int8" if device.startswith("cpu") else "fp16"
+
+
+def half_precision(device: str, *, exceeds_fp16: bool) -> str:
+    """Return the precision of a bundle on a GPU where none is given: fp16 if it suffices, otherwise bf16, or
+    fp32 on a GPU without products of bf16.
+
+    device: name of the device.
+    exceeds_fp16: activations of the bundle may be too large for fp16.
+    """
+    if not exceeds_fp16:
+        return "fp16"
+    number = int(device.partition(":")[2] or 0)
+    old = any(gpu.number == number and gpu.capability < FIRST_BF16 for gpu in find_gpus().gpus)
+    return "fp32" if old else "bf16"
 
 
 def usual_beam_size(default: int, *, fast: bool) -> int:
@@ -167,7 +250,8 @@ def usual_beam_size(default: int, *, fast: bool) -> int:
 def devices(names: str) -> list[str]:
     """Split "cuda:0,cuda:1" into devices. Raises ConfigError on an empty or repeated device."""
     split_names = [name.strip() for name in names.split(",")]
-    if len(set(split_names)) < len(split_names) or not all(split_names):
+    numbered = {"cuda:0" if name == "cuda" else name for name in split_names}
+    if len(numbered) < len(split_names) or not all(split_names):
         raise ConfigError(f"{names!r} names a device twice, or none: for example cuda:0,cuda:1")
     return split_names
 
@@ -181,6 +265,8 @@ def check(name: str, device: str, precision: str) -> None:
     """
     if name not in BACKENDS:
         raise ConfigError(f"unknown backend {name!r}; known are {', '.join(BACKENDS)}")
+    if precision == HALF:
+        precision = "fp16"
     if precision not in PRECISIONS:
         raise ConfigError(f"unknown precision {precision!r}; known are {', '.join(PRECISIONS)}")
     for one_device in devices(device):
@@ -190,6 +276,9 @@ def check(name: str, device: str, precision: str) -> None:
 def _check_device(name: str, device: str, precision: str) -> None:
     kinds = BACKENDS[name].precisions
     kind = device.partition(":")[0]
+    if device != "cpu" and not re.fullmatch(r"cuda(:\d{1,3})?", device):
+        likely = "cuda" if kind.lower() in ("gpu", "nvidia", "cuda") else "cpu or cuda"
+        raise ConfigError(f"unknown device {device!r}; take --device {likely} (cuda:1 for the second GPU)")
     if kind not in kinds:
         others = [other for other, backend in BACKENDS.items() if kind in backend.precisions]
         instead = f"--device {next(iter(kinds))}" + (f", or --backend {others[0]}" if others else "")

@@ -1,0 +1,194 @@
+"""The choice of backend, device and precision, on stand-ins for NVIDIA's driver and for versions of torch."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from engine import backends
+from engine.backends import HALF, Place, Placement, choose_place, gpus, half_precision, usual_lanes
+from engine.backends.gpus import find_gpu, find_gpus
+from engine.errors import ConfigError
+from server.settings import ServerSettings
+
+GIB = 2**30
+# name, compute capability and memory of cards
+T4 = "Tesla T4", (7, 5), 15 * GIB
+L4 = "NVIDIA L4", (8, 9), 22 * GIB
+P100 = "Tesla P100", (6, 0), 16 * GIB
+RTX_5060 = "NVIDIA GeForce RTX 5060", (12, 0), 8 * GIB
+CARDS = (T4, L4, ("NVIDIA A10G", (8, 6), 22 * GIB), ("NVIDIA H100", (9, 0), 80 * GIB), RTX_5060)
+
+
+class Driver:
+    """A stand-in for libcuda with cards."""
+
+    def __init__(self, cards, version, code=0):
+        self.cards, self.version, self.code = cards, version, code
+
+    def cuInit(self, flags):
+        return self.code
+
+    def cuDriverGetVersion(self, out):
+        out._obj.value = self.version
+
+    def cuDeviceGetCount(self, out):
+        out._obj.value = len(self.cards)
+
+    def cuDeviceGet(self, out, number):
+        out._obj.value = number
+
+    def cuDeviceGetName(self, out, size, device):
+        out.value = self.cards[device.value][0].encode()
+
+    def cuDeviceTotalMem_v2(self, out, device):
+        out._obj.value = self.cards[device.value][2]
+
+    def cuDeviceGetAttribute(self, out, attribute, device):
+        out._obj.value = self.cards[device.value][1][{75: 0, 76: 1}[attribute]]
+
+
+@pytest.fixture
+def machine(monkeypatch, tmp_path):
+    """Return a function that puts cards, a driver and a torch into this process."""
+    monkeypatch.delenv("CONVOY_DEVICE", raising=False)
+
+    def made(*cards, version=13000, code=0, torch=("2.13.0", "13.0")):
+        text = f"__version__ = '{torch and torch[0]}'\ncuda: Optional[str] = {torch and torch[1]!r}\n"
+        (tmp_path / "version.py").write_text(text)
+        spec = torch and type("Spec", (), {"origin": str(tmp_path / "__init__.py")})
+        monkeypatch.setattr(gpus, "_load_driver", lambda: Driver(cards, version, code))
+        monkeypatch.setattr(gpus, "find_spec", lambda name: spec)
+        monkeypatch.setattr(gpus, "_driver_version", lambda: "550.54.14")
+        find_gpus.cache_clear()
+
+    yield made
+    find_gpus.cache_clear()
+
+
+@pytest.fixture
+def no_driver(monkeypatch, tmp_path):
+    def missing():
+        raise OSError("libcuda.so.1: cannot open shared object file")
+
+    monkeypatch.delenv("CONVOY_DEVICE", raising=False)
+    monkeypatch.setattr(gpus, "_load_driver", missing)
+    monkeypatch.setattr(gpus, "CONTROL_FILE", tmp_path / "nvidiactl")
+    find_gpus.cache_clear()
+    yield tmp_path / "nvidiactl"
+    find_gpus.cache_clear()
+
+
+@pytest.mark.parametrize("card", CARDS, ids=[card[0] for card in CARDS])
+def test_device_auto_takes_a_gpu_that_is_there(machine, card):
+    machine(card)
+    place = choose_place("auto", None)
+    assert (place.backend, place.device) == ("cuda", "cuda:0")
+    assert place.note.startswith(f"the models run on {card[0]} (cuda:0, ")
+    slots = 128 if card[2] > 18 * GIB else 64 if card[2] > 10 * GIB else 32
+    assert usual_lanes(place, fast=False) == ((5, slots), (16, 8))
+    placement = ServerSettings().service().placement
+    assert (placement.backend, placement.device, placement.precision) == ("cuda", "cuda:0", HALF)
+    assert placement.lanes == ((5, slots), (16, 8))
+    placement.check()
+    placement.check_gpus()
+
+
+def test_without_a_driver_device_auto_is_the_cpu_and_nothing_is_logged(no_driver):
+    assert choose_place("auto", None) == Place("onnx", "cpu", "")
+    placement = ServerSettings().service().placement
+    assert placement == Placement(threads=None)
+    with pytest.raises(ConfigError, match=r"no GPU for --device cuda: .*no NVIDIA driver.*--device cpu"):
+        find_gpu("cuda")
+
+
+def test_a_container_without_the_driver_of_its_gpu_says_so(no_driver):
+    no_driver.touch()
+    assert "libcuda.so.1 is missing: start a container with --gpus all" in choose_place("auto", None).note
+
+
+def test_looking_for_a_gpu_imports_no_torch():
+    code = "import sys; from engine.backends import choose_place; choose_place('auto', None); "
+    code += "sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (
+            {"code": 100},
+            "driver finds no GPU: check it with nvidia-smi; in a container",
+        ),
+        ({"code": 999}, "driver fails with CUDA error 999: check it with nvidia-smi"),
+        ({"torch": None}, "torch is not installed; run: pip install torch --index-url .*/cu130"),
+        ({"torch": ("2.13.0+cpu", None)}, r"torch 2.13.0\+cpu is a build for CPUs; run: pip .*/cu130"),
+        (
+            {"version": 12040},
+            "driver 550.54.14 supports CUDA 12.4, and torch 2.13.0 needs CUDA 13.0: install driver 580 or "
+            "later, or torch for the driver: pip install .*/cu126",
+        ),
+        ({"version": 11040}, "driver 550.54.14 supports CUDA 11.4: install driver 525 or later"),
+    ],
+)
+def test_an_unusable_gpu_leaves_the_cpu_with_the_reason_in_one_line(machine, arguments, reason):
+    machine(L4, **arguments)
+    place = choose_place("auto", None)
+    assert (place.backend, place.device) == ("onnx", "cpu")
+    with pytest.raises(ConfigError, match=f"no GPU for --device cuda:0: .*{reason}") as refused:
+        Placement("torch", "cuda:0").check_gpus()
+    assert "\n" not in str(refused.value) + place.note
+    assert find_gpus().reason in place.note
+
+
+def test_torch_that_is_older_than_a_card_is_refused(machine):
+    machine(RTX_5060, torch=("2.11.0", "12.6"))
+    assert "is older than this GPU; run: pip install" in find_gpus().reason
+    machine(RTX_5060, torch=("2.11.0", "12.8"))
+    assert find_gpus().gpus
+
+
+def test_cards_that_are_too_old_are_left_out(machine):
+    machine(P100, L4)
+    assert choose_place("auto", None).device == "cuda:1"
+    with pytest.raises(ConfigError, match="Tesla P100 has compute capability 6.0, older than 7.5"):
+        find_gpu("cuda:0")
+
+
+def test_device_beyond_the_last_is_refused_with_the_devices_that_exist(machine):
+    machine(L4)
+    with pytest.raises(ConfigError, match=r"--device cuda:3: this machine has cuda:0 \(NVIDIA L4\)"):
+        find_gpu("cuda:3")
+
+
+def test_settings_for_the_cpu_keep_device_auto_on_the_cpu(machine):
+    machine(L4)
+    for given in ({"precision": "int8"}, {"shortlist": True}, {"backend": "onnx"}, {"device": "cpu"}):
+        placement = ServerSettings(**given).service().placement
+        assert (placement.backend, placement.device) == ("onnx", "cpu")
+        placement.check()
+    assert choose_place("auto", "torch").device == "cuda:0"
+    assert choose_place("auto", "cuda") == Place("cuda", "cuda")
+
+
+def test_bundle_that_exceeds_fp16_is_bf16_or_fp32_where_the_gpu_has_no_bf16(machine):
+    machine(T4, L4)
+    assert half_precision("cuda", exceeds_fp16=False) == "fp16"
+    assert half_precision("cuda:0", exceeds_fp16=True) == "fp32"
+    assert half_precision("cuda:1", exceeds_fp16=True) == "bf16"
+
+
+@pytest.mark.parametrize(
+    ("device", "message"),
+    [
+        ("gpu", "unknown device 'gpu'; take --device cuda "),
+        ("abacus", "unknown device 'abacus'; take --device cpu or cuda "),
+        ("cuda:x", "unknown device 'cuda:x'; take --device cuda "),
+        ("cuda,cuda:0", "names a device twice"),
+    ],
+)
+def test_devices_with_wrong_names_are_refused(device, message):
+    with pytest.raises(ConfigError, match=message):
+        backends.check("cuda", device, "fp16")
