@@ -39,7 +39,7 @@ from server.state import AppState, state_of
 
 router = APIRouter(prefix="/api", tags=["Ollama"])
 
-API_VERSION: Final = "0.12.0"  # Ollama's version whose interface this is
+API_VERSION: Final = "0.12.0"  # version of Ollama's interface
 LATEST: Final = ":latest"  # clients add this tag to names without one
 # values of unsupported fields that request nothing
 UNSUPPORTED: Final[dict[str, tuple[Any, ...]]] = {

@@ -106,7 +106,7 @@ def test_models_are_listed_and_described(client):
         ("/api/pull", {"model": "toy-de-en"}, 404),
     ],
 )
-def test_what_is_refused_has_ollamas_shape(client, path, values, status):
+def test_refusals_have_ollamas_shape(client, path, values, status):
     answer = client.post(path, json=values)
     assert (answer.status_code, set(answer.json())) == (status, {"error"})
 

@@ -197,7 +197,7 @@ def test_a_streamed_response_equals_the_plain_one(client, english):
         ({"input": GERMAN, "previous_response_id": "resp_1"}, "previous_response_id"),
     ],
 )
-def test_responses_refuse_what_is_unsupported(client, fields, parameter):
+def test_unsupported_fields_of_responses_are_refused(client, fields, parameter):
     with pytest.raises(openai.BadRequestError) as caught:
         client.responses.create(model="toy-de-en", **fields)
     assert caught.value.param == parameter
