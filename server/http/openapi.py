@@ -5,7 +5,7 @@ FastAPI can't derive it, because routes parse bodies themselves. Tests send its 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from fastapi.routing import APIRoute
@@ -176,26 +176,24 @@ def body_of(model: type[BaseModel] | None = None, codes: tuple[str, ...] = ()) -
     return request_of(*fields_of(model, codes), example)
 
 
-def lenient(properties: Mapping[str, Any], *, absent: Sequence[str | None] = ()) -> dict[str, Any]:
+def lenient(properties: Mapping[str, Any], *, null: bool = False) -> dict[str, Any]:
     """Return schemas in which booleans may be 0 and 1.
 
     properties: schemas of the fields, by name.
-    absent: values, of None and "", that each field may have and that mean that it is missing.
+    null: whether each field may be null, which means that it is missing.
     """
-    return {name: _lenient(schema, absent) for name, schema in properties.items()}
+    return {name: _lenient(schema, null=null) for name, schema in properties.items()}
 
 
-def _lenient(schema: Mapping[str, Any], absent: Sequence[str | None] = ()) -> dict[str, Any]:
-    """Return a schema whose boolean may be 0 or 1, and which allows the values of `absent`."""
+def _lenient(schema: Mapping[str, Any], *, null: bool = False) -> dict[str, Any]:
+    """Return a schema whose boolean may be 0 or 1, and which may be null if `null` is set."""
     annotations = {key: value for key, value in schema.items() if key in ("title", "description", "default")}
     constraints = {key: value for key, value in schema.items() if key not in annotations}
     kinds = list(constraints.get("anyOf", [constraints]))
     if {"type": "boolean"} in kinds:
         kinds.append({"type": "integer", "enum": [0, 1]})
-    if None in absent and {"type": "null"} not in kinds:
+    if null and {"type": "null"} not in kinds:
         kinds.append({"type": "null"})
-    if "" in absent and not any(kind.get("type") == "string" for kind in kinds):
-        kinds.append({"type": "string", "maxLength": 0})
     return annotations | {"anyOf": kinds} if len(kinds) > 1 else dict(schema)
 
 

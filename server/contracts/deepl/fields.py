@@ -105,6 +105,7 @@ class DeepLRequest(BaseModel):
 
 
 READ: Final = frozenset((*DeepLRequest.model_fields, "text", "target_lang", "source_lang"))
+BOOLEANS: Final = frozenset({"preserve_formatting", "outline_detection", "show_billed_characters", "partial"})
 UNMET: Final = {"context": "has no effect: the models read a text by itself"}
 
 
@@ -121,7 +122,7 @@ TRANSLATE_FIELDS: Final = {
         "anyOf": [{"type": "string", SERVED: "deepl source"}, {"type": "null"}],
         "description": "Default: detected for each text.",
     },
-} | lenient(DeepLRequest.model_json_schema()["properties"], absent=(None, ""))
+} | lenient(DeepLRequest.model_json_schema()["properties"], null=True)
 
 
 TRANSLATE_BODY: Final = request_of(
@@ -144,7 +145,7 @@ def texts_of(values: dict[str, Any]) -> list[str]:
 
 
 def validated_fields(values: dict[str, Any]) -> DeepLRequest:
-    """Return the validated fields of a request; a field with null or "" is as if it were absent.
+    """Return the validated fields of a request; null, and "" in the place of a text, are as if absent.
 
     Raises InvalidRequest, in DeepL's words where it has them.
     """

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.api import Service, TextOptions
-from server.contracts.deepl.fields import DeepLRequest
+from server.contracts.deepl.fields import BOOLEANS, DeepLRequest
 from server.contracts.deepl.languages import model_code
 from server.contracts.deepl.translate import on_one_line
 from tests.support.served import bundles, server, settings_of
@@ -165,8 +165,8 @@ def test_wrong_options_are_named(client, fields):
     assert next(iter(fields)) in answer.json()["message"]
 
 
-def test_an_empty_field_is_as_if_it_were_absent(client):
-    names = sorted(set(DeepLRequest.model_fields) - {"partial", "show_billed_characters"})
+def test_an_empty_text_is_as_if_it_were_absent(client):
+    names = sorted(set(DeepLRequest.model_fields) - BOOLEANS)
     expected = post(client).json()
     for fields in [dict.fromkeys(names, ""), *({name: ""} for name in names), {"source_lang": ""}]:
         assert post(client, **fields).json() == expected, fields
