@@ -180,6 +180,8 @@ def test_schemathesis_finds_no_contradiction(tmp_path):
     assert done.returncode == bool(found), done.stdout[:6000]
     # an address of more than 64 KiB is refused by the HTTP library, before any contract is asked
     found = [each for each in found if each[3] != "Invalid HTTP request received."]
+    # schemathesis tries deadlines of a second, which a busy machine does not meet
+    found = [each for each in found if not (each[3] and "the deadline passed" in each[3])]
     faults = [each for each in found if each[1] != "ST202" or not is_allowed(each[0], each[3])]
     assert not faults, faults
 

@@ -10,6 +10,7 @@ import pytest
 from tests.support.processes import ask, pids, processes, ready
 from tests.support.served import until
 from tests.support.thorough import THOROUGH
+from tests.support.timing import thrice
 
 
 def serving(running):
@@ -24,22 +25,27 @@ def processor_seconds(pid):
 
 def test_spare_front_end_serves_before_another_has_started():
     with processes(1, 1, THREADS="1") as (client, running):
-        until(lambda: len(pids(running)) == 2)
+
+        def attempt():
+            until(lambda: len(pids(running)) == 2)
+            served = serving(running)
+            killed, spare = pids(running)[served], pids(running)[1 - served]
+            until(lambda: processor_seconds(spare) > 0.7 * processor_seconds(killed))
+            start = processor_seconds(spare)
+            os.kill(killed, signal.SIGKILL)
+            assert ask(client).status_code == 200
+            new = [processor_seconds(pid) for pid in pids(running) if pid not in (killed, spare)]
+            until(lambda: ready(client))
+            assert serving(running) == 1 - served
+            until(lambda: len(pids(running)) == 2)
+            until(lambda: processor_seconds(pids(running)[served]) > 0.7 * start)
+            return "the answer waited for the start of a process" if sum(new) >= start / 2 else ""
+
+        thrice(attempt)
         served = serving(running)
-        killed, spare = pids(running)[served], pids(running)[1 - served]
-        until(lambda: processor_seconds(spare) > 0.7 * processor_seconds(killed))
-        start = processor_seconds(spare)
-        os.kill(killed, signal.SIGKILL)
+        os.kill(pids(running)[served], signal.SIGKILL)
         assert ask(client).status_code == 200
-        new = [processor_seconds(pid) for pid in pids(running) if pid not in (killed, spare)]
-        assert sum(new) < start / 2, "the answer waited for the start of a process"
-        until(lambda: ready(client))
-        assert serving(running) == 1 - served
-        until(lambda: len(pids(running)) == 2)
-        until(lambda: processor_seconds(pids(running)[served]) > 0.7 * start)
-        os.kill(spare, signal.SIGKILL)
-        assert ask(client).status_code == 200
-        until(lambda: serving(running) == served)
+        until(lambda: serving(running) == 1 - served)
 
 
 @pytest.mark.skipif(not THOROUGH, reason="waits for a process that hangs")
