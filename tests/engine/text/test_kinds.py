@@ -128,5 +128,5 @@ def test_signs_that_are_not_of_words_stay_escaped(form):
         ('Größe 30" x 40" und α = 0,5', ['30" x 40"', "α = 0,5"]),
     ],
 )
-def test_what_is_no_word_is_one_phrase(text, found):
+def test_code_within_a_sentence_is_one_phrase(text, found):
     assert phrases(text) == found

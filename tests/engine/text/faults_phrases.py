@@ -1,0 +1,81 @@
+"""Faults of phrases and names in engine/text, as (name, file, old, new, pytest arguments), for `tests.mutants`."""
+
+FAULTS = [
+    (
+        "a common name is translated",
+        "engine/text/placeables/names.py",
+        "merge_ranges([find_names(text, rule), find_people(text, rule.language)])",
+        "find_names(text, rule)",
+        "tests/engine/text/test_protected_answers.py -k common",
+    ),
+    (
+        "a noun behind a given name is its surname",
+        "engine/text/placeables/names.py",
+        "if rules.nouns:\n        surname",
+        "if False:\n        surname",
+        "tests/engine/text/test_names.py -k common",
+    ),
+    (
+        "entities in messages are placeholders",
+        "documents/formats/messages.py",
+        'r"|@(?:',
+        'r"|&(?:#\\w{1,8});|@(?:',
+        "tests/documents/test_messages.py",
+    ),
+    (
+        "a space between two words is a placeholder",
+        "engine/text/placeables/markup.py",
+        "if character and (not character.isspace() or _is_within_text(text, begin, end)):",
+        "if character and not character.isspace():",
+        "tests/engine/text/test_grammar.py -k markup",
+    ),
+    (
+        "letters within a sentence are taken for items of an enumeration",
+        "engine/text/split.py",
+        "[-1:] in ITEM_STARTS",
+        "[-1:] in ITEM_STARTS or True",
+        "tests/engine/text/test_grammar.py -k column",
+    ),
+    (
+        "items of an enumeration need not follow one another",
+        "engine/text/split.py",
+        "and _follows(items[-1][1], mark[1])",
+        "",
+        "tests/engine/text/test_grammar.py -k column",
+    ),
+    (
+        "an abbreviation of consonants is read letter by letter",
+        "engine/text/placeables/masking.py",
+        "words.append(find_abbreviations(part, rule))",
+        "pass",
+        "tests/everyday/test_marks.py -k nearly_every_line",
+    ),
+    (
+        "a title of consonants is kept",
+        "engine/text/placeables/names.py",
+        "if word not in NOT_NAMES and min(map(",
+        "if min(map(",
+        "tests/engine/text/test_names.py -k consonants",
+    ),
+    (
+        "an amount in brackets keeps the form of its language",
+        "engine/text/placeables/numerals.py",
+        'if SPACED_DASH.search(number) or number.startswith("("):',
+        "if False:",
+        "tests/engine/text/test_numerals.py",
+    ),
+    (
+        "a final dot keeps the space before it",
+        "engine/text/form.py",
+        'if bare[-1:].isspace() and source_marks.startswith("."):',
+        "if False:",
+        "tests/engine/text/test_form.py",
+    ),
+    (
+        "two stars behind a word are read as text",
+        "engine/text/placeables/markup.py",
+        'sign[0] == "*" and opens != closes',
+        'sign == "*" and opens != closes',
+        "tests/engine/text/test_grammar.py -k markup",
+    ),
+]
