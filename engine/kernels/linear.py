@@ -20,6 +20,11 @@ class Norm:
     shift: Tensor | None
     epsilon: float
 
+    @property
+    def tensors(self) -> list[Tensor]:
+        """Gain and shift, without one that is None."""
+        return [self.gain] if self.shift is None else [self.gain, self.shift]
+
     def plainly(self, x: Tensor) -> Tensor:
         """Compute the norm with standard operators, in the type of x."""
         gain, shape = self.gain.to(x.dtype), self.gain.shape

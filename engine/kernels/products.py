@@ -206,7 +206,7 @@ class Products:
         glu: a GLU follows the product.
         """
         dim, size = weight.shape[1], bucket_of(TILED_ROW_BUCKETS, rows)
-        loaded = [weight] if norm is None else [t for t in (weight, norm.gain, norm.shift) if t is not None]
+        loaded = weight, *(norm.tensors if norm else ())
         supported = (
             self.tensor_cores
             and rows <= size
