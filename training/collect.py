@@ -21,7 +21,7 @@ from typing import Final
 from engine.text.placeables.grammar import kind_of, long_placeables, matches, placeables
 from training.cleaning import normalise
 from training.data import PLACEHOLDERS, read_pairs
-from training.templates import expand
+from training.written.templates import expand
 
 Pair = tuple[str, str]
 LANGUAGES: Final = ("de", "fr")  # each with English
@@ -127,7 +127,11 @@ def collect(folder: Path, language: str, rng: random.Random) -> Iterator[Pair]:
 
 
 def write_corpus(folder: Path, train: Iterable[Pair], valid: Iterable[Pair], test: Iterable[Pair]) -> None:
-    """Write the three parts of a corpus: `train.tsv.gz`, `valid.tsv.gz` and `test.tsv.gz`."""
+    """Write the three parts of a corpus: `train.tsv.gz`, `valid.tsv.gz` and `test.tsv.gz`.
+
+    folder: folder of the corpus.
+    train, valid, test: pairs of each part.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     for name, pairs in (("train", train), ("valid", valid), ("test", test)):
         with gzip.open(folder / f"{name}.tsv.gz", "wt", encoding="utf-8") as out:

@@ -80,7 +80,13 @@ def prepare(
 def gather_pairs(
     recipe: Recipe, corpora: Path, folder: Path, synthesis: Synthesis | None = None
 ) -> list[Pair]:
-    """Return the training pairs of all corpora with placeholders, cleaned if the recipe sets `clean`."""
+    """Return the training pairs of all corpora with placeholders, cleaned if the recipe sets `clean`.
+
+    recipe: recipe of the model.
+    corpora: folder of all corpora.
+    folder: folder of the run, which gets the report of the cleaning.
+    synthesis: synthetic pairs to add, or None.
+    """
     corpus, languages = recipe.corpus, (recipe.source, recipe.target)
     weights = {corpus.folder: 1, **corpus.beside}
     parts = [(name, part) for name in weights for part in ("valid", "test")]

@@ -8,13 +8,13 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from engine.backends.gpus import FIRST_BF16, find_gpu, find_gpus
+from engine.backends.gpus import FIRST_BF16, Found, Gpu, find_gpu, find_gpus
 from engine.errors import ConfigError
 
 QUANTISED: Final = ("fp32", "int8")
@@ -185,13 +185,22 @@ def choose_place(device: str, backend: str | None, *, on_cpu: bool = False) -> P
     if on_cpu or "cuda" not in kinds or (backend is not None and backend.startswith("onnx")):
         return Place(backend or "onnx", "cpu")
     found = find_gpus()
-    if not found.gpus:
-        note = f"the models run on the CPU, since {found.reason}" if found.driver else ""
-        return Place(backend or "onnx", "cpu", note)
-    gpu, others = found.gpus[0], len(found.gpus) - 1
+    if found.gpus:
+        return _place_on_first(found.gpus, backend or "cuda")
+    return Place(backend or "onnx", "cpu", _why_no_gpu(found))
+
+
+def _why_no_gpu(found: Found) -> str:
+    """Return a note about GPUs that can't be used; "" without a driver."""
+    return f"the models run on the CPU, since {found.reason}" if found.driver else ""
+
+
+def _place_on_first(gpus: Sequence[Gpu], backend: str) -> Place:
+    """Return the first of the usable GPUs with a note about the others."""
+    gpu, others = gpus[0], len(gpus) - 1
     note = f"the models run on {gpu.name} (cuda:{gpu.number}, {gpu.memory / 2**30:.0f} GiB)"
     note += f"; {others} more: --device cuda:0,cuda:1" if others else ""
-    return Place(backend or "cuda", f"cuda:{gpu.number}", note)
+    return Place(backend, f"cuda:{gpu.number}", note)
 
 
 def usual_lanes(place: Place, *, fast: bool) -> tuple[LaneSize, ...]:

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from engine.schedule.any_engine import AnyEngine
-from engine.schedule.slices import Slices, in_slices, in_turns, one_slice
+from engine.schedule.slices import Slices, each, in_slices, in_turns, one_slice
 from engine.types import DecodeJob, DecodeOptions, Outcome, Request, Result
 
 logger = logging.getLogger(__name__)
@@ -80,16 +80,12 @@ async def generate_group(
 
     updates = UpdateQueue(loop, settle)
 
-    def make_requests() -> Slices[list[Request]]:
-        """Make a request for the first of each group of equal jobs, in slices of a request."""
-        requests = list[Request]()
-        for i, (number, *_) in enumerate(equal):
-            put = partial(updates.put, i)
-            requests.append(Request(*jobs[number], put, deadline, put if watch else None))
-            yield
-        return requests
+    def request_of(i: int) -> Request:
+        """Return the request for the first of a group of equal jobs."""
+        put = partial(updates.put, i)
+        return Request(*jobs[equal[i][0]], put, deadline, put if watch else None)
 
-    requests = await in_turns(make_requests())
+    requests = await in_turns(each(one_slice(request_of, i) for i in range(len(equal))))
     try:
         submitted = one_slice(partial(engine.submit, requests, follow_up=follow_up))
         await in_slices(submitted, deadline, small=len(jobs) <= INLINE_JOBS)

@@ -147,7 +147,7 @@ service = Service.open([Path("models/tatoeba-de-en")], ServiceSettings(placement
 service.start()
 (result,) = asyncio.run(service.run("tatoeba-de-en", ["Guten Morgen!"]))
 service.stop()
-assert result.text == "Good morning.", result.text
+assert result.text == "Good morning!", result.text
 try:
     Placement("loop", "cuda").check()
 except ConfigError as error:

@@ -16,7 +16,7 @@ from training.data import train_vocabulary
 from training.encode_corpus import build
 from training.prepare import prepare, read_part
 from training.recipe import Recipe, load
-from training.templates import FOLDER, LANGUAGES, PHRASES, SLOT, Slots, expand, read_slots
+from training.written.templates import FOLDER, LANGUAGES, PHRASES, SLOT, Slots, expand, read_slots
 
 
 def slots_of(text: str) -> set[str]:

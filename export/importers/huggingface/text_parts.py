@@ -123,7 +123,12 @@ def mapped_pieces(
 
 
 def token_of(folder: ModelFolder, ids: Mapping[str, int], symbol: str) -> int:
-    """Return the id of a symbol. Raises CheckpointError if the vocabulary lacks it."""
+    """Return the id of a symbol. Raises CheckpointError if the vocabulary lacks it.
+
+    folder: folder of the model, which the error names.
+    ids: id of each symbol.
+    symbol: symbol to find.
+    """
     if symbol not in ids:
         raise CheckpointError(f"{folder.path / VOCABULARY}: lacks {symbol}; download it again")
     return ids[symbol]

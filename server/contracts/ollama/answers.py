@@ -27,7 +27,7 @@ def now() -> str:
     return datetime.now(UTC).isoformat().replace("+00:00", "Z")
 
 
-class Answer:
+class OllamaAnswer:
     """The parts of one answer that its text does not change.
 
     model: name of the model, as the client wrote it.
@@ -70,7 +70,7 @@ class AnswerLines(Dialect):
 
     json_lines = True
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: OllamaAnswer) -> None:
         self._answer, self._deltas = answer, Deltas()
 
     def partial(self, partial: Partial) -> list[Event]:

@@ -22,8 +22,8 @@ from server.answering.chats import (
 from server.answering.events import events
 from server.answering.results import OnPartial
 from server.contracts.ollama.answers import (
-    Answer,
     AnswerLines,
+    OllamaAnswer,
     TextFields,
     chat_fields,
     generate_fields,
@@ -59,7 +59,7 @@ MESSAGES: Final = {
 OBJECT: Final[dict[str, Any]] = {"response_model": dict[str, Any]}
 
 
-class Options(BaseModel):
+class ModelOptions(BaseModel):
     """Options of a model; others have no effect, because the search does not sample."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
@@ -79,7 +79,7 @@ class OllamaFields(BaseModel):
 
     model: str = Field(min_length=1, description=f'A model of /api/tags, or "{ANY_MODEL}".')
     stream: StrictBool | None = Field(None, description="Lines of JSON; the default.")
-    options: Options | None = None
+    options: ModelOptions | None = None
 
 
 class GenerateFields(OllamaFields):
@@ -180,11 +180,11 @@ async def _respond(
     shape: function that makes the fields with the text of an answer.
     """
     system, text = texts
-    name, options = _name(fields.model), fields.options or Options.model_validate({})
+    name, options = _name(fields.model), fields.options or ModelOptions.model_validate({})
     if name not in _names(state_of(request)):
         raise UnknownModel(f"model '{name[:SHOWN_CHARACTERS]}' not found; /api/tags lists the models")
     read = {"messages", *GenerateFields.model_fields, *UNSUPPORTED, *IDLE}
-    answer = Answer(fields.model, shape, unread_of(values, read))
+    answer = OllamaAnswer(fields.model, shape, unread_of(values, read))
     if not text:
         return JSONResponse(answer.empty("load"))
     length = options.num_predict if options.num_predict and options.num_predict > 0 else None

@@ -229,6 +229,7 @@ TEXT_CASES: dict[str, Case | str] = {
     "engine.text.placeables.pairs:MARK": Case(
         in_pairs, pumps=("„", "“", "« ", " »", "(a", "a)", '"a" ', "„a‚")
     ),
+    "engine.text.words:NAME": Case(pumps=("Aa-", "A’a", "Ab")),
     "engine.text.words:read_words": TRUSTED,
     "engine.text.first_words:WORD": Case(pumps=("a'", "a'a ")),
     "engine.text.split:split": Case(sentences, pumps=("Dr. ", "a. A", "1. ", '." ', "。")),

@@ -16,7 +16,7 @@ from typing import Final
 from training.data import PLACEHOLDERS
 
 LANGUAGES: Final = ("de", "fr", "en")
-FOLDER: Final = Path(__file__).parent / "written"
+FOLDER: Final = Path(__file__).parent
 SLOT: Final = re.compile(r"\{([a-z_]+?)(\d?)\}")
 VOWEL: Final = re.compile(r"[aeiouyàâéèêëîïôœùûh]", re.IGNORECASE)
 HALVES: Final = (
