@@ -60,7 +60,7 @@ label li mark ol p pre q s samp small span strike strong sub sup table tbody td 
 """
 ELEMENTS: Final = VOID_TAGS | set(ELEMENT_NAMES.split())
 # word in capitals within a sentence; a single letter may be an abbreviation, longer runs are no words
-CAPITALS: Final = re.compile(r"(?<![\w'’&/.-])[^\W\d_]{2,24}(?![\w&/=]|-\w)")
+CAPITALS: Final = re.compile(r"(?<![\w'’&/.-])([^\W\d_]{2,24})((?:['’][^\W\d_]{1,2})?)(?![\w&/=]|-\w)")
 MAX_FORMATS: Final = 400  # further markup of a text is read as text
 CLAUSE_CHARACTERS: Final = 200  # searched on both sides of a word in capitals for small letters
 SENTENCE_STARTS: Final = frozenset(".!?:„“\"'\n")
@@ -340,12 +340,12 @@ def read_capitals(
         number = bisect_right(placeable_spans, begin, key=lambda span: span[0]) - 1
         if number >= 0 and begin < placeable_spans[number][1]:
             continue
-        small = _known_form(word, language, count)
+        small = _known_form(match[1], language, count)
         if small is None or any(begin < edge < end for f in plain.formats for edge in (f.begin, f.end)):
             continue
         _add_capitals(plain, formats, begin, end)
         small = capitalised(small) if _begins_sentence(plain.text, begin) else small
-        parts += [plain.text[position:begin], small]
+        parts += [plain.text[position:begin], small + match[2].lower()]  # DON'T
         position = end
         if len(formats) >= 2 * MAX_FORMATS:
             break

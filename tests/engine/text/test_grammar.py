@@ -11,7 +11,7 @@ from engine.text.placeables.markup import Format, PlainText
 from engine.text.placeables.masked_text import MarkedText, Phrase
 from engine.text.placeables.masking import MaskRules
 from engine.text.placeables.phrases import Phrases
-from tests.support.finished import formats_of, mask, read_capitals, read_markup, split, write
+from tests.support.finished import formats_of, mask, read_markup, split, write
 from tests.support.timing import assert_linear, assert_slower_at_most
 
 SYMBOLS = tuple(f"<ph{i}>" for i in range(16))
@@ -282,20 +282,6 @@ def test_markup_put_back_gives_the_source(source):
     assert written.replace(" ", "") == source.replace("\u00ad", "").replace(" ", "")
 
 
-def test_words_in_capitals_are_lowered_if_the_vocabulary_knows_them():
-    known = {"sehr", "Haus", "ACHTUNG"}
-    plain = read_capitals(
-        read_markup("Das **HAUS** ist SEHR gut, XYZZY."), "de", lambda w: 1 if w in known else 4
-    )
-    assert plain.text == "Das Haus ist sehr gut, XYZZY."
-    assert sorted((f.begin, f.end, f.parent) for f in plain.formats if f.capitals) == [
-        (4, 8, 0),
-        (13, 17, -1),
-    ]
-    title = read_markup("SEHR GUT")
-    assert read_capitals(title, "de", lambda w: 1 if w in known else 4) == title
-
-
 LONG = (
     " siehe https://example.org/a?b=1 und user_id\n",
     "\n```\n" + "x = 1\n" * 800 + "```\n",
@@ -311,13 +297,6 @@ def test_search_in_windows_finds_the_same_places(filling, long):
     text = (filling * 1_000)[:2_041] + long + (filling * 1_000)[:3_000]
     spans = [match.span() for match in matches(placeables(), long_placeables(), text) if match]
     assert spans == [match.span() for match in placeables().finditer(text)]
-
-
-def test_adjacent_words_in_capitals_are_one_format():
-    count = {"auf": 1, "keinen": 1, "KEINEN": 4, "AUF": 3}.get
-    plain = read_capitals(PlainText("Tu das AUF KEINEN Fall."), "de", lambda word: count(word, 4))
-    assert plain.text == "Tu das auf keinen Fall."
-    assert [(f.begin, f.end) for f in plain.formats] == [(7, 17)]
 
 
 @pytest.mark.parametrize(

@@ -193,7 +193,7 @@ TEXT_CASES: dict[str, Case | str] = {
     "engine.text.placeables.markup:_markup_pattern": "is timed with `read_markup`",
     "engine.text.placeables.markup:_long_pattern": "is timed with `read_markup`",
     "engine.text.placeables.markup:SIGNS": Case(),
-    "engine.text.placeables.markup:CAPITALS": Case(pumps=("A'", "AAA ")),
+    "engine.text.placeables.markup:CAPITALS": Case(pumps=("A'", "AAA ", "AAA'A", "AA'")),
     "engine.text.placeables.markup:read_capitals": Case(in_capitals, pumps=("AAA ", "AAA a ")),
     "engine.text.placeables.names:__init__": Case(
         named, pumps=("Aa ", "A-", "Mr. Aa ", "A'b ", "l'", "qu'a ")
