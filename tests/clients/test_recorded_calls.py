@@ -171,7 +171,7 @@ def test_regional_languages_keep_their_codes():
     assert resolve_code("zh_CN", {"zh", "zt"}) == "zh"
     assert resolve_code("pt-BR", {"pt", "pb"}) == "pb"
     assert resolve_code("de-AT", {"de", "de-at"}) == "de-at"
-    assert resolve_code("de-latn", {"de"}) == "de-latn"
+    assert resolve_code("de-latn", {"de"}) == "de"
 
 
 def test_warning_of_an_unknown_variable_names_the_nearest_setting():

@@ -265,7 +265,6 @@ LAYOUTS: dict[str, Layout] = {
 # folders of other kinds that people try, and what the refusal names
 REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "allenai/led-base-16384": ("bart", {"model_type": "led"}, "led"),
-    "facebook/mbart-large-cc25": ("mbart50", {"tokenizer_class": None}, "mBART-50"),
     "google/long-t5-tglobal-base": ("t5", {"model_type": "longt5"}, "longt5"),
     "google/bigbird-pegasus-large-arxiv": ("pegasus", {"model_type": "bigbird_pegasus"}, "bigbird_pegasus"),
     "facebook/nllb-moe-54b": ("nllb", {"model_type": "nllb-moe"}, "nllb-moe"),

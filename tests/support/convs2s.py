@@ -147,10 +147,15 @@ class Plain:
         return logits - np.log(np.exp(logits).sum(1, keepdims=True)), total
 
 
+def arrays(state: dict[str, torch.Tensor]) -> dict[str, np.ndarray]:
+    """Return the weights as an importer reads them."""
+    return {name: weight.numpy() for name, weight in state.items()}
+
+
 def imported(given: dict[str, object], state: dict[str, torch.Tensor]):
     config, problems = fconv.model_config(given, VOCAB, VOCAB)
     assert config is not None, problems
-    weights, problems = fconv.model_weights(state, config)
+    weights, problems = fconv.model_weights(arrays(state), config)
     assert not problems
     return load(config, weights)
 

@@ -190,8 +190,9 @@ def _fold_pair(base: str, gains: Tensor, directions: Tensor, *, old: bool) -> Te
         return f"{base}_g has shape {tuple(gains.shape)}, not {shape}"
     v = directions.astype(np.float32)
     axes = tuple(axis for axis in range(rank) if axis != gain_axis)
-    norm = np.sqrt(np.square(v).sum(axis=axes, keepdims=True, dtype=np.float64)).astype(np.float32)
-    weight: Tensor = v * (gains.astype(np.float32) / norm)
+    norm = np.sqrt(np.square(v).sum(axis=axes, keepdims=True))  # in float32, as fairseq
+    with np.errstate(divide="ignore", invalid="ignore"):  # weights that are not finite are refused later
+        weight: Tensor = v * (gains.astype(np.float32) / norm)
     return weight
 
 

@@ -207,7 +207,7 @@ def test_weights_of_another_type_are_refused(toy):
     from safetensors.numpy import save
 
     forge(toy, "model.safetensors", save({"a": np.ones(3, np.int64)}))
-    with pytest.raises(BundleError, match="a is I64, not fp16, fp32 or int8"):
+    with pytest.raises(BundleError, match="a is I64, not one of F32, F16, I8"):
         open_bundle(toy).weights()
 
 

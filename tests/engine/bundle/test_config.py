@@ -107,7 +107,7 @@ def test_weights_that_do_not_fit_are_all_named():
         ({"lanes": ()}, "lanes must be pairs"),
         ({"lanes": ((1, 0),)}, "lanes must be pairs"),
         ({"device": "cuda"}, "ONNX Runtime has no CUDA provider; run: .*onnxruntime-gpu"),
-        ({"device": "abacus"}, "the onnx backend does not run on 'abacus'; take --device cpu"),
+        ({"device": "abacus"}, "unknown device 'abacus'; take --device cpu"),
         ({"backend": "onnx-native", "device": "cuda"}, "take --device cpu, or --backend onnx"),
         ({"device": "cuda", "precision": "int8"}, "computes in fp32, fp16, bf16 on cuda, not in int8"),
         (

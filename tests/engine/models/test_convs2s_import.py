@@ -14,7 +14,7 @@ from engine.bundle.config import ModelConfig
 from engine.bundle.stacks import ConvStack
 from engine.errors import ConfigError
 from export.importers.fairseq import fconv
-from tests.support.convs2s import GIVEN, SHAPES, VOCAB, Plain, imported, state_of
+from tests.support.convs2s import GIVEN, SHAPES, VOCAB, Plain, arrays, imported, state_of
 
 SHARED = Path(__file__).resolve().parents[4] / "shared"
 
@@ -181,7 +181,7 @@ def test_weights_that_do_not_fit_are_refused_by_name(kind: str, remedy: str) -> 
     broken(state, kind)
     config, _ = fconv.model_config(GIVEN, VOCAB, VOCAB)
     assert config is not None
-    assert remedy in "; ".join(fconv.model_weights(state, config)[1])
+    assert remedy in "; ".join(fconv.model_weights(arrays(state), config)[1])
 
 
 def test_a_shared_output_that_differs_from_the_embedding_is_refused() -> None:
@@ -190,7 +190,7 @@ def test_a_shared_output_that_differs_from_the_embedding_is_refused() -> None:
     state["decoder.fc3.weight"][5] += 1.0
     config, _ = fconv.model_config(given, VOCAB, VOCAB)
     assert config is not None
-    assert "fc3.weight differs" in "; ".join(fconv.model_weights(state, config)[1])
+    assert "fc3.weight differs" in "; ".join(fconv.model_weights(arrays(state), config)[1])
 
 
 def test_the_folded_weights_of_a_checkpoint_in_fp16_are_kept_in_full() -> None:

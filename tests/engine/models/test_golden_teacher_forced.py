@@ -44,7 +44,8 @@ def memory_of(model, source):
 
 
 def close(ours, reference, tolerance=1e-4):
-    np.testing.assert_allclose(ours.numpy(), reference, rtol=0, atol=tolerance)
+    # some logits of ConvS2S are near -40, where a unit in the last place is 4e-6
+    np.testing.assert_allclose(ours.numpy(), reference, rtol=2e-6, atol=tolerance)
 
 
 @pytest.mark.parametrize("name", parameters())

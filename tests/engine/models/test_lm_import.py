@@ -205,7 +205,7 @@ def test_several_language_models_become_an_ensemble(tmp_path):
 
 def test_weights_are_read_from_a_state_dictionary_without_the_copies(tmp_path):
     config = config_of(**TIED)
-    state = {name: torch.randn(p.shape) for name, p in build(config).named_parameters()}
-    found, problems = model_weights({**state, f"{SOFTMAX}.version": torch.ones(1)}, config)
+    state = {name: torch.randn(p.shape).numpy() for name, p in build(config).named_parameters()}
+    found, problems = model_weights({**state, f"{SOFTMAX}.version": np.ones(1, np.float32)}, config)
     assert not problems
     assert set(found) == set(state)

@@ -155,7 +155,7 @@ def test_command_writes_the_phrases_of_the_direction_and_the_card_lists_them(tmp
     assert read_words(bundle) == BundleWords(5, {"house": "Haus"})
     assert bundle.file(WORDS_FILE).read_bytes() == dump_words(5, {"House": "Haus"})
     card = bundle.file("README.md").read_text("utf-8")
-    assert card.count("## Words by rule") == card.count("## Scores") == card.count("House = Haus") == 1
+    assert card.count("## Words by rule") == card.count("## Scores\n") == card.count("House = Haus") == 1
     assert "5 tokens or more" in card
 
 

@@ -135,6 +135,7 @@ def test_absent_settings_have_the_defaults_of_transformers():
 CONFIGS = {
     **{"bart": "BartConfig", "mbart": "MBartConfig", "m2m_100": "M2M100Config", "pegasus": "PegasusConfig"},
     **{"fsmt": "FSMTConfig", "t5": "T5Config", "mt5": "MT5Config", "umt5": "UMT5Config"},
+    "blenderbot": "BlenderbotConfig",
 }
 
 
