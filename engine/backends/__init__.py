@@ -14,7 +14,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from engine.backends.gpus import FIRST_BF16, Found, Gpu, find_gpu, find_gpus
+from engine.backends.gpus import FIRST_BF16, Found, Gpu, find_gpu, find_gpus, number_of
 from engine.errors import ConfigError
 
 QUANTISED: Final = ("fp32", "int8")
@@ -212,7 +212,7 @@ def usual_lanes(place: Place, *, fast: bool) -> tuple[LaneSize, ...]:
     if place.backend != "cuda":
         return FAST_LANES if fast else LANES
     found = {gpu.number: gpu.memory for gpu in find_gpus().gpus}
-    numbers = [int(name.partition(":")[2] or 0) for name in devices(place.device)]
+    numbers = [number_of(name) for name in devices(place.device)]
     memory = min(found.get(number, 0) for number in numbers) / 2**30
     slots = next(slots for least, slots in GPU_SLOTS.items() if memory >= least)
     narrow = (LaneSize(FAST_BEAM_SIZE, slots),) if fast else ()
@@ -242,7 +242,7 @@ def half_precision(device: str, *, exceeds_fp16: bool) -> str:
     """
     if not exceeds_fp16:
         return "fp16"
-    number = int(device.partition(":")[2] or 0)
+    number = number_of(device)
     old = any(gpu.number == number and gpu.capability < FIRST_BF16 for gpu in find_gpus().gpus)
     return "fp32" if old else "bf16"
 

@@ -90,13 +90,17 @@ def find_gpus() -> Found:
     return Found(tuple(gpu for gpu in gpus if gpu not in old), reason or ("" if gpus else "there is no GPU"))
 
 
+def number_of(device: str) -> int:
+    """Return the number of a device: 0 for "cuda", 1 for "cuda:1"."""
+    return int(device.partition(":")[2] or 0)
+
+
 def find_gpu(device: str) -> Gpu:
     """Return the GPU of a device such as "cuda" or "cuda:1".
 
     Raises ConfigError with the reason and the remedy if it is not usable.
     """
-    number, found = device.partition(":")[2], find_gpus()
-    wanted = int(number or 0)
+    wanted, found = number_of(device), find_gpus()
     usable = {gpu.number: gpu for gpu in found.gpus}
     if wanted not in usable:
         names = ", ".join(f"cuda:{gpu.number} ({gpu.name})" for gpu in found.gpus)

@@ -8,7 +8,16 @@ from typing import Any, Final
 
 from fastapi import Request
 
-from engine.api import InvalidRequest, ModelRoute, Partial, Service, TextOptions, TextResult, UnknownModel
+from engine.api import (
+    InvalidRequest,
+    ModelInfo,
+    ModelRoute,
+    Partial,
+    Service,
+    TextOptions,
+    TextResult,
+    UnknownModel,
+)
 from server.answering.instructions import Instruction, read_instruction
 from server.answering.results import OnPartial
 from server.answering.templates import read_template
@@ -88,6 +97,11 @@ class TextJob:
         return listener
 
 
+def chat_models(service: Service) -> list[ModelInfo]:
+    """Return the models that answer chats: they translate or summarize."""
+    return [info for info in service.models() if info.task in ("translate", "summarize")]
+
+
 def stop_texts(value: Any) -> Any:
     """Return the texts that a request names, without empty ones; other values stay, to be refused."""
     texts = [] if value is None else [value] if isinstance(value, str) else value
@@ -152,7 +166,7 @@ def _model(service: Service, name: str, instruction: Instruction | None) -> str 
         return name
     if instruction and (instruction.summarize or instruction.target):
         return None
-    names = [info.name for info in service.models() if info.task in ("translate", "summarize")]
+    names = [info.name for info in chat_models(service)]
     if len(names) == 1:
         return names[0]
     if instruction:

@@ -150,7 +150,7 @@ FAULTS = [
     ),
     (
         "OpenAI's clients are told of language models",
-        "server/contracts/openai/completions.py",
+        "server/answering/chats.py",
         'if info.task in ("translate", "summarize")]',
         "]",
         "tests/engine/answers/scoring/test_score_served.py -k openais",

@@ -10,7 +10,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 from unittest import mock
 
@@ -27,6 +27,7 @@ from engine.search.executor import Executor
 from loadtest.engine.gpu_bench import models
 from loadtest.engine.gpu_bench.clock import forgive, wait
 from loadtest.engine.gpu_bench.contenders import (
+    Contender,
     Flow,
     contenders,
     make_requests,
@@ -173,7 +174,7 @@ def _measure_into(run: PartRun, findings: dict[str, Any], shape: Shape, columns:
         return
     run.measuring(str(contender))
     try:
-        row = _measure(run, shape)
+        row = _measure(run.setting, contender, shape)
     except Exception as error:
         findings["not_run"][f"{name}, {contender}"] = forgive(error)
     else:
@@ -182,14 +183,18 @@ def _measure_into(run: PartRun, findings: dict[str, Any], shape: Shape, columns:
     run.save(findings)
 
 
-def _measure(run: PartRun, shape: Shape) -> dict[str, float]:
-    """Return the microseconds of a step by the clock, and those of its replays."""
-    setting, last = run.setting, LastReplay()
+def _measure(setting: Setting, contender: Contender, shape: Shape) -> dict[str, float]:
+    """Return the microseconds of a step by the clock, and those of its replays.
+
+    setting: options of the call.
+    contender: backend and precision.
+    shape: model, numbers of beams and sentences, and length of the source.
+    """
+    last = LastReplay()
     bundle = models.bundle_of(setting.folder, shape.model, tiny=setting.scale.tiny)
     slots = min(shape.slots, setting.scale.slots)
     _, pairs = lengths(setting.corpora, slots)
     work = sentences(bundle.config, [(shape.source or source, TARGET_TOKENS) for source, _ in pairs])
-    (contender, *_) = contenders(setting)
     with last.recording():
         (executor,) = open_contender(setting, bundle, contender, [LaneSize(shape.beams, slots)])
         if isinstance(executor, CapturedSlots):
@@ -198,21 +203,22 @@ def _measure(run: PartRun, shape: Shape) -> dict[str, float]:
         requests, _ = make_requests(work, shape.beams)
         lane.admit(requests)
         _run_steps(lane, SETTLING_STEPS, setting.device)
-        row = {"step_microseconds": _run_steps(lane, TIMED_STEPS, setting.device)}
+        seconds, _ = _run_steps(lane, TIMED_STEPS, setting.device)
+        row = {"step_microseconds": seconds * 1e6}
     if last.replay is not None and isinstance(executor, CapturedSlots):
         with executor.streams.decoding():
             row |= _replayed(last.replay, cached=executor.history.caches is not None)
     return row
 
 
-def _run_steps(lane: Lane, count: int, device: str) -> float:
-    """Run at least `count` steps; return the microseconds of a step."""
+def _run_steps(lane: Lane, count: int, device: str) -> tuple[float, int]:
+    """Run at least `count` steps; return the seconds of a step, and the number of steps that were run."""
     wait(device)
     began, taken = time.perf_counter(), 0
     while taken < count:  # a call may run several steps
         taken += lane.step()
     wait(device)
-    return (time.perf_counter() - began) / taken * 1e6
+    return (time.perf_counter() - began) / taken, taken
 
 
 def _replayed(replay: Replay, *, cached: bool) -> dict[str, float]:
@@ -248,7 +254,7 @@ def _timed(replay: Replay, count: int) -> tuple[float, float]:
 class Waited:
     """Seconds in which a thread waited for events of the device."""
 
-    seconds: float = field(default=0.0)
+    seconds: float = 0.0
 
     @contextmanager
     def counting(self) -> Iterator[None]:
@@ -334,20 +340,11 @@ def _profile_steps(setting: Setting, executor: Executor, work: list[SizedSentenc
     requests, _ = make_requests(work, executor.beams)
     lane.admit(requests)
 
-    def run_steps() -> tuple[float, int]:
-        """Return the seconds of a step, and the number of steps that were run."""
-        wait(setting.device)
-        began, taken = time.perf_counter(), 0
-        while taken < steps:  # a call may take two steps
-            taken += lane.step()
-        wait(setting.device)
-        return (time.perf_counter() - began) / taken, taken
-
-    run_steps()  # to warm up
-    plain, _ = run_steps()
+    _run_steps(lane, steps, setting.device)  # to warm up
+    plain, _ = _run_steps(lane, steps, setting.device)
     kinds = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
     with profile(activities=kinds) as profiler:
-        _, taken = run_steps()
+        _, taken = _run_steps(lane, steps, setting.device)
     events = [event for event in profiler.key_averages() if _time(event, cuda) > 0]
     events.sort(key=lambda event: -_time(event, cuda))
     total = sum(_time(event, cuda) for event in events)

@@ -9,13 +9,14 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool
 
-from engine.api import ModelInfo, UnknownModel
+from engine.api import UnknownModel
 from server.answering.chats import (
     ANY_MODEL,
     MAX_STOP_CHARACTERS,
     MAX_STOPS,
     Chat,
     accept_chat,
+    chat_models,
     read_messages,
     stop_texts,
 )
@@ -130,7 +131,9 @@ async def ollama_tags(request: Request) -> JSONResponse:
 async def ollama_ps(request: Request) -> JSONResponse:
     """List the models in memory, like Ollama."""
     state = state_of(request)
-    loaded = [info.name for info in _infos(state) if info.name in state.service.repository.loaded]
+    loaded = [
+        info.name for info in chat_models(state.service) if info.name in state.service.repository.loaded
+    ]
     return JSONResponse({"models": [_described(name) for name in loaded]})
 
 
@@ -149,9 +152,7 @@ async def ollama_version() -> JSONResponse:
 async def ollama_show(request: Request) -> JSONResponse:
     """Describe a model, like Ollama."""
     values = await _values(request)
-    name = _name(str(values.get("model") or values.get("name") or ""))
-    if name not in _names(state_of(request)):
-        raise UnknownModel(f"model '{name[:SHOWN_CHARACTERS]}' not found; /api/tags lists the models")
+    name = _known_name(state_of(request), str(values.get("model") or values.get("name") or ""))
     described = _described(name)
     facts = {"general.architecture": "convoy", "general.basename": name}
     texts = {"modelfile": "", "parameters": "", "template": "{{ .Prompt }}"}
@@ -180,9 +181,8 @@ async def _respond(
     shape: function that makes the fields with the text of an answer.
     """
     system, text = texts
-    name, options = _name(fields.model), fields.options or ModelOptions.model_validate({})
-    if name not in _names(state_of(request)):
-        raise UnknownModel(f"model '{name[:SHOWN_CHARACTERS]}' not found; /api/tags lists the models")
+    name = _known_name(state_of(request), fields.model)
+    options = fields.options or ModelOptions.model_validate({})
     read = {"messages", *GenerateFields.model_fields, *UNSUPPORTED, *IDLE}
     answer = OllamaAnswer(fields.model, shape, unread_of(values, read))
     if not text:
@@ -199,17 +199,16 @@ async def _respond(
     return await events(request, answer_job, AnswerLines(answer))
 
 
-def _name(name: str) -> str:
-    """Return our name of a model for Ollama's, which has a tag."""
-    return name.removesuffix(LATEST)
-
-
-def _infos(state: AppState) -> list[ModelInfo]:
-    return [info for info in state.service.models() if info.task in ("translate", "summarize")]
+def _known_name(state: AppState, tagged: str) -> str:
+    """Return our name of a model for Ollama's, which has a tag. Raises UnknownModel."""
+    name = tagged.removesuffix(LATEST)
+    if name not in _names(state):
+        raise UnknownModel(f"model '{name[:SHOWN_CHARACTERS]}' not found; /api/tags lists the models")
+    return name
 
 
 def _names(state: AppState) -> list[str]:
-    return [ANY_MODEL, *(info.name for info in _infos(state))]
+    return [ANY_MODEL, *(info.name for info in chat_models(state.service))]
 
 
 def _described(name: str) -> dict[str, Any]:

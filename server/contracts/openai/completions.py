@@ -9,7 +9,7 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel
 
 from engine.api import UnknownModel
-from server.answering.chats import ANY_MODEL, accept_chat
+from server.answering.chats import ANY_MODEL, accept_chat, chat_models
 from server.contracts.openai.answers import (
     COMPLETED,
     CompletionAnswer,
@@ -88,8 +88,7 @@ async def openai_model(request: Request, model: str) -> JSONResponse:
 
 def _models(state: AppState) -> dict[str, dict[str, Any]]:
     """Return OpenAI's description of each model that translates or summarizes, by name."""
-    infos = [info for info in state.service.models() if info.task in ("translate", "summarize")]
     return {
         name: {"id": name, "object": "model", "created": 0, "owned_by": "convoy"}
-        for name in [ANY_MODEL, *(info.name for info in infos)]
+        for name in [ANY_MODEL, *(info.name for info in chat_models(state.service))]
     }
