@@ -212,8 +212,10 @@ class StackModel(ProjectionModel):
             nn.init.normal_(projection.weight, std=projection.weight.shape[1] ** -0.5)
 
     def initialise_module(self, module: nn.Module) -> None:
-        """Initialise a module as in `Model`, and the biases of encoder and decoder to zero."""
+        """Initialise a module as in `Model`, biases of encoder and decoder to zero, and biases by distance."""
         super().initialise_module(module)
+        if isinstance(module, RelativeBias):
+            nn.init.normal_(module.weight, std=module.weight.shape[1] ** -0.5)
         if isinstance(module, Encoder) and module.bias is not None:
             nn.init.zeros_(module.bias)
         elif isinstance(module, Decoder) and module.output_bias is not None:

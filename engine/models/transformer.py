@@ -282,3 +282,9 @@ def _self_attention(context: LayerContext) -> SelfAttention | RelativeAttention:
 class Transformer(EncoderDecoder):
     ENCODERS: ClassVar = {"attention": AttentionEncoderLayer}
     DECODERS: ClassVar = {"attention": AttentionDecoderLayer}
+
+    def initialise_module(self, module: nn.Module) -> None:
+        super().initialise_module(module)
+        if isinstance(module, RelativeAttention):
+            nn.init.xavier_uniform_(module.relative_keys)
+            nn.init.xavier_uniform_(module.relative_values)
