@@ -78,10 +78,11 @@ bench-record: $(VENV)/test  ## measure this processor for docs/lab/records.md: a
 	$(PIP) ctranslate2
 	PYTHONPATH=. $(BIN)/python -m loadtest.engine.record
 
-lock:  ## pin what the images install, with hashes (needs uv)
+lock: $(VENV)/test  ## pin what the images install, with hashes (needs uv)
 	uv pip compile pyproject.toml --extra hub --extra otel --extra redis $(LOCK) -o docker/requirements.txt
 	uv pip compile pyproject.toml --extra otel --extra redis --extra torch $(LOCK) -o docker/requirements-gpu.txt
 	uv pip compile pyproject.toml --extra otel --extra redis --extra ray $(LOCK) -o docker/requirements-ray.txt
+	$(BIN)/python docker/linux_hashes.py docker/requirements*.txt
 
 hooks:  ## check the subject of each commit in this clone (.githooks/commit-msg)
 	git config core.hooksPath .githooks
