@@ -212,7 +212,7 @@ class StackModel(ProjectionModel):
             nn.init.normal_(projection.weight, std=projection.weight.shape[1] ** -0.5)
 
     def initialise_module(self, module: nn.Module) -> None:
-        """Initialise a module as in `Model`, biases of encoder and decoder to zero, and biases by distance."""
+        """Initialise a module as in `Model`, the biases of each side to zero, and biases by distance."""
         super().initialise_module(module)
         if isinstance(module, RelativeBias):
             nn.init.normal_(module.weight, std=module.weight.shape[1] ** -0.5)

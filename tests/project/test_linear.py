@@ -1,10 +1,10 @@
 """Every pattern and parser of text from outside takes linear time: a text twice as long takes twice the time.
 
-Slow patterns and loops show on a repeated string (a pump). Each case is timed on pumps of one length (up to
-64,000 characters while that takes no noticeable time) and of four times that length, which may take a little
-more than four times as long. Unless tests run thoroughly, the longer text is tried only if the time grows
-more than linearly from a quarter of the length. Times are those of this thread's processor, so that other
-processes change little.
+Slow patterns and loops show on a repeated string (a pump). Each case is timed on pumps of one length, which
+grows up to 64,000 characters until the time is noticeable, and of four times that length, which may take a
+little more than four times as long. Unless tests run thoroughly, the longer text is tried only if the time
+grows more than linearly from a quarter of the length. Times are those of this thread's processor, so that
+other processes change little.
 """
 
 from __future__ import annotations
@@ -125,8 +125,8 @@ class Growth:
 
         length = self.length
         once = seconds(length)
-        if once < NOTICEABLE_SECONDS and not suffix:
-            length = LONGEST_TEXT
+        while once < NOTICEABLE_SECONDS and not suffix and length < LONGEST_TEXT:
+            length = LONGEST_TEXT if THOROUGH else min(4 * length, LONGEST_TEXT)
             once = seconds(length)
         if once < NOTICEABLE_SECONDS:
             return False

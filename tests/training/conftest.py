@@ -43,6 +43,7 @@ def vocabulary(corpora: Path, recipe: Recipe, tmp_path_factory: pytest.TempPathF
 
 @pytest.fixture(scope="session")
 def trained(recipe: Recipe, corpora: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    """Return a trained bundle. Only one file of tests uses it, so that only one process trains it."""
     folder = tmp_path_factory.mktemp("trained")
     Trainer(recipe, corpora, folder / "run", "cpu").fit()
     return package(recipe, folder / "run", folder / "numbers", "cpu")

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import sentencepiece as spm
 import torch
 
-from engine.bundle.bundle import Bundle
-from engine.errors import InvalidRequest
 from tests.training.numbers import recipe_with
 from training import curve
 from training.recipe import Recipe
@@ -74,23 +70,6 @@ def test_run_with_a_time_limit_reaches_its_planned_last_update(corpora: Path, tm
     assert FIRST_PIECE_UPDATES <= trainer.update == train.updates < 10**6
     assert rate(train, train.updates) == pytest.approx(train.final_rate * train.learning_rate)
     assert curve.read(tmp_path / "run")[-1].update == trainer.update
-
-
-def test_run_started_from_a_bundle_begins_with_its_low_loss(
-    trained: Bundle, recipe: Recipe, corpora: Path, tmp_path: Path
-) -> None:
-    start = trained
-    first = Trainer(recipe, corpora, tmp_path / "same", "cpu", start)
-    assert first.validate() < 0.5
-    wider = replace(recipe, vocabulary=replace(recipe.vocabulary, characters="§%"))
-    second = Trainer(wider, corpora, tmp_path / "wider", "cpu", start)
-    words = spm.SentencePieceProcessor(model_file=str(tmp_path / "wider" / "vocabulary.model"))
-    assert words.get_piece_size() == recipe.vocabulary.size
-    assert words.unk_id() not in words.encode("§%")
-    assert second.validate() < 1.5  # two of 58 pieces were replaced; the loss is about 4 without the bundle
-    narrow = replace(recipe, model={**recipe.model, "decoder": {**recipe.model["decoder"], "ffn_dim": 48}})
-    with pytest.raises(InvalidRequest, match="describes another model"):
-        Trainer(narrow, corpora, tmp_path / "narrow", "cpu", start)
 
 
 def run_until(trainer: Trainer, update: int) -> None:

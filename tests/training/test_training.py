@@ -25,17 +25,9 @@ from training.trainer import Trainer
 
 # [model] of each architecture
 RESIDUAL = {"embed_dim": 32, "conv_dim": 32, "ffn_dim": 48, "heads": 4, "kernel_sizes": [3, 3]}
-
-
 ATTENTIVE = RESIDUAL | {"kernel_sizes": [0, 0]}
-
-
 CONVS2S = {"embed_dim": 32, "widths": [32, 48], "kernel_sizes": [3, 3], "residuals": [1, 1]}
-
-
 SLICENET = {"embed_dim": 48, "layers": 1, "separability": 0}
-
-
 SHARED = {"share_embeddings": True, "share_output": True}
 
 
@@ -138,6 +130,23 @@ def test_bundle_truncates_sources_at_the_length_of_training(
     service.stop()
     assert answer.truncated
     assert answer.source_tokens == 5
+
+
+def test_run_started_from_a_bundle_begins_with_its_low_loss(
+    trained: Bundle, recipe: Recipe, corpora: Path, tmp_path: Path
+) -> None:
+    start = trained
+    first = Trainer(recipe, corpora, tmp_path / "same", "cpu", start)
+    assert first.validate() < 0.5
+    wider = replace(recipe, vocabulary=replace(recipe.vocabulary, characters="§%"))
+    second = Trainer(wider, corpora, tmp_path / "wider", "cpu", start)
+    words = spm.SentencePieceProcessor(model_file=str(tmp_path / "wider" / "vocabulary.model"))
+    assert words.get_piece_size() == recipe.vocabulary.size
+    assert words.unk_id() not in words.encode("§%")
+    assert second.validate() < 1.5  # two of 58 pieces were replaced; the loss is about 4 without the bundle
+    narrow = replace(recipe, model={**recipe.model, "decoder": {**recipe.model["decoder"], "ffn_dim": 48}})
+    with pytest.raises(InvalidRequest, match="describes another model"):
+        Trainer(narrow, corpora, tmp_path / "narrow", "cpu", start)
 
 
 async def test_trained_bundle_translates_its_language(

@@ -56,7 +56,7 @@ TEXT_CASES: dict[str, Case | str] = {
     "engine.text.tokenizers.placeholder_words:read_placeholder_words": TRUSTED,
     "engine.text.placeables.masking:mask": Case(
         masked,
-        length=2_048,
+        length=1_024,
         pumps=(
             "http://",
             "a&",
