@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from documents.document import Document, check_sizes
 from documents.errors import OversizedDocument, Unreadable
+from documents.menus import divide
 
 __all__ = ["FORMATS", "Document", "OversizedDocument", "Unreadable", "read_document", "written_ending"]
 
@@ -83,8 +84,9 @@ def read_document(name: str, data: bytes, *, attributes: bool = False) -> Docume
     if kind is None:
         raise Unreadable(UNKNOWN_FORMAT)
     document = kind.read(data, attributes=attributes) if kind is PAGE else kind.read(data)
-    check_sizes(document.segments)
-    return document
+    parts, unite = divide(document.segments)
+    check_sizes(parts)
+    return Document(parts, lambda segments: document.write(unite(segments)))
 
 
 def written_ending(name: str) -> str:

@@ -22,12 +22,14 @@ class Atom:
     element: "text": its format; "open" and "close": the element; all others: list of elements.
     text: "text": characters; "node": characters that the model reads and that stay unchanged.
     format_key: format of a text as a string, for comparisons.
+    link: the element around other parts is a link.
     """
 
     kind: Literal["text", "node", "open", "close", "split", "space", "break"]
     element: Any = None
     text: str = ""
     format_key: str = ""
+    link: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +116,7 @@ class _State:
             self.builder.text(atom.text)
         elif atom.kind == "open":
             self._switch(None)
-            self.around.append((atom, self.builder.begin()))
+            self.around.append((atom, self.builder.begin(link=atom.link)))
             self.marks.append(atom)
         elif atom.kind == "close":
             self._switch(None)
@@ -144,7 +146,7 @@ class _State:
         if self.format_key is not None:
             self.builder.end(self.number)
         if format_key is not None:
-            self.number = self.builder.begin()
+            self.number = self.builder.begin(link=atom is not None and atom.link)
             self.marks.append(atom)  # type: ignore[arg-type]  # `format_key` is not None
         self.format_key = format_key
 

@@ -20,6 +20,7 @@ class Span:
     kept: the text must not be translated; a kept span has no spans in it.
     spaced: the point had white space on both sides; the text has only one of the two.
     line: the point is a line break within a sentence. It has no meaning: its place is a share of the text.
+    link: the span is a link, a button or the like, which must not get the text of another one.
     """
 
     begin: int
@@ -28,6 +29,7 @@ class Span:
     kept: bool = False
     spaced: bool = False
     line: bool = False
+    link: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +83,14 @@ class Builder:
             self.length -= len(last)
             self._append(last[: max(self._edge - self.length, len(last.rstrip()))])
 
-    def begin(self) -> int:
-        """Open a span at the end of the text and return its number."""
+    def begin(self, *, link: bool = False) -> int:
+        """Open a span at the end of the text and return its number.
+
+        link: the span is a link.
+        """
         self.open.append(self.point())
+        if link:
+            self.spans[-1] = replace(self.spans[-1], link=True)
         return self.open[-1]
 
     def end(self, number: int) -> None:

@@ -46,7 +46,7 @@ class AttributedPage:
 
     def join(self, segments: Sequence[Segment]) -> str:
         """Return the page with a new segment for each old one; the old segments give the same page."""
-        count = len(self.page.prose)
+        count = len(self.page.segments)
         parts, position = list[str](), 0
         for value, segment in zip(self.values, segments[count:], strict=True):
             if segment is not value.segment:

@@ -25,6 +25,7 @@ from documents.inline import Atom, Line, Paragraphs, lines_of, outputs
 from documents.spans import Segment
 
 PARTS: Final = re.compile(r"/word/(document|(header|footer)\d*|footnotes|endnotes|comments)\.xml")
+LINK: Final = qn("w:hyperlink")
 AROUND: Final = frozenset(map(qn, ("w:hyperlink", "w:ins", "w:smartTag", "w:moveTo")))
 BREAKS: Final = frozenset(map(qn, ("w:br", "w:cr", "w:tab", "w:ptab")))
 LINE_BREAKS: Final = frozenset(map(qn, ("w:br", "w:cr")))
@@ -143,7 +144,7 @@ def _content(parent: Any, code: frozenset[str]) -> Iterator[Atom]:
         if child.tag == RUN:
             yield from _run_atoms(child, code)
         elif (content := _content_of(child)) is not None:
-            yield Atom("open", child)
+            yield Atom("open", child, link=child.tag == LINK)
             yield from _content(content, code)
             yield Atom("close", child)
         elif child.tag in (SIMPLE_FIELD, CONTROL):
@@ -227,7 +228,7 @@ def _fields(atoms: Sequence[Atom], *, prose: bool = True) -> Iterator[Atom]:
             yield Atom("node", nodes, "".join(_texts(field)))
         else:
             shell = _Field([node for atom in field[:first] for node in _nodes(atom)], _nodes(field[-1]))
-            yield Atom("open", shell)
+            yield Atom("open", shell, link=True)
             yield from _fields(field[first:-1], prose=False)
             yield Atom("close", shell)
         position = end + 1

@@ -16,6 +16,7 @@ from html import escape, unescape
 from itertools import zip_longest
 from typing import Final
 
+from documents.menus import Menu, menu_of
 from documents.spans import MAX_SPANS, Builder, Segment, goes_on, write_marked
 
 # elements with content that is not translated
@@ -108,13 +109,20 @@ class Prose:
     segment: text with spans.
     raw: characters of the page, with markup.
     marks: markup before and after each span.
+    menu: the segment item by item; None: it is one text.
     """
 
     segment: Segment
     raw: str
     marks: list[list[str]]
+    menu: Menu | None = None
 
-    def write(self, segment: Segment) -> str:
+    @property
+    def segments(self) -> list[Segment]:
+        return self.menu.texts if self.menu else [self.segment]
+
+    def write(self, segments: Sequence[Segment]) -> str:
+        segment = self.menu.write(segments) if self.menu else segments[0]
         if segment is self.segment:  # not translated
             return self.raw
         return write_marked(segment, self.marks, partial(escape, quote=False))
@@ -129,13 +137,13 @@ class Page:
 
     @property
     def segments(self) -> list[Segment]:
-        return [prose.segment for prose in self.prose]
+        return [segment for prose in self.prose for segment in prose.segments]
 
     def join(self, segments: Sequence[Segment]) -> str:
         """Return the page with a new segment for each old one; the old segments give the same page."""
-        parts = [self.markup[0]]
-        for prose, segment, markup in zip(self.prose, segments, self.markup[1:], strict=True):
-            parts += [prose.write(segment), markup]
+        parts, rest = [self.markup[0]], iter(segments)
+        for prose, markup in zip(self.prose, self.markup[1:], strict=True):
+            parts += [prose.write([next(rest) for _ in prose.segments]), markup]
         return "".join(parts)
 
 
@@ -216,7 +224,8 @@ class _SegmentReader:
             if self.ends:  # white space after the last prose is not part of the segment
                 end = _end_of_prose(raw)
                 self.builder.strip()
-            self.prose.append(Prose(self.builder.segment(), raw[:end], self.marks))
+            segment = self.builder.segment()
+            self.prose.append(Prose(segment, raw[:end], self.marks, menu_of(segment)))
             self.markup.append([raw[end:]])
         else:
             self.markup[-1].append(raw)
@@ -280,7 +289,7 @@ class _SegmentReader:
             self.builder.keep(text) if text else self.builder.point()
             self.marks.append([piece.raw, ""])
         elif not piece.closing and not piece.void and name:
-            self.names.setdefault(name, []).append(self.builder.begin())
+            self.names.setdefault(name, []).append(self.builder.begin(link=name == "a"))
             self.marks.append([piece.raw, ""])
         elif piece.closing and (number := self.builder.innermost(self.names.get(name, []))) is not None:
             self.builder.end(number)

@@ -240,7 +240,7 @@ class _Inline:
         elif token.type == "html_inline":
             self._tag(token.content)
         elif token.nesting == 1:
-            self.opened.append(self.builder.begin())
+            self.opened.append(self.builder.begin(link=token.type == "link_open"))
             mark = token.markup.replace("_", "*")  # inside a word, "_" is no markup
             self.marks.append(["[", _address(token, "href")] if token.type == "link_open" else [mark, mark])
         else:

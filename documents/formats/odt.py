@@ -24,6 +24,7 @@ def _qualified_name(name: str) -> str:
 
 PARAGRAPHS: Final = (_qualified_name("p"), _qualified_name("h"))
 AROUND: Final = frozenset(map(_qualified_name, ("span", "a", "meta")))
+LINK: Final = _qualified_name("a")
 # fields with prose: typed text, and references to a text of the document
 INPUT: Final = _qualified_name("text-input")
 REFERENCES: Final = frozenset(map(_qualified_name, ("bookmark-ref", "reference-ref")))
@@ -116,7 +117,7 @@ def _content(parent: Any, code: frozenset[str]) -> Iterator[Atom]:
         if child.tag in AROUND and _is_code(child.get(STYLE), code) and "".join(child.itertext()).strip():
             yield Atom("node", [child], "".join(child.itertext()))
         elif child.tag in AROUND or _is_prose_field(child):
-            yield Atom("open", child)
+            yield Atom("open", child, link=child.tag == LINK)
             yield from _content(child, code)
             yield Atom("close", child)
         elif child.tag == SPACES:

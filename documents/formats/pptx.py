@@ -32,6 +32,7 @@ def _drawing(name: str) -> str:
 
 
 PARAGRAPH, RUN, TEXT, FIELD, BREAK = map(_drawing, ("p", "r", "t", "fld", "br"))
+LINK: Final = _drawing("hlinkClick")
 RUN_FORMAT, PARAGRAPH_FORMAT, END_FORMAT = map(_drawing, ("rPr", "pPr", "endParaRPr"))
 
 
@@ -62,7 +63,8 @@ def _atoms(paragraph: Any) -> Iterator[Atom]:
     for child in paragraph:
         if child.tag == RUN:
             properties = child.find(RUN_FORMAT)
-            yield Atom("text", properties, child.findtext(TEXT) or "", _format_key(properties))
+            link = properties is not None and properties.find(LINK) is not None
+            yield Atom("text", properties, child.findtext(TEXT) or "", _format_key(properties), link)
         elif child.tag == BREAK:
             yield Atom("break", [child])
         elif child.tag == FIELD:

@@ -83,7 +83,8 @@ def formats_of(source: str, plain: PlainText, phrases: Sequence[tuple[int, int, 
         point = form.begin == form.end
         begin, end = _whole_phrases(form, phrases, firsts)
         parent = numbers[form.parent] if point else around.innermost(end)
-        spans.append(Span(begin, end, parent, spaced=form.spaced))
+        link = form.before == "[" or form.before[:3].lower() == "<a "
+        spans.append(Span(begin, end, parent, spaced=form.spaced, link=link))
         if not point:
             around.open(number, end)
         yield

@@ -2,8 +2,29 @@
 
 FAULTS = [
     (
-        "an emphasis takes the article too",
+        "the links of a menu are one sentence",
+        "documents/menus.py",
+        "if len(items) < 2 or not _are_apart",
+        "if True or not _are_apart",
+        "tests/documents/test_links.py -k themselves",
+    ),
+    (
+        "a link takes a separator",
+        "documents/gains.py",
+        "np.where(self.is_separator[low:high], -OUTSIDE, gain)",
+        "np.where(self.is_separator[low:high], 1.0, gain)",
+        "tests/documents/test_links.py -k across",
+    ),
+    (
+        "links change places",
         "documents/projection.py",
+        "        self._order_links(numbers)\n",
+        "",
+        "tests/documents/test_links.py -k order",
+    ),
+    (
+        "an emphasis takes the article too",
+        "documents/gains.py",
         "gain if small else np.where(self.is_small[low:high],",
         "gain if small else np.where(self.is_small[low:high] & False,",
         "tests/documents/test_spans.py -k article",

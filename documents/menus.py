@@ -1,0 +1,152 @@
+"""Menus: segments whose words are all in links or in formats between separators.
+
+Attention can't always tell the links of a menu apart, and a link with the text of another link is a serious
+fault: so the text of each link is translated by itself, and the separators stay. The texts of
+`<a>Start</a> | <a>Hilfe</a>` are "Start" and "Hilfe".
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Final
+
+from documents.spans import Segment, Span
+
+SEPARATOR: Final = re.compile(r"[|·•›»→>/()\[\]]")
+WORD: Final = re.compile(r"\w")
+
+
+@dataclass(frozen=True, slots=True)
+class Menu:
+    """A segment that is translated item by item.
+
+    segment: the whole text.
+    items: numbers of the spans with a text each, in the order of the text.
+    inner: numbers of the spans in each item.
+    texts: segment of each item.
+    """
+
+    segment: Segment
+    items: list[int]
+    inner: list[list[int]]
+    texts: list[Segment]
+
+    def write(self, texts: Sequence[Segment]) -> Segment:
+        """Return the whole text with new items; with the old ones, the old segment."""
+        if all(new is old for new, old in zip(texts, self.texts, strict=True)):
+            return self.segment
+        source, spans = self.segment.text, list(self.segment.spans)
+        ends = [spans[item].end for item in self.items]
+        moved, parts, position = [0], list[str](), 0  # characters that the text before has grown
+        for item, new in zip(self.items, texts, strict=True):
+            begin, end = spans[item].begin, spans[item].end
+            parts += [source[position:begin], new.text]
+            moved.append(moved[-1] + len(new.text) - (end - begin))
+            position = end
+
+        def at(place: int) -> int:
+            return place + moved[bisect_right(ends, place)]
+
+        new_spans = [replace(span, begin=at(span.begin), end=at(span.end)) for span in spans]
+        for item, numbers, new in zip(self.items, self.inner, texts, strict=True):
+            begin = new_spans[item].begin
+            for number, span in zip(numbers, new.spans, strict=True):
+                old = spans[number]
+                new_spans[number] = replace(old, begin=begin + span.begin, end=begin + span.end)
+        return Segment("".join([*parts, source[position:]]), tuple(new_spans))
+
+
+def menu_of(segment: Segment) -> Menu | None:
+    """Return the menu of a segment; None: it is a sentence, or has one item only."""
+    spans, text = segment.spans, segment.text
+    if len(spans) < 2 or not any(span.link for span in spans):
+        return None
+    items, owners = _items(spans, text)
+    if len(items) < 2 or not _are_apart(items, spans, text) or _has_words_outside(items, spans, text):
+        return None
+    inner: dict[int, list[int]] = {item: [] for item in items}
+    for number, owner in enumerate(owners):
+        if owner >= 0 and owner != number:
+            inner[owner].append(number)
+    texts = [_text_of(spans, text, item, inner[item]) for item in items]
+    return Menu(segment, items, [inner[item] for item in items], texts)
+
+
+def divide(segments: Sequence[Segment]) -> tuple[list[Segment], Callable[[Sequence[Segment]], list[Segment]]]:
+    """Return the segments with menus in parts, and the function that returns whole segments for new ones."""
+    menus = [menu_of(segment) for segment in segments]
+    parts = [
+        part
+        for segment, menu in zip(segments, menus, strict=True)
+        for part in (menu.texts if menu else [segment])
+    ]
+
+    def unite(new: Sequence[Segment]) -> list[Segment]:
+        rest = iter(new)
+        return [menu.write([next(rest) for _ in menu.texts]) if menu else next(rest) for menu in menus]
+
+    return parts, unite
+
+
+def _items(spans: Sequence[Span], text: str) -> tuple[list[int], list[int]]:
+    """Return the numbers of the outermost links, and of outermost formats without links in them, both with
+    words; and for each span the number of its item, or -1."""
+    has_links, owners, items = [False] * len(spans), [-1] * len(spans), list[int]()
+    for number in range(len(spans) - 1, -1, -1):  # parents come first
+        if spans[number].parent >= 0 and (spans[number].link or has_links[number]):
+            has_links[spans[number].parent] = True
+    for number, span in enumerate(spans):
+        if span.parent >= 0 and owners[span.parent] >= 0:
+            owners[number] = owners[span.parent]
+        elif (
+            not span.kept and (span.link or not has_links[number]) and WORD.search(text, span.begin, span.end)
+        ):
+            owners[number] = number
+            items.append(number)
+    return sorted(items, key=lambda item: spans[item].begin), owners
+
+
+def _are_apart(items: Sequence[int], spans: Sequence[Span], text: str) -> bool:
+    """Return whether a separator is between any two items; between two links white space is enough."""
+    for first, second in pairwise(items):
+        gap = text[spans[first].end : spans[second].begin]
+        links = spans[first].link and spans[second].link
+        within_word = text[spans[second].begin - 1].isalnum() and not text[spans[second].begin].isupper()
+        if not (links and (gap or not within_word)) and not SEPARATOR.search(gap):
+            return False
+    return True
+
+
+def _has_words_outside(items: Sequence[int], spans: Sequence[Span], text: str) -> bool:
+    """Return whether words are neither in an item nor in a kept span."""
+    ranges = [(spans[item].begin, spans[item].end) for item in items]
+    ranges += [(span.begin, span.end) for span in spans if span.kept]
+    return any(WORD.search(text, begin, end) for begin, end in _gaps(sorted(ranges), len(text)))
+
+
+def _gaps(ranges: Sequence[tuple[int, int]], length: int) -> Iterator[tuple[int, int]]:
+    """Yield what is between sorted ranges of [0, length)."""
+    position = 0
+    for begin, end in ranges:
+        yield position, begin
+        position = max(position, end)
+    yield position, length
+
+
+def _text_of(spans: Sequence[Span], text: str, item: int, inner: Sequence[int]) -> Segment:
+    """Return the text of an item with the spans in it."""
+    first, places = spans[item].begin, {number: place for place, number in enumerate(inner)}
+    moved = (
+        replace(
+            spans[number],
+            begin=spans[number].begin - first,
+            end=spans[number].end - first,
+            parent=places.get(spans[number].parent, -1),
+        )
+        for number in inner
+    )
+    return Segment(text[first : spans[item].end], tuple(moved))
