@@ -43,8 +43,8 @@ class FileFormat:
 
 OFFICE: Final = "application/vnd.openxmlformats-officedocument"
 PAGE: Final = FileFormat("plain", "text/html", "read_page")
-YAML: Final = FileFormat("yaml", "application/yaml", "read_yaml")
-XLIFF: Final = FileFormat("xliff", "application/xliff+xml", "read_xliff")
+YAML: Final = FileFormat("strings.yaml", "application/yaml", "read_yaml")
+XLIFF: Final = FileFormat("strings.xliff", "application/xliff+xml", "read_xliff")
 FORMATS: Final[Mapping[str, FileFormat]] = MappingProxyType(
     {
         ".txt": FileFormat("plain", "text/plain", "read_text"),
@@ -53,15 +53,15 @@ FORMATS: Final[Mapping[str, FileFormat]] = MappingProxyType(
         ".htm": PAGE,
         ".srt": FileFormat("subtitles", "application/x-subrip", "read_subrip"),
         ".vtt": FileFormat("subtitles", "text/vtt", "read_webvtt"),
-        ".docx": FileFormat("docx", f"{OFFICE}.wordprocessingml.document", "read_docx"),
-        ".pptx": FileFormat("pptx", f"{OFFICE}.presentationml.presentation", "read_pptx"),
-        ".odt": FileFormat("odt", "application/vnd.oasis.opendocument.text", "read_odt"),
+        ".docx": FileFormat("office.docx", f"{OFFICE}.wordprocessingml.document", "read_docx"),
+        ".pptx": FileFormat("office.pptx", f"{OFFICE}.presentationml.presentation", "read_pptx"),
+        ".odt": FileFormat("office.odt", "application/vnd.oasis.opendocument.text", "read_odt"),
         ".epub": FileFormat("epub", "application/epub+zip", "read_epub"),
         ".pdf": FileFormat("pdf", "application/pdf", "read_pdf", written=".txt"),
-        ".po": FileFormat("po", "text/x-gettext-translation", "read_po"),
+        ".po": FileFormat("strings.po", "text/x-gettext-translation", "read_po"),
         ".xliff": XLIFF,
         ".xlf": XLIFF,
-        ".json": FileFormat("messages", "application/json", "read_json"),
+        ".json": FileFormat("strings.messages", "application/json", "read_json"),
         ".yaml": YAML,
         ".yml": YAML,
     }

@@ -78,8 +78,12 @@ class TargetWords:
         self.sorted_origins = self.origins[self.by_origin]
 
     def sentence(self, span: Span, low: int, high: int) -> Range:
-        """Return the words of [low, high) in the sentences of a span; without any, `low` and `high`, or words
-        at the same relative position if these are too many."""
+        """Return the words of a span's sentences; without any, `low` and `high`, or if these are too many,
+        words at the same share of the text.
+
+        span: span of the source.
+        low, high: words [low, high) of the translation.
+        """
         extent = self.attention.extent(span.begin, span.end)
         first, last = (max(low, extent[0]), min(high, extent[1])) if extent else (low, high)
         if first >= last:
@@ -91,8 +95,11 @@ class TargetWords:
         return first, first + MAX_WINDOW
 
     def gainful(self, span: Span, low: int, high: int) -> Range:
-        """Return the words of [low, high) that may have a gain for a span: its sentences, and its copied
-        words elsewhere."""
+        """Return the words that may have a gain for a span: its sentences, and its copied words elsewhere.
+
+        span: span of the source.
+        low, high: words [low, high) of the translation.
+        """
         first, last = self.sentence(span, low, high)
         begin, end = np.searchsorted(self.sorted_origins, (span.begin, span.end))
         copied = self.pinned[self.by_origin[begin:end]]
@@ -110,7 +117,11 @@ class TargetWords:
         return origins
 
     def mass(self, begin: int, end: int, low: int, high: int) -> Any:
-        """Return the mass of the words [low, high) on source characters [begin, end); 0 or 1 if pinned."""
+        """Return the mass of each word on a range of the source: float64 [words]; 0 or 1 if pinned.
+
+        begin, end: source characters [begin, end).
+        low, high: words [low, high) of the translation.
+        """
         mass = self.attention.mass(begin, end, low, high)
         first, last = np.searchsorted(self.pinned, (low, high))
         origins = self.origins[first:last]
@@ -118,9 +129,13 @@ class TargetWords:
         return mass
 
     def gain(self, span: Span, low: int, high: int) -> Any:
-        """Return the gain of each word of [low, high) for a span: mass - MIN_MASS.
+        """Return the gain of each word for a span, mass - MIN_MASS: float64 [words].
 
-        Punctuation and small words have mass 0 if the span has none in the source.
+        span: span of the source.
+        low, high: words [low, high) of the translation.
+
+        Punctuation and small words have mass 0 if the span has none in the source; no gain is larger than the
+        loss by a separator that the span lacks.
         """
         gain = self.mass(span.begin, span.end, low, high) - MIN_MASS
         if span.end - span.begin > LONG_SPAN:

@@ -90,6 +90,7 @@ def cut_word(words: Range, is_mark: Any, *, last: bool) -> int | None:
 
     words: range of words.
     is_mark: bool [words], the word is punctuation.
+    last: cut the last word off.
     """
     begin, end = words
     places = range(end - 1, begin - 1, -1) if last else range(begin, end)

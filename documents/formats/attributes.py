@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from html import escape, unescape
 from typing import Final
 
-from documents.formats.html import HTML, Page, Piece, pieces, read_html
+from documents.formats.html import Page, read_html
+from documents.formats.tags import HTML, Piece, pieces
 from documents.spans import Segment
 
 READ: Final = frozenset({"alt", "title", "placeholder", "aria-label", "aria-description"})

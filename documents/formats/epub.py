@@ -11,8 +11,8 @@ from urllib.parse import unquote
 from documents.archive import Archive, open_archive
 from documents.document import Document, unreadable
 from documents.errors import Unreadable
-from documents.formats.html import HTML, MarkupRules
 from documents.formats.plain import read_page
+from documents.formats.tags import HTML, MarkupRules
 from documents.spans import Segment
 
 KIND_NAME: Final = "an EPUB book"

@@ -16,8 +16,8 @@ from mdit_py_plugins.dollarmath import dollarmath_plugin
 from mdit_py_plugins.footnote import footnote_plugin
 
 from documents.document import Document
-from documents.formats.html import HTML, pieces
 from documents.formats.plain import NEWLINE, decode
+from documents.formats.tags import HTML, pieces
 from documents.spans import MAX_SPANS, Builder, Segment, weave
 
 FRONT_MATTER: Final = re.compile(

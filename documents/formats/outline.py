@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from documents.formats.html import MarkupRules, pieces
+from documents.formats.tags import MarkupRules, pieces
 
 
 def outline(source: str, rules: MarkupRules) -> frozenset[str]:

@@ -11,7 +11,8 @@ from typing import Final
 from documents.document import Document
 from documents.errors import Unreadable
 from documents.formats.attributes import read_with_attributes
-from documents.formats.html import HTML, MarkupRules, read_html
+from documents.formats.html import read_html
+from documents.formats.tags import HTML, MarkupRules
 from documents.spans import Segment
 
 BYTE_ORDER_MARKS: Final = (

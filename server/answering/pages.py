@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import TypeVar
 
 from documents.formats.attributes import AttributedPage
-from documents.formats.html import MarkupRules, Page, read_html
+from documents.formats.html import Page, read_html
 from documents.formats.outline import outline
+from documents.formats.tags import MarkupRules
 from documents.projection import project
 from documents.spans import Segment
 from engine.api import Slices, TextResult

@@ -12,7 +12,7 @@ import webvtt
 import yaml
 
 from documents import read_document
-from documents.formats.messages import Message
+from documents.formats.strings.messages import Message
 from tests.documents.samples import shouted, texts, untouched
 
 CAPTIONS = """WEBVTT - Ein Film

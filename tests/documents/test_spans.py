@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from documents.align import WordAttention, words_of
-from documents.formats.html import HTML, MarkupRules, read_html
+from documents.formats.html import read_html
 from documents.formats.outline import outline
+from documents.formats.tags import HTML, MarkupRules
 from documents.spans import Segment, Span, weave
 from engine.answers.pivot import join_results
 from engine.api import Placement, Service, ServiceSettings, TextOptions, TextResult

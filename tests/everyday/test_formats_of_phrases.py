@@ -9,7 +9,8 @@ import docx
 import pytest
 
 from documents import read_document
-from documents.formats.html import HTML, MarkupRules, read_html
+from documents.formats.html import read_html
+from documents.formats.tags import HTML, MarkupRules
 from documents.projection import protected_ranges
 from engine.api import MarkedText, Placement, Service, ServiceSettings, TextOptions
 from tests.support.finished import project

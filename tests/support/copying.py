@@ -12,7 +12,8 @@ from functools import cache, partial
 import numpy as np
 
 from documents.formats.attributes import read_with_attributes
-from documents.formats.html import MarkupRules, read_html
+from documents.formats.html import read_html
+from documents.formats.tags import MarkupRules
 from documents.projection import protected_ranges
 from engine.answers.compose import Retry, settle
 from engine.answers.options import TextOptions

@@ -13,7 +13,8 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel
 
-from documents.formats.html import HTML, MarkupRules, Page
+from documents.formats.html import Page
+from documents.formats.tags import HTML, MarkupRules
 from engine.api import InvalidRequest, ModelRoute, Slices, TextOptions, TextResult, TooLarge, in_slices
 from server.answering.pages import read_by_rules
 from server.answering.partly import answer_partly

@@ -17,7 +17,7 @@ FAULTS = [
     ),
     (
         "entities in messages are placeholders",
-        "documents/formats/messages.py",
+        "documents/formats/strings/messages.py",
         'r"|@(?:',
         'r"|&(?:#\\w{1,8});|@(?:',
         "tests/documents/test_messages.py",

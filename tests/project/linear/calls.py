@@ -259,8 +259,8 @@ def html_attributes(text: str) -> object:
 
 
 def outlined(text: str) -> object:
-    from documents.formats.html import MarkupRules
     from documents.formats.outline import outline
+    from documents.formats.tags import MarkupRules
 
     return outline(text, MarkupRules(xml=True))
 

@@ -14,8 +14,8 @@ from typing import Any, Final
 import polib
 
 from documents.document import Document, unreadable
-from documents.formats.messages import Message
 from documents.formats.plain import DecodedText, decode
+from documents.formats.strings.messages import Message
 from documents.spans import Segment
 
 KIND_NAME: Final = "a catalogue of gettext"

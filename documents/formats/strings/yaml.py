@@ -11,8 +11,8 @@ from typing import Any, Final
 import yaml
 
 from documents.document import Document, unreadable
-from documents.formats.messages import Message, Value, messages_document
 from documents.formats.plain import decode
+from documents.formats.strings.messages import Message, Value, messages_document
 
 KIND_NAME: Final = "messages in YAML"
 STRING: Final = "tag:yaml.org,2002:str"

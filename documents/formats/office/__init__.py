@@ -1,0 +1,5 @@
+"""Office documents, each an archive of XML.
+
+docx, pptx  Word documents and PowerPoint presentations
+odt         OpenDocument texts
+"""

@@ -1,0 +1,7 @@
+"""Strings of programs: files of translators and developers, with placeholders, tags and plurals.
+
+messages    a string with its placeholders and plurals; JSON
+yaml        YAML
+po          catalogues of gettext
+xliff       XLIFF 1 and 2
+"""
