@@ -132,12 +132,17 @@ def _open_cuda(bundle: Bundle, placement: Placement) -> Sequence[Executor]:
         from engine.executors.cuda.streams import CudaStreams
         from engine.executors.torch.executor import DTYPES
         from engine.kernels.launch import device_of
+        from engine.kernels.prebuilt import kernels_of_lanes, usual_kernels
         from engine.models import load
     except ModuleNotFoundError as error:
         raise ConfigError(f"the cuda backend needs torch ({error}); run: pip install torch") from None
-    device = placement.device
-    kernels = device_of(device).kernels()
-    model = load(bundle.config, bundle.weights()).to(device, DTYPES[placement.precision])
+    device, dtype = placement.device, DTYPES[placement.precision]
+    opened = device_of(device)
+    kernels = opened.kernels()
+    model = load(bundle.config, bundle.weights())
+    usual = usual_kernels(dtype, tensor_cores=opened.tensor_cores)
+    opened.compile_ahead(kernels_of_lanes(usual, model.state_spec, placement.lanes))
+    model = model.to(device, dtype)
     return [
         CapturedExecutor(model, lane, CudaStreams(device), kernels, warm=True) for lane in placement.lanes
     ]

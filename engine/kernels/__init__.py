@@ -13,6 +13,7 @@ fused_products  products of few rows with the operators before and after them
 modes       other modes for running a model
 deferred    results that wait for the operators after them
 nvrtc       the compiler
+prebuilt    kernels of usual models, compiled before their first launch
 launch      the driver
 trt_plugin  the convolution kernels as TensorRT plugins
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections.abc import Iterable
 from functools import cache as once
 from pathlib import Path
 from typing import Final
@@ -16,6 +17,7 @@ from engine.errors import ConfigError
 from engine.kernels.calls import Kernels
 from engine.kernels.launches import Call, Kernel, addresses_of, argument
 from engine.kernels.nvrtc import Compiler, default_cache
+from engine.kernels.prebuilt import compile_missing
 
 # lock for capturing a graph, loading a module and synchronising the device: torch allows one capture in a
 # process at a time, and the other two break it
@@ -93,6 +95,11 @@ class Device:
     def kernels(self) -> Kernels:
         """Return the kernels with launches for this device."""
         return Kernels(self, self.processors, tensor_cores=self.tensor_cores, shared_bytes=self.shared_bytes)
+
+    def compile_ahead(self, kernels: Iterable[Kernel]) -> None:
+        """Compile kernels that are missing on disk by several processes, instead of one by one when they are
+        launched."""
+        compile_missing(self._compiler, kernels, self._target)
 
     def __call__(self, call: Call) -> None:
         """Launch a kernel on torch's current stream."""

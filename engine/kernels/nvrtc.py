@@ -1,6 +1,8 @@
 """Compile the .cu files at run time with NVRTC, NVIDIA's compiler library. Needs no GPU and no torch.
 
-Compiled code is cached on disk under the hash of source, options and compiler version.
+Compiled code is cached on disk under the hash of source, options and compiler version; an image also has the
+code of usual kernels in `SHIPPED` (`engine.kernels.prebuilt`). The command
+`python -m engine.kernels.nvrtc FOLDER FILE TARGET NAME=VALUE ...` compiles one file into a cache folder.
 """
 
 from __future__ import annotations
@@ -12,12 +14,13 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from engine.backends.gpus import torch_versions
 from engine.errors import ConfigError
 
 SOURCE_FOLDER: Final = Path(__file__).parent
+SHIPPED: Final = SOURCE_FOLDER / "compiled"  # code that was compiled when an image was built
 HEADERS: Final = ("common.cuh", "tiled.cuh", "ranked.cuh")
 STANDARD: Final = ("--std=c++17",)
 # NVRTC in NVIDIA's packages, toolkits and Linux distributions
@@ -25,6 +28,19 @@ LIBRARY_PATTERNS: Final = ("nvidia/cu*/lib/libnvrtc.so.*", "nvidia/cuda_nvrtc/li
 SYSTEM_NAMES: Final = ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so")
 # packages of NVRTC by major version of CUDA
 PACKAGES: Final = {12: "nvidia-cuda-nvrtc-cu12", 13: "nvidia-cuda-nvrtc~=13.0"}
+
+
+class Unit(NamedTuple):
+    """One compilation.
+
+    file: name of a file of this folder.
+    defines: names and values of macros, sorted.
+    target: "sm_90" for machine code, "compute_90" for PTX.
+    """
+
+    file: str
+    defines: tuple[tuple[str, str], ...]
+    target: str
 
 
 class Compiler:
@@ -67,23 +83,36 @@ class Compiler:
 
         Raises ConfigError with NVRTC's log if the compilation fails.
         """
-        source, *headers = ((SOURCE_FOLDER / name).read_bytes() for name in (file, *HEADERS))
-        options = [
-            *STANDARD,
-            f"--gpu-architecture={target}",
-            *(f"-D{k}={v}" for k, v in sorted(defines.items())),
-        ]
-        parts = [source, *headers, " ".join(options).encode(), repr(self.version).encode()]
-        digest = hashlib.sha256(b"\0".join(hashlib.sha256(p).digest() for p in parts)).hexdigest()
-        path = (
-            self.cache / f"{digest}.{'cubin' if target.startswith('sm_') else 'ptx'}" if self.cache else None
-        )
-        if path is not None and path.is_file():
-            return path.read_bytes()
-        code = self._compile(file, source, headers, options)
-        if path is not None:
-            _write_atomically(path, code)
+        unit = Unit(file, tuple(sorted(defines.items())), target)
+        found = self.cached(unit)
+        if found is not None:
+            return found.read_bytes()
+        source, *headers = _sources(file)
+        code = self._compile(file, source, headers, _options(unit))
+        if self.cache is not None:
+            _write_atomically(self.cache / self._name(unit), code)
         return code
+
+    def cached(self, unit: Unit) -> Path | None:
+        """Return the file with the code of a compilation, in the cache or in `SHIPPED`, or None."""
+        paths = [folder / self._name(unit) for folder in (self.cache, SHIPPED) if folder is not None]
+        return next((path for path in paths if os.access(path, os.R_OK)), None)
+
+    def can_cache(self) -> bool:
+        """Return whether the cache folder can be written; make it if it is missing."""
+        if self.cache is None:
+            return False
+        try:
+            self.cache.mkdir(parents=True, exist_ok=True)
+        except OSError:
+            return False
+        return os.access(self.cache, os.W_OK)
+
+    def _name(self, unit: Unit) -> str:
+        """Return the name of a file of the cache."""
+        parts = [*_sources(unit.file), " ".join(_options(unit)).encode(), repr(self.version).encode()]
+        digest = hashlib.sha256(b"\0".join(hashlib.sha256(p).digest() for p in parts)).hexdigest()
+        return f"{digest}.{'cubin' if unit.target.startswith('sm_') else 'ptx'}"
 
     def _compile(self, file: str, source: bytes, headers: list[bytes], options: list[str]) -> bytes:
         """Return the compiled code. Raises ConfigError with NVRTC's log if the compilation fails."""
@@ -124,14 +153,21 @@ def default_cache() -> Path:
     return Path(base) / "convoy" / "kernels"
 
 
+def _sources(file: str) -> list[bytes]:
+    """Return the text of a file of this folder and of the headers."""
+    return [(SOURCE_FOLDER / name).read_bytes() for name in (file, *HEADERS)]
+
+
+def _options(unit: Unit) -> list[str]:
+    """Return NVRTC's options of a compilation."""
+    defines = (f"-D{name}={value}" for name, value in unit.defines)
+    return [*STANDARD, f"--gpu-architecture={unit.target}", *defines]
+
+
 def _load() -> ctypes.CDLL:
     """Return NVRTC's library, from Python packages or the system. Raises ConfigError if it is missing."""
     wanted = _torch_cuda()
-    entries = [Path(entry or ".") for entry in sys.path]
-    paths = {path for entry in entries for pattern in LIBRARY_PATTERNS for path in entry.glob(pattern)}
-    found = sorted(p for p in paths if ".alt." not in p.name)
-    found.sort(key=lambda p: (_version_of(p) == wanted, _version_of(p)), reverse=True)
-    names = [str(p) for p in found] + list(SYSTEM_NAMES)
+    names = [str(path) for path in _packaged_libraries(wanted)] + list(SYSTEM_NAMES)
     for name in names:
         try:
             library = ctypes.CDLL(name)
@@ -142,6 +178,14 @@ def _load() -> ctypes.CDLL:
         return library
     install = f"pip install '{PACKAGES.get(wanted, PACKAGES[13])}'"
     raise ConfigError(f"NVRTC, the compiler of the CUDA kernels, is not installed; run: {install}")
+
+
+def _packaged_libraries(wanted: int) -> list[Path]:
+    """Return NVRTC's libraries in Python packages, the `wanted` version of CUDA first, then the newest."""
+    entries = [Path(entry or ".") for entry in sys.path]
+    paths = {path for entry in entries for pattern in LIBRARY_PATTERNS for path in entry.glob(pattern)}
+    found = sorted(p for p in paths if ".alt." not in p.name)
+    return sorted(found, key=lambda p: (_version_of(p) == wanted, _version_of(p)), reverse=True)
 
 
 def _torch_cuda() -> int:
@@ -162,6 +206,17 @@ def _write_atomically(path: Path, data: bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as out:
             out.write(data)
+        Path(out.name).chmod(0o644)  # an image is built by root and used by another user
         Path(out.name).replace(path)
     except OSError:
         return
+
+
+def main() -> None:
+    """Compile one file into a cache folder."""
+    folder, file, target, *defines = sys.argv[1:]
+    Compiler(Path(folder)).compile(file, dict(define.split("=", 1) for define in defines), target)
+
+
+if __name__ == "__main__":
+    main()

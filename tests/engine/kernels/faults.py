@@ -113,4 +113,25 @@ FAULTS = [
         "mine[beam * step] = static_cast<int>(own[static_cast<Index>(beam) * pitch] = writer);",
         "tests/engine/kernels/test_caches.py -k writers_of_their_parents",
     ),
+    (
+        "an image compiles its kernels again",
+        "engine/kernels/nvrtc.py",
+        "for folder in (self.cache, SHIPPED)",
+        "for folder in (self.cache,)",
+        "tests/engine/kernels/test_prebuilt.py -k kernels_of_an_image",
+    ),
+    (
+        "a lane compiles kernels for more rows than it has",
+        "engine/kernels/prebuilt.py",
+        'sizes = {"CONVOY_ROWS": rows, ',
+        "sizes = {",
+        "tests/engine/kernels/test_prebuilt.py -k by_their_rows",
+    ),
+    (
+        "kernels are compiled by a newer NVRTC than the driver supports",
+        "engine/kernels/nvrtc.py",
+        "(_version_of(p) == wanted, _version_of(p))",
+        "_version_of(p)",
+        "tests/engine/kernels/test_compiling.py -k version_of_torchs_cuda",
+    ),
 ]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from ctypes import c_float, c_int32, c_void_p
 
 import pytest
 import torch
 
 from engine.errors import ConfigError
+from engine.kernels import nvrtc
 from engine.kernels.calls import ATTEND_WARPS, PACKED_GROUP
 from engine.kernels.launch import Device
 from engine.kernels.launches import HEAD_PRODUCTS, PRODUCTS, argument
@@ -68,6 +70,34 @@ def test_python_constants_equal_those_of_the_sources():
     assert f"constexpr int BEAMS = CONVOY_BEAMS, WARPS = {ATTEND_WARPS}," in attend
     assert f"constexpr int ROOM = {SELECT_ROOM};" in select
     assert f"constexpr int GROUP = {PACKED_GROUP};" in (SOURCES / "common.cuh").read_text()
+
+
+@pytest.mark.parametrize(("cuda", "first"), [("12.6", "12"), ("13.0", "13"), (None, "13")])
+def test_nvrtc_has_the_version_of_torchs_cuda(monkeypatch, tmp_path, cuda, first):
+    for name in (
+        "nvidia/cu13/lib/libnvrtc.so.13",
+        "nvidia/cuda_nvrtc/lib/libnvrtc.so.12",
+        "nvidia/cu12/lib/libnvrtc.so.12",
+        "nvidia/cu13/lib/libnvrtc.alt.so.13",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"")
+    monkeypatch.setattr("sys.path", [str(tmp_path)])
+    monkeypatch.setattr(nvrtc, "torch_versions", lambda: ("2.11.0", cuda))
+    opened: list[str] = []
+
+    def refuse(name):
+        opened.append(name)
+        raise OSError
+
+    monkeypatch.setattr(nvrtc.ctypes, "CDLL", refuse)
+    package = nvrtc.PACKAGES[12 if cuda == "12.6" else 13]
+    with pytest.raises(ConfigError, match=re.escape(f"pip install '{package}'")):
+        nvrtc.Compiler()
+    versions = [name.rpartition(".")[2] for name in opened if name.startswith(str(tmp_path))]
+    assert versions == sorted(versions, key=lambda version: (version == first, version), reverse=True)
+    assert len(versions) == 3 and versions[0] == first
+    assert opened[3:] == [*nvrtc.SYSTEM_NAMES]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
