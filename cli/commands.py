@@ -4,16 +4,36 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from difflib import get_close_matches
 from importlib import import_module
 from types import ModuleType
 from typing import Any, ClassVar, Final
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from cli.variables import unknown_of, warn_of
 
+OTHER_FLAGS: Final = "Options"  # group of flags without one
+ARGUMENTS: Final = "Arguments"
 SETTINGS: Final[dict[str, Any]] = {"add_completion": False, "rich_markup_mode": None}
+
+
+class Command(TyperCommand):
+    """A command whose help lists its flags in groups."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the arguments, then the flags of each group under its name."""
+        groups: dict[str, list[tuple[str, str]]] = {ARGUMENTS: []}
+        for parameter in self.get_params(ctx):
+            if (row := parameter.get_help_record(ctx)) is not None:
+                title = ARGUMENTS if parameter.param_type_name == "argument" else OTHER_FLAGS
+                groups.setdefault(getattr(parameter, "rich_help_panel", None) or title, []).append(row)
+        groups[OTHER_FLAGS] = groups.pop(OTHER_FLAGS)  # the last one
+        for title, rows in groups.items():
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
 
 
 class Commands(TyperGroup):
@@ -37,13 +57,17 @@ class Commands(TyperGroup):
         if hasattr(module, "table"):
             return typer.main.get_command(module.table)
         one = typer.Typer(**SETTINGS)
-        one.command(cmd_name)(module.build() if hasattr(module, "build") else getattr(module, cmd_name))
+        one.command(cmd_name, cls=Command)(
+            module.build() if hasattr(module, "build") else getattr(module, cmd_name)
+        )
         return typer.main.get_command(one)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Fail on an unknown command with a list of the known ones, and warn of misspelt variables."""
+        """Fail on an unknown command with the nearest or all known ones, and warn of misspelt variables."""
         if args[0] not in self.names and not ctx.resilient_parsing:
-            ctx.fail(f"No such command {args[0]!r}; known are {', '.join(self.names)}.")
+            near = get_close_matches(args[0], self.names, 1)
+            known = f"did you mean {near[0]}?" if near else f"known are {', '.join(self.names)}."
+            ctx.fail(f"No such command {args[0]!r}; {known}")
         name, command, rest = super().resolve_command(ctx, args)
         if not (ctx.resilient_parsing or isinstance(command, TyperGroup)):
             path = f"{ctx.command_path} {name}".partition(" ")[2]

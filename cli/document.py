@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from cli import remote, texts
+from cli import local, remote, texts
 from cli.choices import ModelChoice
 from cli.lines import write
 from documents import FORMATS, OversizedDocument, Unreadable, read_document, written_ending
@@ -61,10 +61,10 @@ def _here(place: ModelChoice, options: TextOptions, file: Path) -> bytes:
     document = _open_document(file)
     aligned = any(segment.spans for segment in document.segments)
     options = replace(options, alignment=aligned)
-    with texts.open_service(place, options) as service:
-        (info,) = service.models()
-        model = service.pick("translate", place.source, place.target, info.name)
-        marked_texts = _mark_protected(document.segments, placeholders=info.placeholders > 0)
+    with local.open_service(place, options) as service:
+        sample = "\n".join(segment.text for segment in document.segments[: texts.SAMPLE_LINES])
+        model = local.choose_route(service, "translate", place, sample)
+        marked_texts = _mark_protected(document.segments, placeholders=model.keeps_phrases)
         results = texts.with_progress_bar(
             service.run_many(model, marked_texts, options), len(document.segments)
         )

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cli import lines, texts
+from cli import lines, local, texts
 from cli.choices import ModelChoice
 from cli.flags import answer_flags, options_of
 from engine.answers.options import TextOptions
@@ -78,7 +78,7 @@ def score(
     from training.scores import METRICS
 
     options = replace(options, protect=False, follow_form=False)
-    with texts.open_service(place, options) as service:
+    with local.open_service(place, options) as service:
         task = service.models()[0].task
         if task not in METRICS:
             raise InvalidRequest(f"no measure for the task {task!r}; known are {sorted(METRICS)}")

@@ -17,6 +17,8 @@ from engine.types import OPTION_HELP, DecodeOptions
 
 Command = Callable[..., None]
 
+ANSWERS: Final = "Answers"  # groups of flags in --help
+DECODING: Final = "Decoding"
 # text options without a flag: --alignment is a decoding option, and `convoy corpus` has a column of coverage
 NO_FLAGS: Final = frozenset({"alignment", "coverage"})
 DECODE_KINDS: Final[Mapping[str, Any]] = {
@@ -32,11 +34,13 @@ def answer_flags(task: str, names: Collection[str] | None = None) -> Callable[[C
 def flags_of(task: str, names: Collection[str] | None = None) -> dict[str, Any]:
     """Return an annotation by name for each text option of a task and for each decoding option."""
     texts = {
-        option.name: option_flag(option.name, option.kind, option.help, option.default)
+        option.name: option_flag(option.name, option.kind, option.help, ANSWERS, option.default)
         for option in offered_options(task)
         if option.name not in NO_FLAGS and (names is None or option.name in names)
     }
-    return texts | {name: option_flag(name, kind, OPTION_HELP[name]) for name, kind in DECODE_KINDS.items()}
+    return texts | {
+        name: option_flag(name, kind, OPTION_HELP[name], DECODING) for name, kind in DECODE_KINDS.items()
+    }
 
 
 def options_of(task: str, values: Mapping[str, Any]) -> TextOptions:
@@ -54,16 +58,17 @@ def options_of(task: str, values: Mapping[str, Any]) -> TextOptions:
     return replace(USUAL_OPTIONS[task], decode=decode, **changes)
 
 
-def option_flag(name: str, kind: Any, sentence: str, default: Any = None) -> Any:
+def option_flag(name: str, kind: Any, sentence: str, group: str | None = None, default: Any = None) -> Any:
     """Return the annotation of a flag; a flag that is not given has the value None.
 
     name: field of the options, such as "beam_size".
     kind: annotation of that field.
     sentence: help text of the flag.
+    group: title over the flag in the help of its command.
     default: value of the option unless the flag is given; None: the model's.
     """
     kind = _without_none(kind)
-    settings: dict[str, Any] = {"help": sentence, "show_default": False}
+    settings: dict[str, Any] = {"help": sentence, "show_default": False, "rich_help_panel": group}
     declarations = []
     if kind is bool and default is False:
         declarations = [f"--{name.replace('_', '-')}"]  # without a --no- form

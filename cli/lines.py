@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import codecs
 import gzip
+import os
+import queue
 import signal
+import stat
 import sys
 import threading
 from collections.abc import Iterator
@@ -17,6 +20,7 @@ from engine.errors import InvalidRequest
 
 GZIP: Final = b"\x1f\x8b"
 BLOCK: Final = 1 << 20  # bytes read at a time
+MAX_ARRIVED: Final = 4_096  # lines of a slow stream that are read and not answered
 
 
 def read(path: Path | None) -> Iterator[str]:
@@ -25,7 +29,9 @@ def read(path: Path | None) -> Iterator[str]:
     Raises InvalidRequest with the number of the line if it is not UTF-8.
     """
     if path is None:
-        yield from _decode(sys.stdin.buffer, "standard input")
+        # not sys.stdin: Python can't end while a thread reads it
+        with open(sys.stdin.fileno(), "rb", closefd=False) as stream:
+            yield from _decode(stream, "standard input")
         return
     with path.open("rb") as stream:
         yield from _decode(stream, str(path))
@@ -42,6 +48,43 @@ def _decode(stream: IO[bytes], name: str) -> Iterator[str]:
             raise InvalidRequest(
                 f"{name}, line {number}: not UTF-8; convert it, for instance with iconv"
             ) from None
+
+
+def arrives_slowly(path: Path | None) -> bool:
+    """Return whether a file, or standard input if None, is a terminal, a pipe or another stream."""
+    mode = os.fstat(sys.stdin.fileno()).st_mode if path is None else path.stat().st_mode
+    return not stat.S_ISREG(mode)
+
+
+def arriving(lines: Iterator[str]) -> Iterator[list[str]]:
+    """Yield the lines of a slow stream as they arrive: all that have been read since the last time.
+
+    A thread reads the lines, so that an answer does not wait for the next line.
+    """
+    arrived: queue.Queue[str | Exception | None] = queue.Queue(MAX_ARRIVED)
+
+    def feed() -> None:
+        """Queue the lines, then None, or the error that ended them."""
+        try:
+            for line in lines:
+                arrived.put(line)
+        except Exception as error:  # noqa: BLE001 - raised in its turn
+            arrived.put(error)
+        else:
+            arrived.put(None)
+
+    threading.Thread(target=feed, name="convoy-lines", daemon=True).start()
+    last: str | Exception | None = ""
+    while isinstance(last, str):
+        items = [arrived.get()]
+        while not arrived.empty() and len(items) < MAX_ARRIVED:
+            items.append(arrived.get())
+        batch = [item for item in items if isinstance(item, str)]
+        if batch:
+            yield batch
+        last = items[-1]
+    if last is not None:
+        raise last
 
 
 def table(path: Path) -> list[str]:

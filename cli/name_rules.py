@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from cli import texts
+from cli import local
 from cli.choices import ModelChoice
 from engine.answers.options import USUAL_OPTIONS
 
@@ -53,7 +53,7 @@ def try_rules(bundle: Path, pairs: Sequence[tuple[str, str]]) -> list[TriedRule]
         for names in CANDIDATES:
             add_files(copy, {WORDS_FILE: dump_words(names, {})})
             options = USUAL_OPTIONS["translate"]
-            with texts.open_service(ModelChoice(copy), options) as service:
+            with local.open_service(ModelChoice(copy), options) as service:
                 results = service.run_many(name, sources, options)
                 answers = [result.text for result in results]
             hits = [word in answer for words, answer in zip(shared, answers, strict=True) for word in words]

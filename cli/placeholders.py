@@ -9,7 +9,7 @@ from typing import Annotated, Final
 
 import typer
 
-from cli import lines, texts
+from cli import lines, local
 from cli.choices import ModelChoice
 from engine.answers.options import USUAL_OPTIONS
 from engine.errors import InvalidRequest
@@ -72,7 +72,7 @@ def copy_rate(place: ModelChoice, name: str, sentences: Sequence[str]) -> float:
         words.insert(draw.randint(1, len(words)), thing)
         pairs.append((" ".join(words), thing))
     options = USUAL_OPTIONS["translate"]
-    with texts.open_service(place, options) as service:
+    with local.open_service(place, options) as service:
         results = service.run_many(name, (text for text, _ in pairs), options)
         hits = [result.text.count(thing) == 1 for result, (_, thing) in zip(results, pairs, strict=True)]
     return sum(hits) / max(1, len(hits))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from tqdm import tqdm
 
-from cli import remote, texts
+from cli import local, remote, texts
 from cli.choices import ModelChoice
 from cli.lines import read, writing
 from engine.answers.options import TextOptions
@@ -117,7 +117,7 @@ def _scores(job: texts.Job, pairs: Iterable[tuple[str, str | None]]) -> Iterator
         with closing(scores):  # cancels open requests
             yield scores
         return
-    with texts.open_service(job.place, TextOptions({"beam_size": 1})) as service:
+    with local.open_service(job.place, TextOptions({"beam_size": 1})) as service:
         yield service.score_many(service.models()[0].name, pairs)
 
 

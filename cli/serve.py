@@ -74,12 +74,18 @@ def build() -> Callable[..., None]:
     """
     from server.settings import ServerSettings
 
+    groups = {
+        name: (group.__doc__ or "").removesuffix(".")
+        for group in ServerSettings.__bases__
+        for name in group.__annotations__
+    }
     flags = {}
     for name, field in ServerSettings.model_fields.items():
         option = typer.Option(
             help=f"{field.description}{_format_default(field.default)}",
             envvar=f"CONVOY_{name.upper()}",
             show_default=False,
+            rich_help_panel=groups[name],
         )
         kind = list[Path] if name == "models" else bool if field.annotation is bool else str
         flags[name] = Annotated[kind | None, option]

@@ -7,7 +7,6 @@ from typing import Any
 from cli import remote, texts
 from cli.choices import ModelChoice
 from cli.flags import answer_flags, options_of
-from cli.lines import count
 
 
 @answer_flags("summarize")
@@ -30,10 +29,10 @@ def summarize(
     concurrency: texts.Concurrency = 16,
     **options: Any,
 ) -> None:
-    """Summarize each line of a text; see --strategy for lines that are too long."""
+    """Summarize a text, or each line of a file; see --strategy for lines that are too long."""
     server = remote.RemoteServer(url, api_key, timeout, concurrency) if url else None
     place = ModelChoice(model, precision, backend, device, threads, shortlist=shortlist, fast=fast)
     job = texts.job_of("summarize", place, server)
     answer = options_of("summarize", options)
     output_format = texts.OutputFormat(output, scores, as_json)
-    texts.pipe(job, answer, texts.lines_of(file, lines), output_format, count(file or lines))
+    texts.pipe(job, answer, texts.texts_of(file, lines), output_format)

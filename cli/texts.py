@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO
 
@@ -15,7 +17,8 @@ from tqdm import tqdm
 
 from cli import complete, remote
 from cli.choices import ModelChoice
-from cli.lines import read, writing
+from cli.lines import arrives_slowly, arriving, count, read, writing
+from cli.local import choose_route, open_service, source_is_open
 from cli.remote import RemoteServer
 from engine.backends import BACKEND_HELP, DEVICE_HELP, FAST_HELP, PRECISION_HELP
 from engine.errors import InvalidRequest
@@ -24,35 +27,64 @@ if TYPE_CHECKING:
     from engine.answers.options import TextOptions
     from engine.api import ModelRoute, Service, TextResult
 
-File = Annotated[
-    Path | None, typer.Argument(help="File of the texts, in place of --input.", show_default=False)
-]
+MODEL: Final = "Model"  # groups of flags in --help
+SERVER: Final = "Server"
+FILES: Final = "Input and output"
+
+File = Annotated[str | None, typer.Argument(help="File of the texts, or a text itself.", show_default=False)]
 Model = Annotated[
     Path | None,
-    typer.Option(help="A bundle folder; with --url: name of a model.", autocompletion=complete.models),
+    typer.Option(
+        help="A bundle folder; with --url: name of a model. Default: bundles in CONVOY_MODELS or models/.",
+        autocompletion=complete.models,
+        rich_help_panel=MODEL,
+    ),
 ]
 Source = Annotated[
     str | None,
     typer.Option(
-        help="Language of the text; default: the model's, or with --url detected.",
+        "--source",
+        "--from",
+        help="Language of the text; default: the model's, or without --model detected.",
         autocompletion=complete.sources,
+        rich_help_panel=MODEL,
     ),
 ]
 Target = Annotated[
     str | None,
-    typer.Option(help="Language to translate into; default: the model's.", autocompletion=complete.targets),
+    typer.Option(
+        "--target",
+        "--to",
+        help="Language to translate into; default: the model's.",
+        autocompletion=complete.targets,
+        rich_help_panel=MODEL,
+    ),
 ]
 Url = Annotated[
     str | None,
-    typer.Option(help="Address of a server that answers, such as http://127.0.0.1:8000 (needs `client`)."),
+    typer.Option(
+        help="Address of a server that answers, such as http://127.0.0.1:8000.", rich_help_panel=SERVER
+    ),
 ]
 ApiKey = Annotated[
-    str | None, typer.Option(envvar="CONVOY_API_KEY", help="With --url: API key for the server.")
+    str | None,
+    typer.Option(envvar="CONVOY_API_KEY", help="With --url: API key for the server.", rich_help_panel=SERVER),
 ]
-Timeout = Annotated[float, typer.Option(min=0.1, help="With --url: seconds for each text, with all retries.")]
-Concurrency = Annotated[int, typer.Option(min=1, max=256, help="With --url: number of requests at a time.")]
+Timeout = Annotated[
+    float,
+    typer.Option(
+        min=0.1, help="With --url: seconds for each text, with all retries.", rich_help_panel=SERVER
+    ),
+]
+Concurrency = Annotated[
+    int,
+    typer.Option(min=1, max=256, help="With --url: number of requests at a time.", rich_help_panel=SERVER),
+]
 Input = Annotated[
-    Path | None, typer.Option("--input", help="File with one text a line; default: standard input.")
+    Path | None,
+    typer.Option(
+        "--input", help="File with one text a line; default: standard input.", rich_help_panel=FILES
+    ),
 ]
 Output = Annotated[
     Path | None,
@@ -60,27 +92,44 @@ Output = Annotated[
         "--output",
         "-o",
         help="File of the results, written only when all are done; default: standard output.",
+        rich_help_panel=FILES,
     ),
 ]
-Scores = Annotated[bool, typer.Option("--scores", help="Print each score (natural log) before its text.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object a line, with all details.")]
-Precision = Annotated[str | None, typer.Option(help=f"{PRECISION_HELP} Default: fp32; on GPUs fp16.")]
-Backend = Annotated[str | None, typer.Option(help=f"{BACKEND_HELP} Default: onnx on the CPU, cuda on GPUs.")]
-Device = Annotated[str, typer.Option(help=DEVICE_HELP)]
+Scores = Annotated[
+    bool,
+    typer.Option("--scores", help="Print each score (natural log) before its text.", rich_help_panel=FILES),
+]
+AsJson = Annotated[
+    bool,
+    typer.Option("--json", help="Print one JSON object a line, with all details.", rich_help_panel=FILES),
+]
+Precision = Annotated[
+    str | None,
+    typer.Option(help=f"{PRECISION_HELP} Default: fp32; on GPUs fp16.", rich_help_panel=MODEL),
+]
+Backend = Annotated[
+    str | None,
+    typer.Option(help=f"{BACKEND_HELP} Default: onnx on the CPU, cuda on GPUs.", rich_help_panel=MODEL),
+]
+Device = Annotated[str, typer.Option(help=DEVICE_HELP, rich_help_panel=MODEL)]
 Threads = Annotated[
-    int | None, typer.Option(min=1, help="Threads of the numeric library; default: all cores.")
+    int | None,
+    typer.Option(min=1, help="Threads of the numeric library; default: all cores.", rich_help_panel=MODEL),
 ]
 Shortlist = Annotated[
     bool | None,
     typer.Option(
         "--shortlist/--no-shortlist",
         help="Decode with likely tokens only, which is faster. Default: setting of the bundle.",
+        rich_help_panel=MODEL,
     ),
 ]
-Fast = Annotated[bool, typer.Option("--fast", help=FAST_HELP)]
+Fast = Annotated[bool, typer.Option("--fast", help=FAST_HELP, rich_help_panel=MODEL)]
 
 
 PARAGRAPH_CHARACTERS: Final = 4_000  # of a text with --newlines; longer paragraphs are cut at line ends
+PATH: Final = re.compile(r"\S*/\S*|\S+\.\w{1,8}")  # a missing file, not a text
+SAMPLE_LINES: Final = 100  # lines of which the language is detected
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +147,22 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
+class Texts:
+    """The input of a command.
+
+    lines: the texts.
+    slow: whether they come from a terminal or a pipe: each is answered before the next one has come.
+    total: number of texts, if known.
+    named: whether they come from a file or a stream.
+    """
+
+    lines: Iterator[str]
+    slow: bool = False
+    total: int | None = None
+    named: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class OutputFormat:
     """The format of printed results.
 
@@ -109,18 +174,6 @@ class OutputFormat:
     output: Path | None = None
     scores: bool = False
     as_json: bool = False
-
-
-def open_service(place: ModelChoice, options: TextOptions) -> AbstractContextManager[Service]:
-    """Start a service with one model and a lane as wide as its options need, and stop it at the end.
-
-    Raises BundleError, and InvalidRequest when no model is named.
-    """
-    from engine.api import offline_service
-
-    if place.model is None:
-        raise InvalidRequest("give --model with a bundle folder, or --url with a server")
-    return offline_service(place.model, place.placement(), options.decode)
 
 
 def answers(
@@ -146,46 +199,54 @@ def answers(
     return with_progress_bar(service.run_many(route, lines, options), total)
 
 
-def with_progress_bar(results: Iterable[TextResult], total: int | None = None) -> Iterator[TextResult]:
-    """Yield the results; a terminal gets a progress bar on standard error."""
-    yield from tqdm(results, total=total, unit="line", disable=not sys.stderr.isatty())
+def with_progress_bar(
+    results: Iterable[TextResult], total: int | None = None, *, shown: bool = True
+) -> Iterator[TextResult]:
+    """Yield the results; a terminal gets a progress bar on standard error.
+
+    results: iterator of results.
+    total: number of results, if known.
+    shown: whether there may be a bar.
+    """
+    yield from tqdm(results, total=total, unit="line", disable=not (shown and sys.stderr.isatty()))
 
 
-def pipe(
-    job: Job,
-    options: TextOptions,
-    lines: Iterable[str],
-    output_format: OutputFormat,
-    total: int | None = None,
-) -> None:
-    """Answer a stream of lines and print the results.
+def pipe(job: Job, options: TextOptions, texts: Texts, output_format: OutputFormat) -> None:
+    """Answer texts and print each result as soon as it is there.
 
     job: the task and its model.
     options: decoding and text options given by flags.
-    lines: the texts.
+    texts: the texts.
     output_format: file, and whether to print scores or JSON.
-    total: number of lines, if known.
     """
     several = options.decode.get("n_best", 1) > 1
-    with _results(job, options, lines, total) as results, writing(output_format.output) as out:
-        for number, result in enumerate(results, 1):
+    # no bar between lines of a terminal
+    shown = texts.named and (output_format.output is not None or not sys.stdout.isatty())
+    with _results(job, options, texts) as results, writing(output_format.output) as out:
+        for number, result in enumerate(with_progress_bar(results, texts.total, shown=shown), 1):
             _print_result(out, number, result, output_format, several)
 
 
 @contextmanager
-def _results(
-    job: Job, options: TextOptions, lines: Iterable[str], total: int | None
-) -> Iterator[Iterator[TextResult]]:
+def _results(job: Job, options: TextOptions, texts: Texts) -> Iterator[Iterator[TextResult]]:
     """Yield the results of a local model or of a server."""
     place = job.place
     if job.server is not None:
-        results = remote.answers(job.server, (job.task, place, options), lines)
+        results = remote.answers(job.server, (job.task, place, options), texts.lines)
         with closing(results):  # cancels open requests
-            yield with_progress_bar(results, total)
+            yield results
         return
     with open_service(place, options) as service:
-        route = service.pick(job.task, place.source, place.target, service.models()[0].name)
-        yield answers(service, job.task, lines, options, total, route=route)
+        from engine.api import run_batches
+
+        batches: Iterator[Iterable[str]] = arriving(texts.lines) if texts.slow else iter([texts.lines])
+        beginning = list[str]()
+        if source_is_open(job.task, place):
+            rest = iter(next(batches, ()))
+            beginning = list(islice(rest, SAMPLE_LINES))
+            batches = chain([chain(beginning, rest)], batches)
+        route = choose_route(service, job.task, place, "\n".join(beginning))
+        yield run_batches(service, route, batches, options)
 
 
 def job_of(task: str, place: ModelChoice, server: RemoteServer | None) -> Job:
@@ -202,17 +263,36 @@ def job_of(task: str, place: ModelChoice, server: RemoteServer | None) -> Job:
     return Job(task, place, server)
 
 
-def lines_of(file: Path | None, named_file: Path | None) -> Iterator[str]:
-    """Yield the lines of the file, or of standard input.
+def path_of(argument: str | None) -> Path | None:
+    """Return the path that an argument names; None: it is a text, or there is none."""
+    if argument is None or not argument.strip():
+        return None
+    try:
+        path = Path(argument)
+        return path if path.exists() or PATH.fullmatch(argument) else None
+    except OSError:  # too long for a path
+        return None
 
-    file: path given as an argument, or None.
+
+def texts_of(argument: str | None, named_file: Path | None, *, joined: bool = False) -> Texts:
+    """Return the lines of an argument, of the file that it names, or of standard input.
+
+    argument: path or text given as an argument, or None.
     named_file: path given by --input, or None.
+    joined: whether the lines up to a blank line are one text.
 
-    Raises InvalidRequest if both are given.
+    Raises InvalidRequest if both are given, and OSError.
     """
-    if file is not None and named_file is not None:
+    if argument is not None and named_file is not None:
         raise InvalidRequest("name the file only once: as an argument, or with --input")
-    return read(file or named_file)
+    path = path_of(argument) or named_file
+    if argument is not None and path is None:
+        lines, slow = iter(argument.split("\n")), False
+    else:
+        lines, slow = read(path), arrives_slowly(path)
+    if joined:
+        return Texts(paragraphs(lines), slow)
+    return Texts(lines, slow, count(path), named=argument is None or path is not None)
 
 
 def paragraphs(lines: Iterable[str]) -> Iterator[str]:

@@ -105,7 +105,8 @@ def _synthesis(recipe: Recipe, teacher: Path | None, back: tuple[Path, Path] | N
     Raises BundleError, and InvalidRequest for bad files.
     """
     from cli.choices import ModelChoice
-    from cli.texts import answers, open_service
+    from cli.local import open_service
+    from cli.texts import answers
     from engine.bundle.bundle import open_bundle
     from training.prepare import Synthesis
 
@@ -212,8 +213,8 @@ def _perplexity(recipe: Recipe, corpora: Path, out: Path) -> Measurement:
 def perplexity(out: Path, texts: Iterable[str]) -> dict[str, float]:
     """Return the perplexity of texts by token and by word."""
     from cli.choices import ModelChoice
+    from cli.local import open_service
     from cli.score import Sum
-    from cli.texts import open_service
 
     total = Sum()
     with open_service(ModelChoice(out), TextOptions({"beam_size": 1})) as service:

@@ -7,7 +7,6 @@ from typing import Any
 from cli import remote, texts
 from cli.choices import ModelChoice
 from cli.flags import answer_flags, options_of
-from cli.lines import count
 
 
 @answer_flags("translate")
@@ -32,7 +31,9 @@ def translate(
     concurrency: texts.Concurrency = 16,
     **options: Any,
 ) -> None:
-    """Translate each line of a text, or a whole document (.docx, .html, .po ...).
+    """Translate a text, each line of a file, or a whole document (.docx, .html, .po ...).
+
+    convoy translate 'Guten Morgen!' --to en
 
     With --n-best above 1, each hypothesis is a line: line number, score and text, separated by tabs. With
     --newlines join or auto, the lines up to a blank line are one text.
@@ -46,11 +47,9 @@ def translate(
     job = texts.job_of("translate", place, server)
     answer = options_of("translate", options)
     output_format = texts.OutputFormat(output, scores, as_json)
-    if file is not None and file.suffix.lower() in document.ENDINGS:
-        document.translate(job, answer, file, output_format)
+    path = texts.path_of(file)
+    if path is not None and path.suffix.lower() in document.ENDINGS:
+        document.translate(job, answer, path, output_format)
         return
-    found = texts.lines_of(file, lines)
-    if options.get("newlines") in ("join", "auto"):
-        texts.pipe(job, answer, texts.paragraphs(found), output_format)
-    else:
-        texts.pipe(job, answer, found, output_format, count(file or lines))
+    joined = options.get("newlines") in ("join", "auto")
+    texts.pipe(job, answer, texts.texts_of(file, lines, joined=joined), output_format)

@@ -55,7 +55,7 @@ from engine.repository.figures import DeviceMemory, RepositoryEntry
 from engine.repository.heap import trim_heap
 from engine.repository.loading import ModelInfo, ServiceSettings
 from engine.repository.machine import usual_budget
-from engine.repository.offline import offline_service, offline_settings
+from engine.repository.offline import offline_service, offline_settings, run_batches
 from engine.repository.service import Service
 from engine.schedule.slices import Slices, at_once, each, in_slices, one_slice, slice_figures
 from engine.schedule.stats import Observer, Stats
@@ -133,6 +133,7 @@ __all__ = [
     "each",
     "host_service",
     "in_slices",
+    "run_batches",
     "run_work",
     "slice_figures",
     "kernels_name",

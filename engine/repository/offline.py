@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
+from engine.answers.compose import TextResult
+from engine.answers.options import TextOptions
+from engine.answers.stream import answers_of
 from engine.backends import LaneSize, Placement, processors, usual_beam_size
 from engine.bundle.bundle import open_bundle
 from engine.errors import InvalidRequest
-from engine.repository.loading import ServiceSettings
+from engine.repository.catalogue import ModelRoute
+from engine.repository.loading import ServiceSettings, bundle_paths
 from engine.repository.service import Service
 
 MAX_LANE_SLOTS: Final = 32
@@ -21,23 +26,50 @@ STOP_SECONDS: Final = 10.0  # seconds that the engines have to stop
 
 @contextmanager
 def offline_service(
-    model: Path, placement: Placement | None = None, decode: Mapping[str, Any] | None = None
+    models: Path | Sequence[Path],
+    placement: Placement | None = None,
+    decode: Mapping[str, Any] | None = None,
 ) -> Iterator[Service]:
-    """Start a service with one model, and stop it at the end.
+    """Start a service, and stop it at the end. Of several models, each is loaded at its first use.
 
-    model: the bundle's folder.
+    models: a bundle, or several bundles and folders of bundles.
     placement: backend, device and precision; its lanes are replaced. None: fp32 on all cores.
     decode: decoding options of the requests, by field of `DecodeOptions`.
 
     Raises BundleError, ConfigError, and InvalidRequest on a beam that is too wide.
     """
     placement = placement or Placement(threads=processors())
-    service = Service.open([model], offline_settings([model], placement, decode or {}))
+    if isinstance(models, Path):
+        bundles = [models]
+    else:
+        bundles = [bundle for path in models for bundle in bundle_paths(path)]
+    settings = offline_settings(bundles, placement, decode or {})
+    service = Service.open(bundles, settings, lazily=len(bundles) > 1)
     service.start()
     try:
         yield service
     finally:
         service.stop(drain=False, timeout=STOP_SECONDS)
+
+
+def run_batches(
+    service: Service, route: ModelRoute, batches: Iterable[Iterable[str]], options: TextOptions
+) -> Iterator[TextResult]:
+    """Yield answers like `Service.run_many`; a batch is answered before the next one is read.
+
+    service: started service.
+    route: model, or pair of models.
+    batches: texts that arrive together.
+    options: options of the answers.
+    """
+    if options.strategy == "refine":  # each text waits for its answer anyway
+        return service.run_many(route, chain.from_iterable(batches), options)
+    outcomes = (
+        outcome
+        for batch in batches
+        for outcome in service.run_each(route, ((text, options) for text in batch))
+    )
+    return answers_of(outcomes)
 
 
 def offline_settings(

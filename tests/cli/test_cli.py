@@ -50,8 +50,27 @@ def test_wrong_flag_is_one_error_line_with_the_help_command(capsys):
     assert "convoy inspect --help" in message
 
 
-def test_unknown_command_is_one_error_line(capsys):
-    assert failure(capsys, "transmogrify")[0] == 2
+def test_unknown_command_is_one_error_line_with_the_nearest_or_all_commands(capsys):
+    code, message = failure(capsys, "transmogrify")
+    assert code == 2
+    assert "known are serve, translate," in message
+    assert "did you mean translate?" in failure(capsys, "trnslate")[1]
+    assert "did you mean fairseq?" in failure(capsys, "convert", "fairsek")[1]
+
+
+def test_help_groups_the_flags_of_a_command(capsys):
+    groups = {
+        "translate": ["Arguments", "Input and output", "Server", "Model", "Answers", "Decoding", "Options"],
+        "serve": ["Which models are served, and how they are loaded", "Limits of one request", "Options"],
+        "inspect": ["Arguments", "Options"],
+    }
+    for command, titles in groups.items():
+        done(command, "--help")
+        lines = capsys.readouterr().out.splitlines()
+        found = [line.removesuffix(":") for line in lines if line.endswith(":") and line[0] != " "]
+        assert [title for title in found if title in titles] == titles
+        assert found[-1] == "Options"
+        assert lines.count("Options:") == 1
 
 
 def test_missing_bundle_is_bad_input(capsys, tmp_path):

@@ -251,7 +251,8 @@ def test_languages_without_a_model_are_refused(german, capsys):
     assert "can't translate from en" in failure(capsys, *arguments, "--source", "en")[1]
 
 
-def test_error_without_a_model_names_model_and_url(german, capsys):
+def test_error_without_a_model_names_model_and_url(german, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
     code, message = failure(capsys, "translate", german)
     assert code == 2
     assert "--model" in message
