@@ -33,10 +33,16 @@ def serve(**flags: Any) -> None:
 
     from server.libretranslate import without_effect
     from server.settings import ServerSettings
+    from server.settings.sources import is_link
     from server.supervisor import serve as run
 
-    warn_of(unknown_variables(os.environ, list(ServerSettings.model_fields)))
-    values = explicit_flags(flags)
+    links = {name for name, value in os.environ.items() if name.startswith(PREFIX) and is_link(name, value)}
+    warn_of(unknown_variables(os.environ.keys() - links, list(ServerSettings.model_fields)))
+    # the flags have the values of variables, those of links too
+    linked = {(name.removeprefix(PREFIX).lower(), os.environ[name]) for name in links}
+    values = {
+        name: value for name, value in explicit_flags(flags).items() if (name, str(value)) not in linked
+    }
     if values.get("models"):
         values["models"] = os.pathsep.join(map(str, values["models"]))
     else:
@@ -137,8 +143,10 @@ def unknown_variables(names: Iterable[str], settings: Sequence[str]) -> list[str
     settings: names of the settings.
     """
     from cli.main import COMMANDS
+    from server.settings.sources import IN_FILES
 
     variables = {f"{PREFIX}{name.upper()}" for name in settings} | OTHERS
+    variables |= {f"{PREFIX}{name.upper()}_FILE" for name in IN_FILES}
     families = tuple(f"{PREFIX}{word.upper()}_" for word in (*COMMANDS, *FAMILIES))
     ours = [name for name in names if name.startswith(PREFIX) and not name.startswith(families)]
     return unknown(ours, variables, PREFIX, "serve")

@@ -54,10 +54,10 @@ def versions() -> str:
         "deploy/client/pyproject.toml": client,
         "Chart.yaml, version": re.findall(r"^version: (\S+)", chart, re.MULTILINE)[0],
         "Chart.yaml, appVersion": re.findall(r"^appVersion: (\S+)", chart, re.MULTILINE)[0],
-        "docker/Dockerfile": re.findall(
-            r"^ARG VERSION=(\S+)", (REPOSITORY / "docker/Dockerfile").read_text(), re.M
-        )[0],
     }
+    for image in ("docker/Dockerfile", "docker/Dockerfile.gpu"):
+        text = (REPOSITORY / image).read_text("utf-8")
+        found[image] = re.findall(r"^ARG VERSION=(\S+)", text, re.MULTILINE)[0]
     if wrong := {name: value for name, value in found.items() if value != project}:
         raise Failed(f"version {project} in pyproject.toml, but {wrong}")
     return str(project)

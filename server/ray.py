@@ -63,7 +63,9 @@ Head = tuple[int, list[tuple[bytes, bytes]]]
 class RaySettings(BaseSettings):
     """Settings of Ray, by environment variables CONVOY_RAY_<NAME>."""
 
-    model_config = SettingsConfigDict(env_prefix="CONVOY_RAY_", frozen=True, extra="ignore")
+    model_config = SettingsConfigDict(
+        env_prefix="CONVOY_RAY_", frozen=True, extra="ignore", env_ignore_empty=True
+    )
 
     min_replicas: int = Field(1, ge=1, description="Least number of replicas.")
     max_replicas: int = Field(2, ge=1, description="Greatest number of replicas.")
@@ -82,7 +84,9 @@ class RaySettings(BaseSettings):
         None, gt=0, description="Processors of a replica; default: the number of its threads."
     )
     gpus: float = Field(0.0, ge=0, description="GPUs of a replica; 0.5: two replicas share one.")
-    fronts: int = Field(1, ge=1, description="Number of fronts.")
+    fronts: int = Field(
+        2, ge=1, description="Number of fronts. While the only one is started again, no request is answered."
+    )
 
 
 class Replica:

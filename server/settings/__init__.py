@@ -3,6 +3,7 @@
 engines     ModelSettings, DecodingSettings, ProcessSettings
 requests    NetworkSettings, LimitSettings, FeatureSettings
 callers     CallerSettings: keys, quotas, tokens
+sources     environment variables, files with secrets
 
 Variables LT_<NAME> of LibreTranslate that have a counterpart are read too; CONVOY_<NAME> has precedence.
 """
@@ -28,6 +29,7 @@ from server.settings.callers import CallerSettings
 from server.settings.engines import DecodingSettings, ModelSettings, ProcessSettings
 from server.settings.kinds import CONFIG
 from server.settings.requests import FeatureSettings, LimitSettings, NetworkSettings
+from server.settings.sources import EnvironmentSource, SecretFileSource
 
 
 class LogSettings(BaseSettings):
@@ -86,7 +88,8 @@ class ServerSettings(
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        return init_settings, env_settings, LibreTranslateSource(settings_cls)
+        variables = EnvironmentSource(settings_cls)
+        return init_settings, variables, SecretFileSource(settings_cls), LibreTranslateSource(settings_cls)
 
     def of_engine(self, number: int) -> Self:
         """Return the settings of engine process `number` (from 0), with its share of the devices."""

@@ -16,4 +16,5 @@ def split_names(value: Any) -> Any:
 
 Limit = Annotated[int, Field(ge=-1)]
 Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(split_names)]
-CONFIG: Final = SettingsConfigDict(env_prefix="CONVOY_", frozen=True, extra="forbid")
+# compose and Helm set many variables to nothing
+CONFIG: Final = SettingsConfigDict(env_prefix="CONVOY_", frozen=True, extra="forbid", env_ignore_empty=True)

@@ -16,7 +16,10 @@ from server.settings import ServerSettings
 PATH: Final = Path(__file__).parents[2] / "deploy" / "convoy.env"
 HEAD: Final = """\
 # Every setting of the server, for `docker compose`, systemd (EnvironmentFile=) and `docker run --env-file`.
-# Take away the # of those that you set. Made by: python -m tests.deploy.env_file
+# Take away the # of those that you set; an empty value is the default.
+# Secrets may be in files: CONVOY_API_KEYS_FILE, CONVOY_METRICS_AUTH_TOKEN_FILE, CONVOY_DOCS_AUTH_TOKEN_FILE,
+# CONVOY_ADMIN_TOKEN_FILE and CONVOY_LIMIT_STORAGE_FILE are paths, or /run/secrets/convoy_api_keys, ...
+# Made by: python -m tests.deploy.env_file
 """
 
 
@@ -30,7 +33,7 @@ def env_file() -> str:
 
 
 def _value(default: Any) -> str:
-    """Return a default in the syntax of a variable; empty if it depends on the machine."""
+    """Return a default in the syntax of a variable; empty: none, or it depends on the machine."""
     if default is None or default is PydanticUndefined:
         return ""
     if isinstance(default, tuple):

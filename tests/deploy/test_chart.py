@@ -1,4 +1,4 @@
-"""Compares the rendered Helm chart (tests/deploy/chart.py) with the schemas of Kubernetes and the server."""
+"""Compares the rendered Helm chart (tests/deploy/chart.py) with the schemas of Kubernetes and of values."""
 
 import json
 import re
@@ -7,26 +7,24 @@ import jsonschema
 import pytest
 import yaml
 
-from server.settings import ServerSettings
-from tests.deploy.chart import CASES, CHART, RENDERED, chart_digest, render, values_of
+from tests.deploy.chart import (
+    CASES,
+    CHART,
+    RENDERED,
+    chart_digest,
+    manifests,
+    notes,
+    of_kind,
+    pods,
+    render,
+    rendered,
+    values_of,
+)
 
 VERSIONS = ("1.31", "1.34")
-CUSTOM = ("ServiceMonitor", "RayService")  # resources of operators, which have no schemas of Kubernetes
+# resources of operators, which have no schemas of Kubernetes
+CUSTOM = ("ServiceMonitor", "PodMonitor", "PrometheusRule", "RayService", "ScaledObject")
 SCHEMA = json.loads((CHART / "values.schema.json").read_text("utf-8"))
-
-
-def manifests(case):
-    return list(yaml.safe_load_all((RENDERED / f"{case}.yaml").read_text("utf-8")))
-
-
-def of_kind(case, kind):
-    (found,) = [manifest for manifest in manifests(case) if manifest["kind"] == kind]
-    return found
-
-
-def variables(case, kind="Deployment"):
-    pod = of_kind(case, kind)["spec"]["template"]["spec"]
-    return {entry["name"]: entry["value"] for entry in pod["containers"][0]["env"]}
 
 
 def test_rendered_manifests_are_of_the_current_chart():
@@ -60,6 +58,9 @@ def test_values_satisfy_the_schema(case):
     [
         {"replica": 2},
         {"image": {"repository": "", "tag": "cpu"}},
+        {"ingress": {"enabled": True, "hosts": ["mt.example"]}},
+        {"service": {"sessionAffinity": "Cookie"}},
+        {"state": {"persistence": {"size": "large"}}},
         {"settings": {"threads": 2}},  # without the drain, which the grace period follows
         {"settings": {"drain_timeout": 30, "CONVOY_THREADS": 2}},
         {"models": {"fetch": "de-en"}},
@@ -82,84 +83,84 @@ def test_manifests_satisfy_the_schemas_of_kubernetes(case, version):
             continue
         kubernetes_validate.validate(manifest, version, strict=True)
         with pytest.raises(kubernetes_validate.ValidationError):
-            kubernetes_validate.validate(manifest | {"spec": {"nonsense": True}}, version, strict=True)
+            kubernetes_validate.validate(manifest | {"nonsense": True}, version, strict=True)
+    for pod in pods(case):
+        kubernetes_validate.validate({"apiVersion": "v1", "kind": "Pod"} | pod, version, strict=True)
 
 
-@pytest.mark.parametrize("case", ["default", "plain", "everything"])
+@pytest.mark.parametrize("case", CASES)
 def test_all_selectors_match_the_pods(case):
-    pods = of_kind(case, "Deployment")["spec"]["template"]["metadata"]["labels"]
-    assert of_kind(case, "Deployment")["spec"]["selector"]["matchLabels"] == pods
-    assert of_kind(case, "Service")["spec"]["selector"] == pods
-    found = {manifest["kind"]: manifest for manifest in manifests(case)}
-    if case != "plain":
-        assert found["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"] == pods
-        assert found["NetworkPolicy"]["spec"]["podSelector"]["matchLabels"] == pods
-        assert found["HorizontalPodAutoscaler"]["spec"]["scaleTargetRef"]["name"] == "convoy"
-        assert "replicas" not in found["Deployment"]["spec"]
-    else:
+    found = {manifest["kind"]: manifest["spec"] for manifest in manifests(case) if "spec" in manifest}
+    selectors = [
+        spec.get("selector") or spec.get("podSelector")
+        for kind, spec in found.items()
+        if kind
+        in ("Deployment", "Service", "PodDisruptionBudget", "NetworkPolicy", "ServiceMonitor", "PodMonitor")
+    ]
+    assert selectors
+    added = {"ray.io/node-type": "head"}  # of KubeRay
+    for pod in pods(case):
+        labels = pod["metadata"]["labels"] | added
+        for selector in selectors:
+            assert selector.get("matchLabels", selector).items() <= labels.items()
+    for scaler in found.keys() & {"HorizontalPodAutoscaler", "ScaledObject"}:
+        assert found[scaler]["scaleTargetRef"]["name"] == "convoy"
+        assert "replicas" not in found["Deployment"]
+    if case == "plain":
         assert set(found) == {"Deployment", "Service"}
-        assert found["Deployment"]["spec"]["replicas"] == 3
-
-
-@pytest.mark.parametrize("case", ["default", "everything"])
-def test_pods_set_known_settings_and_stop_after_the_drain(case):
-    given = {name.removeprefix("CONVOY_").lower(): value for name, value in variables(case).items()}
-    settings = ServerSettings(**given)
-    pod = of_kind(case, "Deployment")["spec"]["template"]["spec"]
-    (container,) = pod["containers"]
-    asleep = int(re.search(r"sleep\((\d+)\)", container["lifecycle"]["preStop"]["exec"]["command"][-1])[1])
-    assert pod["terminationGracePeriodSeconds"] > asleep + settings.drain_timeout + 5
-    assert settings.threads == int(container["resources"]["requests"]["cpu"])
-
-
-def test_large_numbers_and_lists_reach_the_server_unchanged():
-    given = variables("everything")
-    assert given["CONVOY_FILE_LIMIT"] == "10485760"
-    assert given["CONVOY_WATCH"] == "2.5"
-    assert given["CONVOY_FILES"] == "false"
-    assert given["CONVOY_FETCH"] == "de-en,en-de"
-
-
-@pytest.mark.parametrize("case", ["default", "everything"])
-def test_pods_satisfy_the_restricted_security_level(case):
-    pod = of_kind(case, "Deployment")["spec"]["template"]["spec"]
-    (container,) = pod["containers"]
-    assert pod["securityContext"]["runAsNonRoot"]
-    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-    assert container["securityContext"] == {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-    }
-    mounted = {mount["name"] for mount in container["volumeMounts"]}
-    assert mounted == {volume["name"] for volume in pod["volumes"]}
+        assert found["Deployment"]["replicas"] == 3
 
 
 def test_autoscaler_and_monitor_read_existing_metrics():
-    metrics = (CHART.parents[2] / "server" / "observing" / "metrics.py").read_text("utf-8")
-    notes = (CHART / "templates" / "NOTES.txt").read_text("utf-8")
+    observing = CHART.parents[2] / "server" / "observing"
+    metrics = "".join(path.read_text("utf-8") for path in observing.glob("*.py"))
     (named,) = [
         m["pods"]["metric"]["name"]
-        for m in of_kind("default", "HorizontalPodAutoscaler")["spec"]["metrics"]
+        for m in of_kind("everything", "HorizontalPodAutoscaler")["spec"]["metrics"]
         if "pods" in m
     ]
-    assert f"as: {named}}}" in notes
-    series = set(re.findall(r"\bconvoy_\w+(?=_sum|_count)", notes))
+    assert f"as: {named}}}" in notes("everything")
+    (trigger,) = of_kind("scaled", "ScaledObject")["spec"]["triggers"]
+    series = set(
+        re.findall(r"\bconvoy_\w+(?=_sum|_count)", notes("everything") + trigger["metadata"]["query"])
+    )
     assert series == {"convoy_queue_duration_seconds"}
     assert all(f'"{name}"' in metrics for name in series)
     (endpoint,) = of_kind("everything", "ServiceMonitor")["spec"]["endpoints"]
     ports = {port["name"] for port in of_kind("everything", "Service")["spec"]["ports"]}
     assert endpoint["port"] in ports
     assert endpoint["path"] == "/metrics"
+    assert endpoint["authorization"]["credentials"] == {
+        "name": "convoy-keys",
+        "key": "CONVOY_METRICS_AUTH_TOKEN",
+    }
 
 
-def test_ray_service_replaces_the_deployment():
-    (ray,) = manifests("ray")
-    (application,) = yaml.safe_load(ray["spec"]["serveConfigV2"])["applications"]
-    module, _, name = application["import_path"].partition(":")
-    source = (CHART.parents[2] / f"{module.replace('.', '/')}.py").read_text("utf-8")
-    assert f'if name == "{name}":' in source
-    cluster = ray["spec"]["rayClusterConfig"]
-    (group,) = cluster["workerGroupSpecs"]
-    assert group["replicas"] == 3
-    assert group["template"]["spec"]["containers"][0]["env"]
+def test_autoscaler_needs_no_adapter_by_default():
+    (metric,) = of_kind("default", "HorizontalPodAutoscaler")["spec"]["metrics"]
+    assert metric["type"] == "Resource"
+    assert "adapter" not in notes("default")
+
+
+def test_dashboards_and_rules_are_those_of_compose():
+    docker = CHART.parents[2] / "docker"
+    board = (CHART / "files" / "convoy.json").read_text("utf-8")
+    assert board == (docker / "grafana/provisioning/dashboards/convoy.json").read_text("utf-8")
+    rules = (CHART / "files" / "rules.yml").read_text("utf-8")
+    assert rules == (docker / "prometheus" / "rules.yml").read_text("utf-8")
+    # the name of the job in the rules is the label that the monitors take for it
+    assert set(re.findall(r'job="(\w+)"', rules)) == {
+        of_kind("everything", "Service")["metadata"]["labels"]["app.kubernetes.io/name"]
+    }
+    assert of_kind("everything", "ServiceMonitor")["spec"]["jobLabel"] == "app.kubernetes.io/name"
+
+
+@pytest.mark.parametrize("kind", ["PrometheusRule", "ConfigMap"])
+def test_helm_renders_dashboards_and_rules(kind):
+    pytest.importorskip("helm_python", reason="pip install helm-python-sdk")
+    texts = rendered({"dashboards": {"enabled": True}, "rules": {"enabled": True, "kind": kind}})
+    board, rules = [m for m in yaml.safe_load_all(texts["convoy/templates/observing.yaml"]) if m]
+    assert board["metadata"]["labels"]["grafana_dashboard"] == "1"
+    assert json.loads(board["data"]["convoy.json"])["panels"]
+    groups = rules["spec"] if kind == "PrometheusRule" else yaml.safe_load(rules["data"]["convoy.yml"])
+    assert {rule["alert"] for rule in groups["groups"][0]["rules"]} >= {"ConvoyDown", "ConvoySlow"}

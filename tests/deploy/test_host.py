@@ -27,8 +27,7 @@ def test_lines_of_the_settings_file_are_the_defaults(monkeypatch):
     )
     for line in lines:
         name, _, value = line.partition("=")
-        if value:
-            monkeypatch.setenv(name, value)
+        monkeypatch.setenv(name, value)
     assert ServerSettings().model_dump() == ServerSettings.model_construct().model_dump() | {
         "api_keys": ServerSettings().api_keys
     }

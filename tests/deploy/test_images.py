@@ -30,7 +30,7 @@ def test_engine_packages_are_installed_without_lists_of_apt(tmp_path, there):
     assert {"docker.io", "debootstrap", "prometheus"} <= set(install.split())
 
 
-@pytest.mark.parametrize("name", ["requirements.txt", "requirements-gpu.txt"])
+@pytest.mark.parametrize("name", ["requirements.txt", "requirements-gpu.txt", "requirements-ray.txt"])
 def test_images_install_tested_versions_with_hashes(name):
     from packaging.requirements import Requirement
 
@@ -40,7 +40,7 @@ def test_images_install_tested_versions_with_hashes(name):
 
     tested, locked = pins(ROOT / "constraints.txt"), pins(ROOT / "docker" / name)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    extras = ("otel", "redis", "torch" if "gpu" in name else "hub")
+    extras = ("otel", "redis", "torch" if "gpu" in name else "ray" if "ray" in name else "hub")
     wanted = [*project["dependencies"], *sum((project["optional-dependencies"][e] for e in extras), [])]
     assert {Requirement(line).name.lower() for line in wanted} - {project["name"]} <= set(locked)
     assert {n: v for n, v in locked.items() if n in tested} == {n: tested[n] for n in locked if n in tested}
