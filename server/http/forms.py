@@ -20,6 +20,8 @@ MAX_PART_HEAD: Final = 8_192  # bytes
 MAX_PART_HEADERS: Final = 16
 WINDOW_BYTES: Final = 1 << 20  # bytes of a form that are searched for a boundary in one slice
 PIECE_BYTES: Final = 16_384  # bytes decoded in one slice, during which no other thread runs
+ESCAPE: Final = re.compile(rb"%[0-9A-Fa-f]{2}")
+BAD_ESCAPE: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 Fields = dict[str, list[str]]  # values of each field, in order
 DELIMITER_END: Final = re.compile(rb"--|[ \t]*\r\n")  # follows a boundary; other text makes it content
 TOO_MANY_FIELDS: Final = f"Invalid form: it has more than {MAX_FIELDS} fields"
@@ -85,10 +87,17 @@ def _unquote(text: bytes, codec: str) -> Slices[str]:
         end = begin + PIECE_BYTES
         escape = text.rfind(b"%", end - 2, end)  # an escape at the end belongs to the next piece
         end = escape if escape > begin else end
-        pieces.append(unquote_to_bytes(text[begin:end].replace(b"+", b" ")))
+        pieces.append(_unescape(text[begin:end].replace(b"+", b" ")))
         begin = end
         yield
     return b"".join(pieces).decode(codec, "replace")
+
+
+def _unescape(text: bytes) -> bytes:
+    """Decode the escapes of a text; an invalid one stays, which costs the library an exception."""
+    if BAD_ESCAPE.search(text):
+        return ESCAPE.sub(lambda escape: unquote_to_bytes(escape[0]), text)
+    return unquote_to_bytes(text)
 
 
 def read_parts(raw: bytes, media: Media) -> Slices[Form]:

@@ -15,6 +15,8 @@ from engine.api import Slices, in_slices
 MEDIA: Final = "application/json"
 SMALL: Final = 2_000  # values, or hundreds of characters; larger answers are written in slices
 SLICE: Final = 512  # values of a list in one slice
+SLICE_CHARACTERS: Final = 65_536  # characters of texts in one slice
+SCALARS: Final = frozenset({int, float, bool, type(None)})
 DIGITS: Final = 6  # decimals of numbers in arrays
 
 
@@ -68,10 +70,8 @@ def _serialize(answer: Any) -> Slices[bytes]:
 
 def _parts(value: Any) -> Iterator[str]:
     """Yield JSON text in short parts."""
-    if isinstance(value, np.ndarray) and not value.size:
-        yield "[]"
-    elif isinstance(value, np.ndarray) and value.ndim == 1:
-        yield _dumps([_number(x) for x in np.round(value.astype(np.float64), DIGITS).tolist()])
+    if isinstance(value, np.ndarray | list):
+        yield from _list_parts(value)
     elif isinstance(value, dict):
         opening = "{"
         for name, item in value.items():
@@ -79,20 +79,42 @@ def _parts(value: Any) -> Iterator[str]:
             yield from _parts(item)
             opening = ","
         yield "{}" if opening == "{" else "}"
-    elif (
-        isinstance(value, list | np.ndarray) and len(value) and isinstance(value[0], list | dict | np.ndarray)
-    ):
-        for number, item in enumerate(value):
-            yield "," if number else "["
-            yield from _parts(item)
-        yield "]"
-    elif isinstance(value, list) and len(value) > SLICE:
-        for begin in range(0, len(value), SLICE):
-            # all slices share one pair of brackets
-            yield ("," if begin else "[") + _dumps(value[begin : begin + SLICE])[1:-1]
-        yield "]"
+    elif isinstance(value, str) and len(value) > SLICE_CHARACTERS:
+        yield '"'
+        for begin in range(0, len(value), SLICE_CHARACTERS):
+            yield _dumps(value[begin : begin + SLICE_CHARACTERS])[1:-1]
+        yield '"'
     else:
         yield _dumps(value)
+
+
+def _list_parts(values: list[Any] | np.ndarray) -> Iterator[str]:
+    """Yield the JSON text of a list or an array in short parts, which share one pair of brackets."""
+    opening = "["
+    for begin in range(0, len(values), SLICE):
+        some = values[begin : begin + SLICE]
+        if isinstance(some, np.ndarray) and some.ndim == 1:
+            some = [_number(x) for x in np.round(some.astype(np.float64), DIGITS).tolist()]
+        if _is_flat(some):
+            yield opening + _dumps(some)[1:-1]
+            opening = ","
+            continue
+        for item in some:
+            yield opening
+            yield from _parts(item)
+            opening = ","
+    yield "[]" if opening == "[" else "]"
+
+
+def _is_flat(values: list[Any] | np.ndarray) -> bool:
+    """Return whether values are numbers and short texts."""
+    characters = 0
+    for value in values:
+        if type(value) is str:
+            characters += len(value)
+        elif type(value) not in SCALARS:
+            return False
+    return characters <= SLICE_CHARACTERS
 
 
 def _dumps(value: Any) -> str:

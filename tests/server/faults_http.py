@@ -53,9 +53,23 @@ FAULTS = [
     (
         "a slice of a long list is left out",
         "server/http/responses.py",
-        "for begin in range(0, len(value), SLICE):",
-        "for begin in range(0, len(value) - SLICE, SLICE):",
+        "for begin in range(0, len(values), SLICE):",
+        "for begin in range(0, len(values) - SLICE, SLICE):",
         "tests/server/http/test_slices.py -k test_long_responses_are_written_in_slices_with_equal_text",
+    ),
+    (
+        "a long text of an answer is written at once",
+        "server/http/responses.py",
+        "elif isinstance(value, str) and len(value) > SLICE_CHARACTERS:",
+        "elif False:",
+        "tests/project/test_slices.py -k short_parts",
+    ),
+    (
+        "long texts in a list are written at once",
+        "server/http/responses.py",
+        "return characters <= SLICE_CHARACTERS",
+        "return True",
+        "tests/project/test_slices.py -k short_parts",
     ),
     (
         "any name is the server's own",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,6 +14,7 @@ from engine.api import InvalidRequest, Slices, TooLarge
 
 MAX_ENTRIES: Final = 50_000  # entries of one dictionary, and of all glossaries that a request names
 MAX_PHRASE_CHARACTERS: Final = 1_024
+CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 MAX_LOOKUP_SECONDS: Final = 5.0  # processor seconds that a request's entries may be looked up for
 GRAM_CHARACTERS: Final = 8  # characters of the prefix that a long entry is first looked up by
 SLICE_ENTRIES: Final = 100  # entries that are prepared in one slice
@@ -21,18 +23,26 @@ SLICE_CHARACTERS: Final = 10_000  # characters of a text that are searched in on
 MANY_PHRASES: Final = 500
 
 
-def read_entries(text: str, kind: str) -> dict[str, str]:
-    """Parse a table of entries, as "tsv" or "csv". Raises InvalidRequest that names the first bad entry."""
+def read_entries(text: str, kind: str) -> Slices[dict[str, str]]:
+    """Parse a table of entries, in slices. Raises InvalidRequest that names the first bad entry.
+
+    text: table, an entry on each line.
+    kind: format of the table, "tsv" or "csv".
+    """
     if kind not in ("tsv", "csv"):
         raise InvalidRequest("Value for 'entries_format' not supported: it is tsv or csv.")
     entries: dict[str, str] = {}
-    for number, row in _rows(text, kind):
+    for row_number, (number, row) in enumerate(_rows(text, kind)):
+        if not row_number % SLICE_ENTRIES:
+            yield
+        if not row:
+            continue
         source, target = (part.strip() for part in row[:2])
         if not source or not target:
             raise _invalid_entries(f"entry {number} lacks a phrase")
         if max(len(source), len(target)) > MAX_PHRASE_CHARACTERS:
             raise _invalid_entries(f"entry {number} is longer than {MAX_PHRASE_CHARACTERS} characters")
-        if any(character < " " or "\x7f" <= character < "\xa0" for character in source + target):
+        if CONTROL.search(source) or CONTROL.search(target):
             raise _invalid_entries(f"entry {number} holds a control character")
         if source in entries:
             raise _invalid_entries(f"entry {number} has the source of one before: {source!r}")
@@ -128,21 +138,19 @@ def _fold_space(text: str) -> str:
 
 
 def _rows(text: str, kind: str) -> Iterator[tuple[int, Sequence[str]]]:
-    """Yield the number of each entry, from 1, and its columns. Blank lines are skipped."""
+    """Yield the number of each line, from 1, and its columns; none of a blank line."""
     if kind == "tsv":
         for number, line in enumerate(text.split("\n"), 1):
-            if line.strip():
-                row = line.strip().split("\t")
-                if len(row) != 2:
-                    raise _invalid_entries(f"entry {number} is not two phrases with a tab between")
-                yield number, row
+            row = line.strip().split("\t") if line.strip() else []
+            if len(row) not in (0, 2):
+                raise _invalid_entries(f"entry {number} is not two phrases with a tab between")
+            yield number, row
         return
     try:
         for number, row in enumerate(csv.reader(io.StringIO(text, newline=""), strict=True), 1):
-            if any(row):
-                if len(row) not in (2, 4):  # two more columns may name the languages
-                    raise _invalid_entries(f"entry {number} has {len(row)} columns: source,target")
-                yield number, row
+            if any(row) and len(row) not in (2, 4):  # two more columns may name the languages
+                raise _invalid_entries(f"entry {number} has {len(row)} columns: source,target")
+            yield number, row if any(row) else []
     except csv.Error as error:
         raise _invalid_entries(str(error)) from None
 

@@ -11,7 +11,7 @@ from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel
 
-from engine.api import InvalidRequest, in_slices, one_slice
+from engine.api import InvalidRequest, in_slices
 from server.callers.access import owner_of, share_of
 from server.contracts.deepl.entries import read_entries
 from server.contracts.deepl.glossaries import (
@@ -98,7 +98,7 @@ async def create(request: Request) -> JSONResponse:
     pair = base_of(fields["source_lang"].lower()), base_of(fields["target_lang"].lower())
     if pair not in pairs_of(state.service):
         raise InvalidRequest("Unsupported glossary source and target language pair.")
-    entries = await in_slices(one_slice(read_entries, fields["entries"], fields["entries_format"]))
+    entries = await in_slices(read_entries(fields["entries"], fields["entries_format"]))
     glossary = Glossary(owner_of(request), fields["name"], {pair: entries}, share_of(request))
     await asyncio.to_thread(glossaries_of(request).add, glossary)
     return JSONResponse(_glossary_values(glossary), 201)

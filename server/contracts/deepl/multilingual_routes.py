@@ -12,7 +12,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel
 
-from engine.api import InvalidRequest, in_slices, one_slice
+from engine.api import InvalidRequest, in_slices
 from server.callers.access import owner_of, share_of
 from server.contracts.deepl.entries import read_entries
 from server.contracts.deepl.glossaries import Glossary, Pair, merge_entries, pairs_of, tsv_of
@@ -223,7 +223,7 @@ async def _dictionaries(request: Request, values: dict[str, Any]) -> dict[Pair, 
         if pair in dictionaries:
             raise InvalidRequest(f"Two dictionaries are for {' to '.join(pair)}.")
         texts = text_parameter(item, "entries"), text_parameter(item, "entries_format")
-        dictionaries[pair] = await in_slices(one_slice(read_entries, *texts))
+        dictionaries[pair] = await in_slices(read_entries(*texts))
     return dictionaries
 
 

@@ -115,12 +115,12 @@ def sentences(text: str) -> object:
 
 
 def entries(text: str) -> object:
-    from engine.api import InvalidRequest
+    from engine.api import InvalidRequest, at_once
     from server.contracts.deepl.entries import read_entries
 
     for kind in ("tsv", "csv"):
         with suppress(InvalidRequest):
-            read_entries(text, kind)
+            at_once(read_entries(text, kind))
 
 
 def one_line(text: str) -> object:

@@ -44,6 +44,8 @@ SERVER_CASES: dict[str, Case | str] = {
     ),
     "server.http.forms:_read_head": "is timed with `read_parts`",
     "server.http.forms:_decode": "decodes UTF-8 or Latin-1",
+    "server.http.forms:ESCAPE": Case(pumps=("%61",), uses=("sub",)),
+    "server.http.forms:BAD_ESCAPE": Case(pumps=("%61",), uses=("search",)),
     "server.http.forms:DELIMITER_END": Case(uses=("match",)),
     "server.http.media:parse_parameters": Case(media_parameters, pumps=(';"', '; a="\\"')),
     "server.http.protocol:BLANK_LINE": Case(uses=("search",)),
@@ -60,6 +62,7 @@ SERVER_CASES: dict[str, Case | str] = {
         body, pumps=("[", "{", '"a",', '{"a":', "\\u0041", "1,", "[],")
     ),
     "server.contracts.deepl.entries:read_entries": Case(entries, pumps=("a\tb\n", "a,b\n", '"', '""')),
+    "server.contracts.deepl.entries:CONTROL": Case(uses=("search",)),
     "server.contracts.deepl.entries:present_entries": Case(present_phrases, pumps=("a b ", "ab")),
     "server.contracts.deepl.entries:_present_entries": "is timed with `present_entries`",
     "server.contracts.deepl.multilingual_routes:FORM_FIELD": Case(
