@@ -1,10 +1,10 @@
-"""Markdown, by markdown-it-py: CommonMark with tables, strikethrough, footnotes, task boxes, formulas and
-definition lists. Only inline content is rewritten."""
+"""Markdown, by markdown-it-py: CommonMark with tables, strikethrough, footnotes, task boxes, formulas,
+definition lists and the markup of other dialects (`dialects`). Only inline content is rewritten."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Final
@@ -16,17 +16,19 @@ from mdit_py_plugins.dollarmath import dollarmath_plugin
 from mdit_py_plugins.footnote import footnote_plugin
 
 from documents.document import Document
+from documents.formats.dialects import add_dialects
 from documents.formats.plain import NEWLINE, decode
 from documents.formats.tags import HTML, pieces
 from documents.spans import MAX_SPANS, Builder, Segment, weave
 
 FRONT_MATTER: Final = re.compile(
-    r"\A---(?:\r\n?|\n)(?:.*?(?:\r\n?|\n))??(?:---|\.\.\.)(?:\r\n?|\n)", re.DOTALL
+    r"\A(---|\+\+\+)(?:\r\n?|\n)(?:.*?(?:\r\n?|\n))??(?:\1|\.\.\.)(?:\r\n?|\n)", re.DOTALL
 )
 SPECIAL: Final = re.compile(r"[\\`*\[\]<]|\$(?=[^\s\d$][^$]*\$)|(?<!\w)_|_(?!\w)|&(?=#?\w+;)|~(?=~)")
 BLOCK_MARK: Final = re.compile(r"(?:([-+>#=:~])|(\d{1,9})([.)]))(?=\s|$)|(>)")  # text that begins a block
 TASK_BOX: Final = re.compile(r"\[[ xX]\]\s+")
-CLOSED: Final = {"link_close", "em_close", "strong_close", "s_close"}
+CLOSED: Final = {"mark_close", "link_close", "em_close", "strong_close", "s_close"}
+MAX_BREAKS: Final = 200  # line breaks of a block; in a longer one they become spaces
 MATH: Final = {"math_inline", "math_inline_double"}
 
 
@@ -41,19 +43,31 @@ class _Line:
     segment: Segment
     marks: list[list[str]]
 
-    def write(self, segment: Segment, *, cell: bool) -> str:
-        """Return the line in Markdown with a new segment."""
-        parts, kept = list[str](), False
+    def write(self, segment: Segment, *, cell: bool, escaped: bool) -> str:
+        """Return the line in Markdown with a new segment.
+
+        segment: text with the same spans.
+        cell: the line is in a table.
+        escaped: all characters that may be markup are escaped.
+        """
+        parts, kept, begins = list[str](), False, True  # `begins`: the next text begins a line
+        breaks = set[int]()  # indices of line breaks in `parts`
         for kind, value in weave(segment):
             if isinstance(value, int):
-                parts.append(self.marks[value][kind == "end"])  # False, True: index 0, 1
+                mark = self.marks[value][kind == "end"]  # False, True: index 0, 1
                 kept = kind == "begin" and segment.spans[value].kept
+                begins = begins and not mark
+                if segment.spans[value].line and kind == "begin":
+                    breaks.add(len(parts))
+                    begins = True
+                parts.append(mark if segment.spans[value].line else " ".join(mark.split("\n")))
             elif not kept:
-                text = SPECIAL.sub(r"\\\g<0>", value)
-                if not parts and BLOCK_MARK.match(text):
+                text = SPECIAL.sub(r"\\\g<0>", value) if escaped else value
+                if begins and BLOCK_MARK.match(text):
                     text = BLOCK_MARK.sub(_escape_match, text, count=1)
-                parts.append(text)
-        line = " ".join("".join(parts).split("\n"))
+                parts.append(" ".join(text.split("\n")))
+                begins = False
+        line = "".join(_without_blank_lines(parts, breaks))
         return line.replace("|", "\\|") if cell else line
 
 
@@ -65,6 +79,7 @@ class _Block:
     after: markup of a hard break, with the prefix of the next line.
     cell: the block is a cell of a table.
     lines: inline content, split at the hard breaks.
+    environment: markdown-it's state of the file, with the links that it defines.
     """
 
     begin: int
@@ -72,10 +87,19 @@ class _Block:
     after: str
     cell: bool
     lines: list[_Line]
+    environment: MutableMapping[str, Any]
 
     def write(self, segments: Sequence[Segment]) -> str:
+        """Return the block with new segments; characters such as "[" are escaped if they would be markup."""
+        escaped, plain = (self._write(segments, escaped=escaped) for escaped in (True, False))
+        if plain == escaped or _contents(plain, self.environment) == _contents(escaped, self.environment):
+            return plain
+        return escaped
+
+    def _write(self, segments: Sequence[Segment], *, escaped: bool) -> str:
+        lines = zip(self.lines, segments, strict=True)
         return self.after.join(
-            line.write(segment, cell=self.cell) for line, segment in zip(self.lines, segments, strict=True)
+            line.write(segment, cell=self.cell, escaped=escaped) for line, segment in lines
         )
 
 
@@ -101,12 +125,43 @@ def read_markdown(data: bytes) -> Document:
     return Document([segment for segment in lines if segment.text.strip()], write)
 
 
+def _without_blank_lines(parts: Sequence[str], breaks: Set[int]) -> list[str]:
+    """Return the parts of a line without the line breaks that would begin, end or double a line.
+
+    parts: texts and marks.
+    breaks: indices of line breaks in `parts`.
+    """
+    done = list(parts)
+    last = max((at for at, part in enumerate(parts) if part.strip() and at not in breaks), default=-1)
+    blank = True  # nothing was written since the last line break
+    for at, part in enumerate(parts):
+        if at not in breaks:
+            blank = blank and not part.strip()
+        elif blank or at > last:
+            done[at] = " "
+        else:
+            done[at - 1], blank = done[at - 1].rstrip(" "), True
+    return done
+
+
+def _contents(markdown: str, environment: MutableMapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Return type, content and attributes of the tokens of a text, as a browser shows it.
+
+    environment: markdown-it's state of the file.
+    """
+    tokens = _parser().parse(markdown, environment)
+    inner = (child for token in tokens for child in token.children or [token])
+    return [(token.type, token.content, str(token.attrs)) for token in inner]
+
+
 @cache
 def _parser() -> MarkdownIt:
-    """Return a CommonMark parser with tables, strikethrough, footnotes, definition lists and formulas."""
+    """Return a CommonMark parser with tables, strikethrough, footnotes, definition lists, formulas and the
+    markup of other dialects."""
     parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
     parser.use(footnote_plugin).use(deflist_plugin)
     parser.use(dollarmath_plugin, allow_space=False, allow_digits=False, double_inline=True)
+    add_dialects(parser)
     parser.core.ruler.disable("footnote_tail")  # notes stay at their positions
     return parser
 
@@ -133,7 +188,7 @@ def _block(
     token: Token,
     previous_end: int,
     before: tuple[str, str],
-    environment: Mapping[str, Any],
+    environment: MutableMapping[str, Any],
 ) -> _Block | None:
     """Return the block of an inline token; None: the block is not changed.
 
@@ -154,7 +209,9 @@ def _block(
     for number, content in enumerate(token.content.split("\n"), token.map[0]):
         line = max(starts[number], previous_end)
         body = content.strip()
-        at = text.find(body, line, starts[number + 1])
+        if before[1] == "admonition_title_open":  # without quotes it is the name of a kind, such as "note"
+            line = text.find(f'"{body}"', line, starts[number + 1])
+        at = text.find(body, line + token.meta.get("column", 0), starts[number + 1]) if line >= 0 else -1
         if at < 0:
             return None
         places.append((at, at + len(body)))
@@ -165,23 +222,29 @@ def _block(
     if task and children and children[0].type == "text" and children[0].content.startswith(task[0]):
         children[0].content = children[0].content[task.end() :]
         begin += task.end()
-    lines = list(_lines(children, environment))
+    after = "\n"
+    if len(places) > 1:  # a break repeats the line end and the prefix of the block's second line
+        newline = NEWLINE.findall(text, starts[token.map[0]], begins[1])[-1:] or ["\n"]
+        after = newline[0] + text[begins[1] : places[1][0]]
+    lines = list(_lines(children, after if len(places) <= MAX_BREAKS else "", environment))
     if any(len(line.marks) > MAX_SPANS for line in lines):
         return None
-    after = ""
-    if len(places) > 1:  # a hard break repeats the line end and the prefix of the block's second line
-        newline = NEWLINE.findall(text, starts[token.map[0]], begins[1])[-1:] or ["\n"]
-        after = "\\" + newline[0] + text[begins[1] : places[1][0]]
-    return _Block(begin, places[-1][1], after or "\\\n", before[1] in ("td_open", "th_open"), lines)
+    cell = before[1] in ("td_open", "th_open")
+    return _Block(begin, places[-1][1], "\\" + after, cell, lines, environment)
 
 
-def _lines(children: Sequence[Token], environment: Mapping[str, Any]) -> Iterator[_Line]:
-    """Yield the lines of a block, split at its hard breaks outside of spans."""
-    line = _Inline(environment)
+def _lines(children: Sequence[Token], newline: str, environment: MutableMapping[str, Any]) -> Iterator[_Line]:
+    """Yield the lines of a block, split at its hard breaks outside of spans.
+
+    children: tokens of the block.
+    newline: line end and prefix of a line; "": line breaks become spaces.
+    environment: markdown-it's state of the file.
+    """
+    line = _Inline(newline, environment)
     for position, token in enumerate(children):
         if token.type == "hardbreak" and not line.builder.open:
             yield line.line()
-            line = _Inline(environment)
+            line = _Inline(newline, environment)
         elif token.type == "link_open" and token.markup == "autolink":
             address = children[position + 1].content
             line.keep(address, f"<{address}>")
@@ -201,15 +264,16 @@ class _Inline:
     opened: open spans of Markdown, the innermost last.
     tags: open spans of HTML by name of the tag.
     parts: index in `builder.parts` where the content of an untranslated tag (<kbd>) begins, by span.
+    newline: line end and prefix of a line, or "".
     auto: the next tokens belong to an autolink, whose address is already in the line.
     environment: markdown-it's state of the file, with the footnotes.
     """
 
-    def __init__(self, environment: Mapping[str, Any]) -> None:
+    def __init__(self, newline: str, environment: Mapping[str, Any]) -> None:
         self.builder, self.marks = Builder(), list[list[str]]()
         self.opened, self.tags = list[int](), dict[str, list[int]]()
         self.parts: dict[int, int] = {}
-        self.auto, self.environment = False, environment
+        self.auto, self.newline, self.environment = False, newline, environment
 
     def line(self) -> _Line:
         return _Line(self.builder.segment(), self.marks)
@@ -228,7 +292,9 @@ class _Inline:
         if token.type == "link_close" and self.auto:
             self.auto = False
         elif token.type in ("softbreak", "hardbreak"):
-            self.builder.text(" ")
+            self._break()
+        elif token.type == "dialect":
+            self.keep(token.content, token.content)
         elif token.type == "text":
             self.builder.text("" if self.auto else token.content)
         elif token.type == "code_inline":
@@ -246,6 +312,14 @@ class _Inline:
         else:
             self.builder.point()
             self.marks.append([self._mark(token), ""])
+
+    def _break(self) -> None:
+        """Add a line break within a sentence, which the model reads as a space."""
+        if self.newline:
+            self.builder.line()
+            self.marks.append([self.newline, ""])
+        else:
+            self.builder.text(" ")
 
     def _tag(self, markup: str) -> None:
         """Add an HTML tag: the begin or the end of a span, or a point."""

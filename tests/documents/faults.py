@@ -2,6 +2,20 @@
 
 FAULTS = [
     (
+        "all signs of Markdown are escaped",
+        "documents/formats/markdown.py",
+        "for escaped in (True, False))",
+        "for escaped in (True, True))",
+        "tests/documents/test_dialects.py -k escaped",
+    ),
+    (
+        "a line of a dialect is prose",
+        "documents/formats/dialects.py",
+        "if match is None or match.end() < end or",
+        "if match is not None or match.end() < end or",
+        "tests/documents/test_dialects.py -k dialect",
+    ),
+    (
         "the links of a menu are one sentence",
         "documents/menus.py",
         "if len(items) < 2 or not _are_apart",

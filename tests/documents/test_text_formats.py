@@ -138,7 +138,7 @@ def test_markdown_keeps_its_structure():
     assert "`code()`" in found
     assert "code stays" in found
     assert '[A LINK](<http://x.org/a_(b)> "Ti")' in found
-    assert "> QUOTED TEXT\\\n> AFTER A BREAK" in found
+    assert "> QUOTED\n> TEXT\\\n> AFTER A BREAK" in found
     assert "| C *D* | E |" in found
 
 

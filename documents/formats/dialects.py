@@ -1,0 +1,109 @@
+"""Markup of Markdown's dialects as tokens that stay: GitHub, Obsidian, Docusaurus, VitePress, MkDocs, Hugo,
+Jekyll, pandoc, MDX and directives of reStructuredText.
+
+The rules are for markdown-it-py, which reads all of these as prose. A line of such a dialect ends a
+paragraph; its title is prose.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from markdown_it import MarkdownIt
+from markdown_it.rules_block import StateBlock
+from markdown_it.rules_inline import StateInline
+from mdit_py_plugins.admon import admon_plugin
+
+ADMONITIONS: Final = "note|warning|tip|important|caution|danger|hint|attention|error|seealso|admonition"
+# a whole line of markup, such as `:::note[Title] Title`; groups are titles
+LINE: Final = re.compile(
+    r":{3,}[ \t]*(?:[\w-]+)?(?:\[([^\[\]\n]*)\])?[ \t]*(?:\{[^{}\n]*\})?[ \t]*([^\n]*)"
+    r"|\[![\w-]+(?:\|[^\[\]\n]*)?\][+-]?(?!\S)[ \t]*([^\n]*)"  # [!NOTE] Title
+    r"|===[+!]?[ \t]+\"([^\"\n]*)\"[ \t]*$"  # a tab of MkDocs
+    rf"|\.\.[ \t]+(?:{ADMONITIONS})::[ \t]*([^\n]*)"
+    r"|\.\.[ \t]+[\w-]+::[^\n]*"
+    r"|\{\{[<%][^{}\n]*[%>]\}\}[ \t]*$|\{%[^{}\n]*%\}[ \t]*$"  # shortcodes of Hugo, tags of Liquid
+    r"|\{:[^{}\n]*\}[ \t]*$|\[TOC\][ \t]*$|\[\[_?TOC_?\]\][ \t]*$|%%[^%\n]*%%[ \t]*$"
+    r"|</?[A-Z][\w.]*(?:[ \t][^<>\n]*)?>[ \t]*$",  # a tag of a component
+    re.IGNORECASE,
+)
+COMPONENT: Final = re.compile(r"</?[a-z]")  # other tags are HTML
+# the first line of JavaScript in MDX, which ends with a blank line
+SCRIPT: Final = re.compile(
+    r"import[ \t]+(?:[\"'{]|\*[ \t]+as\b|[\w$]+[ \t]*(?:,[ \t]*\{[^{}\n]*\}[ \t]*)?from[ \t]+[\"'])"
+    r"|export[ \t]+(?:default|const|let|var|function|async|class|\{|\*)"
+)
+INLINE: Final = re.compile(
+    r"!?\[\[[^\[\]\n]+\]\]"  # a link or embedding of a wiki
+    r"|\[(?:[^\[\]\n]*[ ;])?-?@\w[^\[\]\n]*\]"  # a citation
+    r"|\{\{[^{}\n]*\}\}|\{[:#.%][^{}\n]*\}"  # a template, attributes
+    r"|:[a-z][a-z0-9_+-]*:(?!\w)|%%[^%\n]*%%"  # an emoji, a comment
+)
+HIGHLIGHT: Final = re.compile(r"==(?![\s=])[^=\n]*(?<!\s)==(?!=)")
+POINTS: Final = ("![[", "{:", "{#", "{.", "%%")  # begins of marks that the model does not read
+ENDED_BLOCKS: Final = ["paragraph", "reference", "blockquote", "list"]
+
+
+def add_dialects(parser: MarkdownIt) -> None:
+    """Add the rules of all dialects to a parser."""
+    parser.use(admon_plugin)
+    parser.block.ruler.before("table", "dialect_line", _line, {"alt": ENDED_BLOCKS})
+    parser.block.ruler.before("table", "dialect_script", _script)
+    parser.inline.ruler.after("backticks", "dialect", _inline)
+    parser.inline.ruler.after("backticks", "highlight", _highlight)
+
+
+def _line(state: StateBlock, first: int, _: int, silent: bool) -> bool:
+    """Read a line of markup; its title becomes inline content, with its column in `meta`."""
+    begin, end = state.bMarks[first] + state.tShift[first], state.eMarks[first]
+    match = None if state.is_code_block(first) else LINE.match(state.src, begin, end)
+    if match is None or match.end() < end or COMPONENT.match(state.src, begin, end):
+        return False
+    if silent:
+        return True
+    state.line = first + 1
+    for group, title in enumerate(match.groups(), 1):
+        if title and title.strip():
+            token = state.push("inline", "", 0)
+            token.content, token.children, token.map = title.strip(), [], [first, first + 1]
+            token.meta["column"] = match.start(group) - (state.src.rfind("\n", 0, begin) + 1)
+    return True
+
+
+def _script(state: StateBlock, first: int, last: int, silent: bool) -> bool:
+    """Read JavaScript up to the next blank line."""
+    begin, end = state.bMarks[first] + state.tShift[first], state.eMarks[first]
+    if state.is_code_block(first) or not SCRIPT.match(state.src, begin, end):
+        return False
+    if not silent:
+        state.line = next((line for line in range(first, last) if state.isEmpty(line)), last)
+    return True
+
+
+def _inline(state: StateInline, silent: bool) -> bool:
+    """Read a mark within a line."""
+    match = INLINE.match(state.src, state.pos, state.posMax)
+    if match is None or (match[0][0] == ":" and state.src[state.pos - 1 : state.pos].isalnum()):
+        return False
+    if not silent:
+        kind = "dialect_point" if match[0].startswith(POINTS) else "dialect"
+        state.push(kind, "", 0).content = match[0]
+    state.pos = match.end()
+    return True
+
+
+def _highlight(state: StateInline, silent: bool) -> bool:
+    """Read `==highlighted text==`."""
+    match = HIGHLIGHT.match(state.src, state.pos, state.posMax)
+    if match is None:
+        return False
+    if not silent:
+        last = state.posMax
+        state.push("mark_open", "mark", 1).markup = "=="
+        state.pos, state.posMax = state.pos + 2, match.end() - 2
+        state.md.inline.tokenize(state)
+        state.push("mark_close", "mark", -1).markup = "=="
+        state.posMax = last
+    state.pos = match.end()
+    return True
