@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-ACTIVATIONS: Final = ("relu", "gelu", "gelu_sigmoid", "gelu_tanh", "sigmoid", "swish", "tanh")
+ACTIVATIONS: Final = ("relu", "gelu", "gelu_sigmoid", "gelu_tanh", "relu6", "sigmoid", "swish", "tanh")
 RUNNING_SUMS: Final = ("average", "ssru")  # mixers whose state is one running sum
 GATES: Final = ("joint", "separate", "none")
 SLICE_ATTENTION: Final = ("transformer", "inner_product", "none")

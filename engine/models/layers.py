@@ -21,6 +21,7 @@ def activation(name: str) -> Callable[[Tensor], Tensor]:
         "gelu": F.gelu,
         "gelu_sigmoid": lambda x: x * torch.sigmoid(x * 1.702),  # Marian's
         "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),  # T5's
+        "relu6": lambda x: F.relu(x).clamp_max(6),
         "sigmoid": torch.sigmoid,
         "swish": F.silu,
         "tanh": torch.tanh,

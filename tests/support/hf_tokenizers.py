@@ -140,3 +140,18 @@ def fsmt_tokenizer(path: Path) -> Any:
     (path / "merges.txt").write_text("".join(f"{rule} {100 - i}\n" for i, rule in enumerate(rules)))
     (path / "tokenizer_config.json").write_text(json.dumps({"langs": ["en", "de"], "do_lower_case": False}))
     return transformers.FSMTTokenizer.from_pretrained(path)
+
+
+HAN = "\u5317\u4eac\u662f\u9996\u90fd"
+
+
+def bert_tokenizer(path: Path) -> Any:
+    """Write BERT's pieces: letters, the ends and the beginnings of words, Han characters, punctuation."""
+    path.mkdir(parents=True, exist_ok=True)
+    words = {word for line in sentences(120, 9) for word in line.split()}
+    letters = sorted({c for word in words for c in word if c.isalpha()} | set("abcdetuxyz0123456789"))
+    syllables = sorted({word[at : at + 2] for word in words for at in (0, 2) if word[at : at + 2].isalpha()})
+    pieces = [*letters, *(f"##{c}" for c in letters), *syllables, *(f"##{s}" for s in syllables)]
+    symbols = dict.fromkeys(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *HAN, *"!?.,:;&$'\"-()", *pieces])
+    (path / "vocab.txt").write_text("".join(f"{symbol}\n" for symbol in symbols), encoding="utf-8")
+    return transformers.BertTokenizer(str(path / "vocab.txt"))

@@ -8,6 +8,7 @@ fairseq_pieces     SentencePiece, with fairseq's dictionaries
 marian             SentencePiece, with a vocabulary for each side (OPUS-MT)
 mapped_pieces      SentencePiece, with other ids
 byte_bpe           byte-level BPE
+word_pieces        BERT's pieces
 utf8_bytes         bytes as tokens
 added              tokens added to a vocabulary after training
 subwords           Tensor2Tensor's subwords

@@ -6,6 +6,7 @@ list (M2M-100). Sources or targets of multilingual models begin with the symbol 
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -39,6 +40,7 @@ class PieceSettings:
     newline: symbol of a line break.
     first: ids that each source begins with.
     last: ids that each source ends with.
+    composed: whether texts are changed to Unicode's form NFC first.
     """
 
     model: str
@@ -55,6 +57,7 @@ class PieceSettings:
     newline: str | None = None
     first: tuple[int, ...] = ()
     last: tuple[int, ...] = ()
+    composed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +176,7 @@ class MappedPieces(LeftToRight):
 
     def _ids(self, text: str) -> list[int]:
         table = self.table.ids
+        text = unicodedata.normalize("NFC", text) if self.settings.composed else text
         return self.added.encode(text, lambda part: [table[piece] for piece in self.processor.encode(part)])
 
 

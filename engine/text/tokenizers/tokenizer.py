@@ -7,7 +7,15 @@ from typing import Any, Final, Protocol
 
 from engine.bundle.bundle import Bundle
 from engine.errors import BundleError
-from engine.text.tokenizers import byte_bpe, mapped_pieces, marian, pieces, subwords, utf8_bytes
+from engine.text.tokenizers import (
+    byte_bpe,
+    mapped_pieces,
+    marian,
+    pieces,
+    subwords,
+    utf8_bytes,
+    word_pieces,
+)
 
 
 class Tokenizer(Protocol):
@@ -93,6 +101,7 @@ KINDS: Final[dict[str, Callable[[Bundle], Tokenizer]]] = {
     "mapped-pieces": mapped_pieces.open_mapped_pieces,
     "byte-bpe": byte_bpe.open_byte_bpe,
     "bytes": utf8_bytes.open_utf8_bytes,
+    "word-pieces": word_pieces.open_word_pieces,
 }
 
 

@@ -11,6 +11,7 @@ text            text sides: tokenizer files, special ids and symbols of language
 text_parts      steps that the readers of text sides share
 mbart_text      text sides of mBART-50, mBART-25, BARThez and BARTpho
 byte_text       text sides with byte-level BPE
+word_text       text sides with BERT's pieces
 tokenizer_json  converts tokenizer.json to the files that our tokenizers read
 adapters        merges LoRA adapters into their base
 files           reads settings, weights in one file or in shards, added tokens

@@ -13,6 +13,7 @@ from export.importers.weights import Tensor, same
 
 HF_ACTIVATIONS: Final = {
     "relu": "relu",
+    "relu6": "relu6",
     "gelu": "gelu",
     "gelu_python": "gelu",
     "gelu_new": "gelu_tanh",

@@ -44,7 +44,7 @@ def mbart_text(folder: ModelFolder, source: str | None, target: str | None) -> T
     raise CheckpointError(
         f"{folder.path}: has the tokenizer {kind}; models of the type mbart are supported with "
         "MBartTokenizer, MBart50Tokenizer, BarthezTokenizer and BartphoTokenizer"
-        f"{', IndicBART is not: its texts must be rewritten in Devanagari' if 'Albert' in kind else ''}"
+        f"{', IndicBART is not: take NLLB-200, which has its languages' if 'Albert' in kind else ''}"
     )
 
 

@@ -31,6 +31,7 @@ from export.importers.huggingface.text_parts import (
     spelled_tokens,
     token_of,
 )
+from export.importers.huggingface.word_text import BERT, word_text
 
 PEGASUS_OFFSET: Final = 103
 MAX_OFFSET: Final = 10_000
@@ -43,15 +44,17 @@ M2M_LANGUAGES: Final = {"m2m100": M2M_100, "wmt21": WMT_21}
 
 
 def bart_text(folder: ModelFolder) -> TextPart:
-    """Read the text side of BART: byte-level BPE, or BARThez's pieces."""
+    """Read the text side of BART: byte-level BPE, BARThez's pieces, or BERT's."""
     kind = folder.tokenizer_class() or "BartTokenizer"
     if kind == "BarthezTokenizer":
         return barthez_text(folder)
+    if kind == BERT:
+        return word_text(folder)
     if kind in BART_TOKENIZERS:
         return byte_text(folder, BEGIN)
     raise CheckpointError(
         f"{folder.path}: has the tokenizer {kind}; models of the type bart are supported with "
-        f"{', '.join(BART_TOKENIZERS)} and BarthezTokenizer"
+        f"{', '.join(BART_TOKENIZERS)}, {BERT} and BarthezTokenizer"
     )
 
 
@@ -128,7 +131,7 @@ def pegasus_text(folder: ModelFolder) -> TextPart:
 
 
 def t5_text(folder: ModelFolder, prompt: str) -> TextPart:
-    """Read the text side of T5: SentencePiece's ids, bytes, or byte-level BPE.
+    """Read the text side of T5: SentencePiece's ids, bytes, byte-level BPE, or BERT's pieces.
 
     MADLAD-400 writes a symbol of the target language before the source.
 
@@ -137,6 +140,8 @@ def t5_text(folder: ModelFolder, prompt: str) -> TextPart:
     """
     if folder.tokenizer_class() == "RobertaTokenizer":  # CodeT5
         return byte_text(folder, BEGIN, prompt)
+    if folder.tokenizer_class() == BERT:
+        return word_text(folder, prompt)
     if not folder.has("spiece.model") and "ByT5" in str(folder.tokenizer.get("tokenizer_class")):
         added = spelled_tokens(folder, added_tokens(folder), unk=2)
         return TextPart({"kind": "bytes"} | asdict(BytesSettings(3, prompt, added)), {}, unk=2)

@@ -15,7 +15,7 @@ from engine.text.tokenizers.pieces import load_processor, read_processor
 from export.importers.huggingface.family import TextPart
 from export.importers.huggingface.files import TOKENIZER_JSON, ModelFolder, added_tokens, listed_tokens
 from export.importers.huggingface.language_codes import language_symbols
-from export.importers.huggingface.tokenizer_json import sentencepiece_model
+from export.importers.huggingface.tokenizer_json import is_composed, sentencepiece_model
 
 FAIRSEQ: Final = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3}
 MODEL: Final = "sentencepiece.model"
@@ -114,6 +114,8 @@ def mapped_pieces(
         folder, {symbol: each for symbol, each in added.items() if symbol not in names}, unk
     )
     symbols = {symbol: token for symbol, token in special.items() if symbol in names}
+    if isinstance(model, bytes):  # made of tokenizer.json
+        more |= {"composed": is_composed(folder.path / TOKENIZER_JSON)}
     name = None if vocabulary is None else VOCABULARY
     settings = PieceSettings(MODEL, name, special=symbols, added=spelled, languages=codes, **more)
     files: dict[str, bytes | Path] = {MODEL: model}

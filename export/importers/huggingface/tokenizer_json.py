@@ -16,6 +16,7 @@ MAX_PIECES: Final = 1 << 21
 SPACE_MARK: Final = "\u2581"
 # parts that treat a text like SentencePiece: mark spaces, merge several spaces
 PLAIN_NORMALIZERS: Final = ("Replace", "Strip")
+COMPOSED: Final = "NFC"  # form of Unicode
 PLAIN_SPLITTERS: Final = ("WhitespaceSplit", "Metaspace")
 UNMERGED_SCORE: Final = -1e6  # score of a piece that no merge produces
 
@@ -51,6 +52,12 @@ def sentencepiece_model(path: Path) -> bytes:
             entry.type = kinds[0] if special[piece] else kinds[1]
     data: bytes = model.SerializeToString()
     return data
+
+
+def is_composed(path: Path) -> bool:
+    """Return whether a tokenizer.json changes texts to Unicode's form NFC."""
+    parts = _parts(read_object(path).get("normalizer"), "normalizers")
+    return any(part.get("type") == COMPOSED for part in parts)
 
 
 def byte_bpe(path: Path) -> tuple[dict[str, int], list[tuple[str, str]], bool]:
@@ -140,7 +147,7 @@ def _character_map(path: Path, content: Mapping[str, Any]) -> bytes:
                 maps = base64.b64decode(str(part.get("precompiled_charsmap")), validate=True)
             except (binascii.Error, ValueError) as error:
                 raise CheckpointError(f"{path}: its precompiled_charsmap is damaged ({error})") from error
-        elif part.get("type") not in PLAIN_NORMALIZERS:
+        elif part.get("type") not in (*PLAIN_NORMALIZERS, COMPOSED):
             raise CheckpointError(f"{path}: its normalizer {part.get('type')!r} is not supported")
     return maps
 

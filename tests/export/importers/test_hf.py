@@ -35,6 +35,7 @@ def models():
 
 
 BYTES = ("bart", "byt5", "blenderbot", "codet5")  # families whose tokenizers read bytes
+CHINESE = ("bart-chinese", "t5-chinese")  # families with BERT's tokenizer
 
 
 def lines(count, seed=5):
@@ -68,6 +69,9 @@ def test_text_gives_the_ids_of_its_own_tokenizer_and_decodes_back(models, family
         if family == "fsmt":  # fairseq prints unknown pieces, its copy in transformers does not
             ids = [token for token in ids if token != bundle.config.unk]
         theirs = folder.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        if family in CHINESE:  # BERT's library writes a space at each Han character and mark
+            assert ours.decode(ids).replace(" ", "") == theirs.replace(" ", "")
+            continue
         assert ours.decode(ids).strip() == theirs.strip()
 
 

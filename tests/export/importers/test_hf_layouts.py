@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sentencepiece
+import tokenizers
 import torch
 from safetensors.torch import load_file, save_file
 
@@ -185,6 +186,7 @@ FAST = {
     "nllb": ("relu", "NllbTokenizerFast"),
     "t5": ("tied relu", "T5TokenizerFast"),
     "madlad": ("gated", "T5TokenizerFast"),
+    "barthez": ("gelu", "BarthezTokenizerFast"),
 }
 
 
@@ -206,6 +208,26 @@ def test_tokenizer_json_alone_gives_the_ids_of_its_tokenizer(tmp_path, family) -
         ids = ours.encode_target(line)
         theirs = fast.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
         assert ours.decode(ids).strip() == theirs.strip()
+
+
+def test_unicode_is_composed_before_it_is_cut_if_tokenizer_json_says_so(tmp_path) -> None:
+    """BARThez, saved by `transformers` 5, has this rule in the place of SentencePiece's."""
+    folder = copied("barthez", "gelu", tmp_path)
+    fast = transformers.BarthezTokenizerFast.from_pretrained(folder)
+    content = json.loads(fast.backend_tokenizer.to_str())
+    content["normalizer"] = {"type": "Sequence", "normalizers": [{"type": "NFC"}]}
+    pieces = content["model"]["vocab"]
+    letter = next(i for i, (piece, _) in enumerate(pieces) if len(piece) == 1 and piece.isalpha())
+    pieces[letter][0] = "\u00e9"
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    for file in folder.glob("*.model"):
+        file.unlink()
+    theirs = tokenizers.Tokenizer.from_str(json.dumps(content))
+    bundle = convert("hf", folder, tmp_path / "out", WISH)
+    ours = open_tokenizer(bundle)
+    for line in ("e\u0301e\u0301", "\u00e9", "ba e\u0301"):
+        assert [*ours.encode(line), bundle.config.eos] == theirs.encode(line).ids
+        assert letter in ours.encode(line)
 
 
 ONE_PIECE = {"type": "Unigram", "vocab": [["a", 1.0]], "unk_id": 0}

@@ -242,6 +242,7 @@ TEXT_CASES: dict[str, Case | str] = {
     "engine.text.tokenizers.added:__init__": "symbols of the operator, without repetition",
     "engine.text.tokenizers.byte_bpe:WORDS": Case(pumps=(" '", "'l", "'re")),
     "engine.text.tokenizers.byte_bpe:read_merges": TRUSTED,
+    "engine.text.tokenizers.word_pieces:read_symbols": TRUSTED,
     "engine.text.tokenizers.mapped_pieces:read_ids": TRUSTED,
     "engine.text.tokenizers.subwords:ESCAPED": Case(pumps=("\\\\", "\\1")),
     "engine.text.tokenizers.subwords:read_subtokens": TRUSTED,
