@@ -15,7 +15,7 @@ help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 serve: $(VENV)/serve  ## serve the shipped models on 127.0.0.1:8000 (change with CONVOY_HOST, CONVOY_PORT, ...)
-	CONVOY_FRONTENDS=$${CONVOY_FRONTENDS:-1} CONVOY_ENGINES=$${CONVOY_ENGINES:-2} $(BIN)/convoy serve
+	@CONVOY_FRONTENDS=$${CONVOY_FRONTENDS:-1} CONVOY_ENGINES=$${CONVOY_ENGINES:-2} exec $(BIN)/convoy serve
 
 test: lint types tests  ## format, lint, types and tests; what .ci/run calls
 
@@ -93,7 +93,7 @@ native:  ## build the C++ operators again (installing builds them too, where a c
 bench: $(VENV)/serve  ## the table of docs/benchmarks.md (MODEL=models/...)
 	$(BIN)/convoy bench --model $(or $(MODEL),models/tatoeba-de-en)
 
-wheel: $(VENV)/test  ## dist/convoy_server-*.whl
+wheel: $(VENV)/test  ## dist/convoy_server-*.whl for this Python and this machine; `wheels`: for any
 	$(BIN)/python -m hatchling build -t wheel
 
 client-wheel: $(VENV)/test  ## dist/convoy_client-*.whl, the client by itself

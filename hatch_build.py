@@ -21,6 +21,7 @@ ZIG: Final = "ziglang>=0.15,<1"
 # platforms with wheels of ziglang
 WHEELED: Final = {"linux": ("x86_64", "aarch64"), "darwin": ("x86_64", "arm64")}
 TARGET: Final = "CONVOY_TARGET"
+REVISION: Final = "CONVOY_REVISION"
 
 
 class NativeHook(BuildHookInterface[Any]):
@@ -42,6 +43,11 @@ class NativeHook(BuildHookInterface[Any]):
         version: kind of the build, of hatchling.
         build_data: data of the build, which is changed.
         """
+        revision = self._revision()
+        if revision and version != "editable":  # the sources of an editable installation have Git's folder
+            file = Path(tempfile.mkdtemp()) / "revision.txt"
+            file.write_text(f"{revision}\n", "ascii")
+            build_data["force_include"][str(file)] = "engine/revision.txt"
         builder, machine = self._builder(), os.environ.get(TARGET)
         if machine:  # a cross build must not leave its library in the sources
             target = builder["TARGETS"][machine]
@@ -56,6 +62,16 @@ class NativeHook(BuildHookInterface[Any]):
             return
         build_data["artifacts"].append(f"/engine/native/{library.name}")
         build_data["pure_python"], build_data["infer_tag"] = False, True
+
+    def _revision(self) -> str:
+        """Return the commit of the sources; "" outside a checkout."""
+        if REVISION in os.environ:  # a build of an image has no Git
+            return os.environ[REVISION]
+        try:
+            done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=self.root, capture_output=True, text=True)
+        except FileNotFoundError:
+            return ""
+        return done.stdout.strip()
 
     def _builder(self) -> dict[str, Any]:
         return runpy.run_path(str(Path(self.root) / "engine" / "native" / "build.py"))

@@ -13,7 +13,7 @@ from typing import Annotated, Final
 import typer
 
 from cli.commands import SETTINGS, Commands
-from engine.backends import program_version
+from engine.backends import program_revision, program_version
 from engine.errors import (
     BundleError,
     CheckpointError,
@@ -79,7 +79,8 @@ table = typer.Typer(
 
 def _version(value: bool) -> None:
     if value:
-        typer.echo(f"convoy {program_version()}")
+        revision = program_revision()
+        typer.echo(f"convoy {program_version()}" + (f" ({revision})" if revision else ""))
         raise typer.Exit
 
 

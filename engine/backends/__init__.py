@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -24,6 +25,7 @@ DISTRIBUTION: Final = "convoy-server"
 AUTO: Final = "auto"  # device: a usable GPU, otherwise the CPU
 HALF: Final = "half"  # precision: fp16, or the type that a bundle needs (`half_precision`)
 UNINSTALLED_VERSION: Final = "0+source"  # version of a source tree that is not installed
+REVISION_FILE: Final = "engine/revision.txt"  # commit, in a wheel (hatch_build.py)
 
 
 def processors() -> int:
@@ -39,6 +41,38 @@ def program_version() -> str:
         return metadata.version(DISTRIBUTION)
     except metadata.PackageNotFoundError:
         return UNINSTALLED_VERSION
+
+
+@cache
+def program_revision() -> str:
+    """Return the commit that this program was built from, or that is checked out; "" if it is unknown."""
+    source = Path(__file__).parents[2]
+    try:
+        if (source / REVISION_FILE).is_file():
+            found = (source / REVISION_FILE).read_text("ascii").strip()
+        else:
+            found = _checked_out(source / ".git")
+    except (OSError, UnicodeDecodeError, StopIteration):
+        return ""
+    return found if re.fullmatch("[0-9a-f]{40,64}", found) else ""
+
+
+def _checked_out(git: Path) -> str:
+    """Return the commit of a working tree, without Git. Raises OSError or StopIteration if there is none.
+
+    git: its folder `.git`, or the file that names that folder.
+    """
+    if git.is_file():
+        git = git.parent / git.read_text("utf-8").removeprefix("gitdir:").strip()
+    head = (git / "HEAD").read_text("utf-8").strip()
+    if not head.startswith("ref: "):
+        return head
+    name = head.removeprefix("ref: ")
+    shared = git / (git / "commondir").read_text("utf-8").strip() if (git / "commondir").is_file() else git
+    if (shared / name).is_file():
+        return (shared / name).read_text("utf-8").strip()
+    lines = (shared / "packed-refs").read_text("utf-8").splitlines()
+    return next(line.split()[0] for line in lines if line.endswith(f" {name}"))
 
 
 # measured bytes of memory for each number of the weights, by precision: ONNX Runtime keeps an initializer and

@@ -13,9 +13,11 @@ tensorrt        TensorRT's engines within captured steps
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 from engine.backends import BACKENDS, HALF, Placement, devices, half_precision
@@ -23,6 +25,8 @@ from engine.bundle.bundle import SHORTLISTED, Bundle, graph_name, graph_parts
 from engine.bundle.shortlist import SHORTLIST, Shortlist, load_shortlist
 from engine.errors import BundleError, ConfigError
 from engine.search.executor import Executor
+
+logger = logging.getLogger(__name__)
 
 
 def open_executors(bundle: Bundle, placement: Placement) -> list[Executor]:
@@ -48,16 +52,36 @@ def precision_of(bundle: Bundle, placement: Placement) -> str:
 def _open_onnx(bundle: Bundle, placement: Placement, kernels: str | None = None) -> Sequence[Executor]:
     """Open the lanes of a device on ONNX Runtime.
 
-    kernels: "pure" for standard operators, "native" for our own; None takes ours if they are built.
+    kernels: "pure" for standard operators, "native" for our own; None takes ours if they are built and the
+        bundle has graphs for them. Those of earlier releases may not fit the operators of this one.
+    """
+    from engine.native import library
+
+    operators = library() if placement.device.startswith("cpu") and kernels != "pure" else None
+    if kernels == "native" and operators is None:
+        raise ConfigError("the native operators were not built: install a C++ compiler, then: make native")
+    try:
+        return _open_lanes(bundle, placement, operators)
+    except BundleError as error:
+        if kernels is not None or operators is None:
+            raise
+        try:
+            lanes = _open_lanes(bundle, placement, None)
+        except BundleError:
+            raise error from None
+        logger.warning("%s is served by its standard graphs, which are slower: %s", bundle.name, error)
+        return lanes
+
+
+def _open_lanes(bundle: Bundle, placement: Placement, operators: Path | None) -> Sequence[Executor]:
+    """Open the lanes of a device on ONNX Runtime.
+
+    operators: library of our operators; None: the graphs of standard operators.
     """
     from engine.executors.onnx.executor import OnnxExecutor
     from engine.executors.onnx.sessions import open_sessions
-    from engine.native import library
 
     on_cpu = placement.device.startswith("cpu")
-    operators = library() if on_cpu and kernels != "pure" else None
-    if kernels == "native" and operators is None:
-        raise ConfigError("the native operators were not built: install a C++ compiler, then: make native")
     listed = uses_shortlist(bundle, placement) if placement.shortlist is None else placement.shortlist
     shortlist = _shortlist(bundle) if listed else None
     # with a shortlist another step graph of the bundle takes the place of "step"

@@ -307,6 +307,7 @@ class ModelAnswer(BaseModel):
 class VersionAnswer(BaseModel):
     name: str
     version: str
+    revision: str
 
 
 def operation_name(route: APIRoute) -> str:

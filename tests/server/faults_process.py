@@ -179,4 +179,32 @@ FAULTS = [
         "for part in parts)",
         "tests/server/test_setting_values.py -k names_in",
     ),
+    (
+        "an empty variable is a value",
+        "server/settings/kinds.py",
+        ", env_ignore_empty=True",
+        "",
+        "tests/server/test_setting_sources.py -k empty_variables",
+    ),
+    (
+        "the address of a Service is a port",
+        "server/settings/sources.py",
+        'or (name.endswith("_PORT") and "://" in (value or ""))',
+        "",
+        "tests/server/test_setting_sources.py -k no_ports",
+    ),
+    (
+        "a secret of a variable has no precedence over its file",
+        "server/settings/sources.py",
+        "if given and os.environ.get(variable):",
+        "if False:",
+        "tests/server/test_setting_sources.py -k unusable",
+    ),
+    (
+        "a bundle with graphs of an earlier release is refused",
+        "engine/executors/__init__.py",
+        "if kernels is not None or operators is None:",
+        "if True:",
+        "tests/server/test_earlier_bundles.py -k with_a_warning",
+    ),
 ]

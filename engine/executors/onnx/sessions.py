@@ -187,7 +187,7 @@ class Initializers(dict[str, ort.OrtValue]):
 def _options(threads: int | None, operators: Path | None) -> ort.SessionOptions:
     """Return session options for a number of threads (`open_sessions`) and our operators."""
     options = ort.SessionOptions()
-    options.log_severity_level = 3
+    options.log_severity_level = 4  # its errors are exceptions
     # x86-64 without VNNI: sums of int8 products saturate unless ONNX Runtime makes the weights unsigned
     options.add_session_config_entry("session.x64quantprecision", "1")
     if threads is None:

@@ -9,7 +9,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from documents import FORMATS
-from engine.api import program_version
+from engine.api import program_revision, program_version
 from server.answering.orders import ORDER_ERRORS, order
 from server.awaited import awaited_models, describe_awaited, summary
 from server.errors import Refusal
@@ -59,7 +59,7 @@ async def ready(request: Request) -> JSONResponse:
 
 @router.get("/version", response_model=VersionAnswer)
 async def version() -> JSONResponse:
-    return JSONResponse({"name": "convoy", "version": program_version()})
+    return JSONResponse({"name": "convoy", "version": program_version(), "revision": program_revision()})
 
 
 @router.get("/models", response_model=list[ModelAnswer])

@@ -120,3 +120,29 @@ def test_uninstalled_source_tree_has_its_own_version(monkeypatch):
     assert program_version() == metadata.version("convoy-server")
     monkeypatch.setattr(metadata, "version", absent)
     assert program_version() == UNINSTALLED_VERSION
+
+
+@pytest.mark.parametrize("kind", ["detached", "branch", "packed", "worktree", "wheel", "none"])
+def test_version_names_the_commit_of_a_wheel_and_of_a_checkout(tmp_path, monkeypatch, kind):
+    from engine import backends
+
+    commit, git, tree = "a1" * 20, tmp_path / ".git", tmp_path
+    (git / "refs" / "heads").mkdir(parents=True)
+    (git / "HEAD").write_text(f"{commit}\n" if kind == "detached" else "ref: refs/heads/main\n")
+    if kind in ("branch", "worktree"):
+        (git / "refs" / "heads" / "main").write_text(f"{commit}\n")
+    (git / "packed-refs").write_text(
+        f"# pack-refs\n{commit} refs/heads/{'main' if kind == 'packed' else 'x'}\n"
+    )
+    if kind == "worktree":
+        tree, own = tmp_path / "tree", git / "worktrees" / "tree"
+        own.mkdir(parents=True)
+        tree.mkdir()
+        (tree / ".git").write_text(f"gitdir: {own}\n")
+        (own / "HEAD").write_text("ref: refs/heads/main\n")
+        (own / "commondir").write_text("../..\n")
+    (tree / "engine" / "backends").mkdir(parents=True)
+    if kind == "wheel":
+        (tree / backends.REVISION_FILE).write_text(f"{commit}\n")
+    monkeypatch.setattr(backends, "__file__", str(tree / "engine" / "backends" / "__init__.py"))
+    assert backends.program_revision.__wrapped__() == ("" if kind == "none" else commit)
