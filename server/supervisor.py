@@ -139,9 +139,7 @@ class Supervisor:
         self._settings, self._listener = settings, listener
         self._metrics = folder / "metrics"
         self._metrics.mkdir()
-        # with a memory budget models are unloaded, but their shared files would stay
-        alone = settings.engines == 1 or settings.model_budget is not None
-        self._weights = None if alone else folder / "weights"
+        self._weights = None if settings.engines == 1 else folder / "weights"
         self._sockets = tuple(folder / f"engine-{number}" for number in range(settings.engines))
         if len(os.fsencode(self._sockets[-1])) > MAX_SOCKET_PATH_BYTES:
             raise ConfigError(f"{folder}: the path is too long for sockets: set TMPDIR to a shorter one")

@@ -106,7 +106,7 @@ class SharedArrays:
         name: name of the bundle.
         digest: digest of the bundle's files.
         """
-        name_folder = folder / hashlib.sha256(name.encode()).hexdigest()
+        name_folder = _arrays_of(folder, name)
         self._folder = name_folder / digest
         for entry in name_folder.glob("*"):
             if entry != self._folder:
@@ -137,6 +137,20 @@ class SharedArrays:
         except OSError as error:
             logger.warning("weights are not shared with other processes: %s", error)
             return array
+
+
+def remove_shared(folder: Path, name: str) -> None:
+    """Remove the shared arrays of a bundle; processes that map them keep their content.
+
+    folder: folder of the arrays of all bundles.
+    name: name of the bundle.
+    """
+    shutil.rmtree(_arrays_of(folder, name), ignore_errors=True)
+
+
+def _arrays_of(folder: Path, name: str) -> Path:
+    """Return the folder of the arrays of all bundles of a name."""
+    return folder / hashlib.sha256(name.encode()).hexdigest()
 
 
 def _mapped(path: Path) -> NDArray[Any]:

@@ -369,6 +369,8 @@ class Repository:
         del model
         gc.collect()  # engines and modules refer to each other
         trim_heap()
+        if self._source.clean is not None:
+            self._source.clean(name)
         with self._change:
             self._perform(self._budget.finish_unload(name))
 

@@ -18,6 +18,7 @@ from engine.answers.placeholders import PlaceholderChoice, choose_placeholders
 from engine.answers.score import TextScore, score, score_many
 from engine.answers.stream import Outcomes, answers_of
 from engine.bundle.bundle import Bundle, open_bundle
+from engine.bundle.tensors import remove_shared
 from engine.errors import InvalidRequest, UnknownModel
 from engine.repository.canary import canary
 from engine.repository.catalogue import Leg, ModelRoute, choose_route, find_info, parse_route, purpose
@@ -85,7 +86,12 @@ class Service:
         def read(path: Path) -> Bundle:
             return open_bundle(path, verify=settings.verify)
 
-        source = ModelSource(lambda path: facts_of(read(path), settings), lambda path: load(read(path)))
+        shared = settings.placement.shared
+        source = ModelSource(
+            lambda path: facts_of(read(path), settings),
+            lambda path: load(read(path)),
+            clean=None if shared is None else lambda name: remove_shared(shared, name),
+        )
         by_path = {bundle.path: bundle for bundle in bundles}
         if lazily:
             facts = undamaged(list(by_path), paths, settings, lambda p: facts_of(by_path[p], settings))

@@ -10,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
-from engine.bundle.tensors import ALIGNMENT, MappedTensors, SharedArrays, Spec, TensorPart, write_tensors
+from engine.bundle.tensors import (
+    ALIGNMENT,
+    MappedTensors,
+    SharedArrays,
+    Spec,
+    TensorPart,
+    remove_shared,
+    write_tensors,
+)
 from engine.bundle.weights import PIECE, LazyWeight, parts_of, quantize_rows, specs_of
 
 shapes = st.lists(st.integers(0, 5), max_size=3).map(tuple)
@@ -114,6 +122,18 @@ def test_array_of_one_process_is_mapped_by_others(tmp_path):
     np.testing.assert_array_equal(new, -made)
     np.testing.assert_array_equal(mapped, made)
     assert len([path for path in tmp_path.rglob("*") if path.is_file()]) == 2
+
+
+def test_removed_arrays_stay_in_the_processes_that_map_them_and_are_made_again(tmp_path):
+    made = np.ones((64, 64), np.float32)
+    other, mine = (SharedArrays(tmp_path, name, "0") for name in ("b", "a"))
+    other.array("ones", lambda: made)
+    mapped = mine.array("ones", lambda: made)
+    remove_shared(tmp_path, "a")
+    remove_shared(tmp_path, "never stored")
+    assert len(list(tmp_path.rglob("*.npy"))) == 1
+    np.testing.assert_array_equal(mapped, made)
+    np.testing.assert_array_equal(mine.array("ones", lambda: 2 * made), 2 * made)
 
 
 def test_array_made_by_two_processes_at_once_is_one_file(tmp_path):

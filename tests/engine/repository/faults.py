@@ -78,4 +78,11 @@ FAULTS = [
         "characters < _readable_characters(leg)",
         "tests/engine/repository/test_catalogue.py",
     ),
+    (
+        "the shared weights of an evicted model stay on the disk",
+        "engine/repository/repository.py",
+        "            self._source.clean(name)\n",
+        "            pass\n",
+        "tests/engine/repository/test_repository.py -k evicted_model",
+    ),
 ]

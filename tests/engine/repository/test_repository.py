@@ -96,6 +96,22 @@ def test_a_model_loaded_at_its_first_use_gives_the_same_answers(answers):
         ]
 
 
+def test_shared_weights_of_an_evicted_model_are_removed(tmp_path):
+    placement = Placement(lanes=LANES, precision="int8", shared=tmp_path)
+    settings = ServiceSettings(placement, budget=max(costs().values()))
+    service = Service.open([bundles()], settings)
+    service.start()
+    try:
+        stored = {}
+        for model in (DE, EN, DE):
+            ask(service, model)
+            stored[model] = {path.parent for path in tmp_path.rglob("*.npy")}
+            assert len(stored[model]) == 1, stored  # of the model in memory alone
+        assert stored[DE] != stored[EN]
+    finally:
+        service.stop(drain=False, timeout=30)
+
+
 def test_the_description_of_a_model_is_the_same_before_it_is_loaded():
     with repository_for(1) as service, running() as eager:
         known = [replace(info, load_seconds=0.0) for info in eager.models()]
