@@ -39,7 +39,7 @@ from engine.repository.loading import (
 from engine.repository.repository import Repository
 from engine.schedule.stats import Observer, Stats
 from engine.schedule.workers import Workers
-from engine.text.detect import Detection, detect
+from engine.text.detect import Detection, detect, surely_other
 from engine.text.placeables.masked_text import MarkedText
 
 
@@ -190,6 +190,10 @@ class Service:
         if among is not None:
             return detect(text, among)
         return detect(text, [language.code for language in self.languages()], self._known_shares)
+
+    def surely_other(self, text: str, language: str) -> str | None:
+        """Return the language of a text that is surely not in the given language; None in any doubt."""
+        return surely_other(text, language, [known.code for known in self.languages()])
 
     def _known_shares(self, words: Sequence[str]) -> dict[str, float]:
         """Return the least share of words that the vocabularies for a language know, by language.

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -19,7 +20,7 @@ from typing import Any, Final
 import numpy as np
 
 from engine.text.codes import language_of
-from engine.text.first_words import known_weights, words_of
+from engine.text.first_words import FIRST_WORDS, LANGUAGES_BY_WORD, WORD, known_weights, words_of
 
 LOADING: Final = threading.Lock()
 # a text of TEMPERATURE_BYTES has this temperature; it grows with the square root of the length
@@ -41,6 +42,10 @@ PREFERRED_CONFIDENCE: Final = 10.0
 # if all requested languages together have less (percent), the script is another and any language is reported
 EXCLUDED_CONFIDENCE: Final = 3.0
 HALF_TYPED_LETTERS: Final = 2  # so few Latin letters may begin any word, so no other language is reported
+DOUBTED_CHARACTERS: Final = 500  # characters of a text whose given language is doubted
+DOUBTED_WORDS: Final = 4  # least number of its words
+DOUBTED_SHARE: Final = 3  # common words of another language to one of the given language
+SURE_CONFIDENCE: Final = 98.0  # percent from which the given language is wrong
 WIDESPREAD_CODES: Final = """
 ar bg ca cs da de el en es et fa fi fr he hi hr hu id it ja ko lt lv nl no pl pt ro ru
 sk sl sr sv th tr uk vi zh
@@ -99,6 +104,31 @@ def detect(text: str, among: Sequence[str], known: KnownShares | None = None) ->
     doubted = doubted or (text.isascii() and len(text.strip()) <= HALF_TYPED_LETTERS)
     fits = best in labels or doubted or (bool(ranked) and ranked[0][1] >= preferred)
     return Detection(ranked) if fits else Detection([(language, 0.0) for language, _ in ranked], best)
+
+
+def surely_other(text: str, language: str, among: Sequence[str]) -> str | None:
+    """Return the language of a text that is surely not in the given language; None in any doubt.
+
+    text: a text of any length; only its first `DOUBTED_CHARACTERS` are read.
+    language: code of the language that the text should have.
+    among: codes of the requested languages.
+
+    The detector runs only for a text with common words of another language and fewer of the given one.
+    """
+    words = WORD.findall(text[:DOUBTED_CHARACTERS].replace("’", "'"))
+    label = language_of(language)
+    if len(words) < DOUBTED_WORDS or label not in FIRST_WORDS:
+        return None
+    found = Counter(code for word in words for code in LANGUAGES_BY_WORD.get(word.casefold(), ()))
+    if max(found.values(), default=0) < max(DOUBTED_WORDS // 2, 1 + DOUBTED_SHARE * found[label]):
+        return None
+    detection = detect(" ".join(words), among)
+    best, confidence = detection.ranked[0]
+    own = sum(share for code, share in detection.ranked if language_of(code) == label)
+    if detection.other is not None:
+        return None if language_of(detection.other) == label else detection.other
+    sure = language_of(best) != label and confidence >= SURE_CONFIDENCE and own <= 100 - SURE_CONFIDENCE
+    return best if sure else None
 
 
 def _lower_unknown(confidences: dict[str, float], known_shares: Mapping[str, float]) -> dict[str, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypeVar
@@ -35,6 +36,9 @@ NOTHING: Final = {"confidence": 0.0, "language": "en"}  # LibreTranslate's answe
 INLINE_CHARACTERS: Final = 500  # formats of longer texts are joined in slices
 DOUBTFUL_CONFIDENCE: Final = 50.0  # percent; below, a detected target language is doubted
 NEXT_SHARE: Final = 0.25  # least confidence of the next language, as a share of a doubtful guess's
+SAMPLE_CHARACTERS: Final = 500  # characters of a text whose given language is checked
+SAMPLE_TEXTS: Final = 8  # texts of a request that are checked
+TAGS: Final = re.compile(r"<[^<>]{0,500}>")
 SPAN_CHARACTERS: Final = 100  # one span is as much work as this many characters
 T = TypeVar("T")
 
@@ -261,6 +265,29 @@ def _guess_source(service: Service, text: str, target: str) -> dict[str, Any]:
         likely = (guess for guess in guesses if guess["confidence"] >= least)
         return next((guess for guess in likely if guess["language"] in sources), best)
     return best
+
+
+async def wrong_source(
+    service: Service, texts: Sequence[str], source: str | None, field: str, deadline: float
+) -> dict[str, str]:
+    """Return a warning, by the name of the field, if texts are surely not in the language that a client gave.
+
+    service: service that the texts are for.
+    texts: texts of a request; the first characters of the first ones are read, without tags.
+    source: our code of the language; None: it is detected.
+    field: name of the field of the language.
+    deadline: latest time, of time.monotonic().
+    """
+    if source is None:
+        return {}
+    sample = TAGS.sub(" ", "\n".join(text[:SAMPLE_CHARACTERS] for text in texts[:SAMPLE_TEXTS]))
+    other = await in_slices(one_slice(service.surely_other, sample, source), deadline)
+    if other is None:
+        return {}
+    return {
+        field: f"the text seems to be in {name_of(other)} ({outward(other)}), not in {name_of(source)} "
+        f"({outward(source)}), as the request says"
+    }
 
 
 async def routes_for(

@@ -11,7 +11,7 @@ from pydantic_settings import BaseSettings, NoDecode
 
 from server.settings.kinds import CONFIG, Limit, Names, split_names
 
-Plugin = Literal["deeplx", "immersive", "mtran", "google", "apertium", "mcp", "ollama"]
+Plugin = Literal["deeplx", "immersive", "mtran", "google", "apertium", "nllb", "xunity", "mcp", "ollama"]
 
 
 class NetworkSettings(BaseSettings):
@@ -115,7 +115,9 @@ class FeatureSettings(BaseSettings):
     model_config = CONFIG
 
     plugins: Annotated[tuple[Plugin, ...], NoDecode, BeforeValidator(split_names)] = Field(
-        (), description="Plug-ins for other tools: deeplx,immersive,mtran,google,apertium,mcp,ollama."
+        (),
+        description="Plug-ins for other tools: deeplx,immersive,mtran,google,apertium,nllb,xunity,mcp,"
+        "ollama.",
     )
     suggestions: Path | None = Field(
         None, description="File for better translations that users send to /suggest."

@@ -47,7 +47,7 @@ LINES = (
     "ATTENTION: the road is closed!",
 )
 TASK = "Translate from English to German."
-PLUGINS = "mcp,deeplx,immersive,mtran,google,apertium"
+PLUGINS = "mcp,deeplx,immersive,mtran,google,apertium,nllb,xunity"
 
 
 @pytest.fixture(scope="module")
@@ -242,6 +242,18 @@ def google_free(place):
     return ["".join(part["trans"] for part in answer(line)) for line in LINES]
 
 
+def each_by_query(path, read, names):
+    """Return a function that sends the lines one by one in query strings; names: source, target and text."""
+
+    def door(place):
+        client = place[0]
+        texts = (dict(zip(names, ("en", "de", line), strict=True)) for line in LINES)
+        return [read(client.get(path, params=query)) for query in texts]
+
+    return door
+
+
+NLLB = ("source", "target", "text")
 PAIR = {"from": "en", "to": "de"}
 TOOLS = {
     "deeplx": each_by("/deeplx", lambda a: a["data"], text=LINES, source_lang="EN", target_lang="DE"),
@@ -266,6 +278,14 @@ TOOLS = {
     ),
     "google_free": google_free,
     "apertium": apertium,
+    "nllb_serve": all_by(
+        "/nllb/translate", lambda a: a["translation"], source=LINES, src_lang="eng_Latn", tgt_lang="deu_Latn"
+    ),
+    "nllb_api": each_by_query("/api/v4/translator", lambda a: a.json()["result"], NLLB),
+    "nllb_api_stream": each_by_query(
+        "/api/v4/translator/stream", lambda a: a.text.strip().removeprefix("data: "), NLLB
+    ),
+    "xunity": each_by_query("/xunity", lambda a: a.text, ("from", "to", "text")),
 }
 DOORS = (
     libretranslate_without_form,

@@ -16,7 +16,7 @@ from tests.support.served import server
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "api.md"
 PAIR = re.compile(r"```sh\n([^`]*)\n```\n```json\n(.*?)\n```", re.DOTALL)
-PLUGINS = "deeplx,immersive,mtran,google,apertium,mcp,ollama"
+PLUGINS = "deeplx,immersive,mtran,google,apertium,nllb,xunity,mcp,ollama"
 ADDRESS = "http://127.0.0.1:8000"
 SWITCHING = ROOT / "docs" / "switching.md"
 PROGRAM = re.compile(r"```(python|js)\n((?:(?!```).)*?)\n```\n```text\n(.*?)\n```", re.DOTALL)

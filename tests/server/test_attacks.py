@@ -138,7 +138,7 @@ def place(tmp_path_factory):
         f"from pathlib import Path; from tests.support.callbacks import LongestCallback\n"
         f"LongestCallback(Path({str(path)!r})).record()\n{MAIN}"
     )
-    plugins = "deeplx,immersive,mtran,google,apertium,mcp,ollama"
+    plugins = "deeplx,immersive,mtran,google,apertium,nllb,xunity,mcp,ollama"
     with process(("-c", measured), PLUGINS=plugins, GRPC_PORT=str(port)) as (client, running):
         running.grpc_port = port
         client.post("/detect", json={"q": "Das ist gut."})  # its model stays

@@ -29,7 +29,9 @@ ATTACKS = (
 
 @pytest.fixture(scope="module")
 def place():
-    with processes(1, 1, PLUGINS="deeplx,immersive,mtran,google,apertium,mcp,ollama", THREADS="1") as (
+    with processes(
+        1, 1, PLUGINS="deeplx,immersive,mtran,google,apertium,nllb,xunity,mcp,ollama", THREADS="1"
+    ) as (
         client,
         running,
     ):

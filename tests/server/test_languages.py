@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from engine.api import Service
-from server.contracts.reading.shapes import CODES_TO_HCFY
+from server.contracts.reading.shape import CODES_TO_HCFY
 from server.language_names import KNOWN_NAMES, OTHER_NAMES, WESTERN_NAMES
 from server.languages import MAX_NAME, resolve_code, tag_of
 from tests.project.language_table import PAGE, page
@@ -103,7 +103,7 @@ def client(tmp_path_factory):
     def opened(observe):
         return Service.open([folder], settings_of(verify=False), observe)
 
-    with server(opened=opened, plugins="deeplx,immersive,mtran,google,apertium") as (found, *_):
+    with server(opened=opened, plugins="deeplx,immersive,mtran,google,apertium,nllb,xunity") as (found, *_):
         yield found
 
 

@@ -26,7 +26,7 @@ NAMES = 49_000
 DIGITS = 4_000  # of a number, a little less than the limit
 DEPTH = 400
 PATIENCE = 0.7  # seconds until the client leaves
-PLUGINS = "deeplx,immersive,mtran,google,apertium"
+PLUGINS = "deeplx,immersive,mtran,google,apertium,nllb,xunity"
 JSON_KIND, FORM_KIND, FILE_KIND = "application/json", FORM, "multipart/form-data"
 # fields of which any value is taken, to be repeated or forgotten: of the last two, unknown names
 NOT_READ = {"context", "model_type", "id", "parameters", "stream_options"}

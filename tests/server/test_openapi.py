@@ -13,7 +13,7 @@ from engine.api import OPTION_BOUNDS, DecodeOptions, InvalidRequest
 from engine.types import Limits
 from tests.support.served import server
 
-PLUGINS = "deeplx,immersive,mtran,google,apertium,mcp,ollama"
+PLUGINS = "deeplx,immersive,mtran,google,apertium,nllb,xunity,mcp,ollama"
 CHECKS = (
     "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance,"
     "ignored_auth,missing_required_header,negative_data_rejection,positive_data_acceptance"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
@@ -12,15 +13,16 @@ from server.http.openapi import SERVED, lenient, request_of
 from server.http.schemas import validate
 
 MAX_TAG_NAMES: Final = 1_000
+MAX_NAMED_GLOSSARIES: Final = 5  # of one request
 MAX_TAG_NAME_CHARACTERS: Final = 1_024
 MAX_TAG_NAMES_CHARACTERS: Final = 65_536  # of a list of names in one text, with commas
 
 
-def _names(value: Any) -> Any:
-    """Return the names in a list of tags: an array in JSON, a text with commas in a form."""
+def _names(value: Any, most: int = MAX_TAG_NAMES) -> Any:
+    """Return the names in a list: an array in JSON, a text with commas in a form."""
     count = value.count(",") + 1 if isinstance(value, str) else len(value) if isinstance(value, list) else 0
-    if count > MAX_TAG_NAMES:  # checked before the names are split
-        raise ValueError(f"at most {MAX_TAG_NAMES} names")
+    if count > most:  # checked before the names are split
+        raise ValueError(f"at most {most} names")
     if isinstance(value, str) and len(value) > MAX_TAG_NAMES_CHARACTERS:
         raise ValueError(f"at most {MAX_TAG_NAMES_CHARACTERS} characters, or an array of names")
     names = value.split(",") if isinstance(value, str) else value
@@ -32,21 +34,24 @@ def _all_texts(parts: Any) -> bool:
 
 
 TagName = Annotated[str, Field(max_length=MAX_TAG_NAME_CHARACTERS)]
-TAG_NAMES: Final[JsonDict] = {
-    "anyOf": [
-        {
-            "type": "array",
-            "items": {"type": "string", "maxLength": MAX_TAG_NAME_CHARACTERS},
-            "maxItems": MAX_TAG_NAMES,
-        },
-        {"type": "string", "maxLength": MAX_TAG_NAMES_CHARACTERS, "description": "With commas between them."},
-    ]
-}
-Names = Annotated[
+
+
+def _schema_of_names(most: int) -> JsonDict:
+    """Return the JSON schema of a list of names."""
+    name: JsonDict = {"type": "string", "maxLength": MAX_TAG_NAME_CHARACTERS}
+    text: JsonDict = {
+        "type": "string",
+        "maxLength": MAX_TAG_NAMES_CHARACTERS,
+        "description": "With commas between them.",
+    }
+    return {"anyOf": [{"type": "array", "items": name, "maxItems": most}, text]}
+
+
+Names = Annotated[list[TagName], BeforeValidator(_names), WithJsonSchema(_schema_of_names(MAX_TAG_NAMES))]
+GlossaryNames = Annotated[
     list[TagName],
-    Field(max_length=MAX_TAG_NAMES),
-    BeforeValidator(_names),
-    WithJsonSchema({**TAG_NAMES}),
+    BeforeValidator(partial(_names, most=MAX_NAMED_GLOSSARIES)),
+    WithJsonSchema(_schema_of_names(MAX_NAMED_GLOSSARIES)),
 ]
 
 
@@ -96,7 +101,7 @@ class DeepLRequest(BaseModel):
     non_splitting_tags: Names = []
     ignore_tags: Names = Field([], description="Tags whose content is not translated.")
     glossary_id: str | None = Field(None, description="One of /v2/glossaries; needs `source_lang`.")
-    glossary_ids: Names = Field([], description="Several, at most five; the first that has a phrase counts.")
+    glossary_ids: GlossaryNames = Field([], description="Several; the first that has a phrase counts.")
     show_billed_characters: bool = True
     partial: bool = Field(
         False,

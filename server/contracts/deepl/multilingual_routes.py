@@ -15,14 +15,13 @@ from pydantic import BaseModel
 from engine.api import InvalidRequest, in_slices
 from server.callers.access import owner_of, share_of
 from server.contracts.deepl.entries import read_entries
+from server.contracts.deepl.fields import MAX_NAMED_GLOSSARIES
 from server.contracts.deepl.glossaries import Glossary, Pair, merge_entries, pairs_of, tsv_of
 from server.contracts.deepl.glossary_routes import GLOSSARY_FIELDS, glossaries_of, text_parameter
 from server.contracts.deepl.languages import base_of
 from server.http.openapi import JSON, MessageAnswer, errors, in_query, request_of
 from server.http.parameters import parameters
 from server.state import state_of
-
-MAX_NAMED_GLOSSARIES: Final = 5  # glossaries that one request may name
 
 router = APIRouter(prefix="/v3", tags=["DeepL"])
 

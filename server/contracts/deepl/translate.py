@@ -18,7 +18,14 @@ from documents.formats.tags import HTML, MarkupRules
 from engine.api import InvalidRequest, ModelRoute, Slices, TextOptions, TextResult, TooLarge, in_slices
 from server.answering.pages import read_by_rules
 from server.answering.partly import answer_partly
-from server.answering.translation import page_prose, read_pages, routes_for, run_each, translate_pages
+from server.answering.translation import (
+    page_prose,
+    read_pages,
+    routes_for,
+    run_each,
+    translate_pages,
+    wrong_source,
+)
 from server.callers.access import charge
 from server.callers.access import usage as usage_of
 from server.contracts.deepl.entries import present_entries
@@ -124,6 +131,7 @@ async def translate(request: Request) -> Response:
         await charge(request, texts)
     answer = await while_connected(request, _answer_call(request, call, deadline))
     unmet = {name: text for name, text in UNMET.items() if values.get(name)}
+    unmet |= await wrong_source(state.service, texts, source, "source_lang", deadline)
     answer = with_warnings(answer, unread_of(values, READ, state.names.query_key_fields) | unmet)
     return await json_response(answer, deadline, {"X-Trace-ID": secrets.token_hex(16)})
 

@@ -13,6 +13,7 @@ from engine.api import InvalidRequest, in_slices
 from server.answering.partly import TextCall, add_text_routes
 from server.answering.results import OnPartial
 from server.answering.texts import TranslationTask, resolve_pair, translate_texts
+from server.answering.translation import wrong_source
 from server.callers.access import charge
 from server.http.openapi import TranslateAnswer
 from server.http.parameters import parameters
@@ -72,6 +73,8 @@ async def _checked(request: Request) -> TranslateCall:
     call = _call_of(values, state, deadline)
     if "json" not in request.headers.get("content-type", ""):  # lines of forms end with CR and LF
         call = replace(call, texts=["\n".join(text.splitlines()) for text in call.texts])
+    wrong = await wrong_source(state.service, call.texts, call.source, "source", deadline)
+    call = replace(call, warnings=call.warnings | wrong)
     if not (call.batch and call.options.partial):
         await charge(request, call.texts, call.options.prefix)
     return call

@@ -1,7 +1,9 @@
-"""Plug-ins for reading and subtitle tools: shapes.py is the table of formats, routes.py makes the routes.
+"""Plug-ins for reading and subtitle tools: shapes.py is the table of formats, made of the parts in shape.py;
+routes.py makes the routes.
 
 Users enter this server's address in a tool as one of: DeepLX, Immersive Translate, MTranServer (also Kiss
-Translator and hcfy), Google's version 2 and its free form, Apertium (OmegaT).
+Translator and hcfy), Google's version 2 and its free form, Apertium (OmegaT), nllb-serve and nllb-api
+(Subtitle Edit, Zotero), XUnity.AutoTranslator.
 """
 
 from collections.abc import Collection
@@ -10,7 +12,8 @@ from typing import Any, Final
 from engine.api import Service
 from server.contract import Claim, Codes, Contract, Fault
 from server.contracts.reading.routes import reading_router
-from server.contracts.reading.shapes import CODES_TO_HCFY, DETECT_WORDS, SHAPES
+from server.contracts.reading.shape import CODES_TO_HCFY, DETECT_WORDS
+from server.contracts.reading.shapes import SHAPES
 from server.languages import outward
 
 TEXT_FIELDS: Final = frozenset({"q", "text", "texts", "text_list", "source_text"})
@@ -38,7 +41,7 @@ def reading_contracts(plugins: Collection[str]) -> list[Contract]:
     return [
         Contract(
             (reading_router(names),),
-            ("/imme", "/kiss", "/hcfy", "/mtran/*", "/translate/batch"),
+            ("/imme", "/kiss", "/hcfy", "/mtran/*", "/translate/batch", "/nllb/*", "/api/v4/*", "/xunity"),
             open_paths=("/__heartbeat__", "/__lbheartbeat__"),
             claims=tuple(claims),
             text_fields=TEXT_FIELDS,

@@ -14,7 +14,8 @@ from documents.formats.html import read_html
 from engine.api import in_slices, one_slice
 from server.answering.texts import TRANSLATION, TranslationTask, accept_texts, resolve_pair, translate_texts
 from server.answering.translation import candidates
-from server.contracts.reading.shapes import SHAPES, ReadingRequest, ToolShape
+from server.contracts.reading.shape import ReadingRequest, ToolShape
+from server.contracts.reading.shapes import SHAPES
 from server.http.openapi import JSON, TEXTS, errors, in_query, request_of
 from server.http.parameters import parameters, while_connected
 from server.http.responses import json_response
@@ -51,7 +52,7 @@ def reading_router(plugins: Set[str]) -> APIRouter:
 def _add_routes(router: APIRouter, shape: ToolShape) -> None:
     """Add the routes of a tool's shape: POST, GET with a query string, or both."""
     endpoint = _endpoint(shape)
-    body = request_of(shape.fields, list(shape.required), shape.example, shape.kinds, repeated=("q",))
+    body = request_of(shape.fields, list(shape.required), shape.example, shape.kinds, repeated=shape.repeated)
     for content in body["requestBody"]["content"].values() if shape.either else ():
         content["schema"]["anyOf"] = [
             {"required": [name], "properties": {name: kind}} for name, kind in shape.either.items()
@@ -66,7 +67,7 @@ def _add_routes(router: APIRouter, shape: ToolShape) -> None:
             responses=READING_ERRORS,
         )
     if "GET" in shape.methods:
-        query = {"parameters": in_query(shape.fields, shape.required, ("q",))}
+        query = {"parameters": in_query(shape.fields, shape.required, shape.repeated)}
         name = f"{shape.name}_by_query"
         router.add_api_route(
             shape.path, endpoint, methods=["GET"], name=name, openapi_extra=query, responses=READING_ERRORS
@@ -81,7 +82,7 @@ def _endpoint(shape: ToolShape) -> Callable[[Request], Awaitable[Response]]:
         refuse_while_draining(request)
         state = state_of(request)
         deadline = deadline_of(request, state)
-        fields = shape.read(await parameters(request, state.settings.body_limit, ("q",)))
+        fields = shape.read(await parameters(request, state.settings.body_limit, shape.repeated))
         source, target = resolve_pair(state.service, fields.source, await _target(state, fields, deadline))
         texts = await accept_texts(request, fields.texts, tags=fields.html)
         options = TRANSLATION
@@ -89,7 +90,10 @@ def _endpoint(shape: ToolShape) -> Callable[[Request], Awaitable[Response]]:
             options = replace(options, alternatives=min(shape.alternatives, _spare_beams(state)))
         task = TranslationTask(texts, source, target, deadline, options, read_html if fields.html else None)
         answer = await while_connected(request, translate_texts(state, task))
-        return await json_response(shape.write(replace(fields, target=target), answer), deadline)
+        content = shape.write(replace(fields, target=target), answer)
+        if shape.media != JSON:
+            return Response(content, media_type=shape.media)
+        return await json_response(content, deadline)
 
     return endpoint
 

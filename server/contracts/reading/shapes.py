@@ -3,159 +3,39 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from engine.api import InvalidRequest
 from server.answering.texts import Translations
+from server.contracts.reading.shape import (
+    CODE,
+    CODE_OR_AUTO,
+    CODES_TO_HCFY,
+    DETECT,
+    TEXT,
+    TEXT_LIST,
+    ReadingRequest,
+    ToolShape,
+    first_text,
+    source_language,
+    text_list,
+    text_of,
+)
 from server.http.openapi import FORM, JSON, SERVED
 from server.languages import outward
 
-DETECT: Final = "auto"
-DETECT_WORDS: Final = frozenset({"", "auto", "auto-detect"})
 MAX_ALTERNATIVES: Final = 3  # number of alternatives of DeepLX
-# hcfy's names of languages
-CODES_TO_HCFY: Final = {
-    "zh": "中文(简体)",
-    "zt": "中文(繁体)",
-    "en": "英语",
-    "ja": "日语",
-    "ko": "韩语",
-    "fr": "法语",
-    "de": "德语",
-    "es": "西班牙语",
-    "ru": "俄语",
-    "it": "意大利语",
-    "pt": "葡萄牙语",
-    "ar": "阿拉伯语",
-    "th": "泰语",
-    "vi": "越南语",
-    "nl": "荷兰语",
-    "pl": "波兰语",
-    "tr": "土耳其语",
-    "sv": "瑞典语",
-    "da": "丹麦语",
-    "fi": "芬兰语",
-    "cs": "捷克语",
-    "el": "希腊语",
-    "hu": "匈牙利语",
-    "ro": "罗马尼亚语",
-    "bg": "保加利亚语",
-    "uk": "乌克兰语",
-    "et": "爱沙尼亚语",
-    "id": "印尼语",
-    "hi": "印地语",
-}
-TEXT: Final = {"type": "string", "minLength": 1}
-TEXT_LIST: Final = {"type": "array", "items": {"type": "string"}, "minItems": 1}
 HTML_WORDS: Final[dict[Any, bool]] = dict.fromkeys((True, "true", "1"), True) | dict.fromkeys(
     (False, "false", "0"), False
 )
 HTML: Final = {"anyOf": [{"type": "boolean"}, {"type": "null"}], "default": False}
-CODE: Final = {"type": "string", SERVED: "target", "description": "A code of a language."}
-CODE_OR_AUTO: Final = {
-    "anyOf": [{"type": "string", SERVED: "auto or none"}, {"type": "null"}],
-    "description": 'A code of a language, or "auto".',
-}
-
 HCFY_SOURCE: Final = {"anyOf": [{"type": "string", SERVED: "hcfy or none"}, {"type": "null"}]}
-
-
-@dataclass(frozen=True, slots=True)
-class ReadingRequest:
-    """The fields of a tool's request.
-
-    texts: one text, or several.
-    source: tool's code of the texts' language; "auto": detect the language of each.
-    target: tool's code of the language to translate into.
-    otherwise: target language for a text that is already in `target`; "": none.
-    html: whether texts are HTML.
-    named: whether the parts of the answer have names, if the tool can choose.
-    """
-
-    texts: str | list[str]
-    source: str
-    target: str
-    otherwise: str = ""
-    html: bool = False
-    named: bool = False
-
-
-Read = Callable[[dict[str, Any]], ReadingRequest]
-Write = Callable[[ReadingRequest, Translations], Any]
-
-
-@dataclass(frozen=True, slots=True)
-class ToolShape:
-    """The formats of a tool's requests and answers.
-
-    name: name of the operation in OpenAPI.
-    plugins: names of plug-ins in the settings that include the shape.
-    path: path of the route.
-    read: function that parses the parameters of a request; raises InvalidRequest.
-    write: function that makes the answer.
-    fields: OpenAPI schemas of the parameters.
-    example: body that the server answers with status 200.
-    required: names of required parameters.
-    either: schemas of parameters of which one is required, by name.
-    methods: HTTP methods.
-    kinds: media types of a POST.
-    alternatives: number of other answers.
-    claim: path of another contract that the tool may use too; "": none.
-    claim_field: name in the tool's JSON that the other contract's requests lack.
-    """
-
-    name: str
-    plugins: tuple[str, ...]
-    path: str
-    read: Read
-    write: Write
-    fields: Mapping[str, Any]
-    example: Mapping[str, Any]
-    required: tuple[str, ...]
-    either: Mapping[str, Any] = field(default_factory=dict)
-    methods: tuple[str, ...] = ("POST",)
-    kinds: tuple[str, ...] = (JSON, FORM)
-    alternatives: int = 0
-    claim: str = ""
-    claim_field: str = ""
-
-
-def _text(values: dict[str, Any], name: str, default: str | None = None) -> str:
-    """Return a text of a request that is not empty. Raises InvalidRequest without a text or default."""
-    value = values.get(name)
-    if value in (None, "") and default is not None:
-        return default
-    if not isinstance(value, str) or not value:
-        raise InvalidRequest(f"Invalid request: {name} must be a text that is not empty")
-    return value
-
-
-def _source_language(values: dict[str, Any], name: str) -> str:
-    """Return the language of the texts: a code of the tool, or DETECT."""
-    code = _text(values, name, DETECT)
-    return DETECT if code.casefold() in DETECT_WORDS else code
-
-
-def _text_list(values: dict[str, Any], name: str) -> list[str]:
-    """Return a list of texts. Raises InvalidRequest."""
-    texts = values.get(name)
-    if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
-        raise InvalidRequest(f"Invalid request: {name} must be an array of texts")
-    return texts
-
-
-def _first_text(values: dict[str, Any], name: str) -> str:
-    """Return the first text of a parameter that may be repeated."""
-    text = values.get(name)
-    return _text({name: text[0] if isinstance(text, list) and text else text}, name)
 
 
 def _read_deeplx(values: dict[str, Any]) -> ReadingRequest:
     html = values.get("tag_handling") in ("html", "xml")
-    source = _source_language(values, "source_lang")
-    return ReadingRequest(_text(values, "text"), source, _text(values, "target_lang"), html=html)
+    source = source_language(values, "source_lang")
+    return ReadingRequest(text_of(values, "text"), source, text_of(values, "target_lang"), html=html)
 
 
 def _write_deeplx(request: ReadingRequest, answer: Translations) -> dict[str, Any]:
@@ -171,8 +51,8 @@ def _write_deeplx(request: ReadingRequest, answer: Translations) -> dict[str, An
 
 
 def _read_immersive(values: dict[str, Any]) -> ReadingRequest:
-    source = _source_language(values, "source_lang")
-    return ReadingRequest(_text_list(values, "text_list"), source, _text(values, "target_lang"))
+    source = source_language(values, "source_lang")
+    return ReadingRequest(text_list(values, "text_list"), source, text_of(values, "target_lang"))
 
 
 def _write_immersive(request: ReadingRequest, answer: Translations) -> dict[str, Any]:
@@ -185,8 +65,8 @@ def _write_immersive(request: ReadingRequest, answer: Translations) -> dict[str,
 
 
 def _read_kiss(values: dict[str, Any]) -> ReadingRequest:
-    texts = _text_list(values, "texts") if "texts" in values else _text(values, "text")
-    return ReadingRequest(texts, _source_language(values, "from"), _text(values, "to"))
+    texts = text_list(values, "texts") if "texts" in values else text_of(values, "text")
+    return ReadingRequest(texts, source_language(values, "from"), text_of(values, "to"))
 
 
 def _write_kiss(request: ReadingRequest, answer: Translations) -> dict[str, Any]:
@@ -198,12 +78,12 @@ def _write_kiss(request: ReadingRequest, answer: Translations) -> dict[str, Any]
 
 
 def _read_mtran(values: dict[str, Any]) -> ReadingRequest:
-    texts = _text_list(values, "texts") if "texts" in values else _text(values, "text")
+    texts = text_list(values, "texts") if "texts" in values else text_of(values, "text")
     html = values.get("html")
     if html is not None and (type(html) not in (bool, str) or html not in ("", *HTML_WORDS)):
         raise InvalidRequest("Invalid request: html must be true or false")
     html = HTML_WORDS.get(html, False)
-    return ReadingRequest(texts, _source_language(values, "from"), _text(values, "to"), html=html)
+    return ReadingRequest(texts, source_language(values, "from"), text_of(values, "to"), html=html)
 
 
 def _write_mtran(request: ReadingRequest, answer: Translations) -> dict[str, Any]:
@@ -211,9 +91,9 @@ def _write_mtran(request: ReadingRequest, answer: Translations) -> dict[str, Any
 
 
 def _read_hcfy(values: dict[str, Any]) -> ReadingRequest:
-    names = _text_list(values, "destination")
+    names = text_list(values, "destination")
     target, otherwise = (names + [""])[:2]  # one or two names
-    return ReadingRequest(_text(values, "text"), _source_language(values, "source"), target, otherwise)
+    return ReadingRequest(text_of(values, "text"), source_language(values, "source"), target, otherwise)
 
 
 def _write_hcfy(request: ReadingRequest, answer: Translations) -> dict[str, Any]:
@@ -228,12 +108,12 @@ def _write_hcfy(request: ReadingRequest, answer: Translations) -> dict[str, Any]
 
 def _read_google(values: dict[str, Any]) -> ReadingRequest:
     texts = values.get("q")
-    texts = [texts] if isinstance(texts, str) else _text_list(values, "q")
-    kind = _text(values, "format", "html")
+    texts = [texts] if isinstance(texts, str) else text_list(values, "q")
+    kind = text_of(values, "format", "html")
     if kind not in ("html", "text"):
         raise InvalidRequest("Invalid Value: format is html or text")
     return ReadingRequest(
-        texts, _source_language(values, "source"), _text(values, "target"), html=kind == "html"
+        texts, source_language(values, "source"), text_of(values, "target"), html=kind == "html"
     )
 
 
@@ -246,8 +126,8 @@ def _write_google(request: ReadingRequest, answer: Translations) -> dict[str, An
 
 
 def _read_free_google(values: dict[str, Any]) -> ReadingRequest:
-    source, target = _source_language(values, "sl"), _text(values, "tl")
-    return ReadingRequest(_first_text(values, "q"), source, target, named=values.get("dj") == "1")
+    source, target = source_language(values, "sl"), text_of(values, "tl")
+    return ReadingRequest(first_text(values, "q"), source, target, named=values.get("dj") == "1")
 
 
 def _write_free_google(request: ReadingRequest, answer: Translations) -> Any:
@@ -258,10 +138,10 @@ def _write_free_google(request: ReadingRequest, answer: Translations) -> Any:
 
 
 def _read_apertium(values: dict[str, Any]) -> ReadingRequest:
-    source, bar, target = _text(values, "langpair").partition("|")
+    source, bar, target = text_of(values, "langpair").partition("|")
     if not bar or not source or not target:
         raise InvalidRequest("Invalid request: langpair must be two languages, such as de|en")
-    return ReadingRequest(_first_text(values, "q"), source, target, html=values.get("deformat") != "txt")
+    return ReadingRequest(first_text(values, "q"), source, target, html=values.get("deformat") != "txt")
 
 
 def _write_apertium(request: ReadingRequest, answer: Translations) -> dict[str, Any]:
@@ -272,7 +152,45 @@ def _write_apertium(request: ReadingRequest, answer: Translations) -> dict[str, 
     }
 
 
+def _read_nllb_serve(values: dict[str, Any]) -> ReadingRequest:
+    given = values.get("source")
+    texts = [given] if isinstance(given, str) and given else text_list(values, "source")
+    return ReadingRequest(texts, source_language(values, "src_lang"), text_of(values, "tgt_lang"))
+
+
+def _write_nllb_serve(request: ReadingRequest, answer: Translations) -> dict[str, Any]:
+    source = answer.sources[0] if request.source == DETECT else request.source
+    languages = {"src_lang": source, "tgt_lang": request.target}
+    seconds = max(result.timings.encode + result.timings.decode for result in answer.results)
+    times = {"time_taken": round(seconds, 3), "time_units": "s"}
+    return {"source": request.texts, "translation": answer.texts} | languages | times
+
+
+def _read_nllb_api(values: dict[str, Any]) -> ReadingRequest:
+    return ReadingRequest(
+        text_of(values, "text"), source_language(values, "source"), text_of(values, "target")
+    )
+
+
+def _write_nllb_api(request: ReadingRequest, answer: Translations) -> dict[str, Any]:
+    return {"result": answer.texts[0]}
+
+
+def _write_nllb_stream(request: ReadingRequest, answer: Translations) -> str:
+    """Return one event; its clients join all events."""
+    return "".join(f"data: {line}\n" for line in answer.texts[0].splitlines() or [""]) + "\n"
+
+
+def _read_xunity(values: dict[str, Any]) -> ReadingRequest:
+    return ReadingRequest(text_of(values, "text"), source_language(values, "from"), text_of(values, "to"))
+
+
+def _write_xunity(request: ReadingRequest, answer: Translations) -> str:
+    return answer.texts[0]
+
+
 GERMAN: Final = "Guten Morgen!"
+NLLB_FIELDS: Final = {"text": TEXT, "source": CODE_OR_AUTO, "target": CODE}
 SHAPES: Final = (
     ToolShape(
         name="deeplx",
@@ -394,5 +312,59 @@ SHAPES: Final = (
         kinds=(FORM,),
         example={"q": GERMAN, "langpair": "de|en"},
         methods=("GET", "POST"),
+    ),
+    ToolShape(
+        name="nllb_serve",
+        plugins=("nllb",),
+        path="/nllb/translate",
+        read=_read_nllb_serve,
+        write=_write_nllb_serve,
+        fields={
+            "source": {"anyOf": [TEXT, TEXT_LIST], "description": "A text, or several."},
+            "src_lang": CODE_OR_AUTO,
+            "tgt_lang": CODE,
+        },
+        required=("source", "tgt_lang"),
+        example={"source": [GERMAN], "src_lang": "deu_Latn", "tgt_lang": "eng_Latn"},
+        methods=("GET", "POST"),
+        claim="/translate",
+        claim_field="tgt_lang",
+        repeated=("source",),
+    ),
+    ToolShape(
+        name="nllb_api",
+        plugins=("nllb",),
+        path="/api/v4/translator",
+        read=_read_nllb_api,
+        write=_write_nllb_api,
+        fields=NLLB_FIELDS,
+        required=("text", "target"),
+        kinds=(JSON,),
+        example={"text": GERMAN, "source": "deu_Latn", "target": "eng_Latn"},
+        methods=("GET", "POST"),
+    ),
+    ToolShape(
+        name="nllb_api_stream",
+        plugins=("nllb",),
+        path="/api/v4/translator/stream",
+        read=_read_nllb_api,
+        write=_write_nllb_stream,
+        fields=NLLB_FIELDS,
+        required=("text", "target"),
+        example={"text": GERMAN, "source": "deu_Latn", "target": "eng_Latn"},
+        methods=("GET",),
+        media="text/event-stream",
+    ),
+    ToolShape(
+        name="xunity",
+        plugins=("xunity",),
+        path="/xunity",
+        read=_read_xunity,
+        write=_write_xunity,
+        fields={"text": TEXT, "from": CODE_OR_AUTO, "to": CODE},
+        required=("text", "to"),
+        example={"text": GERMAN, "from": "de", "to": "en"},
+        methods=("GET",),
+        media="text/plain",
     ),
 )

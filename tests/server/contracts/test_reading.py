@@ -2,14 +2,17 @@
 Translator, hcfy, MTranServer's own clients, Zotero (Google), OmegaT (Apertium). They are programs with
 windows, so what each sends is written here as their sources have it, and what each reads of the answer."""
 
+from urllib.parse import quote, urlencode
+
 import pytest
 
 from server.contracts.reading.shapes import SHAPES
 from server.settings import ServerSettings
 from tests.support.served import server
 
+FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 GERMAN = "Wo ist denn hier der Bahnhof?"
-ALL = "deeplx,immersive,mtran,google,apertium"
+ALL = "deeplx,immersive,mtran,google,apertium,nllb,xunity"
 
 
 @pytest.fixture(scope="module")
@@ -137,6 +140,48 @@ def test_libretranslates_own_requests_are_as_before(client, english):
     assert good(client.post("/detect", json={"q": GERMAN}))[0]["language"] == "de"
 
 
+def test_nllb_serve(client, english):
+    # Subtitle Edit: each line of a cue is a text; Zotero: one text
+    body = {"source": [GERMAN, "Das ist gut."], "src_lang": "deu_Latn", "tgt_lang": "eng_Latn"}
+    for path in ("/translate", "/nllb/translate"):
+        answer = good(client.post(path, json=body))
+        assert answer["translation"][0] == english
+        assert len(answer["translation"]) == len(answer["source"]) == 2
+        assert (answer["src_lang"], answer["time_units"]) == ("deu_Latn", "s")
+        assert answer["time_taken"] >= 0
+        single = good(client.post(path, json=body | {"source": GERMAN}))
+        assert single["translation"] == [english]
+    curl = [("source", GERMAN), ("source", GERMAN), ("src_lang", "deu_Latn"), ("tgt_lang", "eng_Latn")]
+    for asked in ({"params": curl}, {"content": urlencode(curl), "headers": FORM}):
+        method = "GET" if "params" in asked else "POST"
+        assert good(client.request(method, "/nllb/translate", **asked))["translation"] == [english] * 2
+    assert client.post("/nllb/translate", json=body | {"source": []}).status_code == 400
+
+
+def test_nllb_api(client, english):
+    # Subtitle Edit posts, Zotero and the web read by GET; Zotero's stream joins what follows each `data:`
+    body = {"text": GERMAN, "source": "deu_Latn", "target": "eng_Latn"}
+    assert good(client.post("/api/v4/translator", json=body)) == {"result": english}
+    assert good(client.get("/api/v4/translator", params=body)) == {"result": english}
+    stream = client.get("/api/v4/translator/stream", params=body)
+    assert stream.headers["content-type"].startswith("text/event-stream")
+    lines = (line for line in stream.text.split("\n") if line)
+    assert "".join(line.replace("data:", "", 1).strip() for line in lines) == english
+    assert (
+        "zho_Hans" in client.get("/api/v4/translator", params=body | {"target": "zho_Hans"}).json()["error"]
+    )
+
+
+def test_xunity_gets_plain_text(client, english):
+    query = quote(GERMAN, safe="")
+    for source in ("de", "auto"):
+        answer = client.get(f"/xunity?from={source}&to=en&text={query}")
+        assert answer.status_code == 200
+        assert answer.headers["content-type"] == "text/plain; charset=utf-8"
+        assert answer.text == english
+    assert client.get("/xunity?from=de&to=ja&text=a").status_code == 400
+
+
 @pytest.mark.parametrize(
     ("path", "body", "message"),
     [
@@ -167,7 +212,10 @@ def test_reading_plugins_are_off_by_default():
     with server(plugins="google") as (client, _, _):
         for shape in SHAPES:
             on = "google" in shape.plugins
-            assert (client.post(shape.path, json=dict(shape.example)).status_code == 200) is on, shape.path
+            answer = client.request(
+                shape.methods[-1], shape.path, params=dict(shape.example), json=dict(shape.example)
+            )
+            assert (answer.status_code == 200) is on, shape.path
         answer = client.post("/translate", json={"text": GERMAN, "to": "en"})
         assert answer.json() == {"error": "Invalid request: missing q parameter"}
     assert ServerSettings().plugins == ()
@@ -196,5 +244,8 @@ def test_keys_limits_and_charges_hold():
 def test_every_shape_is_on_the_page_and_its_example_is_answered(client):
     paths = client.get("/openapi.json").json()["paths"]
     for shape in SHAPES:
-        assert good(client.post(shape.path, json=dict(shape.example)))
+        if "POST" in shape.methods:
+            assert good(client.post(shape.path, json=dict(shape.example)))
+        if "GET" in shape.methods:
+            assert client.get(shape.path, params=dict(shape.example)).status_code == 200
         assert set(paths[shape.path]) == {method.lower() for method in shape.methods}

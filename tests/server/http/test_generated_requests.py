@@ -226,7 +226,7 @@ def generated(places: dict[str, Any], pieces: tuple[bytes, ...], size: int) -> I
 
 @pytest.fixture(scope="module")
 def port():
-    with server(plugins="deeplx,immersive,mtran,google,apertium,mcp,ollama") as (client, _, _):
+    with server(plugins="deeplx,immersive,mtran,google,apertium,nllb,xunity,mcp,ollama") as (client, _, _):
         yield client.base_url.port
 
 
