@@ -9,17 +9,19 @@ from typing import TYPE_CHECKING, Final
 
 from cli import local, remote, texts
 from cli.choices import ModelChoice
+from cli.files import LINE_ENDINGS
 from cli.lines import write
-from documents import FORMATS, OversizedDocument, Unreadable, read_document, written_ending
+from documents import OversizedDocument, Unreadable, read_document, written_ending
 from engine.answers.options import USUAL_OPTIONS, TextOptions
 from engine.errors import InvalidRequest, TooLarge
 
 if TYPE_CHECKING:
+    from cli.files import FileToTranslate
     from documents import Document
     from documents.spans import Segment
-    from engine.api import MarkedText
+    from engine.api import MarkedText, Service
 
-ENDINGS: Final = frozenset(FORMATS) - {".txt"}  # a .txt is translated line by line
+LINES_NAME: Final = "lines.txt"  # name of a file that is read as lines of text
 
 
 def translate(job: texts.Job, options: TextOptions, file: Path, output_format: texts.OutputFormat) -> None:
@@ -39,39 +41,96 @@ def translate(job: texts.Job, options: TextOptions, file: Path, output_format: t
     ending = written_ending(file.name)
     if output.suffix.lower() != ending.lower():
         raise InvalidRequest(f"{output}: the translation of {file.name} is a {ending}: give it this ending")
+    _check_flags(job, options, output_format)
+    if job.server is None:
+        (content,) = _here(job.place, options, [(file, file.name)])
+        write(output, content)
+    else:
+        write(output, remote.translate_document(job.server, job.place, file))
+
+
+def translate_all(
+    job: texts.Job,
+    options: TextOptions,
+    files: Sequence[FileToTranslate],
+    output_format: texts.OutputFormat,
+    *,
+    lines: bool,
+) -> None:
+    """Write the translation of each file; the first error ends the work, and all files before it are there.
+
+    job: the model, local or on a server.
+    options: decoding and text options given by flags.
+    files: the files, with the paths of their translations.
+    output_format: no flags for lines, and no path.
+    lines: each line of a file is a text, whatever its ending says.
+
+    Raises what `translate` raises.
+    """
+    if output_format.output is not None:
+        raise InvalidRequest("give either --output or --output-dir")
+    if lines and job.server is not None:
+        raise InvalidRequest("--lines with --output-dir needs a local model: leave out --url")
+    _check_flags(job, options, output_format)
+    if job.server is None:
+        named = [
+            (file.path, LINES_NAME if lines or not file.path.suffix else file.path.name) for file in files
+        ]
+        contents = _here(job.place, options, named)
+    else:
+        server = job.server
+        contents = (remote.translate_document(server, job.place, file.path) for file in files)
+    for file, content in zip(files, contents, strict=True):
+        file.output.parent.mkdir(parents=True, exist_ok=True)
+        write(file.output, content)
+
+
+def _name(path: Path, *, lines: bool) -> str:
+    """Return the name whose ending selects the format of a file."""
+    return LINES_NAME if lines or path.suffix.lower() in LINE_ENDINGS else path.name
+
+
+def _check_flags(job: texts.Job, options: TextOptions, output_format: texts.OutputFormat) -> None:
+    """Raise InvalidRequest on flags that are not for documents."""
     if output_format.scores or output_format.as_json or options.prefix or options.decode.get("n_best", 1) > 1:
         raise InvalidRequest(
             "--scores, --json, --prefix and --n-best are for lines: leave them out for a document"
         )
-    if job.server is None:
-        write(output, _here(job.place, options, file))
-        return
-    if options != USUAL_OPTIONS["translate"]:
+    if job.server is not None and options != USUAL_OPTIONS["translate"]:
         raise InvalidRequest(
             "a server decodes documents with its own options: leave out such flags with --url"
         )
-    write(output, remote.translate_document(job.server, job.place, file))
 
 
-def _here(place: ModelChoice, options: TextOptions, file: Path) -> bytes:
-    """Return the translation by a local model, equal to the one of a server."""
+def _here(place: ModelChoice, options: TextOptions, files: Sequence[tuple[Path, str]]) -> Iterator[bytes]:
+    """Yield the translation of each file by a local model, equal to the one of a server.
+
+    place: the model.
+    options: decoding and text options.
+    files: path of each file, and the name whose ending selects the format.
+    """
+    first = _open_document(*files[0])  # before the model is opened, which takes seconds
+    with local.open_service(place, replace(options, alignment=True)) as service:
+        for number, (file, name) in enumerate(files):
+            document = _open_document(file, name) if number else first
+            yield _translated(service, place, options, document)
+
+
+def _translated(service: Service, place: ModelChoice, options: TextOptions, document: Document) -> bytes:
+    """Return the translation of a document by a model of a service."""
     from documents.projection import project
     from engine.api import at_once
 
-    document = _open_document(file)
     aligned = any(segment.spans for segment in document.segments)
-    options = replace(options, alignment=aligned)
-    with local.open_service(place, options) as service:
-        sample = "\n".join(segment.text for segment in document.segments[: texts.SAMPLE_LINES])
-        model = local.choose_route(service, "translate", place, sample)
-        marked_texts = _mark_protected(document.segments, placeholders=model.keeps_phrases)
-        results = texts.with_progress_bar(
-            service.run_many(model, marked_texts, options), len(document.segments)
-        )
-        translations = [
-            at_once(project(segment, result))
-            for segment, result in zip(document.segments, results, strict=True)
-        ]
+    sample = "\n".join(segment.text for segment in document.segments[: texts.SAMPLE_LINES])
+    model = local.choose_route(service, "translate", place, sample)
+    marked_texts = _mark_protected(document.segments, placeholders=model.keeps_phrases)
+    results = texts.with_progress_bar(
+        service.run_many(model, marked_texts, replace(options, alignment=aligned)), len(document.segments)
+    )
+    translations = [
+        at_once(project(segment, result)) for segment, result in zip(document.segments, results, strict=True)
+    ]
     return document.write(translations)
 
 
@@ -85,10 +144,10 @@ def _mark_protected(segments: Sequence[Segment], *, placeholders: bool) -> Itera
         yield MarkedText(segment.text, spans) if spans else segment.text
 
 
-def _open_document(file: Path) -> Document:
-    """Return the document at a path. Raises TooLarge and InvalidRequest."""
+def _open_document(file: Path, name: str) -> Document:
+    """Return the document at a path, in the format of a name. Raises TooLarge and InvalidRequest."""
     try:
-        return read_document(file.name, file.read_bytes())
+        return read_document(name, file.read_bytes())
     except OversizedDocument as error:
         raise TooLarge(f"{file}: {error}") from None
     except Unreadable as error:

@@ -32,6 +32,27 @@ SERVER: Final = "Server"
 FILES: Final = "Input and output"
 
 File = Annotated[str | None, typer.Argument(help="File of the texts, or a text itself.", show_default=False)]
+Files = Annotated[
+    list[str] | None,
+    typer.Argument(
+        help="File of the texts, or a text itself; with --output-dir files, folders and patterns.",
+        show_default=False,
+    ),
+]
+OutputDir = Annotated[
+    Path | None,
+    typer.Option(
+        "--output-dir",
+        help="Folder of the translations of several files, each in its own format.",
+        rich_help_panel=FILES,
+    ),
+]
+Lines = Annotated[
+    bool,
+    typer.Option(
+        "--lines", help="Each line of a file is a text, whatever its ending says.", rich_help_panel=FILES
+    ),
+]
 Model = Annotated[
     Path | None,
     typer.Option(

@@ -7,13 +7,16 @@ from typing import Any
 from cli import remote, texts
 from cli.choices import ModelChoice
 from cli.flags import answer_flags, options_of
+from engine.errors import InvalidRequest
 
 
 @answer_flags("translate")
 def translate(
-    file: texts.File = None,
-    lines: texts.Input = None,
+    file: texts.Files = None,
+    input_file: texts.Input = None,
     output: texts.Output = None,
+    output_dir: texts.OutputDir = None,
+    lines: texts.Lines = False,
     url: texts.Url = None,
     api_key: texts.ApiKey = None,
     model: texts.Model = None,
@@ -35,10 +38,12 @@ def translate(
 
     convoy translate 'Guten Morgen!' --to en
 
+    convoy translate docs/ 'pages/**/*.html' --to en --output-dir english
+
     With --n-best above 1, each hypothesis is a line: line number, score and text, separated by tabs. With
     --newlines join or auto, the lines up to a blank line are one text.
     """
-    from cli import document
+    from cli import document, files
 
     server = remote.RemoteServer(url, api_key, timeout, concurrency) if url else None
     place = ModelChoice(
@@ -47,9 +52,16 @@ def translate(
     job = texts.job_of("translate", place, server)
     answer = options_of("translate", options)
     output_format = texts.OutputFormat(output, scores, as_json)
-    path = texts.path_of(file)
-    if path is not None and path.suffix.lower() in document.ENDINGS:
+    if output_dir is not None:
+        found = files.files_of(file or [], output_dir, lines=lines)
+        document.translate_all(job, answer, found, output_format, lines=lines)
+        return
+    if file is not None and len(file) > 1:
+        raise InvalidRequest("name the folder of the translations of several files with --output-dir")
+    argument = file[0] if file else None
+    path = texts.path_of(argument)
+    if path is not None and files.is_document(path, lines=lines):
         document.translate(job, answer, path, output_format)
         return
     joined = options.get("newlines") in ("join", "auto")
-    texts.pipe(job, answer, texts.texts_of(file, lines, joined=joined), output_format)
+    texts.pipe(job, answer, texts.texts_of(argument, input_file, joined=joined), output_format)
