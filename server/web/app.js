@@ -8,6 +8,7 @@ import { Phrases } from "./phrases.js";
 
 const WIDE = matchMedia("(min-width: 48rem)");
 const CODE = /^[a-z]{2,3}(-[a-z]{2,4})?$/i;
+const MOST_NAMED = 12; // languages in a command
 const $ = (id) => document.getElementById(id);
 let again = start; // called by "Try again"
 
@@ -48,19 +49,22 @@ function begin(server, list) {
   const fetching = server.models.some((model) => model.state === "fetching" || model.state === "waiting");
   if (!tasks.length) show(new Failure(`This server has loaded no models that translate or summarize${fetching ? " yet: it fetches some" : ""}.`));
   const [unknown] = languages.unknown;
-  if (unknown) show(new Failure(lacking(unknown, server.models), { again: false }));
+  if (unknown) show(new Failure(lacking(unknown, list, server.models), { again: false }));
   const text = new URLSearchParams(location.search).get("q");
   if (text) desk.write(text);
 }
 
-// Returns why a language is missing, and the command that adds it.
-// code: language in the page's address; models: answer of /models, where models without a task are not on disk
-function lacking(code, models) {
+// Returns why a language is missing, and the commands that add it: to a running server, and at its next start.
+// code: language in the page's address; served: answer of /languages
+// models: answer of /models, where models without a task are not on disk
+function lacking(code, served, models) {
   const awaited = models.filter((model) => !model.task && [model.source, model.target].includes(code));
   if (awaited.some((model) => model.state !== "failed")) return `The models for the language “${code}” are being fetched. Reload the page in a minute.`;
   const none = `This server has no model for the language “${code}”. Choose one from the lists.`;
   // the address may come from a foreign link, so that only a code gets into a command
-  return CODE.test(code) ? `${none} Its operator adds the language with: convoy fetch --languages en,${code}` : none;
+  if (!CODE.test(code)) return none;
+  const start = served.length > MOST_NAMED ? "" : ` or, at the next start, CONVOY_LANGUAGES=${[...served.map((one) => one.code), code].join(",")} make serve`;
+  return `${none} Its operator adds the language with: convoy fetch --languages en,${code}${start}`;
 }
 
 function tab(task, tasks) {

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 
 import huggingface_hub.constants
@@ -10,10 +13,14 @@ import pytest
 
 from engine.bundle.bundle import open_bundle
 from export.fetching.sources import Addresses
-from tests.support import argos_packages, ctranslate2_families, hf_models
+from tests.export.importers.test_catalogue import published
+from tests.support import argos_packages, ctranslate2_families, hf_models, marian_models
+from tests.support.catalogue import LAYOUTS
+from tests.support.golden_fixtures import ROOT
 from tests.support.model_servers import repository, student
 from tests.support.served import bundles
 from tests.support.thorough import some_of
+from tests.support.without_torch import HIDE
 
 
 @pytest.fixture(autouse=True)
@@ -94,6 +101,33 @@ def test_folder_of_each_family_is_fetched_imported_and_answers(server, ran, tmp_
     found = open_bundle(tmp_path / family)
     assert content(found) == content(bundle)
     assert (found.config, dict(found.text)) == (bundle.config, dict(bundle.text))
+
+
+def test_published_layouts_are_fetched_and_answer_where_torch_is_missing(server, tmp_path):
+    """Each layout is imported and answers a text, without `transformers` too."""
+    names = some_of(list(LAYOUTS), 3)
+    for name in names:
+        layout, place = LAYOUTS[name], tmp_path / "folders" / name.replace("/", "-")
+        if layout.family == "marian":
+            source = marian_models.make(place / "marian", layout.setting).path
+        else:
+            source = hf_models.imported(layout.family, layout.setting)[0].path
+        repository(server, name, published(layout, source, place / "hf"))
+    command = ["fetch", *(f"hf:{name}" for name in names), "--source", "en", "--target", "de"]
+    ended = subprocess.run(
+        [sys.executable, "-c", f"{HIDE}\nfrom cli.main import app\napp(sys.argv[1:])", *command]
+        + ["--out", str(tmp_path / "out")],
+        env=os.environ | {"HF_HUB_DISABLE_XET": "1", "HF_HOME": str(tmp_path / "home")},
+        capture_output=True,
+        text=True,
+        cwd=ROOT.parent,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    for name in names:
+        bundle = open_bundle(tmp_path / "out" / name.rpartition("/")[2])
+        assert bundle.provenance.name == name
+        assert any(file.startswith("onnx/") for file in bundle.files())
 
 
 def test_every_file_of_a_tokenizer_beside_ctranslate2s_weights_is_fetched(server, ran, tmp_path):

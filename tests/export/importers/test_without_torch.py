@@ -18,19 +18,12 @@ from tests.support import marian_models
 from tests.support.golden_fixtures import SELECTION
 from tests.support.hf_models import FAMILIES, imported
 from tests.support.thorough import some_of
+from tests.support.without_torch import HIDE
 
 ROOT = Path(__file__).parents[3]
-# a process in which importing torch fails, unless the stand-in has its place
-HIDDEN = """
-import json, sys
+IMPORT = """
+import json
 from pathlib import Path
-class Hidden:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] == "torch":
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-sys.meta_path.insert(0, Hidden())
-from export import shapes
-shapes.find_spec = lambda name: None
 from export.importers import SOURCES, convert
 from export.importers.proving import add_graphs, prove_answer
 for source, folder, out, values, answers in json.load(sys.stdin):
@@ -73,7 +66,11 @@ def made(tmp_path_factory):
         for name, (source, path, values) in asked.items()
     ]
     ended = subprocess.run(
-        [sys.executable, "-c", HIDDEN], input=json.dumps(jobs), capture_output=True, text=True, cwd=ROOT
+        [sys.executable, "-c", HIDE + IMPORT],
+        input=json.dumps(jobs),
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
     )
     assert not ended.returncode, ended.stderr
     return {name: (*what, place / f"out-{name}") for name, what in asked.items()}

@@ -30,7 +30,8 @@ def test_unknown_languages_give_an_error_with_a_remedy(place, visit):
     page = visit(place[0], "/?source=zz&target=en", expected="status of 400")
     assert error_of(page) == (
         "This server has no model for the language “zz”. Choose one from the lists. Its operator adds the "
-        "language with: convoy fetch --languages en,zz"
+        "language with: convoy fetch --languages en,zz or, at the next start, "
+        "CONVOY_LANGUAGES=de,en,zz make serve"
     )
     page.evaluate("document.querySelector('#target').append(new Option('?', 'zz'))")
     page.select_option("#target", "zz")
