@@ -64,14 +64,27 @@ def _add_routes(router: APIRouter, shape: ToolShape) -> None:
             methods=["POST"],
             name=shape.name,
             openapi_extra=body,
-            responses=READING_ERRORS,
+            **_answers(shape),
         )
     if "GET" in shape.methods:
         query = {"parameters": in_query(shape.fields, shape.required, shape.repeated)}
         name = f"{shape.name}_by_query"
         router.add_api_route(
-            shape.path, endpoint, methods=["GET"], name=name, openapi_extra=query, responses=READING_ERRORS
+            shape.path,
+            endpoint,
+            methods=["GET"],
+            name=name,
+            openapi_extra=query,
+            **_answers(shape),
         )
+
+
+def _answers(shape: ToolShape) -> dict[str, Any]:
+    """Return the description of a shape's answers, for FastAPI."""
+    if shape.media == JSON:
+        return {"responses": READING_ERRORS}
+    good: dict[int | str, Any] = {200: {"content": {shape.media: {"schema": {"type": "string"}}}}}
+    return {"responses": good | READING_ERRORS, "response_class": Response}
 
 
 def _endpoint(shape: ToolShape) -> Callable[[Request], Awaitable[Response]]:
