@@ -13,7 +13,7 @@ from engine.answers.compose import Retry, TextResult, settle
 from engine.answers.drafts import Drafts, Partial
 from engine.answers.options import TextOptions, resolve
 from engine.answers.pivot import Stage, carry_over, join_results, options_of
-from engine.answers.plan import Plan, plan
+from engine.answers.plan import MAX_SENTENCES, TOO_MANY_SENTENCES, Plan, plan
 from engine.answers.text_model import TextModel
 from engine.errors import TooLarge
 from engine.schedule.aio import generate_group
@@ -26,7 +26,6 @@ from engine.types import DecodeJob, Result
 # costs of a text and of a protected phrase, as numbers of characters
 CHARACTERS_PER_TEXT: Final = 50
 CHARACTERS_PER_PHRASE: Final = 20
-MAX_SENTENCES: Final = 4_096  # largest number of sentences of one request
 # a longer text is not streamed with its first sentence decoded before the others
 MAX_PARAGRAPH_TOKENS: Final = 2_048
 
@@ -191,11 +190,11 @@ def plan_texts(
     resolved = resolve(model, options) if texts and model.limits.attention else None
     yield
     for text in texts:
-        plans.append((yield from plan(model, text, options, resolved)))
+        plans.append((yield from plan(model, text, options, resolved, MAX_SENTENCES - sentences)))
         sentences += len(plans[-1].job_sentences)
         tokens += plans[-1].tokens
-        if sentences > MAX_SENTENCES:
-            raise TooLarge(f"more than {MAX_SENTENCES} sentences in one request: send fewer or shorter texts")
+        if sentences > MAX_SENTENCES:  # parts of summaries
+            raise TooLarge(TOO_MANY_SENTENCES)
         settings.check_size(tokens)
         yield
     return plans

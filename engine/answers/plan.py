@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -24,6 +25,8 @@ from engine.text.placeables.pairs import without_pairs
 from engine.text.split import Layout, pack, split
 from engine.types import QUOTAS, DecodeJob, DecodeOptions
 
+MAX_SENTENCES: Final = 4_096  # largest number of sentences of one request
+TOO_MANY_SENTENCES: Final = f"more than {MAX_SENTENCES} sentences in one request: send fewer or shorter texts"
 MAX_CHARACTERS_PER_TOKEN: Final = 32  # in sentences that models read as a whole
 
 
@@ -112,6 +115,7 @@ def plan(
     text: str | MarkedText,
     options: TextOptions,
     resolved: ResolvedOptions | None = None,
+    most: float = math.inf,
 ) -> Slices[Plan]:
     """Make one text ready for the engine, in slices.
 
@@ -119,9 +123,11 @@ def plan(
     text: text, optionally with protected spans.
     options: options of the caller.
     resolved: result of `resolve` for these options; None: resolve them here.
+    most: largest number of sentences.
 
-    Raises InvalidRequest on unknown options and on text that is not Unicode, and TooLarge on a text that must
-    stay whole and is longer than the model's limit. The engine checks the values of options.
+    Raises InvalidRequest on unknown options and on text that is not Unicode, and TooLarge on a text of too
+    many sentences, or one that must stay whole and is longer than the model's limit. The engine checks the
+    values of options.
     """
     if not model.limits.attention:
         raise InvalidRequest(
@@ -139,7 +145,7 @@ def plan(
     rules = _mask_rules(model, shown, options, resolved)
     found = yield from mask(shown, rules)
     masked = found if model.placeholders else found.borders
-    planner = _Planner(model, resolved, masked)
+    planner = _Planner(model, resolved, masked, most)
     planned = yield from planner.sentence_by_sentence() if resolved.split else planner.whole(options)
     planned = replace(planned, unwrapped=unwrapped)
     phrases = planned.masked.places
@@ -172,8 +178,11 @@ def _without_markup(model: TextModel, marked: MarkedText, options: ResolvedOptio
 class _Planner:
     """Planner of one masked text for a model."""
 
-    def __init__(self, model: TextModel, options: ResolvedOptions, masked: MaskedText) -> None:
-        self.model, self.options, self.masked = model, options, masked
+    def __init__(
+        self, model: TextModel, options: ResolvedOptions, masked: MaskedText, most: float = math.inf
+    ) -> None:
+        """most: largest number of sentences."""
+        self.model, self.options, self.masked, self.room = model, options, masked, most
         # `_fits` encodes each sentence before it is planned
         self.encode = cache(model.placeholder_tokenizer.encode)
 
@@ -183,7 +192,9 @@ class _Planner:
         protect = self.options.protect
         seen = masked.stand_in
         yield
-        layout = yield from split(masked.text, model.source, self._fits, seen, clauses=protect)
+        layout = yield from split(
+            masked.text, model.source, self._fits, seen, clauses=protect, count=self._count
+        )
         sentences, first = list[Sentence](), 0
         for number, text in enumerate(layout.sentences):
             yield
@@ -201,6 +212,12 @@ class _Planner:
             else:
                 sentences.append(Sentence(text, None, phrases))
         return Plan(layout, sentences, self.options, masked)
+
+    def _count(self, sentence: str) -> None:
+        """Count a sentence that has words. Raises TooLarge if there are too many."""
+        self.room -= _has_words(sentence)
+        if self.room < 0:
+            raise TooLarge(TOO_MANY_SENTENCES)
 
     def _fixed(self, text: str) -> str:
         """Return the fixed translation of a sentence, "" if it has none."""

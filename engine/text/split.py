@@ -96,6 +96,7 @@ def split(
     seen: str | None = None,
     *,
     clauses: bool = False,
+    count: Callable[[str], object] | None = None,
 ) -> Generator[None, None, Layout]:
     """Split a text into sentences, in steps; a line break always ends one.
 
@@ -106,6 +107,7 @@ def split(
     fits: returns whether a sentence is short enough; `break_long` cuts longer ones and may raise TooLarge.
     seen: text of the same length and lines in which the ends of sentences are found instead.
     clauses: whether to cut at dashes, dots and brackets at the end of a sentence too, which stay.
+    count: function that is called with each sentence, except marks; it may raise TooLarge.
     """
     sentences, gaps = list[str](), [list[str]()]
     fixed, parts_of_sentences = set[int](), set[int]()
@@ -121,6 +123,8 @@ def split(
             at = part.index(sentence)
             gaps[-1].append(part[:at])
             if sentence:
+                if count and not stays:
+                    count(sentence)
                 if stays:
                     fixed.add(len(sentences))
                 elif clause:

@@ -33,6 +33,8 @@ from engine.repository.ipc.messages import (
     OfferedModel,
     Order,
     OrderResult,
+    Ping,
+    Pong,
     ToEngine,
     UsedModel,
     UsedOptions,
@@ -191,6 +193,8 @@ class _FrontEnd:
                 self._options[_bounded(message.number, OPTION_NUMBERS)] = message.options
             elif isinstance(message, UsedModel):
                 self._models[_bounded(message.number, MODEL_NUMBERS)] = message
+            elif isinstance(message, Ping):
+                self.frames.send(Pong())
             else:
                 self._start_task(self._execute(message))
 

@@ -138,8 +138,16 @@ class OrderResult(msgspec.Struct, array_like=True, tag=11, frozen=True):
     message: str
 
 
-ToEngine = UsedModel | UsedOptions | GroupRequest | Cancel | Order
-FromEngine = CertainTokens | JobResult | JobFailure | EngineLoad | Offer | OrderResult
+class Ping(msgspec.Struct, array_like=True, tag=12, frozen=True):
+    """A question whether the engine process still runs."""
+
+
+class Pong(msgspec.Struct, array_like=True, tag=13, frozen=True):
+    """The answer to a Ping."""
+
+
+ToEngine = UsedModel | UsedOptions | GroupRequest | Cancel | Order | Ping
+FromEngine = CertainTokens | JobResult | JobFailure | EngineLoad | Offer | OrderResult | Pong
 
 _CLASSES: Final = {
     one.code: one for one in vars(errors).values() if isinstance(one, type) and issubclass(one, ConvoyError)

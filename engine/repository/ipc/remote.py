@@ -9,7 +9,8 @@ from typing import Final
 
 from engine.errors import ConvoyError, Stopping
 from engine.repository.figures import NO_STATS
-from engine.repository.ipc.connections import EngineConnections, PendingGroup
+from engine.repository.ipc.connections import EngineConnections
+from engine.repository.ipc.groups import PendingGroup
 from engine.schedule.engine import EngineSettings
 from engine.schedule.stats import Stats
 from engine.types import Request

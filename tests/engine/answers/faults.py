@@ -86,11 +86,11 @@ FAULTS = [
         "tests/engine/text/test_protected_answers.py -k touches",
     ),
     (
-        "a request has any number of sentences",
-        "engine/answers/answer.py",
-        "if sentences > MAX_SENTENCES:",
+        "a text of too many sentences is planned to its end",
+        "engine/answers/plan.py",
+        "if self.room < 0:",
         "if False:",
-        "tests/server/http/test_request_limits.py -k test_too_many_sentences_are_refused_before_queueing",
+        "tests/engine/answers/test_many_lines.py -k refused_while",
     ),
     (
         "end-of-sentence of a pivot's middle text is shared out like a word",

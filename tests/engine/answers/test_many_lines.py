@@ -7,7 +7,8 @@ from itertools import islice
 
 import pytest
 
-from engine.api import ExecutorFailed, Overloaded, Stopping, TextOptions, TooLarge
+from engine.answers import plan as planning
+from engine.api import ExecutorFailed, Overloaded, Stopping, TextOptions, TooLarge, at_once
 from engine.bundle.bundle import open_bundle
 from engine.text.tokenizers.tokenizer import open_tokenizer
 from tests.support.served import LINES, LONG, bundles, busy, open_service, running, until
@@ -173,3 +174,15 @@ def test_a_stream_waits_for_its_own_answers_when_others_fill_the_queue(service, 
 def test_a_stream_needs_a_running_service():
     with pytest.raises(Stopping, match="start the service first"):
         list(open_service().run_many("toy-de-en", ["Das ist gut."]))
+
+
+def test_text_of_too_many_sentences_is_refused_while_it_is_split(service, monkeypatch):
+    read, fits = [], planning._Planner._fits
+    monkeypatch.setattr(planning._Planner, "_fits", lambda *values: read.append(values[1]) or fits(*values))
+    model, text = service.repository.loaded["toy-de-en"].text, "Das ist gut. " * 500
+    assert len(at_once(planning.plan(model, text, TextOptions(), most=500)).sentences) == 500
+    assert len(read) >= 500
+    read.clear()
+    with pytest.raises(TooLarge, match="4096 sentences"):
+        at_once(planning.plan(model, text, TextOptions(), most=20))
+    assert len(read) == 21

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import math
 import multiprocessing
 import os
 import shutil
@@ -22,6 +23,7 @@ from hypothesis import strategies as st
 from engine.api import Service, TextOptions, connect_service
 from engine.errors import DeadlineExceeded, InvalidRequest, Overloaded, Unavailable, UnknownModel, WouldBeLate
 from engine.repository.ipc.frames import MAX_FRAME_BYTES, FrameConnection
+from engine.repository.ipc.groups import SILENT_TICKS, Silence
 from engine.repository.ipc.messages import (
     Cancel,
     FromEngine,
@@ -38,6 +40,7 @@ from tests.support.hosting import host
 from tests.support.served import bundles, settings_of, until
 
 SETTINGS = settings_of(queue_tokens=2000)
+SHORT = DecodeOptions(beam_size=1, max_length=10)
 LONG = DecodeOptions(beam_size=4, min_length=2000, max_length=2000, max_length_b=2000)
 
 
@@ -58,8 +61,11 @@ class Hosted:
         process.start()
         self.processes[number] = process
 
+    def signal(self, number, what):
+        os.kill(self.processes[number].pid, what)
+
     def kill(self, number):
-        os.kill(self.processes[number].pid, signal.SIGKILL)
+        self.signal(number, signal.SIGKILL)
 
     @asynccontextmanager
     async def connected(self):
@@ -167,8 +173,10 @@ async def test_requests_go_to_the_less_busy_process_and_are_retried_if_one_dies(
         ]
         alone = await generate_group(engine_of(service), jobs[:1])
         groups = [asyncio.create_task(generate_group(engine_of(service), [job])) for job in jobs]
-        await asyncio.sleep(0)
-        assert [len(connection._groups) for connection in service._connections.connections] == [2, 2]
+        connections = service._connections.connections
+        while sum(len(connection._groups) for connection in connections) < 4:
+            await asyncio.sleep(0)
+        assert [len(connection._groups) for connection in connections] == [2, 2]
         place.kill(0)
         results = await asyncio.wait_for(asyncio.gather(*groups), 60)
         assert [r[0].hypotheses[0].tokens for r in results] == [alone[0].hypotheses[0].tokens] * 4
@@ -181,6 +189,58 @@ async def test_requests_go_to_the_less_busy_process_and_are_retried_if_one_dies(
         while not service.healthy():
             await asyncio.sleep(0.01)
         assert (await service.run(NAME, ["Das ist gut."]))[0].text
+
+
+async def test_requests_of_a_stopped_process_are_answered_by_another_one(hosted, monkeypatch):
+    monkeypatch.setattr("engine.repository.ipc.connections.TICK_SECONDS", 0.05)
+    place, jobs = hosted(2), [DecodeJob([5, 6, 2], replace(SHORT, seed=n)) for n in range(4)]
+    async with place.connected() as service:
+        first, second = service._connections.connections
+        place.signal(0, signal.SIGSTOP)
+        groups = [asyncio.create_task(generate_group(engine_of(service), [job])) for job in jobs]
+        while not first._groups:
+            await asyncio.sleep(0)
+        results = await asyncio.wait_for(asyncio.gather(*groups), 120)
+        assert {tuple(r[0].hypotheses[0].tokens) for r in results} == {
+            tuple(results[0][0].hypotheses[0].tokens)
+        }
+        assert first.silence.long
+        assert not first._groups
+        await generate_group(engine_of(service), jobs[:1])
+        assert not first._groups, "new requests avoid the stopped process"
+        place.signal(0, signal.SIGCONT)
+        while first.silence.ticks:
+            await asyncio.sleep(0.01)
+        place.kill(1)
+        while second.connected:
+            await asyncio.sleep(0.01)
+        assert (await generate_group(engine_of(service), jobs[:1]))[0].hypotheses
+
+
+async def test_requests_of_the_only_process_end_at_their_deadline_while_it_is_stopped(hosted, monkeypatch):
+    monkeypatch.setattr("engine.repository.ipc.connections.TICK_SECONDS", 0.05)
+    place = hosted(1)
+    async with place.connected() as service:
+        place.signal(0, signal.SIGSTOP)
+        job, deadline = DecodeJob([5, 6, 2], SHORT), time.monotonic() + 1
+        late, waits = (
+            asyncio.create_task(refusal(generate_group(engine_of(service), [job], until)))
+            for until in (deadline, math.inf)
+        )
+        assert isinstance(await asyncio.wait_for(late, 120), DeadlineExceeded)
+        assert not waits.done(), "the process may continue"
+        place.signal(0, signal.SIGCONT)
+        assert (await asyncio.wait_for(waits, 120))[0].hypotheses
+
+
+def test_a_silent_process_is_asked_once_and_counts_as_stopped_after_some_ticks():
+    silence = Silence()
+    assert not any(silence.tick(expecting=False) or silence.long for _ in range(2 * SILENT_TICKS))
+    asked = [silence.tick(expecting=True) for _ in range(SILENT_TICKS - 1)]
+    assert asked == [True] + [False] * (SILENT_TICKS - 2)
+    assert not silence.long
+    assert not silence.tick(expecting=False)
+    assert silence.long, "an unanswered Ping counts, also without requests"
 
 
 async def test_a_streamed_request_is_not_retried_by_another_process(hosted):
@@ -246,7 +306,7 @@ def hostile():
         lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=3),
         max_leaves=12,
     )
-    tagged = st.tuples(st.integers(0, 12), st.lists(value, max_size=9)).map(lambda pair: [pair[0], *pair[1]])
+    tagged = st.tuples(st.integers(0, 14), st.lists(value, max_size=9)).map(lambda pair: [pair[0], *pair[1]])
     group = st.tuples(st.integers(), st.integers(), st.just([[5, 2]]), st.just([3]), st.just([0, 0, 7]))
     groups = group.map(lambda values: [3, *values, None, True, False])
     messages = st.lists(tagged | groups | value, max_size=3)
