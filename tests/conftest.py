@@ -7,18 +7,23 @@ from __future__ import annotations
 
 import gc
 import shutil
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
-import torch
 from hypothesis import HealthCheck, settings
 
-from tests.support import host_kernels
 from tests.support.lost_context import pytest_runtest_makereport, pytest_runtest_setup  # noqa: F401 - hooks
 from tests.support.thorough import THOROUGH
 
-torch.set_num_threads(1)
+if TYPE_CHECKING:
+    from tests.support import host_kernels
+
+if find_spec("torch"):  # the extra `light` has none
+    import torch
+
+    torch.set_num_threads(1)
 
 settings.register_profile(
     "quick",
@@ -67,6 +72,8 @@ def _spare_the_collector() -> None:
 def compiled_kernels(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of compiled CUDA kernels, for the CPU and for GPUs. All runs share it until a source
     of the kernels changes."""
+    from tests.support import host_kernels
+
     cache = getattr(pytestconfig, "cache", None)  # none with -p no:cacheprovider
     base = tmp_path_factory.mktemp("kernels") if cache is None else cache.mkdir("compiled-kernels")
     folder = base / host_kernels.fingerprint()
@@ -80,4 +87,6 @@ def compiled_kernels(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempP
 @pytest.fixture(scope="module")
 def host(compiled_kernels: Path) -> host_kernels.Host:
     """Return a runner of CUDA kernels on the CPU."""
+    from tests.support import host_kernels
+
     return host_kernels.Host(compiled_kernels)
