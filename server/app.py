@@ -36,14 +36,15 @@ from engine.api import (
 from server.callers.access import Access, AccessMiddleware, PathRules
 from server.contract import Contract, request_names
 from server.contracts import contract_of, served_contracts
-from server.files.documents import serving_files
+from server.files.documents import serving_files, waiting_files
 from server.http.claims import ClaimsMiddleware
 from server.http.completing import complete_schema, option_limits
 from server.http.middleware import RequestMiddleware, http_exceptions
 from server.http.openapi import operation_name
 from server.http.protocol import HttpProtocol
-from server.observing import logs, metrics
-from server.observing.metrics import Metrics, Sources
+from server.observing import instruments, logs
+from server.observing.figures import Sources
+from server.observing.metrics import Metrics
 from server.observing.tracing import Tracing
 from server.process.allocator import spare_collector, thrifty, trimming
 from server.process.peers import Listener, ProcessContext
@@ -81,13 +82,15 @@ def create_app(
         access.count_with(state.peers.count)
     # int() returns 0, the size without a cache
     size, lag = state.cache.size if state.cache else int, state.lag.longest
-    sources = Sources(lambda: state.ready, size, lag, workers=state.workers)
+    sources = Sources(
+        lambda: state.ready, size, lag, workers=state.workers, waiting_files=lambda: waiting_files(app)
+    )
     if context is None:  # engine processes report their own engines
         sources = replace(
             sources, stats=service.stats, memory=service.memory, stored=service.repository_entries
         )
     metrics.watch(sources)
-    tracing = Tracing.to(settings.traces) if settings.traces else None
+    tracing = Tracing.configured(settings.traces)
 
     # serves the files of /docs itself: the page needs no access to the internet
     app = FastAPIOffline(
@@ -294,11 +297,14 @@ def begin(settings: ServerSettings, context: ProcessContext | None) -> Metrics:
     settings: settings of the server.
     context: context of one of several processes; None: this is the only process.
     """
-    logs.set_up(settings)
+    logs.set_up(settings, context.name if context else "server")
     if context:
-        metrics.share(context.metrics, context.number)
+        instruments.share(context.metrics, context.number)
     thrifty()
-    return Metrics(context.metrics if context else None)
+    figures = Metrics(context.metrics if context else None)
+    if context:
+        figures.restarts.labels(context.name).inc(context.restarted)
+    return figures
 
 
 def open_service(settings: ServerSettings, figures: Metrics, weights: Path | None = None) -> Service:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from engine.api import Service, host_service
 from server.app import LAST_SECONDS, SWITCH_SECONDS, begin, end_lost, open_service
-from server.observing.metrics import Metrics, Sources
+from server.observing.figures import Sources
+from server.observing.metrics import Metrics
 from server.process.allocator import trimming
 from server.process.peers import ProcessContext, send
 from server.settings import ServerSettings

@@ -29,7 +29,7 @@ from engine.api import BundleError, ConfigError, ConvoyError
 from server.app import LAST_SECONDS, run
 from server.callers.quotas import Counters
 from server.engine_process import run_engine
-from server.observing import logs, metrics
+from server.observing import instruments, logs
 from server.process.peers import ABSENT, Board, ProcessContext, listen, send
 from server.process.temporary import OwnFolder
 from server.settings import ServerSettings
@@ -111,7 +111,7 @@ def supervise(settings: ServerSettings) -> int:
         raise ConfigError(
             "several processes need signals and sockets that Windows lacks: leave out --frontends"
         )
-    logs.set_up(settings)
+    logs.set_up(settings, "supervisor")
     with closing(OwnFolder("convoy-")) as folder, listen(settings) as listener:
         if settings.store_folder is None:
             settings = settings.model_copy(update={"store_folder": folder.path / "store"})
@@ -153,6 +153,7 @@ class Supervisor:
         )
         self._children: dict[int, Child] = {}
         self._deaths = [0] * processes  # consecutive early deaths of each process
+        self._started: set[int] = set()  # numbers of processes that have been started
         self._calls: dict[str, PendingOrder] = {}
         self._last_id = 0  # id of the last order
         self._all_were_ready = False  # whether all processes have been ready
@@ -192,9 +193,8 @@ class Supervisor:
         name = f"engine process {engine_number}" if is_engine else f"front end {front_number}"
         pipe, child_pipe = self._context.Pipe()
         listener = None if is_engine else self._listener
-        context = ProcessContext(
-            number, child_pipe, self._board, self._metrics, self._sockets, listener, self._weights
-        )
+        shared = self._board, self._metrics, self._sockets, listener, self._weights
+        context = ProcessContext(number, child_pipe, *shared, name=name, restarted=number in self._started)
         process = self._context.Process(
             target=self.run_child, args=(self._settings, context), name=name, daemon=True
         )
@@ -206,6 +206,7 @@ class Supervisor:
             return
         finally:
             child_pipe.close()
+        self._started.add(number)
         child = self._children[number] = Child(number, name, is_engine, process, pipe)
         self._loop.add_reader(pipe.fileno(), self._read_messages, child)
         self._loop.add_reader(process.sentinel, self._reap, child)
@@ -233,7 +234,7 @@ class Supervisor:
         self._board.clear(child.number)
         if not self._stops:
             self._let_serve()
-        metrics.forget(self._metrics, child.number)
+        instruments.forget(self._metrics, child.number)
         for id in child.calls:  # a restarted process loads the newest models anyway
             self._record_reply(id, "")
         if self._stops:

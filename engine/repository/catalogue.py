@@ -64,6 +64,11 @@ class ModelRoute:
         return PIVOT_SIGN.join(leg.name for leg in self.legs)
 
     @property
+    def models(self) -> str:
+        """Names of the models without their directions, for labels of metrics: their number is small."""
+        return PIVOT_SIGN.join(leg.info.name for leg in self.legs)
+
+    @property
     def infos(self) -> list[ModelInfo]:
         """Models in the order of their work."""
         return [leg.info for leg in self.legs]

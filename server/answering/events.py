@@ -177,7 +177,7 @@ class _Events(Response):
                 if chunk:
                     await send({"type": "http.response.body", "body": chunk, "more_body": True})
         except ConvoyError as error:
-            state_of(self._request).metrics.rejections.labels(error.code).inc()
+            state_of(self._request).metrics.record_rejection(error.code, self._request.scope)
             set_outcome(FAILED)
             body = await self._feed.error(error)
             await send({"type": "http.response.body", "body": body, "more_body": True})

@@ -8,6 +8,7 @@ from typing import Final
 
 from engine.api import MarkedText, ModelRoute, Partial, Service, TextOptions, TextResult, in_slices
 from server.cache import keys_of, repeatable
+from server.observing.context import note_model
 from server.state import AppState
 
 OnPartial = Callable[[Partial], None]
@@ -34,6 +35,10 @@ async def results_of(
 
     Raises what `Service.run` raises.
     """
+    model = route.models
+    note_model(model)
+    if on_partial is not None:
+        on_partial = _timed(on_partial, state.metrics.stream_listener(model))
     cache = state.cache
     if cache is None or not repeatable(route.infos, options):
         return await _run_or_stream(state.service, route, texts, options, deadline, on_partial)
@@ -41,8 +46,8 @@ async def results_of(
     keys = await in_slices(keys_of(route, texts, options), deadline, small=small)
     results = [cache.get(key) for key in keys]
     missing = [number for number, result in enumerate(results) if result is None]
-    state.metrics.hits.labels(route.name).inc(len(texts) - len(missing))
-    state.metrics.misses.labels(route.name).inc(len(missing))
+    state.metrics.hits.labels(model).inc(len(texts) - len(missing))
+    state.metrics.misses.labels(model).inc(len(missing))
     if missing:
         missing_texts = [texts[number] for number in missing]
         listener = renumber(on_partial, missing) if on_partial else None
@@ -64,6 +69,16 @@ def renumber(on_partial: OnPartial, numbers: Sequence[int]) -> OnPartial:
     numbers: number of each text in the request.
     """
     return lambda partial: on_partial(Partial(numbers[partial.index], partial.text))
+
+
+def _timed(on_partial: OnPartial, on_part: Callable[[], None]) -> OnPartial:
+    """Return a listener that also calls `on_part`, which measures times, for each partial."""
+
+    def listener(partial: Partial) -> None:
+        on_part()
+        on_partial(partial)
+
+    return listener
 
 
 async def _run_or_stream(

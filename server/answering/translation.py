@@ -76,7 +76,7 @@ async def run_each(
         listener = renumber(on_partial, numbers) if on_partial else None
         sources = [texts[number] for number in numbers]
         results = await results_of(state, route, sources, options, deadline, listener)
-        state.metrics.record_work(route.name, results)
+        state.metrics.record_work(route, sum(map(_length, sources)), results)
         for number, result in zip(numbers, results, strict=True):
             answers[number] = result
 
@@ -92,6 +92,11 @@ async def run_each(
             task.cancel()
         await asyncio.gather(*runs, return_exceptions=True)
     return answers
+
+
+def _length(text: str | MarkedText) -> int:
+    """Return the number of characters of a text."""
+    return len(text if isinstance(text, str) else text.text)
 
 
 async def run_segments(

@@ -58,6 +58,11 @@ class OwnerTurns:
         self._free = places
         self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
 
+    @property
+    def waiting(self) -> int:
+        """Number of requests that wait for a place."""
+        return sum(not granted.done() for line in self._waiting.values() for granted in line)
+
     @asynccontextmanager
     async def turn(self, owner: str) -> AsyncIterator[None]:
         """Wait for a place, and hold it within the context."""
@@ -102,6 +107,11 @@ class DocumentProcesses:
         self._places, self._small_places = OwnerTurns(processes), OwnerTurns(1)
         self._owners: Counter[str] = Counter()
         self._sweeping: asyncio.TimerHandle | None = None
+
+    @property
+    def waiting(self) -> int:
+        """Number of files that wait for a process."""
+        return self._places.waiting + self._small_places.waiting
 
     async def read(
         self, name: str, data: bytes, owner: str, deadline: float, *, attributes: bool = False

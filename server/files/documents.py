@@ -78,6 +78,12 @@ def files_of(request: Request) -> FileServices:
     return files
 
 
+def waiting_files(app: FastAPI) -> int:
+    """Return the number of files that wait for a process to read or write them."""
+    files = getattr(app.state, "files", None)  # there are none before the start
+    return files.processes.waiting if files else 0
+
+
 def place_of_file(request: Request) -> AbstractContextManager[None]:
     """Return a context that holds room for the file of a request, whose body is not yet read.
 
@@ -161,6 +167,14 @@ async def translate_document(
     The text is queued in parts, so that other requests run in between. Waits while the queue is full.
     Raises the errors of `run_each`.
     """
+    with state.metrics.translating_file(PurePath(task.document.name).suffix.lower()):
+        return await _translate(state, processes, task, deadline)
+
+
+async def _translate(
+    state: AppState, processes: DocumentProcesses, task: DocumentTask, deadline: float
+) -> bytes:
+    """Translate a document part by part, and write it."""
     document, route, options = task.document, task.route, task.options
     translations: list[Segment] = []
     for part in _parts(document.segments):

@@ -23,8 +23,8 @@ from server.http.cors import METHODS, cors_headers
 from server.http.forms import check_fields
 from server.http.hosts import check_host
 from server.http.responses import MEDIA
-from server.observing.access_log import BodySizes, log_request, shown_path
-from server.observing.context import ID_HEADER, RequestContext, context_of, current
+from server.observing.access_log import BodySizes, key_of, log_request, shown_path
+from server.observing.context import ID_HEADER, RequestContext, context_of, current, route_of
 from server.observing.tracing import Tracing
 from server.state import AppState
 
@@ -60,11 +60,12 @@ class RequestMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        state, start = self._state, time.monotonic()
+        state = self._state
         if state.settings.url_prefix:  # requests may lack the prefix, because proxies may remove it
             scope["root_path"] = state.settings.url_prefix
         context = context_of(scope)
         token = current.set(context)
+        span = self._tracing.begin(scope, context) if self._tracing else None
         sizes = BodySizes()
         answer = _Answer(scope, send, state, context, sizes)
         if state.settings.access_log:
@@ -81,14 +82,17 @@ class RequestMiddleware:
         finally:
             state.in_flight -= 1
             state.metrics.in_flight.dec()
-            route = getattr(inner.get("route"), "path", "other")
-            seconds = time.monotonic() - start
+            route = route_of(inner)
+            seconds = time.monotonic() - context.started
             outcome = context.outcome_of(answer.status)
             state.metrics.latency.labels(route, context.model, outcome).observe(seconds)
+            visitor = scope.get("state", {}).get("visitor")
+            if state.settings.metrics_by_key and visitor:
+                state.metrics.record_key(key_of(visitor.name), outcome, visitor.charged)
             if state.settings.access_log:
                 log_request(scope, context, sizes, answer.status, seconds)
-            if self._tracing:
-                self._tracing.write(scope, context, route, answer.status)
+            if self._tracing and span:
+                self._tracing.end(span, scope, context, route, answer.status)
             current.reset(token)
 
     async def _error_of(self, scope: Scope, receive: Receive, answer: _Answer) -> ConvoyError | None:
@@ -98,7 +102,7 @@ class RequestMiddleware:
         except asyncio.CancelledError:  # a second stop signal cancels running requests
             return None if answer.status else Stopping()
         except ConvoyError as error:
-            self._state.metrics.rejections.labels(error.code).inc()
+            self._state.metrics.record_rejection(error.code, scope)
             if answer.status:  # the response has started
                 raise
             return error

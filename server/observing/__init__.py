@@ -3,6 +3,8 @@
 access_log: a line for each request
 context: data of a request for its metrics, log lines and trace
 logs: log lines as text or JSON
-metrics: figures for Prometheus
+instruments: counters, gauges and histograms of one process or several
+metrics: figures of requests and decoding for Prometheus
+figures: figures that are polled
 tracing: spans for OpenTelemetry
 """

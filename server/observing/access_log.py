@@ -56,7 +56,7 @@ def log_request(scope: Scope, context: RequestContext, sizes: BodySizes, status:
         "received": sizes.received,
         "sent": sizes.sent,
         "seconds": round(seconds, SECONDS_DIGITS),
-        "key": visitor.removeprefix(KEY_VISITOR) if visitor.startswith(KEY_VISITOR) else "-",
+        "key": key_of(visitor) or "-",
         "model": context.model,
     }
     # the arguments are one mapping, which the JSON formatter writes as fields
@@ -65,6 +65,14 @@ def log_request(scope: Scope, context: RequestContext, sizes: BodySizes, status:
         "seconds=%(seconds).6f key=%(key)s model=%(model)s",
         fields,
     )
+
+
+def key_of(visitor: str) -> str:
+    """Return the id of the key of a visitor; "" for a visitor without a key.
+
+    visitor: name of the visitor.
+    """
+    return visitor.removeprefix(KEY_VISITOR) if visitor.startswith(KEY_VISITOR) else ""
 
 
 def shown_path(path: str) -> str:

@@ -22,9 +22,13 @@ if TYPE_CHECKING:
 
 ID_HEADER: Final = "x-request-id"
 ID: Final = re.compile(r"[\w.:/+=@-]{1,128}", re.ASCII)
+TRACE_HEADER: Final = "traceparent"
+TRACE: Final = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
 ID_BITS: Final = 128  # bits of a generated id; it names a request and protects nothing
 NO_MODEL: Final = "none"  # model of a request that reached no model
 SEVERAL_MODELS: Final = "several"
+OTHER_ROUTE: Final = "other"  # a path that no route has
+OK: Final = "ok"
 CANCELLED: Final = "cancelled"
 FAILED: Final = "failed"
 OUTCOMES: Final[Mapping[int, str]] = {
@@ -41,13 +45,15 @@ OUTCOMES: Final[Mapping[int, str]] = {
 class ModelWork:
     """The work of a model for a request.
 
-    model: name of the model.
+    model: label of the model, from `ModelRoute.models`.
+    languages: codes of source and target, as de-en.
     timings: longest times of its sentences.
     sentences: number of sentences.
     ended: end of the work, a time.time_ns().
     """
 
     model: str
+    languages: str
     timings: Timings
     sentences: int
     ended: int
@@ -59,20 +65,26 @@ class RequestContext:
 
     id: id of the request.
     began: start of the request, a time.time_ns().
+    started: start of the request, a time.monotonic().
+    models: models that the request was sent to, in the form of `ModelRoute.models`.
     work: work of each model for the request.
     outcome: outcome if it differs from the status, as in a stream that fails after its head.
+    trace_id, span_id: ids of OpenTelemetry in hexadecimal; "": the request belongs to no trace.
     """
 
     id: str
     began: int = field(default_factory=time.time_ns)
+    started: float = field(default_factory=time.monotonic)
+    models: set[str] = field(default_factory=set)
     work: list[ModelWork] = field(default_factory=list)
     outcome: str = ""
+    trace_id: str = ""
+    span_id: str = ""
 
     @property
     def model(self) -> str:
-        """Name of the only model that worked for the request, NO_MODEL or SEVERAL_MODELS."""
-        models = {work.model for work in self.work}
-        return next(iter(models), NO_MODEL) if len(models) < 2 else SEVERAL_MODELS
+        """Name of the only model that the request was sent to, NO_MODEL or SEVERAL_MODELS."""
+        return next(iter(self.models), NO_MODEL) if len(self.models) < 2 else SEVERAL_MODELS
 
     def outcome_of(self, status: int) -> str:
         """Return the outcome: ok, invalid, rejected, late, cancelled or failed.
@@ -81,18 +93,38 @@ class RequestContext:
         """
         if self.outcome:
             return self.outcome
-        return OUTCOMES.get(status) or ("ok" if status < 400 else "invalid" if status < 500 else FAILED)
+        return OUTCOMES.get(status) or (OK if status < 400 else "invalid" if status < 500 else FAILED)
 
 
 current: Final[ContextVar[RequestContext | None]] = ContextVar("current", default=None)
 
 
 def context_of(scope: Scope) -> RequestContext:
-    """Return a context for a new request, with the client's X-Request-ID if it is safe to log."""
-    header = Headers(scope=scope).get(ID_HEADER, "")
+    """Return a context for a new request, with the client's X-Request-ID if it is safe to log.
+
+    The trace is the one of the header `traceparent`, also on a server that sends no traces.
+    """
+    headers = Headers(scope=scope)
+    header = headers.get(ID_HEADER, "")
+    trace = TRACE.fullmatch(headers.get(TRACE_HEADER, ""))
     return RequestContext(
-        header if ID.fullmatch(header) else f"{random.getrandbits(ID_BITS):0{ID_BITS // 4}x}"
+        header if ID.fullmatch(header) else f"{random.getrandbits(ID_BITS):0{ID_BITS // 4}x}",
+        trace_id=trace[1] if trace else "",
     )
+
+
+def route_of(scope: Scope) -> str:
+    """Return the pattern of a request's path, which is known once its route is found, or OTHER_ROUTE."""
+    return getattr(scope.get("route"), "path", OTHER_ROUTE)
+
+
+def note_model(model: str) -> None:
+    """Note that the current request is sent to a model.
+
+    model: result of `ModelRoute.models`.
+    """
+    if context := current.get():
+        context.models.add(model)
 
 
 def set_outcome(outcome: str) -> None:

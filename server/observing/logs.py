@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import multiprocessing
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -13,11 +14,16 @@ from server.observing.context import current
 from server.settings import ServerSettings
 
 REPEAT_SECONDS: Final = 10.0
-LINE_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s%(request)s: %(message)s"
+LINE_FORMAT: Final = "%(asctime)s %(processName)s[%(process)d] %(levelname)s %(name)s%(request)s: %(message)s"
 
 
-def set_up(settings: ServerSettings) -> None:
-    """Set up the logs of this process; replaces the handlers of the root logger."""
+def set_up(settings: ServerSettings, process: str) -> None:
+    """Set up the logs of this process; replaces the handlers of the root logger.
+
+    settings: settings of the server.
+    process: name of this process in its lines.
+    """
+    multiprocessing.current_process().name = process
     handler = logging.StreamHandler()
     handler.setFormatter(Json() if settings.log_format == "json" else Lines(LINE_FORMAT))
     logging.basicConfig(level=settings.log_level.upper(), handlers=[handler], force=True)
@@ -49,7 +55,8 @@ class Lines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         context = current.get()
-        record.request = f" [{context.id}]" if context else ""
+        trace = f" trace_id={context.trace_id}" if context and context.trace_id else ""
+        record.request = f" [{context.id}{trace}]" if context else ""
         return super().format(record)
 
     def formatMessage(self, record: logging.LogRecord) -> str:
@@ -68,19 +75,25 @@ def _printable(text: str) -> str:
 
 
 class Json(logging.Formatter):
-    """Writes a JSON object per line: time (RFC 3339, UTC), level, logger, message, and if present request_id,
-    exception and the fields of the line."""
+    """Writes a JSON object per line: time (RFC 3339, UTC), level, process, pid, logger, message, and if
+    present request_id, trace_id, span_id, exception and the fields of the line."""
 
     def format(self, record: logging.LogRecord) -> str:
         context = current.get()
         entry: dict[str, object] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
+            "process": record.processName,
+            "pid": record.process,
             "logger": record.name,
             "message": record.getMessage(),
         }
         if context:
             entry["request_id"] = context.id
+            if context.trace_id:
+                entry["trace_id"] = context.trace_id
+            if context.span_id:
+                entry["span_id"] = context.span_id
         if isinstance(record.args, Mapping):
             entry |= record.args
         if record.exc_info:

@@ -78,6 +78,8 @@ class ProcessContext:
     sockets: path of the socket of each engine process.
     listener: socket from which front ends accept; None for an engine process.
     weights: folder of weights that engine processes share; None if each loads its own.
+    name: name of the process in logs and metrics.
+    restarted: whether the process replaces one that has ended.
     """
 
     number: int
@@ -87,6 +89,8 @@ class ProcessContext:
     sockets: tuple[Path, ...]
     listener: socket.socket | None
     weights: Path | None = None
+    name: str = ""
+    restarted: bool = False
 
 
 class Listener(socket.socket):

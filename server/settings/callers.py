@@ -43,6 +43,9 @@ class CallerSettings(BaseSettings):
         "memory://", description="Storage of the counters of limits: memory:// or redis://host:port."
     )
     metrics_auth_token: SecretStr | None = Field(None, description="Token for /metrics.")
+    metrics_by_key: bool = Field(
+        False, description="Count requests and characters by the id of the key in /metrics."
+    )
     docs_auth_token: SecretStr | None = Field(None, description="Token for /docs.")
     admin_token: SecretStr | None = Field(
         None, description="Token to reload, load and unload models over HTTP; without it, that is off."

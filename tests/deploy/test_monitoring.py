@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from tests.server.test_server_process import GERMAN, SLOW, free_port
-from tests.support.served import server, until
+from tests.support.served import LONG, server, until
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docker" / "prometheus"
@@ -106,7 +106,7 @@ def test_every_query_of_the_dashboard_has_a_result(place, tmp_path):
     client, _ = place
     port = free_port()
     (tmp_path / "prometheus.yml").write_text(
-        "global: {scrape_interval: 500ms}\n"
+        "global: {scrape_interval: 500ms, evaluation_interval: 500ms}\n"
         f"rule_files: [{FOLDER / 'rules.yml'}]\n"
         "scrape_configs: [{job_name: convoy, static_configs: [{targets: ['127.0.0.1:"
         f"{client.base_url.port}']}}]}}]\n",
@@ -137,13 +137,16 @@ def _ask_all(prometheus, client):
             return False
 
     until(up)
-    end = time.monotonic() + 30
+    end = time.monotonic() + 300
     waiting = [q.replace("$__rate_interval", "20s") for q in QUERIES]
     waiting = [re.sub(r'=~"\$\w+"', '=~".*"', query) for query in waiting]
     while waiting:
         for values in (GERMAN, {"q": "A tale.", "source": "en", "target": "de"}, GERMAN | {"target": "zz"}):
             client.post("/translate", json=values)
         client.post("/summarize", json={"q": "A long text about nothing."})
+        client.post("/translate", json=GERMAN | LONG | {"stream": True})
+        file, form = {"file": ("brief.txt", b"Das ist gut.\n")}, {"source": "de", "target": "en"}
+        client.post("/translate_file", files=file, data=form)
         waiting = [query for query in waiting if not _answered(ask(query), query)]
         assert time.monotonic() < end, f"no answer to {waiting}"
     groups = prometheus.get("/rules").json()["data"]["groups"]

@@ -13,8 +13,8 @@ import pytest
 
 from tests.server.test_attacks import Others, sender, slowed
 from tests.server.test_server_process import GERMAN
-from tests.support.processes import LONGER, connections, pids, processes, value
-from tests.support.served import until
+from tests.support.processes import LONGER, connections, pids, processes
+from tests.support.served import until, value
 from tests.support.timing import thrice
 
 ATTACKS = (

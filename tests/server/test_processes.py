@@ -24,10 +24,9 @@ from tests.support.processes import (
     pids,
     processes,
     ready,
-    value,
     wait_for_answers,
 )
-from tests.support.served import bundles, until
+from tests.support.served import bundles, until, value
 
 
 def resident(pid):
@@ -140,6 +139,7 @@ def test_killed_front_end_restarts_while_the_other_answers(crew):
     client, running, _ = crew
     count = "convoy_request_duration_seconds_count"
     before, old = value(client, count, route="/translate", outcome="ok"), pids(running)
+    restarts = value(client, "convoy_process_restarts_total", process="front end 0")
     engines = pids(running, "engine process")
     with constant_load(client) as statuses:
         os.kill(old[0], signal.SIGKILL)
@@ -157,6 +157,7 @@ def test_killed_front_end_restarts_while_the_other_answers(crew):
     assert lived >= before, "what the dead one counted stays counted"
     after = value(client, count, route="/translate", outcome="ok")
     assert after - before == pytest.approx(found[200], abs=6)
+    assert value(client, "convoy_process_restarts_total", process="front end 0") == restarts + 1
     assert value(client, "convoy_slots", model=NAME, lane="0") == 4 * COUNT
 
 
@@ -202,6 +203,8 @@ def test_requests_of_a_killed_engine_process_move_to_the_other(crew):
             until(lambda pid=pid: pid not in pids(running, "engine process"))
         until(lambda: all_connected(running))
         until(lambda: value(client, "convoy_model_loaded", model=NAME) == COUNT)
+    for number in range(COUNT):
+        assert value(client, "convoy_process_restarts_total", process=f"engine process {number}") == 1
     assert set(statuses) == {200}, Counter(statuses)
     assert not set(old) & set(pids(running, "engine process"))
     assert pids(running) == front_ends

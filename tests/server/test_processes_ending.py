@@ -24,10 +24,9 @@ from tests.support.processes import (
     pids,
     processes,
     ready,
-    value,
     wait_for_answers,
 )
-from tests.support.served import bundles, until
+from tests.support.served import bundles, until, value
 
 READY = r"engine process \d is ready"
 

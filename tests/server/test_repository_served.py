@@ -12,7 +12,7 @@ from engine.api import Service
 from engine.errors import ConfigError
 from server.settings import ServerSettings
 from tests.server.test_reload import TOKEN
-from tests.support.served import LINES, MODELS, bundles, open_service, server, settings_of, until
+from tests.support.served import LINES, MODELS, bundles, open_service, server, settings_of, until, value
 
 ROOT = Path(__file__).parents[2]
 DE, EN, TITLE = MODELS
@@ -139,7 +139,7 @@ def test_error_of_a_small_budget_names_the_setting(client):
     both = GERMAN | {"target": "de", "model": f"{DE}+{EN}"}  # by way of English, with room for one
     answer = client.post("/translate", json=both)
     assert (answer.status_code, "raise model_budget" in answer.json()["error"]) == (503, True)
-    assert 'convoy_rejected_total{reason="model_unavailable"} 1.0' in client.get("/metrics").text
+    assert value(client, "convoy_rejected_total", reason="model_unavailable", model=f"{DE}+{EN}") == 1
     assert translated(client, GERMAN)
 
 

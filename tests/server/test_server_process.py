@@ -16,7 +16,7 @@ import pytest
 
 from engine.bundle.bundle import open_bundle
 from engine.text.tokenizers.tokenizer import open_tokenizer
-from tests.support.served import LINES, LONG, bundles, busy, open_service, server, slow_down, until
+from tests.support.served import LINES, LONG, bundles, busy, open_service, server, slow_down, until, value
 
 ROOT = Path(__file__).parents[2]
 GERMAN = {"q": "Das ist gut.", "source": "de", "target": "en"}
@@ -57,7 +57,7 @@ def test_a_client_that_leaves_frees_its_slots_and_its_place_in_the_queue():
         until(lambda: busy(service) == (0, 0))
         until(lambda: house.in_flight == 0)
         assert service.stats()["toy-de-en"].answered == answered
-        assert 'convoy_rejected_total{reason="cancelled"} 1.0' in client.get("/metrics").text
+        assert value(client, "convoy_rejected_total", reason="cancelled", model="toy-de-en") == 1
         assert client.post("/translate", json=GERMAN).status_code == 200
 
 

@@ -112,9 +112,9 @@ def test_each_way_a_request_can_end_is_an_outcome_of_its_own(place, monkeypatch)
     wanted = {
         ("toy-de-en", "ok"): 2,
         ("none", "invalid"): 1,
-        ("none", "late"): 1,
-        ("none", "cancelled"): 1,
-        ("none", "failed"): 1,
+        ("toy-de-en", "late"): 1,
+        ("toy-de-en", "cancelled"): 1,
+        ("toy-de-en", "failed"): 1,
     }
 
     def grown():
@@ -132,7 +132,7 @@ def test_each_way_a_request_can_end_is_an_outcome_of_its_own(place, monkeypatch)
 
 def test_a_client_that_leaves_a_stream_is_a_cancelled_one(place):
     client = place[0]
-    gone = ("none", "cancelled")
+    gone = ("toy-de-en", "cancelled")
     before = outcomes(client).get(gone, 0)
     for count in range(1, 11):  # in any state of the stream
         with client.stream("POST", "/translate", json=ENDLESS | {"stream": True}, headers=PATIENT) as answer:
@@ -201,17 +201,21 @@ def test_json_logs_are_an_object_a_line_and_name_the_request():
 
     def send(client):
         headers = {"X-Request-ID": "order-66", "Content-Type": "application/json", "X-API-Key": SECRET_KEY}
+        headers["traceparent"] = PARENT
         answers.append(client.post("/translate", content=body, headers=headers))
         client.head("/health?q=geheim", headers={"X-Request-ID": "order-67"})
         client.get("/download_file/geheim.txt", headers={"X-Request-ID": "order-68", "X-API-Key": SECRET_KEY})
         client.post("/translate", json=GERMAN, headers={"X-Request-ID": "order-69", "X-API-Key": "geheim"})
 
     lines, written = lines_of(send, LOG_LEVEL="debug", API_KEYS=SECRET_KEY)
-    assert all({"time", "level", "logger", "message"} <= set(line) for line in lines)
+    assert all({"time", "level", "process", "pid", "logger", "message"} <= set(line) for line in lines)
+    assert {line["process"] for line in lines} == {"server"}
+    assert len({line["pid"] for line in lines}) == 1
     assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00", line["time"]) for line in lines)
     logged = [line for line in lines if line["logger"] == "convoy.access" and "order" in line["request_id"]]
     assert [line["request_id"] for line in logged] == ["order-66", "order-67", "order-68", "order-69"]
     access, head, file, refused = logged
+    assert (access["trace_id"], "trace_id" in head) == (PARENT.split("-")[1], False)
     assert (access["method"], access["path"], access["status"]) == ("POST", "/translate", 200)
     assert (access["client"], access["outcome"], access["model"]) == ("127.0.0.1", "ok", "toy-de-en")
     assert (access["received"], access["sent"]) == (len(body), len(answers[0].content))
@@ -245,8 +249,8 @@ def test_text_logs_name_the_request_too():
         client.get("/health", headers={"X-Request-ID": "order-66"})
         running.terminate()
         written = running.communicate(timeout=600)[1]
-    line = r'INFO convoy\.access \[order-66\]: 127\.0\.0\.1 "GET /health" 200 ok received=0 sent=15 '
-    assert re.search(line + r"seconds=0\.\d{6} key=- model=none$", written, re.MULTILINE)
+    line = r'server\[\d+\] INFO convoy\.access \[order-66\]: 127\.0\.0\.1 "GET /health" 200 ok '
+    assert re.search(line + r"received=0 sent=15 seconds=0\.\d{6} key=- model=none$", written, re.MULTILINE)
     assert "uvicorn.access" not in written
 
 
@@ -255,10 +259,10 @@ def test_text_logs_name_the_request_too():
 
 @contextmanager
 def collector():
-    """An OTLP collector over HTTP: (its address, the spans it has been sent)."""
+    """An OTLP collector over HTTP: (its address, the spans it has been sent, the names of their services)."""
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-    spans = []
+    spans, names = [], []
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self):
@@ -267,6 +271,8 @@ def collector():
             if self.headers.get("Content-Encoding") == "gzip":
                 body = gzip.decompress(body)
             for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
+                known = {entry.key: entry.value.string_value for entry in resource.resource.attributes}
+                names.append(known["service.name"])
                 for scope in resource.scope_spans:
                     spans.extend(scope.spans)
             self.send_response(200)
@@ -279,7 +285,7 @@ def collector():
     thread = threading.Thread(target=listening.serve_forever)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{listening.server_port}", spans
+        yield f"http://127.0.0.1:{listening.server_port}", spans, names
     finally:
         listening.shutdown()
         thread.join()
@@ -288,7 +294,7 @@ def collector():
 
 def test_traces_show_where_the_time_went_and_go_on_with_the_callers_trace():
     pytest.importorskip("opentelemetry.proto", reason="needs the extra otel")
-    with collector() as (address, spans):
+    with collector() as (address, spans, _):
         with server(traces=address) as (client, _, _):
             headers = {"traceparent": PARENT, "X-Request-ID": "order-66"}
             client.post("/translate", json=GERMAN, headers=headers)
@@ -317,3 +323,67 @@ def test_traces_without_the_extra_name_the_remedy(monkeypatch):
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
     with pytest.raises(ConfigError, match=r"pip install 'convoy-server\[otel\]'"):
         Tracing.to("http://localhost:4318")
+
+
+def traced(monkeypatch, **variables):
+    """Return the service names and spans of a server with OpenTelemetry's variables and one request."""
+    pytest.importorskip("opentelemetry.proto", reason="needs the extra otel")
+    with collector() as (address, spans, names):
+        for name, text in variables.items():
+            monkeypatch.setenv(name, text.replace("ADDRESS", address))
+        with server() as (client, _, _):
+            client.post("/translate", json=GERMAN)
+    return set(names), spans
+
+
+def test_opentelemetrys_own_variables_name_the_collector_and_the_service(monkeypatch):
+    names, spans = traced(
+        monkeypatch, OTEL_EXPORTER_OTLP_ENDPOINT="ADDRESS", OTEL_SERVICE_NAME="shop-translations"
+    )
+    assert names == {"shop-translations"}
+    assert "POST /translate" in {span.name for span in spans}
+
+
+def test_an_endpoint_of_traces_alone_is_used_as_it_is(monkeypatch):
+    names, spans = traced(monkeypatch, OTEL_EXPORTER_OTLP_TRACES_ENDPOINT="ADDRESS/v1/traces")
+    assert names == {"convoy"}
+    assert "POST /translate" in {span.name for span in spans}
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"OTEL_EXPORTER_OTLP_ENDPOINT": ""},
+        {"OTEL_EXPORTER_OTLP_ENDPOINT": "ADDRESS", "OTEL_SDK_DISABLED": "true"},
+        {"OTEL_EXPORTER_OTLP_ENDPOINT": "ADDRESS", "OTEL_TRACES_EXPORTER": "none"},
+        {"OTEL_EXPORTER_OTLP_ENDPOINT": "ADDRESS", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"},
+    ],
+)
+def test_variables_that_turn_traces_off_make_no_tracing(monkeypatch, variables):
+    for name, text in variables.items():
+        monkeypatch.setenv(name, text)
+    assert Tracing.configured("") is None
+
+
+def test_a_collector_in_a_variable_without_the_extra_is_a_warning(monkeypatch, caplog):
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:4318")
+    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
+    assert Tracing.configured("") is None
+    assert "pip install 'convoy-server[otel]'" in caplog.text
+
+
+def test_log_lines_name_the_trace_of_the_callers_header_or_none():
+    def trace_of(header):
+        return context_of({"type": "http", "headers": [(b"traceparent", header.encode())]}).trace_id
+
+    trace = PARENT.split("-")[1]
+    assert trace_of(PARENT) == trace
+    for forged in (
+        "",
+        "x",
+        PARENT + "\n",
+        PARENT.replace(trace, "0" * 32),
+        PARENT.upper(),
+        "ff" + PARENT[2:],
+    ):
+        assert trace_of(forged) == ""

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
-from prometheus_client.parser import text_string_to_metric_families
 
 from tests.server.test_server_process import GERMAN, MAIN, ROOT, SLOW, free_port
 from tests.support.served import LINES, bundles, until
@@ -95,13 +94,6 @@ def count_sockets(processes, sockets):
                 continue
         found[pid] = len(open_ & sockets)
     return found
-
-
-def value(client, name, **labels):
-    """Return the sum of a metric's samples with these labels."""
-    families = text_string_to_metric_families(client.get("/metrics").text)
-    samples = [sample for family in families for sample in family.samples if sample.name == name]
-    return sum(s.value for s in samples if labels.items() <= s.labels.items())
 
 
 def ask(client, values=GERMAN):

@@ -17,6 +17,7 @@ import httpx
 import sentencepiece
 import torch
 import uvicorn
+from prometheus_client.parser import text_string_to_metric_families
 
 from engine.api import Placement, Service, ServiceSettings
 from engine.bundle.bundle import Description, add_files, open_bundle, write_bundle
@@ -126,6 +127,13 @@ def running(**settings):
         yield service
     finally:
         service.stop(drain=False, timeout=30)
+
+
+def value(client, name, **labels):
+    """Return the sum of a metric's samples with these labels."""
+    families = text_string_to_metric_families(client.get("/metrics").text)
+    samples = [sample for family in families for sample in family.samples if sample.name == name]
+    return sum(s.value for s in samples if labels.items() <= s.labels.items())
 
 
 @contextmanager

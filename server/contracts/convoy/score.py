@@ -29,6 +29,7 @@ from server.http.responses import json_response
 from server.http.schemas import check_sizes, finite, texts_of, validate
 from server.http.unread import unread_of, with_warnings
 from server.languages import resolve_code
+from server.observing.context import note_model
 from server.state import deadline_of, state_of
 
 LANGUAGE_MODEL: Final = "language-model"
@@ -113,8 +114,9 @@ async def score(request: Request) -> Response:
     fields = validate(ScoreRequest, values)
     route = _pick_model(state.service, fields, translated=sources is not None)
     await charge(request, [*texts, *(sources or [])])
+    note_model(route.models)
     results = await while_connected(request, state.service.score(route, texts, sources, deadline))
-    state.metrics.record_work(route.name, results)
+    state.metrics.record_work(route, sum(map(len, texts)), results)
     scores = await in_slices(each(one_slice(_score, result) for result in results), deadline)
     total = math.fsum(result.total for result in results)
     answer: dict[str, Any] = {

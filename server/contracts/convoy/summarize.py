@@ -78,7 +78,7 @@ async def _answer(
     fields = call.options
     options = text_options(fields, call.alternatives)
     results = await results_of(state, call.route, call.texts, options, call.deadline, on_partial)
-    state.metrics.record_work(call.route.name, results)
+    state.metrics.record_work(call.route, sum(map(len, call.texts)), results)
     lists: dict[str, list[Any]] = {
         "summaryText": [result.text for result in results],
         "truncated": [result.truncated for result in results],

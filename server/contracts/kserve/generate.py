@@ -113,7 +113,7 @@ async def _generation(request: Request, info: ModelInfo) -> tuple[Answering, dic
 
     async def answer(on_partial: OnPartial | None) -> dict[str, Any]:
         results = await results_of(state, route, [text], options, deadline, on_partial)
-        state.metrics.record_work(info.name, results)
+        state.metrics.record_work(route, len(text), results)
         return head | {"text_output": results[0].text} | warnings_of(info, body)
 
     # only an explicit `"stream": false` prevents the stream

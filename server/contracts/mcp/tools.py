@@ -156,7 +156,7 @@ async def _answering(ctx: Call) -> AsyncIterator[tuple[Request, AppState]]:
         refuse_while_draining(request)
         yield request, state
     except ConvoyError as error:
-        state.metrics.rejections.labels(error.code).inc()
+        state.metrics.record_rejection(error.code, request.scope)
         await _record_failure(request)
         raise ToolError(str(error)) from None
     except Exception:

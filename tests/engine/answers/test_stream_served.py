@@ -123,7 +123,8 @@ def test_a_failure_after_the_start_is_an_event(place):
         finally:
             del stepper.launch
     assert rest[-4:-2] == ["event: error", 'data: {"error":"the backend failed: RuntimeError: no device"}']
-    assert house.metrics.rejections.labels("executor_failed")._value.get() == 1
+    labels = {"reason": "executor_failed", "model": "toy-de-en", "route": "/translate"}
+    assert house.metrics.registry.get_sample_value("convoy_rejected_total", labels) == 1
 
 
 def test_a_browser_that_reconnects_after_the_end_gets_204(place):

@@ -21,6 +21,7 @@ from tests.project.linear.case import TRUSTED, Case
 SERVER_CASES: dict[str, Case | str] = {
     "server.callers.access:__init__": "patterns of the operator",
     "server.observing.context:ID": Case(),
+    "server.observing.context:TRACE": Case(),
     "server.callers.keys:read_keys": TRUSTED,
     "server.settings.callers:_check_pattern": "a pattern of the operator",
     "server.files.shared_records:RECORD_ID": Case(),

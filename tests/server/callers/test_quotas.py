@@ -36,7 +36,7 @@ async def test_keys_and_addresses_have_separate_limits(ask, service, tmp_path):
             assert (await sent(3, neighbour))[0] == [200, 200, 429]
         assert (await client.get("/health")).status_code == 200
         text = (await client.get("/metrics")).text
-    assert 'convoy_rejected_total{reason="slowdown"} 4.0' in text
+    assert 'convoy_rejected_total{model="none",reason="slowdown",route="other"} 4.0' in text
 
 
 async def test_daily_limit_applies_too(ask):

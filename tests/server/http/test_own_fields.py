@@ -129,7 +129,7 @@ def test_metrics_count_requests_and_work(client):
         return after[name] - before.get(name, 0.0)
 
     assert grown('convoy_sentences_answered_total{model="toy-de-en"}') == 3
-    assert grown('convoy_rejected_total{reason="invalid_request"}') == 1
+    assert grown('convoy_rejected_total{model="none",reason="invalid_request",route="/translate"}') == 1
     assert grown('convoy_queue_duration_seconds_count{model="toy-de-en"}') == 1
     assert grown(f'{latency}{{model="toy-de-en",outcome="ok",route="/translate"}}') == 1
     assert grown(f'{latency}{{model="none",outcome="invalid",route="other"}}') == 1

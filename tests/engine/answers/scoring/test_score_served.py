@@ -94,7 +94,7 @@ async def test_scoring_is_counted_in_metrics(client):
     assert (await client.post("/score", json={"q": "a", "model": "nobody"})).status_code == 404
     text = (await client.get("/metrics")).text
     assert 'convoy_decode_duration_seconds_count{model="toy-lm"} 1.0' in text
-    assert 'convoy_rejected_total{reason="unknown_model"} 1.0' in text
+    assert 'convoy_rejected_total{model="none",reason="unknown_model",route="/score"} 1.0' in text
     assert 'route="/score"' in text
 
 
