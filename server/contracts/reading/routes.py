@@ -83,7 +83,7 @@ def _answers(shape: ToolShape) -> dict[str, Any]:
     """Return the description of a shape's answers, for FastAPI."""
     if shape.media == JSON:
         return {"responses": READING_ERRORS}
-    good: dict[int | str, Any] = {200: {"content": {shape.media: {"schema": {"type": "string"}}}}}
+    good: dict[int | str, Any] = {200: {"content": {shape.media: {}}}}
     return {"responses": good | READING_ERRORS, "response_class": Response}
 
 
