@@ -97,11 +97,12 @@ if [ "$purpose" = train ]; then
   "$python" -m loadtest.engine.gpu_train --device "$device" --out "$out" "$@" |& tee -a "$log"
   exit
 fi
-# Run some tests of kernels under compute-sanitizer: sanitize TOOL SECONDS EXPRESSION
+# Run some tests of kernels under compute-sanitizer, those that have not run on a device first: sanitize TOOL SECONDS EXPRESSION
 sanitize() {
   command -v compute-sanitizer > /dev/null || return 0
   timeout "$2" compute-sanitizer --tool "$1" --error-exitcode 9 "$python" -m pytest -x -v -m gpu -o addopts= \
-    -o filterwarnings= -p no:cacheprovider -k "$3" tests/engine/kernels > "$out/$1.log" 2>&1 ||
+    -o filterwarnings= -p no:cacheprovider -k "$3" tests/engine/kernels/test_{products,caches,attention,convolutions}.py \
+    > "$out/$1.log" 2>&1 ||
     echo "compute-sanitizer: $1 ended with $? (124: out of time), see $out/$1.log" | tee -a "$log"
 }
 
@@ -109,7 +110,7 @@ bench() { "$python" -m loadtest.engine.gpu_bench --device "$device" "$@" |& tee 
 
 code=0
 record=$out/$(date -u +%F)-gpu-$purpose
-fused="compute_queries or computes_queries or compute_taps or product_of_a_lookup or by_tensor_cores"
+fused="wide_product or over_caches or writers_of or computes_queries or compute_taps or product_of_a_lookup or by_tensor_cores"
 if [ "$purpose" = ten ]; then # the models are written and races are searched while the tests run
   models=$(mktemp -d)
   tiny=()

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
@@ -34,6 +35,7 @@ from engine.kernels.deferred import (
 )
 from engine.kernels.linear import EmbeddingLookup, Epilogue, Norm, is_constant, library_product, wide_product
 from engine.kernels.modes import Mode
+from engine.kernels.products import FIRST_WIDE_ROWS
 from engine.kernels.reference import add_norm
 
 GELUS: Final = {"none": "gelu", "tanh": "gelu_tanh"}  # activations by torch's names of their approximation
@@ -153,6 +155,8 @@ class ProductMode(Mode):
         """Compute x + y in float32 in the kernel of y, a product of few rows."""
         op = y.op if isinstance(y, DeferredTensor) else None
         if not isinstance(op, Product) or not op.plain or not self._takes_product(op.x, op.weight):
+            return NotImplemented
+        if math.prod(op.x.shape[:-1]) >= FIRST_WIDE_ROWS:  # the norm behind it takes the sum instead
             return NotImplemented
         if not (isinstance(op.x, DeferredTensor) and isinstance(op.x.op, Normalisation)):
             op = replace(op, x=self.value(op.x))  # may also compute the norm of which x is the value

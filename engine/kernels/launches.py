@@ -13,8 +13,11 @@ from torch import Tensor
 ELEMENTS: Final = {torch.float32: "float", torch.float16: "fp16", torch.bfloat16: "bf16"}
 WARP: Final = 32
 LOAD_BYTES: Final = 16  # bytes that a thread loads with one instruction
-# entries of product.cu and tiled_product.cu
-PRODUCTS: Final = ("product", "tiled_product", "tiled_glu", "tiled_long", "tiled_unstaged")
+# entries of product.cu, tiled_product.cu and wide_product.cu
+PRODUCTS: Final = (
+    *("product", "tiled_product", "tiled_glu", "tiled_long", "tiled_unstaged"),
+    *("wide_product", "wide_glu"),
+)
 HEAD_PRODUCTS: Final = ("attend_product", "dynamic_conv_tiled")  # products that also attend or convolve
 # macro that `Kernel.size` defines, by entry
 SIZE_DEFINES: Final = {

@@ -19,7 +19,7 @@ from engine.backends import LaneSize, processors
 from engine.kernels.calls import PACKED_GROUP, SCATTER
 from engine.kernels.launches import ELEMENTS, LOAD_BYTES, SIZE_DEFINES, Kernel, bucket_of
 from engine.kernels.nvrtc import SHIPPED, Compiler, Unit
-from engine.kernels.products import ROW_BUCKETS, TILED_ROW_BUCKETS
+from engine.kernels.products import ROW_BUCKETS, TILED_ROW_BUCKETS, WIDE_ROW_BUCKETS
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ STATE_FILES: Final = {
     "sum": ("ssru_step.cu",),
 }
 MAX_PROCESSES: Final = 8
-MANY: Final = 3  # this many missing kernels are compiled by processes, and the log says so
+MANY: Final = 3  # least number of missing kernels that processes compile, with a line in the log
 
 
 class DecoderState(Protocol):
@@ -85,9 +85,9 @@ def usual_kernels(dtype: torch.dtype, *, tensor_cores: bool) -> list[Kernel]:
             ("dynamic_conv_tiled.cu", "dynamic_conv_tiled"),
         )
     ]
-    return kernels + [
-        Kernel("tiled_product.cu", "tiled_product", element, vector, rows) for rows in TILED_ROW_BUCKETS
-    ]
+    products = [("tiled_product", rows) for rows in TILED_ROW_BUCKETS]
+    products += [("wide_product", rows) for rows in WIDE_ROW_BUCKETS]
+    return kernels + [Kernel(f"{entry}.cu", entry, element, vector, rows) for entry, rows in products]
 
 
 def kernels_of_lanes(
@@ -99,7 +99,9 @@ def kernels_of_lanes(
     states: states of the model's decoder.
     lanes: sizes of the lanes.
     """
-    rows = {bucket_of(TILED_ROW_BUCKETS, beams * slots) for beams, most in lanes for slots in _doubles(most)}
+    buckets = *TILED_ROW_BUCKETS, *WIDE_ROW_BUCKETS  # encoders take the last for their smallest batches
+    rows = {bucket_of(buckets, beams * slots) for beams, most in lanes for slots in _doubles(most)}
+    rows.add(buckets[-1])
     widths = {state.dim // state.heads for state in states if state.heads}
     sizes = {"CONVOY_ROWS": rows, "CONVOY_WIDTH": widths}
     unused = _unused_files(states)

@@ -22,7 +22,9 @@ from engine.kernels.launches import (
 from engine.kernels.linear import ACTIVATIONS, EmbeddingLookup, Epilogue, Norm
 
 ROW_BUCKETS: Final = (1, 2, 4, 8)  # compiled numbers of rows of product.cu
-TILED_ROW_BUCKETS: Final = (*ROW_BUCKETS, 16)  # those of tiled_product.cu; cuBLAS computes more rows
+TILED_ROW_BUCKETS: Final = (*ROW_BUCKETS, 16)  # compiled numbers of rows of tiled_product.cu
+FIRST_WIDE_ROWS: Final = TILED_ROW_BUCKETS[-1] + 1
+WIDE_ROW_BUCKETS: Final = (32, 64)  # of wide_product.cu; cuBLAS computes more rows
 MAX_STAGED_BYTES: Final = 96 * 1024  # shared memory for rows in product.cu, if a block can have as much
 PRODUCT_WARPS: Final = 8  # warps of a block
 MIN_WARP_SHARE: Final = 256  # least number of terms for each of several warps that share a sum
@@ -35,6 +37,10 @@ TILE_PAD: Final = 32  # padding of a staged row, in elements
 MAX_NORMED: Final = 1024  # largest dim of normalised rows
 LONG_DIM: Final = 2048  # above this dim 16 warps share a sum instead of 8
 MAX_TILED_BYTES: Final = 80 * 1024  # staged rows in shared memory; larger rows stay in global memory
+WIDE_PAD: Final = 4  # padding of a row of partial sums in wide_product.cu, in floats
+# largest number of bytes that the blocks of wide_product.cu read of their rows, by prediction; 0 leaves these
+# products to cuBLAS. To read 16 MiB from an H100's cache takes 3 us, and cuBLAS needs 4 us besides its bytes
+MAX_REREAD_BYTES: Final = 16 << 20
 LONG_ENTRIES: Final = ("tiled_long", "tiled_unstaged")  # entries with 16 warps
 
 
@@ -51,7 +57,7 @@ class _Launch(NamedTuple):
 
 
 class Products:
-    """Matrix products of up to 16 rows, fused with the operations before and after them."""
+    """Matrix products of up to 64 rows, fused with the operations before and after them."""
 
     def __init__(
         self,
@@ -78,7 +84,8 @@ class Products:
         constant: bool = False,
         glu: bool = False,
     ) -> bool:
-        """Return whether `product` accepts x: up to 8 rows that fit in shared memory, 16 with tensor cores.
+        """Return whether `product` accepts x: up to 8 rows that fit in shared memory, 16 with tensor cores,
+        and 64 without a norm if the weight is small.
 
         x: [..., dim]; only the shape is used.
         weight: [outputs, dim].
@@ -89,7 +96,8 @@ class Products:
         dim = weight.shape[1]
         rows = x.numel() // max(dim, 1)
         if rows > ROW_BUCKETS[-1]:
-            return constant and self._tile_entry(rows, weight, norm, glu=glu) is not None
+            tiled = self._tile_entry(rows, weight, norm, glu=glu) is not None
+            return constant and (tiled or (norm is None and self._takes_wide(rows, weight)))
         staged = bucket_of(ROW_BUCKETS, rows) * dim * weight.element_size()
         return rows > 0 and staged <= min(MAX_STAGED_BYTES, self.dynamic_bytes)
 
@@ -123,8 +131,8 @@ class Products:
         x: [slots, beams, dim], in fp32 or in the type of the weights; or a lookup accepted by `takes_lookup`.
         weights: weight [outputs, dim] and bias [outputs] or None.
         epilogue: operations on the sums.
-        norm: layer norm of x, or None; not with a lookup.
-        temperature: float32 [slots], divisors of the rows of each slot, or None; not with a lookup.
+        norm: layer norm of x, or None; not with a lookup, or more than 16 rows.
+        temperature: float32 [slots], divisors of the rows of each slot, or None; as the norm.
         constant: no kernel writes the weights, so they may be read before earlier kernels have ended.
 
         Returns the result [slots, beams, outputs] (half as many after a GLU), and the input of the product if
@@ -139,11 +147,13 @@ class Products:
         )
         shape, (x, lookup) = x.shape, _split_lookup(x)
         rows, glu = math.prod(shape[:-1]), epilogue.activation == "glu"
+        if rows >= FIRST_WIDE_ROWS and norm is None and temperature is None:
+            return self._wide_product(x, weights, epilogue), None
         kind = torch.float32 if epilogue.float32 else weight.dtype
         y = weight.new_empty((*shape[:-1], outputs // 2 if glu else outputs), dtype=kind)
         assert x.is_contiguous()
-        if rows > ROW_BUCKETS[-1] and x.data_ptr() % LOAD_BYTES:
-            x = x.clone()  # a view; the kernel needs aligned rows
+        # rows of a view may be unaligned
+        x = x.clone() if rows > ROW_BUCKETS[-1] and x.data_ptr() % LOAD_BYTES else x
         tiles = constant and x.data_ptr() % LOAD_BYTES == 0
         entry = self._tile_entry(rows, weight, norm, glu=glu) if tiles else None
         assert temperature is None or entry != "tiled_unstaged"
@@ -164,9 +174,42 @@ class Products:
         else:
             launch = self._tile_launch(entry, weight, rows, y.shape[-1])
             arguments = *tensors, *lookup, *sizes, *options, *factors, normed, y
-        blocks, threads = (launch.blocks, 1, 1), (launch.threads, 1, 1)
-        self.run(Call(launch.kernel, blocks, threads, launch.shared, arguments))
+        self.run(Call(launch.kernel, (launch.blocks, 1, 1), (launch.threads, 1, 1), launch.shared, arguments))
         return y, normed
+
+    def _takes_wide(self, rows: int, weight: Tensor) -> bool:
+        """Return whether wide_product.cu computes a product: 17 to 64 rows, and a weight with few tiles."""
+        size, (outputs, dim) = bucket_of(WIDE_ROW_BUCKETS, rows), weight.shape
+        reread_bytes = ceil_div(outputs, TILE_OUTPUTS) * size * dim * weight.element_size()
+        return (
+            self.tensor_cores
+            and FIRST_WIDE_ROWS <= rows <= size
+            and weight.dtype in (torch.float16, torch.bfloat16)
+            and dim % TILE_DEPTH == 0
+            and weight.data_ptr() % LOAD_BYTES == 0
+            and reread_bytes <= MAX_REREAD_BYTES
+        )
+
+    def _wide_product(self, x: Tensor, weights: tuple[Tensor, Tensor | None], epilogue: Epilogue) -> Tensor:
+        """Compute `product` of 17 to 64 rows x [..., dim]."""
+        (weight, bias), residual, glu = weights, epilogue.residual, epilogue.activation == "glu"
+        (outputs, dim), rows = weight.shape, x.numel() // x.shape[-1]
+        width = outputs // 2 if glu else outputs
+        y = weight.new_empty((*x.shape[:-1], width), dtype=torch.float32 if epilogue.float32 else None)
+        assert x.is_contiguous() and self._takes_wide(rows, weight)
+        assert residual is None or (residual.is_contiguous() and residual.shape == y.shape)
+        x = x.to(weight.dtype)
+        x = x.clone() if x.data_ptr() % LOAD_BYTES else x  # a view; the kernel needs aligned rows
+        size, entry = bucket_of(WIDE_ROW_BUCKETS, rows), "wide_glu" if glu else "wide_product"
+        vector = LOAD_BYTES // weight.element_size()
+        kernel = Kernel("wide_product.cu", entry, ELEMENTS[weight.dtype], vector, size)
+        float32 = (int(t is not None and t.dtype != weight.dtype) for t in (residual, y))
+        scalars = rows, dim, outputs, ACTIVATIONS[epilogue.activation], *float32, float(epilogue.factor)
+        blocks = min(ceil_div(width, TILE_OUTPUTS), 2 * self.processors), 1, 1
+        shared = PRODUCT_WARPS * (2 if glu else 1) * TILE_OUTPUTS * (size + WIDE_PAD) * 4
+        arguments = x, weight, bias, residual, *scalars, y
+        self.run(Call(kernel, blocks, (PRODUCT_WARPS * WARP, 1, 1), shared, arguments))
+        return y
 
     def _warp_launch(self, weight: Tensor, rows: int, warps: int) -> _Launch:
         """Return the launch of product.cu.

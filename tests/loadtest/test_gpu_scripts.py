@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -66,6 +67,15 @@ def test_crash_of_one_test_file_is_reported_and_others_run(setting, tmp_path, mo
     assert "test_fails.py::test_one" in said
     assert "test_passes" not in said
     assert "1 passed" in (tmp_path / "tests.log").read_text("utf-8")
+
+
+def test_script_looks_for_races_in_tests_that_exist():
+    script = (ROOT / "loadtest/gpu.sh").read_text("utf-8")
+    terms = re.search(r'fused="(.*)"', script)[1].split(" or ")
+    files = re.search(r"tests/engine/kernels/test_\{(.*)\}\.py", script)[1].split(",")
+    texts = [(ROOT / f"tests/engine/kernels/test_{name}.py").read_text("utf-8") for name in files]
+    names = re.findall(r"def (test_\w+)\(\s*place", "".join(texts))
+    assert "wide_product" in terms and not [term for term in terms if not any(term in name for name in names)]
 
 
 def test_a_call_without_a_purpose_names_them():

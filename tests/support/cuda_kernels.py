@@ -155,6 +155,9 @@ def calls(dtype):
     if dtype != FLOAT:
         lookup = EmbeddingLookup(torch.zeros(2, 3, dtype=torch.int64), weights[0])
         kernels.product(lookup, weights, Epilogue(), constant=True)
+        for activation in (None, "glu"):
+            ending = Epilogue(activation=activation)
+            kernels.product(normal(5, 6, 3, 32, dtype=dtype), weights, ending, constant=True)
     epilogue = Epilogue(residual=normal(7, 2, 3, 8), float32=True)
     kernels.product(x.float(), (weights[0], None), epilogue, constant=True)
     for dim in (24, 2080) if dtype == FLOAT else (24, 2080, 5120):

@@ -71,6 +71,8 @@ ONE: Final = Shape(models.SIX, 1, 1, 160)
 DEFAULT: Final = Shape(models.SIX, 5, 1, 187)
 LONG: Final = Shape(models.SIX, 1, 1, source=128)
 FEW: Final = Shape(models.SIX, 4, 4, 260)
+EIGHT: Final = Shape(models.SIX, 4, 8)  # 32 rows
+SIXTEEN: Final = Shape(models.SIX, 4, 16, 300)  # 64 rows
 MANY: Final = Shape(models.SIX, 4, 256, 844)
 SHAPES: Final = (
     ONE,
@@ -80,7 +82,7 @@ SHAPES: Final = (
     Shape(models.SIX, 1, 8, 186),
     Shape(models.SIX, 5, 2, 259),
     FEW,
-    Shape(models.SIX, 4, 16, 376),
+    SIXTEEN,
     Shape(models.SIX, 4, 64, 430),
     MANY,
     Shape(models.ATTENTION, 1, 1, 414),
@@ -113,6 +115,7 @@ ABLATIONS: Final = {
     ),
     "taps in the convolution": Ablation(HeadProducts, "takes_taps", lambda *_, **__: False, (ONE, DEFAULT)),
     "own products of 16 rows": Ablation(products, "TILED_ROW_BUCKETS", products.ROW_BUCKETS, (FEW,)),
+    "own products of 32 and 64 rows": Ablation(products, "MAX_REREAD_BYTES", 0, (EIGHT, SIXTEEN)),
 }
 
 
@@ -152,7 +155,7 @@ def steps(run: PartRun) -> dict[str, Any]:
 def ablations(run: PartRun) -> dict[str, Any]:
     """Measure steps without single optimisations. Rows: as of `steps`, with the optimisation that is off."""
     findings: dict[str, Any] = {"rows": [], "not_run": {}}
-    for shape in (ONE, DEFAULT, LONG, FEW):
+    for shape in (ONE, DEFAULT, LONG, FEW, EIGHT, SIXTEEN):
         _measure_into(run, findings, shape, {"without": "nothing"} | _shape_columns(shape))
     for name, (owner, attribute, value, shapes) in ABLATIONS.items():
         with mock.patch.object(owner, attribute, value):

@@ -2,6 +2,20 @@
 
 FAULTS = [
     (
+        "warps of a wide product add up the first one's sums",
+        "engine/kernels/wide_product.cu",
+        "sum += parts[((w * SIDES + side)",
+        "sum += parts[((w * 0 + side)",
+        "tests/engine/kernels/test_products.py -k wide_product_with",
+    ),
+    (
+        "a residual connection of many rows is not left to the norm behind it",
+        "engine/kernels/fused_products.py",
+        "if math.prod(op.x.shape[:-1]) >= FIRST_WIDE_ROWS:",
+        "if math.prod(op.x.shape[:-1]) >= 2 * FIRST_WIDE_ROWS:",
+        "tests/engine/kernels/test_fused_layers.py -k layer_of_few_rows",
+    ),
+    (
         "kernels are cut to the source before their softmax",
         "engine/kernels/reference.py",
         "    heads_of_x = x.unflatten",

@@ -29,9 +29,17 @@ from tests.support.thorough import THOROUGH
 
 
 @NEEDS_COMPILER
-@pytest.mark.parametrize("rows", [8, 9, 16, 17])
-def test_layer_of_up_to_sixteen_rows_runs_one_kernel_per_product(host, rows):
-    """The norm is fused with one product and the residual connection with another."""
+@pytest.mark.parametrize(
+    ("rows", "kernels"),
+    [
+        (8, ["tiled_glu", "tiled_product"]),
+        (16, ["tiled_glu", "tiled_product"]),
+        (17, ["add_norm", "wide_glu", "wide_product"]),
+        (65, ["add_norm", "glu"]),
+    ],
+)
+def test_layer_of_few_rows_runs_one_kernel_per_product(host, rows, kernels):
+    """Up to 16 rows the norm is fused with one product and the residual connection with another."""
     made: list[str] = []
 
     def run(call: Call) -> None:
@@ -51,13 +59,13 @@ def test_layer_of_up_to_sixteen_rows_runs_one_kernel_per_product(host, rows):
             inputs = x if rows <= 16 else x.to(BRAIN)
             found = fused.compute_all({"y": layer(inputs, widen, narrow, gain, shift)})["y"]
         wanted = layer(x, *(w.float() for w in (widen, narrow, gain, shift)))
-    assert made == (["tiled_glu", "tiled_product"] if rows <= 16 else ["add_norm", "glu"])
+    assert made == kernels
     torch.testing.assert_close(found.float(), wanted, rtol=0.03, atol=0.06)
 
 
 @NEEDS_COMPILER
 @pytest.mark.parametrize("rms", [False, True])
-@pytest.mark.parametrize("rows", [8, 40])
+@pytest.mark.parametrize("rows", [8, 40, 72])
 def test_residual_sum_of_many_rows_runs_in_the_kernel_of_the_norm_behind_it(host, rows, rms):
     """Layers that normalise first: the sum is both normalised and added to the next branch."""
     made: list[str] = []
@@ -85,8 +93,9 @@ def test_residual_sum_of_many_rows_runs_in_the_kernel_of_the_norm_behind_it(host
         with FusedMode(Kernels(run), BRAIN) as fused:
             found = fused.compute_all(dict(enumerate(layers(x, weights, norm))))
         wanted = layers(x.float(), wide(*weights), wide_norm)
-    if rows == 40:
-        assert made == ["add_norm"] * 3
+    if rows > 16:
+        products = ["wide_product"] * 2 if rows == 40 else []
+        assert made == [*["add_norm", *products] * 2, "add_norm"]
     else:  # the last norm has no product behind it
         assert made.count("tiled_product") == 4
     for got, want in zip(found.values(), wanted, strict=True):

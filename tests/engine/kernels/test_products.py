@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from engine.kernels import products
 from engine.kernels.calls import Kernels
 from engine.kernels.fused import FusedMode
 from engine.kernels.launches import Call
@@ -111,6 +112,59 @@ def test_products_of_more_than_eight_rows_take_rows_of_any_length(place, dtype, 
         close(found, F.relu(F.linear(x.float(), weight.float())) + residual, FLOAT, 8)
 
 
+@pytest.mark.parametrize("activation", [None, "gelu", "glu"])
+@pytest.mark.parametrize(
+    ("dtype", "rows", "dim", "outputs"),
+    [
+        (HALF, 17, 64, 20),  # a partial tile, and fewer depths than warps
+        (BRAIN, 32, 352, 36),  # unequal warps
+        (HALF, 33, 96, 8),
+        (BRAIN, 64, 1056, 20),  # more than is held in registers
+    ],
+)
+def test_wide_product_with_fused_operations_equals_torch(place, dtype, rows, dim, outputs, activation):
+    place.kernels.processors = 1  # blocks compute several tiles
+    weight, bias = normal(1, outputs * 4, dim, dtype=dtype) / dim**0.5, normal(2, outputs * 4, dtype=dtype)
+    x, width = normal(3, 1, rows, dim, dtype=dtype), outputs * (2 if activation == "glu" else 4)
+    residual = normal(4, 1, rows, width)
+    assert place.kernels.fits(x, weight, constant=True, glu=activation == "glu")
+    sums = F.linear(x.float(), weight.float())
+    made = {None: lambda y: y, "gelu": F.gelu, "glu": lambda y: F.glu(y, -1)}[activation]
+    plain, nothing = place.product(x, (weight, None), Epilogue(0.5, activation), constant=True)
+    assert nothing is None
+    close(plain, made(sums * 0.5), dtype, 4)
+    wide_sum, _ = place.product(x, (weight, bias), Epilogue(1.0, activation, residual, True), constant=True)
+    close(wide_sum, made(sums + bias.float()) + residual, FLOAT, 8)
+    narrow_sum, _ = place.product(
+        x.float(), (weight, bias), Epilogue(1.0, activation, residual.to(dtype)), constant=True
+    )
+    close(narrow_sum, made(sums + bias.float()) + residual.to(dtype).float(), dtype, 4)
+
+
+def test_row_of_a_wide_product_is_bitwise_independent_of_other_rows(place):
+    weight, x = normal(1, 32, 352, dtype=BRAIN), normal(2, 64, 1, 352, dtype=BRAIN)
+    many, _ = place.product(x, (weight, None), Epilogue(), constant=True)
+    for rows in (17, 32, 48):
+        few, _ = place.product(x[:rows], (weight, None), Epilogue(), constant=True)
+        assert torch.equal(few, many[:rows])
+
+
+def test_wide_products_are_for_weights_that_are_read_faster_than_a_library_starts(monkeypatch):
+    kernels, norm = Kernels(print), Norm(torch.ones(64, dtype=BRAIN), None, 1e-5)
+
+    def fits(rows, outputs=1024, dim=1024, dtype=BRAIN, by=kernels, **options):
+        x, weight = torch.zeros(1, rows, dim, dtype=dtype), torch.zeros(outputs, dim, dtype=dtype)
+        return by.fits(x, weight, **({"constant": True} | options))
+
+    assert fits(17) and fits(64) and fits(64, 2048, dtype=HALF) and fits(64, 2048, glu=True)
+    assert not fits(64, 2064) and fits(32, 4096) and not fits(32, 4112)
+    assert not fits(65) and not fits(64, dim=1000) and not fits(64, dtype=FLOAT)
+    assert not fits(64, constant=False) and not fits(64, 8, 64, norm=norm)
+    assert not fits(64, by=Kernels(print, tensor_cores=False))
+    monkeypatch.setattr(products, "MAX_REREAD_BYTES", 0)  # as the measurement without them
+    assert not fits(17, 16, 32)
+
+
 def test_more_than_eight_rows_use_the_library_without_tensor_cores():
     own = Kernels(print)
 
@@ -125,7 +179,7 @@ def test_more_than_eight_rows_use_the_library_without_tensor_cores():
     assert fits(16, 64, HALF)
     assert fits(16, 2496)
     assert fits(16, 1056)
-    assert not fits(17)
+    assert not fits(65)
     assert not fits(16, 1056, norm=norm)
     assert not fits(9, dtype=FLOAT)
     assert not fits(9, 1000)
