@@ -47,6 +47,8 @@ def test_a_stream_shows_the_time_to_its_first_words_and_between_the_parts(place,
     with client.stream("POST", "/translate", json=GERMAN | LONG | {"stream": True}) as answer:
         parts = sum(line == "event: partial" for line in answer.iter_lines())
     assert parts > 1
+    # the request is recorded after the end of its stream is sent
+    until(lambda: grown("convoy_request_duration_seconds_count", route="/translate") == 1)
     assert grown("convoy_time_to_first_token_seconds_count", model="toy-de-en") == 1
     # parts that come faster than the server sends them are sent as one
     assert grown("convoy_inter_token_latency_seconds_count", model="toy-de-en") >= parts - 1
