@@ -2,17 +2,12 @@
 
 import asyncio
 import contextlib
-import math
-import multiprocessing
-import os
 import shutil
-import signal
 import socket
 import struct
 import time
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -20,10 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.api import Service, TextOptions, connect_service
+from engine.api import Service, TextOptions
 from engine.errors import DeadlineExceeded, InvalidRequest, Overloaded, Unavailable, UnknownModel, WouldBeLate
 from engine.repository.ipc.frames import MAX_FRAME_BYTES, FrameConnection
-from engine.repository.ipc.groups import SILENT_TICKS, Silence
 from engine.repository.ipc.messages import (
     Cancel,
     FromEngine,
@@ -35,83 +29,16 @@ from engine.repository.ipc.messages import (
 )
 from engine.schedule.aio import generate_group
 from engine.types import NO_TIME, DecodeJob, DecodeOptions, Hypothesis, Result, Timings
+from tests.engine.repository.ipc.conftest import SETTINGS, Hosted, engine_of, refusal
 from tests.server.test_reload import NAME, rewritten
-from tests.support.hosting import host
-from tests.support.served import bundles, settings_of, until
+from tests.support.served import bundles, until
 
-SETTINGS = settings_of(queue_tokens=2000)
-SHORT = DecodeOptions(beam_size=1, max_length=10)
 LONG = DecodeOptions(beam_size=4, min_length=2000, max_length=2000, max_length_b=2000)
-
-
-class Hosted:
-    """Processes that host bundles, by number."""
-
-    def __init__(self, folder, models, count):
-        self.models, self.paths, self.processes = models, [Path(folder, f"{n}") for n in range(count)], {}
-        for number in range(count):
-            self.start(number)
-
-    def start(self, number):
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["tests.support.hosting"])
-        process = context.Process(
-            target=host, args=([self.models], SETTINGS, self.paths[number]), daemon=True
-        )
-        process.start()
-        self.processes[number] = process
-
-    def signal(self, number, what):
-        os.kill(self.processes[number].pid, what)
-
-    def kill(self, number):
-        self.signal(number, signal.SIGKILL)
-
-    @asynccontextmanager
-    async def connected(self):
-        """Return a connected service of the hosted models."""
-        service = await asyncio.to_thread(connect_service, self.paths, SETTINGS)
-        service.start()
-        while len(service._connections.offered().get(NAME, ())) != len(self.paths):
-            await asyncio.sleep(0.01)
-        try:
-            yield service
-        finally:
-            await asyncio.to_thread(service.stop, drain=False, timeout=5)
-            service._connections.close()
-            await asyncio.sleep(0.01)
-
-
-@pytest.fixture
-def hosted(tmp_path):
-    models = tmp_path / "models"
-    shutil.copytree(bundles() / NAME, models / NAME)
-    places = []
-
-    def host_some(count):
-        places.append(Hosted(tmp_path, models, count))
-        return places[-1]
-
-    yield host_some
-    for process in places[0].processes.values():
-        process.kill()
-        process.join()
 
 
 def busy(service):
     stats = service.stats()[NAME]
     return stats.waiting_requests + sum(stats.active)
-
-
-def engine_of(service):
-    return service.repository.loaded[NAME].engine
-
-
-async def refusal(work):
-    try:
-        return await work
-    except Exception as error:
-        return error
 
 
 async def test_answers_streams_and_errors_equal_those_of_a_local_service(hosted):
@@ -189,58 +116,6 @@ async def test_requests_go_to_the_less_busy_process_and_are_retried_if_one_dies(
         while not service.healthy():
             await asyncio.sleep(0.01)
         assert (await service.run(NAME, ["Das ist gut."]))[0].text
-
-
-async def test_requests_of_a_stopped_process_are_answered_by_another_one(hosted, monkeypatch):
-    monkeypatch.setattr("engine.repository.ipc.connections.TICK_SECONDS", 0.05)
-    place, jobs = hosted(2), [DecodeJob([5, 6, 2], replace(SHORT, seed=n)) for n in range(4)]
-    async with place.connected() as service:
-        first, second = service._connections.connections
-        place.signal(0, signal.SIGSTOP)
-        groups = [asyncio.create_task(generate_group(engine_of(service), [job])) for job in jobs]
-        while not first._groups:
-            await asyncio.sleep(0)
-        results = await asyncio.wait_for(asyncio.gather(*groups), 120)
-        assert {tuple(r[0].hypotheses[0].tokens) for r in results} == {
-            tuple(results[0][0].hypotheses[0].tokens)
-        }
-        assert first.silence.long
-        assert not first._groups
-        await generate_group(engine_of(service), jobs[:1])
-        assert not first._groups, "new requests avoid the stopped process"
-        place.signal(0, signal.SIGCONT)
-        while first.silence.ticks:
-            await asyncio.sleep(0.01)
-        place.kill(1)
-        while second.connected:
-            await asyncio.sleep(0.01)
-        assert (await generate_group(engine_of(service), jobs[:1]))[0].hypotheses
-
-
-async def test_requests_of_the_only_process_end_at_their_deadline_while_it_is_stopped(hosted, monkeypatch):
-    monkeypatch.setattr("engine.repository.ipc.connections.TICK_SECONDS", 0.05)
-    place = hosted(1)
-    async with place.connected() as service:
-        place.signal(0, signal.SIGSTOP)
-        job, deadline = DecodeJob([5, 6, 2], SHORT), time.monotonic() + 1
-        late, waits = (
-            asyncio.create_task(refusal(generate_group(engine_of(service), [job], until)))
-            for until in (deadline, math.inf)
-        )
-        assert isinstance(await asyncio.wait_for(late, 120), DeadlineExceeded)
-        assert not waits.done(), "the process may continue"
-        place.signal(0, signal.SIGCONT)
-        assert (await asyncio.wait_for(waits, 120))[0].hypotheses
-
-
-def test_a_silent_process_is_asked_once_and_counts_as_stopped_after_some_ticks():
-    silence = Silence()
-    assert not any(silence.tick(expecting=False) or silence.long for _ in range(2 * SILENT_TICKS))
-    asked = [silence.tick(expecting=True) for _ in range(SILENT_TICKS - 1)]
-    assert asked == [True] + [False] * (SILENT_TICKS - 2)
-    assert not silence.long
-    assert not silence.tick(expecting=False)
-    assert silence.long, "an unanswered Ping counts, also without requests"
 
 
 async def test_a_streamed_request_is_not_retried_by_another_process(hosted):
