@@ -34,7 +34,7 @@ DAYTIME: Final = (  # 9:00 a.m.  12:30 pm; "am" with a space is a German word
 )
 # 1.234,56  12:30  2024-05-12  3–5  0..255  1920x1080  1.5e-10  10^-6  2½
 PLAIN: Final = (
-    r"\d++(?:(?:[.,:/x×'’–−-]|\.\.)\d++)*+(?:[eE][+−-]?\d{1,4}(?!\w)|\^[+−-]?\d{1,4}(?!\w)|[½⅓⅔¼¾⅛⅜⅝⅞]|[×·]10[⁻⁺]?[⁰¹²³⁴-⁹]++)?+"
+    r"\d++(?:(?:[.,:/x×'’–−-]|\.\.|€(?=\d\d(?!\d)))\d++)*+(?:[eE][+−-]?\d{1,4}(?!\w)|\^[+−-]?\d{1,4}(?!\w)|[½⅓⅔¼¾⅛⅜⅝⅞]|[×·]10[⁻⁺]?[⁰¹²³⁴-⁹]++)?+"
     r"(?:,[-–—]{1,2}+)?+"
 )
 MEASURE: Final = rf"\d++(?:[.,]\d++)?+(?:{GAP}?(?:mm|cm|m|km|px)(?!\w)|[\"″](?={GAP}?[×x]|[^\w\"]|$))?+"
@@ -63,7 +63,7 @@ UNIT: Final = (
 NUMBER: Final = (
     rf"(?<![\w+])(?:{DIALLED})(?!\w)|(?<!\w)(?:{ANGLE}|{DURATION}(?!\w))"
     rf"|(?:(?<![\w.,+−–-])[+−–±≈~<>≤≥-]|(?<!\w))(?:(?:(?:US|CA|AU|NZ|HK|C|A|R)?{CURRENCY}|{CODES}){GAP}?)?"
-    rf"(?:{PRODUCT}|{MIXED}|{THOUSANDS}|{GROUPS}|{PLAIN}){UNIT}(?!\w)"
+    rf"(?:{PRODUCT}|{MIXED}|{THOUSANDS}|{GROUPS}|{PLAIN}){UNIT}(?!\w)(?:{GAP}(?:{ZONE})(?!\w))?+"
     rf"(?:{GAP}?±{GAP}?\d++(?:[.,]\d++)?+{UNIT}(?!\w))?+"  # 3.3 V ± 5 %
 )
 RANGE: Final = rf"(?:{NUMBER})(?: [–—-] (?:{NUMBER})){{1,12}}+"  # 8:00 – 18:30
@@ -77,13 +77,13 @@ IBAN: Final = r"(?<!\w)[A-Z]{2}\d{2}(?: ?[A-Z\d]{4})(?: ?\d{4}){2,6}(?: ?[A-Z\d]
 # letters with digits: H2O, A4, MP3, COVID-19, GPT-4; not in a compound such as G7-Staaten
 CODE: Final = (
     r"(?<![\w-])(?:[A-Z]++(?:-?\d++[A-Z]*+)++|[a-z]{2,6}\d++|[a-z]\d{2,}+|[A-Za-z]++\d++[A-Za-z][A-Za-z\d]*+"
-    r"|\d++(?!er)[A-Za-z]++\d[A-Za-z\d]*+)(?![\w-])"
+    r"|\d++(?!er)[A-Za-z]++\d[A-Za-z\d]*+|\d++\.\d++[a-z]{1,3}|(?![1-4]D)\d{1,6}+[A-Z]{1,3})(?![\w-])"
 )
 # a single letter: size M, plan B; not an initial or a word
-LETTER: Final = r"(?<!\S)[B-HK-NP-Wx](?!\) [^\W\d_])(?=[\s,;:!?)»”“\"]|\.?(?:$|\n))"
+LETTER: Final = r"(?<![^\s(])[B-HK-NP-XZx](?!\) [^\W\d_])(?=[\s,;:!?)»”“\"]|\.?(?:$|\n))"
 # flight or train: LH 1234
 LINE_NUMBER: Final = (
-    rf"(?<![\w-])(?<![A-Z] )(?!{CODES})[A-Z]{{2,3}} \d{{1,5}}+(?![\w%€$]|[.,:/-]\w| ?[%€$]| [A-Z]{{2}})"
+    rf"(?<![\w-])(?<![A-Z] )(?!{CODES})[A-Z]{{2,3}} \d{{1,5}}+(?![\w%€$]|[.,:/–-]\w| ?[%€$]| [A-Z]{{2}})"
 )
 # Roman numerals: XIV, II, MCMXC. C, D and M count in four letters or more: short ones are abbreviations
 ROMAN: Final = (
@@ -118,7 +118,8 @@ TERM: Final = (
 FORMULA: Final = (
     rf"(?<![\w.,-])(?=[^=≤≥≠≈]{{1,24}}[=≤≥≠≈]|\S{{0,8}}{POWERS})"
     rf"{TERM}(?: ?[=+×·÷±≤≥≠≈*/^−-] ?{TERM})++(?:{GAP}(?:{UNITS})(?!\w))?+(?![\w-])"
-    rf"|(?<!\w)[A-Za-z]{{1,3}}(?:{POWERS}++[A-Za-z]{{0,3}})++(?!\w)"  # CO₂  x²
+    rf"|(?<!\w)[A-Za-z]{{1,3}}(?:{POWERS}++[A-Za-z]{{0,3}})++(?!\w|/\w{{1,3}}{POWERS})"  # CO₂  x²
+    r"|(?<![\w,])[A-Z](?:,[A-Z])++-[A-Za-z]\w{2,40}+"  # N,N-dimethylformamide
 )
 AMOUNT: Final = rf"(?:{CURRENCY}{GAP}?)?\d++(?:[.,]\d++)*+{UNIT}"
 SUM: Final = (  # 3 × 19,99 € = 59,97 €
@@ -136,10 +137,13 @@ REACTION: Final = (  # CaCO₃ → CaO + CO₂
 POSTCODE: Final = r"(?<![\w-])[A-Z]{1,2}\d[A-Z\d]? \d[A-Z]{2}(?![\w-])"  # British: NW1 6XE
 PART_NUMBER: Final = (  # A-77812  4711-B/22  ISO-2022-JP
     r"(?<![\w/.-])(?=[A-Z/.-]{0,12}\d)(?=[\d/.-]{0,12}[A-Z])[A-Z\d]{1,12}(?:(?<=\d)[A-Z]?[a-z]{1,3})?"
-    r"(?:[-/.][A-Z\d]{1,12}(?:(?<=\d)[A-Z]?[a-z]{1,3})?){1,6}%?(?![\w/-]|\.\w)"
+    r"(?:[-–/.][A-Z\d]{1,12}(?:(?<=\d)[A-Z]?[a-z]{1,3})?){1,6}%?(?![\w/-]|\.\w)"
     r"|(?<![\w/.-])[A-Za-z]{1,6}\d[A-Za-z\d]{1,20}-[A-Za-z]?\d[A-Za-z\d]{0,20}(?![\w/-])"
     r"|(?<![\w/.-])\d{1,4}(?:e|er|th|st|nd|rd|te)/\d{1,6}(?![\w/-])"
 )
+# the mask of a date or time in a form: MM/DD/YYYY
+MASK_PART: Final = "(?:YYYY|YY|MM|DD|TT|JJJJ|JJ|AAAA|AA|HH|hh|mm|SS|ss)"
+DATE_MASK: Final = rf"(?<![\w/.:-])(?:{MASK_PART}[./: -]){{1,5}}{MASK_PART}(?!\w)"
 FOOTNOTE: Final = (  # ¹  [1, 2]
     r"(?<!\d)[⁰¹²³⁴-⁹]{1,3}+(?!\w)|(?<!\w)\[\d{1,3}(?:(?:, ?|[–-])\d{1,3}){0,9}+\](?!\()"
 )

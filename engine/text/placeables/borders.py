@@ -52,7 +52,17 @@ SOURCE: Final = (
     r"(?=[^\s:]{0,60}[a-z])(?![^\s:]{0,60}://)[A-Za-z][\w./()$-]{2,80}:(?=[ \t]\S)"
 )
 SPEAKER: Final = rf"(?:{LINE_START}|(?<=[.?!] ))[A-Z]:(?= [^\W\d_])"  # Q: Who? A: Tom.
-HEAD: Final = f"{LOG}|{SPEAKER}|{COMPILER}|{COMMIT}|{CLAUSE}|{COMMENT}|{SOURCE}"
+LISTING: Final = (  # drwxr-xr-x 2 root root 4096
+    rf"{LINE_START}[bcdlps-](?:[r-][w-][xsStT-]){{3}}[+@.]?[ \t]+\d{{1,6}}(?:[ \t]+[\w-]{{1,32}}){{2}}"
+    r"[ \t]+[\d.,]{1,12}[KMG]?(?=\s)"
+)
+KERNEL: Final = (  # [    0.123456] usb 1-1:
+    rf"{LINE_START}\[ {{0,8}}\d{{1,6}}\.\d{{6}}\](?: [\w.-]{{1,30}}(?: [\d.:-]{{1,20}})?:(?= ))?+"
+)
+DIRECTIVE: Final = rf"{LINE_START}[ \t]{{0,8}}\.\. [a-z-]{{2,30}}::(?=\s|\Z)"  # .. note::
+HEAD: Final = (
+    f"{LOG}|{SPEAKER}|{COMPILER}|{COMMIT}|{CLAUSE}|{COMMENT}|{SOURCE}|{LISTING}|{KERNEL}|{DIRECTIVE}"
+)
 # syntax of ICU's messages around their branches; fields such as {name} are found first
 BRANCH: Final = (
     r"\{\s?\w{1,60}+,\s?(?:plural|select|selectordinal),\s{0,9}(?:offset:\d{1,9}\s)?(?:=\d{1,9}|\w{1,60}+)\s{0,9}\{"
@@ -67,12 +77,15 @@ SEPARATOR: Final = (
 )
 # the blank of a form: Name: ______  Date: __/__/____; elsewhere it is a word that is left out
 BLANK: Final = r"(?:_{2,}+(?:[/.:-]_{1,}+)++|_{3,}+)"
-FILL: Final = rf"(?:(?<=[:?] )|(?<=[:?]))\[?{BLANK}\]?|\.{{5,}}+|…{{3,}}+"
+FILL: Final = (
+    rf"(?:(?<=[:?] )|(?<=[:?]))\[?{BLANK}\]?|\.{{5,}}+|…{{3,}}+"
+    r"|(?<!\S)(?=[~*=+•°-]{0,20}(?:~[*=+•°-]|[*=+•°-]~))[~*=+•°-]{3,40}(?!\S)"  # ~*~*~
+)
 BOX: Final = r"(?<!\S)(?:\[[ xX✓✗]?\]|\( ?\)|\([xX]\))(?=\s+[^\W\d_])"  # [x] yes  ( ) no
 # between fields: Size: M; Colour: red
 FIELD_END: Final = (
     r";(?= [^\W\d_][\w.-]{0,20}+(?: [\w.-]{1,20}+)?+ ?: \S)|,(?= [^\W\d_][\w.-]{0,20}+ ?: [\d#+-])"
 )
 CELL: Final = (  # of a line of CSV: a mark without a space after it
-    r";(?=[^\s;)])(?<=[^\s;(];)|,(?=[^\W\d_]|\"\w|(?<=[\")],)\d)(?<=[\w\")],)"
+    r";(?=[^\s;)])(?<=[^\s;(];)(?<!\(\w;)|,(?=[^\W\d_]|\"\w|(?<=[\")],)\d)(?<=[\w\")],)"
 )

@@ -29,7 +29,7 @@ NETWORK: Final = (  # 00:1A:2B:3C:4D:5E  2001:db8::1/64
 )
 HASH: Final = (
     r"(?<!\w)(?:[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
-    r"|(?=[a-fA-F]{0,40}\d)(?=\d{0,40}[a-fA-F])[0-9a-fA-F]{7,128}+|0x[0-9a-fA-F]++)(?!\w)"
+    r"|(?=[a-fA-F]{0,40}\d)(?=\d{0,40}[a-fA-F])[0-9a-fA-F]{7,128}+(?:\.{2,3}[0-9a-f]{7,40}+)?+|0x[0-9a-fA-F]++)(?!\w)"
     r"|(?<![\w+/])(?=[A-Za-z_]{1,40}\d)[A-Za-z\d_]{20,200}+={0,2}(?!\w)"  # a key
 )
 SUFFIX: Final = r"(?:-[0-9A-Za-z]++(?:\.[0-9A-Za-z]++)*+)?+(?:\+[0-9A-Za-z]++(?:\.[0-9A-Za-z]++)*+)?+"
@@ -65,8 +65,38 @@ PATH: Final = (
     r"|(?<!\w)(?:(?:[A-Za-z]:|%[A-Za-z]\w{0,40}+%)(?=\\)|\\(?=\\\w))"  # C:\My Files\x.txt  %TEMP%\x
     r"(?:\\[\w.+-]++(?: [\w.+-]++){0,4}+(?=\\))*+"
     r"(?:\\[\w.+-]*[\w+-](?:\(\d{1,3}\)[\w.+-]*\w)?)?\\?+"
+    r"|(?<![\w./-])(?:origin|upstream|refs|remotes|heads)(?:/[\w.-]{0,40}\w)+"
     # feature/new-login: "and/or" has no hyphen or digit, so it is prose
-    r"|(?<![\w./-])(?=[a-z/]{1,60}[-_\d])[a-z\d]++(?:[._-][a-z\d]++)*+(?:/[a-z\d]++(?:[._-][a-z\d]++)*+)++(?![\w/-])"
+    r"|(?<![\w./-])(?=[a-z/]{1,60}(?:[-_\d]|\.[a-z]))[a-z\d]++(?:[._-][a-z\d]++)*+(?:/[a-z\d]++(?:[._-][a-z\d]++)*+)++"
+    r"(?::\d++){0,2}+(?![\w/-])"
+    # src/lib/  s/old/new/g: "and/or" has no slash at its end
+    r"|(?<![\w./-])\w{1,40}+(?:/[\w.+-]{1,40}+){1,8}+/[gimx]{0,3}+(?![\w/])"
+    # image/svg+xml
+    r"|(?<![\w/-])(?:application|audio|font|image|multipart|text|video)/(?!(?:audio|image|text|video)\b)"
+    r"[a-z][\w.+-]{0,40}\w(?:; ?[a-z]{1,12}=[\w-]{1,40})?"
+)
+HEADER: Final = (  # of HTTP and mail: Cache-Control: no-store, max-age=0
+    r"(?<![\w-])(?:X-[A-Z][\w-]{1,40}|(?:Cache-Control|Message-ID|User-Agent|Set-Cookie"
+    r"|(?:Content|Accept|Access-Control|Strict-Transport|Transfer)-[A-Z][\w-]{1,40})):"
+    r"(?: (?=[^\s,;]{0,40}[\d=/@_*-]|[A-Z]{3})[^\s,;]{0,99}[^\s,;.!?]"
+    r"(?:[,;] [^\s,;]{0,40}[=/-][^\s,;]{0,59}[^\s,;:.!?])*)?"
+)
+CSS_VALUE: Final = (
+    r"(?:-?[\d.]{1,8}(?:px|r?em|v[hw]|%|pt|fr|m?s|deg)?|#[0-9a-fA-F]{3,8}|[a-z-]{2,20}\([^();\n]{0,60}\)"
+    r"|auto|none|inherit|solid|bold|center|hidden|block|flex|red|black|white|!important)"
+)
+CSS_NAME: Final = (
+    r"(?:(?:(?:min|max)-)?(?:width|height)|(?:margin|padding|border|background|font|flex|grid|overflow)(?:-[a-z]{2,10}){0,2}"
+    r"|(?:text|line|box|list|z|align|justify)-[a-z]{2,12}|color|display|position|opacity|cursor)"
+)
+CSS: Final = (  # .btn:hover { color: red; }  margin: 0 auto;  div.card > p:first-child
+    r"(?<!\S)(?:[.#@][A-Za-z][\w.#:>()-]{0,60}|[a-z]\w{0,20}) ?\{ ?[a-z-]{2,30}: ?[^{}\n]{1,200}\}"
+    rf"|(?<![\w-]){CSS_NAME}: ?{CSS_VALUE}(?: {CSS_VALUE}){{0,5}};"
+    r"|(?<!\S)[a-z]{0,12}[.#][a-z][\w-]{0,40}+(?::[a-z-]{2,30}+)?(?: [>+~] ?[a-z.#][\w.#:-]{0,40}[\w-])+"
+)
+SCHEDULE: Final = (  # of cron: 0 5 * * 1
+    r"(?<!\S)(?=[\d ,/-]{0,12}\*)[\d*,/-]{1,12}(?: (?:[\d*,/-]{1,12}|[A-Z]{3}(?:-[A-Z]{3})?)){4}"
+    r"(?![^\s.,;:!?])"
 )
 GLOB: Final = (
     r"(?<![\w*/.~-])(?=[\w./-]{0,60}\*{1,2}[./][\w*])[\w./-]{0,60}(?:\*{1,2}(?:[./]?\w++|/(?=\*))*+)++"
@@ -103,21 +133,40 @@ PRINTF: Final = (  # %1$s may touch a word; %n, %1 and %L1 of Qt; %#@files@ of i
 )
 # a word with a sign: Tom&Jerry  >=18  x^2  f***; not Lehrer*innen
 SIGN: Final = "#$%&*+<=>@\\\\^`|{}~¢-©¬®-±´-¹×÷‖†‡‰′″⁂⁄⁰-⃏℀-⏿─-◿⟀-⟿⤀-⯿"
+PART: Final = r"[^\W_]{1,40}+"
+JOINT: Final = "[/:._@=~]{1,2}+"
+JOINED: Final = (  # a name of parts: arn:aws:iam::12:role/Admin  c.68_69delAG  my-app-eu-west-1
+    rf"(?<![\w./:@-])(?=[A-Za-z])(?:(?=[^\s\d]{{0,60}}+\d){PART}(?:-{PART}){{0,8}}+{JOINT}{PART}(?:(?:{JOINT}|-){PART}){{1,20}}+"
+    rf"|{PART}(?::{{1,2}}(?!in){PART}){{2,20}}+(?:/{PART})?+)(?![\w-])"
+    r"|(?<![\w./:@-])(?=[a-z][^\s\d]{0,60}\d)(?!\w{1,20}-\d{1,2}(?:th|st|nd|rd)-)[a-z][a-z\d]{0,40}+(?:-[a-z\d]{1,40}+){2,8}+(?![\w-])"
+    # a run of signs: >.<  (>_<)
+    rf"|(?<!\S)(?=[^\w\s]{{0,10}}[{SIGN}])(?!\([^\s()]*(?:\s|\Z))(?:[^\w\s`]|_(?=[^\w\s])){{2,20}}"
+    r"(?<![.,;:!?])(?=[.,;:!?]{0,3}(?:\s|\Z))"
+)
 OTHER: Final = (
+    rf"{JOINED}|"
     rf"(?<![\w.{SIGN}-])(?:\w[\w.-]{{0,40}}+(?!\*in|<br|~\\|\\[nrt]|&#?\w{{1,31}};|%\d{{1,3}}\$|\|\||==)"
-    rf"[{SIGN}]++[\w.-]|[{SIGN}]++(?!in)(?=[.-]*+\w)[\w.-]{{1,40}}+[{SIGN}]|[<>=~^]{{1,3}}\d)"
-    rf"[\w.{SIGN}-]{{0,200}}(?<![.-])|(?<!\w)(?:X{{4,}}+|x{{4,}}+)(?!\w)"
+    rf"[{SIGN}]++(?:[\w.-]|/\w)|[{SIGN}]++(?!in)(?=[.-]*+\w)[\w.-]{{1,40}}+[{SIGN}]|[<>=~^]{{1,3}}\d)"
+    rf"[\w./{SIGN}-]{{0,200}}(?<![./-])|(?<!\w)(?:X{{4,}}+|x{{4,}}+)(?!\w)"
     r"|(?<![\w-])[A-Za-z]{1,2}[°+]{1,2}(?![\w+#])"  # T°
 )
 # =SUM(A1:A9)
-FORMULA: Final = r"(?<![^\s(\"„“«])=[A-Z]{2,12}\([^\s()]{0,80}(?:\([^\s()]{0,40}\)[^\s()]{0,40})?\)"
-CENSORED: Final = r"(?<![\w*])(?:[^\W\d_]{1,2}\*{2,20}+|[^\W\d_]{1,20}+\*{3,20}+)\w{0,20}+(?!\*)"  # f***
+FORMULA: Final = (
+    r"(?<![^\s(\"„“«])=[A-Z]{2,12}\([^\s()]{0,80}(?:\([^\s()]{0,40}\)[^\s()]{0,40})?\)"
+    # its errors: #REF!  #NAME?
+    r"|(?<![\w&])#(?:REF|NAME|NULL|NUM|VALUE|DIV/0|SPILL|CALC|WERT|BEZUG|ZAHL|NOM|VALEUR|NOMBRE)[!?]|(?<![\w&])#(?:N/A|NV)\b"
+)
+CENSORED: Final = (  # f***  ****4242
+    r"(?<!\S)\*{4,12}\d{2,8}(?!\w)"
+    r"|(?<![\w*])(?:[^\W\d_]{1,2}\*{2,20}+|[^\W\d_]{1,20}+\*{3,20}+)\w{0,20}+(?!\*)"
+)
 # marks, letters and digits between spaces that are no word: (◕‿◕)  \(^o^)/  (foo|bar)\.txt$
 SPACED: Final = (
     rf"(?<!\S)(?=[^\s.,;:!?…]{{2}})(?=\S{{0,60}}?[{SIGN}\[(])"
     r"(?:\((?=[^\s()]{0,40}[^\w\s.,:;!?'’\"()%/–-]|\w_\w\))(?:[^\W_]?(?:[^\w\s(){}]|_){1,20}){1,10}[^\W_]?\)"
     r"|\\\([^\s()]{1,20}\)|\([^\s()]{1,60}\)(?=[\\/$^*+]))"
     rf"[^\s\"'„“”«»]{{0,60}}(?<![.,;:!?…])"
+    r"|(?<![\w\]])(?:\d{1,3}%)?\[(?=[^\[\]\w]{0,80}[=#*<>-]{2})[^\[\]\w]{2,80}\](?!\()"  # [====>   ]
 )
 BRACKETED: Final = (  # (1:1)  (99%)  (x2)
     r"(?<!\S)\((?=[^\s()]{0,40}\d)(?:(?![^\W\d_]{3})[^\s()]){1,40}\)(?!\w|[ -]?\d)"
@@ -151,10 +200,11 @@ SHELL: Final = (
 )
 SMALL_WORDS: Final = "|".join(sorted(frozenset(of_all(lambda rules: rules.small_words))))
 ARGUMENT: Final = (  # an option of a command
-    r"--?[a-zA-Z][\w-]*+(?:=[^\s,;]*[^\s.,;:!?)\"'“])?"
+    r"--?[a-zA-Z\d][\w-]*+(?:=[^\s,;]*[^\s.,;:!?)\"'“])?"
 )
 TOOLS: Final = "ls|cat|grep|rm|cp|mv|cd|mkdir|chmod|chown|tar|python3?|node|make|ps|kill|find|echo"
-INLINE: Final = (  # sudo apt-get install -y git  ls -la /tmp | grep log
+INLINE: Final = (  # /tp @a 1 2  sudo apt-get install -y git  ls -la /tmp | grep log
+    r"(?<!\S)/[a-z]{2,20}(?: (?:@\w[^\s,;]{0,60}|[~^]?-?\d++(?:\.\d++)?(?!\S)|[a-z_]{3,20}(?= -?\d))){1,8}|"
     rf"(?<![\w./-])(?:{SHELL}|{TOOLS})(?: (?!(?:{SMALL_WORDS}) )[a-z][\w./:@-]{{0,40}}){{0,3}}"
     rf"(?: ~?\.{{0,2}}/[\w./~-]*[\w/]| {ARGUMENT}(?: (?:\"[^\"\n]{{1,60}}\"|'[^'\n]{{1,60}}'"
     rf"|(?!(?:{SMALL_WORDS})(?!\w))[\w./:@~$-]{{0,60}}[\w/]))?+)++"
@@ -175,7 +225,7 @@ ASSIGNMENT: Final = (  # MAX=5  PATH=/bin:$PATH
     r"(?<![\w<&?$.-])[A-Za-z_][\w.-]*+(?:[:+]?=)(?:\"[^\"\n]{0,60}\"|'[^'\n]{0,60}'|(?=[\w/$.~-])[^\s<>\"']*[^\s<>\"'.,;:!?)\]}])"
 )
 # nginx:latest; not German forms for all genders: jede:r, Schüler:innen
-TAGGED: Final = r"(?<![\w.:/-])[a-z][a-z\d.-]{1,40}+:(?!innen|in\b|\w{1,2}\b)[a-z\d][\w.-]*+(?![:\w])"
+TAGGED: Final = r"(?<![\w.:/-])[a-z][a-z\d.-]{1,40}+:(?!innen|in\b|\w{1,2}\b)[a-z\d_][\w.-]*+(?![:\w])"
 # variables and functions: user_id  camelCase  GitHub  main()  com.example.app
 IDENTIFIER: Final = (
     r"(?<![\w$])[^\W_]++(?:_++[^\W_]++)++(?:\(\))?+(?!\w)"
@@ -197,6 +247,7 @@ MODIFIER: Final = "Strg|Ctrl|Control|Alt|AltGr|Shift|Umschalt|Maj|Cmd|Command|Wi
 KEYS: Final = (
     rf"(?<!\w)(?:{MODIFIER})(?: ?\+ ?(?:{MODIFIER})){{0,3}}+ ?\+ ?"
     r"(?:F\d{1,2}|[^\W\d_a-zà-ÿ][^\W\d_]{2,8}|\w)(?!\w)"
+    r"|[⌘⌥⇧⌃]{1,4}(?:Esc|Tab|F\d{1,2}|[A-Z\d])(?!\w)"
     r"|(?<![\w-])(?:Strg|Ctrl|Alt|Cmd)(?:-(?:Strg|Ctrl|Alt|Shift|Umschalt|Maj))?"  # Alt-F4
     r"-(?:F\d{1,2}|Tab|Esc|Entf|Del|\w)(?![\w-])"
 )

@@ -40,6 +40,7 @@ KINDS: Final = (
     Placeable("line break", borders.LINE_BREAK, r"\n", "border"),
     Placeable("head of a line", borders.HEAD, "fix(api):", "border"),
     Placeable("end of a comment", r"(?<=\s)\*/(?=\s|\Z)", "*/", "border"),
+    Placeable("schedule", code.SCHEDULE, "0 5 * * 1"),
     Placeable("separator", borders.SEPARATOR, "::", "border"),
     Placeable("blank", borders.FILL, ".....", "border"),
     Placeable("box", borders.BOX, "[x]", "border"),
@@ -59,12 +60,14 @@ KINDS: Final = (
     # addresses
     Placeable("address", code.ADDRESS, "https://example.org/a?b=1"),
     Placeable("password", code.SECRET, "Xy7!kPq2"),
+    Placeable("header", code.HEADER, "Cache-Control: no-store, max-age=0"),
     Placeable("mail", code.MAIL, "anna@example.org"),
     Placeable("domain", code.DOMAIN, "example.org/forum"),
     # placeholders of programs, the longest brackets first
     Placeable("message", r"\{\s?\w++,\s?(?:number|date|time)\b[^{}\n]{0,100}+\}", "{count, number}"),
     Placeable("template", r"\{%[^{}\n]{0,200}%\}|\{#[^{}\n]{0,200}#\}", "{% if user %}"),
     Placeable("template", r"<%[^<>\n]{0,200}%>|<\?[^<>\n]{0,200}\?>", "<%= order.id %>"),
+    Placeable("style", code.CSS, ".btn:hover { color: red; }"),
     Placeable("object", code.JSON, '{"status": "ok", "count": 3}'),
     Placeable("field", r"\$?\{?\{\{[^{}\n]*\}\}\}?", "{{ name }}"),
     Placeable("frame", code.FRAME, "at com.example.Main.run(Main.java:42)"),
@@ -77,7 +80,9 @@ KINDS: Final = (
     Placeable("field", r"(?<![\w%])%[A-Za-z][\w.]{0,40}+%(?![\w\\])", "%APPDATA%"),
     Placeable("field", r"(?<![^\s(\"'„“/])[:][a-z_]\w*+(?::|(?![\w:]))", ":user"),
     Placeable("field", r"(?<!\w)__[A-Z][A-Z\d]*+(?:_[A-Z\d]++)*+__(?!\w)", "__NAME__"),
-    Placeable("field", r"(?<!>)<(?!br\b)[a-z][a-z\d_-]{1,30}>", "<name>"),  # tags are read before, as markup
+    Placeable(
+        "field", r"(?<!>)<(?!br\b)[a-z][a-z\d_-]{1,30}>|<(?=[^\s<>]{0,40}[:@!#&])[^\s<>]{2,80}>", "<name>"
+    ),  # tags are read before, as markup
     Placeable("mask", r"\[X\d{1,6}X\]|⟦[^⟦⟧\s]{1,16}⟧|@@\w{1,32}+@@", "[X8X]"),
     Placeable("label", r"(?<![\w\]])\[[^\W\d_][\w-]{1,30}+\](?![(\[\w])", "[INFO]"),
     Placeable("wiki link", r"\[\[[^\[\]\n]{1,200}\]\]", "[[Main Page]]"),
@@ -94,8 +99,13 @@ KINDS: Final = (
     Placeable(
         "number sign", r"(?:(?<![\w&/])#|(?<![^\s(])!)(?:[A-Z]{1,4}-?)?+\d++(?:-\d++)*+(?!\w)", "#10482"
     ),
+    Placeable("formula of a sheet", code.FORMULA, "=SUM(A1:A9)"),
     Placeable("hashtag", r"(?<![\w&/])#[^\W\d]\w*+", "#Berlin"),
-    Placeable("mention", r"(?<![\w.@/])@[^\W\d]\w*+(?:[.@/-]\w++)*+", "@anna"),
+    Placeable(
+        "mention",
+        r"(?<![\w/.])[ru]/[A-Za-z]\w{2,30}+(?![\w/])|(?<![\w.@/])@[^\W\d]\w*+(?:[.@/-]\w++)*+",
+        "@anna",
+    ),
     Placeable("emoji", EMOJI, "😀"),
     Placeable("face", amounts.FACE, ":-)"),
     # paths and files
@@ -107,7 +117,6 @@ KINDS: Final = (
     Placeable("hash", code.HASH, "1b4e28ba-2fa1-11d2-883f-0016d3cca427"),
     Placeable("network address", code.NETWORK, "2001:db8::1"),
     Placeable("censored word", code.CENSORED, "f***"),
-    Placeable("formula of a sheet", code.FORMULA, "=SUM(A1:A9)"),
     Placeable("signs", code.SPACED, r"\(^o^)/"),
     # numbers and formulas with a fixed form
     Placeable("instant", amounts.INSTANT, "2024-05-12T08:30:00Z"),
@@ -146,6 +155,7 @@ KINDS: Final = (
     Placeable("person", amounts.PERSON, "Anna Müller"),
     Placeable("company", amounts.FIRM, "Müller & Söhne GmbH"),
     Placeable("paragraph", amounts.PARAGRAPH, "§ 433 Abs. 2 BGB"),
+    Placeable("date mask", amounts.DATE_MASK, "MM/DD/YYYY"),
     Placeable("footnote", amounts.FOOTNOTE, "¹"),
     Placeable("time zone", r"(?<!\w)(?:UTC|GMT)[+−-]\d{1,2}(?::\d{2})?(?!\w)", "UTC+2"),
     # plain numbers and codes, which the kinds above contain
@@ -166,7 +176,7 @@ BORDER: Final = "\uf8ff"  # replaces kinds of treatment "border" for the splitte
 # test checks its example). To match a sign before its surroundings takes a third of the time.
 SIGNS: Final = re.compile(
     r"[^\w\s.,!?'’\"„“”–—-]|[\d_²³¹½¼¾⅐-⅞\u2070-\u209c]|[A-Z](?<=[a-z].)|[IVXLCDM]{2}"
-    r"|[B-HK-NP-Wx]\b(?<!\S.)|(?:[AK]G|S[AE]|Inc|Ltd|plc)\b"
+    r"|[B-HK-NP-XZx]\b(?<![^\s(].)|(?:[AK]G|S[AE]|Inc|Ltd|plc)\b"
     r"|\.(?=\.{4})|\.(?<=\w\.)(?=\w)|\.(?<!\S.)(?=[a-z])|\.(?= ?(?:h|ex)\.)"
     rf"|{amounts.PERSON}"
     r"|-(?=[a-z]{3,20}-)|-(?<!\S-)(?=\w)|-(?=-\w)|[,;](?=[\w\"])|X{4}|x{4}|-(?<=[gtdl].)(?=[A-Z])|-(?<=[a-z].)(?=[A-Z]{2})"
@@ -181,7 +191,7 @@ PROSE: Final = re.compile(
 BEGINNING: Final = (
     r"(?=[^\w\s]|\b\w|[⁰¹²³⁴-⁹])"
     rf"(?:(?=at [\w$.<>/]{{1,200}}\()|(?<![^\n])(?={borders.COMMIT_TYPES}: )"
-    rf"|(?=(?:{code.SHELL}|{code.TOOLS}) )"
+    rf"|(?=(?:{code.SHELL}|{code.TOOLS}) )|(?={code.CSS_NAME}: )"
     r"|(?!(?<!\w)(?:[a-zß-öø-ÿ]{2,}+[.,;:!?]?(?:\s|$)"
     r"|[^\W\d_a-zß-öø-ÿ][a-zß-öø-ÿ]++[.,;:!?]?(?:\s[a-zß-öø-ÿ(„“\"]|$))))"
 )

@@ -78,4 +78,25 @@ FAULTS = [
         'sign == "*" and opens != closes',
         "tests/engine/text/test_grammar.py -k markup",
     ),
+    (
+        "a name of parts is read as words",
+        "engine/text/placeables/code.py",
+        '    rf"{JOINED}|"\n',
+        "",
+        "tests/engine/text/test_protect_cost.py -k codes",
+    ),
+    (
+        "each text is searched for placeables, plain words too",
+        "engine/text/placeables/masking.py",
+        "signs = self.rules.protect and not PROSE.match(part) and SIGNS.search(part)",
+        "signs = self.rules.protect",
+        "tests/engine/text/test_protect_cost.py -k plain_words",
+    ),
+    (
+        "an alternative of words is taken for a path",
+        "engine/text/placeables/code.py",
+        "{1,8}+/[gimx]{0,3}+(?![\\w/])",
+        "{1,8}+/?[gimx]{0,3}+(?![\\w/])",
+        "tests/engine/text/test_grammar.py -k left_apart",
+    ),
 ]

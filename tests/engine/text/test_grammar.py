@@ -69,6 +69,8 @@ def test_whole_placeable_is_one_phrase(thing):
         ("G7-Staaten, U-Bahn, x2", []),
         ("und/oder, z.B. er/sie, Lehrer/-in", []),
         ("/hilfe, A5.", ["/hilfe", "A5"]),
+        ("Autor:innen, Damen/Herren/Kinder, audio/video, mid-20th-century, 5 Tage: 3", ["5", "3"]),
+        ("Die Größe: 5 cm; color: blau, (sehr gut) und (€ 5)", ["5 cm", ";", "€ 5"]),
         ("In a.txt. Dann b.pdf!", ["a.txt", "b.pdf"]),
         ("Seite 3-5.", ["3-5"]),
         ("a+5", ["a+5"]),
