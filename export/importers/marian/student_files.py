@@ -215,12 +215,18 @@ def _joined_pair(part: str) -> tuple[str, str] | None:
 
 
 def _pair(match: re.Match[str] | None) -> tuple[str, str] | None:
-    """Return the two groups of a match if both are known languages."""
+    """Return the tags of the two groups of a match if both are known languages."""
     if match is None or any(
         not re.fullmatch(LANGUAGE, code) or code.partition("_")[0] not in KNOWN for code in match.groups()
     ):
         return None
-    return match[1], match[2]
+    return _tag(match[1]), _tag(match[2])
+
+
+def _tag(code: str) -> str:
+    """Return the tag of a language with its script: "zh-Hant" for "zh_hant"."""
+    language, _, script = code.partition("_")
+    return f"{language}-{script.title()}" if script else language
 
 
 def _verify(folder: Path, model: Path) -> None:

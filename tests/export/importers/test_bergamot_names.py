@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from engine.answers.text_model import TextModel
 from engine.errors import CheckpointError
+from engine.types import DecodeOptions
 from export.importers import convert
 from export.importers.marian.student_files import find_student
 
@@ -25,8 +27,8 @@ def languages(folder: Path, model: str, vocabulary: str) -> tuple[str | None, st
     ("folder", "model", "vocabulary", "pair"),
     [
         ("any", "model.deen.intgemm.alphas.bin", "vocab.deen.spm", ("de", "en")),
-        ("tiny", "model.en-zh_hant.intgemm8.bin", "vocab.spm", ("en", "zh_hant")),
-        ("tiny", "model.zh_hanten.intgemm.alphas.bin", "vocab.zh_hanten.spm", ("zh_hant", "en")),
+        ("tiny", "model.en-zh_hant.intgemm8.bin", "vocab.spm", ("en", "zh-Hant")),
+        ("tiny", "model.zh_hanten.intgemm.alphas.bin", "vocab.zh_hanten.spm", ("zh-Hant", "en")),
         ("tiny", "model.hbseng.intgemm.alphas.bin", "vocab.hbseng.spm", ("hbs", "eng")),
         ("de-en", "model.intgemm.alphas.bin", "vocab.spm", ("de", "en")),
         ("ende.student.tiny11", "model.intgemm.alphas.bin", "vocab.deen.spm", ("en", "de")),
@@ -52,3 +54,9 @@ def test_student_without_languages_is_refused_by_the_options_that_name_them(tmp_
         path.rename(path.with_name(path.name.replace(".deen", "")))
     with pytest.raises(CheckpointError, match="give --source and --target"):
         convert("bergamot", tmp_path / "tiny", tmp_path / "out")
+
+
+def test_script_of_a_language_is_no_part_of_the_rule_for_spaces(tmp_path: Path) -> None:
+    """The sentences of a translation from Chinese get spaces whatever its script."""
+    pair = languages(tmp_path / "tiny", "model.zh_hanten.intgemm.alphas.bin", "vocab.zh_hanten.spm")
+    assert TextModel("translate", *pair, None, DecodeOptions(), None, 2).between == " "
