@@ -139,13 +139,14 @@ class SharedArrays:
             return array
 
 
-def remove_shared(folder: Path, name: str) -> None:
+def remove_shared(folder: Path | None, name: str) -> None:
     """Remove the shared arrays of a bundle; processes that map them keep their content.
 
-    folder: folder of the arrays of all bundles.
+    folder: folder of the arrays of all bundles, or None.
     name: name of the bundle.
     """
-    shutil.rmtree(_arrays_of(folder, name), ignore_errors=True)
+    if folder is not None:
+        shutil.rmtree(_arrays_of(folder, name), ignore_errors=True)
 
 
 def _arrays_of(folder: Path, name: str) -> Path:

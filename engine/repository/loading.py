@@ -133,14 +133,14 @@ class ModelSource:
 
     facts: function that reads the facts of a model without its weights; raises BundleError.
     open: function that opens a model; raises BundleError.
+    clean: function that removes the temporary files of an evicted model, by its name.
     answered: whether opened models need no canary.
-    clean: function that removes the temporary files of an evicted model, by its name; None: it has none.
     """
 
     facts: Callable[[Path], ModelFacts]
     open: Callable[[Path], LoadedModel]
+    clean: Callable[[str], None] = lambda _: None
     answered: bool = False
-    clean: Callable[[str], None] | None = None
 
 
 def bundle_paths(path: Path) -> list[Path]:

@@ -281,8 +281,7 @@ class Repository:
     def acquire(self, ticket: Ticket) -> Future[Exception | None] | None:
         """Request the models of a ticket. `release` has to follow.
 
-        Returns None if they are loaded, otherwise a future to wait for. Raises UnknownModel, Unavailable and
-        Stopping.
+        Returns None if they are loaded, otherwise a future. Raises UnknownModel, Unavailable and Stopping.
         """
         with self._change:
             if self._closed and not all(name in self.loaded for name in ticket.names):
@@ -369,8 +368,7 @@ class Repository:
         del model
         gc.collect()  # engines and modules refer to each other
         trim_heap()
-        if self._source.clean is not None:
-            self._source.clean(name)
+        self._source.clean(name)
         with self._change:
             self._perform(self._budget.finish_unload(name))
 

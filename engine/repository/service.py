@@ -6,6 +6,7 @@ import asyncio
 import math
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 
 from engine.answers.answer import answer, live
@@ -86,12 +87,8 @@ class Service:
         def read(path: Path) -> Bundle:
             return open_bundle(path, verify=settings.verify)
 
-        shared = settings.placement.shared
-        source = ModelSource(
-            lambda path: facts_of(read(path), settings),
-            lambda path: load(read(path)),
-            clean=None if shared is None else lambda name: remove_shared(shared, name),
-        )
+        clean = partial(remove_shared, settings.placement.shared)
+        source = ModelSource(lambda path: facts_of(read(path), settings), lambda p: load(read(p)), clean)
         by_path = {bundle.path: bundle for bundle in bundles}
         if lazily:
             facts = undamaged(list(by_path), paths, settings, lambda p: facts_of(by_path[p], settings))

@@ -109,8 +109,8 @@ FAULTS = [
     (
         "the shared weights of an evicted model stay on the disk",
         "engine/repository/repository.py",
-        "            self._source.clean(name)\n",
-        "            pass\n",
+        "        self._source.clean(name)\n",
+        "",
         "tests/engine/repository/test_repository.py -k evicted_model",
     ),
 ]

@@ -44,7 +44,7 @@ def run(command):
 
 
 @pytest.mark.skipif(not THOROUGH, reason="six imports, in the thorough run only: CONVOY_TEST_THOROUGH=1")
-def test_every_command_of_the_section_does_what_its_comment_says(sources, tmp_path, capsys):
+def test_documented_commands_list_fetch_and_update_models(sources, tmp_path, capsys):
     listed, students, languages, others, update = COMMANDS
     run(listed)
     lines = capsys.readouterr().out.splitlines()

@@ -46,7 +46,7 @@ RULES = [
 
 @pytest.mark.parametrize("rules", RULES, ids=str)
 @pytest.mark.parametrize("whole", [False, True], ids=["vocab.txt", "tokenizer.json"])
-def test_ids_are_those_of_berts_tokenizer_with_each_option(tmp_path, rules, whole) -> None:
+def test_ids_equal_berts_tokenizer_with_each_option(tmp_path, rules, whole) -> None:
     folder = copied(tmp_path)
     theirs = transformers.BertTokenizerFast(str(imported(*FAMILY)[0].path / "parts" / "vocab.txt"), **rules)
     if whole:
