@@ -63,7 +63,7 @@ test-ray: $(VENV)/test  ## a local Ray of two replicas, then of two engines, of 
 
 audit: $(VENV)/test  ## look for risky code (bandit) and for known weaknesses of what the images install (pip-audit)
 	$(PIP) 'bandit[toml]' pip-audit
-	$(BIN)/bandit -q -c pyproject.toml -r $(SHIPPED)
+	$(BIN)/bandit -q -ll -c pyproject.toml -r $(SHIPPED)
 	$(BIN)/pip-audit --strict --disable-pip --require-hashes -r docker/requirements.txt
 	$(BIN)/pip-audit --strict --disable-pip --require-hashes -r docker/requirements-gpu.txt
 	$(BIN)/pip-audit --strict --disable-pip --require-hashes -r docker/requirements-ray.txt
