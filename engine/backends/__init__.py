@@ -60,7 +60,7 @@ def program_revision() -> str:
 def _checked_out(git: Path) -> str:
     """Return the commit of a working tree, without Git. Raises OSError or StopIteration if there is none.
 
-    git: its folder `.git`, or the file that names that folder.
+    git: path `.git`, a folder or the file with the path of one.
     """
     if git.is_file():
         git = git.parent / git.read_text("utf-8").removeprefix("gitdir:").strip()

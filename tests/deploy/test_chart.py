@@ -142,7 +142,7 @@ def test_autoscaler_needs_no_adapter_by_default():
     assert "adapter" not in notes("default")
 
 
-def test_dashboards_and_rules_are_those_of_compose():
+def test_chart_and_compose_have_equal_dashboards_and_rules():
     docker = CHART.parents[2] / "docker"
     board = (CHART / "files" / "convoy.json").read_text("utf-8")
     assert board == (docker / "grafana/provisioning/dashboards/convoy.json").read_text("utf-8")

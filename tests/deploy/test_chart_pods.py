@@ -188,7 +188,7 @@ def test_notes_and_ingress_name_a_service_that_exists(case):
         assert backend["port"]["number"] in {each["port"] for each in services[backend["name"]]}
 
 
-def test_images_of_the_chart_are_those_of_the_release():
+def test_release_pushes_the_images_of_the_chart():
     workflow = (CHART.parents[2] / ".github/workflows/release.yml").read_text("utf-8")
     images = yaml.safe_load(workflow)["jobs"]["images"]["strategy"]["matrix"]["include"]
     version = yaml.safe_load((CHART / "Chart.yaml").read_text("utf-8"))["appVersion"]

@@ -167,7 +167,7 @@ CHECKS = {
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 @pytest.mark.parametrize("block", BLOCKS)
-def test_block_of_a_page_calls_what_exists(stubs, tmp_path, block):
+def test_block_of_a_page_calls_existing_commands(stubs, tmp_path, block):
     found = calls(stubs, block, tmp_path)
     assert found or not block.strip()
     for name, *arguments in found:
