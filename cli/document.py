@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 
 from cli import local, remote, texts
 from cli.choices import ModelChoice
-from cli.files import LINE_ENDINGS
 from cli.lines import write
 from documents import OversizedDocument, Unreadable, read_document, written_ending
 from engine.answers.options import USUAL_OPTIONS, TextOptions
@@ -87,6 +86,8 @@ def translate_all(
 
 def _name(path: Path, *, lines: bool) -> str:
     """Return the name whose ending selects the format of a file."""
+    from cli.files import LINE_ENDINGS
+
     return LINES_NAME if lines or path.suffix.lower() in LINE_ENDINGS else path.name
 
 

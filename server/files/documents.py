@@ -113,7 +113,10 @@ async def open_file(request: Request, name: str, data: bytes, *, attributes: boo
     """
     state = state_of(request)
     if len(data) > state.settings.file_limit:
-        raise TooLarge(f"the file is longer than this server's limit of {state.settings.file_limit} bytes")
+        raise TooLarge(
+            f"the file has {len(data)} bytes, more than the limit of {state.settings.file_limit} "
+            "(CONVOY_FILE_LIMIT): split it"
+        )
     owner, deadline = share_of(request), deadline_of(request, state)
     return await files_of(request).processes.read(name, data, owner, deadline, attributes=attributes)
 

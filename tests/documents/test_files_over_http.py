@@ -108,7 +108,11 @@ def test_word_document_is_translated_over_http(place):
             400,
             "Invalid request: the file can't be read as a Word document; is it complete?",
         ),
-        ({"data": b"a" * 100_001}, 413, "the file is longer than this server's limit of 100000 bytes"),
+        (
+            {"data": b"a" * 100_001},
+            413,
+            "the file has 100001 bytes, more than the limit of 100000 (CONVOY_FILE_LIMIT): split it",
+        ),
     ],
 )
 def test_wrong_uploads_get_errors_of_libretranslate(place, fields, status, text):

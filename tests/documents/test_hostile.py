@@ -56,6 +56,24 @@ ATTACKS = {
     "placeholders": ("a.json", lambda n: '["a' + "{b}<i>" * n + '"]'),
     "choices": ("a.json", lambda n: '["' + "{a, plural, one {" * n + '"]'),
     "escapes": ("a.json", lambda n: '["' + "\\u00fc" * n + '"]'),
+    "resources": ("a.xml", lambda n: "<resources>" + "<string name='a'>b</string>" * n + "</resources>"),
+    "kept resources": (
+        "a.xml",
+        lambda n: (
+            "<resources>"
+            + "<string-array translatable='false'><item>a</item></string-array>" * n
+            + "</resources>"
+        ),
+    ),
+    "messages of Qt": ("a.ts", lambda n: "<TS>" + "<message><source>a</source></message>" * n + "</TS>"),
+    "values of .NET": ("a.resx", lambda n: "<root>" + "<data><value>a</value></data>" * n + "</root>"),
+    "properties": ("a.properties", lambda n: "a=" + "b\\\n" * n),
+    "pairs": ("a.strings", lambda n: '"a"="b";' * n),
+    "keys without pairs": ("a.strings", lambda n: "a" * n),
+    "shortcodes": ("a.md", lambda n: "{{<" * n),
+    "blocks of dialects": ("a.md", lambda n: ":::a b\n" * n),
+    "links of a wiki": ("a.md", lambda n: "[[a" * n),
+    "menus": ("a.html", lambda n: "<p>" + "<a>b</a> | " * n),
     "lists in lists": ("a.yaml", lambda n: "- " * n + "a"),
     "keys": ("a.yaml", lambda n: "".join(f"a{i}: b c\n" for i in range(n))),
     "blocks": ("a.yaml", lambda n: "a: |\n" + "  b\n\n" * n),

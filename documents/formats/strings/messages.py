@@ -29,8 +29,18 @@ CHOICE: Final = re.compile(r"\{\s*+\w{1,100}\s*+,\s*+(?:plural|select|selectordi
 BRANCH: Final = re.compile(r"\s*(?:offset:\d{1,9}\s*)?(?:=\d{1,9}|\w{1,100})\s*\{|\s*(\})")
 BRACE: Final = re.compile(r"[{}]")
 MAX_DEPTH: Final = 16  # nested choices
-JSON_STRING: Final = re.compile(r'"(?:[^"\\]|\\.)*+"(\s*:)?')
+JSON_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*+"(\s*:)?|[{}]')
 KIND_NAME: Final = "messages in JSON"
+# keys of names for programs; a value of several words is prose
+PROGRAM_KEYS: Final = re.compile(
+    r"align|class(?:name)?|color|css|direction|format|href|icon|id|key|kind|lang|language|layout|locale|path"
+    r"|position|slug|src|style|theme|type|unit|url|variant",
+    re.IGNORECASE,
+)
+STYLE_KEYS: Final = frozenset({"class", "classname", "css", "style"})  # and several words
+DATE_FORMAT: Final = re.compile(
+    r"(?=[^a-zA-Z]*(?:YYYY|yyyy|MM|DD|dd|HH|hh|mm))[YyMDdHhmsSaAzZEeTwWLlo:\-/., ']+"
+)
 
 
 class Message:
@@ -103,7 +113,24 @@ def messages_document(text: str, values: Sequence[Value], encode: Callable[[str]
 
 
 def read_json(data: bytes) -> Document:
-    """Return the strings of a JSON file, except its keys. Raises Unreadable on a file that is no JSON."""
+    """Return the strings of a JSON file, except its keys, formats of dates, and names for programs.
+
+    Raises Unreadable on a file that is no JSON.
+    """
+    return _read_messages(data, resources=False)
+
+
+def read_arb(data: bytes) -> Document:
+    """Return the messages of a resource file of Flutter, without its metadata. Raises Unreadable."""
+    return _read_messages(data, resources=True)
+
+
+def _read_messages(data: bytes, *, resources: bool) -> Document:
+    """Return the strings of a JSON file.
+
+    data: bytes of the file.
+    resources: only strings of the outermost object are messages, and none with a key that begins with "@".
+    """
     file = decode(data)
     try:
         json.loads(file.text)
@@ -116,10 +143,35 @@ def read_json(data: bytes) -> Document:
 
     values = [
         Value(match.start(), match.end(), Message(json.loads(match[0])), encode)
-        for match in JSON_STRING.finditer(file.text)
-        if match[1] is None
+        for key, match in _json_values(file.text, outermost=resources)
+        if not (key.startswith("@") if resources else is_for_programs(key, json.loads(match[0])))
     ]
     return messages_document(file.text, values, file.encode)
+
+
+def is_for_programs(key: str, value: str) -> bool:
+    """Return whether a string is a name or format that only programs read, such as "logout" of "icon"."""
+    name = key.rpartition(".")[2].lower()
+    if DATE_FORMAT.fullmatch(value.strip()):
+        return True
+    one_word = not any(map(str.isspace, value.strip()))
+    return name in STYLE_KEYS or (one_word and PROGRAM_KEYS.fullmatch(name) is not None)
+
+
+def _json_values(text: str, *, outermost: bool) -> Iterator[tuple[str, re.Match[str]]]:
+    """Yield each string that is no key, with the last key before it.
+
+    text: JSON.
+    outermost: only strings of the outermost object.
+    """
+    key, depth = "", 0
+    for match in JSON_TOKEN.finditer(text):
+        if match[0] in "{}":
+            depth += 1 if match[0] == "{" else -1
+        elif match[1] is not None:
+            key = json.loads(match[0].rstrip().removesuffix(":"))
+        elif not outermost or depth == 1:
+            yield key, match
 
 
 def _prose_ranges(source: str) -> Iterator[tuple[int, int, bool]]:

@@ -119,12 +119,21 @@ def _unit_places(text: str, kind: str) -> Iterator[_Place]:
 def _is_open(unit: Any) -> bool:
     """Return whether a unit has no translation, and `translate` of it and its ancestors allows one."""
     target = unit.find("{*}target")
-    if unit.find("{*}source") is None or (
-        target is not None and (len(target) or (target.text or "").strip())
-    ):
+    if unit.find("{*}source") is None or (target is not None and _has_content(target)):
         return False
     flags = (element.get("translate") for element in (unit, *unit.iterancestors()))
     return next((flag for flag in flags if flag), "yes") != "no"
+
+
+def _has_content(target: Any) -> bool:
+    """Return whether a target has text or codes; tools write empty sentences (`mrk`) into new targets."""
+    codes = (child for child in target.iter("*") if child is not target and not _is_sentence(child))
+    return bool("".join(target.itertext()).strip()) or next(codes, None) is not None
+
+
+def _is_sentence(element: Any) -> bool:
+    is_mark: bool = etree.QName(element).localname == "mrk"
+    return is_mark and element.get("mtype") == "seg"
 
 
 def _target(unit: Any) -> Any:

@@ -93,7 +93,37 @@ DOCUMENT_CASES: dict[str, Case | str] = {
     ),
     "documents.formats.strings.messages:BRANCH_MARK": Case(pumps=PLACEHOLDERS),
     "documents.formats.strings.messages:CHOICE": Case(pumps=("{a,plural,", "{ a ,", "{ ")),
-    "documents.formats.strings.messages:JSON_STRING": "searches text that `json` has parsed",
+    "documents.formats.strings.messages:JSON_TOKEN": "searches text that `json` has parsed",
+    "documents.formats.strings.messages:DATE_FORMAT": Case(pumps=("YYYY-", "HH:"), uses=("fullmatch",)),
+    "documents.formats.strings.messages:PROGRAM_KEYS": Case(uses=("fullmatch",)),
+    "documents.formats.strings.messages:_read_messages": "is timed with `read_json`",
+    "documents.formats.strings.messages:read_arb": "is timed with `read_json`",
+    "documents.formats.strings.pairs:BETWEEN_PAIRS": Case(uses=("match",)),
+    "documents.formats.strings.pairs:BARE_QUOTE": Case(pumps=("\\", '"'), uses=("sub",)),
+    "documents.formats.strings.pairs:BLANK_LINE": Case(uses=("match",)),
+    "documents.formats.strings.pairs:CONTINUED": Case(pumps=("\\\n",), uses=("sub",)),
+    "documents.formats.strings.pairs:ESCAPED": Case(pumps=("\\", "\\u00fc"), uses=("sub",)),
+    "documents.formats.strings.pairs:PAIR": Case(pumps=('"a"="b";', "/*", '"a"', "a="), uses=("match",)),
+    "documents.formats.strings.pairs:PROPERTY": Case(pumps=("a=\\\n", "\\=", "a "), uses=("match",)),
+    "documents.formats.strings.pairs:read_properties": Case(
+        page("properties"), pumps=("a=b\n", "a=\\\n", "#\n"), length=1_000
+    ),
+    "documents.formats.strings.pairs:read_strings": Case(
+        page("strings"), pumps=('"a"="b";', "/*", "//", '"a"', "a=", '"\\"'), length=1_000
+    ),
+    "documents.formats.strings.resources:AMPERSAND": Case(pumps=("&", "&a"), uses=("sub",)),
+    "documents.formats.strings.resources:APOSTROPHE": Case(pumps=("\\", "'"), uses=("sub",)),
+    "documents.formats.strings.resources:DONE": Case(pumps=(" type", " type ="), uses=("search",)),
+    "documents.formats.strings.resources:KEPT": Case(
+        pumps=(" translatable", " translatable ="), uses=("search",)
+    ),
+    "documents.formats.strings.resources:MARKUP": "searches text that lxml has parsed",
+    "documents.formats.strings.resources:NO_TEXT": Case(pumps=(" type", " mimetype "), uses=("search",)),
+    "documents.formats.strings.resources:REFERENCE": Case(pumps=("@a", "@a/"), uses=("fullmatch",)),
+    "documents.formats.strings.resources:_read": "is called by the readers of resources",
+    "documents.formats.strings.resources:read_android": LIBRARY,
+    "documents.formats.strings.resources:read_qt": LIBRARY,
+    "documents.formats.strings.resources:read_resx": LIBRARY,
     "documents.formats.strings.messages:MARK": Case(pumps=PLACEHOLDERS),
     "documents.formats.strings.messages:read_json": Case(
         json_strings, pumps=(*PLACEHOLDERS, *MARKUP), length=1_000
