@@ -32,6 +32,13 @@ def evaluate(
     limit: Annotated[int | None, typer.Option(min=1, help="Use only this many first lines.")] = None,
     output: Annotated[Path | None, typer.Option(help="File for the texts of the model.")] = None,
     precision: texts.Precision = None,
+    choose_precision: Annotated[
+        bool,
+        typer.Option(
+            "--choose-precision",
+            help="Score fp32 and int8 and write both into the bundle: they decide its default precision.",
+        ),
+    ] = False,
     backend: texts.Backend = None,
     device: texts.Device = "cpu",
     threads: texts.Threads = None,
@@ -51,9 +58,15 @@ def evaluate(
     pairs = pairs[:limit]
     if not pairs:
         raise InvalidRequest(f"{source}: has no lines to evaluate")
+    began, given = time.monotonic(), options_of("translate", options)
+    if choose_precision:
+        if precision or device != "cpu":
+            raise InvalidRequest(
+                "--choose-precision scores fp32 and int8 on the CPU: leave out --precision and --device"
+            )
+        precision = write_int8_scores(model, given, pairs)
     place = ModelChoice(model, precision, backend, device, threads, shortlist=shortlist, fast=fast)
-    began = time.monotonic()
-    scores, hypotheses = score(place, options_of("translate", options), pairs)
+    scores, hypotheses = score(place, given, pairs)
     report = {name: round(value, 2) for name, value in scores.items()}
     report |= {"lines": len(pairs), "seconds": round(time.monotonic() - began, 1)}
     if output:
@@ -85,6 +98,24 @@ def score(
         results = texts.answers(service, task, [source for source, _ in pairs], options, len(pairs))
         hypotheses = [result.text for result in results]
     return METRICS[task](hypotheses, [r for _, r in pairs]), hypotheses
+
+
+def write_int8_scores(path: Path, options: TextOptions, pairs: Sequence[tuple[str, str]]) -> str:
+    """Score a bundle in fp32 and int8, write both scores into it, and return its default precision.
+
+    path: folder of the bundle.
+    options: options of the answers.
+    pairs: source and reference of each text.
+    """
+    from engine.bundle.bundle import add_files
+    from engine.executors import INT8_FILE, Int8Scores
+
+    wide, narrow = (score(ModelChoice(path, precision), options, pairs)[0] for precision in ("fp32", "int8"))
+    metric = next(iter(wide))
+    found = Int8Scores(metric, len(pairs), round(wide[metric], 2), round(narrow[metric], 2))
+    add_files(path, {INT8_FILE: found.to_json()})
+    typer.echo(f"{path}: {found}", err=True)
+    return "int8" if found.fits else "fp32"
 
 
 def _pair_with_references(sources: list[str], references: list[str]) -> list[tuple[str, str]]:

@@ -20,7 +20,7 @@ from cli.choices import ModelChoice
 from cli.lines import arrives_slowly, arriving, count, read, writing
 from cli.local import choose_route, open_service, source_is_open
 from cli.remote import RemoteServer
-from engine.backends import BACKEND_HELP, DEVICE_HELP, FAST_HELP, PRECISION_HELP
+from engine.backends import BACKEND_HELP, DEVICE_HELP, FAST_HELP, PRECISION_DEFAULT, PRECISION_HELP
 from engine.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ AsJson = Annotated[
 ]
 Precision = Annotated[
     str | None,
-    typer.Option(help=f"{PRECISION_HELP} Default: fp32; on GPUs fp16.", rich_help_panel=MODEL),
+    typer.Option(help=f"{PRECISION_HELP} {PRECISION_DEFAULT}", rich_help_panel=MODEL),
 ]
 Backend = Annotated[
     str | None,

@@ -171,7 +171,7 @@ def measure(recipe: Recipe, corpora: Path, out: Path, tests: Sequence[Path]) -> 
     folders = recipe.corpus.folder, *recipe.corpus.beside
     files = [(corpora / folder / "test.tsv.gz", columns) for folder in folders]
     files += [(path, (0, 1)) for path in tests]
-    measurements = []
+    measurements: list[Measurement] = []
     examples: list[Example] = []
     for path, order in files:
         inside = path.is_relative_to(corpora)
@@ -179,7 +179,7 @@ def measure(recipe: Recipe, corpora: Path, out: Path, tests: Sequence[Path]) -> 
         command = f"convoy evaluate --model {out} --input {shown}"
         if order != (0, 1):
             command += f" --source-column {order[0]} --target-column {order[1]}"
-        scores, outputs = _score_file(out, path, order)
+        scores, outputs = _score_file(out, path, order, choose_precision=not measurements)
         measurements.append(Measurement(f"`{shown}`", scores, f"{command} --truncate"))
         if not examples:
             drawn = random.Random(EXAMPLES).sample(outputs, min(EXAMPLES, len(outputs)))  # nosec B311
@@ -188,14 +188,22 @@ def measure(recipe: Recipe, corpora: Path, out: Path, tests: Sequence[Path]) -> 
 
 
 def _score_file(
-    out: Path, path: Path, columns: tuple[int, int]
+    out: Path, path: Path, columns: tuple[int, int], *, choose_precision: bool
 ) -> tuple[dict[str, float], list[tuple[str, str, str]]]:
-    """Return the scores of a file, and its sources, references and outputs."""
-    from cli.choices import ModelChoice
-    from cli.evaluate import score
+    """Return the scores of a file, and its sources, references and outputs.
 
-    pairs = lines.columns(lines.table(path), path, *columns)
-    scores, outputs = score(ModelChoice(out), TextOptions(truncate=True), pairs)
+    out: folder of the bundle.
+    path: file of sources and references.
+    columns: columns of source and reference.
+    choose_precision: write the scores in fp32 and int8 into the bundle.
+    """
+    from cli.choices import ModelChoice
+    from cli.evaluate import score, write_int8_scores
+
+    pairs, options = lines.columns(lines.table(path), path, *columns), TextOptions(truncate=True)
+    if choose_precision:
+        write_int8_scores(out, options, pairs)
+    scores, outputs = score(ModelChoice(out), options, pairs)
     return scores, [(*pair, output) for pair, output in zip(pairs, outputs, strict=True)]
 
 

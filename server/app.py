@@ -324,8 +324,11 @@ def open_service(settings: ServerSettings, figures: Metrics, weights: Path | Non
     service = Service.open(
         settings.models, replace(settings.service(), placement=placement), figures.observer
     )
+    arithmetic = {info.name: info.arithmetic for info in service.models()}
     for name, entry in service.repository_entries().items():
-        logger.info("%s %s: about %d MiB of memory", entry.state, name, entry.cost >> 20)
+        logger.info(
+            "%s %s: about %d MiB of memory, %s", entry.state, name, entry.cost >> 20, arithmetic.get(name)
+        )
     if placement.device == "cpu":
         logger.info("instruction set of the CPU kernels: %s", kernels_name())
     return service

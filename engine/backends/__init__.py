@@ -23,7 +23,7 @@ NARROW: Final = ("fp32", "fp16", "bf16")
 PRECISIONS: Final = ("fp32", "fp16", "bf16", "int8")
 DISTRIBUTION: Final = "convoy-server"
 AUTO: Final = "auto"  # device: a usable GPU, otherwise the CPU
-HALF: Final = "half"  # precision: fp16, or the type that a bundle needs (`half_precision`)
+BY_BUNDLE: Final = "bundle"  # precision: the one that suits the bundle (`engine.executors.precision`)
 UNINSTALLED_VERSION: Final = "0+source"  # version of a source tree that is not installed
 REVISION_FILE: Final = "engine/revision.txt"  # commit, in a wheel (hatch_build.py)
 
@@ -126,7 +126,8 @@ class Placement:
 
     backend: name in BACKENDS.
     device: "cpu", "cuda" or "cuda:1"; each of several devices, separated by commas, gets all lanes.
-    precision: one of PRECISIONS; or HALF: fp16, or another type for a bundle that exceeds its range.
+    precision: one of PRECISIONS; or BY_BUNDLE: int8 on the CPU if the bundle loses little, otherwise fp32;
+        fp16 on a GPU unless the bundle exceeds its range.
     threads: number of threads of each ONNX session; None: the pool of `engine.api.share_threads`.
     lanes: sizes of the lanes, narrowest first.
     shortlist: whether answers use only the tokens of a shortlist (`engine.bundle.shortlist`); None: the
@@ -190,6 +191,10 @@ DEVICE_HELP: Final = (
     "auto takes a usable GPU, otherwise the CPU."
 )
 PRECISION_HELP: Final = f"{', '.join(PRECISIONS[:-1])} or int8: fp16 and bf16 are for GPUs, int8 for CPUs."
+PRECISION_DEFAULT: Final = (
+    "Default: int8 for a bundle that loses at most 0.2 points by it, otherwise fp32; with the backend cuda "
+    "fp16, or bf16 for a bundle that needs its range."
+)
 FAST_HELP: Final = (
     f"Prefer speed: a beam of {FAST_BEAM_SIZE}, int8 (on GPUs fp16), and shortlists where there are any. "
     "Explicit settings take precedence."
@@ -260,11 +265,10 @@ def usual_precision(device: str, *, fast: bool, backend: str = "onnx") -> str:
     fast: whether speed is preferred.
     backend: name of the backend.
     """
-    if backend == "cuda":
-        return HALF
-    if not fast:
-        return "fp32"
-    return "int8" if device.startswith("cpu") else "fp16"
+    on_cpu = device.startswith("cpu")
+    if fast and backend != "cuda":
+        return "int8" if on_cpu else "fp16"
+    return BY_BUNDLE if on_cpu or backend == "cuda" else "fp32"
 
 
 def half_precision(device: str, *, exceeds_fp16: bool) -> str:
@@ -308,8 +312,8 @@ def check(name: str, device: str, precision: str) -> None:
     """
     if name not in BACKENDS:
         raise ConfigError(f"unknown backend {name!r}; known are {', '.join(BACKENDS)}")
-    if precision == HALF:
-        precision = "fp16"
+    if precision == BY_BUNDLE:
+        precision = "fp32"
     if precision not in PRECISIONS:
         raise ConfigError(f"unknown precision {precision!r}; known are {', '.join(PRECISIONS)}")
     for one_device in devices(device):

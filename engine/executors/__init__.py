@@ -4,6 +4,7 @@ base            base class of executors: slots that are filled from encoded batc
 memory          encoded sources, by slot
 history         decoder state: rings, caches, ancestors
 shortlists      allowed tokens of each slot
+precision       default precision of a bundle, and its scores in int8
 device_errors   errors after which a device is lost
 torch           plain torch, the readable reference, and its int8 variant
 onnx            ONNX Runtime: the default on the CPU
@@ -20,11 +21,14 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from engine.backends import BACKENDS, HALF, Placement, devices, half_precision
+from engine.backends import BACKENDS, Placement, devices
 from engine.bundle.bundle import SHORTLISTED, Bundle, graph_name, graph_parts
 from engine.bundle.shortlist import SHORTLIST, Shortlist, load_shortlist
 from engine.errors import BundleError, ConfigError
+from engine.executors.precision import INT8_FILE, Int8Scores, precision_of
 from engine.search.executor import Executor
+
+__all__ = ["INT8_FILE", "Int8Scores", "open_executors", "precision_of", "uses_shortlist"]
 
 logger = logging.getLogger(__name__)
 
@@ -36,17 +40,9 @@ def open_executors(bundle: Bundle, placement: Placement) -> list[Executor]:
     file that the backend needs.
     """
     placement.check()
-    placement = replace(placement, precision=precision_of(bundle, placement))
+    placement = replace(placement, precision=precision_of(bundle, placement)[0])
     opener = OPENERS[placement.backend]
     return [e for d in devices(placement.device) for e in opener(bundle, replace(placement, device=d))]
-
-
-def precision_of(bundle: Bundle, placement: Placement) -> str:
-    """Return the precision of a bundle with this placement, which may leave it to the bundle."""
-    if placement.precision != HALF:
-        return placement.precision
-    first = devices(placement.device)[0]
-    return half_precision(first, exceeds_fp16=bundle.config.exceeds_fp16)
 
 
 def _open_onnx(bundle: Bundle, placement: Placement, kernels: str | None = None) -> Sequence[Executor]:

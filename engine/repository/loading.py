@@ -77,6 +77,7 @@ class ModelInfo:
     sources, targets: all languages of the model, `source` and `target` first.
     digest: digest of the bundle's files.
     provenance: origin of a fetched model; None: it was not fetched.
+    precision_reason: reason for the precision; "" if a setting decides it.
     """
 
     name: str
@@ -96,6 +97,12 @@ class ModelInfo:
     targets: tuple[str, ...] = ()
     digest: str = ""
     provenance: Provenance | None = None
+    precision_reason: str = ""
+
+    @property
+    def arithmetic(self) -> str:
+        """Precision, with the reason in parentheses."""
+        return f"{self.precision} ({self.precision_reason})" if self.precision_reason else self.precision
 
     @property
     def directions(self) -> Directions:
@@ -283,6 +290,7 @@ def _facts(bundle: Bundle, settings: ServiceSettings, tokenizer: Tokenizer) -> M
     directions = directions_of(bundle)
     if settings.languages:
         directions = directions.within(settings.languages)
+    precision, reason = precision_of(bundle, placement)
     info = ModelInfo(
         name=bundle.name,
         task=bundle.task,
@@ -291,7 +299,7 @@ def _facts(bundle: Bundle, settings: ServiceSettings, tokenizer: Tokenizer) -> M
         architecture=config.architecture,
         parameters=_parameters(bundle.file(WEIGHTS)),
         limits=limits,
-        precision=precision_of(bundle, placement),
+        precision=precision,
         backend=placement.backend,
         options=options,
         placeholders=len(tokenizer.placeholders or read_placeholder_words(bundle, tokenizer)),
@@ -300,6 +308,7 @@ def _facts(bundle: Bundle, settings: ServiceSettings, tokenizer: Tokenizer) -> M
         targets=directions.targets,
         digest=bundle.digest,
         provenance=bundle.provenance,
+        precision_reason=reason,
     )
     return ModelFacts(bundle.path, info, _cost(bundle.config, info, placement.lanes))
 

@@ -340,7 +340,8 @@ class Repository:
             with self._change:
                 self._add_loaded(name, fresh)
                 self._perform(self._budget.finish_load(name))
-            logger.info("loaded %s in %.1f seconds", name, fresh.info.load_seconds)
+            info = fresh.info
+            logger.info("loaded %s in %.1f seconds: %s", name, info.load_seconds, info.arithmetic)
         except Exception as error:
             bug = None if isinstance(error, ConvoyError) else error
             logger.error("%s could not be loaded: %s", name, error, exc_info=bug)  # noqa: TRY400

@@ -9,7 +9,15 @@ from typing import Annotated, Any
 from pydantic import ByteSize, Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode
 
-from engine.api import BACKEND_HELP, DEVICE_HELP, FAST_HELP, PRECISION_HELP, LaneSize, processors
+from engine.api import (
+    BACKEND_HELP,
+    DEVICE_HELP,
+    FAST_HELP,
+    PRECISION_DEFAULT,
+    PRECISION_HELP,
+    LaneSize,
+    processors,
+)
 from server.languages import inward
 from server.settings.kinds import CONFIG, Names
 
@@ -100,9 +108,7 @@ class DecodingSettings(BaseSettings):
 
     backend: str | None = Field(None, description=f"{BACKEND_HELP} Default: onnx on the CPU, cuda on GPUs.")
     device: str = Field("auto", description=DEVICE_HELP)
-    precision: str | None = Field(
-        None, description=f"{PRECISION_HELP} Default: fp32; fp16 with the backend cuda."
-    )
+    precision: str | None = Field(None, description=f"{PRECISION_HELP} {PRECISION_DEFAULT}")
     shortlist: bool | None = Field(
         None,
         description="Decode only tokens that are likely for a source: faster. Default: set by the bundle.",

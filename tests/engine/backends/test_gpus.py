@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from engine import backends
-from engine.backends import HALF, Place, Placement, choose_place, gpus, half_precision, usual_lanes
+from engine.backends import BY_BUNDLE, Place, Placement, choose_place, gpus, half_precision, usual_lanes
 from engine.backends.gpus import find_gpu, find_gpus
 from engine.errors import ConfigError
 from server.settings import ServerSettings
@@ -90,7 +90,7 @@ def test_device_auto_takes_a_gpu_that_is_there(machine, card):
     slots = 128 if card[2] > 18 * GIB else 64 if card[2] > 10 * GIB else 32
     assert usual_lanes(place, fast=False) == ((5, slots), (16, 8))
     placement = ServerSettings().service().placement
-    assert (placement.backend, placement.device, placement.precision) == ("cuda", "cuda:0", HALF)
+    assert (placement.backend, placement.device, placement.precision) == ("cuda", "cuda:0", BY_BUNDLE)
     assert placement.lanes == ((5, slots), (16, 8))
     placement.check()
     placement.check_gpus()
@@ -99,7 +99,7 @@ def test_device_auto_takes_a_gpu_that_is_there(machine, card):
 def test_without_a_driver_device_auto_is_the_cpu_and_nothing_is_logged(no_driver):
     assert choose_place("auto", None) == Place("onnx", "cpu", "")
     placement = ServerSettings().service().placement
-    assert placement == Placement(threads=None)
+    assert placement == Placement(precision=BY_BUNDLE, threads=None)
     with pytest.raises(ConfigError, match=r"no GPU for --device cuda: .*no NVIDIA driver.*--device cpu"):
         find_gpu("cuda")
 

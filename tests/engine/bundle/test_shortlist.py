@@ -264,7 +264,7 @@ def test_a_fast_server_has_a_beam_of_2_and_the_shortlists_there_are(listed):
 
 def test_on_a_gpu_fast_is_half_precision():
     placement = ServerSettings(fast=True, device="cuda:1", backend="cuda").service().placement
-    assert (placement.device, placement.precision) == ("cuda:1", "half")
+    assert (placement.device, placement.precision) == ("cuda:1", "bundle")
     assert ServerSettings(fast=True, device="cuda", backend="torch").service().placement.precision == "fp16"
 
 
