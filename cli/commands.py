@@ -20,7 +20,7 @@ SETTINGS: Final[dict[str, Any]] = {"add_completion": False, "rich_markup_mode": 
 
 
 class Command(TyperCommand):
-    """A command whose help lists its flags in groups."""
+    """A command with flags in groups in its help."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the arguments, then the flags of each group under its name."""

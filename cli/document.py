@@ -85,7 +85,7 @@ def translate_all(
 
 
 def _name(path: Path, *, lines: bool) -> str:
-    """Return the name whose ending selects the format of a file."""
+    """Return the file name that selects the format by its ending."""
     from cli.files import LINE_ENDINGS
 
     return LINES_NAME if lines or path.suffix.lower() in LINE_ENDINGS else path.name

@@ -38,7 +38,7 @@ def serve(**flags: Any) -> None:
 
     links = {name for name, value in os.environ.items() if name.startswith(PREFIX) and is_link(name, value)}
     warn_of(unknown_variables(os.environ.keys() - links, list(ServerSettings.model_fields)))
-    # the flags have the values of variables, those of links too
+    # the flags have the values of variables, also of links
     linked = {(name.removeprefix(PREFIX).lower(), os.environ[name]) for name in links}
     values = {
         name: value for name, value in explicit_flags(flags).items() if (name, str(value)) not in linked

@@ -1,4 +1,4 @@
-"""Menus: segments whose words are all in links or in formats between separators.
+"""Menus: segments with all words in links or in formats between separators.
 
 Attention can't always tell the links of a menu apart, and a link with the text of another link is a serious
 fault: so the text of each link is translated by itself, and the separators stay. The texts of
@@ -129,7 +129,7 @@ def _has_words_outside(items: Sequence[int], spans: Sequence[Span], text: str) -
 
 
 def _gaps(ranges: Sequence[tuple[int, int]], length: int) -> Iterator[tuple[int, int]]:
-    """Yield what is between sorted ranges of [0, length)."""
+    """Yield the gaps between sorted ranges of [0, length)."""
     position = 0
     for begin, end in ranges:
         yield position, begin

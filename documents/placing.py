@@ -78,7 +78,7 @@ def in_source_order(ranges: Sequence[Range], certain: Callable[[int], bool]) -> 
     for number in range(len(ranges)):
         highest = max(highest, ranks[number])
         if highest > number:
-            continue  # a later link belongs before this one: the stretch goes on
+            continue  # a later link belongs before this one: the stretch continues
         if number > first and not all(map(certain, range(first, number + 1))):
             ordered[first : number + 1] = sorted(ranges[first : number + 1])
         first = number + 1

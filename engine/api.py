@@ -63,7 +63,7 @@ from engine.schedule.slices import Slices, at_once, each, in_slices, one_slice, 
 from engine.schedule.stats import Observer, Stats
 from engine.schedule.workers import Workers, run_work
 from engine.text.codes import language_of, short
-from engine.text.detect import Detection
+from engine.text.detect import Detection, is_doubtful
 from engine.text.placeables.masked_text import KeptSpan, MarkedText
 from engine.types import NO_TIME, OPTION_BOUNDS, OPTION_HELP, DecodeOptions, Limits, Timings
 
@@ -136,6 +136,7 @@ __all__ = [
     "each",
     "host_service",
     "in_slices",
+    "is_doubtful",
     "run_batches",
     "run_work",
     "slice_figures",

@@ -125,7 +125,7 @@ def _read_markup(source: str, begin: int, rules: MarkupRules) -> Piece:
 
 
 def _note_end(source: str, begin: int, name: str, markup: str) -> int | None:
-    """Return the end of the reference to a note whose opening tag ends at `begin`; None: it is no
+    """Return the end of a reference to a note; its opening tag ends at `begin`; None: it is no
     reference."""
     if name != "sup" and not (name == "a" and NOTE_LINK.search(markup)):
         return None
@@ -148,7 +148,7 @@ def text_of(element: str) -> str:
 
 
 def _raw_end(source: str, position: int, name: str) -> int:
-    """Return the end of an element such as a script, whose content begins at `position`."""
+    """Return the end of an element such as a script; its content begins at `position`."""
     match = re.compile(f"</{name}", re.IGNORECASE).search(source, position)
     return _markup_end(source, match.start()) if match else len(source)
 

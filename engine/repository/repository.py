@@ -340,8 +340,7 @@ class Repository:
             with self._change:
                 self._add_loaded(name, fresh)
                 self._perform(self._budget.finish_load(name))
-            info = fresh.info
-            logger.info("loaded %s in %.1f seconds: %s", name, info.load_seconds, info.arithmetic)
+            logger.info("loaded %s in %.1f seconds: %s", name, fresh.info.load_seconds, fresh.info.arithmetic)
         except Exception as error:
             bug = None if isinstance(error, ConvoyError) else error
             logger.error("%s could not be loaded: %s", name, error, exc_info=bug)  # noqa: TRY400

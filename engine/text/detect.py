@@ -42,7 +42,7 @@ PREFERRED_CONFIDENCE: Final = 10.0
 # if all requested languages together have less (percent), the script is another and any language is reported
 EXCLUDED_CONFIDENCE: Final = 3.0
 HALF_TYPED_LETTERS: Final = 2  # so few Latin letters may begin any word, so no other language is reported
-DOUBTED_CHARACTERS: Final = 500  # characters of a text whose given language is doubted
+DOUBTED_CHARACTERS: Final = 500  # characters that are read to doubt a given language
 DOUBTED_WORDS: Final = 4  # least number of its words
 DOUBTED_SHARE: Final = 3  # common words of another language to one of the given language
 SURE_CONFIDENCE: Final = 98.0  # percent from which the given language is wrong
@@ -106,6 +106,19 @@ def detect(text: str, among: Sequence[str], known: KnownShares | None = None) ->
     return Detection(ranked) if fits else Detection([(language, 0.0) for language, _ in ranked], best)
 
 
+def is_doubtful(text: str, language: str) -> bool:
+    """Return whether a text has common words of another language, and fewer of the given one.
+
+    text: a text of any length; only its first `DOUBTED_CHARACTERS` are read.
+    language: code of the language that the text should have.
+    """
+    words, label = _first_words(text), language_of(language)
+    if len(words) < DOUBTED_WORDS or label not in FIRST_WORDS:
+        return False
+    found = Counter(code for word in words for code in LANGUAGES_BY_WORD.get(word.casefold(), ()))
+    return max(found.values(), default=0) >= max(DOUBTED_WORDS // 2, 1 + DOUBTED_SHARE * found[label])
+
+
 def surely_other(text: str, language: str, among: Sequence[str]) -> str | None:
     """Return the language of a text that is surely not in the given language; None in any doubt.
 
@@ -113,22 +126,21 @@ def surely_other(text: str, language: str, among: Sequence[str]) -> str | None:
     language: code of the language that the text should have.
     among: codes of the requested languages.
 
-    The detector runs only for a text with common words of another language and fewer of the given one.
+    The detector runs only for a doubtful text (`is_doubtful`).
     """
-    words = WORD.findall(text[:DOUBTED_CHARACTERS].replace("’", "'"))
-    label = language_of(language)
-    if len(words) < DOUBTED_WORDS or label not in FIRST_WORDS:
+    if not is_doubtful(text, language):
         return None
-    found = Counter(code for word in words for code in LANGUAGES_BY_WORD.get(word.casefold(), ()))
-    if max(found.values(), default=0) < max(DOUBTED_WORDS // 2, 1 + DOUBTED_SHARE * found[label]):
-        return None
-    detection = detect(" ".join(words), among)
+    detection, label = detect(" ".join(_first_words(text)), among), language_of(language)
     best, confidence = detection.ranked[0]
     own = sum(share for code, share in detection.ranked if language_of(code) == label)
     if detection.other is not None:
         return None if language_of(detection.other) == label else detection.other
     sure = language_of(best) != label and confidence >= SURE_CONFIDENCE and own <= 100 - SURE_CONFIDENCE
     return best if sure else None
+
+
+def _first_words(text: str) -> list[str]:
+    return WORD.findall(text[:DOUBTED_CHARACTERS].replace("’", "'"))
 
 
 def _lower_unknown(confidences: dict[str, float], known_shares: Mapping[str, float]) -> dict[str, float]:

@@ -24,6 +24,7 @@ from engine.api import (
     TextResult,
     each,
     in_slices,
+    is_doubtful,
     one_slice,
     run_work,
 )
@@ -36,7 +37,7 @@ NOTHING: Final = {"confidence": 0.0, "language": "en"}  # LibreTranslate's answe
 INLINE_CHARACTERS: Final = 500  # formats of longer texts are joined in slices
 DOUBTFUL_CONFIDENCE: Final = 50.0  # percent; below, a detected target language is doubted
 NEXT_SHARE: Final = 0.25  # least confidence of the next language, as a share of a doubtful guess's
-SAMPLE_CHARACTERS: Final = 500  # characters of a text whose given language is checked
+SAMPLE_CHARACTERS: Final = 500  # characters that are read to check a given language
 SAMPLE_TEXTS: Final = 8  # texts of a request that are checked
 TAGS: Final = re.compile(r"<[^<>]{0,500}>")
 SPAN_CHARACTERS: Final = 100  # one span is as much work as this many characters
@@ -286,6 +287,8 @@ async def wrong_source(
     if source is None:
         return {}
     sample = TAGS.sub(" ", "\n".join(text[:SAMPLE_CHARACTERS] for text in texts[:SAMPLE_TEXTS]))
+    if not is_doubtful(sample, source):  # so that an ordinary request does not wait for the shared thread
+        return {}
     other = await in_slices(one_slice(service.surely_other, sample, source), deadline)
     if other is None:
         return {}

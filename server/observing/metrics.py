@@ -1,4 +1,4 @@
-"""Metrics for Prometheus: those of requests and of decoding. `figures` has those that are polled.
+"""Metrics for Prometheus: requests and decoding. `figures` has the polled metrics.
 
 Labels are models, lanes, routes, outcomes and error codes, so that their number is small; the number of pairs
 of languages and of keys is limited.
@@ -259,7 +259,7 @@ class _Answers:
         return made
 
     def _pair(self, source: str, target: str) -> tuple[Counter, Counter]:
-        """Return the counters of requests and characters of two languages, or those of all further pairs."""
+        """Return the counters of requests and characters of a pair of languages, or of all further pairs."""
         found = self._pairs.get((source, target))
         if found is None:
             pair = (source, target) if len(self._pairs) < MOST_LABELS else (OTHER, OTHER)

@@ -1,4 +1,4 @@
-"""Sources of settings beside flags: environment variables, and files with secrets.
+"""Sources of settings in addition to flags: environment variables, and files with secrets.
 
 An empty variable counts as absent. A secret may be in a file: CONVOY_<NAME>_FILE has its path, or the file is
 /run/secrets/convoy_<name>, where Docker, Podman and Swarm mount secrets.

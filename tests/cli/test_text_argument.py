@@ -79,7 +79,7 @@ def test_several_folders_of_models_are_found(capsys, monkeypatch):
         (["Guten Morgen!", "--to", "en", "--input", "a.txt"], "only once"),
     ],
 )
-def test_what_can_not_be_translated_is_one_error_line(capsys, arguments, wanted):
+def test_text_that_can_not_be_translated_is_one_error_line(capsys, arguments, wanted):
     code, message = failure(capsys, "translate", *arguments)
     assert code == 2
     assert wanted in message

@@ -1,6 +1,6 @@
 """The shell blocks of the pages for operators, run by bash with stubs of the programs that they call.
 
-Each stub keeps its arguments. What the blocks asked for is then compared with the commands, charts, compose
+Each stub keeps its arguments. The calls of the blocks are then compared with the commands, charts, compose
 files, images, extras and targets of make that exist.
 """
 

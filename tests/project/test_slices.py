@@ -128,6 +128,7 @@ WORKS: dict[str, Callable[[], Iterator[Slices[Any]]] | str] = {
     "server.contracts.deepl.translate:_translate_plain": lambda: (_joined([text]) for text in pumped(BODY)),
     DETECTION: detections,
     "server.answering.texts:pick_summarizer": DETECTION,
+    "server.answering.translation:wrong_source": DETECTION,
     "server.contracts.reading.routes:_target": DETECTION,
     "server.contracts.reading.routes:_detect": DETECTION,
     "server.contracts.libretranslate.languages:detect": DETECTION,

@@ -107,7 +107,7 @@ class EngineConnection:
             self._frames.close()
 
     def offers(self, model: str, digest: str) -> bool:
-        """Return whether the process decodes tokens of a bundle, see `EngineConnections.offers`."""
+        """Return whether the process decodes tokens of a bundle (`EngineConnections.offers`)."""
         offered = self.models.get(model)
         return offered is not None and digest in offered.digests
 

@@ -118,7 +118,14 @@ class ToolShape:
 
 
 def text_of(values: dict[str, Any], name: str, default: str | None = None) -> str:
-    """Return a text of a request that is not empty. Raises InvalidRequest without a text or default."""
+    """Return a text of a request that is not empty.
+
+    values: fields of the request.
+    name: name of the field.
+    default: value of a missing or empty field; None: the field is required.
+
+    Raises InvalidRequest without a text or default.
+    """
     value = values.get(name)
     if value in (None, "") and default is not None:
         return default
