@@ -30,7 +30,7 @@ def served(tmp_path_factory):
     trust, port = ssl.create_default_context(cafile=folder / "cert.pem"), free_port()
     files = {"SSL_CERTFILE": str(folder / "cert.pem"), "SSL_KEYFILE": str(folder / "key.pem")}
     given = {"MODELS": str(bundles() / "toy-de-en"), "GRPC_PORT": str(port)} | files
-    with collector() as (address, spans), processes(2, 1, trust=trust, TRACES=address, **given) as found:
+    with collector() as (address, spans, _), processes(2, 1, trust=trust, TRACES=address, **given) as found:
         yield *found, f"localhost:{port}", folder / "cert.pem", spans
 
 

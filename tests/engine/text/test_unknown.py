@@ -121,15 +121,15 @@ def test_model_with_unknown_words_answers_with_source_words(bundle: Bundle) -> N
     assert copied > 3
 
 
-def test_flag_and_request_field_replace_unknown_words_alike(bundle: Bundle) -> None:
+def test_flag_and_request_field_replace_unknown_words_alike(bundle: Bundle, tmp_path: Path) -> None:
     text, more = "ka qqq da zzz", {"unk_penalty": -6.0, "beam_size": 4, "max_length": 12}
     wish = validate(TranslateRequest, {"q": text, "replace_unk": True, **more})
     (wanted,) = answer(bundle.path, [text], text_options(wish, 0))
     flags = [f"--{name.replace('_', '-')}={value}" for name, value in more.items()]
-    command = ["translate", "--model", str(bundle.path), "--threads", "1", *flags]
-    plain, replacing = (
-        CliRunner().invoke(table, [*command, *extra], input=text) for extra in ([], ["--replace-unk"])
-    )
+    source = tmp_path / "source.txt"
+    source.write_text(text, encoding="utf-8")
+    command = ["translate", str(source), "--model", str(bundle.path), "--threads", "1", *flags]
+    plain, replacing = (CliRunner().invoke(table, [*command, *extra]) for extra in ([], ["--replace-unk"]))
     assert replacing.stdout == wanted.text + "\n"
     assert "<unk>" in plain.stdout
     assert "<unk>" not in replacing.stdout

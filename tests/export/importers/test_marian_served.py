@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import io
 from contextlib import contextmanager
 
 import pytest
@@ -141,12 +140,13 @@ def test_only_selected_languages_are_offered(folders):
         assert result.text == expected(folders[0]["mul"], f">>fra<< {line}")
 
 
-def test_command_line_translates_into_the_requested_language(folders, capsys, monkeypatch):
+def test_command_line_translates_into_the_requested_language(folders, capsys, tmp_path):
     made, bundles = folders
     lines = short(3, 25)
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("\n".join(lines).encode())))
+    source = tmp_path / "source.txt"
+    source.write_text("\n".join(lines), encoding="utf-8")
     with pytest.raises(SystemExit) as ended:
-        app(["translate", "--model", str(bundles / "mul"), "--source", "spa", "--target", "fra"])
+        app(["translate", str(source), "--model", str(bundles / "mul"), "--source", "spa", "--target", "fra"])
     assert ended.value.code == 0
     wanted = [expected(made["mul"], f">>fra<< {line}") for line in lines]
     assert capsys.readouterr().out.splitlines() == wanted
