@@ -72,9 +72,7 @@ def translate_all(
         raise InvalidRequest("--lines with --output-dir needs a local model: leave out --url")
     _check_flags(job, options, output_format)
     if job.server is None:
-        named = [
-            (file.path, LINES_NAME if lines or not file.path.suffix else file.path.name) for file in files
-        ]
+        named = [(file.path, _name(file.path, lines=lines)) for file in files]
         contents = _here(job.place, options, named)
     else:
         server = job.server

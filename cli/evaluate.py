@@ -58,15 +58,13 @@ def evaluate(
     pairs = pairs[:limit]
     if not pairs:
         raise InvalidRequest(f"{source}: has no lines to evaluate")
-    began, given = time.monotonic(), options_of("translate", options)
-    if choose_precision:
-        if precision or device != "cpu":
-            raise InvalidRequest(
-                "--choose-precision scores fp32 and int8 on the CPU: leave out --precision and --device"
-            )
-        precision = write_int8_scores(model, given, pairs)
+    if choose_precision and (precision or device != "cpu"):
+        raise InvalidRequest(
+            "--choose-precision scores fp32 and int8 on the CPU: leave out --precision and --device"
+        )
     place = ModelChoice(model, precision, backend, device, threads, shortlist=shortlist, fast=fast)
-    scores, hypotheses = score(place, given, pairs)
+    began, measure = time.monotonic(), score_both if choose_precision else score
+    scores, hypotheses = measure(place, options_of("translate", options), pairs)
     report = {name: round(value, 2) for name, value in scores.items()}
     report |= {"lines": len(pairs), "seconds": round(time.monotonic() - began, 1)}
     if output:
@@ -100,22 +98,25 @@ def score(
     return METRICS[task](hypotheses, [r for _, r in pairs]), hypotheses
 
 
-def write_int8_scores(path: Path, options: TextOptions, pairs: Sequence[tuple[str, str]]) -> str:
-    """Score a bundle in fp32 and int8, write both scores into it, and return its default precision.
+def score_both(
+    place: ModelChoice, options: TextOptions, pairs: Sequence[tuple[str, str]]
+) -> tuple[dict[str, float], list[str]]:
+    """Score a bundle in fp32 and int8, and write both scores into it; returns `score` in its new default.
 
-    path: folder of the bundle.
+    place: the bundle, and where it runs; its precision is ignored.
     options: options of the answers.
     pairs: source and reference of each text.
     """
     from engine.bundle.bundle import add_files
     from engine.executors import INT8_FILE, Int8Scores
 
-    wide, narrow = (score(ModelChoice(path, precision), options, pairs)[0] for precision in ("fp32", "int8"))
-    metric = next(iter(wide))
-    found = Int8Scores(metric, len(pairs), round(wide[metric], 2), round(narrow[metric], 2))
-    add_files(path, {INT8_FILE: found.to_json()})
-    typer.echo(f"{path}: {found}", err=True)
-    return "int8" if found.fits else "fp32"
+    assert place.model is not None
+    wide, narrow = (score(replace(place, precision=name), options, pairs) for name in ("fp32", "int8"))
+    metric = next(iter(wide[0]))
+    found = Int8Scores(metric, len(pairs), round(wide[0][metric], 2), round(narrow[0][metric], 2))
+    add_files(place.model, {INT8_FILE: found.to_json()})
+    typer.echo(f"{place.model}: {found}", err=True)
+    return narrow if found.fits else wide
 
 
 def _pair_with_references(sources: list[str], references: list[str]) -> list[tuple[str, str]]:

@@ -198,12 +198,11 @@ def _score_file(
     choose_precision: write the scores in fp32 and int8 into the bundle.
     """
     from cli.choices import ModelChoice
-    from cli.evaluate import score, write_int8_scores
+    from cli.evaluate import score, score_both
 
-    pairs, options = lines.columns(lines.table(path), path, *columns), TextOptions(truncate=True)
-    if choose_precision:
-        write_int8_scores(out, options, pairs)
-    scores, outputs = score(ModelChoice(out), options, pairs)
+    pairs = lines.columns(lines.table(path), path, *columns)
+    measure = score_both if choose_precision else score
+    scores, outputs = measure(ModelChoice(out), TextOptions(truncate=True), pairs)
     return scores, [(*pair, output) for pair, output in zip(pairs, outputs, strict=True)]
 
 

@@ -1,7 +1,7 @@
 """Menus: segments with all words in links or in formats between separators.
 
-Attention can't always tell the links of a menu apart, and a link with the text of another link is a serious
-fault: so the text of each link is translated by itself, and the separators stay. The texts of
+Attention does not always distinguish the links of a menu, and a link with the text of another link is a
+serious fault. The text of each link is therefore translated by itself, and the separators stay. The texts of
 `<a>Start</a> | <a>Hilfe</a>` are "Start" and "Hilfe".
 """
 

@@ -300,6 +300,23 @@ struct HeadProduct {
   }
 };
 
+// Operations after a product
+struct Finish {
+  const Element* bias;   // [outputs], or null
+  const void* residual;  // shape of y, float if wide_residual; or null
+  int activation, wide_residual, wide_y;
+  float factor;
+  void* y;  // [rows, width], float if wide_y
+
+  __device__ __forceinline__ void write(float value, Index place) const {
+    if (wide_y) {
+      static_cast<float*>(y)[place] = value;
+    } else {
+      narrow(value, static_cast<Element*>(y)[place]);
+    }
+  }
+};
+
 // Start a copy of 16 bytes into shared memory without registers. `await_copies` waits for the copies of the thread,
 // and a barrier after it for all; until then the target must not be read.
 __device__ __forceinline__ void copy_async(const void* from, const void* to) {

@@ -12,14 +12,6 @@
 
 constexpr int MMAS = (ROWS + COLUMNS - 1) / COLUMNS;
 
-struct Finish {
-  const Element* bias;    // [outputs], or null
-  const void* residual;   // shape of y, float if wide_residual; or null
-  int activation, wide_residual, wide_y;
-  float factor;
-  void* y;  // [rows, width], float if wide_y
-};
-
 // SIDES: 2 for a GLU, values and gates. HELD: number of weight loads of a warp before the block waits.
 // STAGED: rows are in shared memory; otherwise they are elements, neither normalised nor divided.
 template <int SIDES, int WARPS, int HELD, bool STAGED = true>
@@ -141,11 +133,7 @@ __device__ __forceinline__ void multiply(const Inputs& in, const Element* weight
       if (SIDES == 2) value[0] = gated(value[0], value[SIDES - 1]);
       const Index place = static_cast<Index>(own_row) * width + output;
       value[0] += finish.wide_residual ? wide_residual : widen(narrow_residual);
-      if (finish.wide_y) {
-        static_cast<float*>(finish.y)[place] = value[0];
-      } else {
-        narrow(value[0], static_cast<Element*>(finish.y)[place]);
-      }
+      finish.write(value[0], place);
     }
     surround(tile + gridDim.x);
     __syncthreads();  // before parts is reused

@@ -11,14 +11,6 @@ constexpr int WARPS = 8, MMAS = (ROWS + COLUMNS - 1) / COLUMNS, THREADS = WARPS 
 constexpr int PITCH = MMAS * COLUMNS + 4;  // two lanes at most have a bank in common
 constexpr int EACH = (TILE * ROWS + THREADS - 1) / THREADS;  // outputs of a thread
 
-struct Finish {
-  const Element* bias;   // [outputs], or null
-  const void* residual;  // shape of y, float if wide_residual; or null
-  int activation, wide_residual, wide_y;
-  float factor;
-  void* y;  // [rows, width], float if wide_y
-};
-
 // SIDES: 2 for a GLU, values and gates. HELD: number of weight loads of a warp before the block waits.
 template <int SIDES, int HELD>
 __device__ __forceinline__ void multiply(const Element* x, const Element* weight, int rows, int dim, int outputs,
@@ -106,11 +98,7 @@ __device__ __forceinline__ void multiply(const Element* x, const Element* weight
       if (finish.residual != nullptr)
         value[0] += finish.wide_residual ? static_cast<const float*>(finish.residual)[place]
                                          : widen(static_cast<const Element*>(finish.residual)[place]);
-      if (finish.wide_y) {
-        static_cast<float*>(finish.y)[place] = value[0];
-      } else {
-        narrow(value[0], static_cast<Element*>(finish.y)[place]);
-      }
+      finish.write(value[0], place);
     }
     __syncthreads();  // before parts is reused
   }

@@ -325,11 +325,12 @@ def open_model(bundle: Bundle, settings: ServiceSettings, observer: Observer | N
     began = time.monotonic()
     tokenizer = open_tokenizer(bundle)
     facts = _facts(bundle, settings, tokenizer)
-    placement = replace(settings.placement, shortlist=facts.info.limits.shortlisted)
+    info = facts.info
+    placement = replace(settings.placement, precision=info.precision, shortlist=info.limits.shortlisted)
     executors = open_executors(bundle, placement)
     limits = EngineSettings(settings.queue_tokens, settings.encode_tokens, f"engine {bundle.name}")
     engine = Engine(executors, limits, observer)
-    info = replace(facts.info, limits=engine.limits, load_seconds=time.monotonic() - began)
+    info = replace(info, limits=engine.limits, load_seconds=time.monotonic() - began)
     return LoadedModel(replace(facts, info=info), open_text(bundle, info, tokenizer), engine)
 
 

@@ -63,7 +63,7 @@ async def run_each(
 
     Raises what `Service.run` raises.
     """
-    answers = [TextResult(text if isinstance(text, str) else text.text) for text in texts]
+    answers = [TextResult(_text(text)) for text in texts]
     groups: dict[str, tuple[ModelRoute, list[int]]] = {}
     for number, route in enumerate(routes):
         if route is not None:
@@ -77,7 +77,7 @@ async def run_each(
         listener = renumber(on_partial, numbers) if on_partial else None
         sources = [texts[number] for number in numbers]
         results = await results_of(state, route, sources, options, deadline, listener)
-        state.metrics.record_work(route, sum(map(_length, sources)), results)
+        state.metrics.record_work(route, sum(len(_text(source)) for source in sources), results)
         for number, result in zip(numbers, results, strict=True):
             answers[number] = result
 
@@ -95,9 +95,9 @@ async def run_each(
     return answers
 
 
-def _length(text: str | MarkedText) -> int:
-    """Return the number of characters of a text."""
-    return len(text if isinstance(text, str) else text.text)
+def _text(text: str | MarkedText) -> str:
+    """Return a text without its marks."""
+    return text if isinstance(text, str) else text.text
 
 
 async def run_segments(

@@ -21,7 +21,6 @@ from engine.api import InvalidRequest
 IN_FILES: Final = ("api_keys", "metrics_auth_token", "docs_auth_token", "admin_token", "limit_storage")
 SECRETS_FOLDER: Final = Path("/run/secrets")
 MAX_SECRET_BYTES: Final = 1 << 20
-PORTS: Final = ("port", "grpc_port")
 # variables that Kubernetes and Docker's links set for a Service or a container called `convoy`
 LINK: Final = re.compile(
     r"CONVOY(_\w+)?_(SERVICE_(HOST|PORT(_\w+)?)|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?)|CONVOY_NAME"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 
 from cli.files import files_of, is_document
@@ -86,6 +88,9 @@ def test_several_files_are_translated_into_a_folder(folder, capsys):
     assert (folder / "out/sub/b.md").read_text("utf-8").startswith("# ")
     done("translate", folder / "in/t.txt", "-o", folder / "t.txt", *model)
     assert (folder / "out/t.txt").read_bytes() == (folder / "t.txt").read_bytes()
+    copied = shutil.copy(folder / "in/t.txt", folder / "t.text")
+    done("translate", copied, "--output-dir", folder / "out", *model)
+    assert (folder / "out/t.text").read_bytes() == (folder / "t.txt").read_bytes()
     capsys.readouterr()
     assert "--output-dir" in failure(capsys, "translate", "a.md", "b.md", *model)[1]
     both = ("-o", folder / "x.md", "--output-dir", folder / "out", *model)

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from documents import Unreadable, read_document
+from documents import read_document
 from tests.documents.samples import odt, shouted, texts, untouched
 
 ANDROID = """<?xml version="1.0" encoding="utf-8"?>
@@ -112,24 +112,6 @@ def test_apple_strings_escape_quotation_marks_and_may_be_utf_16():
     document = read_document("a.strings", STRINGS.encode())
     new = [type(segment)('a "b" \\"c\\"') for segment in document.segments]
     assert b'key.two = "a \\"b\\" \\"c\\"";' in document.write(new)
-
-
-@pytest.mark.parametrize(
-    ("name", "data"),
-    [
-        ("a.xml", b"<html>x</html>"),
-        ("a.xml", b"<resources>"),
-        ("a.resx", b"<resources/>"),
-        ("a.ts", b"export const a = 1"),
-        ("a.strings", b'"a" = "b"'),
-        ("a.strings", b"no pairs"),
-        ("a.properties", b"= x\n"),
-        ("a.arb", b"{"),
-    ],
-)
-def test_other_files_with_these_endings_are_refused(name, data):
-    with pytest.raises(Unreadable):
-        read_document(name, data)
 
 
 @pytest.mark.parametrize("name", ["a.odp", "a.ods"])
