@@ -43,11 +43,29 @@ class Instruments:
 
     def text(self) -> bytes:
         """Return the metrics in Prometheus' exposition format, of all processes together."""
+        return generate_latest(self._together())
+
+    def sums(self, *names: str) -> dict[tuple[str, str], float]:
+        """Return the sums of histograms of all processes together, by the name and the model.
+
+        names: names of histograms whose only label is the model.
+        """
+        wanted = {f"{name}_sum": name for name in names}
+        return {
+            (wanted[sample.name], sample.labels["model"]): sample.value
+            for metric in self._together().collect()
+            if metric.name in names
+            for sample in metric.samples
+            if sample.name in wanted
+        }
+
+    def _together(self) -> CollectorRegistry:
+        """Return a registry with the metrics of all processes."""
         if self._folder is None:
-            return generate_latest(self.registry)
+            return self.registry
         together = CollectorRegistry()
         together.register(WrittenFiles(self._folder))
-        return generate_latest(together)
+        return together
 
 
 def share(folder: Path, number: int) -> None:

@@ -74,6 +74,13 @@ class Metrics:
         """The metrics of this process."""
         return self._instruments.registry
 
+    def seconds(self, *names: str) -> Mapping[tuple[str, str], float]:
+        """Return the sums of histograms of all processes together, by the name and the model.
+
+        names: names of histograms whose only label is the model.
+        """
+        return self._instruments.sums(*names)
+
     def observer(self, model: str) -> Observer:
         return _ModelObserver(self, model)
 

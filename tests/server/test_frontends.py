@@ -1,6 +1,7 @@
 """Front ends and engine processes answer what one process answers, in every contract, bit for bit."""
 
 import json
+import re
 
 import httpx
 import pytest
@@ -112,6 +113,15 @@ def expected(tmp_path_factory):
         yield models, answers(client)
 
 
+def assert_times_of_all_processes(client):
+    """Triton's statistics have the times of every front end and engine process, whichever one answers."""
+    found = client.get("/v2/models/toy-de-en/stats").json()["model_stats"][0]["inference_stats"]
+    text = client.get("/metrics").text
+    for part, kind in (("queue", "queue"), ("compute_input", "encode"), ("compute_infer", "decode")):
+        (line,) = re.findall(rf'^convoy_{kind}_duration_seconds_sum{{model="toy-de-en"}} (\S+)$', text, re.M)
+        assert found[part]["ns"] == round(float(line) * 1e9) > 0, part
+
+
 @pytest.mark.parametrize("frontends, engines", [(1, 1), (2, 2)])
 def test_several_processes_answer_like_one(expected, frontends, engines):
     models, one = expected
@@ -121,3 +131,4 @@ def test_several_processes_answer_like_one(expected, frontends, engines):
     with processes(frontends, engines, MODELS=str(models), THREADS="1") as (client, _):
         for expectation, answer in zip(one, answers(client), strict=True):
             assert answer == expectation
+        assert_times_of_all_processes(client)

@@ -163,14 +163,14 @@ async def unload(request: Request, model: str) -> JSONResponse:
 @router.get("/models/stats", response_model=dict[str, Any])
 async def all_stats(request: Request) -> JSONResponse:
     state = state_of(request)
-    return JSONResponse({"model_stats": [stats_of(state, info.name) for info in state.service.models()]})
+    return JSONResponse({"model_stats": stats_of(state, [info.name for info in state.service.models()])})
 
 
 @of_model(router.get, "/stats", response_model=dict[str, Any], responses=errors(404))
 async def stats(request: Request, model: str, version: str = MODEL_VERSION) -> JSONResponse:
     """Return Triton's statistics, counted in sentences; times are sums in nanoseconds."""
     info = info_of(request, model, version)
-    return JSONResponse({"model_stats": [stats_of(state_of(request), info.name)]})
+    return JSONResponse({"model_stats": stats_of(state_of(request), [info.name])})
 
 
 @of_model(router.get, "/config", response_model=dict[str, Any], responses=errors(404))

@@ -9,12 +9,15 @@ from typing import Any, Final
 
 from engine.api import InvalidRequest, TextResult
 from server.http.schemas import whole
-from server.observing.metrics import Metrics
 from server.state import AppState
 
 MODEL_VERSION: Final = "1"  # version of every model, because bundles have none
 INPUT_NAME: Final = "text_input"
 OUTPUT_TYPES: Final = {"text_output": "BYTES", "score": "FP32", "truncated": "BOOL"}
+# histograms with the times of Triton's statistics
+QUEUED: Final = "convoy_queue_duration_seconds"
+ENCODED: Final = "convoy_encode_duration_seconds"
+DECODED: Final = "convoy_decode_duration_seconds"
 LENGTH_HEADER: Final = "Inference-Header-Content-Length"
 MAX_DIMENSIONS: Final = 8
 SHOWN_CHARACTERS: Final = 100  # an error repeats at most this much of a client's value
@@ -201,30 +204,27 @@ def _pack(kind: str, value: Any) -> bytes:
     return struct.pack("<f" if kind == "FP32" else "<?", value)
 
 
-def stats_of(state: AppState, model: str) -> dict[str, Any]:
-    """Return a model's statistics in Triton's format, counted in sentences, with sums of nanoseconds."""
-    stats = state.service.stats()[model]
+def stats_of(state: AppState, models: Sequence[str]) -> list[dict[str, Any]]:
+    """Return Triton's statistics of models, in sentences and nanoseconds of all processes."""
+    stats, seconds = state.service.stats(), state.metrics.seconds(QUEUED, ENCODED, DECODED)
 
-    def times(name: str, count: int) -> dict[str, int]:
-        return {"count": count, "ns": _nanoseconds(state.metrics, name, model)}
+    def times(name: str, model: str) -> dict[str, int]:
+        return {"count": stats[model].answered, "ns": round(seconds.get((name, model), 0.0) * 1e9)}
 
-    decode = times("convoy_decode_duration_seconds", stats.answered)
-    return {
-        "name": model,
-        "version": MODEL_VERSION,
-        "inference_count": stats.answered,
-        "execution_count": stats.steps,
-        "inference_stats": {
-            "success": decode,
-            "fail": {"count": stats.failed, "ns": 0},
-            "queue": times("convoy_queue_duration_seconds", stats.answered),
-            "compute_input": times("convoy_encode_duration_seconds", stats.answered),
-            "compute_infer": decode,
-            "compute_output": {"count": stats.answered, "ns": 0},
-        },
-    }
-
-
-def _nanoseconds(metrics: Metrics, name: str, model: str) -> int:
-    seconds = metrics.registry.get_sample_value(f"{name}_sum", {"model": model}) or 0.0
-    return round(seconds * 1e9)
+    return [
+        {
+            "name": model,
+            "version": MODEL_VERSION,
+            "inference_count": stats[model].answered,
+            "execution_count": stats[model].steps,
+            "inference_stats": {
+                "success": times(DECODED, model),
+                "fail": {"count": stats[model].failed, "ns": 0},
+                "queue": times(QUEUED, model),
+                "compute_input": times(ENCODED, model),
+                "compute_infer": times(DECODED, model),
+                "compute_output": {"count": stats[model].answered, "ns": 0},
+            },
+        }
+        for model in models
+    ]
