@@ -66,6 +66,7 @@ def serve(**flags: Any) -> None:
     placement = settings.service().placement
     placement.check()
     placement.check_gpus()
+    settings = settings.with_processes()
     with fetching(settings) as settings:
         languages = settings.served_languages
         models = served_paths(settings.models, settings.cache, settings.store_folder, languages)

@@ -10,7 +10,8 @@ Variables LT_<NAME> of LibreTranslate that have a counterpart are read too; CONV
 
 from __future__ import annotations
 
-from typing import Literal, Self
+import sys
+from typing import Final, Literal, Self
 
 from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
@@ -20,6 +21,8 @@ from engine.api import (
     Placement,
     ServiceSettings,
     choose_place,
+    devices,
+    processors,
     usual_budget,
     usual_lanes,
     usual_precision,
@@ -30,6 +33,9 @@ from server.settings.engines import DecodingSettings, ModelSettings, ProcessSett
 from server.settings.kinds import CONFIG
 from server.settings.requests import FeatureSettings, LimitSettings, NetworkSettings
 from server.settings.sources import EnvironmentSource, SecretFileSource
+
+MAX_GPU_FRONTENDS: Final = 4  # default number of front ends of a server with GPUs, at most
+CORES_OF_GPU_FRONTEND: Final = 4  # cores of the machine for each of them
 
 
 class LogSettings(BaseSettings):
@@ -105,6 +111,19 @@ class ServerSettings(
         return choose_place(
             self.device, self.backend, on_cpu=self.precision == "int8" or bool(self.shortlist)
         )
+
+    def with_processes(self) -> Self:
+        """Return the settings with front ends and an engine process for each GPU, if the models run on GPUs.
+
+        Numbers of processes that are set stay as they are. Windows supports one process only.
+        """
+        place = self.place()
+        fixed = {"frontends", "engines", "workers"} & self.model_fields_set or sys.platform == "win32"
+        if fixed or place.device.startswith("cpu"):
+            return self
+        most = 1 if self.grpc_port == 0 else MAX_GPU_FRONTENDS  # port 0: front ends would have other ports
+        front_ends = min(most, max(1, processors() // CORES_OF_GPU_FRONTEND))
+        return self.model_copy(update={"frontends": front_ends, "engines": len(devices(place.device))})
 
     def service(self) -> ServiceSettings:
         """Return the settings of the engines."""

@@ -143,7 +143,8 @@ class ProcessSettings(BaseSettings):
     frontends: int = Field(
         0,
         ge=0,
-        description="Front ends: processes for HTTP, in addition to --engines; 0: one process for all.",
+        description="Front ends: processes for HTTP, in addition to --engines; 0: one process for all. On "
+        "GPUs the default is one for four cores, at most 4, and an engine process for each GPU.",
     )
     engines: int = Field(1, ge=1, description="Engine processes, each with an engine for every model.")
     workers: int | None = Field(None, ge=1, description="Deprecated: N means --frontends N --engines N.")

@@ -11,6 +11,7 @@ from engine import backends
 from engine.backends import BY_BUNDLE, Place, Placement, choose_place, gpus, half_precision, usual_lanes
 from engine.backends.gpus import find_gpu, find_gpus
 from engine.errors import ConfigError
+from server import settings
 from server.settings import ServerSettings
 
 GIB = 2**30
@@ -171,6 +172,25 @@ def test_settings_for_the_cpu_keep_device_auto_on_the_cpu(machine):
         placement.check()
     assert choose_place("auto", "torch").device == "cuda:0"
     assert choose_place("auto", "cuda") == Place("cuda", "cuda")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows supports one process only")
+def test_server_with_gpus_has_front_ends_and_an_engine_process_for_each_device(machine, monkeypatch):
+    machine(L4, L4)
+
+    def kinds(cores=16, **given):
+        monkeypatch.setattr(settings, "processors", lambda: cores)
+        made = ServerSettings(**given).with_processes()
+        return made.frontends, made.engines
+
+    assert kinds() == (4, 1)
+    assert kinds(2) == (1, 1)
+    assert kinds(device="cuda:0,cuda:1") == (4, 2)
+    assert kinds(grpc_port=0) == (1, 1)
+    assert kinds(frontends=0) == (0, 1)
+    assert kinds(frontends=1, engines=3) == (1, 3)
+    assert kinds(workers=2) == (2, 2)
+    assert kinds(device="cpu") == (0, 1)
 
 
 def test_bundle_that_exceeds_fp16_is_bf16_or_fp32_where_the_gpu_has_no_bf16(machine):
