@@ -54,6 +54,10 @@ class Provenance:
     licence: str = ""
     files: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def is_demonstration(self) -> bool:
+        return self.source == DEMONSTRATION
+
 
 def check_name(path: Path, name: str) -> None:
     """Check that a file name is relative, normalised, separated by "/" and no pickle's.

@@ -132,14 +132,15 @@ def choose_route(
 ) -> ModelRoute:
     """Choose the first model for a task and languages, otherwise the first two models with a pivot language.
 
-    infos: models in order of preference.
+    infos: models in order of preference; shipped demonstrations come after all others.
     task: "translate", "summarize" or "language-model".
     source, target: codes of languages; None: any.
     characters: length of the longest text; the first summarizer that can probably read it is chosen.
 
     Raises UnknownModel with a list of the models.
     """
-    able = [Leg(info, info.directions) for info in infos if info.task == task]
+    ordered = sorted(infos, key=lambda info: info.is_demonstration)
+    able = [Leg(info, info.directions) for info in ordered if info.task == task]
     fitting = [leg for leg in able if leg.directions.fit(source, target)]
     if fitting:
         most = max(fitting, key=_readable_characters) if task == "summarize" else fitting[0]

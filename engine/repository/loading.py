@@ -108,6 +108,10 @@ class ModelInfo:
     def directions(self) -> Directions:
         return Directions(self.sources or (self.source,), self.targets or (self.target,))
 
+    @property
+    def is_demonstration(self) -> bool:
+        return self.provenance is not None and self.provenance.is_demonstration
+
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:

@@ -98,7 +98,8 @@ class FetchJob:
 
     def _find_between(self, languages: Sequence[str], folders: Sequence[Path]) -> None:
         """Find the models of the missing directions between languages."""
-        there = pairs_on_disk((self.installer.out, *folders))
+        every = (self.installer.out, *folders)
+        there = pairs_on_disk(every)
         missing = missing_pairs(wanted_pairs(languages), there)
         if not missing:
             self.installer.say(f"{self.installer.out}: has all directions between {', '.join(languages)}")
@@ -111,7 +112,9 @@ class FetchJob:
                 self._fail(name_of(leg), f"convoy fetch --languages {','.join(languages)}", error)
             return
         chosen, unknown = plan(missing, there, offers)
-        for pair, offer in chosen.items():
+        served = pairs_on_disk(every, demonstrations=True)
+        # directions without any model come first
+        for pair, offer in sorted(chosen.items(), key=lambda item: item[0] in served):
             self._found[name_of(pair)] = source, offer
         for leg in lacking:
             self.state.forget(name_of(leg))

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Final
 
 from engine.bundle.bundle import Bundle
-from engine.bundle.manifest import DEMONSTRATION
 from engine.text.codes import short
 from export.fetching.installing import bundles_at
 from export.fetching.offers import ModelOffer, request_code
@@ -33,9 +32,19 @@ def with_pivot(languages: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*languages, PIVOT))) if languages else ()
 
 
-def pairs_on_disk(folders: Iterable[Path]) -> set[Pair]:
-    """Return the directions of the translation models in folders of bundles, except demonstrations."""
-    return {pair for folder in folders for bundle in bundles_at(folder) for pair in _pairs_of(bundle)}
+def pairs_on_disk(folders: Iterable[Path], *, demonstrations: bool = False) -> set[Pair]:
+    """Return the directions of the translation models in folders of bundles.
+
+    folders: folders of bundles.
+    demonstrations: return those of the shipped demonstrations instead of all others.
+    """
+    bundles = (bundle for folder in folders for bundle in bundles_at(folder))
+    return {
+        pair
+        for bundle in bundles
+        if _is_demonstration(bundle) == demonstrations
+        for pair in _pairs_of(bundle)
+    }
 
 
 def missing_pairs(wanted: Iterable[Pair], there: Collection[Pair]) -> list[Pair]:
@@ -84,8 +93,8 @@ def _legs(pair: Pair) -> list[Pair]:
 
 
 def _pairs_of(bundle: Bundle) -> Iterable[Pair]:
-    """Return the directions of a bundle; none of a demonstration, and of a model for another task."""
-    if bundle.task != "translate" or _is_demonstration(bundle):
+    """Return the directions of a bundle; none of a model for another task."""
+    if bundle.task != "translate":
         return []
     text: Mapping[str, Sequence[str]] = bundle.text
     sources = {_code(code) for code in (bundle.source, *text.get("sources", ()))}
@@ -94,7 +103,7 @@ def _pairs_of(bundle: Bundle) -> Iterable[Pair]:
 
 
 def _is_demonstration(bundle: Bundle) -> bool:
-    return bundle.provenance is not None and bundle.provenance.source == DEMONSTRATION
+    return bundle.provenance is not None and bundle.provenance.is_demonstration
 
 
 def _code(code: str) -> str:

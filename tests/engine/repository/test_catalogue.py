@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from engine.bundle.manifest import DEMONSTRATION, Provenance
 from engine.errors import UnknownModel
 from engine.repository.catalogue import choose_route, parse_route
 from tests.support.served import open_service
@@ -34,3 +35,17 @@ def test_chain_serves_the_source_of_its_first_and_the_target_of_its_last_model(i
     assert not chain.serves("summarize", "de", "de")
     with pytest.raises(UnknownModel, match="does not translate from the first one's target"):
         parse_route(models, "toy-de-en+toy-de-en")
+
+
+def test_other_models_are_chosen_before_the_shipped_demonstrations(infos):
+    fetched = {name: replace(infos[name], name=f"z-{name}") for name in ("toy-de-en", "toy-en-de")}
+    shipped = [
+        replace(infos[name], provenance=Provenance(DEMONSTRATION)) for name in ("toy-de-en", "toy-en-de")
+    ]
+    models = [*shipped, fetched["toy-de-en"]]
+    assert choose_route(models, "translate", "de", "en").name == "z-toy-de-en"
+    assert choose_route(models, "translate", "en", "de").name == "toy-en-de"
+    dutch = replace(fetched["toy-de-en"], name="nl-en", source="nl", sources=("nl",))
+    assert choose_route([*shipped, dutch], "translate", "nl", "de").name == "nl-en+toy-en-de"
+    models = [*shipped, dutch, fetched["toy-en-de"]]
+    assert choose_route(models, "translate", "nl", "de").name == "nl-en+z-toy-en-de"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -13,9 +14,11 @@ from pathlib import Path
 import pytest
 
 from engine.bundle.bundle import add_files, open_bundle
+from engine.bundle.manifest import DEMONSTRATION, Provenance
 from export.fetching.sources import Addresses
 from tests.support import argos_packages
 from tests.support.model_servers import publish, record, remote_settings, sha, student, zipped
+from tests.support.served import bundles
 from tests.support.thorough import THOROUGH, some_of
 
 ROOT = Path(__file__).parents[3]
@@ -77,6 +80,21 @@ def test_languages_fetch_the_missing_directions_by_way_of_english(server, firefo
     assert sorted(job.state.failed()) == ["en-xx", "xx-en"]
     assert ran.errors == ["firefox has no model for en-xx", "firefox has no model for xx-en"]
     assert not job.transient
+
+
+def test_directions_without_any_model_are_fetched_before_those_of_demonstrations(
+    server, firefox, ran, tmp_path
+):
+    pairs = [("de", "en"), ("en", "de"), ("nl", "en"), ("en", "nl")]
+    remote_settings(server, pairs)
+    for path in [path for path in server.files if path.startswith("/attachments/")]:
+        del server.files[path]  # the order of the requests is enough
+    for name in ("toy-de-en", "toy-en-de"):
+        shutil.copytree(bundles() / name, tmp_path / name)
+        add_files(tmp_path / name, {}, Provenance(DEMONSTRATION))
+    ran.job(tmp_path, firefox()).run([], ["de", "en", "nl"], ())
+    asked = [path.rpartition("/")[2].split(".")[1] for path, _ in server.asked if "/attachments/" in path]
+    assert asked == ["ennl", "nlen", "deen", "ende"]
 
 
 def test_failed_model_does_not_stop_the_others(server, firefox, ran, tmp_path):
