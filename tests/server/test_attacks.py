@@ -68,6 +68,7 @@ class Others:
         self._longest = longest
         self._url, self._over, self._starved = url, threading.Event(), Starved(*pids)
         self._pids, self._times, self._asking, self.faults = pids, Times(), {}, []
+        self._rest = []
         self._threads = [
             threading.Thread(target=self._ask, args=one)
             for one in (("health", "GET", "/health", None), ("sentence", "POST", "/translate", GERMAN))
@@ -77,6 +78,7 @@ class Others:
     def __enter__(self):
         for thread in self._threads:
             thread.start()
+        self.rest()
         return self
 
     def __exit__(self, *_):
@@ -116,14 +118,24 @@ class Others:
                     self.faults.append(f"{name}: {answer.text}")
                 time.sleep(0.01)
 
+    def rest(self):
+        """Return seconds of sentences without an attack: some from now, and those of the last call."""
+        with self.times(kinds=0) as times:
+            pass
+        before, self._rest = self._rest, times.sentence
+        return before + times.sentence
+
     @contextmanager
-    def times(self):
-        """Collect the waits of requests that are sent within the context."""
+    def times(self, kinds=2):
+        """Collect the waits of requests that are sent within the context.
+
+        kinds: number of the other kinds to wait for. One of any two in turn is a page or a long text.
+        """
         self._times = times = Times()
         if self._longest:
             self._longest.seconds = 0.0
         yield times
-        until(lambda: min(len(times.health), len(times.sentence), len(times.others)) >= 3, HANG)
+        until(lambda: min(len(times.health), len(times.sentence)) >= 3 and len(times.others) >= kinds, HANG)
         if self._longest:
             times.callback = self._longest.seconds
         self._times = Times()
@@ -176,8 +188,6 @@ def slowed(others, send):
 
     send: function that sends the attack; returns the HTTP status and text of its answer.
     """
-    with others.times() as usual:
-        time.sleep(0.1)
     others.faults.clear()
     answers, done = [], threading.Event()
 
@@ -191,10 +201,9 @@ def slowed(others, send):
         assert done.wait(HANG), "neither answered nor left"
     faults = [text for status, text in answers if status not in (200, 400, 413, 414, 429, 503, 504)]
     assert not faults, faults
-    with others.times() as after:
-        pass
+    usual = nearly_longest(others.rest())
     assert not others.faults, others.faults[:3]
-    return too_long(times, nearly_longest(usual.sentence + after.sentence), lag.longest)
+    return too_long(times, usual, lag.longest)
 
 
 def too_long(times, usual, late):

@@ -6,7 +6,6 @@ runs, for every field of every operation and each of its long values.
 """
 
 import json
-import time
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -149,10 +148,11 @@ def cases(description):
         yield from [[one] for one in some] if THOROUGH else [some] if some else []
 
 
-def ask(attacker, others, some, usual):
+def ask(attacker, others, some):
     """(What was too long or "", faults, fields let through), while cases are sent."""
     requests = [request_with(attacker, *case.arguments) for case in some]
     faults, let_through = [], set()
+    usual = max(others.rest())
     others.faults.clear()
     with MachineLag() as lag, others.times() as times:
         for case, request in zip(some, requests, strict=True):
@@ -162,7 +162,7 @@ def ask(attacker, others, some, usual):
                     faults.append(f"{case.field}: {status}")
                 if case.large and status < 300:
                     let_through.add(case.field)
-    said = too_long(times, max(usual.sentence), lag.longest)
+    said = too_long(times, usual, lag.longest)
     return said, faults + others.faults[:1], let_through
 
 
@@ -176,9 +176,7 @@ def test_long_values_of_any_field_delay_no_other_client(place):
             where = f"{some[0].operation}: {', '.join(case.field for case in some)}"
             slow = []
             for _ in range(ATTEMPTS):  # a processor that the machine's host took away does not stay away
-                with others.times() as usual:
-                    time.sleep(0.05)
-                said, found, fields = ask(attacker, others, some, usual)
+                said, found, fields = ask(attacker, others, some)
                 faults += [f"{where}: {fault}" for fault in found]
                 let_through |= fields
                 slow += [said] if said else []
