@@ -61,7 +61,7 @@ def tensors(**values):
     return lambda client: client.build_request("POST", "/v2/models/toy-de-en/infer", json=body)
 
 
-# other clients' requests, one for each way through the server; a page or a text, which are long, every other time
+# other clients' requests, one for each way through the server; every second one is long
 VICTIMS = {
     "page": {"json": GERMAN | {"q": "<p>Das ist <b>gut</b>.</p>" * 80, "format": "html"}},
     "auto": {"json": GERMAN | {"source": "auto"}},
