@@ -351,6 +351,7 @@ def configure(app: FastAPI, settings: ServerSettings) -> uvicorn.Config:
         app,
         host=settings.host,
         port=settings.port,
+        loop="asyncio",  # uvloop's sockets can't be duplicated, which links to engine processes do
         http=HttpProtocol,
         log_config=None,
         log_level=settings.log_level,

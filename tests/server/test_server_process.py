@@ -8,14 +8,18 @@ import socket
 import subprocess
 import sys
 import threading
-from contextlib import contextmanager
+import types
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import httpx
 import pytest
+from fastapi import FastAPI
 
 from engine.bundle.bundle import open_bundle
 from engine.text.tokenizers.tokenizer import open_tokenizer
+from server.app import configure
+from server.settings import ServerSettings
 from tests.support.served import LINES, LONG, bundles, busy, open_service, server, slow_down, until, value
 
 ROOT = Path(__file__).parents[2]
@@ -274,3 +278,12 @@ def test_an_idle_server_exits_with_0_at_once(number):
     with process(MODELS=str(bundles() / "toy-de-en")) as (_, running):
         running.send_signal(number)
         assert running.wait(300) == 0
+
+
+def test_server_runs_on_the_loop_of_asyncio_where_uvloop_is_installed(monkeypatch):
+    uvloop = types.ModuleType("uvloop")
+    uvloop.new_event_loop = lambda: pytest.fail("sockets of uvloop can't be duplicated")
+    monkeypatch.setitem(sys.modules, "uvloop", uvloop)
+    factory = configure(FastAPI(), ServerSettings()).get_loop_factory()
+    with closing(factory()) as loop:
+        assert isinstance(loop, asyncio.BaseEventLoop)
