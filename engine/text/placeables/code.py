@@ -19,10 +19,6 @@ MAIL: Final = (  # anna@example.org  git@example.org:a/b.git  root@server01
     r"(?<![\w.+-])[\w.+-]++@[\w-]++(?:\.[\w-]++)++(?::[\w.~-]++/[\w./~-]*\w)?"
     r"|(?<![\w.+-])[a-z][\w.+-]++@[a-z][\w-]{2,}+(?!\w|\.\w)"
 )
-DOMAIN: Final = (
-    r"(?<![\w@.-])(?:[A-Za-z0-9-]++\.)++(?:com|org|net|edu|gov|info|io|app|dev|eu|de|at|ch|fr|uk|us|it|es|nl|pl)"
-    rf"(?![\w-])(?:/{REST})?"
-)
 NETWORK: Final = (  # 00:1A:2B:3C:4D:5E  2001:db8::1/64
     r"(?<![\w:-])[0-9a-fA-F]{2}(?:[:-][0-9a-fA-F]{2}){5}(?![\w:])"
     r"|(?<![\w:.])(?=[\d:]{0,40}(?:::|[a-fA-F]))(?:[0-9a-fA-F]{0,4}:){2,7}[0-9a-fA-F]{1,4}(?:/\d{1,3})?(?![\w:])"
@@ -45,18 +41,6 @@ LICENCE: Final = (
     r"|[AL]?GPL[ -]?v?\d(?:\.\d)?(?:-only|-or-later|\+)?"
     r"|(?:MPL|Apache|EUPL)[ -]\d\.\d|BSD-\d(?:-Clause)?)(?!\w)"
 )
-FILE_SUFFIXES: Final = (  # grouped by length, since a lookbehind has a fixed length
-    "7z|cs|gz|js|md|mo|po|py|rs|sh|so|ts",
-    "apk|avi|bat|bmp|bz2|cfg|cpp|css|csv|deb|dll|dmg|doc|eml|exe|gif|htm|ico|img|ini|iso|jar|jpg|log|m4a|mkv|"
-    "mov|mp3|mp4|msi|odp|ods|odt|ogg|pdf|php|png|pot|ppt|psd|rar|rpm|rtf|sql|srt|svg|tar|tex|tgz|tif|tsv|"
-    "txt|vtt|wav|xls|xml|xsl|xpi|yml|zip|zst",
-    "conf|docx|epub|flac|html|java|jpeg|json|mpeg|onnx|opus|orig|pptx|tiff|toml|webm|webp|woff|xlsx|yaml",
-)
-FILE: Final = (
-    r"(?<![\w.-])[\w-]++(?:\(\d{1,3}\))?+(?:\.[\w-]++)++(?:"
-    + "|".join(rf"(?<=\.(?:{s}))" for s in FILE_SUFFIXES)
-    + r")|(?<![\w.-])[\w-]{2,}+\.[ch](?![\w.])"
-)
 PATH: Final = (
     # /home/anna/my files/notes.txt: spaces are allowed if the path ends with a file suffix
     r"(?<![\w/.~<-])(?:~|\.{1,2})?(?:/[\w.+-]++){2,}+(?: [\w.+-]++){1,3}+(?:/[\w.+-]*[\w+-])++"
@@ -65,10 +49,8 @@ PATH: Final = (
     r"|(?<!\w)(?:(?:[A-Za-z]:|%[A-Za-z]\w{0,40}+%)(?=\\)|\\(?=\\\w))"  # C:\My Files\x.txt  %TEMP%\x
     r"(?:\\[\w.+-]++(?: [\w.+-]++){0,4}+(?=\\))*+"
     r"(?:\\[\w.+-]*[\w+-](?:\(\d{1,3}\)[\w.+-]*\w)?)?\\?+"
+    r"|(?<!\S)\.[a-z][\w-]{1,30}+(?:\.[\w-]++){0,3}+(?![\w(])"  # .env
     r"|(?<![\w./-])(?:origin|upstream|refs|remotes|heads)(?:/[\w.-]{0,40}\w)+"
-    # feature/new-login: "and/or" has no hyphen or digit, so it is prose
-    r"|(?<![\w./-])(?=[a-z/]{1,60}(?:[-_\d]|\.[a-z]))[a-z\d]++(?:[._-][a-z\d]++)*+(?:/[a-z\d]++(?:[._-][a-z\d]++)*+)++"
-    r"(?::\d++){0,2}+(?![\w/-])"
     # src/lib/  s/old/new/g: "and/or" has no slash at its end
     r"|(?<![\w./-])\w{1,40}+(?:/[\w.+-]{1,40}+){1,8}+/[gimx]{0,3}+(?![\w/])"
     # image/svg+xml
@@ -133,18 +115,12 @@ PRINTF: Final = (  # %1$s may touch a word; %n, %1 and %L1 of Qt; %#@files@ of i
 )
 # a word with a sign: Tom&Jerry  >=18  x^2  f***; not Lehrer*innen
 SIGN: Final = "#$%&*+<=>@\\\\^`|{}~¢-©¬®-±´-¹×÷‖†‡‰′″⁂⁄⁰-⃏℀-⏿─-◿⟀-⟿⤀-⯿"
-PART: Final = r"[^\W_]{1,40}+"
-JOINT: Final = "[/:._@=~]{1,2}+"
-JOINED: Final = (  # a name of parts: arn:aws:iam::12:role/Admin  c.68_69delAG  my-app-eu-west-1
-    rf"(?<![\w./:@-])(?=[A-Za-z])(?:(?=[^\s\d]{{0,60}}+\d){PART}(?:-{PART}){{0,8}}+{JOINT}{PART}(?:(?:{JOINT}|-){PART}){{1,20}}+"
-    rf"|{PART}(?::{{1,2}}(?!in){PART}){{2,20}}+(?:/{PART})?+)(?![\w-])"
-    r"|(?<![\w./:@-])(?=[a-z][^\s\d]{0,60}\d)(?!\w{1,20}-\d{1,2}(?:th|st|nd|rd)-)[a-z][a-z\d]{0,40}+(?:-[a-z\d]{1,40}+){2,8}+(?![\w-])"
-    # a run of signs: >.<  (>_<)
-    rf"|(?<!\S)(?=[^\w\s]{{0,10}}[{SIGN}])(?!>+(?:\s|\Z)|\([^\s()]*(?:\s|\Z))(?:[^\w\s`]|_(?=[^\w\s])){{2,20}}"
+RUN_OF_SIGNS: Final = (  # >.<  (>_<)
+    rf"(?<!\S)(?=[^\w\s]{{0,10}}[{SIGN}])(?!>+(?:\s|\Z)|\([^\s()]*(?:\s|\Z))(?:[^\w\s`]|_(?=[^\w\s])){{2,20}}"
     r"(?<![.,;:!?])(?=[.,;:!?]{0,3}(?:\s|\Z))"
 )
 OTHER: Final = (
-    rf"{JOINED}|"
+    rf"{RUN_OF_SIGNS}|"
     rf"(?<![\w.{SIGN}-])(?:\w[\w.-]{{0,40}}+(?!\*in|<br|~\\|\\[nrt]|&#?\w{{1,31}};|%\d{{1,3}}\$|\|\||==)"
     rf"[{SIGN}]++(?:[\w.-]|(?<!<)/\w)|[{SIGN}]++(?!in)(?=[.-]*+\w)[\w.-]{{1,40}}+[{SIGN}]|[<>=~^]{{1,3}}\d)"
     rf"[\w./{SIGN}-]{{0,200}}(?<![./-])|(?<!\w)(?:X{{4,}}+|x{{4,}}+)(?!\w)"
@@ -219,25 +195,37 @@ SECRET: Final = (  # Xy7!kPq2
     r"(?<![^\s\"'„“‚‘«(:])(?![A-Za-z]{1,20}&#?\w{1,31};)(?=[A-Za-z!$%&*#?@]{0,20}\d)(?=[a-z\d!$%&*#?@]{0,20}[A-Z])"
     r"[A-Za-z\d]{1,20}(?:[!$%&*#?@]++[A-Za-z\d]{1,20}){1,6}+(?!\w)"
 )
-DOTFILE: Final = r"(?<!\S)\.[a-z][\w-]{1,30}+(?:\.[\w-]++){0,3}+(?![\w(])"  # .env
 SCOPE: Final = r"(?<![\w:])[A-Za-z_]\w*+(?:::[A-Za-z_]\w*+)++(?:<[\w:, *&]{1,40}>)?(?:\(\))?+"
 ASSIGNMENT: Final = (  # MAX=5  PATH=/bin:$PATH
     r"(?<![\w<&?$.-])[A-Za-z_][\w.-]*+(?:[:+]?=)(?:\"[^\"\n]{0,60}\"|'[^'\n]{0,60}'|(?=[\w/$.~-])[^\s<>\"']*[^\s<>\"'.,;:!?)\]}])"
 )
-# nginx:latest; not German forms for all genders: jede:r, Schüler:innen
-TAGGED: Final = r"(?<![\w.:/-])[a-z][a-z\d.-]{1,40}+:(?!innen|in\b|\w{1,2}\b)[a-z\d_][\w.-]*+(?![:\w])"
-# variables and functions: user_id  camelCase  GitHub  main()  com.example.app
-IDENTIFIER: Final = (
-    r"(?<![\w$])[^\W_]++(?:_++[^\W_]++)++(?:\(\))?+(?!\w)"
-    r"|(?<!\w)[a-z]++(?:[A-Z][a-z\d]*+)++(?:\(\))?+(?!\w)"
-    r"|(?<!\w)(?!Gmb)[A-Z][a-z]++(?!Innen\b|In\b)(?:[A-Z][a-z\d]*+)++(?!\w)"  # GitHub  NaOH
+CAMEL: Final = (  # camelCase  GitHub  NaOH  main()
+    r"(?<!\w)[a-z]++(?:[A-Z][a-z\d]*+)++(?:\(\))?+(?!\w)"
+    r"|(?<!\w)(?!Gmb)[A-Z][a-z]++(?!Innen\b|In\b)(?:[A-Z][a-z\d]*+)++(?!\w)"
     r"|(?<![\w.])[A-Za-z]\w*+(?:\.[A-Za-z]\w*+)*+\(\)"
-    r"|(?<![\w.@-])[a-z]{3,}+\d*+(?:\.[a-z]{2,}+\d*+)++(?![\w-])"
 )
 HYPHENATED: Final = "|".join(of_all(lambda rules: rules.hyphenated))
-KEBAB: Final = (  # kebab-case-name; not state-of-the-art, six-year-old
-    rf"(?<![\w-])(?![a-z-]{{0,40}}-(?:{HYPHENATED})(?![a-z]))"
-    r"[a-z]{3,20}(?:-[a-z]{3,20}){2,6}+(?![\w-])"
+ABBREVIATED: Final = "|".join(of_all(lambda rules: (short.pattern for short in rules.abbreviations.values())))
+PART: Final = r"[^\W_]{1,40}+"
+JOINT: Final = "[/:._@=~]{1,2}+"
+# two parts that no language joins by this mark: user_id  letter.docx  1.jpg  std::sort
+JOINED: Final = (
+    r"[^\W_]_++(?!innen|in\b)(?=[^\W_])|[^\W\d]\d{0,8}\.(?=[a-z]{2}|[A-Z]{2,4}+(?!\w))"
+    r"|[a-z]{2}\.(?=[ch](?![\w-]))|\d\.(?=[b-df-hj-np-tv-z][b-df-hj-np-tv-z\d]{1,3}+(?![\w-]))|\w::(?!in)(?=\w)"
+)
+NAME_OF_PARTS: Final = (  # not "and/or", "e.g.", "Autor:innen", "state-of-the-art", "ends.Begins"
+    rf"(?<![\w./:@~-])(?!{ABBREVIATED})(?:"
+    rf"(?=[\w./:@~+-]{{0,80}}?(?:{JOINED}))"
+    # nginx:latest  jede:r has one letter
+    r"|(?=[a-z][a-z\d.-]{1,40}:(?!innen|in\b|\w{1,2}\b)[a-z\d_][\w.-]{0,60}+(?!:))"
+    rf"|(?=[A-Za-z])(?=[^\s\d]{{0,60}}+\d)(?={PART}(?:-{PART}){{0,8}}+{JOINT}{PART}(?:{JOINT}|-){PART})"
+    rf"|(?=[A-Za-z])(?={PART}(?:::?(?!in){PART}){{2}})"  # arn:aws:iam
+    # my-app-west-1, not the mid-20th-century
+    r"|(?=[a-z][^\s\d]{0,60}\d)(?!\w{1,20}-\d{1,2}(?:th|st|nd|rd)-)(?=[a-z][a-z\d]{0,40}+(?:-[a-z\d]{1,40}+){2,8}+(?![\w-]))"
+    rf"|(?![a-z-]{{0,40}}-(?:{HYPHENATED})(?![a-z]))(?=[a-z]{{3,20}}(?:-[a-z]{{3,20}}){{2,6}}+(?![\w-]))"
+    r"|(?=[a-z/]{1,60}(?:[-_\d]|\.[a-z]))(?=[a-z\d._-]{1,40}+(?:/[a-z\d]++(?:[._-][a-z\d]++)*+)++(?::\d|(?![\w/-])))"
+    r")\w++(?:\(\d{1,3}\)(?=\.\w))?+(?:[/:._@=~+-]{1,3}+\w++(?:\(\d{1,3}\)(?=\.\w))?+)*+"
+    r"(?:/?\?[\w=&%+.-]*[\w=]|/(?!\w)|\(\))?+"
 )
 OPTION: Final = (  # --force  -v  -rf; several letters without vowels, since others may be a suffix
     r"(?<![\w-])--[A-Za-z][\w-]*+(?:=[^\s,;]*[^\s.,;:!?)\"'“])?"

@@ -62,7 +62,6 @@ KINDS: Final = (
     Placeable("password", code.SECRET, "Xy7!kPq2"),
     Placeable("header", code.HEADER, "Cache-Control: no-store, max-age=0"),
     Placeable("mail", code.MAIL, "anna@example.org"),
-    Placeable("domain", code.DOMAIN, "example.org/forum"),
     # placeholders of programs, the longest brackets first
     Placeable("message", r"\{\s?\w++,\s?(?:number|date|time)\b[^{}\n]{0,100}+\}", "{count, number}"),
     Placeable("template", r"\{%[^{}\n]{0,200}%\}|\{#[^{}\n]{0,200}#\}", "{% if user %}"),
@@ -112,8 +111,6 @@ KINDS: Final = (
     Placeable("request", code.REQUEST, "GET /api/v1/users"),
     Placeable("pattern", code.GLOB, "src/**/*.py"),
     Placeable("path", code.PATH, r"C:\Users\Max\My Files\letter.docx"),
-    Placeable("file", code.FILE, "letter.docx"),
-    Placeable("file", code.DOTFILE, ".env"),
     Placeable("hash", code.HASH, "1b4e28ba-2fa1-11d2-883f-0016d3cca427"),
     Placeable("network address", code.NETWORK, "2001:db8::1"),
     Placeable("censored word", code.CENSORED, "f***"),
@@ -148,9 +145,8 @@ KINDS: Final = (
     Placeable("scope", code.SCOPE, "std::vector<int>"),
     Placeable("assignment", code.ASSIGNMENT, "PATH=/usr/bin:$PATH"),
     Placeable("device", amounts.DEVICE, "iPhone 15 Pro"),
-    Placeable("identifier", code.IDENTIFIER, "user_id"),
-    Placeable("hyphenated name", code.KEBAB, "kebab-case-name"),
-    Placeable("tagged name", code.TAGGED, "nginx:latest"),
+    Placeable("name in capitals and small letters", code.CAMEL, "camelCase"),
+    Placeable("name of parts", code.NAME_OF_PARTS, "letter.docx"),
     # companies, paragraphs of laws, footnotes
     Placeable("person", amounts.PERSON, "Anna Müller"),
     Placeable("company", amounts.FIRM, "Müller & Söhne GmbH"),
@@ -228,11 +224,8 @@ ACROSS_CLAUSES: Final = re.compile("[\"„“”«»‚‘()\\[\\]]|(?<!\\w)['�
 COLUMN_SIGNS: Final = re.compile(f"[\t\u00a0<{BORDER}]|  ")  # a line without them has one column
 COLUMNS: Final = re.compile(rf"[ \u00a0]*\t\s*|[ \u00a0]{{2,}}|<br ?/?>\s*|{BORDER}\s*")
 # a dot that ends no sentence: p. ex.  Art. 5
-ABBREVIATIONS: Final = "|".join(
-    of_all(lambda rules: (short.pattern for short in rules.abbreviations.values()))
-)
 NUMBERED_WORDS: Final = "|".join(of_all(lambda rules: rules.numbered_words))
-ABBREVIATION: Final = re.compile(rf"(?<!\w)(?:{ABBREVIATIONS}|(?:{NUMBERED_WORDS})\.(?= ?\d))")
+ABBREVIATION: Final = re.compile(rf"(?<!\w)(?:{code.ABBREVIATED}|(?:{NUMBERED_WORDS})\.(?= ?\d))")
 TABLE_ROW: Final = re.compile(r"\s*\|[^|\n]*+\|")  # the beginning of a row of a Markdown table
 CELL_BORDER: Final = re.compile(rf"[|{BORDER}][ \u00a0]*")
 WINDOW_CHARACTERS: Final = 512  # searched at once, with as many more for the end of a match

@@ -81,9 +81,9 @@ FAULTS = [
     (
         "a name of parts is read as words",
         "engine/text/placeables/code.py",
-        '    rf"{JOINED}|"\n',
-        "",
-        "tests/engine/text/test_protect_cost.py -k codes",
+        "(?:{JOINED}))",
+        "(?!))",
+        "tests/engine/text/test_grammar.py -k programs",
     ),
     (
         "each text is searched for placeables, plain words too",
