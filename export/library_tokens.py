@@ -22,10 +22,13 @@ CLASSES: Final[dict[str, tuple[str, dict[str, str]]]] = {
     "__": ("M2M100Tokenizer", {"sentencepiece.model": FAIRSEQ_MODEL, "vocab.json": "vocab.json"}),
     "Latn": ("NllbTokenizer", {"sentencepiece.model": FAIRSEQ_MODEL}),
     "XX": ("MBart50Tokenizer", {"sentencepiece.model": FAIRSEQ_MODEL}),
+    "last": ("MBartTokenizer", {"sentencepiece.model": FAIRSEQ_MODEL}),
+    "first": ("BarthezTokenizer", {"sentencepiece.model": FAIRSEQ_MODEL}),  # BARTpho has the same pieces
     "newline": ("PegasusTokenizer", {"sentencepiece.model": T5_MODEL}),
     "mapped-pieces": ("T5Tokenizer", {"sentencepiece.model": T5_MODEL}),
     "marian": ("MarianTokenizer", {n: n for n in ("source.spm", "target.spm", "vocab.json")}),
     "byte-bpe": ("BartTokenizer", {n: n for n in ("vocab.json", "merges.txt")}),
+    "word-pieces": ("BertTokenizer", {"vocab.txt": "vocab.txt"}),
     "bytes": ("ByT5Tokenizer", {}),
 }
 
@@ -104,6 +107,8 @@ def _transformers_tokens(folder: Path, bundle: Bundle) -> LibraryTokens:
         _write_tokenizer(folder, bundle, Path(place))
         tokenizer = transformers.AutoTokenizer.from_pretrained(place, local_files_only=True)
     opening, prefix = _languages(bundle, tokenizer)
+    if not prefix and _read(folder / "config.json").get("decoder_start_token", "") is None:
+        prefix = [_symbol(bundle, bundle.config.first_token)]
 
     def split(line: str) -> list[str]:
         return list(tokenizer.convert_ids_to_tokens(tokenizer.encode(opening + line)))
@@ -140,7 +145,9 @@ def _tokenizer_kind(bundle: Bundle) -> str:
     forms = [
         form for form in ("__", "Latn", "XX") if any(s.startswith(form) or s.endswith(form) for s in symbols)
     ]
-    return "newline" if text.get("newline") else str((forms or [text["kind"]])[0])
+    named = [name for name in ("last", "newline", "first") if text.get(name)]
+    named = named if text["kind"] == "mapped-pieces" else []
+    return str((named or forms or [text["kind"]])[0])
 
 
 def _languages(bundle: Bundle, tokenizer: Any) -> tuple[str, list[str]]:
@@ -157,8 +164,22 @@ def _languages(bundle: Bundle, tokenizer: Any) -> tuple[str, list[str]]:
             str(symbols[code]).strip("_") for code in (bundle.source, bundle.target)
         )
         return opening, [target]
+    if text.get("last"):  # mBART-25
+        tokenizer.src_lang = _symbol(bundle, text["last"][-1])
+        return opening, []
     if target:
         opening = f"{target} {opening}"
     if hasattr(tokenizer, "lang_code_to_id") and not symbols:
         raise CheckpointError(f"{type(tokenizer).__name__} needs languages, and the bundle has none")
     return opening, []
+
+
+def _symbol(bundle: Bundle, token: int) -> str:
+    """Return the symbol of an id of a model with a vocabulary file."""
+    ids = _read(bundle.file(str(bundle.text["vocabulary"])))
+    return next(symbol for symbol, each in ids.items() if each == token)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    return content

@@ -147,5 +147,6 @@ def _ctranslate2(model: CheckedModel, lines: Sequence[str], limit: int) -> PeerA
             beam_size=1,
             max_decoding_length=limit,
         )
-        texts.append(library.join(answer.hypotheses[0][len(prefix) :]))
+        tokens = answer.hypotheses[0]  # without the prefix if the model has no first symbol of its own
+        texts.append(library.join(tokens[len(prefix) :] if tokens[: len(prefix)] == prefix else tokens))
     return PeerAnswers(f"ctranslate2 {ctranslate2.__version__} on the tokens of {library.name}", texts)

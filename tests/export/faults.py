@@ -67,9 +67,23 @@ FAULTS = [
     (
         "CTranslate2's models of Hugging Face's families get no end of a source",
         "export/importers/ctranslate2/importer.py",
-        '            options["add_source_eos"] = True\n',
+        '            options["add_source_eos"] = side.source_end\n',
         "",
         "tests/export/importers/test_ctranslate2_families.py -k 'documented and t5-float32'",
+    ),
+    (
+        "CodeT5 of CTranslate2 is read as T5",
+        "export/importers/ctranslate2/families.py",
+        'return "codet5" if',
+        "return None if",
+        "tests/export/importers/test_ctranslate2_families.py -k prompt_precedes",
+    ),
+    (
+        "mBART-25 of CTranslate2 begins with its end",
+        "export/importers/ctranslate2/importer.py",
+        "config if side.start is None else",
+        "config if True else",
+        "tests/export/importers/test_ctranslate2_families.py -k 'documented and mbart25-float32'",
     ),
     (
         "a vocabulary in fairseq's order that fits no family is taken literally",

@@ -21,6 +21,10 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "mbart50": {"normalize_before": True, "normalize_embedding": True},
     "pegasus": {"normalize_before": True, "normalize_embedding": False},
     "bart": {"normalize_before": False, "normalize_embedding": True},
+    "mbart25": {"normalize_before": True, "normalize_embedding": True, "vocab_size": 97},
+    "barthez": {"normalize_before": True, "normalize_embedding": True},
+    "bartpho": {"normalize_before": True, "normalize_embedding": True, "activation_function": "gelu"},
+    "bart-chinese": {"normalize_before": False, "normalize_embedding": True, "activation_function": "gelu"},
     "m2m100": {"vocab_size": 179},
     "small100": {"vocab_size": 179, "encoder_layers": 12, "decoder_layers": 3},
 }
@@ -29,12 +33,15 @@ FILES = (
     "sentencepiece.bpe.model",
     "spiece.model",
     "merges.txt",
+    "dict.txt",
     "source.spm",
     "target.spm",
 )
 # factor of the end's row in the output, and its bias: some answers end before the limit
 ENDING = {"nllb": 8.0, "m2m100": 8.0, "small100": 8.0, "mbart50": 1.5, "marian": 1.0}
 BIASED = {"pegasus": 6.0, "bart": 10.0}
+NO_START = ("mbart25", "barthez", "bartpho")  # their users pass the first input of the decoder
+CHINESE = ("bart-chinese", "t5-chinese")
 WISH = CTranslate2Import(source="en", target="de")
 
 
@@ -77,6 +84,9 @@ def converted(family: str, quantization: str) -> Path:
     if family == "mbart50":  # newer tokenizers name no beginning, and CTranslate2 then loads no model
         config = json.loads((out / "config.json").read_text())
         (out / "config.json").write_text(json.dumps(config | {"bos_token": "<s>"}))
+    if family in CHINESE:  # BERT's tokenizer names no end, and CTranslate2 then loads no model
+        config = json.loads((out / "config.json").read_text())
+        (out / "config.json").write_text(json.dumps(config | {"bos_token": "[CLS]", "eos_token": "[SEP]"}))
     return out
 
 

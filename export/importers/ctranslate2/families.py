@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from engine.errors import CheckpointError
 from engine.text.tokenizers.byte_bpe import SPACE_CHARACTER
 from export.importers.ctranslate2.variables import Variables
-from export.importers.huggingface.language_codes import language_symbols
+from export.importers.huggingface.language_codes import MBART_25, language_symbols
+from export.importers.huggingface.word_text import BEGIN, END
 from export.importers.json_object import read_object
 
 TOKENIZER_CONFIG: Final = "tokenizer_config.json"
 PLAIN: Final = "plain"  # value of --family: sources are as config.json describes them
 FAIRSEQ_SYMBOLS: Final = ["<s>", "<pad>", "</s>", "<unk>"]
 T5_SYMBOLS: Final = {"<pad>", "</s>", "<unk>"}
+MASK: Final = "<mask>"
 BYTE_SYMBOLS: Final = [chr(byte) for byte in range(256)]
 SMALL_100_LAYERS: Final = (12, 3)  # its vocabulary is that of M2M-100
 BIAS: Final = "encoder/layer_0/self_attention/relative_attention_bias"
@@ -37,6 +39,9 @@ class TextFamily:
     target_symbol: whether a target begins with the symbol of its language.
     task: task of most models of the family.
     newline: symbol of a line break.
+    first: symbol that every source begins with.
+    prompts: whether a prompt may precede sources.
+    one_direction: whether a source ends with its language and a target begins with its own.
     """
 
     kind: str = "mapped-pieces"
@@ -44,6 +49,9 @@ class TextFamily:
     target_symbol: bool = False
     task: str = "translate"
     newline: str | None = None
+    first: str | None = None
+    prompts: bool = True
+    one_direction: bool = False
 
 
 MULTILINGUAL: Final = TextFamily(source_symbol="source", target_symbol=True)
@@ -53,11 +61,15 @@ FAMILIES: Final[Mapping[str, TextFamily]] = {
     "m2m100": MULTILINGUAL,
     "small100": TextFamily(source_symbol="target"),
     "mbart50": MULTILINGUAL,
+    "mbart25": replace(MULTILINGUAL, one_direction=True),
+    "barthez": TextFamily(task="summarize", first="<s>"),  # BARTpho too
     "t5": TextFamily(),
+    "codet5": TextFamily(kind="byte-bpe", first="<s>"),
     "madlad": TextFamily(source_symbol="target"),
     "byt5": TextFamily(kind="bytes"),
     "pegasus": TextFamily(task="summarize", newline="<n>"),
-    "bart": TextFamily(kind="byte-bpe", task="summarize"),
+    "bart": TextFamily(kind="byte-bpe", task="summarize", first="<s>", prompts=False),
+    "bert": TextFamily(kind="word-pieces"),
     "marian": TextFamily(kind="marian"),
 }
 # form of a language symbol, by the family that has it
@@ -87,8 +99,11 @@ def choose_family(
             raise CheckpointError(f"--family must be one of {PLAIN}, {', '.join(FAMILIES)}, not {chosen!r}")
         return FAMILIES.get(chosen)
     name = _multilingual(folder, symbols, variables)
+    if name == "mbart50" and options["decoder_start_token"] is None and _is_first_mbart(symbols):
+        name = "mbart25"
     if name is None and not options["add_source_eos"]:
-        name = _biased(symbols) if BIAS in variables else _other(symbols, options, variables)
+        name = _byte_or_word_pieces(symbols, variables)
+        name = name or (_biased(symbols) if BIAS in variables else _other(symbols, options, variables))
         if name is None and (symbols[:4] == FAIRSEQ_SYMBOLS or len(language_symbols(symbols)) > 1):
             raise CheckpointError(
                 f"{folder}: config.json adds no end to sources, and the vocabulary does not determine "
@@ -118,6 +133,22 @@ def _is_small_100(folder: Path, variables: Variables) -> bool:
     return counts == SMALL_100_LAYERS
 
 
+def _is_first_mbart(symbols: Sequence[str]) -> bool:
+    """Return whether the languages of a vocabulary are among those of mBART-25."""
+    return {s for s in symbols if LANGUAGE_FORMS["mbart50"].fullmatch(s)} <= set(MBART_25)
+
+
+def _byte_or_word_pieces(symbols: Sequence[str], variables: Variables) -> str | None:
+    """Return the family of a model with byte-level BPE, or with BERT's pieces."""
+    if {BEGIN, END} <= set(symbols):
+        return "bert"
+    if not any(symbol.startswith(SPACE_CHARACTER) for symbol in symbols):
+        return None
+    if BIAS in variables:
+        return "codet5" if set(symbols[:4]) == set(FAIRSEQ_SYMBOLS) else None
+    return "bart" if symbols[:4] == FAIRSEQ_SYMBOLS else None
+
+
 def _biased(symbols: Sequence[str]) -> str | None:
     """Return the family of a model with T5's attention bias."""
     if list(symbols[3 : 3 + len(BYTE_SYMBOLS)]) == BYTE_SYMBOLS:
@@ -131,5 +162,5 @@ def _other(symbols: Sequence[str], options: Mapping[str, Any], variables: Variab
         return "marian" if options["decoder_start_token"] == options["eos_token"] else None
     if symbols[:3] == ["<pad>", "</s>", "<mask_1>"]:
         return "pegasus"
-    spaced = any(symbol.startswith(SPACE_CHARACTER) for symbol in symbols)
-    return "bart" if symbols[:4] == FAIRSEQ_SYMBOLS and spaced else None
+    of_mbart = "encoder/layernorm_embedding/gamma" in variables and MASK in symbols
+    return "barthez" if symbols[:4] == FAIRSEQ_SYMBOLS and of_mbart else None

@@ -6,7 +6,7 @@ docs/import.md lists unsupported models and differences of the search.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,6 +36,7 @@ from export.importers.ctranslate2.texts import (
 from export.importers.ctranslate2.variables import MODEL_FILE, Variables, read_variables
 from export.importers.ctranslate2.vocabularies import FileVocabularies, read_vocabularies
 from export.importers.ctranslate2.vocabulary_map import read_map
+from export.importers.huggingface.word_text import END
 from export.importers.importing import ImportedModel, ProblemList, StoppedError
 from export.importers.json_object import read_object
 from export.importers.settings import CTranslate2Import
@@ -96,6 +97,7 @@ def read_for_library(
     config, weights = problems.require(
         f"{path}: can't be imported", lambda: _config_and_weights(variables, options, vocabularies)
     )
+    config = config if side.start is None else replace(config, start=side.start)
     findings = [f"{name} is not part of the model" for name in variables.unused_names()]
     problems.add_under(f"{path}: its variables do not fit", weight_problems(weights, config) + findings)
     more = {} if shortlist is None else {SHORTLIST: shortlist.dump()}
@@ -135,8 +137,14 @@ def _text_side(
     if rules.families:
         family = choose_family(folder, settings.family, vocabularies.source, options, variables)
         if family is not None:
-            options["add_source_eos"] = True
-            return family_text(folder, family, sources, settings, vocabularies)
+            side = family_text(folder, family, sources, settings, vocabularies)
+            options["add_source_eos"] = side.source_end
+            return side
+    if options["decoder_start_token"] is None:
+        raise CheckpointError(
+            f"{folder / CONFIG_FILE}: names no decoder_start_token, and the vocabulary is of no family that "
+            "determines it: name the first symbol of targets there"
+        )
     if settings.task not in (None, "translate") or settings.prompt:
         raise CheckpointError(f"{folder}: --task and --prompt need a model of a family; give --family")
     if settings.source is None or settings.target is None:
@@ -174,6 +182,8 @@ def _fill_options(options: dict[str, Any], variables: Variables) -> None:
         options["decoder_start_token"] = bos if variables.number("with_target_bos", 1) else eos
     for name, usual in USUAL_SYMBOLS.items():
         options.setdefault(name, usual)
+    if options["eos_token"] is None:  # BERT's tokenizer has none
+        options["eos_token"] = END
     if options["bos_token"] is None:  # mBART-50 has none
         options["bos_token"] = USUAL_SYMBOLS["bos_token"]
 
@@ -183,8 +193,8 @@ def _option_problems(options: Mapping[str, Any]) -> Iterator[str]:
     for name in USUAL_SYMBOLS:
         if not isinstance(options[name], str):
             yield f"{CONFIG_FILE}: {name} = {options[name]!r} is not a symbol"
-    if not isinstance(options["decoder_start_token"], str):
-        yield f"{CONFIG_FILE}: no decoder_start_token, as in mBART-25, is not supported"
+    if not isinstance(options["decoder_start_token"], str | None):
+        yield f"{CONFIG_FILE}: decoder_start_token = {options['decoder_start_token']!r} is not a symbol"
     epsilon = options.get("layer_norm_epsilon")
     if epsilon is not None and (not isinstance(epsilon, (int, float)) or not 0 < epsilon < 1):
         yield f"{CONFIG_FILE}: layer_norm_epsilon = {epsilon!r} is not a number between 0 and 1"

@@ -4,33 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from engine.bundle.bundle import Content
 from engine.errors import CheckpointError
 from engine.text.codes import by_short_code, short
-from engine.text.tokenizers.added import AddedToken
-from engine.text.tokenizers.byte_bpe import ByteBpeSettings
 from engine.text.tokenizers.fairseq import read_bpe
-from engine.text.tokenizers.mapped_pieces import PieceSettings
-from engine.text.tokenizers.marian import MarianSettings, language_codes
-from engine.text.tokenizers.pieces import load_processor, read_processor
+from engine.text.tokenizers.pieces import read_processor
 from engine.text.tokenizers.symbols import SymbolsSettings
-from engine.text.tokenizers.utf8_bytes import BytesSettings
-from export.importers.ctranslate2.families import BYTE_SYMBOLS, TOKENIZER_CONFIG, TextFamily
+from export.importers.ctranslate2.families import TextFamily
+from export.importers.ctranslate2.readers import PIECES, TokenizerInput, read_tokenizer
 from export.importers.ctranslate2.vocabularies import FileVocabularies
-from export.importers.huggingface.language_codes import language_symbols
-from export.importers.huggingface.tokenizer_json import byte_bpe, sentencepiece_model
-from export.importers.json_object import read_object
 from export.importers.settings import CTranslate2Import
 
 PIECES_FILES: Final = ("sentencepiece.model", "*.spm", "*.model")
 CODES_FILES: Final = ("bpe.model", "bpe.codes", "bpecodes", "codes")
-TOKENIZER_JSON: Final = "tokenizer.json"
-PIECES, VOCABULARY, MERGES, CODES = "sentencepiece.model", "vocab.json", "merges.txt", "bpecodes"
-T5_SENTINEL: Final = "<extra_id_"
+CODES: Final = "bpecodes"
 FEWEST_CHARACTERS: Final = 8  # symbols of a vocabulary that is recognised as one of characters
 TASKS: Final = ("translate", "summarize")
 
@@ -59,13 +50,23 @@ class TextRules:
 
 @dataclass(frozen=True, slots=True)
 class TextSide:
-    """The text side of a model: tokenizer settings with their "kind", files, default languages, task."""
+    """The text side of a model.
+
+    settings: tokenizer settings with their "kind".
+    files: files that the settings name.
+    source, target: default languages.
+    task: task of the model.
+    start: first input of the decoder; None: that of the vocabularies.
+    source_end: whether end-of-sentence follows a source of a family.
+    """
 
     settings: Mapping[str, Any]
     files: Mapping[str, Content]
     source: str
     target: str
     task: str = "translate"
+    start: int | None = None
+    source_end: bool = True
 
 
 def find_sources(folder: Path, settings: CTranslate2Import) -> TextSources:
@@ -117,13 +118,7 @@ def family_text(
     ids: dict[str, int] = {}
     for token, symbol in enumerate(vocabularies.source):
         ids.setdefault(symbol, token)
-    reader = {
-        "mapped-pieces": _mapped_pieces,
-        "marian": _marian,
-        "bytes": _bytes,
-        "byte-bpe": _byte_bpe,
-    }[family.kind]
-    part = reader(_TextInput(folder, family, sources, settings, ids))
+    part = read_tokenizer(TokenizerInput(folder, family, sources.pieces, settings, ids))
     task = settings.task or family.task
     if task not in TASKS:
         raise CheckpointError(f"task {task!r} is none of {', '.join(TASKS)}")
@@ -131,136 +126,19 @@ def family_text(
     text = dict(part.settings)
     if family.source_symbol == "source" and text.get("languages"):
         text["sources"] = sorted(text["languages"])
-    return TextSide(text, part.files, source, target, task)
+    side = TextSide(text, part.files, source, target, task)
+    return _one_direction(side, vocabularies.eos) if family.one_direction else side
 
 
-@dataclass(frozen=True, slots=True)
-class _TokenizerPart:
-    """Tokenizer settings and their files."""
+def _one_direction(side: TextSide, eos: int) -> TextSide:
+    """Return the text side of mBART-25 for the default languages.
 
-    settings: Mapping[str, Any]
-    files: Mapping[str, Content]
-
-
-@dataclass(frozen=True, slots=True)
-class _TextInput:
-    """Input of the functions that read a tokenizer.
-
-    folder: folder of the model.
-    family: convention of the model's tokenizer.
-    sources: segmentation files.
-    settings: settings of the user.
-    ids: token of each symbol of the source vocabulary.
+    The end and its language follow a source, and the first input of the decoder is the target's language.
     """
-
-    folder: Path
-    family: TextFamily
-    sources: TextSources
-    settings: CTranslate2Import
-    ids: Mapping[str, int]
-
-
-def _mapped_pieces(given: _TextInput) -> _TokenizerPart:
-    """Return a text side of SentencePiece pieces with the vocabulary's ids."""
-    model = _pieces_model(given.folder, given.sources)
-    languages = language_symbols(given.ids) if given.family.source_symbol != "none" else {}
-    names = {*languages.values(), "<s>", "<pad>", "</s>", "<unk>"}
-    processor = (
-        load_processor(model, Path(TOKENIZER_JSON)) if isinstance(model, bytes) else read_processor(model)
-    )
-    others = {s for s in given.ids if processor.piece_to_id(s) == processor.unk_id()}
-    pieces = PieceSettings(
-        model=PIECES,
-        vocabulary=VOCABULARY,
-        special={symbol: given.ids[symbol] for symbol in sorted(names | others) if symbol in given.ids},
-        added={s: each for s, each in _added_tokens(given.folder, given.ids).items() if s not in names},
-        languages=languages,
-        source_symbol=given.family.source_symbol,
-        written=given.family.source_symbol == "target"
-        and isinstance(model, Path)
-        and any(s[:2] == "<2" for s in languages.values()),
-        target_symbol=given.family.target_symbol,
-        prompt=given.settings.prompt or "",
-        newline=given.family.newline,
-    )
-    return _TokenizerPart(
-        {"kind": given.family.kind, **asdict(pieces)}, {PIECES: model, VOCABULARY: _json(given.ids)}
-    )
-
-
-def _pieces_model(folder: Path, sources: TextSources) -> Path | bytes:
-    """Return the path of the SentencePiece model, or the bytes of a model made from tokenizer.json.
-
-    Raises CheckpointError if there is neither.
-    """
-    if len(sources.pieces) == 1:
-        return sources.pieces[0]
-    if (folder / TOKENIZER_JSON).is_file():
-        return sentencepiece_model(folder / TOKENIZER_JSON)
-    raise CheckpointError(
-        f"{folder}: its tokenizer is missing: copy {TOKENIZER_JSON} or the SentencePiece model of the "
-        "original model into the folder, or name the latter with --pieces"
-    )
-
-
-def _marian(given: _TextInput) -> _TokenizerPart:
-    """Return a text side of OPUS-MT: two SentencePiece models, one vocabulary."""
-    if len(given.sources.pieces) != 2:
-        raise CheckpointError(
-            f"{given.folder}: lacks source.spm and target.spm of the original model; copy them into the "
-            "folder, or name both with --pieces"
-        )
-    names = "source.spm", "target.spm"
-    text = MarianSettings(*names, VOCABULARY, VOCABULARY, languages=language_codes(given.ids))
-    files = dict(zip(names, given.sources.pieces, strict=True))
-    return _TokenizerPart(
-        {"kind": given.family.kind, **asdict(text)}, {**files, VOCABULARY: _json(given.ids)}
-    )
-
-
-def _bytes(given: _TextInput) -> _TokenizerPart:
-    """Return a text side of bytes, as in ByT5."""
-    text = BytesSettings(
-        given.ids[BYTE_SYMBOLS[0]], given.settings.prompt or "", _added_tokens(given.folder, given.ids)
-    )
-    return _TokenizerPart({"kind": given.family.kind, **asdict(text)}, {})
-
-
-def _byte_bpe(given: _TextInput) -> _TokenizerPart:
-    """Return a text side of byte-level BPE; a source begins with `<s>`."""
-    if given.settings.prompt:
-        raise CheckpointError(f"{given.folder}: models like BART read no prompt; leave out --prompt")
-    spaced: Any = False
-    if (given.folder / MERGES).is_file():
-        merges: Content = given.folder / MERGES
-        if (given.folder / TOKENIZER_CONFIG).is_file():
-            spaced = read_object(given.folder / TOKENIZER_CONFIG).get("add_prefix_space")
-    elif (given.folder / TOKENIZER_JSON).is_file():
-        _, rules, spaced = byte_bpe(given.folder / TOKENIZER_JSON)
-        merges = "".join(f"{left} {right}\n" for left, right in rules).encode()
-    else:
-        raise CheckpointError(
-            f"{given.folder}: its tokenizer is missing: copy {TOKENIZER_JSON}, or {MERGES}, of the original "
-            "model into the folder"
-        )
-    text = ByteBpeSettings(VOCABULARY, MERGES, (given.ids["<s>"],), (), prefix_space=spaced is True)
-    return _TokenizerPart(
-        {"kind": given.family.kind, **asdict(text)}, {VOCABULARY: _json(given.ids), MERGES: merges}
-    )
-
-
-def _added_tokens(folder: Path, ids: Mapping[str, int]) -> dict[str, AddedToken]:
-    """Return the symbols that a text may contain as they are: of tokenizer.json, or T5's."""
-    added = {s: AddedToken(i, shown=False) for s, i in ids.items() if s.startswith(T5_SENTINEL)}
-    listed: Any = ()
-    if (folder / TOKENIZER_JSON).is_file():
-        listed = read_object(folder / TOKENIZER_JSON).get("added_tokens") or ()
-    for entry in listed if isinstance(listed, (list, tuple)) else ():
-        symbol = entry.get("content") if isinstance(entry, dict) else None
-        if isinstance(symbol, str) and symbol in ids and symbol not in ("<s>", "<pad>", "</s>", "<unk>"):
-            flags = {name: entry.get(name) is True for name in ("lstrip", "rstrip", "single_word")}
-            added[symbol] = AddedToken(ids[symbol], **flags, shown=entry.get("special") is not True)
-    return added
+    symbols, ids = side.settings["languages"], side.settings["special"]
+    own = {"languages": {}, "sources": (), "source_symbol": "none", "target_symbol": False}
+    own["last"] = (eos, ids[symbols[side.source]])
+    return replace(side, settings={**side.settings, **own}, start=ids[symbols[side.target]], source_end=False)
 
 
 def _languages(

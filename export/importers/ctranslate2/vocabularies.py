@@ -11,7 +11,7 @@ from typing import Any, Final
 from engine.errors import CheckpointError
 from engine.text.tokenizers.symbols import MAX_SYMBOL_CHARACTERS
 
-PADDING: Final = ("<blank>", "<pad>")
+PADDING: Final = ("<blank>", "<pad>", "[PAD]")
 ADDED: Final = "<padding>"  # added if no symbol of the file is free for padding
 
 
@@ -62,7 +62,8 @@ def read_vocabularies(folder: Path, options: Mapping[str, Any]) -> FileVocabular
         if unknown not in symbols:  # CTranslate2 appends it too
             symbols.append(unknown)
     rows = len(source), len(target)
-    start = start if start in target else unknown  # like CTranslate2; Marian's models begin with zeros anyway
+    # like CTranslate2; Marian's models begin with zeros anyway, and without a symbol the family has one
+    start = eos if start is None else start if start in target else unknown
     specials = {eos, unknown}
     free = [s for s in (*PADDING, options["bos_token"]) if s in target and s in source and s not in specials]
     most = max(len(source), len(target))

@@ -34,7 +34,7 @@ def word_text(folder: ModelFolder, prompt: str = "") -> TextPart:
         symbols = read_or_refuse(lambda: read_symbols(folder.file(SYMBOLS)))
         files = {SYMBOLS: folder.path / SYMBOLS}
     else:
-        symbols, own = _json_pieces(folder.file(SYMBOLS, TOKENIZER_JSON))
+        symbols, own = json_pieces(folder.file(SYMBOLS, TOKENIZER_JSON))
         options, files = {**own, **options}, {SYMBOLS: "".join(f"{symbol}\n" for symbol in symbols).encode()}
     begin, end, unk = (_id(folder, symbols, symbol) for symbol in (BEGIN, END, UNKNOWN))
     if folder.config.get("eos_token_id") != end:
@@ -42,19 +42,32 @@ def word_text(folder: ModelFolder, prompt: str = "") -> TextPart:
             f"{folder.path}: eos_token_id = {folder.config.get('eos_token_id')!r} is not {END}, {end}, of "
             "its tokenizer; the folder mixes files of two models"
         )
-    lower, accents = bool(options.get("do_lower_case", True)), options.get("strip_accents")
     mask = {MASK: AddedToken(symbols.index(MASK), shown=False)} if MASK in symbols else {}
     tokens = mask | {s: t for s, t in added_tokens(folder).items() if t.token not in (begin, end, unk)}
-    settings = WordPieceSettings(
+    settings = word_settings(options, begin, spelled_tokens(folder, tokens, unk), prompt)
+    return TextPart({"kind": "word-pieces", **asdict(settings)}, files, unk)
+
+
+def word_settings(
+    options: Mapping[str, Any], begin: int, added: Mapping[str, AddedToken], prompt: str
+) -> WordPieceSettings:
+    """Return the settings of BERT's pieces.
+
+    options: content of tokenizer_config.json.
+    begin: id of `[CLS]`.
+    added: added token by symbol.
+    prompt: text before each source.
+    """
+    lower, accents = bool(options.get("do_lower_case", True)), options.get("strip_accents")
+    return WordPieceSettings(
         SYMBOLS,
         (begin,),
         lowercase=lower,
         strip_accents=lower if accents is None else bool(accents),
         split_han=bool(options.get("tokenize_chinese_chars", True)),
-        added=spelled_tokens(folder, tokens, unk),
+        added=added,
         prompt=prompt,
     )
-    return TextPart({"kind": "word-pieces", **asdict(settings)}, files, unk)
 
 
 def _id(folder: ModelFolder, symbols: list[str], symbol: str) -> int:
@@ -64,7 +77,7 @@ def _id(folder: ModelFolder, symbols: list[str], symbol: str) -> int:
     return symbols.index(symbol)
 
 
-def _json_pieces(path: Path) -> tuple[list[str], dict[str, Any]]:
+def json_pieces(path: Path) -> tuple[list[str], dict[str, Any]]:
     """Return the symbols of a tokenizer.json by id, and options by their names in tokenizer_config.json.
 
     Raises CheckpointError if the file holds another kind of tokenizer.

@@ -20,7 +20,14 @@ from export.importers.settings import CTranslate2Import
 from export.peers import CheckedModel, ask_peer
 from tests.engine.executors.test_batch_independence import decode
 from tests.export.importers.test_ctranslate2 import halve_weights, lane
-from tests.support.ctranslate2_families import WISH, converted, imported, original, their_tokens
+from tests.support.ctranslate2_families import (
+    NO_START,
+    WISH,
+    converted,
+    imported,
+    original,
+    their_tokens,
+)
 from tests.support.marian_models import sentences
 from tests.support.processors import has_vnni
 from tests.support.thorough import THOROUGH
@@ -28,15 +35,16 @@ from tests.support.thorough import THOROUGH
 NAMED = ("nllb", "m2m100", "mbart50", "t5", "mt5", "pegasus", "marian")
 FAMILIES = (
     *NAMED,
-    *(("flan", "umt5", "madlad", "byt5", "bart", "small100") if THOROUGH else ("umt5", "bart", "small100")),
+    *("umt5", "bart", "small100", "mbart25", "barthez", "codet5", "bart-chinese"),
+    *(("flan", "madlad", "byt5", "bartpho", "t5-chinese") if THOROUGH else ()),
 )
-QUANTIZATIONS = ("float32", "float16", "int8", "int8_float16")
+QUANTIZATIONS = ("float32", "float16", "int8", "int8_float16", "bfloat16", "int16", "int8_bfloat16")
 RUNS = [
     (family, quantization)
-    for i, family in enumerate(NAMED)
+    for i, family in enumerate(FAMILIES)
     for j, quantization in enumerate(QUANTIZATIONS)
-    if THOROUGH or j == 0 or (i + 1) % 4 == j
-] + [(family, "float32") for family in FAMILIES[len(NAMED) :]]
+    if THOROUGH or j == 0 or (family in NAMED and (i + 1) % 4 == j)
+]
 LONGEST, ROUNDED = 24, 17
 
 
@@ -50,7 +58,9 @@ def their_answers(family: str, folder: Path, beams: int, compute: str) -> list[t
     tokenizer = original(family).tokenizer
     begin = getattr(tokenizer, "lang_code_to_token", {}).get(getattr(tokenizer, "tgt_lang", None))
     begin = None if family == "small100" else begin  # its sources name the target's language
-    begin = begin or (tokenizer.tgt_lang if family in ("nllb", "mbart50") else None)
+    begin = begin or (tokenizer.tgt_lang if family in ("nllb", "mbart50", "mbart25") else None)
+    if family in NO_START:
+        begin = begin or tokenizer.eos_token
     answers = []
     for line in lines():
         (found,) = translator.translate_batch(
@@ -86,7 +96,7 @@ def test_sources_have_the_tokens_of_the_family(family: str) -> None:
     bundle = imported(family, "float32")
     tokenizer = open_tokenizer(bundle)
     for line in [*lines(), "Größe & Maß: 3,5 €", "  two   spaces ", "日本語 text", "ba ba!"]:
-        ours = [*tokenizer.encode(line), bundle.config.eos]
+        ours = [*tokenizer.encode(line), *([bundle.config.eos] if bundle.config.source_end else [])]
         theirs = their_tokens(family, line)
         if family == "byt5":
             assert ours == original(family).tokenizer(line).input_ids
@@ -119,6 +129,7 @@ def test_answers_are_those_of_ctranslate2_called_as_documented(
     begun = len(open_tokenizer(bundle).beginning)
     pairs = [pair for pair in zip(ours, theirs, strict=True) if not begun or len(pair[0][0]) > begun]
     ended = [pair for pair in pairs if max(len(pair[0][0]), len(pair[1][0])) < LONGEST]
+    ended = [pair for pair in ended if "<pad>" not in pair[1][0]]
     equal = [mine[0] == other[0] for mine, other in ended]
     assert ended
     assert sum(equal) >= (0.8 if rounded else 1) * len(ended), ended
@@ -189,7 +200,40 @@ def test_vocabulary_of_no_known_family_is_refused_unless_it_is_named(tmp_path: P
     assert not convert("ctranslate2", folder, tmp_path / "out", plain).config.source_end
 
 
-@pytest.mark.parametrize("family", ["nllb", "marian"])
+def test_model_without_an_end_in_its_config_ends_with_berts_symbol(tmp_path: Path) -> None:
+    folder = copy_without(converted("bart-chinese", "float32"), tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"bos_token": None, "eos_token": None}))
+    bundle = convert("ctranslate2", folder, tmp_path / "out", WISH)
+    assert bundle.config.eos == imported("bart-chinese", "float32").config.eos
+    (folder / "tokenizer_config.json").unlink()
+    with pytest.raises(CheckpointError, match="does not name the rules of its tokenizer"):
+        convert("ctranslate2", folder, tmp_path / "refused", WISH)
+
+
+def test_prompt_precedes_the_sources_of_codet5_and_not_of_bart(tmp_path: Path) -> None:
+    wish = CTranslate2Import(source="en", target="de", prompt="ba: ")
+    folder = converted("codet5", "float32")
+    bundle = convert("ctranslate2", folder, tmp_path / "out", wish)
+    theirs = original("codet5").tokenizer("ba: de<mask>").input_ids
+    assert [*open_tokenizer(bundle).encode("de<mask>"), bundle.config.eos] == theirs
+    with pytest.raises(CheckpointError, match="leave out --prompt"):
+        convert("ctranslate2", converted("bart", "float32"), tmp_path / "refused", wish)
+
+
+def test_start_is_read_from_the_family_or_the_model_is_refused(tmp_path: Path) -> None:
+    """The converter names no start of a model of mBART's type whose config.json names no tokenizer."""
+    folder = copy_without(converted("mbart50", "float32"), tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"decoder_start_token": None}))
+    bundle = convert("ctranslate2", folder, tmp_path / "out", WISH)
+    assert bundle.config.first_token == bundle.config.eos
+    with pytest.raises(CheckpointError, match="names no decoder_start_token, and the vocabulary"):
+        plain = CTranslate2Import(source="en", target="de", family="plain")
+        convert("ctranslate2", folder, tmp_path / "refused", plain)
+
+
+@pytest.mark.parametrize("family", ["nllb", "marian", "mbart25", "barthez"])
 def test_check_asks_ctranslate2_with_the_tokens_of_transformers(family: str) -> None:
     folder, bundle = converted(family, "float32"), imported(family, "float32")
     asked = ask_peer(CheckedModel(folder, bundle), lines(3), LONGEST)
