@@ -23,7 +23,7 @@ GERMAN = {"q": "Das ist gut.", "source": "de", "target": "en"}
 
 @contextmanager
 def serving(models, firefox, *, ready=True, **variables):
-    """Run `convoy serve` for de, en and nl, or other languages; yield a client, and the process with its output in a file."""
+    """Run `convoy serve` for de, en and nl; yield a client, and the process with its output in a file."""
     port, log = free_port(), models / "log"
     given = {"LANGUAGES": "de,en,nl", "FETCH_FIREFOX": firefox, "MODELS": str(models), "PORT": str(port)}
     environment = os.environ | {f"CONVOY_{name}": value for name, value in (given | variables).items()}

@@ -178,7 +178,8 @@ def test_unservable_bundle_is_logged_once_and_affects_no_other(folder, caplog):
     caplog.set_level(logging.INFO)
     twin = folder / "twin"
     with served_from(folder, languages=("de", "en")) as (client, *_):
-        shutil.copytree(bundles() / DE, twin)
+        # whole at once: a scan during the copy would log another state of it
+        shutil.copytree(bundles() / DE, folder / ".twin.new").rename(twin)
         until(lambda: "there is a model" in caplog.text)
         (folder / "broken").mkdir()
         (folder / "broken" / "manifest.json").write_text("{}")

@@ -244,12 +244,7 @@ def test_killed_process_leaves_what_the_next_one_continues(server, firefox, ran,
     asked, numbers = len(server.asked), random.Random(3)
     server.drip = 8_000
     for _ in range(30 if THOROUGH else 2):
-        process, before = command(server, tmp_path / "killed", *names), len(server.asked)
-        # in the first request for files at the latest; a later kill hits the import of the model
-        until(lambda before=before: len(server.asked) > before or process.poll() is not None)
-        time.sleep(numbers.uniform(0.0, 1.0))
-        process.kill()
-        process.communicate()
+        killed_at_random(server, command(server, tmp_path / "killed", *names), numbers)
     server.drip = 0
     ran.job(tmp_path / "killed", firefox()).run(names, [], ())
     assert not ran.errors
@@ -259,6 +254,15 @@ def test_killed_process_leaves_what_the_next_one_continues(server, firefox, ran,
         assert begins == sorted(begins), "a later request starts after the bytes on disk"
     kept = tmp_path / "killed" / ".fetched"
     assert not [path for path in kept.rglob("*") if path.is_file() and path.suffix != ".lock"]
+
+
+def killed_at_random(server, process, numbers):
+    """Kill a fetch within a second of its first request, unless it ends before."""
+    before = len(server.asked)
+    until(lambda: len(server.asked) > before or process.poll() is not None)
+    time.sleep(numbers.uniform(0.0, 1.0))
+    process.kill()
+    process.communicate()
 
 
 def _begins(asked):
