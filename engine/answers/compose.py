@@ -231,7 +231,7 @@ def _rank_texts(model: TextModel, plan: Plan, ranking: list[list[Choice]]) -> Sl
         for choice, sentence in zip(row, plan.sentences, strict=True):
             texts.append(choice.text if choice else sentence.unread)
             order += choice.order if choice else sentence.phrases
-        text, kept = plan.masked.restore(plan.layout.join(texts, model.between), order)
+        text, kept = plan.masked.restore(plan.layout.join(texts, model.space), order)
         pairs = [(s, c) for s, c in zip(plan.sentences, row, strict=True) if c]
         score, forced = _mean_score([c for _, c in pairs]), sum(c.forced for _, c in pairs)
         if plan.formats:

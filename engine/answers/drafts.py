@@ -80,7 +80,7 @@ class Drafts:
             texts += self._certain_text(plan, plan.sentences[len(ready)], updates.get(len(ready)))
         parts = [gaps[0]] if texts else []
         for i, text in enumerate(texts):
-            parts += [text] if not i else [gaps[i] or self._model.between, text]
+            parts += [text] if not i else [self._model.space(gaps[i], texts[i - 1]), text]
         order = [number for _, numbers in ready for number in numbers]
         text = plan.unwrapped.wrap(plan.masked.restore("".join(parts), order)[0])
         # a mark after the last word may move the word to the next line

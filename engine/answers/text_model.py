@@ -16,6 +16,9 @@ from engine.types import MAX_SENTENCE_TOKENS, DecodeOptions, Limits
 
 # languages written without spaces between sentences; their translations need one
 SPACELESS: Final = frozenset({"bo", "ja", "km", "lo", "my", "th", "zh", "zt"})
+# marks at the end of a sentence that are as wide as Han characters, and languages that put no space after them
+WIDE_ENDS: Final = tuple("。！？；：）」』】》〉〕．")
+WIDE_TARGETS: Final = frozenset({"ja", "zh", "zt"})
 
 REMEMBERED_WORDS: Final = 8192  # words in the cache of token counts
 LONGEST_REMEMBERED: Final = 32  # characters of the longest word in this cache
@@ -115,10 +118,16 @@ class TextModel:
     def languages(self) -> tuple[str, str]:
         return self.source, self.target
 
-    @property
-    def between(self) -> str:
-        """White space between translations of adjacent sentences without space between."""
-        return "" if self.spaced or _spaceless(self.target) else " "
+    def space(self, gap: str, before: str) -> str:
+        """Return the white space between the translations of two adjacent sentences.
+
+        gap: white space between the sentences themselves.
+        before: translation of the first one.
+        """
+        if not gap:
+            return "" if self.spaced or _spaceless(self.target) else " "
+        wide = before.endswith(WIDE_ENDS) and primary(self.target) in WIDE_TARGETS
+        return "" if wide and not gap.strip(" ") else gap
 
     @property
     def spaced(self) -> bool:

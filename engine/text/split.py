@@ -76,14 +76,17 @@ class Layout:
     fixed: frozenset[int] = frozenset()
     clauses: frozenset[int] = frozenset()
 
-    def join(self, translations: Sequence[str], between: str = "") -> str:
+    def join(self, translations: Sequence[str], space: Callable[[str, str], str] | None = None) -> str:
         """Return the text with a translation in the place of each sentence.
 
         translations: one translation for each sentence.
-        between: text between two sentences that touched; " " suits Chinese to English.
+        space: function that returns the white space between two translations, from that between their
+            sentences and the first translation; None: the same.
         """
         assert len(translations) == len(self.sentences)
-        inner = [gap or between for gap in self.gaps[1:-1]]
+        inner = self.gaps[1:-1]
+        if space is not None:
+            inner = [space(gap, before) for gap, before in zip(inner, translations, strict=False)]
         gaps = [self.gaps[0], *inner, self.gaps[-1]] if self.sentences else self.gaps
         parts = [part for pair in zip(gaps, translations, strict=False) for part in pair]
         return "".join([*parts, gaps[-1]])

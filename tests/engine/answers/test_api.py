@@ -232,7 +232,26 @@ def test_a_translation_from_chinese_has_spaces_between_its_sentences():
         ("ja", "zh"): "",
         ("zh-Hans", "de"): " ",
     }.items():
-        assert TextModel("translate", *pair, None, limits, None, 2).between == wanted
+        assert TextModel("translate", *pair, None, limits, None, 2).space("", "One.") == wanted
+
+
+@pytest.mark.parametrize(
+    ("pair", "gap", "before", "wanted"),
+    [
+        (("en", "zh"), " ", "你好。", ""),
+        (("en", "ja"), "  ", "元気ですか？", ""),
+        (("de", "zt"), " ", "（好）", ""),
+        (("en", "zh"), " ", "OK.", " "),
+        (("en", "zh"), "\n", "你好。", "\n"),
+        (("en", "zh"), "", "你好。", ""),
+        (("en", "ko"), " ", "好。", " "),
+        (("en", "th"), " ", "ดี", " "),
+        (("ja", "en"), " ", "Good。", " "),
+    ],
+)
+def test_no_space_follows_a_wide_mark_in_chinese_and_japanese(pair, gap, before, wanted):
+    model = TextModel("translate", *pair, None, DecodeOptions(), None, 2)
+    assert model.space(gap, before) == wanted
 
 
 def test_raw_texts_are_one_source_whatever_else_is_requested(service):

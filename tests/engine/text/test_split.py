@@ -67,7 +67,7 @@ def test_translations_keep_the_layout_of_the_text():
 
 def test_sentences_that_touch_can_get_a_space():
     layout = split("これは文です。次の文です。", "ja")
-    assert layout.join(["One.", "Two."], between=" ") == "One. Two."
+    assert layout.join(["One.", "Two."], lambda gap, _: gap or " ") == "One. Two."
 
 
 def test_text_without_sentences_stays():

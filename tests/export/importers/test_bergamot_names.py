@@ -59,4 +59,4 @@ def test_student_without_languages_is_refused_by_the_options_that_name_them(tmp_
 def test_script_of_a_language_is_no_part_of_the_rule_for_spaces(tmp_path: Path) -> None:
     """The sentences of a translation from Chinese get spaces whatever its script."""
     pair = languages(tmp_path / "tiny", "model.zh_hanten.intgemm.alphas.bin", "vocab.zh_hanten.spm")
-    assert TextModel("translate", *pair, None, DecodeOptions(), None, 2).between == " "
+    assert TextModel("translate", *pair, None, DecodeOptions(), None, 2).space("", "One.") == " "
