@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 if TYPE_CHECKING:
+    from engine.bundle.bundle import Bundle
     from export.fetching.job import FetchJob
     from export.fetching.offers import ModelOffer
     from export.fetching.sources import SourceTable
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 FAILED_CODE: Final = 2  # exit code if a model could not be fetched
 RETRY_SECONDS: Final = 30.0  # first pause of --follow after a transient failure; each pause doubles the last
 MAX_RETRY_SECONDS: Final = 900.0
+REVISION_DIGITS: Final = 8  # digits of a commit in a list
 
 Names = Annotated[
     list[str] | None,
@@ -134,39 +136,75 @@ def _list(sources: SourceTable, languages: Sequence[str], out: Path) -> None:
 
     sources: sources by name.
     languages: codes of languages, each with an optional source such as "argos:nl".
-    out: folder of bundles, for the mark of models on disk.
+    out: folder of bundles; the fetched ones are marked, and those of other sources are printed too.
     """
     from engine.errors import InvalidRequest
-    from export.fetching.installing import bundles_at
-    from export.fetching.offers import request_code
+    from export.fetching.installing import fetched_bundles
+    from export.fetching.languages import plain_code
 
     chosen = [sources.split(language) for language in languages] or [(sources.usual, "")]
-    there = {
-        (bundle.provenance.source, bundle.provenance.name): bundle.provenance.version
-        for bundle in bundles_at(out)
-        if bundle.provenance is not None
-    }
+    there = fetched_bundles(out)
     for prefix in dict.fromkeys(prefix for prefix, _ in chosen):
-        codes = {request_code(code) for source, code in chosen if source == prefix and code}
-        offers = [
-            offer
-            for offer in sources.open(prefix).offers()
-            if codes <= {request_code(offer.source), request_code(offer.target)}
-        ]
-        if not offers:
+        codes = {plain_code(code) for source, code in chosen if source == prefix and code}
+
+        def fits(source: str, target: str, codes: set[str] = codes) -> bool:
+            return codes <= {plain_code(source), plain_code(target)}
+
+        spare = {key: bundle for key, bundle in there.items() if fits(bundle.source, bundle.target)}
+        offers = sources.open(prefix).offers() if prefix != "hf" or not spare else ()
+        offers = [offer for offer in offers if fits(offer.source, offer.target)]
+        if not offers and not spare:
             named = ", ".join(sorted(codes))
             raise InvalidRequest(f"{prefix} has no models for {named}; languages are codes, such as de")
         for offer in offers:
-            version = there.get((prefix, offer.origin.name))
-            typer.echo(_line(prefix, offer, "" if version is None else f"on disk {version}".rstrip()))
+            bundle = spare.pop((prefix, offer.origin.name), None)
+            typer.echo(_offered(prefix, offer, bundle))
+        for (source, _), bundle in spare.items():
+            if prefix in (source, sources.usual):
+                typer.echo(_fetched(bundle))
 
 
-def _line(prefix: str, offer: ModelOffer, mark: str) -> str:
-    """Return a line of the list: bundle, direction, source, architecture, version, size, score, licence."""
-    size = f"{offer.size / 1e6:.1f} MB" if offer.size else "-"
-    columns = (f"{offer.bundle:24}", f"{offer.pair:12}", f"{prefix:8}", f"{offer.architecture or '-':12}")
-    facts = (f"{offer.origin.version or '-':6}", f"{size:>9}", f"{offer.quality or '-':12}")
-    return " ".join((*columns, *facts, offer.origin.licence or "-", mark)).rstrip()
+def _offered(prefix: str, offer: ModelOffer, bundle: Bundle | None) -> str:
+    """Return the line of an offer.
+
+    prefix: name of the source.
+    offer: the model.
+    bundle: its bundle on disk; None: there is none.
+    """
+    mark = "" if bundle is None else f"on disk {_version(bundle)}".rstrip()
+    names = offer.bundle, offer.pair, prefix, offer.architecture
+    return _line(names, offer.origin.version, offer.size, offer.quality, offer.origin.licence, mark)
+
+
+def _fetched(bundle: Bundle) -> str:
+    """Return the line of a bundle that was fetched, and that the list of offers lacks."""
+    origin = bundle.provenance
+    assert origin is not None
+    names = bundle.path.name, f"{bundle.source}-{bundle.target}", origin.source, bundle.config.architecture
+    size = sum(entry.size for entry in bundle.manifest.values())
+    return _line(names, _version(bundle), size, "", origin.licence, "on disk")
+
+
+def _version(bundle: Bundle) -> str:
+    """Return the version of a fetched bundle; without any, the beginning of its revision."""
+    assert bundle.provenance is not None
+    return bundle.provenance.version or bundle.provenance.revision[:REVISION_DIGITS]
+
+
+def _line(names: Sequence[str], version: str, size: int, score: str, licence: str, mark: str) -> str:
+    """Return a line of the list; what is unknown is "-".
+
+    names: bundle, direction, source and architecture.
+    version: version or revision.
+    size: bytes of the model; 0: unknown.
+    score: score that the source publishes.
+    licence: licence of the model.
+    mark: whether the model is on disk, with its version there.
+    """
+    widths = zip((*names, version), (24, 12, 8, 12, 8), strict=True)
+    columns = [f"{name or '-':{width}}" for name, width in widths]
+    amount = f"{size / 1e6:.1f} MB" if size else "-"
+    return " ".join((*columns, f"{amount:>9}", f"{score or '-':12}", licence or "-", mark)).rstrip()
 
 
 def _complain(line: str) -> None:

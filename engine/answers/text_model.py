@@ -16,7 +16,7 @@ from engine.types import MAX_SENTENCE_TOKENS, DecodeOptions, Limits
 
 # languages written without spaces between sentences; their translations need one
 SPACELESS: Final = frozenset({"bo", "ja", "km", "lo", "my", "th", "zh", "zt"})
-# marks at the end of a sentence that are as wide as Han characters, and languages that put no space after them
+# marks of the width of a Han character that end a sentence, and languages that put no space after them
 WIDE_ENDS: Final = tuple("。！？；：）」』】》〉〕．")
 WIDE_TARGETS: Final = frozenset({"ja", "zh", "zt"})
 

@@ -170,6 +170,16 @@ def bundles_at(out: Path) -> Iterator[Bundle]:
                 continue
 
 
+def fetched_bundles(out: Path) -> dict[tuple[str, str], Bundle]:
+    """Return the fetched bundles of a folder, each by its source and its name there."""
+    origins = ((bundle.provenance, bundle) for bundle in bundles_at(out))
+    return {
+        (origin.source, origin.name): bundle
+        for origin, bundle in origins
+        if origin is not None and origin.source in FETCHED_SOURCES
+    }
+
+
 def newer(offer: ModelOffer, path: Path) -> bool:
     """Return whether an offer is another version of the model in a bundle. Raises BundleError."""
     origin = open_bundle(path, verify=False).provenance

@@ -19,7 +19,7 @@ Pair = tuple[str, str]
 
 def wanted_pairs(languages: Sequence[str]) -> list[Pair]:
     """Return every direction between languages; the first languages come first."""
-    codes = list(dict.fromkeys(_code(language) for language in languages))
+    codes = list(dict.fromkeys(plain_code(language) for language in languages))
     if len(codes) == 1 and codes != [PIVOT]:
         codes.append(PIVOT)
     pairs = permutations(range(len(codes)), 2)
@@ -70,7 +70,7 @@ def plan(
     """
     offered: dict[Pair, ModelOffer] = {}
     for offer in offers:
-        offered.setdefault((_code(offer.source), _code(offer.target)), offer)
+        offered.setdefault((plain_code(offer.source), plain_code(offer.target)), offer)
     chosen: dict[Pair, ModelOffer] = {}
     lacking = []
     for pair in missing:
@@ -97,8 +97,8 @@ def _pairs_of(bundle: Bundle) -> Iterable[Pair]:
     if bundle.task != "translate":
         return []
     text: Mapping[str, Sequence[str]] = bundle.text
-    sources = {_code(code) for code in (bundle.source, *text.get("sources", ()))}
-    targets = {_code(code) for code in (bundle.target, *text.get("languages", ()))}
+    sources = {plain_code(code) for code in (bundle.source, *text.get("sources", ()))}
+    targets = {plain_code(code) for code in (bundle.target, *text.get("languages", ()))}
     return [(source, target) for source in sources for target in targets]
 
 
@@ -106,6 +106,6 @@ def _is_demonstration(bundle: Bundle) -> bool:
     return bundle.provenance is not None and bundle.provenance.is_demonstration
 
 
-def _code(code: str) -> str:
+def plain_code(code: str) -> str:
     """Return the code of a language that requests use."""
     return short(request_code(code).casefold())

@@ -14,7 +14,8 @@ import sentencepiece
 import yaml
 from numpy.typing import NDArray
 
-VOCABULARY = 128  # tokens of the model, all of them SentencePiece's
+VOCABULARY = 128  # tokens of a model with one vocabulary
+WITH_BYTES = 448  # tokens of each of two vocabularies, 256 of them bytes
 FIRST, BEST = 50, 50  # tokens that the shortlist always holds, and tokens that it adds for a source token
 ALPHA = 127 / 8
 QUANTISED = 63  # largest int8 weight: beyond it AVX2's sums of two 16-bit products saturate
@@ -31,15 +32,20 @@ class StudentSize:
     heads: int = 8
 
 
-def write_student(folder: Path, size: StudentSize, lines: Sequence[str], seed: int = 1) -> None:
+def write_student(
+    folder: Path, size: StudentSize, lines: Sequence[str], seed: int = 1, target_lines: Sequence[str] = ()
+) -> None:
     """Write model, shortlist and vocabulary under the file names that Firefox uses.
 
     folder: existing folder for the files.
     size: layers and widths of the network.
     lines: text that the vocabulary is learnt from.
     seed: seed of the random weights.
+    target_lines: text for a vocabulary of the target; empty: the two sides share one. Two vocabularies have
+        pieces for bytes and share a table of embeddings, as in Firefox's base model from English to Chinese.
     """
     g = np.random.default_rng(seed)
+    vocabulary = WITH_BYTES if target_lines else VOCABULARY
     items: list[tuple[str, int, tuple[int, ...], bytes]] = []
 
     def floats(name: str, array: NDArray[Any]) -> None:
@@ -62,9 +68,9 @@ def write_student(folder: Path, size: StudentSize, lines: Sequence[str], seed: i
         floats(f"{prefix}_ln_scale", g.normal(1, 0.1, (1, size.dim)))
         floats(f"{prefix}_ln_bias", g.normal(0, 0.1, (1, size.dim)))
 
-    whole("Wemb", (VOCABULARY, size.dim), 0.3 * size.dim**-0.5)
+    whole("Wemb", (vocabulary, size.dim), 0.3 * size.dim**-0.5)
     floats("none_QuantMultA", np.array([[ALPHA]]))
-    bias = g.normal(0, 0.1, (1, VOCABULARY))
+    bias = g.normal(0, 0.1, (1, vocabulary))
     bias[0, 0] = -100.0  # no answer ends by itself
     floats("decoder_ff_logit_out_b", bias)
     for side, layers, attention in (("encoder", size.encoder, "self"), ("decoder", size.decoder, "context")):
@@ -80,20 +86,22 @@ def write_student(folder: Path, size: StudentSize, lines: Sequence[str], seed: i
                 dense(f"{here}_rnn", "", size.dim, size.dim, biased=False)
                 dense(f"{here}_rnn", "f", size.dim, size.dim)
                 norm(f"{here}_rnn_ffn")
-    options = yaml.safe_dump(_options(size)).encode() + b"\0"
+    options = yaml.safe_dump(_options(size, vocabulary)).encode() + b"\0"
     items.append(("special:model.yml", 0x0101, (len(options),), options))
     (folder / "model.deen.intgemm.alphas.bin").write_bytes(_binary(items))
-    (folder / "vocab.deen.spm").write_bytes(_pieces(lines))
-    (folder / "lex.50.50.deen.s2t.bin").write_bytes(_shortlist(g))
+    vocabularies = {"srcvocab": lines, "trgvocab": target_lines} if target_lines else {"vocab": lines}
+    for kind, texts in vocabularies.items():
+        (folder / f"{kind}.deen.spm").write_bytes(_pieces(texts, vocabulary))
+    (folder / "lex.50.50.deen.s2t.bin").write_bytes(_shortlist(g, vocabulary))
 
 
-def _options(size: StudentSize) -> dict[str, Any]:
+def _options(size: StudentSize, vocabulary: int) -> dict[str, Any]:
     return {
         "type": "transformer",
         "dec-cell": "ssru",
         "transformer-decoder-autoreg": "rnn",
         "dim-emb": size.dim,
-        "dim-vocabs": [VOCABULARY, VOCABULARY],
+        "dim-vocabs": [vocabulary, vocabulary],
         "enc-depth": size.encoder,
         "dec-depth": size.decoder,
         "transformer-dim-ffn": size.ffn,
@@ -115,9 +123,9 @@ def _binary(items: list[tuple[str, int, tuple[int, ...], bytes]]) -> bytes:
     return out + struct.pack("<Q", gap) + bytes(gap) + b"".join(data for *_, data in items)
 
 
-def _shortlist(g: np.random.Generator) -> bytes:
-    ids = np.sort(g.integers(FIRST, VOCABULARY, (VOCABULARY, BEST)), axis=1).astype("<u4")
-    offsets = np.arange(VOCABULARY + 1, dtype="<u8") * BEST
+def _shortlist(g: np.random.Generator, vocabulary: int) -> bytes:
+    ids = np.sort(g.integers(FIRST, vocabulary, (vocabulary, BEST)), axis=1).astype("<u4")
+    offsets = np.arange(vocabulary + 1, dtype="<u8") * BEST
     body = struct.pack("<4Q", FIRST, BEST, len(offsets), ids.size) + offsets.tobytes() + ids.tobytes()
     checksum, most = 0, (1 << 64) - 1
     for (word,) in struct.iter_unpack("<Q", body[: len(body) // 8 * 8]):
@@ -125,13 +133,14 @@ def _shortlist(g: np.random.Generator) -> bytes:
     return struct.pack("<QQ", 0xF11A48D5013417F5, checksum) + body
 
 
-def _pieces(lines: Sequence[str]) -> bytes:
+def _pieces(lines: Sequence[str], vocabulary: int) -> bytes:
     out = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(lines),
         model_writer=out,
-        vocab_size=VOCABULARY,
+        vocab_size=vocabulary,
         model_type="unigram",
+        byte_fallback=vocabulary == WITH_BYTES,
         eos_id=0,
         unk_id=1,
         bos_id=-1,
@@ -148,3 +157,11 @@ def corpus(count: int) -> list[str]:
     words = ["".join(g.choice(letters, g.integers(2, 9))) for _ in range(6_000)]
     ranks = 1 / np.arange(1, len(words) + 1)
     return [" ".join(g.choice(words, 9, p=ranks / ranks.sum())) for _ in range(count)]
+
+
+def han_corpus(count: int) -> list[str]:
+    """Make lines of Han characters without spaces, some far more frequent than others."""
+    g = np.random.default_rng(3)
+    characters = np.array([chr(code) for code in range(0x4E00, 0x4E00 + 100)])
+    shares = 1 / np.arange(1, len(characters) + 1)
+    return ["".join(g.choice(characters, 12, p=shares / shares.sum())) + "。" for _ in range(count)]

@@ -11,13 +11,14 @@ from dataclasses import replace
 import huggingface_hub.constants
 import pytest
 
+from cli.main import app
 from engine.bundle.bundle import open_bundle
 from export.fetching.sources import Addresses
 from tests.export.importers.test_catalogue import published
 from tests.support import argos_packages, ctranslate2_families, hf_models, marian_models
 from tests.support.catalogue import LAYOUTS
 from tests.support.golden_fixtures import ROOT
-from tests.support.model_servers import repository, student
+from tests.support.model_servers import remote_settings, repository, student
 from tests.support.served import bundles
 from tests.support.thorough import some_of
 from tests.support.without_torch import HIDE
@@ -40,7 +41,16 @@ def fetch(ran, out, *names, **more):
     return job
 
 
-def test_student_of_a_repository_is_fetched_with_its_licence_and_revision(server, ran, tmp_path):
+def listed(capsys, out, *names):
+    """Return the words of each line of `convoy fetch --list`."""
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        app(["fetch", "--list", *names, "--out", str(out)])
+    assert not ended.value.code
+    return [line.split() for line in capsys.readouterr().out.splitlines()]
+
+
+def test_student_of_a_repository_is_fetched_with_its_licence_and_revision(server, ran, tmp_path, capsys):
     folder = tmp_path / "repository"
     folder.mkdir()
     for name, data in student("de", "en").values():
@@ -61,7 +71,13 @@ def test_student_of_a_repository_is_fetched_with_its_licence_and_revision(server
     assert "127.0.0.1" in ran.said[0]
     asked = len(server.asked)
     fetch(ran, tmp_path / "out", "org/student-de-en")
+    line = ["student-de-en", "de-en", "hf", "ssru", "v1"]
+    assert [words[:5] for words in listed(capsys, tmp_path / "out", "hf:")] == [line]
     assert len(server.asked) == asked  # it is on disk
+    remote_settings(server, [("de", "en"), ("en", "de")])
+    lines = listed(capsys, tmp_path / "out", "de", "--firefox", server.address)
+    assert [words[2] for words in lines] == ["firefox", "firefox", "hf"]
+    assert lines[-1][-3:] == ["mpl-2.0", "on", "disk"]
 
 
 def test_bundle_of_a_repository_is_served_as_it_is(server, ran, tmp_path):
