@@ -45,7 +45,7 @@ extern "C" __global__ void __launch_bounds__(256, 1)
   float squares = 0;
   for (int at = first; at < dim; at += step)
 #pragma unroll
-    for (int i = 0; i < VECTOR; i++) squares += (row[at + i] - mean) * (row[at + i] - mean);
+    for (int i = 0; i < VECTOR; i++) squares = fmaf(row[at + i] - mean, row[at + i] - mean, squares);
   const float scale = rsqrtf(block_sum(squares, room) / static_cast<float>(dim) + epsilon);
   for (int at = first; at < dim; at += step) {
     if (at != first) {
@@ -54,7 +54,7 @@ extern "C" __global__ void __launch_bounds__(256, 1)
     }
 #pragma unroll
     for (int i = 0; i < VECTOR; i++) {
-      up[i] = (row[at + i] - mean) * scale * up[i] + more[i];
+      up[i] = fmaf((row[at + i] - mean) * scale, up[i], more[i]);
       if (heat != nullptr) up[i] /= hot;
     }
     store(up, y + begin + at);

@@ -44,7 +44,7 @@ __device__ __forceinline__ void product(const float* left, int stride, const Ele
 #pragma unroll
         for (int beam = 0; beam < BEAMS; beam++)
 #pragma unroll
-          for (int i = 0; i < VECTOR; i++) sums[beam][i] += left[beam * stride + row] * values[i];
+          for (int i = 0; i < VECTOR; i++) sums[beam][i] = fmaf(left[beam * stride + row], values[i], sums[beam][i]);
       }
     }
 #pragma unroll
@@ -152,7 +152,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * WARP, 1)
 #pragma unroll
       for (int beam = 0; beam < BEAMS; beam++)
 #pragma unroll
-        for (int i = 0; i < VECTOR; i++) sums[beam] += queries[beam * width + d + i] * key[i];
+        for (int i = 0; i < VECTOR; i++) sums[beam] = fmaf(queries[beam * width + d + i], key[i], sums[beam]);
     }
 #pragma unroll
     for (int beam = 0; beam < BEAMS; beam++) logits[beam * longest + t] = sums[beam];

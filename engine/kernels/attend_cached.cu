@@ -48,7 +48,7 @@ struct Stored {
 #pragma unroll
     for (int chunk = 0; chunk < CHUNKS; chunk++)
 #pragma unroll
-      for (int i = 0; i < VECTOR; i++) sum += widen(at[chunk].at[i]) * widen(other.at[chunk].at[i]);
+      for (int i = 0; i < VECTOR; i++) sum = fmaf(widen(at[chunk].at[i]), widen(other.at[chunk].at[i]), sum);
 #pragma unroll
     for (int step = LANES / 2; step > 0; step /= 2) sum += __shfl_xor_sync(ALL, sum, step);
     return sum;
@@ -75,7 +75,7 @@ struct Context {
 #pragma unroll
     for (int chunk = 0; chunk < CHUNKS; chunk++)
 #pragma unroll
-      for (int i = 0; i < VECTOR; i++) values[chunk][i] += weight * widen(value.at[chunk].at[i]);
+      for (int i = 0; i < VECTOR; i++) values[chunk][i] = fmaf(weight, widen(value.at[chunk].at[i]), values[chunk][i]);
   }
 
   // to [WIDTH + 2]: values, maximum and sum, by the lanes of a group
@@ -145,7 +145,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * WARP, 1)
     query.read(q + own);
     new_key.read(key + own);
     new_value.read(value + own);
-    const float now = query.dot(new_key) * scale + (own_bias != nullptr ? widen(own_bias[block]) : 0.0f);
+    const float now = fmaf(query.dot(new_key), scale, own_bias != nullptr ? widen(own_bias[block]) : 0.0f);
     Context sums;
     if (share == 0 && group == 0) {
       sums.top = now;
@@ -175,7 +175,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * WARP, 1)
       float top = sums.top;
 #pragma unroll
       for (int i = 0; i < AHEAD; i++) {
-        logits[i] += query.dot(before[i]) * scale;
+        logits[i] = fmaf(query.dot(before[i]), scale, logits[i]);
         if (begin + first + i * step >= past) logits[i] = LOWEST;
         top = fmaxf(top, logits[i]);
       }
@@ -192,14 +192,14 @@ extern "C" __global__ void __launch_bounds__(WARPS * WARP, 1)
   float top = LOWEST, sum = 0;  // of all shares, which are the next warps
   for (int i = 0; i < splits; i++) top = fmaxf(top, parts[i * (WIDTH + 2) + WIDTH]);
   for (int i = 0; i < splits; i++)
-    sum += parts[i * (WIDTH + 2) + WIDTH + 1] * weight_of(parts[i * (WIDTH + 2) + WIDTH], top);
+    sum = fmaf(parts[i * (WIDTH + 2) + WIDTH + 1], weight_of(parts[i * (WIDTH + 2) + WIDTH], top), sum);
   for (int vector = lane; vector < VECTORS; vector += WARP) {
     float whole[VECTOR] = {};
     for (int i = 0; i < splits; i++) {
       const float* part = parts + i * (WIDTH + 2);
       const float weight = weight_of(part[WIDTH], top);
 #pragma unroll
-      for (int j = 0; j < VECTOR; j++) whole[j] += part[vector * VECTOR + j] * weight;
+      for (int j = 0; j < VECTOR; j++) whole[j] = fmaf(part[vector * VECTOR + j], weight, whole[j]);
     }
 #pragma unroll
     for (int j = 0; j < VECTOR; j++) whole[j] /= sum;

@@ -96,7 +96,7 @@ __device__ __forceinline__ void attend_slot(const Element* queries, int query_pi
     float weights[16], highest = top;
 #pragma unroll
     for (int i = 0; i < 16; i++) {
-      weights[i] = logits[i % 8][i / 8] * scale + hidden[i / 4].at[i % 4];
+      weights[i] = fmaf(logits[i % 8][i / 8], scale, hidden[i / 4].at[i % 4]);
       highest = fmaxf(highest, weights[i]);
     }
     highest = fmaxf(highest, __shfl_xor_sync(ALL, highest, 1));
@@ -110,7 +110,7 @@ __device__ __forceinline__ void attend_slot(const Element* queries, int query_pi
     }
     sum += __shfl_xor_sync(ALL, sum, 1);
     sum += __shfl_xor_sync(ALL, sum, 2);
-    total = total * factor + sum;
+    total = fmaf(total, factor, sum);
     top = highest;
 #pragma unroll
     for (int i = 0; i < 8; i++)

@@ -1,5 +1,7 @@
 // Shared by all kernels: the type of elements, vector loads, sums over a block. No header of the toolkit is needed, so NVRTC
 // compiles the files anywhere, and so does a C++20 compiler with tests/support/cuda_shim.h.
+// Products and sums are rounded as they are written: NVRTC contracts none (`--fmad=false`), since it decides in each
+// instantiation anew, and a row must not depend on the number of rows. Sums of products are therefore spelled `fmaf`.
 //
 // CONVOY_ELEMENT: float, fp16 or bf16, the type of tensors; all sums are float.
 // CONVOY_VECTOR: number of neighbouring elements of a load; a divisor of their axis.

@@ -44,7 +44,7 @@ __device__ __forceinline__ void convolve(const Sequences& s, Bounds bounds, floa
       const float weight = kernel.next(k);
       if (t - s.left + k < own.begin || t - s.left + k >= own.end) continue;
 #pragma unroll
-      for (int i = 0; i < VECTOR; i++) sum[i] += weight * mine[(step + k) * chunk + i];
+      for (int i = 0; i < VECTOR; i++) sum[i] = fmaf(weight, mine[(step + k) * chunk + i], sum[i]);
     }
 #pragma unroll
     for (int i = 0; i < VECTOR; i++) sum[i] /= kernel.sum;

@@ -58,7 +58,7 @@ __device__ __forceinline__ void convolve(const Window& w, int channel, float* ro
         const float weight = w.softmax ? weights[k] : widen(taps[head * w.width + k]);
         whole += weight;
 #pragma unroll
-        for (int i = 0; i < VECTOR; i++) sum[i] += weight * x[i];
+        for (int i = 0; i < VECTOR; i++) sum[i] = fmaf(weight, x[i], sum[i]);
       }
 #pragma unroll
       for (int i = 0; i < VECTOR; i++) mine[i] = sum[i];

@@ -71,7 +71,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     const Element* window = windows + row * width * each + channel;
     float sum = 0;
 #pragma unroll 8
-    for (int k = 0; k < width; k++) sum += weights[row][k] * widen(window[k * each]);
+    for (int k = 0; k < width; k++) sum = fmaf(weights[row][k], widen(window[k * each]), sum);
     narrow(sum / whole[row], y[static_cast<Index>(row) * channels + head * each + channel]);
   }
   for (int at = me; at < rows * each / 8; at += THREADS) {

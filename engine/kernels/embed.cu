@@ -17,7 +17,7 @@ extern "C" __global__ void __launch_bounds__(256, 1)
     load(token + at, value);
     if (signal != nullptr) load(signal + at, more);
 #pragma unroll
-    for (int i = 0; i < VECTOR; i++) value[i] = value[i] * scale + more[i];
+    for (int i = 0; i < VECTOR; i++) value[i] = fmaf(value[i], scale, more[i]);
     store(value, y + row * dim + at);
   }
 }

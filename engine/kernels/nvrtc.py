@@ -22,7 +22,8 @@ from engine.errors import ConfigError
 SOURCE_FOLDER: Final = Path(__file__).parent
 SHIPPED: Final = SOURCE_FOLDER / "compiled"  # code that was compiled when an image was built
 HEADERS: Final = ("common.cuh", "tiled.cuh", "ranked.cuh")
-STANDARD: Final = ("--std=c++17",)
+# products and sums are contracted only where the source says `fmaf` (common.cuh)
+STANDARD: Final = ("--std=c++17", "--fmad=false")
 # NVRTC in NVIDIA's packages, toolkits and Linux distributions
 LIBRARY_PATTERNS: Final = ("nvidia/cu*/lib/libnvrtc.so.*", "nvidia/cuda_nvrtc/lib/libnvrtc.so.*")
 SYSTEM_NAMES: Final = ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so")

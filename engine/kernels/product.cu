@@ -59,7 +59,7 @@ __device__ __forceinline__ void prepare(const void* x, int wide, int rows, int d
       for (int row = 0; row < ROWS; row++)
         if (row < rows) {
           const float off = read(x, wide, static_cast<Index>(row) * dim + at) - mean[row];
-          scale[row] += off * off;
+          scale[row] = fmaf(off, off, scale[row]);
         }
     sum_rows(scale, room);
 #pragma unroll
@@ -72,8 +72,8 @@ __device__ __forceinline__ void prepare(const void* x, int wide, int rows, int d
       const Index place = static_cast<Index>(row) * dim + at;
       float value = row < rows ? read(x, wide, place) : 0.0f;
       if (norm.gain != nullptr)
-        value = (value - mean[row]) * scale[row] * widen(norm.gain[at]) +
-                (norm.shift != nullptr ? widen(norm.shift[at]) : 0.0f);
+        value = fmaf((value - mean[row]) * scale[row], widen(norm.gain[at]),
+                     norm.shift != nullptr ? widen(norm.shift[at]) : 0.0f);
       if (normed != nullptr && blockIdx.x == 0 && row < rows) narrow(value, normed[place]);
       if (heat != nullptr && row < rows) value /= heat[row / beams];
       narrow(value, inputs[row * dim + at]);
@@ -124,8 +124,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
           load(inputs + row * dim + k, value);
 #pragma unroll
           for (int i = 0; i < VECTOR; i++) {
-            sums[0][row] += a[i] * value[i];
-            sums[1][row] += b[i] * value[i];
+            sums[0][row] = fmaf(a[i], value[i], sums[0][row]);
+            sums[1][row] = fmaf(b[i], value[i], sums[1][row]);
           }
         }
       }

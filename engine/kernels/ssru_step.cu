@@ -20,7 +20,7 @@ extern "C" __global__ void __launch_bounds__(256, 1)
   for (Index row = first; row < first + beams; row++) {
     const Index place = row * dim + at;
     const float forget = 1.0f / (1.0f + expf(-widen(gates[place])));
-    const float cell = forget * ring[index[row] * dim + at] + (1.0f - forget) * widen(candidates[place]);
+    const float cell = fmaf(forget, ring[index[row] * dim + at], (1.0f - forget) * widen(candidates[place]));
     cells[place] = cell;
     narrow(cell < 0.0f ? 0.0f : cell, y[place]);
   }

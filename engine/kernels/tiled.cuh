@@ -164,8 +164,8 @@ struct Rows {
     for (int i = 0; i < FOURS; i++)
 #pragma unroll
       for (int j = 0; j < 4; j++) {
-        mine[i][j] -= mean;
-        if (begin + i * SHARE * 4 < in.dim) scale += mine[i][j] * mine[i][j];
+        mine[i][j] = begin + i * SHARE * 4 < in.dim ? mine[i][j] - mean : 0.0f;
+        scale = fmaf(mine[i][j], mine[i][j], scale);
       }
     scale = rsqrtf(sum(scale, room.sums[1]) / static_cast<float>(in.dim) + in.epsilon);
 #pragma unroll
@@ -176,7 +176,7 @@ struct Rows {
       widen_four(*reinterpret_cast<const Pairs*>(room.affine[0] + at), gain);
       widen_four(*reinterpret_cast<const Pairs*>(room.affine[1] + at), shift);
 #pragma unroll
-      for (int j = 0; j < 4; j++) value[j] = mine[i][j] * scale * gain[j] + shift[j];
+      for (int j = 0; j < 4; j++) value[j] = fmaf(mine[i][j] * scale, gain[j], shift[j]);
       if (in.normed != nullptr && blockIdx.x == 0 && here)
         write_four(value, in.normed + static_cast<Index>(row) * in.dim + at);
 #pragma unroll
@@ -195,7 +195,7 @@ struct Rows {
       read_four(in.x, 0, token * in.dim + at, here, value);
       read_four(in.signals, 0, position * in.dim + at, added, signal);
 #pragma unroll
-      for (int i = 0; i < 4; i++) value[i] = value[i] * in.scale + signal[i];
+      for (int i = 0; i < 4; i++) value[i] = fmaf(value[i], in.scale, signal[i]);
       write_four(value, to + at);
       if (blockIdx.x == 0 && here) write_four(value, in.normed + static_cast<Index>(row) * in.dim + at);
     }

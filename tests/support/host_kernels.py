@@ -17,6 +17,7 @@ COMPILER = shutil.which("g++")
 FLAGS = (
     "-std=c++20",
     "-O1",
+    "-ffp-contract=off",  # as NVRTC's --fmad=false
     "-Wall",
     "-Wextra",
     "-Werror",

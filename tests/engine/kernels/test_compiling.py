@@ -40,6 +40,18 @@ def test_nvrtc_compiles_every_kernel_and_calls_match_its_parameters(compiler, ar
         assert parameters(ptx, call.kernel.entry) == kinds
 
 
+def test_sums_and_products_are_rounded_as_the_source_says(compiler):
+    """An operation without a rounding may be contracted: in one instantiation of a template, not in another.
+    The loops that take most time still multiply and add with one instruction."""
+    least = {"product": 2 * 8 * 4 * 4, "attend": 2 * 4 * 4 * 4, "dynamic_conv_step": 8 * 4}  # unrolled
+    for call in {c.kernel: c for c in calls(FLOAT)}.values():
+        ptx = compiler.compile(call.kernel.file, call.kernel.defines, "compute_90").decode()
+        assert not re.search(r"\b(mul|add|sub|mad|fma)(\.ftz)?\.f(32|64)\b", ptx), call.kernel
+        body = ptx[ptx.index(f".entry {call.kernel.entry}(") :]
+        body = body[: body.index("\n}")]
+        assert body.count("fma.rn.f32") >= least.get(call.kernel.entry, 0), call.kernel
+
+
 def test_nvrtc_compiles_machine_code_for_a_real_device(compiler):
     assert compiler.target((9, 0)) == "sm_90"
     assert compiler.compile("add_norm.cu", {}, "sm_90")[:4] == b"\x7fELF"
