@@ -4,7 +4,7 @@ reference   the same operators in plain torch: exported to graphs, and compared 
 calls       kernels as functions of tensors
 linear      operations that are fused with a linear map
 products    products of few rows
-heads       products whose outputs are used by the same kernel, head by head
+taps        steps of the dynamic convolution that compute their taps
 caches      self-attention over caches
 selection   the best tokens from logits
 launches    a kernel and its launch, as data

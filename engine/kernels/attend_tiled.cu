@@ -7,13 +7,9 @@
 // of neighbouring rows they are its fragments of 8 mma whose columns are 8 apart: position 8 * g + i is column g of the mma
 // i, so lanes exchange nothing. Logits are then in the layout of the left side of the product with values, 16 neighbouring
 // positions of a beam in a lane; so is the context.
-//
-// `attend_product` also computes the queries of up to 8 rows and the norm before them, in a block for each head. Its warps
-// share the product and then process one slot each, while keys and values are copied into shared memory.
 #include "tiled.cuh"
 
 constexpr int POSITIONS = 64, BEAMS = 8, MAX_WIDTH = 64;  // positions of a tile; width of a head: a multiple of 16
-constexpr int WARPS = 8, THREADS = WARPS * WARP;          // of `attend_product`
 
 // Elements i of two neighbouring rows in one register.
 __device__ __forceinline__ void pair(const Words& upper, const Words& lower, unsigned (&pairs)[8]) {
@@ -39,20 +35,22 @@ __device__ __forceinline__ bool seen(const Floats& hidden) {
   return hidden.at[0] != LOWEST || hidden.at[1] != LOWEST || hidden.at[2] != LOWEST || hidden.at[3] != LOWEST;
 }
 
-// Memory of a slot and head, in global or shared memory.
-struct Memory {
-  const Element* keys;    // [width, pitch]
-  const Element* values;  // [source, value_pitch]
-  const float* mask;      // [source]
-  int width, source, pitch, value_pitch;
-};
-
-// Context of up to 8 beams of a slot and head, by one warp. queries, context: [beams, ...] with rows `..._pitch` apart.
-__device__ __forceinline__ void attend_slot(const Element* queries, int query_pitch, const Memory& memory, int beams,
-                                            float scale, Element* context, int context_pitch) {
-  const int lane = threadIdx.x % WARP, group = lane / 4, quad = lane % 4;
-  const int width = memory.width, source = memory.source, pitch = memory.pitch;
-  const bool here = group < beams;
+extern "C" __global__ void __launch_bounds__(WARP, 1)
+    attend_tiled(const Element* q,       // [slots, beams, heads * width]
+                 const Element* keys,    // [slots, heads, width, pitch]
+                 const Element* values,  // [slots, heads, pitch, width]
+                 const float* mask,      // [slots, pitch], 0 or -inf
+                 int beams, int heads, int width, int source, int pitch, float scale,  // of q
+                 Element* context) {     // as q
+  await_inputs();
+  const int lane = threadIdx.x, group = lane / 4, quad = lane % 4;
+  const int head = blockIdx.x, beam = blockIdx.y * BEAMS + group, slot = blockIdx.z;
+  const bool here = beam < beams;
+  const Index block = (static_cast<Index>(slot) * heads + head) * width * pitch;
+  const Index row = ((static_cast<Index>(slot) * beams + beam) * heads + head) * width;
+  keys += block;
+  values += block;
+  mask += static_cast<Index>(slot) * pitch;
 
   unsigned query[MAX_WIDTH / 16][2];
 #pragma unroll
@@ -60,7 +58,7 @@ __device__ __forceinline__ void attend_slot(const Element* queries, int query_pi
 #pragma unroll
     for (int half = 0; half < 2; half++) {
       const bool there = here && chunk * 16 < width;
-      const Element* from = queries + group * query_pitch + chunk * 16 + half * 8 + quad * 2;
+      const Element* from = q + row + chunk * 16 + half * 8 + quad * 2;
       query[chunk][half] = there ? *reinterpret_cast<const unsigned*>(from) : 0u;
     }
 
@@ -72,19 +70,19 @@ __device__ __forceinline__ void attend_slot(const Element* queries, int query_pi
 #pragma unroll
     for (int i = 0; i < 4; i++) {
       const int at = begin + quad * 16 + i * 4;
-      hidden[i] = four(memory.mask + at, at < source);
+      hidden[i] = four(mask + at, at < source);
       any |= seen(hidden[i]);
     }
     const int own = begin + group * 8;
-    const bool read = seen(four(memory.mask + own, own < source)) ||
-                      seen(four(memory.mask + own + 4, own + 4 < source));
+    const bool read = seen(four(mask + own, own < source)) ||
+                      seen(four(mask + own + 4, own + 4 < source));
     if (warp_max(any ? 1.0f : 0.0f) == 0.0f) continue;  // the whole warp
 
     float logits[8][4] = {};
 #pragma unroll
     for (int chunk = 0; chunk < MAX_WIDTH / 16; chunk++) {
       const bool there = read && chunk * 16 < width;
-      const Element* from = memory.keys + static_cast<Index>(chunk * 16 + quad * 2) * pitch + own;
+      const Element* from = keys + static_cast<Index>(chunk * 16 + quad * 2) * pitch + own;
       unsigned low[8], high[8];
       pair(eight(from, there), eight(from + pitch, there), low);
       pair(eight(from + 8 * pitch, there), eight(from + 9 * pitch, there), high);
@@ -120,11 +118,10 @@ __device__ __forceinline__ void attend_slot(const Element* queries, int query_pi
 #pragma unroll
     for (int part = 0; part < 4; part++) {
       const bool there = seen(hidden[part]) && group * 8 < width;
-      const int step = memory.value_pitch;
-      const Element* from = memory.values + static_cast<Index>(begin + quad * 16 + part * 4) * step + group * 8;
+      const Element* from = values + static_cast<Index>(begin + quad * 16 + part * 4) * width + group * 8;
       unsigned low[8], high[8];
-      pair(eight(from, there), eight(from + step, there), low);
-      pair(eight(from + 2 * step, there), eight(from + 3 * step, there), high);
+      pair(eight(from, there), eight(from + width, there), low);
+      pair(eight(from + 2 * width, there), eight(from + 3 * width, there), high);
       const unsigned left = packed(weights[part * 4], weights[part * 4 + 1]);
       const unsigned right = packed(weights[part * 4 + 2], weights[part * 4 + 3]);
 #pragma unroll
@@ -137,88 +134,6 @@ __device__ __forceinline__ void attend_slot(const Element* queries, int query_pi
     Words out;
 #pragma unroll
     for (int i = 0; i < 4; i++) out.at[i] = packed(sums[2 * i][half] / total, sums[2 * i + 1][half] / total);
-    *reinterpret_cast<Words*>(context + static_cast<Index>(group) * context_pitch + quad * 16 + half * 8) = out;
-  }
-}
-
-extern "C" __global__ void __launch_bounds__(WARP, 1)
-    attend_tiled(const Element* q,       // [slots, beams, heads * width]
-                 const Element* keys,    // [slots, heads, width, pitch]
-                 const Element* values,  // [slots, heads, pitch, width]
-                 const float* mask,      // [slots, pitch], 0 or -inf
-                 int beams, int heads, int width, int source, int pitch, float scale,  // of q
-                 Element* context) {     // as q
-  await_inputs();
-  const int head = blockIdx.x, first = blockIdx.y * BEAMS, slot = blockIdx.z;
-  const Index block = (static_cast<Index>(slot) * heads + head) * width * pitch;
-  const Index row = ((static_cast<Index>(slot) * beams + first) * heads + head) * width;
-  const Memory memory{keys + block, values + block, mask + static_cast<Index>(slot) * pitch, width, source, pitch, width};
-  attend_slot(q + row, heads * width, memory, beams - first, scale, context + row, heads * width);
-}
-
-// Grid (heads). With `copied`, keys, values and mask of all slots are copied to shared memory first.
-extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    attend_product(const void* x,          // [slots, beams, dim], float if wide
-                   const Element* weight,  // weight of the queries [heads * width, dim]
-                   const Element* bias,    // [heads * width], or null
-                   const Element* gain, const Element* shift, int rows, int dim, int beams, int wide, float epsilon,
-                   float scale,
-                   Element* normed,        // [slots, beams, dim], or null
-                   const Element* keys, const Element* values, const float* mask,  // as above
-                   int heads, int width, int source, int pitch, int copied, Element* context) {
-  CONVOY_SHARED(Element, inputs);                     // [ROWS, dim + PAD]
-  Element* queries = inputs + ROWS * (dim + PAD);     // [ROWS, MAX_WIDTH]
-  Element* held = queries + ROWS * MAX_WIDTH;         // keys, values and mask of each slot
-  __shared__ HeadProduct<WARPS>::Parts parts;
-  __shared__ Rows<THREADS>::Room room;
-  const int me = threadIdx.x, head = blockIdx.x, slots = rows / beams;
-  const Inputs in{x, gain, shift, nullptr, rows, dim, beams, wide, epsilon, normed};
-  const HeadProduct<WARPS> product(weight + static_cast<Index>(head) * width * dim, width, dim);
-  const Affine affine(in);
-  if (bias != nullptr && me == 0) prefetch(bias + head * width);
-  await_inputs();
-
-  // layout of a slot in shared memory, with padded rows to avoid bank conflicts
-  const int key_pitch = source + 8, value_pitch = width + 8;
-  const int each = width * key_pitch + source * value_pitch + source * 2;
-  auto memory_of = [&](int slot) {
-    const Index block = (static_cast<Index>(slot) * heads + head) * width * pitch;
-    return Memory{keys + block, values + block, mask + static_cast<Index>(slot) * pitch, width, source, pitch, width};
-  };
-  auto copy_of = [&](int slot) {
-    const Element* own = held + slot * each;
-    const Element* behind = own + width * key_pitch + source * value_pitch;
-    return Memory{own,   own + width * key_pitch, reinterpret_cast<const float*>(behind), width, source, key_pitch,
-                  value_pitch};
-  };
-  if (copied)
-    for (int slot = 0; slot < slots; slot++) {
-      const Memory from = memory_of(slot), to = copy_of(slot);
-      for (int at = me; at < width * source / 8; at += THREADS) {
-        const int down = at / (source / 8), across = at % (source / 8) * 8;  // of keys
-        copy_async(from.keys + static_cast<Index>(down) * pitch + across, to.keys + down * key_pitch + across);
-        copy_async(from.values + at * 8, to.values + at / (width / 8) * value_pitch + at % (width / 8) * 8);
-      }
-      for (int at = me; at < source / 4; at += THREADS) copy_async(from.mask + at * 4, to.mask + at * 4);
-    }
-  constexpr int PASSES = (ROWS * MAX_WIDTH + THREADS - 1) / THREADS;
-  Element added[PASSES] = {};  // not converted yet, which would wait for the load
-#pragma unroll
-  for (int pass = 0; pass < PASSES; pass++)
-    if (bias != nullptr) added[pass] = bias[head * width + (me + pass * THREADS) % width];
-  gain != nullptr ? Rows<THREADS>::normalise(in, affine, room, inputs) : Rows<THREADS>::copy(in, inputs);
-  __syncthreads();
-  product.multiply(inputs, parts);
-#pragma unroll
-  for (int pass = 0; pass < PASSES; pass++) {
-    const int row = (me + pass * THREADS) / width, at = (me + pass * THREADS) % width;
-    if (row < ROWS) narrow(product.sum(parts, at, row) + widen(added[pass]), queries[row * MAX_WIDTH + at]);
-  }
-  await_copies();
-  __syncthreads();
-  for (int slot = me / WARP; slot < slots; slot += WARPS) {
-    Element* to = context + (static_cast<Index>(slot) * beams * heads + head) * width;
-    attend_slot(queries + slot * beams * MAX_WIDTH, MAX_WIDTH, copied ? copy_of(slot) : memory_of(slot), beams, scale,
-                to, heads * width);
+    *reinterpret_cast<Words*>(context + row + quad * 16 + half * 8) = out;
   }
 }

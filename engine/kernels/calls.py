@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from engine.kernels.caches import CacheKernels
-from engine.kernels.heads import HeadProducts, Memory, can_attend_by_tiles
 from engine.kernels.launches import (
     ELEMENTS,
     LOAD_BYTES,
@@ -31,6 +30,7 @@ from engine.kernels.launches import (
 from engine.kernels.linear import Norm
 from engine.kernels.reference import QKV
 from engine.kernels.selection import Selection
+from engine.kernels.taps import TapProducts
 
 CONVOLUTION_THREADS: Final = 512  # most threads of a block in a step of the convolution
 RESIDENT_THREADS: Final = 1024  # threads that saturate the memory bandwidth of a multiprocessor
@@ -39,7 +39,11 @@ TILE_STEPS: Final = 32  # time steps of a block in the convolution of whole sequ
 BEAM_BUCKETS: Final = (1, 2, 4, 8)
 ATTEND_WARPS: Final = 4
 PACKED_GROUP: Final = 8  # packed sequences start at multiples of this many positions, as in common.cuh
-TILED_BEAMS: Final = 8  # as in attend_tiled.cu
+# as in attend_tiled.cu
+TILED_BEAMS: Final = 8
+MAX_HEAD_WIDTH: Final = 64  # width of an attention head, a multiple of 16
+
+Memory = tuple[Tensor, Tensor, Tensor]
 
 SCATTER: Final = Kernel("scatter.cu", "scatter", "float", 1)
 
@@ -82,7 +86,7 @@ class Scatter:
         self._run(Call(SCATTER, grid, (256, 1, 1), 0, self._arguments, self._addresses))
 
 
-class Kernels(CacheKernels, HeadProducts, Selection):
+class Kernels(CacheKernels, TapProducts, Selection):
     """The kernels of one device. Tensors are contiguous and of one element type unless noted otherwise."""
 
     def embed(
@@ -255,7 +259,7 @@ class Kernels(CacheKernels, HeadProducts, Selection):
         assert _is_memory(keys, values) and has_strides(mask, pitch, 1)
         scalars = beams, heads, width, source, pitch, float(scale)
         tiles = self.tensor_cores and not weights and q.data_ptr() % LOAD_BYTES == 0
-        if tiles and can_attend_by_tiles(q.dtype, *memory):
+        if tiles and _attends_by_tiles(q.dtype, *memory):
             tiled = Kernel("attend_tiled.cu", "attend_tiled", ELEMENTS[q.dtype], 8)
             grid = heads, ceil_div(beams, TILED_BEAMS), slots
             self.run(Call(tiled, grid, (WARP, 1, 1), 0, (q, keys, values, mask, *scalars, context)))
@@ -315,6 +319,23 @@ class Kernels(CacheKernels, HeadProducts, Selection):
         arguments = *tensors, dim, beams, norm.epsilon, sum_, y
         self.run(Call(kernel, (rows, 1, 1), (threads, 1, 1), dim * 4, arguments))
         return sum_, y
+
+
+def _attends_by_tiles(dtype: torch.dtype, keys: Tensor, values: Tensor, mask: Tensor) -> bool:
+    """Return whether tensor cores can attend: heads of at most 64 channels, and loads of 16 aligned bytes.
+
+    dtype: type of the model.
+    keys, values, mask: memory of `reference.attend`.
+    """
+    width, source, pitch = keys.shape[2], keys.shape[3], keys.stride(2)
+    return (
+        dtype in (torch.float16, torch.bfloat16)
+        and width % 16 == 0
+        and width <= MAX_HEAD_WIDTH
+        and source % 8 == 0
+        and pitch % 8 == 0
+        and not any(t.data_ptr() % LOAD_BYTES for t in (keys, values, mask))
+    )
 
 
 def _is_memory(keys: Tensor, values: Tensor) -> bool:

@@ -11,8 +11,8 @@ returns no attention weights:
                                                                                    softmax, convolution)
     x = add_norm(x, linear2(y))              Normalisation                         product (linear2, x + y)
     q = q_proj(x) * scale                    Product(x, factor scale)
-    c = attend(q, keys, values, mask)                                              attend_product (norm,
-                                                                                   q_proj, attention)
+    c = attend(q, keys, values, mask)                                              product (norm, q_proj)
+                                                                                   attend_tiled
     x = add_norm(x, out_proj(c))             Normalisation                         product (out_proj, x + y)
     h = F.relu(fc1(x))                       Product(x, activation "relu")
     x = add_norm(x, fc2(h))                  Normalisation                         product (norm, fc1, ReLU)

@@ -128,23 +128,9 @@ class FusedMode(ProductMode):
     def _attend(
         self, q: Tensor, keys: Tensor, values: Tensor, mask: Tensor, dropout: float = 0.0, mean_heads: int = 0
     ) -> tuple[Tensor, Tensor | None]:
-        """Run attention over the source; without weights, one kernel may compute the query projection too."""
+        """Run attention over the source; its kernel applies the factor of the queries."""
         assert not dropout
         (q, scale), memory = split_factor(q), (keys, values, mask)
-        product = pending_operation(q)
-        if (
-            not self.weights
-            and isinstance(product, Product)
-            and product.epilogue == Epilogue()
-            and q.dim() == 3
-        ):
-            rows, norm, temperature = self._split_norm(product.x)
-            if temperature is None and self.kernels.takes_queries(rows, product.weight, norm, memory):
-                weights = product.weight, product.bias
-                context, value = self.kernels.attend_product(rows, weights, scale, norm, memory)
-                if isinstance(product.x, DeferredTensor) and value is not None:
-                    product.x.value = value
-                return context, None
         q = self._computed(q)
         return self.kernels.attend(q, memory, weights=self.weights, mean_heads=mean_heads, scale=scale)
 

@@ -13,16 +13,15 @@ from torch import Tensor
 ELEMENTS: Final = {torch.float32: "float", torch.float16: "fp16", torch.bfloat16: "bf16"}
 WARP: Final = 32
 LOAD_BYTES: Final = 16  # bytes that a thread loads with one instruction
-# entries of product.cu, tiled_product.cu and wide_product.cu
+# entries with products: product.cu, tiled_product.cu, wide_product.cu and dynamic_conv_tiled.cu
 PRODUCTS: Final = (
     *("product", "tiled_product", "tiled_glu", "tiled_long", "tiled_unstaged"),
-    *("wide_product", "wide_glu"),
+    *("wide_product", "wide_glu", "dynamic_conv_tiled"),
 )
-HEAD_PRODUCTS: Final = ("attend_product", "dynamic_conv_tiled")  # products that also attend or convolve
 # macro that `Kernel.size` defines, by entry
 SIZE_DEFINES: Final = {
     **dict.fromkeys(("attend", "attend_packed"), "CONVOY_BEAMS"),
-    **dict.fromkeys((*PRODUCTS, *HEAD_PRODUCTS), "CONVOY_ROWS"),
+    **dict.fromkeys(PRODUCTS, "CONVOY_ROWS"),
     "attend_cached": "CONVOY_WIDTH",
 }
 

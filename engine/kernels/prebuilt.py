@@ -77,15 +77,8 @@ def usual_kernels(dtype: torch.dtype, *, tensor_cores: bool) -> list[Kernel]:
     if not tiled:
         return kernels + [Kernel("product.cu", "product", element, vector, rows) for rows in ROW_BUCKETS]
     kernels.append(Kernel("attend_tiled.cu", "attend_tiled", element, vector))
-    kernels += [
-        Kernel(file, entry, element, vector, rows)
-        for rows in ROW_BUCKETS
-        for file, entry in (
-            ("attend_tiled.cu", "attend_product"),
-            ("dynamic_conv_tiled.cu", "dynamic_conv_tiled"),
-        )
-    ]
-    products = [("tiled_product", rows) for rows in TILED_ROW_BUCKETS]
+    products = [("dynamic_conv_tiled", rows) for rows in ROW_BUCKETS]
+    products += [("tiled_product", rows) for rows in TILED_ROW_BUCKETS]
     products += [("wide_product", rows) for rows in WIDE_ROW_BUCKETS]
     return kernels + [Kernel(f"{entry}.cu", entry, element, vector, rows) for entry, rows in products]
 

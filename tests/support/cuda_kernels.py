@@ -186,8 +186,6 @@ def calls(dtype):
     memory = attention(dtype, 2, 3, 4, 16, 32)[1:]
     kernels.attend(normal(5, 2, 3, 64, dtype=dtype), memory, weights=False)
     if dtype != FLOAT:
-        of_heads = normal(6, 64, 32, dtype=dtype), normal(7, 64, dtype=dtype)
-        kernels.attend_product(normal(5, 2, 3, 32), of_heads, 0.5, norm, memory)
         kernels.dynamic_conv_product(x, normal(8, 20, 32, dtype=dtype), past, (4, 5), softmax=True)
     blocks, writers = normal(5, 2, 4, 32, 3, 8, dtype=dtype), torch.zeros(2, 3, 32, dtype=torch.int64)
     lineage, biases = (

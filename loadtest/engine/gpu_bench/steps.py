@@ -21,7 +21,7 @@ from engine.backends import LaneSize
 from engine.executors.cuda.captured_slots import CapturedSlots
 from engine.executors.cuda.streams import CudaStreams, Replay
 from engine.kernels import products
-from engine.kernels.heads import HeadProducts
+from engine.kernels.taps import TapProducts
 from engine.schedule.lane import Lane
 from engine.search.executor import Executor
 from loadtest.engine.gpu_bench import models
@@ -110,10 +110,7 @@ class Ablation(NamedTuple):
 
 
 ABLATIONS: Final = {
-    "queries in attention": Ablation(
-        HeadProducts, "takes_queries", lambda *_, **__: False, (ONE, DEFAULT, LONG)
-    ),
-    "taps in the convolution": Ablation(HeadProducts, "takes_taps", lambda *_, **__: False, (ONE, DEFAULT)),
+    "taps in the convolution": Ablation(TapProducts, "takes_taps", lambda *_, **__: False, (ONE, DEFAULT)),
     "own products of 16 rows": Ablation(products, "TILED_ROW_BUCKETS", products.ROW_BUCKETS, (FEW,)),
     "own products of 32 and 64 rows": Ablation(products, "MAX_REREAD_BYTES", 0, (EIGHT, SIXTEEN)),
 }
@@ -155,7 +152,7 @@ def steps(run: PartRun) -> dict[str, Any]:
 def ablations(run: PartRun) -> dict[str, Any]:
     """Measure steps without single optimisations. Rows: as of `steps`, with the optimisation that is off."""
     findings: dict[str, Any] = {"rows": [], "not_run": {}}
-    for shape in (ONE, DEFAULT, LONG, FEW, EIGHT, SIXTEEN):
+    for shape in (ONE, DEFAULT, FEW, EIGHT, SIXTEEN):
         _measure_into(run, findings, shape, {"without": "nothing"} | _shape_columns(shape))
     for name, (owner, attribute, value, shapes) in ABLATIONS.items():
         with mock.patch.object(owner, attribute, value):

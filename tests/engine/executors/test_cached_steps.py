@@ -150,9 +150,8 @@ def test_step_of_a_transformer_of_few_rows_runs_no_operator_of_torch(
     with Operators() as operators:
         stepper._step(bucket)
     assert operators.names == []
-    layer = (
-        ["tiled_product"] * 3 + ["attend_cached", "tiled_product", "attend_product"] + ["tiled_product"] * 3
-    )
+    attending = ["tiled_product"] * 3 + ["attend_cached", "tiled_product", "tiled_product", "attend_tiled"]
+    layer = attending + ["tiled_product"] * 3
     assert made == [
         *["begin_step", "advance_caches"],
         *more,

@@ -5,11 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
-from torch.nn import Parameter
 
 from engine.kernels import reference
 from engine.kernels.calls import Kernels
-from engine.kernels.linear import Norm
 from engine.kernels.reference import QKV
 from tests.support.cuda_kernels import (
     BRAIN,
@@ -17,7 +15,6 @@ from tests.support.cuda_kernels import (
     HALF,
     attention,
     close,
-    layer_norm,
     normal,
     packed_sequences,
     wide,
@@ -104,44 +101,6 @@ def test_attention_by_tensor_cores_equals_the_reference_and_ignores_padding(plac
     again, _ = place.attend(q, padded, weights=False)
     assert torch.equal(again, context)
     place.kernels.run = run
-
-
-@pytest.mark.parametrize(
-    ("dtype", "sizes", "dim", "copied"),
-    [
-        (BRAIN, (1, 1, 2, 64, 32), 1024, 1),
-        (BRAIN, (2, 4, 2, 48, 40), 96, 1),  # three tiles of outputs, fewer than warps
-        (HALF, (3, 2, 2, 16, 72), 64, 1),
-        (HALF, (8, 1, 1, 64, 136), 1056, 0),  # more than shared memory and prefetching hold
-    ],
-)
-@pytest.mark.parametrize("normalised", [None, "layer", "rms"])
-def test_attention_that_computes_queries_equals_the_reference(place, dtype, sizes, dim, copied, normalised):
-    slots, beams, heads, width, _ = sizes
-    _, keys, values, mask = attention(dtype, *sizes)
-    mask[0, 1] = -torch.inf
-    weight = Parameter(normal(4, heads * width, dim, dtype=dtype) / dim**0.5, requires_grad=False)
-    bias, x = normal(5, heads * width, dtype=dtype), normal(6, slots, beams, dim)
-    shift = normal(8, dim, dtype=dtype) if normalised == "layer" else None
-    norm = Norm(normal(7, dim, dtype=dtype), shift, 1e-5) if normalised else None
-    rows = x if normalised else x.to(dtype)
-    if normalised and dim > 1024:
-        assert not place.kernels.takes_queries(rows, weight, norm, (keys, values, mask))
-        return
-    assert place.kernels.takes_queries(rows, weight, norm, (keys, values, mask))
-    made, run = [], place.kernels.run
-    place.kernels.run = lambda call: (made.append(call), run(call))
-    context, normed = place.attend_product(rows, (weight, bias), 0.5, norm, (keys, values, mask))
-    place.kernels.run = run
-    assert [call.arguments[-2] for call in made] == [copied]
-    inputs = layer_norm(x, norm).to(dtype) if norm else rows
-    q = (F.linear(inputs.float(), weight.float(), bias.float()) * 0.5).to(dtype)
-    want, _ = reference.attend(*wide(q, keys, values), mask)
-    close(context, want, dtype, 4)
-    if norm:
-        close(normed, layer_norm(x, norm), dtype, 8)
-    else:
-        assert normed is None
 
 
 def test_tensor_cores_attend_if_the_layout_allows(place):

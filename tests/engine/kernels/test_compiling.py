@@ -12,7 +12,7 @@ from engine.errors import ConfigError
 from engine.kernels import nvrtc
 from engine.kernels.calls import ATTEND_WARPS, PACKED_GROUP
 from engine.kernels.launch import Device
-from engine.kernels.launches import HEAD_PRODUCTS, PRODUCTS, argument
+from engine.kernels.launches import PRODUCTS, argument
 from engine.kernels.selection import SELECT_ROOM
 from tests.support.cuda_kernels import BRAIN, FLOAT, HALF, calls, entries, parameters
 from tests.support.host_kernels import SOURCES
@@ -27,7 +27,7 @@ def test_nvrtc_compiles_every_kernel_and_calls_match_its_parameters(compiler, ar
     if architecture not in compiler.architectures:
         pytest.skip(f"NVRTC {compiler.version} does not know sm_{architecture}")
     made = calls(dtype)
-    narrow = {*PRODUCTS, *HEAD_PRODUCTS, "attend_tiled"} - {"product"}
+    narrow = {*PRODUCTS, "attend_tiled"} - {"product"}
     assert {c.kernel.entry for c in made} == entries() - (narrow if dtype == FLOAT else set())
     for call in made:
         defines = call.kernel.defines

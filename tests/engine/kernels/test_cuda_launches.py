@@ -100,12 +100,6 @@ def largest_calls(dtype: torch.dtype, architecture: int) -> list[Call]:
             past = normal(6, rows, 30, 1, 1024, dtype=dtype), torch.zeros(rows, 1, 30, dtype=torch.int64)
             past = *past, torch.zeros(1, dtype=torch.int64)
             kernels.dynamic_conv_product(one, normal(5, 496, 1024, dtype=dtype), past, (16, 31), softmax=True)
-            for source in (8, 32, 64, 128, 256, 512):
-                memory, query = (
-                    attention(dtype, rows, 1, 2, 64, source)[1:],
-                    normal(5, 128, 1024, dtype=dtype),
-                )
-                kernels.attend_product(part.transpose(0, 1).contiguous(), (query, None), 1.0, norm, memory)
     kernels.dynamic_conv(
         x[:, :, :1024].to(dtype).contiguous(), normal(5, 16, 63, dtype=dtype), 31, softmax=True
     )

@@ -132,8 +132,9 @@ def test_queries_and_taps_are_computed_by_the_kernel_that_uses_them(host, rows):
         with FusedMode(Kernels(run), BRAIN, torch.zeros(1, dtype=torch.int64), weights=False) as fused:
             found = step(*given, ring.clone(), (keys, values, mask))
             found = fused.compute_all(dict(enumerate(found)))
-    assert made.count("dynamic_conv_tiled") == made.count("attend_product") == int(rows <= 8)
-    assert made.count("dynamic_conv_step_append") == made.count("attend_tiled") == int(rows > 8)
+    assert made.count("dynamic_conv_tiled") == int(rows <= 8)
+    assert made.count("dynamic_conv_step_append") == int(rows > 8)
+    assert made.count("attend_tiled") == 1
     for got, want in zip(found.values(), wanted, strict=True):
         torch.testing.assert_close(got.float(), want, rtol=0.03, atol=0.06)
 
