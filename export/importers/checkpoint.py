@@ -187,8 +187,10 @@ def _arguments(path: Path, content: dict[str, Any]) -> dict[str, Any]:
     model = dict(cfg["model"])
     task = cfg["task"] if isinstance(cfg.get("task"), Mapping) else {}
     named = {"arch": model.get("_name"), "task": task.get("_name")}
-    if isinstance(cfg.get("bpe"), Mapping):
-        named["bpe"] = cfg["bpe"].get("_name")
+    for part in ("bpe", "tokenizer"):
+        if isinstance(cfg.get(part), Mapping):
+            named[part] = cfg[part].get("_name")
+            named |= {name: value for name, value in cfg[part].items() if name == "bpe_add_prefix_space"}
     grouped = {
         f"{group}_{name}": value
         for group in GROUPS

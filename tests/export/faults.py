@@ -72,6 +72,13 @@ FAULTS = [
         "tests/export/importers/test_ctranslate2_families.py -k 'documented and t5-float32'",
     ),
     (
+        "fairseq's numbers of pieces are taken for ids",
+        "export/importers/fairseq/byte_text.py",
+        "{piece: source.ids[symbol] for piece",
+        "{piece: int(symbol) for piece",
+        "tests/export/importers/test_fairseq_bytes.py -k numbers_of_its_pieces",
+    ),
+    (
         "CodeT5 of CTranslate2 is read as T5",
         "export/importers/ctranslate2/families.py",
         'return "codet5" if',

@@ -19,7 +19,7 @@ from subword_nmt.apply_bpe import encode as segment
 from engine.bundle.bundle import Bundle
 from engine.errors import BundleError
 from engine.text.tokenizers.dictionary import Dictionary, is_whole, read_dictionary
-from engine.text.tokenizers.fairseq_pieces import DictionaryPieces
+from engine.text.tokenizers.fairseq_pieces import Characters, DictionaryPieces
 from engine.text.tokenizers.pieces import read_processor
 from engine.text.tokenizers.unknown import read_table, replace_unknown, word_of_each
 
@@ -42,6 +42,7 @@ class FairseqSettings:
     pretokenized: whether texts are symbols between spaces; only "@@ " is removed from answers.
     plain_punctuation: whether to write punctuation of other scripts in ASCII and remove control characters.
     unk_dictionary: name of a file of words for unknown words (`engine.text.tokenizers.unknown`).
+    characters: whether each character of a text is a symbol, without Moses.
     """
 
     source_dictionary: str
@@ -57,6 +58,7 @@ class FairseqSettings:
     sentencepiece: str | None = None
     plain_punctuation: bool = False
     unk_dictionary: str | None = None
+    characters: bool = False
 
 
 def read_bpe(path: Path) -> BPE:
@@ -250,6 +252,8 @@ def open_fairseq(bundle: Bundle) -> Fairseq | DictionaryPieces:
     if settings.sentencepiece and not settings.pretokenized:
         processor = read_processor(bundle.file(settings.sentencepiece))
         return DictionaryPieces((processor, processor), source, target)
+    if settings.characters and not settings.pretokenized:
+        return DictionaryPieces((Characters(), Characters()), source, target)
     bpe = read_bpe(bundle.file(settings.bpe)) if settings.bpe else None
     table = read_table(bundle.file(settings.unk_dictionary)) if settings.unk_dictionary else None
     return Fairseq(settings, (source, target), bpe, table)

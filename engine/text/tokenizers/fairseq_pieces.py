@@ -11,6 +11,13 @@ from engine.text.tokenizers.pieces import SPACE
 from engine.text.tokenizers.unknown import replace_unknown
 
 
+class Characters:
+    """Splits a text into characters, with SentencePiece's mark for spaces."""
+
+    def encode(self, text: str, out_type: type[str]) -> list[str]:
+        return [SPACE if character.isspace() else character for character in text.strip()]
+
+
 class DictionaryPieces:
     """A tokenizer with a SentencePiece model for each side; a piece that its dictionary lacks becomes unk."""
 

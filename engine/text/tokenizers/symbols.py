@@ -16,8 +16,8 @@ from engine.bundle.json_file import read_json
 from engine.errors import BundleError
 from engine.text.tokenizers.dictionary import Dictionary
 from engine.text.tokenizers.fairseq import Fairseq, FairseqSettings, read_bpe
-from engine.text.tokenizers.fairseq_pieces import DictionaryPieces
-from engine.text.tokenizers.pieces import SPACE, read_processor
+from engine.text.tokenizers.fairseq_pieces import Characters, DictionaryPieces
+from engine.text.tokenizers.pieces import read_processor
 
 MAX_SYMBOL_CHARACTERS: Final = 4096
 
@@ -54,13 +54,6 @@ class SymbolsSettings:
     unknown: str = "<unk>"
     replace_unknown: bool = False
     characters: bool = False
-
-
-class Characters:
-    """Splits a text into characters, with SentencePiece's mark for spaces."""
-
-    def encode(self, text: str, out_type: type[str]) -> list[str]:
-        return [SPACE if character.isspace() else character for character in text.strip()]
 
 
 def read_list(path: Path) -> list[str]:

@@ -2,6 +2,7 @@
 
 importer        reads one checkpoint as a model, or several as an ensemble
 archive         finds the files of a folder: checkpoints, dictionaries, codes
+byte_text       text sides of byte-level BPE and of bytes
 options         options of checkpoints, with the defaults of their architectures
 transformer     options and weights of Transformers
 lightconv       options and weights of light and dynamic convolutions

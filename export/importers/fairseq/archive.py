@@ -16,12 +16,12 @@ from engine.text.tokenizers.dictionary import SPECIALS, Dictionary, read_diction
 from engine.text.tokenizers.fairseq import HYPHEN, FairseqSettings, read_bpe
 from engine.text.tokenizers.pieces import read_processor
 from engine.text.tokenizers.unknown import read_table
+from export.importers.fairseq.byte_text import BYTE_LEVEL, BYTES, FILES, find_byte_level
 
 PREFERRED: Final = ("model.pt", "checkpoint_best.pt", "checkpoint.pt")
 CODES: Final = ("bpecodes", "code", "codes", "bpe.codes")
-BYTE_LEVEL: Final = "vocab.json"  # with merges.txt: the byte-level BPE of GPT-2
-# fairseq's --bpe of other tokenizers than BPE codes and SentencePiece
-UNREAD: Final = ("gpt2", "byte_bpe", "hf_byte_bpe", "bytes", "characters", "bert")
+UNREAD: Final = ("byte_bpe", "bert")  # fairseq's --bpe of tokenizers that are not read
+CHARACTERS: Final = "characters"
 LANGUAGE_MODEL: Final = "dict.txt"
 UNKNOWN: Final = "unk_dictionary.txt"
 ESCAPES: Final = ("&apos;", "&quot;", "&amp;", "&#124;", "&#91;", "&#93;", "&lt;", "&gt;")
@@ -37,12 +37,19 @@ class Languages:
 
 @dataclass(frozen=True, slots=True)
 class TextFiles:
-    """Dictionaries, all files of the text pipeline by their names in the bundle, and tokenizer settings."""
+    """Files of the text pipeline.
+
+    source, target: dictionaries.
+    files: all files by their names in the bundle.
+    settings: tokenizer settings.
+    byte_level: files of byte-level BPE, if the folder has them instead of others.
+    """
 
     source: Dictionary
     target: Dictionary
     files: Mapping[str, Path]
     settings: FairseqSettings
+    byte_level: tuple[Path, Path] | None = None
 
 
 def find_checkpoints(folder: Path, names: Sequence[str]) -> list[Path]:
@@ -150,7 +157,8 @@ def read_text(folder: Path, dictionaries: Path, pair: Languages, *, language_mod
     )
     files = {name: dictionaries / name for name in names}
     files |= {path.name: path for path in (codes, pieces) if path}
-    return TextFiles(source, target, files, settings)
+    byte_level = None if codes or pieces else find_byte_level([folder, dictionaries])
+    return TextFiles(source, target, files, settings, byte_level)
 
 
 def _segmenters(folder: Path, dictionaries: Path) -> tuple[Path | None, Path | None]:
@@ -162,11 +170,6 @@ def _segmenters(folder: Path, dictionaries: Path) -> tuple[Path | None, Path | N
             f"{folder}: holds BPE codes ({codes.name}) and a SentencePiece model ({pieces.name}); keep the "
             "one of this model"
         )
-    if not codes and _existing([folder, dictionaries], (BYTE_LEVEL,)):
-        raise CheckpointError(
-            f"{folder}: holds byte-level BPE ({BYTE_LEVEL}), which is not supported; BPE codes and "
-            "SentencePiece are. Remove the file to import the model for segmented text"
-        )
     # read only to check the files
     if codes:
         read_bpe(codes)
@@ -175,23 +178,34 @@ def _segmenters(folder: Path, dictionaries: Path) -> tuple[Path | None, Path | N
     return codes, pieces
 
 
-def check_segmentation(folder: Path, bpe: Any, settings: FairseqSettings) -> None:
+def check_segmentation(folder: Path, arguments: Mapping[str, Any], text_files: TextFiles) -> None:
     """Raise CheckpointError if the folder lacks the files of the tokenizer that the model was trained with.
 
     folder: the model's folder.
-    bpe: option `bpe` of the checkpoint, or None.
-    settings: settings by the files of the folder.
+    arguments: options of the checkpoint.
+    text_files: files of the folder.
     """
+    bpe, settings = arguments.get("bpe"), text_files.settings
     advice = "with --pretokenized, texts are its symbols between spaces"
     if bpe == "sentencepiece" and not settings.sentencepiece:
         raise CheckpointError(
             f"{folder}: its texts were cut by SentencePiece (bpe = sentencepiece), and it holds no *.model; "
             f"put the model there, or {advice}"
         )
+    if bpe in BYTE_LEVEL and text_files.byte_level is None:
+        raise CheckpointError(
+            f"{folder}: its texts were cut by {bpe}, and it holds neither {' with '.join(FILES[0])} nor "
+            f"{' with '.join(FILES[1])}; put them there, or {advice}"
+        )
+    if bpe in (*BYTE_LEVEL, BYTES, CHARACTERS) and arguments.get("tokenizer") not in (None, "space"):
+        raise CheckpointError(
+            f"{folder}: its texts were cut by {arguments['tokenizer']} and then by {bpe}, and these two are "
+            f"not read together; {advice}"
+        )
     if bpe in UNREAD and not (settings.bpe or settings.sentencepiece):
         raise CheckpointError(
-            f"{folder}: its texts were cut by {bpe}, which is not read; BPE codes and SentencePiece are, and "
-            f"{advice}"
+            f"{folder}: its texts were cut by {bpe}, which is not read; BPE codes, SentencePiece, "
+            f"gpt2, hf_byte_bpe, bytes and characters are, and {advice}"
         )
 
 
@@ -200,8 +214,8 @@ def with_unknown(text_files: TextFiles, path: Path) -> TextFiles:
 
     Raises BundleError if the table is damaged, and CheckpointError if the model has no unknown words.
     """
-    if text_files.settings.sentencepiece:
-        raise CheckpointError(f"{path}: a SentencePiece model has no unknown words to replace: leave it out")
+    if text_files.settings.sentencepiece or text_files.byte_level:
+        raise CheckpointError(f"{path}: pieces of words have no unknown words to replace: leave it out")
     read_table(path)  # only to check it: the bundle gets the file itself
     settings = replace(text_files.settings, unk_dictionary=UNKNOWN)
     return replace(text_files, files={**text_files.files, UNKNOWN: path}, settings=settings)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
+from engine.bundle.bundle import Content
 from engine.bundle.config import ModelConfig
 from engine.errors import CheckpointError
 from engine.text.tokenizers.dictionary import read_dictionary
 from engine.text.tokenizers.fairseq import FairseqSettings as TextSettings
 from export.importers.checkpoint import Checkpoint, average, read_checkpoint
 from export.importers.fairseq import archive, language_model
+from export.importers.fairseq.byte_text import BYTES, byte_text
 from export.importers.fairseq.fconv import FCONV
 from export.importers.fairseq.lightconv import LIGHTCONV
 from export.importers.fairseq.lightconv_lm import LIGHTCONV_LM
@@ -75,13 +77,14 @@ def read(folder: Path, settings: FairseqImport, problems: ProblemList) -> Import
         notes.append(f"Language model for the option `lm_weight`: `{lm_bundle.name}`")
     modelling = archive.is_language_model(sources[0].arguments)
     architectures = "` + `".join(source.arguments["arch"] for source in sources)
-    text = _text(text_files, settings)
+    text = _text(text_files, settings, sources[0].arguments.get("bpe"))
+    side, files = _text_side(folder, text_files, text, sources[0].arguments)
     return ImportedModel(
         origin=f"`convoy convert fairseq` (architecture `{architectures}`)",
         config=config,
         weights=weights,
-        text={"kind": "fairseq", **asdict(text)},
-        files=text_files.files,
+        text=side,
+        files=files,
         task=settings.task or ("language-model" if modelling else "translate"),
         source=text.source_language,
         target=text.target_language,
@@ -101,7 +104,7 @@ def _text_files(
     modelling = archive.is_language_model(arguments)
     text_files = archive.read_text(folder, dictionaries, pair, language_model=modelling)
     if not settings.pretokenized:
-        archive.check_segmentation(folder, arguments.get("bpe"), text_files.settings)
+        archive.check_segmentation(folder, arguments, text_files)
     if settings.unk_dictionary is not None:
         text_files = archive.with_unknown(text_files, settings.unk_dictionary)
     return text_files
@@ -226,12 +229,30 @@ def _ensemble(members: Sequence[tuple[ModelConfig, Weights]]) -> tuple[ModelConf
     return config, weights
 
 
-def _text(text_files: archive.TextFiles, choices: FairseqImport) -> TextSettings:
-    """Return the text pipeline: the user's choices, otherwise those derived from the dictionary's symbols."""
-    settings = text_files.settings
-    whole = settings.bpe is None and settings.sentencepiece is None
-    pretokenized = whole if choices.pretokenized is None else choices.pretokenized
-    if settings.sentencepiece:
+def _text_side(
+    folder: Path, text_files: archive.TextFiles, text: TextSettings, arguments: Mapping[str, Any]
+) -> tuple[Mapping[str, Any], Mapping[str, Content]]:
+    """Return the settings of a tokenizer of fairseq's dictionaries, or of bytes, with their files."""
+    files = text_files.byte_level
+    if text.pretokenized or (files is None and arguments.get("bpe") != BYTES):
+        return {"kind": "fairseq", **asdict(text)}, text_files.files
+    spaced = arguments.get("bpe_add_prefix_space") is True
+    return byte_text(folder, (text_files.source, text_files.target), files, spaced)
+
+
+def _text(text_files: archive.TextFiles, choices: FairseqImport, bpe: Any) -> TextSettings:
+    """Return the text pipeline: the user's choices, otherwise those derived from the dictionary's symbols.
+
+    text_files: files of the folder.
+    choices: settings of the user.
+    bpe: option `bpe` of the checkpoint.
+    """
+    settings = replace(text_files.settings, characters=bpe == archive.CHARACTERS)
+    read = (
+        settings.bpe or settings.sentencepiece or text_files.byte_level or bpe in (BYTES, archive.CHARACTERS)
+    )
+    pretokenized = not read if choices.pretokenized is None else choices.pretokenized
+    if settings.sentencepiece or settings.characters:
         no = False
         return replace(
             settings, normalize=None, aggressive=no, escape=no, lowercase=no, pretokenized=pretokenized

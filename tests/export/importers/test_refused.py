@@ -255,12 +255,17 @@ def test_folder_with_two_kinds_of_segmentation_is_refused(whole):
     (whole / "bpecodes").unlink()
     refused(whole, "not a SentencePiece model")
     (whole / "sentencepiece.bpe.model").rename(whole / "vocab.json")
-    refused(whole, "byte-level BPE")
+    refused(whole, r"byte-level BPE \(vocab.json\) without merges.txt")
 
 
 @pytest.mark.parametrize(
     ("bpe", "message"),
-    [("sentencepiece", r"it holds no \*\.model"), ("gpt2", "cut by gpt2, which is not read")],
+    [
+        ("sentencepiece", r"it holds no \*\.model"),
+        ("gpt2", "it holds neither encoder.json with vocab.bpe nor vocab.json with merges.txt"),
+        ("byte_bpe", "cut by byte_bpe, which is not read; .* with --pretokenized"),
+        ("bytes", "most symbols of its dictionary are not bytes|one dictionary for both sides"),
+    ],
 )
 def test_missing_tokenizer_of_the_checkpoint_is_refused(made, tmp_path, bpe, message):
     folder = made({"args": namespace(bpe=bpe), "model": state()})
