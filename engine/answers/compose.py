@@ -16,6 +16,7 @@ from engine.answers.quality import Coverage, Repetition, coverage, repetition
 from engine.answers.sentence import Sentence
 from engine.answers.text_model import TextModel
 from engine.schedule.slices import Slices, at_once
+from engine.text.languages import rules_of
 from engine.text.placeables.masked_text import KeptSpan
 from engine.types import NO_TIME, DecodeJob, Hypothesis, Result, Timings
 
@@ -314,7 +315,7 @@ def _coverage(model: TextModel, plan: Plan, sentence: Sentence, choice: Choice) 
         ends = [*starts[1:], len(tokens)]
         spans = zip(starts, ends, strict=True)
         words = [model.tokenizer.word(tokens[begin:end], target=False) for begin, end in spans]
-    return coverage(choice.attention, words, starts)
+    return coverage(choice.attention, words, starts, rules_of(model.source).empty_words)
 
 
 def _symbol_texts(plan: Plan, sentence: Sentence) -> dict[str, tuple[str, str]]:

@@ -14,7 +14,7 @@ from fastapi.responses import Response
 
 from engine.api import ConvoyError, InvalidRequest, TooLarge
 from server.answering.events import events
-from server.answering.results import OnPartial, renumber
+from server.answering.results import OnPartial, renumber, run_together
 from server.callers.access import charge, refund_texts
 from server.http.openapi import STREAMED, body_of, errors, fields_of, in_query
 from server.http.parameters import while_connected
@@ -182,13 +182,7 @@ async def _answer_one_by_one(numbers: Sequence[int], work: Work) -> list[dict[st
             except OF_A_TEXT as error:
                 return error.with_traceback(None)  # a thousand tracebacks slow down the garbage collector
 
-    tasks = [asyncio.create_task(answer_text(number)) for number in numbers]
-    try:
-        return await asyncio.gather(*tasks)
-    finally:  # an error concerns all texts, or the client has disconnected
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    return await run_together(answer_text(number) for number in numbers)
 
 
 def _length_error(text: str, limit: int) -> ConvoyError | None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import aclosing
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from engine.api import MarkedText, ModelRoute, Partial, Service, TextOptions, TextResult, in_slices
 from server.cache import keys_of, repeatable
@@ -12,6 +13,7 @@ from server.observing.context import note_model
 from server.state import AppState
 
 OnPartial = Callable[[Partial], None]
+T = TypeVar("T")
 
 INLINE_DIGESTS: Final = 20  # digests of more texts and phrases are computed in slices
 
@@ -60,6 +62,17 @@ async def results_of(
                 cache.put(keys[number], result)
     # every result is present now: the condition is for the type checker
     return [result for result in results if result is not None]
+
+
+async def run_together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Run coroutines at the same time; return their results. After an error the others are cancelled."""
+    tasks = [asyncio.create_task(one) for one in work]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:  # after an error, or when the client has disconnected, the other results are not needed
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def renumber(on_partial: OnPartial, numbers: Sequence[int]) -> OnPartial:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -29,7 +28,7 @@ from engine.api import (
     run_work,
 )
 from server.answering.pages import SomePage, join_pages, parse_pages, project_segments
-from server.answering.results import OnPartial, renumber, results_of
+from server.answering.results import OnPartial, renumber, results_of, run_together
 from server.languages import inward, name_of, outward, resolve_code
 from server.state import AppState
 
@@ -85,13 +84,7 @@ async def run_each(
         ((route, numbers),) = groups.values()
         await run(route, numbers)
         return answers
-    runs = [asyncio.create_task(run(route, numbers)) for route, numbers in groups.values()]
-    try:
-        await asyncio.gather(*runs)
-    finally:  # after an error, or when the client has disconnected, the other answers are not needed
-        for task in runs:
-            task.cancel()
-        await asyncio.gather(*runs, return_exceptions=True)
+    await run_together(run(route, numbers) for route, numbers in groups.values())
     return answers
 
 

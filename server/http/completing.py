@@ -107,7 +107,8 @@ def _code_pattern(code: str) -> str:
 def _name_languages(properties: dict[str, Any], patterns: Mapping[str, str]) -> None:
     """Write the pattern of languages into the fields that name languages."""
     for field in properties.values():
-        for kind in (field, field.get("items", {}), *field.get("anyOf", ())):
+        kinds = [field, *field.get("anyOf", ())]
+        for kind in (*kinds, *(kind.get("items", {}) for kind in kinds)):
             if (codes := kind.pop(SERVED, None)) and patterns[codes]:
                 kind["pattern"] = patterns[codes]
         _name_languages(field.get("items", {}).get("properties", {}), patterns)

@@ -35,6 +35,14 @@ TIMEOUT: Final = {
     "description": "Seconds that the answer may take; at most the server's own.",
     "schema": {"type": "number", "minimum": 1},
 }
+LANGUAGE: Final = {"type": "string", SERVED: "target"}
+MAX_TARGETS: Final = 20  # languages that one request is translated into
+# `target` in JSON: one language or several
+TARGETS: Final = {
+    "anyOf": [LANGUAGE, {"type": "array", "items": LANGUAGE, "minItems": 1, "maxItems": MAX_TARGETS}],
+    "description": "Language code; in JSON also an array of codes, answered by `translations`.",
+    "examples": ["en"],
+}
 CODES: Final = {
     "source": {
         "type": "string",
@@ -42,7 +50,7 @@ CODES: Final = {
         "description": 'Language code, or "auto".',
         "examples": ["de"],
     },
-    "target": {"type": "string", SERVED: "target", "description": "Language code.", "examples": ["en"]},
+    "target": LANGUAGE | {"description": "Language code.", "examples": ["en"]},
     "format": {
         "anyOf": [{"type": "string", "enum": ["text", "html", ""]}, {"type": "null"}],
         "default": "text",
@@ -141,6 +149,17 @@ class TranslateAnswer(Extras):
     forced: int | list[int | None] | None = None
 
 
+class TargetAnswer(TranslateAnswer):
+    target: str
+
+
+class TargetsAnswer(BaseModel):
+    """The answer to a request with several targets."""
+
+    translations: list[TargetAnswer]
+    warnings: dict[str, str] = Field({}, description="By the names of fields that were not read.")
+
+
 class SummarizeAnswer(Extras):
     summaryText: str | list[str | None]
     truncated: bool | list[bool | None]
@@ -173,7 +192,8 @@ def fields_of(
 def body_of(model: type[BaseModel] | None = None, codes: tuple[str, ...] = ()) -> dict[str, Any]:
     """Describe a body of JSON or a form, with the fields of `fields_of`."""
     example = {"q": "Wo ist der Bahnhof?"} | ({"source": "de", "target": "en"} if codes else {})
-    return request_of(*fields_of(model, codes), example)
+    properties, required = fields_of(model, codes)
+    return request_of(properties | ({"target": TARGETS} if codes else {}), required, example)
 
 
 def lenient(properties: Mapping[str, Any], *, null: bool = False) -> dict[str, Any]:

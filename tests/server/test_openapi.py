@@ -110,6 +110,7 @@ TOGETHER = (
     r"[0-9]+ texts, but [0-9]+ sources: each text needs its own",
     r"Invalid request: scores, alignment and forced are of plain text; use format text",
     r"Invalid request: coverage and repetition of HTML do not go with partial",
+    r"Invalid request: stream and partial take one target; send a request for each",
     r"input 'text_input' has [0-9]+ elements; its shape is \[[0-9, ]+\]",
     r"data of 'text_input' must be strings",
 )

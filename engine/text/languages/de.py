@@ -70,6 +70,11 @@ RULES: Final = LanguageRules(
         "passwort löschen",
     ),
     small_words=words("der die das den dem des zu bitte ein eine einen einem einer eines"),
+    empty_words=words(
+        "der die das den dem des ein eine einen einem einer eines es sich zu zum zur im am vom beim man",
+        "bin bist ist sind seid sein war warst waren wart gewesen habe hab hast hat haben habt hatte hattest",
+        "hatten hattet gehabt werde wirst wird werden werdet wurde wurden worden würde würden denn doch ja",
+    ),
     conjunction="und",
     short_words=words("so du er es wo ja"),
     articles=("D(?:ie|er|as|ies|en|em)", "[SKM]?[Ee]in", "Unser", "Ihr", "Jed", "Welch"),

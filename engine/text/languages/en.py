@@ -56,6 +56,10 @@ RULES: Final = LanguageRules(
         "found forgot password home today tomorrow see all right well done",
     ),
     small_words=words("the a an one of to please"),
+    empty_words=words(
+        "the a an of to it there that am is are was were be been being do does did have has had having will",
+        "would i'm you're he's she's it's we're they're i've you've we've they've i'll you'll i'd you'd",
+    ),
     conjunction="and",
     short_words=words("my so no we he me do is"),
     capital_letters=words("i"),

@@ -58,6 +58,10 @@ RULES: Final = LanguageRules(
         "eau pain demain heure bientôt appétit journée félicitations trouvé introuvable d'accord",
     ),
     small_words=words("le la les un une des du de ne à"),
+    empty_words=words(
+        "le la les l un une des du de d au aux à en y ne n se s ce c qu que il est suis es sommes êtes sont",
+        "était été être ai as a avons avez ont avait eu avoir est-ce c'est l' d' s' qu'il qu'elle",
+    ),
     conjunction="et",
     short_words=words("ma ta sa si tu ne où"),
     articles=("L[ae]s?", "Une?", "[NV]otre", "Cette"),

@@ -147,6 +147,7 @@ class LanguageRules:
     dotted_ordinals: whether "1." may be an ordinal: "1. Mai".
     first_words: greetings, thanks, buttons and the commonest small words, for language detection.
     small_words: articles and other words that a format of the next word does not extend to.
+    empty_words: articles, auxiliaries and particles, which often have no counterpart in a translation.
     conjunction: word for "&".
     short_words: words of two letters; other words of two capitals are abbreviations.
     capital_letters: words of one letter that are always capitals, here in lower case.
@@ -179,6 +180,7 @@ class LanguageRules:
     dotted_ordinals: bool = False
     first_words: frozenset[str] = frozenset()
     small_words: frozenset[str] = frozenset()
+    empty_words: frozenset[str] = frozenset()
     conjunction: str = ""
     short_words: frozenset[str] = frozenset()
     capital_letters: frozenset[str] = frozenset()

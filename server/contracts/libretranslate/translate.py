@@ -11,11 +11,11 @@ from documents.formats.attributes import read_with_attributes
 from documents.formats.html import read_html
 from engine.api import InvalidRequest, in_slices
 from server.answering.partly import TextCall, add_text_routes
-from server.answering.results import OnPartial
+from server.answering.results import OnPartial, run_together
 from server.answering.texts import TranslationTask, resolve_pair, translate_texts
 from server.answering.translation import wrong_source
 from server.callers.access import charge
-from server.http.openapi import TranslateAnswer
+from server.http.openapi import MAX_TARGETS, TargetsAnswer, TranslateAnswer
 from server.http.parameters import parameters
 from server.http.schemas import (
     SHOWN_CHARACTERS,
@@ -51,13 +51,15 @@ class TranslateCall(TextCall):
     """A checked request.
 
     source: our code of the texts' language; None: the language is to be detected.
-    target: our code of the language to translate into.
+    targets: our code of each language to translate into, with the client's code.
+    several: whether the request had an array of targets.
     html: whether the texts are HTML.
     """
 
     options: TranslateFields
     source: str | None
-    target: str
+    targets: list[tuple[str, str]]
+    several: bool
     html: bool
 
 
@@ -65,7 +67,8 @@ async def _checked(request: Request) -> TranslateCall:
     """Translate a text, or an array of texts (JSON only) of which all are accepted or none.
 
     With `stream`, the answer is sent as server-sent events: `partial` events with final beginnings, then a
-    `result` event with the whole answer.
+    `result` event with the whole answer. With an array of targets (JSON only), `translations` has the answer
+    for each of them, in their order.
     """
     state = state_of(request)
     deadline = deadline_of(request, state)
@@ -76,18 +79,29 @@ async def _checked(request: Request) -> TranslateCall:
     wrong = await wrong_source(state.service, call.texts, call.source, "source", deadline)
     call = replace(call, warnings=call.warnings | wrong)
     if not (call.batch and call.options.partial):
-        await charge(request, call.texts, call.options.prefix)
+        await charge(request, call.texts * len(call.targets), call.options.prefix)
     return call
 
 
 async def _answer(
     state: AppState, call: TranslateCall, on_partial: OnPartial | None = None
 ) -> dict[str, Any]:
-    """Return the answer to a checked call."""
+    """Return the answer to a checked call, with the language of each answer if there are several."""
+    if not call.several:
+        return await _answer_in(call.targets[0][0], state, call, on_partial)
+    answers = await run_together(_answer_in(target, state, call) for target, _ in call.targets)
+    named = zip(call.targets, answers, strict=True)
+    return {"translations": [{"target": asked} | answer for (_, asked), answer in named]}
+
+
+async def _answer_in(
+    target: str, state: AppState, call: TranslateCall, on_partial: OnPartial | None = None
+) -> dict[str, Any]:
+    """Return the answer in one of the languages of a call."""
     fields = call.options
     reader = (read_with_attributes if fields.attributes else read_html) if call.html else None
     options = text_options(fields, 0 if call.html else call.alternatives)
-    task = TranslationTask(call.texts, call.source, call.target, call.deadline, options, reader, fields.model)
+    task = TranslationTask(call.texts, call.source, target, call.deadline, options, reader, fields.model)
     translations = await translate_texts(state, task, on_partial)
     results = translations.results
     lists: dict[str, list[Any]] = {"translatedText": translations.texts}
@@ -103,11 +117,13 @@ async def _answer(
 def _call_of(values: dict[str, Any], state: AppState, deadline: float) -> TranslateCall:
     """Return a checked request. The order of checks is LibreTranslate's: the first error is the answer."""
     settings, q = state.settings, texts_of(values)
-    codes = {name: _language_code(values, name) for name in ("source", "target")}
+    source, targets, several = _language_code(values, "source"), *_targets(values)
     beams = max((i.limits.beams for i in state.service.models() if i.task == "translate"), default=1)
     alternatives = alternatives_of(values, beams, settings.alternatives_limit)
     texts = check_sizes(q, text_limit(values, settings.char_limit), settings.batch_limit)
-    source, target = resolve_pair(state.service, codes["source"], codes["target"])
+    if several:
+        check_sizes([""] * len(texts) * len(targets), -1, settings.batch_limit)
+    pairs = [resolve_pair(state.service, source, target) for target in targets]
     text_format = values.get("format")
     text_format = "text" if text_format in (None, "") else text_format
     if text_format not in FORMATS:
@@ -122,17 +138,32 @@ def _call_of(values: dict[str, Any], state: AppState, deadline: float) -> Transl
             )
         if options.partial and (options.coverage or options.repetition):
             raise InvalidRequest("Invalid request: coverage and repetition of HTML do not go with partial")
+    if several and (options.stream or options.partial):
+        raise InvalidRequest("Invalid request: stream and partial take one target; send a request for each")
     return TranslateCall(
         texts=texts,
         batch=not isinstance(q, str),
-        source=source,
-        target=target,
+        source=pairs[0][0],
+        targets=[(pair[1], asked) for pair, asked in zip(pairs, targets, strict=True)],
+        several=several,
         html=text_format == "html",
         alternatives=alternatives,
         options=options,
         deadline=deadline,
         warnings=unread_of(values, READ, state.names.query_key_fields),
     )
+
+
+def _targets(values: dict[str, Any]) -> tuple[list[str], bool]:
+    """Return the codes of the languages to translate into, and whether the request has an array of them."""
+    targets = values.get("target")
+    if not targets or not isinstance(targets, list):
+        return [_language_code(values, "target")], False
+    if not all(isinstance(code, str) and code for code in targets):
+        raise InvalidRequest("Invalid request: target must be a string or an array of strings")
+    if len(targets) > MAX_TARGETS:
+        raise InvalidRequest(f"Invalid request: {len(targets)} targets; a request takes {MAX_TARGETS}")
+    return targets, True
 
 
 def _language_code(values: dict[str, Any], name: str) -> str:
@@ -151,7 +182,7 @@ add_text_routes(
     _checked,
     _answer,
     tags=["LibreTranslate"],
-    response_model=TranslateAnswer,
+    response_model=TranslateAnswer | TargetsAnswer,
     request_model=TranslateRequest,
     codes=("source", "target", "format"),
 )

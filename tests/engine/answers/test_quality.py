@@ -27,6 +27,12 @@ def test_a_word_that_nothing_attended_to_is_missed():
     assert 0.3 * 0.65 < MISSED < 0.3
 
 
+def test_words_without_a_counterpart_are_never_missed():
+    attention = np.array([[0.8, 0.0, 0.1, 0.0, 0.1]])
+    found = coverage(attention, ["Ich", "Habe,", "(haben)", "habend"], [0, 1, 2, 3], {"habe", "haben"})
+    assert found.missed == [3]
+
+
 @given(st.integers(1, 6), st.integers(1, 9))
 def test_attention_mass_is_conserved(target, source):
     attention = np.random.default_rng(target * source).dirichlet(np.ones(source + 1), target)
@@ -67,6 +73,8 @@ def test_coverage_and_repetition_of_real_answers():
                 TextOptions({"max_length": 2}, coverage=True),
             )
         )[0]
+        text = "Ich habe gestern leider den Zug verpasst."
+        perfect = asyncio.run(made.run("tatoeba-de-en", [text], TextOptions(coverage=True)))[0]
         longer = {"beam_size": 1, "min_length": 80, "max_length": 80}
         loop = asyncio.run(made.run("tatoeba-de-en", ["Hallo, Welt!"], TextOptions(longer)))[0]
     finally:
@@ -80,6 +88,7 @@ def test_coverage_and_repetition_of_real_answers():
     assert whole.alignment == []
     missed = {short.coverage[0].words[i] for i in short.coverage[0].missed}
     assert {"Jahren", "Maria", "Boston."} & missed
+    assert not perfect.coverage[0].missed  # "habe" has no counterpart in "I missed the train"
     assert loop.repetition.loop
     assert loop.repetition.share > 0.1
 

@@ -1,6 +1,7 @@
-"""Requests with `partial`: one bad text does not fail the others."""
+"""Requests with `partial`: one bad text does not fail the others. Requests with several targets."""
 
 import json
+import re
 
 import deepl
 import pytest
@@ -101,6 +102,37 @@ def test_deepl_answers_have_a_message_instead_of_the_text(client):
     translator = deepl.Translator(KEY, server_url=str(client.base_url).rstrip("/"))
     results = translator.translate_text(LINES, target_lang="EN-GB", extra_body_parameters={"partial": True})
     assert [bool(one.text) for one in results] == [True, False, True, False]
+
+
+@pytest.mark.parametrize("q", ["Das ist gut.", ["Das ist gut.", "Wo ist der Bahnhof?"]])
+def test_several_targets_have_the_answers_of_each_and_are_charged_for_each(client, q):
+    body = {"q": q, "source": "auto", "scores": True, "alternatives": 1}
+    before = used(client)
+    answer = client.post("/translate", json=body | {"target": ["en", "de-AT"]}).raise_for_status().json()
+    assert used(client) - before == 2 * sum(map(len, [q] if isinstance(q, str) else q))
+    for asked, found in zip(["en", "de-AT"], answer.pop("translations"), strict=True):
+        assert found == {"target": asked} | client.post("/translate", json=body | {"target": asked}).json()
+    assert answer == {}
+
+
+@pytest.mark.parametrize(
+    ("values", "error"),
+    [
+        ({"target": []}, "missing target parameter"),
+        ({"target": ["en", 1]}, "target must be a string or an array of strings"),
+        ({"target": ["en", "zz"]}, "zz is not supported"),
+        ({"target": ["en"] * 21}, "21 targets; a request takes 20"),
+        ({"target": ["en", "de"], "stream": True}, "stream and partial take one target"),
+        ({"target": ["en", "de"], "q": ["Gut."], "partial": True}, "stream and partial take one target"),
+        ({"target": ["en"] * 20, "q": ["Gut."] * 51}, r"request \(1020\) exceeds text limit \(1000\)"),
+    ],
+)
+def test_invalid_targets_are_refused_with_the_reason_and_cost_nothing(client, values, error):
+    before = used(client)
+    answer = client.post("/translate", json={"q": "Gut.", "source": "de"} | values)
+    assert answer.status_code == 400
+    assert re.search(error, answer.json()["error"]), answer.text
+    assert used(client) == before
 
 
 def test_suggestions_are_kept_where_the_operator_wants_them(tmp_path):
