@@ -1,6 +1,6 @@
 // The answer: its growing text, words shaded by their probability, alternatives, speed and statistics.
 
-import { counted } from "./api.js";
+import { counted, language, tr } from "./tr.js";
 import { locate, sentencesOf, summed, wordsOf } from "./words.js";
 
 const SURE = 0.6; // words with at least this probability are not shaded
@@ -115,7 +115,7 @@ function span(text, probability, doubt, sentence, word) {
   element.className = doubt > 0 ? "word doubtful" : "word";
   element.textContent = text;
   [element.dataset.sentence, element.dataset.word] = [sentence, word];
-  if (!Number.isNaN(probability)) element.title = `${Math.round(100 * probability)} % sure`;
+  if (!Number.isNaN(probability)) element.title = tr("{share} % sure", { share: Math.round(100 * probability) });
   element.style.setProperty("--w", doubt.toFixed(3));
   return element;
 }
@@ -136,18 +136,18 @@ function figures({ scores, timings }, seconds) {
   }
   const work = timings.encode + timings.decode;
   const rate = Math.round(scores.targetTokens / work);
-  $("speed").textContent = `${time(timings.queue + work)} · ${counted(rate, "token")}/s`;
-  const ended = scores.finish === "length" ? "cut off at the greatest length allowed" : "by itself";
+  $("speed").textContent = `${time(timings.queue + work)} · ${counted(rate, "token|tokens")}/s`;
+  const ended = scores.finish === "length" ? tr("cut off at the greatest length allowed") : tr("by itself");
   const rows = {
-    Model: scores.model,
-    "Probability of a token, on average": `${Math.round(100 * Math.exp(mean(scores.tokenScores)))} %`,
-    Score: scores.score?.toFixed(3) ?? "none",
-    "Tokens read and written": `${counted(scores.sourceTokens, "token")}, ${counted(scores.targetTokens, "token")}`,
-    Ended: ended,
-    "Waited in the queue": time(timings.queue),
-    "Read (encoder)": time(timings.encode),
-    "Wrote (decoder)": `${time(timings.decode)} in ${counted(timings.steps, "step")}`,
-    "From here to the answer": time(seconds),
+    [tr("Model")]: scores.model,
+    [tr("Probability of a token, on average")]: `${Math.round(100 * Math.exp(mean(scores.tokenScores)))} %`,
+    [tr("Score")]: scores.score === null ? tr("none") : fixed(scores.score, 3),
+    [tr("Tokens read and written")]: `${counted(scores.sourceTokens, "token|tokens")}, ${counted(scores.targetTokens, "token|tokens")}`,
+    [tr("Ended")]: ended,
+    [tr("Waited in the queue")]: time(timings.queue),
+    [tr("Read (encoder)")]: time(timings.encode),
+    [tr("Wrote (decoder)")]: tr("{time} in {steps}", { time: time(timings.decode), steps: counted(timings.steps, "step|steps") }),
+    [tr("From here to the answer")]: time(seconds),
   };
   $("figures").hidden = false;
   $("numbers").replaceChildren(...Object.entries(rows).map(([name, value]) => row(name, value)));
@@ -162,7 +162,11 @@ function row(name, value) {
 }
 
 function time(seconds) {
-  return seconds < 0.9995 ? `${Math.max(1, Math.round(1000 * seconds))} ms` : `${seconds.toFixed(1)} s`;
+  return seconds < 0.9995 ? `${Math.max(1, Math.round(1000 * seconds))} ms` : `${fixed(seconds, 1)} s`;
+}
+
+function fixed(number, digits) {
+  return number.toLocaleString(language, { minimumFractionDigits: digits, maximumFractionDigits: digits });
 }
 
 function mean(numbers) {
@@ -173,9 +177,9 @@ function mean(numbers) {
 async function copy(text, button) {
   const done = navigator.clipboard ? await navigator.clipboard.writeText(text).then(() => true, () => false) : selected(text);
   const name = button.textContent;
-  button.textContent = done ? "Copied" : "Select it and press Ctrl+C";
+  button.textContent = done ? tr("Copied") : tr("Select it and press Ctrl+C");
   $("status").textContent = button.textContent;
-  setTimeout(() => (button.textContent = "Copy"), name === "Copy" ? 2000 : 0);
+  setTimeout(() => (button.textContent = tr("Copy")), name === tr("Copy") ? 2000 : 0);
 }
 
 function selected(text) {

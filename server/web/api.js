@@ -1,15 +1,17 @@
 // Requests to the server: plain answers, streams, and error messages for readers.
 
+import { counted, tr } from "./tr.js";
+
 const KEY = "convoy-key";
 const REMEDY = {
-  404: "Choose other languages or another task.",
-  413: "Shorten the text, or send it in parts.",
-  500: "The server failed; see its log. Try again.",
-  502: "The proxy can't reach the server. Try again in a moment.",
-  503: "The server is stopping or still starting. Try again in a moment.",
-  504: "This took longer than the server allows. Try again with a shorter text.",
+  404: tr("Choose other languages or another task."),
+  413: tr("Shorten the text, or send it in parts."),
+  500: tr("The server failed; see its log. Try again."),
+  502: tr("The proxy can't reach the server. Try again in a moment."),
+  503: tr("The server is stopping or still starting. Try again in a moment."),
+  504: tr("This took longer than the server allows. Try again with a shorter text."),
 };
-const SILENT = "The server does not answer. Check that it is running and that you are connected, then try again.";
+const SILENT = tr("The server does not answer. Check that it is running and that you are connected, then try again.");
 
 export class Failure extends Error {
   // key: whether an API key is missing; again: whether the same request may succeed later
@@ -49,7 +51,7 @@ export async function stream(path, body, grow, signal) {
     else if (kind === "error") throw new Failure(sentence(data.error));
     else if (kind === "result") return data;
   }
-  throw new Failure("The connection broke before the answer was complete. Try again.");
+  throw new Failure(tr("The connection broke before the answer was complete. Try again."));
 }
 
 async function ask(path, options) {
@@ -76,14 +78,15 @@ async function failureOf(answer) {
   if (wanted) return new Failure(text, { key: true });
   if (answer.status === 429) {
     const seconds = Number(answer.headers.get("Retry-After") ?? 1);
-    return new Failure(`The server is busy, or you have sent too many requests. Try again in ${counted(seconds, "second")}.`);
+    const wait = counted(seconds, "second|seconds");
+    return new Failure(tr("The server is busy, or you have sent too many requests. Try again in {wait}.", { wait }));
   }
   const [, code] = /^(.+) is not supported$/.exec(said) ?? [];
-  if (code) return new Failure(`This server has no model for “${code}”. Choose a language from the list.`, { again: false });
+  if (code) return new Failure(tr("This server has no model for “{code}”. Choose a language from the list.", { code }), { again: false });
   const remedy = REMEDY[answer.status] ?? "";
   const words = answer.status >= 500 ? remedy : `${text} ${remedy}`.trim();
   const final = answer.status >= 400 && answer.status < 500;
-  return new Failure(words || `The server answers with status ${answer.status}. Try again later.`, { again: !final });
+  return new Failure(words || tr("The server answers with status {status}. Try again later.", { status: answer.status }), { again: !final });
 }
 
 // Yields the server-sent events of a body (HTML standard, section 9.2.6), with their data parsed as JSON.
@@ -116,10 +119,6 @@ export function guarded(use) {
   } catch {
     return null;
   }
-}
-
-export function counted(number, noun) {
-  return `${number.toLocaleString("en")} ${noun}${number === 1 ? "" : "s"}`;
 }
 
 function sentence(text) {

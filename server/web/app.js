@@ -3,10 +3,11 @@
 import { Failure, get, key } from "./api.js";
 import { Desk } from "./desk.js";
 import { Files } from "./files.js";
+import { History } from "./history.js";
 import { Languages } from "./languages.js";
 import { Phrases } from "./phrases.js";
+import { choose, language, NAMES, tr, translated } from "./tr.js";
 
-const WIDE = matchMedia("(min-width: 48rem)");
 const CODE = /^[a-z]{2,3}(-[a-z]{2,4})?$/i;
 const MOST_NAMED = 12; // languages in a command
 const $ = (id) => document.getElementById(id);
@@ -30,7 +31,8 @@ function begin(server, list) {
   const languages = new Languages(list, server.settings.language, () => desk.changed());
   const phrases = new Phrases(server.models, languages, () => desk.reworded());
   const choices = () => ({ ...languages.pair, ...phrases.fields });
-  const desk = new Desk(server, languages, choices, show);
+  const history = new History(languages, (entry) => desk.reopen(entry));
+  const desk = new Desk(server, languages, choices, history, show);
   const files = new Files(server.settings.supportedFilesFormat, choices, show);
   const tasks = ["translate", "summarize"].filter((task) => server.models.some((model) => model.task === task));
   const open = () => {
@@ -43,11 +45,11 @@ function begin(server, list) {
   };
   again = () => desk.run();
   addEventListener("hashchange", open);
-  for (const id of ["attention", "figures"]) $(id).open = id === "attention" && WIDE.matches;
   keys(server.settings, () => desk.run());
   open();
   const fetching = server.models.some((model) => model.state === "fetching" || model.state === "waiting");
-  if (!tasks.length) show(new Failure(`This server has loaded no models that translate or summarize${fetching ? " yet: it fetches some" : ""}.`));
+  if (!tasks.length && fetching) show(new Failure(tr("This server has loaded no models yet: it fetches some.")));
+  else if (!tasks.length) show(new Failure(tr("This server has loaded no models that translate or summarize.")));
   const [unknown] = languages.unknown;
   if (unknown) show(new Failure(lacking(unknown, list, server.models), { again: false }));
   const text = new URLSearchParams(location.search).get("q");
@@ -59,17 +61,19 @@ function begin(server, list) {
 // models: answer of /models, where models without a task are not on disk
 function lacking(code, served, models) {
   const awaited = models.filter((model) => !model.task && [model.source, model.target].includes(code));
-  if (awaited.some((model) => model.state !== "failed")) return `The models for the language “${code}” are being fetched. Reload the page in a minute.`;
-  const none = `This server has no model for the language “${code}”. Choose one from the lists.`;
+  if (awaited.some((model) => model.state !== "failed")) return tr("The models for the language “{code}” are being fetched. Reload the page in a minute.", { code });
+  const none = tr("This server has no model for the language “{code}”. Choose one from the lists.", { code });
   // the address may come from a foreign link, so that only a code gets into a command
   if (!CODE.test(code)) return none;
-  const start = served.length > MOST_NAMED ? "" : ` or, at the next start, CONVOY_LANGUAGES=${[...served.map((one) => one.code), code].join(",")} make serve`;
-  return `${none} Its operator adds the language with: convoy fetch --languages en,${code}${start}`;
+  const fetched = `convoy fetch --languages en,${code}`;
+  const start = `CONVOY_LANGUAGES=${[...served.map((one) => one.code), code].join(",")} make serve`;
+  if (served.length > MOST_NAMED) return `${none} ${tr("Its operator adds the language with: {fetched}", { fetched })}`;
+  return `${none} ${tr("Its operator adds the language with: {fetched} or, at the next start, {start}", { fetched, start })}`;
 }
 
 function tab(task, tasks) {
   document.body.dataset.task = task;
-  document.title = task === "translate" ? "Convoy: translate" : "Convoy: summarize";
+  document.title = task === "translate" ? tr("Convoy: translate") : tr("Convoy: summarize");
   for (const link of document.querySelectorAll("nav a")) {
     link.hidden = !tasks.includes(link.dataset.for);
     if (link.dataset.for === task) link.ariaCurrent = "page";
@@ -100,7 +104,7 @@ function keys(settings, used) {
 }
 
 // Shows or hides the form for a key. why: the server's message, if it refused a key
-function ask(open, why = "This server needs an API key.") {
+function ask(open, why = tr("This server needs an API key.")) {
   $("key").hidden = !open;
   $("key-button").ariaExpanded = String(open);
   $("key-button").classList.toggle("set", Boolean(key.get()));
@@ -118,9 +122,12 @@ function show(error) {
 }
 
 function explained(error) {
-  return error instanceof Failure ? error.message : `This page has failed (${error.message}). Reload it.`;
+  return error instanceof Failure ? error.message : tr("This page has failed ({reason}). Reload it.", { reason: error.message });
 }
 
 $("retry").addEventListener("click", () => again());
 $("dismiss").addEventListener("click", () => show(null));
+$("page-language").append(...Object.entries(NAMES).map(([code, name]) => new Option(name, code, false, code === language)));
+$("page-language").addEventListener("change", () => choose($("page-language").value));
+translated(document.documentElement);
 start();

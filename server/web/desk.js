@@ -1,8 +1,9 @@
 // The desk: a text on the left, its translation or summary on the right.
 
 import { Answer } from "./answer.js";
-import { counted, Failure, stream } from "./api.js";
+import { Failure, stream } from "./api.js";
 import { HeatMap } from "./heatmap.js";
+import { counted, language, tr } from "./tr.js";
 import { locate, merged, wordsOf } from "./words.js";
 
 const LIVE = 2000; // longest text, in characters, that is translated while it is typed
@@ -13,16 +14,18 @@ const OTHERS = 3; // most alternatives
 const GUESSED = 50; // percent; a detected language with less confidence is a guess
 const PROPOSED = 3; // most languages that are proposed instead of a guessed one
 const TASKS = {
-  translate: { title: "Translate", run: "Translate", text: "Text to translate", answer: "Translation", field: "translatedText" },
-  summarize: { title: "Summarize", run: "Summarize", text: "Text to summarize", answer: "Summary", field: "summaryText" },
+  translate: { title: tr("Translate"), text: tr("Text to translate"), answer: tr("Translation"), field: "translatedText" },
+  summarize: { title: tr("Summarize"), text: tr("Text to summarize"), answer: tr("Summary"), field: "summaryText" },
 };
+const RIGHT_TO_LEFT = new Set(["ar", "arc", "ckb", "dv", "fa", "he", "ks", "ps", "sd", "ug", "ur", "yi"]);
 const $ = (id) => document.getElementById(id);
 
 export class Desk {
   // server: {settings, models, alternatives}; languages: Languages; fail: shows a Failure
   // choices: returns the fields that the reader chose: languages and words
-  constructor(server, languages, choices, fail) {
-    Object.assign(this, { server, languages, choices, fail, task: "translate", kept: {}, map: null });
+  // history: History, which keeps texts
+  constructor(server, languages, choices, history, fail) {
+    Object.assign(this, { server, languages, choices, history, fail, task: null, kept: { ...history.texts }, map: null });
     this.text = $("text");
     this.answer = new Answer((sentence, word) => this.#lightWord(sentence, word));
     this.map = new HeatMap((sentence, weights) => this.#light(sentence, weights));
@@ -41,12 +44,12 @@ export class Desk {
 
   // Switches to another task; each task keeps its text.
   open(task) {
-    this.kept[this.task] = this.text.value;
+    if (this.task) this.kept[this.task] = this.text.value;
     this.stop();
     this.task = task;
     const words = TASKS[task];
     $("title").textContent = words.title;
-    $("run").textContent = words.run;
+    $("run").textContent = words.title;
     $("text-label").textContent = this.text.placeholder = words.text;
     $("answer").ariaLabel = $("answer").dataset.empty = words.answer;
     this.#forget();
@@ -57,6 +60,14 @@ export class Desk {
     this.text.value = text;
     this.#typed();
     this.text.focus();
+  }
+
+  // Shows an entry of the history and translates its text again.
+  reopen([source, target, text]) {
+    if (this.languages.sources(target).includes(source)) this.languages.set(source, target);
+    this.changed();
+    this.write(text);
+    this.run();
   }
 
   stop() {
@@ -100,7 +111,7 @@ export class Desk {
     this.stop();
     const size = [...this.text.value].length;
     const limit = this.server.settings.charLimit;
-    $("count").textContent = limit < 0 ? counted(size, "character") : `${size.toLocaleString("en")} of ${counted(limit, "character")}`;
+    $("count").textContent = limit < 0 ? counted(size, "character|characters") : tr("{size} of {most}", { size: size.toLocaleString(language), most: counted(limit, "character|characters") });
     $("count").classList.toggle("over", this.#tooLong());
     this.text.setAttribute("aria-invalid", this.#tooLong());
     $("clear").hidden = !size;
@@ -110,19 +121,20 @@ export class Desk {
     this.marks = this.places = null;
     this.#mark([]);
     $("missed").textContent = "";
+    this.history.text(this.task, this.text.value);
     this.#waits(this.text.value);
   }
 
   #waits(text) {
-    const { answer, run } = TASKS[this.task];
+    const { answer, title } = TASKS[this.task];
     const asked = text.trim() && (this.task !== "translate" || text.length > LIVE);
-    $("answer").dataset.empty = asked ? `Press “${run}” or Ctrl+Enter` : answer;
+    $("answer").dataset.empty = asked ? tr("Press “{run}” or Ctrl+Enter", { run: title }) : answer;
     if (!text.trim()) {
       this.#forget();
       this.fail(null);
     } else if (this.#tooLong()) {
       this.#forget();
-      this.fail(new Failure("The text is longer than this server takes. Shorten it, or send it in parts.", { again: false }));
+      this.fail(new Failure(tr("The text is longer than this server takes. Shorten it, or send it in parts."), { again: false }));
     } else if (this.task === "translate" && text.length <= LIVE) {
       this.timer = setTimeout(() => this.run(), this.server.settings.frontendTimeout);
     } else if (this.task === "translate") {
@@ -154,10 +166,10 @@ export class Desk {
 
   #busy(on) {
     if (!on) this.controller = null;
-    $("run").textContent = on ? "Stop" : TASKS[this.task].run;
+    $("run").textContent = on ? tr("Stop") : TASKS[this.task].title;
     $("answer").setAttribute("aria-busy", on);
     document.body.classList.toggle("busy", on);
-    if (on) $("status").textContent = "Working";
+    if (on) $("status").textContent = tr("Working");
     else this.answer.settle();
   }
 
@@ -173,7 +185,8 @@ export class Desk {
     const translating = this.task === "translate";
     this.languages.detected(translating ? result.detectedLanguage : null);
     this.text.lang = this.languages.found ?? (this.languages.source === "auto" ? "" : this.languages.source);
-    $("answer").lang = translating ? this.languages.target : "";
+    $("answer").lang = translating ? this.languages.target : this.#summaryLanguage(result);
+    $("answer").dir = $("answer").lang ? directionOf($("answer").lang) : "auto";
     this.answer.stale(false);
     this.answer.show(texts, result, seconds);
     const via = result.scores?.via?.text ?? "";
@@ -181,29 +194,36 @@ export class Desk {
     this.map.show(result.alignment ?? [], via, !translating);
     if (translating && !via) this.#uncovered(text, result.coverage ?? []);
     this.#doubt(result);
+    if (translating) this.history.add(this.languages.found ?? this.languages.source, this.languages.target, text, texts[0]);
     const { answer } = TASKS[this.task];
-    $("status").textContent = texts[0].length > SPOKEN ? `${answer} ready` : `${answer}: ${texts[0]}`;
+    $("status").textContent = texts[0].length > SPOKEN ? tr("{answer} ready", { answer }) : `${answer}: ${texts[0]}`;
+  }
+
+  // Returns the language of a summary: its model's, or "" if the model has several.
+  #summaryLanguage({ scores }) {
+    const targets = this.server.models.find((model) => model.name === scores?.model)?.targets ?? [];
+    return targets.length === 1 ? targets[0] : "";
   }
 
   // Shows warnings about the answer.
   #doubt({ scores, repetition, truncated, forced, detectedLanguage }) {
     const notes = [];
-    if (forced) notes.push(`The model had lost ${counted(forced, "part")} that must stay; they were restored, perhaps not in the best place.`);
-    if (repetition?.loop) notes.push("The answer repeats itself: do not trust it.");
-    if (scores?.finish === "length") notes.push("The answer was cut off at the greatest length allowed.");
-    if (truncated) notes.push("The text is longer than the model reads: this answer is for its beginning.");
+    if (forced) notes.push(tr("The model had lost {parts} that must stay; they were restored, perhaps not in the best place.", { parts: counted(forced, "part|parts") }));
+    if (repetition?.loop) notes.push(tr("The answer repeats itself: do not trust it."));
+    if (scores?.finish === "length") notes.push(tr("The answer was cut off at the greatest length allowed."));
+    if (truncated) notes.push(tr("The text is longer than the model reads: this answer is for its beginning."));
     $("doubts").replaceChildren(notes.join(" "));
     if (!detectedLanguage) return;
-    const { language, confidence } = detectedLanguage;
+    const { language: found, confidence } = detectedLanguage;
     const { target } = this.languages;
-    const other = language === target ? this.languages.other(target) : null;
+    const other = found === target ? this.languages.other(target) : null;
     if (other) {
-      $("doubts").append(`This seems to be ${this.languages.name(target)} already. `);
-      this.#propose(`Translate it into ${this.languages.name(other)}`, "auto", other);
+      $("doubts").append(`${tr("This seems to be {language} already.", { language: this.languages.name(target) })} `);
+      this.#propose(tr("Translate it into {language}", { language: this.languages.name(other) }), "auto", other);
     } else if (confidence > 0 && confidence < GUESSED) {
-      $("doubts").append(`This may not be ${this.languages.name(language)}: if it is not, choose its language. `);
-      const others = this.languages.sources(target).filter((code) => code !== language);
-      if (others.length <= PROPOSED) for (const code of others) this.#propose(`It is ${this.languages.name(code)}`, code, target);
+      $("doubts").append(`${tr("This may not be {language}: if it is not, choose its language.", { language: this.languages.name(found) })} `);
+      const others = this.languages.sources(target).filter((code) => code !== found);
+      if (others.length <= PROPOSED) for (const code of others) this.#propose(tr("It is {language}", { language: this.languages.name(code) }), code, target);
     }
   }
 
@@ -226,8 +246,9 @@ export class Desk {
     this.marks = missed.filter((i) => places[i]).map((i) => ({ place: places[i], kind: "missed" }));
     this.#mark(this.marks);
     const named = missed.slice(0, NAMED).map((i) => `“${words[i]}”`).join(", ");
-    const more = missed.length > NAMED ? ` and ${counted(missed.length - NAMED, "more word")}` : "";
-    $("missed").textContent = named ? `The model paid little attention to ${named}${more}: check that nothing is missing.` : "";
+    const more = counted(missed.length - NAMED, "more word|more words");
+    const shown = missed.length > NAMED ? tr("{words} and {more}", { words: named, more }) : named;
+    $("missed").textContent = named ? tr("The model paid little attention to {words}: check that nothing is missing.", { words: shown }) : "";
   }
 
   // Finds the source words of each sentence in the text.
@@ -286,6 +307,12 @@ export class Desk {
     this.map.show([], "", false);
     this.marks = this.places = this.alignment = null;
     for (const id of ["doubts", "missed", "status"]) $(id).textContent = "";
+    Object.assign($("answer"), { lang: "", dir: "auto" });
     this.languages.detected(null);
   }
+}
+
+// Returns the direction of a language's script.
+function directionOf(code) {
+  return RIGHT_TO_LEFT.has(code.split("-")[0]) ? "rtl" : "ltr";
 }

@@ -1,6 +1,7 @@
 // Files: dropped on the page or chosen, translated by the server, and offered for download.
 
 import { post } from "./api.js";
+import { tr } from "./tr.js";
 
 const $ = (id) => document.getElementById(id);
 
@@ -11,7 +12,7 @@ export class Files {
     Object.assign(this, { formats, choices, fail });
     $("files").hidden = !formats.length;
     $("file").accept = formats.join(",");
-    $("formats").textContent = formats.length ? `Files: ${formats.join(" ")}` : "";
+    $("formats").textContent = formats.length ? tr("Files: {formats}", { formats: formats.join(" ") }) : "";
     $("file").addEventListener("change", () => this.#send($("file").files));
     addEventListener("dragover", (event) => this.#over(event));
     addEventListener("dragleave", (event) => event.relatedTarget ?? this.#lit(false));
@@ -47,11 +48,13 @@ export class Files {
     const known = this.formats.some((ending) => file.name.toLowerCase().endsWith(ending));
     if (!known || others.length) {
       this.fail(null);
-      const wrong = others.length ? "One file at a time, please." : `“${file.name}” has a format that this server does not translate.`;
-      this.#report(`${wrong} It translates files that end in ${this.formats.join(", ")}.`);
+      const wrong = others.length
+        ? tr("One file at a time, please.")
+        : tr("“{name}” has a format that this server does not translate.", { name: file.name });
+      this.#report(`${wrong} ${tr("It translates files that end in {formats}.", { formats: this.formats.join(", ") })}`);
       return;
     }
-    this.#report(`Translating “${file.name}” …`);
+    this.#report(tr("Translating “{name}” …", { name: file.name }));
     const body = new FormData();
     const { source, target, ignore = [], glossary = {} } = this.choices();
     const fields = { file, source, target, ignore: ignore.join("\n"), glossary: JSON.stringify(glossary) };
@@ -72,9 +75,9 @@ export class Files {
   #offer(url, name, target) {
     const dot = name.lastIndexOf(".");
     const saved = `${name.slice(0, dot)}_${target}${name.slice(dot)}`;
-    const link = Object.assign(document.createElement("a"), { download: saved, textContent: `Download ${saved}` });
+    const link = Object.assign(document.createElement("a"), { download: saved, textContent: tr("Download {name}", { name: saved }) });
     link.href = `download_file/${url.split("/").pop()}`;
-    this.#report("Translated. ");
+    this.#report(`${tr("Translated.")} `);
     $("file-news").append(link);
     link.focus();
   }

@@ -1,6 +1,7 @@
 // Attention between the words of a sentence and those of its translation (Gehring et al. 2017, figure 3):
 // a grid with a row for each word of the answer. A cell's colour shows the attention of the row's word to the column's, relative to the greatest of the sentence.
 
+import { language, tr } from "./tr.js";
 import { merged, piecesOf, wordsOf } from "./words.js";
 
 const MAX_CELLS = 6000; // cells of the largest grid that is drawn
@@ -36,10 +37,10 @@ export class HeatMap {
     this.sentences = sentences;
     $("attention").hidden = !sentences.length;
     if (!sentences.length) return;
-    const what = summary ? "summary" : "translation";
-    $("attention-note").textContent =
-      `Each row is a word of the ${what}; the stronger a cell’s colour, the more attention the model paid to that word of the text.` +
-      (via ? ` The text was first translated into “${via}”, which the second model read.` : "");
+    const rows = summary ? tr("Each row is a word of the summary.") : tr("Each row is a word of the translation.");
+    const colours = tr("The stronger a cell’s colour, the more attention the model paid to that word of the text.");
+    const between = via ? tr("The text was first translated into “{via}”, which the second model read.", { via }) : "";
+    $("attention-note").textContent = `${rows} ${colours} ${between}`.trim();
     const starts = sentences.map(({ source }, i) => new Option(`${i + 1}. ${beginning(source)}`, i));
     $("sentence").replaceChildren(...starts);
     $("sentence-choice").hidden = sentences.length < 2;
@@ -52,7 +53,7 @@ export class HeatMap {
     [this.columns, this.rows] = [split(source), split(target)];
     $("readout").textContent = "";
     if (this.columns.length * this.rows.length > MAX_CELLS) {
-      $("map").replaceChildren("This sentence is too long to draw. Point at the words of the answer instead.");
+      $("map").replaceChildren(tr("This sentence is too long to draw. Point at the words of the answer instead."));
       return;
     }
     this.weights = merged(matrix, this.rows, this.columns);
@@ -63,7 +64,7 @@ export class HeatMap {
   }
 
   #table() {
-    const table = make("table", { role: "grid", ariaLabel: "Attention, words of the answer by words of the text" });
+    const table = make("table", { role: "grid", ariaLabel: tr("Attention, words of the answer by words of the text") });
     const corner = make("td");
     const heads = this.columns.map((word) => header(word, "col"));
     table.createTHead().insertRow().append(corner, ...heads);
@@ -105,8 +106,12 @@ export class HeatMap {
     const [r, c] = [Number(cell.dataset.row), Number(cell.dataset.column)];
     this.#mark(r, c);
     const [to, from] = [this.rows[r], this.columns[c]];
-    const name = (word) => (word.last ? "the end of the sentence" : `“${word.text}”`);
-    $("readout").textContent = `For ${name(to)} the model looked at ${name(from)} with ${percent(this.weights[r][c])}.`;
+    const name = (word) => (word.last ? tr("the end of the sentence") : `“${word.text}”`);
+    $("readout").textContent = tr("For {to} the model looked at {from} with {share}.", {
+      to: name(to),
+      from: name(from),
+      share: percent(this.weights[r][c]),
+    });
     const sentence = Number($("sentence").value) || 0;
     this.lit(sentence, merged(this.sentences[sentence].matrix, [to], wordsOf(this.sentences[sentence].source))[0]);
   }
@@ -124,12 +129,14 @@ export class HeatMap {
   }
 
   #hint() {
-    $("readout").textContent = "Point at a cell, or use the arrow keys.";
+    $("readout").textContent = tr("Point at a cell, or use the arrow keys.");
   }
 }
 
 export function percent(share) {
-  return `${(100 * share).toFixed(share > 0.0995 ? 0 : 1)} %`;
+  const digits = share > 0.0995 ? 0 : 1;
+  const shown = (100 * share).toLocaleString(language, { minimumFractionDigits: digits, maximumFractionDigits: digits });
+  return `${shown} %`;
 }
 
 function header(word, scope) {

@@ -1,6 +1,7 @@
 // Which language into which: the two lists, what was detected, and the page's address.
 
 import { Picker } from "./picker.js";
+import { capital, named, tr } from "./tr.js";
 
 const AUTO = "auto";
 const EXAMPLES = {
@@ -23,7 +24,7 @@ export class Languages {
     this.badge = document.querySelector("#detected");
     this.found = null;
     this.moved = () => {}; // called after every change of the pair
-    this.from.append(option(AUTO, "Auto-detect"), ...languages.map((l) => option(l.code, l.name)));
+    this.from.append(option(AUTO, tr("Auto-detect")), ...languages.map((l) => option(l.code, this.name(l.code))));
     this.pickers = [new Picker(this.from), new Picker(this.into)];
     this.unknown = this.#choose(defaults);
     this.from.addEventListener("change", () => this.#changed(changed));
@@ -50,7 +51,7 @@ export class Languages {
   }
 
   name(code) {
-    return this.all.find((language) => language.code === code)?.name ?? code;
+    return named(code, this.all.find((language) => language.code === code)?.name ?? code);
   }
 
   // Returns a target of `code` other than itself, or null.
@@ -67,7 +68,7 @@ export class Languages {
   detected(found) {
     this.found = found && found.confidence > 0 ? found.language : null;
     const share = found ? Math.round(found.confidence) : 0;
-    this.badge.textContent = this.found ? `${this.name(this.found)}, ${share} %` : "";
+    this.badge.textContent = this.found ? `${capital(this.name(this.found))}, ${share} %` : "";
   }
 
   set(source, target) {
@@ -124,5 +125,5 @@ export class Languages {
 }
 
 function option(code, name) {
-  return new Option(name, code);
+  return new Option(capital(name), code);
 }

@@ -1,6 +1,7 @@
 // The reader's own words: a list of words with translations, or without one, stored in the browser.
 
-import { counted, guarded } from "./api.js";
+import { guarded } from "./api.js";
+import { counted, tr } from "./tr.js";
 
 const STORAGE_KEY = "convoy-phrases"; // in localStorage: [[word, translation, target language], ...]
 const $ = (id) => document.getElementById(id);
@@ -40,14 +41,14 @@ export class Phrases {
   }
 
   #draw() {
-    $("phrases-into").textContent = `In ${this.languages.name(this.languages.target)}`;
+    $("phrases-into").textContent = tr("In {language}", { language: this.languages.name(this.languages.target) });
     this.list.replaceChildren(...this.#own().map(([word, into]) => this.#row(word, into)), this.#row("", ""));
     this.#count();
   }
 
   #count() {
     const count = this.#own().length;
-    $("phrases-count").textContent = count ? counted(count, "word") : "";
+    $("phrases-count").textContent = count ? counted(count, "word|words") : "";
     $("phrases-off").hidden = this.usable || !count;
   }
 
@@ -60,8 +61,8 @@ export class Phrases {
       return input;
     };
     const remove = Object.assign(document.createElement("button"), { type: "button", className: "round", textContent: "×" });
-    remove.ariaLabel = word ? `Remove ${word}` : "Remove this row";
-    row.append(field(word, "Word in the text", "Word"), field(into, $("phrases-into").textContent, "unchanged"), remove);
+    remove.ariaLabel = word ? tr("Remove {word}", { word }) : tr("Remove this row");
+    row.append(field(word, tr("Word in the text"), tr("Word")), field(into, $("phrases-into").textContent, tr("unchanged")), remove);
     return row;
   }
 

@@ -1,5 +1,7 @@
 // A long list of languages: a button in place of the list, which opens a search.
 
+import { language, tr } from "./tr.js";
+
 const LONG = 15; // longer lists get a search
 
 export class Picker {
@@ -9,13 +11,13 @@ export class Picker {
     const label = select.labels[0].textContent;
     const id = `${select.id}-found`;
     this.button = made("button", { type: "button", className: "picked", ariaHasPopup: "dialog" });
-    this.search = made("input", { type: "search", placeholder: "Search", autocomplete: "off", spellcheck: false });
+    this.search = made("input", { type: "search", placeholder: tr("Search"), autocomplete: "off", spellcheck: false });
     this.list = made("ul", { id, role: "listbox", ariaLabel: label });
     this.none = made("p", { className: "note", role: "status" });
     this.box = made("div", { className: "picker", popover: "auto", role: "dialog", ariaLabel: label });
     this.label = label;
     const roles = { role: "combobox", "aria-expanded": "true", "aria-autocomplete": "list", "aria-controls": id };
-    for (const [name, value] of Object.entries({ ...roles, "aria-label": `${label}: search` })) this.search.setAttribute(name, value);
+    for (const [name, value] of Object.entries({ ...roles, "aria-label": tr("{label}: search", { label }) })) this.search.setAttribute(name, value);
     this.box.append(this.search, this.list, this.none);
     select.after(this.button, this.box);
     this.button.addEventListener("click", () => this.#open());
@@ -53,7 +55,7 @@ export class Picker {
       .filter(({ place }) => place < Infinity);
     if (wanted) found.sort((a, b) => a.place - b.place);
     this.list.replaceChildren(...found.map(({ option }, i) => this.#row(option, i)));
-    this.none.textContent = found.length ? "" : "No language has this name.";
+    this.none.textContent = found.length ? "" : tr("No language has this name.");
     const chosen = found.findIndex(({ option }) => option.selected);
     this.#light(wanted || chosen < 0 ? 0 : chosen);
   }
@@ -100,7 +102,7 @@ export class Picker {
 function placeOf(wanted, option) {
   const code = folded(option.value);
   if (!wanted || code === wanted) return 0;
-  const names = [option.textContent, ...[option.value, navigator.language].map((language) => nameIn(language, option.value))];
+  const names = [option.textContent, ...["en", option.value, navigator.language, language].map((own) => nameIn(own, option.value))];
   const places = names.map((name) => folded(name).search(escaped(wanted))).filter((place) => place >= 0);
   return places.length ? 1 + Math.min(...places) : Infinity;
 }

@@ -1,5 +1,7 @@
 // Joins pieces of a vocabulary to words, and finds words in a text.
 
+import { tr } from "./tr.js";
+
 const SPACE = "\u2581"; // SentencePiece: beginning of a word
 const MORE = "@@"; // subword-nmt: the word continues
 const END = "</s>";
@@ -17,12 +19,12 @@ export function wordsOf(pieces) {
     if (joins) words.at(-1).end = i + 1;
     else words.push({ begin: i, end: i + 1, last });
   });
-  return words.map((word) => ({ ...word, text: word.last ? "end" : plain(pieces.slice(word.begin, word.end)) }));
+  return words.map((word) => ({ ...word, text: word.last ? tr("end") : plain(pieces.slice(word.begin, word.end)) }));
 }
 
 // Returns each piece as a group of its own.
 export function piecesOf(pieces) {
-  return pieces.map((piece, i) => ({ text: piece === END ? "end" : piece, begin: i, end: i + 1, last: piece === END }));
+  return pieces.map((piece, i) => ({ text: piece === END ? tr("end") : piece, begin: i, end: i + 1, last: piece === END }));
 }
 
 // Returns the attention between groups: the sum over a source group's pieces, the mean over a target group's rows.
