@@ -56,17 +56,24 @@ CODES: Final = {
         "default": "text",
     },
 }
+# reason of each status of errors, for the descriptions of routes and the table in docs/api.md
 REASONS: Final = {
     400: "The request can never succeed as it stands.",
-    401: "Needs the operator's token.",
-    403: "Not allowed here.",
-    404: "Nothing of that name.",
-    409: "Refused; all is as it was.",
-    413: "Larger than this server takes.",
-    429: "The queue is full; Retry-After says when to come back.",
-    500: "A fault of the server's own.",
-    503: "Stopping, or not ready yet.",
-    504: "The deadline passed.",
+    401: "The request needs the operator's token.",
+    403: "The caller is not allowed to do this.",
+    404: "The path, model, glossary or file does not exist.",
+    405: "The path has other methods; `Allow` lists them.",
+    408: "The body did not arrive in time.",
+    409: "The order conflicts with the state of the server, which is unchanged.",
+    413: "The body or file exceeds its limit, or the request exceeds the whole queue or the model's limits.",
+    414: "The path is too long.",
+    421: "The host name is not one of `CONVOY_ALLOWED_HOSTS`.",
+    429: "The queue is full, or the caller sends too many requests; retry after `Retry-After` seconds.",
+    499: "The client has disconnected; only logs and metrics show this status.",
+    500: "The server failed; its log has the reason.",
+    503: "The answer would miss its deadline, the server is stopping or starting, or a model is not ready.",
+    504: "The deadline has passed.",
+    507: "The disk is full.",
 }
 EVENTS: Final[dict[str, Any]] = {"text/event-stream": {}}
 # responses of a route that may stream its answer

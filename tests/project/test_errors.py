@@ -8,6 +8,8 @@ from pathlib import Path
 
 from engine import errors
 from server.errors import STATUSES
+from server.http.openapi import REASONS
+from tests.project.error_table import PAGE, page
 from tests.project.rooms import PARTS, ROOT, trees
 
 SHIPPED = tuple(part for part in PARTS if part != "loadtest")
@@ -39,6 +41,12 @@ def test_every_code_of_the_status_table_is_raised():
     }
     assert refusals | engine == set(STATUSES)
     assert not refusals & engine
+
+
+def test_the_page_has_the_table_of_the_codes():
+    assert set(REASONS) == {*STATUSES.values(), 405}
+    text = PAGE.read_text("utf-8")
+    assert text == page(text), "run: python -m tests.project.error_table"
 
 
 def test_no_test_makes_a_mock():

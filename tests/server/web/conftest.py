@@ -124,6 +124,11 @@ def paused_after(house, steps, model="toy-de-en"):
         del stepper.launch
 
 
+def open_map(page):
+    """Open the heat map, which is closed at first."""
+    page.evaluate("document.querySelector('#attention').open = true")
+
+
 def own_words(page, *rows):
     """Type words and their translations into the list, after the existing rows."""
     page.evaluate("document.querySelector('#phrases').open = true")

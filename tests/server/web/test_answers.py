@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from server.contracts.convoy import web
-from tests.server.web.conftest import EXTRAS, answer_of, finished, shown, translate
+from tests.server.web.conftest import EXTRAS, answer_of, finished, open_map, shown, translate
 
 
 def words_of(pieces):
@@ -24,6 +24,7 @@ def cells(page):
 def test_heat_map_shows_the_attention_of_the_api(place, visit):
     page = visit(place[0])
     translate(page)
+    open_map(page)
     alignment = answer_of(place[0])["alignment"]
     assert len(alignment) == 3
     for number, sentence in enumerate(alignment):
@@ -45,6 +46,7 @@ def test_heat_map_shows_the_attention_of_the_api(place, visit):
 def test_arrow_keys_move_in_the_heat_map_and_highlight_the_source(place, visit):
     page = visit(place[0])
     translate(page)
+    open_map(page)
     sentence = answer_of(place[0])["alignment"][0]
     page.locator(".cell[tabindex='0']").focus()
     page.keyboard.press("ArrowDown")
@@ -164,6 +166,7 @@ def test_text_is_summarized_on_request(place, visit):
     assert page.inner_text("#answer") == wanted["summaryText"]
     assert page.locator("#alternatives button").all_inner_texts() == wanted["alternatives"]
     assert page.locator("mark.missed").count() == 0  # a summary may leave words out
+    open_map(page)
     page.check("#pieces")
     np.testing.assert_array_equal(cells(page), np.array(wanted["alignment"][0]["matrix"]))
     page.fill("#text", "We prove it again and again. " * 40)

@@ -9,14 +9,19 @@ import pytest
 
 from server.contracts.convoy import web
 from server.settings import ServerSettings
-from tests.server.web.conftest import TEXT, answer_of, error_of, finished, own_words, shown, translate
+from tests.server.web.conftest import (
+    TEXT,
+    answer_of,
+    error_of,
+    finished,
+    open_map,
+    own_words,
+    shown,
+    translate,
+)
 from tests.support.served import server
 
 KEY = "a-key-that-an-operator-chose"
-
-
-def open_map(page):
-    page.evaluate("document.querySelector('#attention').open = true")
 
 
 def test_page_and_files_are_cached_and_load_no_foreign_files(place):
