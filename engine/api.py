@@ -65,6 +65,7 @@ from engine.schedule.stats import Observer, Stats
 from engine.schedule.workers import Workers, run_work
 from engine.text.codes import language_of, short
 from engine.text.detect import Detection, is_doubtful
+from engine.text.placeables.glossary import forms_of
 from engine.text.placeables.masked_text import KeptSpan, MarkedText
 from engine.types import NO_TIME, OPTION_BOUNDS, OPTION_HELP, DecodeOptions, Limits, Timings
 
@@ -136,6 +137,7 @@ __all__ = [
     "connect_service",
     "each",
     "host_service",
+    "forms_of",
     "in_slices",
     "is_doubtful",
     "run_batches",

@@ -54,7 +54,11 @@ class TextOptions:
         False, "Replace unknown words by the source words that they attend to most.", task="translate"
     )
     ignore: tuple[str, ...] = option((), "Phrases to keep as they are, as whole words.", task="translate")
-    glossary: Mapping[str, str] = option(dict, "Source phrases with their translations.", task="translate")
+    glossary: Mapping[str, str] = option(
+        dict,
+        "Source phrases with their translations, also with capitals: `station|stations`; `=IT`: exact.",
+        task="translate",
+    )
     protect: bool = option(
         False,
         "Keep addresses, numbers, emoji and fields of formats (%s, {name}) as they are; read words in "

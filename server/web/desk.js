@@ -44,7 +44,8 @@ export class Desk {
 
   // Switches to another task; each task keeps its text.
   open(task) {
-    if (this.task) this.kept[this.task] = this.text.value;
+    // at the start a visitor may have typed before this script ran
+    if (this.task || this.text.value) this.kept[this.task ?? task] = this.text.value;
     this.stop();
     this.task = task;
     const words = TASKS[task];

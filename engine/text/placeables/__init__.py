@@ -6,6 +6,7 @@ code          patterns of the grammar: addresses, files, identifiers, commands
 counterparts  titles, dates and abbreviations in another language
 dense         lines of more code than prose
 escapes       escaped characters of words
+glossary      forms of the phrases of a glossary
 grammar       table of the kinds of placeables: pattern, example, treatment
 markup        formats in plain text: emphasis, links, tags, capitals
 names         names that the vocabulary splits into many tokens

@@ -20,6 +20,7 @@ from engine.errors import InvalidRequest
 from engine.text.languages import rules_of
 from engine.text.placeables.counterparts import find_counterparts
 from engine.text.placeables.dense import cut_dense_lines
+from engine.text.placeables.glossary import targets_of
 from engine.text.placeables.grammar import (
     PROSE,
     SIGNS,
@@ -52,7 +53,7 @@ class MaskRules:
     """Rules for masking texts.
 
     ignore: phrases that stay unchanged; the longest match wins.
-    glossary: source phrase to target phrase; the longest match wins.
+    glossary: entry to target phrase; the longest match wins. `glossary.py` has the forms of an entry.
     protect: whether placeables and words with unknown characters are masked too.
     symbols: placeholders of the model; where a text spells one, it is masked.
     spaced: whether phrases are found as whole words only.
@@ -81,9 +82,9 @@ def mask(marked: MarkedText, rules: MaskRules) -> Generator[None, None, MaskedTe
 
     Raises InvalidRequest on empty phrases and overlapping spans. Takes time linear in the text.
     """
-    targets = dict.fromkeys(rules.ignore) | dict(rules.glossary)
-    if not all(map(str.strip, targets)):
+    if not all(map(str.strip, (*rules.ignore, *rules.glossary))):
         raise InvalidRequest("a phrase of ignore or glossary is empty")
+    targets = targets_of(rules.ignore, rules.glossary)
     if not (targets or rules.protect or marked.spans):
         return MaskedText(marked.text)
     text = marked.text

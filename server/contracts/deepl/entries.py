@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, cast
 
-from engine.api import InvalidRequest, Slices, TooLarge
+from engine.api import InvalidRequest, Slices, TooLarge, forms_of
 
 MAX_ENTRIES: Final = 50_000  # entries of one dictionary, and of all glossaries that a request names
 MAX_PHRASE_CHARACTERS: Final = 1_024
@@ -60,7 +60,7 @@ def check_count(entries: Mapping[str, str]) -> None:
 
 
 def present_entries(entries: Mapping[str, str], texts: Iterable[str]) -> Slices[dict[str, str]]:
-    """Return the entries whose source phrase occurs in a text, in slices. White space is not compared.
+    """Return the entries of which a form occurs in a text, in slices. White space is not compared.
 
     entries: translations by source phrase.
     texts: texts to be translated.
@@ -93,7 +93,8 @@ def _present_entries(entries: Mapping[str, str], texts: Iterable[str]) -> Slices
     """
     phrases: dict[str, list[str]] = {}
     for number, source in enumerate(entries):
-        phrases.setdefault(_fold_space(source), []).append(source)
+        for form in forms_of(source):
+            phrases.setdefault(_fold_space(form), []).append(source)
         if not number % SLICE_ENTRIES:
             yield
     lengths = Counter(map(len, phrases))

@@ -93,6 +93,20 @@ FAULTS = [
         "tests/engine/text/test_protect_cost.py -k plain_words",
     ),
     (
+        "a form of a glossary in capitals wins over a phrase that stays",
+        "engine/text/placeables/glossary.py",
+        "return other | dict.fromkeys(ignore) | written",
+        "return dict.fromkeys(ignore) | other | written",
+        "tests/engine/text/test_masking.py -k stays_wins",
+    ),
+    (
+        "an exact entry finds other capitals",
+        "engine/text/placeables/glossary.py",
+        "for form in () if _is_exact(entry) else forms:",
+        "for form in forms:",
+        "tests/engine/text/test_masking.py -k case_and_forms",
+    ),
+    (
         "an alternative of words is taken for a path",
         "engine/text/placeables/code.py",
         "{1,8}+/[gimx]{0,3}+(?![\\w/])",

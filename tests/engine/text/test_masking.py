@@ -82,3 +82,25 @@ def test_beginning_of_a_text_is_restored_to_the_beginning_of_the_result():
 def test_longer_one_of_two_phrases_with_the_same_beginning_is_found():
     found = mask(MarkedText("ab abc ab c"), MaskRules(ignore=["ab", "ab c", "abc"], symbols=SYMBOLS))
     assert [phrase.source for phrase in found.phrases] == ["ab", "abc", "ab c"]
+
+
+@pytest.mark.parametrize(
+    ("glossary", "text", "found"),
+    [
+        ({"station": "Bahnhof"}, "Station STATION station", ["Bahnhof", "BAHNHOF", "Bahnhof"]),
+        ({"gare": "station"}, "Gare, GARE, gare, Gares", ["Station", "STATION", "station"]),
+        ({"gare|gares": "station"}, "gares Gares GARES", ["station", "Station", "STATION"]),
+        ({"Gare": "stop"}, "gare Gare GARE", ["stop", "STOP"]),
+        ({"=it": "EDV", "=gare|x": "y"}, "it It IT gare|x gare", ["EDV", "y"]),
+        ({"it": "es", "IT": "EDV"}, "it It IT", ["es", "Es", "EDV"]),
+        ({"été": "summer"}, "Été ÉTÉ", ["Summer", "SUMMER"]),
+        ({"|": "or", "=": "is", "a|": "b"}, "a| | = a", ["b", "or", "is"]),
+    ],
+)
+def test_glossary_follows_case_and_forms_of_its_entries(glossary, text, found):
+    assert [p.target for p in mask(MarkedText(text), MaskRules(glossary=glossary)).phrases] == found
+
+
+def test_phrase_that_stays_wins_over_other_capitals_of_an_entry():
+    rules = MaskRules(ignore=["IT"], glossary={"it": "es"})
+    assert [p.target for p in mask(MarkedText("IT it"), rules).phrases] == ["IT", "es"]

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.api import TooLarge, at_once
+from engine.api import TooLarge, at_once, forms_of
 from server.contracts.deepl import entries as lookup
 from server.contracts.deepl.entries import present_entries, read_entries
 from server.contracts.deepl.glossaries import tsv_of
@@ -58,7 +58,9 @@ def test_present_finds_exactly_the_entries_that_occur(entries, text, many):
         patch.setattr(lookup, "MANY_PHRASES", many)
         found = at_once(present_entries(entries, texts))
     assert found == {
-        source: target for source, target in entries.items() if " ".join(source.split()) in whole
+        source: target
+        for source, target in entries.items()
+        if any(" ".join(form.split()) in whole for form in forms_of(source))
     }
 
 

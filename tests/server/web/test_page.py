@@ -143,6 +143,7 @@ def assert_accessible(axe, page):
 def test_tab_key_reaches_all_controls_in_order(place, visit):
     page = visit(place[0])
     translate(page)
+    open_map(page)
     page.locator(".skip").focus()
     reached = []
     for _ in range(40):

@@ -53,7 +53,8 @@ def test_page_speaks_the_language_of_the_browser_or_english(place, visit, locale
 
 def test_visitor_can_choose_the_language_of_the_page(place, visit):
     page = visit(place[0], locale="fr-FR")
-    page.select_option("#page-language", "de")
+    with page.expect_navigation():
+        page.select_option("#page-language", "de")
     shown(page, "document.querySelector('#run')?.textContent === 'Übersetzen'")
     page.reload()
     shown(page, "document.querySelector('#run')?.textContent === 'Übersetzen'")
