@@ -36,12 +36,16 @@ tests: $(VENV)/test
 coverage: $(VENV)/test  ## the tests, traced: fails below 90 % of the lines; a third longer
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile --cov --cov-report=term --cov-fail-under=90
 
-oracles: $(VENV)/test  ## transformers 5, peft and Weblate beside the environment; CONVOY_TEST_THOROUGH=1 asks them
+oracles: $(VENV)/test  ## transformers 5, peft, Weblate and clients beside the environment; CONVOY_TEST_THOROUGH=1 asks them
 	$(BIN)/python -m pip --disable-pip-version-check install --quiet --only-binary :all: --no-deps --upgrade \
 		--target $(VENV)/oracles/transformers-5 transformers==5.23.0 huggingface-hub==2.4.0 tokenizers==0.23.3 \
 		peft==0.21.2 accelerate==1.15.0 psutil
 	$(BIN)/python -m pip --disable-pip-version-check install --quiet --only-binary :all: --no-deps --upgrade \
 		--target $(VENV)/oracles/weblate -r tests/clients/weblate.txt
+	$(BIN)/python -m pip --disable-pip-version-check install --quiet --only-binary :all: --upgrade \
+		--target $(VENV)/oracles/clients ollama==0.6.3 google-cloud-translate==3.28.0 langchain-openai==1.7.4
+	npm install --no-audit --no-fund --ignore-scripts --prefix $(VENV)/oracles/clients \
+		@modelcontextprotocol/sdk@1.32.2 ai@6.0.326 @ai-sdk/openai-compatible@2.0.92
 
 test-mutants: $(VENV)/test  ## inject faults into the code; each must make a test fail
 	$(BIN)/python -m tests.mutants

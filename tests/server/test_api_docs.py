@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from server.libretranslate import COUNTERPARTS
-from tests.server.contracts.test_clients import modules
+from tests.server.contracts.test_clients import PACKAGES, modules
 from tests.support.served import server
 
 ROOT = Path(__file__).parents[2]
@@ -76,3 +76,13 @@ def test_every_supported_variable_is_documented():
     assert said - {"LT_"} == understood >= set(COUNTERPARTS)
     for name, ours in COUNTERPARTS.items():
         assert f"`CONVOY_{ours.upper()}`" in SWITCHING.read_text("utf-8") or name == "LT_API_KEYS"
+
+
+def test_the_page_of_switching_names_the_tested_versions():
+    text = SWITCHING.read_text("utf-8")
+    pinned = re.findall(r"^(\S+)==(\S+)", (ROOT / "constraints.txt").read_text("utf-8"), re.M)
+    tested = {"deepl", "deep-translator", "libretranslatepy", "tritonclient", "mcp", "openai"}
+    versions = [pin for pin in pinned if pin[0] in tested]
+    assert len(versions) == len(tested)
+    for name, version in (*versions, *PACKAGES.items()):
+        assert re.search(rf"^\| `{name}`[^|]*\| {re.escape(version)} \|", text, re.M), (name, version)
