@@ -34,6 +34,7 @@ def translate(job: texts.Job, options: TextOptions, file: Path, output_format: t
     Raises InvalidRequest on flags that are not for documents, TooLarge, OSError, and the errors of the model
     or the server.
     """
+    file.stat()  # raises OSError on a missing file before any other mistake is reported
     output = output_format.output
     if output is None:
         raise InvalidRequest(f"{file}: name the file of the translation with --output")

@@ -43,6 +43,7 @@ class FileFormat:
 
 OFFICE: Final = "application/vnd.openxmlformats-officedocument"
 PAGE: Final = FileFormat("plain", "text/html", "read_page")
+SUBSTATION: Final = FileFormat("subtitles", "text/x-ssa", "read_substation")
 YAML: Final = FileFormat("strings.yaml", "application/yaml", "read_yaml")
 XLIFF: Final = FileFormat("strings.xliff", "application/xliff+xml", "read_xliff")
 FORMATS: Final[Mapping[str, FileFormat]] = MappingProxyType(
@@ -51,10 +52,15 @@ FORMATS: Final[Mapping[str, FileFormat]] = MappingProxyType(
         ".md": FileFormat("markdown", "text/markdown", "read_markdown"),
         ".html": PAGE,
         ".htm": PAGE,
+        ".ipynb": FileFormat("notebooks", "application/x-ipynb+json", "read_ipynb"),
         ".srt": FileFormat("subtitles", "application/x-subrip", "read_subrip"),
+        ".sbv": FileFormat("subtitles", "text/plain", "read_subviewer"),
+        ".ass": SUBSTATION,
+        ".ssa": SUBSTATION,
         ".vtt": FileFormat("subtitles", "text/vtt", "read_webvtt"),
         ".docx": FileFormat("office.docx", f"{OFFICE}.wordprocessingml.document", "read_docx"),
         ".pptx": FileFormat("office.pptx", f"{OFFICE}.presentationml.presentation", "read_pptx"),
+        ".xlsx": FileFormat("office.xlsx", f"{OFFICE}.spreadsheetml.sheet", "read_xlsx"),
         ".odt": FileFormat("office.odt", "application/vnd.oasis.opendocument.text", "read_odt"),
         ".odp": FileFormat("office.odt", "application/vnd.oasis.opendocument.presentation", "read_odt"),
         ".ods": FileFormat("office.odt", "application/vnd.oasis.opendocument.spreadsheet", "read_odt"),
@@ -63,12 +69,18 @@ FORMATS: Final[Mapping[str, FileFormat]] = MappingProxyType(
         ".po": FileFormat("strings.po", "text/x-gettext-translation", "read_po"),
         ".xliff": XLIFF,
         ".xlf": XLIFF,
+        ".sdlxliff": XLIFF,
+        ".mqxliff": XLIFF,
         ".json": FileFormat("strings.messages", "application/json", "read_json"),
         ".arb": FileFormat("strings.messages", "application/json", "read_arb"),
         ".xml": FileFormat("strings.resources", "application/xml", "read_android"),
         ".resx": FileFormat("strings.resources", "application/xml", "read_resx"),
         ".ts": FileFormat("strings.resources", "application/xml", "read_qt"),
+        ".ftl": FileFormat("strings.fluent", "text/plain", "read_fluent"),
+        ".csv": FileFormat("strings.tables", "text/csv", "read_csv"),
+        ".tsv": FileFormat("strings.tables", "text/tab-separated-values", "read_tsv"),
         ".properties": FileFormat("strings.pairs", "text/x-java-properties", "read_properties"),
+        ".stringsdict": FileFormat("strings.resources", "application/xml", "read_stringsdict"),
         ".strings": FileFormat("strings.pairs", "text/plain", "read_strings"),
         ".yaml": YAML,
         ".yml": YAML,
@@ -94,7 +106,7 @@ def read_document(name: str, data: bytes, *, attributes: bool = False) -> Docume
     document = kind.read(data, attributes=attributes) if kind is PAGE else kind.read(data)
     parts, unite = divide(document.segments)
     check_sizes(parts)
-    return Document(parts, lambda segments: document.write(unite(segments)))
+    return Document(parts, lambda segments: document.write(unite(segments)), document.notices)
 
 
 def written_ending(name: str) -> str:

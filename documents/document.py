@@ -20,10 +20,12 @@ class Document:
     segments: the prose, in order.
     write: returns the file with a new segment for each old one; an old one given again leaves its text
         unchanged, byte by byte. It may be called once.
+    notices: sentences for the user, for example about a guessed encoding.
     """
 
     segments: list[Segment]
     write: Callable[[Sequence[Segment]], bytes]
+    notices: tuple[str, ...] = ()
 
 
 def check_sizes(segments: Sequence[Segment]) -> None:

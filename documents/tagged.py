@@ -10,6 +10,8 @@ from typing import Final
 from documents.spans import Builder, Segment, write_marked
 
 TAG_NAME: Final = re.compile(r"</?([^\s/.>]*)")
+# bold, italic and the like of SubStation: name, and 1 at the begin or 0 at the end
+OVERRIDE: Final = re.compile(r"\{\\([bius])([01])\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +51,14 @@ def read_tagged(source: str, pattern: re.Pattern[str], read_text: Callable[[str]
             prose = prose or any(map(str.isalpha, text))
             builder.text(text)
             continue
-        tag = TAG_NAME.match(piece)
+        tag = TAG_NAME.match(piece) or OVERRIDE.fullmatch(piece)
         name = tag[1].lower() if tag else ""
-        if piece.startswith("</") and (begun := builder.innermost(names.get(name, []))) is not None:
+        closes = piece.startswith("</") or (piece.startswith("{\\") and piece.endswith("0}"))
+        if closes and (begun := builder.innermost(names.get(name, []))) is not None:
             builder.end(begun)
             marks[begun][1] = piece
             continue
-        if tag and not piece.startswith("</") and not piece.endswith("/>"):
+        if tag and not closes and not piece.endswith("/>"):
             names.setdefault(name, []).append(builder.begin())
         elif tag or piece.startswith("{\\"):  # a point, such as the position of a subtitle
             builder.point()

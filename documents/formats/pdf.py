@@ -17,6 +17,7 @@ from documents.errors import OversizedDocument, Unreadable
 from documents.spans import Segment
 
 KIND_NAME: Final = "a PDF"
+NOTICE: Final = "the translation is plain text: layout, tables, pictures and links of the PDF are lost"
 MAX_PAGES: Final = 2_000
 END_OF_SENTENCE: Final = re.compile(r"[.!?:;…。！？][\"'”’»)\]]*$")
 HYPHEN: Final = re.compile(r"\w[-\u00ad\u2010]$")
@@ -44,7 +45,7 @@ def read_pdf(data: bytes) -> Document:
     def write(segments: Sequence[Segment]) -> bytes:
         return "".join(f"{segment.text}\n\n" for segment in segments).encode()
 
-    return Document([Segment(paragraph) for paragraph in paragraphs], write)
+    return Document([Segment(paragraph) for paragraph in paragraphs], write, (NOTICE,))
 
 
 @contextmanager

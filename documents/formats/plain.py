@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -32,6 +33,10 @@ ENCODING_NAMES: Final = """
 """
 ENCODINGS: Final = frozenset(ENCODING_NAMES.split())
 PYTHON_ENCODINGS: Final = {"windows-874": "cp874", "x-sjis": "shift_jis"}  # names that Python does not have
+# encodings that are guessed; the first wins where several are as likely
+EUROPEAN: Final = ("cp1252", "cp1250", "cp1251", "cp1253", "cp1254", "koi8_r")
+GUESSED_ENCODINGS: Final = (*EUROPEAN, "shift_jis", "euc_jp", "gb18030", "big5", "euc_kr")
+GUESS_BYTES: Final = 65_536  # bytes from which an encoding is guessed
 CHARSET: Final = re.compile(
     rb"<meta\b[^<>]{0,200}?\bcharset[ \t\r\n]{0,9}=[ \t\r\n]{0,9}[\"']?([\w.:-]{1,40})", re.IGNORECASE
 )
@@ -42,19 +47,37 @@ NEWLINE: Final = re.compile(r"\r\n?|\n")
 
 @dataclass(frozen=True, slots=True)
 class DecodedText:
-    """The text of a file, its encoding, and its byte order mark."""
+    """The text of a file, its encoding, and its byte order mark.
+
+    text: text without the mark.
+    encoding: Python's name of the encoding.
+    mark: byte order mark.
+    guessed: the encoding was guessed.
+    """
 
     text: str
     encoding: str
     mark: bytes = b""
+    guessed: bool = False
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """Return a sentence about a guessed encoding."""
+        return (f"the file is not in UTF-8: it was read as {self.encoding}",) if self.guessed else ()
 
     def encode(self, text: str, errors: str = "replace") -> bytes:
-        """Return the bytes of another text in the same encoding.
+        """Return the bytes of another text in the same encoding; in UTF-8 with a mark if a guessed encoding
+        lacks a character.
 
         text: the new text.
         errors: treatment of characters that the encoding lacks, as for `str.encode`.
         """
-        return self.mark + text.encode(self.encoding, errors)
+        try:
+            return self.mark + text.encode(self.encoding, "strict" if self.guessed else errors)
+        except UnicodeEncodeError:
+            if not self.guessed:
+                raise
+            return codecs.BOM_UTF8 + text.encode()
 
 
 def decode(data: bytes, encoding: str = "utf-8") -> DecodedText:
@@ -77,12 +100,34 @@ def decode(data: bytes, encoding: str = "utf-8") -> DecodedText:
         raise Unreadable(f"the file is not in {name}; save it as UTF-8") from None
 
 
+def decode_guessed(data: bytes) -> DecodedText:
+    """Return the text of a file in UTF-8, with a byte order mark, or in an encoding that is guessed.
+
+    Raises Unreadable.
+    """
+    try:
+        return decode(data)
+    except Unreadable:
+        if b"\0" in data or any(data.startswith(mark) for mark, _ in BYTE_ORDER_MARKS):
+            raise
+    from charset_normalizer import from_bytes
+
+    head = data[: data.rfind(b"\n", 0, GUESS_BYTES) + 1 or GUESS_BYTES]
+    matches = list(from_bytes(head, cp_isolation=list(GUESSED_ENCODINGS)))
+    least = min((match.chaos for match in matches), default=0.0)
+    names = {name for match in matches if match.chaos <= least for name in match.could_be_from_charset}
+    for name in filter(names.__contains__, GUESSED_ENCODINGS):
+        with suppress(UnicodeDecodeError):
+            return DecodedText(data.decode(name), name, guessed=True)
+    raise Unreadable("the encoding of the file is not known; save it as UTF-8")
+
+
 def read_text(data: bytes) -> Document:
     """Return the paragraphs of a text file as segments; line ends and blank lines stay.
 
     The model decides which lines of a paragraph belong together.
     """
-    file = decode(data)
+    file = decode_guessed(data)
     newline = "\r\n" if "\r\n" in file.text else "\n"
     parts = list(_paragraphs(file.text, newline))
     numbers = [number for number, part in enumerate(parts) if part.strip()]
@@ -94,7 +139,8 @@ def read_text(data: bytes) -> Document:
                 parts[number] = segment.text.replace("\n", newline) + parts[number][len(body) :]
         return file.encode("".join(parts))
 
-    return Document([Segment(_one_newline(parts[number].rstrip())) for number in numbers], write)
+    segments = [Segment(_one_newline(parts[number].rstrip())) for number in numbers]
+    return Document(segments, write, file.notices)
 
 
 def _paragraphs(text: str, newline: str) -> Iterator[str]:

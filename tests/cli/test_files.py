@@ -31,6 +31,12 @@ def folder(tmp_path):
     return tmp_path
 
 
+def test_missing_document_is_named_before_the_missing_output(tmp_path, capsys):
+    code, message = failure(capsys, "translate", tmp_path / "missing.docx")
+    assert code
+    assert "missing.docx: No such file" in message
+
+
 def found(arguments, output, *, lines=False):
     return {str(f.output.relative_to(output)): f.path.name for f in files_of(arguments, output, lines=lines)}
 

@@ -2,6 +2,55 @@
 
 FAULTS = [
     (
+        "two speakers are one text",
+        "documents/formats/subtitles.py",
+        "if open_tags == 0 and line.strip() and (begins or ends_sentence):",
+        "if False and line.strip() and (begins or ends_sentence):",
+        "tests/documents/test_subtitles.py -k speakers",
+    ),
+    (
+        "a sentence ends with its cue",
+        "documents/formats/subtitles.py",
+        "and goes_on(part.segment.text, after.segment.text)",
+        "and not part.segment",
+        "tests/documents/test_subtitles.py -k two_cues",
+    ),
+    (
+        "a drawing of subtitles is prose",
+        "documents/formats/cues.py",
+        "and not DRAWING.search(values[-1])",
+        "",
+        "tests/documents/test_subtitles.py -k drawings",
+    ),
+    (
+        "a code of XLIFF is a point",
+        "documents/formats/strings/xliff.py",
+        "        if pair := pairs.get(child):",
+        "        if pair := {}.get(child):",
+        "tests/documents/test_more_formats.py -k enclose",
+    ),
+    (
+        "a heading of a table of Excel is translated",
+        "documents/formats/office/xlsx.py",
+        "and text not in names",
+        "",
+        "tests/documents/test_more_formats.py -k workbook",
+    ),
+    (
+        "a formula of a table is prose",
+        "documents/formats/strings/tables.py",
+        " and not field.text.startswith(FORMULA)",
+        "",
+        "tests/documents/test_more_formats.py -k prose",
+    ),
+    (
+        "a guessed encoding loses characters",
+        "documents/formats/plain.py",
+        "return codecs.BOM_UTF8 + text.encode()",
+        "return text.encode(self.encoding, errors)",
+        "tests/documents/test_more_formats.py -k encoding",
+    ),
+    (
         "a target of empty sentences is a translation",
         "documents/formats/strings/xliff.py",
         "target is not None and _has_content(target)",

@@ -41,7 +41,7 @@ def laughs():
         ("a.odt", word()),
         ("a.odt", odt('<text:p>a<text:s text:c="x"/></text:p>')),
         ("a.txt", b"\xff\xfea"),
-        ("a.txt", b"\x80"),
+        ("a.txt", b"\x80\0"),
         ("a.html", b'<meta charset="nonsense">'),
         ("a.srt", b"nothing of the kind"),
         ("a.xml", b"<html>x</html>"),

@@ -43,10 +43,10 @@ def read_pptx(data: bytes) -> Document:
         raise unreadable(KIND_NAME)
     roots = archive.trees(sorted(filter(PARTS.fullmatch, archive.files), key=_part_order))
     elements = (paragraph for root in roots.values() for paragraph in root.iter(PARAGRAPH))
-    paragraphs = Paragraphs([(p, lines_of(list(_atoms(p)))) for p in elements])
+    paragraphs = Paragraphs([(p, lines_of(list(atoms(p)))) for p in elements])
 
     def write(segments: Sequence[Segment]) -> bytes:
-        paragraphs.fill(segments, _replace_content)
+        paragraphs.fill(segments, replace_content)
         return archive.write({name: write_xml(root) for name, root in roots.items()})
 
     return Document(paragraphs.segments, write)
@@ -58,7 +58,7 @@ def _part_order(name: str) -> tuple[int, bool, str]:
     return int(number[0]) if number else 0, not name.startswith("ppt/slides/"), name
 
 
-def _atoms(paragraph: Any) -> Iterator[Atom]:
+def atoms(paragraph: Any) -> Iterator[Atom]:
     """Yield the atoms of a paragraph: runs, breaks and fields."""
     for child in paragraph:
         if child.tag == RUN:
@@ -82,7 +82,7 @@ def _format_key(properties: Any) -> str:
     return "".join((*(f"{name}={value} " for name, value in attributes), *children))
 
 
-def _replace_content(paragraph: Any, lines: Sequence[Line], segments: Sequence[Segment]) -> None:
+def replace_content(paragraph: Any, lines: Sequence[Line], segments: Sequence[Segment]) -> None:
     """Replace the content of a paragraph by new segments."""
     end = paragraph.find(END_FORMAT)
     for child in list(paragraph):

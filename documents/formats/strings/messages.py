@@ -20,7 +20,7 @@ from documents.tagged import TaggedText, read_tagged
 # Entities are read by the model where they are letters: don&#39;t
 MARKS: Final = (
     r"</?[a-zA-Z0-9][^<>]*>|[$%]?\{\{[^{}]*\}\}|[$%]?\{[^{}]*\}|\$t\([^()]*\)|%\([^()]*\)[a-zA-Z]"
-    r"|%(?:\d{1,2}\$)?[-+0#]{0,4}\d{0,3}(?:\.\d{1,3})?(?:[hlqjzt]{1,2})?[@a-zA-Z](?![a-zA-Z])|%%"
+    r"|%(?:\d{1,2}\$)?#@\w{1,100}@|%(?:\d{1,2}\$)?[-+0#]{0,4}\d{0,3}(?:\.\d{1,3})?(?:[hlqjzt]{1,2})?[@a-zA-Z](?![a-zA-Z])|%%"
     r"|@(?:\.\w{1,32})?:[\w.]{1,200}"
 )
 MARK: Final = re.compile(f"({MARKS})")
@@ -89,12 +89,15 @@ class Value:
     encode: Callable[[str], str]
 
 
-def messages_document(text: str, values: Sequence[Value], encode: Callable[[str], bytes]) -> Document:
+def messages_document(
+    text: str, values: Sequence[Value], encode: Callable[[str], bytes], notices: tuple[str, ...] = ()
+) -> Document:
     """Return the document of a file with messages.
 
     text: the whole file.
     values: strings of the file, in order.
     encode: returns the bytes of a text.
+    notices: sentences for the user.
     """
 
     def write(segments: Sequence[Segment]) -> bytes:
@@ -109,7 +112,7 @@ def messages_document(text: str, values: Sequence[Value], encode: Callable[[str]
                 position = value.end
         return encode("".join([*parts, text[position:]]))
 
-    return Document([segment for value in values for segment in value.message.segments], write)
+    return Document([segment for value in values for segment in value.message.segments], write, notices)
 
 
 def read_json(data: bytes) -> Document:

@@ -1,4 +1,5 @@
-"""Resources of programs in XML: Android's `strings.xml`, `.resx` of .NET and `.ts` of Qt.
+"""Resources of programs in XML: Android's `strings.xml`, `.resx` of .NET, `.ts` of Qt, `.stringsdict` of
+Apple.
 
 lxml checks the file; only the characters of its strings are changed: comments and the form of tags stay.
 """
@@ -16,8 +17,15 @@ from documents.document import Document, unreadable
 from documents.formats.plain import decode
 from documents.formats.strings.messages import Message, Value, messages_document
 
-ANDROID, RESX, QT = "resources", "root", "TS"  # names of root elements
-KIND_NAMES: Final = {ANDROID: "Android's strings in XML", RESX: "resources of .NET", QT: "translations of Qt"}
+ANDROID, RESX, QT, PLIST = "resources", "root", "TS", "plist"  # names of root elements
+KIND_NAMES: Final = {
+    ANDROID: "Android's strings in XML",
+    RESX: "resources of .NET",
+    QT: "translations of Qt",
+    PLIST: "plurals of Apple",
+}
+# keys of .stringsdict with texts: the forms of a plural, and the sentence around it
+PLURAL_KEYS: Final = frozenset({"zero", "one", "two", "few", "many", "other", "NSStringLocalizedFormatKey"})
 # markup of a well-formed file: comments and the like, or a tag: closing, name, attributes, empty
 MARKUP: Final = re.compile(
     r"<!--.*?-->|<!\[CDATA\[.*?\]\]>|<\?.*?\?>|<!DOCTYPE[^\[>]*+(?:\[.*?\]\s*+)?>"
@@ -47,6 +55,11 @@ def read_qt(data: bytes) -> Document:
     return _read(data, QT)
 
 
+def read_stringsdict(data: bytes) -> Document:
+    """Return the plurals of a .stringsdict file of Apple. Raises Unreadable."""
+    return _read(data, PLIST)
+
+
 def _read(data: bytes, root_name: str) -> Document:
     """Return the strings of a file with a root element of this name."""
     kind = KIND_NAMES[root_name]
@@ -54,7 +67,7 @@ def _read(data: bytes, root_name: str) -> Document:
     if not isinstance(root.tag, str) or etree.QName(root).localname != root_name:
         raise unreadable(kind)
     file = decode(data, root.getroottree().docinfo.encoding or "utf-8")
-    strings = {ANDROID: _android, RESX: _resx, QT: _qt}[root_name]
+    strings = {ANDROID: _android, RESX: _resx, QT: _qt, PLIST: _stringsdict}[root_name]
     values = list(strings(file.text))
     return messages_document(file.text, values, lambda text: file.encode(text, "xmlcharrefreplace"))
 
@@ -103,15 +116,34 @@ def _resx(text: str) -> Iterator[Value]:
 
 
 def _qt(text: str) -> Iterator[Value]:
-    """Yield the empty translations of a .ts file, which get the translation of their source."""
-    source = ""
+    """Yield the empty translations of a .ts file, which get the translation of their source; each form of a
+    plural gets the same."""
+    source, forms = "", list[Value]()
     for path, attributes, begin, end in _elements(text):
         if path[-2:] == ["message", "source"]:
             source = text[begin:end]
         elif path[-2:] == ["message", "translation"] and not DONE.search(attributes):
-            is_empty = not text[begin:end].strip() and not text.startswith("/>", begin - 2)
-            if is_empty:
+            yield from forms
+            if not forms and _is_empty(text, begin, end):
                 yield Value(begin, end, Message(source), _escaped)
+        elif path[-2:] == ["translation", "numerusform"] and _is_empty(text, begin, end):
+            forms.append(Value(begin, end, Message(source), _escaped))
+        if path[-1] == "translation":
+            forms = []
+
+
+def _is_empty(text: str, begin: int, end: int) -> bool:
+    """Return whether an element with an opening and a closing tag has blank content [begin, end)."""
+    return not text[begin:end].strip() and not text.startswith("/>", begin - 2)
+
+
+def _stringsdict(text: str) -> Iterator[Value]:
+    """Yield the texts of a .stringsdict file."""
+    key = ""
+    for path, _, begin, end in _elements(text):
+        if path[-1] == "string" and key in PLURAL_KEYS:
+            yield Value(begin, end, Message(text[begin:end]), _escaped)
+        key = text[begin:end].strip() if path[-1] == "key" else ""
 
 
 def _escaped(text: str) -> str:

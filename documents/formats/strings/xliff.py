@@ -32,6 +32,10 @@ MARKUP: Final = re.compile(
 )
 LINE_BREAK: Final = re.compile(r"(?<![ \t])[ \t]*+\n\s*+")
 END_MARKS: Final = ".!?…:;"
+# codes that begin and end a format, with the attributes that have the same value in both
+OPENING_CODES: Final = {"bpt": ("rid", "id"), "sc": ("id",)}
+CLOSING_CODES: Final = {"ept": ("bpt", ("rid", "id")), "ec": ("sc", ("startRef",))}
+CODE_OF_TAG: Final = re.compile(r"\s*<(/?)([a-zA-Z][\w:-]*+)[^<>]*(?<!/)>\s*")  # text of a paired `ph`
 STATE: Final = re.compile(r"\sstate\s*=\s*(?:\"[^\"]*\"|'[^']*')")
 
 
@@ -45,6 +49,14 @@ class _Place:
 
     head: tuple[int, int]
     target: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """Two codes around text, such as `bpt` and `ept`, or two `ph` with an opening and a closing tag."""
+
+    head: Any
+    tail: Any
 
 
 def read_xliff(data: bytes) -> Document:
@@ -183,8 +195,11 @@ def _translated_head(head: str) -> str:
 def _atoms(element: Any) -> Iterator[Atom]:
     """Yield the atoms of an element: its text, elements around text, and codes as nodes."""
     yield from _text_atoms(element, element.text)
+    pairs = _pairs(element)
     for child in element:
-        if _is_around(child):
+        if pair := pairs.get(child):
+            yield Atom("open" if child is pair.head else "close", pair)
+        elif _is_around(child):
             yield Atom("open", child)
             yield from _atoms(child)
             yield Atom("close", child)
@@ -207,6 +222,41 @@ def _text_atoms(element: Any, text: str | None) -> Iterator[Atom]:
         yield Atom("split" if ends else "space", [match[0]])
         position = match.end()
     yield Atom("text", None, text[position:])
+
+
+def _pairs(parent: Any) -> dict[Any, _Pair]:
+    """Return the pair of each child of an element that begins or ends a format; pairs don't cross."""
+    pairs, opened = dict[Any, _Pair](), list[tuple[tuple[str, ...], Any]]()
+    for child in parent:
+        if _is_around(child):
+            opened.clear()  # a pair across the edge of an element is no unit
+            continue
+        key, opens = _pair_key(child)
+        if key and opens:
+            opened.append((key, child))
+        elif key and opened and opened[-1][0] == key:
+            pair = _Pair(opened.pop()[1], child)
+            pairs[pair.head] = pairs[pair.tail] = pair
+    return pairs
+
+
+def _pair_key(code: Any) -> tuple[tuple[str, ...], bool]:
+    """Return the key that both codes of a pair have, () for another code, and whether the code begins it."""
+    if not isinstance(code.tag, str):
+        return (), False
+    name = etree.QName(code).localname
+    if name in OPENING_CODES:
+        return (name, _first(code, OPENING_CODES[name])), True
+    if name in CLOSING_CODES:
+        head, attributes = CLOSING_CODES[name]
+        return (head, _first(code, attributes)), False
+    tag = CODE_OF_TAG.fullmatch("".join(code.itertext())) if name in ("ph", "it") else None
+    return (("", tag[2]), not tag[1]) if tag else ((), False)
+
+
+def _first(element: Any, attributes: Sequence[str]) -> str:
+    """Return the value of the first attribute that an element has."""
+    return next((element.get(name) for name in attributes if element.get(name)), "")
 
 
 def _is_around(element: Any) -> bool:
@@ -237,6 +287,10 @@ def _replace_content(place: Any, lines: Sequence[Line], segments: Sequence[Segme
         for output in outputs(line, segment):
             if output.kind == "text":
                 append_text(open_elements[-1], output.text)
+            elif output.kind == "open" and isinstance(output.element, _Pair):
+                open_elements[-1].append(_without_tail(output.element.head))
+            elif output.kind == "close" and isinstance(output.element, _Pair):
+                open_elements[-1].append(_without_tail(output.element.tail))
             elif output.kind == "open":
                 element = output.element
                 shell = etree.SubElement(open_elements[-1], element.tag, dict(element.attrib))
@@ -248,5 +302,9 @@ def _replace_content(place: Any, lines: Sequence[Line], segments: Sequence[Segme
                     if isinstance(element, str):  # a line break
                         append_text(open_elements[-1], element)
                         continue
-                    element.tail = None
-                    open_elements[-1].append(element)
+                    open_elements[-1].append(_without_tail(element))
+
+
+def _without_tail(element: Any) -> Any:
+    element.tail = None
+    return element

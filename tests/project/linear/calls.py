@@ -24,6 +24,17 @@ def page(kind: str) -> Callable[[str], object]:
     return read
 
 
+def substation(text: str) -> object:
+    head = "[Events]\nFormat: Layer, Start, End, Text\nDialogue: 0,0:00:01.00,0:00:02.00,"
+    return page("ass")(head + text)
+
+
+def notebook(text: str) -> object:
+    import json
+
+    return page("ipynb")(json.dumps({"cells": [{"cell_type": "markdown", "source": [text]}] * 3}))
+
+
 def masked(text: str) -> object:
     from engine.text.placeables.masked_text import MarkedText
     from engine.text.placeables.masking import MaskRules
