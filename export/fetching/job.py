@@ -132,7 +132,8 @@ class FetchJob:
             with self._reported(key, command):
                 self.state.set(key, FETCHING)
                 path = self.installer.install(source, offer, overwrite=self.overwrite)
-                self.installer.say(f"{path}: {offer.pair} of {source.name}; next: convoy inspect {path}")
+                what = offer.pair if offer.source else offer.origin.name
+                self.installer.say(f"{path}: {what} of {source.name}; next: convoy inspect {path}")
                 self.state.set(key, READY)
 
     @contextmanager

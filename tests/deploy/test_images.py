@@ -3,10 +3,13 @@
 import re
 import shutil
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
 import pytest
+
+from tests.support.without_torch import HIDE
 
 ROOT = Path(__file__).parents[2]
 ENGINE = ROOT / "tests" / "containers" / "engine.sh"
@@ -60,3 +63,9 @@ def test_images_copy_every_package_of_the_wheel(name):
     assert copied == packages
     allowed = (ROOT / ".dockerignore").read_text("utf-8").split()
     assert {f"!{package}" for package in packages | {"models"}} <= set(allowed)
+
+
+def test_modules_that_an_image_compiles_are_imported_without_torch():
+    code = f"{HIDE}\nimport runpy\nrunpy.run_path('docker/warm.py')"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -8,12 +8,14 @@ import shutil
 import subprocess
 import sys
 from contextlib import contextmanager
+from pathlib import Path
 
 import httpx
 import pytest
 
 from loadtest.http.serving import free_port
 from server.awaited import awaited_models, describe_awaited, summary
+from tests.support.connections import Connections
 from tests.support.model_servers import Server, remote_settings, running
 from tests.support.served import bundles, until
 from tests.support.thorough import some_of
@@ -22,11 +24,12 @@ GERMAN = {"q": "Das ist gut.", "source": "de", "target": "en"}
 
 
 @contextmanager
-def serving(models, firefox, *, ready=True, **variables):
+def serving(models, firefox, *, ready=True, made=None, **variables):
     """Run `convoy serve` for de, en and nl; yield a client, and the process with its output in a file."""
     port, log = free_port(), models / "log"
     given = {"LANGUAGES": "de,en,nl", "FETCH_FIREFOX": firefox, "MODELS": str(models), "PORT": str(port)}
     environment = os.environ | {f"CONVOY_{name}": value for name, value in (given | variables).items()}
+    environment |= made.variables if made else {}
     with log.open("w") as out:
         process = subprocess.Popen(
             [sys.executable, "-m", "cli.main", "serve"], env=environment, stderr=out, stdout=out
@@ -57,12 +60,14 @@ def half(tmp_path):
 
 
 @pytest.mark.parametrize("variables", some_of([{}, {"FRONTENDS": "1", "ENGINES": "1"}]))
-def test_server_answers_with_the_models_on_disk_while_others_are_fetched(half, variables):
+def test_server_answers_with_the_models_on_disk_while_others_are_fetched(half, tmp_path, variables):
+    made = Connections(tmp_path / "hook", Path.cwd())
     with running(Server()) as source:
         remote_settings(source, [("en", "de")])  # fetching a model takes seconds of a processor
         shutil.rmtree(half / "toy-en-de")
-        variables = {"LANGUAGES": "de,en"} | variables
+        variables = {"LANGUAGES": "de,en", "made": made} | variables
         with serving(half, source.address, **variables) as (client, _):
+            own = f"127.0.0.1:{client.base_url.port}"
             assert client.post("/translate", json=GERMAN).status_code == 200
             english = {"q": "Good morning.", "source": "en", "target": "de"}
             until(lambda: client.post("/translate", json=english).status_code == 200)
@@ -70,10 +75,13 @@ def test_server_answers_with_the_models_on_disk_while_others_are_fetched(half, v
             origins = {model["name"]: model["provenance"] for model in client.get("/models").json()}
             assert origins["firefox-en-de"]["source"] == "firefox"
             assert origins["toy-de-en"] is None
+        assert made.take() - {own} == {source.address.removeprefix("http://")}
         source.asked.clear()
         with serving(half, source.address, **variables) as (client, _):  # nothing is missing any more
             assert client.post("/translate", json=english).status_code == 200
+            own = f"127.0.0.1:{client.base_url.port}"
         assert not source.asked
+        assert made.take() <= {own}, "no host is asked, and no name is looked up"
 
 
 def test_start_while_the_source_is_down_is_a_start(half):

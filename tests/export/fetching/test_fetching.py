@@ -17,6 +17,7 @@ from engine.bundle.bundle import add_files, open_bundle
 from engine.bundle.manifest import DEMONSTRATION, Provenance
 from export.fetching.sources import Addresses
 from tests.support import argos_packages
+from tests.support.connections import Connections
 from tests.support.model_servers import publish, record, remote_settings, sha, student, zipped
 from tests.support.served import bundles, until
 from tests.support.thorough import THOROUGH, some_of
@@ -199,8 +200,9 @@ app()
 """
 
 
-def command(server, out, *words, **more):
+def command(server, out, *words, variables=None, **more):
     environment = os.environ | {"CONVOY_FETCH_FIREFOX": server.address, "PYTHONPATH": str(ROOT)}
+    environment |= variables or {}
     return subprocess.Popen(
         [sys.executable, "-c", PROGRAM, "fetch", *words, "--out", str(out)],
         cwd=ROOT,
@@ -212,13 +214,17 @@ def command(server, out, *words, **more):
     )
 
 
-def test_two_processes_share_the_work(server, tmp_path):
+def test_two_processes_share_the_work_and_ask_only_the_host_that_they_name(server, tmp_path):
     remote_settings(server, [("de", "en")])
-    both = [command(server, tmp_path / "out", "de-en") for _ in range(2)]
+    made = Connections(tmp_path / "hook", ROOT)
+    both = [command(server, tmp_path / "out", "de-en", variables=made.variables) for _ in range(2)]
     said = [process.communicate(timeout=600)[0] for process in both]
     assert [process.returncode for process in both] == [0, 0], said
     files = [path for path, _ in server.asked if path.startswith("/attachments/")]
     assert len(files) == len(set(files)) == 3
+    host = server.address.removeprefix("http://")
+    assert made.take() == {host}
+    assert all(text.index(f"asking {host} for its list of models") >= 0 for text in said)
 
 
 def test_process_of_a_server_ends_cleanly_and_with_its_server(server, tmp_path):

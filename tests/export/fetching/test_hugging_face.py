@@ -17,6 +17,7 @@ from export.fetching.sources import Addresses
 from tests.export.importers.test_catalogue import published
 from tests.support import argos_packages, ctranslate2_families, hf_models, marian_models
 from tests.support.catalogue import LAYOUTS
+from tests.support.connections import Connections
 from tests.support.golden_fixtures import ROOT
 from tests.support.model_servers import remote_settings, repository, student
 from tests.support.served import bundles
@@ -129,17 +130,23 @@ def test_published_layouts_are_fetched_and_answer_where_torch_is_missing(server,
         else:
             source = hf_models.imported(layout.family, layout.setting)[0].path
         repository(server, name, published(layout, source, place / "hf"))
+    made = Connections(tmp_path / "hook", ROOT.parent)
     command = ["fetch", *(f"hf:{name}" for name in names), "--source", "en", "--target", "de"]
     ended = subprocess.run(
         [sys.executable, "-c", f"{HIDE}\nfrom cli.main import app\napp(sys.argv[1:])", *command]
         + ["--out", str(tmp_path / "out")],
-        env=os.environ | {"HF_HUB_DISABLE_XET": "1", "HF_HOME": str(tmp_path / "home")},
+        env=os.environ | {"HF_HUB_DISABLE_XET": "1", "HF_HOME": str(tmp_path / "home")} | made.variables,
         capture_output=True,
         text=True,
         cwd=ROOT.parent,
         check=False,
     )
     assert ended.returncode == 0, ended.stderr
+    port = server.address.rpartition(":")[2]
+    assert {host for host in made.take() if not host.startswith("::1:")} <= {
+        f"{name}:{port}"
+        for name in ("127.0.0.1", "localhost")  # where the first sends to
+    }
     for name in names:
         bundle = open_bundle(tmp_path / "out" / name.rpartition("/")[2])
         assert bundle.provenance.name == name
