@@ -58,7 +58,7 @@ class HuggingFace:
         repository, _, revision = name.partition("@")
         if not REPOSITORY.fullmatch(repository) or ".." in repository:
             raise InvalidRequest(f"hf:{name}: a repository is named ORG/NAME or ORG/NAME@REVISION")
-        self.web.name_host(self.endpoint, f"the files of {repository} (it may send to hosts of its storage)")
+        self.web.name_host(self.endpoint, f"the files of {repository}")
         with _errors(repository):
             hub = _hub()
             info = hub.HfApi(endpoint=self.endpoint).model_info(
@@ -91,6 +91,7 @@ class HuggingFace:
         """
         repository = offer.origin.name
         with _errors(repository), _measured(folder, progress):
+            self._name_storage(offer)
             _hub().snapshot_download(
                 repository,
                 revision=offer.origin.revision or None,
@@ -101,6 +102,18 @@ class HuggingFace:
         lacking = [file.path for file in offer.files if not (folder / file.path).is_file()]
         if lacking:
             raise CheckpointError(f"hf:{repository}: {lacking[0]} was not sent; run the command again")
+
+    def _name_storage(self, offer: ModelOffer) -> None:
+        """Announce the host that sends the weights, which are the largest file of a repository."""
+        hub, weights = _hub(), max(offer.files, key=lambda file: file.size or 0)
+        address = hub.hf_hub_url(
+            offer.origin.name,
+            weights.path,
+            revision=offer.origin.revision or None,
+            endpoint=self.endpoint,
+        )
+        location = hub.get_hf_file_metadata(address).location
+        self.web.name_host(location, f"the weights of {offer.origin.name}, where Hugging Face sends to")
 
 
 def chosen_files(repository: str, sizes: Mapping[str, int | None]) -> tuple[str, list[str]]:
