@@ -85,7 +85,7 @@ export const DE = {
   "Point at a cell, or use the arrow keys.": "Zeigen Sie auf ein Feld oder benutzen Sie die Pfeiltasten.",
   "{source} to {target}": "{source} – {target}",
   "text|texts": "Text|Texte",
-  "Auto-detect": "Sprache erkennen",
+  "Auto-detect": "Automatisch",
   "In {language}": "Auf {language}",
   "Remove {word}": "{word} entfernen",
   "Remove this row": "Diese Zeile entfernen",
