@@ -1,4 +1,4 @@
-"""Further clients, unchanged, from PyPI and npm. `make oracles` installs them beside the environment."""
+"""Further clients, unchanged, from PyPI and npm. `make oracles` installs them."""
 
 import json
 import os
@@ -80,7 +80,7 @@ def require(package):
 
 
 def assert_translates(request, command, program, environment):
-    """Run a program, and compare the translations that it prints with those of each contract."""
+    """Run a program, and compare the translations that it prints with the answers of the contracts."""
     client = request.getfixturevalue("client")  # only now, so that skipped tests start no server
     body = {"q": GERMAN, "source": "de", "target": "en"}
     wanted = {

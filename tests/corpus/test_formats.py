@@ -174,7 +174,7 @@ def test_failed_line_stops_the_job_with_errors_stop(service, tmp_path):
     st.lists(st.lists(st.text('ab",\n\r ', max_size=6), min_size=2, max_size=3), max_size=8),
     st.sampled_from([("\n", csv.QUOTE_ALL), ("\r\n", csv.QUOTE_MINIMAL)]),
 )
-def test_csv_records_equal_those_of_the_standard_library(rows, dialect):
+def test_csv_records_equal_the_standard_librarys(rows, dialect):
     out, (ending, quoting) = io.StringIO(), dialect
     csv.writer(out, lineterminator=ending, quoting=quoting).writerows(rows)
     data = out.getvalue().encode()

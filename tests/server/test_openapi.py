@@ -268,7 +268,7 @@ def test_a_name_that_comes_twice_in_a_form_is_refused_unless_libretranslate_read
         assert answer.status_code == 400, (path, answer.text)
 
 
-def test_documented_languages_of_fields_are_those_of_the_models(client, operations):
+def test_documented_languages_of_fields_are_served(client, operations):
     bodies = {
         path: operation["requestBody"]["content"]
         for path, _, operation in operations

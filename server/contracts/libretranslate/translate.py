@@ -67,8 +67,8 @@ async def _checked(request: Request) -> TranslateCall:
     """Translate a text, or an array of texts (JSON only) of which all are accepted or none.
 
     With `stream`, the answer is sent as server-sent events: `partial` events with final beginnings, then a
-    `result` event with the whole answer. With an array of targets (JSON only), `translations` has the answer
-    for each of them, in their order.
+    `result` event with the whole answer. `translations` has an answer for each target of an array (JSON
+    only), in their order.
     """
     state = state_of(request)
     deadline = deadline_of(request, state)

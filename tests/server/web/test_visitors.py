@@ -42,7 +42,7 @@ def test_every_text_of_the_page_is_translated_with_its_fields(place, visit, lang
         ("ja-JP", "en", "Translate", "German"),
     ],
 )
-def test_page_speaks_the_language_of_the_browser_or_english(place, visit, locale, language, run, german):
+def test_page_is_in_the_language_of_the_browser_or_in_english(place, visit, locale, language, run, german):
     page = visit(place[0], locale=locale)
     assert page.evaluate("document.documentElement.lang") == language
     assert (page.inner_text("#run"), page.title()[:6]) == (run, "Convoy")
