@@ -1,11 +1,12 @@
-"""Settings of the test run: one thread for torch, so that its pool does not compete with the engine's threads
-and other test processes; the number of examples of property tests (`tests.support.thorough`); and the tests
-that are traced for coverage.
+"""Settings of the test run: one thread for torch and for numpy's products, so that their pools do not compete
+with the engine's threads and other test processes; the number of examples of property tests
+(`tests.support.thorough`); and the tests that are traced for coverage.
 """
 
 from __future__ import annotations
 
 import gc
+import os
 import shutil
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,6 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when the next line imports numpy
 
 from tests.support.lost_context import pytest_runtest_makereport, pytest_runtest_setup  # noqa: F401 - hooks
 from tests.support.thorough import THOROUGH

@@ -30,7 +30,7 @@ from tests.corpus.jobs import (
 from tests.support.served import running, until
 from tests.support.thorough import some
 
-LINES = 1_600
+LINES = 1_000
 KINDS = ["text", "jsonl", *(["parquet"] if find_spec("pyarrow") else [])]
 FLAGS = {
     "text": ["--shard-lines", 200],

@@ -32,7 +32,7 @@ READY = r"engine process \d is ready"
 
 
 def test_sigterm_drains_all_processes_and_exits_with_0():
-    with processes(MODELS=str(bundles() / NAME)) as (client, running):
+    with processes(MODELS=str(bundles() / NAME), DRAIN_TIMEOUT="300") as (client, running):
         with ThreadPoolExecutor(8) as pool:
             flights = [pool.submit(ask, client, SLOW) for _ in range(8)]
             until(lambda: value(client, "convoy_requests_in_flight") >= 9)

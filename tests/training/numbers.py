@@ -41,7 +41,7 @@ heads = 4
 kernel_sizes = [3, 5]
 [train]
 updates = 240
-batch_tokens = 600
+batch_tokens = 300
 learning_rate = 6e-3
 warmup = 30
 dropout = 0.0

@@ -157,6 +157,8 @@ def test_a_real_checkpoint_translates_as_the_reference_from_raw_text_on(name: st
         max_length_b=limits["max_len"],
     )
     wide, rows = lane(name, backend, 5), golden["results"]
+    if not (THOROUGH or is_main(backend)):
+        rows = rows[:64]
     for begin in range(0, len(rows), 16):
         part = rows[begin : begin + 16]
         batch = [([*tokenizer.encode(row["src"]), 2], options) for row in part]

@@ -23,7 +23,7 @@ from tests.export.importers.test_marian import decoded, executor
 from tests.support.hf_models import EVERY, NEWER, SPOKEN, WISH, imported, transformers
 from tests.support.marian_models import sentences
 from tests.support.models import NEEDS_LIBRARY
-from tests.support.thorough import THOROUGH, some
+from tests.support.thorough import in_turn, some
 
 LIMIT = 20  # most tokens of a compared answer, without end-of-sentence
 
@@ -154,12 +154,10 @@ def rescored(folder, source, config, best, penalty):
     return steps[: len(best.tokens)].argmax(-1).tolist(), total / len(previous) ** penalty
 
 
-# every pair in the thorough run; otherwise each family on all backends, each setting on one or two
+# every pair in the thorough run; otherwise each setting on one backend in turn
 RUNS = [
     pytest.param(*made, backend, marks=NEEDS_LIBRARY if backend == "onnx-native" else ())
-    for i, made in enumerate(EVERY)
-    for j, backend in enumerate(("onnx-pure", "onnx-native", "torch"))
-    if THOROUGH or (i % 2 == 0) == (j > 0)
+    for made, backend in in_turn(EVERY, ("onnx-pure", "onnx-native", "torch"))
 ]
 
 

@@ -21,8 +21,8 @@ from engine.types import Request
 from export.graphs.onnx import graphs
 from export.importers import convert
 from tests.support.marian_models import OPTIONS, make, sentences, transformers
-from tests.support.models import BACKENDS
-from tests.support.thorough import some, some_of
+from tests.support.models import NEEDS_LIBRARY
+from tests.support.thorough import in_turn, some
 
 
 @pytest.fixture(scope="module")
@@ -104,8 +104,13 @@ def test_encoder_and_teacher_forced_logits_agree_with_transformers(models, name)
     assert (logits[..., pad] < -5000).all()
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("name", some_of(list(OPTIONS), 2))
+RUNS = [
+    pytest.param(name, backend, marks=NEEDS_LIBRARY if backend == "onnx-native" else ())
+    for name, backend in in_turn(list(OPTIONS), ("onnx-pure", "torch", "onnx-native"))
+]
+
+
+@pytest.mark.parametrize(("name", "backend"), RUNS)
 def test_greedy_and_beam_answers_agree_with_transformers(models, name, backend):
     folder, bundle = models(name)
     sources = sources_of(folder, some(6, 3))
