@@ -112,7 +112,7 @@ def test_sources_have_the_tokens_of_the_family(family: str) -> None:
 
 
 @pytest.mark.parametrize(("family", "quantization"), RUNS)
-def test_answers_are_those_of_ctranslate2_called_as_documented(
+def test_answers_equal_ctranslate2_called_as_documented(
     family: str, quantization: str, tmp_path: Path
 ) -> None:
     folder, bundle = converted(family, quantization), imported(family, quantization)

@@ -210,7 +210,7 @@ def test_tokenizer_json_alone_gives_the_ids_of_its_tokenizer(tmp_path, family) -
         assert ours.decode(ids).strip() == theirs.strip()
 
 
-def test_unicode_is_composed_before_it_is_cut_if_tokenizer_json_says_so(tmp_path) -> None:
+def test_unicode_is_composed_before_it_is_cut_by_the_rule_of_tokenizer_json(tmp_path) -> None:
     """BARThez, saved by `transformers` 5, has this rule in the place of SentencePiece's."""
     folder = copied("barthez", "gelu", tmp_path)
     fast = transformers.BarthezTokenizerFast.from_pretrained(folder)
