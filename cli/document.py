@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from cli import local, remote, texts
 from cli.choices import ModelChoice
 from cli.lines import write
 from documents import OversizedDocument, Unreadable, read_document, written_ending
+from documents.bilingual import ENDINGS, Bilingual, check_bilingual, write_bilingual
 from engine.answers.options import USUAL_OPTIONS, TextOptions
 from engine.errors import InvalidRequest, TooLarge
 
@@ -38,12 +40,13 @@ def translate(job: texts.Job, options: TextOptions, file: Path, output_format: t
     output = output_format.output
     if output is None:
         raise InvalidRequest(f"{file}: name the file of the translation with --output")
-    ending = written_ending(file.name)
+    name = _name(file, lines=False)
+    ending = ENDINGS.get(output_format.bilingual) or written_ending(name)
     if output.suffix.lower() != ending.lower():
         raise InvalidRequest(f"{output}: the translation of {file.name} is a {ending}: give it this ending")
     _check_flags(job, options, output_format)
     if job.server is None:
-        (content,) = _here(job.place, options, [(file, file.name)])
+        (content,) = _here(job.place, options, [(file, name)], output_format.bilingual)
         write(output, content)
     else:
         write(output, remote.translate_document(job.server, job.place, file))
@@ -74,13 +77,14 @@ def translate_all(
     _check_flags(job, options, output_format)
     if job.server is None:
         named = [(file.path, _name(file.path, lines=lines)) for file in files]
-        contents = _here(job.place, options, named)
+        contents = _here(job.place, options, named, output_format.bilingual)
     else:
         server = job.server
         contents = (remote.translate_document(server, job.place, file.path) for file in files)
     for file, content in zip(files, contents, strict=True):
+        ending = ENDINGS.get(output_format.bilingual, file.output.suffix)
         file.output.parent.mkdir(parents=True, exist_ok=True)
-        write(file.output, content)
+        write(file.output.with_suffix(ending), content)
 
 
 def _name(path: Path, *, lines: bool) -> str:
@@ -96,27 +100,41 @@ def _check_flags(job: texts.Job, options: TextOptions, output_format: texts.Outp
         raise InvalidRequest(
             "--scores, --json, --prefix and --n-best are for lines: leave them out for a document"
         )
+    if job.server is not None and output_format.bilingual:
+        raise InvalidRequest("--bilingual needs a local model: leave out --url")
     if job.server is not None and options != USUAL_OPTIONS["translate"]:
         raise InvalidRequest(
             "a server decodes documents with its own options: leave out such flags with --url"
         )
 
 
-def _here(place: ModelChoice, options: TextOptions, files: Sequence[tuple[Path, str]]) -> Iterator[bytes]:
+def _here(
+    place: ModelChoice, options: TextOptions, files: Sequence[tuple[Path, str]], bilingual: Bilingual
+) -> Iterator[bytes]:
     """Yield the translation of each file by a local model, equal to the one of a server.
 
     place: the model.
     options: decoding and text options.
     files: path of each file, and the name whose ending selects the format.
+    bilingual: place of the source in the translations.
     """
+    for file, name in files:
+        try:
+            check_bilingual(name, bilingual)
+        except Unreadable as error:
+            raise InvalidRequest(f"{file}: {error}") from None
     first = _open_document(*files[0])  # before the model is opened, which takes seconds
     with local.open_service(place, replace(options, alignment=True)) as service:
         for number, (file, name) in enumerate(files):
             document = _open_document(file, name) if number else first
-            yield _translated(service, place, options, document)
+            for notice in document.notices:
+                print(f"convoy: {file}: {notice}", file=sys.stderr)
+            yield _translated(service, place, options, document, bilingual)
 
 
-def _translated(service: Service, place: ModelChoice, options: TextOptions, document: Document) -> bytes:
+def _translated(
+    service: Service, place: ModelChoice, options: TextOptions, document: Document, bilingual: Bilingual
+) -> bytes:
     """Return the translation of a document by a model of a service."""
     from documents.projection import project
     from engine.api import at_once
@@ -131,7 +149,8 @@ def _translated(service: Service, place: ModelChoice, options: TextOptions, docu
     translations = [
         at_once(project(segment, result)) for segment, result in zip(document.segments, results, strict=True)
     ]
-    return document.write(translations)
+    languages = model.legs[0].source or "", model.legs[-1].target or ""
+    return write_bilingual(document, translations, bilingual, languages)
 
 
 def _mark_protected(segments: Sequence[Segment], *, placeholders: bool) -> Iterator[str | MarkedText]:

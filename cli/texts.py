@@ -24,6 +24,7 @@ from engine.backends import BACKEND_HELP, DEVICE_HELP, FAST_HELP, PRECISION_DEFA
 from engine.errors import InvalidRequest
 
 if TYPE_CHECKING:
+    from documents.bilingual import Bilingual as SourcePlace
     from engine.answers.options import TextOptions
     from engine.api import ModelRoute, Service, TextResult
 
@@ -51,6 +52,16 @@ Lines = Annotated[
     bool,
     typer.Option(
         "--lines", help="Each line of a file is a text, whatever its ending says.", rich_help_panel=FILES
+    ),
+]
+Bilingual = Annotated[
+    str,
+    typer.Option(
+        "--bilingual",
+        metavar="above|below|side|tmx",
+        help="Write the source too: above or below each translation, in a table of HTML (side), or in a "
+        "translation memory (tmx).",
+        rich_help_panel=FILES,
     ),
 ]
 Model = Annotated[
@@ -190,11 +201,13 @@ class OutputFormat:
     output: file of the results; None: standard output.
     scores: print a score before each text.
     as_json: print JSON.
+    bilingual: place of the source in the translation of a document.
     """
 
     output: Path | None = None
     scores: bool = False
     as_json: bool = False
+    bilingual: SourcePlace = ""
 
 
 def answers(

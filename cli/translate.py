@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from cli import remote, texts
 from cli.choices import ModelChoice
 from cli.flags import answer_flags, options_of
 from engine.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from documents.bilingual import Bilingual
 
 
 @answer_flags("translate")
@@ -17,6 +20,7 @@ def translate(
     output: texts.Output = None,
     output_dir: texts.OutputDir = None,
     lines: texts.Lines = False,
+    bilingual: texts.Bilingual = "",
     url: texts.Url = None,
     api_key: texts.ApiKey = None,
     model: texts.Model = None,
@@ -51,7 +55,7 @@ def translate(
     )
     job = texts.job_of("translate", place, server)
     answer = options_of("translate", options)
-    output_format = texts.OutputFormat(output, scores, as_json)
+    output_format = texts.OutputFormat(output, scores, as_json, cast("Bilingual", bilingual))
     if output_dir is not None:
         found = files.files_of(file or [], output_dir, lines=lines)
         document.translate_all(job, answer, found, output_format, lines=lines)
@@ -60,7 +64,9 @@ def translate(
         raise InvalidRequest("name the folder of the translations of several files with --output-dir")
     argument = file[0] if file else None
     path = texts.path_of(argument)
-    if path is not None and files.is_document(path, lines=lines):
+    if bilingual and path is None:
+        raise InvalidRequest("--bilingual is for documents: name a file")
+    if path is not None and (bilingual or files.is_document(path, lines=lines)):
         document.translate(job, answer, path, output_format)
         return
     joined = options.get("newlines") in ("join", "auto")

@@ -34,10 +34,22 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A text that is translated as a whole, with its formats."""
+    """A text that is translated as a whole, with its formats.
+
+    text: characters.
+    spans: formats.
+    original: the source, which is written next to a translation; None: it is not written.
+    below: the original is below the translation.
+    """
 
     text: str
     spans: tuple[Span, ...] = ()
+    original: Segment | None = None
+    below: bool = False
+
+    def stacked(self, translation: str, original: str, line_break: str) -> str:
+        """Return a written translation with its written original above or below it."""
+        return line_break.join((translation, original) if self.below else (original, translation))
 
 
 class Builder:

@@ -23,6 +23,7 @@ from dataclasses import astuple
 from typing import IO, Any, Final
 
 from documents import OversizedDocument, Unreadable, read_document
+from documents.bilingual import check_bilingual, write_bilingual
 from documents.spans import Segment, Span
 
 if sys.platform != "win32":  # Windows has no such limits; only the timeout of the parent ends a reader
@@ -93,9 +94,12 @@ def _answer(head: dict[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
     try:
         if head["verb"] == "read":
             document = read_document(head["name"], body, attributes=head["attributes"])
-            return {}, b"".join(to_lines(document.segments))
+            check_bilingual(head["name"], head.get("bilingual", ""))
+            return {"notices": list(document.notices)}, b"".join(to_lines(document.segments))
         document = read_document(head["name"], body[: head["file"]], attributes=head["attributes"])
-        return {}, document.write(list(from_lines(body[head["file"] :])))
+        segments = list(from_lines(body[head["file"] :]))
+        languages = head.get("source", ""), head.get("target", "")
+        return {}, write_bilingual(document, segments, head.get("bilingual", ""), languages)
     except OversizedDocument as error:
         return {"error": "swollen", "message": str(error)}, b""
     except Unreadable as error:

@@ -23,6 +23,7 @@ WHITE_SPACE: Final = re.compile("[ \t\n\r\f]+")  # characters that are displayed
 BLANK_ENTITY: Final = "&(?:nbsp|ensp|emsp|thinsp|#160|#8239|#[xX](?:[aA]0|202[fF]));"
 LONGEST_BLANK: Final = len("&thinsp;")
 LEADING: Final = re.compile(rf"(?:\s|{BLANK_ENTITY})*+")
+ID: Final = re.compile(r"\sid\s*=\s*(?:\"[^\"]*\"|'[^']*'|[^\s>]+)")
 TRAILING: Final = re.compile(rf"{BLANK_ENTITY}$")
 
 
@@ -49,7 +50,13 @@ class Prose:
         segment = self.menu.write(segments) if self.menu else segments[0]
         if segment is self.segment:  # not translated
             return self.raw
-        return write_marked(segment, self.marks, partial(escape, quote=False))
+        translation = write_marked(segment, self.marks, partial(escape, quote=False))
+        if segment.original is None:
+            return translation
+        # the copy of the source has no pictures and no addresses of its own
+        marks = [["" if not end else ID.sub("", begin), end] for begin, end in self.marks]
+        original = write_marked(segment.original, marks, partial(escape, quote=False))
+        return segment.stacked(translation, original, "<br/>")
 
 
 @dataclass(frozen=True, slots=True)

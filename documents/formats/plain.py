@@ -136,7 +136,10 @@ def read_text(data: bytes) -> Document:
         for number, segment in zip(numbers, segments, strict=True):
             body = parts[number].rstrip()
             if segment.text != _one_newline(body):
-                parts[number] = segment.text.replace("\n", newline) + parts[number][len(body) :]
+                text = segment.text
+                if segment.original:
+                    text = segment.stacked(text, segment.original.text, "\n")
+                parts[number] = text.replace("\n", newline) + parts[number][len(body) :]
         return file.encode("".join(parts))
 
     segments = [Segment(_one_newline(parts[number].rstrip())) for number in numbers]

@@ -33,6 +33,7 @@ SOUND: Final = re.compile(LEADING_TAGS + r"(?:\[[^\[\]]*\]|\([^()]*\)|[♪♫#].
 END_OF_SENTENCE: Final = re.compile(r"(?:[!?…]|\w{4}\.|\.\.\.)[\"'”’»)]*\s*$")
 OPEN_TAG: Final = re.compile(r"<(/?)[a-zA-Z]")
 CLINGING: Final = "?!:;»"  # marks that don't begin a line, after a space in French
+FIRST_CHARACTERS: Final = 1_000  # of a file, in which its line ends are searched
 MAX_JOINED: Final = 6  # cues with one sentence
 
 
@@ -45,6 +46,7 @@ class _Syntax:
     cues: returns the characters [begin, end) of each cue; None: the file has another format.
     read_text, write_text: unescape and escape characters.
     line_end: pattern of the line ends in a cue.
+    new_line: line end between a translation and its source.
     joins: a sentence may go on in the next cue.
     """
 
@@ -54,6 +56,7 @@ class _Syntax:
     read_text: Callable[[str], str] = str
     write_text: Callable[[str], str] = str
     line_end: re.Pattern[str] = LINE_END
+    new_line: str = "\n"
     joins: bool = True
 
 
@@ -72,6 +75,9 @@ class _Part:
         """Return the cue's text with the segment, wrapped to as many lines as before."""
         if segment is self.segment:
             return self.source
+        if segment.original:
+            translation = self.write(replace(segment, original=None))
+            return segment.stacked(translation, self.source, self.syntax.new_line)
         segment = replace(segment, text=wrap(segment.text, len(self.breaks) + 1))
         lines = self.tagged.write(segment, self.syntax.write_text).split("\n")
         ends = [*self.breaks[: len(lines) - 1], ""]
@@ -97,7 +103,12 @@ class _Joined:
         else:
             places = [0, *sorted(span.begin for span in segment.spans), len(segment.text)]
             cuts = [segment.text[begin:end].strip() for begin, end in pairwise(places)]
-            texts = [part.write(Segment(text)) for part, text in zip(self.parts, cuts, strict=True)]
+            texts = [
+                part.write(
+                    Segment(text, original=part.segment if segment.original else None, below=segment.below)
+                )
+                for part, text in zip(self.parts, cuts, strict=True)
+            ]
         return texts[0] + "".join(m + t for m, t in zip(self.between, texts[1:], strict=True))
 
 
@@ -138,6 +149,8 @@ def read_substation(data: bytes) -> Document:
 
 def _read(data: bytes, syntax: _Syntax) -> Document:
     file = decode_guessed(data)
+    if syntax.new_line == "\n":
+        syntax = replace(syntax, new_line=(NEWLINE.findall(file.text[:FIRST_CHARACTERS]) or ["\n"])[0])
     subtitles = _parse_subtitles(file.text, syntax)
 
     def write(segments: Sequence[Segment]) -> bytes:
@@ -205,6 +218,7 @@ SUBSTATION: Final = replace(
     cues=substation_cues,
     write_text=lambda text: text.replace("\u00a0", HARD_SPACE),
     line_end=SUBSTATION_LINE_END,
+    new_line="\\N",
     joins=False,
 )
 

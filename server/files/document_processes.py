@@ -20,6 +20,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
+from documents.bilingual import Bilingual
 from documents.spans import Segment
 from documents.worker import LENGTH_BYTES, MAX_PROCESSOR_SECONDS, encode_message, from_lines, to_lines
 from engine.api import DeadlineExceeded, InvalidRequest, Overloaded, Slices, TooLarge, in_slices
@@ -43,12 +44,16 @@ class OpenDocument:
     data: content of the file.
     segments: passages of prose in the file, in order.
     attributes: whether the prose includes descriptions in HTML, such as `alt`.
+    bilingual: place of the source in the translation.
+    notices: sentences for the user.
     """
 
     name: str
     data: bytes
     segments: list[Segment]
     attributes: bool = False
+    bilingual: Bilingual = ""
+    notices: tuple[str, ...] = ()
 
 
 class OwnerTurns:
@@ -114,7 +119,14 @@ class DocumentProcesses:
         return self._places.waiting + self._small_places.waiting
 
     async def read(
-        self, name: str, data: bytes, owner: str, deadline: float, *, attributes: bool = False
+        self,
+        name: str,
+        data: bytes,
+        owner: str,
+        deadline: float,
+        *,
+        attributes: bool = False,
+        bilingual: Bilingual = "",
     ) -> OpenDocument:
         """Parse a file.
 
@@ -123,16 +135,23 @@ class DocumentProcesses:
         owner: name of the visitor whose share of the processes is used.
         deadline: latest time, of time.monotonic().
         attributes: whether descriptions in HTML, such as `alt`, are prose too.
+        bilingual: place of the source in the translation.
 
         Raises InvalidRequest, TooLarge, Overloaded when the owner has too many files in work, and
         DeadlineExceeded.
         """
-        head = {"verb": "read", "name": name, "attributes": attributes}
-        body = await self._run(head, data, owner, deadline)
-        return OpenDocument(name, data, await in_slices(_collect(from_lines(body)), deadline), attributes)
+        head = {"verb": "read", "name": name, "attributes": attributes, "bilingual": bilingual}
+        answer, body = await self._run(head, data, owner, deadline)
+        segments = await in_slices(_collect(from_lines(body)), deadline)
+        return OpenDocument(name, data, segments, attributes, bilingual, tuple(answer["notices"]))
 
     async def write(
-        self, document: OpenDocument, segments: Sequence[Segment], owner: str, deadline: float
+        self,
+        document: OpenDocument,
+        segments: Sequence[Segment],
+        owner: str,
+        deadline: float,
+        languages: tuple[str, str] = ("", ""),
     ) -> bytes:
         """Return the content of a file with its segments replaced.
 
@@ -140,13 +159,15 @@ class DocumentProcesses:
         segments: translated prose, in the document's order.
         owner: name of the visitor whose share of the processes is used.
         deadline: latest time, of time.monotonic().
+        languages: codes of source and target, for a file with both.
 
         Raises what `read` raises.
         """
         head = {"verb": "write", "name": document.name, "file": len(document.data)}
-        head["attributes"] = document.attributes
+        head |= {"attributes": document.attributes, "bilingual": document.bilingual}
+        head |= {"source": languages[0], "target": languages[1]}
         lines = await in_slices(_collect(to_lines(segments)), deadline)
-        return await self._run(head, b"".join([document.data, *lines]), owner, deadline)
+        return (await self._run(head, b"".join([document.data, *lines]), owner, deadline))[1]
 
     async def close(self) -> None:
         """End the idle processes; busy ones end with their requests."""
@@ -155,8 +176,10 @@ class DocumentProcesses:
         while self._idle:
             await _end(self._idle.pop()[0])
 
-    async def _run(self, head: dict[str, Any], body: bytes, owner: str, deadline: float) -> bytes:
-        """Let a process handle a message, in the owner's turn; return the content of its answer."""
+    async def _run(
+        self, head: dict[str, Any], body: bytes, owner: str, deadline: float
+    ) -> tuple[dict[str, Any], bytes]:
+        """Let a process handle a message, in the owner's turn; return head and content of its answer."""
         if self._owners[owner] >= MAX_OWNER_FILES:
             raise Overloaded(f"{MAX_OWNER_FILES} of your files are in work: try again later", 5.0)
         self._owners[owner] += 1
@@ -178,7 +201,7 @@ class DocumentProcesses:
             raise TooLarge(answer["message"])
         if answer.get("error"):
             raise InvalidRequest(f"Invalid request: {answer['message']}")
-        return content
+        return answer, content
 
     @asynccontextmanager
     async def _process(self) -> AsyncIterator[Process]:

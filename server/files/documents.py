@@ -14,6 +14,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import FileResponse
 
 from documents import FORMATS
+from documents.bilingual import Bilingual
 from documents.spans import Segment
 from engine.api import ModelRoute, Overloaded, TextOptions, TooLarge
 from server.answering.translation import routes_for, run_segments
@@ -101,13 +102,16 @@ def download_response(file: StoredFile) -> FileResponse:
     return FileResponse(file.path, filename=file.name, media_type=media)
 
 
-async def open_file(request: Request, name: str, data: bytes, *, attributes: bool = False) -> OpenDocument:
+async def open_file(
+    request: Request, name: str, data: bytes, *, attributes: bool = False, bilingual: Bilingual = ""
+) -> OpenDocument:
     """Parse a file of a client.
 
     request: request of the client, whose share of the processes is used.
     name: name of the file; its ending selects the format.
     data: content of the file.
     attributes: whether descriptions in HTML, such as `alt`, are prose too.
+    bilingual: place of the source in the translation.
 
     Raises InvalidRequest, with LibreTranslate's messages if they exist, TooLarge and DeadlineExceeded.
     """
@@ -118,7 +122,8 @@ async def open_file(request: Request, name: str, data: bytes, *, attributes: boo
             "(CONVOY_FILE_LIMIT): split it"
         )
     owner, deadline = share_of(request), deadline_of(request, state)
-    return await files_of(request).processes.read(name, data, owner, deadline, attributes=attributes)
+    read = files_of(request).processes.read
+    return await read(name, data, owner, deadline, attributes=attributes, bilingual=bilingual)
 
 
 async def route_of(
@@ -190,7 +195,9 @@ async def _translate(
                     raise
                 await asyncio.sleep(error.retry_after)
         translations += segments
-    return await processes.write(document, translations, task.owner, deadline)
+    legs = route.legs if route else ()
+    languages = (legs[0].source or "", legs[-1].target or "") if legs else ("", "")
+    return await processes.write(document, translations, task.owner, deadline, languages)
 
 
 def _parts(segments: Sequence[Segment]) -> Iterator[list[Segment]]:

@@ -185,7 +185,12 @@ def safe(name: str) -> str:
     return path.stem[: MAX_NAME_CHARACTERS - len(suffix)] + suffix
 
 
-def translated_name(name: str, target: str) -> str:
-    """Return the name of a translated file, like LibreTranslate: report_en.docx for report.docx."""
+def translated_name(name: str, target: str, ending: str | None = None) -> str:
+    """Return the name of a translated file, like LibreTranslate: report_en.docx for report.docx.
+
+    name: name of the source.
+    target: code of the language.
+    ending: ending of the translation; None: that of its format.
+    """
     path = PurePosixPath(safe(name))
-    return f"{path.stem}_{target}{written_ending(path.name)}"
+    return f"{path.stem}_{target}{ending or written_ending(path.name)}"

@@ -37,6 +37,33 @@ def test_missing_document_is_named_before_the_missing_output(tmp_path, capsys):
     assert "missing.docx: No such file" in message
 
 
+def test_bilingual_files_and_memories_are_written_here(folder, capsys):
+    model = bundles() / "toy-de-en"
+    source = folder / "in/t.txt"
+    for how, ending in (("above", ".txt"), ("tmx", ".tmx")):
+        out = folder / f"o{ending}"
+        done("translate", source, "--model", model, "-o", out, "--bilingual", how, *PLACE)
+        assert "Das ist gut." in out.read_text("utf-8")
+    assert "<tmx" in out.read_text("utf-8")
+    code, message = failure(
+        capsys,
+        "translate",
+        folder / "in/sub/b.md",
+        "--model",
+        model,
+        "-o",
+        folder / "b.md",
+        "--bilingual",
+        "above",
+    )
+    assert code
+    assert "side or tmx" in message
+    code, message = failure(
+        capsys, "translate", source, "--model", model, "-o", folder / "o.txt", "--bilingual", "left"
+    )
+    assert "above, below, side, tmx" in message
+
+
 def found(arguments, output, *, lines=False):
     return {str(f.output.relative_to(output)): f.path.name for f in files_of(arguments, output, lines=lines)}
 

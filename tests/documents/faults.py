@@ -2,6 +2,20 @@
 
 FAULTS = [
     (
+        "the source is below in both cases",
+        "documents/bilingual.py",
+        'below=how == "below"',
+        "below=True",
+        "tests/documents/test_bilingual.py -k above_or_below",
+    ),
+    (
+        "the copy of a source repeats addresses",
+        "documents/formats/html.py",
+        'ID.sub("", begin)',
+        "begin",
+        "tests/documents/test_bilingual.py -k above_or_below",
+    ),
+    (
         "two speakers are one text",
         "documents/formats/subtitles.py",
         "if open_tags == 0 and line.strip() and (begins or ends_sentence):",

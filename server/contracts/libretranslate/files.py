@@ -11,6 +11,7 @@ from fastapi.responses import FileResponse, JSONResponse, Response
 from pydantic import BaseModel, Field, create_model
 
 from documents import FORMATS, UNKNOWN_FORMAT
+from documents.bilingual import ENDINGS, Bilingual
 from engine.api import InvalidRequest
 from server.callers.access import charge, share_of
 from server.errors import Refusal
@@ -49,6 +50,11 @@ class FileAnswer(BaseModel):
 
 
 class FileFields(BaseModel):
+    bilingual: Bilingual = Field(
+        "",
+        description="Writes the source too: above or below each translation, in a table of HTML (side) or in "
+        "a translation memory (tmx).",
+    )
     attributes: bool = Field(
         False, description="HTML: translate `alt`, `title`, `placeholder` and descriptions too."
     )
@@ -101,10 +107,12 @@ async def _translate_file(request: Request, state: AppState) -> Response:
     source, target = _check_form(state, values, name, data)
     check_phrases(phrases_of(values), state.settings.phrase_limit)
     fields = validate(FileRequest, values)
-    document = await open_file(request, name, data or b"", attributes=fields.attributes)
+    document = await open_file(
+        request, name, data or b"", attributes=fields.attributes, bilingual=fields.bilingual
+    )
     await charge(request, (segment.text for segment in document.segments))
     route = await route_of(state, document, source, target, deadline)
-    name = translated_name(name, target)
+    name = translated_name(name, target, ENDINGS.get(fields.bilingual))
     files = files_of(request)
     task = DocumentTask(document, route, options_of(fields, "translate"), share_of(request), name)
     translated = await while_connected(request, translate_document(state, files.processes, task, deadline))
@@ -112,7 +120,8 @@ async def _translate_file(request: Request, state: AppState) -> Response:
     return JSONResponse(
         with_warnings(
             {"translatedFileUrl": _url(request, public)},
-            unread_of(values, READ, state.names.query_key_fields),
+            unread_of(values, READ, state.names.query_key_fields)
+            | ({"file": "; ".join(document.notices)} if document.notices else {}),
         )
     )
 

@@ -48,6 +48,7 @@ DOCUMENT_CASES: dict[str, Case | str] = {
     "documents.formats.tags:NOT_TRANSLATED": Case(pumps=(" class=", " class = '", " translate=")),
     "documents.formats.html:WHITE_SPACE": Case(),
     "documents.formats.html:LEADING": Case(pumps=BLANKS),
+    "documents.formats.html:ID": Case(pumps=(" id=", " id =", " id='"), uses=("sub",)),
     "documents.formats.html:TRAILING": Case(pumps=BLANKS),
     "documents.formats.tags:_raw_end": "is timed with `read_html`",
     "documents.formats.tags:_read_markup": "is timed with `read_html`",

@@ -37,6 +37,24 @@ def translated(place, name, content, **fields):
     return place[0].get(answer.json()["translatedFileUrl"]).text
 
 
+def test_file_with_its_source_and_pairs_are_written_on_request(place):
+    text = "Das ist gut.\n"
+    plain = translated(place, "a.txt", text)
+    assert translated(place, "a.txt", text, bilingual="above") == text + plain
+    assert translated(place, "a.txt", text, bilingual="below") == plain + text
+    answer = send(place, "a.md", text, bilingual="tmx").json()["translatedFileUrl"]
+    assert answer.endswith("a_en.tmx")
+    assert '<tuv xml:lang="en"><seg>' + plain.strip() in place[0].get(answer).text
+    refused = send(place, "a.md", text, bilingual="above")
+    assert (refused.status_code, "side or tmx" in refused.json()["error"]) == (400, True)
+
+
+def test_guessed_encoding_is_named_in_the_warnings(place):
+    files = {"file": ("a.txt", "Grüße".encode("cp1252"))}
+    answer = place[0].post("/translate_file", files=files, data={"source": "de", "target": "en"}).json()
+    assert "cp1252" in answer["warnings"]["file"]
+
+
 def direct(place, text):
     options = TextOptions(protect=True, follow_form=True)
     return asyncio.run(place[1].service.run("toy-de-en", [text], options))[0].text
