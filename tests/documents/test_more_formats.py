@@ -182,7 +182,7 @@ def test_codes_of_xliff_that_begin_and_end_a_format_enclose_its_words(name, sour
     assert target.startswith("DAS " + source.format("IST") + ' <x id="9"/>')
 
 
-def test_text_in_another_encoding_is_read_keeps_it_and_says_so():
+def test_text_in_another_encoding_keeps_it_and_gets_a_notice():
     for encoding, text in (
         ("cp1252", "Grüße aus Köln"),
         ("cp1251", "Привет, как дела? Это проверка кодировки."),
