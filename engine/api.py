@@ -60,6 +60,7 @@ from engine.repository.loading import ModelInfo, ServiceSettings
 from engine.repository.machine import usual_budget
 from engine.repository.offline import offline_service, offline_settings, run_batches
 from engine.repository.service import Service
+from engine.schedule.places import Places
 from engine.schedule.slices import Slices, at_once, each, in_slices, one_slice, slice_figures
 from engine.schedule.stats import Observer, Stats
 from engine.schedule.workers import Workers, run_work
@@ -115,6 +116,7 @@ __all__ = [
     "Partial",
     "Place",
     "Placement",
+    "Places",
     "Repetition",
     "Service",
     "ServiceSettings",

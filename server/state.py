@@ -27,6 +27,7 @@ from engine.api import (
 )
 from server.cache import Cache
 from server.contract import RequestNames
+from server.observing.context import current_owner
 from server.observing.metrics import Metrics
 from server.process.peers import Peers, ProcessContext
 from server.process.watchdog import LoopLag
@@ -71,7 +72,7 @@ class AppState:
     remote: RemoteService | None = field(init=False)
     cache: Cache | None = field(init=False)
     lag: LoopLag = field(default_factory=LoopLag)
-    workers: Workers = field(default_factory=Workers)
+    workers: Workers = field(default_factory=partial(Workers, owner=current_owner))
     names: RequestNames = RequestNames()
 
     def __post_init__(self, context: ProcessContext | None) -> None:

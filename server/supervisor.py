@@ -1,10 +1,9 @@
 """`convoy serve`: in this process, or in front ends and engine processes under a supervisor.
 
 The supervisor opens the port, starts the processes and restarts them when they die, with a back-off that
-grows while they die early. A single front end has a
-spare one, which takes 50 MiB and accepts connections as soon as the other has died. The supervisor kills
-processes that hang. It answers no request itself; connections that a dead front end had not accepted wait for
-the others. It passes orders between front ends.
+grows while they die early. A single front end has a spare one, which takes 50 MiB and accepts connections as
+soon as the other has died. The supervisor kills processes that hang, and passes orders between front ends. It
+answers no request itself; connections that a dead front end had not accepted wait for the others.
 """
 
 from __future__ import annotations
@@ -42,6 +41,7 @@ logger = logging.getLogger(__name__)
 USEFUL_SECONDS: Final = 10.0  # a process that was ready for this long restarts without back-off
 MAX_PAUSE_SECONDS: Final = 30.0  # longest back-off between a death and the restart
 HANG_CHECK_SECONDS: Final = 1.0  # seconds between two checks for hanging processes
+ORDER_CHECKS: Final = 20  # checks without progress after which no order waits for a process
 BAD_INPUT_CODE: Final = 2
 # modules that the fork server imports before it forks, in addition to this one
 SERVED_MODULES: Final = ("engine.repository.ipc.host", "engine.repository.ipc.service")
@@ -263,12 +263,15 @@ class Supervisor:
 
     def _kill_hanging(self) -> None:
         """Kill hanging processes. Starting processes are exempt, and `_stop` limits the time of stopping."""
-        for child in self._children.values() if self._settings.hang_timeout and not self._stops else ():
+        for child in self._children.values() if not self._stops else ():
             beats, unchanged_checks = self._board.beats[child.number], child.unchanged_checks + 1
             # beats of 0 are a process that is not ready yet; `child.beats` is the value at the last check
             child.beats, child.unchanged_checks = beats, unchanged_checks if 0 < beats == child.beats else 0
-            if child.unchanged_checks * HANG_CHECK_SECONDS >= self._settings.hang_timeout:
-                seconds = self._settings.hang_timeout
+            for id in list(child.calls) if child.unchanged_checks >= ORDER_CHECKS else ():
+                child.calls.discard(id)
+                self._record_reply(id, f"{child.name} does not respond, and follows when it continues")
+            seconds = self._settings.hang_timeout
+            if seconds and child.unchanged_checks * HANG_CHECK_SECONDS >= seconds:
                 logger.error("killing %s: it has made no progress for %d seconds", child.name, seconds)
                 child.process.kill()
         self._loop.call_later(HANG_CHECK_SECONDS, self._kill_hanging)
@@ -325,13 +328,13 @@ class Supervisor:
             task = self._loop.create_task(self._count(child, message))
             self._counting.add(task)
             task.add_done_callback(self._counting.discard)
-        elif message["kind"] == "obeyed":
+        elif message["kind"] == "obeyed" and message["id"] in child.calls:
             child.calls.discard(message["id"])
             fault = message["fault"]
             self._record_reply(message["id"], f"{child.name}: {fault}" if fault else "")
-        elif self._all_were_ready:
+        elif self._all_were_ready and message["kind"] == "failed":
             logger.error("%s: %s", child.name, message["fault"])
-        else:
+        elif message["kind"] == "failed":
             self._start_error = _fault_of(message)
 
     async def _count(self, child: Child, message: dict[str, Any]) -> None:

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from engine.errors import ConvoyError, DeadlineExceeded, TooLarge
+from engine.schedule.places import Places
 from engine.schedule.slices import Slices, at_once, in_slices, in_turns
 from engine.schedule.values import decode, decode_slices, encode, encode_slices, find_class
 from engine.schedule.worker import FAILED, LENGTH_BYTES, QUICK_SECONDS, STARVED, frame
@@ -31,6 +32,7 @@ T = TypeVar("T")
 
 SMALL: Final = 2_000  # characters; smaller work takes at most 250 ms even if its time grows with their square
 MAX_WORKERS: Final = 8
+OWNER_WORKERS: Final = 6  # workers that work for one owner at the same time
 IDLE_SECONDS: Final = 60.0
 # processor time that work may take, and what each character adds; ordinary work takes a tenth of it
 BUDGET_SECONDS: Final = 2.0
@@ -72,9 +74,17 @@ class WorkerFigures:
 class Workers:
     """Workers of one server process, for one event loop: the one that uses them first."""
 
-    def __init__(self, most: int = MAX_WORKERS) -> None:
+    def __init__(
+        self, most: int = MAX_WORKERS, share: int = OWNER_WORKERS, owner: Callable[[], str] = str
+    ) -> None:
+        """Start no worker yet.
+
+        most: number of workers that work at the same time.
+        share: number of workers that work for one owner at the same time.
+        owner: function that returns the name of the owner of the current work.
+        """
         self.figures = WorkerFigures()
-        self._places, self._most = asyncio.Semaphore(most), most
+        self._places, self._owner = Places(most, share), owner
         self._idle, self._busy = list[_Worker](), set[_Worker]()
         self._template: tuple[subprocess.Popen[bytes], socket.socket] | None = None
         self._ordering = asyncio.Lock()
@@ -117,7 +127,7 @@ class Workers:
         self.figures.waiting += 1
         waiting, limit = True, asyncio.timeout_at(_loop_time(deadline))
         try:
-            async with limit, self._places:
+            async with limit, self._places.turn(self._owner()):
                 worker = self._take_idle() or await self._start(work, arguments)
                 self.figures.waiting -= 1
                 waiting = False

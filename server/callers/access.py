@@ -29,6 +29,7 @@ from server.contract import Contract, RequestNames, longest_match, path_of, requ
 from server.errors import Refusal
 from server.http.hosts import check_origin
 from server.http.parameters import FORM_OVERHEAD, body_of, parameters
+from server.observing.context import set_owner
 from server.settings import ServerSettings
 
 FAILURES_A_MINUTE: Final = rates_of(30)  # requests without a valid key, of one address
@@ -205,6 +206,7 @@ class AccessMiddleware:
             rate, seconds = excess
             raise Refusal("slowdown", f"Slowdown: {rate}", {"Retry-After": str(seconds)})
         scope.setdefault("state", {})["visitor"] = visitor
+        set_owner(_share_of(visitor, address))
         status = 500
 
         async def answer(message: Message) -> None:
@@ -287,10 +289,11 @@ def owner_of(request: Request) -> str:
 
 def share_of(request: Request) -> str:
     """Return the name that shares of memory and disk are counted for: the id of a key, or an address."""
-    name = _visitor_of(request)[0].name
-    if name != EVERYBODY:
-        return name
-    return f"address:{block_of(request.client.host if request.client else '')}"
+    return _share_of(_visitor_of(request)[0], request.client.host if request.client else "")
+
+
+def _share_of(visitor: Visitor, address: str) -> str:
+    return visitor.name if visitor.name != EVERYBODY else f"address:{block_of(address)}"
 
 
 def block_of(address: str) -> str:

@@ -14,7 +14,7 @@ import os
 import sys
 import time
 from asyncio.subprocess import PIPE, Process
-from collections import Counter, OrderedDict, deque
+from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from typing import Any, Final, TypeVar
 from documents.bilingual import Bilingual
 from documents.spans import Segment
 from documents.worker import LENGTH_BYTES, MAX_PROCESSOR_SECONDS, encode_message, from_lines, to_lines
-from engine.api import DeadlineExceeded, InvalidRequest, Overloaded, Slices, TooLarge, in_slices
+from engine.api import DeadlineExceeded, InvalidRequest, Overloaded, Places, Slices, TooLarge, in_slices
 
 logger = logging.getLogger(__name__)
 Item = TypeVar("Item")
@@ -56,60 +56,12 @@ class OpenDocument:
     notices: tuple[str, ...] = ()
 
 
-class OwnerTurns:
-    """A number of places: owners get them in turn, one owner's requests in order. For one event loop."""
-
-    def __init__(self, places: int) -> None:
-        self._free = places
-        self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
-
-    @property
-    def waiting(self) -> int:
-        """Number of requests that wait for a place."""
-        return sum(not granted.done() for line in self._waiting.values() for granted in line)
-
-    @asynccontextmanager
-    async def turn(self, owner: str) -> AsyncIterator[None]:
-        """Wait for a place, and hold it within the context."""
-        if self._free:
-            self._free -= 1
-        else:
-            granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.setdefault(owner, deque()).append(granted)
-            try:
-                await granted
-            except asyncio.CancelledError:
-                if (
-                    granted.done() and not granted.cancelled()
-                ):  # the place was granted before the cancellation
-                    self._pass_on()
-                raise
-        try:
-            yield
-        finally:
-            self._pass_on()
-
-    def _pass_on(self) -> None:
-        """Give a free place to the next owner."""
-        while self._waiting:
-            owner, line = next(iter(self._waiting.items()))
-            granted = line.popleft()
-            del self._waiting[owner]
-            if line:
-                self._waiting[owner] = line  # after all other owners
-            # a cancelled request needs no place: the loop goes on to the next owner
-            if not granted.cancelled():
-                granted.set_result(None)
-                return
-        self._free += 1
-
-
 class DocumentProcesses:
     """Processes that parse and write files, shared fairly by owners. For one event loop."""
 
     def __init__(self, processes: int = MAX_PROCESSES) -> None:
         self._idle: list[tuple[Process, float]] = []
-        self._places, self._small_places = OwnerTurns(processes), OwnerTurns(1)
+        self._places, self._small_places = Places(processes), Places(1)
         self._owners: Counter[str] = Counter()
         self._sweeping: asyncio.TimerHandle | None = None
 

@@ -68,6 +68,7 @@ class RequestContext:
     started: start of the request, a time.monotonic().
     models: models that the request was sent to, in the form of `ModelRoute.models`.
     work: work of each model for the request.
+    owner: name of the visitor whose share of the workers is used; "": not known yet.
     outcome: outcome if it differs from the status, as in a stream that fails after its head.
     trace_id, span_id: ids of OpenTelemetry in hexadecimal; "": the request belongs to no trace.
     """
@@ -77,6 +78,7 @@ class RequestContext:
     started: float = field(default_factory=time.monotonic)
     models: set[str] = field(default_factory=set)
     work: list[ModelWork] = field(default_factory=list)
+    owner: str = ""
     outcome: str = ""
     trace_id: str = ""
     span_id: str = ""
@@ -125,6 +127,18 @@ def note_model(model: str) -> None:
     """
     if context := current.get():
         context.models.add(model)
+
+
+def set_owner(owner: str) -> None:
+    """Set the owner of the current request's work."""
+    if context := current.get():
+        context.owner = owner
+
+
+def current_owner() -> str:
+    """Return the owner of the current request's work; "" without a request."""
+    context = current.get()
+    return context.owner if context else ""
 
 
 def set_outcome(outcome: str) -> None:

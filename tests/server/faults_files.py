@@ -44,17 +44,6 @@ FAULTS = [
         "tests/server/test_rare_faults.py -k environment",
     ),
     (
-        "an owner who has many files goes on first",
-        "server/files/document_processes.py",
-        ("            if line:\n                self._waiting[owner] = line  # after all other owners\n"),
-        (
-            "            if line:\n"
-            "                self._waiting[owner] = line\n"
-            "                self._waiting.move_to_end(owner, False)\n"
-        ),
-        "tests/server/files/test_document_processes.py -k test_owners_take_turns_for_a_place",
-    ),
-    (
         "small files wait for large ones",
         "server/files/document_processes.py",
         "places = self._small_places if len(body) <= SMALL_BYTES else self._places",

@@ -9,6 +9,20 @@ FAULTS = [
         "tests/server/http",
     ),
     (
+        "an order waits for a stopped front end without end",
+        "server/supervisor.py",
+        "if child.unchanged_checks >= ORDER_CHECKS else ():",
+        "if False else ():",
+        "tests/server/test_attacks_processes.py -k stopped",
+    ),
+    (
+        "the visitor of a request does not own its work",
+        "server/callers/access.py",
+        "        set_owner(_share_of(visitor, address))\n",
+        "",
+        "tests/server/test_contained_work.py -k own_their_work",
+    ),
+    (
         "a folder goes while its process lives",
         "server/process/temporary.py",
         "            locks.lock(self._held.fileno())\n",

@@ -12,7 +12,8 @@ import httpx
 import pytest
 
 from tests.server.test_attacks import Others, sender, slowed
-from tests.server.test_server_process import GERMAN
+from tests.server.test_reload import NAME, TOKEN
+from tests.server.test_server_process import GERMAN, MAIN
 from tests.support.processes import LONGER, connections, pids, processes
 from tests.support.served import until, value
 from tests.support.timing import thrice
@@ -59,8 +60,10 @@ def connected_to(client, running, pid):
         one.close()
 
 
-def test_stopped_front_end_delays_no_request_of_another():
-    with processes(2, 1, THREADS="1") as (client, running):
+def test_stopped_front_end_delays_no_request_and_no_order_of_another():
+    program = ("-c", f"import server.supervisor; server.supervisor.ORDER_CHECKS = 2\n{MAIN}")
+    settings = {"THREADS": "1", "ADMIN_TOKEN": "operator-operator", "HANG_TIMEOUT": "0"}
+    with processes(2, 1, program, **settings) as (client, running):
         held, other = pids(running)
         lost, served = (connected_to(client, running, pid) for pid in (held, other))
         with closing(lost), closing(served):
@@ -70,6 +73,10 @@ def test_stopped_front_end_delays_no_request_of_another():
             os.kill(held, signal.SIGSTOP)
             for _ in range(20):
                 assert served.post("/translate", json=GERMAN).status_code == 200
+            reloaded = served.post(f"/models/{NAME}/reload", headers=TOKEN)
+            assert reloaded.status_code == 409
+            assert "does not respond" in reloaded.json()["error"]
+            assert served.post("/translate", json=GERMAN).status_code == 200
             os.kill(held, signal.SIGKILL)
             with pytest.raises(httpx.TransportError):
                 answer.read()

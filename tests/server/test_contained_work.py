@@ -60,6 +60,14 @@ def test_endless_work_is_refused_and_harms_no_other_client(place):
         assert answer.status_code == 200, (name, answer.text)
 
 
+def test_visitors_own_their_work(place, monkeypatch):
+    client, state = place
+    owners, turn = [], state.workers._places.turn
+    monkeypatch.setattr(state.workers._places, "turn", lambda owner: owners.append(owner) or turn(owner))
+    assert client.post("/translate", json={"q": TEXT, "source": "de", "target": "en"}).status_code == 200
+    assert set(owners) == {"address:127.0.0.1"}
+
+
 def test_worker_of_a_client_that_left_is_killed(place):
     client, state = place
     with pytest.raises(httpx.ReadTimeout), httpx.Client(base_url=client.base_url, timeout=0.3) as offender:

@@ -148,7 +148,7 @@ def test_running_and_waiting_files_are_counted_while_they_run_and_wait(place, mo
     from asyncio import sleep as asyncio_sleep
 
     monkeypatch.setattr("server.files.documents.run_segments", slow)
-    monkeypatch.setattr("server.files.document_processes.OwnerTurns.waiting", 3)
+    monkeypatch.setattr("engine.schedule.places.Places.waiting", 3)
     file, form = {"file": ("brief.txt", b"Das ist gut.\n")}, {"source": "de", "target": "en"}
     sending = threading.Thread(target=lambda: client.post("/translate_file", files=file, data=form))
     sending.start()

@@ -44,6 +44,8 @@ NUMBERED_OPTIONS: Final = 8  # a group with more distinct options sends them wit
 RETRY_SECONDS: Final = 1.0  # seconds that a restart of an engine process takes, about
 LOST: Final = "the engine of this model has gone and comes back: send the request again"
 LATE: Final = "the deadline passed, and the engine process does not respond"
+# ticks without a message after which an order fails; a process that loads a model answers Pings more slowly
+ORDER_TICKS: Final = 40
 RETRIED_CODES: Final = (Stopping.code, DeviceLost.code)  # another engine process may serve the request
 
 
@@ -159,9 +161,15 @@ class EngineConnection:
             self._frames.send(message)
 
     def tick(self) -> None:
-        """Send a Ping if an answer is due. Move the requests of a stopped process, or end them if late."""
-        if self.silence.tick(expecting=bool(self._groups)):
+        """Send a Ping if an answer is due. Move the requests of a stopped process, or end them if late.
+
+        An order for a stopped process fails with its connection, so that the process settles a late reload.
+        """
+        if self.silence.tick(expecting=bool(self._groups or self._orders)):
             self.send(Ping())
+        if self._orders and self.silence.ticks >= ORDER_TICKS and self._frames:
+            logger.warning("an engine process does not respond: its orders fail")
+            self._frames.close()
         for number, group in list(self._groups.items()) if self.silence.long else ():
             if group.late:
                 self._withdraw(number, group)

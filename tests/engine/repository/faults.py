@@ -58,6 +58,20 @@ FAULTS = [
         "tests/engine/repository/ipc/test_stopped.py -k only_process_end_at_their_deadline",
     ),
     (
+        "an order waits for a stopped process without end",
+        "engine/repository/ipc/connection.py",
+        "if self._orders and self.silence.ticks >= ORDER_TICKS and self._frames:",
+        "if False:",
+        "tests/engine/repository/ipc/test_stopped.py -k order",
+    ),
+    (
+        "a process with an order is not asked whether it runs",
+        "engine/repository/ipc/connection.py",
+        "expecting=bool(self._groups or self._orders)",
+        "expecting=bool(self._groups)",
+        "tests/engine/repository/ipc/test_stopped.py -k order",
+    ),
+    (
         "each tick of a silence sends a Ping",
         "engine/repository/ipc/groups.py",
         "asks = expecting and not self.ticks",

@@ -9,6 +9,7 @@ import shutil
 import signal
 import sys
 import time
+from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
 
@@ -179,6 +180,26 @@ async def test_work_waits_for_a_worker_until_its_deadline():
     await asyncio.gather(task, return_exceptions=True)
     assert await run(few, heavy_work.echo, 2) == 2
     assert few.figures.waiting == 0
+    await few.close()
+
+
+async def test_one_owner_leaves_a_worker_for_others():
+    owner = ContextVar("owner")
+    few = Workers(2, share=1, owner=owner.get)
+
+    async def work(name, kind):
+        owner.set(name)
+        return await run(few, kind)
+
+    many = [asyncio.create_task(work("many", heavy_work.spin)) for _ in range(2)]
+    while not few.oldest():
+        await asyncio.sleep(0.01)
+    with pytest.raises(InvalidRequest, match="by design"):
+        await asyncio.create_task(work("few", heavy_work.refuse))
+    assert (few.figures.waiting, len(few._busy)) == (1, 1)
+    for task in many:
+        task.cancel()
+    await asyncio.gather(*many, return_exceptions=True)
     await few.close()
 
 

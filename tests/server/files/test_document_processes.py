@@ -15,7 +15,7 @@ from engine.api import (
     Overloaded,
     TooLarge,
 )
-from server.files.document_processes import MAX_OWNER_FILES, DocumentProcesses, OwnerTurns
+from server.files.document_processes import MAX_OWNER_FILES, DocumentProcesses
 
 
 async def test_file_is_parsed_and_written_by_another_process():
@@ -84,25 +84,6 @@ async def test_one_owner_uses_only_a_share_of_the_processes():
     document = await processes.read("a.txt", b"one", "you", time.monotonic() + 60)
     assert len(document.segments) == 1
     await processes.close()
-
-
-async def test_owners_take_turns_for_a_place():
-    turns, order = OwnerTurns(1), []
-
-    async def work(owner):
-        async with turns.turn(owner):
-            order.append(owner)
-            await asyncio.sleep(0)
-
-    async with turns.turn("first"):
-        tasks = [asyncio.create_task(work(owner)) for owner in ("many", "many", "many", "gone", "small")]
-        await asyncio.sleep(0)
-        tasks[3].cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-    assert order == ["many", "small", "many", "many"]
-    async with turns.turn("again"):
-        assert turns._free == 0
-    assert turns._free == 1
 
 
 async def test_small_file_does_not_wait_for_large_ones():

@@ -6,11 +6,14 @@ import signal
 import time
 from dataclasses import replace
 
-from engine.errors import DeadlineExceeded
+import pytest
+
+from engine.errors import DeadlineExceeded, Unavailable
 from engine.repository.ipc.groups import SILENT_TICKS, Silence
 from engine.schedule.aio import generate_group
 from engine.types import DecodeJob, DecodeOptions
 from tests.engine.repository.ipc.conftest import engine_of, refusal
+from tests.server.test_reload import NAME
 
 SHORT = DecodeOptions(beam_size=1, max_length=10)
 
@@ -55,6 +58,26 @@ async def test_requests_of_the_only_process_end_at_their_deadline_while_it_is_st
         assert not waits.done(), "the process may continue"
         place.signal(0, signal.SIGCONT)
         assert (await asyncio.wait_for(waits, 120))[0].hypotheses
+
+
+async def test_order_for_a_stopped_process_fails_and_a_later_one_succeeds(hosted, monkeypatch):
+    monkeypatch.setattr("engine.repository.ipc.connections.TICK_SECONDS", 0.05)
+    place = hosted(1)
+    async with place.connected() as service:
+        (connection,) = service._connections.connections
+        place.signal(0, signal.SIGSTOP)
+        monkeypatch.setattr("engine.repository.ipc.connection.ORDER_TICKS", 5)
+        with pytest.raises(Unavailable):
+            await asyncio.to_thread(service.reload, NAME)
+        assert not connection.connected
+        monkeypatch.undo()
+        place.signal(0, signal.SIGCONT)
+        for _ in range(2):  # the second reload waits until the first one is settled
+            while not connection.connected:
+                await asyncio.sleep(0.01)
+            await asyncio.to_thread(service.reload, NAME)
+            await asyncio.to_thread(service.settle, NAME)
+        assert (await service.run(NAME, ["Das ist gut."]))[0].text
 
 
 def test_a_silent_process_is_asked_once_and_counts_as_stopped_after_some_ticks():

@@ -1,0 +1,282 @@
+"""Requests of all kinds, mixed at random: the traffic of `loadtest.http.soak`.
+
+Each kind takes its own way through a server: texts of any length, pages, forms, files, documents, streams,
+summaries, the contracts of DeepL, KServe and OpenAI, gRPC, refusals, and clients that leave.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from itertools import accumulate
+from typing import Any, Final
+
+import aiohttp
+
+from loadtest.texts import document
+
+DE_EN: Final = {"source": "de", "target": "en"}
+LONG: Final = 30  # sentences of a text that a worker prepares
+LEAVES_SECONDS: Final = 0.02  # until a client disconnects
+POLL_SECONDS: Final = 0.1
+READY: Final = 200
+# sends the text, or one made of it; returns the status
+Send = Callable[[aiohttp.ClientSession, str], Awaitable[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestKind:
+    """A kind of requests.
+
+    name: words for tables.
+    share: weight among all kinds.
+    send: function that sends a request and returns the status of the answer.
+    wanted: status of the right answer.
+    """
+
+    name: str
+    share: float
+    send: Send
+    wanted: int = 200
+
+
+@dataclass(frozen=True, slots=True)
+class MixedAnswer:
+    """The status of an answer, 0 without one, and its time on the clock of the event loop, in seconds."""
+
+    kind: RequestKind
+    status: int
+    done: float
+    seconds: float
+
+
+@dataclass(slots=True)
+class Mixture:
+    """Sends requests of random kinds, as an `Ask` of the open and closed loops.
+
+    kinds: kinds with their shares.
+    chance: random numbers.
+    answers: all answers so far, in the order of their ends.
+    """
+
+    kinds: Sequence[RequestKind]
+    chance: random.Random
+    answers: list[MixedAnswer] = field(default_factory=list)
+
+    async def __call__(self, client: aiohttp.ClientSession, text: str) -> tuple[int, None]:
+        """Send a request; return 200 if the answer has the wanted status, otherwise its status."""
+        weights = list(accumulate(kind.share for kind in self.kinds))
+        (kind,) = self.chance.choices(self.kinds, cum_weights=weights)
+        loop = asyncio.get_running_loop()
+        began, status = loop.time(), 0
+        with suppress(aiohttp.ClientError, TimeoutError):
+            status = await kind.send(client, text)
+        self.answers.append(MixedAnswer(kind, status, loop.time(), loop.time() - began))
+        return (READY if status == kind.wanted else status), None
+
+
+def kinds_of(
+    chance: random.Random, translator: str, summarizer: str | None, channel: Any | None
+) -> list[RequestKind]:
+    """Return all kinds of requests that a server answers.
+
+    chance: random numbers for the texts.
+    translator: name of a model from German to English.
+    summarizer: name of a model that summarizes, or None.
+    channel: open gRPC channel, or None.
+    """
+    kinds = [*_kinds_of_texts(chance), *_kinds_of_contracts(translator)]
+    if summarizer:
+        values = {"model": summarizer, "truncate": True}
+        kinds.append(RequestKind("summary", 2, _post("/summarize", lambda text: values | {"q": text})))
+    if channel is not None:
+        kinds.append(RequestKind("gRPC", 3, _grpc(channel, translator)))
+    return kinds
+
+
+def _kinds_of_texts(chance: random.Random) -> list[RequestKind]:
+    """Return the kinds of texts, pages, forms and files."""
+
+    def page(text: str) -> str:
+        body = "".join(f"<p>{text} <b>{part}</b></p>" for part in document(chance, LONG // 2).split(". "))
+        return f"<html><body><h1>{text}</h1>{body}</body></html>"
+
+    def translate(**values: Any) -> Send:
+        return _post("/translate", lambda text: DE_EN | {"q": text} | values)
+
+    long = _post("/translate", lambda _: DE_EN | {"q": document(chance, LONG)})
+    html = _post("/translate", lambda text: DE_EN | {"q": page(text), "format": "html"})
+    large = {"more": "a" * 20_480}
+    return [
+        RequestKind("sentence", 10, translate()),
+        RequestKind("auto", 4, translate(source="auto", alternatives=2)),
+        RequestKind("batch", 1, _post("/translate", lambda text: DE_EN | {"q": [text] * 4})),
+        RequestKind("long text", 1, long),
+        RequestKind("page", 1, html),
+        RequestKind("stream", 3, translate(stream=True)),
+        RequestKind("form", 2, _form("/translate", lambda text: DE_EN | {"q": text})),
+        RequestKind("form of 20 KiB", 1, _form("/translate", lambda text: DE_EN | large | {"q": text})),
+        RequestKind("language", 2, _post("/detect", lambda text: {"q": text})),
+        RequestKind("text file", 1, _file("a.txt", str)),
+        RequestKind("Markdown file", 1, _file("a.md", lambda text: f"# {text}\n\n- *{text}*\n")),
+        RequestKind("web page file", 1, _file("a.html", page)),
+        RequestKind("refused language", 1, translate(target="zz"), 400),
+        RequestKind("refused body", 1, translate(q=1), 400),
+        RequestKind("client leaves", 2, _leaving(translate())),
+        RequestKind("client leaves a long text", 0.5, _leaving(long)),
+    ]
+
+
+def _kinds_of_contracts(model: str) -> list[RequestKind]:
+    """Return the kinds of other contracts.
+
+    model: name of a model from German to English.
+    """
+    path, chats = f"/v2/models/{model}", "/v1/chat/completions"
+
+    def chat(**values: Any) -> Send:
+        return _post(chats, lambda text: _chat(model, text) | values)
+
+    return [
+        RequestKind(
+            "DeepL", 3, _post("/v2/translate", lambda text: {"text": [text], "target_lang": "EN-GB"})
+        ),
+        RequestKind("DeepL document", 1, _document),
+        RequestKind("KServe", 2, _post(f"{path}/infer", _tensors)),
+        RequestKind("KServe stream", 2, _post(f"{path}/generate_stream", lambda text: {"text_input": text})),
+        RequestKind("OpenAI", 2, chat()),
+        RequestKind("OpenAI stream", 2, chat(stream=True)),
+        RequestKind("metrics", 1, _get("/metrics")),
+    ]
+
+
+@asynccontextmanager
+async def channel_to(address: str | None) -> Any:
+    """Open a gRPC channel to an address; yield None without an address or without `grpc`."""
+    if address is None or find_spec("grpc") is None:
+        yield None
+        return
+    import grpc.aio
+
+    async with grpc.aio.insecure_channel(address) as channel:
+        yield channel
+
+
+def _post(path: str, make: Callable[[str], dict[str, Any]]) -> Send:
+    async def send(client: aiohttp.ClientSession, text: str) -> int:
+        async with client.post(path, json=make(text)) as answer:
+            await answer.read()
+            return answer.status
+
+    return send
+
+
+def _get(path: str) -> Send:
+    async def send(client: aiohttp.ClientSession, _: str) -> int:
+        async with client.get(path) as answer:
+            await answer.read()
+            return answer.status
+
+    return send
+
+
+def _form(path: str, make: Callable[[str], dict[str, str]]) -> Send:
+    async def send(client: aiohttp.ClientSession, text: str) -> int:
+        form = aiohttp.FormData(make(text), default_to_multipart=True)
+        async with client.post(path, data=form) as answer:
+            await answer.read()
+            return answer.status
+
+    return send
+
+
+def _upload(fields: dict[str, str], name: str, content: str) -> aiohttp.FormData:
+    form = aiohttp.FormData(fields)
+    form.add_field("file", content.encode(), filename=name)
+    return form
+
+
+def _file(name: str, make: Callable[[str], str]) -> Send:
+    """Return a function that has a file translated, and downloads it."""
+
+    async def send(client: aiohttp.ClientSession, text: str) -> int:
+        async with client.post("/translate_file", data=_upload(DE_EN, name, make(text))) as answer:
+            if answer.status != READY:
+                return answer.status
+            address = (await answer.json())["translatedFileUrl"]
+        async with client.get(address) as answer:
+            await answer.read()
+            return answer.status
+
+    return send
+
+
+async def _document(client: aiohttp.ClientSession, text: str) -> int:
+    """Have a document translated as DeepL's clients do, and download it."""
+    upload = _upload({"target_lang": "EN-GB"}, "a.txt", f"{text}\n" * 5)
+    async with client.post("/v2/document", data=upload) as answer:
+        if answer.status != READY:
+            return answer.status
+        values = await answer.json()
+    path, key = f"/v2/document/{values['document_id']}", {"document_key": values["document_key"]}
+    status = "queued"
+    while status in ("queued", "translating"):
+        await asyncio.sleep(POLL_SECONDS)
+        async with client.post(path, json=key) as answer:
+            if answer.status != READY:
+                return answer.status
+            status = (await answer.json())["status"]
+    async with client.post(f"{path}/result", json=key) as answer:
+        await answer.read()
+        return answer.status
+
+
+def _leaving(send: Send) -> Send:
+    """Return a function that disconnects before the answer, which counts as the right answer."""
+
+    async def leave(client: aiohttp.ClientSession, text: str) -> int:
+        try:
+            async with asyncio.timeout(LEAVES_SECONDS):
+                return await send(client, text)
+        except TimeoutError:
+            return READY
+
+    return leave
+
+
+def _tensors(text: str) -> dict[str, Any]:
+    return {"inputs": [{"name": "text_input", "datatype": "BYTES", "shape": [1], "data": [text]}]}
+
+
+def _chat(model: str, text: str) -> dict[str, Any]:
+    return {"model": model, "messages": [{"role": "user", "content": text}]}
+
+
+def _grpc(channel: Any, model: str) -> Send:
+    import grpc
+
+    from server.grpc.messages import SERVICE, make_pool, message_classes
+
+    messages = message_classes(make_pool())
+    call = channel.unary_unary(
+        f"/inference.{SERVICE}/ModelInfer",
+        request_serializer=lambda request: request.SerializeToString(),
+        response_deserializer=messages["ModelInferResponse"].FromString,
+    )
+
+    async def send(_: aiohttp.ClientSession, text: str) -> int:
+        request = messages["ModelInferRequest"](model_name=model)
+        tensor = request.inputs.add(name="text_input", datatype="BYTES", shape=[1])
+        tensor.contents.bytes_contents.append(text.encode())
+        try:
+            await call(request)
+        except grpc.aio.AioRpcError as error:
+            # a client's faults are 4xx, the server's 5xx
+            return 429 if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED else 500
+        return READY
+
+    return send
