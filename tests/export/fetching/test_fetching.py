@@ -83,7 +83,7 @@ def test_languages_fetch_the_missing_directions_by_way_of_english(server, firefo
     assert not job.transient
 
 
-def test_directions_without_any_model_are_fetched_before_those_of_demonstrations(
+def test_directions_without_a_model_are_fetched_before_directions_of_demonstrations(
     server, firefox, ran, tmp_path
 ):
     pairs = [("de", "en"), ("en", "de"), ("nl", "en"), ("en", "nl")]
@@ -214,7 +214,7 @@ def command(server, out, *words, variables=None, **more):
     )
 
 
-def test_two_processes_share_the_work_and_ask_only_the_host_that_they_name(server, tmp_path):
+def test_two_processes_share_the_work_and_contact_only_the_named_host(server, tmp_path):
     remote_settings(server, [("de", "en")])
     made = Connections(tmp_path / "hook", ROOT)
     both = [command(server, tmp_path / "out", "de-en", variables=made.variables) for _ in range(2)]
