@@ -105,7 +105,7 @@ def test_without_a_driver_device_auto_is_the_cpu_and_nothing_is_logged(no_driver
         find_gpu("cuda")
 
 
-def test_a_container_without_the_driver_of_its_gpu_says_so(no_driver):
+def test_error_names_the_missing_driver_of_a_container_with_a_gpu(no_driver):
     no_driver.touch()
     assert "libcuda.so.1 is missing: start a container with --gpus all" in choose_place("auto", None).note
 

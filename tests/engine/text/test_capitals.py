@@ -12,7 +12,7 @@ def tokens(word):
     return 1 if word in KNOWN else 4
 
 
-def test_words_in_capitals_are_lowered_if_the_vocabulary_knows_them():
+def test_words_in_capitals_are_lowered_if_the_vocabulary_has_them():
     plain = read_capitals(read_markup("Das **HAUS** ist SEHR gut, XYZZY."), "de", tokens)
     assert plain.text == "Das Haus ist sehr gut, XYZZY."
     assert sorted((f.begin, f.end, f.parent) for f in plain.formats if f.capitals) == [
