@@ -47,7 +47,7 @@ from server.observing.figures import Sources
 from server.observing.metrics import Metrics
 from server.observing.tracing import Tracing
 from server.process.allocator import spare_collector, thrifty, trimming
-from server.process.peers import Listener, ProcessContext
+from server.process.peers import LAST_SECONDS, Listener, ProcessContext
 from server.settings import ServerSettings
 from server.state import AppState
 
@@ -56,7 +56,6 @@ logger = logging.getLogger(__name__)
 LOST_CODE: Final = 70  # exit code when the device is lost: a supervisor starts the process again
 # idle connections: with 5 s, clients that poll every 5 s would often meet a closing connection
 KEEP_ALIVE_SECONDS: Final = 30
-LAST_SECONDS: Final = 5.0  # cancelled requests get this long for their error responses
 SWITCH_SECONDS: Final = 0.001  # Python's switch interval: engine threads need the lock often but briefly
 REFRESH_TICKS: Final = 10  # uvicorn's ticks (one second together) between two copies of a front end's metrics
 

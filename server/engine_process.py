@@ -10,11 +10,11 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from engine.api import Service, host_service
-from server.app import LAST_SECONDS, SWITCH_SECONDS, begin, end_lost, open_service
+from server.app import SWITCH_SECONDS, begin, end_lost, open_service
 from server.observing.figures import Sources
 from server.observing.metrics import Metrics
 from server.process.allocator import trimming
-from server.process.peers import ProcessContext, send
+from server.process.peers import LAST_SECONDS, ProcessContext, send
 from server.settings import ServerSettings
 from server.state import watch_folders
 

@@ -28,13 +28,14 @@ from starlette.types import Message, Scope
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from engine.api import ConvoyError, Service, share_threads
-from server.app import LAST_SECONDS, create_app
+from server.app import create_app
 from server.callers.access import PathRules
 from server.contract import path_of
 from server.contracts import contract_of, served_contracts
 from server.errors import Refusal, error_response
 from server.http.parameters import FORM_OVERHEAD, body_of
 from server.observing.metrics import Metrics
+from server.process.peers import LAST_SECONDS
 from server.settings import ServerSettings
 
 logger = logging.getLogger(__name__)

@@ -25,11 +25,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from engine.api import BundleError, ConfigError, ConvoyError
-from server.app import LAST_SECONDS, run
 from server.callers.quotas import Counters
-from server.engine_process import run_engine
 from server.observing import instruments, logs
-from server.process.peers import ABSENT, Board, ProcessContext, listen, send
+from server.process.peers import ABSENT, LAST_SECONDS, Board, ProcessContext, listen, send
 from server.process.temporary import OwnFolder
 from server.settings import ServerSettings
 
@@ -43,8 +41,6 @@ MAX_PAUSE_SECONDS: Final = 30.0  # longest back-off between a death and the rest
 HANG_CHECK_SECONDS: Final = 1.0  # seconds between two checks for hanging processes
 ORDER_CHECKS: Final = 20  # checks without progress after which no order waits for a process
 BAD_INPUT_CODE: Final = 2
-# modules that the fork server imports before it forks, in addition to this one
-SERVED_MODULES: Final = ("engine.repository.ipc.host", "engine.repository.ipc.service")
 MAX_SOCKET_PATH_BYTES: Final = 100  # longest path that every system allows
 
 
@@ -99,7 +95,11 @@ class PendingOrder:
 
 def serve(settings: ServerSettings) -> int:
     """Serve in one or several processes until SIGTERM or SIGINT; return the exit code of `server.app.run`."""
-    return supervise(settings) if settings.frontends else run(settings)
+    if settings.frontends:
+        return supervise(settings)
+    from server.app import run
+
+    return run(settings)
 
 
 def supervise(settings: ServerSettings) -> int:
@@ -121,6 +121,9 @@ def supervise(settings: ServerSettings) -> int:
 
 def run_process(settings: ServerSettings, context: ProcessContext) -> None:
     """Run a front end or an engine process, and exit."""
+    from server.app import run
+    from server.engine_process import run_engine
+
     if sys.platform != "win32":
         os.setpgrp()  # Ctrl-C reaches only the supervisor, which passes it on once
     try:
@@ -143,9 +146,9 @@ class Supervisor:
         self._sockets = tuple(folder / f"engine-{number}" for number in range(settings.engines))
         if len(os.fsencode(self._sockets[-1])) > MAX_SOCKET_PATH_BYTES:
             raise ConfigError(f"{folder}: the path is too long for sockets: set TMPDIR to a shorter one")
-        # children of a fork server start with all modules imported
+        # children of a fork server start with all modules imported; the supervisor needs only some
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["server.supervisor", *SERVED_MODULES])
+        self._context.set_forkserver_preload(["server.preloaded"])
         self._spares = 1 if settings.frontends == 1 else 0  # several front ends replace each other
         array, processes = self._context.RawArray, settings.frontends + settings.engines + self._spares
         self._board = Board(

@@ -42,6 +42,7 @@ MAX_BACKLOG: Final = 2048  # connections that wait until a front end accepts the
 ABSENT: Final = -1  # number of connections of a front end that does not run
 # how often in a row a front end leaves connections to front ends with fewer
 MAX_POSTPONED: Final = 100
+LAST_SECONDS: Final = 5.0  # cancelled requests get this long for their error responses
 BEAT_SECONDS: Final = 0.5  # seconds between two heartbeats of a front end that waits for its turn
 
 Obey = Callable[[str], Awaitable[object]]  # executes an order to all front ends

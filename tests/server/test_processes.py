@@ -4,6 +4,8 @@ import os
 import re
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -77,6 +79,14 @@ def test_front_ends_load_neither_weights_nor_a_runtime(crew):
         mapped = Path(f"/proc/{pid}/maps").read_text("utf-8")
         assert "onnxruntime" not in mapped
         assert "model.safetensors" not in mapped
+
+
+def test_fork_server_excludes_its_imports_from_collections():
+    code = (
+        "import gc, server.preloaded; print(gc.get_freeze_count() > 50_000 and len(gc.get_objects()) < 1_000)"
+    )
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout
+    assert output == "True\n"
 
 
 def test_engine_processes_share_their_weights(crew):
