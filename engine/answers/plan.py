@@ -21,7 +21,7 @@ from engine.text.placeables.masked_text import MarkedText, MaskedText
 from engine.text.placeables.masking import MaskRules, mask
 from engine.text.placeables.names import NameRule
 from engine.text.placeables.numerals import localise
-from engine.text.placeables.pairs import without_pairs
+from engine.text.placeables.pairs import quoted_words, without_pairs
 from engine.text.split import Layout, pack, split
 from engine.types import QUOTAS, DecodeJob, DecodeOptions
 
@@ -289,6 +289,9 @@ class _Planner:
         untrusted = {n: symbol for n, symbol in symbols.items() if not self.masked.phrases[n].trusted}
         masked = partial(self._masked, text, phrases, marks)
         if len(untrusted) == len(symbols) and not marks:
+            return masked()
+        # models copy a quoted word that they would translate without its marks
+        if marks and any(self.model.word_tokens(word) == 1 for word in quoted_words(text)):
             return masked()
         if not marks and self._loses_phrases(phrases):
             return replace(masked(), fast=True, fallback="masked")

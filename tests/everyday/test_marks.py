@@ -85,7 +85,12 @@ WORDS = {
         ">>> Is it urgent?": ">>> Ist es dringend?",
     },
     "en-fr": {"I don&#39;t know.": "Je ne sais pas.", "Yes - No - Cancel": "Oui - Non - Annuler"},
-    "de-en": {"Anna Müller": "Anna Müller", "Montag - Freitag": "Monday - Friday"},
+    "de-en": {
+        "Anna Müller": "Anna Müller",
+        "Montag - Freitag": "Monday - Friday",
+        'Das "Haus" ist groß.': 'The "house" is big.',
+        "Ich wohne in Bad Oeynhausen.": "I live in Bad Oeynhausen.",
+    },
     "fr-en": {
         "L&rsquo;hôtel est ferm&eacute;.": "The hotel is closed.",
         "Pierre Boulanger": "Pierre Boulanger",

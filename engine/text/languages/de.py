@@ -104,6 +104,7 @@ RULES: Final = LanguageRules(
     translated_names=TRANSLATED_NAMES,
     not_names=words("Art Abs Nr Kap Abb"),
     nouns=NOUNS,
+    place_words=words("Bad Sankt"),
     given_names=words(
         "Alexander Andreas Angela Anna Birgit Christian Claudia Daniel Emma Eva Felix Finn Florian Frank",
         "Franz Georg Hannah Hans Heinz Helga Jan Jens Johann Jonas Julia Jürgen Karl Katharina Klaus",

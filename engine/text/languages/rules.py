@@ -172,6 +172,7 @@ class LanguageRules:
     given_names: common given names that are no other words.
     surnames: common surnames that may be other words; a language that writes nouns with capitals needs them
         to find a name in a sentence.
+    place_words: first words of names of places that are other words too: Bad Homburg.
     """
 
     numerals: Numerals | None = None
@@ -203,6 +204,7 @@ class LanguageRules:
     nouns: CapitalNouns | None = None
     given_names: frozenset[str] = frozenset()
     surnames: frozenset[str] = frozenset()
+    place_words: frozenset[str] = frozenset()
 
 
 def words(*texts: str) -> frozenset[str]:

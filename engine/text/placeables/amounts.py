@@ -29,6 +29,9 @@ MAGNITUDE: Final = (
     rf"(?:{GAP}?{CURRENCY}|{GAP}(?:{CODES})(?!\w))?)"
 )
 ZONE: Final = "(?:UTC|GMT)(?:[+−-]\\d{1,2}(?::\\d{2})?)?|CES?T|MES?Z|[ECMP][SD]T|BST|MSK|JST"
+TIME_ZONE: Final = (  # UTC+2  (CEST)
+    rf"(?<!\w)(?:UTC|GMT)[+−-]\d{{1,2}}(?::\d{{2}})?(?!\w)|(?<=\()(?:{ZONE})(?=\))"
+)
 DAYTIME: Final = (  # 9:00 a.m.  12:30 pm; "am" with a space is a German word
     rf"{GAP}?[ap]\.m\.|{GAP}?[AP]M|[ap]m|{GAP}pm|(?<=:\d\d){GAP}am(?=[.,;!?)]|$)|{GAP}(?:{ZONE})"
 )
@@ -58,7 +61,7 @@ ANGLE: Final = (  # 52°31'12"N  48.2° N  5' 11"
 UNIT: Final = (
     rf"(?:{DAYTIME}|{MAGNITUDE}|{CLOSE_UNITS}|x?/[^\W\d_]{{1,4}}\.?(?![\w/])"
     rf"|{GAP}[a-zµ]{{1,4}}/[a-zA-Z²³]{{1,3}}(?:/[a-z]{{1,4}})?(?!\w)"
-    rf"|{GAP}?(?:%|‰|°[CFK]?|{CURRENCY}|{SHORT_UNITS}|(?:{UNITS})(?!\w)))?"
+    rf"|{GAP}?(?:%(?:{GAP}[vV]ol(?:\.(?=\s+\w))?(?!\w))?+|‰|°[CFK]?|{CURRENCY}|{SHORT_UNITS}|(?:{UNITS})(?!\w)))?"
 )
 NUMBER: Final = (
     rf"(?<![\w+])(?:{DIALLED})(?!\w)|(?<!\w)(?:{ANGLE}|{DURATION}(?!\w))"
@@ -134,7 +137,10 @@ REACTION: Final = (  # CaCO₃ → CaO + CO₂
     rf"(?<!\w){SUBSTANCE}(?: \+ {SUBSTANCE}){{0,5}}+ ?(?:→|⇌|⟶|->)"
     rf" ?{SUBSTANCE}(?: \+ {SUBSTANCE}){{0,5}}+(?!\w)"
 )
-POSTCODE: Final = r"(?<![\w-])[A-Z]{1,2}\d[A-Z\d]? \d[A-Z]{2}(?![\w-])"  # British: NW1 6XE
+MIXED: Final = r"(?=[A-Z]{0,12}\d)(?=\d{0,12}[A-Z])[A-Z\d]{2,12}+"
+SERIES: Final = (  # NW1 6XE  205/55 R16 91V  EDDF 261150Z 24012KT 9999
+    rf"(?<![\w/-])(?:[A-Z]{{4}} (?=\d{{3}})|\d{{3}}/\d{{2}} )?+{MIXED}(?: {MIXED})++(?: \d{{4}})?+(?![\w/-])"
+)
 PART_NUMBER: Final = (  # A-77812  4711-B/22  ISO-2022-JP
     r"(?<![\w/.-])(?=[A-Z/.-]{0,12}\d)(?=[\d/.-]{0,12}[A-Z])[A-Z\d]{1,12}(?:(?<=\d)[A-Z]?[a-z]{1,3})?"
     r"(?:[-–/.][A-Z\d]{1,12}(?:(?<=\d)[A-Z]?[a-z]{1,3})?){1,6}%?(?![\w/-]|\.\w)"

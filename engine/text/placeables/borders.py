@@ -59,10 +59,10 @@ LISTING: Final = (  # drwxr-xr-x 2 root root 4096
 KERNEL: Final = (  # [    0.123456] usb 1-1:
     rf"{LINE_START}\[ {{0,8}}\d{{1,6}}\.\d{{6}}\](?: [\w.-]{{1,30}}(?: [\d.:-]{{1,20}})?:(?= ))?+"
 )
+SUBJECT: Final = rf"{LINE_START}(?:[A-Z][A-Za-z]{{0,3}}: ){{1,4}}[A-Z][A-Za-z]{{0,3}}:(?= \S)"  # Re: Fwd:
 DIRECTIVE: Final = rf"{LINE_START}[ \t]{{0,8}}\.\. [a-z-]{{2,30}}::(?=\s|\Z)"  # .. note::
-HEAD: Final = (
-    f"{LOG}|{SPEAKER}|{COMPILER}|{COMMIT}|{CLAUSE}|{COMMENT}|{SOURCE}|{LISTING}|{KERNEL}|{DIRECTIVE}"
-)
+HEADS: Final = (LOG, SPEAKER, COMPILER, COMMIT, CLAUSE, COMMENT, SOURCE, LISTING, KERNEL, SUBJECT, DIRECTIVE)
+HEAD: Final = "|".join(HEADS)
 # syntax of ICU's messages around their branches; fields such as {name} are found first
 BRANCH: Final = (
     r"\{\s?\w{1,60}+,\s?(?:plural|select|selectordinal),\s{0,9}(?:offset:\d{1,9}\s)?(?:=\d{1,9}|\w{1,60}+)\s{0,9}\{"

@@ -116,7 +116,7 @@ PRINTF: Final = (  # %1$s may touch a word; %n, %1 and %L1 of Qt; %#@files@ of i
 # a word with a sign: Tom&Jerry  >=18  x^2  f***; not Lehrer*innen
 SIGN: Final = "#$%&*+<=>@\\\\^`|{}~¢-©¬®-±´-¹×÷‖†‡‰′″⁂⁄⁰-⃏℀-⏿─-◿⟀-⟿⤀-⯿"
 RUN_OF_SIGNS: Final = (  # >.<  (>_<)
-    rf"(?<!\S)(?=[^\w\s]{{0,10}}[{SIGN}])(?!>+(?:\s|\Z)|\([^\s()]*(?:\s|\Z))(?:[^\w\s`]|_(?=[^\w\s])){{2,20}}"
+    rf"(?<!\S)(?=[^\w\s]{{0,10}}[{SIGN}])(?!(?:>+|=+|\*+|#+|~+|\++|-+)(?:\s|\Z)|\([^\s()]*(?:\s|\Z))(?:[^\w\s`]|_(?=[^\w\s])){{2,20}}"
     r"(?<![.,;:!?])(?=[.,;:!?]{0,3}(?:\s|\Z))"
 )
 OTHER: Final = (
@@ -125,6 +125,7 @@ OTHER: Final = (
     rf"[{SIGN}]++(?:[\w.-]|(?<!<)/\w)|[{SIGN}]++(?!in)(?=[.-]*+\w)[\w.-]{{1,40}}+[{SIGN}]|[<>=~^]{{1,3}}\d)"
     rf"[\w./{SIGN}-]{{0,200}}(?<![./-])|(?<!\w)(?:X{{4,}}+|x{{4,}}+)(?!\w)"
     r"|(?<![\w-])[A-Za-z]{1,2}[°+]{1,2}(?![\w+#])"  # T°
+    r"|(?<=[^\W\d] )[>=^](?=[^\W\d])[\w./-]{1,40}(?<=\w)"  # >reload
 )
 # =SUM(A1:A9)
 FORMULA: Final = (
@@ -212,6 +213,7 @@ JOINT: Final = "[/:._@=~]{1,2}+"
 JOINED: Final = (
     r"[^\W_]_++(?!innen|in\b)(?=[^\W_])|[^\W\d]\d{0,8}\.(?=[a-z]{2}|[A-Z]{2,4}+(?!\w))"
     r"|[a-z]{2}\.(?=[ch](?![\w-]))|\d\.(?=[b-df-hj-np-tv-z][b-df-hj-np-tv-z\d]{1,3}+(?![\w-]))|\w::(?!in)(?=\w)"
+    r"|[A-Z]{2}:(?=[A-Z]{2})"  # BEGIN:VCARD
 )
 NAME_OF_PARTS: Final = (  # not "and/or", "e.g.", "Autor:innen", "state-of-the-art", "ends.Begins"
     rf"(?<![\w./:@~-])(?!{ABBREVIATED})(?:"

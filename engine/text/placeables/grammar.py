@@ -124,7 +124,7 @@ KINDS: Final = (
     Placeable("item", r"(?<=\S )\((?:[a-z]|[ivx]{2,4})\)(?=\s)", "(ii)"),
     Placeable("chess moves", amounts.MOVES, "1. e4 e5 2. Nf3 Nc6"),
     Placeable("chords", amounts.CHORDS, "Am7 – D9 – G"),
-    Placeable("postcode", amounts.POSTCODE, "NW1 6XE"),
+    Placeable("series of codes", amounts.SERIES, "NW1 6XE"),
     Placeable("part number", amounts.PART_NUMBER, "4711-B/22", "read"),
     Placeable("bracketed number", code.BRACKETED, "(1:1)", "read"),
     Placeable("conversion", amounts.CONVERSION, "350°F (175°C)"),
@@ -153,7 +153,7 @@ KINDS: Final = (
     Placeable("paragraph", amounts.PARAGRAPH, "§ 433 Abs. 2 BGB"),
     Placeable("date mask", amounts.DATE_MASK, "MM/DD/YYYY"),
     Placeable("footnote", amounts.FOOTNOTE, "¹"),
-    Placeable("time zone", r"(?<!\w)(?:UTC|GMT)[+−-]\d{1,2}(?::\d{2})?(?!\w)", "UTC+2"),
+    Placeable("time zone", amounts.TIME_ZONE, "UTC+2"),
     # plain numbers and codes, which the kinds above contain
     Placeable("range", amounts.RANGE, "8:00 – 18:30", "read"),
     Placeable("number", amounts.NUMBER, "1.234,56 €", "read"),

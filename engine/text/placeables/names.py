@@ -101,7 +101,8 @@ def find_names_with_titles(text: str, rule: NameRule) -> Iterator[tuple[int, int
 
 
 def find_people(text: str, language: str) -> Iterator[tuple[int, int]]:
-    """Find begin and end of each common given name with its surname: Peter Koch, Rose Young."""
+    """Find begin and end of each common given name with its surname, and of places of two words: Peter Koch,
+    Bad Homburg."""
     pattern = _people(language)
     return (match.span() for match in pattern.finditer(text)) if pattern else iter(())
 
@@ -117,7 +118,8 @@ def _people(language: str) -> re.Pattern[str] | None:
     if rules.nouns:
         surname = rf"(?:{'|'.join(sorted(rules.surnames))})(?![\w-])"
     begin = r"(?<![\w-])(?=[A-Z]\w{1,20}[- .][^\W\d_a-z])"
-    return re.compile(rf"{begin}(?:{given})(?: (?:{given}|[A-Z]\.))? {surname}")
+    places = rf"|(?<![\w-])(?:{'|'.join(sorted(rules.place_words)) or '(?!)'}) {capital}[a-zß-öø-ÿ-]{{3,30}}"
+    return re.compile(rf"{begin}(?:{given})(?: (?:{given}|[A-Z]\.))? {surname}{places}")
 
 
 def find_acronyms(text: str, rule: NameRule) -> Iterator[tuple[int, int]]:

@@ -63,6 +63,12 @@ def keeps_pairs(source: str, answer: str) -> bool:
     return source_pairs.counts == answer_pairs.counts and answer_pairs.strays <= source_pairs.strays
 
 
+def quoted_words(text: str) -> set[str]:
+    """Return the words that a text quotes alone: the "house"."""
+    quoted = (text[a.end : b.begin] for a, b in find_pairs(text).pairs if a.kind == "quote")
+    return {word for word in quoted if word.isalpha()}
+
+
 def close_as_opened(text: str, language: str) -> str:
     """Write the closing quotation mark of each pair as the partner of its opening mark.
 

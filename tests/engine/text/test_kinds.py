@@ -56,6 +56,7 @@ def test_example_of_each_kind_is_found(kind):
         ("W1103 22:14:07.331 41 main.cc:88] Tür offen", ["W1103 22:14:07.331 41 main.cc:88]", "Tür offen"]),
         ("Nov 3 22:14:07 web01 nginx[4]: Tür offen", ["Nov 3 22:14:07 web01 nginx[4]:", "Tür offen"]),
         ("F: Wer? A: Tom geht.", ["F:", "Wer?", "A:", "Tom geht."]),
+        ("Re: Fwd: Termin fehlt", ["Re: Fwd:", "Termin fehlt"]),
         ("Hinweis: Die Nummer fehlt.", ["Hinweis: Die Nummer fehlt."]),
         ("« Oui » dit Tom.", ["« Oui » dit Tom."]),
         (
@@ -125,6 +126,14 @@ def test_signs_that_are_not_of_words_stay_escaped(form):
         ("Lotto: 4 – 8 – 15, Flug MUC–SFO", ["4 – 8 – 15", "MUC–SFO"]),
         ("Wir (a) gehen oder (b) bleiben.", ["(a)", "(b)"]),
         ("Passwort: h4u5-T1er! Platz 7e/124", ["h4u5-T1er", "7e/124"]),
+        ("EDDF 261150Z 24012KT 9999 ist da.", ["EDDF 261150Z 24012KT 9999"]),
+        ("Die Reifen 205/55 R16 91V passen.", ["205/55 R16 91V"]),
+        ("Nimm bitte 2024.pdf oder den Brief.docx von t.me/abc.", ["2024.pdf", "Brief.docx", "t.me/abc"]),
+        ("Am 3.mai bei uns.Dann p. ex. usw.Und", ["3"]),
+        ("Zuerst BEGIN:VCARD, dann tippe >reload ein.", ["BEGIN:VCARD", ">reload"]),
+        ("Der Wein hat 13,5 % vol. und ist gut.", ["13,5 % vol."]),
+        ("== Titel ==", []),
+        ("Um 9:30 (MESZ) oder UTC+2.", ["9:30", "MESZ", "UTC+2"]),
         ('Größe 30" x 40" und α = 0,5', ['30" x 40"', "α = 0,5"]),
     ],
 )
