@@ -38,7 +38,7 @@ PARTS: Final = {
     "throughput": 0.24,
     "arrivals": 0.12,
     "real": 0.06,
-    "profiles": 0.06,
+    "profiles": 0.15,
 }
 NEED_MODELS: Final = {"steps", "ablations", "host", "single", "throughput", "arrivals", "profiles"}
 GRACE_SECONDS: Final = 30.0  # seconds that a part may run over before it is ended

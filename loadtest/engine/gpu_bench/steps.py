@@ -94,6 +94,10 @@ SHAPES: Final = (
 )
 
 
+# the steps farthest from their predictions first
+PROFILED: Final = (SIXTEEN, ONE, EIGHT, DEFAULT, Shape(models.ATTENTION, 4, 256), MANY)
+
+
 class Ablation(NamedTuple):
     """An optimisation, and the value without it.
 
@@ -307,27 +311,28 @@ def host(run: PartRun) -> dict[str, Any]:
 
 
 def profiles(run: PartRun) -> dict[str, Any]:
-    """Profile a step on the first backend that works, for one sentence with beam 1 and for a full lane.
+    """Profile the steps of PROFILED on the first backend that works.
 
     Rows: kernels by their time on the device (operators on a CPU) with calls and microseconds a step, the
     duration of a step, and the busy time of the device in it.
     """
     setting, scale = run.setting, run.setting.scale
-    bundle = models.bundle_of(setting.folder, models.SIX, tiny=scale.tiny)
     _, pairs = lengths(setting.corpora, scale.slots)
-    findings: dict[str, Any] = {"model": bundle.name, "rows": [], "not_run": {}}
-    for beams, slots in ((1, 1), (scale.beam, scale.slots)):
+    findings: dict[str, Any] = {"rows": [], "not_run": {}}
+    for shape in PROFILED[: 2 if scale.tiny else None]:
+        columns = {"model": shape.model, "beam": shape.beams, "sentences": min(shape.slots, scale.slots)}
+        name = " ".join(map(str, columns.values()))
         if time.monotonic() > run.until and findings["rows"]:
-            findings["not_run"][f"{slots} sentences"] = "no time was left"
+            findings["not_run"][name] = "no time was left"
             continue
+        bundle = models.bundle_of(setting.folder, shape.model, tiny=scale.tiny)
         # no request may finish during the measurement
-        longest = [(source, 3 * scale.steps + 8) for source, _ in pairs[:slots]]
-        for contender, (executor,) in open_all(run, bundle, [LaneSize(beams, slots)], findings["not_run"]):
-            with record_failure(f"{slots} sentences, {contender}", findings["not_run"]):
+        longest = [(source, 3 * scale.steps + 8) for source, _ in pairs[: columns["sentences"]]]
+        sizes = [LaneSize(shape.beams, columns["sentences"])]
+        for contender, (executor,) in open_all(run, bundle, sizes, findings["not_run"]):
+            with record_failure(f"{name}, {contender}", findings["not_run"]):
                 row = _profile_steps(setting, executor, sentences(bundle.config, longest))
-                findings["rows"].append(
-                    {"contender": str(contender), "beam": beams, "sentences": slots} | row
-                )
+                findings["rows"].append({"contender": str(contender)} | columns | row)
                 break
         run.save(findings)
     return findings
