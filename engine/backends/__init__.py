@@ -178,7 +178,7 @@ BACKENDS: Final = {
     "torch": Backend(
         "plain torch, the readable reference (extra `torch`)", {"cpu": PRECISIONS, "cuda": NARROW}, "torch"
     ),
-    "cuda": Backend("steps as CUDA graphs, with our kernels (extra `torch`)", {"cuda": NARROW}, "torch"),
+    "cuda": Backend("steps as CUDA graphs, with our kernels (extra `torch`)", {"cuda": PRECISIONS}, "torch"),
     "tensorrt": Backend(
         "engines made by `convoy export --to tensorrt` (extra `torch`, and TensorRT)",
         {"cuda": NARROW},
@@ -190,7 +190,9 @@ DEVICE_HELP: Final = (
     "cpu, or cuda (cuda:1 for the second; several with commas between) with any backend but onnx-native; "
     "auto takes a usable GPU, otherwise the CPU."
 )
-PRECISION_HELP: Final = f"{', '.join(PRECISIONS[:-1])} or int8: fp16 and bf16 are for GPUs, int8 for CPUs."
+PRECISION_HELP: Final = (
+    f"{', '.join(PRECISIONS[:-1])} or int8: fp16 and bf16 are for GPUs, int8 for CPUs and the backend cuda."
+)
 PRECISION_DEFAULT: Final = (
     "Default: int8 for a bundle that loses at most 0.2 points by it, otherwise fp32; with the backend cuda "
     "fp16, or bf16 for a bundle that needs its range."

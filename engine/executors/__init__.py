@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from engine.backends import BACKENDS, Placement, devices
+from engine.backends import BACKENDS, Placement, devices, half_precision
 from engine.bundle.bundle import SHORTLISTED, Bundle, graph_name, graph_parts
 from engine.bundle.shortlist import SHORTLIST, Shortlist, load_shortlist
 from engine.errors import BundleError, ConfigError
@@ -149,6 +149,7 @@ def _open_cuda(bundle: Bundle, placement: Placement) -> Sequence[Executor]:
     """Open the lanes of a device with captured steps. Raises ConfigError without torch, a GPU or NVRTC."""
     try:
         from engine.executors.cuda.executor import CapturedExecutor
+        from engine.executors.cuda.int8 import move_as_int8
         from engine.executors.cuda.streams import CudaStreams
         from engine.executors.torch.executor import DTYPES
         from engine.kernels.launch import device_of
@@ -156,13 +157,14 @@ def _open_cuda(bundle: Bundle, placement: Placement) -> Sequence[Executor]:
         from engine.models import load
     except ModuleNotFoundError as error:
         raise ConfigError(f"the cuda backend needs torch ({error}); run: pip install torch") from None
-    device, dtype = placement.device, DTYPES[placement.precision]
-    opened = device_of(device)
-    kernels = opened.kernels()
-    model = load(bundle.config, bundle.weights())
-    usual = usual_kernels(dtype, tensor_cores=opened.tensor_cores)
+    device, int8 = placement.device, placement.precision == "int8"
+    inputs = half_precision(device, exceeds_fp16=bundle.config.exceeds_fp16) if int8 else placement.precision
+    dtype, opened = DTYPES[inputs], device_of(device)
+    kernels, weights = opened.kernels(), bundle.weights()
+    model = load(bundle.config, weights)
+    usual = usual_kernels(dtype, tensor_cores=opened.tensor_cores, int8=int8)
     opened.compile_ahead(kernels_of_lanes(usual, model.state_spec, placement.lanes))
-    model = model.to(device, dtype)
+    model = move_as_int8(model, weights, device, dtype) if int8 else model.to(device, dtype)
     return [
         CapturedExecutor(model, lane, CudaStreams(device), kernels, warm=True) for lane in placement.lanes
     ]

@@ -4,6 +4,7 @@ reference   the same operators in plain torch: exported to graphs, and compared 
 calls       kernels as functions of tensors
 linear      operations that are fused with a linear map
 products    products of few rows
+int8        weights of 8 bits
 taps        steps of the dynamic convolution that compute their taps
 caches      self-attention over caches
 selection   the best tokens from logits

@@ -33,6 +33,7 @@ from engine.kernels.deferred import (
     pending_operation,
     unflatten_product,
 )
+from engine.kernels.int8 import Int8Weight
 from engine.kernels.linear import EmbeddingLookup, Epilogue, Norm, is_constant, library_product, wide_product
 from engine.kernels.modes import Mode
 from engine.kernels.products import FIRST_WIDE_ROWS
@@ -85,7 +86,9 @@ class ProductMode(Mode):
         return func(*args, **kwargs)
 
     def value(self, x: Any) -> Any:
-        """Compute `x` if it is a deferred tensor, else return it."""
+        """Compute `x` if it is a deferred tensor or a weight of 8 bits, else return it."""
+        if isinstance(x, Int8Weight):
+            return self.kernels.expand(x) if x.table is None else x.table
         if not isinstance(x, DeferredTensor):
             return x
         if x.value is None:
@@ -107,7 +110,7 @@ class ProductMode(Mode):
         with torch._C.DisableTorchFunction():  # another mode is the caller
             if self._takes_product(x, weight):
                 return self._product(Product(x, weight, bias, Epilogue(float32=True)))
-            return wide_product(self._computed(x), weight, bias)
+            return wide_product(self._computed(x), self.value(weight), bias)
 
     # --- operators that defer their result, or return NotImplemented to run as in torch
 
@@ -119,7 +122,7 @@ class ProductMode(Mode):
 
     def _embedding(self, tokens: Tensor, table: Tensor, *_: Any, **__: Any) -> Any:
         """Defer an embedding lookup; an offset of its rows becomes a slice of the table."""
-        shifted = pending_operation(tokens)
+        shifted, table = pending_operation(tokens), self.value(table)
         if isinstance(shifted, ShiftedRows) and shifted.offset >= 0:
             tokens, table = shifted.rows, table[shifted.offset :]
         if tokens.dim() != 2 or tokens.dtype != torch.int64 or table.dtype != self.dtype:
@@ -268,7 +271,7 @@ class ProductMode(Mode):
         x, weights, epilogue = op.x, (op.weight, op.bias), op.epilogue
         glu = epilogue.activation == "glu"
         if not self._takes_product(x, op.weight, glu=glu):
-            y = library_product(self._computed(x), *weights, epilogue)
+            y = library_product(self._computed(x), self.value(op.weight), op.bias, epilogue)
             return self.kernels.glu(y) if glu else y
         constant, lookup = is_constant(op.weight), pending_operation(x)
         if (

@@ -35,11 +35,13 @@ class Kernel:
     element: str
     vector: int
     size: int | None = None  # number of rows, beams or channels of a head for which loops are unrolled
+    int8: bool = False  # weights of 8 bits
 
     @property
     def defines(self) -> dict[str, str]:
         size_define = {} if self.size is None else {SIZE_DEFINES[self.entry]: str(self.size)}
-        return {"CONVOY_ELEMENT": self.element, "CONVOY_VECTOR": str(self.vector)} | size_define
+        loads = {"CONVOY_ELEMENT": self.element, "CONVOY_VECTOR": str(self.vector)}
+        return loads | size_define | ({"CONVOY_INT8": "1"} if self.int8 else {})
 
 
 class Address(int):

@@ -48,11 +48,12 @@ class DecoderState(Protocol):
     def exact(self) -> bool: ...
 
 
-def usual_kernels(dtype: torch.dtype, *, tensor_cores: bool) -> list[Kernel]:
+def usual_kernels(dtype: torch.dtype, *, tensor_cores: bool, int8: bool = False) -> list[Kernel]:
     """Return the kernels of models with sizes of multiples of 16 bytes, one for each compilation.
 
     dtype: type of the model.
     tensor_cores: the device has the instructions of tiled_product.cu.
+    int8: add those for weights of 8 bits.
     """
     element, vector = ELEMENTS[dtype], LOAD_BYTES // dtype.itemsize
     tiled = tensor_cores and dtype != torch.float32
@@ -73,6 +74,7 @@ def usual_kernels(dtype: torch.dtype, *, tensor_cores: bool) -> list[Kernel]:
     ]
     kernels += [Kernel("select.cu", "select_best", "float", most) for most in (1, 2, 4)]
     kernels += [Kernel("attend_cached.cu", "attend_cached", element, vector, width) for width in HEAD_WIDTHS]
+    kernels += [Kernel("expand.cu", "expand", element, vector)] if int8 else []
     kernels += [Kernel("attend.cu", "attend", element, 4, beams) for beams in (1, 2, 4, PACKED_GROUP)]
     if not tiled:
         return kernels + [Kernel("product.cu", "product", element, vector, rows) for rows in ROW_BUCKETS]
@@ -80,7 +82,13 @@ def usual_kernels(dtype: torch.dtype, *, tensor_cores: bool) -> list[Kernel]:
     products = [("dynamic_conv_tiled", rows) for rows in ROW_BUCKETS]
     products += [("tiled_product", rows) for rows in TILED_ROW_BUCKETS]
     products += [("wide_product", rows) for rows in WIDE_ROW_BUCKETS]
-    return kernels + [Kernel(f"{entry}.cu", entry, element, vector, rows) for entry, rows in products]
+    narrow = (False, True) if int8 else (False,)
+    return kernels + [
+        Kernel(f"{entry}.cu", entry, element, vector, rows, narrow_weights)
+        for narrow_weights in narrow
+        for entry, rows in products
+        if not narrow_weights or entry != "dynamic_conv_tiled"
+    ]
 
 
 def kernels_of_lanes(
@@ -162,7 +170,8 @@ def main() -> None:
         for dtype in ELEMENTS:
             if dtype == torch.bfloat16 and int(architecture) < 80:  # no products of this type
                 continue
-            kernels = usual_kernels(dtype, tensor_cores=int(architecture) >= 80)
+            narrow, cores = dtype != torch.float32, int(architecture) >= 80
+            kernels = usual_kernels(dtype, tensor_cores=cores, int8=narrow)
             units |= {
                 Unit(k.file, tuple(sorted(k.defines.items())), f"sm_{architecture}"): None for k in kernels
             }

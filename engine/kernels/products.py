@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from math import gcd
 from typing import Final, NamedTuple
 
 import torch
 from torch import Tensor
 
+from engine.kernels.int8 import Int8Weight, bytes_of, stored
 from engine.kernels.launches import (
     ELEMENTS,
     LOAD_BYTES,
@@ -85,7 +87,7 @@ class Products:
         glu: bool = False,
     ) -> bool:
         """Return whether `product` accepts x: up to 8 rows that fit in shared memory, 16 with tensor cores,
-        and 64 without a norm if the weight is small.
+        and 64 without a norm if the weight is small. A weight of 8 bits needs tensor cores.
 
         x: [..., dim]; only the shape is used.
         weight: [outputs, dim].
@@ -95,9 +97,9 @@ class Products:
         """
         dim = weight.shape[1]
         rows = x.numel() // max(dim, 1)
-        if rows > ROW_BUCKETS[-1]:
+        if rows > ROW_BUCKETS[-1] or bytes_of(weight):
             tiled = self._tile_entry(rows, weight, norm, glu=glu) is not None
-            return constant and (tiled or (norm is None and self._takes_wide(rows, weight)))
+            return rows > 0 and constant and (tiled or (norm is None and self._takes_wide(rows, weight)))
         staged = bucket_of(ROW_BUCKETS, rows) * dim * weight.element_size()
         return rows > 0 and staged <= min(MAX_STAGED_BYTES, self.dynamic_bytes)
 
@@ -140,8 +142,9 @@ class Products:
         """
         (weight, bias), residual = weights, epilogue.residual
         outputs, dim = weight.shape
+        made, numbers = stored(weight), bytes_of(weight)
         normed = (
-            weight.new_empty(x.shape)
+            made.new_empty(x.shape, dtype=weight.dtype)
             if isinstance(x, EmbeddingLookup) or (norm and temperature is None)
             else None
         )
@@ -150,10 +153,10 @@ class Products:
         if rows >= FIRST_WIDE_ROWS and norm is None and temperature is None:
             return self._wide_product(x, weights, epilogue), None
         kind = torch.float32 if epilogue.float32 else weight.dtype
-        y = weight.new_empty((*shape[:-1], outputs // 2 if glu else outputs), dtype=kind)
+        y = made.new_empty((*shape[:-1], outputs // 2 if glu else outputs), dtype=kind)
         assert x.is_contiguous()
         # rows of a view may be unaligned
-        x = x.clone() if rows > ROW_BUCKETS[-1] and x.data_ptr() % LOAD_BYTES else x
+        x = x.clone() if (rows > ROW_BUCKETS[-1] or numbers) and x.data_ptr() % LOAD_BYTES else x
         tiles = constant and x.data_ptr() % LOAD_BYTES == 0
         entry = self._tile_entry(rows, weight, norm, glu=glu) if tiles else None
         assert temperature is None or entry != "tiled_unstaged"
@@ -164,18 +167,30 @@ class Products:
         float32 = (int(t is not None and t.dtype != weight.dtype) for t in (x, residual, y))
         options = shape[-2], ACTIVATIONS[epilogue.activation], *float32
         parts = (norm.gain, norm.shift, norm.epsilon) if norm else (None, None, 0.0)
-        tensors = x, weight, bias, residual, *parts[:2], temperature
+        tensors = bias, residual, *parts[:2], temperature
         sizes, factors = (rows, dim, outputs), (float(parts[2]), float(epilogue.factor))
         if entry is None:
             pairs = ceil_div(outputs, 2)
             split = self._split(pairs, dim)
             launch = self._warp_launch(weight, rows, pairs * split)
-            arguments = *tensors, *sizes, split, *options, *factors, normed, y
+            assert numbers is None
+            arguments = x, weight, *tensors, *sizes, split, *options, *factors, normed, y
         else:
             launch = self._tile_launch(entry, weight, rows, y.shape[-1])
-            arguments = *tensors, *lookup, *sizes, *options, *factors, normed, y
+            scales = numbers and numbers.scales
+            arguments = x, made, scales, *tensors, *lookup, *sizes, *options, *factors, normed, y
         self.run(Call(launch.kernel, (launch.blocks, 1, 1), (launch.threads, 1, 1), launch.shared, arguments))
         return y, normed
+
+    def expand(self, weight: Int8Weight) -> Tensor:
+        """Return a weight of 8 bits in its type, for a product of many rows by torch."""
+        (values, scales), dim = weight.parts, weight.shape[1]
+        y = values.new_empty(values.shape, dtype=weight.dtype)
+        kernel = Kernel("expand.cu", "expand", *load_form(gcd(dim, values.data_ptr()), y))
+        threads = min(256, ceil_div(dim, kernel.vector * WARP) * WARP)
+        arguments = values, scales, dim, y
+        self.run(Call(kernel, (values.shape[0], 1, 1), (threads, 1, 1), 0, arguments))
+        return y
 
     def _takes_wide(self, rows: int, weight: Tensor) -> bool:
         """Return whether wide_product.cu computes a product: 17 to 64 rows, and a weight with few tiles."""
@@ -186,7 +201,7 @@ class Products:
             and FIRST_WIDE_ROWS <= rows <= size
             and weight.dtype in (torch.float16, torch.bfloat16)
             and dim % TILE_DEPTH == 0
-            and weight.data_ptr() % LOAD_BYTES == 0
+            and stored(weight).data_ptr() % LOAD_BYTES == 0
             and reread_bytes <= MAX_REREAD_BYTES
         )
 
@@ -195,19 +210,21 @@ class Products:
         (weight, bias), residual, glu = weights, epilogue.residual, epilogue.activation == "glu"
         (outputs, dim), rows = weight.shape, x.numel() // x.shape[-1]
         width = outputs // 2 if glu else outputs
-        y = weight.new_empty((*x.shape[:-1], width), dtype=torch.float32 if epilogue.float32 else None)
+        kind, numbers = torch.float32 if epilogue.float32 else weight.dtype, bytes_of(weight)
+        y = x.new_empty((*x.shape[:-1], width), dtype=kind)
         assert x.is_contiguous() and self._takes_wide(rows, weight)
         assert residual is None or (residual.is_contiguous() and residual.shape == y.shape)
         x = x.to(weight.dtype)
         x = x.clone() if x.data_ptr() % LOAD_BYTES else x  # a view; the kernel needs aligned rows
         size, entry = bucket_of(WIDE_ROW_BUCKETS, rows), "wide_glu" if glu else "wide_product"
         vector = LOAD_BYTES // weight.element_size()
-        kernel = Kernel("wide_product.cu", entry, ELEMENTS[weight.dtype], vector, size)
+        int8, scales = numbers is not None, numbers and numbers.scales
+        kernel = Kernel("wide_product.cu", entry, ELEMENTS[weight.dtype], vector, size, int8)
         float32 = (int(t is not None and t.dtype != weight.dtype) for t in (residual, y))
         scalars = rows, dim, outputs, ACTIVATIONS[epilogue.activation], *float32, float(epilogue.factor)
         blocks = min(ceil_div(width, TILE_OUTPUTS), 2 * self.processors), 1, 1
         shared = PRODUCT_WARPS * (2 if glu else 1) * TILE_OUTPUTS * (size + WIDE_PAD) * 4
-        arguments = x, weight, bias, residual, *scalars, y
+        arguments = x, stored(weight), scales, bias, residual, *scalars, y
         self.run(Call(kernel, blocks, (PRODUCT_WARPS * WARP, 1, 1), shared, arguments))
         return y
 
@@ -234,7 +251,8 @@ class Products:
         """
         dim, size, element_bytes = weight.shape[1], bucket_of(TILED_ROW_BUCKETS, rows), weight.element_size()
         assert rows <= size
-        kernel = Kernel("tiled_product.cu", entry, ELEMENTS[weight.dtype], LOAD_BYTES // element_bytes, size)
+        vector, int8 = LOAD_BYTES // element_bytes, bytes_of(weight) is not None
+        kernel = Kernel("tiled_product.cu", entry, ELEMENTS[weight.dtype], vector, size, int8)
         blocks = min(ceil_div(columns, TILE_OUTPUTS), 2 * self.processors)
         threads = (2 if entry in LONG_ENTRIES else 1) * PRODUCT_WARPS * WARP
         shared = 0 if entry == "tiled_unstaged" else size * (dim + TILE_PAD) * element_bytes
@@ -249,7 +267,7 @@ class Products:
         glu: a GLU follows the product.
         """
         dim, size = weight.shape[1], bucket_of(TILED_ROW_BUCKETS, rows)
-        loaded = weight, *(norm.tensors if norm else ())
+        loaded = stored(weight), *(norm.tensors if norm else ())
         supported = (
             self.tensor_cores
             and rows <= size

@@ -7,6 +7,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from engine.kernels.int8 import bytes_of
 from engine.kernels.launches import ELEMENTS, LOAD_BYTES, WARP, Call, Kernel, bucket_of
 from engine.kernels.linear import is_constant
 from engine.kernels.products import MAX_TILED_BYTES, ROW_BUCKETS, TILE_PAD, Products
@@ -34,6 +35,7 @@ class TapProducts(Products):
         return (
             0 < rows <= ROW_BUCKETS[-1]
             and is_constant(weight)
+            and bytes_of(weight) is None
             and x.is_contiguous()
             and x.data_ptr() % LOAD_BYTES == 0
             and self._tile_entry(rows, weight, None, glu=False) in ("tiled_product", "tiled_long")

@@ -30,6 +30,19 @@ __device__ __forceinline__ Words stream(const Element* from) {
 #endif
 }
 
+// The same for eight weights of 8 bits
+__device__ __forceinline__ Pairs stream(const signed char* from) {
+#ifdef CONVOY_HOST
+  return *reinterpret_cast<const Pairs*>(from);
+#else
+  Pairs f;
+  asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v2.u32 {%0, %1}, [%2];"
+               : "=r"(f.at[0]), "=r"(f.at[1])
+               : "l"(from));
+  return f;
+#endif
+}
+
 // Two neighbours in a register, rounded by `narrow`
 #ifdef CONVOY_HOST
 __device__ __forceinline__ unsigned packed(float first, float second) {
@@ -74,6 +87,47 @@ __device__ __forceinline__ void read_four(const void* from, int wide, Index at, 
 __device__ __forceinline__ void write_four(const float (&from)[4], Element* to) {
   *reinterpret_cast<Pairs*>(to) = {{packed(from[0], from[1]), packed(from[2], from[3])}};
 }
+
+// Weights of a product: elements, or with CONVOY_INT8 bytes, whose sums are multiplied by the scale of their output
+#ifdef CONVOY_INT8
+constexpr bool INT8 = true;
+using Weight = signed char;
+using Loaded = Pairs;  // eight weights
+#else
+constexpr bool INT8 = false;
+using Weight = Element;
+using Loaded = Words;
+#endif
+
+__device__ __forceinline__ const Words& elements(const Words& weights) { return weights; }
+#ifdef CONVOY_HOST
+__device__ __forceinline__ Words elements(const Pairs& weights) {
+  const auto of = [&](int i) { return static_cast<float>(static_cast<signed char>(weights.at[i / 4] >> i % 4 * 8)); };
+  return {{packed(of(0), of(1)), packed(of(2), of(3)), packed(of(4), of(5)), packed(of(6), of(7))}};
+}
+#else
+// Elements 2 * i and 2 * i + 1 of four bytes plus 128. A byte is the last of a number whose unit is 1, in fp16 1024 + byte, in
+// float, for bf16, 2^23 + byte; the difference to 128 more than its first part is exact.
+template <int i>
+__device__ __forceinline__ unsigned two_of(fp16, unsigned bytes) {
+  unsigned both;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(both) : "r"(bytes), "r"(0x64646464u), "n"(i == 0 ? 0x4140 : 0x4342));
+  asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(both) : "r"(both), "r"(0x64806480u));
+  return both;
+}
+template <int i>
+__device__ __forceinline__ unsigned two_of(bf16, unsigned bytes) {
+  unsigned first, second;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(first) : "r"(bytes), "r"(0x4b000000u), "n"(0x7440 + 2 * i));
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(second) : "r"(bytes), "r"(0x4b000000u), "n"(0x7441 + 2 * i));
+  return packed(__uint_as_float(first) - 8388736.0f, __uint_as_float(second) - 8388736.0f);
+}
+__device__ __forceinline__ Words elements(const Pairs& weights) {
+  const unsigned low = weights.at[0] ^ 0x80808080u, high = weights.at[1] ^ 0x80808080u;
+  const Element type{};
+  return {{two_of<0>(type, low), two_of<1>(type, low), two_of<0>(type, high), two_of<1>(type, high)}};
+}
+#endif
 
 struct Inputs {
   const void* x;         // [rows, dim], float if wide
@@ -303,6 +357,7 @@ struct HeadProduct {
 // Operations after a product
 struct Finish {
   const Element* bias;   // [outputs], or null
+  const float* scales;   // [outputs] if INT8
   const void* residual;  // shape of y, float if wide_residual; or null
   int activation, wide_residual, wide_y;
   float factor;

@@ -15,7 +15,7 @@ constexpr int MMAS = (ROWS + COLUMNS - 1) / COLUMNS;
 // SIDES: 2 for a GLU, values and gates. HELD: number of weight loads of a warp before the block waits.
 // STAGED: rows are in shared memory; otherwise they are elements, neither normalised nor divided.
 template <int SIDES, int WARPS, int HELD, bool STAGED = true>
-__device__ __forceinline__ void multiply(const Inputs& in, const Element* weight, int outputs, const Finish& finish) {
+__device__ __forceinline__ void multiply(const Inputs& in, const Weight* weight, int outputs, const Finish& finish) {
   constexpr int THREADS = WARPS * WARP;
   CONVOY_SHARED(Element, inputs);
   __shared__ float parts[WARPS][SIDES][TILE][MMAS * COLUMNS + 1];
@@ -30,7 +30,7 @@ __device__ __forceinline__ void multiply(const Inputs& in, const Element* weight
     const int output = min(tile * TILE + group + 8 * half, width - 1) + side * width;
     return weight + static_cast<Index>(output) * dim + quad * 8;
   };
-  Words held[HELD][SIDES][2];
+  Loaded held[HELD][SIDES][2];
   auto fetch = [&](int tile) {
 #pragma unroll
     for (int i = 0; i < HELD; i++)
@@ -46,10 +46,13 @@ __device__ __forceinline__ void multiply(const Inputs& in, const Element* weight
   const int own_row = me / TILE, own = me % TILE;
   const bool has_row = own_row < min(in.rows, ROWS);
   Element bias[SIDES] = {}, narrow_residual{};
-  float wide_residual = 0;
+  float wide_residual = 0, scale[SIDES] = {};
   auto surround = [&](int tile) {
     const int output = tile * TILE + own;
     if (!has_row || output >= width) return;
+    if (INT8)
+#pragma unroll
+      for (int side = 0; side < SIDES; side++) scale[side] = finish.scales[output + side * width];
     if (finish.bias != nullptr)
 #pragma unroll
       for (int side = 0; side < SIDES; side++) bias[side] = finish.bias[output + side * width];
@@ -80,7 +83,12 @@ __device__ __forceinline__ void multiply(const Inputs& in, const Element* weight
 
   for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
     float sums[MMAS][SIDES][4] = {};
-    auto add = [&](const Words (&a)[SIDES][2], int depth) {
+    auto add = [&](const Loaded (&loaded)[SIDES][2], int depth) {
+      Words a[SIDES][2];
+#pragma unroll
+      for (int side = 0; side < SIDES; side++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) a[side][half] = elements(loaded[side][half]);
 #pragma unroll
       for (int of = 0; of < MMAS; of++) {
         const int row = of * COLUMNS + group, at = depth * DEPTH + quad * 8;
@@ -103,7 +111,7 @@ __device__ __forceinline__ void multiply(const Inputs& in, const Element* weight
       if (warp + i * WARPS < depths) add(held[i], warp + i * WARPS);
 #pragma unroll(AHEAD)
     for (int depth = warp + HELD * WARPS; depth < depths; depth += WARPS) {
-      Words more[SIDES][2];
+      Loaded more[SIDES][2];
 #pragma unroll
       for (int side = 0; side < SIDES; side++)
 #pragma unroll
@@ -127,7 +135,7 @@ __device__ __forceinline__ void multiply(const Inputs& in, const Element* weight
         float sum = 0;
 #pragma unroll
         for (int w = 0; w < WARPS; w++) sum += parts[w][side][own][own_row];
-        sum = (sum + widen(bias[side])) * finish.factor;
+        sum = (INT8 ? fmaf(sum, scale[side], widen(bias[side])) : sum + widen(bias[side])) * finish.factor;
         value[side] = SIDES == 2 ? sum : activated(sum, finish.activation);
       }
       if (SIDES == 2) value[0] = gated(value[0], value[SIDES - 1]);
@@ -142,14 +150,14 @@ __device__ __forceinline__ void multiply(const Inputs& in, const Element* weight
 
 // The arguments are those of product.cu without `split`, with a lookup.
 #define CONVOY_PARAMETERS                                                                                         \
-  const void *x, const Element *weight, const Element *bias, const void *residual, const Element *gain,           \
+  const void *x, const Weight *weight, const float *scales, const Element *bias, const void *residual, const Element *gain,           \
       const Element *shift, const float *heat, const Index *tokens, const Index *positions, const Element *signals, \
       float scale, int rows, int dim, int outputs, int beams, int activation, int wide_x, \
       int wide_residual, int wide_y, float epsilon, float factor, \
       Element *normed, void *y
 #define CONVOY_ARGUMENTS                                                                   \
   {x, gain, shift, heat, rows, dim, beams, wide_x, epsilon, normed, tokens, positions, signals, scale}, weight, outputs, { \
-    bias, residual, activation, wide_residual, wide_y, factor, y                           \
+    bias, scales, residual, activation, wide_residual, wide_y, factor, y                           \
   }
 
 // two blocks fit into a multiprocessor, so that blocks of the next product can start early

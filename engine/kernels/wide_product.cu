@@ -13,13 +13,13 @@ constexpr int EACH = (TILE * ROWS + THREADS - 1) / THREADS;  // outputs of a thr
 
 // SIDES: 2 for a GLU, values and gates. HELD: number of weight loads of a warp before the block waits.
 template <int SIDES, int HELD>
-__device__ __forceinline__ void multiply(const Element* x, const Element* weight, int rows, int dim, int outputs,
+__device__ __forceinline__ void multiply(const Element* x, const Weight* weight, int rows, int dim, int outputs,
                                          const Finish& finish) {
   CONVOY_SHARED(float, parts);  // [WARPS, SIDES, TILE, PITCH]
   const int me = threadIdx.x, warp = me / WARP, lane = me % WARP, group = lane / 4, quad = lane % 4;
   const int width = outputs / SIDES, depths = dim / DEPTH, tiles = (width + TILE - 1) / TILE;
 
-  auto weights_of = [&](int tile, int depth, Words (&to)[SIDES][2]) {
+  auto weights_of = [&](int tile, int depth, Loaded (&to)[SIDES][2]) {
 #pragma unroll
     for (int side = 0; side < SIDES; side++)
 #pragma unroll
@@ -28,7 +28,7 @@ __device__ __forceinline__ void multiply(const Element* x, const Element* weight
         to[side][half] = stream(weight + static_cast<Index>(output) * dim + depth * DEPTH + quad * 8);
       }
   };
-  Words held[HELD][SIDES][2];
+  Loaded held[HELD][SIDES][2];
   auto fetch = [&](int tile) {
 #pragma unroll
     for (int i = 0; i < HELD; i++)
@@ -42,7 +42,12 @@ __device__ __forceinline__ void multiply(const Element* x, const Element* weight
 
   for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
     float sums[MMAS][SIDES][4] = {};
-    auto add = [&](const Words (&a)[SIDES][2], int depth) {
+    auto add = [&](const Loaded (&loaded)[SIDES][2], int depth) {
+      Words a[SIDES][2];
+#pragma unroll
+      for (int side = 0; side < SIDES; side++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) a[side][half] = elements(loaded[side][half]);
       Words b[MMAS];
 #pragma unroll
       for (int of = 0; of < MMAS; of++) {
@@ -64,7 +69,7 @@ __device__ __forceinline__ void multiply(const Element* x, const Element* weight
     for (int i = 0; i < HELD; i++)
       if (warp + i * WARPS < depths) add(held[i], warp + i * WARPS);
     for (int depth = warp + HELD * WARPS; depth < depths; depth += WARPS) {
-      Words more[SIDES][2];
+      Loaded more[SIDES][2];
       weights_of(tile, depth, more);
       add(more, depth);
     }
@@ -89,6 +94,7 @@ __device__ __forceinline__ void multiply(const Element* x, const Element* weight
         float sum = 0;
 #pragma unroll
         for (int w = 0; w < WARPS; w++) sum += parts[((w * SIDES + side) * TILE + me % TILE) * PITCH + row];
+        if (INT8) sum *= finish.scales[output + side * width];
         if (finish.bias != nullptr) sum += widen(finish.bias[output + side * width]);
         sum *= finish.factor;
         value[side] = SIDES == 2 ? sum : activated(sum, finish.activation);
@@ -105,10 +111,10 @@ __device__ __forceinline__ void multiply(const Element* x, const Element* weight
 }
 
 #define CONVOY_PARAMETERS                                                                                    \
-  const Element *x, const Element *weight, const Element *bias, const void *residual, int rows, int dim,      \
+  const Element *x, const Weight *weight, const float *scales, const Element *bias, const void *residual, int rows, int dim,      \
       int outputs, int activation, int wide_residual, int wide_y, float factor, void *y
 #define CONVOY_ARGUMENTS \
-  x, weight, rows, dim, outputs, { bias, residual, activation, wide_residual, wide_y, factor, y }
+  x, weight, rows, dim, outputs, { bias, scales, residual, activation, wide_residual, wide_y, factor, y }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) wide_product(CONVOY_PARAMETERS) {
   multiply<1, 4>(CONVOY_ARGUMENTS);

@@ -15,8 +15,10 @@ from engine.bundle.specs import StateSpec
 from engine.executors.cuda.search_kernels import RingArrays, SearchKernels, Tokens
 from engine.executors.history import Rings
 from engine.kernels.calls import Kernels, PackedSequences, Scatter
+from engine.kernels.int8 import Bytes, Int8Weight
 from engine.kernels.launches import Address, Call
 from engine.kernels.linear import EmbeddingLookup, Epilogue, Norm
+from engine.kernels.products import USUAL_SHARED_BYTES
 from engine.kernels.reference import QKV
 from engine.models.select import SelectionRules
 from engine.search.executor import TopK
@@ -141,10 +143,10 @@ def followed(slots, beams, windows):
     return torch.tensor([slots]), RingArrays(rings.ancestors, rings.clock, addresses)
 
 
-def calls(dtype):
-    """Call every entry once with all optional arguments and once without."""
+def calls(dtype, shared_bytes=USUAL_SHARED_BYTES):
+    """Call every entry once with all optional arguments and once without, if shared memory suffices."""
     made: list[Call] = []
-    kernels = Kernels(made.append)
+    kernels = Kernels(made.append, shared_bytes=shared_bytes)
     x, taps, ring, index = convolution(dtype, 2, 3, 32, 4, 5, False)
     kernels.dynamic_conv_step(x, taps, ring, index)
     past = ring, index, torch.zeros(1, dtype=torch.int64)
@@ -158,11 +160,18 @@ def calls(dtype):
         for activation in (None, "glu"):
             ending = Epilogue(activation=activation)
             kernels.product(normal(5, 6, 3, 32, dtype=dtype), weights, ending, constant=True)
+    int8 = Int8Weight(Bytes(torch.zeros(8, 32, dtype=torch.int8), torch.ones(8)), dtype)
+    kernels.expand(int8)
+    if dtype != FLOAT:
+        for rows in (1, 6):
+            kernels.product(normal(5, rows, 3, 32, dtype=dtype), (int8, None), Epilogue(), constant=True)
     epilogue = Epilogue(residual=normal(7, 2, 3, 8), float32=True)
     kernels.product(x.float(), (weights[0], None), epilogue, constant=True)
     for dim in (24, 2080) if dtype == FLOAT else (24, 2080, 5120):
         weights_of = normal(8, 8, dim, dtype=dtype), None
-        kernels.product(normal(7, 2, 3, dim, dtype=dtype), weights_of, Epilogue(), constant=True)
+        rows = normal(7, 2, 3, dim, dtype=dtype)
+        if kernels.fits(rows, weights_of[0], constant=True):
+            kernels.product(rows, weights_of, Epilogue(), constant=True)
     kernels.embed(
         torch.zeros(2, 3, dtype=torch.int64),
         weights[0],

@@ -59,7 +59,7 @@ class Host:
         if not shim.exists():  # its headers are parsed once for all kernels
             self._make(shim.with_suffix(".h.gch"), "-x", "c++-header", str(SHIM))
             self._whole(shim, SHIM.read_bytes())
-        name = f"{kernel.entry}-{kernel.element}-{kernel.vector}-{kernel.size}"
+        name = f"{kernel.entry}-{kernel.element}-{kernel.vector}-{kernel.size}" + "-int8" * kernel.int8
         source, library = self.folder / f"{name}.cpp", self.folder / f"{name}.so"
         if not library.exists():
             text = (

@@ -1,6 +1,7 @@
 """Steps of model and search as CUDA graphs: plain torch with our kernels.
 
 executor          one lane of a model in torch
+int8              models with weights of 8 bits
 captured_slots    slots with arrays at fixed addresses, so that graphs can capture them
 stepper           steps of a lane as CUDA graphs
 step_kernels      a plain step of model and search by kernels

@@ -10,7 +10,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 from unittest import mock
 
@@ -94,6 +94,7 @@ SHAPES: Final = (
 )
 
 
+INT8_SHAPES: Final = (ONE, DEFAULT, FEW, SIXTEEN, Shape(models.SIX, 4, 64))  # with weights of 8 bits too
 # the steps farthest from their predictions first
 PROFILED: Final = (SIXTEEN, ONE, EIGHT, DEFAULT, Shape(models.ATTENTION, 4, 256), MANY)
 
@@ -150,6 +151,10 @@ def steps(run: PartRun) -> dict[str, Any]:
     findings: dict[str, Any] = {"rows": [], "not_run": {}}
     for shape in SHAPES:
         _measure_into(run, findings, shape, _shape_columns(shape))
+    (contender, *_) = contenders(run.setting)
+    for shape in INT8_SHAPES if contender.backend == "cuda" else ():
+        shape = shape._replace(predicted=None)
+        _measure_into(run, findings, shape, _shape_columns(shape), replace(contender, precision="int8"))
     return findings
 
 
@@ -169,9 +174,22 @@ def _shape_columns(shape: Shape) -> dict[str, Any]:
     return {key: value for key, value in shape._asdict().items() if value is not None}
 
 
-def _measure_into(run: PartRun, findings: dict[str, Any], shape: Shape, columns: dict[str, Any]) -> None:
-    """Add the row of a step to the findings, or the reason why there is none."""
-    (contender, *_) = contenders(run.setting)
+def _measure_into(
+    run: PartRun,
+    findings: dict[str, Any],
+    shape: Shape,
+    columns: dict[str, Any],
+    contender: Contender | None = None,
+) -> None:
+    """Add the row of a step to the findings, or the reason why there is none.
+
+    run: the part that measures it.
+    findings: rows and reasons.
+    shape: the step.
+    columns: first columns of its row.
+    contender: backend and precision; None: the first of the call.
+    """
+    contender = contender or contenders(run.setting)[0]
     name = ", ".join(str(value) for value in columns.values())
     if time.monotonic() > run.until and findings["rows"]:
         findings["not_run"][f"{name}, {contender}"] = "no time was left"
@@ -320,15 +338,16 @@ def profiles(run: PartRun) -> dict[str, Any]:
     _, pairs = lengths(setting.corpora, scale.slots)
     findings: dict[str, Any] = {"rows": [], "not_run": {}}
     for shape in PROFILED[: 2 if scale.tiny else None]:
-        columns = {"model": shape.model, "beam": shape.beams, "sentences": min(shape.slots, scale.slots)}
+        slots = min(shape.slots, scale.slots)
+        columns = {"model": shape.model, "beam": shape.beams, "sentences": slots}
         name = " ".join(map(str, columns.values()))
         if time.monotonic() > run.until and findings["rows"]:
             findings["not_run"][name] = "no time was left"
             continue
         bundle = models.bundle_of(setting.folder, shape.model, tiny=scale.tiny)
         # no request may finish during the measurement
-        longest = [(source, 3 * scale.steps + 8) for source, _ in pairs[: columns["sentences"]]]
-        sizes = [LaneSize(shape.beams, columns["sentences"])]
+        longest = [(source, 3 * scale.steps + 8) for source, _ in pairs[:slots]]
+        sizes = [LaneSize(shape.beams, slots)]
         for contender, (executor,) in open_all(run, bundle, sizes, findings["not_run"]):
             with record_failure(f"{name}, {contender}", findings["not_run"]):
                 row = _profile_steps(setting, executor, sentences(bundle.config, longest))

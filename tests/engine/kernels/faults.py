@@ -153,6 +153,27 @@ FAULTS = [
         "engine/kernels/nvrtc.py",
         '("--std=c++17", "--fmad=false")',
         '("--std=c++17",)',
-        "tests/engine/kernels/test_compiling.py -k rounded_as_the_source",
+        "tests/engine/kernels/test_compiling.py -k contracts_products",
+    ),
+    (
+        "sums of weights of 8 bits are not multiplied by the scale of their output",
+        "engine/kernels/wide_product.cu",
+        "if (INT8) sum *= finish.scales[output + side * width];",
+        "if (INT8) sum *= finish.scales[side * width];",
+        "tests/engine/kernels/test_int8.py -k product_of_8_bits",
+    ),
+    (
+        "a product of many rows reads the bytes of a weight as its numbers",
+        "engine/kernels/expand.cu",
+        "static_cast<float>(bytes.at[i]) * scale",
+        "static_cast<float>(bytes.at[i])",
+        "tests/engine/kernels/test_int8.py -k many_rows",
+    ),
+    (
+        "taps are stored in 8 bits, which the kernel of the convolution can't read",
+        "engine/executors/cuda/int8.py",
+        'name.rpartition(".")[2] != TAPS',
+        "name != TAPS",
+        "tests/engine/executors/test_int8_on_gpus.py -k taps",
     ),
 ]

@@ -40,7 +40,7 @@ def test_nvrtc_compiles_every_kernel_and_calls_match_its_parameters(compiler, ar
         assert parameters(ptx, call.kernel.entry) == kinds
 
 
-def test_sums_and_products_are_rounded_as_the_source_says(compiler):
+def test_no_kernel_contracts_products_and_sums(compiler):
     """An operation without a rounding may be contracted: in one instantiation of a template, not in another.
     The loops that take most time still multiply and add with one instruction."""
     least = {"product": 2 * 8 * 4 * 4, "attend": 2 * 4 * 4 * 4, "dynamic_conv_step": 8 * 4}  # unrolled
