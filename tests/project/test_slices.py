@@ -139,7 +139,7 @@ WORKS: dict[str, Callable[[], Iterator[Slices[Any]]] | str] = {
     "server.files.document_processes:write": "server.files.document_processes:read",
     "server.contracts.convoy.score:score": EXTRAS,
     "server.contracts.convoy.summarize:_answer": EXTRAS,
-    "server.contracts.libretranslate.translate:_answer": EXTRAS,
+    "server.contracts.libretranslate.translate:_answer_in": EXTRAS,
     "engine.schedule.aio:generate_group": COUNTED,
     "engine.repository.ipc.host:_submit_outside_loop": COUNTED,
     "engine.schedule.workers:run_work": "at most 2,000 characters, see test_linear_requests.py",

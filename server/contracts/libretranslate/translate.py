@@ -124,20 +124,12 @@ def _call_of(values: dict[str, Any], state: AppState, deadline: float) -> Transl
     if several:
         check_sizes([""] * len(texts) * len(targets), -1, settings.batch_limit)
     pairs = [resolve_pair(state.service, source, target) for target in targets]
-    text_format = values.get("format")
-    text_format = "text" if text_format in (None, "") else text_format
-    if text_format not in FORMATS:
-        raise InvalidRequest(f"{str(text_format)[:SHOWN_CHARACTERS]} format is not supported")
+    html = _is_html(values)
     check_phrases(phrases_of(values), settings.phrase_limit)
     options = validate(TranslateRequest, values)
-    if text_format == "html":
+    if html:
         check_tags(texts, settings.tag_limit)
-        if options.scores or options.alignment or options.forced:
-            raise InvalidRequest(
-                "Invalid request: scores, alignment and forced are of plain text; use format text"
-            )
-        if options.partial and (options.coverage or options.repetition):
-            raise InvalidRequest("Invalid request: coverage and repetition of HTML do not go with partial")
+        _check_options_of_html(options)
     if several and (options.stream or options.partial):
         raise InvalidRequest("Invalid request: stream and partial take one target; send a request for each")
     return TranslateCall(
@@ -146,12 +138,31 @@ def _call_of(values: dict[str, Any], state: AppState, deadline: float) -> Transl
         source=pairs[0][0],
         targets=[(pair[1], asked) for pair, asked in zip(pairs, targets, strict=True)],
         several=several,
-        html=text_format == "html",
+        html=html,
         alternatives=alternatives,
         options=options,
         deadline=deadline,
         warnings=unread_of(values, READ, state.names.query_key_fields),
     )
+
+
+def _is_html(values: dict[str, Any]) -> bool:
+    """Return whether a request's texts are HTML. Raises InvalidRequest in LibreTranslate's words."""
+    text_format = values.get("format")
+    text_format = "text" if text_format in (None, "") else text_format
+    if text_format not in FORMATS:
+        raise InvalidRequest(f"{str(text_format)[:SHOWN_CHARACTERS]} format is not supported")
+    return bool(text_format == "html")
+
+
+def _check_options_of_html(options: TranslateFields) -> None:
+    """Raise InvalidRequest when a request for HTML has an option of plain text."""
+    if options.scores or options.alignment or options.forced:
+        raise InvalidRequest(
+            "Invalid request: scores, alignment and forced are of plain text; use format text"
+        )
+    if options.partial and (options.coverage or options.repetition):
+        raise InvalidRequest("Invalid request: coverage and repetition of HTML do not go with partial")
 
 
 def _targets(values: dict[str, Any]) -> tuple[list[str], bool]:
