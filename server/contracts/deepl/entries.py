@@ -92,9 +92,8 @@ def _present_entries(entries: Mapping[str, str], texts: Iterable[str]) -> Slices
     looked up first, and then each phrase whose beginning occurs.
     """
     phrases: dict[str, list[str]] = {}
-    for number, source in enumerate(entries):
-        for form in forms_of(source):
-            phrases.setdefault(_fold_space(form), []).append(source)
+    for number, (form, source) in enumerate(_forms(entries)):
+        phrases.setdefault(_fold_space(form), []).append(source)
         if not number % SLICE_ENTRIES:
             yield
     lengths = Counter(map(len, phrases))
@@ -132,6 +131,11 @@ def _find_keys(keys: Mapping[int, set[str]], text: str) -> Slices[set[str]]:
             found.update(keys_of_size.intersection({text[at : at + size] for at in places}))
             yield
     return found
+
+
+def _forms(entries: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield each form that an entry finds, with the entry."""
+    return ((form, source) for source in entries for form in forms_of(source))
 
 
 def _fold_space(text: str) -> str:
