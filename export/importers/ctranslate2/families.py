@@ -113,7 +113,7 @@ def choose_family(
 
 
 def _multilingual(folder: Path, symbols: Sequence[str], variables: Variables) -> str | None:
-    """Return the family whose language symbols are in the vocabulary."""
+    """Return the family by the language symbols of the vocabulary."""
     counts = {name: sum(map(bool, map(form.fullmatch, symbols))) for name, form in LANGUAGE_FORMS.items()}
     name = max(counts, key=lambda each: counts[each])
     if counts[name] < 2 or (name == "madlad") != (BIAS in variables):
@@ -134,7 +134,7 @@ def _is_small_100(folder: Path, variables: Variables) -> bool:
 
 
 def _is_first_mbart(symbols: Sequence[str]) -> bool:
-    """Return whether the languages of a vocabulary are among those of mBART-25."""
+    """Return whether mBART-25 has all languages of a vocabulary."""
     return {s for s in symbols if LANGUAGE_FORMS["mbart50"].fullmatch(s)} <= set(MBART_25)
 
 

@@ -230,7 +230,7 @@ def test_prompt_precedes_the_sources_of_codet5_and_not_of_bart(tmp_path: Path) -
 
 
 def test_start_is_read_from_the_family_or_the_model_is_refused(tmp_path: Path) -> None:
-    """The converter names no start of a model of mBART's type whose config.json names no tokenizer."""
+    """If config.json names no tokenizer, the converter names no start of a model of mBART's type."""
     folder = copy_without(converted("mbart50", "float32"), tmp_path / "model")
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"decoder_start_token": None}))

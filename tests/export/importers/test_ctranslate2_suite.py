@@ -1,8 +1,8 @@
 """CTranslate2's own test suite: its model and its expected values, through our API.
 
 Source of the values: test_translator.py, translator_test.cc and decoding_test.cc of CTranslate2. Alternatives
-at a position (`return_alternatives`) are requests here whose prefix ends with one more symbol. Without a
-counterpart: suppressed sequences of several symbols (`quotas` ban one symbol), `repetition_penalty`,
+at a position (`return_alternatives`) are requests here: the prefix of each ends with one more symbol. Without
+a counterpart: suppressed sequences of several symbols (`quotas` ban one symbol), `repetition_penalty`,
 `prefix_bias_beta`, `max_input_length` (longer sources are cut into sentences), `end_token`,
 `return_end_token`, `patience`, more beams than a lane has, the random numbers of its sampling, and the score
 without an end of a target that is cut (ours ends it). Batches, devices, types, files, unloading and logs
@@ -173,7 +173,7 @@ def test_best_symbols_after_a_prefix_are_continued_as_alternatives(
 
 
 def listed(bundle: Bundle, symbols: str, tmp_path: Path) -> Lane:
-    """Return a lane whose targets have the listed symbols alone, by a vocabulary map."""
+    """Return a lane with a vocabulary map: targets have the listed symbols alone."""
     folder = shutil.copytree(REAL / "v2/aren-transliteration", tmp_path / "model")
     (folder / "vmap.txt").write_text(f"\t{' '.join(symbols)}\n")
     mapped, config = convert("ctranslate2", folder, tmp_path / "bundle", WISH), bundle.config

@@ -24,7 +24,7 @@ LINES = ["  two   words \u00e9", "it's 3,5 \u20ac", *sentences(20, 9)]
 
 
 def folder_of(place: Path, symbols: list[str], **options: Any) -> Path:
-    """Write a folder whose dictionaries list the symbols, and more of them up to the rows of the model."""
+    """Write a folder with dictionaries of the symbols, filled up to the rows of the model."""
     place.mkdir()
     lines = [*symbols, *(f"madeupword{i}" for i in range(ROWS - 4 - len(symbols)))]
     for side in ("src", "tgt"):
