@@ -6,8 +6,8 @@ A fixture is read from ../shared/golden (complete) if it exists, otherwise from 
 from __future__ import annotations
 
 import atexit
-import gzip
 import json
+import lzma
 import shutil
 import tempfile
 from dataclasses import dataclass
@@ -86,8 +86,8 @@ def checkpoints(path: Path) -> list[Path]:
 
 def read_golden(path: Path) -> dict[str, Any]:
     """Return the outputs of fairseq in a fixture's folder."""
-    packed = path / "golden.json.gz"
-    text = gzip.decompress(packed.read_bytes()) if packed.is_file() else (path / "golden.json").read_bytes()
+    packed = path / "golden.json.xz"
+    text = lzma.decompress(packed.read_bytes()) if packed.is_file() else (path / "golden.json").read_bytes()
     return json.loads(text)
 
 
