@@ -51,8 +51,8 @@ def notebook(indent):
             "metadata": {"source": "Nein"},
             "source": ["# Titel\n", "\n", "Das ist **gut**."],
         },
-        {"cell_type": "code", "source": ["x = 'Haus'"], "outputs": []},
-        {"cell_type": "markdown", "source": "Ein Satz über `x`."},
+        {"cell_type": "code", "metadata": {}, "source": ["x = 'Haus'"], "outputs": []},
+        {"cell_type": "markdown", "metadata": {}, "source": "Ein Satz über `x`."},
     ]
     return json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}, indent=indent)
 

@@ -82,7 +82,8 @@ def test_substation_keeps_times_override_tags_comments_and_drawings(ending, newl
 
 def test_substation_is_read_by_pysubs2():
     pysubs2 = pytest.importorskip("pysubs2")
-    events = pysubs2.SSAFile.from_string(shouted("a.ass", ALPHA.encode()).decode()).events
+    written = shouted("a.ass", ALPHA.encode()).decode()
+    events = pysubs2.SSAFile.from_string(written, format_="ass").events
     assert [event.plaintext for event in events if event.type == "Dialogue"][:1] == ["HALLO, WELT\nUND MEHR"]
     assert {(event.start, event.end, event.style) for event in events} == {(1000, 2000, "Default")}
 
