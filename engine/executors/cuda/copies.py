@@ -189,7 +189,7 @@ def _memory_copies(memory: Memory) -> Iterator[PlacementTerms]:
 
 
 def _state_copies(state: SearchState, initial: InitialStates) -> Iterator[PlacementTerms]:
-    """Yield the copies of an initial state's fields, and that of the forced tokens."""
+    """Yield the copies of the fields and of the forced tokens of an initial state."""
     for name in ROW_FIELDS:
         array, source, size = getattr(state, name), initial.begins[name], initial.sizes[name]
         begin, stride = _layout(array)

@@ -103,7 +103,7 @@ class CopiedState(NamedTuple):
 class CapturedStepper:
     """Implements `engine.search.executor.Stepper`.
 
-    With kernels, the search of a plain step is two kernels. Snapshots, moves and placements are collected,
+    With kernels, two of them run the search of a plain step. Snapshots, moves and placements are collected,
     and the next launch does them all, in this order. A launch that finds the device idle runs one plain step
     more than the launch before, so that more steps share the host's work of a turn; a launch that finds the
     device busy runs one step fewer.
