@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,11 +14,13 @@ from engine.bundle.weights import quantize_rows
 from engine.executors.cuda import int8
 from engine.executors.torch.executor import TorchExecutor
 from engine.kernels.int8 import Int8Weight
+from engine.models import build
 from engine.models.model import Model, ProjectionModel
 from engine.types import DecodeOptions
 from tests.engine.executors.test_cached_steps import BEAMS, PLACES, SLOTS, lane_on, net_of
 from tests.support.captured import run
 from tests.support.lanes import lane_of
+from tests.support.models import CONFIGS
 
 
 def numbers_of(net: Model) -> dict[str, np.ndarray]:
@@ -54,7 +57,11 @@ def test_models_of_8_bits_score_as_the_same_numbers_do(request, monkeypatch, pla
 
 
 def test_small_weights_and_taps_keep_their_type(monkeypatch):
-    net = net_of("glu")
+    plain = CONFIGS["glu"]
+    net = build(
+        replace(plain, decoder=replace(plain.decoder, conv_dim=64))
+    )  # tensor cores could read the taps
+    net.initialise(seed=1)
     kept = int8.move_as_int8(deepcopy(net), numbers_of(net), "cpu", torch.float16)
     assert not any(isinstance(p, Int8Weight) for p in kept.parameters())
     monkeypatch.setattr(int8, "LEAST_NUMBERS", 0)
