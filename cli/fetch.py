@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -138,7 +138,6 @@ def _list(sources: SourceTable, languages: Sequence[str], out: Path) -> None:
     languages: codes of languages, each with an optional source such as "argos:nl".
     out: folder of bundles; the fetched ones are marked, and those of other sources are printed too.
     """
-    from engine.errors import InvalidRequest
     from export.fetching.installing import fetched_bundles
     from export.fetching.languages import plain_code
 
@@ -146,22 +145,36 @@ def _list(sources: SourceTable, languages: Sequence[str], out: Path) -> None:
     there = fetched_bundles(out)
     for prefix in dict.fromkeys(prefix for prefix, _ in chosen):
         codes = {plain_code(code) for source, code in chosen if source == prefix and code}
+        _list_source(sources, prefix, codes, there)
 
-        def fits(source: str, target: str, codes: set[str] = codes) -> bool:
-            return codes <= {plain_code(source), plain_code(target)}
 
-        spare = {key: bundle for key, bundle in there.items() if fits(bundle.source, bundle.target)}
-        offers = sources.open(prefix).offers() if prefix != "hf" or not spare else ()
-        offers = [offer for offer in offers if fits(offer.source, offer.target)]
-        if not offers and not spare:
-            named = ", ".join(sorted(codes))
-            raise InvalidRequest(f"{prefix} has no models for {named}; languages are codes, such as de")
-        for offer in offers:
-            bundle = spare.pop((prefix, offer.origin.name), None)
-            typer.echo(_offered(prefix, offer, bundle))
-        for (source, _), bundle in spare.items():
-            if prefix in (source, sources.usual):
-                typer.echo(_fetched(bundle))
+def _list_source(
+    sources: SourceTable, prefix: str, codes: set[str], there: Mapping[tuple[str, str], Bundle]
+) -> None:
+    """Print the models of a source for some languages.
+
+    sources: sources by name.
+    prefix: name of the source.
+    codes: plain codes of the languages; empty: all.
+    there: fetched bundles by source and name.
+    """
+    from engine.errors import InvalidRequest
+    from export.fetching.languages import plain_code
+
+    def fits(source: str, target: str) -> bool:
+        return codes <= {plain_code(source), plain_code(target)}
+
+    spare = {key: bundle for key, bundle in there.items() if fits(bundle.source, bundle.target)}
+    offers = sources.open(prefix).offers() if prefix != "hf" or not spare else ()
+    offers = [offer for offer in offers if fits(offer.source, offer.target)]
+    if not offers and not spare:
+        named = ", ".join(sorted(codes))
+        raise InvalidRequest(f"{prefix} has no models for {named}; languages are codes, such as de")
+    for offer in offers:
+        typer.echo(_offered(prefix, offer, spare.pop((prefix, offer.origin.name), None)))
+    for (source, _), bundle in spare.items():
+        if prefix in (source, sources.usual):
+            typer.echo(_fetched(bundle))
 
 
 def _offered(prefix: str, offer: ModelOffer, bundle: Bundle | None) -> str:

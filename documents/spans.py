@@ -48,7 +48,12 @@ class Segment:
     below: bool = False
 
     def stacked(self, translation: str, original: str, line_break: str) -> str:
-        """Return a written translation with its written original above or below it."""
+        """Return a written translation with its written original above or below it.
+
+        translation: written translation.
+        original: written original.
+        line_break: text between the two.
+        """
         return line_break.join((translation, original) if self.below else (original, translation))
 
 

@@ -35,12 +35,7 @@ class _Cell:
 def read_ipynb(data: bytes) -> Document:
     """Return the prose of the Markdown cells of a notebook. Raises Unreadable."""
     file = decode(data)
-    try:
-        book = json.loads(file.text)
-    except (ValueError, RecursionError):
-        raise unreadable("a notebook") from None
-    if not isinstance(book, dict) or not isinstance(book.get("cells"), list):
-        raise unreadable("a notebook of version 4")
+    _check_version(file.text)
     escaped = file.text.isascii() and "\\u" in file.text
     cells = [cell for cell in _cells(file.text) if cell.kind == "markdown" and cell.strings]
     sources = ["".join(json.loads(file.text[begin:end]) for begin, end in cell.strings) for cell in cells]
@@ -59,6 +54,16 @@ def read_ipynb(data: bytes) -> Document:
         return file.encode("".join([*parts, file.text[position:]]))
 
     return Document([segment for page in pages for segment in page.segments], write)
+
+
+def _check_version(text: str) -> None:
+    """Raise Unreadable unless a text is a notebook of version 4, which has cells."""
+    try:
+        book = json.loads(text)
+    except (ValueError, RecursionError):
+        raise unreadable("a notebook") from None
+    if not isinstance(book, dict) or not isinstance(book.get("cells"), list):
+        raise unreadable("a notebook of version 4")
 
 
 def _strings(text: str, cell: _Cell, source: str, escaped: bool) -> str:

@@ -78,12 +78,22 @@ def usual_kernels(dtype: torch.dtype, *, tensor_cores: bool, int8: bool = False)
     kernels += [Kernel("attend.cu", "attend", element, 4, beams) for beams in (1, 2, 4, PACKED_GROUP)]
     if not tiled:
         return kernels + [Kernel("product.cu", "product", element, vector, rows) for rows in ROW_BUCKETS]
-    kernels.append(Kernel("attend_tiled.cu", "attend_tiled", element, vector))
+    attention = Kernel("attend_tiled.cu", "attend_tiled", element, vector)
+    return [*kernels, attention, *_tiled_products(element, vector, int8=int8)]
+
+
+def _tiled_products(element: str, vector: int, *, int8: bool) -> list[Kernel]:
+    """Return the kernels of products by tensor cores.
+
+    element: type of the rows.
+    vector: number of elements of a load.
+    int8: add those for weights of 8 bits.
+    """
     products = [("dynamic_conv_tiled", rows) for rows in ROW_BUCKETS]
     products += [("tiled_product", rows) for rows in TILED_ROW_BUCKETS]
     products += [("wide_product", rows) for rows in WIDE_ROW_BUCKETS]
     narrow = (False, True) if int8 else (False,)
-    return kernels + [
+    return [
         Kernel(f"{entry}.cu", entry, element, vector, rows, narrow_weights)
         for narrow_weights in narrow
         for entry, rows in products

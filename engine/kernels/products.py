@@ -143,11 +143,8 @@ class Products:
         (weight, bias), residual = weights, epilogue.residual
         outputs, dim = weight.shape
         made, numbers = stored(weight), bytes_of(weight)
-        normed = (
-            made.new_empty(x.shape, dtype=weight.dtype)
-            if isinstance(x, EmbeddingLookup) or (norm and temperature is None)
-            else None
-        )
+        computed = isinstance(x, EmbeddingLookup) or (norm and temperature is None)
+        normed = made.new_empty(x.shape, dtype=weight.dtype) if computed else None
         shape, (x, lookup) = x.shape, _split_lookup(x)
         rows, glu = math.prod(shape[:-1]), epilogue.activation == "glu"
         if rows >= FIRST_WIDE_ROWS and norm is None and temperature is None:

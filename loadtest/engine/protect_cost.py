@@ -29,7 +29,12 @@ def read_lines(path: Path, count: int) -> list[str]:
 
 
 async def answer(service: Service, lines: Sequence[str], options: TextOptions) -> None:
-    """Answer lines one after the other by the only model of a service."""
+    """Answer lines one after the other by the only model of a service.
+
+    service: service with one model.
+    lines: texts.
+    options: options of all texts.
+    """
     (model,) = service.repository.loaded
     for line in lines:
         await service.run(model, [line], options)

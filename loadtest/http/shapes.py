@@ -32,7 +32,7 @@ WARMING_SECONDS: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class ClientLoad:
     """The requests of a client.
 
     values: fields of the body in addition to the text.
@@ -62,7 +62,7 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ShapeRow:
     """The figures of one shape.
 
     start: seconds until the server was ready.
@@ -78,7 +78,7 @@ class Row:
     other: dict[int, int]
 
 
-def measure(shape: str, settings: dict[str, object], options: argparse.Namespace) -> Row:
+def measure(shape: str, settings: dict[str, object], options: argparse.Namespace) -> ShapeRow:
     """Start a server of a shape, measure it, and stop it.
 
     shape: FRONTENDS/ENGINES.
@@ -87,7 +87,7 @@ def measure(shape: str, settings: dict[str, object], options: argparse.Namespace
     """
     front_ends, engines = shape.split("/")
     values = dict(pair.split("=", 1) for pair in options.values)
-    loads = [Load(values, options.texts, seed) for seed in range(options.clients)]
+    loads = [ClientLoad(values, options.texts, seed) for seed in range(options.clients)]
     share = max(1, options.under_way // options.clients)
     began = time.monotonic()
     with (
@@ -105,7 +105,7 @@ def measure(shape: str, settings: dict[str, object], options: argparse.Namespace
         other = Counter(answer.status for answer in answers if answer.status != 200)
         peak = len(good) / max(answer.done for answer in answers)
         one = median(answer.latency for answer in single[len(single) // 4 :]) * 1e3
-    return Row(shape, start, one, peak, dict(other))
+    return ShapeRow(shape, start, one, peak, dict(other))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

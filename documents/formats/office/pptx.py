@@ -83,7 +83,12 @@ def _format_key(properties: Any) -> str:
 
 
 def replace_content(paragraph: Any, lines: Sequence[Line], segments: Sequence[Segment]) -> None:
-    """Replace the content of a paragraph by new segments."""
+    """Replace the content of a paragraph by new segments.
+
+    paragraph: element of the paragraph.
+    lines: lines of the paragraph.
+    segments: new segment of each line.
+    """
     end = paragraph.find(END_FORMAT)
     for child in list(paragraph):
         if child.tag != PARAGRAPH_FORMAT:

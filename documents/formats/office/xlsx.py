@@ -24,7 +24,7 @@ WORKBOOK: Final = "xl/workbook.xml"
 PARTS: Final = re.compile(
     r"xl/(?:sharedStrings|worksheets/sheet\d{1,6}|comments/?(?:comment)?\d{1,6}|drawings/drawing\d{1,6})\.xml"
 )
-NAMES: Final = re.compile(r"xl/(?:tables/table|pivotCache/pivotCacheDefinition)\d{1,6}\.xml")
+HEADINGS_FILES: Final = re.compile(r"xl/(?:tables/table|pivotCache/pivotCacheDefinition)\d{1,6}\.xml")
 LINE_FEED: Final = re.compile(r"_x000[aA]_")  # as names of columns have it
 SPACE: Final = "{http://www.w3.org/XML/1998/namespace}space"
 
@@ -64,7 +64,7 @@ def read_xlsx(data: bytes) -> Document:
 
 def _names(archive: Archive) -> frozenset[str]:
     """Return the headings of tables and pivot tables."""
-    roots = archive.trees(sorted(filter(NAMES.fullmatch, archive.files))).values()
+    roots = archive.trees(sorted(filter(HEADINGS_FILES.fullmatch, archive.files))).values()
     named = (element.get("name", "") for root in roots for element in root.iter(*NAMED))
     return frozenset(LINE_FEED.sub("\n", name) for name in named)
 

@@ -56,6 +56,25 @@ class _Indented:
         return "".join([first, *(f"\n{self.indent or '    '}{line}" if line else "\n" for line in safe)])
 
 
+def _continue(pattern: _Pattern, text: str, at: int, line: str) -> None:
+    """Add a line to the pattern before it.
+
+    pattern: pattern that the line continues.
+    text: text of the file.
+    at: position of the line.
+    line: line without its end.
+    """
+    indent = line[: len(line) - len(line.lstrip())]
+    if not text[pattern.begin : pattern.end].strip():  # the pattern begins on its own line
+        pattern.begin = at + len(indent)
+    pattern.indent, pattern.end = pattern.indent or indent, at + len(line)
+
+
+def _begins_other(line: str) -> bool:
+    """Return whether a line begins a comment, a term or other text."""
+    return bool(line.strip()) and not line[0].isspace() and not ENDS.match(line)
+
+
 def _patterns(text: str) -> list[_Pattern]:
     """Return the patterns of a file, in order; a comment, a term or other text ends a pattern."""
     found = list[_Pattern]()
@@ -64,8 +83,8 @@ def _patterns(text: str) -> list[_Pattern]:
     for match in LINE.finditer(text):
         line, at = match[0].rstrip("\r\n"), match.start()
         head = MESSAGE.match(line)
-        if head or (line.strip() and not line[0].isspace() and not ENDS.match(line)):
-            in_message, selects = head is not None, 0  # or a comment or a term
+        if head or _begins_other(line):
+            in_message, selects = head is not None, 0
         elif in_message and not (head := ATTRIBUTE.match(line)) and selects:
             head = VARIANT.match(line) or ENDS.match(line)
             selects -= bool(head and head.re is ENDS)
@@ -75,10 +94,7 @@ def _patterns(text: str) -> list[_Pattern]:
             pattern = _Pattern(at + head.end(), at + len(line))
             found.append(pattern)
         elif pattern and line.strip():
-            indent = line[: len(line) - len(line.lstrip())]
-            if not text[pattern.begin : pattern.end].strip():  # the pattern begins on its own line
-                pattern.begin = at + len(indent)
-            pattern.indent, pattern.end = pattern.indent or indent, at + len(line)
+            _continue(pattern, text, at, line)
         if pattern and (select := SELECTS.search(line)):
             pattern.end = at + select.start()
             selects += 1

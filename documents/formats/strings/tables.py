@@ -26,7 +26,7 @@ MAX_HEAD_CHARACTERS: Final = 65_536  # characters in which the delimiter is sear
 
 
 @dataclass(frozen=True, slots=True)
-class _Field:
+class _TableField:
     """A field of a record.
 
     column: number of its column.
@@ -79,9 +79,9 @@ def _read(file: DecodedText, delimiter: str, columns: Sequence[str]) -> Document
     return messages_document(file.text, values, file.encode, file.notices)
 
 
-def _records(text: str, delimiter: str) -> Iterator[list[_Field]]:
+def _records(text: str, delimiter: str) -> Iterator[list[_TableField]]:
     """Yield the fields of each record. Raises Unreadable on a quotation mark that is not closed."""
-    pattern, record = FIELDS[re.escape(delimiter)], list[_Field]()
+    pattern, record = FIELDS[re.escape(delimiter)], list[_TableField]()
     position = len(text) - len(text.removeprefix("\ufeff"))
     while position < len(text) or record:
         match = pattern.match(text, position)
@@ -90,7 +90,7 @@ def _records(text: str, delimiter: str) -> Iterator[list[_Field]]:
         quoted = match[1] is not None
         raw = match[1] if quoted else match[2]
         begin, end = match.span(1 if quoted else 2)
-        record.append(_Field(len(record), begin, end, raw.replace('""', '"') if quoted else raw, quoted))
+        record.append(_TableField(len(record), begin, end, raw.replace('""', '"') if quoted else raw, quoted))
         position = match.end()
         if match[3] != delimiter:
             yield record

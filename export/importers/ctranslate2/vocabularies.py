@@ -64,8 +64,7 @@ def read_vocabularies(folder: Path, options: Mapping[str, Any]) -> FileVocabular
     rows = len(source), len(target)
     # like CTranslate2; Marian's models begin with zeros anyway, and without a symbol the family has one
     start = eos if start is None else start if start in target else unknown
-    specials = {eos, unknown}
-    free = [s for s in (*PADDING, options["bos_token"]) if s in target and s in source and s not in specials]
+    free = _shared([*PADDING, options["bos_token"]], source, target, {eos, unknown})
     most = max(len(source), len(target))
     if not free:
         _extend_to(source, most + 1)
@@ -91,6 +90,11 @@ def read_vocabularies(folder: Path, options: Mapping[str, Any]) -> FileVocabular
         begin=begin,
         unknown=unknown,
     )
+
+
+def _shared(symbols: list[str], source: list[str], target: list[str], specials: set[str]) -> list[str]:
+    """Return the symbols that both vocabularies have, except special symbols."""
+    return [s for s in symbols if s in target and s in source and s not in specials]
 
 
 def _check_symbols(name: str, symbols: list[str], needed: list[str]) -> None:
