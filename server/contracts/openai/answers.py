@@ -27,6 +27,7 @@ from server.http.unread import with_warnings
 
 # status by our code of an error, if it differs from `STATUSES`
 ERROR_STATUSES: Final = {"key_required": 401, "invalid_key": 401, "quota": 429, "too_large": 400}
+LEAST_LOGPROB: Final = -9999.0  # of a token without probability, as OpenAI's
 # OpenAI's code by our code of an error
 ERROR_CODES: Final = {
     "key_required": "invalid_api_key",
@@ -77,6 +78,7 @@ class CompletionShape:
     kind, chunk_kind: `object` of an answer, and of a chunk.
     whole: function that makes the fields of a choice from its text.
     part: function that makes the fields of a chunk's choice from its new text, and whether it is the first.
+    logprobs: function that makes `logprobs` of a choice from tokens and their natural-log probabilities.
     """
 
     prefix: str
@@ -84,6 +86,11 @@ class CompletionShape:
     chunk_kind: str
     whole: Callable[[str], dict[str, Any]]
     part: Callable[[str, bool], dict[str, Any]]
+    logprobs: Callable[[list[str], list[float]], dict[str, Any]]
+
+    def scores(self, result: TextResult) -> dict[str, Any]:
+        """Return `logprobs` of the first answer to a text; the tokens are those of the model."""
+        return self.logprobs(result.tokens, [max(score, LEAST_LOGPROB) for score in result.token_scores])
 
 
 class CompletionChunks(Dialect):
@@ -97,8 +104,10 @@ class CompletionChunks(Dialect):
         *,
         usage: bool,
         count: int,
+        scored: bool,
     ) -> None:
         self._head, self._shape, self._warnings, self._usage = head, shape, warnings, usage
+        self._scored = scored
         self._count = count  # choices of each text
         self._deltas = Deltas()
         self._begun: set[int] = set()
@@ -117,7 +126,10 @@ class CompletionChunks(Dialect):
         for number, result in enumerate(answer["results"]):
             for index, text in enumerate(islice(_repeat_last(result), self._count), number * self._count):
                 chunks += self._grown(index, text)
-                chunks.append(self._chunk([self._choice(index, "", result.finish)]))
+                choice = self._choice(index, "", result.finish)
+                if self._scored and index == number * self._count:
+                    choice["logprobs"] = self._shape.scores(result)
+                chunks.append(self._chunk([choice]))
         usage = {"usage": usage_of(answer["results"])} if self._usage else {}
         if last := with_warnings(usage, self._warnings):
             chunks.append(self._chunk([], **last))
@@ -161,7 +173,7 @@ async def respond(
     )
     if not fields.stream:
         results = await while_connected(request, job.results())
-        answer: dict[str, Any] = {"object": shape.kind, "choices": _choices(results, fields.n, shape)}
+        answer: dict[str, Any] = {"object": shape.kind, "choices": _choices(results, fields, shape)}
         answer |= {"usage": usage_of(results)}
         return await json_response(with_warnings(head | answer, warnings), job.deadline)
 
@@ -170,24 +182,28 @@ async def respond(
 
     with_usage = bool(fields.stream_options and fields.stream_options.include_usage)
     return await events(
-        request, answer_job, CompletionChunks(head, shape, warnings, usage=with_usage, count=fields.n)
+        request,
+        answer_job,
+        CompletionChunks(head, shape, warnings, usage=with_usage, count=fields.n, scored=fields.scored),
     )
 
 
-def _choices(results: list[TextResult], count: int, shape: CompletionShape) -> list[dict[str, Any]]:
-    """Return the choices of all texts: the first text has the indexes 0 to count - 1, and so on.
+def _choices(
+    results: list[TextResult], fields: CompletionFields, shape: CompletionShape
+) -> list[dict[str, Any]]:
+    """Return the choices of all texts: the first text has the indexes 0 to n - 1, and so on.
 
-    A text with fewer answers repeats its last one, because clients expect `count` choices.
+    A text with fewer answers repeats its last one, because clients expect `n` choices.
     """
     return [
         {
-            "index": number * count + rank,
+            "index": number * fields.n + rank,
             **shape.whole(text),
-            "logprobs": None,
+            "logprobs": shape.scores(result) if fields.scored and rank == 0 else None,
             "finish_reason": result.finish,
         }
         for number, result in enumerate(results)
-        for rank, text in enumerate(islice(_repeat_last(result), count))
+        for rank, text in enumerate(islice(_repeat_last(result), fields.n))
     ]
 
 

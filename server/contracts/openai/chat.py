@@ -50,7 +50,17 @@ def _delta(text: str, first: bool) -> dict[str, Any]:
     return {"delta": role | ({"content": text} if text else {})}
 
 
-SHAPE: Final = CompletionShape("chatcmpl-", "chat.completion", "chat.completion.chunk", _message, _delta)
+def _logprobs(tokens: list[str], scores: list[float]) -> dict[str, Any]:
+    content = [
+        {"token": token, "logprob": score, "bytes": list(token.encode()), "top_logprobs": []}
+        for token, score in zip(tokens, scores, strict=True)
+    ]
+    return {"content": content, "refusal": None}
+
+
+SHAPE: Final = CompletionShape(
+    "chatcmpl-", "chat.completion", "chat.completion.chunk", _message, _delta, _logprobs
+)
 
 
 @router.post(

@@ -40,7 +40,11 @@ def _text(text: str, first: bool = False) -> dict[str, Any]:
     return {"text": text}
 
 
-SHAPE: Final = CompletionShape("cmpl-", "text_completion", "text_completion", _text, _text)
+def _logprobs(tokens: list[str], scores: list[float]) -> dict[str, Any]:
+    return {"tokens": tokens, "token_logprobs": scores, "top_logprobs": None, "text_offset": None}
+
+
+SHAPE: Final = CompletionShape("cmpl-", "text_completion", "text_completion", _text, _text, _logprobs)
 
 
 class OpenAIModel(BaseModel):

@@ -46,10 +46,7 @@ UNSUPPORTED_OF_RESPONSES: Final[dict[str, tuple[Any, ...]]] = {
     "tools": (None, []),
 }
 # parameters that have no effect although a client may need them, with the warnings
-UNMET: Final = dict.fromkeys(
-    ("logprobs", "top_logprobs"),
-    "has no effect: answers have no probabilities here; /score and /translate have them",
-)
+UNMET: Final = {"top_logprobs": "has no effect: only the tokens of the answer have probabilities"}
 # parameters of OpenAI's API that have no effect here
 IDLE: Final = frozenset(
     {
@@ -76,6 +73,7 @@ def _null_if_unlimited(value: Any) -> Any:
     return None if type(value) is int and value in (0, -1) else value
 
 
+MAX_LOGPROBS: Final = 5  # as OpenAI's
 LENGTH_SCHEMA: Final = {"anyOf": [{"type": "integer", "minimum": -1}, {"type": "null"}]}
 STOP_TEXT: Final = {"type": "string", "maxLength": MAX_STOP_CHARACTERS}
 STOP_SCHEMA: Final = {
@@ -127,6 +125,16 @@ class CompletionFields(CommonFields):
         WithJsonSchema(STOP_SCHEMA),
     ] = Field((), description="Texts that end an answer, which does not contain them.")
     stream_options: StreamOptions | None = None
+    logprobs: StrictBool | Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = Field(
+        None,
+        description="Return the log-probability of each token of the first answer; completions have a number "
+        "here, of which 0 means the same.",
+    )
+
+    @property
+    def scored(self) -> bool:
+        """Whether answers have log-probabilities."""
+        return self.logprobs is not None and self.logprobs is not False
 
     def chat(self, system: str = "") -> Chat:
         """Return the request that the fields and a system message describe."""

@@ -291,11 +291,37 @@ def test_a_stop_text_ends_the_answer_and_the_stream(client, english):
     assert stop not in streamed.replace('"', "")
 
 
-def test_probabilities_that_are_not_there_are_named_in_a_warning(client):
+def test_logprobs_are_those_of_the_tokens_of_the_first_answer(client):
+    plain = {"q": GERMAN, "source": "de", "target": "en", "scores": True}
+    wanted = client.post("/translate", json=plain).json()["scores"]
+    pairs = list(zip(wanted["tokens"], wanted["tokenScores"], strict=True))
+    assert len(pairs) > 3
+    messages = [{"role": "user", "content": GERMAN}]
+    chat = {"model": "toy-de-en", "logprobs": True, "n": 2}
+    first, second = answer(client, messages, **chat).json()["choices"]
+    assert second["logprobs"] is None
+    tokens = first["logprobs"]["content"]
+    assert [(token["token"], token["logprob"]) for token in tokens] == pairs
+    assert all(bytes(token["bytes"]).decode() == token["token"] for token in tokens)
+    stream = client.post("/v1/chat/completions", json={"messages": messages, "stream": True} | chat)
+    chunks = [json.loads(line[6:]) for line in stream.text.splitlines() if line.startswith("data: {")]
+    scored = [choice["logprobs"] for chunk in chunks for choice in chunk["choices"] if choice["logprobs"]]
+    assert scored == [first["logprobs"]]
+    completion = {"model": "toy-de-en", "prompt": [GERMAN, TEXT], "logprobs": 0}
+    for choice in client.post("/v1/completions", json=completion).json()["choices"]:
+        found = choice["logprobs"]
+        assert len(found["tokens"]) == len(found["token_logprobs"]) > 3
+    assert list(zip(found["tokens"], found["token_logprobs"], strict=True)) != pairs
+
+
+def test_top_logprobs_have_no_effect_and_a_warning(client):
     messages = [{"role": "user", "content": GERMAN}]
     reply = answer(client, messages, model="toy-de-en", logprobs=True, top_logprobs=5).json()
-    assert set(reply["warnings"]) == {"logprobs", "top_logprobs"}
-    assert "warnings" not in answer(client, messages, model="toy-de-en", logprobs=False).json()
+    assert set(reply["warnings"]) == {"top_logprobs"}
+    reply = answer(client, messages, model="toy-de-en", logprobs=False).json()
+    assert "warnings" not in reply
+    assert reply["choices"][0]["logprobs"] is None
+    assert answer(client, messages, model="toy-de-en", logprobs=6).status_code == 400
 
 
 def test_a_stream_has_every_choice(client):
