@@ -167,6 +167,9 @@ def _languages(bundle: Bundle, tokenizer: Any) -> tuple[str, list[str]]:
     if text.get("last"):  # mBART-25
         tokenizer.src_lang = _symbol(bundle, text["last"][-1])
         return opening, []
+    if target and target.startswith("__"):  # SMaLL-100: M2M-100's tokenizer with the target as its source
+        tokenizer.src_lang = target.strip("_")
+        return opening, []
     if target:
         opening = f"{target} {opening}"
     if hasattr(tokenizer, "lang_code_to_id") and not symbols:

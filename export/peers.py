@@ -102,6 +102,10 @@ def _transformers(model: CheckedModel, lines: Sequence[str], limit: int) -> Peer
         tokenizer.tgt_lang = str(symbols[bundle.target]).strip("_")
     opening = _opening(text, symbols, bundle.target)
     forced = open_tokenizer(bundle).beginning
+    own = {"forced_bos_token_id": forced[0]} if forced else {}
+    if text.get("last"):  # mBART-25, whose users pass the first input of the decoder
+        tokenizer.src_lang = tokenizer.convert_ids_to_tokens(text["last"][-1])
+        own["decoder_start_token_id"] = bundle.config.first_token
     stacks = bundle.config.encoder, bundle.config.decoder
     # the cache of transformers has the encoder's number of layers
     can_cache = len({stack.layers for stack in stacks if stack}) == 1
@@ -109,7 +113,6 @@ def _transformers(model: CheckedModel, lines: Sequence[str], limit: int) -> Peer
     with torch.inference_mode():
         for line in lines:
             inputs = tokenizer(opening + line, return_tensors="pt")
-            own = {"forced_bos_token_id": forced[0]} if forced else {}
             tokens = network.eval().generate(
                 input_ids=inputs["input_ids"],
                 attention_mask=inputs["attention_mask"],

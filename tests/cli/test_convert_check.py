@@ -29,6 +29,8 @@ FAMILIES = [
     ("nllb", "relu", ("--source", "en", "--target", "de")),
     ("flan", "gated", ("--source", "en", "--target", "de")),
     ("t5", "tied relu", ("--source", "en", "--target", "de", "--prompt", "ba: ")),
+    ("mbart25", "gelu", ("--source", "de", "--target", "en")),  # its users pass both languages
+    ("codet5", "gated", ("--source", "en", "--target", "de")),  # the limit cuts characters of several bytes
 ]
 
 
@@ -39,6 +41,12 @@ def test_hugging_face_model_is_compared_with_transformers(tmp_path, family, sett
     found = SAID.search(card)
     assert found is not None, card
     assert found.groups() == ("10", "transformers")
+
+
+def test_spaces_around_han_characters_are_no_difference(tmp_path):
+    folder = hf_models.make(tmp_path / "hf", "bart-chinese", "relu6", seed=5).path
+    card = card_of(tmp_path / "out", "hf", folder, tmp_path / "out")
+    assert SAID.search(card).groups() == ("10", "transformers")
 
 
 def test_marian_model_with_target_languages_is_compared(tmp_path):

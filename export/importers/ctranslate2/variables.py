@@ -116,6 +116,10 @@ def read_variables(path: Path) -> Variables:
         return _parse_variables(np.memmap(path, np.uint8, "r"))
     except CheckpointError as error:
         raise CheckpointError(f"{path}: not a model of CTranslate2 that is read: {error}") from error
+    except FileNotFoundError as error:
+        raise CheckpointError(
+            f"{path}: is missing; a folder of Hugging Face is read by convoy convert hf"
+        ) from error
     except (OSError, ValueError, UnicodeDecodeError) as error:
         raise CheckpointError(
             f"{path}: not a readable model of CTranslate2 ({error}); copy it again"

@@ -17,7 +17,7 @@ from engine.text.tokenizers.dictionary import read_dictionary
 from engine.text.tokenizers.fairseq import FairseqSettings as TextSettings
 from export.importers.checkpoint import Checkpoint, average, read_checkpoint
 from export.importers.fairseq import archive, language_model
-from export.importers.fairseq.byte_text import BYTES, byte_text
+from export.importers.fairseq.byte_text import BYTES, FILLER, byte_text
 from export.importers.fairseq.fconv import FCONV
 from export.importers.fairseq.lightconv import LIGHTCONV
 from export.importers.fairseq.lightconv_lm import LIGHTCONV_LM
@@ -234,10 +234,22 @@ def _text_side(
 ) -> tuple[Mapping[str, Any], Mapping[str, Content]]:
     """Return the settings of a tokenizer of fairseq's dictionaries, or of bytes, with their files."""
     files = text_files.byte_level
+    if text.characters and not text.pretokenized:
+        _check_characters(folder, text_files.source.symbols)
     if text.pretokenized or (files is None and arguments.get("bpe") != BYTES):
         return {"kind": "fairseq", **asdict(text)}, text_files.files
     spaced = arguments.get("bpe_add_prefix_space") is True
     return byte_text(folder, (text_files.source, text_files.target), files, spaced)
+
+
+def _check_characters(folder: Path, symbols: Sequence[str]) -> None:
+    """Raise CheckpointError if most symbols of a dictionary are longer than a character."""
+    plain = [symbol for symbol in symbols if not symbol.startswith(("<", FILLER))]
+    if sum(len(symbol) > 1 for symbol in plain) * 2 > len(plain):
+        raise CheckpointError(
+            f"{folder}: its texts were cut into characters (bpe = characters), and most symbols of its "
+            "dictionary are longer; with --pretokenized, texts are its symbols between spaces"
+        )
 
 
 def _text(text_files: archive.TextFiles, choices: FairseqImport, bpe: Any) -> TextSettings:

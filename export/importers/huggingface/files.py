@@ -117,10 +117,13 @@ class ModelFolder:
         others = [name for name in TOKENIZER_FILES if name not in names and self.has(name)]
         if not others:
             return CheckpointError(f"{self.path}: lacks {missing}; download the whole folder")
-        kind = self.tokenizer_class() or "of another kind"
+        kind = self.tokenizer_class()
+        why = f"is not supported in a model of the type {self.config.get('model_type')!r}"
+        if kind is None:
+            why = f"is read only if {TOKENIZER_FILE} names its class; copy that file of the original model"
         return CheckpointError(
-            f"{self.path}: lacks {missing}; its tokenizer, {kind} ({', '.join(others)}), is not supported in "
-            f"a model of the type {self.config.get('model_type')!r}"
+            f"{self.path}: lacks {missing}; its tokenizer, {kind or 'of another kind'} "
+            f"({', '.join(others)}), {why}"
         )
 
     def for_task(self, name: str) -> Mapping[str, Any]:

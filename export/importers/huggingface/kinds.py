@@ -57,6 +57,10 @@ def model_type(folder: ModelFolder) -> str:
             f"{folder.path}: its class {named!r} is not one that writes texts with this model type, such as "
             f"{class_name(str(kind))}"
         )
+    if kind is None:
+        where = "the folder is CTranslate2's: use convoy convert ctranslate2"
+        where = where if folder.has("model.bin") else "name it there, as the original model does"
+        raise CheckpointError(f"{folder.path}: config.json names no model_type; {where}")
     reason = REFUSED.get(str(kind))
     raise CheckpointError(
         f"{folder.path}: the model type {kind!r} ({named}) is not supported"

@@ -18,6 +18,7 @@ from engine.text.tokenizers.tokenizer import open_tokenizer
 from engine.types import DecodeOptions
 from export.importers import convert
 from export.importers.settings import CTranslate2Import
+from export.library_tokens import library_tokens
 from export.peers import CheckedModel, ask_peer
 from tests.engine.executors.test_batch_independence import decode
 from tests.export.importers.test_ctranslate2 import halve_weights, lane
@@ -241,9 +242,11 @@ def test_start_is_read_from_the_family_or_the_model_is_refused(tmp_path: Path) -
         convert("ctranslate2", folder, tmp_path / "refused", plain)
 
 
-@pytest.mark.parametrize("family", ["nllb", "marian", "mbart25", "barthez"])
+@pytest.mark.parametrize("family", ["nllb", "marian", "mbart25", "barthez", "small100"])
 def test_check_asks_ctranslate2_with_the_tokens_of_transformers(family: str) -> None:
     folder, bundle = converted(family, "float32"), imported(family, "float32")
+    split = library_tokens(folder, bundle).split
+    assert [split(line) for line in lines(3)] == [their_tokens(family, line) for line in lines(3)]
     asked = ask_peer(CheckedModel(folder, bundle), lines(3), LONGEST)
     assert "tokens of " in asked.engine
     tokenizer = original(family).tokenizer

@@ -18,6 +18,7 @@ from engine.models import load
 from engine.text.tokenizers.tokenizer import open_tokenizer
 from export.importers import convert
 from export.importers.huggingface.kinds import REFUSED
+from export.importers.settings import CTranslate2Import
 from tests.support.hf_models import WISH, imported, make, transformers
 
 
@@ -142,6 +143,17 @@ def test_whole_folder_with_another_tokenizer_is_not_called_incomplete(
     line = refused(folder, r"lacks spiece.model or tokenizer.json; its tokenizer, of another kind", tmp_path)
     assert ", ".join(files) in line
     assert "download" not in line
+    assert "is read only if tokenizer_config.json names its class; copy that file" in line
+
+
+def test_folders_of_hugging_face_and_ctranslate2_are_refused_by_the_right_command(tmp_path: Path) -> None:
+    folder = copied("bart", "large-cnn", tmp_path, model_type=None)
+    refused(folder, "names no model_type; name it there", tmp_path)
+    (folder / "model.bin").touch()
+    refused(folder, "the folder is CTranslate2's: use convoy convert ctranslate2", tmp_path)
+    (folder / "model.bin").unlink()
+    with pytest.raises(CheckpointError, match=r"model.bin: is missing; .* convoy convert hf$"):
+        convert("ctranslate2", folder, tmp_path / "refused", CTranslate2Import(source="en", target="de"))
 
 
 @pytest.mark.parametrize("listed", [True, False])

@@ -265,6 +265,7 @@ def test_folder_with_two_kinds_of_segmentation_is_refused(whole):
         ("gpt2", "it holds neither encoder.json with vocab.bpe nor vocab.json with merges.txt"),
         ("byte_bpe", "cut by byte_bpe, which is not read; .* with --pretokenized"),
         ("bytes", "most symbols of its dictionary are not bytes|one dictionary for both sides"),
+        ("characters", "most symbols of its dictionary are longer; with --pretokenized"),
     ],
 )
 def test_missing_tokenizer_of_the_checkpoint_is_refused(made, tmp_path, bpe, message):
