@@ -30,6 +30,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 FILES = (
     "tokenizer_config.json",
+    "tokenizer.json",  # version 5 writes no other file
     "sentencepiece.bpe.model",
     "spiece.model",
     "merges.txt",
@@ -42,6 +43,7 @@ ENDING = {"nllb": 8.0, "m2m100": 8.0, "small100": 8.0, "mbart50": 1.5, "marian":
 BIASED = {"pegasus": 6.0, "bart": 10.0}
 NO_START = ("mbart25", "barthez", "bartpho")  # their users pass the first input of the decoder
 CHINESE = ("bart-chinese", "t5-chinese")
+READ_AS_BYTES = ("bart", "byt5", "codet5")
 WISH = CTranslate2Import(source="en", target="de")
 
 
@@ -100,5 +102,12 @@ def imported(family: str, quantization: str) -> Bundle:
 def their_tokens(family: str, line: str) -> list[str]:
     """Return the tokens of a line that CTranslate2's documentation passes: those of `transformers`."""
     tokenizer = original(family).tokenizer
+    if hf_models.NEWER and family not in READ_AS_BYTES:  # version 5 makes a piece of a final space
+        line = line.rstrip()
     ids = tokenizer(f"<2de> {line}" if family == "madlad" else line).input_ids
-    return list(tokenizer.convert_ids_to_tokens(ids))
+    tokens = list(tokenizer.convert_ids_to_tokens(ids))
+    if hf_models.NEWER and family == "barthez":  # without a list in tokenizer.json it adds no symbols
+        return ["<s>", *tokens, "</s>"]
+    if hf_models.NEWER and family == "madlad":  # it uses end-of-sentence for unknown pieces
+        return ["<unk>" if token == "</s>" else token for token in tokens[:-1]] + tokens[-1:]
+    return tokens

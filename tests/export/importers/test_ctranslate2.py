@@ -210,6 +210,7 @@ def test_int8_scores_agree_with_ctranslate2_in_int8(kernels, bits, tmp_path) -> 
     assert compare(folder, bundle, texts, compute="int8", executor=lane(bundle, "int8", kernels)) < 0.02
 
 
+@needs_vnni
 @pytest.mark.skipif(not THOROUGH, reason="CONVOY_TEST_THOROUGH=1")
 def test_int8_loses_no_more_bleu_than_ctranslate2() -> None:
     corpus = WHOLE.parents[1] / "corpora" / "tatoeba-de-en" / "valid.tsv.gz"

@@ -31,7 +31,6 @@ from tests.support.ctranslate2_families import (
     their_tokens,
 )
 from tests.support.marian_models import sentences
-from tests.support.processors import has_vnni
 from tests.support.thorough import THOROUGH
 
 NAMED = ("nllb", "m2m100", "mbart50", "t5", "mt5", "pegasus", "marian")
@@ -118,7 +117,7 @@ def test_answers_equal_ctranslate2_called_as_documented(
 ) -> None:
     folder, bundle = converted(family, quantization), imported(family, quantization)
     rounded = quantization.startswith("int8")
-    if rounded and not has_vnni():
+    if rounded:  # CTranslate2's products of 8-bit weights saturate on processors without VNNI
         folder = Path(shutil.copytree(folder, tmp_path / "model"))
         halve_weights(folder / "model.bin")
         bundle = convert("ctranslate2", folder, tmp_path / "bundle", WISH)
@@ -143,7 +142,10 @@ def test_answers_equal_ctranslate2_called_as_documented(
     # hypotheses with padding take places in the beam of ByT5's random model
     assert sum(equal) >= (0.8 if rounded or family == "byt5" else 1) * len(ended), ended
     differences = [abs(mine[1] - other[1]) for (mine, other), same in zip(ended, equal, strict=True) if same]
-    assert (np.median if rounded else max)(differences) < (0.03 if rounded else 1e-4)
+    # The order of float additions rounds an activation in the middle between two integers up or down: in int8
+    # 7 of 303 scores differ by up to 0.19, all others by at most 2e-4 (docs/import.md). In float32 instead of
+    # int8 the median difference is 4e-3 to 1e-2 in the families of the fast run.
+    assert (np.median if rounded else max)(differences) < 1e-4
 
 
 def test_multilingual_model_translates_between_all_its_languages() -> None:

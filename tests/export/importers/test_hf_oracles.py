@@ -18,8 +18,11 @@ from tests.support.thorough import THOROUGH
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 NEWER_ORACLE = Path(os.environ.get("CONVOY_TRANSFORMERS_5", ROOT / ".venv" / "oracles" / "transformers-5"))
-# tests of test_hf.py that compare with `transformers`
-COMPARED = "transformers or tokenizer or direction"
+# tests of a file that compare with `transformers`; of other files all
+COMPARED = {
+    "test_hf.py": "transformers or tokenizer or direction",
+    "test_ctranslate2_families.py": "tokens_of_the_family or as_documented",
+}
 
 
 @pytest.mark.skipif(not THOROUGH, reason="both oracles in the thorough run only: CONVOY_TEST_THOROUGH=1")
@@ -27,12 +30,14 @@ COMPARED = "transformers or tokenizer or direction"
 @pytest.mark.skipif(
     not NEWER_ORACLE.is_dir(), reason=f"there is no transformers 5 in {NEWER_ORACLE}: make oracles"
 )
-@pytest.mark.parametrize("file", ["test_hf.py", "test_hf_added.py", "test_hf_adapters.py"])
+@pytest.mark.parametrize(
+    "file", ["test_hf.py", "test_hf_added.py", "test_hf_adapters.py", "test_ctranslate2_families.py"]
+)
 def test_every_family_agrees_with_transformers_5(file):
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--no-cov", str(HERE / file)]
     plain = {name: value for name, value in os.environ.items() if name != "CONVOY_TEST_THOROUGH"}
     run = subprocess.run(
-        [*command, *(["-k", COMPARED] if file == "test_hf.py" else [])],
+        [*command, *(["-k", COMPARED[file]] if file in COMPARED else [])],
         cwd=ROOT,
         env=plain | {"PYTHONPATH": str(NEWER_ORACLE)},
         capture_output=True,
