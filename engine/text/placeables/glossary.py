@@ -17,11 +17,12 @@ def targets_of(ignore: Iterable[str], glossary: Mapping[str, str]) -> dict[str, 
     """
     written, other = dict[str, str](), dict[str, str | None]()
     for entry, target in glossary.items():
-        forms = _written_forms(entry)
-        written |= dict.fromkeys(forms, target)
-        for form in () if _is_exact(entry) else forms:
-            other.setdefault(_with_capital(form), _with_capital(target))
-            other.setdefault(form.upper(), target.upper())
+        forms = _written_forms(entry) if FORM in entry or EXACT in entry else (entry,)
+        for form in forms:
+            written[form] = target
+            if forms[0] is entry or not _is_exact(entry):
+                other.setdefault(form[:1].upper() + form[1:], target[:1].upper() + target[1:])
+                other.setdefault(form.upper(), target.upper())
     return other | dict.fromkeys(ignore) | written
 
 

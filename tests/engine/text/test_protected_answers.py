@@ -231,10 +231,10 @@ def test_hypothesis_with_every_phrase_comes_before_a_better_one_that_needs_mendi
 
 def test_answer_without_the_quotation_marks_of_its_source_ranks_lower(service):
     model = service.repository.loaded["tatoeba-de-en"].text
-    made = plan(model, "Er sagte „nein“.", TextOptions(protect=True))
+    made = plan(model, "Er sagte „nein danke“.", TextOptions(protect=True))
     lacking, right = (
         Hypothesis(model.tokenizer.encode_target(text), -0.1, [], "stop", None)
-        for text in ("He said no.", "He said “no”.")
+        for text in ("He said no thanks.", "He said “no thanks”.")
     )
     (first,) = choices(model, made, made.sentences[0], [lacking, right])
     (only,) = choices(model, made, made.sentences[0], [lacking])

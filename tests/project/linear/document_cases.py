@@ -142,7 +142,7 @@ DOCUMENT_CASES: dict[str, Case | str] = {
     "documents.formats.notebooks:TOKEN": "searches text that `json` has parsed",
     "documents.formats.notebooks:read_ipynb": Case(notebook, pumps=MARKDOWN, length=1_000),
     "documents.formats.office.xlsx:LINE_FEED": Case(uses=("sub",)),
-    "documents.formats.office.xlsx:NAMES": Case(),
+    "documents.formats.office.xlsx:HEADINGS_FILES": Case(),
     "documents.formats.office.xlsx:PARTS": Case(),
     "documents.formats.office.xlsx:read_xlsx": LIBRARY,
     "documents.formats.plain:decode_guessed": "is timed with `read_text`",

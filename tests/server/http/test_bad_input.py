@@ -59,7 +59,7 @@ def test_invalid_json_is_a_client_error(client, content, status):
         {"q": [None]},
         {"q": [["a"]]},
         {"source": 1},
-        {"target": ["en"]},
+        {"target": ["en", 1]},
         {"format": 7},
         {"format": "x" * 10_000},
         {"source": "x" * 10_000},
