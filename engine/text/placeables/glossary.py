@@ -15,14 +15,14 @@ def targets_of(ignore: Iterable[str], glossary: Mapping[str, str]) -> dict[str, 
     ignore: phrases that stay unchanged.
     glossary: translations by entry. A form in other capitals gives way to a phrase that is written so.
     """
-    written, other = dict[str, str](), dict[str, str | None]()
+    written, cased = dict[str, str](), dict[str, str]()
     for entry, target in glossary.items():
-        forms = _written_forms(entry) if FORM in entry or EXACT in entry else (entry,)
-        for form in forms:
+        for form in _written_forms(entry):
             written[form] = target
-            if forms[0] is entry or not _is_exact(entry):
-                other.setdefault(form[:1].upper() + form[1:], target[:1].upper() + target[1:])
-                other.setdefault(form.upper(), target.upper())
+            if form is entry or not _is_exact(entry):
+                cased[form] = target
+    other: dict[str, str | None] = {form.upper(): target.upper() for form, target in reversed(cased.items())}
+    other |= {_with_capital(form): _with_capital(target) for form, target in reversed(cased.items())}
     return other | dict.fromkeys(ignore) | written
 
 
@@ -37,6 +37,8 @@ def forms_of(entry: str) -> Iterator[str]:
 
 def _written_forms(entry: str) -> list[str]:
     """Return the forms of an entry as they are written."""
+    if EXACT not in entry and FORM not in entry:  # nearly always
+        return [entry]
     if _is_exact(entry):
         return [entry.removeprefix(EXACT)]
     forms = [form.strip() for form in entry.split(FORM)]

@@ -102,8 +102,8 @@ FAULTS = [
     (
         "an exact entry finds other capitals",
         "engine/text/placeables/glossary.py",
-        "for form in () if _is_exact(entry) else forms:",
-        "for form in forms:",
+        "if form is entry or not _is_exact(entry):",
+        "if form:",
         "tests/engine/text/test_masking.py -k case_and_forms",
     ),
     (

@@ -145,7 +145,7 @@ def test_answers_equal_ctranslate2_called_as_documented(
     # The order of float additions rounds an activation in the middle between two integers up or down: in int8
     # 7 of 303 scores differ by up to 0.19, all others by at most 2e-4 (docs/import.md). In float32 instead of
     # int8 the median difference is 4e-3 to 1e-2 in the families of the fast run.
-    assert (np.median if rounded else max)(differences) < 1e-4
+    assert (np.median if rounded else max)(differences) < (1e-3 if rounded else 1e-4)
 
 
 def test_multilingual_model_translates_between_all_its_languages() -> None:
