@@ -214,7 +214,7 @@ FAULTS = [
     (
         "choices of several prompts share their numbers",
         "server/contracts/openai/answers.py",
-        '"index": number * count + rank,',
+        '"index": number * fields.n + rank,',
         '"index": number + rank,',
         "tests/server/contracts/test_openai.py -k n_gives",
     ),
