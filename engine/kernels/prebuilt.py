@@ -89,15 +89,13 @@ def _tiled_products(element: str, vector: int, *, int8: bool) -> list[Kernel]:
     vector: number of elements of a load.
     int8: add those for weights of 8 bits.
     """
-    products = [("dynamic_conv_tiled", rows) for rows in ROW_BUCKETS]
-    products += [("tiled_product", rows) for rows in TILED_ROW_BUCKETS]
+    taps = [Kernel("dynamic_conv_tiled.cu", "dynamic_conv_tiled", element, vector, n) for n in ROW_BUCKETS]
+    products = [("tiled_product", rows) for rows in TILED_ROW_BUCKETS]
     products += [("wide_product", rows) for rows in WIDE_ROW_BUCKETS]
-    narrow = (False, True) if int8 else (False,)
-    return [
-        Kernel(f"{entry}.cu", entry, element, vector, rows, narrow_weights)
-        for narrow_weights in narrow
+    return taps + [
+        Kernel(f"{entry}.cu", entry, element, vector, rows, narrow)
+        for narrow in ((False, True) if int8 else (False,))
         for entry, rows in products
-        if not narrow_weights or entry != "dynamic_conv_tiled"
     ]
 
 

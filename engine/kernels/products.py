@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from math import gcd
 from typing import Final, NamedTuple
 
 import torch
@@ -142,15 +141,15 @@ class Products:
         """
         (weight, bias), residual = weights, epilogue.residual
         outputs, dim = weight.shape
-        made, numbers = stored(weight), bytes_of(weight)
+        memory, numbers = stored(weight), bytes_of(weight)
         computed = isinstance(x, EmbeddingLookup) or (norm and temperature is None)
-        normed = made.new_empty(x.shape, dtype=weight.dtype) if computed else None
+        normed = memory.new_empty(x.shape, dtype=weight.dtype) if computed else None
         shape, (x, lookup) = x.shape, _split_lookup(x)
         rows, glu = math.prod(shape[:-1]), epilogue.activation == "glu"
         if rows >= FIRST_WIDE_ROWS and norm is None and temperature is None:
             return self._wide_product(x, weights, epilogue), None
         kind = torch.float32 if epilogue.float32 else weight.dtype
-        y = made.new_empty((*shape[:-1], outputs // 2 if glu else outputs), dtype=kind)
+        y = memory.new_empty((*shape[:-1], outputs // 2 if glu else outputs), dtype=kind)
         assert x.is_contiguous()
         # rows of a view may be unaligned
         x = x.clone() if (rows > ROW_BUCKETS[-1] or numbers) and x.data_ptr() % LOAD_BYTES else x
@@ -175,7 +174,7 @@ class Products:
         else:
             launch = self._tile_launch(entry, weight, rows, y.shape[-1])
             scales = numbers and numbers.scales
-            arguments = x, made, scales, *tensors, *lookup, *sizes, *options, *factors, normed, y
+            arguments = x, memory, scales, *tensors, *lookup, *sizes, *options, *factors, normed, y
         self.run(Call(launch.kernel, (launch.blocks, 1, 1), (launch.threads, 1, 1), launch.shared, arguments))
         return y, normed
 
@@ -183,7 +182,7 @@ class Products:
         """Return a weight of 8 bits in its type, for a product of many rows by torch."""
         (values, scales), dim = weight.parts, weight.shape[1]
         y = values.new_empty(values.shape, dtype=weight.dtype)
-        kernel = Kernel("expand.cu", "expand", *load_form(gcd(dim, values.data_ptr()), y))
+        kernel = Kernel("expand.cu", "expand", *load_form(math.gcd(dim, values.data_ptr()), y))
         threads = min(256, ceil_div(dim, kernel.vector * WARP) * WARP)
         arguments = values, scales, dim, y
         self.run(Call(kernel, (values.shape[0], 1, 1), (threads, 1, 1), 0, arguments))

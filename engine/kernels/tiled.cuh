@@ -129,6 +129,22 @@ __device__ __forceinline__ Words elements(const Pairs& weights) {
 }
 #endif
 
+// The weights of two outputs for each side of a GLU as elements
+template <int SIDES>
+__device__ __forceinline__ void widen_weights(const Loaded (&loaded)[SIDES][2], Words (&a)[SIDES][2]) {
+#pragma unroll
+  for (int side = 0; side < SIDES; side++)
+#pragma unroll
+    for (int half = 0; half < 2; half++) a[side][half] = elements(loaded[side][half]);
+}
+
+// Add DEPTH terms to the sums of TILE outputs and COLUMNS rows. a: weights of two outputs, 8 apart; b: inputs of a row.
+__device__ __forceinline__ void add_terms(float (&sums)[4], const Words (&a)[2], const Words& b) {
+#pragma unroll
+  for (int i = 0; i < 4; i += 2)
+    mma<Element>(sums, a[0].at[i], a[1].at[i], a[0].at[i + 1], a[1].at[i + 1], b.at[i], b.at[i + 1]);
+}
+
 struct Inputs {
   const void* x;         // [rows, dim], float if wide
   const Element* gain;   // [dim], or null
@@ -320,9 +336,7 @@ struct HeadProduct {
     Words b{};
     if (lane / 4 < ROWS)
       b = *reinterpret_cast<const Words*>(inputs + lane / 4 * (dim + PAD) + depth * DEPTH + lane % 4 * 8);
-#pragma unroll
-    for (int i = 0; i < 4; i += 2)
-      mma<Element>(sums, a[0].at[i], a[1].at[i], a[0].at[i + 1], a[1].at[i + 1], b.at[i], b.at[i + 1]);
+    add_terms(sums, a, b);
   }
 
   // inputs: output of `Rows`. Writes the partial sums of each warp, for all threads.

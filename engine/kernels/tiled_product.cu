@@ -85,10 +85,7 @@ __device__ __forceinline__ void multiply(const Inputs& in, const Weight* weight,
     float sums[MMAS][SIDES][4] = {};
     auto add = [&](const Loaded (&loaded)[SIDES][2], int depth) {
       Words a[SIDES][2];
-#pragma unroll
-      for (int side = 0; side < SIDES; side++)
-#pragma unroll
-        for (int half = 0; half < 2; half++) a[side][half] = elements(loaded[side][half]);
+      widen_weights(loaded, a);
 #pragma unroll
       for (int of = 0; of < MMAS; of++) {
         const int row = of * COLUMNS + group, at = depth * DEPTH + quad * 8;
@@ -99,11 +96,7 @@ __device__ __forceinline__ void multiply(const Inputs& in, const Weight* weight,
           b = *reinterpret_cast<const Words*>(static_cast<const Element*>(in.x) + static_cast<Index>(row) * dim + at);
         }
 #pragma unroll
-        for (int side = 0; side < SIDES; side++)
-#pragma unroll
-          for (int i = 0; i < 4; i += 2)
-            mma<Element>(sums[of][side], a[side][0].at[i], a[side][1].at[i], a[side][0].at[i + 1], a[side][1].at[i + 1],
-                b.at[i], b.at[i + 1]);
+        for (int side = 0; side < SIDES; side++) add_terms(sums[of][side], a[side], b);
       }
     };
 #pragma unroll

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from engine.bundle.recipes import quantize_weight
 from engine.kernels.int8 import Bytes, Int8Weight
+from engine.kernels.products import TILE_DEPTH
 from engine.models.model import Model, ProjectionModel
 
 LEAST_NUMBERS: Final = 128 * 1024  # smaller weights take less time than a launch
-DEPTH: Final = 32  # as TILE_DEPTH in engine/kernels/products.py
 TAPS: Final = "weight_linear"  # product of a convolution's taps, which its own kernel computes
 
 
@@ -61,7 +61,7 @@ def _linear_weights(model: Model) -> Iterator[Tensor]:
             found.append(module.weight)
         if isinstance(module, ProjectionModel) and module.config.adaptive is None:
             found.append(module.output[0])
-        yield from (w for w in found if w.numel() >= LEAST_NUMBERS and w.shape[1] % DEPTH == 0)
+        yield from (w for w in found if w.numel() >= LEAST_NUMBERS and w.shape[1] % TILE_DEPTH == 0)
 
 
 def _bytes_of(name: str, weights: Mapping[str, NDArray[Any]], device: str) -> Bytes:

@@ -14,6 +14,7 @@ from engine.bundle.weights import quantize_rows
 from engine.executors.cuda import int8
 from engine.executors.torch.executor import TorchExecutor
 from engine.kernels.int8 import Int8Weight
+from engine.kernels.products import TILE_DEPTH
 from engine.models import build
 from engine.models.model import Model, ProjectionModel
 from engine.types import DecodeOptions
@@ -35,7 +36,7 @@ def rounded(net: Model) -> Model:
     linear = [m.weight for name, m in named.items() if isinstance(m, nn.Linear) and int8.TAPS not in name]
     with torch.no_grad():
         for weight in {id(w): w for w in [*linear, net.output[0]]}.values():
-            if weight.shape[1] % int8.DEPTH == 0:
+            if weight.shape[1] % TILE_DEPTH == 0:
                 weight.copy_(torch.from_numpy(quantize_rows(weight.numpy()).wide))
     return net
 
