@@ -5,7 +5,7 @@ from importlib import import_module
 from documents import FORMATS
 from export.shapes import stand_in
 
-MODULES = ("cli.serve", "server.app", "server.supervisor", "engine.executors.onnx", "documents.worker")
+MODULES = ("cli.serve", "server.preloaded", "engine.executors.onnx", "documents.worker")
 # modules of the process that fetches missing models; some of them import torch, or what replaces it here
 FETCHING = ("cli.fetch", "export.fetching.sources", "export.fetching.job", "export.importers.proving")
 IMPORTING = ("export.importers.importing", "export.importers.marian.bergamot", "export.graphs.onnx")
