@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from itertools import accumulate
 from typing import Any, Final
 
 import aiohttp
@@ -69,8 +68,7 @@ class Mixture:
 
     async def __call__(self, client: aiohttp.ClientSession, text: str) -> tuple[int, None]:
         """Send a request; return 200 if the answer has the wanted status, otherwise its status."""
-        weights = list(accumulate(kind.share for kind in self.kinds))
-        (kind,) = self.chance.choices(self.kinds, cum_weights=weights)
+        (kind,) = self.chance.choices(self.kinds, [kind.share for kind in self.kinds])
         loop = asyncio.get_running_loop()
         began, status = loop.time(), 0
         with suppress(aiohttp.ClientError, TimeoutError):

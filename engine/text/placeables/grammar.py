@@ -223,8 +223,8 @@ SPEECH: Final = re.compile(  # “Come here!” he shouted, “now!”
 ACROSS_CLAUSES: Final = re.compile("[\"„“”«»‚‘()\\[\\]]|(?<!\\w)['’]|['’](?!\\w)")  # paired marks
 COLUMN_SIGNS: Final = re.compile(f"[\t\u00a0<{BORDER}]|  ")  # a line without them has one column
 COLUMNS: Final = re.compile(rf"[ \u00a0]*\t\s*|[ \u00a0]{{2,}}|<br ?/?>\s*|{BORDER}\s*")
-# a dot that ends no sentence: p. ex.  Art. 5
 NUMBERED_WORDS: Final = "|".join(of_all(lambda rules: rules.numbered_words))
+# a dot that ends no sentence: p. ex.  Art. 5
 ABBREVIATION: Final = re.compile(rf"(?<!\w)(?:{code.ABBREVIATED}|(?:{NUMBERED_WORDS})\.(?= ?\d))")
 TABLE_ROW: Final = re.compile(r"\s*\|[^|\n]*+\|")  # the beginning of a row of a Markdown table
 CELL_BORDER: Final = re.compile(rf"[|{BORDER}][ \u00a0]*")
