@@ -288,7 +288,7 @@ def slow(port: int, made: Made) -> str:
 
 
 def test_quadratic_time_is_detected(port, monkeypatch):
-    spaces = Made("spaces", lambda size: _in_header("a")(b" " * size + b"\0"), 6_000)
+    spaces = Made("spaces", lambda size: _in_header("a")(b" " * size + b"\0"), 10_000)
     assert not slow(port, spaces)
     monkeypatch.setattr("server.http.protocol.CONTROL", re.compile(rb"(?!)"))
-    assert "a quarter takes" in slow(port, spaces)
+    assert slow(port, spaces)
