@@ -1,12 +1,12 @@
-"""Measure everything about this processor for docs/lab/records.md, and write it there.
+"""Measure everything about this processor, and write the page docs/lab/record-PROCESSOR.md.
 
     python -m loadtest.engine.record
 
 Runs the comparisons with CTranslate2 for each instruction set of this machine, the server's own share, the
-memory of servers and the field's protocol, one after the other, each in a process of its own. Their output
-replaces the last record between the marks in the page, with the command above each table; the records that
-`make bench-check` compares with are written next to it, by processor. Takes about twelve minutes of a quiet
-machine; needs ctranslate2 from PyPI and the extra `torch`.
+memory of servers and the field's protocol, one after the other, each in a process of its own. The page has
+their output with the command of each table; the records that `make bench-check` compares with are files in
+docs/benchmarks. Takes about twelve minutes of a quiet machine; needs ctranslate2 from PyPI and the extra
+`torch`.
 """
 
 from __future__ import annotations
@@ -28,9 +28,8 @@ from typing import Final
 from loadtest.engine.processor import processor
 from loadtest.texts import sentences
 
-PAGE: Final = Path("docs/lab/records.md")
+PAGES: Final = Path("docs/lab")
 FOLDER: Final = Path("docs/benchmarks")
-BEGIN, END = "<!-- make bench-record: begin -->", "<!-- make bench-record: end -->"
 # further instruction sets to measure, by the best one of the machine
 OTHERS: Final = {"avx512vnni": ("avx512", "avx2"), "avx512": ("avx2",), "avxvnni": ("avx2",)}
 # variables that limit CTranslate2 to each set; its products are oneDNN's (except on Intel), which checks the
@@ -146,7 +145,7 @@ def run_part(part: RecordPart) -> str:
     ran = subprocess.run(words, env=environment, stdout=subprocess.PIPE, text=True, check=False)
     print(f"{part.heading}: {time.monotonic() - began:.0f} s\n{ran.stdout}", flush=True)
     if ran.returncode:
-        raise SystemExit(f"{part.command()} failed; nothing was written to {PAGE}")
+        raise SystemExit(f"{part.command()} failed; no page was written")
     output = ran.stdout.strip()
     if part.quoted:
         output = "\n".join(["```", *(_folded(line, "\n  ") for line in output.splitlines()), "```"])
@@ -159,18 +158,16 @@ def _folded(line: str, joint: str) -> str:
     return joint.join(textwrap.wrap(line, LINE_CHARACTERS, break_long_words=False, break_on_hyphens=False))
 
 
-def replace_record(page: str, sections: Sequence[str], head: str) -> str:
-    """Return the page with a new record in place of the last. Raises ValueError if the page has no marks.
+def page_of(sections: Sequence[str], here: Mapping[str, str], circumstances: str) -> str:
+    """Return the page of a processor.
 
-    page: text of the page.
     sections: Markdown of each part.
-    head: line above the sections.
+    here: facts about the processor, as returned by `processor`.
+    circumstances: date, number of processors, load and duration of the measurements.
     """
-    before, mark, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (mark and end):
-        raise ValueError(f"{PAGE} has no place for a record: {BEGIN} and {END}")
-    return f"{before}{BEGIN}\n{head}\n\n" + "\n".join(sections) + f"{END}{after}"
+    title = f"# Record of {here['cpu']}, family {here['family']}, model {here['model']} ({here['isa']})"
+    note = "By `make bench-record`, with the command below each table; `make bench-check` compares with"
+    return f"{title}\n\n{note}\n[benchmarks/](../benchmarks). {circumstances}\n\n" + "\n".join(sections)
 
 
 def main() -> None:
@@ -182,10 +179,10 @@ def main() -> None:
     parser.add_argument("--load", default="alone", help="what else the machine did, for the page")
     options = parser.parse_args()
     here, today = processor(), f"{datetime.now(UTC):%Y-%m-%d}"
-    slug = "-".join(filter(None, (here["vendor"].lower(), here["family"], here["model"])))
+    slug = "-".join(filter(None, (here["vendor"].lower(), here["family"], here["model"]))) or "unknown"
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        record = str(FOLDER / f"{today}-{slug or 'unknown'}")
+        record = str(FOLDER / f"{today}-{slug}")
         selection = [
             p
             for p in parts(record, here["isa"], options.runs, texts(Path(folder)))
@@ -195,9 +192,9 @@ def main() -> None:
     if options.only:
         return
     minutes = (time.monotonic() - began) / 60
-    head = f"{today}, {here['cpu']} (family {here['family']}, model {here['model']}, {here['isa']}), "
-    head += f"{os.cpu_count()} processors, {options.load}; by `make bench-record` in {minutes:.0f} minutes."
-    PAGE.write_text(replace_record(PAGE.read_text(encoding="utf-8"), sections, head), encoding="utf-8")
+    circumstances = f"{today}, {os.cpu_count()} processors, {options.load}, {minutes:.0f} minutes."
+    page = PAGES / f"record-{slug}.md"
+    page.write_text(page_of(sections, here, circumstances), encoding="utf-8")
 
 
 if __name__ == "__main__":

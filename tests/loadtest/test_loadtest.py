@@ -216,17 +216,11 @@ def test_a_peer_of_another_architecture_is_refused(tmp_path):
     assert not (tmp_path / "peer").exists()
 
 
-def test_a_record_takes_the_place_of_the_last_one_and_of_nothing_else():
-    page = f"before\n{record.BEGIN}\nold\n{record.END}\nafter\n"
-    new = record.replace_record(page, ["#### one\n|a|\n", "#### two\n|b|\n"], "today")
-    assert new == f"before\n{record.BEGIN}\ntoday\n\n#### one\n|a|\n\n#### two\n|b|\n{record.END}\nafter\n"
-    assert (
-        record.replace_record(new, ["x\n"], "later")
-        == f"before\n{record.BEGIN}\nlater\n\nx\n{record.END}\nafter\n"
-    )
-    assert record.replace_record(record.PAGE.read_text(encoding="utf-8"), [], "head")
-    with pytest.raises(ValueError, match="no place"):
-        record.replace_record("before", [], "today")
+def test_page_of_a_processor_names_it_above_its_tables():
+    here = {"cpu": "AMD EPYC", "family": "25", "model": "1", "isa": "avx2"}
+    page = record.page_of(["## one\n|a|\n", "## two\n|b|\n"], here, "2026-11-26, alone.")
+    assert page.startswith("# Record of AMD EPYC, family 25, model 1 (avx2)\n")
+    assert page.endswith(" 2026-11-26, alone.\n\n## one\n|a|\n\n## two\n|b|\n")
 
 
 def test_processor_record_has_a_table_and_command_for_each_instruction_set(tmp_path):
