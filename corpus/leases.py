@@ -49,6 +49,11 @@ class Lease:
         after = self.path.with_name(_file_name(self.shard, self.generation + 1))
         return not after.exists() and self._content().get("owner") == self.owner
 
+    def add(self, lines: int, words: int) -> None:
+        """Count newly translated lines and words; the next beat writes the counts to the file."""
+        self.lines += lines
+        self.words += words
+
     def beat(self) -> None:
         """Rewrite the file, to show that the holder is at work. A removed file is not created again."""
         self.beats += 1
@@ -114,10 +119,10 @@ class Leases:
         self.own.pop(lease.shard, None)
         lease.release()
 
-    def sweep(self, lease: Lease) -> None:
+    def sweep(self, shard: int) -> None:
         """Remove all leases of a finished shard."""
-        self.own.pop(lease.shard, None)
-        for path in self.folder.glob(_file_name(lease.shard, None)):
+        self.own.pop(shard, None)
+        for path in self.folder.glob(_file_name(shard, None)):
             path.unlink(missing_ok=True)
 
     def __enter__(self) -> Leases:

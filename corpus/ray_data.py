@@ -1,14 +1,13 @@
 """A job as a Ray Data pipeline that reads, answers and writes shards (extra `ray-data`).
 
-A row is a shard. Reading and writing are tasks on CPUs; the engines are a pool of actors. Ray repeats the
-work of a lost worker. Shards have no leases: if two tasks write the same shard, only one can name its output
-(`JobFolder.commit`), and both have written the same bytes.
+A row is the number of a shard. An actor with an engine reads, answers and writes one shard after the other;
+Ray repeats the work of a lost actor. The lease of a shard only shows its progress: if two actors write the
+same shard, one of them can name its output (`JobFolder.commit`), and both have written the same bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -43,16 +42,6 @@ class Cluster:
     gpus: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Parcel:
-    """A value that Ray passes on unchanged, instead of converting it to columns.
-
-    content: windows of lines; after answering, pairs of a window and its rows.
-    """
-
-    content: list[Any]
-
-
 def work_on_ray(
     folder: JobFolder, plan: ShardPlan, choice: EngineChoice, cluster: Cluster, leases: Leases
 ) -> None:
@@ -79,66 +68,58 @@ def work_on_ray(
         shards = ray.data.from_items(
             [{"shard": number} for number in open_shards], override_num_blocks=len(open_shards)
         )
-        read = shards.map(read_shard, fn_kwargs={"root": root})
-        answered = read.map_batches(
-            EngineActor,
-            batch_size=1,
-            batch_format="numpy",
+        written = shards.map(
+            ShardActor,
             compute=ray.data.ActorPoolStrategy(
                 min_size=1, max_size=cluster.engines, initial_size=cluster.engines
             ),
-            fn_constructor_kwargs={"root": root, "choice": choice},
+            fn_constructor_kwargs={"root": root, "choice": choice, "lease_seconds": leases.seconds},
             num_cpus=cluster.cpus,
             num_gpus=cluster.gpus,
         )
-        for _ in answered.map(write_shard, fn_kwargs={"root": root}).iter_rows():
+        for _ in written.iter_rows():
             """Wait for all rows; the folder holds the results."""
 
 
-def read_shard(row: RowOfRay, root: Path) -> RowOfRay:
-    """Read the lines of a shard; runs on a CPU."""
-    plan = JobFolder(root).plan()
-    shard = plan.shards[int(row["shard"])]
-    reader = open_reader(plan.job, plan.files[shard.file])
-    try:
-        windows = list(reader.windows(shard))
-    finally:
-        reader.close()
-    return {"shard": shard.number, "windows": Parcel(windows)}
+class ShardActor:
+    """An engine that translates one shard after the other."""
 
-
-class EngineActor:
-    """An engine that answers one shard after the other."""
-
-    def __init__(self, root: Path, choice: EngineChoice) -> None:
-        self._stack = ExitStack()
+    def __init__(self, root: Path, choice: EngineChoice, lease_seconds: float) -> None:
+        self._stack, self._folder = ExitStack(), JobFolder(root)
+        self._plan = self._folder.plan()
         service = self._stack.enter_context(choice.opened())
-        self._answering = Answering(service, JobFolder(root).plan().job)
+        self._leases = self._stack.enter_context(Leases(self._folder.leases, lease_seconds))
+        self._answering = Answering(service, self._plan.job)
 
-    def __call__(self, batch: Mapping[str, Any]) -> Mapping[str, Any]:
-        answered = [self._answer(parcel) for parcel in batch["windows"]]
-        return {"shard": batch["shard"], "answered": answered}
+    def __call__(self, row: RowOfRay) -> RowOfRay:
+        """Read, answer and write the shard of a row.
 
-    def _answer(self, parcel: Parcel) -> Parcel:
-        windows = ((None, window) for window in parcel.content)
-        return Parcel([(window, rows) for _, window, rows in self._answering.answer(windows)])
+        Raises InvalidRequest, OSError and the errors of the engine.
+        """
+        shard = self._plan.shards[int(row["shard"])]
+        lease = self._leases.claim(shard.number)  # None: of an actor that was lost with its machine
+        output = ShardOutput(self._plan, shard, self._folder.own_draft(shard.number))
 
+        def note_progress(_: None, lines: int, words: int) -> None:
+            if lease:
+                lease.add(lines, words)
 
-def write_shard(row: RowOfRay, root: Path) -> RowOfRay:
-    """Write the answers of a shard; runs on a CPU."""
-    folder = JobFolder(root)
-    plan = folder.plan()
-    shard = plan.shards[int(row["shard"])]
-    output = ShardOutput(plan, shard, folder.own_draft(shard.number))
-    try:
-        output.open()
-        for window, rows in row["answered"].content:
-            output.write(window, rows)
-        output.close()
-        folder.commit(shard, output.draft, output.tally, lambda: True)
-    finally:
-        output.discard()
-    return {"shard": shard.number}
+        with closing(open_reader(self._plan.job, self._plan.files[shard.file])) as reader:
+            windows = ((None, window) for window in reader.windows(shard))
+            try:
+                output.open()
+                with closing(self._answering.answer(windows, note_progress)) as answered:
+                    for _, window, rows in answered:
+                        assert window is not None
+                        output.write(window, rows)
+                output.close()
+                self._folder.commit(shard, output.draft, output.tally, lambda: True)
+                self._leases.sweep(shard.number)
+            finally:
+                output.discard()
+                if lease:
+                    self._leases.give_back(lease)
+        return {"shard": shard.number}
 
 
 def _set_up(context: Any) -> None:

@@ -50,7 +50,8 @@ class CorpusWorker:
         with ExitStack() as stack:
             stack.callback(self._give_up)
             while True:
-                with closing(answering.answer(self._windows(stopped), _note_progress)) as answered:
+                windows = self._windows(stopped)
+                with closing(answering.answer(windows, _note_progress)) as answered:
                     for task, window, rows in answered:
                         if window is None:
                             self._commit(task)
@@ -82,7 +83,7 @@ class CorpusWorker:
         if lease is None:
             return None
         if self._folder.is_done(shard.number):  # another process finished it and has removed its lease
-            self._leases.sweep(lease)
+            self._leases.sweep(lease.shard)
             return None
         draft = self._folder.draft_path(shard.number, lease.generation)
         # stored before the file exists, so that an interrupt leaves no file
@@ -101,7 +102,7 @@ class CorpusWorker:
         """Publish the output of a finished shard, and remove its lease."""
         task.output.close()
         if self._folder.commit(task.shard, task.output.draft, task.output.tally, task.lease.is_held):
-            self._leases.sweep(task.lease)
+            self._leases.sweep(task.shard.number)
         else:  # another process has taken the shard over
             self._leases.give_back(task.lease)
         del self._tasks[task.shard.number]
@@ -121,10 +122,4 @@ class CorpusWorker:
 
 
 def _note_progress(task: Task, lines: int, words: int) -> None:
-    """Add to the counts of the lease, which its next beat writes to its file.
-
-    task: claimed shard.
-    lines, words: numbers of newly translated lines and words.
-    """
-    task.lease.lines += lines
-    task.lease.words += words
+    task.lease.add(lines, words)

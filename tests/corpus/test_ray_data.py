@@ -11,10 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from corpus.folder import STATE
-from tests.corpus.jobs import finish, output_of, start
-from tests.corpus.test_exactly_once import FLAGS, KINDS, corpus_of
-from tests.support.served import until
+from corpus.cutting import cut
+from corpus.engines import EngineChoice
+from corpus.folder import STATE, JobFolder
+from corpus.inputs import find_inputs
+from corpus.leases import Lease
+from engine.api import ServiceSettings
+from tests.corpus.jobs import MODEL, finish, job_of, output_of, start
+from tests.corpus.test_exactly_once import FLAGS, KINDS, LINES, corpus_of
+from tests.support.served import bundles, running, until
 from tests.support.thorough import some
 
 pytestmark = [
@@ -22,7 +27,7 @@ pytestmark = [
     pytest.mark.skipif(find_spec("ray") is None, reason="needs Ray: pip install 'convoy-server[ray-data]'"),
 ]
 ON_RAY = ["--ray", "local", "--ray-cpus", 0.5, "--engines", 2]
-ENGINE = "ray::MapWorker(MapBatches(EngineActor))"
+ENGINE = "ray::MapWorker(Map(ShardActor))"
 
 
 def engines():
@@ -62,9 +67,30 @@ def test_killed_ray_engines_do_not_change_the_output(tmp_path, kind):
                 kills += 1
         _, stderr = process.communicate(timeout=300)
     assert process.returncode == 0, stderr.decode()
+    assert b"pyarrow" not in stderr  # rows are numbers, not pickled lines
     assert kills
     assert output_of(out) == output_of(tmp_path / "whole")
     assert not list((out / STATE / "aside").iterdir())
+
+
+def test_progress_on_ray_has_the_lines_of_unfinished_shards(tmp_path, monkeypatch):
+    """The class of the actors, without a cluster."""
+    from corpus.ray_data import ShardActor
+
+    path, folder = corpus_of("text", tmp_path), JobFolder(tmp_path / "out")
+    with running() as service:
+        job, files = job_of(service, shard_lines=LINES), find_inputs([str(path)])
+        plan = folder.begin(job, files, lambda: cut(job, files))
+    counts, add = [], Lease.add
+    monkeypatch.setattr(Lease, "add", lambda lease, *added: counts.append(added) or add(lease, *added))
+    actor = ShardActor(folder.root, EngineChoice([bundles() / MODEL], ServiceSettings()), 30.0)
+    with actor._stack:
+        assert actor({"shard": 0}) == {"shard": 0}
+    assert (len(plan.shards), folder.done()) == (1, {0})
+    assert len(counts) > 1
+    tally = folder.tally(0)
+    assert [sum(column) for column in zip(*counts, strict=True)] == [tally.lines, tally.words]
+    assert not list(folder.leases.iterdir())
 
 
 def test_job_begun_on_ray_is_finished_without_ray(tmp_path):
