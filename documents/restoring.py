@@ -56,9 +56,11 @@ class Restorer:
     def _begin(self, number: int) -> None:
         """Begin a span at the end of the new text; a kept span gets its text at once."""
         old, span = self.source.spans[number], self.spans[number]
-        if old.spaced and old.begin == old.end and span.begin == span.end:  # a point between two spaces
-            self._append(" " if self.glue or not self.last.isspace() else "")
-            self.glue = True
+        if (old.spaced or old.apart) and old.begin == old.end and span.begin == span.end:
+            missing = old.apart if self.glue else old.spaced and not self.last.isspace()
+            self.glue = False
+            self._append(" " if missing else "")
+            self.glue = old.spaced
             self.spans[number] = replace(span, begin=self.length)
         elif old.kept:
             self._keep(number)

@@ -19,6 +19,7 @@ class Span:
     parent: index of the span around it, or -1; parents come first.
     kept: the text must not be translated; a kept span has no spans in it.
     spaced: the point had white space on both sides; the text has only one of the two.
+    apart: white space that the text lacks was between the span and a point before it.
     line: the point is a line break within a sentence. It has no meaning: its place is a share of the text.
     link: the span is a link, a button or the like, which must not get the text of another one.
     """
@@ -30,6 +31,7 @@ class Span:
     spaced: bool = False
     line: bool = False
     link: bool = False
+    apart: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,7 @@ class Builder:
         self.dead: set[int] = set()  # spans that were begun and never ended
         self._fresh = 0  # number of the first span that was begun after the last text
         self._edge = 0  # last position where a span begins or ends
+        self._apart = False  # white space was omitted after the last point
 
     def text(self, text: str) -> None:
         """Add characters. If only points separate two spaces, the second space is omitted and the points are
@@ -84,6 +87,7 @@ class Builder:
         """Set `spaced` of the points after the last text: white space is on both sides of them."""
         for number in range(self._fresh, len(self.spans)):
             self.spans[number] = replace(self.spans[number], spaced=True)
+        self._apart = True
 
     def line(self) -> int:
         """Add a line break within a sentence, which the model reads as a space, and return its number."""
@@ -131,7 +135,9 @@ class Builder:
     def point(self) -> int:
         """Add an empty span at the end of the text and return its number."""
         self._edge = self.length
-        self.spans.append(Span(self.length, self.length, self.open[-1] if self.open else -1))
+        parent = self.open[-1] if self.open else -1
+        self.spans.append(Span(self.length, self.length, parent, apart=self._apart))
+        self._apart = False
         return len(self.spans) - 1
 
     def keep(self, text: str) -> int:
@@ -154,6 +160,7 @@ class Builder:
     def _append(self, text: str) -> None:
         self.parts.append(text)
         self.length += len(text)
+        self._apart = self._apart and not text
 
 
 def goes_on(before: str, after: str) -> bool:

@@ -7,6 +7,8 @@ from dataclasses import replace
 import pytest
 
 from documents import read_document
+from documents.restoring import Restorer
+from engine.schedule.slices import at_once
 from tests.documents.samples import shouted, texts
 
 # each file as it is with its prose in capitals
@@ -113,3 +115,51 @@ def test_characters_are_escaped_only_where_they_would_be_markup():
         document = read_document("a.md", source)
         written = document.write([replace(document.segments[0], text=text, spans=())])
         assert written.split(b"\n")[0] in (wanted, wanted.replace(b" [r] [x]", b" \\[r\\] \\[x\\]"))
+
+
+SPELLINGS = {
+    "address of a reference": "SEE [THIS *TEXT*][ref], [THAT](<b c> 'T') AND ![Alt][ref].\n\n[ref]: x\n",
+    "emphasis": "_ONE_ AND __TWO__, `` ` `` AND `` x``.\n",
+    "escaped characters": "A \\$5 AND $6, \\[X\\] AND &nbsp; &copy; \\_Y_.\n",
+    "hard breaks": "> ONE  \n> TWO\\\n> _THREE   \n> FOUR_\n> FIVE.\n",
+    "wrapped code": "- ONE `x\n  y` TWO [THREE\n  FOUR](\n  /a) FIVE ^[x\n  y].\n",
+    "unequal indents": "- ONE\n      TWO\n  THREE\nFOUR.\n",
+    "elements side by side": "ONE <A x /> <B/> {#name}\n\nTWO <A/><B/> THREE.\n",
+    "mark of no block": "# ONE\n\n: TWO\n\nTHREE\nFOUR\n: FIVE\n",
+}
+
+
+@pytest.mark.parametrize("name", sorted(SPELLINGS))
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_spelling_of_markup_stays(name, newline):
+    wanted = SPELLINGS[name].replace("\n", newline)
+    small = _translated(wanted, _in_small_letters)
+    assert small != wanted
+    assert _translated(small, lambda segment: replace(segment, text=segment.text.upper())) == wanted
+
+
+def _translated(text, change):
+    """Return a file whose segments are changed and restored, as for a translation."""
+    document = read_document("a.md", text.encode())
+    changed = [at_once(Restorer(segment, change(segment), {}).restored()) for segment in document.segments]
+    return document.write(changed).decode()
+
+
+def test_link_whose_text_names_its_address_keeps_the_address():
+    data = b"A [link], [one][] and [*two*].\n\n[link]: a\n[one]: b\n[*two*]: c\n"
+    wanted = b"A [LINK][link], [ONE][one] AND [*TWO*][*two*]."
+    assert shouted("a.md", data).partition(b"\n")[0] == wanted
+    assert shouted("a.md", wanted + data[data.index(b"\n") :]).partition(b"\n")[0] == wanted
+
+
+def test_underscores_within_words_and_escapes_that_move_are_markup_or_text_as_before():
+    (segment,) = read_document("a.md", b"_a_ b").segments
+    document = read_document("a.md", b"_a_ b")
+    assert document.write([replace(segment, text="ab", spans=(replace(segment.spans[0], end=1),))]) == b"*a*b"
+    for source, text, wanted in (
+        (b"1\\. a. b.", "1. b", b"1\\. b"),
+        (b"\\$a", "$a $b$", b"\\$a \\$b\\$"),
+        (b"a &amp; b", "a & b & c", b"a &amp; b &amp; c"),
+    ):
+        document = read_document("a.md", source)
+        assert document.write([replace(document.segments[0], text=text)]) == wanted

@@ -137,7 +137,7 @@ def test_markdown_keeps_its_structure():
     assert tags("#" + body) == tags("#" + old)
     assert "`code()`" in found
     assert "code stays" in found
-    assert '[A LINK](<http://x.org/a_(b)> "Ti")' in found
+    assert '[A LINK](http://x.org/a_(b) "Ti")' in found
     assert "> QUOTED\n> TEXT\\\n> AFTER A BREAK" in found
     assert "| C *D* | E |" in found
 

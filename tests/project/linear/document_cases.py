@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from tests.project.linear.calls import (
     captions,
     decoded,
@@ -63,10 +61,9 @@ DOCUMENT_CASES: dict[str, Case | str] = {
     "documents.formats.dialects:LINE": Case(pumps=DIALECTS, uses=("match",)),
     "documents.formats.dialects:SCRIPT": Case(pumps=("import a", "import {", "export "), uses=("match",)),
     "documents.formats.markdown:FRONT_MATTER": Case(pumps=("---\n",)),
-    "documents.formats.markdown:SPECIAL": Case(pumps=("&a", "~~")),
-    "documents.formats.markdown:BLOCK_MARK": Case(),
+    "documents.formats.markdown_lines:SPECIAL": Case(pumps=("&a", "~~")),
+    "documents.formats.markdown_lines:BLOCK_MARK": Case(),
     "documents.formats.markdown:TASK_BOX": Case(pumps=("[ ]", "[x] ")),
-    "documents.formats.markdown:_address": Case(lambda text: re.search(r"[()\s]", text)),
     "documents.formats.markdown:read_markdown": Case(page("md"), pumps=(*MARKDOWN, *DIALECTS), length=1_000),
     "documents.formats.office.odt:WHITE_SPACE": Case(),
     "documents.formats.office.odt:FURTHER_SPACES": Case(),
