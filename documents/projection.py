@@ -298,7 +298,9 @@ class _Projection:
         around = self.source.spans[span.parent] if span.parent >= 0 else Span(self.text_begin, self.text_end)
         share = (span.begin - around.begin) / max(1, around.end - around.begin)
         distance = np.abs(np.arange(high - low + 1) - share * (high - low))
-        distance = np.where(placed.inside[low - placed.low : high + 1 - placed.low], np.inf, distance)
+        inside = placed.inside[low - placed.low : high + 1 - placed.low]
+        bad = np.append(self.words.is_mark[low:high], span.parent < 0)  # no line begins with "." or is empty
+        distance = np.where(inside | bad, np.inf, distance)
         boundary = low + int(np.argmin(distance))
         return boundary, boundary
 

@@ -64,10 +64,20 @@ class Restorer:
             self.spans[number] = replace(span, begin=self.length)
         elif old.kept:
             self._keep(number)
+        elif old.begin == old.end and span.begin == span.end and not old.line:
+            self._add_space_before(number)
         else:
             if self.glue and span.begin < span.end and self.target.text[span.begin] not in CLINGING:
                 self._append(" ")
             self.spans[number] = replace(span, begin=self.length)
+
+    def _add_space_before(self, number: int) -> None:
+        """Begin a point; white space before it in the source goes before it, unless words follow."""
+        at, end = self.source.spans[number].begin, self.spans[number].end
+        spaced = self.source.text[max(0, at - 1) : at].isspace()
+        if spaced and not self.last.isspace() and self.target.text[end : end + 1] in CLINGING:
+            self._append(" ")
+        self.spans[number] = replace(self.spans[number], begin=self.length)
 
     def _keep(self, number: int) -> None:
         """Append the text of a kept span, and its white space in the source if the translation lost it."""

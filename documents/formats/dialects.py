@@ -40,6 +40,8 @@ INLINE: Final = re.compile(
     r"|\{\{[^{}\n]*\}\}|\{[:#.%][^{}\n]*\}"  # a template, attributes
     r"|:[a-z][a-z0-9_+-]*:(?!\w)|%%[^%\n]*%%"  # an emoji, a comment
 )
+# a link whose address is a shortcode: the text, and the markup after it
+SHORTCODE_LINK: Final = re.compile(r"\[([^\[\]\n]+)(\]\(\{\{[<%][^{}\n]*[%>]\}\}\))")
 HIGHLIGHT: Final = re.compile(r"==(?![\s=])[^=\n]*(?<!\s)==(?!=)")
 POINTS: Final = ("![[", "{:", "{#", "{.", "%%")  # begins of marks that the model does not read
 ENDED_BLOCKS: Final = ["paragraph", "reference", "blockquote", "list"]
@@ -52,6 +54,7 @@ def add_dialects(parser: MarkdownIt) -> None:
     parser.block.ruler.before("table", "dialect_script", _script)
     parser.inline.ruler.after("backticks", "dialect", _inline)
     parser.inline.ruler.after("backticks", "highlight", _highlight)
+    parser.inline.ruler.before("link", "shortcode_link", _shortcode_link)
 
 
 def _line(state: StateBlock, first: int, _: int, silent: bool) -> bool:
@@ -104,6 +107,22 @@ def _highlight(state: StateInline, silent: bool) -> bool:
         state.pos, state.posMax = state.pos + 2, match.end() - 2
         state.md.inline.tokenize(state)
         state.push("mark_close", "mark", -1).markup = "=="
+        state.posMax = last
+    state.pos = match.end()
+    return True
+
+
+def _shortcode_link(state: StateInline, silent: bool) -> bool:
+    """Read `[text]({{< ref "page.md" >}})`."""
+    match = SHORTCODE_LINK.match(state.src, state.pos, state.posMax)
+    if match is None:
+        return False
+    if not silent:
+        last = state.posMax
+        state.push("link_open", "a", 1)
+        state.pos, state.posMax = match.start(1), match.end(1)
+        state.md.inline.tokenize(state)
+        state.push("link_close", "a", -1).meta["source"] = match[2]
         state.posMax = last
     state.pos = match.end()
     return True

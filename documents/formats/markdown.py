@@ -18,7 +18,7 @@ from mdit_py_plugins.footnote import footnote_plugin
 
 from documents.document import Document
 from documents.formats.dialects import add_dialects
-from documents.formats.markdown_lines import Line, keep_sources, read_lines
+from documents.formats.markdown_lines import Line, inline_lines, keep_sources
 from documents.formats.plain import NEWLINE, decode
 from documents.spans import MAX_SPANS, Segment
 
@@ -164,7 +164,7 @@ def _block(
         children[0].content = children[0].content[task.end() :]
         begin += task.end()
     breaks = [text[end:following] for (_, end), (following, _) in pairwise(places)]
-    lines = list(read_lines(children, breaks, joined=len(places) > MAX_BREAKS))
+    lines = list(inline_lines(children, breaks, joined=len(places) > MAX_BREAKS))
     if any(len(line.marks) > MAX_SPANS for line in lines):
         return None
     cell = before[1] in ("td_open", "th_open")

@@ -144,7 +144,7 @@ def _link(state: StateInline, silent: bool) -> bool:
     return True
 
 
-def read_lines(children: Sequence[Token], breaks: Sequence[str], *, joined: bool) -> Iterator[Line]:
+def inline_lines(children: Sequence[Token], breaks: Sequence[str], *, joined: bool) -> Iterator[Line]:
     """Yield the lines of a block, split at its hard breaks outside of spans.
 
     children: tokens of the block.

@@ -77,6 +77,12 @@ def _in_small_letters(segment):
     return replace(segment, text="".join(text))
 
 
+def test_text_of_a_link_to_a_shortcode_is_the_text_of_a_link():
+    (segment,) = read_document("a.md", b'See [this]({{< ref "a.md" >}}) now.').segments
+    assert segment.text == "See this now."
+    assert segment.spans[0].link
+
+
 def test_titles_are_prose_and_names_of_kinds_are_not():
     assert texts("a.md", b':::note note\nx y\n:::\n\n!!! Note\n    a\n\n!!! note "note"\n    b\n') == [
         "note",

@@ -323,3 +323,16 @@ async def test_shipped_model_moves_formats_with_their_words():
     assert "<b>red car</b>" in answer
     assert "<i>brother" in answer
     assert answer.count("<code>f(<b>x</b>)</code>") == 1
+
+
+def test_no_line_of_a_translation_begins_with_a_mark_that_ends_a_sentence():
+    source = Segment("a b c", (Span(4, 4, line=True),))
+    result = replace(aligned(["a", "b", "c"], ["x", "y", "."], np.eye(3)), text="x y.")
+    (line,) = project(source, result).spans
+    assert line.begin == 2
+
+
+def test_point_before_the_last_mark_keeps_the_space_before_it():
+    source = Segment("a .", (Span(2, 2),))
+    result = replace(aligned(["a", "."], ["x", "."], np.eye(2)), text="x.")
+    assert project(source, result) == Segment("x .", (Span(2, 2),))

@@ -121,10 +121,11 @@ def read_markup(source: str, spans: Sequence[tuple[int, int]] = ()) -> Generator
         parts += [source[position:begin], FILLING * (end - begin)]
         position = end
     tokens = list[_Token]()
-    for token in _tokens("".join([*parts, source[position:]])):
+    filled = "".join([*parts, source[position:]])
+    for token in _tokens(filled):
         if token is None:
             yield
-        else:
+        elif FILLING not in filled[token.begin : token.end]:  # a span of the caller in an address stays
             tokens.append(token)
     return _without_markup(source, tokens, _partners(tokens))
 

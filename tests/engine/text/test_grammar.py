@@ -379,3 +379,10 @@ def test_each_format_and_phrase_is_in_the_innermost_format_around_it(given_forma
             assert span.parent == (around[-1] if around else -1)
         inside = [(b, e) for b, e, _ in phrases if b < span.begin < e or b < span.end < e]
         assert not inside  # a format has whole phrases
+
+
+def test_address_of_a_link_with_a_span_of_the_caller_is_no_markup():
+    source = "see [this]({{< ref >}}) and [that](x)"
+    read = read_markup(source, [(11, 22)])
+    assert read.text == "see [this]({{< ref >}}) and that"
+    assert read.position(22) == 22

@@ -59,6 +59,7 @@ DOCUMENT_CASES: dict[str, Case | str] = {
     "documents.formats.dialects:HIGHLIGHT": Case(pumps=("==a", "==a=="), uses=("match",)),
     "documents.formats.dialects:INLINE": Case(pumps=DIALECTS),
     "documents.formats.dialects:LINE": Case(pumps=DIALECTS, uses=("match",)),
+    "documents.formats.dialects:SHORTCODE_LINK": Case(pumps=("[a](", "[a]({{<"), uses=("match",)),
     "documents.formats.dialects:SCRIPT": Case(pumps=("import a", "import {", "export "), uses=("match",)),
     "documents.formats.markdown:FRONT_MATTER": Case(pumps=("---\n",)),
     "documents.formats.markdown_lines:SPECIAL": Case(pumps=("&a", "~~")),
