@@ -10,6 +10,7 @@ of the server's busiest thread meanwhile.
 """
 
 import os
+import re
 import signal
 import socket
 import threading
@@ -27,6 +28,7 @@ from server.grpc.bridge import STATUS_CODES
 from tests.server.test_server_process import GERMAN, MAIN, free_port, process
 from tests.support.attacks import ATTACKS, CALLS, LASTING, VICTIMS, file
 from tests.support.callbacks import LongestCallback
+from tests.support.raw_attacks import FLOODS, HEADS, PREFACE
 from tests.support.served import until
 from tests.support.thorough import THOROUGH
 from tests.support.timing import MachineLag, Starved, busiest_seconds, slowness, thread_seconds, thrice
@@ -39,6 +41,7 @@ USUAL = 10.0
 LONGEST = 8.0  # wait for the other kinds
 MORE = 1.3  # allowed factor of the memory before the attacks, some seconds after them
 PATIENCE = 10.0  # seconds until an attacker disconnects; most attacks are answered at once
+SILENCE = 0.2  # seconds without bytes after which a client that sends frames disconnects
 HANG = 300.0  # seconds after which a client gives up on a server that never answers
 # seconds until an attacker disconnects whose document is decoded all the time
 SHORT = 4.0 if THOROUGH else 0.7
@@ -269,6 +272,50 @@ def test_attack_by_grpc_delays_no_other_client(place, name):
                     return 504, ""
                 return statuses.get(error.code(), 500), error.details()
             return 200, ""
+
+    thrice(lambda: slowed(others, send))
+
+
+def each_or_all(attacks):
+    """Return attacks by name, in groups: each alone if thorough, otherwise all together."""
+    return {name: [content] for name, content in attacks.items()} if THOROUGH else {"all": attacks.values()}
+
+
+def statuses_of(address, content):
+    """Send heads on a connection of their own; return the status of each answer."""
+    with socket.create_connection(address, timeout=HANG) as one:
+        one.sendall(content)
+        one.shutdown(socket.SHUT_WR)
+        answer = b"".join(iter(lambda: one.recv(65_536), b""))
+    return [int(status) for status in re.findall(rb"HTTP/1\.1 (\d{3})", answer)]
+
+
+@pytest.mark.parametrize("name", heads := each_or_all(HEADS))
+def test_long_head_delays_no_other_client(place, name):
+    client, _, others = place
+
+    def send():
+        for content in heads[name]:
+            found = statuses_of((client.base_url.host, client.base_url.port), content)
+            if not found or 101 in found or max(found) >= 500:  # 101: another protocol
+                return 500, f"{content[:200]}: {found}"
+        return 200, ""
+
+    thrice(lambda: slowed(others, send))
+
+
+@pytest.mark.parametrize("name", floods := each_or_all(FLOODS))
+def test_frames_of_http_2_delay_no_other_client(place, name):
+    _, running, others = place
+
+    def send():
+        for content in floods[name]:
+            with suppress(OSError), socket.create_connection(("127.0.0.1", running.grpc_port)) as one:
+                one.settimeout(SILENCE)
+                one.sendall(PREFACE + content)
+                while one.recv(65_536):
+                    pass
+        return 200, ""
 
     thrice(lambda: slowed(others, send))
 
