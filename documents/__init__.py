@@ -106,7 +106,13 @@ def read_document(name: str, data: bytes, *, attributes: bool = False) -> Docume
     document = kind.read(data, attributes=attributes) if kind is PAGE else kind.read(data)
     parts, unite = divide(document.segments)
     check_sizes(parts)
-    return Document(parts, lambda segments: document.write(unite(segments)), document.notices)
+    write_in = document.write_in
+    return Document(
+        parts,
+        lambda segments: document.write(unite(segments)),
+        document.notices,
+        write_in and (lambda segments, language: write_in(unite(segments), language)),
+    )
 
 
 def written_ending(name: str) -> str:

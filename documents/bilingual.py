@@ -77,6 +77,8 @@ def write_bilingual(
             replace(new, original=old, below=how == "below") if new.text != old.text else new
             for old, new in pairs
         ]
+    elif document.write_in and languages[1]:
+        return document.write_in(segments, languages[1])
     return document.write(segments)
 
 

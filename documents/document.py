@@ -21,11 +21,13 @@ class Document:
     write: returns the file with a new segment for each old one; an old one given again leaves its text
         unchanged, byte by byte. It may be called once.
     notices: sentences for the user, for example about a guessed encoding.
+    write_in: like `write`, for a format that names its language: also takes the code of the new one.
     """
 
     segments: list[Segment]
     write: Callable[[Sequence[Segment]], bytes]
     notices: tuple[str, ...] = ()
+    write_in: Callable[[Sequence[Segment], str], bytes] | None = None
 
 
 def check_sizes(segments: Sequence[Segment]) -> None:

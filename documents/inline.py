@@ -40,12 +40,16 @@ class Line:
     bare: element of the most frequent format, whose text has no span.
     marks: atom that each span stands for.
     broken: elements such as a line break that end the line, or None.
+    continued: number of elements around text that began in a line before; they have the first spans.
+    left_open: spans of elements around text that go on in the next line.
     """
 
     segment: Segment
     bare: Any
     marks: list[Atom]
     broken: Any = None
+    continued: int = 0
+    left_open: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +103,7 @@ class _State:
     around: atom and number of the span of each open element.
     format_key: format of the last text if it has a span; None: the base format.
     number: number of that span in the builder.
+    continued: number of elements that began in a line before.
     """
 
     base: str
@@ -108,6 +113,7 @@ class _State:
     around: list[tuple[Atom, int]] = field(default_factory=list)
     format_key: str | None = None
     number: int = -1
+    continued: int = 0
 
     def take(self, atom: Atom) -> None:
         """Add an atom to the line: text, the begin or end of an element, or a node."""
@@ -129,14 +135,23 @@ class _State:
             self.marks.append(atom)
 
     def line(self, broken: Any = None) -> Line:
-        """Return the line; all open spans end.
+        """Return the line.
 
         broken: elements such as a line break that end the line.
         """
         self._switch(None)
-        while self.around:
-            self.builder.end(self.around.pop()[1])
-        return Line(self.builder.segment(), self.bare, self.marks, broken)
+        left_open = frozenset(number for _, number in self.around)
+        for _, number in reversed(self.around):
+            self.builder.end(number)
+        return Line(self.builder.segment(), self.bare, self.marks, broken, self.continued, left_open)
+
+    def following(self) -> _State:
+        """Return the state of the next line, in which open elements go on."""
+        state = _State(self.base, self.bare)
+        for atom, _ in self.around:
+            state.take(atom)
+        state.continued = len(self.around)
+        return state
 
     def _switch(self, atom: Atom | None) -> None:
         """End the open format and begin the format of the atom; None: the base."""
@@ -164,15 +179,12 @@ def lines_of(atoms: Sequence[Atom]) -> list[Line]:
     base = characters.most_common(1)[0][0] if characters else ""
     lines, state = list[Line](), _State(base, bare.get(base))
     for atom in _with_known_breaks(atoms):
-        if atom.kind == "split" and not state.around:
+        if atom.kind == "split":
             lines.append(state.line(atom.element))
-            state = _State(base, bare.get(base))
+            state = state.following()
         elif len(state.marks) >= MAX_SPANS + len(state.around):
-            around = [shell for shell, _ in state.around]
             lines.append(state.line())
-            state = _State(base, bare.get(base))
-            for shell in around:  # open elements continue in the next line
-                state.take(shell)
+            state = state.following()
             state.take(atom)
         else:
             state.take(atom)
@@ -210,7 +222,8 @@ def outputs(line: Line, segment: Segment) -> Iterator[Output]:
         if atom.kind == "text":
             elements.append(atom.element) if kind == "begin" else elements.pop()
         elif atom.kind == "open":
-            yield Output("open" if kind == "begin" else "close", atom.element)
+            if value >= line.continued if kind == "begin" else value not in line.left_open:
+                yield Output("open" if kind == "begin" else "close", atom.element)
         elif kind == "begin":
             kept = segment.spans[value].kept
             yield Output("node", atom.element)

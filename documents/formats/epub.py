@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any, Final
@@ -15,6 +16,8 @@ from documents.formats.plain import read_page
 from documents.formats.tags import HTML, MarkupRules
 from documents.spans import Segment
 
+# the language of a book, in its package
+LANGUAGE: Final = re.compile(rb"(<dc:language\b[^<>]*>)[^<>]*(</dc:language>)")
 KIND_NAME: Final = "an EPUB book"
 CONTAINER, ENCRYPTION = "META-INF/container.xml", "META-INF/encryption.xml"
 # in a table of contents of EPUB 2 the labels are prose, the authors are not
@@ -31,18 +34,23 @@ def read_epub(data: bytes) -> Document:
     files = archive.files
     if CONTAINER not in files:
         raise unreadable(KIND_NAME)
+    packages = list(_addresses(archive, CONTAINER, "rootfile", "full-path"))
     rules = {name: rule for name, rule in _pages(archive) if name in files}
     if set(_addresses(archive, ENCRYPTION, "CipherReference", "URI")) & set(rules):
         raise Unreadable("the book is encrypted: send one without protection against copying")
     pages = {name: read_page(files[name], rules=rule) for name, rule in rules.items()}
 
-    def write(segments: Sequence[Segment]) -> bytes:
-        rest = iter(segments)
-        return archive.write(
-            {name: page.write(list(islice(rest, len(page.segments)))) for name, page in pages.items()}
-        )
+    def write(segments: Sequence[Segment], language: str = "") -> bytes:
+        rest, changed = iter(segments), dict[str, bytes]()
+        for name, page in pages.items():
+            assert page.write_in
+            changed[name] = page.write_in(list(islice(rest, len(page.segments))), language)
+        if language:
+            label = rb"\g<1>" + language.encode() + rb"\g<2>"
+            changed |= {name: LANGUAGE.sub(label, files[name], count=1) for name in packages if name in files}
+        return archive.write(changed)
 
-    return Document([segment for page in pages.values() for segment in page.segments], write)
+    return Document([segment for page in pages.values() for segment in page.segments], write, write_in=write)
 
 
 def _pages(archive: Archive) -> Iterator[tuple[str, MarkupRules]]:

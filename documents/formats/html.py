@@ -24,6 +24,7 @@ BLANK_ENTITY: Final = "&(?:nbsp|ensp|emsp|thinsp|#160|#8239|#[xX](?:[aA]0|202[fF
 LONGEST_BLANK: Final = len("&thinsp;")
 LEADING: Final = re.compile(rf"(?:\s|{BLANK_ENTITY})*+")
 ID: Final = re.compile(r"\sid\s*=\s*(?:\"[^\"]*\"|'[^']*'|[^\s>]+)")
+LANGUAGE: Final = re.compile(r"(\s(?:xml:)?lang\s*=\s*)(?:\"[^\"]*\"|'[^']*'|[^\s>\"']+)", re.IGNORECASE)
 TRAILING: Final = re.compile(rf"{BLANK_ENTITY}$")
 
 
@@ -89,6 +90,23 @@ def read_html(source: str, rules: MarkupRules = HTML) -> Page:
     for piece, after in zip_longest(found, found[1:]):
         reader.take(piece, after)
     return reader.page()
+
+
+def with_language(source: str, language: str) -> str:
+    """Return a page whose root element names another language, if it names one.
+
+    source: text of the page.
+    language: code of the language.
+    """
+    position = 0
+    for piece in pieces(source, HTML):
+        if piece.name or (piece.name is None and not piece.raw.isspace()):
+            if piece.name != "html":
+                break
+            root = LANGUAGE.sub(lambda match: f'{match[1]}"{escape(language)}"', piece.raw)
+            return f"{source[:position]}{root}{source[position + len(piece.raw) :]}"
+        position += len(piece.raw)
+    return source
 
 
 def _end_of_prose(raw: str) -> int:

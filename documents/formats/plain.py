@@ -12,7 +12,7 @@ from typing import Final
 from documents.document import Document
 from documents.errors import Unreadable
 from documents.formats.attributes import read_with_attributes
-from documents.formats.html import read_html
+from documents.formats.html import read_html, with_language
 from documents.formats.tags import HTML, MarkupRules
 from documents.spans import Segment
 
@@ -177,7 +177,8 @@ def read_page(data: bytes, *, attributes: bool = False, rules: MarkupRules = HTM
     file = decode(data, charset[1].decode("ascii") if charset else "utf-8")
     page = read_with_attributes(file.text) if attributes else read_html(file.text, rules)
 
-    def write(segments: Sequence[Segment]) -> bytes:
-        return file.encode(page.join(segments), "xmlcharrefreplace")
+    def write(segments: Sequence[Segment], language: str = "") -> bytes:
+        text = page.join(segments)
+        return file.encode(with_language(text, language) if language else text, "xmlcharrefreplace")
 
-    return Document(page.segments, write)
+    return Document(page.segments, write, write_in=write)

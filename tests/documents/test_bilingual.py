@@ -90,3 +90,29 @@ def test_files_that_can_not_hold_both_texts_are_refused_with_the_remedy():
         else:
             with pytest.raises(Unreadable, match="side or tmx"):
                 check_bilingual(f"a{name}", "below")
+
+
+@pytest.mark.parametrize(
+    ("page", "root"),
+    [
+        ('<!DOCTYPE html>\n<!-- <html lang="x"> -->\n<html class=a lang=de xml:lang="de"><p lang="de">Ja', 2),
+        ("<HTML LANG='de-AT'><p>Ja", 1),
+        ('<html><p lang="de">Ja', 0),
+        ('<p>Ja <html lang="de">', 0),
+    ],
+)
+def test_page_names_the_language_of_the_translation(page, root):
+    document = read_document("a.html", page.encode())
+    written = write_bilingual(document, document.segments, "", ("de", "en")).decode()
+    assert written.count('"en"') == root
+    assert 'class=a lang="en" xml:lang="en"><p lang="de">' in written or root < 2
+    assert write_bilingual(document, document.segments, "", ("", "")) == page.encode()
+
+
+def test_book_names_the_language_of_the_translation():
+    document = read_document("a.epub", book())
+    written = write_bilingual(document, document.segments, "", ("de", "en"))
+    with zipfile.ZipFile(io.BytesIO(written)) as archive:
+        assert b"<dc:language>en</dc:language>" in archive.read("EPUB/content.opf")
+        assert b'lang="en"' in archive.read("EPUB/text/eins.xhtml")
+        assert b'lang="de"' not in archive.read("EPUB/text/eins.xhtml")

@@ -7,7 +7,10 @@ import re
 import zipfile
 
 import docx
+import pytest
 from docx.enum.style import WD_STYLE_TYPE
+from docx.oxml import parse_xml
+from docx.oxml.ns import nsdecls, qn
 from lxml import etree
 
 from documents import read_document
@@ -131,3 +134,32 @@ def test_opendocument_keeps_spans_links_notes_and_spaces():
         "<text:note><text:note-body><text:p>FUSS</text:p></text:note-body></text:note>.</text:p>"
     ) in found
     assert '<text:p>EINS<text:line-break/>ZWEI <text:s text:c="2"/>DREI</text:p><text:p/>' in found
+
+
+RUN, TAB = "<w:r><w:t xml:space='preserve'>{}</w:t></w:r>", "<w:r><w:tab/></w:r>"
+TITLE = f"{RUN.format('1.')}{TAB}{RUN.format('Ein Haus')}{TAB}{RUN.format('3')}"
+ENTRY = f"<w:hyperlink w:anchor='t'>{TITLE}</w:hyperlink>"
+TRACKED = f"{RUN.format('Das ist ')}<w:del w:id='1'><w:r><w:delText>nicht</w:delText></w:r></w:del>"
+MOVED = f"{RUN.format('Ein ')}<w:moveFrom w:id='2'>{RUN.format('altes ')}</w:moveFrom>{RUN.format('Haus')}"
+
+
+@pytest.mark.parametrize(
+    ("content", "prose", "shown"),
+    [
+        (RUN.format("Ein Haus"), ["Ein Haus"], "EIN HAUS"),
+        (ENTRY, ["1.", "Ein Haus", "3"], "1.|EIN HAUS|3"),
+        (f"{RUN.format('Name:')}{TAB}{RUN.format('Tom')}", ["Name:", "Tom"], "NAME:|TOM"),
+        (f"{TRACKED}{RUN.format('gut.')}", ["Das ist gut."], "DAS IST GUT."),
+        (MOVED, ["Ein Haus"], "EIN altes HAUS"),
+    ],
+)
+def test_entries_of_contents_are_read_like_headings_and_deleted_words_not_at_all(content, prose, shown):
+    file, found = docx.Document(), io.BytesIO()
+    file.element.body.insert(0, parse_xml(f"<w:p {nsdecls('w')}>{content}</w:p>"))
+    file.save(found)
+    assert texts("a.docx", found.getvalue()) == prose
+    written = docx.Document(io.BytesIO(shouted("a.docx", found.getvalue()))).element.body[0]
+    assert len(list(written.iter(qn("w:hyperlink")))) == content.count("<w:hyperlink")
+    assert len(list(written.iter(qn("w:delText")))) == content.count("<w:delText")
+    marks = (node.text or "|" for node in written.iter(qn("w:t"), qn("w:tab")))
+    assert "".join(marks) == shown

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from documents.formats import epub
 from tests.project.linear.calls import (
     captions,
     decoded,
@@ -45,6 +46,10 @@ DOCUMENT_CASES: dict[str, Case | str] = {
     "documents.formats.tags:TAG_END": Case(pumps=("= ", "=\t")),
     "documents.formats.tags:NOT_TRANSLATED": Case(pumps=(" class=", " class = '", " translate=")),
     "documents.formats.html:WHITE_SPACE": Case(),
+    "documents.formats.epub:LANGUAGE": Case(
+        lambda text: epub.LANGUAGE.search(text.encode()), pumps=("<dc:language ", "<dc:language>a")
+    ),
+    "documents.formats.html:LANGUAGE": Case(pumps=(" lang=", " lang='"), uses=("search",)),
     "documents.formats.html:LEADING": Case(pumps=BLANKS),
     "documents.formats.html:ID": Case(pumps=(" id=", " id =", " id='"), uses=("sub",)),
     "documents.formats.html:TRAILING": Case(pumps=BLANKS),
