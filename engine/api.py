@@ -54,7 +54,7 @@ from engine.errors import (
 from engine.native import kernels_name
 from engine.repository.budget import State
 from engine.repository.catalogue import ModelRoute
-from engine.repository.figures import DeviceMemory, RepositoryEntry
+from engine.repository.figures import DeviceFigures, RepositoryEntry
 from engine.repository.heap import trim_heap
 from engine.repository.loading import ModelInfo, ServiceSettings
 from engine.repository.machine import usual_budget
@@ -100,7 +100,7 @@ __all__ = [
     "DeadlineExceeded",
     "DecodeOptions",
     "DeviceLost",
-    "DeviceMemory",
+    "DeviceFigures",
     "ExecutorFailed",
     "InvalidRequest",
     "KeptSpan",

@@ -86,7 +86,7 @@ def create_app(
     )
     if context is None:  # engine processes report their own engines
         sources = replace(
-            sources, stats=service.stats, memory=service.memory, stored=service.repository_entries
+            sources, stats=service.stats, devices=service.devices, stored=service.repository_entries
         )
     metrics.watch(sources)
     tracing = Tracing.configured(settings.traces)

@@ -76,7 +76,7 @@ class EngineProcess:
             Sources(
                 lambda: True,  # readiness is reported by front ends
                 stats=service.stats,
-                memory=service.memory,
+                devices=service.devices,
                 stored=service.repository_entries,
             )
         )

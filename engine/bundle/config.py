@@ -128,11 +128,19 @@ class ModelConfig:
         kind = STACKS.get(str(data.get("architecture")), StackConfig)
         # converted first, because their class depends on the architecture
         sides = {
-            side: from_json(kind, data[side], side) for side in SIDES if isinstance(data.get(side), dict)
+            side: from_json(kind, _renamed(data[side]), side)
+            for side in SIDES
+            if isinstance(data.get(side), dict)
         }
         return from_json(cls, data, "config", **sides)
 
 
+def _renamed(stack: dict[str, Any]) -> dict[str, Any]:
+    """Return an encoder or decoder with the present names of its keys."""
+    return {EARLIER_KEYS.get(key, key): value for key, value in stack.items()}
+
+
+EARLIER_KEYS: Final = {"conv_type": "mixer"}  # of release 0.1.0
 # class of the encoder's and decoder's configuration, by architecture
 STACKS: Final[dict[str, type[Stack]]] = {
     "aan": StackConfig,

@@ -42,25 +42,29 @@ class RepositoryEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceMemory:
-    """Memory of a device in bytes.
+class DeviceFigures:
+    """State of a device, with the work of all processes.
 
-    used: bytes in use by all processes.
+    used: bytes of memory in use.
     total: size of the memory.
+    utilization: share of the last moment (up to a second) in which a kernel ran; None: unknown.
+    watts: power that the device draws; None: unknown.
     """
 
     used: int
     total: int
+    utilization: float | None = None
+    watts: float | None = None
 
 
-def device_memory(devices: Iterable[str]) -> dict[str, DeviceMemory]:
-    """Return the memory of each GPU among some devices, by name."""
+def device_figures(devices: Iterable[str]) -> dict[str, DeviceFigures]:
+    """Return the state of each GPU among some devices, by name."""
     cuda = sorted({device for device in devices if device.startswith("cuda")})
     if not cuda:
         return {}
-    from engine.executors.torch.executor import memory_of
+    from engine.executors.torch.devices import load_of, memory_of
 
-    return {device: DeviceMemory(*memory_of(device)) for device in cuda}
+    return {device: DeviceFigures(*memory_of(device), *load_of(device)) for device in cuda}
 
 
 def add_totals(past: Stats, now: Stats) -> Stats:

@@ -23,7 +23,7 @@ from engine.bundle.tensors import remove_shared
 from engine.errors import InvalidRequest, UnknownModel
 from engine.repository.canary import canary
 from engine.repository.catalogue import Leg, ModelRoute, choose_route, find_info, parse_route, purpose
-from engine.repository.figures import DeviceMemory, RepositoryEntry, device_memory
+from engine.repository.figures import DeviceFigures, RepositoryEntry, device_figures
 from engine.repository.folders import Folders
 from engine.repository.loading import (
     LoadedModel,
@@ -388,9 +388,9 @@ class Service:
         async with self.repository.awaiting([leg.info.name for leg in route.legs], deadline) as models:
             yield _stages(route.legs, models, self.workers)
 
-    def memory(self) -> dict[str, DeviceMemory]:
-        """Return the memory of each GPU with a model, by name of the GPU."""
-        return device_memory(device for info in self.models() for device in info.device.split(","))
+    def devices(self) -> dict[str, DeviceFigures]:
+        """Return the state of each GPU with a model, by name of the GPU."""
+        return device_figures(device for info in self.models() for device in info.device.split(","))
 
 
 def _stages(legs: Sequence[Leg], models: Mapping[str, LoadedModel], workers: Workers | None) -> list[Stage]:

@@ -10,7 +10,7 @@ from typing import Final
 from prometheus_client import Counter, PlatformCollector, ProcessCollector
 
 from engine.api import (
-    DeviceMemory,
+    DeviceFigures,
     RepositoryEntry,
     State,
     Stats,
@@ -38,7 +38,7 @@ class Sources:
     cached: Callable[[], int] = int
     lag: Callable[[], float] = float
     stats: Callable[[], Mapping[str, Stats]] = dict
-    memory: Callable[[], Mapping[str, DeviceMemory]] = dict
+    devices: Callable[[], Mapping[str, DeviceFigures]] = dict
     stored: Callable[[], Mapping[str, RepositoryEntry]] = dict
     workers: Workers | None = None
     waiting_files: Callable[[], int] = int
@@ -71,6 +71,10 @@ class Figures:
             "convoy_gpu_memory_used_bytes", "Memory in use on a GPU.", "device", kind="livemax"
         )
         self._room = gauge("convoy_gpu_memory_bytes", "Memory of a GPU.", "device", kind="livemax")
+        self._utilization = gauge(
+            "convoy_gpu_utilization_ratio", "Share of the time in which a GPU ran.", "device", kind="livemax"
+        )
+        self._power = gauge("convoy_gpu_power_watts", "Power that a GPU draws.", "device", kind="livemax")
         self._load = gauge("convoy_model_load_seconds", "Duration of the last load.", "model", kind="livemax")
         self._loaded = gauge("convoy_model_loaded", "Processes in which a model is in memory.", "model")
         self._bytes = gauge("convoy_model_bytes", "Memory of a loaded model, estimated.", "model")
@@ -129,9 +133,13 @@ class Figures:
         self._lag.set(self.sources.lag())
         self._waiting_files.set(self.sources.waiting_files())
         self._refresh_text_work(self.sources.workers)
-        for device, memory in self.sources.memory().items():
-            self._memory.labels(device).set(memory.used)
-            self._room.labels(device).set(memory.total)
+        for device, state in self.sources.devices().items():
+            self._memory.labels(device).set(state.used)
+            self._room.labels(device).set(state.total)
+            if state.utilization is not None:
+                self._utilization.labels(device).set(state.utilization)
+            if state.watts is not None:
+                self._power.labels(device).set(state.watts)
         self._refresh_engines(self.sources.stats())
         for model, entry in self.sources.stored().items():
             loaded = entry.state is State.LOADED

@@ -25,7 +25,7 @@ from tests.deploy.chart import CHART, merged, values_of
 ROOT = Path(__file__).parents[2]
 PAGES = [
     ROOT / "README.md",
-    *(ROOT / "docs" / f"{name}.md" for name in ("operations", "upgrading", "machines")),
+    *(ROOT / "docs" / f"{name}.md" for name in ("operations", "upgrading", "machines", "gpu", "metrics")),
 ]
 BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 BLOCKS = [
@@ -34,7 +34,8 @@ BLOCKS = [
     for number, block in enumerate(BLOCK.findall(page.read_text("utf-8")))
 ]
 PROGRAMS = (
-    "convoy curl docker git helm kill kubectl locust make pip pytest python serve sudo systemctl tar npm npx"
+    "bash convoy curl docker git helm kill kubectl locust make pip promtool pytest python serve sudo "
+    "systemctl tar npm npx"
 )
 STUB = """#!/bin/sh
 {{ printf '%s' "${{0##*/}}"; for each; do printf '\\037%s' "$each"; done; printf '\\036'; }} >> "{log}"
@@ -64,7 +65,11 @@ def calls(stubs, block, folder):
     variables = {"PATH": f"{stubs}:/usr/bin:/bin", "PID": "1", "CONVOY_ADMIN_TOKEN": "t", "HOME": str(folder)}
     script = f"kill() {{ '{stubs}/kill' \"$@\"; }}\n{block}"
     done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", script], cwd=folder, env=variables, capture_output=True, text=True
+        [shutil.which("bash"), "-euo", "pipefail", "-c", script],
+        cwd=folder,
+        env=variables,
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr
     log = (stubs / "log").read_text("utf-8").split("\036")[:-1]
@@ -146,8 +151,34 @@ def _nested(name, value):
 
 
 def check_python(arguments):
-    if arguments[:1] == ["-m"] and arguments[1] not in ("venv", "pip"):
-        assert importlib.util.find_spec(arguments[1]), arguments[1]
+    """Find a module of ours, and its flags in the source of its parser."""
+    if arguments[:1] != ["-m"] or arguments[1] in ("venv", "pip"):
+        return
+    spec = importlib.util.find_spec(arguments[1])
+    assert spec, arguments[1]
+    if spec.submodule_search_locations:
+        spec = importlib.util.find_spec(f"{arguments[1]}.__main__")
+    check_flags(Path(spec.origin), arguments[2:])
+
+
+def check_flags(source, arguments):
+    text = source.read_text("utf-8")
+    for flag in [each.partition("=")[0] for each in arguments if each.startswith("--")]:
+        assert f'"{flag}"' in text, f"{source.name} has no {flag}"
+
+
+def check_bash(arguments):
+    """Find the purpose of loadtest/gpu.sh, and the flags in the module that it starts."""
+    script, *rest = arguments
+    text = (ROOT / script).read_text("utf-8")
+    if rest and not rest[0].startswith("-"):
+        assert re.search(rf"^  {rest[0]}\) flags=", text, re.MULTILINE), rest[0]
+        module = "gpu_train.py" if rest[0] == "train" else "gpu_bench/__main__.py"
+        check_flags(ROOT / "loadtest" / "engine" / module, rest[1:])
+
+
+def check_promtool(arguments):
+    assert all((ROOT / each).is_file() for each in arguments if "/" in each)
 
 
 def check_locust(arguments):
@@ -155,12 +186,14 @@ def check_locust(arguments):
 
 
 CHECKS = {
+    "bash": check_bash,
     "convoy": check_convoy,
     "docker": check_docker,
     "helm": check_helm,
     "locust": check_locust,
     "make": check_make,
     "pip": check_pip,
+    "promtool": check_promtool,
     "python": check_python,
 }
 

@@ -1,15 +1,20 @@
 """Bundles of earlier releases are served, by their standard graphs if the operators have changed since.
 
-The bundles of releases 0.2.0 to 0.6.0 were served once as they are in the history; these have the same
-differences. Native graphs were added in 0.2.0; at first they had other attributes and kinds of weights.
+With CONVOY_TEST_THOROUGH=1 those of all releases in the history are served; others have the same differences.
+Native graphs were added in 0.2.0; at first they had other attributes and kinds of weights.
 """
 
+import hashlib
 import json
+import re
 import shutil
+import subprocess
+from pathlib import Path
 
 import onnx
 import pytest
 
+from cli.main import app
 from engine.api import Service
 from engine.bundle.bundle import add_files
 from engine.bundle.manifest import MANIFEST
@@ -17,11 +22,14 @@ from engine.bundle.recipes import METADATA
 from engine.errors import BundleError
 from engine.native import library
 from tests.support.served import bundles, server, settings_of
+from tests.support.thorough import THOROUGH
 
 pytestmark = pytest.mark.skipif(
     library() is None, reason="without the native operators all graphs are standard"
 )
+ROOT = Path(__file__).parents[2]
 NAME = "toy-de-en"
+SHIPPED = "tatoeba-de-en"
 TEXTS = ["Das ist gut.", "Wo ist der Bahnhof?"]
 
 
@@ -93,6 +101,13 @@ def answers(folder, **settings):
     return answer.json()["translatedText"]
 
 
+def export(folder):
+    """Write the graphs again, as the message of the refusal says."""
+    with pytest.raises(SystemExit) as stopped:
+        app(["export", str(folder)])
+    assert stopped.value.code == 0
+
+
 @pytest.fixture(scope="module")
 def expected():
     """The translations by the standard graphs of this release."""
@@ -119,3 +134,63 @@ def test_graphs_that_fit_nothing_are_refused_with_the_first_reason(tmp_path):
 def test_native_backend_refuses_earlier_graphs(earlier):
     with pytest.raises(BundleError, match="run: convoy export"):
         Service.open([earlier], settings_of(backend="onnx-native"))
+
+
+def test_bundle_of_the_first_release_is_served_after_its_graphs_are_written_again(tmp_path):
+    """Release 0.1.0 had another key in its configuration, and steps with other inputs."""
+    folder = tmp_path / NAME
+    shutil.copytree(bundles() / NAME, folder)
+    config = (folder / "config.json").read_text("utf-8")
+    assert '"mixer"' in config
+    graph = onnx.load(folder / "onnx" / "step.fp32.onnx", load_external_data=False)
+    graph.graph.input[0].name = "earlier"
+    add_files(folder, {"onnx/step.fp32.onnx": graph.SerializeToString()})
+    without_native_graphs(folder)
+    earlier = config.replace('"mixer"', '"conv_type"').encode()
+    (folder / "config.json").write_bytes(earlier)
+    manifest = json.loads((folder / MANIFEST).read_text("utf-8"))
+    manifest["files"]["config.json"] = {"size": len(earlier), "sha256": hashlib.sha256(earlier).hexdigest()}
+    (folder / MANIFEST).write_text(json.dumps(manifest), "utf-8")
+    with pytest.raises(BundleError, match=rf"run: convoy export {folder}"):
+        Service.open([folder], settings_of())
+    pytest.importorskip("torch", reason="the remedy needs the extra torch")
+    export(folder)
+    assert answers(folder) == answers(bundles() / NAME)
+
+
+def releases():
+    """Return the commits of a shipped bundle at the end of the days of releases; none without the history."""
+    changelog = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    dates = re.findall(r"^## \[[\d.]+\] - (\S+)$", changelog, re.MULTILINE)
+    git = ["git", "log", "-1", "--format=%H"]
+    path = f"models/{SHIPPED}/manifest.json"
+    if shutil.which("git") is None:
+        return []
+    found = [
+        subprocess.run(
+            [*git, f"--until={date}T23:59:59Z", "--", path], cwd=ROOT, capture_output=True, text=True
+        )
+        for date in dates
+    ]
+    return sorted({done.stdout.strip() for done in found} - {""})
+
+
+@pytest.mark.skipif(not THOROUGH, reason="seconds for each release: CONVOY_TEST_THOROUGH=1")
+def test_shipped_bundles_of_all_releases_are_served_or_refused_with_the_remedy(tmp_path):
+    served = 0
+    for commit in releases():
+        archive = subprocess.run(
+            ["git", "archive", commit, f"models/{SHIPPED}"], cwd=ROOT, capture_output=True
+        )
+        (tmp_path / commit).mkdir()
+        subprocess.run(["tar", "-x", "-C", tmp_path / commit], input=archive.stdout, check=True)
+        folder = tmp_path / commit / "models" / SHIPPED
+        try:
+            translated = answers(folder, lanes=((5, 4),))
+            served += 1
+        except BundleError as error:
+            assert f"run: convoy export {folder}" in str(error)
+            export(folder)
+            translated = answers(folder, lanes=((5, 4),))
+        assert translated[1].startswith("Where")
+    assert served or not releases()

@@ -1,12 +1,16 @@
 """Metrics of streams, answers, languages, keys, files and refusals, as /metrics shows them."""
 
 import hashlib
+import sys
 import threading
+from types import SimpleNamespace
 
 import pytest
 
-from engine.api import ExecutorFailed
+from engine.api import DeviceFigures, ExecutorFailed
+from engine.repository.figures import device_figures
 from server.observing import metrics
+from server.observing.figures import Sources
 from server.observing.metrics import Metrics
 from tests.server.test_server_process import GERMAN
 from tests.support.served import LONG, server, until, value
@@ -190,3 +194,44 @@ def test_pairs_of_languages_and_keys_beyond_a_limit_are_counted_together(monkeyp
     assert 'convoy_language_requests_total{source="other",target="other"} 3.0' in text
     assert "key-2" not in text
     assert "l2" not in text
+
+
+def driver(monkeypatch, **queries):
+    """Replace the queries of the driver, each by its answer or error."""
+
+    def query(answer):
+        def ask(_):
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+        return ask
+
+    torch = pytest.importorskip("torch")
+    monkeypatch.setitem(sys.modules, "pynvml", SimpleNamespace(NVMLError=LookupError))
+    for name, answer in queries.items():
+        monkeypatch.setattr(torch.cuda, name, query(answer))
+    figures = Metrics()
+    figures.watch(Sources(ready=lambda: True, devices=lambda: device_figures(["cuda:1", "cpu"])))
+    return figures.text().decode()
+
+
+def test_gpus_have_their_memory_use_and_power(monkeypatch):
+    text = driver(monkeypatch, mem_get_info=(10, 80), utilization=37, power_draw=251_300)
+    for line in ("memory_used_bytes{D} 70.0", "utilization_ratio{D} 0.37", "power_watts{D} 251.3"):
+        assert f"convoy_gpu_{line}\n".replace("{D}", '{device="cuda:1"}') in text
+    assert 'device="cpu"' not in text
+
+
+@pytest.mark.parametrize("error", [LookupError("not supported by MIG"), RuntimeError("no driver")])
+def test_figures_that_the_driver_refuses_are_absent(monkeypatch, error):
+    text = driver(monkeypatch, mem_get_info=(10, 80), utilization=error, power_draw=251_300)
+    assert "convoy_gpu_utilization_ratio{" not in text
+    assert 'convoy_gpu_power_watts{device="cuda:1"} 251.3' in text
+
+
+def test_memory_of_gpus_needs_no_library_of_the_driver(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (10, 80))
+    assert device_figures(["cuda:0"]) == {"cuda:0": DeviceFigures(70, 80)}

@@ -150,9 +150,3 @@ class TorchExecutor(SlotExecutor):
         return (
             TopK(None, None, None, partial) if isinstance(partial, PartialSelection) else TopK(*partial, None)
         )
-
-
-def memory_of(device: str) -> tuple[int, int]:
-    """Return the bytes of a CUDA device's memory: in use by all processes, and in total."""
-    free, total = torch.cuda.mem_get_info(device)
-    return total - free, total

@@ -16,7 +16,7 @@ from engine.bundle.bundle import open_bundle
 from engine.errors import ConvoyError, Unavailable
 from engine.repository.budget import State
 from engine.repository.catalogue import find_info
-from engine.repository.figures import NO_STATS, DeviceMemory, RepositoryEntry, add_parallel, merge_entries
+from engine.repository.figures import NO_STATS, DeviceFigures, RepositoryEntry, add_parallel, merge_entries
 from engine.repository.folders import Folders
 from engine.repository.ipc.connections import EngineConnections
 from engine.repository.ipc.messages import OfferedModel
@@ -156,7 +156,7 @@ class RemoteService(Service):
             for name, entry in self.repository.entries().items()
         }
 
-    def memory(self) -> dict[str, DeviceMemory]:
+    def devices(self) -> dict[str, DeviceFigures]:
         """Return nothing: this process uses no device."""
         return {}
 
