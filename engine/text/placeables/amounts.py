@@ -29,9 +29,6 @@ MAGNITUDE: Final = (
     rf"(?:{GAP}?{CURRENCY}|{GAP}(?:{CODES})(?!\w))?)"
 )
 ZONE: Final = "(?:UTC|GMT)(?:[+−-]\\d{1,2}(?::\\d{2})?)?|CES?T|MES?Z|[ECMP][SD]T|BST|MSK|JST"
-TIME_ZONE: Final = (  # UTC+2  (CEST)
-    rf"(?<!\w)(?:UTC|GMT)[+−-]\d{{1,2}}(?::\d{{2}})?(?!\w)|(?<=\()(?:{ZONE})(?=\))"
-)
 DAYTIME: Final = (  # 9:00 a.m.  12:30 pm; "am" with a space is a German word
     rf"{GAP}?[ap]\.m\.|{GAP}?[AP]M|[ap]m|{GAP}pm|(?<=:\d\d){GAP}am(?=[.,;!?)]|$)|{GAP}(?:{ZONE})"
 )
@@ -79,14 +76,16 @@ INSTANT: Final = (
 IBAN: Final = r"(?<!\w)[A-Z]{2}\d{2}(?: ?[A-Z\d]{4})(?: ?\d{4}){2,6}(?: ?[A-Z\d]{1,4})?(?!\w)"
 # letters with digits: H2O, A4, MP3, COVID-19, GPT-4; not in a compound such as G7-Staaten
 CODE: Final = (
-    r"(?<![\w-])(?:[A-Z]++(?:-?\d++[A-Z]*+)++|[a-z]{2,6}\d++|[a-z]\d{2,}+|[A-Za-z]++\d++[A-Za-z][A-Za-z\d]*+"
+    r"(?<![\w-])(?:[A-Z]++(?:-?\d++[A-Z]*+)++|[a-z]{2,6}\d++|[a-z]\d{2,}+|[a-wyz]\d|[A-Za-z]++\d++[A-Za-z][A-Za-z\d]*+"
     r"|\d++(?!er)[A-Za-z]++\d[A-Za-z\d]*+|\d++\.\d++[a-z]{1,3}|(?![1-4]D)\d{1,6}+[A-Z]{1,3})(?![\w-])"
 )
 # a single letter: size M, plan B; not an initial or a word
 LETTER: Final = r"(?<![^\s(])[B-HK-NP-XZx](?!\) [^\W\d_])(?=[\s,;:!?)»”“\"]|\.?(?:$|\n))"
-# flight or train: LH 1234
+# flight, star or book: LH 1234  HD 209458 b  ISBN 978-3-16
 LINE_NUMBER: Final = (
-    rf"(?<![\w-])(?<![A-Z] )(?!{CODES})[A-Z]{{2,3}} \d{{1,5}}+(?![\w%€$]|[.,:/–-]\w| ?[%€$]| [A-Z]{{2}})"
+    rf"(?<![\w-])(?<![A-Z] )(?!{CODES})"
+    r"(?:[A-Z]{2,3} \d{1,7}+(?: [b-z](?![\w'’]))?|[A-Z]{4,5} \d++(?:-[\dX]++)++)"
+    r"(?![\w%€$]|[.,:/–-]\w| ?[%€$]| [A-Z]{2})"
 )
 # Roman numerals: XIV, II, MCMXC. C, D and M count in four letters or more: short ones are abbreviations
 ROMAN: Final = (

@@ -69,14 +69,16 @@ BRANCH: Final = (
     r"|\}\s{0,9}(?:=\d{1,9}|\w{1,60}+)\s{0,9}\{|\}\s{0,9}\}"
 )
 # a run of signs with spaces around: Home :: Settings; dashes and ":" are marks of sentences
+SHAPES: Final = "\u25a0-\u25ff★❨-❵➔-➾"
 ARROWS: Final = "\u2190-\u21ff\u27f0-\u27ff\u2900-\u297f\u2b00-\u2b11"
 SEPARATOR: Final = (
-    rf"(?<=\S[ \u00a0])(?:[=<>|/\\~*+#^·•›»¦‖■□▪●○◆►★{ARROWS}]|::)"
-    rf"[=<>|/\\~*+#:^·•›»¦‖■□▪●○◆►★{ARROWS}-]{{0,30}}+"
+    rf"(?<=\S[ \u00a0])(?:[=<>|/\\~*+#^·•›»¦‖{SHAPES}{ARROWS}]|::)"
+    rf"[=<>|/\\~*+#:^·•›»¦‖{SHAPES}{ARROWS}-]{{0,30}}+"
     r"(?=[ \u00a0]\S)|(?<=\S[ \u00a0])-{1,2}>(?=[ \u00a0]\S)"
 )
 # the blank of a form: Name: ______  Date: __/__/____; elsewhere it is a word that is left out
 BLANK: Final = r"(?:_{2,}+(?:[/.:-]_{1,}+)++|_{3,}+)"
+GAP: Final = rf"{BLANK}|(?<!\w)(?=[_A-ZÄÖÜ] )(?=(?:[^\W_] ){{0,4}}_(?!\w))\w(?: \w(?!\w)){{1,40}}+"  # _ A _ _
 FILL: Final = (
     rf"(?:(?<=[:?] )|(?<=[:?]))\[?{BLANK}\]?|\.{{5,}}+|…{{3,}}+"
     r"|(?<!\S)(?=[~*=+•°-]{0,20}(?:~[*=+•°-]|[*=+•°-]~))[~*=+•°-]{3,40}(?!\S)"  # ~*~*~

@@ -61,13 +61,10 @@ KINDS: Final = (
     Placeable("address", code.ADDRESS, "https://example.org/a?b=1"),
     Placeable("password", code.SECRET, "Xy7!kPq2"),
     Placeable("header", code.HEADER, "Cache-Control: no-store, max-age=0"),
-    Placeable("mail", code.MAIL, "anna@example.org"),
     # placeholders of programs, the longest brackets first
-    Placeable("message", r"\{\s?\w++,\s?(?:number|date|time)\b[^{}\n]{0,100}+\}", "{count, number}"),
     Placeable("template", r"\{%[^{}\n]{0,200}%\}|\{#[^{}\n]{0,200}#\}", "{% if user %}"),
     Placeable("template", r"<%[^<>\n]{0,200}%>|<\?[^<>\n]{0,200}\?>", "<%= order.id %>"),
     Placeable("style", code.CSS, ".btn:hover { color: red; }"),
-    Placeable("object", code.JSON, '{"status": "ok", "count": 3}'),
     Placeable("field", r"\$?\{?\{\{[^{}\n]*\}\}\}?", "{{ name }}"),
     Placeable("frame", code.FRAME, "at com.example.Main.run(Main.java:42)"),
     Placeable("field", code.BRACES, "{name}"),
@@ -75,10 +72,7 @@ KINDS: Final = (
     Placeable("field", code.PRINTF, "%1$s"),
     Placeable("field", r"\$t\([^()\s]*\)|\$\([^()\n]{1,200}\)", "$t(key)"),
     Placeable("formula", code.TEX, r"$E = mc^2$"),
-    Placeable("field", r"(?<![\w$])\$[A-Za-z_]\w*+(?:(?:\.|->)[A-Za-z_]\w*+)*+", "$HOME"),
-    Placeable("field", r"(?<![\w%])%[A-Za-z][\w.]{0,40}+%(?![\w\\])", "%APPDATA%"),
-    Placeable("field", r"(?<![^\s(\"'„“/])[:][a-z_]\w*+(?::|(?![\w:]))", ":user"),
-    Placeable("field", r"(?<!\w)__[A-Z][A-Z\d]*+(?:_[A-Z\d]++)*+__(?!\w)", "__NAME__"),
+    Placeable("field", r"(?<![^\s(\"'„“/])[:][a-z_]\w*+(?::|!(?= [a-z])|(?![\w:]))", ":user"),
     Placeable(
         "field", r"(?<!>)<(?!br\b)[a-z][a-z\d_-]{1,30}>|<(?=[^\s<>]{0,40}[:@!#&])[^\s<>]{2,80}>", "<name>"
     ),  # tags are read before, as markup
@@ -94,17 +88,8 @@ KINDS: Final = (
     Placeable("entity", r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,30});", "&nbsp;"),
     Placeable("expression", code.REGEX, r"^[a-z]+\d{2,4}$"),
     Placeable("escape", r"\\(?:u[0-9a-fA-F]{4}|[\"'])", r"\u2192"),
-    Placeable("colour", r"(?<![\w&/])#(?:[0-9a-fA-F]{6}|[0-9a-fA-F]{8})(?!\w)", "#1a2b3c"),
-    Placeable(
-        "number sign", r"(?:(?<![\w&/])#|(?<![^\s(])!)(?:[A-Z]{1,4}-?)?+\d++(?:-\d++)*+(?!\w)", "#10482"
-    ),
     Placeable("formula of a sheet", code.FORMULA, "=SUM(A1:A9)"),
-    Placeable("hashtag", r"(?<![\w&/])#[^\W\d]\w*+", "#Berlin"),
-    Placeable(
-        "mention",
-        r"(?<![\w/.])[ru]/[A-Za-z]\w{2,30}+(?![\w/])|(?<![\w.@/])@[^\W\d]\w*+(?:[.@/-]\w++)*+",
-        "@anna",
-    ),
+    Placeable("word behind a sign", code.SIGNED, "#Berlin"),
     Placeable("emoji", EMOJI, "😀"),
     Placeable("face", amounts.FACE, ":-)"),
     # paths and files
@@ -133,14 +118,13 @@ KINDS: Final = (
     Placeable("number plate", amounts.PLATE, "B-MW 1234"),
     Placeable("formula", amounts.FORMULA, "a² + b² = c²"),
     # identifiers and expressions of programs
-    Placeable("locale", r"(?<![\w-])[a-z]{2,3}[-_][A-Z]{2}(?![\w-])", "fr-CA"),
+    Placeable("locale", r"(?<![\w-])(?:[a-z]{2,3}[-_][A-Z]{2}|[A-Za-z]-[A-Za-z])(?![\w-])", "fr-CA"),
     Placeable("version", code.VERSION, "v10.2.3-beta+build.5"),
     Placeable("option", code.OPTION, "--force"),
     Placeable("keys", code.KEYS, "Ctrl+C"),
     Placeable("query", code.SQL, "SELECT * FROM users"),
     Placeable("member", code.MEMBER, '"debug": true'),
     Placeable("comparison", code.COMPARISON, "x === undefined"),
-    Placeable("programming language", r"(?<![\w+])[A-Za-z]\w{0,11}+\+\+(?![\w+])", "C++"),
     Placeable("call", code.CALL, "rgb(255, 128, 0)"),
     Placeable("scope", code.SCOPE, "std::vector<int>"),
     Placeable("assignment", code.ASSIGNMENT, "PATH=/usr/bin:$PATH"),
@@ -152,17 +136,23 @@ KINDS: Final = (
     Placeable("company", amounts.FIRM, "Müller & Söhne GmbH"),
     Placeable("paragraph", amounts.PARAGRAPH, "§ 433 Abs. 2 BGB"),
     Placeable("date mask", amounts.DATE_MASK, "MM/DD/YYYY"),
+    Placeable("time zone", rf"(?<=\()(?:{amounts.ZONE})(?=\))", "MESZ"),
     Placeable("footnote", amounts.FOOTNOTE, "¹"),
-    Placeable("time zone", amounts.TIME_ZONE, "UTC+2"),
     # plain numbers and codes, which the kinds above contain
     Placeable("range", amounts.RANGE, "8:00 – 18:30", "read"),
     Placeable("number", amounts.NUMBER, "1.234,56 €", "read"),
-    Placeable("initials", r"(?<![\w.])(?:[A-Z]\.){3,8}+(?!\w)", "U.S.C.", "read"),
+    Placeable(
+        "initials",
+        r"(?<![\w.])(?:[A-Z]\.){2,8}+(?!\w)(?:(?<=\.[A-Z]\.[A-Z]\.)"
+        rf"|(?= (?!(?i:{code.SMALL_WORDS})\b)[A-Z][a-zß-öø-ÿ]{{3}}))",
+        "U.S.C.",
+        "read",
+    ),
     Placeable("letters and digits", amounts.CODE, "H2O", "read"),
     Placeable("line number", amounts.LINE_NUMBER, "LH 1234", "read"),
     Placeable("letter", amounts.LETTER, "B", "read"),
     Placeable("numeral", amounts.ROMAN, "XIV", "read"),
-    Placeable("left out", borders.BLANK, "____"),
+    Placeable("left out", borders.GAP, "_ A _ _"),
     Placeable("symbol", r"[℀-⅏©®™℠¶†‡№§±×÷∀-∑∓-⋿]|[$€£]{2,}+", "©"),
     Placeable("other", code.OTHER, "Tom&Jerry"),
 )
@@ -175,7 +165,7 @@ SIGNS: Final = re.compile(
     r"|[B-HK-NP-XZx]\b(?<![^\s(].)|(?:[AK]G|S[AE]|Inc|Ltd|plc)\b"
     r"|\.(?=\.{4})|\.(?<=\w\.)(?=\w)|\.(?<!\S.)(?=[a-z])|\.(?= ?(?:h|ex)\.)"
     rf"|{amounts.PERSON}"
-    r"|-(?=[a-z]{3,20}-)|-(?<!\S-)(?=\w)|-(?=-\w)|[,;](?=[\w\"])|X{4}|x{4}|-(?<=[gtdl].)(?=[A-Z])|-(?<=[a-z].)(?=[A-Z]{2})"
+    r"|-(?=[a-z]{3,20}-)|-(?<!\S-)(?=\w)|-(?=-\w)|-(?=\.)|[.-](?=-[\x20.-])|[,;](?=[\w\"])|X{4}|x{4}|-(?<=[gtdl].)(?=[A-Z])|-(?<=[a-z].)(?=[A-Z]{2})"
 )
 # A sentence of plain words has none of these signs; to find that takes a third of the time. "Inc", "Ltd" and
 # "xxxx" are signs.
@@ -187,7 +177,7 @@ PROSE: Final = re.compile(
 BEGINNING: Final = (
     r"(?=[^\w\s]|\b\w|[⁰¹²³⁴-⁹])"
     rf"(?:(?=at [\w$.<>/]{{1,200}}\()|(?<![^\n])(?={borders.COMMIT_TYPES}: )"
-    rf"|(?=(?:{code.SHELL}|{code.TOOLS}) )|(?={code.CSS_NAME}: )"
+    rf"|(?=(?:{code.SHELL}|{code.TOOLS}) )|(?={code.CSS_NAME}: )|(?=[a-z_]{{2,30}} {code.OPERATOR} )"
     r"|(?!(?<!\w)(?:[a-zß-öø-ÿ]{2,}+[.,;:!?]?(?:\s|$)"
     r"|[^\W\d_a-zß-öø-ÿ][a-zß-öø-ÿ]++[.,;:!?]?(?:\s[a-zß-öø-ÿ(„“\"]|$))))"
 )

@@ -202,10 +202,16 @@ class MaskedText:
         for part, index in zip(rest, order, strict=False):
             phrase = self.phrases[index]
             places.append(KeptSpan(length, length + len(phrase.target), index))
-            parts += [phrase.target, part]
-            length += len(phrase.target) + len(part)
+            after = part[1:] if _end_with_one_dot(phrase.target, part) else part
+            parts += [phrase.target, after]
+            length += len(phrase.target) + len(after)
         return "".join(parts), places
 
     def caller_spans(self, places: Sequence[KeptSpan]) -> list[KeptSpan]:
         """Return the places of the caller's spans in an answer from those of its phrases."""
         return [span for p in places for span in self.phrases[p.span].kept(p.begin, p.end)]
+
+
+def _end_with_one_dot(abbreviation: str, after: str) -> bool:
+    """Return whether the dot of a phrase such as "U.S." also ends the sentence."""
+    return abbreviation[-2:-1].isalpha() and abbreviation[-1] == "." and after[:1] == "." != after[1:2]

@@ -17,6 +17,7 @@ IN_CONTEXT = {
     "cell": "Haus;Tür",
     "box": "[x] Tür",
     "item": "Tür (ii) und",
+    "time zone": "9:30 (MESZ)",
     "end of a field": "Größe: M; Farbe: rot",
 }
 
@@ -134,6 +135,16 @@ def test_signs_that_are_not_of_words_stay_escaped(form):
         ("Der Wein hat 13,5 % vol. und ist gut.", ["13,5 % vol."]),
         ("== Titel ==", []),
         ("Um 9:30 (MESZ) oder UTC+2.", ["9:30", "MESZ", "UTC+2"]),
+        ("Rate _ A _ _ E und das […] Wort (!).", ["_ A _ _ E", "[…]", "(!)"]),
+        ("Mit C-x C-s und M-x, dann :q! schreiben", ["C-x", "C-s", "M-x", ":q!"]),
+        ("Der Stern HD 209458 b, ISBN 978-3-16.", ["HD 209458 b", "ISBN 978-3-16"]),
+        ('Die Regel expr ::= term { "+" term }', ["expr ::= term", '{ "+" term }']),
+        ("Von :%s/a/b/g bis °1901 und *1920", [":%s/a/b/g", "°1901", "*1920"]),
+        ("Sprich /ʒɑ̃/ und sende ... --- ... bitte", ["/ʒɑ̃/", "... --- ..."]),
+        ("Die Rechte drwxr-x--x, -rw-r--r-- und Rh−", ["drwxr-x--x", "-rw-r--r--", "Rh−"]),
+        ("Wähle *#06# für c.35delG ▸ magnet:?xt=urn:a", ["*#06#", "c.35delG", "▸", "magnet:?xt=urn:a"]),
+        ("Die U.S. Army kam. Er lebt in den U.S. Der Hut", ["U.S."]),
+        ("Ja -- nein, Haupt- und Lehrer/-innen - so--so", []),
         ('Größe 30" x 40" und α = 0,5', ['30" x 40"', "α = 0,5"]),
     ],
 )
