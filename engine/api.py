@@ -62,10 +62,17 @@ from engine.repository.offline import offline_service, offline_settings, run_bat
 from engine.repository.service import Service
 from engine.schedule.places import Places
 from engine.schedule.slices import Slices, at_once, each, in_slices, one_slice, slice_figures
-from engine.schedule.stats import Observer, Stats
+from engine.schedule.stats import Observer, Stats, UpstreamStats
 from engine.schedule.workers import Workers, run_work
 from engine.text.codes import language_of, short
 from engine.text.detect import Detection, is_doubtful
+from engine.text.language_names import (
+    KNOWN_NAMES,
+    LANGUAGE_NAMES,
+    OTHER_NAMES,
+    VARIANTS,
+    WESTERN_NAMES,
+)
 from engine.text.placeables.glossary import forms_of
 from engine.text.placeables.masked_text import KeptSpan, MarkedText
 from engine.types import NO_TIME, OPTION_BOUNDS, OPTION_HELP, DecodeOptions, Limits, Timings
@@ -80,6 +87,11 @@ __all__ = [
     "BACKENDS",
     "DEFAULT_PLACEHOLDERS",
     "DEVICE_HELP",
+    "KNOWN_NAMES",
+    "LANGUAGE_NAMES",
+    "OTHER_NAMES",
+    "VARIANTS",
+    "WESTERN_NAMES",
     "FAST_HELP",
     "NO_TIME",
     "OPTION_BOUNDS",
@@ -133,6 +145,7 @@ __all__ = [
     "TooLarge",
     "Unavailable",
     "UnknownModel",
+    "UpstreamStats",
     "WouldBeLate",
     "at_once",
     "choose_place",

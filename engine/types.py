@@ -15,6 +15,8 @@ CANDIDATES: Final = 64  # best tokens of each row that sampling draws from; larg
 QUOTAS: Final = 64  # largest number of token quotas of a request
 MAX_SENTENCE_TOKENS: Final = 256  # default of bundles; a longer source would occupy a slot for long
 
+DOUBTFUL: Final = "doubtful"  # `Hypothesis.finish` of an upstream's answer with faults
+
 NO_LANGUAGE_MODEL: Final = (
     "lm_weight needs a language model beside the model, and this one has none: leave it out, or import the "
     "model again with convoy convert fairseq --lm BUNDLE"
@@ -311,7 +313,8 @@ class Hypothesis(NamedTuple):
 
     tokens: target tokens without end-of-sentence.
     token_scores: natural-log probability of each token and of end-of-sentence.
-    finish: "stop" if the model ended the target, "length" if the limit did.
+    finish: "stop" if the model ended the target, "length" if the limit did, DOUBTFUL if an upstream's answer
+        has faults.
     attention: float32 numpy array [len(tokens) + 1, source length with end-of-sentence], rows sum to 1; None
         unless requested.
     """

@@ -8,8 +8,7 @@ from collections.abc import Collection
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from engine.api import language_of, short
-from server.language_names import KNOWN_NAMES, LANGUAGE_NAMES, OTHER_NAMES, VARIANTS, WESTERN_NAMES
+from engine.api import KNOWN_NAMES, LANGUAGE_NAMES, OTHER_NAMES, VARIANTS, WESTERN_NAMES, language_of, short
 
 # LibreTranslate answers with these aliases of its codes, and accepts both in requests
 ALIASES: Final = {"zh": "zh-Hans", "zt": "zh-Hant", "pb": "pt-BR"}

@@ -76,9 +76,10 @@ class AppState:
     names: RequestNames = RequestNames()
 
     def __post_init__(self, context: ProcessContext | None) -> None:
-        self.loaded_at_start = frozenset(
-            n for n, entry in self.service.repository_entries().items() if entry.state is State.LOADED
-        )
+        # an upstream that is down does not make the server unready
+        remote = {info.name for info in self.service.models() if info.remote}
+        entries = self.service.repository_entries().items()
+        self.loaded_at_start = frozenset(n for n, e in entries if e.state is State.LOADED) - remote
         self.peers = Peers(context, self.obey) if context else None
         self.remote = cast("RemoteService", self.service) if context else None
         self.cache = Cache(self.settings.cache_bytes) if self.settings.cache_bytes else None

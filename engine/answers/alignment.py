@@ -24,7 +24,8 @@ class Alignment:
     matrix: float32 [len(target), len(source)]; rows sum to 1.
     source_places, target_places: range of characters of each piece in its text; None for end-of-sentence, and
         for a piece that is not found in the text.
-    fixed: whether the sentence has a fixed translation, which no model wrote; its pieces are words.
+    fixed: whether the matrix is by the places of words: for a fixed translation, and for the answer
+        of an upstream.
     """
 
     source: list[str]

@@ -18,7 +18,7 @@ from engine.answers.text_model import TextModel
 from engine.schedule.slices import Slices, at_once
 from engine.text.languages import rules_of
 from engine.text.placeables.masked_text import KeptSpan
-from engine.types import NO_TIME, DecodeJob, Hypothesis, Result, Timings
+from engine.types import DOUBTFUL, NO_TIME, DecodeJob, Hypothesis, Result, Timings
 
 NOTHING: Final[Mapping[int, list[Choice]]] = MappingProxyType({})
 
@@ -47,6 +47,8 @@ class TextResult:
     kept: places of protected phrases in `text`.
     forced: number of phrases in `text` that the model had lost or repeated, put back by force.
     model: name of the model.
+    doubtful: number of answers of an upstream in `text` that have faults.
+    instead_of: route that was asked first, if its upstream gave no good answer.
     via: result of the first model of a pivot translation. Timings are then the sum of both models, and
         truncated, source_tokens, alignment and kept describe the source; the rest is the second model's.
     """
@@ -70,7 +72,14 @@ class TextResult:
     kept: list[KeptSpan] = field(default_factory=list)
     forced: int = 0
     model: str = ""
+    doubtful: int = 0
+    instead_of: str = ""
     via: TextResult | None = None
+
+    @property
+    def flawed(self) -> bool:
+        """Whether an upstream gave no good answer."""
+        return bool(self.doubtful or self.instead_of)
 
 
 def compose(
@@ -117,6 +126,9 @@ def compose(
 
 def _with_targets(answer: TextResult, model: TextModel, best: Sequence[Hypothesis]) -> TextResult:
     """Add tokens, scores and ends of the best hypothesis of each sentence to an answer."""
+    if model.remote:  # its tokens are characters without scores
+        doubtful = sum(h.finish == DOUBTFUL for h in best)
+        return replace(answer, target_tokens=sum(len(h.tokens) for h in best), doubtful=doubtful)
     return replace(
         answer,
         tokens=[p for h in best for p in model.tokenizer.pieces([*h.tokens, model.eos], target=True)],
@@ -270,8 +282,8 @@ def _alignments(
     sources, targets, matrices = list[list[str]](), list[list[str]](), list[Any]()
     for sentence, choice in pairs:
         yield
-        if choice is None:
-            source, target, matrix = by_words(sentence.text, sentence.fixed)
+        if choice is None or model.remote:
+            source, target, matrix = _align_by_words(plan, sentence, choice)
             sources.append(source)
             targets.append(target)
             matrices.append(matrix)
@@ -285,9 +297,17 @@ def _alignments(
         matrices.append(choice.attention)
     alignments = yield from make_alignments(*texts, sources, targets, matrices)
     return [
-        alignment if choice else replace(alignment, fixed=True)
+        alignment if choice and not model.remote else replace(alignment, fixed=True)
         for alignment, (_, choice) in zip(alignments, pairs, strict=True)
     ]
+
+
+def _align_by_words(
+    plan: Plan, sentence: Sentence, choice: Choice | None
+) -> tuple[list[str], list[str], Any]:
+    """Return the result of `by_words` for a sentence and its answer, None if it has a fixed translation."""
+    written = plan.masked.restore(choice.text, choice.order)[0] if choice else sentence.fixed
+    return by_words(plan.masked.spell(sentence.text, sentence.phrases, {}), written)
 
 
 def _coverages(
@@ -295,7 +315,7 @@ def _coverages(
 ) -> Slices[list[Coverage]]:
     """Return the coverage of each sentence, if requested, in slices."""
     covered = list[Coverage]()
-    for pair in pairs if plan.options.coverage else ():
+    for pair in pairs if plan.options.coverage and not model.remote else ():
         covered.append(_coverage(model, plan, *pair))
         yield
     return covered

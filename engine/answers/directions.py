@@ -17,6 +17,7 @@ from engine.bundle.bundle import Bundle, open_bundle
 from engine.errors import Unavailable, UnknownModel
 from engine.text.codes import by_short_code, short
 from engine.text.placeables.markup import compile_patterns
+from engine.text.tokenizers.characters import CodePoints
 from engine.text.tokenizers.mapped_pieces import MappedPieces
 from engine.text.tokenizers.marian import Marian
 from engine.text.tokenizers.placeholder_words import read_placeholder_words
@@ -141,6 +142,8 @@ def toward(model: TextModel, source: str, target: str) -> TextModel:
         code_of = by_short_code(tokenizer.languages)
         if target in code_of:
             tokenizer = tokenizer.into(code_of[target])
+    elif isinstance(tokenizer, CodePoints):
+        tokenizer = replace(tokenizer, source=source, target=target)
     elif isinstance(tokenizer, MappedPieces):
         code_of = by_short_code(tokenizer.languages)
         tokenizer = tokenizer.between(code_of.get(source, source), code_of.get(target, target))

@@ -40,12 +40,12 @@ class WrongNumbers(NamedTuple):
 def wrong_numbers(model: TextModel, plan: Plan, sentence: Sentence, answer: str) -> WrongNumbers | None:
     """Return the wrong numbers of an answer, None if there are none.
 
-    model: model that answered.
+    model: model that answered; the engine of a remote one has compared them.
     plan: plan of the text. Numbers are not compared without `protect`, or after a prefix of the caller.
     sentence: sentence of the plan; `MaskedText.garbles` checks the numbers in its phrases.
     answer: answer with a mark in the place of each placeholder.
     """
-    if not plan.options.protect or plan.options.prefix != model.tokenizer.beginning:
+    if model.remote or not plan.options.protect or plan.options.prefix != model.tokenizer.beginning:
         return None
     source = plan.masked.spell(sentence.text, sentence.phrases, dict.fromkeys(sentence.symbols, ""))
     foreign = foreign_numbers(answer, source, model.source)

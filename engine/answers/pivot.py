@@ -61,6 +61,7 @@ def join_results(first: TextResult, second: TextResult) -> TextResult:
         second,
         model=f"{first.model}+{second.model}",
         via=first,
+        doubtful=first.doubtful + second.doubtful,
         truncated=first.truncated or second.truncated,
         source_tokens=first.source_tokens,
         timings=first.timings + second.timings,

@@ -22,7 +22,8 @@ from engine.text.placeables.masking import MaskRules, mask
 from engine.text.placeables.names import NameRule
 from engine.text.placeables.numerals import localise
 from engine.text.placeables.pairs import quoted_words, without_pairs
-from engine.text.split import Layout, pack, split
+from engine.text.split import Layout, pack, paragraphs, split
+from engine.text.tokenizers.characters import hint_tokens
 from engine.types import QUOTAS, DecodeJob, DecodeOptions
 
 MAX_SENTENCES: Final = 4_096  # largest number of sentences of one request
@@ -142,8 +143,7 @@ def plan(
     plain = yield from _without_markup(model, marked, resolved)
     # spans of the caller, moved to their places in the text without markup
     shown = MarkedText(plain.text, tuple((plain.position(b), plain.position(e)) for b, e in marked.spans))
-    rules = _mask_rules(model, shown, options, resolved)
-    found = yield from mask(shown, rules)
+    found = yield from _mask_phrases(model, shown, _mask_rules(model, shown, options, resolved))
     masked = found if model.placeholders else found.borders
     planner = _Planner(model, resolved, masked, most)
     planned = yield from planner.sentence_by_sentence() if resolved.split else planner.whole(options)
@@ -168,8 +168,13 @@ def _sentence_at(planned: Plan, position: int) -> int:
     return max(0, len(planned.sentences) - 1)
 
 
+def _mask_phrases(model: TextModel, marked: MarkedText, rules: MaskRules) -> Slices[MaskedText]:
+    found = yield from mask(marked, rules)
+    return found.hinted if model.remote else found
+
+
 def _without_markup(model: TextModel, marked: MarkedText, options: ResolvedOptions) -> Slices[PlainText]:
-    if not options.protect:
+    if model.remote or not options.protect:
         return PlainText(marked.text)
     plain = yield from read_markup(marked.text, marked.spans)
     return (yield from read_capitals(plain, model.source, model.word_tokens))
@@ -192,9 +197,12 @@ class _Planner:
         protect = self.options.protect
         seen = masked.stand_in
         yield
+        clauses = protect and not model.remote
         layout = yield from split(
-            masked.text, model.source, self._fits, seen, clauses=protect, count=self._count
+            masked.text, model.source, self._fits, seen, clauses=clauses, count=self._count
         )
+        if model.paragraphs:
+            layout = paragraphs(layout, self._fits)
         sentences, first = list[Sentence](), 0
         for number, text in enumerate(layout.sentences):
             yield
@@ -293,7 +301,7 @@ class _Planner:
         # models copy a quoted word that they would translate without its marks
         if marks and any(self.model.word_tokens(word) == 1 for word in quoted_words(text)):
             return masked()
-        if not marks and self._loses_phrases(phrases):
+        if not marks and not self.model.remote and self._loses_phrases(phrases):
             return replace(masked(), fast=True, fallback="masked")
         source = self._source(text, phrases, untrusted)
         if len(source) > self.model.limits.source:
@@ -304,7 +312,8 @@ class _Planner:
     def fallback(self, sentence: Sentence) -> Sentence:
         """Return the form of a sentence that is decoded if the answer to the sentence is garbled."""
         masked = self._masked(sentence.text, sentence.phrases, self._marks(sentence.text))
-        return replace(masked, fast=True, fallback="masked") if sentence.fallback == "fast" else masked
+        fast = sentence.fallback == "fast" and not self.model.remote  # an upstream is asked twice anyway
+        return replace(masked, fast=True, fallback="masked") if fast else masked
 
     def _masked(self, text: str, phrases: tuple[int, ...], marks: Formats | None) -> Sentence:
         """Return a sentence with placeholders for all phrases, and without its marks."""
@@ -318,7 +327,8 @@ class _Planner:
 
     def _marks(self, text: str) -> Formats | None:
         """Return the quotation marks and brackets of a sentence, None if there are none."""
-        plain = without_pairs(text, self.model.target) if self.options.protect else PlainText(text)
+        reads_pairs = self.model.remote or not self.options.protect
+        plain = PlainText(text) if reads_pairs else without_pairs(text, self.model.target)
         return at_once(formats_of(text, plain, ())) if plain.formats and _has_words(plain.text) else None
 
     def _loses_phrases(self, numbers: Sequence[int]) -> bool:
@@ -329,9 +339,11 @@ class _Planner:
     def _source(self, text: str, phrases: tuple[int, ...], symbols: Mapping[int, str]) -> list[int]:
         """Return the tokens of a sentence with placeholders for some of its phrases."""
         model = self.model
-        if self.options.protect and is_all_capitals(text):
+        if self.options.protect and not model.remote and is_all_capitals(text):
             text = to_sentence_case(text, model.source, lambda word: len(self.encode(word)))
-        return [*self.encode(self.masked.spell(text, phrases, symbols)), model.eos]
+        spelled = (self.masked.phrases[number] for number in phrases if number not in symbols)
+        hints = hint_tokens({phrase.source: phrase.target for phrase in spelled if phrase.hinted})
+        return [*self.encode(self.masked.spell(text, phrases, symbols)), *hints, model.eos]
 
     def _quotas(self, source: Sequence[int], symbols: Mapping[int, str]) -> tuple[tuple[int, int], ...]:
         """Return the token of each placeholder, and how often a target may have it.

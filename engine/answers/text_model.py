@@ -44,6 +44,10 @@ class TextModel:
     placeholder_words: words that are placeholders if the vocabulary has no placeholder symbols.
     words: words that the bundle treats by rule.
     bundle: path and digest of the bundle; empty: the model has none.
+    remote: whether the model is on another server: a language model that reads text as it is, without
+        attention.
+    paragraphs: whether the model reads whole paragraphs.
+    opener: function that opens an equal model.
     word_tokens: function that counts the tokens of a word, with a cache.
     placeholder_token: function that returns the target token of a placeholder, with a cache.
     is_judge: function that returns whether the vocabulary can judge a language, with a cache.
@@ -64,6 +68,9 @@ class TextModel:
     placeholder_words: tuple[PlaceholderWord, ...] = ()
     words: BundleWords = BundleWords()
     bundle: tuple[str, ...] = ()
+    remote: bool = False
+    paragraphs: bool = False
+    opener: str = REOPEN
     word_tokens: Callable[[str], int] = field(init=False, repr=False, compare=False)
     placeholder_token: Callable[[str], int] = field(init=False, repr=False, compare=False)
     is_judge: Callable[[str], bool] = field(init=False, repr=False, compare=False)
@@ -81,7 +88,7 @@ class TextModel:
         """
         if not self.bundle:
             raise TypeError(f"the model {self.name!r} has no bundle that a worker can open")
-        return REOPEN, (*self.bundle, self.source, self.target, self.defaults, self.limits)
+        return self.opener, (*self.bundle, self.source, self.target, self.defaults, self.limits)
 
     def known_share(self, words: Sequence[str], language: str) -> float:
         """Return the share of words that are one token, as written or in lower case.

@@ -14,6 +14,7 @@ from engine.answers.directions import AT, Directions, name_of, parse_direction, 
 from engine.answers.text_model import TextModel
 from engine.errors import UnknownModel
 from engine.repository.loading import ModelInfo
+from engine.text.codes import short
 
 TOKEN_CHARACTERS: Final = 4  # characters of an English token, about
 CHARACTER_VOCABULARY: Final = 400  # a vocabulary with at most this many tokens consists of characters
@@ -139,7 +140,7 @@ def choose_route(
 
     Raises UnknownModel with a list of the models.
     """
-    ordered = sorted(infos, key=lambda info: info.is_demonstration)
+    ordered = sorted(infos, key=lambda info: _rank(info, source, target))
     able = [Leg(info, info.directions) for info in ordered if info.task == task]
     fitting = [leg for leg in able if leg.directions.fit(source, target)]
     if fitting:
@@ -152,6 +153,28 @@ def choose_route(
             return pivot
     listing = ", ".join(f"{i.name} ({i.task} {i.source} to {i.target})" for i in infos)
     raise UnknownModel(f"no model can {purpose(task, source, target)}; there are: {listing}")
+
+
+def _rank(info: ModelInfo, source: str | None, target: str | None) -> int:
+    """Order models: preferred remote ones, local ones, demonstrations, and other remote ones."""
+    if info.remote:
+        return 0 if info.is_preferred(source and short(source), target and short(target)) else 3
+    return 2 if info.is_demonstration else 1
+
+
+def local_route(infos: Sequence[ModelInfo], route: ModelRoute) -> ModelRoute | None:
+    """Return the route of local models for the direction of a route; None if there is none.
+
+    infos: models in order of preference.
+    route: route with a remote model; a route of local models has no other.
+    """
+    if not any(leg.info.remote for leg in route.legs):
+        return None
+    try:
+        local = [info for info in infos if not info.remote]
+        return choose_route(local, "translate", route.legs[0].source, route.legs[-1].target)
+    except UnknownModel:
+        return None
 
 
 def _pivots(able: Sequence[Leg], source: str, target: str) -> Iterator[ModelRoute]:

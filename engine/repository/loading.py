@@ -52,6 +52,7 @@ class ServiceSettings:
     ceiling: memory in bytes that models may take without a budget: as long as all fit, all are loaded at the
         start; otherwise it is the budget. None: no limit.
     awaited: whether models are added later, so that there may be none at the start.
+    upstreams: file with models of other servers; None: there are none.
     """
 
     placement: Placement = Placement()
@@ -64,6 +65,7 @@ class ServiceSettings:
     strict: bool = False
     ceiling: int | None = None
     awaited: bool = False
+    upstreams: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,8 @@ class ModelInfo:
     digest: digest of the bundle's files.
     provenance: origin of a fetched model; None: it was not fetched.
     precision_reason: reason for the precision; "" if a setting decides it.
+    remote: host and port of the server that texts are sent to; "" for a model of this server.
+    prefers: pairs of languages that a remote model answers although a local model could; "*" is any.
     """
 
     name: str
@@ -98,6 +102,8 @@ class ModelInfo:
     digest: str = ""
     provenance: Provenance | None = None
     precision_reason: str = ""
+    remote: str = ""
+    prefers: tuple[tuple[str, str], ...] = ()
 
     @property
     def arithmetic(self) -> str:
@@ -107,6 +113,10 @@ class ModelInfo:
     @property
     def directions(self) -> Directions:
         return Directions(self.sources or (self.source,), self.targets or (self.target,))
+
+    def is_preferred(self, source: str | None, target: str | None) -> bool:
+        """Return whether a remote model is preferred for a direction; None as a language fits "*" only."""
+        return any(first in ("*", source) and last in ("*", target) for first, last in self.prefers)
 
     @property
     def is_demonstration(self) -> bool:
@@ -193,15 +203,16 @@ def open_bundles(paths: Sequence[Path], settings: ServiceSettings, *, verify: bo
     A damaged bundle in a folder is left out (`undamaged`). Raises BundleError or ConfigError that names the
     remedy, also if no bundle is left or two have the same name.
     """
-    list_paths = bundles_at if settings.awaited else bundle_paths
+    may_be_none = settings.awaited or settings.upstreams is not None
+    list_paths = bundles_at if may_be_none else bundle_paths
     found = [p for path in paths for p in list_paths(Path(path))]
     bundles = undamaged(found, paths, settings, lambda path: open_bundle(path, verify=verify))
     selection = [bundle for bundle in bundles if within(bundle, settings.languages)]
-    if bundles and not selection and not settings.awaited:
+    if bundles and not selection and not may_be_none:
         codes = sorted(set(settings.languages))
         raise BundleError(f"no model is for the languages {', '.join(codes)} alone: add others to them")
     bundles = selection
-    if not bundles and not settings.awaited:
+    if not bundles and not may_be_none:
         raise BundleError("no models to load: give the path of a bundle or of a folder of bundles")
     if settings.placement.shortlist and not any(SHORTLIST in bundle.files() for bundle in bundles):
         raise BundleError("no model has a shortlist; run: convoy shortlist BUNDLE PAIRS")

@@ -260,10 +260,10 @@ class Repository:
         return self._start_and_try(model)
 
     def _start_and_try(self, model: LoadedModel) -> LoadedModel:
-        """Start the engine of a model; it must answer a canary, unless the source has tried that already."""
+        """Start the engine of a model, which must answer a canary, unless it is remote or has answered."""
         model.engine.start()
         try:
-            if not self._source.answered:
+            if not (self._source.answered or model.info.remote):
                 asyncio.run(canary(model.engine, model.text))
         except BaseException:
             model.engine.stop(drain=False)

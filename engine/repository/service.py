@@ -6,7 +6,6 @@ import asyncio
 import math
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
-from functools import partial
 from pathlib import Path
 
 from engine.answers.answer import answer, live
@@ -18,26 +17,23 @@ from engine.answers.pivot import Stage, stream_through
 from engine.answers.placeholders import PlaceholderChoice, choose_placeholders
 from engine.answers.score import TextScore, score, score_many
 from engine.answers.stream import Outcomes, answers_of
-from engine.bundle.bundle import Bundle, open_bundle
-from engine.bundle.tensors import remove_shared
 from engine.errors import InvalidRequest, UnknownModel
 from engine.repository.canary import canary
-from engine.repository.catalogue import Leg, ModelRoute, choose_route, find_info, parse_route, purpose
+from engine.repository.catalogue import (
+    Leg,
+    ModelRoute,
+    choose_route,
+    find_info,
+    local_route,
+    parse_route,
+    purpose,
+)
 from engine.repository.figures import DeviceFigures, RepositoryEntry, device_figures
 from engine.repository.folders import Folders
-from engine.repository.loading import (
-    LoadedModel,
-    ModelInfo,
-    ModelSource,
-    ServiceSettings,
-    check_budget,
-    costs_of,
-    facts_of,
-    open_bundles,
-    open_model,
-    undamaged,
-)
+from engine.repository.loading import LoadedModel, ModelInfo, ServiceSettings
+from engine.repository.opening import open_repository
 from engine.repository.repository import Repository
+from engine.repository.upstreams.fallback import Texts, run_or_fall_back, stream_or_fall_back
 from engine.schedule.stats import Observer, Stats
 from engine.schedule.workers import Workers
 from engine.text.detect import Detection, detect, surely_other
@@ -69,36 +65,7 @@ class Service:
 
         Raises BundleError or ConfigError that names the remedy.
         """
-        settings = settings or ServiceSettings()
-        lazily = lazily or settings.budget is not None
-        settings.placement.check()
-        if not lazily:  # a process that only describes models needs no GPU
-            settings.placement.check_gpus()
-        bundles = open_bundles(paths, settings, verify=settings.verify and not lazily)
-        limit = settings.budget
-        if limit is None and settings.ceiling is not None:
-            costs = costs_of(bundles, settings)
-            limit = max(settings.ceiling, *costs, 0)  # a single model is loaded even if it is larger
-            lazily = lazily or sum(costs) > limit
-
-        def load(bundle: Bundle) -> LoadedModel:
-            return open_model(bundle, settings, observe(bundle.name) if observe else None)
-
-        def read(path: Path) -> Bundle:
-            return open_bundle(path, verify=settings.verify)
-
-        clean = partial(remove_shared, settings.placement.shared)
-        source = ModelSource(lambda path: facts_of(read(path), settings), lambda p: load(read(p)), clean)
-        by_path = {bundle.path: bundle for bundle in bundles}
-        if lazily:
-            facts = undamaged(list(by_path), paths, settings, lambda p: facts_of(by_path[p], settings))
-            check_budget(facts, settings.budget)
-            repository = Repository(facts, source, limit)
-        else:
-            loaded = undamaged(list(by_path), paths, settings, lambda path: load(by_path[path]))
-            facts = [model.facts for model in loaded]
-            repository = Repository(facts, source, limit, loaded, eager=True)
-        return cls(repository, Folders(paths, {one.info.name: one.path for one in facts}, settings.languages))
+        return cls(*open_repository(paths, settings or ServiceSettings(), observe, lazily=lazily))
 
     def start(self) -> None:
         self.repository.start()
@@ -224,8 +191,13 @@ class Service:
 
         Raises the errors of `plan` and of the engine. Cancelling the awaiting task cancels the group.
         """
-        async with self._use_async(self._route(model), deadline) as stages:
-            return await answer(stages, texts, options or TextOptions(), deadline)
+
+        async def answer_by(route: ModelRoute, texts: Texts) -> list[TextResult]:
+            async with self._use_async(route, deadline) as stages:
+                return await answer(stages, texts, options or TextOptions(), deadline)
+
+        route = self._route(model)
+        return await run_or_fall_back(answer_by, route, local_route(self.models(), route), texts)
 
     async def stream(
         self,
@@ -242,10 +214,21 @@ class Service:
         Yields a Partial for each longer beginning (fewer for a slow consumer), then the list of results.
         Closing the iterator (aclose) cancels the group.
         """
-        async with (
-            self._use_async(self._route(model), deadline) as stages,
-            aclosing(live(stages, texts, options or TextOptions(), deadline)) as events,
-        ):
+
+        async def answer_by(route: ModelRoute, texts: Texts) -> list[TextResult]:
+            return await self.run(route, texts, options, deadline)
+
+        async def stream_by(route: ModelRoute, texts: Texts) -> AsyncGenerator[Partial | list[TextResult]]:
+            async with (
+                self._use_async(route, deadline) as stages,
+                aclosing(live(stages, texts, options or TextOptions(), deadline)) as events,
+            ):
+                async for event in events:
+                    yield event
+
+        route = self._route(model)
+        local = local_route(self.models(), route)
+        async with aclosing(stream_or_fall_back(stream_by, answer_by, route, local, texts)) as events:
             async for event in events:
                 yield event
 

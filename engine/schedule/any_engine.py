@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from engine.schedule.engine import EngineSettings
@@ -44,3 +44,12 @@ class AnyEngine(Protocol):
 
     def stats(self) -> Stats:
         """Return a snapshot for metrics."""
+
+
+class SteppedEngine(AnyEngine, Protocol):
+    """An engine in this process.
+
+    after_step: function that the engine's thread calls after replies.
+    """
+
+    after_step: Callable[[], None]

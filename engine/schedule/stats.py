@@ -7,6 +7,23 @@ from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
+class UpstreamStats:
+    """Totals of a model of another server, since the start.
+
+    outcomes: number of answers by outcome: "ok", "error", or a fault of the answer.
+    prompt_tokens, answer_tokens: tokens by the other server's count.
+    price: price of these tokens.
+    paused: whether requests pause after failures.
+    """
+
+    outcomes: tuple[tuple[str, int], ...]
+    prompt_tokens: int
+    answer_tokens: int
+    price: float
+    paused: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Stats:
     """A snapshot for metrics: current numbers of waiting and active requests, and totals since the start.
 
@@ -14,6 +31,7 @@ class Stats:
     slots: number of slots, by lane.
     step_seconds, encode_seconds: wall-clock time.
     tokens: target tokens of the best hypotheses of all answers, end-of-sentence included.
+    upstream: totals of a model of another server; None: the model is local.
     """
 
     waiting_requests: int
@@ -27,6 +45,7 @@ class Stats:
     tokens: int
     answered: int
     failed: int
+    upstream: UpstreamStats | None = None
 
 
 class Observer(Protocol):

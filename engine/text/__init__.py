@@ -10,6 +10,7 @@ form        capitals and final marks of a sentence
 words       fixed phrases and the rule for names of a bundle
 given_names given names, which are no words to translate
 detect      language detection
+language_names names of languages, by code
 first_words common words of each language, for detection
 codes       language codes
 languages   rules of each language

@@ -194,6 +194,25 @@ def pack(sentences: Sequence[str], fits: Callable[[str], bool]) -> Generator[Non
     return parts
 
 
+def paragraphs(layout: Layout, fits: Callable[[str], bool]) -> Layout:
+    """Return a layout with adjacent sentences of a line joined, as long as they fit; marks stay apart.
+
+    layout: layout of sentences, without clauses.
+    fits: returns whether a text is short enough.
+    """
+    sentences, gaps, fixed = list[str](), layout.gaps[:1], set[int]()
+    for number, (sentence, gap) in enumerate(zip(layout.sentences, layout.gaps[1:], strict=True)):
+        joined = sentences[-1] + gaps[-1] + sentence if sentences else ""
+        apart = number in layout.fixed or len(sentences) - 1 in fixed or "\n" in gaps[-1]
+        if joined and not apart and fits(joined):
+            sentences[-1], gaps[-1] = joined, gap
+            continue
+        fixed |= {len(sentences)} if number in layout.fixed else set()
+        sentences.append(sentence)
+        gaps.append(gap)
+    return Layout(sentences, gaps, frozenset(fixed))
+
+
 def _segments(text: str, language: str) -> Iterator[_Segment]:
     """Yield each sentence and each mark between them."""
     position, lines = 0, text.splitlines(keepends=True)

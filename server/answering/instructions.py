@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from server.language_names import KNOWN_NAMES
+from engine.api import KNOWN_NAMES
 from server.languages import tag_of
 
 MAX_CHARACTERS: Final = 10_000  # the rest of a longer message is not read

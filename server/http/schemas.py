@@ -344,9 +344,16 @@ def finite(value: Any) -> Any:
 
 
 def _scores(result: TextResult) -> dict[str, Any]:
-    """Return the scores of a result; `via` has those of the first model of a pivot translation."""
-    via = {} if result.via is None else {"via": {"text": result.via.text} | _scores(result.via)}
-    return via | {
+    """Return the scores of a result; `via` has those of the first model of a pivot translation.
+
+    `insteadOf` names the upstream that gave no good answer; `doubtful` counts answers with faults.
+    """
+    more: dict[str, Any] = (
+        {} if result.via is None else {"via": {"text": result.via.text} | _scores(result.via)}
+    )
+    more |= {"insteadOf": result.instead_of} if result.instead_of else {}
+    more |= {"doubtful": result.doubtful} if result.doubtful else {}
+    return more | {
         "model": result.model,
         "score": finite(result.score),
         "alternatives": [finite(score) for score in result.alternative_scores],

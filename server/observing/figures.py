@@ -14,6 +14,7 @@ from engine.api import (
     RepositoryEntry,
     State,
     Stats,
+    UpstreamStats,
     Workers,
     program_version,
     slice_figures,
@@ -87,6 +88,7 @@ class Figures:
         self._answered = counter("convoy_sentences_answered", "Sentences answered.", "model")
         self._failed = counter("convoy_sentences_failed", "Sentences failed, late or stopped.", "model")
         self._tokens = tokens
+        self._upstream = _Upstreams(instruments, self._count_up_to)
         self._make_text_work(instruments)
         self._process = ProcessCollector(registry=None)
         self._own = {
@@ -174,6 +176,8 @@ class Figures:
             self._count_up_to(self._answered.labels(model), ("answered", model), figures.answered)
             self._count_up_to(self._failed.labels(model), ("failed", model), figures.failed)
             self._count_up_to(self._tokens.labels(model, "target"), ("tokens", model), figures.tokens)
+            if figures.upstream:
+                self._upstream.refresh(model, figures.upstream)
             for number, (active, slots) in enumerate(zip(figures.active, figures.slots, strict=True)):
                 lane = model, str(number)
                 self._lanes.add(lane)
@@ -192,3 +196,37 @@ class Figures:
         last = self._last_totals.get(key, 0.0)
         counter.inc(total - last if total >= last else total)
         self._last_totals[key] = total
+
+
+class _Upstreams:
+    """Figures of models on other servers."""
+
+    def __init__(
+        self, instruments: Instruments, count_up_to: Callable[[Counter, tuple[str, ...], float], None]
+    ) -> None:
+        self._count_up_to = count_up_to
+        counter = instruments.counter
+        self._answers = counter(
+            "convoy_upstream_answers",
+            "Answers of an upstream: ok, error, or the fault of the answer.",
+            "model",
+            "outcome",
+        )
+        self._tokens = counter(
+            "convoy_upstream_tokens", "Tokens by the count of an upstream.", "model", "kind"
+        )
+        self._price = counter("convoy_upstream_price", "Price of these tokens, by the settings.", "model")
+        self._paused = instruments.gauge(
+            "convoy_upstream_paused", "1 while an upstream pauses after failures.", "model", kind="livemax"
+        )
+
+    def refresh(self, model: str, figures: UpstreamStats) -> None:
+        """Copy the figures of an upstream to the metrics."""
+        for outcome, total in figures.outcomes:
+            counter = self._answers.labels(model, outcome)
+            self._count_up_to(counter, ("upstream answers", model, outcome), total)
+        tokens = {"prompt": figures.prompt_tokens, "answer": figures.answer_tokens}
+        for kind, total in tokens.items():
+            self._count_up_to(self._tokens.labels(model, kind), ("upstream tokens", model, kind), total)
+        self._count_up_to(self._price.labels(model), ("upstream price", model), figures.price)
+        self._paused.labels(model).set(figures.paused)

@@ -205,6 +205,12 @@ class _Answers:
             "Phrases and marks that a model had lost and that were restored.",
             "model",
         )
+        self._replaced = counter(
+            "convoy_texts_replaced", "Texts that a local model answered in the place of an upstream.", "model"
+        )
+        self._doubtful = counter(
+            "convoy_texts_doubtful", "Texts with a faulty answer of an upstream, which is marked.", "model"
+        )
         self._requests = counter(
             "convoy_language_requests", "Requests answered by a model, by languages.", "source", "target"
         )
@@ -244,6 +250,10 @@ class _Answers:
                 forced += result.forced
                 truncated += result.truncated
                 of_model.finished[result.finish].inc()
+                if result.instead_of:
+                    self._replaced.labels(model).inc()
+                if result.doubtful:
+                    self._doubtful.labels(model).inc()
         if source:  # scores and fixed answers read nothing
             of_model.source.observe(source)
             of_model.target.observe(target)

@@ -141,4 +141,5 @@ class ServerSettings(
             budget=self.model_budget,
             ceiling=usual_budget(self.engines) if place.device == "cpu" else None,
             strict=self.strict,
+            upstreams=self.upstreams,
         )

@@ -63,6 +63,11 @@ class ModelSettings(BaseSettings):
     load_only: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="Load only models of these languages: de,en."
     )
+    upstreams: Path | None = Field(
+        None,
+        description="File (TOML) of language models on other servers, which are then sent texts: "
+        "docs/upstreams.md.",
+    )
     verify: bool = Field(True, description="Compare the hashes of all files of the bundles at start.")
     strict: bool = Field(
         False, description="Refuse to start with a damaged bundle in a folder; by default it is skipped."

@@ -4,7 +4,7 @@ from itertools import chain
 from typing import Final
 
 from engine.text.codes import EQUALS, SHORT
-from server.language_names import KNOWN_NAMES, OTHER_NAMES, WESTERN_NAMES
+from engine.text.language_names import KNOWN_NAMES, OTHER_NAMES, WESTERN_NAMES
 from server.languages import ALIASES
 from tests.project.rooms import ROOT
 

@@ -53,7 +53,7 @@ HEAVY = {
     "grpc": ("server.grpc",),
     "google": ("server.grpc",),
     "limits": ("server.callers.access", "server.callers.quotas"),
-    "httpx": ("convoy_client", "export.fetching.web"),
+    "httpx": ("convoy_client", "export.fetching.web", "engine.repository.upstreams.client"),
     "huggingface_hub": ("export.fetching.hugging_face",),
     "docx": ("documents",),
     "lxml": ("documents",),

@@ -5,8 +5,8 @@ import shutil
 import pytest
 
 from engine.api import Service
+from engine.text.language_names import KNOWN_NAMES, OTHER_NAMES, WESTERN_NAMES
 from server.contracts.reading.shape import CODES_TO_HCFY
-from server.language_names import KNOWN_NAMES, OTHER_NAMES, WESTERN_NAMES
 from server.languages import MAX_NAME, resolve_code, tag_of
 from tests.project.language_table import PAGE, page
 from tests.support.served import bundles, server, settings_of

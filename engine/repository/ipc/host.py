@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from engine.errors import ConvoyError, Unavailable
 from engine.repository.budget import State, Ticket
@@ -44,7 +44,7 @@ from engine.repository.ipc.orders import Orders
 from engine.repository.loading import LoadedModel
 from engine.repository.service import Service
 from engine.schedule.aio import INLINE_JOBS
-from engine.schedule.engine import Engine
+from engine.schedule.any_engine import AnyEngine, SteppedEngine
 from engine.schedule.slices import in_slices, one_slice
 from engine.schedule.stats import Stats
 from engine.types import DecodeOptions, Outcome, Request
@@ -63,7 +63,8 @@ class EngineHost:
         """service: started service."""
         self.service, self.orders = service, Orders(service)
         entries = service.repository_entries().items()
-        self._unproven = {name for name, entry in entries if entry.state is State.LOADED}
+        remote = {info.name for info in service.models() if info.remote}
+        self._unproven = {name for name, entry in entries if entry.state is State.LOADED} - remote
         self._front_ends = set[_FrontEnd]()
         self._offer = Offer([])
         self._loads: dict[str, Stats] = {}
@@ -123,7 +124,7 @@ class EngineHost:
         """Remove a front end that has disconnected."""
         self._front_ends.discard(front_end)
 
-    def engine_of(self, model: LoadedModel, digest: str) -> Engine:
+    def engine_of(self, model: LoadedModel, digest: str) -> AnyEngine:
         """Return the engine that decodes tokens of a bundle; its replies are sent after each step.
 
         model: current model.
@@ -136,9 +137,9 @@ class EngineHost:
             if older is None:
                 raise Unavailable(OTHER_BUNDLE)
             model = older
-        assert isinstance(model.engine, Engine)
-        model.engine.after_step = self._flush_all
-        return model.engine
+        engine = cast(SteppedEngine, model.engine)
+        engine.after_step = self._flush_all
+        return engine
 
     def _flush_all(self) -> None:
         """Send waiting replies to all front ends. Runs in an engine's thread."""
@@ -159,7 +160,7 @@ class _Flight:
     model: UsedModel
     options: list[DecodeOptions]
     ticket: Ticket
-    engine: Engine | None = None
+    engine: AnyEngine | None = None
     requests: dict[int, Request] = field(default_factory=dict)
     cancelled: set[int] = field(default_factory=set)
 

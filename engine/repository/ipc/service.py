@@ -198,7 +198,7 @@ class RemoteService(Service):
 
     def _facts_at(self, path: Path) -> ModelFacts:
         """Return the facts of the bundle at a path. Raises OtherBundle if no engine process has loaded it."""
-        digest = open_bundle(path, verify=False).digest
+        digest = self._digest_at(path)
         for one in self._offers_at(path):
             if one.info.digest == digest:
                 return _facts(one)
@@ -206,16 +206,28 @@ class RemoteService(Service):
             f"{path}: no engine process has opened the bundle that is there now: reload the model"
         )
 
+    def _digest_at(self, path: Path) -> str:
+        """Return the digest of a bundle, or of an upstream's settings. Raises BundleError."""
+        if path.parent != self._settings.upstreams:
+            return open_bundle(path, verify=False).digest
+        from engine.repository.upstreams.opening import facts_of
+
+        return facts_of(path, self._settings).info.digest
+
     def _open(self, facts: ModelFacts) -> LoadedModel:
         """Open a text side. Raises BundleError, and OtherBundle if the bundle is not the offered one."""
-        bundle, info = open_bundle(facts.path, verify=False), facts.info
-        if bundle.digest != info.digest:
+        info = facts.info
+        if self._digest_at(facts.path) != info.digest:
             raise OtherBundle(f"{facts.path}: the bundle was replaced: reload the model")
         limits = EngineSettings(
             self._settings.queue_tokens, self._settings.encode_tokens, f"engine {info.name}"
         )
         engine = RemoteEngine(self._connections, info.name, info.digest, limits)
-        return LoadedModel(facts, open_text(bundle, info), engine)
+        if info.remote:
+            from engine.repository.upstreams.opening import text_of
+
+            return LoadedModel(facts, text_of(info), engine)
+        return LoadedModel(facts, open_text(open_bundle(facts.path, verify=False), info), engine)
 
     def _open_first(self, offered: Sequence[OfferedModel]) -> Iterator[LoadedModel]:
         """Open the models offered at the start. A model that fails is tried again at the next offer."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from engine.errors import TooLarge
@@ -39,6 +39,7 @@ class Phrase:
     trusted: whether the model reads the phrase itself first, not a placeholder: digits, codes, names.
     name: whether the phrase is a name.
     border: whether the text on both sides of the phrase is translated separately.
+    hinted: whether the model reads the phrase itself and gets its target with it.
     """
 
     source: str
@@ -48,6 +49,7 @@ class Phrase:
     trusted: bool = False
     name: bool = False
     border: bool = False
+    hinted: bool = False
 
     def kept(self, begin: int, end: int) -> list[KeptSpan]:
         """Return the caller's spans in an answer with the phrase at [begin, end), or the phrase itself."""
@@ -127,12 +129,14 @@ class MaskedText:
 
         text: answer.
         phrases: indices of trusted phrases. A name must occur at least as often as here, a number or code
-            exactly as often.
+            exactly as often, and the target of a hinted phrase at least as often.
         """
         expected = Counter(self.phrases[number] for number in phrases)
         actual = Counter(match[0] for match in TRUSTED.finditer(text))
         return any(
-            text.count(phrase.source) < count if phrase.name else actual[phrase.source] != count
+            text.count(phrase.target if phrase.hinted else phrase.source) < count
+            if phrase.name or phrase.hinted
+            else actual[phrase.source] != count
             for phrase, count in expected.items()
         )
 
@@ -143,7 +147,7 @@ class MaskedText:
         phrases: indices of the trusted phrases that the model read.
         count: returns the number of source tokens of a word.
         """
-        read = [self.phrases[number] for number in phrases]
+        read = [self.phrases[number] for number in phrases if not self.phrases[number].hinted]
         text = spell_amounts(text, {phrase.source for phrase in read if not phrase.name})
         return spell_names(text, [phrase.source for phrase in read if phrase.name], count)
 
@@ -160,6 +164,17 @@ class MaskedText:
         if len(unrequested) < surplus:
             raise TooLarge(f"the model keeps at most {count} phrases of a text: let it be split")
         return self._without(set(unrequested[len(unrequested) - surplus :]))
+
+    @property
+    def hinted(self) -> MaskedText:
+        """The text whose phrases with a translation by the caller are hinted."""
+        phrases = (
+            replace(phrase, trusted=True, hinted=True)
+            if phrase.requested and not phrase.spans and phrase.source != phrase.target
+            else phrase
+            for phrase in self.phrases
+        )
+        return replace(self, phrases=tuple(phrases))
 
     @property
     def borders(self) -> MaskedText:

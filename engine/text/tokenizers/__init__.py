@@ -10,6 +10,7 @@ mapped_pieces      SentencePiece, with other ids
 byte_bpe           byte-level BPE
 word_pieces        BERT's pieces
 utf8_bytes         bytes as tokens
+characters         code points as tokens, for models of other servers
 added              tokens added to a vocabulary after training
 subwords           Tensor2Tensor's subwords
 symbols            vocabularies that are lists of symbols (CTranslate2, THUMT)

@@ -5,7 +5,7 @@ import pytest
 from engine.answers.directions import Directions, name_of, parse_direction
 from engine.errors import UnknownModel
 from engine.text.codes import SHORT, by_short_code, short
-from server.language_names import LANGUAGE_NAMES
+from engine.text.language_names import LANGUAGE_NAMES
 from server.languages import inward
 
 OPUS = Directions(("en",), tuple(by_short_code(("deu", "fra", "srp_Cyrl", "de"))))

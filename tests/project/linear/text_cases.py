@@ -22,6 +22,9 @@ from tests.project.linear.calls import (
 from tests.project.linear.case import MARKDOWN, MARKUP, TRUSTED, Case
 
 TEXT_CASES: dict[str, Case | str] = {
+    "engine.text.tokenizers.characters:SYMBOL": Case(
+        pumps=("<x1/>", "<x1"), uses=("search", "split", "findall")
+    ),
     "engine.text.codes:PARTS": Case(uses=("split",)),
     "engine.text.placeables.masked_text:NUMBERS": Case(
         pumps=("1,1", "+1", "1 11", "0 11", "€ 1", "EUR ", "(11)"), uses=("search",)

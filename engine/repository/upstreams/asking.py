@@ -1,0 +1,170 @@
+"""The checked answer of an upstream to one text: asked for again after failures and after faults."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from engine.errors import Unavailable
+from engine.repository.upstreams.breaker import Breaker
+from engine.repository.upstreams.checks import CHATTER, bare, faults_of, longest_answer, mended
+from engine.repository.upstreams.client import ChatClient, Completion, UpstreamError
+from engine.repository.upstreams.prompts import messages_of
+from engine.repository.upstreams.settings import Upstream
+from engine.schedule.stats import UpstreamStats
+from engine.text.tokenizers.characters import SourceText, target_tokens
+from engine.types import DOUBTFUL, DecodeOptions, Hypothesis
+
+TRIES: Final = 3  # largest number of requests until the upstream gives any answer
+RETRY_SECONDS: Final = 0.5
+SHARE_OF_DEADLINE: Final = 0.7  # a local model has the rest of the time
+HELD_CHARACTERS: Final = 48  # a stream begins when it can be no opening of a chat
+TOKENS_PLUS: Final = 256  # longest answer in tokens: this and one for each character of the source
+OK: Final = "ok"
+ERROR: Final = "error"
+TOKENS_OF_PRICE: Final = 1e6
+
+
+@dataclass(slots=True)
+class AnswerCounts:
+    """Numbers of answers by outcome ("ok", "error", or a fault), and of tokens, since the start."""
+
+    outcomes: Counter[str] = field(default_factory=Counter)
+    prompt_tokens: int = 0
+    answer_tokens: int = 0
+
+
+class Asker:
+    """Asks one upstream. For one event loop.
+
+    usage: counters.
+    breaker: pauses after failures.
+    """
+
+    def __init__(self, upstream: Upstream) -> None:
+        self.usage, self.breaker = AnswerCounts(), Breaker()
+        self._upstream, self._client = upstream, ChatClient(upstream)
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    def check(self) -> None:
+        """Raise Unavailable during a pause."""
+        if pause := self.breaker.pause:
+            name = self._upstream.name
+            raise Unavailable(f"the upstream {name!r} pauses after failures", retry_after=math.ceil(pause))
+
+    def stats(self) -> UpstreamStats:
+        """Return the counters for metrics."""
+        usage, (prompts, answers) = self.usage, self._upstream.price
+        price = (usage.prompt_tokens * prompts + usage.answer_tokens * answers) / TOKENS_OF_PRICE
+        outcomes = tuple(sorted(usage.outcomes.items()))
+        return UpstreamStats(
+            outcomes, usage.prompt_tokens, usage.answer_tokens, price, self.breaker.pause > 0
+        )
+
+    async def answer(
+        self,
+        source: SourceText,
+        options: DecodeOptions,
+        deadline: float,
+        progress: Callable[[list[int]], None] | None = None,
+    ) -> Hypothesis:
+        """Return the answer to a text, with each placeholder once; a doubtful one has faults.
+
+        source: text with its languages, placeholders and terms.
+        options: decoding options.
+        deadline: time.monotonic() of the request's end.
+        progress: receiver of the tokens of a growing answer, which is then never replaced.
+
+        Raises Unavailable.
+        """
+        now, answers = time.monotonic(), list[tuple[int, str]]()
+        until = now + SHARE_OF_DEADLINE * (deadline - now)
+        for strict in (False, True):
+            draft = _Draft(source, progress) if progress and not strict else None
+            try:
+                completion = await self._complete(source, options, until, draft, strict=strict)
+            except Unavailable:
+                if not answers:
+                    raise
+                break
+            text = bare(completion.text, source.text)
+            faults = faults_of(source, text) + ["cut"] * completion.cut
+            self.usage.outcomes.update(faults or [OK])
+            answers.append((len(faults), text))
+            if not faults or (draft and draft.sent):
+                break
+        count, text = min(answers, key=lambda one: one[0])
+        text = text[: longest_answer(source.text)] or source.text
+        tokens = target_tokens(mended(source.text, text))
+        return Hypothesis(tokens, 0.0, [], DOUBTFUL if count else "stop")
+
+    async def _complete(
+        self,
+        source: SourceText,
+        options: DecodeOptions,
+        until: float,
+        draft: _Draft | None,
+        *,
+        strict: bool,
+    ) -> Completion:
+        """Return any answer; ask again after failures that may pass. Raises Unavailable with the cause."""
+        messages = messages_of(self._upstream.family, source, strict=strict)
+        fields, error = _fields(source, options), UpstreamError("no time was left", retry=False)
+        for number in range(TRIES):
+            self.check()
+            seconds = min(until - time.monotonic(), self._upstream.timeout)
+            try:
+                async with asyncio.timeout(seconds):
+                    completion = await self._client.complete(messages, fields, draft)
+            except TimeoutError:
+                error = UpstreamError("it did not answer in time", retry=False)
+            except UpstreamError as failure:
+                error = failure
+            else:
+                self.breaker.succeed()
+                self.usage.prompt_tokens += completion.prompt_tokens
+                self.usage.answer_tokens += completion.answer_tokens
+                return completion
+            self.usage.outcomes[ERROR] += 1
+            wait = RETRY_SECONDS * (number + 1) if error.wait is None else error.wait
+            if not error.retry or (draft and draft.sent) or time.monotonic() + wait >= until:
+                break
+            if number + 1 < TRIES:
+                await asyncio.sleep(wait)
+        self.breaker.fail(error.wait)
+        message = f"the upstream {self._upstream.name!r} gave no answer: {error}"
+        raise Unavailable(message, retry_after=error.wait)
+
+
+class _Draft:
+    """Passes the growing answer of a stream on, as soon as it can be no opening of a chat.
+
+    sent: whether a part was passed on.
+    """
+
+    def __init__(self, source: SourceText, progress: Callable[[list[int]], None]) -> None:
+        self._source, self._progress, self.sent = source, progress, False
+
+    def __call__(self, text: str) -> None:
+        begun = bare(text, self._source.text)
+        if begun != text.strip() or "<think>" in text:  # the end decides what stays
+            return
+        if self.sent or (len(begun) >= HELD_CHARACTERS and not CHATTER.match(begun)):
+            self.sent = True
+            self._progress(target_tokens(begun))
+
+
+def _fields(source: SourceText, options: DecodeOptions) -> dict[str, Any]:
+    """Return the fields of a request: the longest answer, and the drawing of samples."""
+    longest = len(source.text) + TOKENS_PLUS
+    fields: dict[str, Any] = {"max_tokens": min(longest, options.max_length or longest)}
+    if options.sampling:
+        fields |= {"temperature": options.temperature, "top_p": options.top_p, "seed": options.seed}
+    return fields

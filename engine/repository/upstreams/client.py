@@ -1,0 +1,150 @@
+"""One chat completion of an upstream, whole or as a stream of server-sent events."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import httpx
+
+from engine.repository.upstreams.prompts import Messages
+from engine.repository.upstreams.settings import Upstream
+
+MAX_ANSWER_BYTES: Final = 1 << 20
+CONNECT_SECONDS: Final = 5.0
+RETRIED: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
+
+
+class UpstreamError(Exception):
+    """The upstream gave no answer.
+
+    message: cause, without texts, keys and the body of the response.
+    retry: whether the same request may be sent again.
+    wait: seconds that the upstream asks for; None: it names none.
+    """
+
+    def __init__(self, message: str, *, retry: bool, wait: float | None = None) -> None:
+        super().__init__(message)
+        self.retry, self.wait = retry, wait
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """An answer.
+
+    cut: whether a limit of its length ended it.
+    prompt_tokens, answer_tokens: numbers of tokens by the upstream's count, 0 if it names none.
+    """
+
+    text: str
+    cut: bool = False
+    prompt_tokens: int = 0
+    answer_tokens: int = 0
+
+
+class ChatClient:
+    """The connections to an upstream, for one event loop."""
+
+    def __init__(self, upstream: Upstream) -> None:
+        headers = {"Authorization": f"Bearer {upstream.key}"} if upstream.key else {}
+        limits = httpx.Limits(max_connections=upstream.parallel)
+        timeout = httpx.Timeout(upstream.timeout, connect=min(CONNECT_SECONDS, upstream.timeout), pool=None)
+        self._http = httpx.AsyncClient(headers=headers, limits=limits, timeout=timeout)
+        self._upstream = upstream
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    async def complete(
+        self,
+        messages: Messages,
+        fields: Mapping[str, Any],
+        on_text: Callable[[str], None] | None = None,
+    ) -> Completion:
+        """Return the answer to messages.
+
+        messages: messages of the chat.
+        fields: further fields of the request.
+        on_text: function that is called with the growing answer, which is then streamed.
+
+        Raises UpstreamError.
+        """
+        body = {"model": self._upstream.model, "messages": messages, "temperature": 0}
+        body |= dict(fields) | dict(self._upstream.body)
+        if on_text:
+            body |= {"stream": True, "stream_options": {"include_usage": True}}
+        try:
+            async with self._http.stream("POST", self._upstream.url, json=body) as response:
+                if response.status_code != httpx.codes.OK:
+                    raise _refusal(response)
+                if on_text and "text/event-stream" in response.headers.get("content-type", ""):
+                    return await _read_stream(response, on_text)
+                return _completion(json.loads(b"".join([part async for part in _bounded(response)])))
+        except httpx.TimeoutException:
+            raise UpstreamError("it did not answer in time", retry=False) from None
+        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
+            raise UpstreamError(f"the connection failed ({type(error).__name__})", retry=True) from None
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            raise UpstreamError("its answer is no chat completion", retry=True) from None
+
+
+def _refusal(response: httpx.Response) -> UpstreamError:
+    """Return the error of a status."""
+    try:
+        wait = float(response.headers.get("retry-after", "nan"))
+    except ValueError:  # a date
+        wait = math.nan
+    status = response.status_code
+    known = wait if 0 <= wait < math.inf else None
+    return UpstreamError(f"it answered with status {status}", retry=status in RETRIED, wait=known)
+
+
+async def _bounded(response: httpx.Response) -> AsyncIterator[bytes]:
+    """Yield the parts of a response. Raises UpstreamError when it is too long."""
+    size = 0
+    async for part in response.aiter_bytes():
+        size += len(part)
+        if size > MAX_ANSWER_BYTES:
+            raise UpstreamError(f"its answer is longer than {MAX_ANSWER_BYTES:,} bytes", retry=False)
+        yield part
+
+
+async def _read_stream(response: httpx.Response, on_text: Callable[[str], None]) -> Completion:
+    """Read the events of a stream. Raises UpstreamError if it ends before the answer does."""
+    text, finish, rest = "", None, b""
+    usage: dict[str, Any] = {}
+    async for part in _bounded(response):
+        *lines, rest = (rest + part).split(b"\n")
+        for line in lines:
+            data = line.removeprefix(b"data:").strip() if line.startswith(b"data:") else b""
+            if not data or data == b"[DONE]":
+                continue
+            event = json.loads(data)
+            usage = event.get("usage") or usage
+            for choice in event.get("choices") or ():
+                finish = choice.get("finish_reason") or finish
+                new = choice.get("delta", {}).get("content")
+                if isinstance(new, str) and new:
+                    text += new
+                    on_text(text)
+    if finish is None:
+        raise UpstreamError("its stream was cut", retry=True)
+    return Completion(text, finish == "length", *_counts(usage))
+
+
+def _completion(answer: Any) -> Completion:
+    """Return the content of a response. Raises TypeError or LookupError on another form."""
+    choice = answer["choices"][0]
+    text = choice["message"]["content"]
+    if not isinstance(text, str):
+        raise TypeError
+    return Completion(text, choice.get("finish_reason") == "length", *_counts(answer.get("usage") or {}))
+
+
+def _counts(usage: Mapping[str, Any]) -> tuple[int, int]:
+    """Return the tokens of prompt and answer, 0 if they are not numbers."""
+    first, last = (usage.get(name) for name in ("prompt_tokens", "completion_tokens"))
+    return first if isinstance(first, int) else 0, last if isinstance(last, int) else 0

@@ -1,0 +1,155 @@
+"""A server with an upstream: every contract, tags, documents, glossaries, metrics, and readiness."""
+
+import io
+import json
+import zipfile
+
+import pytest
+
+from tests.support.served import server, value
+from tests.support.upstreams import Model, serving, settings_file
+
+GERMAN, ENGLISH = "Das Haus kostet 12 Euro. Es ist alt.", "This house costs 12 Euro. It is old."
+
+
+@pytest.fixture(scope="module")
+def model():
+    with serving(Model()) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def place(model, tmp_path_factory):
+    """A server whose upstream is preferred for German to English; its local models answer the rest."""
+    folder = tmp_path_factory.mktemp("upstream")
+    path = settings_file(folder, model.address, prefers=["de-en"], price=2.5)
+    with server(service_settings={"upstreams": path}, plugins="ollama,nllb") as found:
+        yield found
+
+
+@pytest.fixture
+def client(place, model, monkeypatch):
+    monkeypatch.setattr("engine.repository.upstreams.asking.RETRY_SECONDS", 0.0)
+    model.faults.clear()
+    model.always = ""
+    model.asked.clear()
+    place[1].service.reload("big")  # ends a pause
+    return place[0]
+
+
+def post(client, path, **fields):
+    response = client.post(path, json=fields)
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+def test_models_and_languages_show_the_upstream_as_remote(client, model):
+    shown = {entry["name"]: entry for entry in client.get("/models").json()}
+    assert shown["big"]["remote"] == model.address.removeprefix("http://")
+    assert shown["toy-de-en"]["remote"] == ""
+    languages = {entry["code"]: entry["targets"] for entry in client.get("/languages").json()}
+    assert "en" in languages["de"]
+
+
+def test_libretranslate_answers_by_the_upstream(client):
+    answer = post(client, "/translate", q=GERMAN, source="de", target="en", scores=True)
+    assert answer["translatedText"] == ENGLISH
+    assert answer["scores"]["model"] == "big"
+    assert "insteadOf" not in answer["scores"]
+
+
+def test_the_model_of_a_request_has_precedence(client, model):
+    answer = post(client, "/translate", q=GERMAN, source="de", target="en", model="toy-de-en")
+    assert answer["translatedText"] != ENGLISH
+    assert not model.asked
+
+
+def test_deepl_answers_with_tags_and_a_glossary(client):
+    fields = {"source_lang": "DE", "target_lang": "EN-US"}
+    answer = post(client, "/v2/translate", text=[GERMAN], **fields)
+    assert answer["translations"][0]["text"] == ENGLISH
+    tagged = post(client, "/v2/translate", text=["Das <b>Haus</b> ist alt."], tag_handling="html", **fields)
+    assert tagged["translations"][0]["text"] == "This <b>house</b> is old."
+    names = {"name": "g", "source_lang": "de", "target_lang": "en", "entries_format": "tsv"}
+    glossary = client.post("/v2/glossaries", json=names | {"entries": "Haus\tcastle"}).json()
+    answer = post(client, "/v2/translate", text=[GERMAN], glossary_id=glossary["glossary_id"], **fields)
+    assert answer["translations"][0]["text"] == ENGLISH.replace("house", "castle")
+
+
+def test_openai_answers_whole_and_as_a_stream(client):
+    messages = [
+        {"role": "system", "content": "Translate from German to English."},
+        {"role": "user", "content": GERMAN},
+    ]
+    answer = post(client, "/v1/chat/completions", model="big", messages=messages)
+    assert answer["choices"][0]["message"]["content"] == ENGLISH
+    fields = {"model": "big", "messages": messages, "stream": True}
+    response = client.post("/v1/chat/completions", json=fields)
+    lines = [line.removeprefix("data: ") for line in response.text.splitlines() if line.startswith("data: {")]
+    deltas = (choice["delta"].get("content") for line in lines for choice in json.loads(line)["choices"])
+    assert "".join(filter(None, deltas)) == ENGLISH
+
+
+def test_ollama_and_nllb_answer_by_the_upstream(client):
+    prompt = f"Translate from German to English:\n{GERMAN}"
+    answer = post(client, "/api/generate", model="big", prompt=prompt, stream=False)
+    assert answer["response"] == ENGLISH
+
+
+def test_documents_keep_their_formats(client):
+    page = "<html><body><p>Das <i>Haus</i> ist alt.</p><p>Der Hund schläft.</p></body></html>"
+    assert "This <i>house</i> is old." in translated(client, "page.html", page.encode()).decode()
+    subtitles = "1\n00:00:01,000 --> 00:00:02,000\nDer Hund schläft.\n"
+    assert "The dog sleeps." in translated(client, "film.srt", subtitles.encode()).decode()
+
+
+def translated(client, name, content):
+    response = client.post(
+        "/translate_file", data={"source": "de", "target": "en"}, files={"file": (name, io.BytesIO(content))}
+    )
+    assert response.status_code == 200, response.text
+    file = client.get(response.json()["translatedFileUrl"])
+    assert not zipfile.is_zipfile(io.BytesIO(file.content))
+    return file.content
+
+
+def test_a_failing_upstream_leaves_the_server_ready_and_its_texts_to_local_models(client, model):
+    before = value(client, "convoy_texts_replaced_total", model="big")
+    model.always = "500"
+    answer = post(client, "/translate", q=GERMAN, source="de", target="en", scores=True)
+    assert (answer["scores"]["model"], answer["scores"]["insteadOf"]) == ("toy-de-en", "big")
+    assert client.get("/health/ready").status_code == 200
+    assert value(client, "convoy_texts_replaced_total", model="big") == before + 1
+
+
+def test_a_faulty_answer_without_a_local_model_is_marked(client, model):
+    model.always = "empty"
+    fields = {"source": "en", "target": "en", "model": "big@en:de+big", "scores": True}
+    answer = post(client, "/translate", q="The dog sleeps.", **fields)
+    assert answer["scores"]["doubtful"] == 2, "the answers of both models"
+    assert value(client, "convoy_texts_doubtful_total", model="big+big") >= 1
+
+
+def test_metrics_count_answers_tokens_and_price(client, model):
+    def figures():
+        names = ("answers", "tokens", "price")
+        return [value(client, f"convoy_upstream_{name}_total", model="big") for name in names]
+
+    before = figures()
+    post(client, "/translate", q=GERMAN, source="de", target="en")
+    answers, tokens, price = (now - then for now, then in zip(figures(), before, strict=True))
+    assert (answers, tokens) == (1, 15)
+    assert price == pytest.approx(15 * 2.5e-6)
+    assert value(client, "convoy_upstream_paused", model="big") == 0
+
+
+def test_convoy_is_an_upstream_of_convoy(place, client, tmp_path):
+    """The second server asks the first one, whose upstream is the model of a few words."""
+    path = settings_file(tmp_path, str(client.base_url), "far", model="big")
+    with server(service_settings={"upstreams": path}) as (second, *_):
+        answer = post(second, "/translate", q=GERMAN, source="de", target="en", model="far", scores=True)
+        assert answer["translatedText"] == ENGLISH
+        assert answer["scores"]["model"] == "far"
+        marked = "Das <b>Haus</b> ist <i>alt</i>."
+        fields = {"source": "de", "target": "en", "model": "far", "format": "html"}
+        assert post(second, "/translate", q=marked, **fields)["translatedText"].count("<b>") == 1
