@@ -313,8 +313,7 @@ class Hypothesis(NamedTuple):
 
     tokens: target tokens without end-of-sentence.
     token_scores: natural-log probability of each token and of end-of-sentence.
-    finish: "stop" if the model ended the target, "length" if the limit did, DOUBTFUL if an upstream's answer
-        has faults.
+    finish: "stop" if the model ended the target, "length" if the limit did, DOUBTFUL for a faulty one.
     attention: float32 numpy array [len(tokens) + 1, source length with end-of-sentence], rows sum to 1; None
         unless requested.
     """

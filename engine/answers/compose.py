@@ -297,7 +297,7 @@ def _alignments(
         matrices.append(choice.attention)
     alignments = yield from make_alignments(*texts, sources, targets, matrices)
     return [
-        alignment if choice and not model.remote else replace(alignment, fixed=True)
+        replace(alignment, fixed=model.remote or not choice)
         for alignment, (_, choice) in zip(alignments, pairs, strict=True)
     ]
 

@@ -197,10 +197,9 @@ class _Planner:
         protect = self.options.protect
         seen = masked.stand_in
         yield
-        clauses = protect and not model.remote
-        layout = yield from split(
-            masked.text, model.source, self._fits, seen, clauses=clauses, count=self._count
-        )
+        clauses, count = protect and not model.remote, self._count
+        found = split(masked.text, model.source, self._fits, seen, clauses=clauses, count=count)
+        layout = yield from found
         if model.paragraphs:
             layout = paragraphs(layout, self._fits)
         sentences, first = list[Sentence](), 0

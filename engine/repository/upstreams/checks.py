@@ -21,9 +21,8 @@ CHATTER: Final = re.compile(
     re.IGNORECASE,
 )
 QUOTES: Final = {'"': '"', "“": "”", "„": "“", "«": "»", "'": "'"}
-LONGEST_SHARE: Final = (
-    6  # largest ratio of the lengths of answer and source, for short texts with LONGEST_PLUS
-)
+# longest answer: so many times the source, and more characters for short texts
+LONGEST_SHARE: Final = 6
 LONGEST_PLUS: Final = 60
 SHORTEST_SHARE: Final = 8  # largest ratio of the lengths of source and answer
 SHORT_SOURCE: Final = 40  # characters of a source whose answer may have any length down to one character
