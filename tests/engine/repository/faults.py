@@ -176,11 +176,4 @@ FAULTS = [
         "is_preferred(source and short(source), target and short(target)) else 0",
         "tests/engine/repository/upstreams/test_upstreams.py -k unless_the_upstream",
     ),
-    (
-        "a server with a failing upstream is not ready",
-        "server/state.py",
-        "if e.state is State.LOADED) - remote",
-        "if e.state is State.LOADED)",
-        "tests/server/test_upstreams.py -k leaves_the_server_ready",
-    ),
 ]
