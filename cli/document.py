@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -12,7 +12,8 @@ from cli import local, remote, texts
 from cli.choices import ModelChoice
 from cli.lines import write
 from documents import OversizedDocument, Unreadable, read_document, written_ending
-from documents.bilingual import ENDINGS, Bilingual, check_bilingual, write_bilingual
+from documents.bilingual import ENDINGS, check_bilingual, write_bilingual
+from documents.options import Bilingual, FileOptions
 from engine.answers.options import USUAL_OPTIONS, TextOptions
 from engine.errors import InvalidRequest, TooLarge
 
@@ -41,15 +42,16 @@ def translate(job: texts.Job, options: TextOptions, file: Path, output_format: t
     if output is None:
         raise InvalidRequest(f"{file}: name the file of the translation with --output")
     name = _name(file, lines=False)
-    ending = ENDINGS.get(output_format.bilingual) or written_ending(name)
+    ending = ENDINGS.get(output_format.file.bilingual) or written_ending(name)
     if output.suffix.lower() != ending.lower():
         raise InvalidRequest(f"{output}: the translation of {file.name} is a {ending}: give it this ending")
     _check_flags(job, options, output_format)
     if job.server is None:
-        (content,) = _here(job.place, options, [(file, name)], output_format.bilingual)
+        (content,) = _here(job.place, options, [(file, name)], output_format.file)
         write(output, content)
     else:
-        write(output, remote.translate_document(job.server, job.place, file))
+        _check_file(file, name, output_format.file)
+        write(output, remote.translate_document(job.server, job.place, file, _form(output_format.file)))
 
 
 def translate_all(
@@ -77,12 +79,13 @@ def translate_all(
     _check_flags(job, options, output_format)
     if job.server is None:
         named = [(file.path, _name(file.path, lines=lines)) for file in files]
-        contents = _here(job.place, options, named, output_format.bilingual)
+        contents = _here(job.place, options, named, output_format.file)
     else:
         server = job.server
-        contents = (remote.translate_document(server, job.place, file.path) for file in files)
+        form = _form(output_format.file)
+        contents = (remote.translate_document(server, job.place, file.path, form) for file in files)
     for file, content in zip(files, contents, strict=True):
-        ending = ENDINGS.get(output_format.bilingual, file.output.suffix)
+        ending = ENDINGS.get(output_format.file.bilingual, file.output.suffix)
         file.output.parent.mkdir(parents=True, exist_ok=True)
         write(file.output.with_suffix(ending), content)
 
@@ -100,8 +103,6 @@ def _check_flags(job: texts.Job, options: TextOptions, output_format: texts.Outp
         raise InvalidRequest(
             "--scores, --json, --prefix and --n-best are for lines: leave them out for a document"
         )
-    if job.server is not None and output_format.bilingual:
-        raise InvalidRequest("--bilingual needs a local model: leave out --url")
     if job.server is not None and options != USUAL_OPTIONS["translate"]:
         raise InvalidRequest(
             "a server decodes documents with its own options: leave out such flags with --url"
@@ -109,27 +110,24 @@ def _check_flags(job: texts.Job, options: TextOptions, output_format: texts.Outp
 
 
 def _here(
-    place: ModelChoice, options: TextOptions, files: Sequence[tuple[Path, str]], bilingual: Bilingual
+    place: ModelChoice, options: TextOptions, files: Sequence[tuple[Path, str]], file_options: FileOptions
 ) -> Iterator[bytes]:
     """Yield the translation of each file by a local model, equal to the one of a server.
 
     place: the model.
     options: decoding and text options.
     files: path of each file, and the name whose ending selects the format.
-    bilingual: place of the source in the translations.
+    file_options: options for reading and writing the files.
     """
     for file, name in files:
-        try:
-            check_bilingual(name, bilingual)
-        except Unreadable as error:
-            raise InvalidRequest(f"{file}: {error}") from None
-    first = _open_document(*files[0])  # before the model is opened, which takes seconds
+        _check_file(file, name, file_options)
+    first = _open_document(*files[0], file_options)  # before the model is opened, which takes seconds
     with local.open_service(place, replace(options, alignment=True)) as service:
         for number, (file, name) in enumerate(files):
-            document = _open_document(file, name) if number else first
+            document = _open_document(file, name, file_options) if number else first
             for notice in document.notices:
                 print(f"convoy: {file}: {notice}", file=sys.stderr)
-            yield _translated(service, place, options, document, bilingual)
+            yield _translated(service, place, options, document, file_options.bilingual)
 
 
 def _translated(
@@ -163,10 +161,28 @@ def _mark_protected(segments: Sequence[Segment], *, placeholders: bool) -> Itera
         yield MarkedText(segment.text, spans) if spans else segment.text
 
 
-def _open_document(file: Path, name: str) -> Document:
+def _form(options: FileOptions) -> dict[str, str]:
+    """Return the options as fields of a form, without defaults."""
+    return {name: str(value) for name, value in asdict(options).items() if value}
+
+
+def _check_file(file: Path, name: str, options: FileOptions) -> None:
+    """Raise InvalidRequest if a file can't hold both texts in the asked way.
+
+    file: path of the file.
+    name: name whose ending selects the format.
+    options: options for writing the file.
+    """
+    try:
+        check_bilingual(name, options.bilingual)
+    except Unreadable as error:
+        raise InvalidRequest(f"{file}: {error}") from None
+
+
+def _open_document(file: Path, name: str, options: FileOptions) -> Document:
     """Return the document at a path, in the format of a name. Raises TooLarge and InvalidRequest."""
     try:
-        return read_document(name, file.read_bytes())
+        return read_document(name, file.read_bytes(), options)
     except OversizedDocument as error:
         raise TooLarge(f"{file}: {error}") from None
     except Unreadable as error:

@@ -103,16 +103,19 @@ def scores(
         yield from _answers_in_turn(_in_order(ask, pairs, server.concurrency))
 
 
-def translate_document(server: RemoteServer, place: ModelChoice, path: Path) -> bytes:
+def translate_document(
+    server: RemoteServer, place: ModelChoice, path: Path, options: Mapping[str, Any]
+) -> bytes:
     """Return the translation of a file in its own format. Raises OSError, and the errors of `answers`.
 
     server: the server that translates.
     place: the model and its languages.
     path: the file.
+    options: further fields of the form.
     """
     with connect(server) as (client, models), _map_errors(f"{path}: "):
         source, target = _languages(models, place)
-        return client.translate_file(path, target, source)
+        return client.translate_file(path, target, source, **options)
 
 
 def _answers_in_turn(results: Generator[Future[Answer], None, None]) -> Iterator[Answer]:

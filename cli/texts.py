@@ -20,11 +20,11 @@ from cli.choices import ModelChoice
 from cli.lines import arrives_slowly, arriving, count, read, writing
 from cli.local import choose_route, open_service, source_is_open
 from cli.remote import RemoteServer
+from documents.options import USUAL_FILE, FileOptions
 from engine.backends import BACKEND_HELP, DEVICE_HELP, FAST_HELP, PRECISION_DEFAULT, PRECISION_HELP
 from engine.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from documents.bilingual import Bilingual as SourcePlace
     from engine.answers.options import TextOptions
     from engine.api import ModelRoute, Service, TextResult
 
@@ -61,6 +61,13 @@ Bilingual = Annotated[
         metavar="above|below|side|tmx",
         help="Write the source too: above or below each translation, in a table of HTML (side), or in a "
         "translation memory (tmx).",
+        rich_help_panel=FILES,
+    ),
+]
+Columns = Annotated[
+    str,
+    typer.Option(
+        help="Names or numbers of the columns of a .csv or .tsv to translate, separated by commas.",
         rich_help_panel=FILES,
     ),
 ]
@@ -201,13 +208,13 @@ class OutputFormat:
     output: file of the results; None: standard output.
     scores: print a score before each text.
     as_json: print JSON.
-    bilingual: place of the source in the translation of a document.
+    file: options for reading and writing a document.
     """
 
     output: Path | None = None
     scores: bool = False
     as_json: bool = False
-    bilingual: SourcePlace = ""
+    file: FileOptions = USUAL_FILE
 
 
 def answers(

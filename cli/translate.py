@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, cast
 from cli import remote, texts
 from cli.choices import ModelChoice
 from cli.flags import answer_flags, options_of
+from documents.options import FileOptions
 from engine.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from documents.bilingual import Bilingual
+    from documents.options import Bilingual
 
 
 @answer_flags("translate")
@@ -21,6 +22,7 @@ def translate(
     output_dir: texts.OutputDir = None,
     lines: texts.Lines = False,
     bilingual: texts.Bilingual = "",
+    columns: texts.Columns = "",
     url: texts.Url = None,
     api_key: texts.ApiKey = None,
     model: texts.Model = None,
@@ -55,7 +57,8 @@ def translate(
     )
     job = texts.job_of("translate", place, server)
     answer = options_of("translate", options)
-    output_format = texts.OutputFormat(output, scores, as_json, cast("Bilingual", bilingual))
+    file_options = FileOptions(columns=columns, bilingual=cast("Bilingual", bilingual))
+    output_format = texts.OutputFormat(output, scores, as_json, file_options)
     if output_dir is not None:
         found = files.files_of(file or [], output_dir, lines=lines)
         document.translate_all(job, answer, found, output_format, lines=lines)
@@ -64,9 +67,9 @@ def translate(
         raise InvalidRequest("name the folder of the translations of several files with --output-dir")
     argument = file[0] if file else None
     path = texts.path_of(argument)
-    if bilingual and path is None:
-        raise InvalidRequest("--bilingual is for documents: name a file")
-    if path is not None and (bilingual or files.is_document(path, lines=lines)):
+    if (bilingual or columns) and path is None:
+        raise InvalidRequest("--bilingual and --columns are for documents: name a file")
+    if path is not None and (bilingual or columns or files.is_document(path, lines=lines)):
         document.translate(job, answer, path, output_format)
         return
     joined = options.get("newlines") in ("join", "auto")

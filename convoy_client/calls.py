@@ -69,17 +69,17 @@ def health() -> ApiCall[bool]:
     return ApiCall("GET", "/health/ready", lambda r: r.is_success, accepts=frozenset({503}))
 
 
-def upload(name: str, content: bytes, target: str, source: str) -> ApiCall[str]:
+def upload(name: str, content: bytes, target: str, source: str, options: Mapping[str, str]) -> ApiCall[str]:
     """Return the request to translate a file; its answer is the path of the translated file.
 
     name: name of the file, with the ending of its format.
     content: bytes of the file.
     target: code of the language to translate into.
     source: code of the language of the file, or "auto".
+    options: further fields of the form.
     """
-    return ApiCall(
-        "POST", "/translate_file", _file_path, {"source": source, "target": target}, file=(name, content)
-    )
+    fields = {**options, "source": source, "target": target}
+    return ApiCall("POST", "/translate_file", _file_path, fields, file=(name, content))
 
 
 def download(path: str) -> ApiCall[bytes]:

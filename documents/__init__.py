@@ -16,8 +16,17 @@ from typing import Any, Final
 from documents.document import Document, check_sizes
 from documents.errors import OversizedDocument, Unreadable
 from documents.menus import divide
+from documents.options import USUAL_FILE, FileOptions
 
-__all__ = ["FORMATS", "Document", "OversizedDocument", "Unreadable", "read_document", "written_ending"]
+__all__ = [
+    "FORMATS",
+    "Document",
+    "FileOptions",
+    "OversizedDocument",
+    "Unreadable",
+    "read_document",
+    "written_ending",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +52,7 @@ class FileFormat:
 
 OFFICE: Final = "application/vnd.openxmlformats-officedocument"
 PAGE: Final = FileFormat("plain", "text/html", "read_page")
+TABLES: Final = "strings.tables"
 SUBSTATION: Final = FileFormat("subtitles", "text/x-ssa", "read_substation")
 YAML: Final = FileFormat("strings.yaml", "application/yaml", "read_yaml")
 XLIFF: Final = FileFormat("strings.xliff", "application/xliff+xml", "read_xliff")
@@ -71,14 +81,15 @@ FORMATS: Final[Mapping[str, FileFormat]] = MappingProxyType(
         ".xlf": XLIFF,
         ".sdlxliff": XLIFF,
         ".mqxliff": XLIFF,
+        ".tmx": FileFormat("strings.memories", "application/x-tmx+xml", "read_tmx"),
         ".json": FileFormat("strings.messages", "application/json", "read_json"),
         ".arb": FileFormat("strings.messages", "application/json", "read_arb"),
         ".xml": FileFormat("strings.resources", "application/xml", "read_android"),
         ".resx": FileFormat("strings.resources", "application/xml", "read_resx"),
         ".ts": FileFormat("strings.resources", "application/xml", "read_qt"),
         ".ftl": FileFormat("strings.fluent", "text/plain", "read_fluent"),
-        ".csv": FileFormat("strings.tables", "text/csv", "read_csv"),
-        ".tsv": FileFormat("strings.tables", "text/tab-separated-values", "read_tsv"),
+        ".csv": FileFormat(TABLES, "text/csv", "read_csv"),
+        ".tsv": FileFormat(TABLES, "text/tab-separated-values", "read_tsv"),
         ".properties": FileFormat("strings.pairs", "text/x-java-properties", "read_properties"),
         ".stringsdict": FileFormat("strings.resources", "application/xml", "read_stringsdict"),
         ".strings": FileFormat("strings.pairs", "text/plain", "read_strings"),
@@ -91,19 +102,26 @@ FORMATS: Final[Mapping[str, FileFormat]] = MappingProxyType(
 UNKNOWN_FORMAT: Final = f"file format not supported; there are {', '.join(FORMATS)}"
 
 
-def read_document(name: str, data: bytes, *, attributes: bool = False) -> Document:
+def read_document(name: str, data: bytes, options: FileOptions = USUAL_FILE) -> Document:
     """Return the document of a file. This may take long: call it in a thread.
 
     name: name of the file, with the ending of its format.
     data: bytes of the file.
-    attributes: descriptions in attributes of HTML, such as `alt`, are prose too.
+    options: options of the format; the place of the source is for `write_bilingual`.
 
-    Raises OversizedDocument, and Unreadable also on an unknown ending.
+    Raises OversizedDocument, and Unreadable also on an unknown ending and on columns of a file without.
     """
     kind = FORMATS.get(PurePath(name).suffix.lower())
     if kind is None:
         raise Unreadable(UNKNOWN_FORMAT)
-    document = kind.read(data, attributes=attributes) if kind is PAGE else kind.read(data)
+    columns = [column.strip() for column in options.columns.split(",") if column.strip()]
+    if columns and kind.module != TABLES:
+        raise Unreadable("only .csv and .tsv have columns to choose")
+    document = kind.read(
+        data,
+        **({"attributes": options.attributes} if kind is PAGE else {}),
+        **({"columns": columns} if kind.module == TABLES else {}),
+    )
     parts, unite = divide(document.segments)
     check_sizes(parts)
     write_in = document.write_in

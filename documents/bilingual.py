@@ -6,17 +6,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from html import escape
 from pathlib import PurePath
-from typing import Final, Literal, get_args
+from typing import Final, get_args
 from xml.sax.saxutils import quoteattr
 
 from documents.document import Document
 from documents.errors import Unreadable
+from documents.options import Bilingual
 from documents.spans import Segment
 
-Bilingual = Literal["", "above", "below", "side", "tmx"]
 ENDINGS: Final = {"side": ".html", "tmx": ".tmx"}  # of the file that the pairs are written to
 # endings of the files that can hold both texts
-IN_PLACE: Final = frozenset({".txt", ".srt", ".vtt", ".sbv", ".ass", ".ssa", ".html", ".htm", ".epub"})
+IN_PLACE: Final = frozenset(
+    {".txt", ".md", ".srt", ".vtt", ".sbv", ".ass", ".ssa", ".html", ".htm", ".epub", ".docx"}
+)
 PAGE: Final = """<!DOCTYPE html>
 <html>
 <head><meta charset="utf-8"><title>{source} {target}</title></head>

@@ -3,8 +3,8 @@
 The parent sends requests to standard input and reads answers from standard output. A message is four bytes
 with the length of its head, the head in JSON, and `size` more bytes:
 
-    {"verb": "read", "name": "a.docx", "size": 10}                     the file
-    {"verb": "write", "name": "a.docx", "size": 30, "file": 10}        the file, then segments, a line each
+    {"verb": "read", "name": "a.docx", "size": 10, "options": {}}      the file
+    {"verb": "write", "name": "a.docx", "size": 30, "file": 10, ...}   the file, then segments, a line each
     {"size": 20}                                                       segments, or the new file
     {"size": 0, "error": "unreadable", "message": "..."}               or "swollen"
 
@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import astuple
 from typing import IO, Any, Final
 
-from documents import OversizedDocument, Unreadable, read_document
+from documents import FileOptions, OversizedDocument, Unreadable, read_document
 from documents.bilingual import check_bilingual, write_bilingual
 from documents.spans import Segment, Span
 
@@ -91,15 +91,16 @@ def from_lines(text: bytes) -> Iterator[Segment]:
 
 def _answer(head: dict[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
     """Return head and body of the answer to one request: segments, a written document, or an error."""
+    options = FileOptions(**head["options"])
     try:
         if head["verb"] == "read":
-            document = read_document(head["name"], body, attributes=head["attributes"])
-            check_bilingual(head["name"], head.get("bilingual", ""))
+            document = read_document(head["name"], body, options)
+            check_bilingual(head["name"], options.bilingual)
             return {"notices": list(document.notices)}, b"".join(to_lines(document.segments))
-        document = read_document(head["name"], body[: head["file"]], attributes=head["attributes"])
+        document = read_document(head["name"], body[: head["file"]], options)
         segments = list(from_lines(body[head["file"] :]))
         languages = head.get("source", ""), head.get("target", "")
-        return {}, write_bilingual(document, segments, head.get("bilingual", ""), languages)
+        return {}, write_bilingual(document, segments, options.bilingual, languages)
     except OversizedDocument as error:
         return {"error": "swollen", "message": str(error)}, b""
     except Unreadable as error:

@@ -25,6 +25,7 @@ from documents.spans import MAX_SPANS, Segment
 FRONT_MATTER: Final = re.compile(
     r"\A(---|\+\+\+)(?:\r\n?|\n)(?:.*?(?:\r\n?|\n))??(?:\1|\.\.\.)(?:\r\n?|\n)", re.DOTALL
 )
+ATTRIBUTES: Final = re.compile(r"(?<![ \t])[ \t]*+\{[:#.][^{}\n]*\}")  # of a heading, for example its name
 TASK_BOX: Final = re.compile(r"\[[ xX]\]\s+")
 MAX_BREAKS: Final = 200  # line breaks of a block; in a longer one they become spaces
 
@@ -73,7 +74,13 @@ def read_markdown(data: bytes) -> Document:
             new_segments = [next(rest) if line.segment.text.strip() else line.segment for line in block.lines]
             if all(new is line.segment for new, line in zip(new_segments, block.lines, strict=True)):
                 continue
-            parts += [text[position : block.begin], block.write(new_segments)]
+            written = block.write(new_segments)
+            stacked = next((new for new in new_segments if new.original), None)
+            if stacked:
+                original = text[block.begin : block.end]
+                first, second = (written, original) if stacked.below else (original, written)
+                written = f"{ATTRIBUTES.sub('', first)}<br>{second}"
+            parts += [text[position : block.begin], written]
             position = block.end
         return file.encode("".join([*parts, text[position:]]))
 

@@ -17,10 +17,10 @@ from asyncio.subprocess import PIPE, Process
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final, TypeVar
 
-from documents.bilingual import Bilingual
+from documents.options import USUAL_FILE, FileOptions
 from documents.spans import Segment
 from documents.worker import LENGTH_BYTES, MAX_PROCESSOR_SECONDS, encode_message, from_lines, to_lines
 from engine.api import DeadlineExceeded, InvalidRequest, Overloaded, Places, Slices, TooLarge, in_slices
@@ -43,16 +43,14 @@ class OpenDocument:
     name: name of the file.
     data: content of the file.
     segments: passages of prose in the file, in order.
-    attributes: whether the prose includes descriptions in HTML, such as `alt`.
-    bilingual: place of the source in the translation.
+    options: options with which it was parsed.
     notices: sentences for the user.
     """
 
     name: str
     data: bytes
     segments: list[Segment]
-    attributes: bool = False
-    bilingual: Bilingual = ""
+    options: FileOptions = USUAL_FILE
     notices: tuple[str, ...] = ()
 
 
@@ -76,9 +74,7 @@ class DocumentProcesses:
         data: bytes,
         owner: str,
         deadline: float,
-        *,
-        attributes: bool = False,
-        bilingual: Bilingual = "",
+        options: FileOptions = USUAL_FILE,
     ) -> OpenDocument:
         """Parse a file.
 
@@ -86,16 +82,15 @@ class DocumentProcesses:
         data: content of the file.
         owner: name of the visitor whose share of the processes is used.
         deadline: latest time, of time.monotonic().
-        attributes: whether descriptions in HTML, such as `alt`, are prose too.
-        bilingual: place of the source in the translation.
+        options: options for reading and writing the file.
 
         Raises InvalidRequest, TooLarge, Overloaded when the owner has too many files in work, and
         DeadlineExceeded.
         """
-        head = {"verb": "read", "name": name, "attributes": attributes, "bilingual": bilingual}
+        head = {"verb": "read", "name": name, "options": asdict(options)}
         answer, body = await self._run(head, data, owner, deadline)
         segments = await in_slices(_collect(from_lines(body)), deadline)
-        return OpenDocument(name, data, segments, attributes, bilingual, tuple(answer["notices"]))
+        return OpenDocument(name, data, segments, options, tuple(answer["notices"]))
 
     async def write(
         self,
@@ -116,8 +111,7 @@ class DocumentProcesses:
         Raises what `read` raises.
         """
         head = {"verb": "write", "name": document.name, "file": len(document.data)}
-        head |= {"attributes": document.attributes, "bilingual": document.bilingual}
-        head |= {"source": languages[0], "target": languages[1]}
+        head |= {"options": asdict(document.options), "source": languages[0], "target": languages[1]}
         lines = await in_slices(_collect(to_lines(segments)), deadline)
         return (await self._run(head, b"".join([document.data, *lines]), owner, deadline))[1]
 

@@ -14,7 +14,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import FileResponse
 
 from documents import FORMATS
-from documents.bilingual import Bilingual
+from documents.options import USUAL_FILE, FileOptions
 from documents.spans import Segment
 from engine.api import ModelRoute, Overloaded, TextOptions, TooLarge
 from server.answering.translation import routes_for, run_segments
@@ -103,15 +103,14 @@ def download_response(file: StoredFile) -> FileResponse:
 
 
 async def open_file(
-    request: Request, name: str, data: bytes, *, attributes: bool = False, bilingual: Bilingual = ""
+    request: Request, name: str, data: bytes, options: FileOptions = USUAL_FILE
 ) -> OpenDocument:
     """Parse a file of a client.
 
     request: request of the client, whose share of the processes is used.
     name: name of the file; its ending selects the format.
     data: content of the file.
-    attributes: whether descriptions in HTML, such as `alt`, are prose too.
-    bilingual: place of the source in the translation.
+    options: options for reading and writing the file.
 
     Raises InvalidRequest, with LibreTranslate's messages if they exist, TooLarge and DeadlineExceeded.
     """
@@ -123,7 +122,7 @@ async def open_file(
         )
     owner, deadline = share_of(request), deadline_of(request, state)
     read = files_of(request).processes.read
-    return await read(name, data, owner, deadline, attributes=attributes, bilingual=bilingual)
+    return await read(name, data, owner, deadline, options)
 
 
 async def route_of(

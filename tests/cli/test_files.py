@@ -45,14 +45,15 @@ def test_bilingual_files_and_memories_are_written_here(folder, capsys):
         done("translate", source, "--model", model, "-o", out, "--bilingual", how, *PLACE)
         assert "Das ist gut." in out.read_text("utf-8")
     assert "<tmx" in out.read_text("utf-8")
+    (folder / "in/b.po").touch()
     code, message = failure(
         capsys,
         "translate",
-        folder / "in/sub/b.md",
+        folder / "in/b.po",
         "--model",
         model,
         "-o",
-        folder / "b.md",
+        folder / "b.po",
         "--bilingual",
         "above",
     )
@@ -62,6 +63,14 @@ def test_bilingual_files_and_memories_are_written_here(folder, capsys):
         capsys, "translate", source, "--model", model, "-o", folder / "o.txt", "--bilingual", "left"
     )
     assert "above, below, side, tmx" in message
+
+
+def test_chosen_columns_of_a_table_are_translated_here(folder, capsys):
+    table, out = folder / "in/t.csv", folder / "o.csv"
+    table.write_text("a;b\nDas ist gut.;Das ist gut.\n", "utf-8")
+    done("translate", table, "--model", bundles() / "toy-de-en", "-o", out, "--columns", "b", *PLACE)
+    assert out.read_text("utf-8").startswith("a;b\nDas ist gut.;")
+    assert out.read_text("utf-8") != table.read_text("utf-8")
 
 
 def found(arguments, output, *, lines=False):

@@ -226,6 +226,17 @@ def test_remote_document_equals_local_document(url, tmp_path, name):
     assert contents(here) == contents(there) != contents(file)
 
 
+def test_server_chooses_columns_and_writes_the_source_too(url, tmp_path):
+    table = tmp_path / "a.csv"
+    table.write_text("a;b\nDas ist gut.;Das ist gut.\n", "utf-8")
+    out = tmp_path / "out.html"
+    done(
+        *("translate", table, "-o", out, "--model", "toy-de-en", "--url", url),
+        *("--columns", "b", "--bilingual", "side"),
+    )
+    assert out.read_text("utf-8").count('<td lang="de">Das ist gut.</td>') == 1
+
+
 def contents(path):
     """Return the bytes of a file, or the bytes of the entries of an archive, without their times."""
     if not zipfile.is_zipfile(path):

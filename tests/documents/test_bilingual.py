@@ -6,7 +6,9 @@ import io
 import zipfile
 from dataclasses import replace
 
+import docx
 import pytest
+from docx.oxml.ns import qn
 from lxml import etree
 from translate.storage.tmx import tmxfile
 
@@ -90,6 +92,27 @@ def test_files_that_can_not_hold_both_texts_are_refused_with_the_remedy():
         else:
             with pytest.raises(Unreadable, match="side or tmx"):
                 check_bilingual(f"a{name}", "below")
+
+
+def test_paragraphs_of_markdown_and_Word_have_both_texts():
+    page = "# Titel {#t}\n\n> Das ist\n> *gut*.\n\n| eins |\n|---|\n| zwei |\n"
+    assert bilingual("a.md", page.encode(), "above") == (
+        "# Titel<br>TITEL {#t}\n\n> Das ist\n> *gut*.<br>DAS IST\n> *GUT*.\n\n"
+        "| eins<br>EINS |\n|---|\n| zwei<br>ZWEI |\n"
+    )
+    assert bilingual("a.md", b"Ein *Wort*", "below") == "EIN *WORT*<br>Ein *Wort*"
+    document = read_document("a.docx", word())
+    capitals = [replace(segment, text=segment.text.upper()) for segment in document.segments]
+    for how, wanted in (("above", "{0}\n{1}"), ("below", "{1}\n{0}")):
+        document = read_document("a.docx", word())
+        file = docx.Document(io.BytesIO(write_bilingual(document, capitals, how, ("de", "en"))))
+        assert file.tables[0].cell(0, 0).text == wanted.format("Zelle", "ZELLE")
+        assert file.paragraphs[0].text == wanted.format("Das ist ein roter Satz.", "DAS IST EIN ROTER SATZ.")
+        assert [run.text for run in file.paragraphs[0].runs if run.bold] in (
+            ["roter", "ROTER"],
+            ["ROTER", "roter"],
+        )
+        assert len(list(file.element.body.iter(qn("w:drawing")))) == 1
 
 
 @pytest.mark.parametrize(

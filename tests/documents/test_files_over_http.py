@@ -11,7 +11,8 @@ import pytest
 from documents import FORMATS, UNKNOWN_FORMAT, Unreadable, read_document
 from engine.api import Overloaded, TooLarge
 from server.files.store import Store, safe, translated_name
-from tests.documents.samples import printed, word
+from tests.documents.samples import XLIFF_1, odt, printed, texts, word
+from tests.documents.test_more_formats import MEMORY, PLURALS, QT_PLURALS, notebook, workbook
 from tests.support.served import server, until
 
 
@@ -93,6 +94,45 @@ def test_word_document_is_translated_over_http(place):
     assert len(file.paragraphs) == 5
     assert len(file.inline_shapes) == 1
     assert file.paragraphs[0].text != "Das ist ein roter Satz."
+
+
+OPEN_TEXT = "<text:p>Das ist gut.</text:p>"
+ANDROID = "<resources><string name='a'>Das ist gut.</string></resources>"
+NEW_FORMATS = {
+    "a.xlsx": workbook(),
+    "a.csv": b"id;text\n1;Das ist gut.\n",
+    "a.tsv": b"id\ttext\n1\tDas ist gut.\n",
+    "a.ipynb": notebook(1).encode(),
+    "a.ftl": b"a = Das ist gut.\n",
+    "a.stringsdict": PLURALS.encode(),
+    "a.ass": b"[Events]\nFormat: Layer, Text\nDialogue: 0,Das ist gut.\n",
+    "a.sbv": b"0:00:01.000,0:00:02.000\nDas ist gut.\n",
+    "a.sdlxliff": XLIFF_1.encode(),
+    "a.mqxliff": XLIFF_1.encode(),
+    "a.odp": odt(OPEN_TEXT),
+    "a.ods": odt(OPEN_TEXT),
+    "strings.xml": ANDROID.encode(),
+    "a.strings": b'"a" = "Das ist gut.";\n',
+    "a.properties": b"a = Das ist gut.\n",
+    "a.arb": b'{"a": "Das ist gut.", "@a": {}}',
+    "a.resx": b"<root><data name='a'><value>Das ist gut.</value></data></root>",
+    "a.ts": QT_PLURALS.encode(),
+    "a.tmx": MEMORY.encode(),
+}
+
+
+@pytest.mark.parametrize("name", sorted(NEW_FORMATS))
+def test_each_format_is_translated_for_both_contracts(place, name):
+    client, data = place[0], NEW_FORMATS[name]
+    first = client.get(send(client, name=name, data=data).json()["translatedFileUrl"]).content
+    form = {"target_lang": "EN", "source_lang": "DE"}
+    handle = client.post("/v2/document", files={"file": (name, data)}, data=form).json()
+    path, key = f"/v2/document/{handle['document_id']}", {"document_key": handle["document_key"]}
+    until(lambda: client.post(path, json=key).json()["status"] in ("done", "error"))
+    second = client.post(f"{path}/result", json=key).content
+    for written in (first, second):
+        assert texts(name, written) != texts(name, data)
+        assert len(texts(name, written)) in (len(texts(name, data)), 0)  # 0: of units without a translation
 
 
 @pytest.mark.parametrize(

@@ -18,13 +18,15 @@ from documents.document import MAX_SEGMENT_CHARACTERS, MAX_SEGMENTS
 from documents.formats.attributes import read_with_attributes
 from documents.formats.html import read_html
 from documents.spans import MAX_SPANS
-from tests.documents.samples import book, odt, printed, slides, texts, word
+from tests.documents.samples import book, odt, printed, repacked, slides, texts, word
+from tests.documents.test_more_formats import workbook
 from tests.documents.test_spans import aligned
 from tests.support.finished import project
 from tests.support.thorough import some
 from tests.support.timing import assert_linear
 
 CUE = "1\n00:00:01,000 --> 00:00:02,500\n"
+SHARED = '<sst xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main">{}</sst>'
 # a text of n, which a parser could take n times n for
 ATTACKS = {
     "digits": ("a.srt", lambda n: "1" * n),
@@ -81,12 +83,42 @@ ATTACKS = {
     "entries": ("a.po", lambda n: 'msgid "a"\nmsgstr ""\n\n' * n),
     "continued": ("a.po", lambda n: 'msgid ""\n' + '"a"\n' * n + 'msgstr ""\n'),
     "kept": ("a.html", lambda n: "<code>x</code>" * n),
+    "fields": ("a.csv", lambda n: 'a,"b ""c"",' * n),
+    "open quotation marks": ("a.csv", lambda n: 'a\n"' + '""' * n),
+    "bars and semicolons": ("a.tsv", lambda n: "a\t|;," * n),
+    "messages of Fluent": ("a.ftl", lambda n: "a = b { c }\n" * n),
+    "variants of Fluent": ("a.ftl", lambda n: "a = { $b ->\n" + " [c] d\n" * n),
+    "braces of Fluent": ("a.ftl", lambda n: "a = " + "{ " * n),
+    "dialogue": ("a.ass", lambda n: "[Events]\nFormat: Layer, Text\n" + "Dialogue: 0,{\\i1}a\\N" * n),
+    "styles": ("a.ssa", lambda n: "[Events]\nFormat: Text\n" + "Dialogue: {" * n),
+    "clocks of YouTube": ("a.sbv", lambda n: "0:00:01.000,0:00:02.000\n" * n),
+    "cells": ("a.ipynb", lambda n: '{"cells": [' + '{"cell_type": "markdown", "source": ["a"]},' * n + "1]}"),
+    "metadata": ("a.arb", lambda n: "{" + '"@a": {},' * n + '"b": "c"}'),
+    "plurals of Apple": ("a.stringsdict", lambda n: "<plist><dict>" + "<key>one</key><string>a</string>" * n),
+    "units": (
+        "a.tmx",
+        lambda n: "<tmx>" + "<tu><tuv><seg>a<bpt i='1'/></seg></tuv></tu>" * n + "</tmx>",
+    ),
+    "units of CAT tools": (
+        "a.sdlxliff",
+        lambda n: (
+            "<xliff version='1.2'>"
+            + "<trans-unit><source>a<bpt id='1'/></source></trans-unit>" * n
+            + "</xliff>"
+        ),
+    ),
+    "text of slides": ("a.odp", lambda n: odt("<text:p>a<text:tab/></text:p>" * n)),
+    "cells of a sheet": ("a.ods", lambda n: odt("<text:p>a</text:p>" * n)),
+    "shared strings": (
+        "a.xlsx",
+        lambda n: repacked(workbook(), **{"xl/sharedStrings.xml": SHARED.format("<si><t>a</t></si>" * n)}),
+    ),
 }
 
 
 def read(name, text):
     with suppress(Unreadable):
-        read_document(name, text.encode())
+        read_document(name, text.encode() if isinstance(text, str) else text)
 
 
 @pytest.mark.parametrize("name", ATTACKS)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import io
 import json
 import zipfile
+from dataclasses import replace
 
 import pytest
 import xlsxwriter
+from translate.storage.tmx import tmxfile
 
 from documents import Unreadable, read_document
+from documents.bilingual import write_bilingual
 from documents.formats.strings.tables import read_csv
 from documents.spans import Segment
 from tests.documents.samples import repacked, shouted, texts, untouched
@@ -41,6 +44,16 @@ QT_PLURALS = """<TS><context>
 <numerusform></numerusform></translation></message>
 <message numerus="yes"><source>%n alt</source><translation type="obsolete"><numerusform></numerusform>
 </translation></message></context></TS>
+"""
+
+MEMORY = """<?xml version="1.0" encoding="UTF-8"?>
+<tmx version="1.4"><header srclang="de"/><body>
+<tu><tuv xml:lang="de"><seg>fertig</seg></tuv><tuv xml:lang="en"><seg>done</seg></tuv></tu>
+<tu tuid="2"><prop type="x">y</prop>
+ <tuv xml:lang="de"><seg>Das <bpt i="1">&lt;b></bpt>ist<ept i="1">&lt;/b></ept> gut.</seg></tuv>
+</tu>
+<tu><tuv xml:lang="de"><seg>leer</seg></tuv><tuv xml:lang="en-US"><seg/></tuv></tu>
+</body></tmx>
 """
 
 
@@ -86,6 +99,7 @@ def workbook():
             + ["{ $n } Mails", "im Korb"],
         ),
         ("a.stringsdict", PLURALS, ["%#@files@ in %2$@ gefunden", "%d Datei", "%d Dateien"]),
+        ("a.tmx", MEMORY, ["Das ist gut.", "leer"]),
         ("a.ts", QT_PLURALS, ["%n Datei(en)", "%n Datei(en)"]),
         ("a.ipynb", notebook(None), ["Titel", "Das ist gut.", "Ein Satz über x."]),
         ("a.ipynb", notebook(1), ["Titel", "Das ist gut.", "Ein Satz über x."]),
@@ -123,6 +137,20 @@ def test_cells_of_a_notebook_stay_lists_of_lines():
         "EIN SATZ ÜBER `x`.",
     ]
     assert book["cells"][0]["metadata"] == {"source": "Nein"}
+
+
+def test_units_of_a_memory_without_a_translation_get_one():
+    document = read_document("a.tmx", MEMORY.encode())
+    capitals = [replace(segment, text=segment.text.upper()) for segment in document.segments]
+    written = write_bilingual(document, capitals, "", ("de", "en")).decode()
+    assert (
+        'gut.</seg></tuv><tuv xml:lang="en"><seg>DAS <bpt i="1">&lt;b&gt;</bpt>IST<ept i="1">&lt;/b&gt;</ept>'
+        " GUT.</seg></tuv>\n</tu>"
+    ) in written
+    assert '<seg>leer</seg></tuv><tuv xml:lang="en-US"><seg>LEER</seg></tuv></tu>' in written
+    units = tmxfile.parsestring(written.encode()).units
+    assert [str(unit.target) for unit in units][::2] == ["done", "LEER"]
+    assert texts("a.tmx", written.encode()) == []
 
 
 def test_each_form_of_a_plural_of_qt_is_translated():

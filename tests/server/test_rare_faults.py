@@ -112,7 +112,7 @@ def test_the_client_does_not_try_again_after_its_own_time_out():
 
 def test_names_in_paths_are_quoted():
     answer = httpx.Response(200, json={"translatedFileUrl": "http://x/download_file/a%20b%2Fc%3F.txt"})
-    path = calls.upload("a", b"", "en", "de").read(answer)
+    path = calls.upload("a", b"", "en", "de", {}).read(answer)
     assert path == "/download_file/a%20b%2Fc%3F.txt"
 
 

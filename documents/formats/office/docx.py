@@ -21,7 +21,7 @@ from lxml import etree
 
 from documents.archive import open_archive
 from documents.document import Document, unreadable
-from documents.inline import Atom, Line, Paragraphs, lines_of, outputs
+from documents.inline import Atom, Line, Output, Paragraphs, lines_of, outputs
 from documents.spans import Segment
 
 PARTS: Final = re.compile(r"/word/(document|(header|footer)\d*|footnotes|endnotes|comments)\.xml")
@@ -313,7 +313,7 @@ def _replace_content(paragraph: Any, lines: Sequence[Line], segments: Sequence[S
             paragraph.remove(child)
     places = [paragraph]
     for line, segment in zip(lines, segments, strict=True):
-        for output in outputs(line, segment):
+        for output in _stacked(line, segment):
             if output.kind == "text":
                 places[-1].append(_run_of(output.element, _text_element(output.text)))
             elif output.kind == "open":
@@ -324,6 +324,19 @@ def _replace_content(paragraph: Any, lines: Sequence[Line], segments: Sequence[S
                     _append_elements(places[-1], output.element.tail)
             else:
                 _append_elements(places[-1], output.element)
+
+
+def _stacked(line: Line, segment: Segment) -> Iterator[Output]:
+    """Yield the parts of a line with a new segment, and those of the original above or below it."""
+    parts = list(outputs(line, segment))
+    if segment.original is None:
+        yield from parts
+        return
+    last = [parts.pop()] if line.broken is not None else []
+    line_break = Output("node", [(None, OxmlElement("w:br"))])
+    original = [part for part in outputs(line, segment.original) if part.kind == "text"]
+    first, second = (parts, original) if segment.below else (original, parts)
+    yield from (*first, line_break, *second, *last)
 
 
 def _append_copy(place: Any, around: Any) -> Any:

@@ -22,7 +22,7 @@ from documents.spans import Segment
 KIND_NAME: Final = "XLIFF 1.2 or 2"
 NAMESPACE: Final = "urn:oasis:names:tc:xliff:document:"  # missing in files of old tools
 UNITS: Final = {"1": "trans-unit", "2": "segment"}  # name of a unit by the first digit of the version
-AROUND: Final = frozenset({"g", "mrk", "pc"})  # inline elements around text; others are not changed
+AROUND: Final = frozenset({"g", "mrk", "pc", "hi"})  # inline elements around text; others are not changed
 XML_SPACE: Final = "{http://www.w3.org/XML/1998/namespace}space"
 # markup of a well-formed file: comments and the like, or a tag with the groups closing, name and empty
 MARKUP: Final = re.compile(
@@ -33,8 +33,8 @@ MARKUP: Final = re.compile(
 LINE_BREAK: Final = re.compile(r"(?<![ \t])[ \t]*+\n\s*+")
 END_MARKS: Final = ".!?…:;"
 # codes that begin and end a format, with the attributes that have the same value in both
-OPENING_CODES: Final = {"bpt": ("rid", "id"), "sc": ("id",)}
-CLOSING_CODES: Final = {"ept": ("bpt", ("rid", "id")), "ec": ("sc", ("startRef",))}
+OPENING_CODES: Final = {"bpt": ("rid", "id", "i"), "sc": ("id",)}
+CLOSING_CODES: Final = {"ept": ("bpt", ("rid", "id", "i")), "ec": ("sc", ("startRef",))}
 CODE_OF_TAG: Final = re.compile(r"\s*<(/?)([a-zA-Z][\w:-]*+)[^<>]*(?<!/)>\s*")  # text of a paired `ph`
 STATE: Final = re.compile(r"\sstate\s*=\s*(?:\"[^\"]*\"|'[^']*')")
 
@@ -79,11 +79,11 @@ def read_xliff(data: bytes) -> Document:
     ]
     newline = "\r\n" if "\r\n" in file.text else "\n"
     paragraphs = Paragraphs(
-        [(part, lines_of(list(_atoms(part)))) for *_, target in open_units for part in _parts(target)]
+        [(part, lines_of(list(content_atoms(part)))) for *_, target in open_units for part in _parts(target)]
     )
 
     def write(segments: Sequence[Segment]) -> bytes:
-        paragraphs.fill(segments, _replace_content)
+        paragraphs.fill(segments, replace_content)
         parts, position = list[str](), 0
         for unit, place, target in open_units:
             begin, end = place.head
@@ -192,7 +192,7 @@ def _translated_head(head: str) -> str:
     return f'{head[:end]} state="translated"{head[end:]}'
 
 
-def _atoms(element: Any) -> Iterator[Atom]:
+def content_atoms(element: Any) -> Iterator[Atom]:
     """Yield the atoms of an element: its text, elements around text, and codes as nodes."""
     yield from _text_atoms(element, element.text)
     pairs = _pairs(element)
@@ -201,7 +201,7 @@ def _atoms(element: Any) -> Iterator[Atom]:
             yield Atom("open" if child is pair.head else "close", pair)
         elif _is_around(child):
             yield Atom("open", child)
-            yield from _atoms(child)
+            yield from content_atoms(child)
             yield Atom("close", child)
         else:
             yield Atom("node", [child], "".join(child.itertext()) if _is_protected(child) else "")
@@ -272,7 +272,7 @@ def _is_protected(element: Any) -> bool:
     return bool(element.get("mtype") == "protected" or element.get("translate") == "no")
 
 
-def _replace_content(place: Any, lines: Sequence[Line], segments: Sequence[Segment]) -> None:
+def replace_content(place: Any, lines: Sequence[Line], segments: Sequence[Segment]) -> None:
     """Replace the content of an element by new segments.
 
     place: a target, or a sentence in it.

@@ -10,8 +10,9 @@ from fastapi import APIRouter, Request
 from fastapi.responses import FileResponse, JSONResponse, Response
 from pydantic import BaseModel, Field, create_model
 
-from documents import FORMATS, UNKNOWN_FORMAT
-from documents.bilingual import ENDINGS, Bilingual
+from documents import FORMATS, UNKNOWN_FORMAT, FileOptions
+from documents.bilingual import ENDINGS
+from documents.options import Bilingual
 from engine.api import InvalidRequest
 from server.callers.access import charge, share_of
 from server.errors import Refusal
@@ -54,6 +55,11 @@ class FileFields(BaseModel):
         "",
         description="Writes the source too: above or below each translation, in a table of HTML (side) or in "
         "a translation memory (tmx).",
+    )
+    columns: str = Field(
+        "",
+        description=".csv, .tsv: names or numbers of the columns to translate, separated by commas; other "
+        "columns and the first line stay.",
     )
     attributes: bool = Field(
         False, description="HTML: translate `alt`, `title`, `placeholder` and descriptions too."
@@ -108,7 +114,7 @@ async def _translate_file(request: Request, state: AppState) -> Response:
     check_phrases(phrases_of(values), state.settings.phrase_limit)
     fields = validate(FileRequest, values)
     document = await open_file(
-        request, name, data or b"", attributes=fields.attributes, bilingual=fields.bilingual
+        request, name, data or b"", FileOptions(fields.attributes, fields.columns, fields.bilingual)
     )
     await charge(request, (segment.text for segment in document.segments))
     route = await route_of(state, document, source, target, deadline)

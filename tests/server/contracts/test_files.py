@@ -45,8 +45,19 @@ def test_file_with_its_source_and_pairs_are_written_on_request(place):
     answer = send(place, "a.md", text, bilingual="tmx").json()["translatedFileUrl"]
     assert answer.endswith("a_en.tmx")
     assert '<tuv xml:lang="en"><seg>' + plain.strip() in place[0].get(answer).text
-    refused = send(place, "a.md", text, bilingual="above")
+    refused = send(place, "a.yaml", f"a: {text}", bilingual="above")
     assert (refused.status_code, "side or tmx" in refused.json()["error"]) == (400, True)
+
+
+def test_chosen_columns_of_a_table_are_translated(place):
+    table = "id;Text;Rest\n1;Das ist gut.;Guten Abend!\n"
+    (line,) = [translated(place, "a.txt", "Das ist gut.")]
+    for columns in ("Text", "2", " Text ,"):
+        wanted = table.replace("Das ist gut.", line)
+        assert translated(place, "a.csv", table, columns=columns) == wanted
+    for name, columns in (("a.csv", "Preis"), ("a.txt", "2")):
+        refused = send(place, name, table, columns=columns)
+        assert (refused.status_code, "column" in refused.json()["error"]) == (400, True)
 
 
 def test_guessed_encoding_is_named_in_the_warnings(place):
