@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from cli.variables import unknown_of, warn_of
+from cli.variables import name_variables, unknown_of, warn_of
 
 OTHER_FLAGS: Final = "Options"  # group of flags without one
 ARGUMENTS: Final = "Arguments"
@@ -55,12 +55,17 @@ class Commands(TyperGroup):
             return None
         module = self._module(cmd_name)
         if hasattr(module, "table"):
-            return typer.main.get_command(module.table)
+            group: Any = typer.main.get_command(module.table)
+            for name, command in group.commands.items():
+                name_variables(command, f"{_path(ctx, cmd_name)} {name}")
+            return group
         one = typer.Typer(**SETTINGS)
         one.command(cmd_name, cls=Command)(
             module.build() if hasattr(module, "build") else getattr(module, cmd_name)
         )
-        return typer.main.get_command(one)
+        command = typer.main.get_command(one)
+        name_variables(command, _path(ctx, cmd_name))
+        return command
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Fail on an unknown command with the nearest or all known ones, and warn of misspelt variables."""
@@ -70,8 +75,7 @@ class Commands(TyperGroup):
             ctx.fail(f"No such command {args[0]!r}; {known}")
         name, command, rest = super().resolve_command(ctx, args)
         if not (ctx.resilient_parsing or isinstance(command, TyperGroup)):
-            path = f"{ctx.command_path} {name}".partition(" ")[2]
-            warn_of(unknown_of(command, path, os.environ))
+            warn_of(unknown_of(command, _path(ctx, name), os.environ))
         return name, command, rest
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -85,3 +89,8 @@ class Commands(TyperGroup):
 
     def _module(self, name: str) -> ModuleType:
         return import_module(f"{self.package}.{name}")
+
+
+def _path(ctx: Any, name: str | None) -> str:
+    """Return the name of a command after "convoy", such as "translate" or "convert hf"."""
+    return f"{ctx.command_path} {name}".partition(" ")[2]

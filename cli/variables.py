@@ -35,10 +35,35 @@ def unknown_of(command: Any, path: str, names: Iterable[str]) -> list[str]:
     path: name of the command after "convoy", such as "translate" or "convert hf".
     names: environment variables that are set.
     """
-    prefix = f"CONVOY_{path.upper().replace(' ', '_').replace('-', '_')}_"
-    flags = (flag.name for flag in command.params if flag.name and flag.param_type_name == "option")
-    variables = {f"{prefix}{name.upper()}" for name in flags}
+    prefix = _prefix(path)
+    variables = {name for flag in _flags(command) for name in _variables(flag, prefix)}
     return unknown([name for name in names if name.startswith(prefix)], variables, prefix, path)
+
+
+def name_variables(command: Any, path: str) -> None:
+    """Let each flag of a command be set by CONVOY_<COMMAND>_<FLAG>, besides its own variable.
+
+    command: the Click command.
+    path: name of the command after "convoy"; `serve` has variables of its own.
+    """
+    for flag in _flags(command) if path != "serve" else ():
+        own = [flag.envvar] if isinstance(flag.envvar, str) else []
+        if len(names := [*_variables(flag, _prefix(path)), *own]) > 1:
+            flag.envvar = names
+
+
+def _prefix(path: str) -> str:
+    return f"CONVOY_{path.upper().replace(' ', '_').replace('-', '_')}_"
+
+
+def _flags(command: Any) -> list[Any]:
+    return [flag for flag in command.params if flag.name and flag.param_type_name == "option"]
+
+
+def _variables(flag: Any, prefix: str) -> list[str]:
+    """Return the variables of a flag: those of its long names, and that of its parameter."""
+    names = [name.removeprefix("--").replace("-", "_") for name in flag.opts if name.startswith("--")]
+    return [f"{prefix}{name.upper()}" for name in dict.fromkeys([*names, flag.name])]
 
 
 def warn_of(warnings: Iterable[str]) -> None:

@@ -1,8 +1,11 @@
 """Warnings and errors at the start of a command: misspelt variables, missing files, used ports."""
 
+import json
 import socket
 
 import pytest
+import typer
+from typer.main import get_command
 
 from cli.commands import Commands
 from cli.main import app, table
@@ -37,6 +40,41 @@ def test_warning_of_another_variable_names_the_help(capsys, monkeypatch):
     assert "unknown variable CONVOY_PROT; did you mean CONVOY_PORT?" in message
     _, message = said(capsys, "translate", "--model", "/nowhere")
     assert "unknown variable CONVOY_TRANSLATE_COLOUR: convoy translate --help lists them" in message
+
+
+def flags(group, context):
+    """Yield the path of each command below a group, and each of its flags."""
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        below = typer.Context(command, info_name=name, parent=context)
+        if hasattr(command, "list_commands"):
+            yield from flags(command, below)
+            continue
+        for flag in command.params:
+            yield from ((below.command_path, flag, long) for long in flag.opts if long.startswith("--"))
+
+
+def test_every_flag_has_a_variable_of_its_name():
+    group = get_command(table)
+    count = 0
+    for path, flag, long in flags(group, typer.Context(group, info_name="convoy")):
+        command = "" if path == "convoy serve" else path.partition(" ")[2] + " "
+        variable = f"convoy {command}{long.removeprefix('--')}".upper().replace(" ", "_").replace("-", "_")
+        named = [flag.envvar] if isinstance(flag.envvar, str) else flag.envvar
+        assert variable in (named or [variable if long[2:].replace("-", "_") == flag.name else ""]), path
+        count += 1
+    assert count > 300
+
+
+def test_variable_with_the_name_of_a_flag_sets_it(capsys, monkeypatch, tmp_path):
+    file = str(tmp_path / "keys.json")
+    assert said(capsys, "keys", "new", "--file", file, "--name", "Ann")[0] == 0
+    monkeypatch.setenv("CONVOY_KEYS_LIST_JSON", "1")
+    with pytest.raises(SystemExit):
+        app(["keys", "list", "--file", file])
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)[0]["name"] == "Ann"
+    assert "warning" not in captured.err
 
 
 def test_known_variables_give_no_warning(monkeypatch, capsys):
