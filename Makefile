@@ -136,4 +136,5 @@ $(VENV)/serve: pyproject.toml constraints.txt | $(VENV)/bin/python
 
 $(VENV)/test: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(PIP) -e '.[dev]'
+	@$(PIP) --retries 1 helm-python-sdk > /dev/null 2>&1 || echo "without Helm's library: the chart is tested as it was rendered last"
 	@touch $@ $(VENV)/serve

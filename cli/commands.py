@@ -93,4 +93,4 @@ class Commands(TyperGroup):
 
 def _path(ctx: Any, name: str | None) -> str:
     """Return the name of a command after "convoy", such as "translate" or "convert hf"."""
-    return f"{ctx.command_path} {name}".partition(" ")[2]
+    return f"{ctx.command_path if ctx else 'convoy'} {name}".partition(" ")[2]

@@ -90,18 +90,19 @@ class Reader(_User):
         with self.client.post(
             "/translate", json=values, headers=self.head, name="stream", stream=True, catch_response=True
         ) as answer:
-            text = ""
-            for part in answer.iter_content(1024) if answer.status_code == 200 else ():
-                first = first or time.perf_counter() - began
-                text += part
-            if "event: result" not in text:
+            size, ends = 0, False
+            while line := answer.stream.readline(b"\n"):
+                if line.startswith(b"data:"):
+                    first = first or time.perf_counter() - began
+                size, ends = size + len(line), ends or line == b"event: result\n"
+            if not ends:
                 answer.failure(f"status {answer.status_code} without a result")
                 return
         self.environment.events.request.fire(
             request_type="SSE",
             name="first words",
             response_time=first * 1000,
-            response_length=len(text),
+            response_length=size,
             exception=None,
             context={},
         )

@@ -6,6 +6,7 @@ then: the base image is made of Debian packages, Prometheus is a Debian package,
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -67,7 +68,8 @@ def engine(tmp_path_factory):
         if started.returncode:
             pytest.skip(f"no Docker engine can run here: {started.stderr[-1000:]}")
         variables = {"DOCKER_HOST": f"unix://{folder}/docker.sock", "DOCKER_CONFIG": f"{folder}/cfg"}
-        yield variables | {"PROMETHEUS_IMAGE": _debians_prometheus(folder, variables)}
+        images = {"PROMETHEUS_IMAGE": _debians_prometheus(folder, variables)}
+        yield variables | images | {"LOCUST_IMAGE": _locust_of_pip(folder, variables)}
     finally:
         subprocess.run([ENGINE, "stop", folder], check=True)
 
@@ -85,6 +87,20 @@ def _debians_prometheus(folder, variables):
     )
     docker("build", "-q", "-t", "convoy-test-prometheus", build, **variables)
     return "convoy-test-prometheus"
+
+
+def _locust_of_pip(folder, variables):
+    """Make an image with the version of locust that compose names."""
+    build = folder / "locust"
+    build.mkdir(exist_ok=True)
+    version = re.search(r"locustio/locust:([\d.]+)", (ROOT / "docker-compose.yml").read_text("utf-8"))[1]
+    (build / "Dockerfile").write_text(
+        "FROM python:3.11-slim-bookworm\n"
+        f"RUN python -m pip install --no-compile --only-binary :all: locust=={version}\n"
+        'USER 65534\nENTRYPOINT ["/usr/local/bin/locust"]\n'
+    )
+    docker("build", "-q", "-t", "convoy-test-locust", build, **variables)
+    return "convoy-test-locust"
 
 
 @pytest.fixture(scope="module")
@@ -202,6 +218,30 @@ def test_prometheus_scrapes_the_container_and_has_the_rules(stack):
     until(scraped)
     groups = prometheus.get("/api/v1/rules").json()["data"]["groups"]
     assert "ConvoyDown" in {rule["name"] for group in groups for rule in group["rules"]}
+
+
+@pytest.mark.containers
+def test_users_of_locust_are_answered(stack):
+    variables, *_ = stack
+    address = f"127.0.0.1:{free_port()}"
+    variables = variables | {"LOCUST_PUBLISH": address, "COMPOSE_PROFILES": "load"}
+    docker("compose", "up", "-d", "locust", **variables)
+    with httpx.Client(base_url=f"http://{address}", timeout=600) as locust:
+
+        def asked():
+            try:
+                wanted = {"user_count": 10, "spawn_rate": 10, "host": "http://convoy:8000"}
+                return locust.post("/swarm", data=wanted).status_code == 200
+            except httpx.TransportError:
+                return False
+
+        until(asked)
+        kinds = {"translate", "summarize", "batch of 32", "stream", "first words"}
+        until(lambda: kinds <= {each["name"] for each in locust.get("/stats/requests").json()["stats"]})
+        found = locust.get("/stats/requests").json()
+        assert found["errors"] == []
+        assert locust.get("/exceptions").json()["exceptions"] == []
+    docker("compose", "rm", "-sf", "locust", **variables)
 
 
 @pytest.mark.containers
