@@ -38,20 +38,20 @@ def translate(job: texts.Job, options: TextOptions, file: Path, output_format: t
     or the server.
     """
     file.stat()  # raises OSError on a missing file before any other mistake is reported
-    output = output_format.output
+    output, file_options = output_format.output, FileOptions(**output_format.file)
     if output is None:
         raise InvalidRequest(f"{file}: name the file of the translation with --output")
     name = _name(file, lines=False)
-    ending = ENDINGS.get(output_format.file.bilingual) or written_ending(name)
+    ending = ENDINGS.get(file_options.bilingual) or written_ending(name)
     if output.suffix.lower() != ending.lower():
         raise InvalidRequest(f"{output}: the translation of {file.name} is a {ending}: give it this ending")
     _check_flags(job, options, output_format)
     if job.server is None:
-        (content,) = _here(job.place, options, [(file, name)], output_format.file)
+        (content,) = _here(job.place, options, [(file, name)], file_options)
         write(output, content)
     else:
-        _check_file(file, name, output_format.file)
-        write(output, remote.translate_document(job.server, job.place, file, _form(output_format.file)))
+        _check_file(file, name, file_options)
+        write(output, remote.translate_document(job.server, job.place, file, _form(file_options)))
 
 
 def translate_all(
@@ -77,15 +77,16 @@ def translate_all(
     if lines and job.server is not None:
         raise InvalidRequest("--lines with --output-dir needs a local model: leave out --url")
     _check_flags(job, options, output_format)
+    file_options = FileOptions(**output_format.file)
     if job.server is None:
         named = [(file.path, _name(file.path, lines=lines)) for file in files]
-        contents = _here(job.place, options, named, output_format.file)
+        contents = _here(job.place, options, named, file_options)
     else:
         server = job.server
-        form = _form(output_format.file)
+        form = _form(file_options)
         contents = (remote.translate_document(server, job.place, file.path, form) for file in files)
     for file, content in zip(files, contents, strict=True):
-        ending = ENDINGS.get(output_format.file.bilingual, file.output.suffix)
+        ending = ENDINGS.get(file_options.bilingual, file.output.suffix)
         file.output.parent.mkdir(parents=True, exist_ok=True)
         write(file.output.with_suffix(ending), content)
 

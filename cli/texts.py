@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO
 
 import typer
@@ -20,7 +21,6 @@ from cli.choices import ModelChoice
 from cli.lines import arrives_slowly, arriving, count, read, writing
 from cli.local import choose_route, open_service, source_is_open
 from cli.remote import RemoteServer
-from documents.options import USUAL_FILE, FileOptions
 from engine.backends import BACKEND_HELP, DEVICE_HELP, FAST_HELP, PRECISION_DEFAULT, PRECISION_HELP
 from engine.errors import InvalidRequest
 
@@ -208,13 +208,13 @@ class OutputFormat:
     output: file of the results; None: standard output.
     scores: print a score before each text.
     as_json: print JSON.
-    file: options for reading and writing a document.
+    file: names of options for reading and writing a document, with their values.
     """
 
     output: Path | None = None
     scores: bool = False
     as_json: bool = False
-    file: FileOptions = USUAL_FILE
+    file: Mapping[str, Any] = MappingProxyType({})
 
 
 def answers(

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 from cli import remote, texts
 from cli.choices import ModelChoice
 from cli.flags import answer_flags, options_of
-from documents.options import FileOptions
 from engine.errors import InvalidRequest
-
-if TYPE_CHECKING:
-    from documents.options import Bilingual
 
 
 @answer_flags("translate")
@@ -57,7 +53,7 @@ def translate(
     )
     job = texts.job_of("translate", place, server)
     answer = options_of("translate", options)
-    file_options = FileOptions(columns=columns, bilingual=cast("Bilingual", bilingual))
+    file_options = {"columns": columns, "bilingual": bilingual}
     output_format = texts.OutputFormat(output, scores, as_json, file_options)
     if output_dir is not None:
         found = files.files_of(file or [], output_dir, lines=lines)
