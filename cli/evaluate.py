@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -29,6 +29,10 @@ def evaluate(
     ] = None,
     source_column: Annotated[int, typer.Option(min=0, help="Column of the sources, from 0.")] = 0,
     target_column: Annotated[int, typer.Option(min=0, help="Column of the references, from 0.")] = 1,
+    domain_column: Annotated[
+        int | None,
+        typer.Option(min=0, help="Column of the domain of each line: scores each domain too, as a table."),
+    ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Use only this many first lines.")] = None,
     output: Annotated[Path | None, typer.Option(help="File for the texts of the model.")] = None,
     precision: texts.Precision = None,
@@ -51,10 +55,14 @@ def evaluate(
 
     Decoding flags are the flags of `convoy translate`; their defaults are the bundle's.
     """
+    rows = lines.table(source)
+    if reference and domain_column is not None:
+        raise InvalidRequest("--domain-column needs references in a column of --input, not --reference")
     if reference:
-        pairs = _pair_with_references(lines.table(source), lines.table(reference))
+        pairs = _pair_with_references(rows, lines.table(reference))
     else:
-        pairs = lines.columns(lines.table(source), source, source_column, target_column)
+        pairs = lines.columns(rows, source, source_column, target_column)
+    domains = [] if domain_column is None else lines.columns(rows, source, domain_column, source_column)
     pairs = pairs[:limit]
     if not pairs:
         raise InvalidRequest(f"{source}: has no lines to evaluate")
@@ -70,11 +78,53 @@ def evaluate(
     if output:
         with lines.writing(output) as out:
             out.writelines(f"{text}\n" for text in hypotheses)
+    by_domain = _scores_by_domain(model, [domain for domain, _ in domains[:limit]], pairs, hypotheses)
     if as_json:
-        typer.echo(json.dumps(report))
+        typer.echo(json.dumps(report | {"domains": by_domain} if by_domain else report))
         return
     for name, value in report.items():
         typer.echo(f"{name:12} {value}")
+    if by_domain:
+        typer.echo(_table(by_domain))
+
+
+def _scores_by_domain(
+    model: Path, domains: Sequence[str], pairs: Sequence[tuple[str, str]], hypotheses: Sequence[str]
+) -> dict[str, dict[str, float]]:
+    """Return the scores and the number of lines of each domain, in the order of the file.
+
+    model: bundle folder, for the measures of its task.
+    domains: domain of each line, or no domains.
+    pairs: source and reference of each line.
+    hypotheses: text of the model for each line.
+    """
+    if not domains:
+        return {}
+    from engine.bundle.bundle import open_bundle
+    from training.scores import METRICS
+
+    measure = METRICS[open_bundle(model, verify=False).task]
+    members: dict[str, list[int]] = {}
+    for number, domain in enumerate(domains):
+        members.setdefault(domain, []).append(number)
+    return {
+        domain: {"lines": len(numbers)}
+        | {
+            name: round(value, 2)
+            for name, value in measure(
+                [hypotheses[n] for n in numbers], [pairs[n][1] for n in numbers]
+            ).items()
+        }
+        for domain, numbers in members.items()
+    }
+
+
+def _table(by_domain: Mapping[str, Mapping[str, float]]) -> str:
+    """Return a table in Markdown: a row for each domain, a column for each figure."""
+    names = list(next(iter(by_domain.values())))
+    rows = [[domain, *map(str, figures.values())] for domain, figures in by_domain.items()]
+    cells = [["domain", *names], ["---"] * (1 + len(names)), *rows]
+    return "\n".join(f"| {' | '.join(row)} |" for row in cells)
 
 
 def score(

@@ -98,14 +98,15 @@ def _with_numbers(model: TextModel, plan: Plan, sentence: Sentence, choice: Choi
     """Return a choice with right numbers unchanged.
 
     Another choice is marked, so that the sentence is decoded again: in its fallback form, or without wrong
-    digits. If it was, the answer is the source, or only loses the digits if a stream has sent its beginning.
+    digits. If it was, or if only words are wrong, the answer is the source. It only loses the digits if a
+    stream has sent its beginning.
     """
     wrong = wrong_numbers(model, plan, sentence, choice.text)
     if not wrong:
         return choice
     if sentence.fallback:
         return replace(choice, garbled=True)
-    if sentence.prefix is None:
+    if sentence.prefix is None and (wrong.foreign or wrong.lost):
         return replace(choice, misnumbered=True)
     if sentence.can_lack:
         return replace(choice, text=sentence.text, order=sentence.phrases, forced=choice.forced + 1)

@@ -29,7 +29,8 @@ class WrongNumbers(NamedTuple):
 
     foreign: numbers in digits that the source has neither in digits nor in words.
     lost: numbers in digits of the source that the answer has neither in digits nor in words.
-    words: number words of an answer that was decoded again without digits, which the source lacks.
+    words: numbers in words of the answer that the source lacks. Unless the answer was decoded again without
+        digits, they count only if the answer lacks a number in words of the source.
     """
 
     foreign: list[str]
@@ -49,8 +50,9 @@ def wrong_numbers(model: TextModel, plan: Plan, sentence: Sentence, answer: str)
         return None
     source = plan.masked.spell(sentence.text, sentence.phrases, dict.fromkeys(sentence.symbols, ""))
     foreign = foreign_numbers(answer, source, model.source)
-    lost = foreign_numbers(sentence.text, answer, model.target) if sentence.digits else []
-    words = foreign_words(answer, source, (model.target, model.source)) if sentence.prefix else []
+    lost = foreign_numbers(sentence.text, answer, model.target) if sentence.numbers else []
+    checked = sentence.prefix or (sentence.numbers and foreign_words(sentence.text, answer, model.languages))
+    words = foreign_words(answer, source, (model.target, model.source)) if checked else []
     return WrongNumbers(foreign, lost, words) if foreign or lost or words else None
 
 
@@ -86,7 +88,7 @@ def without_digits(
         prefix = h.tokens[: wrong.index(True)] if True in wrong else h.tokens[:0]
     begin = model.tokenizer.beginning
     whole = prefix if tuple(prefix[: len(begin)]) == begin else [*begin, *prefix]
-    marks = _with_words(sentence, model) if sentence.digits and model.placeholders else sentence.marks
+    marks = _with_words(sentence, model) if sentence.numbers and model.placeholders else sentence.marks
     return replace(sentence, banned=tuple(banned), prefix=tuple(whole), marks=marks)
 
 

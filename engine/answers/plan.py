@@ -16,6 +16,7 @@ from engine.errors import InvalidRequest, TooLarge
 from engine.schedule.slices import Slices, at_once
 from engine.text.form import follow, is_all_capitals, to_sentence_case
 from engine.text.newlines import Unwrapped, unwrap
+from engine.text.numbers import has_numbers
 from engine.text.placeables.markup import PlainText, read_capitals, read_markup
 from engine.text.placeables.masked_text import MarkedText, MaskedText
 from engine.text.placeables.masking import MaskRules, mask
@@ -83,7 +84,7 @@ class Plan:
         sentence: sentence with a fallback.
         """
         fallback = _Planner(model, self.options, self.masked).fallback(sentence)
-        return replace(fallback, clause=sentence.clause, digits=sentence.digits)
+        return replace(fallback, clause=sentence.clause, numbers=sentence.numbers)
 
     def with_sentences(self, others: Mapping[int, Sentence]) -> Plan:
         """Return the same plan with other forms of some sentences, by number of the sentence."""
@@ -211,9 +212,9 @@ class _Planner:
             if fixed:
                 sentences.append(Sentence(text, None, fixed=fixed))
             elif _has_words(text) and number not in layout.fixed:
-                digits = protect and any(map(str.isdigit, text))
+                numbers = protect and has_numbers(text, model.source)
                 sentence = replace(
-                    self._sentence(text, phrases), clause=number in layout.clauses, digits=digits
+                    self._sentence(text, phrases), clause=number in layout.clauses, numbers=numbers
                 )
                 sentences.append(sentence)
             else:

@@ -26,7 +26,7 @@ class Sentence:
     fast: decode first without attention and token quotas; both slow down every request of the same step.
     fixed: fixed translation of the sentence in the bundle.
     clause: the sentence is a part of one that was cut at a dash or a bracket, so that it ends as its source.
-    digits: whether the text has digits outside its phrases.
+    numbers: whether the text has digits, or numbers above two in words, outside its phrases.
     banned: tokens with digits that the answer must not have, since an earlier answer had wrong numbers.
     prefix: target tokens before the first of these tokens; None: this is no answer to wrong numbers.
     """
@@ -42,7 +42,7 @@ class Sentence:
     fast: bool = False
     fixed: str = ""
     clause: bool = False
-    digits: bool = False
+    numbers: bool = False
     banned: tuple[int, ...] = ()
     prefix: tuple[int, ...] | None = None
 
@@ -63,8 +63,8 @@ class Sentence:
 
     @property
     def can_lack(self) -> bool:
-        """Whether an answer may lack phrases, marks or digits that it must have."""
-        return bool(self.phrases or self.fallback or self.digits)
+        """Whether an answer may lack phrases, marks or numbers that it must have."""
+        return bool(self.phrases or self.fallback or self.numbers)
 
     def formed(self, answer: str, options: ResolvedOptions, languages: tuple[str, str]) -> str:
         """Return an answer in the form of the sentence: at least the capitals that `source` lacks.

@@ -22,8 +22,21 @@ MAX_PARTS: Final = 12  # parts of a number in words: one million two hundred and
 MAX_DIGITS: Final = 18  # longer runs of digits are compared as strings
 HALVES: Final = frozenset({5, 50, 30})  # half: 0.5, 50 %, 2:30
 QUARTERS: Final = frozenset({25, 75, 15, 45})
+DOZEN: Final = 12
 ORDINARY: Final = 2  # words for smaller numbers have other meanings: a, second, once
 CLOCK: Final = frozenset({0, 15, 30, 45})
+
+
+def has_numbers(text: str, language: str) -> bool:
+    """Return whether a text has digits, or numbers in words above two.
+
+    text: text in any case.
+    language: code of its language; without number words in its rules only digits count.
+    """
+    words = rules_of(language).number_words
+    if any(map(str.isdigit, text)):
+        return True
+    return words is not None and any(_sum(parts) > ORDINARY for parts in _runs(text.casefold(), words))
 
 
 def foreign_numbers(text: str, other: str, language: str) -> list[str]:
@@ -75,6 +88,8 @@ def _values(text: str, words: NumberWords) -> set[int]:
     for parts in _runs(text, words):
         values |= _readings(parts)
     half, quarter = (re.search(rf"(?<!\w)(?:{p})", text) for p in (words.half, words.quarter))
+    # half a dozen, half a million; smaller numbers are hours
+    values |= {value // 2 for value in values if value >= DOZEN} if half else set()
     more = (HALVES if half else frozenset()) | (QUARTERS if quarter else frozenset())
     if more or re.search(rf"(?<!\w)(?:{words.clock})(?!\w)", text):
         more |= {hour + shift for hour in values if hour <= 24 for shift in (-12, -1, 11, 12)}

@@ -58,6 +58,30 @@ def test_evaluate_prints_rouge_for_summaries(summarizer, source, capsys, tmp_pat
     assert found["ROUGE-1"] == found["ROUGE-L"] == pytest.approx(100 * sum(right) / len(made), abs=0.01)
 
 
+def test_evaluate_scores_each_domain_as_a_file_of_its_own(bundle, source, capsys, tmp_path):
+    rows = [
+        f"{('letters', 'news', 'chat')[i % 3]}\t{text}\t{' '.join(text.split()[::-1]) or 'nothing'}\n"
+        for i, text in enumerate(source.read_text("utf-8").splitlines())
+    ]
+    (tmp_path / "all.tsv").write_text("".join(rows), "utf-8")
+    columns = ("--source-column", 1, "--target-column", 2)
+    arguments = ("evaluate", "--model", bundle, *columns, "--input")
+    done(*arguments, tmp_path / "all.tsv", "--domain-column", 0)
+    table = [line.split("|") for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
+    found = {name.strip(): [float(cell) for cell in cells] for _, name, *cells, _ in table[2:]}
+    assert [cell.strip() for cell in table[0][1:-1]] == ["domain", "lines", "BLEU", "chrF"]
+    assert list(found) == ["letters", "news", "chat"]
+    for domain, figures in found.items():
+        own = [row for row in rows if row.startswith(domain)]
+        (tmp_path / "own.tsv").write_text("".join(own), "utf-8")
+        done(*arguments, tmp_path / "own.tsv", "--json")
+        scores = json.loads(capsys.readouterr().out)
+        assert figures == [len(own), scores["BLEU"], scores["chrF"]]
+    flags = ("--domain-column", 0, "--reference", tmp_path / "own.tsv")
+    assert "--domain-column" in failure(capsys, *arguments, tmp_path / "all.tsv", *flags)[1]
+    assert "columns" in failure(capsys, *arguments, tmp_path / "all.tsv", "--domain-column", 9)[1]
+
+
 def test_evaluate_refuses_a_wrong_number_of_references(bundle, source, capsys, tmp_path):
     (tmp_path / "short.txt").write_text("one\n", "utf-8")
     arguments = ("evaluate", "--model", bundle, "--input", source)

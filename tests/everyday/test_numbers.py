@@ -134,7 +134,7 @@ def test_wrong_number_is_never_accepted_even_if_the_model_insists(served):
     wrong = Hypothesis(model.tokenizer.encode_target("They paid 500 for it."), -0.1, [], "stop")
     for text, answer in (("Xyz.", "They paid for it."), ("Xyz 6.", "Xyz 6.")):
         made = at_once(plan(model, "Xyz.", TextOptions(protect=True)))
-        made = replace(made, sentences=[replace(made.sentences[0], text=text, digits="6" in text)])
+        made = replace(made, sentences=[replace(made.sentences[0], text=text, numbers="6" in text)])
         (first,) = choices(model, made, made.sentences[0], [wrong])
         assert first.misnumbered or first.garbled
         strict = without_digits(model, made, replace(made.sentences[0], fallback=None), [wrong])
@@ -143,3 +143,49 @@ def test_wrong_number_is_never_accepted_even_if_the_model_insists(served):
         (last,) = choices(model, made, replace(strict, marks=None), [wrong])
         text, _ = made.masked.restore(last.text, last.order)
         assert (text, last.forced) == (answer, 1)
+
+
+def test_answer_that_changes_a_number_in_words_is_never_accepted(served):
+    pair, service = served
+    model = service.repository.loaded[f"tatoeba-{pair}"].text
+    texts = {
+        "de": ("Wir haben vierzig Stühle.", "Wir haben sechzig Stühle."),
+        "en": ("We have forty chairs.", "We have sixty chairs."),
+        "fr": ("Nous avons quarante chaises.", "Nous avons soixante chaises."),
+    }
+    source, (right, wrong) = texts[pair[:2]][0], texts[pair[3:]]
+    made = at_once(plan(model, source, TextOptions(protect=True)))
+    hypotheses = [Hypothesis(model.tokenizer.encode_target(t), -0.1, [], "stop") for t in (wrong, right)]
+    assert choices(model, made, made.sentences[0], hypotheses)[0].text == right
+    (last,) = choices(model, made, made.sentences[0], hypotheses[:1])
+    assert (last.text, last.forced, last.misnumbered) == (source, 1, False)
+
+
+IDIOMS = {
+    "de-en": (
+        ("Er kam vor zwei Wochen.", "He came a fortnight ago."),
+        ("Ich habe sechs Bücher.", "I have half a dozen books."),
+    ),
+    "en-de": (
+        ("It is just that easy.", "Es ist einfach so leicht."),
+        ("What a shame!", "Ach, wie schade!"),
+        ("I have half a dozen books.", "Ich habe sechs Bücher."),
+    ),
+    "fr-en": (("Il a une faim de loup.", "He could eat for four."),),
+    "en-fr": (("What's new with your three sons?", "Quoi de neuf chez tes trois fils ?"),),
+}
+
+
+def test_number_words_of_an_idiom_are_accepted(served):
+    pair, service = served
+    model = service.repository.loaded[f"tatoeba-{pair}"].text
+    for source, answer in IDIOMS[pair]:
+        made = at_once(plan(model, source, TextOptions(protect=True)))
+        made = replace(made, sentences=[replace(made.sentences[0], fallback="")])
+        (choice,) = choices(
+            model,
+            made,
+            made.sentences[0],
+            [Hypothesis(model.tokenizer.encode_target(answer), -0.1, [], "stop")],
+        )
+        assert (choice.forced, choice.misnumbered, choice.garbled) == (0, False, False), source
