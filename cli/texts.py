@@ -7,10 +7,9 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO
 
 import typer
@@ -214,7 +213,7 @@ class OutputFormat:
     output: Path | None = None
     scores: bool = False
     as_json: bool = False
-    file: Mapping[str, Any] = MappingProxyType({})
+    file: Mapping[str, Any] = field(default_factory=dict)
 
 
 def answers(
