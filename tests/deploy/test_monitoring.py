@@ -63,6 +63,14 @@ def test_dashboard_and_rules_use_existing_metrics(place):
     assert asked <= known
 
 
+def test_page_lists_all_metrics_of_a_server_and_no_others(place):
+    page = (ROOT / "docs" / "metrics.md").read_text("utf-8").partition("If you come from")[0]
+    rows = re.findall(r"^\| (`convoy_[^|]+) \|", page, re.MULTILINE)
+    listed = {name.removesuffix("_total") for row in rows for name in re.findall(r"`(convoy_\w+)", row)}
+    families = re.findall(r"# TYPE (convoy_\w+) ", place[0].get("/metrics").text)
+    assert listed == {name.removesuffix("_total") for name in families if not name.endswith("_created")}
+
+
 def test_dashboard_panels_do_not_overlap():
     panels = DASHBOARD["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
