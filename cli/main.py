@@ -32,6 +32,7 @@ COMMANDS: Final = (
     "keys",
     "inspect",
     "evaluate",
+    "calibrate",
     "bench",
     "convert",
     "export",

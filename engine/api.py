@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine.answers.alignment import Alignment
-from engine.answers.compose import TextResult, slowest
+from engine.answers.compose import SentenceVia, TextResult, slowest
 from engine.answers.directions import Language
 from engine.answers.drafts import Partial
 from engine.answers.options import USUAL_OPTIONS, OfferedOption, TextOptions, offered_options
@@ -130,6 +130,7 @@ __all__ = [
     "Placement",
     "Places",
     "Repetition",
+    "SentenceVia",
     "Service",
     "ServiceSettings",
     "Slices",

@@ -70,16 +70,20 @@ def repeatable(infos: Sequence[ModelInfo], options: TextOptions) -> bool:
 
 
 def keys_of(
-    route: ModelRoute, texts: Sequence[str | MarkedText], options: TextOptions
+    route: ModelRoute,
+    texts: Sequence[str | MarkedText],
+    options: TextOptions,
+    second: ModelInfo | None = None,
 ) -> Slices[list[bytes]]:
     """Return for each text, in slices, a digest of everything that its answer depends on.
 
     route: models, with the digests of their bundles.
     texts: texts to be answered.
     options: text options of the request.
+    second: model for sentences in doubt; None: there is none.
     """
     shared = hashlib.blake2b(digest_size=32)
-    digests = tuple(info.digest for info in route.infos)
+    digests = tuple(info.digest for info in (*route.infos, *([second] if second else ())))
     shared.update(repr((route.name, digests, _plain(options))).encode(*HASHED_UTF8))
     keys = []
     for text in texts:

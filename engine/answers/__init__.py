@@ -13,6 +13,7 @@ quality     source words without attention, and repetitions in targets
 answer      texts through one model or two, as one group
 stream      many texts through one engine, in order and in bounded memory
 pivot       two models, one after the other
+routing     sentences in doubt, answered by a second model
 drafts      certain beginnings of unfinished answers
 score       probabilities of texts
 placeholders  words of a vocabulary that a model copies, to be its placeholders

@@ -97,7 +97,7 @@ def through(first: Sequence[Alignment], second: Sequence[Alignment]) -> list[Ali
         if not overlaps:
             overlaps = [min(zip(extents, first, strict=True), key=lambda one: abs(one[0][0] - begin))[1]]
         shares = _shares(sentence.source_places, [place for f in overlaps for place in f.target_places])
-        attention = np.asarray(sentence.matrix) @ shares @ _diagonal([f.matrix for f in overlaps])
+        attention = np.asarray(sentence.matrix) @ shares @ diagonal([f.matrix for f in overlaps])
         composed.append(
             Alignment(
                 [piece for f in overlaps for piece in f.source],
@@ -147,8 +147,11 @@ def _fill_gaps(places: Sequence[Range | None]) -> list[Range]:
     return filled
 
 
-def _diagonal(matrices: Sequence[Any]) -> Any:
-    """Return the block-diagonal matrix of some matrices."""
+def diagonal(matrices: Sequence[Any]) -> Any:
+    """Return the block-diagonal matrix of some matrices.
+
+    matrices: float arrays [rows, columns].
+    """
     sizes = np.array([np.shape(matrix) for matrix in matrices])
     whole = np.zeros(sizes.sum(0))
     for (row, column), matrix in zip(np.cumsum(sizes, 0) - sizes, matrices, strict=True):

@@ -38,6 +38,15 @@ class GroupPlan:
     characters: int
 
 
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """The answer to a text, with the last plan of the text and the result of each job of the plan."""
+
+    plan: Plan
+    results: list[Result]
+    answer: TextResult
+
+
 async def answer(
     stages: Sequence[Stage],
     texts: Sequence[str | MarkedText],
@@ -141,7 +150,7 @@ async def _plan_group(
     stage: Stage, texts: Sequence[str | MarkedText], options: TextOptions, deadline: float
 ) -> GroupPlan:
     """Plan texts for one model."""
-    characters = _planning_work(texts, options)
+    characters = planning_work(texts, options)
     work = stage.workers, plan_texts, stage.text, stage.engine.settings, list(texts), options
     return GroupPlan(await run_work(*work, deadline=deadline, characters=characters), characters)
 
@@ -163,15 +172,39 @@ async def _decode_plans(
         results = _split_by_plan(
             plans, await generate_group(stage.engine, jobs, deadline, follow_up=follow_up)
         )
+    decoded = await _settle_plans(stage, plans, results, deadline, characters)
+    return [text.answer for text in decoded]
+
+
+async def decode_texts(
+    stage: Stage, texts: Sequence[str | MarkedText], options: TextOptions, deadline: float
+) -> list[Decoded]:
+    """Answer texts by one model, and return what the answers are composed of.
+
+    stage: model.
+    texts, options, deadline: parameters of `answer`.
+    """
+    planned = await _plan_group(stage, texts, options, deadline)
+    results = await generate_group(stage.engine, await _jobs_of(planned.plans), deadline)
+    split_results = _split_by_plan(planned.plans, results)
+    return await _settle_plans(stage, planned.plans, split_results, deadline, planned.characters)
+
+
+async def _settle_plans(
+    stage: Stage, plans: Sequence[Plan], results: list[list[Result]], deadline: float, characters: int
+) -> list[Decoded]:
+    """Compose the answers of plans; sentences with wrong answers are decoded again first."""
     pairs = list(zip(plans, results, strict=True))
     outcomes = await _settle_all(stage, pairs, deadline, characters)
-    while retries := [outcome for outcome in outcomes if isinstance(outcome, Retry)]:
-        jobs = await in_turns(_joined(retry.job_slices() for retry in retries))
+    while retries := {i: outcome for i, outcome in enumerate(outcomes) if isinstance(outcome, Retry)}:
+        jobs = await in_turns(_joined(retry.job_slices() for retry in retries.values()))
         redone = iter(await generate_group(stage.engine, jobs, deadline, follow_up=True))
-        pairs = [(retry.plan, retry.merge(redone)) for retry in retries]
-        settled = iter(await _settle_all(stage, pairs, deadline, characters))
-        outcomes = [next(settled) if isinstance(outcome, Retry) else outcome for outcome in outcomes]
-    return [outcome for outcome in outcomes if not isinstance(outcome, Retry)]
+        again = [(retry.plan, retry.merge(redone)) for retry in retries.values()]
+        settled = await _settle_all(stage, again, deadline, characters)
+        for i, pair, outcome in zip(retries, again, settled, strict=True):
+            pairs[i], outcomes[i] = pair, outcome
+    decoded = zip(pairs, outcomes, strict=True)
+    return [Decoded(*pair, answer) for pair, answer in decoded if not isinstance(answer, Retry)]
 
 
 def plan_texts(
@@ -238,8 +271,12 @@ def _joined(parts: Iterable[Slices[list[DecodeJob]]]) -> Slices[list[DecodeJob]]
     return [job for part in (yield from each(parts)) for job in part]
 
 
-def _planning_work(texts: Sequence[str | MarkedText], options: TextOptions) -> int:
-    """Estimate the work of planning texts, in characters."""
+def planning_work(texts: Sequence[str | MarkedText], options: TextOptions) -> int:
+    """Estimate the work of planning texts, in characters.
+
+    texts: texts, optionally with protected spans.
+    options: options of the answers.
+    """
     characters = sum(len(t.text if isinstance(t, MarkedText) else t) for t in texts)
     phrases = len(options.ignore) + len(options.glossary)
     return (

@@ -13,6 +13,7 @@ from engine.answers.alignment import make_alignments
 from engine.answers.formats import apply
 from engine.answers.numbering import without, wrong_numbers
 from engine.answers.plan import Plan
+from engine.answers.quality import Coverage
 from engine.answers.sentence import Sentence
 from engine.answers.text_model import TextModel
 from engine.schedule.slices import at_once
@@ -21,6 +22,21 @@ from engine.text.placeables.pairs import close_as_opened, keeps_pairs
 from engine.types import Hypothesis
 
 GLUED_WORD: Final = re.compile(r"[^\W\d_]{5}")  # a word that touches a phrase; an ending is shorter
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The other model that gave an answer to a sentence.
+
+    model: name of the model.
+    source, target: pieces of the model's alignment, end-of-sentence included.
+    coverage: attention on the words of the sentence, if requested.
+    """
+
+    model: str
+    source: list[str]
+    target: list[str]
+    coverage: list[Coverage]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +52,7 @@ class Choice:
         spells out, or lacks a placeholder that can't be put back without attention.
     misnumbered: whether the answer has numbers that its source lacks, or lacks numbers, and the sentence was
         not yet decoded without their digits.
+    origin: other model that gave the answer, whose tokens and attention these are; None: the model itself.
     """
 
     hypothesis: Hypothesis
@@ -46,6 +63,7 @@ class Choice:
     forced: int = 0
     garbled: bool = False
     misnumbered: bool = False
+    origin: Origin | None = None
 
 
 def choices(

@@ -18,9 +18,24 @@ from engine.answers.text_model import TextModel
 from engine.schedule.slices import Slices, at_once
 from engine.text.languages import rules_of
 from engine.text.placeables.masked_text import KeptSpan
-from engine.types import DOUBTFUL, NO_TIME, DecodeJob, Hypothesis, Result, Timings
+from engine.types import DOUBTFUL, NO_TIME, DecodeJob, Result, Timings
 
 NOTHING: Final[Mapping[int, list[Choice]]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class SentenceVia:
+    """The origin of the answer to a sentence, with routing by confidence.
+
+    model: name of the model that gave the answer.
+    doubt: reason for doubt of the first model's answer: score, coverage, repetition, language, phrases or
+        length; "": there is none.
+    refused: reason for the first model's answer in spite of a doubt: budget or failed; "": there is none.
+    """
+
+    model: str
+    doubt: str = ""
+    refused: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +66,7 @@ class TextResult:
     instead_of: route that was asked first, if its upstream gave no good answer.
     via: result of the first model of a pivot translation. Timings are then the sum of both models, and
         truncated, source_tokens, alignment and kept describe the source; the rest is the second model's.
+    sentences: origin of the answer to each sentence that a model read, with routing by confidence.
     """
 
     text: str
@@ -75,6 +91,7 @@ class TextResult:
     doubtful: int = 0
     instead_of: str = ""
     via: TextResult | None = None
+    sentences: list[SentenceVia] = field(default_factory=list)
 
     @property
     def flawed(self) -> bool:
@@ -121,22 +138,29 @@ def compose(
         forced=first.forced,
         model=model.name,
     )
-    return _with_targets(answer, model, [choice.hypothesis for _, choice in pairs])
+    return _with_targets(answer, model, [choice for _, choice in pairs])
 
 
-def _with_targets(answer: TextResult, model: TextModel, best: Sequence[Hypothesis]) -> TextResult:
-    """Add tokens, scores and ends of the best hypothesis of each sentence to an answer."""
+def _with_targets(answer: TextResult, model: TextModel, chosen: Sequence[Choice]) -> TextResult:
+    """Add tokens, scores and ends of the best answer to each sentence to an answer."""
+    best = [choice.hypothesis for choice in chosen]
     if model.remote:  # its tokens are characters without scores
         doubtful = sum(h.finish == DOUBTFUL for h in best)
         return replace(answer, target_tokens=sum(len(h.tokens) for h in best), doubtful=doubtful)
     return replace(
         answer,
-        tokens=[p for h in best for p in model.tokenizer.pieces([*h.tokens, model.eos], target=True)],
+        tokens=[piece for choice in chosen for piece in _pieces(model, choice)],
         token_scores=[score for h in best for score in h.token_scores],
         finish="length" if any(h.finish == "length" for h in best) else "stop",
         target_tokens=sum(len(h.tokens) for h in best),
         repetition=repetition([h.tokens for h in best]),
     )
+
+
+def _pieces(model: TextModel, choice: Choice) -> list[str]:
+    """Return the pieces of an answer, end-of-sentence included."""
+    tokens = [*choice.hypothesis.tokens, model.eos]
+    return choice.pieces if choice.origin else model.tokenizer.pieces(tokens, target=True)
 
 
 def slowest(timings: Sequence[Timings]) -> Timings:
@@ -282,19 +306,10 @@ def _alignments(
     sources, targets, matrices = list[list[str]](), list[list[str]](), list[Any]()
     for sentence, choice in pairs:
         yield
-        if choice is None or model.remote:
-            source, target, matrix = _align_by_words(plan, sentence, choice)
-            sources.append(source)
-            targets.append(target)
-            matrices.append(matrix)
-            continue
-        assert sentence.source
-        shown = _symbol_texts(plan, sentence)
-        tokenizer = model.placeholder_tokenizer if sentence.symbols else model.tokenizer
-        pieces = tokenizer.pieces(sentence.source, target=False)
-        sources.append([shown[piece][0] if piece in shown else piece for piece in pieces])
-        targets.append([shown[piece][1] if piece in shown else piece for piece in choice.pieces])
-        matrices.append(choice.attention)
+        source, target, matrix = _aligned_pieces(model, plan, sentence, choice)
+        sources.append(source)
+        targets.append(target)
+        matrices.append(matrix)
     alignments = yield from make_alignments(*texts, sources, targets, matrices)
     return [
         replace(alignment, fixed=model.remote or not choice)
@@ -302,12 +317,25 @@ def _alignments(
     ]
 
 
-def _align_by_words(
-    plan: Plan, sentence: Sentence, choice: Choice | None
+def _aligned_pieces(
+    model: TextModel, plan: Plan, sentence: Sentence, choice: Choice | None
 ) -> tuple[list[str], list[str], Any]:
-    """Return the result of `by_words` for a sentence and its answer, None if it has a fixed translation."""
-    written = plan.masked.restore(choice.text, choice.order)[0] if choice else sentence.fixed
-    return by_words(plan.masked.spell(sentence.text, sentence.phrases, {}), written)
+    """Return the pieces of a sentence and its answer, and their alignment.
+
+    choice: answer; None: the sentence has a fixed translation, which is aligned by words.
+    """
+    if choice is None or model.remote:
+        written = plan.masked.restore(choice.text, choice.order)[0] if choice else sentence.fixed
+        return by_words(plan.masked.spell(sentence.text, sentence.phrases, {}), written)
+    if choice.origin:
+        return choice.origin.source, choice.origin.target, choice.attention
+    assert sentence.source
+    shown = _symbol_texts(plan, sentence)
+    tokenizer = model.placeholder_tokenizer if sentence.symbols else model.tokenizer
+    pieces = tokenizer.pieces(sentence.source, target=False)
+    source = [shown[piece][0] if piece in shown else piece for piece in pieces]
+    target = [shown[piece][1] if piece in shown else piece for piece in choice.pieces]
+    return source, target, choice.attention
 
 
 def _coverages(
@@ -315,14 +343,21 @@ def _coverages(
 ) -> Slices[list[Coverage]]:
     """Return the coverage of each sentence, if requested, in slices."""
     covered = list[Coverage]()
-    for pair in pairs if plan.options.coverage and not model.remote else ():
-        covered.append(_coverage(model, plan, *pair))
+    for sentence, choice in pairs if plan.options.coverage and not model.remote else ():
+        covered += (
+            [coverage_of(model, plan, sentence, choice)] if not choice.origin else choice.origin.coverage
+        )
         yield
     return covered
 
 
-def _coverage(model: TextModel, plan: Plan, sentence: Sentence, choice: Choice) -> Coverage:
-    """Return the coverage of a sentence.
+def coverage_of(model: TextModel, plan: Plan, sentence: Sentence, choice: Choice) -> Coverage:
+    """Return the coverage of a sentence by an answer with attention.
+
+    model: model that answered.
+    plan: plan of the text.
+    sentence: sentence of the plan.
+    choice: answer of the model.
 
     Words are shown as in the text if the tokenizer counts as many words as white space separates, otherwise
     as the tokenizer decodes them.

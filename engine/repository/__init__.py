@@ -2,6 +2,8 @@
 
 loading     a bundle as a model with its engine
 catalogue   names of models and routes, and the choice of a route
+routing     rules and budgets of a second model for sentences in doubt
+opening     the bundles of a service, loaded or described
 canary      the first answer of a model
 budget      decisions: which models to load and to unload
 machine     the memory that a process may use

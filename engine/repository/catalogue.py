@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from engine.answers.directions import AT, Directions, name_of, parse_direction, toward
+from engine.answers.options import TextOptions, decode_options
 from engine.answers.text_model import TextModel
-from engine.errors import UnknownModel
+from engine.errors import InvalidRequest, UnknownModel
 from engine.repository.loading import ModelInfo
 from engine.text.codes import short
 
@@ -185,6 +186,26 @@ def _pivots(able: Sequence[Leg], source: str, target: str) -> Iterator[ModelRout
                 if before.directions.fit(source, between) and after.directions.fit(between, target):
                     legs = before.in_direction(source, between), after.in_direction(between, target)
                     yield ModelRoute(legs)
+
+
+def check_options(infos: Sequence[ModelInfo], options: TextOptions) -> None:
+    """Raise InvalidRequest if no translation model can satisfy some options.
+
+    infos: models.
+    options: options of the caller.
+    """
+    fault: InvalidRequest | None = None
+    for info in infos:
+        if info.task != "translate":
+            continue
+        try:
+            decode_options(info.options, info.limits, options).check(info.limits)
+        except InvalidRequest as error:
+            fault = fault or error
+        else:
+            return
+    if fault:
+        raise fault
 
 
 def _readable_characters(leg: Leg) -> int:

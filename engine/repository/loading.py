@@ -52,7 +52,8 @@ class ServiceSettings:
     ceiling: memory in bytes that models may take without a budget: as long as all fit, all are loaded at the
         start; otherwise it is the budget. None: no limit.
     awaited: whether models are added later, so that there may be none at the start.
-    upstreams: file with models of other servers; None: there are none.
+    upstreams: file with models of other servers and with the routing by confidence; None: there are none.
+    frontends: number of processes that share the budgets of the routing.
     """
 
     placement: Placement = Placement()
@@ -66,6 +67,7 @@ class ServiceSettings:
     ceiling: int | None = None
     awaited: bool = False
     upstreams: Path | None = None
+    frontends: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,22 +6,25 @@ import asyncio
 import math
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 
 from engine.answers.answer import answer, live
 from engine.answers.compose import TextResult
 from engine.answers.directions import Language, languages_of
 from engine.answers.drafts import Partial
-from engine.answers.options import TextOptions, decode_options
+from engine.answers.options import TextOptions
 from engine.answers.pivot import Stage, stream_through
 from engine.answers.placeholders import PlaceholderChoice, choose_placeholders
+from engine.answers.routing.routed import Second, answer_routed
 from engine.answers.score import TextScore, score, score_many
 from engine.answers.stream import Outcomes, answers_of
-from engine.errors import InvalidRequest, UnknownModel
+from engine.errors import UnknownModel
 from engine.repository.canary import canary
 from engine.repository.catalogue import (
     Leg,
     ModelRoute,
+    check_options,
     choose_route,
     find_info,
     local_route,
@@ -33,6 +36,7 @@ from engine.repository.folders import Folders
 from engine.repository.loading import LoadedModel, ModelInfo, ServiceSettings
 from engine.repository.opening import open_repository
 from engine.repository.repository import Repository
+from engine.repository.routing import Router, Rule, known_rules
 from engine.repository.upstreams.fallback import Texts, run_or_fall_back, stream_or_fall_back
 from engine.schedule.stats import Observer, Stats
 from engine.schedule.workers import Workers
@@ -43,8 +47,15 @@ from engine.text.placeables.masked_text import MarkedText
 class Service:
     """Models by name, each with its own engine while it is loaded. Any thread may call the methods."""
 
-    def __init__(self, repository: Repository, folders: Folders) -> None:
+    def __init__(self, repository: Repository, folders: Folders, rules: Sequence[Rule] = ()) -> None:
+        """Make a service of models that are not started.
+
+        repository: models.
+        folders: folders of the models.
+        rules: rules of the routing by confidence.
+        """
         self.repository, self._folders = repository, folders
+        self.router = Router(rules)
         self.workers: Workers | None = None  # of a server, for its long texts
 
     @classmethod
@@ -65,7 +76,9 @@ class Service:
 
         Raises BundleError or ConfigError that names the remedy.
         """
-        return cls(*open_repository(paths, settings or ServiceSettings(), observe, lazily=lazily))
+        settings = settings or ServiceSettings()
+        repository, folders = open_repository(paths, settings, observe, lazily=lazily)
+        return cls(repository, folders, known_rules(settings, [one.info.name for one in repository.facts()]))
 
     def start(self) -> None:
         self.repository.start()
@@ -115,18 +128,7 @@ class Service:
 
     def check_options(self, options: TextOptions) -> None:
         """Raise InvalidRequest if no translation model can satisfy some options."""
-        fault: InvalidRequest | None = None
-        for info in self.models():
-            if info.task != "translate":
-                continue
-            try:
-                decode_options(info.options, info.limits, options).check(info.limits)
-            except InvalidRequest as error:
-                fault = fault or error
-            else:
-                return
-        if fault:
-            raise fault
+        check_options(self.models(), options)
 
     def route(self, name: str) -> ModelRoute:
         """Return the route of a model's name, or of two names joined by "+". Raises UnknownModel."""
@@ -191,13 +193,25 @@ class Service:
 
         Raises the errors of `plan` and of the engine. Cancelling the awaiting task cancels the group.
         """
-
-        async def answer_by(route: ModelRoute, texts: Texts) -> list[TextResult]:
-            async with self._use_async(route, deadline) as stages:
-                return await answer(stages, texts, options or TextOptions(), deadline)
-
+        answer_by = partial(self._answer, options=options or TextOptions(), deadline=deadline)
         route = self._route(model)
         return await run_or_fall_back(answer_by, route, local_route(self.models(), route), texts)
+
+    async def _answer(
+        self, route: ModelRoute, texts: Texts, options: TextOptions, deadline: float, *, routed: bool = True
+    ) -> list[TextResult]:
+        """Answer texts by the models of a route; with a rule, sentences in doubt by a second model."""
+        budget = self.router.budget_of(route) if routed else None
+        async with self._use_async(route, deadline) as stages:
+            if budget is None:
+                return await answer(stages, texts, options, deadline)
+            (leg,), languages = route.legs, [language.code for language in self.languages()]
+
+            async def ask(texts: Texts, options: TextOptions, deadline: float) -> list[TextResult]:
+                second = self.pick("translate", leg.source, leg.target, budget.name)
+                return await self._answer(second, texts, options, deadline, routed=False)
+
+            return await answer_routed(stages[0], texts, options, deadline, Second(budget, ask, languages))
 
     async def stream(
         self,
@@ -212,13 +226,17 @@ class Service:
         texts, options, deadline: parameters of `run`.
 
         Yields a Partial for each longer beginning (fewer for a slow consumer), then the list of results.
-        Closing the iterator (aclose) cancels the group.
+        Closing the iterator (aclose) cancels the group. Routed texts have no beginnings: a second model may
+        replace their first sentence.
         """
 
         async def answer_by(route: ModelRoute, texts: Texts) -> list[TextResult]:
             return await self.run(route, texts, options, deadline)
 
         async def stream_by(route: ModelRoute, texts: Texts) -> AsyncGenerator[Partial | list[TextResult]]:
+            if self.router.budget_of(route):
+                yield await self._answer(route, texts, options or TextOptions(), deadline)
+                return
             async with (
                 self._use_async(route, deadline) as stages,
                 aclosing(live(stages, texts, options or TextOptions(), deadline)) as events,

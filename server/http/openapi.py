@@ -124,6 +124,12 @@ class RepetitionAnswer(BaseModel):
     loop: bool
 
 
+class SentenceAnswer(BaseModel):
+    model: str = Field(description="Model that gave the answer.")
+    doubt: str = Field(description="Reason for doubt of the first model's answer; empty: there is none.")
+    refused: str = Field(description="Reason that the first model's answer stays in spite of it.")
+
+
 class AlignmentAnswer(BaseModel):
     source: list[str]
     target: list[str]
@@ -154,6 +160,7 @@ class TranslateAnswer(Extras):
     detectedLanguage: DetectedLanguage | list[DetectedLanguage | None] | None = None
     errors: list[TextError | None] | None = None
     forced: int | list[int | None] | None = None
+    via: list[SentenceAnswer] | list[list[SentenceAnswer] | None] | None = None
 
 
 class TargetAnswer(TranslateAnswer):

@@ -25,6 +25,7 @@ from engine.api import (
     InvalidRequest,
     ModelInfo,
     RepositoryEntry,
+    SentenceVia,
     Slices,
     TextOptions,
     TextResult,
@@ -118,6 +119,10 @@ class TranslateFields(TextRequest):
     forced: bool = Field(
         False,
         description="Also answer how many phrases and marks the model had lost and were put back.",
+    )
+    via: bool = Field(
+        False,
+        description="Also answer which model gave each sentence; a second model may get sentences in doubt.",
     )
 
 
@@ -307,6 +312,7 @@ def extras(request: TextRequest, results: list[TextResult], *, batch: bool) -> S
         "coverage": lambda result: [asdict(sentence) for sentence in result.coverage],
         "repetition": lambda result: asdict(result.repetition),
         "forced": lambda result: result.forced,
+        "via": _via,
     }
     for name, part in parts.items():
         if getattr(request, name, False):
@@ -363,6 +369,12 @@ def _scores(result: TextResult) -> dict[str, Any]:
         "sourceTokens": result.source_tokens,
         "targetTokens": result.target_tokens,
     }
+
+
+def _via(result: TextResult) -> list[dict[str, Any]]:
+    """Return the model of each sentence of a result; one entry if no second model could be asked."""
+    whole = [SentenceVia(result.model)] if result.source_tokens else []
+    return [asdict(sentence) for sentence in result.sentences or whole]
 
 
 def _alignment(result: TextResult) -> list[dict[str, Any]]:

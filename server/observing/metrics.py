@@ -217,6 +217,12 @@ class _Answers:
         self._characters = counter(
             "convoy_language_characters", "Characters of the answered texts.", "source", "target"
         )
+        self._sentences = counter(
+            "convoy_routed_sentences",
+            "Sentences of a model with a second one: sure, or in doubt and answered by the second model "
+            "(second), or not, for its budget or a failure (budget, failed).",
+            *("model", "outcome"),
+        )
         self._models: dict[str, _ModelAnswers] = {}
         self._pairs: dict[tuple[str, str], tuple[Counter, Counter]] = {}
 
@@ -254,6 +260,9 @@ class _Answers:
                     self._replaced.labels(model).inc()
                 if result.doubtful:
                     self._doubtful.labels(model).inc()
+                for sentence in result.sentences:
+                    outcome = sentence.refused or ("second" if sentence.doubt else "sure")
+                    self._sentences.labels(model, outcome).inc()
         if source:  # scores and fixed answers read nothing
             of_model.source.observe(source)
             of_model.target.observe(target)

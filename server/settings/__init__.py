@@ -142,4 +142,5 @@ class ServerSettings(
             ceiling=usual_budget(self.engines) if place.device == "cpu" else None,
             strict=self.strict,
             upstreams=self.upstreams,
+            frontends=max(1, self.frontends),
         )

@@ -66,7 +66,7 @@ class ModelSettings(BaseSettings):
     upstreams: Path | None = Field(
         None,
         description="File (TOML) of language models on other servers, which are then sent texts: "
-        "docs/upstreams.md.",
+        "docs/upstreams.md; and rules for sentences in doubt: docs/routing.md.",
     )
     verify: bool = Field(True, description="Compare the hashes of all files of the bundles at start.")
     strict: bool = Field(

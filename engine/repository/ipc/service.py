@@ -30,6 +30,7 @@ from engine.repository.loading import (
     open_text,
 )
 from engine.repository.repository import Repository
+from engine.repository.routing import read_rules
 from engine.repository.service import Service
 from engine.schedule.engine import EngineSettings
 from engine.schedule.stats import Stats
@@ -64,7 +65,8 @@ class RemoteService(Service):
         opened = list(self._open_first(offered))
         source = ModelSource(self._facts_at, lambda path: self._open(self._facts_at(path)), answered=True)
         repository = Repository([model.facts for model in opened], source, loaded=opened)
-        super().__init__(repository, Folders((), {}, settings.languages))
+        rules = read_rules(settings.upstreams, settings.frontends)
+        super().__init__(repository, Folders((), {}, settings.languages), rules)
 
     @classmethod
     def connect(cls, paths: Sequence[Path], settings: ServiceSettings) -> RemoteService:

@@ -28,6 +28,7 @@ PAIR: Final = re.compile(r"([\w-]+?|\*)-([\w]+|\*)")
 FAMILIES: Final = ("generic", "translategemma", "hy-mt")
 UNITS: Final = ("sentence", "paragraph")
 ANY: Final = "*"
+ROUTING: Final = "routing"  # table that is no upstream
 COMPLETIONS: Final = "/chat/completions"
 
 
@@ -82,6 +83,7 @@ def read_upstreams(path: Path) -> list[Upstream]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{path}: not a TOML file ({error})") from None
     upstreams = []
+    tables.pop(ROUTING, None)  # `engine.repository.routing` reads it
     for name, table in tables.items():
         if not isinstance(table, dict) or not NAME.fullmatch(name):
             raise ConfigError(f"{path}: {name[:64]!r} must be a table, [NAME] of letters, digits, _ . and -")

@@ -157,9 +157,9 @@ def _is_html(values: dict[str, Any]) -> bool:
 
 def _check_options_of_html(options: TranslateFields) -> None:
     """Raise InvalidRequest when a request for HTML has an option of plain text."""
-    if options.scores or options.alignment or options.forced:
+    if options.scores or options.alignment or options.forced or options.via:
         raise InvalidRequest(
-            "Invalid request: scores, alignment and forced are of plain text; use format text"
+            "Invalid request: scores, alignment, forced and via are of plain text; use format text"
         )
     if options.partial and (options.coverage or options.repetition):
         raise InvalidRequest("Invalid request: coverage and repetition of HTML do not go with partial")

@@ -2,6 +2,20 @@
 
 FAULTS = [
     (
+        "an answer that lost a protected span is used",
+        "engine/answers/routing/weaving.py",
+        "    if sorted(place.span for place in kept) != list(range(len(phrases))):\n        return None\n",
+        "",
+        "tests/engine/answers/test_routing.py -k cannot_be_used",
+    ),
+    (
+        "the first sentences in doubt go first",
+        "engine/answers/routing/routed.py",
+        "    doubted.sort(key=lambda one: one[0])\n",
+        "",
+        "tests/engine/answers/test_routing.py -k least_certain",
+    ),
+    (
         "words in capitals are read in small letters only if the form follows",
         "engine/answers/plan.py",
         "    return (yield from read_capitals(plain, model.source, model.word_tokens))",

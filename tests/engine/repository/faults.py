@@ -2,6 +2,13 @@
 
 FAULTS = [
     (
+        "sentences of the second model are not taken from the share",
+        "engine/repository/routing.py",
+        "            self._credit -= count\n",
+        "",
+        "tests/engine/repository/test_routing.py -k share_of_sentences",
+    ),
+    (
         "memory that is being freed counts twice",
         "engine/repository/budget.py",
         "lacking -= sum(m.cost for",
