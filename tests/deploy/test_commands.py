@@ -35,7 +35,7 @@ BLOCKS = [
 ]
 PROGRAMS = (
     "bash convoy curl docker git helm kill kubectl locust make pip promtool pytest python serve sudo "
-    "systemctl tar npm npx"
+    "ollama systemctl tar npm npx"
 )
 STUB = """#!/bin/sh
 {{ printf '%s' "${{0##*/}}"; for each; do printf '\\037%s' "$each"; done; printf '\\036'; }} >> "{log}"
