@@ -64,13 +64,18 @@ def by_words(source: str, target: str) -> tuple[list[str], list[str], Any]:
     many words on both sides each word has its counterpart, otherwise words share by their place.
     """
     sources, targets = source.split(), target.split()
-    first, last = np.arange(len(targets))[:, None] / len(targets), np.arange(len(sources)) / len(sources)
-    ends = np.minimum(first + 1 / len(targets), last + 1 / len(sources))
-    shares = np.maximum(ends - np.maximum(first, last), 0.0) * len(targets)
+    shares = shares_by_place(len(targets), len(sources))
     matrix = np.eye(len(targets) + 1, len(sources) + 1, dtype=np.float32)
     matrix[-1], matrix[:, -1] = 0, 0
     matrix[:-1, :-1], matrix[-1, -1] = shares, 1
     return [*(SPACE + word for word in sources), ""], [*(SPACE + word for word in targets), ""], matrix
+
+
+def shares_by_place(targets: int, sources: int) -> Any:
+    """Return the shares of words at the same relative places, float64 [targets, sources]; rows sum to 1."""
+    first, last = np.arange(targets)[:, None] / targets, np.arange(sources) / sources
+    ends = np.minimum(first + 1 / targets, last + 1 / sources)
+    return np.maximum(ends - np.maximum(first, last), 0.0) * targets
 
 
 def _by_sentence(text: str, sentences: Sequence[Sequence[str]]) -> Slices[list[list[Range | None]]]:

@@ -201,9 +201,14 @@ async def translate_pages(
 
 
 def _mark_protected(segment: Segment, route: ModelRoute | None) -> str | MarkedText:
-    """Return a segment's text, with the ranges that must stay unchanged if the model has placeholders."""
+    """Return a segment's text, with the ranges that must stay unchanged if the model has placeholders.
+
+    An upstream also gets the borders of formats, as it has no attention.
+    """
     spans = protected_ranges(segment) if route is not None and route.keeps_phrases else ()
-    return MarkedText(segment.text, spans) if spans else segment.text
+    remote = route is not None and route.infos[0].remote
+    borders = {place for span in segment.spans for place in (span.begin, span.end)} if remote else ()
+    return MarkedText(segment.text, spans, tuple(borders)) if spans or borders else segment.text
 
 
 def route_for(state: AppState, source: str, target: str, name: str | None = None) -> ModelRoute | None:

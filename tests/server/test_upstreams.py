@@ -20,7 +20,7 @@ def model():
 
 @pytest.fixture(scope="module")
 def place(model, tmp_path_factory):
-    """A server whose upstream is preferred for German to English; its local models answer the rest."""
+    """A server with an upstream that is preferred for German to English."""
     folder = tmp_path_factory.mktemp("upstream")
     path = settings_file(folder, model.address, prefers=["de-en"], price=2.5)
     with server(service_settings={"upstreams": path}, plugins="ollama,nllb") as found:
@@ -74,6 +74,37 @@ def test_deepl_answers_with_tags_and_a_glossary(client):
     glossary = client.post("/v2/glossaries", json=names | {"entries": "Haus\tcastle"}).json()
     answer = post(client, "/v2/translate", text=[GERMAN], glossary_id=glossary["glossary_id"], **fields)
     assert answer["translations"][0]["text"] == ENGLISH.replace("house", "castle")
+
+
+@pytest.mark.parametrize(
+    ("german", "english"),
+    [
+        ("Das <b>alt Haus</b> ist groß und alt.", "This <b>old house</b> is big and old."),
+        (
+            "<i>Das</i> Haus ist <b>groß</b>, und <u>alt</u>.",
+            "<i>This</i> house is <b>big</b>, and <u>old</u>.",
+        ),
+        ("Das <b>Haus <i>ist</i></b> alt.<br>Es ist alt.", "This <b>house <i>is</i></b> old.<br>It is old."),
+        ("Das <code>Haus x</code> <b>ist</b> alt.", "This <code>Haus x</code> <b>is</b> old."),
+    ],
+)
+def test_tags_are_sent_as_marks_and_come_back_around_the_same_words(client, model, german, english):
+    answer = post(client, "/translate", q=german, source="de", target="en", format="html")
+    assert answer["translatedText"] == english
+    assert "<b>" not in str(model.asked) and "<x1/>" in str(model.asked)
+
+
+def test_tags_stay_with_their_words_when_an_answer_has_another_order(client, model, monkeypatch):
+    def swapped(request):
+        first, second = "<x1/>Haus<x2/>", "<x3/>alt<x4/>"
+        text = request["messages"][-1]["content"]
+        assert first in text and second in text, text
+        return text.replace(first, "@").replace(second, first).replace("@", second)
+
+    monkeypatch.setattr(model, "text_of", swapped)
+    text = "Es hat <b>Haus</b> und das <i>alt</i> heute."
+    answer = post(client, "/translate", q=text, source="de", target="en", format="html")
+    assert answer["translatedText"] == "Es hat <i>alt</i> und das <b>Haus</b> heute."
 
 
 def test_openai_answers_whole_and_as_a_stream(client):
@@ -144,7 +175,7 @@ def test_metrics_count_answers_tokens_and_price(client, model):
 
 
 def test_convoy_is_an_upstream_of_convoy(place, client, tmp_path):
-    """The second server asks the first one, whose upstream is the model of a few words."""
+    """The second server asks the first one, which asks the model of a few words."""
     path = settings_file(tmp_path, str(client.base_url), "far", model="big")
     with server(service_settings={"upstreams": path}) as (second, *_):
         answer = post(second, "/translate", q=GERMAN, source="de", target="en", model="far", scores=True)

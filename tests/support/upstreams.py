@@ -28,7 +28,7 @@ def translate(text):
 class Model:
     """An ASGI application: the model, and the faults of its next answers.
 
-    faults: what is wrong with the next answers, the first one first; see `FAULTS`.
+    faults: faults of the next answers, in order; keys of `SPOILED`, statuses and others.
     always: fault of every answer, "" for none.
     asked: bodies of all requests.
     keys: headers Authorization of all requests.

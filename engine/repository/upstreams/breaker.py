@@ -1,4 +1,4 @@
-"""Pauses of an upstream: after failures in a row, or as long as it says itself."""
+"""Pauses of an upstream after failures in a row, or for the time of its Retry-After."""
 
 from __future__ import annotations
 

@@ -21,12 +21,12 @@ CHATTER: Final = re.compile(
     re.IGNORECASE,
 )
 QUOTES: Final = {'"': '"', "“": "”", "„": "“", "«": "»", "'": "'"}
-# longest answer: so many times the source, and more characters for short texts
+# the longest answer has this many times the characters of its source, and some more for short texts
 LONGEST_SHARE: Final = 6
 LONGEST_PLUS: Final = 60
 SHORTEST_SHARE: Final = 8  # largest ratio of the lengths of source and answer
-SHORT_SOURCE: Final = 40  # characters of a source whose answer may have any length down to one character
-MIN_LETTERS: Final = 24  # letters of an answer whose language is checked
+SHORT_SOURCE: Final = 40  # characters; an answer to a shorter source may have any length
+MIN_LETTERS: Final = 24  # the language of answers with fewer letters is not checked
 
 
 def bare(answer: str, source: str) -> str:

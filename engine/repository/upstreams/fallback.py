@@ -67,7 +67,7 @@ async def stream_or_fall_back(
         logger.info("%s answers instead of %s: %s", local.name, route.name, error)
     else:
         return
-    async with aclosing(stream(local, texts)) as events:
+    async with aclosing(stream(local, _readable(texts, local))) as events:
         async for event in events:
             yield event if isinstance(event, Partial) else _instead(event, route)
 
@@ -76,7 +76,7 @@ async def _answer_after(error: ConvoyError, run: Run, local: ModelRoute, texts: 
     """Return the answers of local models after an error, which is raised if they fail too."""
     logger.info("%s answers after an error: %s", local.name, error)
     try:
-        return await run(local, texts)
+        return await run(local, _readable(texts, local))
     except DeadlineExceeded:
         raise
     except ConvoyError:
@@ -96,12 +96,18 @@ async def _replace_doubtful(
     if not numbers or local is None:
         return results
     try:
-        answers = _instead(await run(local, [texts[number] for number in numbers]), route)
+        doubtful = _readable([texts[number] for number in numbers], local)
+        answers = _instead(await run(local, doubtful), route)
     except ConvoyError as error:
         logger.warning("%s could not replace doubtful answers: %s", local.name, error)
         return results
     better = dict(zip(numbers, answers, strict=True))
     return [better.get(number, result) for number, result in enumerate(results)]
+
+
+def _readable(texts: Texts, local: ModelRoute) -> Texts:
+    """Return texts without spans that must not change if a local model has no placeholders."""
+    return texts if local.keeps_phrases else [text if isinstance(text, str) else text.text for text in texts]
 
 
 def _instead(results: Sequence[TextResult], route: ModelRoute) -> list[TextResult]:

@@ -24,7 +24,7 @@ CHINESE: Final = frozenset({"zh", "zt"})
 
 
 def messages_of(family: str, source: SourceText, *, strict: bool) -> Messages:
-    """Return the messages that ask for a translation.
+    """Return the messages that request a translation.
 
     family: family of the model, a key of TEMPLATES.
     source: text with its languages, placeholders and terms.

@@ -22,10 +22,14 @@ PICTURES: Final = re.compile(EMOJI)
 
 @dataclass(frozen=True, slots=True)
 class MarkedText:
-    """A text with spans (begin, end) that must not be translated, ordered and disjoint."""
+    """A text with spans (begin, end) that must not be translated, ordered and disjoint.
+
+    borders: places of the text where a format begins or ends.
+    """
 
     text: str
     spans: tuple[tuple[int, int], ...] = ()
+    borders: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

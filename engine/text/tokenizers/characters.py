@@ -42,7 +42,7 @@ class SourceText(NamedTuple):
 
 @dataclass(slots=True)
 class CodePoints:
-    """A tokenizer of code points, see `engine.text.tokenizers.tokenizer.Tokenizer`.
+    """A tokenizer of code points; implements `engine.text.tokenizers.tokenizer.Tokenizer`.
 
     source, target: codes of the languages of a direction.
     """

@@ -22,6 +22,7 @@ from tests.project.linear.calls import (
 from tests.project.linear.case import MARKDOWN, MARKUP, TRUSTED, Case
 
 TEXT_CASES: dict[str, Case | str] = {
+    "engine.text.tokenizers.characters:read_source": "tokens of `hint_tokens`; one pass",
     "engine.text.tokenizers.characters:SYMBOL": Case(
         pumps=("<x1/>", "<x1"), uses=("search", "split", "findall")
     ),

@@ -1,4 +1,4 @@
-"""The file with the upstreams: what it may have, and one clear line for each mistake."""
+"""The file with the upstreams, and one clear line for each mistake in it."""
 
 import pytest
 
