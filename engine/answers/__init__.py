@@ -8,7 +8,6 @@ numbering   wrong numbers of answers
 choices     answers to one sentence, with its phrases and marks
 compose     results as the answer to a text: alternatives, alignment, phrases
 formats     formats and phrases of a text, inserted into its answer by attention
-markers     formats of a text for a language model, by marks
 alignment   attention between pieces of the source and pieces of the answer, also through two models
 quality     source words without attention, and repetitions in targets
 answer      texts through one model or two, as one group

@@ -11,7 +11,6 @@ from typing import Final
 
 from engine.answers.compose import Retry, TextResult, settle
 from engine.answers.drafts import Drafts, Partial
-from engine.answers.markers import with_marks, without_marks
 from engine.answers.options import TextOptions, resolve
 from engine.answers.pivot import Stage, carry_over, join_results, options_of
 from engine.answers.plan import MAX_SENTENCES, TOO_MANY_SENTENCES, Plan, plan
@@ -143,10 +142,8 @@ async def _answer_by_one(
     follow_up: bool = False,
 ) -> list[TextResult]:
     """Answer texts by one model."""
-    marked = [MarkedText(text) if isinstance(text, str) else text for text in texts if stage.text.remote]
-    planned = await _plan_group(stage, list(map(with_marks, marked)) or texts, options, deadline)
-    results = await _decode_plans(stage, planned, deadline, drafts, follow_up=follow_up)
-    return list(map(without_marks, marked, results)) or results
+    planned = await _plan_group(stage, texts, options, deadline)
+    return await _decode_plans(stage, planned, deadline, drafts, follow_up=follow_up)
 
 
 async def _plan_group(

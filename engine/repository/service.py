@@ -38,6 +38,7 @@ from engine.repository.opening import open_repository
 from engine.repository.repository import Repository
 from engine.repository.routing import Router, Rule, known_rules
 from engine.repository.upstreams.fallback import Texts, run_or_fall_back, stream_or_fall_back
+from engine.repository.upstreams.markers import marked_for, unmarked
 from engine.schedule.stats import Observer, Stats
 from engine.schedule.workers import Workers
 from engine.text.detect import Detection, detect, surely_other
@@ -204,7 +205,8 @@ class Service:
         budget = self.router.budget_of(route) if routed else None
         async with self._use_async(route, deadline) as stages:
             if budget is None:
-                return await answer(stages, texts, options, deadline)
+                results = await answer(stages, marked_for(route, texts), options, deadline)
+                return unmarked(route, texts, results)
             (leg,), languages = route.legs, [language.code for language in self.languages()]
 
             async def ask(texts: Texts, options: TextOptions, deadline: float) -> list[TextResult]:

@@ -206,7 +206,7 @@ def _mark_protected(segment: Segment, route: ModelRoute | None) -> str | MarkedT
     An upstream also gets the borders of formats, as it has no attention.
     """
     spans = protected_ranges(segment) if route is not None and route.keeps_phrases else ()
-    remote = route is not None and route.infos[0].remote
+    remote = route is not None and bool(route.infos[0].remote)
     borders = {place for span in segment.spans for place in (span.begin, span.end)} if remote else ()
     return MarkedText(segment.text, spans, tuple(borders)) if spans or borders else segment.text
 

@@ -8,5 +8,6 @@ client    one chat completion, whole or as a stream
 asking    a checked answer, asked for again after failures and faults
 engine    an engine that asks an upstream
 opening   an upstream as a model
+markers   formats of texts, by marks at their borders
 fallback  answers of local models in the place of failed ones
 """

@@ -183,4 +183,18 @@ FAULTS = [
         "is_preferred(source and short(source), target and short(target)) else 0",
         "tests/engine/repository/upstreams/test_upstreams.py -k unless_the_upstream",
     ),
+    (
+        "words between marks belong to any words",
+        "engine/repository/upstreams/markers.py",
+        "parts = [last if last == first + 1 else -1 for",
+        "parts = [-1 for",
+        "tests/server/test_upstreams.py -k another_order",
+    ),
+    (
+        "a span gets the place before its mark",
+        "engine/repository/upstreams/markers.py",
+        "end + bisect_right(places, end - 1))",
+        "end + bisect_right(places, begin - 1))",
+        "tests/server/test_upstreams.py -k same_words",
+    ),
 ]

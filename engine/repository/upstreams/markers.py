@@ -17,12 +17,39 @@ import numpy as np
 
 from engine.answers.alignment import Alignment, shares_by_place
 from engine.answers.compose import TextResult
+from engine.repository.catalogue import ModelRoute
 from engine.text.placeables.masked_text import MarkedText
 from engine.text.places import Range
 
 MARKS: Final = range(0xF700, 0xF8FF)  # private-use characters that never stand for a phrase
 MAX_MARKS: Final = 48  # of one text; more would leave no placeholders for its phrases
 WORD: Final = re.compile(r"\S+")
+
+
+def marked_for(route: ModelRoute, texts: Sequence[str | MarkedText]) -> Sequence[str | MarkedText]:
+    """Return texts with marks at the borders of their formats if one upstream answers them."""
+    if not _is_one_upstream(route):
+        return texts
+    return [text if isinstance(text, str) else with_marks(text) for text in texts]
+
+
+def unmarked(
+    route: ModelRoute, texts: Sequence[str | MarkedText], results: list[TextResult]
+) -> list[TextResult]:
+    """Return the answers to the texts of `marked_for` without their marks.
+
+    route: route that answered.
+    texts: texts of the caller.
+    results: answers.
+    """
+    if not _is_one_upstream(route):
+        return results
+    pairs = zip(texts, results, strict=True)
+    return [result if isinstance(text, str) else without_marks(text, result) for text, result in pairs]
+
+
+def _is_one_upstream(route: ModelRoute) -> bool:
+    return len(route.legs) == 1 and bool(route.legs[0].info.remote)
 
 
 def borders_of(marked: MarkedText) -> list[int]:
