@@ -192,7 +192,7 @@ class Retry:
 
     @property
     def jobs(self) -> list[DecodeJob]:
-        """Jobs to decode again, as a follow-up (see `Engine.submit`)."""
+        """Jobs to decode again, as a follow-up (`Engine.submit`)."""
         return at_once(self.job_slices())
 
     def job_slices(self) -> Slices[list[DecodeJob]]:

@@ -146,7 +146,7 @@ def _check_entry(place: str, name: str, value: Any) -> None:
 
 
 class RouteBudget:
-    """The second model of a rule, and what is left of the budget. Any thread may call the methods.
+    """The second model of a rule, with the rest of the budget. Any thread may call the methods.
 
     The share is kept over all sentences so far: N sentences admit at most 1 + share x N of them.
     """

@@ -163,7 +163,7 @@ class Service:
         return surely_other(text, language, [known.code for known in self.languages()])
 
     def _known_shares(self, words: Sequence[str]) -> dict[str, float]:
-        """Return the least share of words that the vocabularies for a language know, by language.
+        """Return the least share of words in the vocabularies for a language, by language.
 
         Empty while a translation model is not in memory.
         """

@@ -350,7 +350,7 @@ def finite(value: Any) -> Any:
 
 
 def _scores(result: TextResult) -> dict[str, Any]:
-    """Return the scores of a result; `via` has those of the first model of a pivot translation.
+    """Return the scores of a result; `via` has the scores of the first model of a pivot.
 
     `insteadOf` names the upstream that gave no good answer; `doubtful` counts answers with faults.
     """

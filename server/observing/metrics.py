@@ -89,7 +89,7 @@ class Metrics:
         self._figures.sources = sources
 
     def refresh(self) -> None:
-        """Copy the figures that are polled: those of the engines, the devices and the process."""
+        """Copy the polled figures of the engines, the devices and the process."""
         self._figures.refresh()
 
     def record_work(

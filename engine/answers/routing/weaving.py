@@ -70,7 +70,7 @@ def choice_of(model: TextModel, plan: Plan, number: int, result: TextResult) -> 
 
 
 def _joined_alignment(source: str, result: TextResult) -> tuple[list[str], list[str], Any]:
-    """Return the pieces and the alignment of an answer as of one sentence; by words if it has none."""
+    """Return the pieces and the joined alignment of an answer, or an alignment by words if there is none."""
     if not result.alignment:
         return by_words(source, result.text)
     *firsts, last = result.alignment

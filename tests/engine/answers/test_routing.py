@@ -38,7 +38,7 @@ def service(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def between(service):
-    """A score between those of the sure and of the unsure sentence."""
+    """Return a score between the scores of the two sentences."""
     service.router = Router([])
     sure, unsure = asyncio.run(service.run(FIRST, [SURE, UNSURE], OPTIONS))
     assert unsure.score < sure.score
@@ -70,7 +70,7 @@ def run_with(service, text, score, ask, options=OPTIONS, deadline=float("inf"), 
 
 
 def replying(*answers):
-    """Return a second model that gives these answers, and the list of what it was asked."""
+    """Return a second model that gives these answers, and the list of its requests."""
     rest, asked = list(answers), []
 
     async def ask(texts, options, until):
