@@ -28,6 +28,7 @@ LINE: Final = re.compile(
     r"|</?[A-Z][\w.]*(?:[ \t][^<>\n]*)?>[ \t]*$",  # a tag of a component
     re.IGNORECASE,
 )
+TAB, TAB_INDENT = "===", 4
 COMPONENT: Final = re.compile(r"</?[a-z]")  # other tags are HTML
 # the first line of JavaScript in MDX, which ends with a blank line
 SCRIPT: Final = re.compile(
@@ -57,7 +58,7 @@ def add_dialects(parser: MarkdownIt) -> None:
     parser.inline.ruler.before("link", "shortcode_link", _shortcode_link)
 
 
-def _line(state: StateBlock, first: int, _: int, silent: bool) -> bool:
+def _line(state: StateBlock, first: int, last: int, silent: bool) -> bool:
     """Read a line of markup; its title becomes inline content, with its column in `meta`."""
     begin, end = state.bMarks[first] + state.tShift[first], state.eMarks[first]
     match = None if state.is_code_block(first) else LINE.match(state.src, begin, end)
@@ -71,7 +72,24 @@ def _line(state: StateBlock, first: int, _: int, silent: bool) -> bool:
             token = state.push("inline", "", 0)
             token.content, token.children, token.map = title.strip(), [], [first, first + 1]
             token.meta["column"] = match.start(group) - (state.src.rfind("\n", 0, begin) + 1)
+    if match[0].startswith(TAB):
+        _tab_content(state, first, last)
     return True
+
+
+def _tab_content(state: StateBlock, first: int, last: int) -> None:
+    """Read the lines after the title of a tab of MkDocs that are indented by four spaces.
+
+    first, last: lines [first, last) from the title to the end of the block around it.
+    """
+    indent, line = state.sCount[first] + TAB_INDENT, first + 1
+    while line < last and (state.isEmpty(line) or state.sCount[line] >= indent):
+        line += 1
+    old = state.blkIndent, state.lineMax, state.parentType
+    state.blkIndent, state.lineMax, state.parentType = indent, line, "tab"
+    state.md.block.tokenize(state, first + 1, line)
+    state.blkIndent, state.lineMax, state.parentType = old
+    state.line = line
 
 
 def _script(state: StateBlock, first: int, last: int, silent: bool) -> bool:

@@ -222,8 +222,7 @@ class _SegmentReader:
         text = WHITE_SPACE.sub(" ", text)
         if self.space and text.startswith(" "):
             text = text[1:]
-            if self.builder.length:
-                self.builder.mark_spaced()
+            self.builder.mark_spaced()
         self.space = text.endswith(" ") if text else self.space
         return text
 

@@ -29,6 +29,8 @@ DIALECTS = {
     "closed admonition": '??? note "MORE"\n    TEXT.\n',
     "open admonition": '???+ tip "note"\n    TEXT.\n'.replace('"note"', '"NOTE"'),
     "tab of MkDocs": '=== "FIRST"\n\n- TEXT.\n',
+    "tab with indented content": '=== "FIRST"\n\n    TEXT.\n\n        code\n\n    - MORE\n'
+    '=== "NEXT"\n\n    END.\n\nLAST.\n',
     "shortcode of Hugo": 'TEXT.\n{{< figure src="a.png" >}}\nMORE.\n',
     "paired shortcode": "{{% notice tip %}}\nTEXT.\n{{% /notice %}}\n",
     "shortcode in a link": 'SEE [THIS]({{< ref "a.md" >}}) NOW.\n',
