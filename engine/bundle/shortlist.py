@@ -21,6 +21,8 @@ from engine.errors import BundleError
 SHORTLIST: Final = "shortlist.safetensors"  # file name in a bundle
 FLAGS: Final = ("by_source", "copies")
 LARGEST_MULTIPLE: Final = 1024
+NARROW: Final = frozenset({np.dtype(np.int16), np.dtype(np.int32)})  # types of the tensors in the file
+MAX_LIKELY: Final = 1 << 26  # values of `Shortlist.likely`, padding included
 Ids = NDArray[np.int64]
 
 
@@ -76,10 +78,12 @@ class Shortlist:
         return np.flatnonzero(flags)
 
     def dump(self) -> bytes:
-        """Return the file that `load_shortlist` reads, in 16 bits if all tokens fit."""
+        """Return the file that `load_shortlist` reads, without padding, in 16 bits if all tokens fit."""
         named = sorted(self.languages)
         lists = [self.languages[token] for token in named]
-        parts: dict[str, NDArray[Any]] = {"likely": self.likely, "always": self.always}
+        filled = self.likely >= 0
+        parts: dict[str, NDArray[Any]] = {"likely": self.likely[filled], "always": self.always}
+        parts["lengths"] = filled.sum(axis=1)  # of the rows of `likely`
         parts |= {"multiple": np.array([self.multiple])} if self.multiple > 1 else {}
         if named:  # the language tokens, their lists joined, and the length of each list
             parts |= {"named": np.array(named), "listed": np.concatenate(lists)}
@@ -101,7 +105,7 @@ def load_shortlist(data: bytes, vocabularies: tuple[int, int], eos: int) -> Shor
     """
     try:
         tensors = load(data)
-        likely, always = tensors["likely"], tensors["always"]
+        likely, always = _padded(tensors["likely"], tensors.get("lengths")), tensors["always"]
         multiple = tensors.get("multiple", np.ones(1, np.int16))
     except (SafetensorError, KeyError, ValueError) as error:
         raise BundleError(f"{SHORTLIST} is damaged ({error}); run: convoy shortlist") from None
@@ -115,7 +119,7 @@ def load_shortlist(data: bytes, vocabularies: tuple[int, int], eos: int) -> Shor
         and _fits_lists(named, listed, counts)
         and ("copies" not in tensors or source == target)
     )
-    narrow = {part.dtype for part in tensors.values()} <= {np.dtype(np.int16), np.dtype(np.int32)}
+    narrow = {part.dtype for part in tensors.values()} <= NARROW
     if not (fits and narrow) or multiple.shape != (1,) or not 1 <= multiple[0] <= LARGEST_MULTIPLE:
         raise BundleError(f"{SHORTLIST} was made for another model; run: convoy shortlist")
     return Shortlist(
@@ -126,6 +130,24 @@ def load_shortlist(data: bytes, vocabularies: tuple[int, int], eos: int) -> Shor
         target_vocab=target,
         **{flag: flag in tensors for flag in FLAGS},
     )
+
+
+def _padded(likely: NDArray[Any], lengths: NDArray[Any] | None) -> NDArray[Any]:
+    """Return the rows of `likely` padded with -1. Raises ValueError if they are too long or not whole.
+
+    likely: tokens of all rows; the padded rows in files of 0.6 and earlier.
+    lengths: number of tokens of each row; None in those files.
+    """
+    if lengths is None:
+        return likely
+    if lengths.dtype not in NARROW or lengths.ndim != 1 or not _fits_lists(lengths, likely, lengths):
+        raise ValueError("its rows have other lengths")
+    longest = int(lengths.max(initial=0))
+    if len(lengths) * longest > MAX_LIKELY:
+        raise ValueError("its rows are too long")
+    rows = np.full((len(lengths), longest), -1, likely.dtype)
+    rows[np.arange(longest) < lengths[:, None]] = likely
+    return rows
 
 
 def _in_vocabulary(tokens: NDArray[Any], size: int) -> bool:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.numpy import save
 
 from cli.main import app
 from engine.api import BundleError, InvalidRequest, Service, ServiceSettings, TextOptions
@@ -273,6 +274,13 @@ def test_backend_without_shortlists_refuses_them(listed):
         open_executors(listed, Placement("torch", shortlist=True))
 
 
+def rows_of(likely, lengths):
+    """Return a shortlist file with rows of these lengths."""
+    return save(
+        {"likely": np.array(likely, np.int16), "always": np.array([EOS], np.int16), "lengths": lengths}
+    )
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -280,11 +288,25 @@ def test_backend_without_shortlists_refuses_them(listed):
         Shortlist(np.zeros((VOCABULARY - 1, 2), np.int32), np.array([EOS], np.int32)).dump(),
         Shortlist(np.zeros((VOCABULARY, 2), np.int32), np.array([3], np.int32)).dump(),
         Shortlist(np.full((VOCABULARY, 2), VOCABULARY, np.int32), np.array([EOS], np.int32)).dump(),
+        rows_of([5, 6, 7], np.array([4, -1] + [0] * (VOCABULARY - 2), np.int16)),
+        rows_of([5, 6, 7], np.array([2] + [0] * (VOCABULARY - 1), np.int16)),
+        rows_of([5, 6, 7], np.array([np.inf] + [0] * (VOCABULARY - 1))),
+        rows_of([5] * 30_000, np.array([30_000] + [0] * 9_999, np.int16)),
     ],
 )
 def test_a_list_that_does_not_fit_is_refused(wrong):
     with pytest.raises(BundleError, match="run: convoy shortlist"):
         load_shortlist(wrong, (VOCABULARY, VOCABULARY), EOS)
+
+
+def test_padded_rows_of_earlier_files_are_read():
+    rows = np.arange(8 * VOCABULARY, dtype=np.int16).reshape(VOCABULARY, 8) % VOCABULARY
+    rows[3:, 5:] = -1
+    always = np.array([EOS], np.int16)
+    old = load_shortlist(save({"likely": rows, "always": always}), (VOCABULARY, VOCABULARY), EOS)
+    new = load_shortlist(old.dump(), (VOCABULARY, VOCABULARY), EOS)
+    assert old.likely.tolist() == new.likely.tolist() == rows.tolist()
+    assert len(old.dump()) < len(save({"likely": rows, "always": always}))
 
 
 def test_command_learns_a_shortlist_from_gzipped_tsv_and_model_uses_it(tmp_path, capsys):
