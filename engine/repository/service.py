@@ -99,8 +99,7 @@ class Service:
 
     def languages(self) -> list[Language]:
         """Return the languages of all translation models, in the order of the models."""
-        models = (info.directions for info in self.models() if info.task == "translate")
-        return list(languages_of(tuple(models)))
+        return list(languages_of(tuple(i.directions for i in self.models() if i.task == "translate")))
 
     def pick(
         self,
@@ -168,9 +167,7 @@ class Service:
         Empty while a translation model is not in memory.
         """
         loaded, shares = self.repository.loaded, dict[str, float]()
-        for info in self.models():
-            if info.task != "translate":
-                continue
+        for info in (one for one in self.models() if one.task == "translate"):
             if info.name not in loaded:
                 return {}
             for source in info.directions.sources:
@@ -205,8 +202,8 @@ class Service:
         budget = self.router.budget_of(route) if routed else None
         async with self._use_async(route, deadline) as stages:
             if budget is None:
-                results = await answer(stages, marked_for(route, texts), options, deadline)
-                return unmarked(route, texts, results)
+                marked = marked_for(route, texts)
+                return unmarked(route, texts, await answer(stages, marked, options, deadline))
             (leg,), languages = route.legs, [language.code for language in self.languages()]
 
             async def ask(texts: Texts, options: TextOptions, deadline: float) -> list[TextResult]:
