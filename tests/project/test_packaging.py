@@ -98,6 +98,7 @@ def test_every_import_of_a_library_is_a_declared_dependency():
         "markdown_it",
         "docx",
         "google",  # protobuf
+        "pynvml",  # nvidia-ml-py
         "grpc",
         "grpc_health",
         "grpc_reflection",
