@@ -12,7 +12,7 @@ from engine.answers.plan import Plan
 from engine.answers.sentence import Sentence
 from engine.answers.text_model import TextModel
 from engine.schedule.slices import at_once
-from engine.text.numbers import DIGITS, foreign_numbers, foreign_words
+from engine.text.numbers import DIGITS, foreign_numbers, foreign_words, shortened_words
 from engine.text.placeables.markup import PlainText
 from engine.text.placeables.masked_text import Phrase
 from engine.text.placeables.pairs import without_pairs
@@ -30,7 +30,8 @@ class WrongNumbers(NamedTuple):
     foreign: numbers in digits that the source has neither in digits nor in words.
     lost: numbers in digits of the source that the answer has neither in digits nor in words.
     words: numbers in words of the answer that the source lacks. Unless the answer was decoded again without
-        digits, they count only if the answer lacks a number in words of the source.
+        digits, they count only if the answer lacks a number in words of the source. Then numbers in words of
+        the source of which the answer has a part only: 90 of 95.
     """
 
     foreign: list[str]
@@ -53,6 +54,8 @@ def wrong_numbers(model: TextModel, plan: Plan, sentence: Sentence, answer: str)
     lost = foreign_numbers(sentence.text, answer, model.target) if sentence.numbers else []
     checked = sentence.prefix or (sentence.numbers and foreign_words(sentence.text, answer, model.languages))
     words = foreign_words(answer, source, (model.target, model.source)) if checked else []
+    if sentence.numbers:
+        words += shortened_words(sentence.text, answer, model.languages)
     return WrongNumbers(foreign, lost, words) if foreign or lost or words else None
 
 

@@ -72,6 +72,34 @@ def foreign_words(text: str, other: str, languages: tuple[str, str]) -> list[int
     return [_sum(parts) for parts in runs if _sum(parts) not in known and not known.issuperset(parts)]
 
 
+def shortened_words(text: str, other: str, languages: tuple[str, str]) -> list[int]:
+    """Return the numbers in several words, 13 to 99, of a text that another text shortens: 95 to 90.
+
+    Times are not compared.
+
+    text, other: two texts with the same meaning.
+    languages: codes of their languages; without number words in the rules of both no number is shortened.
+    """
+    words, others = (rules_of(language).number_words for language in languages)
+    if not (words and others):
+        return []
+    text, other = text.casefold(), other.casefold()
+    numbers = [_sum(parts) for parts in _runs(text, words) if len(parts) > 1]
+    numbers = [number for number in numbers if DOZEN < number < 100]
+    if not numbers or _has_time(text, words) or _has_time(other, others):
+        return []
+    found = any(_sum(parts) > ORDINARY for parts in _runs(other, others))
+    known = _values(other, others)
+    # a difference of one may be an article: a dozen
+    return [n for n in numbers if found and all(abs(n - value) > ORDINARY for value in known)]
+
+
+def _has_time(text: str, words: NumberWords) -> bool:
+    """Return whether a text in small letters has a word of times: half, o'clock."""
+    begins = f"{words.half}|{words.quarter}|(?:{words.clock})(?!\\w)"
+    return re.search(rf"(?<!\w)(?:{begins})", text) is not None
+
+
 def _is_known(number: str, known: set[str]) -> bool:
     return _plain(number) in known or all(_plain(run) in known for run in DIGITS.findall(number))
 

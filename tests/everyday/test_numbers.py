@@ -153,18 +153,25 @@ def test_answer_that_changes_a_number_in_words_is_never_accepted(served):
         "en": ("We have forty chairs.", "We have sixty chairs."),
         "fr": ("Nous avons quarante chaises.", "Nous avons soixante chaises."),
     }
-    source, (right, wrong) = texts[pair[:2]][0], texts[pair[3:]]
-    made = at_once(plan(model, source, TextOptions(protect=True)))
-    hypotheses = [Hypothesis(model.tokenizer.encode_target(t), -0.1, [], "stop") for t in (wrong, right)]
-    assert choices(model, made, made.sentences[0], hypotheses)[0].text == right
-    (last,) = choices(model, made, made.sentences[0], hypotheses[:1])
-    assert (last.text, last.forced, last.misnumbered) == (source, 1, False)
+    parts = {
+        "de": ("Sie haben fünfundsiebzig Stühle.", "Sie haben siebzig Stühle."),
+        "en": ("They have seventy-five chairs.", "They have seventy chairs."),
+        "fr": ("Ils ont soixante-quinze chaises.", "Ils ont soixante chaises."),
+    }
+    for forms in (texts, parts):
+        source, (right, wrong) = forms[pair[:2]][0], forms[pair[3:]]
+        made = at_once(plan(model, source, TextOptions(protect=True)))
+        hypotheses = [Hypothesis(model.tokenizer.encode_target(t), -0.1, [], "stop") for t in (wrong, right)]
+        assert choices(model, made, made.sentences[0], hypotheses)[0].text == right
+        (last,) = choices(model, made, made.sentences[0], hypotheses[:1])
+        assert (last.text, last.forced, last.misnumbered) == (source, 1, False)
 
 
 IDIOMS = {
     "de-en": (
         ("Er kam vor zwei Wochen.", "He came a fortnight ago."),
         ("Ich habe sechs Bücher.", "I have half a dozen books."),
+        ("Ich kaufte ein Dutzend Äpfel.", "I bought a dozen apples."),
     ),
     "en-de": (
         ("It is just that easy.", "Es ist einfach so leicht."),

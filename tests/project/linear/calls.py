@@ -295,6 +295,8 @@ def decoded(text: str) -> object:
 
 
 def numbered(text: str) -> object:
-    from engine.text.numbers import foreign_numbers, foreign_words
+    from engine.text.numbers import foreign_numbers, foreign_words, shortened_words
 
-    return foreign_numbers("7 " + text, text, "de"), foreign_words(text, text, ("de", "en"))
+    languages = ("de", "en")
+    words = foreign_words(text, text, languages), shortened_words(text, text + " zehn", languages)
+    return foreign_numbers("7 " + text, text, "de"), *words
