@@ -57,4 +57,11 @@ FAULTS = [
         "-self.score / self.tokens",
         "tests/cli/test_tables.py -k perplexity",
     ),
+    (
+        "a rule for names loses any quality",
+        "cli/name_rules.py",
+        " if rule.bleu >= none.bleu - MAX_BLEU_LOSS)",
+        ")",
+        "tests/engine/text/test_words.py -k loses_no_score",
+    ),
 ]

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corpus.formats.records import read_records
+from corpus.formats.text import TextLines
 from engine.api import InvalidRequest, TextOptions
 from tests.corpus.jobs import MODEL, job_of, output_of, run_job, sentences
 from tests.support.served import running
@@ -57,6 +58,11 @@ def test_text_is_translated_line_by_line(service, expected, tmp_path, ending):
     assert sorted(output) == [*names, "manifest.json"]
     text = b"".join(unpacked(output[name], ending) for name in names).decode()
     assert text == "".join(f"{line}\n" for line in expected)
+
+
+def test_line_breaks_in_one_column_of_text_are_spaces():
+    assert TextLines(["text"]).write(b"", ["a\r\nb\tc"], whole=True) == b"a b\tc"
+    assert TextLines(["text", "score"]).write(b"", ["a\nb\tc", 1.5], whole=True) == b"a b c\t1.5"
 
 
 def test_several_columns_of_text_are_separated_by_tabs(service, expected, tmp_path):

@@ -16,6 +16,7 @@ from corpus.engines import EngineChoice, Helpers
 from corpus.folder import STATE, JobFolder
 from corpus.formats.records import Record, add_to_digest, read_records
 from corpus.inputs import find_inputs
+from corpus.job import differences, models_of
 from corpus.leases import Leases
 from corpus.progress import Progress
 from corpus.worker import CorpusWorker
@@ -111,6 +112,18 @@ def test_packed_file_is_opened_once_for_all_its_shards(service, tmp_path, monkey
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress("\n".join(sentences(40)).encode()))
     run_job(service, job_of(service, shard_lines=10), [tmp_path / "a.txt.gz"], tmp_path / "out")
     assert len(opened) == 1
+
+
+def test_one_model_is_not_both_models_of_a_job(service):
+    infos = service.models()
+    assert len(models_of(infos)) == len(infos)
+    with pytest.raises(InvalidRequest, match="comes twice"):
+        models_of([infos[0], infos[0]])
+
+
+def test_differences_of_jobs_name_inner_fields():
+    old, new = {"options": {"beam": 1, "n": 2}, "a": 1}, {"options": {"beam": 4, "n": 2}, "a": 1}
+    assert differences(old, new) == ["options.beam was 1 and is 4"]
 
 
 def test_hidden_folders_and_packed_parquet_are_no_inputs(tmp_path):

@@ -20,6 +20,7 @@ from engine.answers.pivot import join_results
 from engine.api import Placement, Service, ServiceSettings, TextOptions, TextResult
 from engine.schedule.slices import at_once
 from engine.text.placeables.masked_text import KeptSpan
+from server.answering.pages import join_pages, parse_pages
 from server.answering.translation import run_segments
 from server.observing.metrics import Metrics
 from server.settings import ServerSettings
@@ -175,6 +176,13 @@ def test_formats_follow_their_words_with_a_sharp_alignment(order, data):
     answer = page.join([project(segment, aligned(source, target, matrix))])
     wanted = [f"<b id={i}>{WORDS[i]}y</b>" if i in bold else f"{WORDS[i]}y" for i in order]
     assert answer == " ".join(wanted)
+
+
+def test_each_segment_of_pages_keeps_its_own_formats():
+    pages = at_once(parse_pages(read_html, ["<p>a <b>b</b></p><p><i>c</i> d</p>", "<p>e <u>f</u></p>"]))
+    answers = [None, aligned(["c", "d"], ["x", "y"], np.eye(2)), aligned(["e", "f"], ["v", "w"], np.eye(2))]
+    written = at_once(join_pages(pages, answers))
+    assert written == ["<p>a <b>b</b></p><p><i>x</i> y</p>", "<p>v <u>w</u></p>"]
 
 
 @st.composite

@@ -86,10 +86,13 @@ def fault_of(form, pair, text, way, length):
     def measure(characters, *group):
         return measured(run, text * (characters // len(text)), way, *group)
 
-    whole = measure(length)
-    allowed = max(LONGEST_SLICE * length / LIMIT, SHORTEST_SLICE) * slowness()
+    whole, slow = measure(length), slowness()
+    allowed = max(LONGEST_SLICE * length / LIMIT, SHORTEST_SLICE) * slow
     if whole.longest > allowed and (whole := measure(length, 1)).longest > allowed:
-        return f"a slice of {whole.longest:.3f} s, {allowed:.3f} s are allowed for {length} characters"
+        # a slice that grows no further, such as one of a long sentence, is judged by the longest text
+        longest = whole.longest if length == LIMIT else measure(LIMIT, 1).longest
+        if longest > LONGEST_SLICE * slow:
+            return f"a slice of {longest:.3f} s, {LONGEST_SLICE * slow:.3f} s are allowed"
     if whole.total < NOTICEABLE:
         return ""
     sizes, seconds = [length // 4, length], [measure(length // 4).total, whole.total]

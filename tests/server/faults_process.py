@@ -221,4 +221,25 @@ FAULTS = [
         "if True:",
         "tests/server/test_earlier_bundles.py -k with_a_warning",
     ),
+    (
+        "a model on disk is awaited",
+        "server/awaited.py",
+        ' if entry.get("state") != READY}',
+        "}",
+        "tests/server/test_awaited.py -k states_are_read",
+    ),
+    (
+        "a failed model is being fetched",
+        "server/awaited.py",
+        '", ".join(name for name in entries if name not in failed)',
+        '", ".join(entries)',
+        "tests/server/test_awaited.py -k states_are_read",
+    ),
+    (
+        "damaged states of models end a request",
+        "server/awaited.py",
+        "except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):",
+        "except (OSError, KeyError, TypeError, AttributeError, RecursionError):",
+        "tests/server/test_awaited.py -k states_are_read",
+    ),
 ]

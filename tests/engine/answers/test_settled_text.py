@@ -44,6 +44,11 @@ def test_certain_text_of_pieces_begins_every_longer_text(tokens, text):
             assert final.startswith(tokenizer.decode_whole_words(ids[:end]))
 
 
+def test_character_that_is_spelled_in_bytes_is_lacking():
+    assert not with_bytes().lacks("e")
+    assert with_bytes().lacks("東")
+
+
 MOSES = [
     "@-@",
     "a",

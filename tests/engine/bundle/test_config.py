@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from engine.backends import BACKENDS, Placement
+from engine.bundle.adaptive import Bands
 from engine.bundle.bundle import open_bundle
 from engine.bundle.config import ModelConfig
+from engine.bundle.tables import sinusoids
 from engine.errors import BundleError, ConfigError
 from engine.executors import OPENERS, open_executors
 from engine.executors.onnx.sessions import open_sessions
@@ -20,6 +22,19 @@ from tests.support.models import CONFIGS, weights
 from tests.support.served import bundles
 
 GOOD = CONFIGS["glu"]
+
+
+@pytest.mark.parametrize("cutoffs", [(), (0, 4), (4, 4), (5, 4), (4, 10)])
+def test_cutoffs_of_bands_ascend_within_the_vocabulary(cutoffs):
+    assert "ascending" in next(Bands(cutoffs).problems(10, 64))
+    assert not list(Bands((4, 7)).problems(10, 64))
+
+
+def test_sinusoids_of_an_odd_width_end_in_zeros():
+    table = sinusoids(3, 5, None)
+    assert table.shape == (3, 5)
+    assert np.array_equal(table[:, :4], sinusoids(3, 4, None))
+    assert not table[:, 4].any()
 
 
 @pytest.mark.parametrize("name", list(CONFIGS))

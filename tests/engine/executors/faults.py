@@ -148,4 +148,18 @@ FAULTS = [
         'return maker(config, "int8", "tensorrt")',
         "tests/engine/executors/test_without_vnni.py -k graphs",
     ),
+    (
+        "a list keeps the tokens of an earlier request",
+        "engine/executors/shortlists.py",
+        "        self.lists[slot] = NO_TOKEN\n",
+        "",
+        "tests/engine/bundle/test_shortlist.py -k depends_on_its_source",
+    ),
+    (
+        "a moved list keeps the count of its place",
+        "engine/executors/shortlists.py",
+        "        self.counts[target] = self.counts[source]\n",
+        "",
+        "tests/engine/bundle/test_shortlist.py -k depends_on_its_source",
+    ),
 ]

@@ -197,4 +197,18 @@ FAULTS = [
         "end + bisect_right(places, begin - 1))",
         "tests/server/test_upstreams.py -k same_words",
     ),
+    (
+        "a limit of an outer group is ignored",
+        "engine/repository/machine.py",
+        "for depth in range(len(parts) + 1)]",
+        "for depth in range(len(parts), len(parts) + 1)]",
+        "tests/engine/repository/test_machine.py -k least_limit",
+    ),
+    (
+        "engine processes share no memory",
+        "engine/repository/machine.py",
+        "int(memory * SHARE / processes)",
+        "int(memory * SHARE)",
+        "tests/engine/repository/test_machine.py -k least_limit",
+    ),
 ]

@@ -326,4 +326,18 @@ FAULTS = [
         "if True or workers is None",
         "tests/engine/schedule/test_workers.py",
     ),
+    (
+        "the number of an error of the device is not read",
+        "engine/executors/device_errors.py",
+        "        return int(match[1]) in STICKY\n",
+        "        return False\n",
+        "tests/engine/schedule/test_lost_device.py -k sticky",
+    ),
+    (
+        "only the last error of a chain counts",
+        "engine/executors/device_errors.py",
+        "any(map(_is_sticky, _chain(error)))",
+        "_is_sticky(error)",
+        "tests/engine/schedule/test_lost_device.py -k sticky",
+    ),
 ]

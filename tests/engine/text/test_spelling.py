@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine.api import MarkedText
+from engine.text.placeables.escapes import Escaped, escapes_of, read_escape
 from engine.text.placeables.masking import MaskRules
 from engine.text.placeables.spelling import spell_names
 from tests.support.finished import mask
@@ -71,3 +72,18 @@ def test_name_stays_lost_if_its_place_or_translation_is_in_doubt(name, answer):
 def test_number_that_an_answer_lacks_or_repeats_is_noticed(answer, garbled):
     found = mask(MarkedText("5 und 7"), MaskRules(protect=True, symbols=SYMBOLS))
     assert found.garbles(answer, range(len(found.phrases))) is garbled
+
+
+@pytest.mark.parametrize(
+    ("escape", "written"),
+    [("&#244;", "caf&#233;"), ("&#xf4;", "caf&#xe9;"), ("&ocirc;", "caf&eacute;"), ("\\u00f4", "caf\\u00e9")],
+)
+def test_letters_of_an_answer_are_escaped_in_the_form_of_the_source(escape, written):
+    assert escapes_of([Escaped(escape, read_escape(escape))]).write("café") == written
+
+
+def test_escapes_of_signs_stand_for_no_letter():
+    assert [read_escape(escape) for escape in ("&plus;", "&#36;", "&copy;", "&ocirc;", "&rsquo;")] == [
+        *("", "", ""),
+        *("ô", "’"),
+    ]

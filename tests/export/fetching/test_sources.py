@@ -7,9 +7,12 @@ from contextlib import closing
 
 import pytest
 
+from engine.bundle.manifest import Provenance
 from engine.errors import CheckpointError, InvalidRequest
 from export.fetching.hugging_face import chosen_files
-from export.fetching.offers import BUNDLE, languages_in
+from export.fetching.languages import missing_pairs, plan
+from export.fetching.offers import BUNDLE, ModelOffer, RemoteFile, choose, languages_in, version_parts
+from export.fetching.registry import _file as registry_file
 from export.fetching.sources import Addresses, SourceTable
 from tests.support.model_servers import Server, publish, record, remote_settings, running, sha, student
 
@@ -27,6 +30,53 @@ def opened():
     yield open_
     for sources in every:
         sources.close()
+
+
+def test_offers_have_safe_names_and_each_file_once():
+    origin, files = Provenance("mirror", "a"), (RemoteFile("https://a.example/b", "b"),)
+    assert ModelOffer(origin, "a", "de", "en", BUNDLE, files).pair == "de-en"
+    for name, each in (("../a", files), ("a", files * 2)):
+        with pytest.raises(ValueError, match="named|two files"):
+            ModelOffer(origin, name, "de", "en", BUNDLE, each)
+
+
+def test_several_fitting_offers_are_named():
+    each = [ModelOffer(Provenance("mirror", n), n, "de", "en", BUNDLE, (), n) for n in ("tiny", "base")]
+    with pytest.raises(InvalidRequest, match="several models"):
+        choose(each, "mirror", "de-en", None)
+    assert choose(each, "mirror", "de-en", "base") is each[1]
+
+
+def test_packed_file_of_the_registry_has_the_size_of_its_content():
+    file = registry_file({"path": "a/m.bin.gz", "uncompressedSize": 5}, "https://a.example")
+    assert (file.address, file.path) == ("https://a.example/a/m.bin.gz", "m.bin")
+    assert (file.size, file.unpacked_size, file.packing) == (None, 5, "gz")
+
+
+@pytest.mark.parametrize("path", ["a/../b/m.bin", "../m.bin", "a\\m.bin", "https://b.example/m.bin"])
+def test_files_of_the_registry_stay_in_it(path):
+    with pytest.raises(ValueError, match="leaves"):
+        registry_file({"path": path, "uncompressedSize": 5}, "https://a.example")
+
+
+def test_directions_that_two_models_serve_are_not_missing():
+    there = {("de", "en"), ("en", "fr")}
+    assert missing_pairs([("de", "fr"), ("fr", "de"), ("de", "en")], there) == [("fr", "de")]
+
+
+def test_direct_model_is_planned_before_two_by_way_of_english():
+    origin = Provenance("mirror", "a")
+    offers = {
+        (source, target): ModelOffer(origin, f"{source}-{target}", source, target, BUNDLE, ())
+        for source, target in (("de", "fr"), ("de", "en"), ("en", "fr"), ("nl", "en"))
+    }
+    chosen, lacking = plan([("de", "fr"), ("nl", "fr"), ("nl", "pl")], set(), offers.values())
+    assert list(chosen) == [("de", "fr"), ("nl", "en"), ("en", "fr")]
+    assert lacking == [("en", "pl")]
+
+
+def test_numbers_of_versions_are_compared():
+    assert version_parts("2.10") > version_parts("2.9") > version_parts("") == ()
 
 
 def versions(server, *each, **more):

@@ -167,6 +167,18 @@ def test_missing_files_are_named(tmp_path, name):
     assert name in message or "holds neither" in message
 
 
+@pytest.mark.parametrize("text", ["a: 0\nb: 0\n", "a: 0\na: 1\n", ""])
+def test_symbols_and_ids_of_a_vocabulary_differ(tmp_path, text):
+    (tmp_path / "vocab.yml").write_text(text, "utf-8")
+    with pytest.raises(CheckpointError, match="same id|twice"):
+        read_symbols(tmp_path / "vocab.yml")
+
+
+def test_quotes_in_quoted_symbols_are_written_twice(tmp_path):
+    (tmp_path / "vocab.yml").write_text("'it''s': 0\n\"a\\\"b\": 1\n", "utf-8")
+    assert read_symbols(tmp_path / "vocab.yml") == {"it's": 0, 'a"b': 1}
+
+
 @pytest.mark.parametrize("text", ["a", "a: b", "a: 1\nb", "[", "\xff: x"])
 def test_vocabularies_with_invalid_lines_are_refused(tmp_path, text):
     make(tmp_path / "marian", "post-norm")
