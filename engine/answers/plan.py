@@ -201,8 +201,7 @@ class _Planner:
         clauses, count = protect and not model.remote, self._count
         found = split(masked.text, model.source, self._fits, seen, clauses=clauses, count=count)
         layout = yield from found
-        if model.paragraphs:
-            layout = paragraphs(layout, self._fits)
+        layout = paragraphs(layout, self._fits) if model.paragraphs else layout
         sentences, first = list[Sentence](), 0
         for number, text in enumerate(layout.sentences):
             yield
