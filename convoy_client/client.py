@@ -161,13 +161,7 @@ class Client(_Base):
         return self._ask(calls.score_all(texts, source_texts, options), timeout) if texts else []
 
     def translate_file(
-        self,
-        path: Path | str,
-        target: str,
-        source: str = "auto",
-        *,
-        timeout: float | None = None,
-        **options: Any,
+        self, path: Path | str, target: str, source: str = "auto", *, timeout: float | None = None, **how: Any
     ) -> bytes:
         """Return the translation of a document in the same format. Also raises OSError.
 
@@ -177,7 +171,7 @@ class Client(_Base):
         timeout: seconds for the answer; None: timeout of the client.
         """
         file = Path(path)
-        where = self._ask(calls.upload(file.name, file.read_bytes(), target, source, options), timeout)
+        where = self._ask(calls.upload(file.name, file.read_bytes(), target, source, how), timeout)
         return self._ask(calls.download(where), timeout)
 
     def detect(self, text: str, *, timeout: float | None = None) -> list[Detection]:
@@ -346,13 +340,7 @@ class AsyncClient(_Base):
         return await self._ask(calls.score_all(texts, source_texts, options), timeout) if texts else []
 
     async def translate_file(
-        self,
-        path: Path | str,
-        target: str,
-        source: str = "auto",
-        *,
-        timeout: float | None = None,
-        **options: Any,
+        self, path: Path | str, target: str, source: str = "auto", *, timeout: float | None = None, **how: Any
     ) -> bytes:
         """Return the translation of a document in the same format. Also raises OSError.
 
@@ -363,7 +351,7 @@ class AsyncClient(_Base):
         """
         file = Path(path)
         content = await asyncio.to_thread(file.read_bytes)
-        where = await self._ask(calls.upload(file.name, content, target, source, options), timeout)
+        where = await self._ask(calls.upload(file.name, content, target, source, how), timeout)
         return await self._ask(calls.download(where), timeout)
 
     async def detect(self, text: str, *, timeout: float | None = None) -> list[Detection]:

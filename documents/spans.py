@@ -19,9 +19,9 @@ class Span:
     parent: index of the span around it, or -1; parents come first.
     kept: the text must not be translated; a kept span has no spans in it.
     spaced: the point had white space on both sides; the text has only one of the two.
-    apart: white space that the text lacks was between the span and a point before it.
     line: the point is a line break within a sentence. It has no meaning: its place is a share of the text.
     link: the span is a link, a button or the like, which must not get the text of another one.
+    apart: white space that the text lacks was between the span and a point before it.
     """
 
     begin: int

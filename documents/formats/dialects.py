@@ -131,7 +131,7 @@ def _highlight(state: StateInline, silent: bool) -> bool:
 
 
 def _shortcode_link(state: StateInline, silent: bool) -> bool:
-    """Read `[text]({{< ref "page.md" >}})`."""
+    """Read a link whose address is a shortcode."""
     match = SHORTCODE_LINK.match(state.src, state.pos, state.posMax)
     if match is None:
         return False

@@ -18,7 +18,7 @@ from mdit_py_plugins.footnote import footnote_plugin
 
 from documents.document import Document
 from documents.formats.dialects import add_dialects
-from documents.formats.markdown_lines import Line, inline_lines, keep_sources
+from documents.formats.markdown_lines import InlineLine, inline_lines, keep_sources
 from documents.formats.plain import NEWLINE, decode
 from documents.spans import MAX_SPANS, Segment
 
@@ -43,7 +43,7 @@ class _Block:
     begin: int
     end: int
     cell: bool
-    lines: list[Line]
+    lines: list[InlineLine]
     environment: MutableMapping[str, Any]
 
     def write(self, segments: Sequence[Segment]) -> str:

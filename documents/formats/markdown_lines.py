@@ -20,12 +20,12 @@ from documents.spans import Builder, Segment, weave
 SPECIAL: Final = re.compile(r"[\\`*\[\]<]|\$(?=[^\s\d$][^$]*\$)|(?<!\w)_|_(?!\w)|&(?=#?\w+;)|~(?=~)")
 BLOCK_MARK: Final = re.compile(r"(?:([-+>#=:~])|(\d{1,9})([.)]))(?=\s|$)|(>)")  # text that begins a block
 CLOSED: Final = {"mark_close", "link_close", "em_close", "strong_close", "s_close"}
-MATH: Final = {"math_inline", "math_inline_double"}
+KEPT: Final = {"code_inline", "dialect", "math_inline", "math_inline_double"}
 Rule = Callable[[StateInline, bool], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class InlineLine:
     """Inline content up to a hard break.
 
     segment: text with spans.
@@ -84,21 +84,12 @@ class Line:
 
     def _speller(self, segment: Segment, *, escaped: bool) -> Callable[[str], str]:
         """Return the function that writes the texts of a segment, called for each in order."""
-        counts = Counter(segment.text if self.spellings else "")
-        for span in segment.spans if self.spellings else ():
-            if span.kept:
-                counts.subtract(segment.text[span.begin : span.end])
-        left = {
-            character: chain(spellings if counts[character] == len(spellings) else (), repeat(character))
-            if len(set(spellings)) > 1
-            else repeat(spellings[0])
-            for character, spellings in self.spellings.items()
-        }
+        left = self._spellings_of(segment) if self.spellings else {}
 
         def write_text(text: str) -> str:
-            special = {match.start() for match in SPECIAL.finditer(text)} if escaped else ()
             if not left:
                 return SPECIAL.sub(r"\\\g<0>", text) if escaped else text
+            special = {match.start() for match in SPECIAL.finditer(text)} if escaped else ()
             parts = list[str]()
             for at, character in enumerate(text):
                 written = next(left[character]) if character in left else character
@@ -106,6 +97,20 @@ class Line:
             return "".join(parts)
 
         return write_text
+
+    def _spellings_of(self, segment: Segment) -> dict[str, Iterator[str]]:
+        """Return the spellings of a new segment: those of the source in order if it has as many characters or
+        all are equal, otherwise none."""
+        counts = Counter(segment.text)
+        for span in segment.spans:
+            if span.kept:
+                counts.subtract(segment.text[span.begin : span.end])
+        left = dict[str, Iterator[str]]()
+        for character, spellings in self.spellings.items():
+            known = spellings if counts[character] == len(spellings) else ()
+            default = spellings[0] if len(set(spellings)) == 1 else character
+            left[character] = chain(known, repeat(default))
+        return left
 
 
 def keep_sources(parser: MarkdownIt) -> None:
@@ -144,7 +149,7 @@ def _link(state: StateInline, silent: bool) -> bool:
     return True
 
 
-def inline_lines(children: Sequence[Token], breaks: Sequence[str], *, joined: bool) -> Iterator[Line]:
+def inline_lines(children: Sequence[Token], breaks: Sequence[str], *, joined: bool) -> Iterator[InlineLine]:
     """Yield the lines of a block, split at its hard breaks outside of spans.
 
     children: tokens of the block.
@@ -208,7 +213,7 @@ class _Inline:
         self.parts: dict[int, int] = {}
         self.auto = False
 
-    def line(self, ending: str) -> Line:
+    def line(self, ending: str) -> InlineLine:
         """Return the line.
 
         ending: hard break after it.
@@ -220,7 +225,7 @@ class _Inline:
             for character in text:
                 if character in spellings:
                     spellings[character].append(source if len(text) == 1 else character)
-        return Line(self.builder.segment(), self.marks, spellings, ending)
+        return InlineLine(self.builder.segment(), self.marks, spellings, ending)
 
     def keep(self, text: str, mark: str) -> None:
         """Add an untranslated text as a kept span, or as a point if it is blank.
@@ -237,16 +242,13 @@ class _Inline:
             self.auto = False
         elif token.type in ("softbreak", "hardbreak"):
             self._break(token)
-        elif token.type == "dialect":
-            self.keep(token.content, token.content)
         elif token.type in ("text", "text_special"):
             if not self.auto:
                 self.builder.text(token.content)
                 self.texts.append((token.content, token.markup or token.content))
-        elif token.type == "code_inline":
-            self.keep(token.content, token.meta["source"])
-        elif token.type in MATH:
-            self.keep(token.content, f"{token.markup}{token.content}{token.markup}")
+        elif token.type in KEPT:
+            source = token.meta.get("source") or f"{token.markup}{token.content}{token.markup}"
+            self.keep(token.content, source)
         elif token.type in CLOSED:
             self._close(token)
         elif token.type == "html_inline":

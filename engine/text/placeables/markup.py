@@ -121,8 +121,7 @@ def read_markup(source: str, spans: Sequence[tuple[int, int]] = ()) -> Generator
         parts += [source[position:begin], FILLING * (end - begin)]
         position = end
     tokens = list[_Token]()
-    filled = "".join([*parts, source[position:]])
-    for token in _tokens(filled):
+    for token in _tokens(filled := "".join([*parts, source[position:]])):
         if token is None:
             yield
         elif FILLING not in filled[token.begin : token.end]:  # a span of the caller in an address stays
