@@ -111,8 +111,9 @@ def test_missing_server_is_unreachable_after_all_retries(kind):
 
 
 def test_silent_server_is_a_timeout(kind, monkeypatch, small):
-    async def endpoint(_):
-        await asyncio.sleep(0.6)
+    async def endpoint(request):
+        while not await request.is_disconnected():
+            await asyncio.sleep(0.01)
         return JSONResponse(GOOD)
 
     monkeypatch.setattr("convoy_client.exchange.GRACE_SECONDS", 0.0)

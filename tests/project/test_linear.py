@@ -2,9 +2,9 @@
 
 Slow patterns and loops show on a repeated string (a pump). Each case is timed on pumps of one length, which
 grows up to 16,000 characters (64,000 in thorough runs) until the time is noticeable, and of four times that
-length, which may take a little more than four times as long. Unless tests run thoroughly, the longer text is
-tried only if the time grows more than linearly from a quarter of the length. Times are those of this thread's
-processor, so that other processes change little.
+length, which may take a little more than four times as long; a longer time must show again at 16 times the
+length. Unless tests run thoroughly, the longer text is tried only if the time grows more than linearly from a
+quarter of the length. Times are those of this thread's processor, so that other processes change little.
 """
 
 from __future__ import annotations
@@ -135,10 +135,11 @@ class Growth:
             return True
 
         def attempt() -> str:
-            first, longer = min(once, seconds(length)), seconds(4 * length)
-            times = longer / first
-            found = f"{self.name}: {pump!r} takes {times:.0f} times as long at four times the length"
-            return found if times > MOST_GROWTH else ""
+            first = min(once, seconds(length))
+            times = seconds(4 * length) / first
+            if times <= MOST_GROWTH or seconds(16 * length) <= MOST_GROWTH**2 * first:
+                return ""
+            return f"{self.name}: {pump!r} takes {times:.0f} times as long at four times the length"
 
         thrice(attempt)
         return True

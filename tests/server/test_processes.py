@@ -106,7 +106,13 @@ def test_characters_are_counted_for_all_front_ends_together(crew):
         with httpx.Client(base_url=client.base_url, timeout=600, verify=False) as one:
             return one.get("/v2/usage").json()["character_count"]
 
-    time.sleep(1.0)  # other front ends have sent their counts by then
+    def settled():
+        """Return whether no front end has sent a count for a second."""
+        count = used()
+        time.sleep(1.0)
+        return used() == count
+
+    until(settled)
     before = used()
     assert [ask(client).status_code for _ in range(12)] == [200] * 12
     assert ask(client, GERMAN | {"beam_size": 99}).status_code == 400

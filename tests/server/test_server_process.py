@@ -28,9 +28,10 @@ SLOW = GERMAN | LONG | {"q": LINES[:8]}  # a second or more
 ENDLESS = SLOW | {"q": LINES[:160]}
 
 
-def raw_request(values):
+def raw_request(values, headers=None):
     body = json.dumps(values).encode()
     head = ["POST /translate HTTP/1.1", "Host: localhost", "Content-Type: application/json"]
+    head += [f"{name}: {value}" for name, value in (headers or {}).items()]
     return "\r\n".join([*head, f"Content-Length: {len(body)}", "", ""]).encode() + body
 
 

@@ -5,13 +5,13 @@ import hashlib
 import json
 import logging
 import re
+import socket
 import sys
 import threading
 import time
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
-import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,8 +20,8 @@ from engine.api import ConfigError, ExecutorFailed
 from server.observing.context import ID_HEADER, context_of
 from server.observing.logs import LINE_FORMAT, Lines
 from server.observing.tracing import Tracing
-from tests.server.test_server_process import ENDLESS, GERMAN, SLOW, process
-from tests.support.served import draining, server, until
+from tests.server.test_server_process import ENDLESS, GERMAN, process, raw_request
+from tests.support.served import busy, draining, server, until
 
 PATIENT = {"X-Request-Timeout": "300"}  # so that no slow machine refuses it as late
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -96,10 +96,14 @@ def test_each_way_a_request_can_end_is_an_outcome_of_its_own(place, monkeypatch)
     client.post("/translate", json=GERMAN)
     client.post("/translate", json=GERMAN | {"source": "auto"})
     client.post("/translate", json=GERMAN | {"target": "zz"})
-    time.sleep(0.1)  # the turn that answered has ended: an engine without work refuses nothing as late
-    client.post("/translate", json=SLOW, headers={"X-Request-Timeout": "0.05"})
-    with pytest.raises(httpx.ReadTimeout):
-        client.post("/translate", json=ENDLESS, headers=PATIENT, timeout=0.1)
+    # the turn that answered has ended: an engine without work refuses nothing as late
+    until(lambda: busy(house.service) == (0, 0))
+    time.sleep(0.1)
+    client.post("/translate", json=ENDLESS, headers={"X-Request-Timeout": "0.5"})
+    until(lambda: busy(house.service) == (0, 0))
+    with socket.create_connection(("127.0.0.1", client.base_url.port)) as leaving:
+        leaving.sendall(raw_request(ENDLESS, PATIENT))
+        until(lambda: busy(house.service)[0] > 0)
 
     async def fail(*_):
         raise ExecutorFailed("no device")

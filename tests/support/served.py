@@ -164,6 +164,12 @@ def server(service_settings=None, opened=open_service, **settings):
         assert not thread.is_alive()
 
 
+def stopped_windows():
+    """Return a context in which new counters of requests have a stopped clock: otherwise a minute that ends
+    during a test allows more requests."""
+    return patch("server.callers.quotas.steady", lambda folder: lambda: 60.0)
+
+
 @contextmanager
 def draining(state):
     """Make a server refuse new work as if it were draining, without ending it."""

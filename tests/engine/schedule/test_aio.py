@@ -29,7 +29,7 @@ def engine():
 
 
 async def until(condition):
-    for _ in range(2000):
+    for _ in range(60_000):
         if condition():
             return
         await asyncio.sleep(0.005)
@@ -120,8 +120,9 @@ async def test_errors_reach_the_awaiting_task(engine):
         await generate(engine, [], QUICK)
     with pytest.raises(DeadlineExceeded):
         engine.lanes[1].executor.gate.clear()
-        threading.Timer(0.1, engine.lanes[1].executor.gate.set).start()
-        await generate(engine, [4, EOS], LONG, deadline=time.monotonic() + 0.05)
+        deadline = time.monotonic() + 0.05
+        threading.Timer(deadline + 0.05 - time.monotonic(), engine.lanes[1].executor.gate.set).start()
+        await generate(engine, [4, EOS], LONG, deadline=deadline)
     engine.stop()
     with pytest.raises(Stopping):
         await generate(engine, [4, EOS], QUICK)

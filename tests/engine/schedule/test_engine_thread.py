@@ -21,7 +21,7 @@ def test_draining_finishes_accepted_requests_and_accepts_no_more(running):
     inbox = Inbox()
     requests = [inbox.request([4 + i % 9, EOS], LONG) for i in range(20)]
     engine.submit(requests)
-    engine.stop(drain=True, timeout=30)
+    engine.stop(drain=True, timeout=300)
     assert set(inbox.outcomes) == set(requests)
     for request in requests:
         assert_right(request, inbox.outcomes[request])
@@ -37,12 +37,12 @@ def test_stopping_without_draining_answers_all_requests_with_stopping(running):
     inbox = Inbox()
     requests = [inbox.request(options=LONG) for _ in range(5)]
     engine.submit(requests)
-    assert executor.entered.wait(10)
+    assert executor.entered.wait(300)
     engine.stop(drain=True, timeout=0)
     assert not inbox.outcomes
     engine.stop(drain=False, timeout=0)
     executor.gate.set()
-    engine.stop(drain=False, timeout=10)
+    engine.stop(drain=False, timeout=300)
     assert set(inbox.outcomes) == set(requests)
     assert all(isinstance(o, Stopping) for o in inbox.outcomes.values())
     assert executor.diary.count("step") == 1
@@ -78,7 +78,7 @@ def test_an_idle_engine_sleeps_and_wakes_for_a_request(running):
         assert engine.turns <= before + 1
         answered.clear()
         engine.submit([Request([4, 5, EOS], QUICK, lambda _: answered.set())])
-        assert answered.wait(10)
+        assert answered.wait(300)
 
 
 def test_a_hanging_turn_is_a_stall_and_waiting_for_work_is_not(running):
@@ -90,7 +90,7 @@ def test_a_hanging_turn_is_a_stall_and_waiting_for_work_is_not(running):
     executor.gate.clear()
     inbox = Inbox()
     engine.submit([inbox.request(options=QUICK)])
-    assert executor.entered.wait(10)
+    assert executor.entered.wait(300)
     moment = 130.0
     assert engine.stall_seconds == 30
     executor.gate.set()
@@ -126,7 +126,7 @@ def test_a_thread_that_dies_answers_all_requests(caplog):
     inbox = Inbox()
     request = inbox.request()
     engine.submit([request])
-    engine.stop(timeout=10)
+    engine.stop(timeout=300)
     assert isinstance(inbox.outcomes[request], Stopping)
     assert not engine.healthy
     with pytest.raises(Stopping):
@@ -148,7 +148,7 @@ def test_many_threads_may_submit_at_once(running):
         thread.start()
     for thread in threads:
         thread.join()
-    engine.stop(drain=True, timeout=30)
+    engine.stop(drain=True, timeout=300)
     assert len(inbox.outcomes) == 180
     for request, outcome in inbox.outcomes.items():
         assert_right(request, outcome)

@@ -143,6 +143,7 @@ async def test_work_without_enough_memory_is_refused(workers):
 
 
 async def test_deadline_and_cancellation_kill_the_worker(workers):
+    await run(workers, heavy_work.echo, 1)  # the worker has started before the deadline
     with pytest.raises(DeadlineExceeded):
         await run(workers, heavy_work.spin, deadline=time.monotonic() + 0.3)
     task = asyncio.create_task(run(workers, heavy_work.spin))
@@ -171,8 +172,9 @@ async def test_work_waits_for_a_worker_until_its_deadline():
     task = asyncio.create_task(run(few, heavy_work.spin))
     while not few.oldest():
         await asyncio.sleep(0.01)
-    waiting = asyncio.create_task(run(few, heavy_work.echo, 1, deadline=time.monotonic() + 0.2))
-    await asyncio.sleep(0.05)
+    waiting = asyncio.create_task(run(few, heavy_work.echo, 1, deadline=time.monotonic() + 0.5))
+    while not few.figures.waiting:
+        await asyncio.sleep(0)
     assert (few.figures.waiting, few.count) == (1, 1)
     with pytest.raises(DeadlineExceeded):
         await waiting

@@ -10,7 +10,7 @@ from server.callers.access import Usage, block_of, charge, usage
 from server.callers.keys import editing, make_key
 from server.callers.quotas import Quotas
 from tests.server.callers.conftest import GERMAN, KEY, client_of
-from tests.support.served import until
+from tests.support.served import stopped_windows, until
 
 
 async def test_keys_and_addresses_have_separate_limits(ask, service, tmp_path):
@@ -18,7 +18,9 @@ async def test_keys_and_addresses_have_separate_limits(ask, service, tmp_path):
     (three, token), (free, other), (plain, third) = make_key("3", 3), make_key("any", -1), make_key("as all")
     with editing(path) as stored:
         stored += [three, free, plain]
-    async with ask(api_key_file=path, anonymous=True, req_limit=2) as client:
+    with stopped_windows():
+        client = ask(api_key_file=path, anonymous=True, req_limit=2)
+    async with client:
         app = client._transport.app
 
         async def sent(times, client=client, **headers):
@@ -40,7 +42,9 @@ async def test_keys_and_addresses_have_separate_limits(ask, service, tmp_path):
 
 
 async def test_daily_limit_applies_too(ask):
-    async with ask(req_limit=3, hourly_req_limit=2, daily_req_limit=1) as client:
+    with stopped_windows():
+        client = ask(req_limit=3, hourly_req_limit=2, daily_req_limit=1)
+    async with client:
         found = [await client.post("/v2/translate", json={}) for _ in range(2)]
         assert found[1].json() == {"message": "Slowdown: 1 per 1 day"}
         assert found[1].status_code == 429

@@ -22,7 +22,7 @@ def test_thirty_large_files_of_one_client_are_not_read_at_once(path):
         one, other = ({"X-API-Key": key} for key in keys)
 
         def begin(key):
-            sent = socket.create_connection(("127.0.0.1", client.base_url.port), timeout=10)
+            sent = socket.create_connection(("127.0.0.1", client.base_url.port), timeout=300)
             open_.enter_context(sent)
             sent.sendall(HEAD.format(path, f"X-API-Key: {key}\r\n").encode())
             return sent

@@ -23,8 +23,8 @@ from tests.support.thorough import THOROUGH
 from tests.support.timing import slowness, thrice
 
 MOST_SECONDS = 0.25  # of a request, on a processor as fast as a Zen 4
-NOTICEABLE_SECONDS = 0.03  # less is not compared with a shorter request
-MOST_GROWTH = 9.0  # times as long for four times the length: 4 is linear, 16 quadratic
+NOTICEABLE_SECONDS = 0.03 if THOROUGH else 0.06  # less is not compared with a shorter request
+MOST_GROWTH = 24.0  # times as long for eight times the length: 8 is linear, 64 quadratic
 HEAD_BYTES = 62_000
 BODY_BYTES = 1_000_000
 HEADS, BODIES = (6_000, 2_000) if THOROUGH else (150, 40)  # numbers of generated requests
@@ -272,12 +272,12 @@ def slow(port: int, made: Made) -> str:
     """Return why a request is too slow, or "". The shortest of three measurements counts."""
 
     def attempt() -> str:
-        quarter = min(cost(port, made.make(made.size // 4))[0] for _ in range(2))
+        eighth = min(cost(port, made.make(made.size // 8))[0] for _ in range(2))
         seconds = min(cost(port, made.make(made.size))[0] for _ in range(2))
         if seconds > MOST_SECONDS * slowness():
             return f"{made.name}: {seconds:.2f} s"
-        if seconds > NOTICEABLE_SECONDS and seconds > MOST_GROWTH * quarter:
-            return f"{made.name}: {seconds:.2f} s, a quarter takes {quarter:.3f} s"
+        if seconds > NOTICEABLE_SECONDS and seconds > MOST_GROWTH * eighth:
+            return f"{made.name}: {seconds:.2f} s, an eighth takes {eighth:.3f} s"
         return ""
 
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from tests.server.web.conftest import TEXT, error_of, finished, paused_after, shown, translate
-from tests.support.served import server
+from tests.support.served import server, stopped_windows
 
 KEY = "a-key-that-an-operator-chose"
 # slow answers, one sentence after another
@@ -91,7 +91,7 @@ def test_error_names_a_language_without_a_model(place, visit):
 
 
 def test_rate_limit_error_names_the_waiting_time(visit):
-    with server(req_limit=1, frontend_timeout=0) as (client, _, _):
+    with stopped_windows(), server(req_limit=1, frontend_timeout=0) as (client, _, _):
         page = visit(client, expected="status of 429")
         page.fill("#text", "Wer bist du?")
         finished(page)

@@ -27,7 +27,7 @@ async def test_requests_of_a_stopped_process_are_answered_by_another_one(hosted,
         groups = [asyncio.create_task(generate_group(engine_of(service), [job])) for job in jobs]
         while not first._groups:
             await asyncio.sleep(0)
-        results = await asyncio.wait_for(asyncio.gather(*groups), 120)
+        results = await asyncio.wait_for(asyncio.gather(*groups), 600)
         assert {tuple(r[0].hypotheses[0].tokens) for r in results} == {
             tuple(results[0][0].hypotheses[0].tokens)
         }
@@ -54,10 +54,10 @@ async def test_requests_of_the_only_process_end_at_their_deadline_while_it_is_st
             asyncio.create_task(refusal(generate_group(engine_of(service), [job], until)))
             for until in (deadline, math.inf)
         )
-        assert isinstance(await asyncio.wait_for(late, 120), DeadlineExceeded)
+        assert isinstance(await asyncio.wait_for(late, 600), DeadlineExceeded)
         assert not waits.done(), "the process may continue"
         place.signal(0, signal.SIGCONT)
-        assert (await asyncio.wait_for(waits, 120))[0].hypotheses
+        assert (await asyncio.wait_for(waits, 600))[0].hypotheses
 
 
 async def test_order_for_a_stopped_process_fails_and_a_later_one_succeeds(hosted, monkeypatch):
