@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache, partial
 from itertools import islice
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -108,6 +109,7 @@ def segment() -> Segment:
 def marks() -> Iterator[Slices[Any]]:
     class Route:
         keeps_phrases = True
+        infos = (SimpleNamespace(remote=""),)
 
     yield one_slice(_mark_protected, segment(), Route())
 
