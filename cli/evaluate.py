@@ -55,17 +55,7 @@ def evaluate(
 
     Decoding flags are the flags of `convoy translate`; their defaults are the bundle's.
     """
-    rows = lines.table(source)
-    if reference and domain_column is not None:
-        raise InvalidRequest("--domain-column needs references in a column of --input, not --reference")
-    if reference:
-        pairs = _pair_with_references(rows, lines.table(reference))
-    else:
-        pairs = lines.columns(rows, source, source_column, target_column)
-    domains = [] if domain_column is None else lines.columns(rows, source, domain_column, source_column)
-    pairs = pairs[:limit]
-    if not pairs:
-        raise InvalidRequest(f"{source}: has no lines to evaluate")
+    pairs, domains = _read(source, reference, (source_column, target_column, domain_column), limit)
     if choose_precision and (precision or device != "cpu"):
         raise InvalidRequest(
             "--choose-precision scores fp32 and int8 on the CPU: leave out --precision and --device"
@@ -78,9 +68,43 @@ def evaluate(
     if output:
         with lines.writing(output) as out:
             out.writelines(f"{text}\n" for text in hypotheses)
-    by_domain = _scores_by_domain(model, [domain for domain, _ in domains[:limit]], pairs, hypotheses)
+    by_domain = _scores_by_domain(model, domains, pairs, hypotheses)
+    _print(report, by_domain, as_json=as_json)
+
+
+def _read(
+    source: Path, reference: Path | None, columns: tuple[int, int, int | None], limit: int | None
+) -> tuple[list[tuple[str, str]], list[str]]:
+    """Return source and reference of each line, and its domain.
+
+    source: file of the sources.
+    reference: file of the references; None: they are a column of `source`.
+    columns: columns of source, reference and domain; None: the lines have no domains.
+    limit: number of first lines to read; None: all.
+
+    Raises InvalidRequest if a column or a reference is missing, or if there are no lines.
+    """
+    rows, (source_column, target_column, domain_column) = lines.table(source), columns
+    if reference and domain_column is not None:
+        raise InvalidRequest("--domain-column needs references in a column of --input, not --reference")
+    if reference:
+        pairs = _pair_with_references(rows, lines.table(reference))
+    else:
+        pairs = lines.columns(rows, source, source_column, target_column)
+    if not pairs:
+        raise InvalidRequest(f"{source}: has no lines to evaluate")
+    if domain_column is None:
+        return pairs[:limit], []
+    domains = lines.columns(rows, source, domain_column, source_column)
+    return pairs[:limit], [domain for domain, _ in domains[:limit]]
+
+
+def _print(
+    report: Mapping[str, float], by_domain: Mapping[str, Mapping[str, float]], *, as_json: bool
+) -> None:
+    """Print the scores of all lines and of each domain."""
     if as_json:
-        typer.echo(json.dumps(report | {"domains": by_domain} if by_domain else report))
+        typer.echo(json.dumps({**report, "domains": by_domain} if by_domain else report))
         return
     for name, value in report.items():
         typer.echo(f"{name:12} {value}")

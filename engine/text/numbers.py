@@ -115,14 +115,26 @@ def _values(text: str, words: NumberWords) -> set[int]:
     values = {int(run) for run in DIGITS.findall(text) if len(run) <= MAX_DIGITS}
     for parts in _runs(text, words):
         values |= _readings(parts)
-    half, quarter = (re.search(rf"(?<!\w)(?:{p})", text) for p in (words.half, words.quarter))
+    half = bool(re.search(rf"(?<!\w)(?:{words.half})", text))
     # half a dozen, half a million; smaller numbers are hours
     values |= {value // 2 for value in values if value >= DOZEN} if half else set()
-    more = (HALVES if half else frozenset()) | (QUARTERS if quarter else frozenset())
-    if more or re.search(rf"(?<!\w)(?:{words.clock})(?!\w)", text):
-        more |= {hour + shift for hour in values if hour <= 24 for shift in (-12, -1, 11, 12)}
-        more |= {60 - minutes for minutes in values if minutes < 60} | CLOCK
-    return values | more
+    return values | _values_of_times(text, words, values, half=half)
+
+
+def _values_of_times(text: str, words: NumberWords, values: set[int], *, half: bool) -> set[int]:
+    """Return the numbers by which another language may name the times of day of a text.
+
+    text: text in small letters.
+    words: number words of its language.
+    values: numbers of the text.
+    half: whether the text has the word for a half.
+    """
+    quarter = re.search(rf"(?<!\w)(?:{words.quarter})", text)
+    shares = (HALVES if half else frozenset()) | (QUARTERS if quarter else frozenset())
+    if not shares and not re.search(rf"(?<!\w)(?:{words.clock})(?!\w)", text):
+        return set()
+    hours = {hour + shift for hour in values if hour <= 24 for shift in (-12, -1, 11, 12)}
+    return {*shares, *hours, *(60 - minutes for minutes in values if minutes < 60), *CLOCK}
 
 
 def _runs(text: str, words: NumberWords) -> Iterator[list[int]]:
