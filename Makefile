@@ -78,7 +78,7 @@ bench-check: $(VENV)/test  ## fail when int8 is slower beside CTranslate2 than r
 	PYTHONPATH=. $(BIN)/python -m loadtest.engine.host_work --slots 256 --beams 4 --most-step 1.2
 	PYTHONPATH=. $(BIN)/python -m loadtest.engine.host_work --slots 1 --beams 1 --requests 200 --most-step 0.25
 
-bench-record: $(VENV)/test  ## measure this processor for docs/lab/record-PROCESSOR.md: about twelve minutes of a quiet machine
+bench-record: $(VENV)/test  ## measure this processor for docs/lab/record-*.md: about twelve minutes of a quiet machine
 	$(PIP) ctranslate2
 	PYTHONPATH=. $(BIN)/python -m loadtest.engine.record
 

@@ -1,4 +1,4 @@
-"""Measure everything about this processor, and write the page docs/lab/record-PROCESSOR.md.
+"""Measure everything about this processor, and write its page, docs/lab/record-*.md.
 
     python -m loadtest.engine.record
 
