@@ -223,6 +223,7 @@ TEXT_CASES: dict[str, Case | str] = {
     "engine.text.numbers:WRITTEN": Case(pumps=("1.", "1,1 ", "1 1"), uses=("search",)),
     "engine.text.numbers:_patterns": Case(numbered, pumps=("zwei", "zweihundert", "ein und ", "hundert-")),
     "engine.text.numbers:_values": "is timed with `_patterns`",
+    "engine.text.numbers:_values_of_times": "is timed with `_patterns`",
     "engine.text.numbers:_has_time": "is timed with `_patterns`",
     "engine.text.placeables.grammar:LONG_SIGNS": Case(uses=("search",)),
     "engine.text.placeables.counterparts:_times": Case(
