@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from engine.answers.sentence import Sentence
 from engine.answers.text_model import TextModel
 from engine.schedule.slices import Slices, at_once
 from engine.text.languages import rules_of
+from engine.text.newlines import ONE_LINE, Wrapping
 from engine.text.placeables.masked_text import KeptSpan
 from engine.types import DOUBTFUL, NO_TIME, DecodeJob, Result, Timings
 
@@ -64,6 +66,7 @@ class TextResult:
     model: name of the model.
     doubtful: number of answers of an upstream in `text` that have faults.
     instead_of: route that was asked first, if its upstream gave no good answer.
+    next_lines: lines into which the answer of the next model is wrapped.
     via: result of the first model of a pivot translation. Timings are then the sum of both models, and
         truncated, source_tokens, alignment and kept describe the source; the rest is the second model's.
     sentences: origin of the answer to each sentence that a model read, with routing by confidence.
@@ -90,6 +93,7 @@ class TextResult:
     model: str = ""
     doubtful: int = 0
     instead_of: str = ""
+    next_lines: Wrapping = ONE_LINE
     via: TextResult | None = None
     sentences: list[SentenceVia] = field(default_factory=list)
 
@@ -121,7 +125,9 @@ def compose(
     if options.alignment:
         alignment = yield from _alignments(model, plan, best, (plan.source, first.text))
     if not pairs:
-        return TextResult(first.text, kept=first.kept, alignment=alignment, model=model.name)
+        return TextResult(
+            first.text, kept=first.kept, alignment=alignment, model=model.name, next_lines=plan.next_lines
+        )
     covered = yield from _coverages(model, plan, pairs)
     answer = TextResult(
         text=first.text,
@@ -137,6 +143,7 @@ def compose(
         kept=first.kept,
         forced=first.forced,
         model=model.name,
+        next_lines=plan.next_lines,
     )
     return _with_targets(answer, model, [choice for _, choice in pairs])
 
@@ -280,9 +287,17 @@ def _rank_texts(model: TextModel, plan: Plan, ranking: list[list[Choice]]) -> Sl
             text, kept, forced = formatted.text, formatted.kept, forced + formatted.forced
         else:
             kept = plan.masked.caller_spans(kept)
-        text = plan.unwrapped.wrap(text)
+        text, kept = _wrapped(plan.lines, text, kept)
         ranked.setdefault(text, _RankedText(text, kept, score, forced))
     return list(ranked.values())
+
+
+def _wrapped(lines: Wrapping, text: str, kept: list[KeptSpan]) -> tuple[str, list[KeptSpan]]:
+    """Return an answer in the lines of its source, and the spans at their places in it."""
+    if not lines.widths:
+        return text, kept
+    moved = partial(lines.moved, lines.breaks(text))
+    return lines.wrap(text), [replace(s, begin=moved(s.begin), end=moved(s.end)) for s in kept]
 
 
 def _mean_score(row: Sequence[Choice]) -> float:

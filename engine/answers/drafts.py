@@ -82,9 +82,9 @@ class Drafts:
         for i, text in enumerate(texts):
             parts += [text] if not i else [self._model.space(gaps[i], texts[i - 1]), text]
         order = [number for _, numbers in ready for number in numbers]
-        text = plan.unwrapped.wrap(plan.masked.restore("".join(parts), order)[0])
+        text = plan.lines.wrap(plan.masked.restore("".join(parts), order)[0])
         # a mark after the last word may move the word to the next line
-        return text.rpartition(" ")[0] if any(plan.unwrapped.widths) and len(ready) < count else text
+        return text.rpartition(" ")[0] if any(plan.lines.widths) and len(ready) < count else text
 
     def _finished(
         self, plan: Plan, sentence: Sentence, progress: list[int] | Result | None

@@ -35,9 +35,10 @@ def options_of(options: TextOptions, first: TextModel, last: TextModel) -> tuple
     first, last: models.
 
     Prefix and alternatives belong to the final answer: the first model gets none. The last model reads
-    whole paragraphs, as the first one does not wrap its answer. Amounts can be read in the source language
-    only: the first model writes amounts in the format of the final language, and the last model keeps them.
-    If one of the models has no placeholders, the last model localises the amounts that the first model wrote.
+    whole paragraphs, as the first one does not wrap its answer, and wraps its own as the source. Amounts can
+    be read in the source language only: the first model writes amounts in the format of the final language,
+    and the last model keeps them. If one of the models has no placeholders, the last model localises the
+    amounts that the first model wrote.
     """
     through = bool(options.local_numbers and first.placeholders and last.placeholders)
     numerals = last.target if through else ""
@@ -45,12 +46,11 @@ def options_of(options: TextOptions, first: TextModel, last: TextModel) -> tuple
     return early, replace(options, local_numbers=options.local_numbers and not through)
 
 
-def carry_over(result: TextResult, second: TextModel) -> str | MarkedText:
+def carry_over(result: TextResult, second: TextModel) -> MarkedText:
     """Make the first model's answer the second model's text; kept phrases stay protected."""
-    if not (result.kept and second.placeholders):
-        return result.text
-    spans = tuple((phrase.begin, phrase.end) for phrase in result.kept if phrase.begin < phrase.end)
-    return MarkedText(result.text, spans)
+    kept = result.kept if second.placeholders else ()
+    spans = tuple((phrase.begin, phrase.end) for phrase in kept if phrase.begin < phrase.end)
+    return MarkedText(result.text, spans, lines=result.next_lines)
 
 
 def join_results(first: TextResult, second: TextResult) -> TextResult:

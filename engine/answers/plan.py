@@ -15,7 +15,7 @@ from engine.answers.text_model import TextModel
 from engine.errors import InvalidRequest, TooLarge
 from engine.schedule.slices import Slices, at_once
 from engine.text.form import follow, is_all_capitals, to_sentence_case
-from engine.text.newlines import Unwrapped, unwrap
+from engine.text.newlines import ONE_LINE, Wrapping, unwrap
 from engine.text.numbers import has_numbers
 from engine.text.placeables.markup import PlainText, read_capitals, read_markup
 from engine.text.placeables.masked_text import MarkedText, MaskedText
@@ -41,7 +41,8 @@ class Plan:
     truncated: whether only the beginning of the text is read.
     formats: formats and phrases that attention puts back into the answer, if there are any.
     formatted: number of the first sentence with formats or such phrases.
-    unwrapped: text of the caller without line breaks within sentences.
+    lines: lines of the caller's text, into which the answer is wrapped.
+    next_lines: lines of the caller's text if the answer of the next model is wrapped instead.
     """
 
     layout: Layout
@@ -51,7 +52,8 @@ class Plan:
     truncated: bool = False
     formats: Formats | None = None
     formatted: int | None = None
-    unwrapped: Unwrapped = Unwrapped("")
+    lines: Wrapping = ONE_LINE
+    next_lines: Wrapping = ONE_LINE
 
     @property
     def job_sentences(self) -> list[int]:
@@ -127,9 +129,8 @@ def plan(
     resolved: result of `resolve` for these options; None: resolve them here.
     most: largest number of sentences.
 
-    Raises InvalidRequest on unknown options and on text that is not Unicode, and TooLarge on a text of too
-    many sentences, or one that must stay whole and is longer than the model's limit. The engine checks the
-    values of options.
+    Raises InvalidRequest on unknown options and on text that is not Unicode, and TooLarge on too many
+    sentences or on a whole text that exceeds the model's limit. The engine checks the values of options.
     """
     if not model.limits.attention:
         raise InvalidRequest(
@@ -138,8 +139,7 @@ def plan(
     marked = text if isinstance(text, MarkedText) else MarkedText(text)
     check_text(marked.text)
     resolved = resolved or resolve(model, options)
-    unwrapped = unwrap(marked.text, resolved.newlines, marked.spans)
-    unwrapped = unwrapped if options.wraps else replace(unwrapped, widths=())
+    unwrapped = unwrap(marked.text, resolved.newlines, marked.spans, marked.lines)
     marked = replace(marked, text=unwrapped.text)
     plain = yield from _without_markup(model, marked, resolved)
     # spans of the caller, moved to their places in the text without markup
@@ -148,10 +148,9 @@ def plan(
     masked = found if model.placeholders else found.borders
     planner = _Planner(model, resolved, masked, most)
     planned = yield from planner.sentence_by_sentence() if resolved.split else planner.whole(options)
-    planned = replace(planned, unwrapped=unwrapped)
-    phrases = planned.masked.places
-    if not model.placeholders:
-        phrases = [place for place in found.places if not place[2].border]
+    lines, next_lines = (unwrapped.lines, ONE_LINE) if options.wraps else (ONE_LINE, unwrapped.lines)
+    planned = replace(planned, lines=lines, next_lines=next_lines)
+    phrases = planned.masked.places if model.placeholders else [p for p in found.places if not p[2].border]
     if plain.text == marked.text and (model.placeholders or not phrases):
         return planned
     formats = yield from formats_of(marked.text, plain, phrases)

@@ -6,7 +6,8 @@ All changes replace one character by one: positions in a text stay.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,26 +22,51 @@ GAPS: Final = re.compile(r"\t|\S {2}")  # columns
 
 
 @dataclass(frozen=True, slots=True)
-class Unwrapped:
-    """A text without the line breaks within its sentences.
+class Wrapping:
+    """The lines into which the answer to an unwrapped text is wrapped.
 
-    text: text of the same length.
-    widths: width of each line of the text if it was wrapped, otherwise 0; empty if no line was.
+    widths: width of each line of the unwrapped text if it was wrapped, otherwise 0; empty if no line was.
+    end: line end of the source.
     """
 
-    text: str
     widths: tuple[int, ...] = ()
+    end: str = "\n"
+
+    def breaks(self, answer: str) -> list[int]:
+        """Return the positions of the spaces of an answer that become line ends."""
+        breaks, begin = list[int](), 0
+        for line, width in zip(answer.split("\n"), self.widths, strict=False):
+            breaks += [begin + at for at in _breaks(line, width)] if width else []
+            begin += len(line) + 1
+        return breaks
 
     def wrap(self, answer: str) -> str:
-        """Return an answer with its lines wrapped as the source's; spaces become line breaks."""
-        if not any(self.widths):
-            return answer
-        lines = answer.split("\n")
-        widths = [*self.widths, *[0] * len(lines)]
-        return "\n".join(_wrap(*pair) if pair[1] else pair[0] for pair in zip(lines, widths, strict=False))
+        """Return an answer with its lines wrapped as the source's; spaces become line ends."""
+        parts, position = list[str](), 0
+        for at in self.breaks(answer):
+            parts += [answer[position:at], self.end]
+            position = at + 1
+        return "".join([*parts, answer[position:]])
+
+    def moved(self, breaks: Sequence[int], position: int) -> int:
+        """Return the position in a wrapped answer of a position in the answer; `breaks` are its breaks."""
+        return position + (len(self.end) - 1) * bisect_left(breaks, position)
 
 
-def unwrap(text: str, mode: str, spans: Sequence[tuple[int, int]] = ()) -> Unwrapped:
+ONE_LINE: Final = Wrapping()
+
+
+@dataclass(frozen=True, slots=True)
+class Unwrapped:
+    """A text without the line breaks within its sentences, of the same length, and the lines that it had."""
+
+    text: str
+    lines: Wrapping = ONE_LINE
+
+
+def unwrap(
+    text: str, mode: str, spans: Sequence[tuple[int, int]] = (), wanted: Wrapping = ONE_LINE
+) -> Unwrapped:
     """Replace line breaks within sentences by spaces. Takes linear time.
 
     text: any text.
@@ -48,19 +74,18 @@ def unwrap(text: str, mode: str, spans: Sequence[tuple[int, int]] = ()) -> Unwra
         a line goes on if it is long, the next word did not fit into it, it ends without an end mark, and the
         next line, or at least another line of the paragraph, goes on in small letters.
     spans: characters that stay, ordered and disjoint.
+    wanted: lines of the answer if the text is unwrapped already.
     """
-    if mode == "keep" or "\n" not in text.strip():
-        return Unwrapped(text)
+    if wanted.widths or mode == "keep" or "\n" not in text.strip():
+        return Unwrapped(text, wanted)
     lines = text.split("\n")
-    breaks = _joined_breaks(lines, mode)
-    if spans:
-        breaks &= _free_breaks(lines, spans)
+    breaks = _joined_breaks(lines, mode) & _free_breaks(lines, spans)
     if not breaks:
         return Unwrapped(text)
     parts, widths, width = list[str](), list[int](), 0
     for number, line in enumerate(lines):
         joined, last = number in breaks, number == len(lines) - 1
-        width = max(width, len(line)) if joined or width else 0
+        width = max(width, len(line.rstrip("\r"))) if joined or width else 0
         if joined and line.endswith("\r"):
             parts += [line[:-1], "  "]
         else:
@@ -68,8 +93,8 @@ def unwrap(text: str, mode: str, spans: Sequence[tuple[int, int]] = ()) -> Unwra
         if not joined:
             widths.append(width)
             width = 0
-    wraps = mode == "auto" and "\r\n" not in text
-    return Unwrapped("".join(parts), tuple(widths) if wraps else ())
+    end = "\r\n" if "\r\n" in text else "\n"
+    return Unwrapped("".join(parts), Wrapping(tuple(widths), end) if mode == "auto" else ONE_LINE)
 
 
 def _joined_breaks(lines: Sequence[str], mode: str) -> set[int]:
@@ -125,12 +150,14 @@ def _free_breaks(lines: Sequence[str], spans: Sequence[tuple[int, int]]) -> set[
     return free
 
 
-def _wrap(line: str, width: int) -> str:
-    """Return a line with line breaks in the place of spaces, so that its parts fit into a width."""
-    parts, column = list[str](), 0
-    for number, word in enumerate(line.split(" ")):
-        fits = not number or not word or column + 1 + len(word) <= width
-        parts += [" " if fits else "\n"] if number else []
-        parts.append(word)
-        column = column + bool(number) + len(word) if fits else len(word)
-    return "".join(parts)
+def _breaks(line: str, width: int) -> Iterator[int]:
+    """Yield the positions of spaces of a line that become line ends, so that its parts fit into a width."""
+    position = column = 0
+    for word in line.split(" "):
+        length = len(word.rstrip("\r"))
+        if position and word and column + 1 + length > width:
+            yield position - 1
+            column = length
+        else:
+            column += bool(position) + length
+        position += len(word) + 1

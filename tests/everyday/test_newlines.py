@@ -105,7 +105,19 @@ def test_two_models_read_whole_paragraphs(service):
     route = service.pick("translate", "de", "fr")
     (one,) = asyncio.run(service.run(route, [SENTENCE], USUAL))
     (wrapped,) = asyncio.run(service.run(route, [MAIL], USUAL))
-    assert wrapped.text.split("\n\n")[1] == one.text
+    paragraph = wrapped.text.split("\n\n")[1]
+    assert " ".join(paragraph.split("\n")) == one.text
+    assert max(map(len, paragraph.split("\n"))) <= 60
+
+
+@pytest.mark.parametrize("target", ["en", "fr"])
+def test_answer_has_the_line_ends_of_its_source(service, target):
+    route, text = service.pick("translate", "de", target), MAIL.replace("Paket", "Buch")
+    options = replace(USUAL, glossary={"Buch": "LIVRE"})
+    texts = [text, text.replace("\n", "\r\n")]
+    plain, wrapped = asyncio.run(service.run(route, texts, options))
+    assert wrapped.text == plain.text.replace("\n", "\r\n")
+    assert [wrapped.text[k.begin : k.end] for k in wrapped.kept][-1] == "LIVRE"
 
 
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from engine.errors import TooLarge
+from engine.text.newlines import ONE_LINE, Wrapping
 from engine.text.placeables.amounts import EMOJI, NUMBER
 from engine.text.placeables.grammar import BORDER, EMOJI_STAND_IN
 from engine.text.placeables.spelling import TRUSTED, spell_amounts, spell_names
@@ -25,11 +26,13 @@ class MarkedText:
     """A text with spans (begin, end) that must not be translated, ordered and disjoint.
 
     borders: places of the text where a format begins or ends.
+    lines: lines into which its answer is wrapped, if the text is the answer of another model.
     """
 
     text: str
     spans: tuple[tuple[int, int], ...] = ()
     borders: tuple[int, ...] = ()
+    lines: Wrapping = ONE_LINE
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ def test_wrapped_mail_is_read_as_paragraphs_and_keeps_its_list():
     found = unwrap(MAIL, "auto")
     assert found.text == READ.replace("\\\n", "")
     assert len(found.text) == len(MAIL)
-    assert found.wrap(found.text) == MAIL
+    assert found.lines.wrap(found.text) == MAIL
 
 
 @pytest.mark.parametrize("text", KEPT.values(), ids=KEPT)
@@ -56,7 +56,7 @@ def test_all_lines_of_a_paragraph_are_joined_on_request():
     text = "Ich komme am Montag mit\ndem Zug.\n\nBis dann\n- eins\n- zwei\nund mehr"
     joined = "Ich komme am Montag mit dem Zug.\n\nBis dann\n- eins\n- zwei und mehr"
     assert unwrap(text, "join").text == joined
-    assert unwrap(text, "join").wrap("a " * 100) == "a " * 100  # not wrapped again
+    assert unwrap(text, "join").lines.wrap("a " * 100) == "a " * 100  # not wrapped again
     assert unwrap(text, "keep").text == text
 
 
@@ -64,7 +64,7 @@ def test_answer_has_no_longer_lines_than_its_source():
     found = unwrap(MAIL, "auto")
     lines = found.text.split("\n")
     lines[2] = "thank you for your message, which we have received today, and which we will answer soon " * 3
-    answer = found.wrap("\n".join(lines))
+    answer = found.lines.wrap("\n".join(lines))
     assert max(map(len, answer.split("\n"))) <= 60
     assert " ".join(answer.split()) == " ".join("\n".join(lines).split())
     assert answer.split("\n")[-4:] == MAIL.split("\n")[-4:]
@@ -72,10 +72,10 @@ def test_answer_has_no_longer_lines_than_its_source():
 
 def test_wrapped_beginning_of_an_answer_is_the_beginning_of_the_wrapped_answer():
     found = unwrap(MAIL, "auto")
-    whole = found.wrap(READ.replace("\\\n", ""))
+    whole = found.lines.wrap(READ.replace("\\\n", ""))
     for end, character in enumerate(found.text):
         if character == " ":
-            assert whole.startswith(found.wrap(found.text[:end]))
+            assert whole.startswith(found.lines.wrap(found.text[:end]))
 
 
 def test_line_break_in_a_protected_span_stays():
@@ -86,11 +86,13 @@ def test_line_break_in_a_protected_span_stays():
     assert unwrap(text, "auto", [(0, 4), (at - 4, at)]).text[at] == " "
 
 
-def test_carriage_return_is_read_as_a_space():
+def test_carriage_return_is_read_as_a_space_and_written_again():
     text = "This is a rather long line that goes on in\r\nthe next line of the text, which is longer."
     found = unwrap(text, "auto")
     assert found.text == text.replace("\r\n", "  ")
-    assert not found.widths
+    assert found.lines.wrap("Cette ligne plutôt longue continue dans la ligne suivante.\r\nOui.") == (
+        "Cette ligne plutôt longue continue dans la\r\nligne suivante.\r\nOui."
+    )
 
 
 def test_long_text_takes_linear_time():
