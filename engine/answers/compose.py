@@ -18,8 +18,8 @@ from engine.answers.sentence import Sentence
 from engine.answers.text_model import TextModel
 from engine.schedule.slices import Slices, at_once
 from engine.text.languages import rules_of
-from engine.text.newlines import ONE_LINE, Wrapping
 from engine.text.placeables.masked_text import KeptSpan
+from engine.text.wrapping import ONE_LINE, Wrapping
 from engine.types import DOUBTFUL, NO_TIME, DecodeJob, Result, Timings
 
 NOTHING: Final[Mapping[int, list[Choice]]] = MappingProxyType({})

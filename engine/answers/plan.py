@@ -15,7 +15,7 @@ from engine.answers.text_model import TextModel
 from engine.errors import InvalidRequest, TooLarge
 from engine.schedule.slices import Slices, at_once
 from engine.text.form import follow, is_all_capitals, to_sentence_case
-from engine.text.newlines import ONE_LINE, Wrapping, unwrap
+from engine.text.newlines import unwrap
 from engine.text.numbers import has_numbers
 from engine.text.placeables.markup import PlainText, read_capitals, read_markup
 from engine.text.placeables.masked_text import MarkedText, MaskedText
@@ -25,6 +25,7 @@ from engine.text.placeables.numerals import localise
 from engine.text.placeables.pairs import quoted_words, without_pairs
 from engine.text.split import Layout, pack, paragraphs, split
 from engine.text.tokenizers.characters import hint_tokens
+from engine.text.wrapping import ONE_LINE, Wrapping
 from engine.types import QUOTAS, DecodeJob, DecodeOptions
 
 MAX_SENTENCES: Final = 4_096  # largest number of sentences of one request

@@ -5,6 +5,7 @@ placeables  numbers, addresses, names and other parts that stay as they are
 places      positions of tokens in a text
 split       sentences of a text
 newlines    line breaks within sentences
+wrapping    lines into which an answer is wrapped
 numbers     numbers in digits and in words, to compare a source with its answer
 form        capitals and final marks of a sentence
 words       fixed phrases and the rule for names of a bundle

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from engine.errors import TooLarge
-from engine.text.newlines import ONE_LINE, Wrapping
 from engine.text.placeables.amounts import EMOJI, NUMBER
 from engine.text.placeables.grammar import BORDER, EMOJI_STAND_IN
 from engine.text.placeables.spelling import TRUSTED, spell_amounts, spell_names
+from engine.text.wrapping import ONE_LINE, Wrapping
 
 NUMBERS: Final = re.compile(NUMBER)
 PICTURES: Final = re.compile(EMOJI)
