@@ -6,7 +6,7 @@ import asyncio
 import math
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -14,8 +14,9 @@ from engine.errors import Unavailable
 from engine.repository.upstreams.breaker import Breaker
 from engine.repository.upstreams.checks import CHATTER, bare, faults_of, longest_answer, mended
 from engine.repository.upstreams.client import ChatClient, Completion, UpstreamError
-from engine.repository.upstreams.prompts import messages_of
+from engine.repository.upstreams.prompts import Messages, messages_of
 from engine.repository.upstreams.settings import Upstream
+from engine.repository.upstreams.spending import Reservation, Spending
 from engine.schedule.stats import UpstreamStats
 from engine.text.tokenizers.characters import SourceText, target_tokens
 from engine.types import DOUBTFUL, DecodeOptions, Hypothesis
@@ -28,6 +29,8 @@ TOKENS_PLUS: Final = 256  # longest answer in tokens: this and one for each char
 OK: Final = "ok"
 ERROR: Final = "error"
 TOKENS_OF_PRICE: Final = 1e6
+LIMITS: Final = ("max_tokens", "max_completion_tokens")  # fields of a body that limit an answer
+TOKENS_OF_MESSAGE: Final = 32  # most tokens that a chat template adds to a message
 
 
 @dataclass(slots=True)
@@ -48,6 +51,7 @@ class Asker:
 
     def __init__(self, upstream: Upstream) -> None:
         self.usage, self.breaker = AnswerCounts(), Breaker()
+        self._spending = Spending(upstream.price_per_day)
         self._upstream, self._client = upstream, ChatClient(upstream)
 
     async def close(self) -> None:
@@ -61,8 +65,8 @@ class Asker:
 
     def stats(self) -> UpstreamStats:
         """Return the counters for metrics."""
-        usage, (prompts, answers) = self.usage, self._upstream.price
-        price = (usage.prompt_tokens * prompts + usage.answer_tokens * answers) / TOKENS_OF_PRICE
+        usage = self.usage
+        price = self._price(usage.prompt_tokens, usage.answer_tokens)
         outcomes = tuple(sorted(usage.outcomes.items()))
         return UpstreamStats(
             outcomes, usage.prompt_tokens, usage.answer_tokens, price, self.breaker.pause > 0
@@ -117,8 +121,10 @@ class Asker:
         """Return any answer; ask again after failures that may pass. Raises Unavailable with the cause."""
         messages = messages_of(self._upstream.family, source, strict=strict)
         fields, error = _fields(source, options), UpstreamError("no time was left", retry=False)
+        highest = self._highest_price(messages, fields)
         for number in range(TRIES):
             self.check()
+            reservation = self._reserve(highest)
             seconds = min(until - time.monotonic(), self._upstream.timeout)
             try:
                 async with asyncio.timeout(seconds):
@@ -129,8 +135,7 @@ class Asker:
                 error = failure
             else:
                 self.breaker.succeed()
-                self.usage.prompt_tokens += completion.prompt_tokens
-                self.usage.answer_tokens += completion.answer_tokens
+                self._count(completion, reservation)
                 return completion
             self.usage.outcomes[ERROR] += 1
             wait = RETRY_SECONDS * (number + 1) if error.wait is None else error.wait
@@ -141,6 +146,31 @@ class Asker:
         self.breaker.fail(error.wait)
         message = f"the upstream {self._upstream.name!r} gave no answer: {error}"
         raise Unavailable(message, retry_after=error.wait)
+
+    def _price(self, prompt_tokens: int, answer_tokens: int) -> float:
+        prompts, answers = self._upstream.price
+        return (prompt_tokens * prompts + answer_tokens * answers) / TOKENS_OF_PRICE
+
+    def _highest_price(self, messages: Messages, fields: Mapping[str, Any]) -> float:
+        """Return the highest price of a request: a token has at least a byte of the text."""
+        sizes = [len(message["content"].encode()) + TOKENS_OF_MESSAGE for message in messages]
+        limits = [fields["max_tokens"], *(self._upstream.body.get(name) for name in LIMITS)]
+        return self._price(sum(sizes), max(limit for limit in limits if isinstance(limit, int)))
+
+    def _reserve(self, price: float) -> Reservation:
+        """Reserve the highest price of a request. Raises Unavailable if the day's limit does not allow it."""
+        if reservation := self._spending.reserve(price):
+            return reservation
+        message = f"the upstream {self._upstream.name!r} has reached its price_per_day"
+        raise Unavailable(message, retry_after=self._spending.seconds_left)
+
+    def _count(self, completion: Completion, reservation: Reservation) -> None:
+        """Count the tokens of an answer. One without a count of tokens keeps its highest price."""
+        self.usage.prompt_tokens += completion.prompt_tokens
+        self.usage.answer_tokens += completion.answer_tokens
+        if completion.prompt_tokens:
+            price = self._price(completion.prompt_tokens, completion.answer_tokens)
+            self._spending.settle(reservation, price)
 
 
 class _Draft:

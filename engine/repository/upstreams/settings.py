@@ -5,6 +5,7 @@ A key comes from a file or a variable, never from the file itself, and is part o
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import tomllib
@@ -48,8 +49,8 @@ class Upstream:
     parallel: largest number of requests in flight.
     longest: largest number of characters of one request.
     price: prices of a million tokens of prompts and of answers.
+    price_per_day: largest price of the answers of one day, for each engine process.
     body: further fields of each request.
-    route: settings of the routing by confidence, not read here.
     digest: digest of the settings, without the key.
     """
 
@@ -65,8 +66,8 @@ class Upstream:
     parallel: int = 4
     longest: int = 2_000
     price: tuple[float, float] = (0.0, 0.0)
+    price_per_day: float = math.inf
     body: Mapping[str, Any] = field(default_factory=dict)
-    route: Mapping[str, Any] = field(default_factory=dict)
     digest: str = ""
 
     @property
@@ -104,6 +105,8 @@ def _upstream(name: str, table: Mapping[str, Any], folder: Path) -> Upstream:
     for entry in ("url", "model", "languages"):
         if entry not in table:
             raise ConfigError(f"{entry} is missing")
+    if "price_per_day" in table and "price" not in table:
+        raise ConfigError("price_per_day needs price, the price of a million tokens")
     values = {entry: READERS[entry](entry, table[entry]) for entry in READERS if entry in table}
     languages = values.pop("languages")
     targets = _languages("targets", table["targets"]) if "targets" in table else languages
@@ -229,7 +232,7 @@ READERS: Final[Mapping[str, Callable[[str, Any], Any]]] = MappingProxyType(
         "parallel": lambda entry, value: int(_number(1, 1_000)(entry, value)),
         "longest": lambda entry, value: int(_number(200, 20_000)(entry, value)),
         "price": _price,
+        "price_per_day": _number(0, 1e6),
         "body": _table,
-        "route": _table,
     }
 )

@@ -61,6 +61,7 @@ def test_the_digest_depends_on_every_other_setting(tmp_path):
         (f'[gemma]\n{LEAST}prefers = ["german"]', "prefers must be pairs"),
         (f"[gemma]\n{LEAST}prefers = 5", "prefers must be pairs"),
         (f"[gemma]\n{LEAST}price = [1]", "price must be one price"),
+        (f"[gemma]\n{LEAST}price_per_day = 1", "price_per_day needs price"),
         (f"[gemma]\n{LEAST}body = 1", "body must be a table"),
         (f'[gemma]\n{LEAST}key_file = "none"', "can't read"),
         (f'[gemma]\n{LEAST}key_variable = "NO_SUCH_VARIABLE_HERE"', "is not set"),

@@ -277,3 +277,23 @@ def test_the_key_is_sent_and_shown_nowhere(unspoiled, tmp_path, caplog):
         shown = f"{failure.value} {other.models()} {other.repository.loaded['big'].engine.__dict__}"
     assert unspoiled.keys[-1] == "Bearer sk-secret"
     assert "sk-secret" not in shown + caplog.text
+
+
+def test_price_of_a_day_is_never_exceeded_and_local_models_answer_the_rest(unspoiled, tmp_path):
+    entries = {"price": [0.0, 1e6], "price_per_day": 300.0}  # a token of an answer costs 1, each answer 5
+    with started(tmp_path, unspoiled, **entries) as other:
+        results = [answer(other, f"Das ist ein Haus {number}.") for number in range(20)]
+        spent = other.stats()["big"].upstream.price
+    remote = [result.model == "big" for result in results]
+    assert spent == 5 * sum(remote) == 5 * len(unspoiled.asked)
+    # the longest answer to such a text has about 275 tokens
+    assert 0 < sum(remote) < 10
+    assert remote == sorted(remote, reverse=True)
+    assert all(result.text for result in results)
+
+
+def test_price_of_a_day_without_a_local_model_is_a_stated_error(unspoiled, tmp_path):
+    entries = {"price": 1.0, "price_per_day": 0.0, "languages": ["de", "fr"]}
+    with started(tmp_path, unspoiled, **entries) as other, pytest.raises(Unavailable, match="price_per_day"):
+        answer(other, "Das ist ein Haus.", "big@de:fr")
+    assert not unspoiled.asked
