@@ -20,8 +20,7 @@ from engine.errors import InvalidRequest, TooLarge
 if TYPE_CHECKING:
     from cli.files import FileToTranslate
     from documents import Document
-    from documents.spans import Segment
-    from engine.api import MarkedText, Service
+    from engine.api import Service
 
 LINES_NAME: Final = "lines.txt"  # name of a file that is read as lines of text
 
@@ -135,13 +134,16 @@ def _translated(
     service: Service, place: ModelChoice, options: TextOptions, document: Document, bilingual: Bilingual
 ) -> bytes:
     """Return the translation of a document by a model of a service."""
-    from documents.projection import project
+    from documents.projection import format_borders, project, protected_ranges
     from engine.api import at_once
 
     aligned = any(segment.spans for segment in document.segments)
     sample = "\n".join(segment.text for segment in document.segments[: texts.SAMPLE_LINES])
     model = local.choose_route(service, "translate", place, sample)
-    marked_texts = _mark_protected(document.segments, placeholders=model.keeps_phrases)
+    marked_texts = (
+        model.marked(segment.text, protected_ranges(segment), format_borders(segment))
+        for segment in document.segments
+    )
     results = texts.with_progress_bar(
         service.run_many(model, marked_texts, replace(options, alignment=aligned)), len(document.segments)
     )
@@ -150,16 +152,6 @@ def _translated(
     ]
     languages = model.legs[0].source or "", model.legs[-1].target or ""
     return write_bilingual(document, translations, bilingual, languages)
-
-
-def _mark_protected(segments: Sequence[Segment], *, placeholders: bool) -> Iterator[str | MarkedText]:
-    """Yield the text of each segment, with its protected spans if the model has placeholders."""
-    from documents.projection import protected_ranges
-    from engine.api import MarkedText
-
-    for segment in segments:
-        spans = protected_ranges(segment) if placeholders else ()
-        yield MarkedText(segment.text, spans) if spans else segment.text
 
 
 def _form(options: FileOptions) -> dict[str, str]:

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any, Final
 
@@ -82,6 +82,11 @@ def marks_of(segment: Segment) -> list[int]:
 def protected_ranges(segment: Segment) -> tuple[Range, ...]:
     """Return the characters [begin, end) of the spans that the model must not change."""
     return tuple((segment.spans[n].begin, segment.spans[n].end) for n in marks_of(segment))
+
+
+def format_borders(segment: Segment) -> Iterator[int]:
+    """Yield the places where a span of a segment begins or ends."""
+    return (place for span in segment.spans for place in (span.begin, span.end))
 
 
 class _Projection:

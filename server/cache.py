@@ -39,14 +39,14 @@ class Cache:
             return self._entries[key][0]
 
     def put(self, key: bytes, result: TextResult) -> None:
-        """Store an answer, unless it is larger than the whole cache, or an upstream may give a better one."""
+        """Store an answer that is not provisional, unless it is larger than the whole cache."""
         # an answer from the cache takes no time
         result = replace(result, timings=NO_TIME)
         size = ENTRY_BYTES + size_of(result)
         with self._lock:
             if key in self._entries:
                 self._size -= self._entries.pop(key)[1]
-            if size > self._limit or result.flawed:
+            if size > self._limit or result.provisional:
                 return
             self._entries[key] = result, size
             self._size += size

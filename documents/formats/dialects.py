@@ -114,18 +114,23 @@ def _inline(state: StateInline, silent: bool) -> bool:
     return True
 
 
+def _read_between(state: StateInline, begin: int, end: int) -> None:
+    """Read the characters [begin, end) of a text."""
+    last = state.posMax
+    state.pos, state.posMax = begin, end
+    state.md.inline.tokenize(state)
+    state.posMax = last
+
+
 def _highlight(state: StateInline, silent: bool) -> bool:
     """Read `==highlighted text==`."""
     match = HIGHLIGHT.match(state.src, state.pos, state.posMax)
     if match is None:
         return False
     if not silent:
-        last = state.posMax
         state.push("mark_open", "mark", 1).markup = "=="
-        state.pos, state.posMax = state.pos + 2, match.end() - 2
-        state.md.inline.tokenize(state)
+        _read_between(state, state.pos + 2, match.end() - 2)
         state.push("mark_close", "mark", -1).markup = "=="
-        state.posMax = last
     state.pos = match.end()
     return True
 
@@ -136,11 +141,8 @@ def _shortcode_link(state: StateInline, silent: bool) -> bool:
     if match is None:
         return False
     if not silent:
-        last = state.posMax
         state.push("link_open", "a", 1)
-        state.pos, state.posMax = match.start(1), match.end(1)
-        state.md.inline.tokenize(state)
+        _read_between(state, match.start(1), match.end(1))
         state.push("link_close", "a", -1).meta["source"] = match[2]
-        state.posMax = last
     state.pos = match.end()
     return True

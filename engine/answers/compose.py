@@ -98,9 +98,10 @@ class TextResult:
     sentences: list[SentenceVia] = field(default_factory=list)
 
     @property
-    def flawed(self) -> bool:
-        """Whether an upstream gave no good answer."""
-        return bool(self.doubtful or self.instead_of)
+    def provisional(self) -> bool:
+        """Whether another model may give a better answer later: an upstream, or the one for doubts."""
+        refused = any(sentence.refused for sentence in self.sentences)
+        return bool(self.doubtful or self.instead_of or refused)
 
 
 def compose(

@@ -14,6 +14,5 @@ offline     a service for one program, in lanes as wide as its requests
 heap        return of freed memory to the system
 ipc         models in processes of their own, called over Unix sockets
 upstreams   models of other servers
-opening     the models of a service at its start
 folders     changes in folders of bundles
 """

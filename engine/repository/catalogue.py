@@ -6,7 +6,7 @@ A route is the name of a model, "NAME@SOURCE:TARGET" for another of its directio
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,6 +16,7 @@ from engine.answers.text_model import TextModel
 from engine.errors import InvalidRequest, UnknownModel
 from engine.repository.loading import ModelInfo
 from engine.text.codes import short
+from engine.text.placeables.masked_text import MarkedText
 
 TOKEN_CHARACTERS: Final = 4  # characters of an English token, about
 CHARACTER_VOCABULARY: Final = 400  # a vocabulary with at most this many tokens consists of characters
@@ -79,6 +80,24 @@ class ModelRoute:
     def keeps_phrases(self) -> bool:
         """Whether every model has placeholders for protected phrases."""
         return all(leg.info.placeholders for leg in self.legs)
+
+    @property
+    def is_upstream(self) -> bool:
+        """Whether one model of another server answers."""
+        return len(self.legs) == 1 and bool(self.legs[0].info.remote)
+
+    def marked(
+        self, text: str, spans: Sequence[tuple[int, int]], borders: Iterable[int] = ()
+    ) -> str | MarkedText:
+        """Return a text as the models read it.
+
+        text: text.
+        spans: characters [begin, end) that must not change, for models with placeholders.
+        borders: places where a format begins or ends, for an upstream, which has no attention.
+        """
+        kept = tuple(spans) if self.keeps_phrases else ()
+        places = tuple(borders) if self.is_upstream else ()
+        return MarkedText(text, kept, places) if kept or places else text
 
     def serves(self, task: str, source: str | None, target: str | None) -> bool:
         """Return whether the route serves a task and languages.
@@ -163,16 +182,16 @@ def _rank(info: ModelInfo, source: str | None, target: str | None) -> int:
     return 2 if info.is_demonstration else 1
 
 
-def local_route(infos: Sequence[ModelInfo], route: ModelRoute) -> ModelRoute | None:
+def local_route(models: Callable[[], Sequence[ModelInfo]], route: ModelRoute) -> ModelRoute | None:
     """Return the route of local models for the direction of a route; None if there is none.
 
-    infos: models in order of preference.
+    models: function that returns the models in order of preference.
     route: route with a remote model; a route of local models has no other.
     """
-    if not any(leg.info.remote for leg in route.legs):
+    if not any(info.remote for info in route.infos):
         return None
     try:
-        local = [info for info in infos if not info.remote]
+        local = [info for info in models() if not info.remote]
         return choose_route(local, "translate", route.legs[0].source, route.legs[-1].target)
     except UnknownModel:
         return None

@@ -84,9 +84,9 @@ def _add_upstreams(
     if settings.upstreams is None:
         return source, []
     # imports httpx
-    from engine.repository.upstreams.opening import open_upstream, upstream_paths, with_upstreams
+    from engine.repository.upstreams.opening import open_upstreams, with_upstreams
 
-    remote = [open_upstream(path, settings) for path in upstream_paths(settings.upstreams)]
+    remote = open_upstreams(settings.upstreams, settings)
     if taken := [model.info.name for model in remote if model.info.name in names]:
         raise BundleError(f"{settings.upstreams}: a bundle has the name {taken[0]!r}: rename the upstream")
     return with_upstreams(source, settings), remote

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-import tomllib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,10 +13,9 @@ from engine.answers.routing.doubts import Doubts
 from engine.errors import ConfigError
 from engine.repository.catalogue import ModelRoute
 from engine.repository.loading import ModelInfo, ServiceSettings
+from engine.repository.upstreams.settings import ROUTING, number, read_tables
 from engine.text.codes import short
 
-TABLE: Final = "routing"  # table of the settings file
-MAX_FILE_BYTES: Final = 1 << 20
 MOST_CREDIT: Final = 100.0  # sentences that quiet hours may leave for a busy one
 FAILURES: Final = 3  # failed requests in a row after which the second model is left alone
 PAUSE_SECONDS: Final = 30.0
@@ -74,19 +72,10 @@ def read_rules(path: Path | None, processes: int = 1) -> tuple[Rule, ...]:
     """
     if path is None:
         return ()
-    try:
-        with path.open("rb") as file:
-            content = file.read(MAX_FILE_BYTES + 1)
-        if len(content) > MAX_FILE_BYTES:
-            raise ConfigError(f"{path} is larger than {MAX_FILE_BYTES:,} bytes")
-        tables = tomllib.loads(content.decode("utf-8")).get(TABLE, {})
-    except OSError as error:
-        raise ConfigError(f"can't read {path} ({error.strerror})") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ConfigError(f"{path}: not a TOML file ({error})") from None
+    tables = read_tables(path).get(ROUTING, {})
     if not isinstance(tables, dict):
-        raise ConfigError(f'{path}: {TABLE} must have tables such as [{TABLE}."de:en"]')
-    rules = [_rule(f"{path}: [{TABLE}.{name!r}]", name, table) for name, table in tables.items()]
+        raise ConfigError(f'{path}: {ROUTING} must have tables such as [{ROUTING}."de:en"]')
+    rules = [_rule(f"{path}: [{ROUTING}.{name!r}]", name, table) for name, table in tables.items()]
     return tuple(
         replace(rule, requests=rule.requests / processes) if rule.requests else rule for rule in rules
     )
@@ -116,7 +105,7 @@ def _rule(place: str, direction: str, table: Any) -> Rule:
     """
     source, colon, target = direction.partition(":")
     if not (source and colon and target) or not isinstance(table, dict):
-        raise ConfigError(f'{place} must be a table for a direction, such as [{TABLE}."de:en"]')
+        raise ConfigError(f'{place} must be a table for a direction, such as [{ROUTING}."de:en"]')
     if unknown := sorted(set(table) - {*NUMBER_ENTRIES, *MODEL_ENTRIES}):
         raise ConfigError(
             f"{place}: unknown entry {unknown[0]!r}; known are {', '.join((*MODEL_ENTRIES, *NUMBER_ENTRIES))}"
@@ -140,9 +129,7 @@ def _check_entry(place: str, name: str, value: Any) -> None:
         if not isinstance(value, str) or not value:
             raise ConfigError(f"{place}: {name} must be the name of a model")
         return
-    low, high = NUMBER_ENTRIES[name]
-    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-        raise ConfigError(f"{place}: {name} must be a number between {low:g} and {high:g}")
+    number(*NUMBER_ENTRIES[name])(f"{place}: {name}", value)
 
 
 class RouteBudget:
@@ -223,11 +210,11 @@ class Router:
         budget = self._budgets.get((leg.source, leg.target))
         return budget if budget and leg.info.task == "translate" and budget.rule.fits(leg.info.name) else None
 
-    def second_of(self, route: ModelRoute, infos: Sequence[ModelInfo]) -> ModelInfo | None:
+    def second_of(self, route: ModelRoute, models: Callable[[], Sequence[ModelInfo]]) -> ModelInfo | None:
         """Return the model that is asked for sentences in doubt of a route; None: there is none.
 
         route: route of a request.
-        infos: models.
+        models: function that returns the models.
         """
         budget = self.budget_of(route)
-        return next((info for info in infos if info.name == budget.name), None) if budget else None
+        return next((info for info in models() if info.name == budget.name), None) if budget else None

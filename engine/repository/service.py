@@ -193,7 +193,7 @@ class Service:
         """
         answer_by = partial(self._answer, options=options or TextOptions(), deadline=deadline)
         route = self._route(model)
-        return await run_or_fall_back(answer_by, route, local_route(self.models(), route), texts)
+        return await run_or_fall_back(answer_by, route, local_route(self.models, route), texts)
 
     async def _answer(
         self, route: ModelRoute, texts: Texts, options: TextOptions, deadline: float, *, routed: bool = True
@@ -244,7 +244,7 @@ class Service:
                     yield event
 
         route = self._route(model)
-        local = local_route(self.models(), route)
+        local = local_route(self.models, route)
         async with aclosing(stream_or_fall_back(stream_by, answer_by, route, local, texts)) as events:
             async for event in events:
                 yield event

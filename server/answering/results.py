@@ -45,7 +45,7 @@ async def results_of(
     if cache is None or not repeatable(route.infos, options):
         return await _run_or_stream(state.service, route, texts, options, deadline, on_partial)
     small = len(texts) * (1 + len(options.glossary) + len(options.ignore)) <= INLINE_DIGESTS
-    second = state.service.router.second_of(route, state.service.models())
+    second = state.service.router.second_of(route, state.service.models)
     keys = await in_slices(keys_of(route, texts, options, second), deadline, small=small)
     results = [cache.get(key) for key in keys]
     missing = [number for number, result in enumerate(results) if result is None]
@@ -59,15 +59,10 @@ async def results_of(
         same_bundle = state.service.route(route.name).infos == route.infos
         for number, result in zip(missing, computed, strict=True):
             results[number] = result
-            if same_bundle and _is_final(result):
+            if same_bundle:
                 cache.put(keys[number], result)
     # every result is present now: the condition is for the type checker
     return [result for result in results if result is not None]
-
-
-def _is_final(result: TextResult) -> bool:
-    """Return whether no sentence in doubt was refused: a second model may answer such a sentence later."""
-    return not any(sentence.refused for sentence in result.sentences)
 
 
 async def run_together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 from documents.formats.attributes import AttributedPage
 from documents.formats.html import Page
-from documents.projection import protected_ranges
+from documents.projection import format_borders, protected_ranges
 from documents.spans import Segment
 from engine.api import (
     Detection,
@@ -205,10 +205,9 @@ def _mark_protected(segment: Segment, route: ModelRoute | None) -> str | MarkedT
 
     An upstream also gets the borders of formats, as it has no attention.
     """
-    spans = protected_ranges(segment) if route is not None and route.keeps_phrases else ()
-    remote = route is not None and bool(route.infos[0].remote)
-    borders = {place for span in segment.spans for place in (span.begin, span.end)} if remote else ()
-    return MarkedText(segment.text, spans, tuple(borders)) if spans or borders else segment.text
+    if route is None:
+        return segment.text
+    return route.marked(segment.text, protected_ranges(segment), format_borders(segment))
 
 
 def route_for(state: AppState, source: str, target: str, name: str | None = None) -> ModelRoute | None:

@@ -21,7 +21,9 @@ import pytest
 
 from documents.spans import Segment, Span
 from documents.worker import from_lines, to_lines
+from engine.answers.directions import Directions
 from engine.api import ConvoyError, MarkedText, Slices, TextOptions, one_slice
+from engine.repository.catalogue import Leg, ModelRoute
 from engine.text.detect import detect
 from server.answering.translation import _mark_protected
 from server.cache import keys_of
@@ -107,11 +109,9 @@ def segment() -> Segment:
 
 
 def marks() -> Iterator[Slices[Any]]:
-    class Route:
-        keeps_phrases = True
-        infos = (SimpleNamespace(remote=""),)
-
-    yield one_slice(_mark_protected, segment(), Route())
+    for remote in ("", "localhost:1"):
+        route = ModelRoute((Leg(SimpleNamespace(remote=remote, placeholders=1), Directions((), ())),))
+        yield one_slice(_mark_protected, segment(), route)
 
 
 def files() -> Iterator[Slices[Any]]:

@@ -74,7 +74,7 @@ FAULTS = [
     (
         "an answer larger than the cache empties it",
         "server/cache.py",
-        ("            if size > self._limit or result.flawed:\n                return\n"),
+        ("            if size > self._limit or result.provisional:\n                return\n"),
         "",
         "tests/server/test_rare_faults.py -k larger_than",
     ),

@@ -28,7 +28,7 @@ WORD: Final = re.compile(r"\S+")
 
 def marked_for(route: ModelRoute, texts: Sequence[str | MarkedText]) -> Sequence[str | MarkedText]:
     """Return texts with marks at the borders of their formats if one upstream answers them."""
-    if not _is_one_upstream(route):
+    if not route.is_upstream:
         return texts
     return [text if isinstance(text, str) else with_marks(text) for text in texts]
 
@@ -42,14 +42,10 @@ def unmarked(
     texts: texts of the caller.
     results: answers.
     """
-    if not _is_one_upstream(route):
+    if not route.is_upstream:
         return results
     pairs = zip(texts, results, strict=True)
     return [result if isinstance(text, str) else without_marks(text, result) for text, result in pairs]
-
-
-def _is_one_upstream(route: ModelRoute) -> bool:
-    return len(route.legs) == 1 and bool(route.legs[0].info.remote)
 
 
 def borders_of(marked: MarkedText) -> list[int]:

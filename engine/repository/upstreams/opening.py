@@ -23,9 +23,13 @@ HEAD_TOKENS: Final = 3  # tokens of a source that are no text: two languages, an
 SHARE_OF_TARGET: Final = 8  # longest answer, by the longest source
 
 
-def upstream_paths(file: Path) -> list[Path]:
-    """Return the path of each upstream of a file. Raises ConfigError."""
-    return [file / upstream.name for upstream in read_upstreams(file)]
+def open_upstreams(file: Path, settings: ServiceSettings) -> list[LoadedModel]:
+    """Open the upstreams of a file with their engines, not started. Raises ConfigError.
+
+    file: file with the settings of upstreams.
+    settings: settings of all models.
+    """
+    return [_open(file / upstream.name, upstream, settings) for upstream in read_upstreams(file)]
 
 
 def with_upstreams(source: ModelSource, settings: ServiceSettings) -> ModelSource:
@@ -39,19 +43,16 @@ def with_upstreams(source: ModelSource, settings: ServiceSettings) -> ModelSourc
         return facts_of(path, settings) if path.parent == settings.upstreams else source.facts(path)
 
     def load(path: Path) -> LoadedModel:
-        return open_upstream(path, settings) if path.parent == settings.upstreams else source.open(path)
+        if path.parent != settings.upstreams:
+            return source.open(path)
+        return _open(path, _find(path), settings)
 
     return replace(source, facts=facts, open=load)
 
 
-def open_upstream(path: Path, settings: ServiceSettings) -> LoadedModel:
-    """Open an upstream with its engine, not started. Raises ConfigError.
-
-    path: path of the upstream.
-    settings: settings of all models.
-    """
-    upstream = _find(path)
-    facts = facts_of(path, settings)
+def _open(path: Path, upstream: Upstream, settings: ServiceSettings) -> LoadedModel:
+    """Return an upstream with its engine, not started. Raises BundleError."""
+    facts = _describe(path, upstream, settings)
     return LoadedModel(facts, text_of(facts.info), UpstreamEngine(upstream))
 
 
@@ -100,7 +101,11 @@ def _find(path: Path) -> Upstream:
 
 def facts_of(path: Path, settings: ServiceSettings) -> ModelFacts:
     """Return the facts of an upstream, which takes no memory. Raises ConfigError."""
-    upstream = _find(path)
+    return _describe(path, _find(path), settings)
+
+
+def _describe(path: Path, upstream: Upstream, settings: ServiceSettings) -> ModelFacts:
+    """Return the facts of an upstream. Raises BundleError."""
     directions: Directions = upstream.directions
     if settings.languages:
         directions = directions.within(settings.languages)

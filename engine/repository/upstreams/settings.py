@@ -78,12 +78,7 @@ class Upstream:
 
 def read_upstreams(path: Path) -> list[Upstream]:
     """Read the upstreams of a file, in its order. Raises ConfigError that names the entry and the remedy."""
-    try:
-        content = _read_bounded(path, MAX_FILE_BYTES)
-        tables = tomllib.loads(content.decode("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ConfigError(f"{path}: not a TOML file ({error})") from None
-    upstreams = []
+    upstreams, tables = [], read_tables(path)
     tables.pop(ROUTING, None)  # `engine.repository.routing` reads it
     for name, table in tables.items():
         if not isinstance(table, dict) or not NAME.fullmatch(name):
@@ -93,6 +88,14 @@ def read_upstreams(path: Path) -> list[Upstream]:
         except ConfigError as error:
             raise ConfigError(f"{path}: [{name}]: {error}") from None
     return upstreams
+
+
+def read_tables(path: Path) -> dict[str, Any]:
+    """Return the content of the file, with upstreams and rules. Raises ConfigError."""
+    try:
+        return tomllib.loads(_read_bounded(path, MAX_FILE_BYTES).decode("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ConfigError(f"{path}: not a TOML file ({error})") from None
 
 
 def _upstream(name: str, table: Mapping[str, Any], folder: Path) -> Upstream:
@@ -197,7 +200,12 @@ def _one_of(known: Collection[str]) -> Callable[[str, Any], str]:
     return read
 
 
-def _number(low: float, high: float) -> Callable[[str, Any], float]:
+def number(low: float, high: float) -> Callable[[str, Any], float]:
+    """Return a function that returns the value of an entry, or raises ConfigError.
+
+    low, high: bounds of the value.
+    """
+
     def read(entry: str, value: Any) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
             raise ConfigError(f"{entry} must be a number between {low:g} and {high:g}")
@@ -210,7 +218,7 @@ def _price(entry: str, value: Any) -> tuple[float, float]:
     prices = value if isinstance(value, list) else [value, value]
     if len(prices) != 2:
         raise ConfigError(f"{entry} must be one price of a million tokens, or [of prompts, of answers]")
-    first, last = (float(_number(0, 1e6)(entry, each)) for each in prices)
+    first, last = (float(number(0, 1e6)(entry, each)) for each in prices)
     return first, last
 
 
@@ -228,11 +236,11 @@ READERS: Final[Mapping[str, Callable[[str, Any], Any]]] = MappingProxyType(
         "prefers": _pairs,
         "family": _one_of(FAMILIES),
         "unit": _one_of(UNITS),
-        "timeout": _number(0.1, 3_600),
-        "parallel": lambda entry, value: int(_number(1, 1_000)(entry, value)),
-        "longest": lambda entry, value: int(_number(200, 20_000)(entry, value)),
+        "timeout": number(0.1, 3_600),
+        "parallel": lambda entry, value: int(number(1, 1_000)(entry, value)),
+        "longest": lambda entry, value: int(number(200, 20_000)(entry, value)),
         "price": _price,
-        "price_per_day": _number(0, 1e6),
+        "price_per_day": number(0, 1e6),
         "body": _table,
     }
 )

@@ -2,14 +2,13 @@
 
 import asyncio
 import time
-from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
 
 from engine.api import USUAL_OPTIONS, MarkedText, Partial, Unavailable, UnknownModel
 from engine.errors import DeadlineExceeded, InvalidRequest
-from tests.support.served import open_service
+from tests.support.served import running
 from tests.support.upstreams import Model, serving, settings_file
 
 USUAL = USUAL_OPTIONS["translate"]
@@ -36,15 +35,9 @@ def unspoiled(model):
     return model
 
 
-@contextmanager
 def started(folder, model, **entries):
     """Start a service of the local toy models and the upstream `big`."""
-    service = open_service(upstreams=settings_file(folder, model.address, **entries))
-    service.start()
-    try:
-        yield service
-    finally:
-        service.stop(drain=False, timeout=60)
+    return running(upstreams=settings_file(folder, model.address, **entries))
 
 
 @pytest.fixture(scope="module")
