@@ -11,13 +11,16 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import pairwise, starmap
 from typing import Final
 
-from documents.spans import Segment, Span
+from documents.restoring import Restorer, finished
+from documents.spans import Segment, Span, goes_on
 
 SEPARATOR: Final = re.compile(r"[|·•›»→>/()\[\]]")
 WORD: Final = re.compile(r"\w")
+END_MARK: Final = re.compile(r"[.!?…]\W*\Z")
+MAX_LABEL_WORDS: Final = 3  # of an item next to a link without a separator: `<a>Cart</a> <span>new</span>`
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +29,14 @@ class Menu:
 
     segment: the whole text.
     items: numbers of the spans with a text each, in the order of the text.
+    ranges: characters of the text of each item, without white space at both ends.
     inner: numbers of the spans in each item.
     texts: segment of each item.
     """
 
     segment: Segment
     items: list[int]
+    ranges: list[tuple[int, int]]
     inner: list[list[int]]
     texts: list[Segment]
 
@@ -40,10 +45,9 @@ class Menu:
         if all(new is old for new, old in zip(texts, self.texts, strict=True)):
             return self.segment
         source, spans = self.segment.text, list(self.segment.spans)
-        ends = [spans[item].end for item in self.items]
+        ends = [end for _, end in self.ranges]
         moved, parts, position = [0], list[str](), 0  # characters that the text before has grown
-        for item, new in zip(self.items, texts, strict=True):
-            begin, end = spans[item].begin, spans[item].end
+        for (begin, end), new in zip(self.ranges, texts, strict=True):
             parts += [source[position:begin], new.text]
             moved.append(moved[-1] + len(new.text) - (end - begin))
             position = end
@@ -52,12 +56,13 @@ class Menu:
             return place + moved[bisect_right(ends, place)]
 
         new_spans = [replace(span, begin=at(span.begin), end=at(span.end)) for span in spans]
-        for item, numbers, new in zip(self.items, self.inner, texts, strict=True):
-            begin = new_spans[item].begin
+        for (begin, _), numbers, new in zip(self.ranges, self.inner, texts, strict=True):
             for number, span in zip(numbers, new.spans, strict=True):
-                old = spans[number]
-                new_spans[number] = replace(old, begin=begin + span.begin, end=begin + span.end)
-        return Segment("".join([*parts, source[position:]]), tuple(new_spans))
+                moved_span = replace(spans[number], begin=at(begin) + span.begin, end=at(begin) + span.end)
+                new_spans[number] = moved_span
+        written = Segment("".join([*parts, source[position:]]), tuple(new_spans))
+        kept = {n: written.text[span.begin : span.end] for n, span in enumerate(new_spans) if span.kept}
+        return finished(Restorer(self.segment, written, kept).restored())
 
 
 def menu_of(segment: Segment) -> Menu | None:
@@ -72,8 +77,9 @@ def menu_of(segment: Segment) -> Menu | None:
     for number, owner in enumerate(owners):
         if owner >= 0 and owner != number:
             inner[owner].append(number)
-    texts = [_text_of(spans, text, item, inner[item]) for item in items]
-    return Menu(segment, items, [inner[item] for item in items], texts)
+    ranges = [_bare(text, spans[item]) for item in items]
+    texts = [_text_of(spans, text, place, inner[item]) for item, place in zip(items, ranges, strict=True)]
+    return Menu(segment, items, ranges, [inner[item] for item in items], texts)
 
 
 def divide(segments: Sequence[Segment]) -> tuple[list[Segment], Callable[[Sequence[Segment]], list[Segment]]]:
@@ -111,14 +117,23 @@ def _items(spans: Sequence[Span], text: str) -> tuple[list[int], list[int]]:
 
 
 def _are_apart(items: Sequence[int], spans: Sequence[Span], text: str) -> bool:
-    """Return whether a separator is between any two items; between two links white space is enough."""
+    """Return whether a separator is between any two items; white space is enough between two links, and where
+    all items are labels of a few words."""
+    labels = _are_labels([text[spans[item].begin : spans[item].end] for item in items])
     for first, second in pairwise(items):
         gap = text[spans[first].end : spans[second].begin]
         links = spans[first].link and spans[second].link
         within_word = text[spans[second].begin - 1].isalnum() and not text[spans[second].begin].isupper()
-        if not (links and (gap or not within_word)) and not SEPARATOR.search(gap):
+        beside = (links and (gap or not within_word)) or (labels and gap.isspace())
+        if not beside and not SEPARATOR.search(gap):
             return False
     return True
+
+
+def _are_labels(texts: Sequence[str]) -> bool:
+    """Return whether texts have a few words each and are no parts of a sentence."""
+    short = all(len(text.split()) <= MAX_LABEL_WORDS for text in texts)
+    return short and not END_MARK.search(texts[-1]) and not any(starmap(goes_on, pairwise(texts)))
 
 
 def _has_words_outside(items: Sequence[int], spans: Sequence[Span], text: str) -> bool:
@@ -137,16 +152,28 @@ def _gaps(ranges: Sequence[tuple[int, int]], length: int) -> Iterator[tuple[int,
     yield position, length
 
 
-def _text_of(spans: Sequence[Span], text: str, item: int, inner: Sequence[int]) -> Segment:
-    """Return the text of an item with the spans in it."""
-    first, places = spans[item].begin, {number: place for place, number in enumerate(inner)}
+def _bare(text: str, span: Span) -> tuple[int, int]:
+    """Return the characters of a span without white space at both ends."""
+    whole = text[span.begin : span.end]
+    return span.end - len(whole.lstrip()), span.begin + len(whole.rstrip())
+
+
+def _text_of(spans: Sequence[Span], text: str, place: tuple[int, int], inner: Sequence[int]) -> Segment:
+    """Return the text of an item with the spans in it.
+
+    spans, text: of the whole segment.
+    place: characters of the item.
+    inner: numbers of the spans in it.
+    """
+    first, last = place
+    places = {number: at for at, number in enumerate(inner)}
     moved = (
         replace(
             spans[number],
-            begin=spans[number].begin - first,
-            end=spans[number].end - first,
+            begin=min(max(spans[number].begin, first), last) - first,
+            end=min(max(spans[number].end, first), last) - first,
             parent=places.get(spans[number].parent, -1),
         )
         for number in inner
     )
-    return Segment(text[first : spans[item].end], tuple(moved))
+    return Segment(text[first:last], tuple(moved))

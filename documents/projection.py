@@ -58,10 +58,10 @@ def project(
     kept_texts: text of kept spans in the translation by number; default: their text in the source.
     small_words: articles and the like of both languages; a span without any in the source gets none.
     """
-    if not segment.spans:
-        return Segment(result.text)
     if result.text == segment.text:
         return segment
+    if not segment.spans:
+        return Segment(result.text)
     numbers = marks_of(segment)
     ranges = {numbers[k.span]: (k.begin, k.end) for k in result.kept if 0 <= k.span < len(numbers)}
     attention = WordAttention((yield from words_of(result.text)))

@@ -14,6 +14,16 @@ Steps: TypeAlias = Generator[None, None, T]  # work that pauses after each small
 CLINGING: Final = " ,.;:!?)]"  # characters without white space before them
 
 
+def finished(steps: Steps[T]) -> T:
+    """Return the result of work in steps."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+
 class Restorer:
     """Rewrites a translation with the source text of kept spans, and with white space around spans as in the
     source.

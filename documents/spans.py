@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from types import MappingProxyType
+from typing import Final, TypeAlias
 
 # spans of a segment: after this many a reader begins a new segment, so that projecting takes linear time
 MAX_SPANS: Final = 500
 WITHIN_SENTENCES: Final = ",)”\"’'»–-"  # marks after which a sentence goes on in small letters
+# white space by number of a span, "next to its end", and "after the mark"
+Gaps: TypeAlias = Mapping[tuple[int, bool, bool], str]
+NO_GAPS: Final[Gaps] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,18 +204,29 @@ def weave(segment: Segment) -> Iterator[tuple[str, int | str]]:
                 yield "end", number
 
 
-def write_marked(segment: Segment, marks: Sequence[Sequence[str]], write_text: Callable[[str], str]) -> str:
+def write_marked(
+    segment: Segment, marks: Sequence[Sequence[str]], write_text: Callable[[str], str], gaps: Gaps = NO_GAPS
+) -> str:
     """Return a segment in the syntax of its file: its text between the marks of its spans.
 
     segment: text with spans; the text of a kept span is in the mark.
     marks: marks at the begin and at the end of each span.
     write_text: escapes characters for the file.
+    gaps: white space of the file, which replaces single spaces next to marks.
     """
     parts, kept = list[str](), False
+    mark: tuple[int, bool] | None = None  # the last part
     for kind, value in weave(segment):
         if isinstance(value, int):
-            parts.append(marks[value][kind == "end"])
-            kept = kind == "begin" and segment.spans[value].kept
+            ends = kind == "end"
+            gap = gaps.get((value, ends, False))
+            if gap and not mark and parts and parts[-1].endswith(" "):
+                parts[-1] = parts[-1][:-1] + gap
+            parts.append(marks[value][ends])
+            mark = value, ends
+            kept = not ends and segment.spans[value].kept
         elif not kept:
-            parts.append(write_text(value))
+            gap = gaps.get((*mark, True)) if mark and value.startswith(" ") else None
+            parts.append(gap + write_text(value[1:]) if gap else write_text(value))
+            mark = None
     return "".join(parts)

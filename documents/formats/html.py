@@ -13,9 +13,10 @@ from html import escape, unescape
 from itertools import zip_longest
 from typing import Final
 
-from documents.formats.tags import HTML, RAW_ELEMENTS, MarkupRules, Piece, pieces, text_of
+from documents.formats.gaps import lead_of, settle, tail_of
+from documents.formats.tags import HTML, MarkupRules, Piece, pieces, text_of
 from documents.menus import Menu, menu_of
-from documents.spans import MAX_SPANS, Builder, Segment, goes_on, write_marked
+from documents.spans import MAX_SPANS, Builder, Gaps, Segment, goes_on, write_marked
 
 LAST_PARTS: Final = 8  # of a text before a line break, in which a sentence has at least two words
 STAND_IN: Final = "X{}"  # word that the model reads for an empty element, with the number of its span
@@ -24,6 +25,7 @@ BLANK_ENTITY: Final = "&(?:nbsp|ensp|emsp|thinsp|#160|#8239|#[xX](?:[aA]0|202[fF
 LONGEST_BLANK: Final = len("&thinsp;")
 LEADING: Final = re.compile(rf"(?:\s|{BLANK_ENTITY})*+")
 ID: Final = re.compile(r"\sid\s*=\s*(?:\"[^\"]*\"|'[^']*'|[^\s>]+)")
+ENTITY: Final = re.compile(r"&(?!(?:amp|lt|gt|quot|apos);)[a-zA-Z][a-zA-Z0-9]{1,31};")
 LANGUAGE: Final = re.compile(r"(\s(?:xml:)?lang\s*=\s*)(?:\"[^\"]*\"|'[^']*'|[^\s>\"']+)", re.IGNORECASE)
 TRAILING: Final = re.compile(rf"{BLANK_ENTITY}$")
 
@@ -35,12 +37,14 @@ class Prose:
     segment: text with spans.
     raw: characters of the page, with markup.
     marks: markup before and after each span.
+    gaps: white space of the page next to marks, if it is no single space.
     menu: the segment item by item; None: it is one text.
     """
 
     segment: Segment
     raw: str
     marks: list[list[str]]
+    gaps: Gaps
     menu: Menu | None = None
 
     @property
@@ -51,7 +55,13 @@ class Prose:
         segment = self.menu.write(segments) if self.menu else segments[0]
         if segment is self.segment:  # not translated
             return self.raw
-        translation = write_marked(segment, self.marks, partial(escape, quote=False))
+        spelled = {unescape(entity): entity for entity in ENTITY.findall(self.raw)}
+        spelling = {
+            ord(one): entity for one, entity in spelled.items() if len(one) == 1 and not one.isascii()
+        }
+        translation = write_marked(
+            segment, self.marks, lambda text: escape(text, quote=False).translate(spelling), self.gaps
+        )
         if segment.original is None:
             return translation
         # the copy of the source has no pictures and no addresses of its own
@@ -87,6 +97,8 @@ def read_html(source: str, rules: MarkupRules = HTML) -> Page:
     """
     reader = _SegmentReader(rules)
     found = list(pieces(source, rules))
+    if rules.fold:
+        found = settle(found, reader.ends_segment)
     for piece, after in zip_longest(found, found[1:]):
         reader.take(piece, after)
     return reader.page()
@@ -140,6 +152,10 @@ class _SegmentReader:
         self.names: dict[str, list[int]] = {}  # open spans by name; the innermost is last
         # seen: the segment has prose; space: white space was last; ends: prose was the last piece in it
         self.seen, self.space, self.ends = False, True, False
+        self.gaps = dict[tuple[int, bool, bool], str]()
+        # mark: the last piece, if it is a tag; tail: white space at the end of the last piece, if it is prose
+        self.mark: tuple[int, bool] | None = None
+        self.tail = ""
 
     def take(self, piece: Piece, after: Piece | None) -> None:
         """Add a piece to the open segment or to the markup; the tag of a block ends the segment.
@@ -150,10 +166,10 @@ class _SegmentReader:
         if piece.name == "br" and after and self._goes_on(after):
             self._line_break(piece)
             return
-        self.ends = piece.name is None or (self.ends and self._ends_segment(piece))
+        self.ends = piece.name is None or (self.ends and self.ends_segment(piece))
         if piece.name is None:
             self._text(piece.raw)
-        elif self._ends_segment(piece):
+        elif self.ends_segment(piece):
             self.flush()
             self.markup[-1].append(piece.raw)
         # an empty element, a comment or the number of a note before the first prose is not in the segment
@@ -174,7 +190,7 @@ class _SegmentReader:
                 end = _end_of_prose(raw)
                 self.builder.strip()
             segment = self.builder.segment()
-            self.prose.append(Prose(segment, raw[:end], self.marks, menu_of(segment)))
+            self.prose.append(Prose(segment, raw[:end], self.marks, self.gaps, menu_of(segment)))
             self.markup.append([raw[end:]])
         else:
             self.markup[-1].append(raw)
@@ -182,7 +198,7 @@ class _SegmentReader:
 
     def _goes_on(self, after: Piece) -> bool:
         """Return whether the open segment is a sentence that goes on in the prose after a line break."""
-        ends = self._ends_segment(Piece("", "br"))
+        ends = self.ends_segment(Piece("", "br"))
         return (
             ends
             and self.seen
@@ -195,9 +211,10 @@ class _SegmentReader:
         self.raw.append(piece.raw)
         self.builder.line()
         self.marks.append([piece.raw, ""])
-        self.space = True
+        self.space, self.mark, self.tail = True, None, ""
 
-    def _ends_segment(self, piece: Piece) -> bool:
+    def ends_segment(self, piece: Piece) -> bool:
+        """Return whether a tag ends the segment before it."""
         return piece.name in self.rules.blocks and piece.name not in self.rules.inline
 
     def _text(self, raw: str) -> None:
@@ -209,11 +226,11 @@ class _SegmentReader:
         if raw:
             self.raw.append(raw)
             text = unescape(raw)
-            self._add(text)
+            self.builder.text(self._fold_space(text))
             self.seen = self.seen or not text.isspace()
-
-    def _add(self, text: str) -> None:
-        self.builder.text(self._fold_space(text))
+            if self.mark and (lead := lead_of(raw)):
+                self.gaps[(*self.mark, True)] = lead
+            self.mark, self.tail = None, tail_of(raw)
 
     def _fold_space(self, text: str) -> str:
         """Return a text with single spaces, as HTML displays it."""
@@ -230,18 +247,38 @@ class _SegmentReader:
         """Add the span of an inline tag or of a kept element."""
         name = piece.name or ""
         if piece.kept:
-            has_text = not piece.is_note and name not in ("svg", "math", *RAW_ELEMENTS)
-            text = self._fold_space(text_of(piece.raw).strip()) if has_text else ""
+            text = "" if piece.is_empty else self._fold_space(text_of(piece.raw).strip())
             if not text and piece.stands_in:
                 text = STAND_IN.format(len(self.builder.spans))
             self.builder.keep(text) if text else self.builder.point()
-            self.marks.append([piece.raw, ""])
+            self._mark(piece, void=True)
         elif not piece.closing and not piece.void and name:
             self.names.setdefault(name, []).append(self.builder.begin(link=name == "a"))
-            self.marks.append([piece.raw, ""])
+            self._mark(piece)
         elif piece.closing and (number := self.builder.innermost(self.names.get(name, []))) is not None:
             self.builder.end(number)
             self.marks[number][1] = piece.raw
+            self._set_mark(number, ends=True, void=False)
         else:
             self.builder.point()
-            self.marks.append([piece.raw, ""])
+            self._mark(piece, void=True)
+
+    def _mark(self, piece: Piece, *, void: bool = False) -> None:
+        """Add the mark of a new span.
+
+        piece: tag or element.
+        void: the span has no end of its own.
+        """
+        self.marks.append([piece.raw, ""])
+        self._set_mark(len(self.marks) - 1, ends=False, void=void)
+
+    def _set_mark(self, number: int, *, ends: bool, void: bool) -> None:
+        """Store the white space before a mark, and that the mark is the last piece.
+
+        number: number of the span.
+        ends: the mark is the end of the span.
+        void: the span has no end of its own.
+        """
+        if self.tail:
+            self.gaps[number, ends, False] = self.tail
+        self.mark, self.tail = (number, ends or void), ""

@@ -17,6 +17,7 @@ from typing import Final
 VERBATIM_ELEMENTS: Final = frozenset({"code", "pre", "svg", "math", "kbd", "samp", "var"})
 # elements with content that is not translated and has no tags
 RAW_ELEMENTS: Final = frozenset({"script", "style", "textarea"})
+EMPTY_ELEMENTS: Final = frozenset({"svg", "math", *RAW_ELEMENTS})  # the model reads nothing for them
 VOID_ELEMENTS: Final = frozenset(
     {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
 )
@@ -87,6 +88,11 @@ class Piece:
     kept: bool = False
     stands_in: bool = False
     is_note: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether the model reads nothing for the element."""
+        return self.is_note or (self.name in EMPTY_ELEMENTS and not self.stands_in)
 
 
 def pieces(source: str, rules: MarkupRules) -> Iterator[Piece]:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from docx.oxml import OxmlElement
 from docx.oxml.ns import qn
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from documents import read_document
@@ -38,6 +38,9 @@ SEPARATOR = re.compile(r"[|·>]")
         ("<a>Wörter</a><a>buch</a>", ["Wörterbuch"]),
         ("<a>Anmelden</a> oder <a>Registrieren</a>", ["Anmelden oder Registrieren"]),
         ("<b>Das</b> <i>Haus</i>", ["Das Haus"]),
+        ("<a>Kontakt</a> <span>neu</span>", ["Kontakt", "neu"]),
+        ("<span>Sie stimmen den</span> <a>bedingungen</a>", ["Sie stimmen den bedingungen"]),
+        ("<b>Preis:</b>\n<a>\n  Kaufen\n</a>", ["Preis:", "Kaufen"]),
         ("<a><b>Ja</b></a>", ["Ja"]),
         ("<a>Ja</a> <code>x</code> <a>Nein</a>", ["Ja", "Nein"]),
     ],
@@ -48,6 +51,49 @@ def test_links_without_words_between_them_are_translated_by_themselves(page, par
     assert shouted("a.html", page.encode()).decode().replace("&gt;", ">") == wanted
     document = read_document("a.html", page.encode())
     assert document.write(document.segments).decode() == page
+
+
+SPACES = st.sampled_from([" ", "\n", "\n    ", " \n\t", ""])
+INLINE = st.recursive(
+    st.sampled_from(["wort", "ein text", "mehr", "<i class='x'></i>", "<img src='x'>", "<!-- x -->"]),
+    lambda inner: st.tuples(
+        st.sampled_from(["a", "b", "span", "em"]),
+        st.lists(st.tuples(SPACES, inner).map("".join), min_size=1, max_size=3),
+        SPACES,
+    ).map(lambda one: f"<{one[0]}>{''.join(one[1])}{one[2]}</{one[0]}>"),
+    max_leaves=6,
+)
+
+
+@given(st.lists(st.tuples(SPACES, INLINE).map("".join), min_size=1, max_size=4).map("".join), SPACES)
+def test_inline_tags_keep_their_words_and_white_space(content, end):
+    page = f"<p>{content}{end}</p>"
+    places = (match.start() for match in re.finditer(r"(?<![<'\w])[a-z]+(?![^<>]*>)", page))
+    numbers = {place: f"w{number}" for number, place in enumerate(places)}
+    page = re.sub(r"(?<![<'\w])[a-z]+(?![^<>]*>)", lambda match: numbers[match.start()], page)
+    assume(not re.search(r"w\d+(<[^>]*>)*w", page))  # a format within a word is placed by the word
+    found = read_html(page)
+    written = list[Segment]()
+    for segment in found.segments:
+        words = segment.text.split()
+        written.append(project(segment, aligned(words, list(map(str.upper, words)), np.eye(len(words)))))
+    translated = found.join(written)
+    assert re.findall("<[^>]*>", translated) == re.findall("<[^>]*>", page)
+    assert re.sub("<[^>]*>", "", translated).split() == re.sub("<[^>]*>", "", page).upper().split()
+    # white space at the edge of a format alone goes out of it
+    if all(map(_has_outer_space, re.split(r"w\d+", page)[1:-1])):
+        folded = re.sub(r"(?<=\w)\s+(?=\w)", " ", page)
+        assert translated == folded.replace("w", "W")
+
+
+def _has_outer_space(gap):
+    """Return whether the outermost level of the tags between two words has white space."""
+    depth, depths, spaces = 0, [0], []
+    for part in re.findall(r"<[^>]*>|\s+", gap):
+        depth += {"<": 1, "</": -1}.get(re.match("</?|", part)[0], 0) if not re.match("<(img|!)", part) else 0
+        depths.append(depth)
+        spaces += [depth] * part.isspace()
+    return min(depths) in spaces
 
 
 def test_menu_keeps_the_places_of_all_spans_when_its_texts_grow():
