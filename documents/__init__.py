@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import PurePath
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 from typing import Any, Final
 
 from documents.document import Document, check_sizes
@@ -24,6 +24,7 @@ __all__ = [
     "FileOptions",
     "OversizedDocument",
     "Unreadable",
+    "format_of",
     "read_document",
     "written_ending",
 ]
@@ -44,8 +45,12 @@ class FileFormat:
     reader: str
     written: str = ""
 
+    def load(self) -> ModuleType:
+        """Return the module, imported with its libraries."""
+        return import_module(f"documents.formats.{self.module}")
+
     def read(self, data: bytes, **options: Any) -> Document:
-        document = getattr(import_module(f"documents.formats.{self.module}"), self.reader)(data, **options)
+        document = getattr(self.load(), self.reader)(data, **options)
         assert isinstance(document, Document)
         return document
 
@@ -111,7 +116,7 @@ def read_document(name: str, data: bytes, options: FileOptions = USUAL_FILE) -> 
 
     Raises OversizedDocument, and Unreadable also on an unknown ending and on columns of a file without.
     """
-    kind = FORMATS.get(PurePath(name).suffix.lower())
+    kind = format_of(name)
     if kind is None:
         raise Unreadable(UNKNOWN_FORMAT)
     columns = [column.strip() for column in options.columns.split(",") if column.strip()]
@@ -135,6 +140,10 @@ def read_document(name: str, data: bytes, options: FileOptions = USUAL_FILE) -> 
 
 def written_ending(name: str) -> str:
     """Return the ending of a file's translation: its own, unless the format can't be written."""
-    ending = PurePath(name).suffix
-    kind = FORMATS.get(ending.lower())
-    return kind.written if kind and kind.written else ending
+    kind = format_of(name)
+    return kind.written if kind and kind.written else PurePath(name).suffix
+
+
+def format_of(name: str) -> FileFormat | None:
+    """Return the format of a file name; None if its ending is unknown."""
+    return FORMATS.get(PurePath(name).suffix.lower())

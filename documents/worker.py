@@ -8,7 +8,8 @@ with the length of its head, the head in JSON, and `size` more bytes:
     {"size": 20}                                                       segments, or the new file
     {"size": 0, "error": "unreadable", "message": "..."}               or "swollen"
 
-The process ends with the exit code errno.ENOMEM if a message does not fit into its memory.
+A head with `seconds` limits the processor time of the answer: a longer one ends the process by SIGPROF. The
+process ends with the exit code errno.ENOMEM if a message does not fit into its memory.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ import errno
 import io
 import json
 import os
+import signal
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import astuple
 from typing import IO, Any, Final
 
-from documents import FileOptions, OversizedDocument, Unreadable, read_document
+from documents import FileOptions, OversizedDocument, Unreadable, format_of, read_document
 from documents.bilingual import check_bilingual, write_bilingual
 from documents.spans import Segment, Span
 
@@ -52,8 +54,11 @@ def main() -> None:
 def _serve(requests: IO[bytes], answers: IO[bytes]) -> None:
     """Answer requests until the stream ends, each within a limit of processor time."""
     while (message := read_message(requests)) is not None:
-        _limit_processor_time(MAX_PROCESSOR_SECONDS)
+        if kind := format_of(message[0]["name"]):
+            kind.load()  # costs the first file of a kind nothing of its time
+        _limit_processor_time(MAX_PROCESSOR_SECONDS, message[0].get("seconds", 0.0))
         head, body = _answer(*message)
+        _limit_processor_time(MAX_PROCESSOR_SECONDS)
         answers.write(encode_message(head, body))
         answers.flush()
 
@@ -109,9 +114,13 @@ def _answer(head: dict[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
         return {"error": "swollen", "message": OUT_OF_MEMORY}, b""
 
 
-def _limit_processor_time(seconds: int) -> None:
-    """Limit the processor time of this process to `seconds` more seconds."""
+def _limit_processor_time(seconds: int, fewer: float = 0.0) -> None:
+    """Limit the processor time of this process to `seconds` more seconds.
+
+    fewer: a lower limit, which may be a part of a second; 0: none.
+    """
     if sys.platform != "win32":
+        signal.setitimer(signal.ITIMER_PROF, fewer)
         usage = resource.getrusage(resource.RUSAGE_SELF)
         most = int(usage.ru_utime + usage.ru_stime) + seconds
         resource.setrlimit(resource.RLIMIT_CPU, (most, resource.RLIM_INFINITY))

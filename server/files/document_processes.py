@@ -11,6 +11,7 @@ import json
 import logging
 import math
 import os
+import signal
 import sys
 import time
 from asyncio.subprocess import PIPE, Process
@@ -30,9 +31,11 @@ Item = TypeVar("Item")
 
 MAX_PROCESSES: Final = 2  # processes for large files
 SMALL_BYTES: Final = 65_536  # smaller files have a process of their own, and need not wait for large ones
+SMALL_SECONDS: Final = 0.25  # processor time in that process; a file that takes longer counts as large
 MAX_OWNER_FILES: Final = 8  # files of one owner that wait for a process or use one
 IDLE_SECONDS: Final = 60.0  # an unused process ends after this time
 MAX_ANSWER_BYTES: Final = 1 << 28
+LIMITED: Final = -signal.SIGPROF if sys.platform != "win32" else None  # exit code after SMALL_SECONDS
 ENDED: Final = f"the file takes more than {MAX_PROCESSOR_SECONDS} s or too much memory to read: split it"
 
 
@@ -54,12 +57,16 @@ class OpenDocument:
     notices: tuple[str, ...] = ()
 
 
+class _TakesLong(Exception):
+    """A small file takes longer than the others can wait."""
+
+
 class DocumentProcesses:
     """Processes that parse and write files, shared fairly by owners. For one event loop."""
 
     def __init__(self, processes: int = MAX_PROCESSES) -> None:
         self._idle: list[tuple[Process, float]] = []
-        self._places, self._small_places = Places(processes), Places(1)
+        self._places, self._small_places = Places(processes, max(1, processes - 1)), Places(1)
         self._owners: Counter[str] = Counter()
         self._sweeping: asyncio.TimerHandle | None = None
 
@@ -130,13 +137,8 @@ class DocumentProcesses:
             raise Overloaded(f"{MAX_OWNER_FILES} of your files are in work: try again later", 5.0)
         self._owners[owner] += 1
         try:
-            places = self._small_places if len(body) <= SMALL_BYTES else self._places
-            async with (
-                asyncio.timeout_at(_loop_time(deadline)),
-                places.turn(owner),
-                self._process() as process,
-            ):
-                answer, content = await _exchange(process, encode_message(head, body))
+            async with asyncio.timeout_at(_loop_time(deadline)):
+                answer, content = await self._run_in_turn(head, body, owner)
         except TimeoutError:
             raise DeadlineExceeded("the deadline passed while a file was read or written") from None
         finally:
@@ -148,6 +150,17 @@ class DocumentProcesses:
         if answer.get("error"):
             raise InvalidRequest(f"Invalid request: {answer['message']}")
         return answer, content
+
+    async def _run_in_turn(
+        self, head: dict[str, Any], body: bytes, owner: str
+    ) -> tuple[dict[str, Any], bytes]:
+        """Let a process handle a message: a small file that takes long is begun again as a large one."""
+        if len(body) <= SMALL_BYTES:
+            with suppress(_TakesLong):
+                async with self._small_places.turn(owner), self._process() as process:
+                    return await _exchange(process, encode_message(head | {"seconds": SMALL_SECONDS}, body))
+        async with self._places.turn(owner), self._process() as process:
+            return await _exchange(process, encode_message(head, body))
 
     @asynccontextmanager
     async def _process(self) -> AsyncIterator[Process]:
@@ -202,7 +215,10 @@ async def _start_process() -> Process:
 
 
 async def _exchange(process: Process, message: bytes) -> tuple[dict[str, Any], bytes]:
-    """Send a message to a process, and return its answer. Raises TooLarge, and RuntimeError for a bug."""
+    """Send a message to a process, and return its answer.
+
+    Raises TooLarge, _TakesLong if the message has a shorter time, and RuntimeError for a bug.
+    """
     assert process.stdin
     assert process.stdout
     try:
@@ -215,6 +231,8 @@ async def _exchange(process: Process, message: bytes) -> tuple[dict[str, Any], b
         return head, await process.stdout.readexactly(head["size"])
     except (asyncio.IncompleteReadError, ConnectionError):  # a limit killed the process, or it failed
         code = await process.wait()
+        if code == LIMITED:
+            raise _TakesLong from None
         if code > 0 and code != errno.ENOMEM:
             raise RuntimeError(f"a process for files failed with code {code}") from None
         raise TooLarge(ENDED) from None

@@ -24,6 +24,7 @@ from server.files.room import StoredFile
 from server.files.shared_records import within
 from server.files.store import Store
 from server.files.work import FilesInWork
+from server.http.parameters import while_connected
 from server.state import AppState, deadline_of, state_of
 
 SWEEP_SECONDS: Final = 60.0  # longest time between two sweeps for expired files
@@ -112,7 +113,8 @@ async def open_file(
     data: content of the file.
     options: options for reading and writing the file.
 
-    Raises InvalidRequest, with LibreTranslate's messages if they exist, TooLarge and DeadlineExceeded.
+    Raises InvalidRequest, with LibreTranslate's messages if they exist, TooLarge and DeadlineExceeded, and
+    Cancelled when the client disconnects.
     """
     state = state_of(request)
     if len(data) > state.settings.file_limit:
@@ -122,7 +124,7 @@ async def open_file(
         )
     owner, deadline = share_of(request), deadline_of(request, state)
     read = files_of(request).processes.read
-    return await read(name, data, owner, deadline, options)
+    return await while_connected(request, read(name, data, owner, deadline, options))
 
 
 async def route_of(

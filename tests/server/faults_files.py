@@ -46,9 +46,30 @@ FAULTS = [
     (
         "small files wait for large ones",
         "server/files/document_processes.py",
-        "places = self._small_places if len(body) <= SMALL_BYTES else self._places",
-        "places = self._places",
+        "        if len(body) <= SMALL_BYTES:\n",
+        "        if not len(body):\n",
         "tests/server/files/test_document_processes.py -k test_small_file_does_not_wait_for_large_ones",
+    ),
+    (
+        "a small file that takes long keeps the process of all small files",
+        "server/files/document_processes.py",
+        'head | {"seconds": SMALL_SECONDS}',
+        "head",
+        "tests/server/files/test_document_processes.py -k small_file_that_takes_long",
+    ),
+    (
+        "a file is read although its client has left",
+        "server/files/documents.py",
+        "await while_connected(request, read(name, data, owner, deadline, options))",
+        "await read(name, data, owner, deadline, options)",
+        "tests/server/files/test_document_processes.py -k client_that_has_left",
+    ),
+    (
+        "one owner's large files keep all processes busy",
+        "server/files/document_processes.py",
+        "Places(processes, max(1, processes - 1))",
+        "Places(processes)",
+        "tests/server/files/test_document_processes.py -k leaves_a_process",
     ),
     (
         "an empty file takes no room",

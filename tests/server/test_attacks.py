@@ -26,7 +26,8 @@ import pytest
 
 from server.grpc.bridge import STATUS_CODES
 from tests.server.test_server_process import GERMAN, MAIN, free_port, process
-from tests.support.attacks import ATTACKS, CALLS, LASTING, VICTIMS, file
+from tests.support.attack_files import FILES
+from tests.support.attacks import ATTACKS, CALLS, LASTING, VICTIMS
 from tests.support.callbacks import LongestCallback
 from tests.support.raw_attacks import FLOODS, HEADS, PREFACE
 from tests.support.served import until
@@ -169,18 +170,6 @@ def resident(running):
     return int(statm.split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-FILES = {
-    "aliases in YAML": file(
-        "a.yaml", b"a: &a {x: y}\n" + b"".join(b"b%d: {<<: *a}\n" % n for n in range(40_000))
-    ),
-    "anchors in YAML": file("a.yaml", b"a: " + b"&a " * 200_000 + b"x"),
-    "lines of a message in PO": file("a.po", b'msgid ""\n' + b'"a"\n' * 400_000 + b'msgstr ""\n'),
-    "escapes in PO": file("a.po", b'msgid "' + rb"\\" * 3_000_000 + b'"\nmsgstr ""\n'),
-    "groups in groups of XLIFF": file("a.xliff", b'<xliff version="1.2"><file><body>' + b"<group>" * 200_000),
-    "keys in JSON": file("a.json", b"{" + b",".join(b'"%d":"x y"' % n for n in range(90_000)) + b"}"),
-    "cues": file("a.vtt", b"WEBVTT\n\n" + b"00:00.000 --> 00:01.000\nx y\n\n" * 90_000),
-    "objects of a PDF": file("a.pdf", b"%PDF-1.4\n" + b"1 0 obj\n<<" * 300_000),
-}
 if THOROUGH:  # all go the same way through the processes for files
     ATTACKS |= FILES
     LASTING |= set(FILES)

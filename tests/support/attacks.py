@@ -26,8 +26,8 @@ def archive(entry, content):
     return file.getvalue()
 
 
-def file(name, content):
-    values = {"source": "de", "target": "en"}
+def file(name, content, **fields):
+    values = {"source": "de", "target": "en"} | fields
     return lambda client: client.build_request(
         "POST", "/translate_file", data=values, files={"file": (name, content)}
     )
@@ -120,6 +120,7 @@ ATTACKS = {
         "POST", "/translate", json={"q": ["ein Wort"] * 1_000, "source": "auto", "target": "en"}
     ),
     "a page of an odd encoding": file("a.html", b"<meta charset=punycode>" + b"-a" * 100_000),
+    "columns without end": file("a.csv", b"a\nb c\n", columns="a," * 4_000_000),
     "a line without end": file("a.txt", b"ab cd " * 1_600_000),
     "as many lines as may be": file("a.txt", b"a\n" * 100_000),
     "more lines than may be": file("a.txt", b"a\n" * 1_000_000),

@@ -119,6 +119,7 @@ FORMS = {
     "plain": partial(answered, options=TextOptions()),
     "protected": partial(answered, options=TextOptions(protect=True, follow_form=True)),
     "local numbers": partial(answered, options=TextOptions(protect=True, local_numbers=True)),
+    "newlines": partial(answered, options=TextOptions(protect=True, newlines="auto")),
     "alignment": partial(answered, options=TextOptions(protect=True, alignment=True, coverage=True)),
     "HTML": lambda meter, text, way: page(meter, read_html, text, PROTECT, way),
     "attributes": lambda meter, text, way: page(meter, read_with_attributes, text, PROTECT, way),

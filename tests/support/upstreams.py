@@ -1,6 +1,7 @@
 """A language model of a few words behind OpenAI's protocol, with faults on request."""
 
 import asyncio
+import gzip
 import json
 import re
 from collections import deque
@@ -75,6 +76,12 @@ class _Answer:
         elif self.fault == "garbage":
             await self.start(200)
             await self.part(b'{"choices": [{"message": ]', more=False)
+        elif self.fault in HOSTILE:
+            headers, parts = HOSTILE[self.fault](self.text)
+            await self.start(200, headers)
+            for part in parts:
+                await self.part(part)
+            await self.part(b"", more=False)
         elif self.streams:
             await self.stream()
         else:
@@ -113,8 +120,25 @@ SPOILED = {
 }
 
 
-def completion(text):
-    usage = {"prompt_tokens": 10, "completion_tokens": 5}
+EVENTS = (b"content-type", b"text/event-stream")
+# functions that return headers and parts of a hostile response, by fault
+HOSTILE = {
+    "bytes": lambda text: ([EVENTS], [b"x"] * 3_000),
+    "swollen": lambda text: ([(b"content-encoding", b"gzip")], [gzip.compress(bytes(1_000_000))]),
+    "halves": lambda text: ([], [json.dumps(completion(f"ho\ud800use {text}")).encode()]),
+    "half events": lambda text: ([EVENTS], [_event(f"ho\ud800use {text}"), b"data: [DONE]\n\n"]),
+    "negative": lambda text: ([], [json.dumps(completion(text, (-(10**9), -5))).encode()]),
+    "endless": lambda text: ([], [json.dumps(completion(text, (10**400, 10**400))).encode()]),
+}
+
+
+def _event(text):
+    choice = {"delta": {"content": text}, "finish_reason": "stop"}
+    return b"data: " + json.dumps({"choices": [choice]}).encode() + b"\n\n"
+
+
+def completion(text, tokens=(10, 5)):
+    usage = dict(zip(("prompt_tokens", "completion_tokens"), tokens, strict=True))
     message = {"role": "assistant", "content": text}
     return {"choices": [{"message": message, "finish_reason": "stop"}], "usage": usage}
 

@@ -22,6 +22,7 @@ FIELDS: Final = {
 }
 FORMULA: Final = "="  # first character of a formula of spreadsheets
 NAME: Final = re.compile(r"[a-z0-9_.:-]*")  # of a column that programs read
+NUMBER_DIGITS: Final = 9  # most digits of a column's number
 MAX_HEAD_CHARACTERS: Final = 65_536  # characters in which the delimiter is searched
 
 
@@ -105,11 +106,13 @@ def _delimiter(head: str) -> str:
 
 def _chosen(head: Sequence[str], columns: Sequence[str]) -> frozenset[int]:
     """Return the numbers of the columns with these names or numbers. Raises Unreadable on another."""
-    found = set[int]()
+    found, named = set[int](), dict[str, list[int]]()
+    for number, name in enumerate(head):
+        named.setdefault(name, []).append(number)
     for column in columns:
-        if column in head:
-            found |= {number for number, name in enumerate(head) if name == column}
-        elif column.isdecimal() and 0 < int(column) <= len(head):
+        if column in named:
+            found.update(named[column])
+        elif column.isdecimal() and len(column) <= NUMBER_DIGITS and 0 < int(column) <= len(head):
             found.add(int(column) - 1)
         else:
             raise Unreadable(f"the table has no column {column[:80]!r}; its first line is {head!r:.300}")

@@ -25,6 +25,7 @@ TRIES: Final = 3  # largest number of requests until the upstream gives any answ
 RETRY_SECONDS: Final = 0.5
 SHARE_OF_DEADLINE: Final = 0.7  # a local model has the rest of the time
 HELD_CHARACTERS: Final = 48  # a stream begins when it can be no opening of a chat
+DRAFT_SHARE: Final = 256  # a stream passes an answer on when it has grown by a character and this share
 TOKENS_PLUS: Final = 256  # longest answer in tokens: this and one for each character of the source
 OK: Final = "ok"
 ERROR: Final = "error"
@@ -181,11 +182,16 @@ class _Draft:
 
     def __init__(self, source: SourceText, progress: Callable[[list[int]], None]) -> None:
         self._source, self._progress, self.sent = source, progress, False
+        self._next = 0  # characters of the next answer to pass on
+        self._longest = longest_answer(source.text)
 
     def __call__(self, text: str) -> None:
-        begun = bare(text, self._source.text)
-        if begun != text.strip() or "<think>" in text:  # the end decides what stays
+        if len(text) < self._next:
             return
+        self._next = len(text) + 1 + len(text) // DRAFT_SHARE
+        begun = bare(text, self._source.text)
+        if begun != text.strip() or "<think>" in text or len(begun) > self._longest:
+            return  # the end decides what stays
         if self.sent or (len(begun) >= HELD_CHARACTERS and not CHATTER.match(begun)):
             self.sent = True
             self._progress(target_tokens(begun))

@@ -14,7 +14,11 @@ from engine.repository.upstreams.prompts import Messages
 from engine.repository.upstreams.settings import Upstream
 
 MAX_ANSWER_BYTES: Final = 1 << 20
+FREE_PARTS: Final = 1_000  # parts of any size that a response may come in
+PART_BYTES: Final = 16  # least bytes of each further part, on average
+MAX_COUNT: Final = 10**9  # tokens; a larger count is an error of the upstream
 CONNECT_SECONDS: Final = 5.0
+PLAIN: Final = "identity"
 RETRIED: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 
 
@@ -49,7 +53,8 @@ class ChatClient:
     """The connections to an upstream, for one event loop."""
 
     def __init__(self, upstream: Upstream) -> None:
-        headers = {"Authorization": f"Bearer {upstream.key}"} if upstream.key else {}
+        headers = {"Accept-Encoding": PLAIN}  # a compressed answer may swell
+        headers |= {"Authorization": f"Bearer {upstream.key}"} if upstream.key else {}
         limits = httpx.Limits(max_connections=upstream.parallel)
         timeout = httpx.Timeout(upstream.timeout, connect=min(CONNECT_SECONDS, upstream.timeout), pool=None)
         self._http = httpx.AsyncClient(headers=headers, limits=limits, timeout=timeout)
@@ -80,6 +85,8 @@ class ChatClient:
             async with self._http.stream("POST", self._upstream.url, json=body) as response:
                 if response.status_code != httpx.codes.OK:
                     raise _refusal(response)
+                if response.headers.get("content-encoding", PLAIN) != PLAIN:
+                    raise UpstreamError("its answer is compressed, against the request", retry=False)
                 if on_text and "text/event-stream" in response.headers.get("content-type", ""):
                     return await _read_stream(response, on_text)
                 return _completion(json.loads(b"".join([part async for part in _bounded(response)])))
@@ -103,33 +110,44 @@ def _refusal(response: httpx.Response) -> UpstreamError:
 
 
 async def _bounded(response: httpx.Response) -> AsyncIterator[bytes]:
-    """Yield the parts of a response. Raises UpstreamError when it is too long."""
-    size = 0
-    async for part in response.aiter_bytes():
-        size += len(part)
+    """Yield the parts of a response. Raises UpstreamError when it is too long, or its parts are too short."""
+    size = parts = 0
+    async for part in response.aiter_raw():
+        size, parts = size + len(part), parts + 1
         if size > MAX_ANSWER_BYTES:
             raise UpstreamError(f"its answer is longer than {MAX_ANSWER_BYTES:,} bytes", retry=False)
+        if parts > FREE_PARTS + size // PART_BYTES:
+            raise UpstreamError("its answer comes in too many parts", retry=False)
         yield part
+
+
+async def _lines(response: httpx.Response) -> AsyncIterator[bytes]:
+    """Yield the lines of a response that end. Raises UpstreamError like `_bounded`."""
+    begun = list[bytes]()  # parts of the line that has not ended
+    async for part in _bounded(response):
+        first, *rest = part.split(b"\n")
+        begun.append(first)
+        for following in rest:
+            yield b"".join(begun)
+            begun = [following]
 
 
 async def _read_stream(response: httpx.Response, on_text: Callable[[str], None]) -> Completion:
     """Read the events of a stream. Raises UpstreamError if it ends before the answer does."""
-    text, finish, rest = "", None, b""
+    text, finish = "", None
     usage: dict[str, Any] = {}
-    async for part in _bounded(response):
-        *lines, rest = (rest + part).split(b"\n")
-        for line in lines:
-            data = line.removeprefix(b"data:").strip() if line.startswith(b"data:") else b""
-            if not data or data == b"[DONE]":
-                continue
-            event = json.loads(data)
-            usage = event.get("usage") or usage
-            for choice in event.get("choices") or ():
-                finish = choice.get("finish_reason") or finish
-                new = choice.get("delta", {}).get("content")
-                if isinstance(new, str) and new:
-                    text += new
-                    on_text(text)
+    async for line in _lines(response):
+        data = line.removeprefix(b"data:").strip() if line.startswith(b"data:") else b""
+        if not data or data == b"[DONE]":
+            continue
+        event = json.loads(data)
+        usage = event.get("usage") or usage
+        for choice in event.get("choices") or ():
+            finish = choice.get("finish_reason") or finish
+            new = choice.get("delta", {}).get("content")
+            if isinstance(new, str) and new:
+                text += _written(new)
+                on_text(text)
     if finish is None:
         raise UpstreamError("its stream was cut", retry=True)
     return Completion(text, finish == "length", *_counts(usage))
@@ -141,10 +159,21 @@ def _completion(answer: Any) -> Completion:
     text = choice["message"]["content"]
     if not isinstance(text, str):
         raise TypeError
-    return Completion(text, choice.get("finish_reason") == "length", *_counts(answer.get("usage") or {}))
+    cut, counts = choice.get("finish_reason") == "length", _counts(answer.get("usage") or {})
+    return Completion(_written(text), cut, *counts)
 
 
 def _counts(usage: Mapping[str, Any]) -> tuple[int, int]:
-    """Return the tokens of prompt and answer, 0 if they are not numbers."""
+    """Return the tokens of prompt and answer, 0 if they are no counts."""
     first, last = (usage.get(name) for name in ("prompt_tokens", "completion_tokens"))
-    return first if isinstance(first, int) else 0, last if isinstance(last, int) else 0
+    return _count(first), _count(last)
+
+
+def _count(value: Any) -> int:
+    """Return a count of tokens; 0 for any other value. A negative one would lower the price of the day."""
+    return value if type(value) is int and 0 <= value <= MAX_COUNT else 0
+
+
+def _written(text: str) -> str:
+    """Return a text with question marks for halves of code points, which no answer of ours can have."""
+    return text.encode("utf-8", "replace").decode()

@@ -44,6 +44,8 @@ from server.state import AppState, deadline_of, state_of
 
 router = APIRouter(tags=["LibreTranslate"])
 
+MAX_COLUMNS_CHARACTERS: Final = 4_096
+
 
 class FileAnswer(BaseModel):
     translatedFileUrl: str
@@ -58,6 +60,7 @@ class FileFields(BaseModel):
     )
     columns: str = Field(
         "",
+        max_length=MAX_COLUMNS_CHARACTERS,
         description=".csv, .tsv: names or numbers of the columns to translate, separated by commas; other "
         "columns and the first line stay.",
     )

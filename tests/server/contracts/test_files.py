@@ -55,7 +55,7 @@ def test_chosen_columns_of_a_table_are_translated(place):
     for columns in ("Text", "2", " Text ,"):
         wanted = table.replace("Das ist gut.", line)
         assert translated(place, "a.csv", table, columns=columns) == wanted
-    for name, columns in (("a.csv", "Preis"), ("a.txt", "2")):
+    for name, columns in (("a.csv", "Preis"), ("a.txt", "2"), ("a.csv", "9" * 4_096), ("a.csv", "a" * 4_097)):
         refused = send(place, name, table, columns=columns)
         assert (refused.status_code, "column" in refused.json()["error"]) == (400, True)
 

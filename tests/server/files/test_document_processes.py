@@ -2,10 +2,12 @@
 
 import asyncio
 import errno
+import math
 import subprocess
 import sys
 import time
 
+import httpx
 import pytest
 
 from documents.spans import Segment
@@ -16,6 +18,7 @@ from engine.api import (
     TooLarge,
 )
 from server.files.document_processes import MAX_OWNER_FILES, DocumentProcesses
+from tests.support.served import server, until
 
 
 async def test_file_is_parsed_and_written_by_another_process():
@@ -48,6 +51,18 @@ async def test_hanging_process_is_killed_at_the_deadline(monkeypatch):
     with pytest.raises(DeadlineExceeded):
         await DocumentProcesses().read("a.txt", b"one", "me", time.monotonic() + 0.2)
     assert started[0].returncode is not None
+
+
+@pytest.mark.parametrize("path", ["/translate_file", "/v2/document"])
+def test_file_of_a_client_that_has_left_is_read_no_further(monkeypatch, path):
+    started = start_instead(monkeypatch, "sleep", "3600")
+    with server() as (client, state, _):
+        fields = {"source": "de", "target": "en", "target_lang": "EN"}
+        with pytest.raises(httpx.ReadTimeout), httpx.Client(base_url=client.base_url, timeout=60) as gone:
+            gone.post(
+                path, data=fields, files={"file": ("a.txt", b"Gut.")}, timeout=httpx.Timeout(60, read=0.5)
+            )
+        until(lambda: state.in_flight == 0 and all(one.returncode is not None for one in started))
 
 
 @pytest.mark.parametrize(("code", "error"), [(errno.ENOMEM, TooLarge), (1, RuntimeError)])
@@ -93,6 +108,29 @@ async def test_small_file_does_not_wait_for_large_ones():
         assert len(document.segments) == 1
         with pytest.raises(DeadlineExceeded):
             await processes.read("a.txt", b"one " * 20_000, "you", time.monotonic() + 0.2)
+    await processes.close()
+
+
+async def test_small_file_that_takes_long_gives_its_process_to_other_small_files(monkeypatch):
+    processes, notes = DocumentProcesses(), b"[^1]: x\n" * 2_000
+    async with processes._places.turn("a"), processes._places.turn("b"):
+        monkeypatch.setattr("server.files.document_processes.SMALL_SECONDS", 1e-6)
+        slow = asyncio.create_task(processes.read("a.md", notes, "me", math.inf))
+        while not (processes._places.waiting or slow.done()):  # it was killed, and waits as a large file
+            await asyncio.sleep(0.01)
+        monkeypatch.setattr("server.files.document_processes.SMALL_SECONDS", 600.0)
+        assert (await processes.read("a.md", notes, "you", math.inf)).segments
+        assert not slow.done()
+    assert len((await slow).segments) == 2_000
+    await processes.close()
+
+
+async def test_one_owner_leaves_a_process_for_large_files_to_others():
+    processes, large = DocumentProcesses(), b"one " * 20_000
+    async with processes._places.turn("me"):
+        with pytest.raises(DeadlineExceeded):
+            await processes.read("a.txt", large, "me", time.monotonic() + 0.2)
+        assert (await processes.read("a.txt", large, "you", math.inf)).segments
     await processes.close()
 
 

@@ -8,6 +8,9 @@ import pytest
 
 from engine.api import USUAL_OPTIONS, MarkedText, Partial, Unavailable, UnknownModel
 from engine.errors import DeadlineExceeded, InvalidRequest
+from engine.repository.upstreams.asking import _Draft
+from engine.repository.upstreams.checks import longest_answer
+from engine.text.tokenizers.characters import SourceText
 from tests.support.served import running
 from tests.support.upstreams import Model, serving, settings_file
 
@@ -223,6 +226,42 @@ def test_no_opening_of_a_chat_is_streamed(service, unspoiled):
 def test_a_cut_stream_is_asked_for_again_or_fails_with_the_cause(service, unspoiled):
     unspoiled.faults.append("cut")
     assert events(service, "Der Hund schläft und ist alt.")[-1][0].text == "The dog sleeps and is old."
+
+
+@pytest.mark.parametrize(("fault", "cause"), [("bytes", "too many parts"), ("swollen", "compressed")])
+def test_a_hostile_answer_is_refused_and_not_asked_for_again(unspoiled, tmp_path, fault, cause):
+    unspoiled.always = fault
+    with started(tmp_path, unspoiled, languages=["fr", "es"]) as other:
+        with pytest.raises(Unavailable, match=cause):
+            answer(other, "Le chat.", "big@fr:es")
+        with pytest.raises(Unavailable, match=cause):
+            events(other, "Le chat.", "big@fr:es")
+    assert len(unspoiled.asked) == 2
+
+
+@pytest.mark.parametrize("read", [answer, lambda *given: events(*given)[-1][0]])
+def test_half_a_code_point_of_an_answer_is_replaced(service, unspoiled, read):
+    unspoiled.always = "halves" if read is answer else "half events"
+    assert read(service, "Das ist ein Haus.").text == "Ho?use This is a house."
+
+
+@pytest.mark.parametrize("fault", ["negative", "endless"])
+def test_impossible_counts_of_tokens_lower_no_price(unspoiled, tmp_path, fault):
+    unspoiled.always = fault
+    with started(tmp_path, unspoiled, price=[0.0, 1e6], price_per_day=300.0) as other:
+        remote = [answer(other, "Das ist ein Haus.").model == "big" for _ in range(3)]
+        assert other.stats()["big"].upstream.price == 0
+    assert remote == [True, False, False], "an answer without a count keeps its highest price"
+
+
+def test_a_growing_answer_is_passed_on_in_linear_time_and_up_to_its_longest_length():
+    passed, text = list[int](), "This house is old. " * 1_000
+    draft = _Draft(SourceText("de", "en", "Das Haus ist alt. " * 100, {}), lambda t: passed.append(len(t)))
+    for end in range(1, len(text)):
+        draft(text[:end])
+    assert passed == sorted(passed)
+    assert passed[-1] <= longest_answer("Das Haus ist alt. " * 100) < len(text)
+    assert sum(passed) < 300 * passed[-1], "of ten thousand growing answers"
 
 
 def test_a_prefix_is_refused(service):
