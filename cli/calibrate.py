@@ -6,19 +6,19 @@ import json
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from cli import lines, local, texts
+from cli import lines, texts
 from cli.choices import ModelChoice
 from engine.answers.options import USUAL_OPTIONS
 from engine.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from engine.api import ModelInfo, TextResult
+    from engine.api import ModelRoute, TextResult
 
 SHARES: Final = (0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1)
 ENOUGH: Final = 0.5  # share of the largest gain that the proposed threshold reaches
@@ -44,7 +44,9 @@ class ShareRow:
 
 def calibrate(
     model: Annotated[Path, typer.Option(help="A bundle folder: the first model, which answers all texts.")],
-    upstream: Annotated[Path, typer.Option(help="A bundle folder: the second model, for texts in doubt.")],
+    upstream: Annotated[
+        Path, typer.Option(help="A bundle folder, or with --upstreams a name: the model for texts in doubt.")
+    ],
     source: Annotated[
         Path, typer.Option("--input", help="File of tab separated sources and references; also .gz.")
     ],
@@ -61,6 +63,7 @@ def calibrate(
         ),
     ] = None,
     plot: Annotated[Path | None, typer.Option(help="File for a plot of the table, as SVG.")] = None,
+    upstreams: texts.Upstreams = None,
     precision: texts.Precision = None,
     threads: texts.Threads = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -75,10 +78,10 @@ def calibrate(
         raise InvalidRequest(f"{source}: has no lines to evaluate")
     sources = [text for text, _ in pairs]
     first, results = _answers(ModelChoice(model, precision, threads=threads), sources)
-    second, others = _answers(ModelChoice(upstream, precision, threads=threads), sources)
-    if not second.directions.fit(first.source, first.target):
-        raise InvalidRequest(f"{upstream} does not translate from {first.source} to {first.target}")
-    rows = measure(results, [result.text for result in others], [reference for _, reference in pairs])
+    place = ModelChoice(upstream, precision, threads=threads, upstreams=upstreams)
+    (leg,) = first.legs
+    second, others = _answers(replace(place, source=leg.source, target=leg.target), sources)
+    rows = measure(results, others, [reference for _, reference in pairs])
     if plot:
         plot.write_text(_drawing(rows), "utf-8")
     chosen = _propose(rows, share)
@@ -93,21 +96,26 @@ def calibrate(
         typer.echo("\nno rule: the second model improves no share of these answers")
         return
     typer.echo(
-        f'\n[routing."{first.source}:{first.target}"]\nfirst = "{first.name}"\nsecond = "{second.name}"\n'
+        f'\n[routing."{leg.source}:{leg.target}"]\nfirst = "{first.models}"\nsecond = "{second.models}"\n'
         f"score = {chosen.score:.3f}\nshare = {chosen.share:.2f}"
     )
 
 
-def _answers(place: ModelChoice, sources: Sequence[str]) -> tuple[ModelInfo, list[TextResult]]:
-    """Return the description of a model, and its answers to texts."""
-    options = USUAL_OPTIONS["translate"]
-    with local.open_service(place, options) as service:
-        info = service.models()[0]
-        return info, list(texts.answers(service, "translate", sources, options, len(sources)))
+def _answers(place: ModelChoice, sources: Sequence[str]) -> tuple[ModelRoute, list[TextResult]]:
+    """Return a model in one direction, and its answers to texts. Raises UnknownModel."""
+    from engine.api import offline_service
+
+    options, name = USUAL_OPTIONS["translate"], place.remote_name
+    models = (
+        list[Path]() if name or place.model is None else place.model
+    )  # no local model answers for an upstream
+    with offline_service(models, place.placement(), options.decode, place.upstreams) as service:
+        route = service.pick("translate", place.source, place.target, name or service.models()[0].name)
+        return route, list(texts.answers(service, "translate", sources, options, len(sources), route))
 
 
 def measure(
-    results: Sequence[TextResult], others: Sequence[str], references: Sequence[str]
+    results: Sequence[TextResult], others: Sequence[TextResult], references: Sequence[str]
 ) -> list[ShareRow]:
     """Return the quality of the answers of two models by the share of the second one.
 
@@ -115,6 +123,7 @@ def measure(
     others: answers of the second model.
     references: reference of each text.
     """
+    from engine.api import is_usable
     from training.scores import bleu
 
     by_doubt = sorted(range(len(results)), key=lambda number: confidence(results[number]))
@@ -122,7 +131,13 @@ def measure(
     rows = list[ShareRow]()
     for count in dict.fromkeys(round(share * len(results)) for share in SHARES):
         mixed, chance = (
-            bleu([others[n] if n in sent else result.text for n, result in enumerate(results)], references)
+            bleu(
+                [
+                    others[n].text if n in sent and is_usable(others[n]) else one.text
+                    for n, one in enumerate(results)
+                ],
+                references,
+            )
             for sent in (set(by_doubt[:count]), set(by_chance[:count]))
         )
         # the next answer is the first one that stays; a sum of rounded numbers may exceed 0

@@ -20,6 +20,7 @@ class ModelChoice:
     source, target: languages of the model; None: any.
     shortlist: decode with likely tokens only; None: the setting of the bundle.
     fast: choose defaults of beam size, precision and shortlist for speed.
+    upstreams: file with models of other servers; None: there are none.
     """
 
     model: Path | None
@@ -31,6 +32,16 @@ class ModelChoice:
     target: str | None = None
     shortlist: bool | None = None
     fast: bool = False
+    upstreams: Path | None = None
+
+    @property
+    def remote_name(self) -> str | None:
+        """Name of a model of another server; None: a bundle, or any model."""
+        if self.upstreams is None or self.model is None:
+            return None
+        from engine.bundle.manifest import MANIFEST
+
+        return None if (self.model / MANIFEST).exists() else str(self.model)
 
     def placement(self) -> Placement:
         """Return where the model runs, with the default precision and number of threads filled in."""

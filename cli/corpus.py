@@ -7,7 +7,7 @@ import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, get_args
 
@@ -25,13 +25,18 @@ if TYPE_CHECKING:
     from corpus.folder import JobFolder
     from corpus.job import CorpusJob
     from corpus.plan import ShardPlan
+    from engine.api import ModelRoute
 
 MAX_PROBLEMS: Final = 20  # files with problems that standard error lists
 INCOMPLETE: Final = 1  # exit code if some files can't be read to the end
 
 Inputs = Annotated[list[str], typer.Argument(help="Files, folders, globs, or URLs that fsspec opens.")]
 Out = Annotated[Path, typer.Option(help="Output folder; an interrupted job continues in it.")]
-Model = Annotated[Path, typer.Option(help="A bundle folder.")]
+Model = Annotated[Path, typer.Option(help="A bundle folder, or with --upstreams the name of a model.")]
+Fallback = Annotated[
+    Path | None,
+    typer.Option(help="A bundle that answers where the model of another server fails or is doubtful."),
+]
 Then = Annotated[Path | None, typer.Option(help="A second bundle that translates the answers of the first.")]
 TextColumn = Annotated[
     str | None,
@@ -52,7 +57,12 @@ OnlyLanguage = Annotated[
     ),
 ]
 ShardLines = Annotated[
-    int, typer.Option(min=1, help="Lines of a shard, the unit that is repeated after an interruption.")
+    int | None,
+    typer.Option(
+        min=1,
+        help="Lines of a shard, the unit that is repeated after an interruption. Default: 10,000; with "
+        "--upstreams 500.",
+    ),
 ]
 Window = Annotated[
     int,
@@ -61,7 +71,10 @@ Window = Annotated[
 MaxLineBytes = Annotated[int, typer.Option(min=1, help="Longer lines are not translated.")]
 Engines = Annotated[
     int | None,
-    typer.Option(min=1, help="Number of processes with an engine; default: one for each core, on GPUs one."),
+    typer.Option(
+        min=1,
+        help="Number of processes with an engine; default: one a core; on GPUs and with --upstreams one.",
+    ),
 ]
 LeaseSeconds = Annotated[
     float, typer.Option(min=1.0, help="Seconds after which the shards of a silent machine are free.")
@@ -103,6 +116,7 @@ PLACE_FLAGS: Final[Mapping[str, Any]] = {
     "target": texts.Target,
     "shortlist": texts.Shortlist,
     "fast": _optional(texts.Fast),
+    "upstreams": texts.Upstreams,
 }
 
 
@@ -134,12 +148,13 @@ def corpus(
     out: Out,
     model: Model,
     then: Then = None,
+    fallback: Fallback = None,
     column: TextColumn = None,
     columns: Columns = None,
     format_name: Format = "text",
     errors: Errors = "mark",
     only_language: OnlyLanguage = False,
-    shard_lines: ShardLines = 10_000,
+    shard_lines: ShardLines = None,
     window_lines: Window = 4_000,
     max_line_bytes: MaxLineBytes = 1 << 20,
     engines: Engines = None,
@@ -155,20 +170,22 @@ def corpus(
     to the end.
     """
     from corpus.engines import EngineChoice
-    from corpus.job import ERRORS, CorpusJob
+    from corpus.job import ERRORS, REMOTE_SHARD_LINES, SHARD_LINES, CorpusJob
     from engine.api import offline_settings
 
     given = explicit_flags(rest)
     place = ModelChoice(model, **{"threads": 1} | _select(PLACE_FLAGS, given))
-    models = [path.resolve() for path in (model, then) if path]
     options = options_of("translate", _select(ANSWER_FLAGS, given))
-    choice = EngineChoice(tuple(models), offline_settings(models, place.placement(), options.decode))
+    named = {path: replace(place, model=path).remote_name for path in (model, then) if path}
+    bundles = [path.resolve() for path in (*named, fallback) if path and not named.get(path)]
+    settings = offline_settings(bundles, place.placement(), options.decode, _absolute(place.upstreams))
+    choice = EngineChoice(tuple(bundles), settings)
     job = CorpusJob(
-        **_model_fields(choice, place, options, columns),
+        **_model_fields(choice, list(named.values()), place, options, columns),
         column=column,
         errors=_check_choice("--errors", errors, ERRORS),
         only_language=only_language,
-        shard_lines=shard_lines,
+        shard_lines=shard_lines or (REMOTE_SHARD_LINES if place.upstreams else SHARD_LINES),
         window_lines=window_lines,
         max_line_bytes=max_line_bytes,
     )
@@ -185,25 +202,44 @@ def corpus(
     )
 
 
+def _absolute(path: Path | None) -> Path | None:
+    return path and path.resolve()
+
+
 def _model_fields(
-    choice: EngineChoice, place: ModelChoice, options: TextOptions, columns: str | None
+    choice: EngineChoice,
+    names: Sequence[str | None],
+    place: ModelChoice,
+    options: TextOptions,
+    columns: str | None,
 ) -> dict[str, Any]:
-    """Return the fields of a job that depend on the models. Raises InvalidRequest, UnknownModel."""
+    """Return the fields of a job that depend on the models. Raises InvalidRequest, UnknownModel.
+
+    choice: bundles, of the models and of the fallback.
+    names: name of each model of another server, in the order of work; None: the next bundle.
+    place: languages and device.
+    options: options of every line.
+    columns: value of --columns.
+    """
     from corpus.columns import options_for, parse_columns
     from corpus.job import models_of
 
     default_columns = "translation,alternatives" if options.decode.get("n_best", 1) > 1 else "translation"
     chosen = parse_columns(columns or default_columns)
     service = choice.described()
-    infos = service.models()
-    if len(infos) != len(choice.models):
+    local = [info for info in service.models() if not info.remote]
+    if len(local) != len(choice.models):
         raise InvalidRequest(f"{', '.join(map(str, choice.models))}: give one bundle for each model")
-    name = "+".join(info.name for info in infos)
-    route = service.pick(infos[0].task, place.source, place.target, name)
+    rest = iter(local)
+    name = "+".join(name or next(rest).name for name in names)
+    known = service.route(name)
+    _check_direction(known, place)
+    route = service.pick(known.infos[0].task, place.source, place.target, name)
     return {
-        "models": models_of(infos),
+        "models": models_of(route.infos),
+        "fallbacks": models_of(list(rest)),
         "route": route.name,
-        "languages": (place.source or infos[0].source, place.target or infos[-1].target),
+        "languages": (place.source or route.legs[0].source, place.target or route.legs[-1].target),
         "columns": chosen,
         "options": options_for(chosen, options),
         "runs": {
@@ -214,6 +250,14 @@ def _model_fields(
             "fast": place.fast,
         },
     }
+
+
+def _check_direction(route: ModelRoute, place: ModelChoice) -> None:
+    """Raise InvalidRequest if a model of another server has many languages and the job names none."""
+    first, last = route.legs[0].directions, route.legs[-1].directions
+    several = len(first.sources) > 1 and not place.source, len(last.targets) > 1 and not place.target
+    if any(info.remote for info in route.infos) and any(several):
+        raise InvalidRequest(f"{route.name} has several languages: give --from and --to")
 
 
 def _run(
@@ -278,6 +322,8 @@ def _engines(place: ModelChoice) -> int:
     """Return the default number of engines: on the CPU one for each `threads` cores, otherwise one."""
     from engine.api import processors
 
+    if place.upstreams:  # one engine keeps the limits of an upstream
+        return 1
     return max(1, processors() // (place.threads or 1)) if place.placement().device == "cpu" else 1
 
 

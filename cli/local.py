@@ -22,14 +22,15 @@ AUTO: Final = "auto"  # word for a language that is detected
 def open_service(place: ModelChoice, options: TextOptions) -> AbstractContextManager[Service]:
     """Start a service with lanes as wide as some options need, and stop it at the end.
 
-    place: the model; without one, all bundles of CONVOY_MODELS or of the folder `models`.
+    place: the model; without a bundle, all bundles of CONVOY_MODELS or of the folder `models`.
     options: decoding and text options given by flags.
 
     Raises BundleError, and InvalidRequest when there is no model.
     """
     from engine.api import offline_service
 
-    return offline_service(place.model or _folders(), place.placement(), options.decode)
+    bundles = (None if place.remote_name else place.model) or _folders(needed=place.upstreams is None)
+    return offline_service(bundles, place.placement(), options.decode, place.upstreams)
 
 
 def source_is_open(task: str, place: ModelChoice) -> bool:
@@ -38,7 +39,8 @@ def source_is_open(task: str, place: ModelChoice) -> bool:
     task: "translate" or "summarize".
     place: model and languages, as the user gave them.
     """
-    return task == "translate" and AUTO in (place.source, place.source or place.model or AUTO)
+    named = place.source or (not place.remote_name and place.model) or AUTO
+    return task == "translate" and AUTO in (place.source, named)
 
 
 def choose_route(service: Service, task: str, place: ModelChoice, sample: str) -> ModelRoute:
@@ -51,7 +53,7 @@ def choose_route(service: Service, task: str, place: ModelChoice, sample: str) -
 
     Raises UnknownModel, and InvalidRequest if a language must be given.
     """
-    name = None if place.model is None else service.models()[0].name
+    name = place.remote_name or (service.models()[0].name if place.model else None)
     source = None if place.source is None else _code(service, place.source)
     target = None if place.target is None else _code(service, place.target)
     if source_is_open(task, place):
@@ -59,10 +61,12 @@ def choose_route(service: Service, task: str, place: ModelChoice, sample: str) -
     return service.pick(task, source, target, name)
 
 
-def _folders() -> list[Path]:
-    """Return the usual folders of models. Raises InvalidRequest if there are none."""
+def _folders(*, needed: bool) -> list[Path]:
+    """Return the usual folders of models. Raises InvalidRequest if there are none, but some are needed."""
     named = os.environ.get(VARIABLE)
     if not named and not Path(HERE).is_dir():
+        if not needed:
+            return []
         raise InvalidRequest(
             f"there is no folder {HERE}: give --model with a bundle folder, --url with a server, or name the "
             f"folders of models in {VARIABLE}"

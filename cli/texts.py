@@ -73,7 +73,7 @@ Columns = Annotated[
 Model = Annotated[
     Path | None,
     typer.Option(
-        help="A bundle folder; with --url: name of a model. Default: bundles in CONVOY_MODELS or models/.",
+        help="A bundle folder; with --url or --upstreams a name. Default: those in CONVOY_MODELS or models/.",
         autocompletion=complete.models,
         rich_help_panel=MODEL,
     ),
@@ -159,6 +159,13 @@ Shortlist = Annotated[
     typer.Option(
         "--shortlist/--no-shortlist",
         help="Decode with likely tokens only, which is faster. Default: setting of the bundle.",
+        rich_help_panel=MODEL,
+    ),
+]
+Upstreams = Annotated[
+    Path | None,
+    typer.Option(
+        help="File with models of other servers (docs/upstreams.md); --model names one of them.",
         rich_help_panel=MODEL,
     ),
 ]
@@ -298,7 +305,7 @@ def job_of(task: str, place: ModelChoice, server: RemoteServer | None) -> Job:
     """
     here = ModelChoice(place.model, source=place.source, target=place.target)
     if server is not None and place != here:
-        local = "--precision, --backend, --device, --threads, --shortlist and --fast"
+        local = "--precision, --backend, --device, --threads, --shortlist, --fast and --upstreams"
         raise InvalidRequest(f"{local} can't be used with --url: leave them out")
     return Job(task, place, server)
 
@@ -369,6 +376,7 @@ def _json_fields(number: int, result: TextResult, ranked: list[tuple[str, float]
     record: dict[str, Any] = {
         "line": number,
         "text": result.text,
+        "model": result.model,
         "score": result.score,
         "hypotheses": [{"text": text, "score": score} for text, score in ranked],
         "tokens": result.tokens,

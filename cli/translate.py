@@ -32,6 +32,7 @@ def translate(
     threads: texts.Threads = None,
     shortlist: texts.Shortlist = None,
     fast: texts.Fast = False,
+    upstreams: texts.Upstreams = None,
     timeout: texts.Timeout = 300.0,
     concurrency: texts.Concurrency = 16,
     **options: Any,
@@ -49,7 +50,7 @@ def translate(
 
     server = remote.RemoteServer(url, api_key, timeout, concurrency) if url else None
     place = ModelChoice(
-        model, precision, backend, device, threads, source, target, shortlist=shortlist, fast=fast
+        model, precision, backend, device, threads, source, target, shortlist, fast, upstreams
     )
     job = texts.job_of("translate", place, server)
     answer = options_of("translate", options)

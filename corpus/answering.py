@@ -154,7 +154,8 @@ class Answering:
         status, reason = _status(outcome)
         result = outcome if isinstance(outcome, TextResult) else None
         values = values_of(Answer(line.text, status, result, batch.languages[numbers[0]], self._job))
-        row = OutputRow(status, values, len(line.text.split()), reason)
+        model = result.model if result else ""
+        row = OutputRow(status, values, len(line.text.split()), reason, model)
         for place in numbers:
             batch.rows[place] = row
         batch.unanswered -= 1

@@ -57,6 +57,7 @@ def _flags(answer: Answer, result: TextResult) -> list[str]:
         "length": result.finish == "length",
         "loop": result.repetition.loop,
         "missed": any(sentence.missed for sentence in result.coverage),
+        "doubtful": bool(result.doubtful),
     }
     return [name for name, holds in flags.items() if holds]
 
@@ -117,7 +118,9 @@ COLUMNS: Final[Mapping[str, Column]] = {
         lambda answer, _: str(answer.status),
         always=True,
     ),
-    "flags": Column("truncated, length, loop, missed (source words)", "texts", _flags),
+    "flags": Column(
+        "truncated, length, loop, missed (source words), doubtful (answer of an upstream)", "texts", _flags
+    ),
     "coverage": Column("share of source words that a target word attended to", "number", _coverage_share),
     "alignment": Column("aligned words of source and translation: 0-0 1-2", "text", _pharaoh),
     "language": Column("detected language of the source", "text", lambda a, _: a.language, always=True),
@@ -125,8 +128,15 @@ COLUMNS: Final[Mapping[str, Column]] = {
     "pivot": Column(
         "the answer of the first of two models", "text", lambda _, r: r.via.text if r.via else None
     ),
-    "model": Column("names of the models", "text", lambda a, _: "+".join(a.job.models), always=True),
-    "version": Column("hashes of the models, short", "text", lambda a, _: a.job.version, always=True),
+    "model": Column(
+        "names of the models that answered",
+        "text",
+        lambda a, r: r.model or "+".join(a.job.models),
+        always=True,
+    ),
+    "version": Column(
+        "hashes of the models, short", "text", lambda a, r: a.job.version_of(r.model), always=True
+    ),
 }
 
 

@@ -29,7 +29,7 @@ GRACE: Final = 10.0  # seconds for a helper to end
 class EngineChoice:
     """The models of an engine, and the settings of its service.
 
-    models: folders of one bundle, or of two that translate one after the other.
+    models: folders of the bundles.
     settings: backend, lanes and other configuration of the service.
     """
 

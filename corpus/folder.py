@@ -46,6 +46,7 @@ class Tally:
     rows: number of lines of the output.
     words: number of translated words.
     statuses: number of lines by status.
+    models: number of lines by the models that answered them.
     examples: number (from 1), status and reason of the first bad lines.
     size, sha256: bytes and hash of the output.
     """
@@ -54,6 +55,7 @@ class Tally:
     rows: int = 0
     words: int = 0
     statuses: dict[str, int] = field(default_factory=dict)
+    models: dict[str, int] = field(default_factory=dict)
     examples: list[tuple[int, str, str]] = field(default_factory=list)
     size: int = 0
     sha256: str = ""
@@ -210,9 +212,10 @@ class JobFolder:
 
 def summary(plan: ShardPlan, tallies: Sequence[Tally]) -> dict[str, Any]:
     """Return the summed counts of a job."""
-    statuses = Counter[str]()
+    statuses, models = Counter[str](), Counter[str]()
     for tally in tallies:
         statuses.update(tally.statuses)
+        models.update(tally.models)
     return {
         "files": len(plan.files),
         "files_with_problems": sum(bool(file.problem) for file in plan.files),
@@ -221,6 +224,7 @@ def summary(plan: ShardPlan, tallies: Sequence[Tally]) -> dict[str, Any]:
         "rows": sum(tally.rows for tally in tallies),
         "words": sum(tally.words for tally in tallies),
         "statuses": dict(sorted(statuses.items())),
+        "models": dict(sorted(models.items())),
     }
 
 

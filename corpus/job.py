@@ -9,6 +9,7 @@ from typing import Any, Final, Self
 from engine.api import InvalidRequest, ModelInfo, TextOptions, program_version
 
 SHARD_LINES: Final = 10_000
+REMOTE_SHARD_LINES: Final = 500  # for upstreams, whose answers are slow or have a price
 WINDOW_LINES: Final = 4_000
 WINDOW_BYTES: Final = 8 << 20  # bytes of the lines of a window, as read
 MAX_LINE_BYTES: Final = 1 << 20
@@ -31,6 +32,7 @@ class CorpusJob:
     max_line_bytes: size limit of a line; longer lines have the status "too_long".
     runs: backend, kind of device and precision that compute the answers.
     options: decoding and text options of every line.
+    fallbacks: hash of each local model that answers in the place of a failed upstream, by name.
     convoy: version of Convoy.
     """
 
@@ -46,12 +48,17 @@ class CorpusJob:
     max_line_bytes: int = MAX_LINE_BYTES
     runs: Mapping[str, Any] = field(default_factory=dict)
     options: TextOptions = TextOptions()
+    fallbacks: Mapping[str, str] = field(default_factory=dict)
     convoy: str = field(default_factory=program_version)
 
-    @property
-    def version(self) -> str:
-        """Return the first 12 digits of the hash of each model."""
-        return "+".join(digest[:12] for digest in self.models.values())
+    def version_of(self, model: str) -> str:
+        """Return the first 12 digits of the hash of each model that answered.
+
+        model: names of the models, joined by "+"; "": the models of the job.
+        """
+        known = {**self.fallbacks, **self.models}
+        digests = [known.get(name, "") for name in model.split("+")] if model else self.models.values()
+        return "+".join(digest[:12] for digest in digests)
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self) | {"languages": list(self.languages), "state_version": STATE_VERSION}

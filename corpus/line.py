@@ -69,12 +69,15 @@ class OutputRow:
 
     values: one value for each column of the job.
     words: number of words of the translated text.
+    reason: explanation for people of a bad status.
+    model: names of the models that answered; "": none did.
     """
 
     status: LineStatus
     values: Sequence[Any]
     words: int = 0
     reason: str = ""
+    model: str = ""
 
 
 def line_of(text: str | None) -> SourceLine:

@@ -55,6 +55,8 @@ class ShardOutput:
         tally = self.tally
         tally.statuses[row.status] = tally.statuses.get(row.status, 0) + 1
         tally.words += row.words
+        if row.model:
+            tally.models[row.model] = tally.models.get(row.model, 0) + 1
         if row.status in FINE:
             return
         if self._job.errors == "stop":

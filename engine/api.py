@@ -13,6 +13,7 @@ from engine.answers.drafts import Partial
 from engine.answers.options import USUAL_OPTIONS, OfferedOption, TextOptions, offered_options
 from engine.answers.placeholders import DEFAULT_PLACEHOLDERS, PlaceholderChoice
 from engine.answers.quality import Coverage, Repetition
+from engine.answers.routing.routed import is_usable
 from engine.answers.score import TextScore, perplexity
 from engine.backends import (
     BACKEND_HELP,
@@ -156,6 +157,7 @@ __all__ = [
     "forms_of",
     "in_slices",
     "is_doubtful",
+    "is_usable",
     "run_batches",
     "run_work",
     "slice_figures",

@@ -53,7 +53,7 @@ class ServiceSettings:
         start; otherwise it is the budget. None: no limit.
     awaited: whether models are added later, so that there may be none at the start.
     upstreams: file with models of other servers and with the routing by confidence; None: there are none.
-    frontends: number of processes that share the budgets of the routing.
+    frontends: number of processes that share the budgets of the routing; 0: texts are not routed.
     """
 
     placement: Placement = Placement()

@@ -29,12 +29,16 @@ def offline_service(
     models: Path | Sequence[Path],
     placement: Placement | None = None,
     decode: Mapping[str, Any] | None = None,
+    upstreams: Path | None = None,
 ) -> Iterator[Service]:
     """Start a service, and stop it at the end. Of several models, each is loaded at its first use.
+
+    Texts are not routed by confidence.
 
     models: a bundle, or several bundles and folders of bundles.
     placement: backend, device and precision; its lanes are replaced. None: fp32 on all cores.
     decode: decoding options of the requests, by field of `DecodeOptions`.
+    upstreams: file with models of other servers; None: there are none.
 
     Raises BundleError, ConfigError, and InvalidRequest on a beam that is too wide.
     """
@@ -43,8 +47,8 @@ def offline_service(
         bundles = [models]
     else:
         bundles = [bundle for path in models for bundle in bundle_paths(path)]
-    settings = offline_settings(bundles, placement, decode or {})
-    service = Service.open(bundles, settings, lazily=len(bundles) > 1)
+    settings = offline_settings(bundles, placement, decode or {}, upstreams)
+    service = Service.open(bundles, settings, lazily=len(bundles) != 1 or upstreams is not None)
     service.start()
     try:
         yield service
@@ -73,23 +77,27 @@ def run_batches(
 
 
 def offline_settings(
-    models: Sequence[Path], placement: Placement, decode: Mapping[str, Any]
+    models: Sequence[Path],
+    placement: Placement,
+    decode: Mapping[str, Any],
+    upstreams: Path | None = None,
 ) -> ServiceSettings:
     """Return settings with a lane for each model's default beam size and one for the requests' beam size.
 
     models: folders of the bundles.
     placement: backend, device and precision; its lanes are replaced.
     decode: decoding options of the requests, by field of `DecodeOptions`.
+    upstreams: file with models of other servers; None: there are none.
 
     Raises BundleError, and InvalidRequest on a beam that is too wide.
     """
     defaults = {open_bundle(model, verify=False).options.beam_size for model in models}
     widths = {usual_beam_size(beams, fast=placement.fast) for beams in defaults}
-    beams = decode.get("beam_size", max(*widths, decode.get("n_best", 1)))
+    beams = decode.get("beam_size", max([*widths, decode.get("n_best", 1)]))
     if not 1 <= beams <= MAX_LANE_ROWS:
         raise InvalidRequest(f"beam_size must be between 1 and {MAX_LANE_ROWS}, the rows of the widest lane")
     lanes = [
         LaneSize(width, max(1, min(MAX_LANE_SLOTS, MAX_LANE_ROWS // width)))
         for width in sorted({*widths, beams})
     ]
-    return ServiceSettings(replace(placement, lanes=tuple(lanes)))
+    return ServiceSettings(replace(placement, lanes=tuple(lanes)), upstreams=upstreams, frontends=0)

@@ -87,7 +87,7 @@ def known_rules(settings: ServiceSettings, names: Collection[str]) -> tuple[Rule
     settings: settings of a service.
     names: names of its models.
     """
-    rules = read_rules(settings.upstreams, settings.frontends)
+    rules = read_rules(settings.upstreams, settings.frontends) if settings.frontends else ()
     for rule in () if settings.awaited else rules:
         for name in filter(None, (rule.first, rule.second)):
             if name not in names:

@@ -27,7 +27,6 @@ from engine.repository.catalogue import (
     check_options,
     choose_route,
     find_info,
-    local_route,
     parse_route,
     purpose,
 )
@@ -37,7 +36,12 @@ from engine.repository.loading import LoadedModel, ModelInfo, ServiceSettings
 from engine.repository.opening import open_repository
 from engine.repository.repository import Repository
 from engine.repository.routing import Router, Rule, known_rules
-from engine.repository.upstreams.fallback import Texts, run_or_fall_back, stream_or_fall_back
+from engine.repository.upstreams.fallback import (
+    Texts,
+    each_or_fall_back,
+    run_or_fall_back,
+    stream_or_fall_back,
+)
 from engine.repository.upstreams.markers import marked_for, unmarked
 from engine.schedule.stats import Observer, Stats
 from engine.schedule.workers import Workers
@@ -192,8 +196,7 @@ class Service:
         Raises the errors of `plan` and of the engine. Cancelling the awaiting task cancels the group.
         """
         answer_by = partial(self._answer, options=options or TextOptions(), deadline=deadline)
-        route = self._route(model)
-        return await run_or_fall_back(answer_by, route, local_route(self.models, route), texts)
+        return await run_or_fall_back(answer_by, self._route(model), self.models, texts)
 
     async def _answer(
         self, route: ModelRoute, texts: Texts, options: TextOptions, deadline: float, *, routed: bool = True
@@ -202,8 +205,8 @@ class Service:
         budget = self.router.budget_of(route) if routed else None
         async with self._use_async(route, deadline) as stages:
             if budget is None:
-                marked = marked_for(route, texts)
-                return unmarked(route, texts, await answer(stages, marked, options, deadline))
+                results = await answer(stages, marked_for(route, texts), options, deadline)
+                return unmarked(route, texts, results)
             (leg,), languages = route.legs, [language.code for language in self.languages()]
 
             async def ask(texts: Texts, options: TextOptions, deadline: float) -> list[TextResult]:
@@ -225,16 +228,14 @@ class Service:
         texts, options, deadline: parameters of `run`.
 
         Yields a Partial for each longer beginning (fewer for a slow consumer), then the list of results.
-        Closing the iterator (aclose) cancels the group. Routed texts have no beginnings: a second model may
-        replace their first sentence.
+        Closing the iterator (aclose) cancels the group. Routed texts have no beginnings.
         """
 
-        async def answer_by(route: ModelRoute, texts: Texts) -> list[TextResult]:
-            return await self.run(route, texts, options, deadline)
+        answer_by = partial(self._answer, options=options or TextOptions(), deadline=deadline)
 
         async def stream_by(route: ModelRoute, texts: Texts) -> AsyncGenerator[Partial | list[TextResult]]:
             if self.router.budget_of(route):
-                yield await self._answer(route, texts, options or TextOptions(), deadline)
+                yield await answer_by(route, texts)
                 return
             async with (
                 self._use_async(route, deadline) as stages,
@@ -244,8 +245,7 @@ class Service:
                     yield event
 
         route = self._route(model)
-        local = local_route(self.models, route)
-        async with aclosing(stream_or_fall_back(stream_by, answer_by, route, local, texts)) as events:
+        async with aclosing(stream_or_fall_back(stream_by, answer_by, route, self.models, texts)) as events:
             async for event in events:
                 yield event
 
@@ -280,8 +280,10 @@ class Service:
         model: route, or name of a route.
         texts: texts with their options, read as needed.
         """
-        with self._use(self._route(model)) as stages:
-            yield from stream_through(stages, texts)
+        route = self._route(model)
+        with self._use(route) as stages:
+            answer_by = partial(stream_through, stages)
+            yield from each_or_fall_back(answer_by, self.run_each, route, self.models, texts)
 
     async def score(
         self,
@@ -394,6 +396,5 @@ class Service:
 
 
 def _stages(legs: Sequence[Leg], models: Mapping[str, LoadedModel], workers: Workers | None) -> list[Stage]:
-    loaded = [models[leg.info.name] for leg in legs]
-    pairs = zip(legs, loaded, strict=True)
+    pairs = [(leg, models[leg.info.name]) for leg in legs]
     return [Stage(model.engine, leg.toward(model.text), workers) for leg, model in pairs]

@@ -21,7 +21,7 @@ def test_the_least_certain_answers_are_replaced_first():
         TextResult(wrong if score < -0.5 else text, score=score)
         for score, text in zip(scores, SENTENCES, strict=True)
     ]
-    rows = measure(results, SENTENCES, SENTENCES)
+    rows = measure(results, [TextResult(text) for text in SENTENCES], SENTENCES)
     by_share = {row.share: row for row in rows}
     assert by_share[0].score is None
     assert by_share[0].BLEU < by_share[0.25].BLEU < by_share[0.5].BLEU == pytest.approx(100)

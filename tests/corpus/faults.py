@@ -176,4 +176,18 @@ FAULTS = [
         "line.text",
         "tests/corpus/test_answering.py -k seeds_of_samples",
     ),
+    (
+        "the lines of the models are not counted",
+        "corpus/output.py",
+        "        if row.model:\n",
+        "        if False:\n",
+        "tests/corpus/test_upstreams.py -k manifest_counts",
+    ),
+    (
+        "a fallback is not a part of the job",
+        "cli/corpus.py",
+        '        "fallbacks": models_of(list(rest)),\n',
+        "",
+        "tests/corpus/test_upstreams.py -k fallback_answers",
+    ),
 ]

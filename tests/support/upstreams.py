@@ -47,8 +47,11 @@ class Model:
         request = json.loads(body + message.get("body", b""))
         self.asked.append(request)
         self.keys.append(dict(scope["headers"]).get(b"authorization", b"").decode())
-        fault = self.faults.popleft() if self.faults else self.always
-        await _Answer(send, request, self.text_of(request), fault).write(self.silent)
+        await _Answer(send, request, self.text_of(request), self.fault_of(request)).write(self.silent)
+
+    def fault_of(self, request):
+        """Return the fault of the answer to a request."""
+        return self.faults.popleft() if self.faults else self.always
 
     def text_of(self, request):
         """Translate the text of a request; terms of a glossary have precedence."""

@@ -185,7 +185,7 @@ async def _ask_whole(text: _Text, options: TextOptions, ask: Ask, until: float) 
         (result,) = await ask([text.source], options, until)
     except OF_A_TEXT:
         return True
-    text.whole = result if _is_usable(result) else None
+    text.whole = result if is_usable(result) else None
     return True
 
 
@@ -199,12 +199,12 @@ async def _ask_sentence(
         (result,) = await ask([spell(text.plan, number)[0]], asked, until)
     except OF_A_TEXT:
         return True
-    if _is_usable(result) and (choice := choice_of(model, text.plan, number, result)):
+    if is_usable(result) and (choice := choice_of(model, text.plan, number, result)):
         text.given[number] = result, choice
     return True
 
 
-def _is_usable(result: TextResult) -> bool:
+def is_usable(result: TextResult) -> bool:
     """Return whether an answer of the second model is better than an answer in doubt."""
     return (
         bool(result.text.strip())

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from engine.errors import Unavailable
+from engine.errors import ExecutorFailed, Unavailable
 from engine.repository.upstreams.breaker import Breaker
 from engine.repository.upstreams.checks import CHATTER, bare, faults_of, longest_answer, mended
 from engine.repository.upstreams.client import ChatClient, Completion, UpstreamError
@@ -58,11 +58,15 @@ class Asker:
     async def close(self) -> None:
         await self._client.close()
 
-    def check(self) -> None:
-        """Raise Unavailable during a pause."""
-        if pause := self.breaker.pause:
+    def check(self, deadline: float) -> None:
+        """Raise Unavailable during a pause, unless a request without a deadline waits for its end."""
+        if (pause := self.breaker.pause) and not self._is_patient(deadline):
             name = self._upstream.name
             raise Unavailable(f"the upstream {name!r} pauses after failures", retry_after=math.ceil(pause))
+
+    def _is_patient(self, deadline: float) -> bool:
+        """Return whether a request is of a file or a corpus, and the upstream may answer again soon."""
+        return deadline == math.inf and self.breaker.may_recover
 
     def stats(self) -> UpstreamStats:
         """Return the counters for metrics."""
@@ -87,7 +91,7 @@ class Asker:
         deadline: time.monotonic() of the request's end.
         progress: receiver of the tokens of a growing answer, which is then never replaced.
 
-        Raises Unavailable.
+        Raises Unavailable, and ExecutorFailed if the upstream refuses this text.
         """
         now, answers = time.monotonic(), list[tuple[int, str]]()
         until = now + SHARE_OF_DEADLINE * (deadline - now)
@@ -95,7 +99,7 @@ class Asker:
             draft = _Draft(source, progress) if progress and not strict else None
             try:
                 completion = await self._complete(source, options, until, draft, strict=strict)
-            except Unavailable:
+            except (Unavailable, ExecutorFailed):
                 if not answers:
                     raise
                 break
@@ -119,19 +123,23 @@ class Asker:
         *,
         strict: bool,
     ) -> Completion:
-        """Return any answer; ask again after failures that may pass. Raises Unavailable with the cause."""
+        """Return any answer; ask again after failures that may pass.
+
+        Raises Unavailable with the cause, and ExecutorFailed if the upstream refuses this text.
+        """
         messages = messages_of(self._upstream.family, source, strict=strict)
-        fields, error = _fields(source, options), UpstreamError("no time was left", retry=False)
+        fields, tries = _fields(source, options), 0
         highest = self._highest_price(messages, fields)
-        for number in range(TRIES):
-            self.check()
+        while True:
+            self.check(until)
+            await asyncio.sleep(self.breaker.pause)
             reservation = self._reserve(highest)
             seconds = min(until - time.monotonic(), self._upstream.timeout)
             try:
                 async with asyncio.timeout(seconds):
                     completion = await self._client.complete(messages, fields, draft)
             except TimeoutError:
-                error = UpstreamError("it did not answer in time", retry=False)
+                error = UpstreamError("it did not answer in time", retry=until == math.inf)
             except UpstreamError as failure:
                 error = failure
             else:
@@ -139,13 +147,19 @@ class Asker:
                 self._count(completion, reservation)
                 return completion
             self.usage.outcomes[ERROR] += 1
-            wait = RETRY_SECONDS * (number + 1) if error.wait is None else error.wait
-            if not error.retry or (draft and draft.sent) or time.monotonic() + wait >= until:
-                break
-            if number + 1 < TRIES:
+            tries += 1
+            wait = RETRY_SECONDS * tries if error.wait is None else error.wait
+            ends = not error.retry or (draft and draft.sent) or time.monotonic() + wait >= until
+            if not ends and tries < TRIES:
                 await asyncio.sleep(wait)
-        self.breaker.fail(error.wait)
+                continue
+            self.breaker.fail(error.wait)
+            if ends or not self._is_patient(until):
+                break
+            tries = 0
         message = f"the upstream {self._upstream.name!r} gave no answer: {error}"
+        if error.of_text:
+            raise ExecutorFailed(message)
         raise Unavailable(message, retry_after=error.wait)
 
     def _price(self, prompt_tokens: int, answer_tokens: int) -> float:

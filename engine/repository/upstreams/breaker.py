@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 from typing import Final
@@ -9,6 +10,7 @@ from typing import Final
 FAILURES: Final = 5  # failures in a row after which requests pause
 PAUSE_SECONDS: Final = 15.0
 LONGEST_PAUSE: Final = 300.0
+PATIENCE: Final = 300.0  # seconds that a request without a deadline waits for an upstream that has answered
 
 
 @dataclass(slots=True)
@@ -17,18 +19,25 @@ class Breaker:
 
     failures: failures since the last answer.
     until: time.monotonic() at which the pause ends.
+    answered: time.monotonic() of the last answer.
     """
 
     failures: int = 0
     until: float = 0.0
+    answered: float = -math.inf
 
     @property
     def pause(self) -> float:
         """Seconds until the next request may be sent; the first failure after a pause starts another."""
         return max(0.0, self.until - time.monotonic())
 
+    @property
+    def may_recover(self) -> bool:
+        """Whether the last answer is recent, so that the upstream probably answers again soon."""
+        return time.monotonic() - self.answered < PATIENCE
+
     def succeed(self) -> None:
-        self.failures, self.until = 0, 0.0
+        self.failures, self.until, self.answered = 0, 0.0, time.monotonic()
 
     def fail(self, wait: float | None = None) -> None:
         """Count a failure.

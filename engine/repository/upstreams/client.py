@@ -20,6 +20,7 @@ MAX_COUNT: Final = 10**9  # tokens; a larger count is an error of the upstream
 CONNECT_SECONDS: Final = 5.0
 PLAIN: Final = "identity"
 RETRIED: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
+OF_TEXT: Final = frozenset({400, 413, 422})  # the text is too long, or a filter refuses it
 
 
 class UpstreamError(Exception):
@@ -28,11 +29,14 @@ class UpstreamError(Exception):
     message: cause, without texts, keys and the body of the response.
     retry: whether the same request may be sent again.
     wait: seconds that the upstream asks for; None: it names none.
+    of_text: whether the upstream refuses this text, and may answer others.
     """
 
-    def __init__(self, message: str, *, retry: bool, wait: float | None = None) -> None:
+    def __init__(
+        self, message: str, *, retry: bool, wait: float | None = None, of_text: bool = False
+    ) -> None:
         super().__init__(message)
-        self.retry, self.wait = retry, wait
+        self.retry, self.wait, self.of_text = retry, wait, of_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +79,7 @@ class ChatClient:
         fields: further fields of the request.
         on_text: function that is called with the growing answer, which is then streamed.
 
-        Raises UpstreamError.
+        Raises UpstreamError and TimeoutError.
         """
         body = {"model": self._upstream.model, "messages": messages, "temperature": 0}
         body |= dict(fields) | dict(self._upstream.body)
@@ -91,7 +95,7 @@ class ChatClient:
                     return await _read_stream(response, on_text)
                 return _completion(json.loads(b"".join([part async for part in _bounded(response)])))
         except httpx.TimeoutException:
-            raise UpstreamError("it did not answer in time", retry=False) from None
+            raise TimeoutError from None
         except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
             raise UpstreamError(f"the connection failed ({type(error).__name__})", retry=True) from None
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
@@ -106,7 +110,8 @@ def _refusal(response: httpx.Response) -> UpstreamError:
         wait = math.nan
     status = response.status_code
     known = wait if 0 <= wait < math.inf else None
-    return UpstreamError(f"it answered with status {status}", retry=status in RETRIED, wait=known)
+    message = f"it answered with status {status}"
+    return UpstreamError(message, retry=status in RETRIED, wait=known, of_text=status in OF_TEXT)
 
 
 async def _bounded(response: httpx.Response) -> AsyncIterator[bytes]:

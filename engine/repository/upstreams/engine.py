@@ -85,7 +85,7 @@ class UpstreamEngine:
         name = self._upstream.name
         if any(request.options.prefix for request in group):
             raise InvalidRequest(f"the upstream {name!r} can't continue a prefix: leave it out")
-        self._asker.check()
+        self._asker.check(min((request.deadline for request in group), default=math.inf))
         sizes = [len(request.source) for request in group]
         with self._lock:
             if not self._open:

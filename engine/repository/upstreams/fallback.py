@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
-from contextlib import aclosing
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import aclosing, closing
 from dataclasses import replace
 from typing import Final, TypeAlias
 
 from engine.answers.compose import TextResult
 from engine.answers.drafts import Partial
+from engine.answers.options import TextOptions
+from engine.answers.stream import Outcomes
 from engine.errors import ConvoyError, DeadlineExceeded, ExecutorFailed, Overloaded, Unavailable
-from engine.repository.catalogue import ModelRoute
+from engine.repository.catalogue import ModelRoute, local_route
+from engine.repository.loading import ModelInfo
+from engine.repository.upstreams.markers import marked_for, unmarked
 from engine.text.placeables.masked_text import MarkedText
 
 logger = logging.getLogger(__name__)
@@ -20,21 +25,26 @@ Texts: TypeAlias = Sequence[str | MarkedText]
 Run: TypeAlias = Callable[[ModelRoute, Texts], Awaitable[list[TextResult]]]
 Stream: TypeAlias = Callable[[ModelRoute, Texts], AsyncGenerator[Partial | list[TextResult]]]
 
+Models: TypeAlias = Callable[[], Sequence[ModelInfo]]
+TextWithOptions: TypeAlias = tuple[str | MarkedText, TextOptions]
+RunEach: TypeAlias = Callable[[Iterable[TextWithOptions]], Outcomes]
+RunLocal: TypeAlias = Callable[[ModelRoute, Iterable[TextWithOptions]], Outcomes]
+
+MOST_HELD: Final = 64  # outcomes that wait for an answer of a local model
 FAILURES: Final = (Unavailable, Overloaded, ExecutorFailed)
 
 
-async def run_or_fall_back(
-    run: Run, route: ModelRoute, local: ModelRoute | None, texts: Texts
-) -> list[TextResult]:
+async def run_or_fall_back(run: Run, route: ModelRoute, models: Models, texts: Texts) -> list[TextResult]:
     """Return the answers of a route, or of the local route where its upstream gives no good answer.
 
     run: function that answers texts by a route.
     route: route that is asked first.
-    local: route of local models; None: there is none.
+    models: function that returns the models, for a route of local ones.
     texts: texts.
 
     Raises the errors of `run`.
     """
+    local = local_route(models, route)
     try:
         results = await run(route, texts)
     except FAILURES as error:
@@ -45,14 +55,14 @@ async def run_or_fall_back(
 
 
 async def stream_or_fall_back(
-    stream: Stream, run: Run, route: ModelRoute, local: ModelRoute | None, texts: Texts
+    stream: Stream, run: Run, route: ModelRoute, models: Models, texts: Texts
 ) -> AsyncGenerator[Partial | list[TextResult]]:
     """Yield the events of a route's stream; an answer of which a part was sent stays as it is.
 
     stream: function that streams the answers of a route.
-    run, route, local, texts: parameters of `run_or_fall_back`.
+    run, route, models, texts: parameters of `run_or_fall_back`.
     """
-    sent = set[int]()
+    local, sent = local_route(models, route), set[int]()
     try:
         async with aclosing(stream(route, texts)) as events:
             async for event in events:
@@ -70,6 +80,69 @@ async def stream_or_fall_back(
     async with aclosing(stream(local, _readable(texts, local))) as events:
         async for event in events:
             yield event if isinstance(event, Partial) else _instead(event, route)
+
+
+def each_or_fall_back(
+    run: RunEach,
+    run_local: RunLocal,
+    route: ModelRoute,
+    models: Models,
+    texts: Iterable[TextWithOptions],
+) -> Outcomes:
+    """Yield the outcome of each text, of local models where an upstream fails or is doubtful.
+
+    run: function that answers texts by the route.
+    run_local: function that answers texts by a route of local models.
+    route, models: parameters of `run_or_fall_back`.
+    texts: texts with their options, read as needed.
+    """
+    if not any(info.remote for info in route.infos):
+        return (yield from run(texts))
+    local = local_route(models, route)
+    sent, held = deque[TextWithOptions](), list[tuple[TextWithOptions, TextResult | ConvoyError]]()
+
+    def noted() -> Iterator[TextWithOptions]:
+        for text, options in texts:
+            sent.append((text, options))
+            yield marked_for(route, [text])[0], options
+
+    with closing(run(noted())) as outcomes:
+        for outcome in outcomes:
+            text, options = sent.popleft()
+            if isinstance(outcome, TextResult):
+                (outcome,) = unmarked(route, [text], [outcome])
+            held.append(((text, options), outcome))
+            if len(held) >= MOST_HELD or local is None or not any(_fails(one) for _, one in held):
+                yield from _settled(held, run_local, route, local)
+                held = []
+    yield from _settled(held, run_local, route, local)
+
+
+def _settled(
+    held: Sequence[tuple[TextWithOptions, TextResult | ConvoyError]],
+    run_local: RunLocal,
+    route: ModelRoute,
+    local: ModelRoute | None,
+) -> Outcomes:
+    """Yield outcomes, with answers of local models in the place of failures and doubtful answers.
+
+    held: texts with their outcomes.
+    run_local, route: parameters of `each_or_fall_back`.
+    local: route of local models; None: there is none.
+    """
+    outcomes = [outcome for _, outcome in held]
+    failed = [number for number, outcome in enumerate(outcomes) if _fails(outcome)]
+    if local and failed:
+        texts = (held[number][0] for number in failed)
+        readable = [(_readable([text], local)[0], options) for text, options in texts]
+        for number, answer in zip(failed, run_local(local, readable), strict=True):
+            if isinstance(answer, TextResult):
+                outcomes[number] = replace(answer, instead_of=route.name)
+    yield from outcomes
+
+
+def _fails(outcome: TextResult | ConvoyError) -> bool:
+    return bool(outcome.doubtful) if isinstance(outcome, TextResult) else isinstance(outcome, FAILURES)
 
 
 async def _answer_after(error: ConvoyError, run: Run, local: ModelRoute, texts: Texts) -> list[TextResult]:

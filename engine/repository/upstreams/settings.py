@@ -29,6 +29,7 @@ PAIR: Final = re.compile(r"([\w-]+?|\*)-([\w]+|\*)")
 FAMILIES: Final = ("generic", "translategemma", "hy-mt")
 UNITS: Final = ("sentence", "paragraph")
 ANY: Final = "*"
+OF_ANSWERS: Final = ("url", "model", "family", "unit", "longest", "body")  # entries that change answers
 ROUTING: Final = "routing"  # table that is no upstream
 COMPLETIONS: Final = "/chat/completions"
 
@@ -51,7 +52,7 @@ class Upstream:
     price: prices of a million tokens of prompts and of answers.
     price_per_day: largest price of the answers of one day, for each engine process.
     body: further fields of each request.
-    digest: digest of the settings, without the key.
+    digest: digest of the settings that change answers.
     """
 
     name: str
@@ -113,8 +114,7 @@ def _upstream(name: str, table: Mapping[str, Any], folder: Path) -> Upstream:
     values = {entry: READERS[entry](entry, table[entry]) for entry in READERS if entry in table}
     languages = values.pop("languages")
     targets = _languages("targets", table["targets"]) if "targets" in table else languages
-    # neither the key nor the order of the entries changes an answer
-    digest = blake2b(repr((name, sorted(table.items(), key=lambda item: item[0]))).encode(), digest_size=16)
+    digest = blake2b(repr([name, *map(values.get, OF_ANSWERS)]).encode(), digest_size=16)
     return Upstream(
         name, directions=Directions(languages, targets), key=_key(table, folder), digest=digest.hexdigest(),
         **values,

@@ -163,6 +163,20 @@ FAULTS = [
         "tests/engine/repository/upstreams/test_upstreams.py -k pause_after_failures",
     ),
     (
+        "a text without a deadline does not wait for an upstream",
+        "engine/repository/upstreams/asking.py",
+        "        return deadline == math.inf and self.breaker.may_recover\n",
+        "        return False\n",
+        "tests/engine/repository/upstreams/test_upstreams.py -k without_a_deadline",
+    ),
+    (
+        "doubtful answers of many texts stay",
+        "engine/repository/upstreams/fallback.py",
+        "    return bool(outcome.doubtful) if",
+        "    return False if",
+        "tests/engine/repository/upstreams/test_upstreams.py -k many_texts_end",
+    ),
+    (
         "lost placeholders are not put back",
         "engine/repository/upstreams/checks.py",
         "        if symbol not in seen:\n",

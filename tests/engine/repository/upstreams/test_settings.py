@@ -38,12 +38,14 @@ def test_the_key_comes_from_a_variable_and_is_no_part_of_texts_or_digests(tmp_pa
     assert "'one'" not in repr(found[0])
 
 
-def test_the_digest_depends_on_every_other_setting(tmp_path):
-    digests = {
-        read(tmp_path, f"[gemma]\n{LEAST}{more}")[0].digest
-        for more in ("", 'unit = "sentence"', "longest = 500", '[gemma.body]\nreasoning_effort = "none"')
-    }
-    assert len(digests) == 4
+def test_the_digest_depends_on_the_settings_that_change_answers(tmp_path):
+    def count(*additions):
+        return len({read(tmp_path, f"[gemma]\n{LEAST}{more}")[0].digest for more in additions})
+
+    assert (
+        count("", 'unit = "sentence"', "longest = 500", 'family = "hy-mt"', "[gemma.body]\neffort = 1") == 5
+    )
+    assert count("", "timeout = 5", "parallel = 9", "price = 1.0") == 1, "a job continues with other limits"
 
 
 @pytest.mark.parametrize(

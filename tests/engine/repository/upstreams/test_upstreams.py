@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from engine.api import USUAL_OPTIONS, MarkedText, Partial, Unavailable, UnknownModel
-from engine.errors import DeadlineExceeded, InvalidRequest
+from engine.errors import DeadlineExceeded, ExecutorFailed, InvalidRequest
 from engine.repository.upstreams.asking import _Draft
 from engine.repository.upstreams.checks import longest_answer
 from engine.text.tokenizers.characters import SourceText
@@ -178,7 +178,7 @@ def test_a_lasting_failure_ends_with_the_local_model_or_the_cause(service, unspo
     assert len(unspoiled.asked) == count
     cause = "no chat completion" if fault == "garbage" else f"status {fault[:3]}"
     service.reload("big")  # ends a pause
-    with pytest.raises(Unavailable, match=cause):
+    with pytest.raises(ExecutorFailed if fault == "400" else Unavailable, match=cause):
         answer(service, "This is a house.", "big@en:de+big@de:en")  # no local model leads back to English
 
 
@@ -289,6 +289,35 @@ def test_many_texts_are_answered_in_order(service):
     texts = [f"Das Haus kostet {number}." for number in range(40)]
     results = service.run_many("big@de:en", texts, USUAL)
     assert [result.text for result in results] == [f"This house costs {number}." for number in range(40)]
+
+
+def test_many_texts_end_with_answers_of_either_model_in_order(service, unspoiled):
+    texts = [f"Das Haus kostet {number}." for number in range(6)]
+    unspoiled.always = "number"  # each answer has a fault, except the one without a number
+    results = list(service.run_many("big@de:en", [*texts, "Das ist ein Haus."], USUAL))
+    assert [result.model for result in results] == [LOCAL] * 6 + ["big"]
+    assert [result.instead_of for result in results] == ["big"] * 6 + [""]
+    local = list(service.run_many(LOCAL, texts, USUAL))
+    assert [result.text for result in results[:6]] == [result.text for result in local]
+
+
+def test_formats_of_many_texts_are_sent_as_marks(service, unspoiled):
+    marked = MarkedText("Das Haus ist alt.", (), (4, 8))
+    (result,) = service.run_many("big@de:en", [marked], USUAL)
+    assert result.text == "This house is old."
+    assert unspoiled.asked[0]["messages"][-1]["content"] == "Das <x1/>Haus<x2/> ist alt."
+
+
+def test_a_text_without_a_deadline_waits_for_an_upstream_that_has_answered(service, unspoiled, monkeypatch):
+    monkeypatch.setattr("engine.repository.upstreams.breaker.PAUSE_SECONDS", 0.01)
+    assert [one.model for one in service.run_many("big@de:en", ["Das ist ein Haus."], USUAL)] == ["big"]
+    unspoiled.faults.extend(["500"] * 20)
+    assert [one.model for one in service.run_many("big@de:en", ["Es ist alt."], USUAL)] == ["big"]
+    assert len(unspoiled.asked) == 22
+    monkeypatch.setattr("engine.repository.upstreams.breaker.PATIENCE", 0.0)
+    unspoiled.always = "500"
+    assert [one.model for one in service.run_many("big@de:en", ["Es ist groß."], USUAL)] == [LOCAL]
+    assert len(unspoiled.asked) == 25
 
 
 def test_tokens_and_their_price_are_counted(unspoiled, tmp_path):
