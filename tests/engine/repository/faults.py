@@ -158,7 +158,7 @@ FAULTS = [
     (
         "an upstream that is refused again never pauses",
         "engine/repository/upstreams/asking.py",
-        "        self.breaker.fail(error.wait)\n",
+        "            self.breaker.fail(error.wait)\n",
         "",
         "tests/engine/repository/upstreams/test_upstreams.py -k pause_after_failures",
     ),
