@@ -1,15 +1,17 @@
 // Cross-attention of a decoding step by tensor cores in bf16 or fp16, for up to 8 beams of a slot without returned weights.
 // Weights are rounded to the element type before the product with values.
 //
-// Grid (heads, groups of 8 beams, slots), block of one warp, so there are no barriers. Positions are processed TILE at a time
-// with a running maximum and sum. A masked tile changes nothing, so the context is bitwise independent of padding, and
-// masked vectors are not read. Beams are the rows of an mma. A lane loads 16 bytes, 8 neighbours of a row of keys; with those
+// Grid (heads, groups of 8 beams, slots), block of one warp, or of several that take the tiles of a long source in turn, each
+// with a running maximum and sum; the first warp merges them. A masked tile changes nothing, so the context is bitwise
+// independent of padding, and masked vectors are not read. Beams are the rows of an mma. A lane loads 16 bytes, 8 neighbours of a row of keys; with those
 // of neighbouring rows they are its fragments of 8 mma whose columns are 8 apart: position 8 * g + i is column g of the mma
 // i, so lanes exchange nothing. Logits are then in the layout of the left side of the product with values, 16 neighbouring
 // positions of a beam in a lane; so is the context.
 #include "tiled.cuh"
 
 constexpr int POSITIONS = 64, BEAMS = 8, MAX_WIDTH = 64;  // positions of a tile; width of a head: a multiple of 16
+constexpr int WARPS = 8;                                   // at most
+constexpr int PARTS = 18;                                  // what a lane leaves to the first warp: sums, maximum, total
 
 // Elements i of two neighbouring rows in one register.
 __device__ __forceinline__ void pair(const Words& upper, const Words& lower, unsigned (&pairs)[8]) {
@@ -35,7 +37,7 @@ __device__ __forceinline__ bool seen(const Floats& hidden) {
   return hidden.at[0] != LOWEST || hidden.at[1] != LOWEST || hidden.at[2] != LOWEST || hidden.at[3] != LOWEST;
 }
 
-extern "C" __global__ void __launch_bounds__(WARP, 1)
+extern "C" __global__ void __launch_bounds__(WARPS * WARP, 1)
     attend_tiled(const Element* q,       // [slots, beams, heads * width]
                  const Element* keys,    // [slots, heads, width, pitch]
                  const Element* values,  // [slots, heads, pitch, width]
@@ -43,7 +45,9 @@ extern "C" __global__ void __launch_bounds__(WARP, 1)
                  int beams, int heads, int width, int source, int pitch, float scale,  // of q
                  Element* context) {     // as q
   await_inputs();
-  const int lane = threadIdx.x, group = lane / 4, quad = lane % 4;
+  CONVOY_SHARED(float, parts);  // [warps, PARTS, WARP], of several warps
+  const int lane = threadIdx.x % WARP, group = lane / 4, quad = lane % 4;
+  const int warp = threadIdx.x / WARP, warps = blockDim.x / WARP;
   const int head = blockIdx.x, beam = blockIdx.y * BEAMS + group, slot = blockIdx.z;
   const bool here = beam < beams;
   const Index block = (static_cast<Index>(slot) * heads + head) * width * pitch;
@@ -64,7 +68,7 @@ extern "C" __global__ void __launch_bounds__(WARP, 1)
 
   float top = LOWEST, total = 0;
   float sums[8][4] = {};  // dimensions 16 * quad + i and + 8 of the beam
-  for (int begin = 0; begin < source; begin += POSITIONS) {
+  for (int begin = warp * POSITIONS; begin < source; begin += warps * POSITIONS) {
     Floats hidden[4];  // mask of positions 16 * quad to 16 * quad + 15
     bool any = false;
 #pragma unroll
@@ -126,6 +130,25 @@ extern "C" __global__ void __launch_bounds__(WARP, 1)
       const unsigned right = packed(weights[part * 4 + 2], weights[part * 4 + 3]);
 #pragma unroll
       for (int i = 0; i < 8; i++) mma<Element>(sums[i], left, 0u, right, 0u, low[i], high[i]);
+    }
+  }
+  if (warps > 1) {
+    auto part = [&](int of, int i) -> float& { return parts[(of * PARTS + i) * WARP + lane]; };
+#pragma unroll
+    for (int i = 0; i < 16; i++) part(warp, i) = sums[i / 2][i % 2];
+    part(warp, 16) = top;
+    part(warp, 17) = total;
+    __syncthreads();
+    if (warp > 0) return;
+    for (int other = 1; other < warps; other++) top = fmaxf(top, part(other, 16));
+    total = 0;
+#pragma unroll
+    for (int i = 0; i < 16; i++) sums[i / 2][i % 2] = 0;
+    for (int each = 0; each < warps; each++) {  // a warp without tokens has the factor 0
+      const float factor = expf(part(each, 16) - top);
+      total = fmaf(part(each, 17), factor, total);
+#pragma unroll
+      for (int i = 0; i < 16; i++) sums[i / 2][i % 2] = fmaf(part(each, i), factor, sums[i / 2][i % 2]);
     }
   }
   if (!here || quad * 16 >= width) return;

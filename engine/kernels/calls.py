@@ -6,7 +6,7 @@ source. `engine.kernels.reference` and `engine.models.select` define the results
 
 from __future__ import annotations
 
-from math import gcd
+from math import gcd, prod
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -42,6 +42,10 @@ PACKED_GROUP: Final = 8  # packed sequences start at multiples of this many posi
 # as in attend_tiled.cu
 TILED_BEAMS: Final = 8
 MAX_HEAD_WIDTH: Final = 64  # width of an attention head, a multiple of 16
+TILED_POSITIONS: Final = 64  # source positions that a warp processes at once
+TILED_PARTS: Final = 18  # floats of a thread in shared memory, if several warps share a source
+MAX_TILED_WARPS: Final = 8  # warps that share a long source
+SHARED_SOURCE_WARPS: Final = 8  # the same on each multiprocessor; with more blocks each has one warp
 
 Memory = tuple[Tensor, Tensor, Tensor]
 
@@ -262,7 +266,10 @@ class Kernels(CacheKernels, TapProducts, Selection):
         if tiles and _attends_by_tiles(q.dtype, *memory):
             tiled = Kernel("attend_tiled.cu", "attend_tiled", ELEMENTS[q.dtype], 8)
             grid = heads, ceil_div(beams, TILED_BEAMS), slots
-            self.run(Call(tiled, grid, (WARP, 1, 1), 0, (q, keys, values, mask, *scalars, context)))
+            warps = self._tiled_warps(prod(grid), source)
+            shared = warps * WARP * TILED_PARTS * 4 if warps > 1 else 0
+            arguments = q, keys, values, mask, *scalars, context
+            self.run(Call(tiled, grid, (warps * WARP, 1, 1), shared, arguments))
             return context, None
         form = load_form(gcd(source, width, pitch), q, keys, values, most=4, contiguous=False)
         beam_bytes = 4 * (source + width + ATTEND_WARPS * WARP * form[1])
@@ -283,6 +290,12 @@ class Kernels(CacheKernels, TapProducts, Selection):
         grid = ceil_div(size, 128), slots, 1
         self.run(Call(averaging, grid, (128, 1, 1), 0, (head_weights, heads, size, mean)))
         return context, mean
+
+    def _tiled_warps(self, blocks: int, source: int) -> int:
+        """Return the number of warps that share a source: one for each tile, as far as `blocks` blocks leave
+        room on the device."""
+        room = SHARED_SOURCE_WARPS * self.processors // max(blocks, 1)
+        return max(1, min(ceil_div(source, TILED_POSITIONS), MAX_TILED_WARPS, room))
 
     def glu(self, x: Tensor) -> Tensor:
         """Compute torch's `glu` of x [..., 2 * dim] over the last axis."""

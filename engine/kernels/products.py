@@ -42,6 +42,7 @@ WIDE_PAD: Final = 4  # padding of a row of partial sums in wide_product.cu, in f
 # largest number of bytes that the blocks of wide_product.cu read of their rows, by prediction; 0 leaves these
 # products to cuBLAS. To read 16 MiB from an H100's cache takes 3 us, and cuBLAS needs 4 us besides its bytes
 MAX_REREAD_BYTES: Final = 16 << 20
+MAX_ROW_GROUPS: Final = 2  # blocks of wide_product.cu that share the rows of a weight with few tiles; 1 or 2
 LONG_ENTRIES: Final = ("tiled_long", "tiled_unstaged")  # entries with 16 warps
 
 
@@ -212,17 +213,25 @@ class Products:
         assert residual is None or (residual.is_contiguous() and residual.shape == y.shape)
         x = x.to(weight.dtype)
         x = x.clone() if x.data_ptr() % LOAD_BYTES else x  # a view; the kernel needs aligned rows
-        size, entry = bucket_of(WIDE_ROW_BUCKETS, rows), "wide_glu" if glu else "wide_product"
+        tiles, entry = ceil_div(width, TILE_OUTPUTS), "wide_glu" if glu else "wide_product"
+        size = self._wide_rows(rows, tiles)
         vector = LOAD_BYTES // weight.element_size()
         int8, scales = numbers is not None, numbers and numbers.scales
         kernel = Kernel("wide_product.cu", entry, ELEMENTS[weight.dtype], vector, size, int8)
         float32 = (int(t is not None and t.dtype != weight.dtype) for t in (residual, y))
         scalars = rows, dim, outputs, ACTIVATIONS[epilogue.activation], *float32, float(epilogue.factor)
-        blocks = min(ceil_div(width, TILE_OUTPUTS), 2 * self.processors), 1, 1
+        blocks = min(tiles, 2 * self.processors), ceil_div(rows, size), 1
         shared = PRODUCT_WARPS * (2 if glu else 1) * TILE_OUTPUTS * (size + WIDE_PAD) * 4
         arguments = x, stored(weight), scales, bias, residual, *scalars, y
         self.run(Call(kernel, blocks, (PRODUCT_WARPS * WARP, 1, 1), shared, arguments))
         return y
+
+    def _wide_rows(self, rows: int, tiles: int) -> int:
+        """Return the number of rows of a block of wide_product.cu: half of them if the tiles of a weight would
+        leave half of the multiprocessors without a block."""
+        size = bucket_of(WIDE_ROW_BUCKETS, rows)
+        shared = size > WIDE_ROW_BUCKETS[0] and MAX_ROW_GROUPS * tiles <= self.processors
+        return size // MAX_ROW_GROUPS if shared else size
 
     def _warp_launch(self, weight: Tensor, rows: int, warps: int) -> _Launch:
         """Return the launch of product.cu.

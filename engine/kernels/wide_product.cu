@@ -4,7 +4,8 @@
 // As in tiled_product.cu, a block computes 16 outputs (16 values and their gates for a GLU) at a time, its warps share the
 // sum, and its first weights are in registers before it waits for the previous kernel. The rows do not fit into shared
 // memory: each block reads them from the second-level cache as fragments. So weights cost 2 to 4 times their bytes there, and
-// the kernel is faster than a library's only while these are few (MAX_REREAD_BYTES in products.py).
+// the kernel is faster than a library's only while these are few (MAX_REREAD_BYTES in products.py). Grid (tiles of outputs,
+// groups of ROWS rows): a weight with few tiles is read by several blocks, which share the rows.
 #include "tiled.cuh"
 
 constexpr int WARPS = 8, MMAS = (ROWS + COLUMNS - 1) / COLUMNS, THREADS = WARPS * WARP;
@@ -16,6 +17,9 @@ template <int SIDES, int HELD>
 __device__ __forceinline__ void multiply(const Element* x, const Weight* weight, int rows, int dim, int outputs,
                                          const Finish& finish) {
   CONVOY_SHARED(float, parts);  // [WARPS, SIDES, TILE, PITCH]
+  const int first = blockIdx.y * ROWS;  // row of the block
+  x += static_cast<Index>(first) * dim;
+  rows -= first;
   const int me = threadIdx.x, warp = me / WARP, lane = me % WARP, group = lane / 4, quad = lane % 4;
   const int width = outputs / SIDES, depths = dim / DEPTH, tiles = (width + TILE - 1) / TILE;
 
@@ -93,7 +97,7 @@ __device__ __forceinline__ void multiply(const Element* x, const Weight* weight,
         value[side] = SIDES == 2 ? sum : activated(sum, finish.activation);
       }
       if (SIDES == 2) value[0] = gated(value[0], value[SIDES - 1]);
-      const Index place = static_cast<Index>(row) * width + output;
+      const Index place = static_cast<Index>(first + row) * width + output;
       if (finish.residual != nullptr)
         value[0] += finish.wide_residual ? static_cast<const float*>(finish.residual)[place]
                                          : widen(static_cast<const Element*>(finish.residual)[place]);

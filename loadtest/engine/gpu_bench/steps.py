@@ -20,7 +20,7 @@ from torch.profiler import ProfilerActivity, profile
 from engine.backends import LaneSize
 from engine.executors.cuda.captured_slots import CapturedSlots
 from engine.executors.cuda.streams import CudaStreams, Replay
-from engine.kernels import products
+from engine.kernels import calls, products
 from engine.kernels.taps import TapProducts
 from engine.schedule.lane import Lane
 from engine.search.executor import Executor
@@ -56,7 +56,8 @@ class Shape(NamedTuple):
     model: key of `models.MODELS`.
     beams: number of beams of each sentence.
     slots: number of sentences.
-    predicted: predicted microseconds of a replay on an H100 in bf16 (docs/gpu.md); None: no prediction.
+    predicted: predicted microseconds of a replay on an H100 in bf16: the measurement of 2026-11-26 (docs/gpu.md)
+        minus the predicted gain of later changes; None: no prediction.
     source: number of source tokens; None: as in newstest2013.
     """
 
@@ -67,30 +68,32 @@ class Shape(NamedTuple):
     source: int | None = None
 
 
-ONE: Final = Shape(models.SIX, 1, 1, 160)
-DEFAULT: Final = Shape(models.SIX, 5, 1, 187)
-LONG: Final = Shape(models.SIX, 1, 1, source=128)
-FEW: Final = Shape(models.SIX, 4, 4, 260)
-EIGHT: Final = Shape(models.SIX, 4, 8)  # 32 rows
-SIXTEEN: Final = Shape(models.SIX, 4, 16, 300)  # 64 rows
-MANY: Final = Shape(models.SIX, 4, 256, 844)
+ONE: Final = Shape(models.SIX, 1, 1, 181)
+DEFAULT: Final = Shape(models.SIX, 5, 1, 212)
+LONG: Final = Shape(models.SIX, 1, 1, 184, source=128)
+LONGEST: Final = Shape(models.SIX, 1, 1, 187, source=512)
+FEW: Final = Shape(models.SIX, 4, 4, 311)
+EIGHT: Final = Shape(models.SIX, 4, 8, 357)  # 32 rows
+SIXTEEN: Final = Shape(models.SIX, 4, 16, 395)  # 64 rows
+MANY: Final = Shape(models.SIX, 4, 256, 1_037)
 SHAPES: Final = (
     ONE,
-    Shape(models.SIX, 2, 1, 162),
-    Shape(models.SIX, 4, 1, 173),
+    Shape(models.SIX, 2, 1, 185),
+    Shape(models.SIX, 4, 1, 201),
     DEFAULT,
-    Shape(models.SIX, 1, 8, 186),
-    Shape(models.SIX, 5, 2, 259),
+    Shape(models.SIX, 1, 8, 208),
+    Shape(models.SIX, 5, 2, 321),
     FEW,
+    EIGHT,
     SIXTEEN,
-    Shape(models.SIX, 4, 64, 430),
+    Shape(models.SIX, 4, 64, 534),
     MANY,
-    Shape(models.ATTENTION, 1, 1, 414),
-    Shape(models.ATTENTION, 5, 1, 469),
-    Shape(models.ATTENTION, 4, 256, 2_200),
-    Shape(models.SIX, 1, 1, source=32),
+    Shape(models.ATTENTION, 1, 1, 213),
+    Shape(models.ATTENTION, 5, 1, 247),
+    Shape(models.ATTENTION, 4, 256, 1_645),
+    Shape(models.SIX, 1, 1, 181, source=32),
     LONG,
-    Shape(models.SIX, 1, 1, source=512),
+    LONGEST,
 )
 
 
@@ -118,6 +121,8 @@ ABLATIONS: Final = {
     "taps in the convolution": Ablation(TapProducts, "takes_taps", lambda *_, **__: False, (ONE, DEFAULT)),
     "own products of 16 rows": Ablation(products, "TILED_ROW_BUCKETS", products.ROW_BUCKETS, (FEW,)),
     "own products of 32 and 64 rows": Ablation(products, "MAX_REREAD_BYTES", 0, (EIGHT, SIXTEEN)),
+    "rows shared by blocks": Ablation(products, "MAX_ROW_GROUPS", 1, (SIXTEEN,)),
+    "sources shared by warps": Ablation(calls, "MAX_TILED_WARPS", 1, (LONG, LONGEST)),
 }
 
 
@@ -161,7 +166,7 @@ def steps(run: PartRun) -> dict[str, Any]:
 def ablations(run: PartRun) -> dict[str, Any]:
     """Measure steps without single optimisations. Rows: as of `steps`, with the optimisation that is off."""
     findings: dict[str, Any] = {"rows": [], "not_run": {}}
-    for shape in (ONE, DEFAULT, FEW, EIGHT, SIXTEEN):
+    for shape in dict.fromkeys(shape for ablation in ABLATIONS.values() for shape in ablation.shapes):
         _measure_into(run, findings, shape, {"without": "nothing"} | _shape_columns(shape))
     for name, (owner, attribute, value, shapes) in ABLATIONS.items():
         with mock.patch.object(owner, attribute, value):

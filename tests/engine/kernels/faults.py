@@ -44,6 +44,20 @@ FAULTS = [
         "tests/engine/kernels/test_attention.py -k tensor_cores",
     ),
     (
+        "a warp's share of a long source keeps its own maximum",
+        "engine/kernels/attend_tiled.cu",
+        "const float factor = expf(part(each, 16) - top);",
+        "const float factor = 1.0f;",
+        "tests/engine/kernels/test_attention.py -k tensor_cores",
+    ),
+    (
+        "the second block of a wide product writes the rows of the first",
+        "engine/kernels/wide_product.cu",
+        "static_cast<Index>(first + row) * width + output;",
+        "static_cast<Index>(row) * width + output;",
+        "tests/engine/kernels/test_products.py -k wide_product_whose_rows",
+    ),
+    (
         "all channels of a chunk are convolved with its first head's kernel",
         "engine/kernels/dynamic_conv_step.cu",
         "weights_of_beam + (head - lowest) * w.width;",

@@ -77,9 +77,12 @@ def test_attention_equals_the_reference(place, dtype, sizes):
         (BRAIN, (2, 9, 1, 64, 136)),  # two groups of beams and three tiles
         (HALF, (2, 1, 3, 16, 72)),
         (HALF, (1, 8, 2, 48, 64)),
+        (HALF, (2, 3, 1, 16, 584)),  # more tiles than warps
     ],
 )
-def test_attention_by_tensor_cores_equals_the_reference_and_ignores_padding(place, dtype, sizes):
+@pytest.mark.parametrize("processors", [132, 0], ids=["warps share a source", "one warp"])
+def test_attention_by_tensor_cores_equals_the_reference_and_ignores_padding(place, dtype, sizes, processors):
+    place.kernels.processors = processors
     q, keys, values, mask = attention(dtype, *sizes)
     q = q / sizes[3] ** 0.5 * 2
     mask[0, 1] = mask[-1, 3] = -torch.inf  # gaps
@@ -125,6 +128,20 @@ def test_tensor_cores_attend_if_the_layout_allows(place):
         entry(by=old),
     )
     assert set(others) == {"attend"}
+
+
+def test_warps_share_a_source_if_the_device_has_room():
+    made = []
+    kernels = Kernels(made.append, 132)
+
+    def warps(slots, source):
+        made.clear()
+        q, *memory = attention(BRAIN, slots, 1, 16, 16, source)
+        kernels.attend(q, memory, weights=False)
+        return made[0].block[0] // 32
+
+    assert [warps(1, source) for source in (32, 64, 72, 128, 512, 1024)] == [1, 1, 2, 2, 8, 8]
+    assert [warps(slots, 512) for slots in (8, 16, 33, 34)] == [8, 4, 2, 1]
 
 
 def test_attention_is_bitwise_independent_of_padding(place):

@@ -141,6 +141,22 @@ def test_wide_product_with_fused_operations_equals_torch(place, dtype, rows, dim
     close(narrow_sum, made(sums + bias.float()) + residual.to(dtype).float(), dtype, 4)
 
 
+@pytest.mark.parametrize(("rows", "activation"), [(64, None), (41, "glu")])
+def test_wide_product_whose_rows_are_shared_by_blocks_equals_the_whole(place, rows, activation):
+    weight, bias = normal(1, 72, 352, dtype=BRAIN), normal(2, 72, dtype=BRAIN)
+    x, made, run = normal(3, 1, rows, 352, dtype=BRAIN), [], place.kernels.run
+    residual = normal(4, 1, rows, 36 if activation else 72)
+    place.kernels.run = lambda call: (made.append((call.grid, call.kernel.size)), run(call))
+    found = {}
+    for processors in (132, 4):
+        place.kernels.processors = processors
+        finish = Epilogue(1.0, activation, residual, True)
+        found[processors], _ = place.product(x, (weight, bias), finish, constant=True)
+    tiles = 3 if activation else 5
+    assert made == [((tiles, 2, 1), 32), ((tiles, 1, 1), 64)]
+    assert torch.equal(found[132], found[4])
+
+
 def test_row_of_a_wide_product_is_bitwise_independent_of_other_rows(place):
     weight, x = normal(1, 32, 352, dtype=BRAIN), normal(2, 64, 1, 352, dtype=BRAIN)
     many, _ = place.product(x, (weight, None), Epilogue(), constant=True)
