@@ -36,7 +36,7 @@ def shortlist(
         int, typer.Option(min=1, help="With --language: number of tokens, the most frequent ones.")
     ] = 10_000,
 ) -> None:
-    """Add a shortlist to a bundle, for faster decoding with `--shortlist` on the CPU (needs the extra
+    """Add a shortlist to a bundle, for faster decoding with `--shortlist` (needs the extra
     `torch`).
 
     Sentence pairs give likely tokens for each source token. For a model of many languages with a large

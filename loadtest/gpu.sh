@@ -110,7 +110,7 @@ bench() { "$python" -m loadtest.engine.gpu_bench --device "$device" "$@" |& tee 
 
 code=0
 record=$out/$(date -u +%F)-gpu-$purpose
-fused="wide_product or over_caches or writers_of or compute_taps or product_of_a_lookup or by_tensor_cores"
+fused="listed_tokens or wide_product or over_caches or writers_of or compute_taps or product_of_a_lookup or by_tensor_cores"
 if [ "$purpose" = ten ]; then # the models are written and races are searched while the tests run
   models=$(mktemp -d)
   tiny=()

@@ -101,6 +101,10 @@ class Backend:
 
     def lists(self, device: str) -> bool:
         """Return whether the backend supports shortlists on a device."""
+        return self.runtime == "torch" or (self.runtime == "onnxruntime" and device == "cpu")
+
+    def lists_by_default(self, device: str) -> bool:
+        """Return whether bundles that are made for shortlists use them on a device."""
         return self.runtime == "onnxruntime" and device == "cpu"
 
 
@@ -131,7 +135,7 @@ class Placement:
     threads: number of threads of each ONNX session; None: the pool of `engine.api.share_threads`.
     lanes: sizes of the lanes, narrowest first.
     shortlist: whether answers use only the tokens of a shortlist (`engine.bundle.shortlist`); None: the
-        default of each bundle, if the backend supports shortlists.
+        default of each bundle on the CPU, otherwise False.
     fast: limit default beams to FAST_BEAM_SIZE; if `shortlist` is None, use the shortlist of every bundle.
     shared: folder in which processes of this machine share weights for ONNX Runtime on the CPU; None: no
         sharing.
@@ -152,7 +156,7 @@ class Placement:
         if not self.lanes or any(beams < 1 or slots < 1 for beams, slots in self.lanes):
             raise ConfigError("lanes must be pairs of positive numbers: beams and slots")
         if self.shortlist and not BACKENDS[self.backend].lists(self.device):
-            raise ConfigError("a shortlist is for the onnx backends on the CPU: leave it out here")
+            raise ConfigError("a shortlist is for the CPU and the backends cuda and torch: leave it out here")
 
     def check_gpus(self) -> None:
         """Raise ConfigError with reason and remedy if this machine can't use a GPU of the placement."""

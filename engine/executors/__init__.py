@@ -78,8 +78,7 @@ def _open_lanes(bundle: Bundle, placement: Placement, operators: Path | None) ->
     from engine.executors.onnx.sessions import open_sessions
 
     on_cpu = placement.device.startswith("cpu")
-    listed = uses_shortlist(bundle, placement) if placement.shortlist is None else placement.shortlist
-    shortlist = _shortlist(bundle) if listed else None
+    shortlist = _shortlist(bundle, placement)
     # with a shortlist another step graph of the bundle takes the place of "step"
     parts = {part: part for part in graph_parts(bundle.config)} | ({"step": SHORTLISTED} if shortlist else {})
     kind = "pure" if operators is None else "native"
@@ -109,16 +108,17 @@ def _read_graph(bundle: Bundle, name: str, precision: str) -> bytes:
 def uses_shortlist(bundle: Bundle, placement: Placement) -> bool:
     """Return whether a bundle uses its shortlist with this placement."""
     if placement.shortlist is None:
-        enabled = (bundle.shortlisted or placement.fast) and BACKENDS[placement.backend].lists(
-            placement.device
-        )
+        by_default = BACKENDS[placement.backend].lists_by_default(placement.device)
+        enabled = (bundle.shortlisted or placement.fast) and by_default
     else:
         enabled = placement.shortlist
     return enabled and SHORTLIST in bundle.files()
 
 
-def _shortlist(bundle: Bundle) -> Shortlist:
-    """Return the shortlist of a bundle. Raises BundleError if it has none."""
+def _shortlist(bundle: Bundle, placement: Placement) -> Shortlist | None:
+    """Return the shortlist of a bundle if the placement uses it. Raises BundleError if it is missing."""
+    if not (uses_shortlist(bundle, placement) if placement.shortlist is None else placement.shortlist):
+        return None
     if SHORTLIST not in bundle.files():
         raise BundleError(f"{bundle.path} has no {SHORTLIST}; run: convoy shortlist {bundle.path} PAIRS")
     config = bundle.config
@@ -134,15 +134,19 @@ def _open_torch(bundle: Bundle, placement: Placement) -> Sequence[Executor]:
     except ModuleNotFoundError as error:
         raise ConfigError(f"the torch backend needs torch ({error}); run: pip install torch") from None
     placement.check_gpus()
-    device, weights = placement.device, bundle.weights()
+    device, weights, shortlist = placement.device, bundle.weights(), _shortlist(bundle, placement)
     if placement.precision == "int8":
+        if shortlist is not None:
+            raise ConfigError(
+                "torch in int8 has no shortlists: leave --shortlist out, or take the onnx backend"
+            )
         from engine.executors.torch.int8 import Int8, Int8Executor
 
         model = load(bundle.config, weights)
         int8 = Int8(model, weights)
         return [Int8Executor(model, int8, beams, slots) for beams, slots in placement.lanes]
     model = load(bundle.config, weights).to(device, DTYPES[placement.precision])
-    return [TorchExecutor(model, beams, slots, device) for beams, slots in placement.lanes]
+    return [TorchExecutor(model, *lane, device, shortlist=shortlist) for lane in placement.lanes]
 
 
 def _open_cuda(bundle: Bundle, placement: Placement) -> Sequence[Executor]:
@@ -160,13 +164,14 @@ def _open_cuda(bundle: Bundle, placement: Placement) -> Sequence[Executor]:
     device, int8 = placement.device, placement.precision == "int8"
     inputs = half_precision(device, exceeds_fp16=bundle.config.exceeds_fp16) if int8 else placement.precision
     dtype, opened = DTYPES[inputs], device_of(device)
-    kernels, weights = opened.kernels(), bundle.weights()
+    kernels, weights, shortlist = opened.kernels(), bundle.weights(), _shortlist(bundle, placement)
     model = load(bundle.config, weights)
     usual = usual_kernels(dtype, tensor_cores=opened.tensor_cores, int8=int8)
     opened.compile_ahead(kernels_of_lanes(usual, model.state_spec, placement.lanes))
     model = move_as_int8(model, weights, device, dtype) if int8 else model.to(device, dtype)
     return [
-        CapturedExecutor(model, lane, CudaStreams(device), kernels, warm=True) for lane in placement.lanes
+        CapturedExecutor(model, lane, CudaStreams(device), kernels, shortlist, warm=True)
+        for lane in placement.lanes
     ]
 
 

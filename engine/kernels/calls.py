@@ -39,8 +39,7 @@ TILE_STEPS: Final = 32  # time steps of a block in the convolution of whole sequ
 BEAM_BUCKETS: Final = (1, 2, 4, 8)
 ATTEND_WARPS: Final = 4
 PACKED_GROUP: Final = 8  # packed sequences start at multiples of this many positions, as in common.cuh
-# as in attend_tiled.cu
-TILED_BEAMS: Final = 8
+TILED_BEAMS: Final = 8  # as in attend_tiled.cu; so are these
 MAX_HEAD_WIDTH: Final = 64  # width of an attention head, a multiple of 16
 TILED_POSITIONS: Final = 64  # source positions that a warp processes at once
 TILED_PARTS: Final = 18  # floats of a thread in shared memory, if several warps share a source
@@ -268,8 +267,9 @@ class Kernels(CacheKernels, TapProducts, Selection):
             grid = heads, ceil_div(beams, TILED_BEAMS), slots
             warps = self._tiled_warps(prod(grid), source)
             shared = warps * WARP * TILED_PARTS * 4 if warps > 1 else 0
-            arguments = q, keys, values, mask, *scalars, context
-            self.run(Call(tiled, grid, (warps * WARP, 1, 1), shared, arguments))
+            self.run(
+                Call(tiled, grid, (warps * WARP, 1, 1), shared, (q, keys, values, mask, *scalars, context))
+            )
             return context, None
         form = load_form(gcd(source, width, pitch), q, keys, values, most=4, contiguous=False)
         beam_bytes = 4 * (source + width + ATTEND_WARPS * WARP * form[1])

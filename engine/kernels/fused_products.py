@@ -112,6 +112,19 @@ class ProductMode(Mode):
                 return self._product(Product(x, weight, bias, Epilogue(float32=True)))
             return wide_product(self._computed(x), self.value(weight), bias)
 
+    def logits_among(self, x: Tensor, output: tuple[Tensor, Tensor | None], among: Tensor) -> Tensor | None:
+        """Compute `project_among` with a float32 result by its kernel, or return None if that can't."""
+        weight, op = output[0], pending_operation(x)
+        norm = op.norm if isinstance(op, Normalisation) else None
+        if not is_constant(weight) or not self.kernels.takes_list(x, weight, norm):
+            return None
+        with torch._C.DisableTorchFunction():  # another mode is the caller
+            rows, norm, temperature = self._split_norm(x)
+            y, value = self.kernels.listed_product(rows, output, among, norm, temperature)
+        if isinstance(x, DeferredTensor) and value is not None:
+            x.value = value
+        return y
+
     # --- operators that defer their result, or return NotImplemented to run as in torch
 
     def _linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:

@@ -15,7 +15,7 @@ WARP: Final = 32
 LOAD_BYTES: Final = 16  # bytes that a thread loads with one instruction
 # entries with products: product.cu, tiled_product.cu, wide_product.cu and dynamic_conv_tiled.cu
 PRODUCTS: Final = (
-    *("product", "tiled_product", "tiled_glu", "tiled_long", "tiled_unstaged"),
+    *("product", "tiled_product", "tiled_glu", "tiled_long", "tiled_unstaged", "tiled_listed"),
     *("wide_product", "wide_glu", "dynamic_conv_tiled"),
 )
 # macro that `Kernel.size` defines, by entry

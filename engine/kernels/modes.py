@@ -21,6 +21,8 @@ from engine.kernels.reference import (
     attend_whole_plainly,
     dynamic_conv,
     dynamic_conv_step,
+    project_among,
+    project_among_plainly,
 )
 
 Table = dict[Callable[..., Any], Callable[..., Any]]
@@ -99,6 +101,10 @@ class LogitsProvider(Protocol):
 
     def logits(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor: ...
 
+    def logits_among(
+        self, x: Tensor, output: tuple[Tensor, Tensor | None], among: Tensor
+    ) -> Tensor | None: ...
+
 
 class LogitsMode(Mode):
     """Computes linear maps with a float32 result, because rounding logits to bf16 changes the best token of
@@ -109,8 +115,21 @@ class LogitsMode(Mode):
         fused: mode under which the model runs, or None.
         """
         super().__init__()
-        self.dtype = dtype
-        self.table = {F.linear: fused.logits if fused else self._linear}
+        self.dtype, self.fused = dtype, fused
+        self.table = {
+            F.linear: fused.logits if fused else self._linear,
+            project_among: self._project_among,
+        }
+
+    def _project_among(
+        self, x: Tensor, output: tuple[Tensor, Tensor | None], among: Tensor, eos: int
+    ) -> Tensor:
+        """Compute the logits of listed tokens by the kernel for them, or compute all and mask most."""
+        found = self.fused.logits_among(x, output, among) if self.fused else None
+        if found is not None:
+            return found
+        with self:
+            return project_among_plainly(x, output, among, eos)
 
     def _linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         return wide_product(x.to(self.dtype), weight, bias)

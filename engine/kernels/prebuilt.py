@@ -108,9 +108,9 @@ def kernels_of_lanes(
     states: states of the model's decoder.
     lanes: sizes of the lanes.
     """
-    buckets = *TILED_ROW_BUCKETS, *WIDE_ROW_BUCKETS  # encoders take the last for their smallest batches
+    buckets = *TILED_ROW_BUCKETS, *WIDE_ROW_BUCKETS
     rows = {bucket_of(buckets, beams * slots) for beams, most in lanes for slots in _doubles(most)}
-    rows.add(buckets[-1])
+    rows |= {*WIDE_ROW_BUCKETS}  # for the smallest batches of encoders
     widths = {state.dim // state.heads for state in states if state.heads}
     sizes = {"CONVOY_ROWS": rows, "CONVOY_WIDTH": widths}
     unused = _unused_files(states)

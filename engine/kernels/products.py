@@ -179,6 +179,49 @@ class Products:
         self.run(Call(launch.kernel, (launch.blocks, 1, 1), (launch.threads, 1, 1), launch.shared, arguments))
         return y, normed
 
+    def takes_list(self, x: Tensor, weight: Tensor, norm: Norm | None) -> bool:
+        """Return whether `listed_product` accepts x.
+
+        x: [slots, beams, dim]; only the shape is used.
+        weight: [vocab, dim], a constant.
+        norm: layer norm of x before the product, or None.
+        """
+        return self._tile_entry(x.shape[1], weight, norm, glu=False) == "tiled_product"
+
+    def listed_product(
+        self,
+        x: Tensor,
+        weights: tuple[Tensor, Tensor | None],
+        among: Tensor,
+        norm: Norm | None = None,
+        temperature: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Compute the logits of the listed tokens of each slot.
+
+        x: [slots, beams, dim], in fp32 or in the type of the weights, accepted by `takes_list`.
+        weights: weight [vocab, dim] and bias [vocab] or None, constants.
+        among: int64 [slots, W], tokens of each slot: a forced one for each beam, or a negative number, then a
+            list with negative numbers behind it.
+        norm: layer norm of x, or None.
+        temperature: float32 [slots], divisors of the rows of each slot, or None.
+
+        Returns logits [slots, beams, vocab] in float32, -inf for other tokens, and the normalised x without
+        temperature if the kernel computed it.
+        """
+        (weight, bias), (slots, beams, dim), numbers = weights, x.shape, bytes_of(weights[0])
+        vocab, listed = weight.shape[0], among.shape[1]
+        x = x.clone() if x.data_ptr() % LOAD_BYTES else x
+        assert x.is_contiguous() and among.is_contiguous() and among.shape[0] == slots
+        y = x.new_full((slots, beams, vocab), -torch.inf, dtype=torch.float32)
+        normed = x.new_empty(x.shape, dtype=weight.dtype) if norm and temperature is None else None
+        launch = self._tile_launch("tiled_listed", weight, beams, listed)
+        gain, shift, epsilon = (norm.gain, norm.shift, norm.epsilon) if norm else (None, None, 0.0)
+        tensors = x, stored(weight), numbers and numbers.scales, bias, gain, shift, temperature, among
+        scalars = dim, listed, beams, vocab, int(x.dtype != weight.dtype), float(epsilon)
+        grid, block = (launch.blocks, slots, 1), (launch.threads, 1, 1)
+        self.run(Call(launch.kernel, grid, block, launch.shared, (*tensors, *scalars, normed, y)))
+        return y, normed
+
     def expand(self, weight: Int8Weight) -> Tensor:
         """Return a weight of 8 bits in its type, for a product of many rows by torch."""
         (values, scales), dim = weight.parts, weight.shape[1]
@@ -227,8 +270,8 @@ class Products:
         return y
 
     def _wide_rows(self, rows: int, tiles: int) -> int:
-        """Return the number of rows of a block of wide_product.cu: half of them if the tiles of a weight would
-        leave half of the multiprocessors without a block."""
+        """Return the number of rows of a block of wide_product.cu: half of them if half of the
+        multiprocessors would have no block."""
         size = bucket_of(WIDE_ROW_BUCKETS, rows)
         shared = size > WIDE_ROW_BUCKETS[0] and MAX_ROW_GROUPS * tiles <= self.processors
         return size // MAX_ROW_GROUPS if shared else size

@@ -288,3 +288,37 @@ def attend_window_plainly(
     query = q.unflatten(2, split)[:, :, :, None]  # [slots, beams, heads, 1, width]
     logits = torch.matmul(query, keys.transpose(3, 4)) + full_mask
     return torch.matmul(F.softmax(logits, dim=-1), values).squeeze(3).flatten(2)
+
+
+def project_among(features: Tensor, output: tuple[Tensor, Tensor | None], among: Tensor, eos: int) -> Tensor:
+    """Return logits [slots, beams, vocab] of the listed tokens, -inf elsewhere.
+
+    features: [slots, beams, dim].
+    output: weight [vocab, dim] and bias [vocab] or None.
+    among: int [slots, W], distinct tokens including `eos`, padded with -1.
+    eos: id of end-of-sentence.
+    """
+    weight, bias = output
+    if has_torch_function((features,)):
+        exported: Tensor = handle_torch_function(
+            project_among, (features,), features, (weight, bias), among, eos
+        )
+        return exported
+    return project_among_plainly(features, (weight, bias), among, eos)
+
+
+def project_among_plainly(
+    features: Tensor, output: tuple[Tensor, Tensor | None], among: Tensor, eos: int
+) -> Tensor:
+    """Compute `project_among` with standard operators: compute all logits and mask most of them.
+
+    features: [slots, beams, dim].
+    output: weight [vocab, dim] and bias [vocab] or None.
+    among: int [slots, W], distinct tokens including `eos`, padded with -1.
+    eos: id of end-of-sentence.
+    """
+    weight, bias = output
+    logits = F.linear(features, weight, bias)
+    # padding becomes `eos`, which is listed anyway
+    listed = torch.where(among < 0, torch.full_like(among, eos), among)[:, None]
+    return logits + torch.full_like(logits[:, :1], -torch.inf).scatter(2, listed, 0.0)

@@ -14,8 +14,10 @@ constexpr int MMAS = (ROWS + COLUMNS - 1) / COLUMNS;
 
 // SIDES: 2 for a GLU, values and gates. HELD: number of weight loads of a warp before the block waits.
 // STAGED: rows are in shared memory; otherwise they are elements, neither normalised nor divided.
-template <int SIDES, int WARPS, int HELD, bool STAGED = true>
-__device__ __forceinline__ void multiply(const Inputs& in, const Weight* weight, int outputs, const Finish& finish) {
+// LISTED: output i is the token among[i], or none if that is negative; y has a column for each token of the vocabulary.
+template <int SIDES, int WARPS, int HELD, bool STAGED = true, bool LISTED = false>
+__device__ __forceinline__ void multiply(const Inputs& in, const Weight* weight, int outputs, const Finish& finish,
+                                         const Index* among = nullptr, int vocab = 0) {
   constexpr int THREADS = WARPS * WARP;
   CONVOY_SHARED(Element, inputs);
   __shared__ float parts[WARPS][SIDES][TILE][MMAS * COLUMNS + 1];
@@ -24,11 +26,14 @@ __device__ __forceinline__ void multiply(const Inputs& in, const Weight* weight,
   const int me = threadIdx.x, warp = me / WARP, lane = me % WARP, group = lane / 4, quad = lane % 4;
   const int dim = in.dim, width = outputs / SIDES, pitch = dim + PAD, depths = dim / DEPTH;
   const int tiles = (width + TILE - 1) / TILE;
+  auto row_of_output = [&](int output) -> Index { return LISTED ? max(among[output], Index{0}) : output; };
+
+  [[maybe_unused]] auto is_past = [&](int tile) { return tile * TILE >= in.beams && among[tile * TILE] < 0; };
 
   // first elements of the lane in a row of the tile, of the upper or lower half of its rows
   auto row_of = [&](int tile, int side, int half) {
     const int output = min(tile * TILE + group + 8 * half, width - 1) + side * width;
-    return weight + static_cast<Index>(output) * dim + quad * 8;
+    return weight + row_of_output(output) * dim + quad * 8;
   };
   Loaded held[HELD][SIDES][2];
   auto fetch = [&](int tile) {
@@ -52,10 +57,10 @@ __device__ __forceinline__ void multiply(const Inputs& in, const Weight* weight,
     if (!has_row || output >= width) return;
     if (INT8)
 #pragma unroll
-      for (int side = 0; side < SIDES; side++) scale[side] = finish.scales[output + side * width];
+      for (int side = 0; side < SIDES; side++) scale[side] = finish.scales[row_of_output(output + side * width)];
     if (finish.bias != nullptr)
 #pragma unroll
-      for (int side = 0; side < SIDES; side++) bias[side] = finish.bias[output + side * width];
+      for (int side = 0; side < SIDES; side++) bias[side] = finish.bias[row_of_output(output + side * width)];
     const Index place = static_cast<Index>(own_row) * width + output;
     if (finish.residual == nullptr) return;
     if (finish.wide_residual) {
@@ -64,7 +69,7 @@ __device__ __forceinline__ void multiply(const Inputs& in, const Weight* weight,
       narrow_residual = static_cast<const Element*>(finish.residual)[place];
     }
   };
-  if (static_cast<int>(blockIdx.x) < tiles) {
+  if (!LISTED && static_cast<int>(blockIdx.x) < tiles) {
     fetch(blockIdx.x);
     if (me < SIDES && finish.bias != nullptr) prefetch(finish.bias + blockIdx.x * TILE + me * width);
   }
@@ -72,6 +77,10 @@ __device__ __forceinline__ void multiply(const Inputs& in, const Weight* weight,
     __shared__ typename Rows<THREADS>::Room room;
     const Affine affine(in);
     await_inputs();
+    if (LISTED) {  // the list is an input
+      if (is_past(blockIdx.x)) return;
+      fetch(blockIdx.x);
+    }
     surround(blockIdx.x);
     in.gain != nullptr ? Rows<THREADS>::normalise(in, affine, room, inputs) : Rows<THREADS>::copy(in, inputs);
   } else {
@@ -82,6 +91,7 @@ __device__ __forceinline__ void multiply(const Inputs& in, const Weight* weight,
   if (STAGED) __syncthreads();
 
   for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+    if (LISTED && is_past(tile)) return;
     float sums[MMAS][SIDES][4] = {};
     auto add = [&](const Loaded (&loaded)[SIDES][2], int depth) {
       Words a[SIDES][2];
@@ -134,7 +144,8 @@ __device__ __forceinline__ void multiply(const Inputs& in, const Weight* weight,
       if (SIDES == 2) value[0] = gated(value[0], value[SIDES - 1]);
       const Index place = static_cast<Index>(own_row) * width + output;
       value[0] += finish.wide_residual ? wide_residual : widen(narrow_residual);
-      finish.write(value[0], place);
+      if (!LISTED) finish.write(value[0], place);
+      if (LISTED && among[output] >= 0) finish.write(value[0], static_cast<Index>(own_row) * vocab + among[output]);
     }
     surround(tile + gridDim.x);
     __syncthreads();  // before parts is reused
@@ -165,4 +176,26 @@ extern "C" __global__ void __launch_bounds__(16 * WARP, 1) tiled_long(CONVOY_PAR
 }
 extern "C" __global__ void __launch_bounds__(16 * WARP, 1) tiled_unstaged(CONVOY_PARAMETERS) {
   multiply<1, 16, (ROWS > COLUMNS ? 6 : 8), false>(CONVOY_ARGUMENTS);
+}
+
+// Logits of listed tokens: among [slots, outputs] has the tokens of each slot, first a forced token for each beam, then a
+// list; negative where there is no forced token, and behind the list. y [slots, beams, vocab] is float and keeps its
+// values elsewhere. A token that is listed twice is written twice with the same value. Grid (blocks, slots); a block has the
+// rows of a slot.
+extern "C" __global__ void __launch_bounds__(8 * WARP, 1)
+    tiled_listed(const void* x, const Weight* weight, const float* scales, const Element* bias, const Element* gain,
+                 const Element* shift, const float* heat, const Index* among, int dim, int outputs, int beams, int vocab,
+                 int wide_x, float epsilon, Element* normed, float* y) {
+  const int slot = blockIdx.y;
+  const Index first = static_cast<Index>(slot) * beams;
+  if (wide_x) {
+    x = static_cast<const float*>(x) + first * dim;
+  } else {
+    x = static_cast<const Element*>(x) + first * dim;
+  }
+  if (heat != nullptr) heat += slot;
+  if (normed != nullptr) normed += first * dim;
+  multiply<1, 8, 4, true, true>({x, gain, shift, heat, beams, dim, beams, wide_x, epsilon, normed}, weight, outputs,
+                                {bias, scales, nullptr, 0, 0, 1, 1.0f, y + first * vocab},
+                                among + static_cast<Index>(slot) * outputs, vocab);
 }

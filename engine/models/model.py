@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from engine.bundle.config import ModelConfig
 from engine.bundle.specs import MemorySpec, StateSpec
+from engine.kernels.reference import project_among
 from engine.models.layers import Positions
-from engine.models.select import project_among
 
 
 @dataclass(frozen=True, slots=True)

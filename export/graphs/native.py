@@ -19,9 +19,10 @@ from engine.kernels.reference import (
     attend_window,
     dynamic_conv,
     dynamic_conv_step,
+    project_among,
     ssru_step,
 )
-from engine.models.select import SelectionRules, project_among, select
+from engine.models.select import SelectionRules, select
 from export.graphs import ops
 from export.graphs.symbols import Symbol, Weight, broadcast
 

@@ -23,10 +23,12 @@ from engine.kernels.reference import (
     attend_window_plainly,
     dynamic_conv,
     dynamic_conv_step,
+    project_among,
+    project_among_plainly,
     ssru_step,
     ssru_step_plainly,
 )
-from engine.models.select import project_among, project_among_plainly, select, select_plainly
+from engine.models.select import select, select_plainly
 from export.graphs.symbols import Dim, Symbol, Weight, broadcast, operand
 
 

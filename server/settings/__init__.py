@@ -107,7 +107,7 @@ class ServerSettings(
         return self.model_copy(update={"device": own_devices})
 
     def place(self) -> Place:
-        """Return backend and device of the models; int8 and shortlists are for the CPU."""
+        """Return backend and device of the models; int8 and shortlists keep "auto" on the CPU."""
         return choose_place(
             self.device, self.backend, on_cpu=self.precision == "int8" or bool(self.shortlist)
         )

@@ -204,7 +204,7 @@ def test_every_part_runs_and_leaves_a_complete_record(setting, tmp_path, monkeyp
     )
     book = BenchRecord(tmp_path / "gpu.json")
     shares = {part: 1.0 for part in PART_RUNS if part != "tests"}
-    assert run_parts(setting, book, shares, 60.0)
+    assert run_parts(setting, book, shares, 600.0)
     record = json.loads(book.path.read_text("utf-8"))
     assert {part: v["status"] for part, v in record["parts"].items()} == dict.fromkeys(
         ("floors", *shares), "done"

@@ -165,6 +165,9 @@ def calls(dtype, shared_bytes=USUAL_SHARED_BYTES):
     if dtype != FLOAT:
         for rows in (1, 6):
             kernels.product(normal(5, rows, 3, 32, dtype=dtype), (int8, None), Epilogue(), constant=True)
+        among = torch.zeros(2, 9, dtype=torch.int64)
+        kernels.listed_product(x.float(), weights, among, norm, temperature)
+        kernels.listed_product(x, (int8, None), among)
     epilogue = Epilogue(residual=normal(7, 2, 3, 8), float32=True)
     kernels.product(x.float(), (weights[0], None), epilogue, constant=True)
     for dim in (24, 2080) if dtype == FLOAT else (24, 2080, 5120):

@@ -9,6 +9,7 @@ search_kernels    calls of the search kernels on the arrays of a search
 changes           snapshots, moves and placements between two steps, launched together
 snapshots         hypotheses of finished slots and the state of running ones, as the host reads them
 placing           encoded rows and initial search states of requests
+shortlists        allowed tokens of each slot, on the device
 copies            plans of the kernel that places, moves and reads slots
 encoders          encoding in padded batches of a few sizes, each a CUDA graph
 packed            encoding of sources packed one behind the other

@@ -19,6 +19,7 @@ from engine.executors.base import SlotExecutor
 from engine.executors.cuda.encoders import Encode, Encoders, SourceEncoders
 from engine.executors.cuda.packed import PackedEncoders
 from engine.executors.cuda.placing import EncodedRow
+from engine.executors.cuda.shortlists import DeviceShortlists
 from engine.executors.cuda.streams import LaneStreams, Mark
 from engine.executors.memory import SourceLimits, StagedBatch, ceil
 from engine.kernels.calls import Kernels
@@ -37,8 +38,14 @@ class Encoding(StagedBatch):
     blocks: distinct blocks of the rows.
     """
 
-    def __init__(self, lengths: list[int], rows: Sequence[EncodedRow] | None, mark: Mark) -> None:
-        super().__init__(lengths, [])
+    def __init__(
+        self,
+        lengths: list[int],
+        rows: Sequence[EncodedRow] | None,
+        mark: Mark,
+        sources: Sequence[Sequence[int]] = (),
+    ) -> None:
+        super().__init__(lengths, [], sources)
         self.rows, self.mark = rows, mark
         self.blocks = [*{id(row.block): row.block for row in rows or ()}.values()]
 
@@ -72,6 +79,9 @@ class CapturedSlots(SlotExecutor):
         limits = SourceLimits(self.pad, self.limits.source, self.unread)
         encoders = PackedEncoders if self.packs else Encoders
         self.encoders: SourceEncoders = encoders(encode, self.memory.specs, streams, limits, dtype)
+        if self.shortlists is not None:
+            listed = self.shortlists.shortlist, self.slots, self.limits.vocab
+            self.shortlists = DeviceShortlists(*listed, streams)
         self._lengths = np.frombuffer(self.memory.lengths, np.int64)  # numpy is faster for many slots
         self.reserve(min(room, self.limits.source), min(room, self.limits.target))
         streams.mark().synchronize()  # the first caller may use another stream
@@ -109,7 +119,8 @@ class CapturedSlots(SlotExecutor):
     def encode(self, sources: Sequence[Sequence[int]]) -> Encoding:
         with self.streams.encoding():
             rows = self.encoders(sources) if self.memory.specs else None
-            return Encoding([len(s) for s in sources], rows, self.streams.mark())
+            mark = self.streams.mark()
+            return Encoding([len(s) for s in sources], rows, mark, sources if self.shortlists else ())
 
     @torch.no_grad()
     def place(self, encoded: StagedBatch, i: int, slot: int, prefix: Sequence[int] = ()) -> None:
@@ -118,7 +129,7 @@ class CapturedSlots(SlotExecutor):
         encoded: batch of `encode`.
         i: index of the source in the batch.
         slot: number of the slot.
-        prefix: ignored, because there are no shortlists on this backend.
+        prefix: tokens with which the target begins, for a shortlist.
         """
         assert isinstance(encoded, Encoding)
         self.reserve(encoded.lengths[i], 0)
@@ -128,6 +139,30 @@ class CapturedSlots(SlotExecutor):
             parts = encoded.rows[i].parts(self.memory.specs, encoded.lengths[i])
         self.memory.place(slot, encoded.lengths[i], parts)
         self.history.clear(slot)
+        self.list_tokens(encoded, [i], [slot], [prefix])
+
+    def list_tokens(
+        self,
+        encoded: Encoding,
+        members: Sequence[int],
+        slots: Sequence[int],
+        prefixes: Iterable[Sequence[int]],
+    ) -> None:
+        """Give slots the lists of tokens that they may produce, if there is a shortlist.
+
+        encoded: batch of `encode`.
+        members: index of each source in the batch.
+        slots: slots that are filled.
+        prefixes: tokens with which each target begins.
+        """
+        if self.shortlists is not None:
+            for i, slot, prefix in zip(members, slots, prefixes, strict=True):
+                self.shortlists.place(slot, self.shortlists.shortlist.of(encoded.sources[i], prefix))
+
+    def upload_lists(self) -> None:
+        """Copy new lists to the device; `generation` changes if their block has moved."""
+        if isinstance(self.shortlists, DeviceShortlists):
+            self.generation += self.shortlists.upload()
 
     @torch.no_grad()
     def step(self, n: int, inputs: StepInput, *, attention: bool = False) -> TopK:
@@ -138,6 +173,7 @@ class CapturedSlots(SlotExecutor):
         attention: return attention weights too.
         """
         steps = 0
+        self.upload_lists()
         if self.history.caches is not None:
             self.history.caches.grow(n)
             steps = max(self.history.caches.steps[:n])

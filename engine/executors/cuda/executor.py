@@ -5,10 +5,13 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
+import torch
 from torch import Tensor
 
 from engine.backends import LaneSize
+from engine.bundle.shortlist import Shortlist
 from engine.executors.cuda.captured_slots import CapturedSlots
+from engine.executors.cuda.shortlists import DeviceShortlists
 from engine.executors.cuda.stepper import CapturedStepper, open_stepper
 from engine.executors.cuda.streams import LaneStreams
 from engine.executors.history import SlotPast
@@ -31,16 +34,18 @@ class CapturedExecutor(CapturedSlots, TorchExecutor):
         lane: LaneSize,
         streams: LaneStreams,
         kernels: Kernels | None = None,
+        shortlist: Shortlist | None = None,
         *,
         warm: bool = False,
     ) -> None:
         """Make a lane of a model that is on the device, in the dtype of its computations.
 
         kernels: kernels of the device; None computes in plain torch.
+        shortlist: tokens that answers may have, by source; None: all.
         warm: capture common steps before the first request.
         """
         with streams.decoding():
-            TorchExecutor.__init__(self, model, *lane, streams.device, kernels)
+            TorchExecutor.__init__(self, model, *lane, streams.device, kernels, shortlist)
             self.packs = kernels is not None and model.packs
             self._begin(streams, self._run_encoder, self.dtype, INITIAL_POSITIONS, warm=warm)
 
@@ -68,6 +73,13 @@ class CapturedExecutor(CapturedSlots, TorchExecutor):
         like = next(iter(past.caches.values()))
         shape = n, self.beams, columns * self.beams
         return past._replace(lineage=DeferredTensor(lineage, shape, like))
+
+    def listed(self, inputs: StepInput) -> Tensor | None:
+        """Do the work of `TorchExecutor.listed` on the device, so that a graph can capture it."""
+        if not isinstance(self.shortlists, DeviceShortlists):
+            return None
+        # forced tokens are allowed at their step; they come first, since lists are padded at their end
+        return torch.cat([inputs.forced, self.shortlists.block[: inputs.forced.shape[0]]], 1)
 
     def stepper(self) -> CapturedStepper:
         return open_stepper(self)

@@ -152,7 +152,7 @@ class CapturedStepper:
         if self._kernels is None:
             with self.streams.decoding():
                 for i, slot, request in zip(members, slots, requests, strict=True):
-                    self.executor.place(encoded, i, slot)
+                    self.executor.place(encoded, i, slot, request.options.prefix)
                     self.search.start(slot, request.options, len(request.source))
             return
         changes = self._kernels.changes
@@ -160,6 +160,7 @@ class CapturedStepper:
             self._launch_changes_now()
         changes.place(encoded, members, slots, requests)
         self.executor.place_on_host(slots, [encoded.lengths[i] for i in members])
+        self.executor.list_tokens(encoded, members, slots, [r.options.prefix for r in requests])
         self.search.start_on_host(slots, [r.options for r in requests])
 
     def _launch_changes(self) -> None:
@@ -183,6 +184,7 @@ class CapturedStepper:
         with self.streams.decoding():
             idle = self._last_launch is not None and self._last_launch.query()
             self._launch_changes()
+            self.executor.upload_lists()
             kind = self.search.kind(n)
             plain = kind == usual(kind.columns)
             max_steps = MAX_STEPS_WHEN_FULL if n == self.executor.slots > 1 else MAX_STEPS
@@ -249,6 +251,8 @@ class CapturedStepper:
         for source, target in moves:
             self.search.move_on_host(source, target)
             self.executor.memory.move_on_host(source, target)
+            if self.executor.shortlists is not None:
+                self.executor.shortlists.move(source, target)
 
     def _upload(self, values: Sequence[int]) -> Tensor:
         return self.streams.to_device(torch.tensor(values, dtype=torch.int64))

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from engine.backends import LaneSize
 from engine.bundle.graph_io import LM_WEIGHT, step_fields
+from engine.bundle.shortlist import Shortlist
 from engine.bundle.specs import Specs
 from engine.executors.base import Arrays, SlotExecutor
 from engine.executors.history import SlotPast
@@ -20,7 +21,7 @@ from engine.kernels.calls import Kernels, PackedSequences
 from engine.kernels.fused import FusedMode
 from engine.kernels.modes import LogitsMode, NarrowMode, UnnormalisedMode
 from engine.kernels.selection import PartialSelection
-from engine.models.model import Model, Past
+from engine.models.model import Model, Past, ProjectionModel
 from engine.models.select import SelectionRules, select
 from engine.search.executor import StepInput, TopK
 
@@ -35,13 +36,20 @@ class TorchExecutor(SlotExecutor):
     """
 
     def __init__(
-        self, model: Model, beams: int, slots: int, device: str = "cpu", kernels: Kernels | None = None
+        self,
+        model: Model,
+        beams: int,
+        slots: int,
+        device: str = "cpu",
+        kernels: Kernels | None = None,
+        shortlist: Shortlist | None = None,
     ) -> None:
+        assert shortlist is None or isinstance(model, ProjectionModel)
         specs = Specs(model.memory_spec, model.state_spec)
         self.model, self.unk = model.to(device).eval(), model.config.unk
         self.dtype = next(model.parameters()).dtype
         arrays = Arrays(xp, torch.device(device), self.dtype)
-        super().__init__(model.config, specs, LaneSize(beams, slots), arrays)
+        super().__init__(model.config, specs, LaneSize(beams, slots), arrays, shortlist)
         self.kernels = kernels
         # sums of several models' probabilities are normalised by the model itself
         self.unnormalised = kernels is not None and model.softmax_of_logits
@@ -120,8 +128,7 @@ class TorchExecutor(SlotExecutor):
             if self.unnormalised:
                 stack.enter_context(UnnormalisedMode())
             stack.enter_context(LogitsMode(self.dtype, fused))
-            weights = {LM_WEIGHT: inputs.lm_weight} if self.has_language_model else {}
-            logits = self.model.log_probs(step.features, inputs.temperature, **weights)
+            logits = self._log_probs(step.features, inputs)
         top = self._select(inputs, logits, merged=merged)
         if attention and step.attention is not None:
             top = top._replace(attention=step.attention.float())
@@ -134,6 +141,23 @@ class TorchExecutor(SlotExecutor):
             if name not in appended_names
         }
         return top, columns
+
+    def _log_probs(self, features: Tensor, inputs: StepInput) -> Tensor:
+        """Return log-probabilities, or logits under `UnnormalisedMode`; with a shortlist -inf elsewhere."""
+        among = self.listed(inputs)
+        if among is not None:
+            assert isinstance(self.model, ProjectionModel)
+            return self.model.log_probs_among(features, inputs.temperature, among)
+        weights = {LM_WEIGHT: inputs.lm_weight} if self.has_language_model else {}
+        return self.model.log_probs(features, inputs.temperature, **weights)
+
+    def listed(self, inputs: StepInput) -> Tensor | None:
+        """Return the tokens that each slot may produce, int64 [slots, W], negative where there is none; None
+        without a shortlist."""
+        if self.shortlists is None:
+            return None
+        lists = self.shortlists.view(inputs.forced.shape[0], inputs.forced.cpu().numpy())
+        return self._upload(torch.from_numpy(lists))
 
     def _select(self, inputs: StepInput, logits: Tensor, *, merged: bool) -> TopK:
         """Return the best tokens of each row of logits, without attention."""

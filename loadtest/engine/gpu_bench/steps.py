@@ -14,11 +14,14 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 from unittest import mock
 
+import numpy as np
 import torch
 from torch.profiler import ProfilerActivity, profile
 
 from engine.backends import LaneSize
+from engine.bundle.shortlist import Shortlist
 from engine.executors.cuda.captured_slots import CapturedSlots
+from engine.executors.cuda.executor import CapturedExecutor
 from engine.executors.cuda.streams import CudaStreams, Replay
 from engine.kernels import calls, products
 from engine.kernels.taps import TapProducts
@@ -56,9 +59,10 @@ class Shape(NamedTuple):
     model: key of `models.MODELS`.
     beams: number of beams of each sentence.
     slots: number of sentences.
-    predicted: predicted microseconds of a replay on an H100 in bf16: the measurement of 2026-11-26 (docs/gpu.md)
-        minus the predicted gain of later changes; None: no prediction.
+    predicted: predicted microseconds of a replay on an H100 in bf16: the measurement of 2026-11-26
+        (docs/gpu.md) minus the predicted gain of later changes; None: no prediction.
     source: number of source tokens; None: as in newstest2013.
+    listed: number of tokens in the shortlist of each sentence; None: the whole vocabulary.
     """
 
     model: str
@@ -66,6 +70,7 @@ class Shape(NamedTuple):
     slots: int
     predicted: float | None = None
     source: int | None = None
+    listed: int | None = None
 
 
 ONE: Final = Shape(models.SIX, 1, 1, 181)
@@ -94,6 +99,9 @@ SHAPES: Final = (
     Shape(models.SIX, 1, 1, 181, source=32),
     LONG,
     LONGEST,
+    ONE._replace(listed=1_500, predicted=165),
+    DEFAULT._replace(listed=1_500, predicted=193),
+    FEW._replace(listed=1_500, predicted=293),
 )
 
 
@@ -224,6 +232,8 @@ def _measure(setting: Setting, contender: Contender, shape: Shape) -> dict[str, 
     work = sentences(bundle.config, [(shape.source or source, TARGET_TOKENS) for source, _ in pairs])
     with last.recording():
         (executor,) = open_contender(setting, bundle, contender, [LaneSize(shape.beams, slots)])
+        if shape.listed is not None and isinstance(executor, CapturedExecutor):
+            executor = _with_shortlist(executor, shape.listed)
         if isinstance(executor, CapturedSlots):
             executor.warm = False  # only the measured step is captured
         lane = Lane(executor, straight)
@@ -236,6 +246,15 @@ def _measure(setting: Setting, contender: Contender, shape: Shape) -> dict[str, 
         with executor.streams.decoding():
             row |= _replayed(last.replay, cached=executor.history.caches is not None)
     return row
+
+
+def _with_shortlist(executor: CapturedExecutor, tokens: int) -> CapturedExecutor:
+    """Return a lane like this one whose answers have the first `tokens` tokens of the vocabulary only."""
+    config = executor.model.config
+    listed = np.arange(min(tokens, config.target_vocab), dtype=np.int32)
+    shortlist = Shortlist(np.full((config.source_vocab, 1), -1, np.int32), np.union1d(listed, [executor.eos]))
+    lane = LaneSize(executor.beams, executor.slots)
+    return CapturedExecutor(executor.model, lane, executor.streams, executor.kernels, shortlist)
 
 
 def _run_steps(lane: Lane, count: int, device: str) -> tuple[float, int]:

@@ -3,6 +3,7 @@
 import gzip
 import shutil
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from engine.backends import Placement
 from engine.bundle.bundle import add_files, open_bundle
 from engine.bundle.shortlist import SHORTLIST, Shortlist, load_shortlist
 from engine.errors import ConfigError
-from engine.executors import open_executors
+from engine.executors import open_executors, uses_shortlist
 from engine.executors.shortlists import SlotShortlists
 from engine.repository.loading import facts_of
 from engine.search.executor import StepInput
@@ -128,8 +129,10 @@ def finite(topk, slot, beam):
     return {token: score for token, score in pairs if score > -np.inf}
 
 
-@pytest.mark.parametrize("precision", ["fp32", "int8"])
-@pytest.mark.parametrize("backend", ["onnx-pure", "onnx-native"])
+@pytest.mark.parametrize(
+    ("backend", "precision"),
+    [*product(("onnx-pure", "onnx-native"), ("fp32", "int8")), ("torch", "fp32")],
+)
 def test_a_step_normalises_over_the_list_and_takes_nothing_else(listed, backend, precision):
     """Compared with log-probabilities of the whole vocabulary, restricted and normalised in numpy."""
     beams, n = 3, 2
@@ -156,9 +159,11 @@ def test_a_step_normalises_over_the_list_and_takes_nothing_else(listed, backend,
         encoded = executor.encode(sources)
         for slot in range(n):
             executor.place(encoded, slot, slot)
-        lanes.append(
-            executor.step(n, inputs._replace(forced=np.full((n, beams), -1)) if executor is whole else inputs)
-        )
+        free = inputs._replace(forced=np.full((n, beams), -1)) if executor is whole else inputs
+        arrays = [
+            part if name == "k" else executor.namespace.asarray(part) for name, part in free._asdict().items()
+        ]
+        lanes.append(executor.step(n, StepInput(*arrays)))
     shortlist = random_shortlist(0)
     for slot, source in enumerate(sources):
         own = {*shortlist.of(source).tolist()}
@@ -270,8 +275,25 @@ def test_on_a_gpu_fast_is_half_precision():
 
 
 def test_backend_without_shortlists_refuses_them(listed):
-    with pytest.raises(ConfigError, match="onnx backends on the CPU"):
-        open_executors(listed, Placement("torch", shortlist=True))
+    with pytest.raises(ConfigError, match="for the CPU and the backends cuda and torch"):
+        open_executors(listed, Placement("onnx", "cuda", shortlist=True))
+    with pytest.raises(ConfigError, match="torch in int8 has no shortlists"):
+        open_executors(listed, Placement("torch", precision="int8", shortlist=True))
+
+
+def test_shortlists_are_the_default_on_the_cpu_only(listed):
+    made = replace(listed, shortlisted=True)
+    used = {
+        (backend, device): uses_shortlist(made, Placement(backend, device))
+        for backend, device in (("onnx", "cpu"), ("onnx", "cuda"), ("torch", "cpu"), ("cuda", "cuda"))
+    }
+    assert used == {
+        ("onnx", "cpu"): True,
+        ("onnx", "cuda"): False,
+        ("torch", "cpu"): False,
+        ("cuda", "cuda"): False,
+    }
+    assert uses_shortlist(made, Placement("cuda", "cuda", shortlist=True))
 
 
 def rows_of(likely, lengths):

@@ -162,4 +162,18 @@ FAULTS = [
         "",
         "tests/engine/bundle/test_shortlist.py -k depends_on_its_source",
     ),
+    (
+        "a moved slot keeps the list of its place on the device",
+        "engine/executors/cuda/shortlists.py",
+        "self._stale.add(target)",
+        "pass",
+        "tests/engine/executors/test_cuda_shortlists.py -k follow_places",
+    ),
+    (
+        "tokens of a prefix must be in the list",
+        "engine/executors/cuda/executor.py",
+        "return torch.cat([inputs.forced, self.shortlists",
+        "return torch.cat([inputs.forced * 0 - 1, self.shortlists",
+        "tests/engine/executors/test_cuda_shortlists.py -k kernels",
+    ),
 ]

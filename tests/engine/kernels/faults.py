@@ -44,6 +44,13 @@ FAULTS = [
         "tests/engine/kernels/test_attention.py -k tensor_cores",
     ),
     (
+        "listed tokens read the weights in front of the vocabulary",
+        "engine/kernels/tiled_product.cu",
+        "return LISTED ? max(among[output], Index{0}) : output;",
+        "return output;",
+        "tests/engine/kernels/test_products.py -k listed_tokens",
+    ),
+    (
         "a warp's share of a long source keeps its own maximum",
         "engine/kernels/attend_tiled.cu",
         "const float factor = expf(part(each, 16) - top);",

@@ -95,6 +95,9 @@ def largest_calls(dtype: torch.dtype, architecture: int) -> list[Call]:
         for finish in (Epilogue(), Epilogue(activation="glu")):
             norm = Norm(weight[0], weight[1], 1e-5)
             kernels.product(part, (weight, None), finish, norm, torch.ones(1), constant=True)
+        if tensor_cores:
+            listed = torch.zeros(1, rows + 2048, dtype=torch.int64)
+            kernels.listed_product(part, (weight, weight[:, 0].contiguous()), listed, norm)
         if tensor_cores and rows <= 8:  # one beam a slot copies most
             one = part.to(dtype).transpose(0, 1).contiguous()
             past = normal(6, rows, 30, 1, 1024, dtype=dtype), torch.zeros(rows, 1, 30, dtype=torch.int64)

@@ -10,6 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from engine.kernels import products
 from engine.kernels.calls import Kernels
 from engine.kernels.fused import FusedMode
+from engine.kernels.int8 import Bytes, Int8Weight
 from engine.kernels.launches import Call
 from engine.kernels.linear import EmbeddingLookup, Epilogue, Norm
 from engine.kernels.products import ROW_BUCKETS
@@ -337,3 +338,59 @@ def test_lookup_needs_a_kernel_that_stages_rows_of_one_type():
     assert not takes(17) and not takes(16, dim=4096)  # no kernel stages these rows
     assert not takes(dtype=FLOAT) and not takes(position_rows=HALF)
     assert not takes(offset=1) and not takes(dim=24)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "slots", "beams", "dim", "parts"),
+    [
+        (BRAIN, 1, 1, 64, "norm"),
+        (HALF, 3, 5, 352, "norm, bias, temperature"),
+        (BRAIN, 2, 12, 1056, "bias"),  # two mma, and more weights than a warp holds
+        (HALF, 2, 4, 64, "bias, int8"),
+    ],
+)
+def test_logits_of_listed_tokens_equal_torch(place, dtype, slots, beams, dim, parts):
+    place.kernels.processors = 1  # blocks compute several tiles
+    g, vocab = torch.Generator().manual_seed(7), 210
+    weight, bias = normal(1, vocab, dim, dtype=dtype) / dim**0.5, normal(2, vocab, dtype=dtype)
+    norm = Norm(normal(3, dim, dtype=dtype), normal(4, dim, dtype=dtype), 1e-5) if "norm" in parts else None
+    temperature = torch.rand(slots, generator=g) + 0.5 if "temperature" in parts else None
+    added = bias if "bias" in parts else None
+    x = normal(5, slots, beams, dim, dtype=FLOAT if norm else dtype)
+    among = torch.full((slots, beams + 96), -1)
+    for slot in range(slots):
+        own = torch.randperm(vocab, generator=g)[: 75 - 30 * slot].sort().values
+        among[slot, beams : beams + len(own)] = own
+    among[0, 0] = among[0, beams]  # a forced token that is listed too, and one that is not
+    among[-1, beams - 1] = next(token for token in range(vocab) if token not in among[-1])
+    stored = weight
+    if "int8" in parts:
+        numbers = torch.randint(-127, 128, weight.shape, generator=g, dtype=torch.int8)
+        pair = Bytes(numbers, torch.rand(vocab, generator=g) / 300)
+        stored, weight = Int8Weight(place.there(pair), dtype), pair.values.float() * pair.scales[:, None]
+    assert place.kernels.takes_list(x, stored, norm)
+    found, normed = place.listed_product(x, (stored, added), among, norm, temperature)
+    rows = x.float() if norm is None else layer_norm(x, norm)
+    if norm is not None and temperature is None:
+        close(normed, rows, dtype, 8)
+        rows = normed.float()
+    rows = rows if temperature is None else rows / temperature[:, None, None]
+    logits = F.linear(rows.to(dtype).float(), weight.float(), None if added is None else added.float())
+    listed = torch.zeros(slots, 1, vocab, dtype=torch.bool)
+    for slot in range(slots):
+        listed[slot, 0, among[slot][among[slot] >= 0]] = True
+    assert torch.equal(torch.isneginf(found), ~listed.expand_as(found))
+    torch.testing.assert_close(found.where(listed, 0), logits.where(listed, 0), rtol=0.02, atol=0.03)
+
+
+def test_lists_are_for_few_beams_and_tensor_cores():
+    kernels, weight = Kernels(print), torch.zeros(60, 64, dtype=BRAIN)
+
+    def takes(beams, weight=weight, by=kernels):
+        return by.takes_list(torch.zeros(3, beams, weight.shape[1]), weight, None)
+
+    assert takes(1) and takes(16)
+    assert not takes(17) and not takes(1, weight.float()) and not takes(1, weight[:, :40])
+    assert not takes(1, torch.zeros(60, 4096, dtype=BRAIN)) and not takes(
+        1, by=Kernels(print, tensor_cores=False)
+    )
