@@ -92,7 +92,8 @@ def choices(
         )
         forced = sum(pieces.count(symbol) != 1 for symbol in required)
         choice = _make_choice(model, plan, sentence, h, *target)
-        garbled = _is_garbled(plan, sentence, choice.text, whole=is_whole or not needs_no_mending)
+        mended_whole = is_whole or not needs_no_mending
+        garbled = _is_garbled(plan, sentence, choice.text, model.target, whole=mended_whole)
         if forced or garbled:
             choice = replace(choice, forced=choice.forced + forced, garbled=garbled)
         numbered = choice if garbled else _with_numbers(model, plan, sentence, choice)
@@ -131,15 +132,16 @@ def _with_numbers(model: TextModel, plan: Plan, sentence: Sentence, choice: Choi
     return replace(choice, text=without(wrong.foreign, choice.text), forced=choice.forced + 1)
 
 
-def _is_garbled(plan: Plan, sentence: Sentence, answer: str, *, whole: bool) -> bool:
+def _is_garbled(plan: Plan, sentence: Sentence, answer: str, language: str, *, whole: bool) -> bool:
     """Return `Choice.garbled` of an answer.
 
+    language: code of the language of the answer.
     whole: whether the answer has each placeholder once, also after mending.
     """
     if not sentence.fallback:
         return False
     lost = sentence.pairs and not keeps_pairs(sentence.text, answer)
-    return lost or not whole or plan.masked.garbles(answer, sentence.spelled)
+    return lost or not whole or plan.masked.garbles(answer, sentence.spelled, language)
 
 
 def _required_placeholders(model: TextModel, sentence: Sentence) -> dict[str, int]:

@@ -12,7 +12,7 @@ from engine.answers.plan import Plan
 from engine.answers.sentence import Sentence
 from engine.answers.text_model import TextModel
 from engine.schedule.slices import at_once
-from engine.text.numbers import DIGITS, foreign_numbers, foreign_words, shortened_words
+from engine.text.numbers import DIGITS, foreign_magnitudes, foreign_numbers, foreign_words, shortened_words
 from engine.text.placeables.markup import PlainText
 from engine.text.placeables.masked_text import Phrase
 from engine.text.placeables.pairs import without_pairs
@@ -53,7 +53,8 @@ def wrong_numbers(model: TextModel, plan: Plan, sentence: Sentence, answer: str)
     foreign = foreign_numbers(answer, source, model.source)
     lost = foreign_numbers(sentence.text, answer, model.target) if sentence.numbers else []
     checked = sentence.prefix or (sentence.numbers and foreign_words(sentence.text, answer, model.languages))
-    words = foreign_words(answer, source, (model.target, model.source)) if checked else []
+    back = model.target, model.source
+    words = foreign_words(answer, source, back) if checked else foreign_magnitudes(answer, source, back)
     if sentence.numbers:
         words += shortened_words(sentence.text, answer, model.languages)
     return WrongNumbers(foreign, lost, words) if foreign or lost or words else None

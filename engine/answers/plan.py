@@ -333,7 +333,7 @@ class _Planner:
     def _loses_phrases(self, numbers: Sequence[int]) -> bool:
         """Return whether a model loses one of these phrases nearly always if they are spelled out."""
         phrases = [p for p in map(self.masked.phrases.__getitem__, numbers) if p.trusted or p.name]
-        return len(phrases) > 1 and any(phrase.name for phrase in phrases)
+        return sum(not p.in_words for p in phrases) > 1 and any(phrase.name for phrase in phrases)
 
     def _source(self, text: str, phrases: tuple[int, ...], symbols: Mapping[int, str]) -> list[int]:
         """Return the tokens of a sentence with placeholders for some of its phrases."""
@@ -364,7 +364,7 @@ def _mask_rules(
 ) -> MaskRules:
     """Return the rules for masking a text. Raises InvalidRequest if marked phrases can't be kept."""
     explicit = bool(options.ignore or options.glossary or marked.spans)
-    symbols, translates = model.placeholders, model.task == "translate"
+    alone, symbols, translates = model.words.names, model.placeholders, model.task == "translate"
     if explicit and not (symbols and translates):
         why = "only translations keep phrases" if not translates else "the model has no placeholder symbols"
         raise InvalidRequest(f"{why}: leave out ignore, glossary and marked spans")
@@ -372,7 +372,6 @@ def _mask_rules(
         check_text(phrase)
     if not (explicit or resolved.protect):
         return MaskRules()
-    alone = model.words.names
     local = partial(localise, source=model.source, target=options.numerals or model.target)
     return MaskRules(
         ignore=(*options.ignore, *(word.word for word in model.placeholder_words)),
@@ -384,6 +383,7 @@ def _mask_rules(
         names=None if alone is None else NameRule(model.source, model.word_tokens, alone, model.target),
         languages=model.languages,
         local=local if options.local_numbers and resolved.protect else None,
+        number_words=resolved.protect and bool(symbols) and not model.remote,
     )
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from functools import cache
-from itertools import combinations
-from typing import Final
+from itertools import combinations, pairwise
+from typing import Final, NamedTuple
 
 from engine.text.languages import rules_of
 from engine.text.languages.rules import NumberWords
@@ -25,6 +25,17 @@ QUARTERS: Final = frozenset({25, 75, 15, 45})
 DOZEN: Final = 12
 ORDINARY: Final = 2  # words for smaller numbers have other meanings: a, second, once
 CLOCK: Final = frozenset({0, 15, 30, 45})
+MILLION: Final = 1_000_000
+# abbreviations of large numbers: 5 Mio.  €3bn  20k
+SHORT_MAGNITUDE: Final = re.compile(r"(?i:m(?:io|rd|ds?|ln|n)|bn|tsd|[bm]illi(?:on|ard))|\d ?[kKmMbB](?!\w)")
+
+
+class NumberInWords(NamedTuple):
+    """A number at the characters [begin, end) of a text: seventy-five."""
+
+    begin: int
+    end: int
+    value: int
 
 
 def has_numbers(text: str, language: str) -> bool:
@@ -72,6 +83,64 @@ def foreign_words(text: str, other: str, languages: tuple[str, str]) -> list[int
     return [_sum(parts) for parts in runs if _sum(parts) not in known and not known.issuperset(parts)]
 
 
+def find_numbers(text: str, language: str) -> Iterator[NumberInWords]:
+    """Yield the numbers from three to a million in words, in order; not ordinals, "hundred" and "thousand"
+    alone and years such as "nineteen eighty".
+
+    text: text in any case.
+    language: code of its language; without number words in its rules no number is found.
+    """
+    words = rules_of(language).number_words
+    lowered = text.lower()
+    if not words or not any(sign in lowered for sign in words.signs) or len(lowered) != len(text):
+        return
+    part, run = _patterns(words)
+    for match in run.finditer(lowered):
+        groups = re.split(rf"\s(?:{words.joiner})\s", match[0])
+        if "," in match[0] or (words.units_first and (" " in match[0] or len(groups) > 1)):
+            continue
+        parts = [[words.parts[found] for found in part.findall(group)] for group in groups]
+        joined = [value for group in parts for value in group]
+        begin, end = match.span()
+        if len(joined) > 1 and joined[-1] >= MILLION and " " in match[0]:  # ninety million
+            end = begin + match[0].rindex(" ")
+            joined = joined[:-1]
+        value = _cardinal(joined, words)
+        # "one hundred and two", "vingt et un"; not "twenty and five"
+        sums = any(before[-1] < 100 and after[0] not in (1, 11) for before, after in pairwise(parts))
+        ends = words.signs if len(joined) == 1 and value and value < 100 else tuple(words.parts)
+        cardinal = lowered.endswith(ends, begin, end) and not lowered.endswith(words.ordinals, begin, end)
+        idiom = len(joined) == 1 and value and value >= 100  # a thousand thanks
+        if value and value > ORDINARY and cardinal and not (sums or idiom):
+            yield NumberInWords(begin, end, value)
+
+
+def names_number(text: str, number: int, language: str) -> bool:
+    """Return whether a text has a number in digits or in words.
+
+    text: text in any case.
+    number: number.
+    language: code of the language of the text.
+    """
+    words = rules_of(language).number_words
+    digits = {_plain(found) for found in WRITTEN.findall(text)}
+    return str(number) in digits or (words is not None and number in _whole_values(text.casefold(), words))
+
+
+def foreign_magnitudes(text: str, other: str, languages: tuple[str, str]) -> list[int]:
+    """Return the words of a text for a million or more, if another text has no such number.
+
+    text, other: two texts with the same meaning.
+    languages: codes of their languages; without number words in the rules of both no number is foreign.
+    """
+    words, others = (rules_of(language).number_words for language in languages)
+    if "illi" not in text or not (words and others) or SHORT_MAGNITUDE.search(other):
+        return []
+    if any(len(_plain(number)) > len("999999") for number in WRITTEN.findall(other)):
+        return []
+    return [max(parts) for parts in _runs(text.casefold(), words) if max(parts) >= MILLION]
+
+
 def shortened_words(text: str, other: str, languages: tuple[str, str]) -> list[int]:
     """Return the numbers in several words, 13 to 99, of a text that another text shortens: 95 to 90.
 
@@ -92,6 +161,55 @@ def shortened_words(text: str, other: str, languages: tuple[str, str]) -> list[i
     known = _values(other, others)
     # a difference of one may be an article: a dozen
     return [n for n in numbers if found and all(abs(n - value) > ORDINARY for value in known)]
+
+
+def _cardinal(parts: Sequence[int], words: NumberWords) -> int | None:
+    """Return the value of a number below a million in words, None if its parts are no single number.
+
+    parts: value of each part.
+    words: number words of the language.
+    """
+    total = current = 0
+    for part in parts:
+        if part == 1000 and not total:
+            total, current = max(current, 1) * 1000, 0
+        elif part == 100 and current < 100:
+            current = max(current, 1) * 100
+        elif part and part in _after_tens(current % 100, words):
+            current += part
+        else:
+            return None
+    return total + current
+
+
+def _after_tens(tens: int, words: NumberWords) -> range:
+    """Return the parts of a number that may come after a part below a hundred."""
+    if not tens:
+        return range(1, 100)
+    if words.units_first:
+        return range(10 if tens < 10 else 100, 100, 10)
+    if tens in words.long_tens:
+        return range(1, 20)
+    if words.long_tens and tens in (10, 70, 90):
+        return range(7 if tens == 10 else 1, 10)
+    return range(1, 10 if tens in range(20, 100, 10) else 0)
+
+
+def _whole_values(text: str, words: NumberWords) -> set[int]:
+    """Return the numbers of a text in small letters, without the parts of longer numbers in words."""
+    values = set[int]()
+    for parts in _runs(text, words):
+        numbers, begin = list[int](), 0
+        while begin < len(parts):  # the longest number that begins here
+            ends = range(len(parts), begin, -1)
+            end = next((end for end in ends if _cardinal(parts[begin:end], words)), begin + 1)
+            numbers.append(_sum(parts[begin:end]))
+            begin = end
+        # nineteen eighty-four
+        values |= {*numbers, int("".join(map(str, numbers)))}
+    half = bool(re.search(rf"(?<!\w)(?:{words.half})", text))
+    values |= {value // 2 for value in values if value >= DOZEN} if half else set()  # half a dozen
+    return values | _values_of_times(text, words, _values(text, words), half=half)
 
 
 def _has_time(text: str, words: NumberWords) -> bool:

@@ -164,6 +164,9 @@ def test_answer_that_changes_a_number_in_words_is_never_accepted(served):
         hypotheses = [Hypothesis(model.tokenizer.encode_target(t), -0.1, [], "stop") for t in (wrong, right)]
         assert choices(model, made, made.sentences[0], hypotheses)[0].text == right
         (last,) = choices(model, made, made.sentences[0], hypotheses[:1])
+        assert last.garbled  # it is decoded again with a placeholder
+        unmasked = replace(made.sentences[0], text=source, phrases=(), fallback="", numbers=True)
+        (last,) = choices(model, made, unmasked, hypotheses[:1])
         assert (last.text, last.forced, last.misnumbered) == (source, 1, False)
 
 

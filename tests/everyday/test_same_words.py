@@ -47,7 +47,7 @@ LINES = (
     "ATTENTION: the road is closed!",
 )
 TASK = "Translate from English to German."
-PLUGINS = "mcp,deeplx,immersive,mtran,google,apertium,nllb,xunity"
+PLUGINS = "mcp,ollama,deeplx,immersive,mtran,google,apertium,nllb,xunity"
 
 
 @pytest.fixture(scope="module")
@@ -153,6 +153,32 @@ def completions(place):
     body = {"model": MODEL, "prompt": list(LINES)}
     choices = post(place, "/v1/completions", json=body).json()["choices"]
     return [choice["text"] for choice in choices]
+
+
+def responses(place):
+    def answer(line):
+        body = {"model": MODEL, "instructions": TASK, "input": line}
+        (message,) = post(place, "/v1/responses", json=body).json()["output"]
+        return message["content"][0]["text"]
+
+    return list(map(answer, LINES))
+
+
+def ollama_chat(place):
+    def answer(line):
+        messages = [{"role": "system", "content": TASK}, {"role": "user", "content": line}]
+        body = {"model": MODEL, "messages": messages, "stream": False}
+        return post(place, "/api/chat", json=body).json()["message"]["content"]
+
+    return list(map(answer, LINES))
+
+
+def ollama_generate(place):
+    def answer(line):
+        body = {"model": MODEL, "prompt": line, "stream": False}
+        return post(place, "/api/generate", json=body).json()["response"]
+
+    return list(map(answer, LINES))
 
 
 def kserve(place):
@@ -298,6 +324,9 @@ DOORS = (
     file,
     chat,
     completions,
+    responses,
+    ollama_chat,
+    ollama_generate,
     kserve,
     kserve_generate,
     grpc,

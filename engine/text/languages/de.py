@@ -43,6 +43,10 @@ NUMBER_WORDS: Final = NumberWords(
     half="halb|hälfte|anderthalb|\\w+einhalb",
     quarter="viertel|dreiviertel",
     clock="uhr|mittags?|mitternachts?|morgens?|abends?|nachmittags?|vormittags?|nachts?|stunden?|minuten?",
+    signs=("drei", "vier", "fünf", "sechs", "sieben", "neun", "zehn", "elf", "zwölf", "zig", "ßig", "ssig")
+    + ("hundert", "tausend"),
+    ordinals=("erste", "ersten", "erster", "erstes", "erstem"),
+    units_first=True,
 )
 NOUNS: Final = CapitalNouns(
     pronouns=words("Sie Ihnen Ihr Ihre Ihren Ihrem Ihrer Ihres"),
@@ -94,7 +98,10 @@ RULES: Final = LanguageRules(
     clock_times=ClockTimes(
         ("eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun", "zehn", "elf", "zwölf"),
         "um ",
-        {30: ("", "halb {}", 1), 15: ("", "Viertel nach {}", 0), 45: ("", "Viertel vor {}", 1)},
+        {30: ("", "halb {}", 1), 15: ("", "Viertel nach {}", 0), 45: ("", "Viertel vor {}", 1)}
+        | {25: ("", "fünf vor halb {}", 1), 35: ("", "fünf nach halb {}", 1)},
+        others=((45, "drei ?viertel {}", 1),),
+        signs=("halb ", "viertel "),
     ),
     number_words=NUMBER_WORDS,
     numbered_words=("Art", "Abs", "Kap", "Abb", "Tel", r"[^\W\d_]{0,24}[Ss]tr"),

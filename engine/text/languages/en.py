@@ -42,6 +42,9 @@ NUMBER_WORDS: Final = NumberWords(
     half="half|halves",
     quarter="quarter",
     clock="o['’]clock|noon|midday|midnight|morning|afternoon|evening|night|tonight|[ap]\\.?m\\.?|past|hours?|minutes?",
+    signs=("three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve", "teen", "ty")
+    + ("hundred", "thousand"),
+    ordinals=("first", "second", "third"),
 )
 DAY: Final = r"\d{1,2}(?:st|nd|rd|th)?"
 YEAR: Final = r"\d{4}(?!\w)"
@@ -81,7 +84,10 @@ RULES: Final = LanguageRules(
     clock_times=ClockTimes(
         ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"),
         "at ",
-        {30: ("", "half past {}", 0), 15: ("a ", "quarter past {}", 0), 45: ("a ", "quarter to {}", 1)},
+        {30: ("", "half past {}", 0), 15: ("a ", "quarter past {}", 0), 45: ("a ", "quarter to {}", 1)}
+        | {25: ("", "twenty-five past {}", 0), 35: ("", "twenty-five to {}", 1)},
+        others=((30, "{}[- ]thirty", 0), (45, "{}[- ]forty-five", 0), (15, "{}[- ]fifteen", 0)),
+        signs=("half past", "quarter ", "thirty", "forty-five", "fifteen", "twenty-five"),
     ),
     number_words=NUMBER_WORDS,
     numbered_words=("ext",),

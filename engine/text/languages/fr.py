@@ -46,6 +46,10 @@ NUMBER_WORDS: Final = NumberWords(
     half="demi|moitié",
     quarter="quarts?(?!\\w)",
     clock="heures?|h|midi|minuit|matin|soir|après-midi|nuit|minutes?",
+    signs=("trois", "quatre", "cinq", "six", "sept", "huit", "dix", "onze", "douze", "treize", "quatorze")
+    + ("quinze", "seize", "vingt", "vingts", "ante", "cent", "cents", "mille"),
+    ordinals=("premier", "première", "second", "seconde", "tiers"),
+    long_tens=(60, 80),
 )
 RULES: Final = LanguageRules(
     numerals=Numerals(",", NARROW, percent=NARROW),
@@ -82,7 +86,10 @@ RULES: Final = LanguageRules(
     clock_times=ClockTimes(
         ("une heure", *(f"{hour} heures" for hour in HOURS.split())),
         "à ",
-        {30: ("", "{} et demie", 0), 15: ("", "{} et quart", 0), 45: ("", "{} moins le quart", 1)},
+        {30: ("", "{} et demie", 0), 15: ("", "{} et quart", 0), 45: ("", "{} moins le quart", 1)}
+        | {25: ("", "{} vingt-cinq", 0), 35: ("", "{} moins vingt-cinq", 1)},
+        others=(),
+        signs=("heure",),
     ),
     number_words=NUMBER_WORDS,
     numbered_words=("chap",),

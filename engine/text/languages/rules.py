@@ -83,11 +83,15 @@ class ClockTimes(NamedTuple):
     at: word before a time with a space after it: "at ".
     forms: article, form with "{}" for the hour, and 1 if the form names the next hour ("halb acht" is 7:30),
         by the minutes.
+    others: minutes, pattern and 1 or 0 as in `forms` of each other form, which is only read: "eight-thirty".
+    signs: characters in small letters of which every form has some.
     """
 
     hours: tuple[str, ...]
     at: str
     forms: Mapping[int, tuple[str, str, int]]
+    others: tuple[tuple[int, str, int], ...]
+    signs: tuple[str, ...]
 
 
 class NumberWords(NamedTuple):
@@ -98,6 +102,11 @@ class NumberWords(NamedTuple):
     ending: pattern of endings: of ordinals, of plurals.
     half, quarter: patterns of the beginnings of words for one half and for one quarter.
     clock: pattern of words for a time of the day.
+    signs: ends of words for numbers from three to ninety that are nothing else ("acht" may be attention), and
+        words of which larger numbers are made.
+    ordinals: words of `text` that end ordinal numbers: first.
+    units_first: whether units come before tens, in one word: dreiundzwanzig.
+    long_tens: tens before numbers up to nineteen: soixante-quinze. Ten comes before units: dix-sept.
     """
 
     text: str
@@ -106,6 +115,10 @@ class NumberWords(NamedTuple):
     half: str
     quarter: str
     clock: str
+    signs: tuple[str, ...]
+    ordinals: tuple[str, ...]
+    units_first: bool = False
+    long_tens: tuple[int, ...] = ()
 
     @property
     def parts(self) -> Mapping[str, int]:

@@ -47,8 +47,11 @@ def find_counterparts(
     signs: whether the text has signs of placeables; otherwise only times in words are found.
     """
     rules = rules_of(languages[0]), rules_of(languages[1])
-    pattern, times = _pattern(*languages) if signs else None, _times(*languages)
-    found = _find_times(text, times, rules) if times else iter(())
+    pattern, times = _pattern(*languages) if signs else None, rules[0].clock_times
+    lowered = text.lower() if times else ""
+    may_have_time = times and any(sign in lowered for sign in times.signs)
+    clock = _times(*languages) if may_have_time else None
+    found = _find_times(text, clock, rules) if clock else iter(())
     if pattern:
         others = ((*match.span(), _counterpart(match[0], *rules)) for match in pattern.finditer(text))
         found = merge(found, others)
@@ -62,8 +65,8 @@ def _find_times(
     for match in times.finditer(text):
         source, target = rules[0].clock_times, rules[1].clock_times
         assert source and target and match.lastgroup
-        minutes = int(match.lastgroup[1:])
-        hour = source.hours.index(match[match.lastgroup].lower()) - source.forms[minutes][2]
+        minutes, next_hour, _ = map(int, match.lastgroup[1:].split("_"))
+        hour = source.hours.index(match[match.lastgroup].lower()) - next_hour
         article, form, later = target.forms[minutes]
         written = form.format(target.hours[(hour + later) % len(target.hours)])
         written = (target.at if match["at"] else "") + article + written
@@ -106,11 +109,15 @@ def _times(language: str, into: str) -> re.Pattern[str] | None:
     if source is target or not source or not target:
         return None
     hours = "|".join(sorted(source.hours, key=len, reverse=True))
-    forms = [
-        (f"(?:{article})?" if article else "") + form.format(f"(?P<m{minutes}>{hours})")
-        for minutes, (article, form, _) in source.forms.items()
+    written = [
+        (minutes, (f"(?:{article})?" if article else "") + form, later)
+        for minutes, (article, form, later) in source.forms.items()
     ]
-    return re.compile(rf"(?i)(?<!\w)(?P<at>{source.at})?(?:{'|'.join(forms)})(?!\w)")
+    forms = [
+        form.format(f"(?P<m{minutes}_{later}_{number}>{hours})")
+        for number, (minutes, form, later) in enumerate((*written, *source.others))
+    ]
+    return re.compile(rf"(?i)(?<![\w-])(?P<at>{source.at})?(?:{'|'.join(forms)})(?![\w-])")
 
 
 @lru_cache(REMEMBERED_PAIRS)

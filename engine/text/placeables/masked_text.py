@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from engine.errors import TooLarge
+from engine.text.numbers import names_number
 from engine.text.placeables.amounts import EMOJI, NUMBER
 from engine.text.placeables.grammar import BORDER, EMOJI_STAND_IN
 from engine.text.placeables.spelling import TRUSTED, spell_amounts, spell_names
@@ -47,6 +48,7 @@ class Phrase:
     name: whether the phrase is a name.
     border: whether the text on both sides of the phrase is translated separately.
     hinted: whether the model reads the phrase itself and gets its target with it.
+    in_words: whether the phrase is a number in words, and its target the same number in digits.
     """
 
     source: str
@@ -57,6 +59,7 @@ class Phrase:
     name: bool = False
     border: bool = False
     hinted: bool = False
+    in_words: bool = False
 
     def kept(self, begin: int, end: int) -> list[KeptSpan]:
         """Return the caller's spans in an answer with the phrase at [begin, end), or the phrase itself."""
@@ -131,14 +134,19 @@ class MaskedText:
         spelled = (symbols.get(number, self.phrases[number].source) for number in phrases)
         return first + "".join(word + part for word, part in zip(spelled, rest, strict=True))
 
-    def garbles(self, text: str, phrases: Sequence[int]) -> bool:
+    def garbles(self, text: str, phrases: Sequence[int], language: str) -> bool:
         """Return whether an answer has wrong counts of trusted phrases.
 
         text: answer.
         phrases: indices of trusted phrases. A name must occur at least as often as here, a number or code
-            exactly as often, and the target of a hinted phrase at least as often.
+            exactly as often, and the target of a hinted phrase at least as often. A number in words must
+            occur in words or in digits.
+        language: code of the language of the answer.
         """
-        expected = Counter(self.phrases[number] for number in phrases)
+        read = [self.phrases[number] for number in phrases]
+        if any(p.in_words and not names_number(text, int(p.target), language) for p in read):
+            return True
+        expected = Counter(phrase for phrase in read if not phrase.in_words)
         actual = Counter(match[0] for match in TRUSTED.finditer(text))
         return any(
             text.count(phrase.target if phrase.hinted else phrase.source) < count
@@ -154,7 +162,8 @@ class MaskedText:
         phrases: indices of the trusted phrases that the model read.
         count: returns the number of source tokens of a word.
         """
-        read = [self.phrases[number] for number in phrases if not self.phrases[number].hinted]
+        read = [self.phrases[number] for number in phrases]
+        read = [phrase for phrase in read if not (phrase.hinted or phrase.in_words)]
         text = spell_amounts(text, {phrase.source for phrase in read if not phrase.name})
         return spell_names(text, [phrase.source for phrase in read if phrase.name], count)
 

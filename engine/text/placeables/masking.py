@@ -18,6 +18,7 @@ from typing import Final
 
 from engine.errors import InvalidRequest
 from engine.text.languages import rules_of
+from engine.text.numbers import find_numbers
 from engine.text.placeables.counterparts import find_counterparts
 from engine.text.placeables.dense import cut_dense_lines
 from engine.text.placeables.glossary import targets_of
@@ -61,6 +62,7 @@ class MaskRules:
     names: rule for names, or None to mask no names.
     languages: codes of the languages of text and answer, for dates and abbreviations; None leaves these.
     local: writes a number in the form of the target language; None leaves numbers.
+    number_words: whether numbers in words are compared with the answer.
     """
 
     ignore: Sequence[str] = ()
@@ -72,6 +74,7 @@ class MaskRules:
     names: NameRule | None = None
     languages: tuple[str, str] | None = None
     local: Callable[[str], str] | None = None
+    number_words: bool = False
 
 
 def mask(marked: MarkedText, rules: MaskRules) -> Generator[None, None, MaskedText]:
@@ -187,7 +190,8 @@ class _Finder:
                 kinds[match.span()] = kind_of(match)
         fixed = yield from self._counterparts(part, signs=bool(signs))
         names = yield from self._names(part)
-        spans += [iter(found) for found in (fixed, kinds, names) if found]
+        numbers = yield from self._numbers(part)
+        spans += [iter(found) for found in (fixed, kinds, names, numbers) if found]
         if self.rules.protect:
             spans += self._words(part)
         if not spans:  # the usual case; the loop below takes as long as all above
@@ -199,6 +203,8 @@ class _Finder:
             phrase = self._phrase(part[slice(*span)], read=treatment == "read", name=name)
             if treatment == "border":
                 phrase = replace(phrase, border=True)
+            if name is None and treatment == "keep" and span in numbers:
+                phrase = Phrase(phrase.source, numbers[span], False, trusted=True, in_words=True)
             yield begin + span[0], begin + span[1], phrase
 
     def _counterparts(self, part: str, *, signs: bool) -> Generator[None, None, dict[tuple[int, int], str]]:
@@ -216,6 +222,13 @@ class _Finder:
         rule = self.rules.names if self.rules.protect else None
         found = find_names_with_titles(part, rule) if rule else iter(())
         return (yield from self._without_requested(part, found))
+
+    def _numbers(self, part: str) -> Generator[None, None, dict[tuple[int, int], str]]:
+        """Map each number in words of a part of the text to its digits."""
+        languages = self.rules.languages if self.rules.number_words else None
+        compared = languages and rules_of(languages[1]).number_words
+        found = find_numbers(part, languages[0]) if languages and compared else iter(())
+        return (yield from self._without_requested(part, ((n.begin, n.end, str(n.value)) for n in found)))
 
     def _words(self, part: str) -> list[Iterator[tuple[int, int]]]:
         """Return iterators of the acronyms of a part of the text and of words with unknown characters."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import re
+import threading
 import time
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final, cast
 
 from engine.api import InvalidRequest, Slices, TooLarge, forms_of
@@ -86,35 +88,86 @@ def present_entries(entries: Mapping[str, str], texts: Iterable[str]) -> Slices[
 
 
 def _present_entries(entries: Mapping[str, str], texts: Iterable[str]) -> Slices[dict[str, str]]:
-    """Do the work of `present_entries`, without its time limit.
-
-    Phrases of a common length are looked up together, by hash. The first characters of other phrases are
-    looked up first, and then each phrase whose beginning occurs.
-    """
-    phrases: dict[str, list[str]] = {}
-    for number, (form, source) in enumerate(_forms(entries)):
-        phrases.setdefault(_fold_space(form), []).append(source)
-        if not number % SLICE_ENTRIES:
-            yield
-    lengths = Counter(map(len, phrases))
-    keys: dict[int, set[str]] = {}
-    for number, phrase in enumerate(phrases):
-        key = phrase if lengths[len(phrase)] > MANY_PHRASES else phrase[:GRAM_CHARACTERS]
-        keys.setdefault(len(key), set()).add(key)
-        if not number % SLICE_ENTRIES:
-            yield
+    """Do the work of `present_entries`, without its time limit."""
+    sources = tuple(entries)
+    index = INDEXES.find(sources)
+    if index is None:
+        index = yield from _index_of(sources)
+        INDEXES.add(sources, index)
     whole = _fold_space("\n".join(texts))
     yield
-    found = yield from _find_keys(keys, whole)
-    matches = {source for key in found for source in phrases.get(key, ())}
-    for number, (phrase, sources) in enumerate(phrases.items()):
-        if lengths[len(phrase)] <= MANY_PHRASES and phrase[:GRAM_CHARACTERS] in found:
-            if phrase in whole:
-                matches.update(sources)
+    found = yield from _find_keys(index.keys, whole)
+    matches = set[int]()
+    for number, phrase in enumerate(phrase for key in found for phrase in index.phrases[key]):
+        # a key may be a whole phrase, or the beginning of phrases
+        if phrase in found or phrase in whole:
+            matches.update(index.numbers[phrase])
+        if not number % SLICE_ENTRIES:
             yield
-        elif not number % SLICE_ENTRIES:
+    return {sources[number]: entries[sources[number]] for number in sorted(matches)}
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """Forms of entries, to find the entries of a text.
+
+    keys: keys by their length: whole forms of a common length, and the first characters of other forms.
+    phrases: forms by key.
+    numbers: numbers of the entries of each form.
+    """
+
+    keys: Mapping[int, set[str]]
+    phrases: Mapping[str, Sequence[str]]
+    numbers: Mapping[str, Sequence[int]]
+
+
+def _index_of(sources: Sequence[str]) -> Slices[Index]:
+    """Make the index of entries, in slices."""
+    numbers: dict[str, list[int]] = {}
+    for number, source in enumerate(sources):
+        for form in forms_of(source):
+            numbers.setdefault(_fold_space(form), []).append(number)
+        if not number % SLICE_ENTRIES:
             yield
-    return {source: target for source, target in entries.items() if source in matches}
+    lengths = Counter(map(len, numbers))
+    keys, phrases = dict[int, set[str]](), dict[str, list[str]]()
+    for number, phrase in enumerate(numbers):
+        key = phrase if lengths[len(phrase)] > MANY_PHRASES else phrase[:GRAM_CHARACTERS]
+        keys.setdefault(len(key), set()).add(key)
+        phrases.setdefault(key, []).append(phrase)
+        if not number % SLICE_ENTRIES:
+            yield
+    return Index(keys, phrases, numbers)
+
+
+class Indexes:
+    """Indexes of the glossaries that were used last, by their entries. Threads may share them."""
+
+    def __init__(self, most: int) -> None:
+        """most: largest number of entries of all indexes together."""
+        self._most, self._lock = most, threading.Lock()
+        self._known = OrderedDict[tuple[str, ...], Index]()
+
+    def find(self, sources: tuple[str, ...]) -> Index | None:
+        """Return the index of entries, None if there is none."""
+        with self._lock:
+            if sources in self._known:
+                self._known.move_to_end(sources)
+            return self._known.get(sources)
+
+    def add(self, sources: tuple[str, ...], index: Index) -> None:
+        """Keep an index, and drop the ones that were not used for longest.
+
+        sources: source phrases of the entries.
+        index: their index.
+        """
+        with self._lock:
+            self._known[sources] = index
+            while sum(map(len, self._known)) > self._most:
+                self._known.popitem(last=False)
+
+
+INDEXES: Final = Indexes(MAX_ENTRIES)  # about 1 kB for each entry
 
 
 def _find_keys(keys: Mapping[int, set[str]], text: str) -> Slices[set[str]]:
@@ -131,11 +184,6 @@ def _find_keys(keys: Mapping[int, set[str]], text: str) -> Slices[set[str]]:
             found.update(keys_of_size.intersection({text[at : at + size] for at in places}))
             yield
     return found
-
-
-def _forms(entries: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield each form that an entry finds, with the entry."""
-    return ((form, source) for source in entries for form in forms_of(source))
 
 
 def _fold_space(text: str) -> str:

@@ -74,16 +74,30 @@ FAULTS = [
     (
         "a half hour is the half hour of the named hour",
         "engine/text/placeables/counterparts.py",
-        ") - source.forms[minutes][2]",
+        ") - next_hour",
         ")",
         "tests/everyday/test_numbers.py -k time",
     ),
     (
         "hundreds are added",
         "engine/text/numbers.py",
-        "current = max(current, 1) * 100",
-        "current += part",
+        "elif part == 100:\n            current = max(current, 1) * 100",
+        "elif part == 100:\n            current += part",
         "tests/engine/text/test_numbers.py",
+    ),
+    (
+        "a part of a number names it",
+        "engine/text/numbers.py",
+        "values |= {*numbers,",
+        "values |= {*_readings(parts),",
+        "tests/engine/text/test_numbers.py -k names",
+    ),
+    (
+        "a number in words may get lost",
+        "engine/text/placeables/masked_text.py",
+        "if any(p.in_words and not",
+        "if False and any(p.in_words and not",
+        "tests/everyday/test_numbers.py -k changes_a_number",
     ),
     (
         "a fixed translation has no alignment",

@@ -82,3 +82,22 @@ def test_glossary_wins_over_a_date():
     rules = MaskRules(protect=True, glossary={"Mai": "Maius"}, languages=("de", "en"))
     phrases = mask(MarkedText("Am 3. Mai 2025."), rules).phrases
     assert [(p.source, p.target) for p in phrases] == [("3", "3"), ("Mai", "Maius"), ("2025", "2025")]
+
+
+@pytest.mark.parametrize(
+    ("pair", "text", "written"),
+    [
+        ("de-en", "Um fünf nach halb vier.", ["At twenty-five to four"]),
+        (
+            "de-en",
+            "Es ist fünf vor halb acht, drei viertel neun.",
+            ["twenty-five past seven", "a quarter to nine"],
+        ),
+        ("en-de", "It is twelve-thirty or at five forty-five.", ["halb eins", "um Viertel vor sechs"]),
+        ("en-fr", "At twenty-five past nine.", ["À neuf heures vingt-cinq"]),
+        ("en-de", "Twenty-two thirty, one thirty-eight, half of it.", []),
+    ],
+)
+def test_times_in_words_keep_their_minutes(pair, text, written):
+    found = find_counterparts(text, tuple(pair.split("-")), signs=False)
+    assert [target for _, _, target in found] == written

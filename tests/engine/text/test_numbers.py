@@ -2,7 +2,13 @@
 
 import pytest
 
-from engine.text.numbers import foreign_numbers, foreign_words
+from engine.text.numbers import (
+    find_numbers,
+    foreign_magnitudes,
+    foreign_numbers,
+    foreign_words,
+    names_number,
+)
 
 SAME = (
     ("de", "Um halb acht.", "At 7:30."),
@@ -59,3 +65,47 @@ def test_number_in_words_is_compared_with_words_and_digits():
     assert foreign_words("Come at six.", "Kommen Sie um halb acht.", ("en", "de")) == [6]
     assert foreign_words("soixante-dix jours (60)", "sixty (60) days", ("fr", "en")) == [70]
     assert foreign_words("One moment, a second.", "Moment mal.", ("en", "de")) == []
+
+
+IN_WORDS = (
+    ("de", "Siebenhundertfünfzig Leute, zweiundzwanzig Hunde.", [750, 22]),
+    ("de", "Neunzehnhundertachtzig waren es drei.", [1980, 3]),
+    ("de", "Vierzig und fünf, der einundzwanzigste, zweieinhalb.", []),
+    ("de", "Gib acht, hundert Dank, eine Million.", []),
+    ("en", "One hundred and twenty people and seventy-five dogs.", [120, 75]),
+    ("en", "Two thousand three hundred and one; twenty and five.", [2301]),
+    ("en", "Nineteen eighty-four, the twenty-first, a second, the fort.", []),
+    ("fr", "Quatre-vingt-dix-neuf, soixante et onze, vingt et un.", [99, 71, 21]),
+    ("fr", "Mille neuf cent quatre-vingt-dix, deux cents.", [1990, 200]),
+    ("fr", "Quoi de neuf ? Mille mercis, la vingtaine, le cinquième.", []),
+    ("pl", "Siedem osób.", []),
+)
+
+
+@pytest.mark.parametrize(("language", "text", "values"), IN_WORDS)
+def test_cardinal_numbers_in_words_are_found_with_their_values(language, text, values):
+    found = list(find_numbers(text, language))
+    assert [number.value for number in found] == values
+    for number in found:
+        assert names_number(text[number.begin : number.end], number.value, language)
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "number"),
+    [
+        ("en", "There are twenty-five.", 22),
+        ("en", "He is sixty and eleven.", 71),
+        ("en", "It was seven.", 750),
+        ("de", "Der Dezember hat dreißig Tage.", 31),
+        ("fr", "Ça coûte dix-sept-cinq dollars.", 75),
+    ],
+)
+def test_a_part_of_a_number_does_not_name_it(language, text, number):
+    assert not names_number(text, number, language)
+
+
+def test_million_that_the_source_lacks_is_foreign():
+    languages = ("en", "de")
+    assert foreign_magnitudes("3 billion", "3 Millibar", languages) == [1_000_000_000]
+    for source in ("5 Mio. Leute", "fünf Millionen", "5.000.000", "3 Mrd. €"):
+        assert not foreign_magnitudes("5 million", source, languages)

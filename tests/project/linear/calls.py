@@ -295,8 +295,17 @@ def decoded(text: str) -> object:
 
 
 def numbered(text: str) -> object:
-    from engine.text.numbers import foreign_numbers, foreign_words, shortened_words
+    from engine.text.numbers import (
+        find_numbers,
+        foreign_magnitudes,
+        foreign_numbers,
+        foreign_words,
+        names_number,
+        shortened_words,
+    )
 
     languages = ("de", "en")
     words = foreign_words(text, text, languages), shortened_words(text, text + " zehn", languages)
-    return foreign_numbers("7 " + text, text, "de"), *words
+    found = list(find_numbers(text, "de")), names_number(text, 7, "de")
+    magnitudes = foreign_magnitudes(text + " Million", text, languages)
+    return foreign_numbers("7 " + text, text, "de"), magnitudes, *words, *found

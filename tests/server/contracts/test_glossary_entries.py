@@ -58,12 +58,33 @@ def test_present_finds_exactly_the_entries_that_occur(entries, text, many):
     whole = " ".join(" ".join(texts).split())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lookup, "MANY_PHRASES", many)
+        patch.setattr(lookup, "INDEXES", lookup.Indexes(0))
         found = at_once(present_entries(entries, texts))
     assert found == {
         source: target
         for source, target in entries.items()
         if any(" ".join(form.split()) in whole for form in forms_of(source))
     }
+
+
+def test_forms_of_a_glossary_are_computed_once(monkeypatch):
+    computed = []
+
+    def count(entry):
+        computed.append(entry)
+        return forms_of(entry)
+
+    monkeypatch.setattr(lookup, "forms_of", count)
+    monkeypatch.setattr(lookup, "INDEXES", lookup.Indexes(3))
+    first, other = {"a house": "x", "dog|dogs": "y"}, {"cat": "z", "tree": "w"}
+    for _ in range(3):
+        assert at_once(present_entries(dict(first), ["two dogs"])) == {"dog|dogs": "y"}
+    assert computed == ["a house", "dog|dogs"]
+    assert at_once(present_entries(dict.fromkeys(first, "new"), ["a house"])) == {"a house": "new"}
+    assert len(computed) == 2
+    at_once(present_entries(other, ["cat"]))  # there is room for three entries
+    at_once(present_entries(first, ["dog"]))
+    assert computed[2:] == ["cat", "tree", "a house", "dog|dogs"]
 
 
 def slow_to_look_up(lengths):
