@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -20,8 +22,10 @@ from engine.errors import InvalidRequest, TooLarge
 if TYPE_CHECKING:
     from cli.files import FileToTranslate
     from documents import Document
-    from engine.api import Service
+    from documents.memory import Memory
+    from engine.api import ModelRoute, Service
 
+MAX_MEMORY_BYTES: Final = 512 * 1024 * 1024  # of a translation memory
 LINES_NAME: Final = "lines.txt"  # name of a file that is read as lines of text
 
 
@@ -46,7 +50,7 @@ def translate(job: texts.Job, options: TextOptions, file: Path, output_format: t
         raise InvalidRequest(f"{output}: the translation of {file.name} is a {ending}: give it this ending")
     _check_flags(job, options, output_format)
     if job.server is None:
-        (content,) = _here(job.place, options, [(file, name)], file_options)
+        (content,) = _here(job.place, options, [(file, name)], output_format)
         write(output, content)
     else:
         _check_file(file, name, file_options)
@@ -79,7 +83,7 @@ def translate_all(
     file_options = FileOptions(**output_format.file)
     if job.server is None:
         named = [(file.path, _name(file.path, lines=lines)) for file in files]
-        contents = _here(job.place, options, named, file_options)
+        contents = _here(job.place, options, named, output_format)
     else:
         server = job.server
         form = _form(file_options)
@@ -107,39 +111,87 @@ def _check_flags(job: texts.Job, options: TextOptions, output_format: texts.Outp
         raise InvalidRequest(
             "a server decodes documents with its own options: leave out such flags with --url"
         )
+    if job.server is not None and output_format.memory:
+        raise InvalidRequest("--memory needs a local model: leave out --url")
 
 
 def _here(
-    place: ModelChoice, options: TextOptions, files: Sequence[tuple[Path, str]], file_options: FileOptions
+    place: ModelChoice,
+    options: TextOptions,
+    files: Sequence[tuple[Path, str]],
+    output_format: texts.OutputFormat,
 ) -> Iterator[bytes]:
     """Yield the translation of each file by a local model, equal to the one of a server.
 
     place: the model.
     options: decoding and text options.
     files: path of each file, and the name whose ending selects the format.
-    file_options: options for reading and writing the files.
+    output_format: options for reading and writing the files, and the translation memory.
     """
+    file_options = FileOptions(**output_format.file)
     for file, name in files:
         _check_file(file, name, file_options)
     first = _open_document(*files[0], file_options)  # before the model is opened, which takes seconds
     with local.open_service(place, replace(options, alignment=True)) as service:
         for number, (file, name) in enumerate(files):
             document = _open_document(file, name, file_options) if number else first
+            model = _model_of(service, place, document)
+            document = _with_memory(document, output_format.memory, model)
             for notice in document.notices:
                 print(f"convoy: {file}: {notice}", file=sys.stderr)
-            yield _translated(service, place, options, document, file_options.bilingual)
+            yield _translated(service, model, options, document, file_options.bilingual)
+
+
+def _with_memory(document: Document, path: Path | None, model: ModelRoute) -> Document:
+    """Return a document without the segments that a translation memory answers.
+
+    document: the source.
+    path: translation memory; None: there is none.
+    model: model of the other segments, which has the languages.
+
+    Raises OSError, TooLarge and InvalidRequest.
+    """
+    if path is None:
+        return document
+    from documents.memory import with_memory
+
+    size = path.stat().st_size
+    if size > MAX_MEMORY_BYTES:
+        raise TooLarge(f"{path}: it has {size} bytes, more than the limit of {MAX_MEMORY_BYTES}: split it")
+    source, target = _languages(model)
+    if not source or not target:
+        raise InvalidRequest("the model names no languages: give --source and --target with --memory")
+    with _errors_of(path):
+        return with_memory(document, _memory(path, source, target))
+
+
+@lru_cache(1)
+def _memory(path: Path, source: str, target: str) -> Memory:
+    """Return the translations of a memory, which several files may use."""
+    from documents.memory import read_memory
+
+    return read_memory(path.read_bytes(), source, target)
+
+
+def _languages(model: ModelRoute) -> tuple[str, str]:
+    """Return the codes of source and target; "": the model does not name it."""
+    return model.legs[0].source or "", model.legs[-1].target or ""
+
+
+def _model_of(service: Service, place: ModelChoice, document: Document) -> ModelRoute:
+    """Return the model of a service for a document."""
+    sample = "\n".join(segment.text for segment in document.segments[: texts.SAMPLE_LINES])
+    return local.choose_route(service, "translate", place, sample)
 
 
 def _translated(
-    service: Service, place: ModelChoice, options: TextOptions, document: Document, bilingual: Bilingual
+    service: Service, model: ModelRoute, options: TextOptions, document: Document, bilingual: Bilingual
 ) -> bytes:
     """Return the translation of a document by a model of a service."""
     from documents.projection import format_borders, project, protected_ranges
     from engine.api import at_once
 
     aligned = any(segment.spans for segment in document.segments)
-    sample = "\n".join(segment.text for segment in document.segments[: texts.SAMPLE_LINES])
-    model = local.choose_route(service, "translate", place, sample)
     marked_texts = (
         model.marked(segment.text, protected_ranges(segment), format_borders(segment))
         for segment in document.segments
@@ -150,8 +202,7 @@ def _translated(
     translations = [
         at_once(project(segment, result)) for segment, result in zip(document.segments, results, strict=True)
     ]
-    languages = model.legs[0].source or "", model.legs[-1].target or ""
-    return write_bilingual(document, translations, bilingual, languages)
+    return write_bilingual(document, translations, bilingual, _languages(model))
 
 
 def _form(options: FileOptions) -> dict[str, str]:
@@ -166,16 +217,21 @@ def _check_file(file: Path, name: str, options: FileOptions) -> None:
     name: name whose ending selects the format.
     options: options for writing the file.
     """
-    try:
+    with _errors_of(file):
         check_bilingual(name, options.bilingual)
-    except Unreadable as error:
-        raise InvalidRequest(f"{file}: {error}") from None
 
 
 def _open_document(file: Path, name: str, options: FileOptions) -> Document:
     """Return the document at a path, in the format of a name. Raises TooLarge and InvalidRequest."""
-    try:
+    with _errors_of(file):
         return read_document(name, file.read_bytes(), options)
+
+
+@contextmanager
+def _errors_of(file: Path) -> Iterator[None]:
+    """Raise the errors of documents as TooLarge and InvalidRequest that name the file."""
+    try:
+        yield
     except OversizedDocument as error:
         raise TooLarge(f"{file}: {error}") from None
     except Unreadable as error:

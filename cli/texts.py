@@ -70,6 +70,13 @@ Columns = Annotated[
         rich_help_panel=FILES,
     ),
 ]
+Memory = Annotated[
+    Path | None,
+    typer.Option(
+        help="Translation memory (.tmx), whose translations of whole paragraphs, cells or cues are used.",
+        rich_help_panel=FILES,
+    ),
+]
 Model = Annotated[
     Path | None,
     typer.Option(
@@ -215,12 +222,14 @@ class OutputFormat:
     scores: print a score before each text.
     as_json: print JSON.
     file: names of options for reading and writing a document, with their values.
+    memory: path of a translation memory for documents.
     """
 
     output: Path | None = None
     scores: bool = False
     as_json: bool = False
     file: Mapping[str, Any] = field(default_factory=dict)
+    memory: Path | None = None
 
 
 def answers(

@@ -19,6 +19,7 @@ def translate(
     lines: texts.Lines = False,
     bilingual: texts.Bilingual = "",
     columns: texts.Columns = "",
+    memory: texts.Memory = None,
     url: texts.Url = None,
     api_key: texts.ApiKey = None,
     model: texts.Model = None,
@@ -55,7 +56,7 @@ def translate(
     job = texts.job_of("translate", place, server)
     answer = options_of("translate", options)
     file_options = {"columns": columns, "bilingual": bilingual}
-    output_format = texts.OutputFormat(output, scores, as_json, file_options)
+    output_format = texts.OutputFormat(output, scores, as_json, file_options, memory)
     if output_dir is not None:
         found = files.files_of(file or [], output_dir, lines=lines)
         document.translate_all(job, answer, found, output_format, lines=lines)
@@ -64,9 +65,10 @@ def translate(
         raise InvalidRequest("name the folder of the translations of several files with --output-dir")
     argument = file[0] if file else None
     path = texts.path_of(argument)
-    if (bilingual or columns) and path is None:
-        raise InvalidRequest("--bilingual and --columns are for documents: name a file")
-    if path is not None and (bilingual or columns or files.is_document(path, lines=lines)):
+    of_documents = bool(bilingual or columns or memory)
+    if of_documents and path is None:
+        raise InvalidRequest("--bilingual, --columns and --memory are for documents: name a file")
+    if path is not None and (of_documents or files.is_document(path, lines=lines)):
         document.translate(job, answer, path, output_format)
         return
     joined = options.get("newlines") in ("join", "auto")

@@ -66,6 +66,8 @@ def write_bilingual(
         HTML, or "tmx", a translation memory.
     languages: codes of source and target.
     """
+    if document.complete:
+        document, segments = document.complete(segments)
     pairs = list(zip(document.segments, segments, strict=True))
     if how in ENDINGS:
         row, frame = (ROW, PAGE) if how == "side" else (UNIT, MEMORY)

@@ -22,12 +22,14 @@ class Document:
         unchanged, byte by byte. It may be called once.
     notices: sentences for the user, for example about a guessed encoding.
     write_in: like `write`, for a format that names its language: also takes the code of the new one.
+    complete: returns the whole document and its new segments, if `segments` are only a part of it.
     """
 
     segments: list[Segment]
     write: Callable[[Sequence[Segment]], bytes]
     notices: tuple[str, ...] = ()
     write_in: Callable[[Sequence[Segment], str], bytes] | None = None
+    complete: Callable[[Sequence[Segment]], tuple[Document, list[Segment]]] | None = None
 
 
 def check_sizes(segments: Sequence[Segment]) -> None:

@@ -19,7 +19,7 @@ from documents.spans import Segment, Span, goes_on
 
 SEPARATOR: Final = re.compile(r"[|·•›»→>/()\[\]]")
 WORD: Final = re.compile(r"\w")
-END_MARK: Final = re.compile(r"[.!?…]\W*\Z")
+END_MARK: Final = re.compile(r"[.!?…]\W{0,3}\Z")
 MAX_LABEL_WORDS: Final = 3  # of an item next to a link without a separator: `<a>Cart</a> <span>new</span>`
 
 

@@ -65,6 +65,23 @@ def test_bilingual_files_and_memories_are_written_here(folder, capsys):
     assert "above, below, side, tmx" in message
 
 
+def test_translation_memory_answers_whole_lines_of_a_file(folder, capsys):
+    source, memory, out = folder / "in/t.txt", folder / "m.tmx", folder / "o.txt"
+    unit = "<tu><tuv xml:lang='de-AT'><seg>{}</seg></tuv><tuv xml:lang='en'><seg>{}</seg></tuv></tu>"
+    source.write_text("Das ist gut.\n\nWie im Speicher.\n", "utf-8")
+    memory.write_text(f"<tmx><body>{unit.format('Wie im  Speicher.', 'From memory.')}</body></tmx>", "utf-8")
+    done("translate", source, "--model", bundles() / "toy-de-en", "-o", out, "--memory", memory, *PLACE)
+    assert out.read_text("utf-8").endswith("\n\nFrom memory.\n")
+    assert "1 of 2 texts come from the translation memory" in capsys.readouterr().err
+    broken = folder / "n.tmx"
+    broken.write_text("<tmx>", "utf-8")
+    code, message = failure(
+        capsys, "translate", source, "--model", bundles() / "toy-de-en", "-o", out, "--memory", broken
+    )
+    assert code == 2
+    assert "n.tmx: the file can't be read as a translation memory" in message
+
+
 def test_chosen_columns_of_a_table_are_translated_here(folder, capsys):
     table, out = folder / "in/t.csv", folder / "o.csv"
     table.write_text("a;b\nDas ist gut.;Das ist gut.\n", "utf-8")

@@ -114,6 +114,20 @@ FAULTS = [
         "tests/documents/test_links.py -k themselves",
     ),
     (
+        "a memory answers texts with other formats",
+        "documents/memory.py",
+        'return " ".join(text.split()), tuple((before[span.begin], before[span.end]) for span in spans)',
+        'return " ".join(text.split()), ((0, 0),) * len(spans)',
+        "tests/documents/test_memory.py -k formats_of",
+    ),
+    (
+        "a memory prefers an older variant",
+        "documents/memory.py",
+        "if rank >= self.ranks.get(key, 0):",
+        "if key not in self.ranks:",
+        "tests/documents/test_memory.py -k last_unit",
+    ),
+    (
         "a link takes a separator",
         "documents/gains.py",
         "np.where(self.is_separator[low:high], -OUTSIDE, gain)",

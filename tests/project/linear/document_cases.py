@@ -19,6 +19,7 @@ from tests.project.linear.case import (
     CATALOGUE,
     DIALECTS,
     LIBRARY,
+    TRUSTED,
     MARKDOWN,
     MARKUP,
     PLACEHOLDERS,
@@ -46,6 +47,9 @@ DOCUMENT_CASES: dict[str, Case | str] = {
     "documents.formats.tags:TAG_END": Case(pumps=("= ", "=\t")),
     "documents.formats.tags:NOT_TRANSLATED": Case(pumps=(" class=", " class = '", " translate=")),
     "documents.formats.html:WHITE_SPACE": Case(),
+    "documents.formats.html:ENTITY": Case(pumps=("&", "&a", "&nbsp"), uses=("search",)),
+    "documents.formats.gaps:LEAD": Case(pumps=BLANKS, uses=("match",)),
+    "documents.formats.gaps:TAIL": Case(pumps=BLANKS, uses=("search",)),
     "documents.formats.epub:LANGUAGE": Case(
         lambda text: epub.LANGUAGE.search(text.encode()), pumps=("<dc:language ", "<dc:language>a")
     ),
@@ -93,6 +97,8 @@ DOCUMENT_CASES: dict[str, Case | str] = {
     "documents.gains:SEPARATOR": Case(),
     "documents.menus:SEPARATOR": Case(),
     "documents.menus:WORD": Case(),
+    "documents.menus:END_MARK": Case(pumps=(".", ". ", "…)"), uses=("search",)),
+    "documents.memory:read_memory": TRUSTED,
     "documents.projection:WRITTEN": Case(),
     "documents.formats.epub:read_epub": LIBRARY,
     "documents.formats.strings.messages:BRACE": Case(),
