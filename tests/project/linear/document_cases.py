@@ -19,11 +19,11 @@ from tests.project.linear.case import (
     CATALOGUE,
     DIALECTS,
     LIBRARY,
-    TRUSTED,
     MARKDOWN,
     MARKUP,
     PLACEHOLDERS,
     SUBTITLES,
+    TRUSTED,
     Case,
 )
 
