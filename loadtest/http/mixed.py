@@ -1,12 +1,13 @@
 """Requests of all kinds, mixed at random: the traffic of `loadtest.http.soak`.
 
 Each kind takes its own way through a server: texts of any length, pages, forms, files, documents, streams,
-summaries, the contracts of DeepL, KServe and OpenAI, gRPC, refusals, and clients that leave.
+summaries, the contracts of DeepL, KServe and OpenAI, plug-ins, gRPC, refusals, and clients that leave.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -78,7 +79,12 @@ class Mixture:
 
 
 def kinds_of(
-    chance: random.Random, translator: str, summarizer: str | None, channel: Any | None
+    chance: random.Random,
+    translator: str,
+    summarizer: str | None,
+    channel: Any | None,
+    *,
+    plugins: bool = False,
 ) -> list[RequestKind]:
     """Return all kinds of requests that a server answers.
 
@@ -86,8 +92,10 @@ def kinds_of(
     translator: name of a model from German to English.
     summarizer: name of a model that summarizes, or None.
     channel: open gRPC channel, or None.
+    plugins: whether the server has the plug-ins `ollama`, `immersive` and `mcp`.
     """
-    kinds = [*_kinds_of_texts(chance), *_kinds_of_contracts(translator)]
+    kinds = [*_kinds_of_texts(chance), *_kinds_of_files(), *_kinds_of_contracts(translator)]
+    kinds += _kinds_of_plugins() if plugins else []
     if summarizer:
         values = {"model": summarizer, "truncate": True}
         kinds.append(RequestKind("summary", 2, _post("/summarize", lambda text: values | {"q": text})))
@@ -119,14 +127,40 @@ def _kinds_of_texts(chance: random.Random) -> list[RequestKind]:
         RequestKind("form", 2, _form("/translate", lambda text: DE_EN | {"q": text})),
         RequestKind("form of 20 KiB", 1, _form("/translate", lambda text: DE_EN | large | {"q": text})),
         RequestKind("language", 2, _post("/detect", lambda text: {"q": text})),
-        RequestKind("text file", 1, _file("a.txt", str)),
-        RequestKind("Markdown file", 1, _file("a.md", lambda text: f"# {text}\n\n- *{text}*\n")),
+        RequestKind("several targets", 1, translate(target=["en"])),
+        RequestKind("wrapped lines", 1, translate(newlines="auto")),
         RequestKind("web page file", 1, _file("a.html", page)),
         RequestKind("refused language", 1, translate(target="zz"), 400),
         RequestKind("refused body", 1, translate(q=1), 400),
         RequestKind("client leaves", 2, _leaving(translate())),
         RequestKind("client leaves a long text", 0.5, _leaving(long)),
     ]
+
+
+def _kinds_of_files() -> list[RequestKind]:
+    """Return the kinds of files with small contents."""
+
+    def notebook(text: str) -> str:
+        return json.dumps({"cells": [{"cell_type": "markdown", "source": [f"# {text}\n", text]}]})
+
+    def cues(text: str) -> str:
+        return f"1\n00:00:01,000 --> 00:00:02,000\n{text}\n\n2\n00:00:02,000 --> 00:00:03,000\n{text}\n"
+
+    return [
+        RequestKind("text file", 1, _file("a.txt", str)),
+        RequestKind("Markdown file", 1, _file("a.md", lambda text: f"# {text}\n\n- *{text}*\n")),
+        RequestKind("notebook file", 0.5, _file("a.ipynb", notebook)),
+        RequestKind("subtitles with their source", 0.5, _file("a.srt", cues, bilingual="above")),
+        RequestKind("column of a table", 0.5, _file("a.csv", _table, columns="text")),
+        RequestKind(
+            "strings of a program", 0.5, _file("a.json", lambda text: json.dumps({"a": {"b": text}}))
+        ),
+    ]
+
+
+def _table(text: str) -> str:
+    quoted = text.replace('"', '""')
+    return f'id,text\n1,"{quoted}"\n2,"{quoted}"\n'
 
 
 def _kinds_of_contracts(model: str) -> list[RequestKind]:
@@ -148,7 +182,29 @@ def _kinds_of_contracts(model: str) -> list[RequestKind]:
         RequestKind("KServe stream", 2, _post(f"{path}/generate_stream", lambda text: {"text_input": text})),
         RequestKind("OpenAI", 2, chat()),
         RequestKind("OpenAI stream", 2, chat(stream=True)),
+        RequestKind("OpenAI response", 1, _post("/v1/responses", lambda t: {"model": model, "input": t})),
         RequestKind("metrics", 1, _get("/metrics")),
+    ]
+
+
+def _kinds_of_plugins() -> list[RequestKind]:
+    """Return the kinds of the plug-ins for chats, reading and agents."""
+
+    def prompt(text: str) -> dict[str, Any]:
+        return {"model": "convoy", "system": "Translate from German to English", "prompt": text}
+
+    def texts(text: str) -> dict[str, Any]:
+        return {"source_lang": "de", "target_lang": "en", "text_list": [text] * 2}
+
+    def call(text: str) -> dict[str, Any]:
+        tool = {"name": "translate_text", "arguments": DE_EN | {"text": text}}
+        return {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": tool}
+
+    accepts = {"Accept": "application/json, text/event-stream"}
+    return [
+        RequestKind("Ollama", 1, _post("/api/generate", prompt)),
+        RequestKind("Immersive Translate", 1, _post("/imme", texts)),
+        RequestKind("tool of an agent", 1, _post("/mcp", call, accepts)),
     ]
 
 
@@ -164,9 +220,9 @@ async def channel_to(address: str | None) -> Any:
         yield channel
 
 
-def _post(path: str, make: Callable[[str], dict[str, Any]]) -> Send:
+def _post(path: str, make: Callable[[str], dict[str, Any]], headers: dict[str, str] | None = None) -> Send:
     async def send(client: aiohttp.ClientSession, text: str) -> int:
-        async with client.post(path, json=make(text)) as answer:
+        async with client.post(path, json=make(text), headers=headers) as answer:
             await answer.read()
             return answer.status
 
@@ -198,11 +254,11 @@ def _upload(fields: dict[str, str], name: str, content: str) -> aiohttp.FormData
     return form
 
 
-def _file(name: str, make: Callable[[str], str]) -> Send:
+def _file(name: str, make: Callable[[str], str], **fields: str) -> Send:
     """Return a function that has a file translated, and downloads it."""
 
     async def send(client: aiohttp.ClientSession, text: str) -> int:
-        async with client.post("/translate_file", data=_upload(DE_EN, name, make(text))) as answer:
+        async with client.post("/translate_file", data=_upload(DE_EN | fields, name, make(text))) as answer:
             if answer.status != READY:
                 return answer.status
             address = (await answer.json())["translatedFileUrl"]

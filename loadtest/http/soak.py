@@ -30,7 +30,7 @@ from typing import Any, Final, get_args
 from loadtest.engine.processor import processor
 from loadtest.http.closedloop import keep_busy
 from loadtest.http.memory import ProcessMemory, memory_of, processes_of
-from loadtest.http.mixed import MixedAnswer, Mixture, channel_to, kinds_of
+from loadtest.http.mixed import READY, MixedAnswer, Mixture, channel_to, kinds_of
 from loadtest.http.openloop import arrivals, run, session
 from loadtest.http.serving import free_port, serving_convoy
 from loadtest.texts import sentences
@@ -45,6 +45,13 @@ REFUSED: Final = 429  # an answer under overload, which is no fault
 FAILED: Final = 500
 CLIENTS: Final = 16  # that wait for their answers while the capacity is measured
 MIB: Final = 1 << 20
+# words of tables for processes
+NAMES: Final = {
+    "cli": "server",
+    "cli.main": "server",
+    "engine.schedule.worker": "template of workers",
+    "documents.worker": "files",
+}
 
 
 @dataclass(slots=True)
@@ -162,12 +169,14 @@ async def hold(url: str, address: str | None, root: int | None, options: argpars
     chance, texts = random.Random(options.seed), sentences(options.seed)
     async with session(url) as client, client.get("/models") as reply:
         models = await reply.json()
+        async with client.get("/api/version") as version:
+            plugins = version.status == READY
     translators = [m["name"] for m in models if "de" in m["sources"] and "en" in m["targets"]]
     summarizers = [m["name"] for m in models if m["task"] == "summarize"]
     if not translators:
         raise SystemExit(f"{url} has no model from German to English")
     async with channel_to(address) as channel:
-        kinds = kinds_of(chance, translators[0], next(iter(summarizers), None), channel)
+        kinds = kinds_of(chance, translators[0], next(iter(summarizers), None), channel, plugins=plugins)
         mixture, began = Mixture(kinds, chance), time.monotonic()
         await keep_busy(
             url, mixture, texts, CLIENTS, lambda _: time.monotonic() - began < options.capacity_seconds
@@ -188,8 +197,8 @@ async def hold(url: str, address: str | None, root: int | None, options: argpars
 def tables(soak: Soak) -> str:
     """Return the tables of minutes and kinds in Markdown."""
     lasting = soak.lasting
-    names = [f"{soak.names[process]} RSS / PSS" for process in lasting]
-    head = ["minute", "load", "answers", "refused", "5xx", "p50, p99 s", *names, "others: number, RSS"]
+    names = [NAMES.get(soak.names[process], soak.names[process]) for process in lasting]
+    head = ["minute", "load average", "answers", "5xx, refused", "p50, p99 s", *names, "workers: number, RSS"]
     rows = [head, ["---:"] * len(head)]
     for number, minute in enumerate(soak.minutes, 1):
         found = [minute.memory.get(process) for process in lasting]
@@ -198,23 +207,23 @@ def tables(soak: Soak) -> str:
         row += [f"{one.rss / MIB:.0f} / {one.pss / MIB:.0f}" if one else "" for one in found]
         rows.append([*row, f"{len(others)}, {sum(one.rss for one in others) / MIB:.0f}"])
     growth = [f"{soak.growth(process):+.1%}" for process in lasting]
-    rows.append(["growth", *[""] * 5, *growth, ""])
+    rows.append(["growth", *[""] * 4, *growth, ""])
     by_kind = defaultdict[str, list[MixedAnswer]](list)
     for minute in soak.minutes:
         for answer in minute.answers:
             by_kind[answer.kind.name].append(answer)
-    head = ["kind", "answers", "refused", "5xx", "p50, p99 s"]
-    kinds = [head, ["---", *["---:"] * 4], *([name, *_counts(found)] for name, found in by_kind.items())]
+    head = ["kind", "answers", "5xx, refused", "p50, p99 s"]
+    kinds = [head, ["---", *["---:"] * 3], *([name, *_counts(found)] for name, found in by_kind.items())]
     return "\n\n".join("\n".join(f"| {' | '.join(row)} |" for row in table) for table in (rows, kinds))
 
 
 def _counts(answers: Sequence[MixedAnswer]) -> list[str]:
-    """Return the cells of some answers: number, refused, 5xx or missing, and latencies."""
+    """Return the cells of some answers: number; 5xx or missing, and refused; latencies."""
     refused = sum(answer.status == REFUSED for answer in answers)
     failed = sum(answer.status >= FAILED or not answer.status for answer in answers)
     seconds = [answer.seconds for answer in answers]
     latencies = f"{percentile(seconds, 50):.2f}, {percentile(seconds, 99):.2f}"
-    return [str(len(answers)), str(refused), str(failed), latencies]
+    return [str(len(answers)), f"{failed}, {refused}", latencies]
 
 
 def _median(found: Sequence[ProcessMemory]) -> ProcessMemory:

@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -43,6 +44,15 @@ def test_processes_that_came_and_went_are_not_judged():
     assert "+0.0%" in tables(soak)
 
 
+def test_table_has_the_columns_of_the_published_one():
+    soak = Soak(10.0, 6.0, minutes(*[100] * 9), {7: "cli"})
+    published = (Path(__file__).parents[2] / "docs/reliability.md").read_text("utf-8")
+    head, _, first, *_ = tables(soak).splitlines()
+    (wanted,) = (line for line in published.splitlines() if line.startswith("| minute | load average |"))
+    assert head == wanted.replace(" template of workers | files |", "")
+    assert first.count("|") == head.count("|")
+
+
 def test_wrong_statuses_are_faults_and_refusals_are_none():
     assert Soak(10.0, 6.0, minutes(1, 1, 1, status=429), {7: ""}).faults() == []
     for status in (500, 503, 0, 404):
@@ -69,7 +79,7 @@ def test_memory_of_a_process_and_its_descendants():
 
 @pytest.fixture(scope="module")
 def place():
-    with server(grpc_port=0) as (client, _, instance):
+    with server(grpc_port=0, plugins="ollama,immersive,mcp") as (client, _, instance):
         yield str(client.base_url), f"127.0.0.1:{instance.config.app.state.grpc_port}"
 
 
@@ -78,12 +88,13 @@ def test_each_kind_of_request_gets_its_answer(place):
 
     async def statuses():
         async with session(url) as web, channel_to(address) as channel:
-            kinds, texts = kinds_of(random.Random(1), "toy-de-en", "toy-title", channel), sentences(1)
+            kinds = kinds_of(random.Random(1), "toy-de-en", "toy-title", channel, plugins=True)
+            texts = sentences(1)
             return {kind.name: (await kind.send(web, next(texts)), kind.wanted) for kind in kinds}
 
     found = asyncio.run(statuses())
     assert {name: status for name, (status, wanted) in found.items() if status != wanted} == {}
-    assert "gRPC" in found
+    assert {"gRPC", "tool of an agent"} <= set(found)
 
 
 def test_soak_of_a_server_records_every_minute(place, monkeypatch):
