@@ -5,6 +5,9 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
+
+FORKED: Final = ", forked"  # end of the name of a process that its parent has forked
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,7 @@ def processes_of(root: int) -> dict[int, str]:
     while waiting:
         process = waiting.pop()
         name = names.get(process, "")
-        found[process] = f"{name}, forked" if name == names.get(parents[process]) else name
+        found[process] = f"{name}{FORKED}" if name == names.get(parents[process]) else name
         waiting += [child for child, parent in parents.items() if parent == process]
     return found
 

@@ -29,7 +29,7 @@ from typing import Any, Final, get_args
 
 from loadtest.engine.processor import processor
 from loadtest.http.closedloop import keep_busy
-from loadtest.http.memory import ProcessMemory, memory_of, processes_of
+from loadtest.http.memory import FORKED, ProcessMemory, memory_of, processes_of
 from loadtest.http.mixed import READY, MixedAnswer, Mixture, channel_to, kinds_of
 from loadtest.http.openloop import arrivals, run, session
 from loadtest.http.serving import free_port, serving_convoy
@@ -47,7 +47,6 @@ CLIENTS: Final = 16  # that wait for their answers while the capacity is measure
 MIB: Final = 1 << 20
 # words of tables for processes
 NAMES: Final = {
-    "cli": "server",
     "cli.main": "server",
     "engine.schedule.worker": "template of workers",
     "documents.worker": "files",
@@ -196,7 +195,11 @@ async def hold(url: str, address: str | None, root: int | None, options: argpars
 
 def tables(soak: Soak) -> str:
     """Return the tables of minutes and kinds in Markdown."""
-    lasting = soak.lasting
+    order = [*NAMES]
+    lasting = sorted(
+        (process for process in soak.lasting if not soak.names[process].endswith(FORKED)),
+        key=lambda process: order.index(name) if (name := soak.names[process]) in order else len(order),
+    )
     names = [NAMES.get(soak.names[process], soak.names[process]) for process in lasting]
     head = ["minute", "load average", "answers", "5xx, refused", "p50, p99 s", *names, "workers: number, RSS"]
     rows = [head, ["---:"] * len(head)]
