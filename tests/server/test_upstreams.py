@@ -1,14 +1,22 @@
 """A server with an upstream: every contract, tags, documents, glossaries, metrics, and readiness."""
 
+import asyncio
 import io
 import json
 import zipfile
+from importlib.util import find_spec
+from types import SimpleNamespace
 
+import docx
 import pytest
 
 from tests.support.served import server, value
-from tests.support.upstreams import Model, serving, settings_file
+from tests.support.upstreams import Model, serving, settings_file, translate
 
+AGENTS = bool(find_spec("mcp") and find_spec("httpx2"))
+TRITON = bool(find_spec("tritonclient"))
+FIXED = ["https://x.org/a?b=1", "{name}", "me@x.org", "<x1/>", "%d", "C:\\x"]
+LINES = [f"Das Haus {number} und {FIXED[number % len(FIXED)]} kostet heute." for number in range(20)]
 GERMAN, ENGLISH = "Das Haus kostet 12 Euro. Es ist alt.", "This house costs 12 Euro. It is old."
 
 
@@ -23,7 +31,8 @@ def place(model, tmp_path_factory):
     """A server with an upstream that is preferred for German to English."""
     folder = tmp_path_factory.mktemp("upstream")
     path = settings_file(folder, model.address, prefers=["de-en"], price=2.5)
-    with server(service_settings={"upstreams": path}, plugins="ollama,nllb") as found:
+    plugins, grpc = "ollama,nllb" + ",mcp" * AGENTS, 0 if TRITON else None
+    with server(service_settings={"upstreams": path}, plugins=plugins, grpc_port=grpc) as found:
         yield found
 
 
@@ -127,6 +136,91 @@ def test_ollama_and_nllb_answer_by_the_upstream(client):
     assert answer["response"] == ENGLISH
 
 
+def _english(line):
+    fixed = next(part for part in FIXED if part in line)
+    return fixed.join(map(translate, line.split(fixed)))
+
+
+def _by_libretranslate(place):
+    fields = {"q": LINES, "source": "de", "target": "en"}
+    return post(place.client, "/translate", **fields)["translatedText"]
+
+
+def _by_deepl(place):
+    answer = post(place.client, "/v2/translate", text=LINES, source_lang="DE", target_lang="EN")
+    return [one["text"] for one in answer["translations"]]
+
+
+def _by_openai(place):
+    messages = [{"role": "user", "content": "\n".join(LINES)}]
+    answer = post(place.client, "/v1/chat/completions", model="big", messages=messages)
+    return answer["choices"][0]["message"]["content"].split("\n")
+
+
+def _by_ollama(place):
+    fields = {"model": "big", "messages": [{"role": "user", "content": "\n".join(LINES)}], "stream": False}
+    return post(place.client, "/api/chat", **fields)["message"]["content"].split("\n")
+
+
+def _by_kserve(place):
+    tensor = {"name": "text_input", "datatype": "BYTES", "shape": [len(LINES)], "data": LINES}
+    outputs = post(place.client, "/v2/models/big/infer", inputs=[tensor])["outputs"]
+    return next(one["data"] for one in outputs if one["name"] == "text_output")
+
+
+def _by_grpc(place):
+    import numpy as np
+    import tritonclient.grpc as triton
+
+    tensor = triton.InferInput("text_input", [len(LINES)], "BYTES")
+    tensor.set_data_from_numpy(np.array([line.encode() for line in LINES], dtype=object))
+    with triton.InferenceServerClient(f"127.0.0.1:{place.grpc_port}") as found:
+        return [text.decode() for text in found.infer("big", [tensor]).as_numpy("text_output")]
+
+
+def _by_mcp(place):
+    from tests.server.contracts.test_mcp import call, tools_of
+
+    async def ask():
+        async with tools_of(place.client) as tools:
+            return await call(tools, "translate_text", text=LINES, source="de", target="en")
+
+    return [one["text"] for one in asyncio.run(ask())["translations"]]
+
+
+def _by_docx(place):
+    document = docx.Document()
+    for line in LINES:
+        document.add_paragraph(line)
+    file = io.BytesIO()
+    document.save(file)
+    answer = docx.Document(io.BytesIO(translated(place.client, "a.docx", file.getvalue())))
+    return [paragraph.text for paragraph in answer.paragraphs]
+
+
+def _by_srt(place):
+    cues = "\n".join(
+        f"{number + 1}\n00:00:{number:02},000 --> 00:00:{number:02},900\n{line}\n"
+        for number, line in enumerate(LINES)
+    )
+    return translated(place.client, "a.srt", cues.encode()).decode().splitlines()[2::4]
+
+
+@pytest.mark.parametrize(
+    "door",
+    [
+        *(_by_libretranslate, _by_deepl, _by_openai, _by_ollama, _by_kserve, _by_docx, _by_srt),
+        pytest.param(_by_grpc, marks=pytest.mark.skipif(not TRITON, reason="pip install tritonclient[grpc]")),
+        pytest.param(_by_mcp, marks=pytest.mark.skipif(not AGENTS, reason="pip install mcp httpx2")),
+    ],
+)
+def test_twenty_lines_have_the_same_words_through_every_door(place, client, model, door):
+    port = getattr(place[2].config.app.state, "grpc_port", None)
+    found = door(SimpleNamespace(client=client, grpc_port=port))
+    assert found == list(map(_english, LINES))
+    assert model.asked and "x.org" not in str(model.asked)
+
+
 def test_documents_keep_their_formats(client):
     page = "<html><body><p>Das <i>Haus</i> ist alt.</p><p>Der Hund schläft.</p></body></html>"
     assert "This <i>house</i> is old." in translated(client, "page.html", page.encode()).decode()
@@ -140,7 +234,7 @@ def translated(client, name, content):
     )
     assert response.status_code == 200, response.text
     file = client.get(response.json()["translatedFileUrl"])
-    assert not zipfile.is_zipfile(io.BytesIO(file.content))
+    assert zipfile.is_zipfile(io.BytesIO(file.content)) == name.endswith(".docx")
     return file.content
 
 
