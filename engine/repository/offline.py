@@ -16,7 +16,7 @@ from engine.backends import LaneSize, Placement, processors, usual_beam_size
 from engine.bundle.bundle import open_bundle
 from engine.errors import InvalidRequest
 from engine.repository.catalogue import ModelRoute
-from engine.repository.loading import ServiceSettings, bundle_paths
+from engine.repository.loading import ServiceSettings, bundle_paths, bundles_at
 from engine.repository.service import Service
 
 MAX_LANE_SLOTS: Final = 32
@@ -46,7 +46,8 @@ def offline_service(
     if isinstance(models, Path):
         bundles = [models]
     else:
-        bundles = [bundle for path in models for bundle in bundle_paths(path)]
+        list_paths = bundles_at if upstreams else bundle_paths  # there may be none
+        bundles = [bundle for path in models for bundle in list_paths(path)]
     settings = offline_settings(bundles, placement, decode or {}, upstreams)
     service = Service.open(bundles, settings, lazily=len(bundles) != 1 or upstreams is not None)
     service.start()

@@ -72,7 +72,8 @@ class _Answer:
     async def write(self, silent):
         if self.fault[:1].isdecimal():  # a status, and the seconds of Retry-After
             status, _, wait = self.fault.partition(" ")
-            await self.start(int(status), [(b"retry-after", wait.encode())] if wait else [])
+            headers = [(b"retry-after", wait.encode())] if wait else []
+            await self.start(int(status), [*headers, (b"location", b"/elsewhere")])
             await self.part(b"{}", more=False)
         elif self.fault == "silence":
             await silent.wait()
@@ -124,8 +125,13 @@ SPOILED = {
 
 
 EVENTS = (b"content-type", b"text/event-stream")
-# functions that return headers and parts of a hostile response, by fault
+# functions that return headers and parts of an unusual response, by fault
 HOSTILE = {
+    "unasked events": lambda text: ([EVENTS], [b": ping\n\n", _event(text), b"data: [DONE]\n\n"]),
+    "endless events": lambda text: ([EVENTS], [_event(text, None), b"data: [DONE]\n\n"]),
+    "thoughts": lambda text: ([], [json.dumps(completion(None)).encode()]),
+    "late error": lambda text: ([EVENTS], [b'data: {"error": {"message": "out of memory"}}\n\n']),
+    "page": lambda text: ([(b"content-type", b"text/html")], [b"<html><b>Welcome</b></html>"]),
     "bytes": lambda text: ([EVENTS], [b"x"] * 3_000),
     "swollen": lambda text: ([(b"content-encoding", b"gzip")], [gzip.compress(bytes(1_000_000))]),
     "halves": lambda text: ([], [json.dumps(completion(f"ho\ud800use {text}")).encode()]),
@@ -135,8 +141,8 @@ HOSTILE = {
 }
 
 
-def _event(text):
-    choice = {"delta": {"content": text}, "finish_reason": "stop"}
+def _event(text, finish="stop"):
+    choice = {"delta": {"content": text}, "finish_reason": finish}
     return b"data: " + json.dumps({"choices": [choice]}).encode() + b"\n\n"
 
 

@@ -20,6 +20,7 @@ CHATTER: Final = re.compile(
     r"traducción\s?:|以下是|好的|翻译[::])",
     re.IGNORECASE,
 )
+CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")  # no document can hold some of them
 QUOTES: Final = {'"': '"', "“": "”", "„": "“", "«": "»", "'": "'"}
 # the longest answer has this many times the characters of its source, and some more for short texts
 LONGEST_SHARE: Final = 6
@@ -30,12 +31,12 @@ MIN_LETTERS: Final = 24  # the language of answers with fewer letters is not che
 
 
 def bare(answer: str, source: str) -> str:
-    """Return an answer without the thoughts, the code fence and the quotation marks that a model may add.
+    """Return an answer without thoughts, code fence, quotation marks and control characters.
 
     answer: answer of a model.
     source: text that it translates.
     """
-    answer = answer.rpartition(THOUGHTS_END)[2].strip()
+    answer = CONTROL.sub("", answer.rpartition(THOUGHTS_END)[2]).strip()
     if FENCE not in source and answer.startswith(FENCE) and answer.endswith(FENCE) and "\n" in answer:
         answer = answer.removesuffix(FENCE).partition("\n")[2].strip()
     if source[:1] not in QUOTES and answer[:1] in QUOTES and len(answer) > 2:

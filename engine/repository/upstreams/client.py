@@ -20,6 +20,11 @@ MAX_COUNT: Final = 10**9  # tokens; a larger count is an error of the upstream
 CONNECT_SECONDS: Final = 5.0
 PLAIN: Final = "identity"
 RETRIED: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
+HINTS: Final[Mapping[int, str]] = {
+    **dict.fromkeys((301, 302, 303, 307, 308), "; redirects are not followed: set url to its address"),
+    **dict.fromkeys((401, 403), "; check the key"),
+    **dict.fromkeys((404, 405), "; check url and model"),
+}
 OF_TEXT: Final = frozenset({400, 413, 422})  # the text is too long, or a filter refuses it
 
 
@@ -82,24 +87,29 @@ class ChatClient:
         Raises UpstreamError and TimeoutError.
         """
         body = {"model": self._upstream.model, "messages": messages, "temperature": 0}
-        body |= dict(fields) | dict(self._upstream.body)
+        body |= {
+            **fields,
+            **self._upstream.body,
+            "stream": on_text is not None,
+        }  # a server may stream by default
         if on_text:
-            body |= {"stream": True, "stream_options": {"include_usage": True}}
+            body["stream_options"] = {"include_usage": True}
         try:
             async with self._http.stream("POST", self._upstream.url, json=body) as response:
                 if response.status_code != httpx.codes.OK:
                     raise _refusal(response)
                 if response.headers.get("content-encoding", PLAIN) != PLAIN:
                     raise UpstreamError("its answer is compressed, against the request", retry=False)
-                if on_text and "text/event-stream" in response.headers.get("content-type", ""):
-                    return await _read_stream(response, on_text)
+                if "text/event-stream" in response.headers.get("content-type", ""):
+                    return await _read_stream(response, on_text or (lambda text: None))
                 return _completion(json.loads(b"".join([part async for part in _bounded(response)])))
         except httpx.TimeoutException:
             raise TimeoutError from None
         except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
-            raise UpstreamError(f"the connection failed ({type(error).__name__})", retry=True) from None
+            kind = error if isinstance(error, httpx.ConnectError) else type(error).__name__
+            raise UpstreamError(f"the connection failed ({kind})", retry=True) from None
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-            raise UpstreamError("its answer is no chat completion", retry=True) from None
+            raise UpstreamError("its answer is no chat completion; check url", retry=True) from None
 
 
 def _refusal(response: httpx.Response) -> UpstreamError:
@@ -110,7 +120,7 @@ def _refusal(response: httpx.Response) -> UpstreamError:
         wait = math.nan
     status = response.status_code
     known = wait if 0 <= wait < math.inf else None
-    message = f"it answered with status {status}"
+    message = f"it answered with status {status}{HINTS.get(status, '')}"
     return UpstreamError(message, retry=status in RETRIED, wait=known, of_text=status in OF_TEXT)
 
 
@@ -143,13 +153,15 @@ async def _read_stream(response: httpx.Response, on_text: Callable[[str], None])
     usage: dict[str, Any] = {}
     async for line in _lines(response):
         data = line.removeprefix(b"data:").strip() if line.startswith(b"data:") else b""
+        if data == b"[DONE]":
+            finish = finish or "stop"
         if not data or data == b"[DONE]":
             continue
         event = json.loads(data)
         usage = event.get("usage") or usage
         for choice in event.get("choices") or ():
             finish = choice.get("finish_reason") or finish
-            new = choice.get("delta", {}).get("content")
+            new = (choice.get("delta") or {}).get("content")
             if isinstance(new, str) and new:
                 text += _written(new)
                 on_text(text)
@@ -161,7 +173,7 @@ async def _read_stream(response: httpx.Response, on_text: Callable[[str], None])
 def _completion(answer: Any) -> Completion:
     """Return the content of a response. Raises TypeError or LookupError on another form."""
     choice = answer["choices"][0]
-    text = choice["message"]["content"]
+    text = choice["message"].get("content") or ""  # null if all tokens were thoughts
     if not isinstance(text, str):
         raise TypeError
     cut, counts = choice.get("finish_reason") == "length", _counts(answer.get("usage") or {})

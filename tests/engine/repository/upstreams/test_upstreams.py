@@ -320,6 +320,39 @@ def test_a_text_without_a_deadline_waits_for_an_upstream_that_has_answered(servi
     assert len(unspoiled.asked) == 25
 
 
+@pytest.mark.parametrize("fault", ["unasked events", "endless events"])
+def test_events_are_read_without_a_request_for_them_or_a_reason_of_the_end(service, unspoiled, fault):
+    unspoiled.faults.append(fault)
+    result = answer(service, "Das ist ein Haus.")
+    assert (result.text, result.model, len(unspoiled.asked)) == ("This is a house.", "big", 1)
+    assert unspoiled.asked[0]["stream"] is False
+
+
+@pytest.mark.parametrize("fault", ["thoughts", "late error", "page"])
+def test_an_answer_without_a_text_is_asked_for_again(service, unspoiled, fault):
+    unspoiled.faults.append(fault)
+    result = answer(service, "Das ist ein Haus.")
+    assert (result.text, result.model, len(unspoiled.asked)) == ("This is a house.", "big", 2)
+
+
+@pytest.mark.parametrize(
+    ("fault", "hint"), [("307", "redirects are not followed"), ("401", "the key"), ("404", "url and model")]
+)
+def test_a_wrong_setting_is_an_error_with_a_hint_after_one_request(unspoiled, tmp_path, fault, hint):
+    unspoiled.always = fault
+    with (
+        started(tmp_path, unspoiled, languages=["fr", "es"]) as other,
+        pytest.raises(Unavailable, match=hint),
+    ):
+        answer(other, "Le chat.", "big@fr:es")
+    assert len(unspoiled.asked) == 1
+
+
+def test_control_characters_of_an_answer_are_removed(service, unspoiled, monkeypatch):
+    monkeypatch.setattr(unspoiled, "text_of", lambda request: "This \0is a \x1b[mhouse.")
+    assert answer(service, "Das ist ein Haus.").text == "This is a [mhouse."
+
+
 def test_tokens_and_their_price_are_counted(unspoiled, tmp_path):
     with started(tmp_path, unspoiled, price=[1.0, 2.0]) as other:
         answer(other, "Das ist ein Haus.")
