@@ -38,13 +38,15 @@ SCRIPT: Final = re.compile(
 INLINE: Final = re.compile(
     r"!?\[\[[^\[\]\n]+\]\]"  # a link or embedding of a wiki
     r"|\[(?:[^\[\]\n]*[ ;])?-?@\w[^\[\]\n]*\]"  # a citation
-    r"|\{\{[^{}\n]*\}\}|\{[:#.%][^{}\n]*\}"  # a template, attributes
+    r"|\{\{[^{}\n]*\}\}|\{ ?(?:[:#.%]|[\w-]{1,32}=)[^{}\n]*\}"  # a template, attributes
     r"|:[a-z][a-z0-9_+-]*:(?!\w)|%%[^%\n]*%%"  # an emoji, a comment
 )
 # a link whose address is a shortcode: the text, and the markup after it
 SHORTCODE_LINK: Final = re.compile(r"\[([^\[\]\n]+)(\]\(\{\{[<%][^{}\n]*[%>]\}\}\))")
 HIGHLIGHT: Final = re.compile(r"==(?![\s=])[^=\n]*(?<!\s)==(?!=)")
-POINTS: Final = ("![[", "{:", "{#", "{.", "%%")  # begins of marks that the model does not read
+POINT: Final = re.compile(
+    r"!\[\[|\{ ?(?:[:#.]|[\w-]{1,32}=)|%%"
+)  # begin of a mark that the model does not read
 ENDED_BLOCKS: Final = ["paragraph", "reference", "blockquote", "list"]
 
 
@@ -108,7 +110,7 @@ def _inline(state: StateInline, silent: bool) -> bool:
     if match is None or (match[0][0] == ":" and state.src[state.pos - 1 : state.pos].isalnum()):
         return False
     if not silent:
-        kind = "dialect_point" if match[0].startswith(POINTS) else "dialect"
+        kind = "dialect_point" if POINT.match(match[0]) else "dialect"
         state.push(kind, "", 0).content = match[0]
     state.pos = match.end()
     return True

@@ -114,6 +114,13 @@ FAULTS = [
         "tests/documents/test_links.py -k themselves",
     ),
     (
+        "the key of a button is an entity",
+        "documents/formats/strings/resources.py",
+        'return Message(ACCELERATOR.sub("&", text))',
+        "return Message(text)",
+        "tests/documents/test_resources.py -k keys_of_buttons",
+    ),
+    (
         "a memory answers texts with other formats",
         "documents/memory.py",
         'return " ".join(text.split()), tuple((before[span.begin], before[span.end]) for span in spans)',

@@ -37,6 +37,7 @@ DIALECTS = {
     "template": "HELLO {{ user_name }}, {% if x %}YES{% endif %}.\n",
     "attributes of kramdown": "TEXT.\n{: .note}\n\nMORE *THERE*{: .x #y}\n",
     "name of a heading": "## TITLE {#the-title}\n",
+    "attributes of a picture": "![a](x.png){ width=300 .big }\n[HOME](/) · [BLOG](/b)\n",
     "contents": "[TOC]\n\nTEXT.\n",
     "contents of GitLab": "[[_TOC_]]\n\nTEXT.\n",
     "TOML front matter": '+++\ntitle = "My post"\ndate = 2024-01-01\n+++\nTEXT.\n',

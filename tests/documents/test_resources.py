@@ -78,6 +78,49 @@ def test_prose_of_resources_is_found_and_everything_else_stays(name, file, prose
     assert untouched(name, data) == data
 
 
+@pytest.mark.parametrize(
+    ("raw", "wanted"),
+    [
+        ('"  zwei Wörter"', '"  ZWEI WÖRTER"'),
+        ("<![CDATA[Lies <a href='x'>mehr</a> & Don]]>", "<![CDATA[LIES <a href='x'>MEHR</a> & DON]]>"),
+        ('"Ja" und "nein"', '"JA" UND "NEIN"'),
+    ],
+)
+def test_quoted_strings_and_pages_of_android_keep_their_marks(raw, wanted):
+    file = "<resources><string name='a'>{}</string></resources>"
+    assert shouted("strings.xml", file.format(raw).encode()).decode() == file.format(wanted)
+
+
+def test_quoted_strings_and_pages_of_android_are_escaped_in_their_own_way():
+    for raw, wanted in (
+        ('"alt"', '"don\'t \\"x\\" &amp; y"'),
+        ("<![CDATA[alt]]>", '<![CDATA[don\\\'t "x" & y]]>'),
+    ):
+        document = read_document(
+            "strings.xml", f"<resources><string name='a'>{raw}</string></resources>".encode()
+        )
+        (segment,) = document.segments
+        written = document.write([type(segment)('don\'t "x" & y')]).decode()
+        assert written == f"<resources><string name='a'>{wanted}</string></resources>"
+
+
+def test_keys_of_buttons_are_read_as_in_plain_text():
+    message = "<message><source>{}</source><translation type='unfinished'>{}</translation></message>"
+    file = "<TS><context>" + message + "</context></TS>"
+    source = "&amp;Datei a&amp;b &amp;lt; &amp; c"
+    assert texts("a.ts", file.format(source, "").encode()) == ["&Datei a&b &amp;lt; &amp; c"]
+    assert shouted("a.ts", file.format("&amp;Datei", "").encode()).decode() == file.format(
+        "&amp;Datei", "&amp;DATEI"
+    )
+
+
+def test_messages_of_flutter_name_their_new_language():
+    file = '{"@@locale" : "en", "a": "eins", "b": "@@locale"}'
+    document = read_document("a.arb", file.encode())
+    assert document.write_in(document.segments, "pt-BR").decode() == file.replace('"en"', '"pt_BR"')
+    assert document.write_in is not None
+
+
 def test_android_strings_escape_apostrophes_and_ampersands():
     document = read_document("strings.xml", b"<resources><string name='a'>Nein</string></resources>")
     (segment,) = document.segments

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from documents.document import Document, unreadable
@@ -29,6 +29,7 @@ CHOICE: Final = re.compile(r"\{\s*+\w{1,100}\s*+,\s*+(?:plural|select|selectordi
 BRANCH: Final = re.compile(r"\s*(?:offset:\d{1,9}\s*)?(?:=\d{1,9}|\w{1,100})\s*\{|\s*(\})")
 BRACE: Final = re.compile(r"[{}]")
 MAX_DEPTH: Final = 16  # nested choices
+LOCALE: Final = re.compile(rb'("@@locale"\s{0,16}:\s{0,16}")[^"]{0,64}"')
 JSON_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*+"(\s*:)?|[{}]')
 KIND_NAME: Final = "messages in JSON"
 # keys of names for programs; a value of several words is prose
@@ -125,7 +126,13 @@ def read_json(data: bytes) -> Document:
 
 def read_arb(data: bytes) -> Document:
     """Return the messages of a resource file of Flutter, without its metadata. Raises Unreadable."""
-    return _read_messages(data, resources=True)
+    document = _read_messages(data, resources=True)
+
+    def write_in(segments: Sequence[Segment], language: str) -> bytes:
+        code = language.replace("-", "_").encode()
+        return LOCALE.sub(lambda match: match[1] + code + b'"', document.write(segments), count=1)
+
+    return replace(document, write_in=write_in)
 
 
 def _read_messages(data: bytes, *, resources: bool) -> Document:

@@ -36,7 +36,12 @@ KEPT: Final = re.compile(r"\stranslatable\s*=\s*[\"']false")
 NO_TEXT: Final = re.compile(r"\s(?:type|mimetype)\s*=")  # attributes of files and objects in .resx
 REFERENCE: Final = re.compile(r"\s*[@?][\w.:+-]*/?[\w.]+\s*")  # the name of another resource
 DONE: Final = re.compile(r"\stype\s*=\s*[\"'](?:obsolete|vanished)")
+QUOTATION_MARK: Final = re.compile(r'(?<!\\)(?:\\\\)*+"')
 APOSTROPHE: Final = re.compile(r"(?<!\\)(?:\\\\)*+'")
+ACCELERATOR: Final = re.compile(r"&amp;(?=[^\W\d_])(?!\w{1,32};)")  # the sign before a button's key
+CDATA: Final = re.compile(r"\s*<!\[CDATA\[(.*)\]\]>\s*", re.DOTALL)
+QUOTED: Final = re.compile(r'\s*"((?:[^"\\]|\\.)*+)"\s*', re.DOTALL)
+TAG_OR_APOSTROPHE: Final = re.compile(r"<[^<>]*>|\\.|'")
 AMPERSAND: Final = re.compile(r"&(?!#?\w{1,32};)")
 
 
@@ -98,9 +103,23 @@ def _android(text: str) -> Iterator[Value]:
         if len(path) == 2 and KEPT.search(attributes):
             while values and values[-1].begin >= begin:
                 values.pop()
-        elif is_string and "<![CDATA[" not in raw and not REFERENCE.fullmatch(raw):
-            values.append(Value(begin, end, Message(raw), _android_text))
+        elif is_string and not REFERENCE.fullmatch(raw):
+            values += _android_values(raw, begin)
     yield from values
+
+
+def _android_values(raw: str, begin: int) -> Iterator[Value]:
+    """Yield the text of a string of Android, without the marks around it.
+
+    raw: content of the element.
+    begin: its first character in the file.
+    """
+    if raw.count("<![CDATA[") == 1 and (match := CDATA.fullmatch(raw)):
+        yield Value(begin + match.start(1), begin + match.end(1), Message(match[1]), _android_page)
+    elif "<![CDATA[" not in raw and (match := QUOTED.fullmatch(raw)):
+        yield Value(begin + match.start(1), begin + match.end(1), Message(match[1]), _quoted)
+    elif "<![CDATA[" not in raw:
+        yield Value(begin, begin + len(raw), Message(raw), _android_text)
 
 
 def _resx(text: str) -> Iterator[Value]:
@@ -111,7 +130,7 @@ def _resx(text: str) -> Iterator[Value]:
             value = begin, end
         elif path[1:] == ["data"]:
             if value and not NO_TEXT.search(attributes):
-                yield Value(*value, Message(text[slice(*value)]), _escaped)
+                yield Value(*value, _with_keys(text[slice(*value)]), _escaped)
             value = None
 
 
@@ -125,9 +144,9 @@ def _qt(text: str) -> Iterator[Value]:
         elif path[-2:] == ["message", "translation"] and not DONE.search(attributes):
             yield from forms
             if not forms and _is_empty(text, begin, end):
-                yield Value(begin, end, Message(source), _escaped)
+                yield Value(begin, end, _with_keys(source), _escaped)
         elif path[-2:] == ["translation", "numerusform"] and _is_empty(text, begin, end):
-            forms.append(Value(begin, end, Message(source), _escaped))
+            forms.append(Value(begin, end, _with_keys(source), _escaped))
         if path[-1] == "translation":
             forms = []
 
@@ -151,9 +170,22 @@ def _escaped(text: str) -> str:
     return AMPERSAND.sub("&amp;", text)
 
 
+def _with_keys(text: str) -> Message:
+    """Return a text of a program with the sign before a button's key as one character, as in plain text."""
+    return Message(ACCELERATOR.sub("&", text))
+
+
 def _android_text(text: str) -> str:
-    """Return a string of Android: apostrophes are escaped, except in a quoted string."""
-    escaped = _escaped(text)
-    if escaped.startswith('"') and escaped.endswith('"'):
-        return escaped
-    return APOSTROPHE.sub(lambda match: match[0][:-1] + "\\'", escaped)
+    """Return a string of Android, with escaped apostrophes."""
+    return APOSTROPHE.sub(lambda match: match[0][:-1] + "\\'", _escaped(text))
+
+
+def _quoted(text: str) -> str:
+    """Return the text of a quoted string of Android, with escaped quotation marks."""
+    return QUOTATION_MARK.sub(lambda match: match[0][:-1] + '\\"', _escaped(text))
+
+
+def _android_page(text: str) -> str:
+    """Return HTML in CDATA of Android, with escaped apostrophes outside of tags."""
+    escaped = TAG_OR_APOSTROPHE.sub(lambda match: "\\'" if match[0] == "'" else match[0], text)
+    return escaped.replace("]]>", "]]]]><![CDATA[>")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from documents.formats import epub
+from documents.formats.strings import messages
 from tests.project.linear.calls import (
     captions,
     decoded,
@@ -67,6 +68,7 @@ DOCUMENT_CASES: dict[str, Case | str] = {
     "documents.formats.dialects:COMPONENT": Case(uses=("match",)),
     "documents.formats.dialects:HIGHLIGHT": Case(pumps=("==a", "==a=="), uses=("match",)),
     "documents.formats.dialects:INLINE": Case(pumps=DIALECTS),
+    "documents.formats.dialects:POINT": Case(pumps=DIALECTS, uses=("match",)),
     "documents.formats.dialects:LINE": Case(pumps=DIALECTS, uses=("match",)),
     "documents.formats.dialects:SHORTCODE_LINK": Case(pumps=("[a](", "[a]({{<"), uses=("match",)),
     "documents.formats.dialects:SCRIPT": Case(pumps=("import a", "import {", "export "), uses=("match",)),
@@ -107,6 +109,9 @@ DOCUMENT_CASES: dict[str, Case | str] = {
     ),
     "documents.formats.strings.messages:BRANCH_MARK": Case(pumps=PLACEHOLDERS),
     "documents.formats.strings.messages:CHOICE": Case(pumps=("{a,plural,", "{ a ,", "{ ")),
+    "documents.formats.strings.messages:LOCALE": Case(
+        lambda text: messages.LOCALE.search(text.encode()), pumps=('"@@locale"', '"@@locale":"')
+    ),
     "documents.formats.strings.messages:JSON_TOKEN": "searches text that `json` has parsed",
     "documents.formats.strings.messages:DATE_FORMAT": Case(pumps=("YYYY-", "HH:"), uses=("fullmatch",)),
     "documents.formats.strings.messages:PROGRAM_KEYS": Case(uses=("fullmatch",)),
@@ -127,6 +132,15 @@ DOCUMENT_CASES: dict[str, Case | str] = {
     ),
     "documents.formats.strings.resources:AMPERSAND": Case(pumps=("&", "&a"), uses=("sub",)),
     "documents.formats.strings.resources:APOSTROPHE": Case(pumps=("\\", "'"), uses=("sub",)),
+    "documents.formats.strings.resources:ACCELERATOR": Case(pumps=("&amp;", "&amp;a"), uses=("sub",)),
+    "documents.formats.strings.resources:CDATA": Case(
+        pumps=("<![CDATA[", "]]>", "]]> "), uses=("fullmatch",)
+    ),
+    "documents.formats.strings.resources:QUOTED": Case(pumps=('"', '" ', "\\"), uses=("fullmatch",)),
+    "documents.formats.strings.resources:QUOTATION_MARK": Case(pumps=("\\", '"'), uses=("sub",)),
+    "documents.formats.strings.resources:TAG_OR_APOSTROPHE": Case(
+        pumps=("<", "<a", "'", "\\"), uses=("sub",)
+    ),
     "documents.formats.strings.resources:DONE": Case(pumps=(" type", " type ="), uses=("search",)),
     "documents.formats.strings.resources:KEPT": Case(
         pumps=(" translatable", " translatable ="), uses=("search",)
