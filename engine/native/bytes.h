@@ -4,18 +4,32 @@
 // K % 4 rows as [32, K % 4]. With a gate, half of a panel's columns are values and the other half are the gates of the
 // same columns of the result. Sums are of integers, hence equal on every instruction set.
 
+constexpr size_t AHEAD = 16 * 1024;  // bytes by which weights are prefetched
+
+inline void fetch(const int8_t* at) {  // a group of a panel is two cache lines
+  __builtin_prefetch(at);
+  __builtin_prefetch(at + 64);
+}
+
+#if defined(__AVX2__) && !defined(__AVX512F__) && !defined(__AVXVNNI__)
+#include "magnitudes.h"
+#else
+
 // A quantised number, in the form that the instruction set multiplies: bytes with an offset, which the sums of the
 // columns subtract again, 16-bit numbers that are multiplied in pairs, or plain bytes.
 #if defined(__AVX512VNNI__) || defined(__AVXVNNI__) || defined(CONVOY_VNNI256)
 typedef uint8_t Number;
 constexpr int32_t OFFSET = 128;
-#elif defined(__AVX2__)
+#elif defined(__AVX512F__)
 typedef int16_t Number;
 constexpr int32_t OFFSET = 0;
 #else
 typedef int8_t Number;
 constexpr int32_t OFFSET = 0;
 #endif
+
+inline size_t stride_of(size_t k) { return k * sizeof(Number); }  // bytes of a row
+inline int32_t whole_times(const Number* row, size_t i, int8_t w) { return row[i] * w; }
 
 // Rows of a tile, and adjacent sums of each row, as many as registers hold. A Sum has COLUMNS columns.
 #if defined(__AVX512VNNI__) && !defined(CONVOY_VNNI256)
@@ -51,20 +65,6 @@ inline void finish(int32_t* at, Sum sum) {
   const __m512i both = _mm512_add_epi32(sum, _mm512_srli_epi64(sum, 32));
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(at), _mm512_cvtepi64_epi32(both));
 }
-#elif defined(__AVX2__)
-typedef __m256i Sum;  // two adjacent lanes add up to a column
-constexpr size_t TALL = 6, COLUMNS = 4, SUMS = 2;
-inline Sum begin(const int32_t*) { return _mm256_setzero_si256(); }
-inline __m256i four_of(const Number* a) { return _mm256_set1_epi64x(load_as<int64_t>(a)); }
-inline __m256i weights_of(const int8_t* b) {
-  return _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(b)));
-}
-inline Sum add(Sum sum, __m256i a, __m256i b) { return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b)); }
-inline void finish(int32_t* at, Sum sum) {
-  const __m256i both = _mm256_add_epi32(sum, _mm256_srli_epi64(sum, 32));
-  const __m256i packed = _mm256_permutevar8x32_epi32(both, _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7));
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(at), _mm256_castsi256_si128(packed));
-}
 #elif defined(__ARM_FEATURE_DOTPROD)
 typedef int32x4_t Sum;
 constexpr size_t TALL = 6, COLUMNS = 4, SUMS = 4;
@@ -93,13 +93,6 @@ inline const int8_t* weights_of(const int8_t* b) { return b; }
 inline Sum add(Sum sum, const Number* a, const int8_t* b) { return sum + a[0] * b[0] + a[1] * b[1] + a[2] * b[2] + a[3] * b[3]; }
 inline void finish(int32_t* at, Sum sum) { *at = sum; }
 #endif
-constexpr size_t AHEAD = 16 * 1024;  // bytes by which weights are prefetched
-
-inline void fetch(const int8_t* at) {  // a group of a panel is two cache lines
-  __builtin_prefetch(at);
-  __builtin_prefetch(at + 64);
-}
-
 // Computes the sums [ROWS, 32] of the whole groups of a panel. ahead: distance of the prefetch in bytes
 template <size_t ROWS>
 inline __attribute__((always_inline)) void groups_of(const Number* a, size_t k, const int8_t* panel,
@@ -186,6 +179,63 @@ inline __attribute__((always_inline)) void pairs_of(const Number* a, size_t k, c
 }
 #endif
 
+// Rounds to the nearest integers.
+inline void store_numbers(const Floats& v, Number* at, size_t count) {
+#if defined(__AVX512F__)
+  const __m512i ints = _mm512_add_epi32(_mm512_cvtps_epi32(v.part[0]), _mm512_set1_epi32(OFFSET));
+  if (count == LANES && sizeof(Number) == 1)
+    return _mm_storeu_si128(reinterpret_cast<__m128i*>(at), _mm512_cvtepi32_epi8(ints));
+  if (count == LANES) return _mm256_storeu_si256(reinterpret_cast<__m256i*>(at), _mm512_cvtepi32_epi16(ints));
+#endif
+  alignas(64) int32_t all[LANES];
+  for (size_t i = 0; i < LANES / WIDTH; i++) to_ints(v.part[i], all + i * WIDTH);
+  for (size_t i = 0; i < count; i++) at[i] = static_cast<Number>(all[i] + OFFSET);
+}
+
+// Writes a row of k numbers. make(i, count): the numbers from i, `count` of them, not rounded yet
+template <typename Make>
+inline void write_row(size_t k, void* numbers, Make make) {
+  Number* out = static_cast<Number*>(numbers);
+  each_sixteen(k, [&](size_t i) { store_numbers(make(i, LANES), out + i, LANES); },
+               [&](size_t i, size_t count) { store_numbers(make(i, count), out + i, count); });
+}
+
+// Returns the sum of a row times weights [k], which are not packed.
+inline int32_t dot(const Number* a, const int8_t* b, size_t k) {
+  int32_t sum = 0;
+  size_t i = 0;
+#if defined(__AVX512VNNI__) && !defined(CONVOY_VNNI256)
+  __m512i sums = _mm512_setzero_si512();
+  for (; i + 64 <= k; i += 64) sums = _mm512_dpbusd_epi32(sums, _mm512_loadu_si512(a + i), _mm512_loadu_si512(b + i));
+  sum = _mm512_reduce_add_epi32(sums);
+#elif defined(__AVXVNNI__) || defined(CONVOY_VNNI256)
+  alignas(32) int32_t lanes[8] = {};
+  __m256i sums = _mm256_setzero_si256();
+  for (; i + 32 <= k; i += 32)
+    sums = add(sums, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(a + i)), weights_of(b + i));
+  _mm256_store_si256(reinterpret_cast<__m256i*>(lanes), sums);
+  for (int32_t lane : lanes) sum += lane;
+#elif defined(__AVX512F__)
+  __m512i sums = _mm512_setzero_si512();
+  for (; i + 32 <= k; i += 32) sums = add(sums, _mm512_loadu_si512(a + i), weights_of(b + i));
+  sum = _mm512_reduce_add_epi32(sums);
+#elif defined(__ARM_NEON)
+  int32x4_t sums = vdupq_n_s32(0);
+  for (; i + 16 <= k; i += 16) {
+    const int8x16_t x = vld1q_s8(a + i), y = vld1q_s8(b + i);
+#if defined(__ARM_FEATURE_DOTPROD)
+    sums = vdotq_s32(sums, x, y);
+#else
+    sums = vpadalq_s16(vpadalq_s16(sums, vmull_s8(vget_low_s8(x), vget_low_s8(y))), vmull_high_s8(x, y));
+#endif
+  }
+  sum = vaddvq_s32(sums);
+#endif
+  for (; i < k; i++) sum += a[i] * b[i];
+  return sum;
+}
+#endif
+
 // Index of a panel's halves of 16 columns in scales, biases and results.
 struct Place {
   size_t at[2], width[2];
@@ -244,9 +294,10 @@ UNROLLED
   pairs_of<ROWS>(a, s.k, panel, w.offsets + number * PANEL, row ? 0 : AHEAD, sums);
   if (const size_t rest = s.k % 4) {  // the rows after the last whole group
     const int8_t* last = panel + s.k / 4 * 4 * PANEL;
+    const size_t width = stride_of(s.k) / sizeof(Number);
     for (size_t m = 0; m < ROWS; m++)
       for (size_t i = 0; i < PANEL; i++)
-        for (size_t r = 0; r < rest; r++) sums[m * PANEL + i] += a[m * s.k + s.k - rest + r] * last[i * rest + r];
+        for (size_t r = 0; r < rest; r++) sums[m * PANEL + i] += whole_times(a + m * width, s.k - rest + r, last[i * rest + r]);
   }
   const Scales firsts = scales_of<FULL>(w, place, 0), seconds = scales_of<FULL>(w, place, 1);
   for (size_t m = 0; m < ROWS; m++) {
@@ -274,14 +325,15 @@ void product(const Quantized& x, const Weights& w, const Sizes& s, size_t from, 
   }(std::make_index_sequence<HIGH>{});
   const bool gated = epilogue == Epilogue::glu;
   const Out out{x.scales, y, gated ? s.n / 2 : s.n, epilogue};
-  const Number* rows = static_cast<const Number*>(x.rows);
+  const uint8_t* rows = static_cast<const uint8_t*>(x.rows);
   const size_t count = (s.m + HIGH - 1) / HIGH;  // tiles of nearly equal height
   for (size_t number = from; number < until; number++) {
     const bool full = gated ? (number + 1) * LANES <= s.n / 2 : (number + 1) * PANEL <= s.n;
     const int8_t* panel = full ? w.packed + number * PANEL * s.k : w.last;
     for (size_t t = 0; t < count; t++) {
       const size_t row = s.m * t / count, end = s.m * (t + 1) / count;
-      tiles[full][end - row - 1](rows + row * s.k, s, panel, w, number, row, out);
+      const Number* first = reinterpret_cast<const Number*>(rows + row * stride_of(s.k));
+      tiles[full][end - row - 1](first, s, panel, w, number, row, out);
     }
   }
 }
@@ -292,76 +344,20 @@ inline Floats quotient(const Floats& v, const Floats& step, const Floats& invers
   return fma(fnma(q, step, v), inverse, q);
 }
 
-// Rounds to the nearest integers.
-inline void store_numbers(const Floats& v, Number* at, size_t count) {
-#if defined(__AVX512F__)
-  const __m512i ints = _mm512_add_epi32(_mm512_cvtps_epi32(v.part[0]), _mm512_set1_epi32(OFFSET));
-  if (count == LANES && sizeof(Number) == 1)
-    return _mm_storeu_si128(reinterpret_cast<__m128i*>(at), _mm512_cvtepi32_epi8(ints));
-  if (count == LANES) return _mm256_storeu_si256(reinterpret_cast<__m256i*>(at), _mm512_cvtepi32_epi16(ints));
-#endif
-  alignas(64) int32_t all[LANES];
-  for (size_t i = 0; i < LANES / WIDTH; i++) to_ints(v.part[i], all + i * WIDTH);
-  for (size_t i = 0; i < count; i++) at[i] = static_cast<Number>(all[i] + OFFSET);
-}
-
 void quantize(const float* x, size_t k, void* numbers, float* scale) {
   Floats top = splat(0.0f);
   each_sixteen(k, [&](size_t i) { top = larger(absolute(load(x + i)), top); },
                [&](size_t i, size_t count) { top = larger(absolute(load(x + i, count)), top); });
   *scale = std::max(largest(top) * (1.0f / 127.0f), 1e-30f);  // so that a row of zeros stays zero
   const Floats step = splat(*scale), inverse = splat(1.0f) / step;
-  Number* out = static_cast<Number*>(numbers);
-  each_sixteen(
-      k, [&](size_t i) { store_numbers(quotient(load(x + i), step, inverse), out + i, LANES); },
-      [&](size_t i, size_t count) { store_numbers(quotient(load(x + i, count), step, inverse), out + i, count); });
-}
-
-// Returns the sum of a row times weights [k], which are not packed.
-inline int32_t dot(const Number* a, const int8_t* b, size_t k) {
-  int32_t sum = 0;
-  size_t i = 0;
-#if defined(__AVX512VNNI__) && !defined(CONVOY_VNNI256)
-  __m512i sums = _mm512_setzero_si512();
-  for (; i + 64 <= k; i += 64) sums = _mm512_dpbusd_epi32(sums, _mm512_loadu_si512(a + i), _mm512_loadu_si512(b + i));
-  sum = _mm512_reduce_add_epi32(sums);
-#elif defined(__AVXVNNI__) || defined(CONVOY_VNNI256)
-  alignas(32) int32_t lanes[8] = {};
-  __m256i sums = _mm256_setzero_si256();
-  for (; i + 32 <= k; i += 32)
-    sums = add(sums, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(a + i)), weights_of(b + i));
-  _mm256_store_si256(reinterpret_cast<__m256i*>(lanes), sums);
-  for (int32_t lane : lanes) sum += lane;
-#elif defined(__AVX512F__)
-  __m512i sums = _mm512_setzero_si512();
-  for (; i + 32 <= k; i += 32) sums = add(sums, _mm512_loadu_si512(a + i), weights_of(b + i));
-  sum = _mm512_reduce_add_epi32(sums);
-#elif defined(__AVX2__)
-  alignas(32) int32_t lanes[8] = {};
-  __m256i sums = _mm256_setzero_si256();
-  for (; i + 16 <= k; i += 16)
-    sums = add(sums, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(a + i)), weights_of(b + i));
-  _mm256_store_si256(reinterpret_cast<__m256i*>(lanes), sums);
-  for (int32_t lane : lanes) sum += lane;
-#elif defined(__ARM_NEON)
-  int32x4_t sums = vdupq_n_s32(0);
-  for (; i + 16 <= k; i += 16) {
-    const int8x16_t x = vld1q_s8(a + i), y = vld1q_s8(b + i);
-#if defined(__ARM_FEATURE_DOTPROD)
-    sums = vdotq_s32(sums, x, y);
-#else
-    sums = vpadalq_s16(vpadalq_s16(sums, vmull_s8(vget_low_s8(x), vget_low_s8(y))), vmull_high_s8(x, y));
-#endif
-  }
-  sum = vaddvq_s32(sums);
-#endif
-  for (; i < k; i++) sum += a[i] * b[i];
-  return sum;
+  write_row(k, numbers, [&](size_t i, size_t count) {
+    return quotient(count == LANES ? load(x + i) : load(x + i, count), step, inverse);
+  });
 }
 
 void among8(Quantized x, const int8_t* rows, const float* scales, const int32_t* offsets, size_t m, size_t k,
             const int64_t* ids, size_t count, float* y) {
-  const Number* a = static_cast<const Number*>(x.rows);
+  const uint8_t* a = static_cast<const uint8_t*>(x.rows);
   for (size_t j = 0; j < count; j++) {
     if (ids[j] < 0) {
       for (size_t i = 0; i < m; i++) y[i * count + j] = LOWEST;
@@ -372,6 +368,6 @@ void among8(Quantized x, const int8_t* rows, const float* scales, const int32_t*
     if (j + 4 < count && ids[j + 4] >= 0)  // rows are scattered, so they are prefetched
       for (size_t at = 0; at < k; at += 64) __builtin_prefetch(rows + static_cast<size_t>(ids[j + 4]) * k + at);
     for (size_t i = 0; i < m; i++)
-      y[i * count + j] = static_cast<float>(dot(a + i * k, row, k) + offsets[id]) * scales[id] * x.scales[i];
+      y[i * count + j] = static_cast<float>(dot(reinterpret_cast<const Number*>(a + i * stride_of(k)), row, k) + offsets[id]) * scales[id] * x.scales[i];
   }
 }

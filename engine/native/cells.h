@@ -3,14 +3,10 @@
 // Quantises x by a fixed scale, in the form of the instruction set, clipped to a byte.
 void quantize_static(const float* x, float alpha, size_t k, void* numbers) {
   const Floats scale = splat(alpha), low = splat(-127.0f), high = splat(127.0f);
-  Number* out = static_cast<Number*>(numbers);
-  auto put = [&](const Floats& v, size_t i, size_t count) {
-    const Floats scaled = v * scale;
-    store_numbers(each_part([&](size_t p) { return smaller(high.part[p], larger(low.part[p], scaled.part[p])); }), out + i,
-                  count);
-  };
-  each_sixteen(k, [&](size_t i) { put(load(x + i), i, LANES); },
-               [&](size_t i, size_t count) { put(load(x + i, count), i, count); });
+  write_row(k, numbers, [&](size_t i, size_t count) {
+    const Floats scaled = (count == LANES ? load(x + i) : load(x + i, count)) * scale;
+    return each_part([&](size_t p) { return smaller(high.part[p], larger(low.part[p], scaled.part[p])); });
+  });
 }
 
 // Computes a row of a simpler simple recurrent unit: cell = f * before + (1 - f) * candidate, f = sigmoid(gate).

@@ -353,7 +353,7 @@ constexpr bool FAST = true;
 constexpr bool FAST = false;  // without fused products it is slower than the standard operators
 #endif
 
-extern const Kernels kernels{CONVOY_STRING(CONVOY_ISA), FAST, sizeof(Number), OFFSET, quantize, product, product32,
+extern const Kernels kernels{CONVOY_STRING(CONVOY_ISA), FAST, stride_of, OFFSET, quantize, product, product32,
                              add_norm, softmax, taps, attend, attend_past, select, among8, among, quantize_static, ssru};
 
 }  // namespace CONVOY_ISA

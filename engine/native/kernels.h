@@ -68,7 +68,7 @@ struct Selection {
 struct Kernels {
   const char* name;
   bool fast;           // whether it is faster than the standard operators
-  size_t number;       // bytes of a quantised number
+  size_t (*row_bytes)(size_t k);  // bytes of a quantised row of k numbers
   int32_t offset;      // offset added to each number
   // quantises x [M, K], with one scale per row
   void (*quantize)(const float* x, size_t k, void* numbers, float* scale);

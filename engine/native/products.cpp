@@ -65,7 +65,7 @@ struct Int8Linear {
     // many rows are computed in bands, so that quantised rows and results before their norm stay in the cache; few
     // rows are not, because each band reads all weights
     const size_t band = m < 2 * BAND ? m : BAND;
-    const size_t row = k * kernels.number;
+    const size_t row = kernels.row_bytes(k);
     uint8_t* numbers = scratch<Int8Linear, uint8_t>(band * row);
     float* steps = scratch<Int8Linear, float>(band);
     for (size_t begin = 0; begin < m; begin += band) {
@@ -208,7 +208,7 @@ struct Int8Among {
     });
     const Tensor y = run.output(0, {x.shape[0], x.shape[1], static_cast<int64_t>(width)});
     run.each(slots, slots * beams * k * width / 16, [&](size_t from, size_t until) {
-      const size_t row = k * kernels.number;
+      const size_t row = kernels.row_bytes(k);
       uint8_t* numbers = scratch<Int8Among, uint8_t>(beams * row);
       float* steps = scratch<Int8Among, float>(beams);
       for (size_t s = from; s < until; s++) {

@@ -22,4 +22,25 @@ FAULTS = [
         "",
         "tests/engine/native/test_instruction_sets.py -k other_sources",
     ),
+    (
+        "magnitudes whose products exceed 16 bits are added in 16 bits",
+        "engine/native/magnitudes.h",
+        "constexpr int32_t MOST = 255;",
+        "constexpr int32_t MOST = 1020;",
+        "tests/engine/native/test_instruction_sets.py -k same_bits",
+    ),
+    (
+        "a row with a full list is widened four at a time",
+        "engine/native/magnitudes.h",
+        "        summary.apart = true;\n",
+        "",
+        "tests/engine/native/test_instruction_sets.py -k same_bits",
+    ),
+    (
+        "numbers of a row's list are not multiplied",
+        "engine/native/magnitudes.h",
+        "for (size_t i = 0; i < summary_of(a, k).lifted; i++) {",
+        "for (size_t i = 0; i < 0; i++) {",
+        "tests/engine/native/test_instruction_sets.py -k same_bits",
+    ),
 ]

@@ -21,6 +21,17 @@ static std::vector<float> numbers(size_t n) {
   for (float& x : made) x = number();
   return made;
 }
+// Rows with magnitudes near zero, with runs of large ones, with large ones only, and rows without negative numbers.
+enum class Rows { mixed, loud, flat, positive };
+static std::vector<float> rows_of(Rows kind, size_t m, size_t k) {
+  auto made = numbers(m * k);
+  for (size_t i = 0; i < made.size(); i++) {
+    if (kind == Rows::loud && i % 23 < 7) made[i] = made[i] < 0 ? -4.0f + made[i] / 9 : 4.0f - made[i] / 9;
+    if (kind == Rows::flat) made[i] = made[i] < 0 ? -4.0f : 4.0f;
+    if (kind == Rows::positive) made[i] = made[i] < 0 ? 0.0f : made[i];
+  }
+  return made;
+}
 static std::vector<int8_t> bytes(size_t n) {
   std::vector<int8_t> made(n);
   for (int8_t& x : made) x = static_cast<int8_t>(31.75f * number());
@@ -34,10 +45,13 @@ static void tell(const char* what, size_t size, const std::vector<T>& v) {
   std::printf("%s %zu %016llx\n", what, size, static_cast<unsigned long long>(hash));
 }
 
-static void products(size_t m, size_t k, size_t n) {  // n is not a multiple of a panel
+static void products(Rows kind, size_t m, size_t k, size_t n) {  // n is not a multiple of a panel
   const size_t panels = (n + 31) / 32;
-  const auto x = numbers(m * k), scales = numbers(n), bias = numbers(n), packed32 = numbers(panels * 32 * k);
+  const auto x = rows_of(kind, m, k), scales = numbers(n), bias = numbers(n), packed32 = numbers(panels * 32 * k);
   auto last = bytes(32 * k), packed = bytes(n * k);
+  auto table = bytes(20 * k);
+  for (auto* weights : {&packed, &table})
+    for (int8_t& w : *weights) w = kind == Rows::mixed ? w : w < 0 ? -128 : 127;
   for (size_t row = 0; n % 32 && row < k; row++)  // absent columns are zeros
     for (size_t i = n % 32; i < 32; i++) last[row / 4 * 128 + (row < k / 4 * 4 ? i * 4 + row % 4 : i * (k % 4) + row % 4)] = 0;
   std::vector<int32_t> offsets(panels * 32);
@@ -48,9 +62,9 @@ static void products(size_t m, size_t k, size_t n) {  // n is not a multiple of 
         const size_t at = row / 4 * 128 + (row < k / 4 * 4 ? i * 4 + row % 4 : i * (k % 4) + row % 4);
         offsets[p * 32 + i] -= K.offset * panel[at];
       }
-  std::vector<uint8_t> rows(m * k * K.number);
+  std::vector<uint8_t> rows(m * K.row_bytes(k));
   std::vector<float> steps(m);
-  for (size_t i = 0; i < m; i++) K.quantize(&x[i * k], k, &rows[i * k * K.number], &steps[i]);
+  for (size_t i = 0; i < m; i++) K.quantize(&x[i * k], k, &rows[i * K.row_bytes(k)], &steps[i]);
   tell("quantize", k, steps);
   for (Epilogue e : {Epilogue::none, Epilogue::relu, Epilogue::glu}) {
     const bool gated = e == Epilogue::glu;
@@ -62,7 +76,6 @@ static void products(size_t m, size_t k, size_t n) {  // n is not a multiple of 
     tell("product", m * 1000 + k, y);
     tell("product32", m * 1000 + k, y32);
   }
-  const auto table = bytes(20 * k);
   std::vector<int32_t> taken(20);
   for (size_t i = 0; i < 20 * k; i++) taken[i / k] -= K.offset * table[i];
   const std::vector<int64_t> ids{3, 19, 0, -1, 7, 7, 11};
@@ -90,7 +103,9 @@ static void attention(size_t width, size_t time, size_t queries) {
 
 int main() {
   for (size_t k : {64u, 70u, 5u})
-    for (size_t m : {1u, 4u, 13u}) products(m, k, k == 70 ? 80 : 96);
+    for (size_t m : {1u, 4u, 13u}) products(Rows::mixed, m, k, k == 70 ? 80 : 96);
+  for (Rows kind : {Rows::loud, Rows::flat, Rows::positive})
+    for (size_t k : {12u, 93u, 160u}) products(kind, 7, k, 64);
   attention(64, 96, 5);
   attention(20, 33, 2);
   for (size_t n : {7u, 48u, 300u}) {
