@@ -92,7 +92,7 @@ def find_numbers(text: str, language: str) -> Iterator[NumberInWords]:
     """
     words = rules_of(language).number_words
     lowered = text.lower()
-    if not words or not any(sign in lowered for sign in words.signs) or len(lowered) != len(text):
+    if not words or not any(map(lowered.__contains__, words.signs)) or len(lowered) != len(text):
         return
     part, run = _patterns(words)
     for match in run.finditer(lowered):

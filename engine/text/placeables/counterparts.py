@@ -49,7 +49,7 @@ def find_counterparts(
     rules = rules_of(languages[0]), rules_of(languages[1])
     pattern, times = _pattern(*languages) if signs else None, rules[0].clock_times
     lowered = text.lower() if times else ""
-    may_have_time = times and any(sign in lowered for sign in times.signs)
+    may_have_time = times and any(map(lowered.__contains__, times.signs))
     clock = _times(*languages) if may_have_time else None
     found = _find_times(text, clock, rules) if clock else iter(())
     if pattern:

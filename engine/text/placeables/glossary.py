@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 EXACT: Final = "="  # before a phrase that is found only as it is written
 FORM: Final = "|"  # between the forms of a phrase: station|stations
 
 
-def targets_of(ignore: Iterable[str], glossary: Mapping[str, str]) -> dict[str, str | None]:
+def targets_of(ignore: Sequence[str], glossary: Mapping[str, str]) -> dict[str, str | None]:
     """Return the translation of each phrase to find; None for a phrase that stays unchanged.
 
     ignore: phrases that stay unchanged.
     glossary: translations by entry. A form in other capitals gives way to a phrase that is written so.
     """
+    if not (ignore or glossary):
+        return {}
     written, cased = dict[str, str](), dict[str, str]()
     for entry, target in glossary.items():
         for form in _written_forms(entry):

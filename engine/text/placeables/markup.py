@@ -60,7 +60,7 @@ label li mark ol p pre q s samp small span strike strong sub sup table tbody td 
 """
 ELEMENTS: Final = VOID_TAGS | set(ELEMENT_NAMES.split())
 # word in capitals within a sentence; a single letter may be an abbreviation, longer runs are no words
-CAPITALS: Final = re.compile(r"(?<![\w'’&/.-])([^\W\d_]{2,24})((?:['’][^\W\d_]{1,2})?)(?![\w&/=]|-\w)")
+CAPITALS: Final = re.compile(r"(?<![\w'’&/.-])([^\W\d_a-zß-ÿ]{2,24})((?:['’][^\W\d_]{1,2})?)(?![\w&/=]|-\w)")
 MAX_FORMATS: Final = 400  # further markup of a text is read as text
 CLAUSE_CHARACTERS: Final = 200  # searched on both sides of a word in capitals for small letters
 SENTENCE_STARTS: Final = frozenset(".!?:„“\"'\n")

@@ -35,6 +35,7 @@ from engine.text.placeables.masked_text import MarkedText, MaskedText, Phrase
 from engine.text.placeables.names import (
     ACRONYM,
     CONSONANTS,
+    TWO_CAPITALS,
     NameRule,
     find_abbreviations,
     find_acronyms,
@@ -233,7 +234,7 @@ class _Finder:
     def _words(self, part: str) -> list[Iterator[tuple[int, int]]]:
         """Return iterators of the acronyms of a part of the text and of words with unknown characters."""
         rule, words = self.rules.names, list[Iterator[tuple[int, int]]]()
-        if rule and ACRONYM.search(part):
+        if rule and TWO_CAPITALS.search(part) and ACRONYM.search(part):
             words.append(find_acronyms(part, rule))
         if rule and rules_of(rule.language).short_words and CONSONANTS.search(part):
             words.append(find_abbreviations(part, rule))
@@ -247,7 +248,7 @@ class _Finder:
         """Return the found ranges without a phrase of the caller, each with its form in the answer."""
         targets = dict[tuple[int, int], str]()
         for begin, end, target in found:
-            if next(self.requested.find(part[begin:end]), None) is None:
+            if not self.targets or next(self.requested.find(part[begin:end]), None) is None:
                 targets[begin, end] = target
             yield
         return targets

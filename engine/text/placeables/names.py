@@ -40,6 +40,7 @@ NOUNS_MAY_BE_NAME: Final = re.compile(
     rf"(?:{'|'.join(sorted(PARTICLES))}|{CAPITAL})"
 )
 APOSTROPHES: Final = ("'", "’")
+TWO_CAPITALS: Final = re.compile(r"[^\W\d_a-zß-öø-ÿ]{2}")  # a text without it has no acronyms
 # acronyms such as GDPR, except acronyms with translations
 ACRONYM: Final = re.compile(
     r"(?<![\w'’&/.-])(?!NATO|OTAN|ONU|UNO|AIDS|SIDA|DNA|ADN|DNS)[A-ZÄÖÜ]{2,12}(?![\w'’&/-]|\.\w)"
@@ -93,7 +94,8 @@ def find_names_with_titles(text: str, rule: NameRule) -> Iterator[tuple[int, int
 
     The range of a name of many tokens includes its title, which the answer has in its own language.
     """
-    for begin, end in merge_ranges([find_names(text, rule), find_people(text, rule.language)]):
+    names, people = list(find_names(text, rule)), list(find_people(text, rule.language))
+    for begin, end in merge_ranges([iter(names), iter(people)]) if names and people else names or people:
         first, title = begin, ""
         if rule.target and rule.count_tokens(text[begin:end]) >= MIN_TITLED_TOKENS:
             first, title = title_before(text, begin, (rule.language, rule.target))

@@ -49,6 +49,7 @@ TEXT_CASES: dict[str, Case | str] = {
     "engine.text.placeables.grammar:ITEM": Case(pumps=("a) ", "A. "), uses=("finditer",)),
     "engine.text.placeables.grammar:FIRST_ITEM": Case(pumps=("a", "a.")),
     "engine.text.placeables.names:_people": "is timed with `mask`; parts of bounded length",
+    "engine.text.placeables.names:TWO_CAPITALS": "two characters",
     "engine.text.placeables.names:CONSONANTS": Case(pumps=("BP ", "hm ", "b-")),
     "engine.text.placeables.numerals:SPACED_DASH": Case(pumps=(" -", "- ")),
     "engine.text.placeables.numerals:EDGES": Case(pumps=(" - ", "(", ")"), uses=("split",)),
