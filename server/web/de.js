@@ -54,6 +54,7 @@ export const DE = {
   Stop: "Anhalten",
   Working: "In Arbeit",
   "{answer} ready": "{answer} fertig",
+  "The text was sent to {host} (model {name}).": "Der Text wurde an {host} gesendet (Modell {name}).",
   "The model had lost {parts} that must stay; they were restored, perhaps not in the best place.": "Vom Modell verloren und wieder eingesetzt: {parts}, vielleicht nicht an der besten Stelle.",
   "The answer repeats itself: do not trust it.": "Die Antwort wiederholt sich: Verlassen Sie sich nicht auf sie.",
   "The answer was cut off at the greatest length allowed.": "Die Antwort wurde bei der größten erlaubten Länge abgeschnitten.",

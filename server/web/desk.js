@@ -162,7 +162,7 @@ export class Desk {
       alignment: explained,
       coverage: explained,
     };
-    return this.task === "summarize" ? { ...body, truncate: true } : { ...body, ...this.choices(), forced: true };
+    return this.task === "summarize" ? { ...body, truncate: true } : { ...body, ...this.choices(), forced: true, via: models.some((model) => model.remote) };
   }
 
   #busy(on) {
@@ -207,8 +207,12 @@ export class Desk {
   }
 
   // Shows warnings about the answer.
-  #doubt({ scores, repetition, truncated, forced, detectedLanguage }) {
+  #doubt({ scores, repetition, truncated, forced, detectedLanguage, via }) {
     const notes = [];
+    const asked = new Set([scores?.model, scores?.insteadOf, ...(via ?? []).map((sentence) => sentence.model)].flatMap((name) => name?.split("+") ?? []).map((name) => name.split("@")[0]));
+    for (const { name, remote } of this.server.models.filter((model) => model.remote && asked.has(model.name))) {
+      notes.push(tr("The text was sent to {host} (model {name}).", { host: remote, name }));
+    }
     if (forced) notes.push(tr("The model had lost {parts} that must stay; they were restored, perhaps not in the best place.", { parts: counted(forced, "part|parts") }));
     if (repetition?.loop) notes.push(tr("The answer repeats itself: do not trust it."));
     if (scores?.finish === "length") notes.push(tr("The answer was cut off at the greatest length allowed."));

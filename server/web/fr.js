@@ -54,6 +54,7 @@ export const FR = {
   Stop: "Arrêter",
   Working: "En cours",
   "{answer} ready": "{answer} : terminé",
+  "The text was sent to {host} (model {name}).": "Le texte a été envoyé à {host} (modèle {name}).",
   "The model had lost {parts} that must stay; they were restored, perhaps not in the best place.": "Perdu par le modèle et remis en place : {parts}, peut-être pas au meilleur endroit.",
   "The answer repeats itself: do not trust it.": "La réponse se répète : ne vous y fiez pas.",
   "The answer was cut off at the greatest length allowed.": "La réponse a été coupée à la longueur maximale autorisée.",

@@ -59,6 +59,18 @@ def test_own_words_are_not_sent_to_models_without_placeholders(shipped, visit):
     assert page.is_visible("#phrases-off")
 
 
+def test_a_model_of_another_server_is_named_with_its_host(place, visit):
+    page = visit(place[0], "/?source=de&target=en")
+    translate(page)
+    assert "was sent" not in page.inner_text("#doubts")
+    models = place[0].get("/models").json()
+    remote = [model | {"remote": "llm.example:443" * (model["name"] == "toy-de-en")} for model in models]
+    page.route("**/models", lambda route: route.fulfill(json=remote))
+    page.reload()
+    translate(page)
+    assert "The text was sent to llm.example:443 (model toy-de-en)." in page.inner_text("#doubts")
+
+
 def test_own_words_apply_to_files(shipped, visit):
     page = visit(shipped[0], "/?source=de&target=en")
     own_words(page, ("Tom", "Thomas"))
