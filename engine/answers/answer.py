@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -18,7 +19,7 @@ from engine.answers.text_model import TextModel
 from engine.errors import TooLarge
 from engine.schedule.aio import generate_group
 from engine.schedule.engine import EngineSettings
-from engine.schedule.slices import Slices, at_once, each, in_turns
+from engine.schedule.slices import Slices, at_once, each, in_slices, in_turns
 from engine.schedule.workers import run_work
 from engine.text.placeables.masked_text import MarkedText
 from engine.types import DecodeJob, Result
@@ -28,6 +29,8 @@ CHARACTERS_PER_TEXT: Final = 50
 CHARACTERS_PER_PHRASE: Final = 20
 # a longer text is not streamed with its first sentence decoded before the others
 MAX_PARAGRAPH_TOKENS: Final = 2_048
+SMALL_DRAFT: Final = 500  # characters; the beginnings of longer answers are made outside of the event loop
+DRAFT_REST: Final = 2.0  # time without new beginnings of a long answer, by the time that making the last took
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,15 +90,18 @@ async def live(
 
     Closing the iterator cancels the requests.
     """
-    drafts = Drafts()
+    drafts, small = Drafts(), planning_work(texts, options) <= SMALL_DRAFT
     task = asyncio.create_task(answer(stages, texts, options, deadline, drafts))
     task.add_done_callback(lambda _: drafts.changed.set())
     try:
         while not task.done():
             await drafts.changed.wait()
             if not task.done():
-                for partial in drafts.take():
+                began = time.perf_counter()
+                for partial in await in_slices(drafts.take(), deadline, small=small):
                     yield partial
+                if not small:
+                    await asyncio.wait({task}, timeout=DRAFT_REST * (time.perf_counter() - began))
         yield await task
     finally:
         task.cancel()

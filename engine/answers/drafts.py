@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from engine.answers.choices import choices
@@ -11,6 +11,7 @@ from engine.answers.plan import Plan
 from engine.answers.sentence import Sentence
 from engine.answers.text_model import TextModel
 from engine.schedule.aio import Watch
+from engine.schedule.slices import Slices
 from engine.text.numbers import DIGITS
 from engine.types import Result
 
@@ -47,16 +48,22 @@ class Drafts:
         self._yielded = [0] * len(plans)  # number of characters that `take` has yielded
         return self._watch
 
-    def take(self) -> Iterator[Partial]:
-        """Yield the beginning of each answer that has become longer since the last call."""
+    def take(self) -> Slices[list[Partial]]:
+        """Return the beginning of each answer that has become longer since the last call, in slices of a
+        sentence."""
         self.changed.clear()
-        while self._changed:
-            number = next(iter(self._changed))
-            del self._changed[number]
-            text = self._beginning(number)
+        numbers, self._changed = self._changed, {}
+        return self._take(numbers)
+
+    def _take(self, numbers: Iterable[int]) -> Slices[list[Partial]]:
+        """Return the beginnings of the answers to texts that have become longer."""
+        partials = list[Partial]()
+        for number in numbers:
+            text = yield from self._beginning(number)
             if len(text) > self._yielded[number]:
                 self._yielded[number] = len(text)
-                yield Partial(number, text)
+                partials.append(Partial(number, text))
+        return partials
 
     def _watch(self, job: int, update: list[int] | Result) -> None:
         """Store the newest update of a job."""
@@ -65,7 +72,7 @@ class Drafts:
         self._changed[text] = None
         self.changed.set()
 
-    def _beginning(self, number: int) -> str:
+    def _beginning(self, number: int) -> Slices[str]:
         """Return the finished sentences of a text, and the certain beginning of the next sentence."""
         plan, updates, ready = self._plans[number], self._updates[number], self._ready[number]
         # the places of formats are known only in the finished answer
@@ -75,6 +82,7 @@ class Drafts:
             if finished is None:
                 break
             ready.append(finished)
+            yield
         texts, gaps = [text for text, _ in ready], plan.layout.gaps
         if len(ready) < count:
             texts += self._certain_text(plan, plan.sentences[len(ready)], updates.get(len(ready)))

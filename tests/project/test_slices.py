@@ -142,6 +142,7 @@ WORKS: dict[str, Callable[[], Iterator[Slices[Any]]] | str] = {
     "server.contracts.convoy.score:score": EXTRAS,
     "server.contracts.convoy.summarize:_answer": EXTRAS,
     "server.contracts.libretranslate.translate:_answer_in": EXTRAS,
+    "engine.answers.answer:live": "a sentence at a time, see test_linear_requests.py",
     "engine.schedule.aio:generate_group": COUNTED,
     "engine.repository.ipc.host:_submit_outside_loop": COUNTED,
     "engine.schedule.workers:run_work": "at most 2,000 characters, see test_linear_requests.py",

@@ -316,4 +316,11 @@ FAULTS = [
         "",
         "tests/engine/answers/test_sentence.py -k first_text",
     ),
+    (
+        "the beginnings of long answers are composed in the event loop",
+        "engine/answers/answer.py",
+        "in_slices(drafts.take(), deadline, small=small)",
+        "in_slices(drafts.take(), deadline, small=True)",
+        "tests/engine/answers/test_stream.py -k outside_of_the_event_loop",
+    ),
 ]

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import gzip
 import itertools
+import threading
 from contextlib import aclosing
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.answers.drafts import Drafts
+from engine.answers.plan import plan
 from engine.api import (
     ExecutorFailed,
     InvalidRequest,
@@ -21,6 +24,8 @@ from engine.api import (
     ServiceSettings,
     TextOptions,
 )
+from engine.schedule.slices import at_once
+from tests.support.copying import copied, text_model
 from tests.support.golden_fixtures import ROOT
 from tests.support.served import LINES, LONG, busy, running, slow_down, until
 from tests.support.thorough import some
@@ -69,6 +74,37 @@ def test_every_partial_text_is_a_beginning_of_the_answer(service, beams, penalty
     for partials, result in zip(partial, results, strict=True):
         assert_beginnings(partials, result.text)
     assert partial[0]
+
+
+def test_sentences_that_waited_for_the_first_are_composed_in_a_slice_each():
+    model = text_model()
+    planned = at_once(plan(model, " ".join(f"Das ist Satz {n}." for n in range(60)), TextOptions()))
+    count = len(planned.sentences)
+    results = [copied(job, "shorter") for job in at_once(planned.job_slices(range(count)))]
+    drafts = Drafts()
+    watch = drafts.begin(model, [planned])
+    for number in range(1, count):
+        watch(number, results[number])
+    assert at_once(drafts.take()) == []
+    watch(0, results[0])
+    slices = drafts.take()
+    assert sum(1 for _ in slices) == count == 60
+
+
+@pytest.mark.parametrize(("sentences", "names"), [(1, {"MainThread"}), (60, {"convoy-slices"})])
+def test_beginnings_of_long_answers_are_composed_outside_of_the_event_loop(
+    service, monkeypatch, sentences, names
+):
+    found, composed = Drafts._finished, set()
+
+    def finished(*given):
+        composed.add(threading.current_thread().name)
+        return found(*given)
+
+    monkeypatch.setattr(Drafts, "_finished", finished)
+    partial, results = listen(service, ["Das ist gut. " * sentences])
+    assert composed <= names
+    assert_beginnings(partial[0], results[0].text)
 
 
 @given(text=st.text(max_size=50), beams=st.integers(1, 4), sampling=st.booleans())
