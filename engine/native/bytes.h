@@ -93,6 +93,7 @@ inline const int8_t* weights_of(const int8_t* b) { return b; }
 inline Sum add(Sum sum, const Number* a, const int8_t* b) { return sum + a[0] * b[0] + a[1] * b[1] + a[2] * b[2] + a[3] * b[3]; }
 inline void finish(int32_t* at, Sum sum) { *at = sum; }
 #endif
+
 // Computes the sums [ROWS, 32] of the whole groups of a panel. ahead: distance of the prefetch in bytes
 template <size_t ROWS>
 inline __attribute__((always_inline)) void groups_of(const Number* a, size_t k, const int8_t* panel,
