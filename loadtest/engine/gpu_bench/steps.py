@@ -1,5 +1,5 @@
 """Single steps: their time by the clock and as a replayed graph, next to predictions; the same without single
-optimisations; the time of the engine's thread; and the kernels that take most of a step.
+optimisations; and the time of the engine's thread.
 
 A replay is timed by events of the device, without the host's work between two steps.
 """
@@ -9,14 +9,14 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final, NamedTuple
 from unittest import mock
 
 import numpy as np
 import torch
-from torch.profiler import ProfilerActivity, profile
 
 from engine.backends import LaneSize
 from engine.bundle.shortlist import Shortlist
@@ -26,7 +26,6 @@ from engine.executors.cuda.streams import CudaStreams, Replay
 from engine.kernels import calls, products
 from engine.kernels.taps import TapProducts
 from engine.schedule.lane import Lane
-from engine.search.executor import Executor
 from loadtest.engine.gpu_bench import models
 from loadtest.engine.gpu_bench.clock import forgive, wait
 from loadtest.engine.gpu_bench.contenders import (
@@ -34,13 +33,11 @@ from loadtest.engine.gpu_bench.contenders import (
     Flow,
     contenders,
     make_requests,
-    open_all,
     open_contender,
-    record_failure,
     straight,
 )
 from loadtest.engine.gpu_bench.record import PartRun
-from loadtest.engine.gpu_bench.sentences import SizedSentence, lengths, sentences
+from loadtest.engine.gpu_bench.sentences import lengths, sentences
 from loadtest.engine.gpu_bench.setting import Setting
 
 SETTLING_STEPS: Final = 8  # steps before the measurement
@@ -49,7 +46,6 @@ TARGET_TOKENS: Final = 400  # length of each answer, so that no request finishes
 REPLAYS: Final = 30
 CACHED_REPLAYS: Final = 6  # of a model with caches: a graph is valid for its first 64 columns only
 IN_A_ROW: Final = (1, 2, 4)  # replays between two events
-MAX_KERNELS: Final = 15  # kernels in a profile
 TURNS: Final = 5  # measurements of each figure; the median counts
 
 
@@ -106,8 +102,6 @@ SHAPES: Final = (
 
 
 INT8_SHAPES: Final = (ONE, DEFAULT, FEW, SIXTEEN, Shape(models.SIX, 4, 64))  # with weights of 8 bits too
-# the steps farthest from their predictions first
-PROFILED: Final = (SIXTEEN, ONE, EIGHT, DEFAULT, Shape(models.ATTENTION, 4, 256), MANY)
 
 
 class Ablation(NamedTuple):
@@ -134,11 +128,20 @@ ABLATIONS: Final = {
 }
 
 
+def _twice(step: Callable[[], None]) -> None:
+    step()
+    step()
+
+
 @dataclass(slots=True)
 class LastReplay:
-    """The graph that was replayed last, of all streams."""
+    """The graph that was replayed last, of all streams.
+
+    pair: captures the same step twice in one graph.
+    """
 
     replay: Replay | None = None
+    pair: Callable[[], Replay] | None = None
 
     @contextmanager
     def recording(self) -> Iterator[None]:
@@ -150,6 +153,7 @@ class LastReplay:
 
             def replay() -> None:
                 self.replay = captured
+                self.pair = partial(capture, streams, partial(_twice, step))
                 captured()
 
             return replay
@@ -160,7 +164,7 @@ class LastReplay:
 
 def steps(run: PartRun) -> dict[str, Any]:
     """Measure the steps of SHAPES. Rows: shape, predicted and measured microseconds of a replay, of a step by
-    the clock, and of one of 2 and of 4 replays in a row."""
+    the clock, of one of 2 and of 4 replays in a row, and of a step in a graph of two."""
     findings: dict[str, Any] = {"rows": [], "not_run": {}}
     for shape in SHAPES:
         _measure_into(run, findings, shape, _shape_columns(shape))
@@ -239,12 +243,18 @@ def _measure(setting: Setting, contender: Contender, shape: Shape) -> dict[str, 
         lane = Lane(executor, straight)
         requests, _ = make_requests(work, shape.beams)
         lane.admit(requests)
-        _run_steps(lane, SETTLING_STEPS, setting.device)
-        seconds, _ = _run_steps(lane, TIMED_STEPS, setting.device)
+        run_steps(lane, SETTLING_STEPS, setting.device)
+        seconds, _ = run_steps(lane, TIMED_STEPS, setting.device)
         row = {"step_microseconds": seconds * 1e6}
     if last.replay is not None and isinstance(executor, CapturedSlots):
         with executor.streams.decoding():
-            row |= _replayed(last.replay, cached=executor.history.caches is not None)
+            cached = executor.history.caches is not None
+            row |= _replayed(last.replay, cached=cached)
+            if last.pair is not None and not cached:
+                with suppress(RuntimeError):  # the row is complete without it
+                    pair = last.pair()
+                    found = [_timed(pair, CACHED_REPLAYS)[0] / 2 for _ in range(TURNS)]
+                    row["captured_in_pairs"] = statistics.median(found)
     return row
 
 
@@ -257,7 +267,7 @@ def _with_shortlist(executor: CapturedExecutor, tokens: int) -> CapturedExecutor
     return CapturedExecutor(executor.model, lane, executor.streams, executor.kernels, shortlist)
 
 
-def _run_steps(lane: Lane, count: int, device: str) -> tuple[float, int]:
+def run_steps(lane: Lane, count: int, device: str) -> tuple[float, int]:
     """Run at least `count` steps; return the seconds of a step, and the number of steps that were run."""
     wait(device)
     began, taken = time.perf_counter(), 0
@@ -350,68 +360,3 @@ def host(run: PartRun) -> dict[str, Any]:
     finally:
         flow.stop()
     return findings
-
-
-def profiles(run: PartRun) -> dict[str, Any]:
-    """Profile the steps of PROFILED on the first backend that works.
-
-    Rows: kernels by their time on the device (operators on a CPU) with calls and microseconds a step, the
-    duration of a step, and the busy time of the device in it.
-    """
-    setting, scale = run.setting, run.setting.scale
-    _, pairs = lengths(setting.corpora, scale.slots)
-    findings: dict[str, Any] = {"rows": [], "not_run": {}}
-    for shape in PROFILED[: 2 if scale.tiny else None]:
-        slots = min(shape.slots, scale.slots)
-        columns = {"model": shape.model, "beam": shape.beams, "sentences": slots}
-        name = " ".join(map(str, columns.values()))
-        if time.monotonic() > run.until and findings["rows"]:
-            findings["not_run"][name] = "no time was left"
-            continue
-        bundle = models.bundle_of(setting.folder, shape.model, tiny=scale.tiny)
-        # no request may finish during the measurement
-        longest = [(source, 3 * scale.steps + 8) for source, _ in pairs[:slots]]
-        sizes = [LaneSize(shape.beams, slots)]
-        for contender, (executor,) in open_all(run, bundle, sizes, findings["not_run"]):
-            with record_failure(f"{name}, {contender}", findings["not_run"]):
-                row = _profile_steps(setting, executor, sentences(bundle.config, longest))
-                findings["rows"].append({"contender": str(contender)} | columns | row)
-                break
-        run.save(findings)
-    return findings
-
-
-def _profile_steps(setting: Setting, executor: Executor, work: list[SizedSentence]) -> dict[str, Any]:
-    """Return microseconds of a step by the clock and on the device, and its longest kernels."""
-    cuda, steps = setting.device.startswith("cuda"), setting.scale.steps
-    lane = Lane(executor, straight)
-    requests, _ = make_requests(work, executor.beams)
-    lane.admit(requests)
-
-    _run_steps(lane, steps, setting.device)  # to warm up
-    plain, _ = _run_steps(lane, steps, setting.device)
-    kinds = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
-    with profile(activities=kinds) as profiler:
-        _, taken = _run_steps(lane, steps, setting.device)
-    events = [event for event in profiler.key_averages() if _time(event, cuda) > 0]
-    events.sort(key=lambda event: -_time(event, cuda))
-    total = sum(_time(event, cuda) for event in events)
-    kernels = [
-        {
-            "name": event.key[:160],
-            "calls": event.count / taken,
-            "microseconds": _time(event, cuda) / taken,
-            "share": _time(event, cuda) / total,
-        }
-        for event in events[:MAX_KERNELS]
-    ]
-    return {"step_microseconds": plain * 1e6, "busy_microseconds": total / taken, "kernels": kernels}
-
-
-def _time(event: Any, cuda: bool) -> float:  # noqa: FBT001
-    """Return the microseconds of an event itself; on CUDA only of kernels, which are separate events."""
-    if not cuda:
-        return float(event.self_cpu_time_total)
-    if str(getattr(event, "device_type", "")).endswith("CPU"):
-        return 0.0
-    return float(event.self_device_time_total)
