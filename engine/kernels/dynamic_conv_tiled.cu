@@ -38,7 +38,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       copy_async(from + head * each + at % pieces * 8, windows + at * 8);
     }
   }
-  const Index column = *clock % older;
+  const int column = static_cast<int>(*clock % older);
   __syncthreads();
   product.multiply(inputs, parts);
 
@@ -77,7 +77,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   for (int at = me; at < rows * each / 8; at += THREADS) {
     const int row = at / (each / 8), channel = at % (each / 8) * 8;
     const Words newest = *reinterpret_cast<const Words*>(windows + (row * width + older) * each + channel);
-    const Index place = (row / beams * older + column) * beams + row % beams;
+    const Index place = static_cast<Index>(row / beams * older + column) * beams + row % beams;
     *reinterpret_cast<Words*>(ring + place * channels + head * each + channel) = newest;
   }
 }
