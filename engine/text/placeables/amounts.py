@@ -70,9 +70,6 @@ RANGE: Final = rf"(?:{NUMBER})(?: [–—-] (?:{NUMBER})){{1,12}}+"  # 8:00 – 
 # chords and grades: Am7 – D9 – G
 CHORD: Final = r"[A-H][#b♯♭]?(?:m|maj|min|dim|aug|sus|add)?\d{0,2}(?:/[A-H][#b]?)?(?![\w'’])"
 CHORDS: Final = rf"(?<![\w-]){CHORD}(?:(?: [–|-] |, (?=\w{{2}})){CHORD}){{1,12}}+"
-INSTANT: Final = (
-    r"(?<!\w)\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(?::\d{2}(?:[.,]\d{1,9})?)?(?:Z| ?[+-]\d{2}:?\d{2})?(?!\w)"
-)
 IBAN: Final = r"(?<!\w)[A-Z]{2}\d{2}(?: ?[A-Z\d]{4})(?: ?\d{4}){2,6}(?: ?[A-Z\d]{1,4})?(?!\w)"
 # letters with digits: H2O, A4, MP3, COVID-19, GPT-4; not in a compound such as G7-Staaten
 CODE: Final = (

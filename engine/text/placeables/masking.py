@@ -14,6 +14,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence, Se
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import groupby
+from string import ascii_uppercase
 from typing import Final
 
 from engine.errors import InvalidRequest
@@ -21,6 +22,8 @@ from engine.text.languages import rules_of
 from engine.text.numbers import find_numbers
 from engine.text.placeables.counterparts import find_counterparts
 from engine.text.placeables.dense import cut_dense_lines
+from engine.text.placeables.foreign import QUOTATION as FOREIGN_SIGN
+from engine.text.placeables.foreign import find_foreign_quotations
 from engine.text.placeables.glossary import targets_of
 from engine.text.placeables.grammar import (
     PROSE,
@@ -40,13 +43,16 @@ from engine.text.placeables.names import (
     find_abbreviations,
     find_acronyms,
     find_names_with_titles,
+    find_rare_words,
 )
+from engine.text.placeables.nonwords import hold_nonwords, join_code
 from engine.text.placeables.phrases import Phrases, merge_ranges
 
 REMEMBERED_MODELS: Final = 64  # models with an index of their symbols
 PRIVATE: Final = range(0xE000, 0xF700)
 TAG_AROUND: Final = re.compile(r"<[A-Za-z/][^<>]{1,400}>")
 QUOTATION_CHARACTERS: Final = 300  # searched for the first mark of a quotation
+CAPITALS: Final = frozenset(ascii_uppercase)
 SOLID: Final = re.compile(r"\S+")
 
 
@@ -102,10 +108,13 @@ def mask(marked: MarkedText, rules: MaskRules) -> Generator[None, None, MaskedTe
         phrases.append(phrase)
         parts += [text[position:begin], mark]
         position = end
-    if not phrases:
-        return MaskedText(text)
-    masked = MaskedText("".join([*parts, text[position:]]), mark, tuple(phrases))
-    return cut_dense_lines(masked) if rules.protect else masked
+    masked = MaskedText(text)
+    if phrases:
+        masked = MaskedText("".join([*parts, text[position:]]), mark, tuple(phrases))
+    if not rules.protect or PROSE.match(text):
+        return masked
+    masked = yield from hold_nonwords(masked, mark)
+    return join_code(cut_dense_lines(masked))
 
 
 def _unused_mark(text: str) -> str:
@@ -177,6 +186,8 @@ class _Finder:
         # ASCII is left out: a vocabulary may lack a capital letter and still know its words in small letters
         foreign = (c for c in characters if c > "~" and unicodedata.category(c)[0] in "LMNS")
         self.lacking = frozenset(c for c in foreign if rules.lacks and rules.lacks(c))
+        capitals = characters & CAPITALS if rules.names and rules.lacks else ()
+        self.capitals = frozenset(c for c in capitals if rules.lacks and rules.lacks(c))
 
     def find(self, text: str, begin: int, end: int) -> Iterator[tuple[int, int, Phrase] | None]:
         """Yield begin, end and phrase of each phrase in text[begin:end], and None after each step."""
@@ -232,12 +243,16 @@ class _Finder:
         return (yield from self._without_requested(part, ((n.begin, n.end, str(n.value)) for n in found)))
 
     def _words(self, part: str) -> list[Iterator[tuple[int, int]]]:
-        """Return iterators of the acronyms of a part of the text and of words with unknown characters."""
+        """Return iterators of acronyms, quotations in other languages and words with unknown characters."""
         rule, words = self.rules.names, list[Iterator[tuple[int, int]]]()
         if rule and TWO_CAPITALS.search(part) and ACRONYM.search(part):
             words.append(find_acronyms(part, rule))
         if rule and rules_of(rule.language).short_words and CONSONANTS.search(part):
             words.append(find_abbreviations(part, rule))
+        if rule and self.capitals:
+            words.append(find_rare_words(part, rule, self.capitals))
+        if self.rules.languages and FOREIGN_SIGN.search(part):
+            words.append(find_foreign_quotations(part, self.rules.languages[0]))
         if self.lacking:
             words.append(_unreadable_words(part, self.lacking))
         return words

@@ -43,18 +43,22 @@ APOSTROPHES: Final = ("'", "’")
 TWO_CAPITALS: Final = re.compile(r"[^\W\d_a-zß-öø-ÿ]{2}")  # a text without it has no acronyms
 # acronyms such as GDPR, except acronyms with translations
 ACRONYM: Final = re.compile(
-    r"(?<![\w'’&/.-])(?!NATO|OTAN|ONU|UNO|AIDS|SIDA|DNA|ADN|DNS)[A-ZÄÖÜ]{2,12}(?![\w'’&/-]|\.\w)"
+    r"(?<![\w'’&/.-])(?!NATO|OTAN|ONU|UNO|AIDS|SIDA|DNA|ADN|DNS)[A-ZÄÖÜ]{2,12}s?(?![\w'’&/-]|\.\w)"
 )
 # word without a vowel, which is an abbreviation in most languages; with a dot it may have a translation
 CONSONANTS: Final = re.compile(
     r"(?<![\w'’&/.-])(?!(?i:[hmpst]{2,5}|[bg]r+)\b)[b-df-hj-np-tv-xzB-DF-HJ-NP-TV-XZ]{2,6}(?![\w'’&/-]|\.(?!\s{0,9}\Z))"
 )
+CODE_AFTER: Final = re.compile(r" (?=[A-Z]{0,3}-?\d)(?=\w{0,11}[A-Za-z-])[\w-]{2,12}(?!\w)")  # Boeing 737-800
 # thresholds chosen on validation sets: models rarely lose words of fewer tokens (docs/text.md)
 MIN_ACRONYM_TOKENS: Final = 3
 MIN_PLACE_TOKENS: Final = 4  # a single word after a preposition of place
 MIN_TITLED_TOKENS: Final = 4  # shorter names are masked without their titles
 MIN_TOKENS_BESIDE: Final = 2  # the longest word of several; of capital nouns, the second longest
 MIN_NOUN_PAIR_TOKENS: Final = 5  # the two longest words together, in a language of capital nouns
+MIN_RARE_TOKENS: Final = 3
+MIN_TOKENS_BEFORE_CODE: Final = 3
+MAX_TOKEN_LETTERS: Final = 2  # mean of a name before a code, in a language of capital nouns
 MAX_KNOWN_TOKENS: Final = 2  # an ordinary word, written in small letters
 MAX_CAPITALS_SHARE: Final = 0.67  # words with capitals after the first word; headings have more
 SENTENCE_STARTS: Final = frozenset('.!?:„“"»«\n')
@@ -130,11 +134,24 @@ def find_acronyms(text: str, rule: NameRule) -> Iterator[tuple[int, int]]:
     A text all in capitals has no acronyms.
     """
     for match in ACRONYM.finditer(text) if not text.isupper() else ():
-        word = match[0]
+        word = match[0].rstrip("s")
         # 0 if each letter is a token of its own
         known_letters = len(word) - min(map(rule.count_tokens, (word.lower(), word.capitalize())))
         allowed = (len(word) - 1) // 2
         if known_letters <= allowed and rule.count_tokens(word) >= min(MIN_ACRONYM_TOKENS, len(word)):
+            yield match.span()
+
+
+def find_rare_words(text: str, rule: NameRule, lacking: Set[str]) -> Iterator[tuple[int, int]]:
+    """Find begin and end of each word within a sentence whose capital the model lacks: Quercus, Xiomara.
+
+    lacking: capitals that the vocabulary lacks. A word of few tokens in small letters is no rare word, and a
+        noun is none in a language that writes nouns with capitals.
+    """
+    if rules_of(rule.language).nouns:
+        return
+    for match in re.finditer(rf"(?<=\w )[{''.join(sorted(lacking))}][^\W\d_A-Z]{{2,30}}(?!\w)", text):
+        if rule.count_tokens(match[0].lower()) >= MIN_RARE_TOKENS:
             yield match.span()
 
 
@@ -246,7 +263,7 @@ class _NameFinder:
 
     def _is_name(self, first: int, end: int) -> bool:
         """Return whether the words [first, end), which follow no title, are a name."""
-        several = end - first > 1
+        several = end - first > 1 or self._is_before_code(first)
         if several and all(map(self._is_ordinary, range(first, end))):
             return False
         if not several and not self._may_stand_alone(first):
@@ -255,6 +272,10 @@ class _NameFinder:
             return True
         least = MIN_TOKENS_BESIDE if several else self.rule.min_tokens_alone
         return max(map(self._tokens, range(first, end))) >= least
+
+    def _is_before_code(self, number: int) -> bool:
+        """Return whether a code follows a word: Cessna 172S."""
+        return CODE_AFTER.match(self.text, self.spans[number][1]) is not None
 
     def _may_stand_alone(self, number: int) -> bool:
         """Return whether a word that is no country or translated name may be a name without other words."""
@@ -305,6 +326,9 @@ class _NounNameFinder(_NameFinder):
 
     def _is_name(self, first: int, end: int) -> bool:
         """Return whether a word after a preposition of place, or several words, are a name of many tokens."""
+        if end - first == 1 and self._is_before_code(first):
+            tokens, letters = self.rule.count_tokens(self.words[first]), len(self.words[first])
+            return tokens >= MIN_TOKENS_BEFORE_CODE and letters <= MAX_TOKEN_LETTERS * tokens
         if end - first == 1:
             place = self._previous(first) in self.nouns.place_prepositions
             return place and self._tokens(first) >= MIN_PLACE_TOKENS and not self._is_translated(first)

@@ -34,7 +34,7 @@ def test_each_thing_is_found_as_a_whole(thing):
     assert [phrase.source for phrase in found.phrases] in ([thing, thing], [f"({thing})", thing])
 
 
-@pytest.mark.parametrize("text", ["100%ig", "3D", "x2", "C# und F#", "zu 5x", "z.B."])
+@pytest.mark.parametrize("text", ["100%ig", "3D", "zu 5x", "z.B."])
 def test_patterns_do_not_match_prose(text):
     found = mask(MarkedText(text), MaskRules(protect=True, symbols=SYMBOLS))
     assert not [p.source for p in found.phrases if not p.source.isdigit()]
