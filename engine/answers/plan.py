@@ -189,8 +189,7 @@ class _Planner:
     ) -> None:
         """most: largest number of sentences."""
         self.model, self.options, self.masked, self.room = model, options, masked, most
-        # `_fits` encodes each sentence before it is planned
-        self.encode = cache(model.placeholder_tokenizer.encode)
+        self.encode = cache(model.placeholder_tokenizer.encode)  # `_fits` encodes each sentence too
 
     def sentence_by_sentence(self) -> Slices[Plan]:
         """Plan each sentence as one source."""
@@ -377,6 +376,7 @@ def _mask_rules(
         ignore=(*options.ignore, *(word.word for word in model.placeholder_words)),
         glossary=options.glossary,
         protect=resolved.protect,
+        nonwords=model.spaced and not model.remote,
         symbols=symbols,
         spaced=model.spaced,
         lacks=model.tokenizer.lacks,

@@ -9,7 +9,9 @@ from typing import Final
 
 from engine.text.languages import LANGUAGES, rules_of
 
-QUOTATION: Final = re.compile(r"[\"„“«](?: |\u00a0|\u202f)?([^\W\d_][^\"„“”«»\n]{3,80}?)[ \u00a0\u202f]?[\"“”»]")
+QUOTATION: Final = re.compile(
+    r"[\"„“«](?: |\u00a0|\u202f)?([^\W\d_][^\"„“”«»\n]{3,80}?)[ \u00a0\u202f]?[\"“”»]"
+)
 WORD: Final = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
 LANGUAGES_OF_TITLES: Final = ("de", "en", "es", "fr", "it")
 FEW_WORDS: Final = 4  # one known word of so many is enough

@@ -63,6 +63,7 @@ class MaskRules:
     ignore: phrases that stay unchanged; the longest match wins.
     glossary: entry to target phrase; the longest match wins. `glossary.py` has the forms of an entry.
     protect: whether placeables and words with unknown characters are masked too.
+    nonwords: whether parts that are no words are masked; language models copy these, and read markup.
     symbols: placeholders of the model; where a text spells one, it is masked.
     spaced: whether phrases are found as whole words only.
     lacks: returns whether the source vocabulary lacks a character.
@@ -75,6 +76,7 @@ class MaskRules:
     ignore: Sequence[str] = ()
     glossary: Mapping[str, str] = field(default_factory=dict)
     protect: bool = False
+    nonwords: bool = True
     symbols: Sequence[str] = ()
     spaced: bool = True
     lacks: Callable[[str], bool] | None = None
@@ -111,7 +113,7 @@ def mask(marked: MarkedText, rules: MaskRules) -> Generator[None, None, MaskedTe
     masked = MaskedText(text)
     if phrases:
         masked = MaskedText("".join([*parts, text[position:]]), mark, tuple(phrases))
-    if not rules.protect or PROSE.match(text):
+    if not (rules.protect and rules.nonwords) or PROSE.match(text):
         return masked
     masked = yield from hold_nonwords(masked, mark)
     return join_code(cut_dense_lines(masked))

@@ -49,16 +49,14 @@ ACRONYM: Final = re.compile(
 CONSONANTS: Final = re.compile(
     r"(?<![\w'’&/.-])(?!(?i:[hmpst]{2,5}|[bg]r+)\b)[b-df-hj-np-tv-xzB-DF-HJ-NP-TV-XZ]{2,6}(?![\w'’&/-]|\.(?!\s{0,9}\Z))"
 )
-CODE_AFTER: Final = re.compile(r" (?=[A-Z]{0,3}-?\d)(?=\w{0,11}[A-Za-z-])[\w-]{2,12}(?!\w)")  # Boeing 737-800
+CODE_AFTER: Final = re.compile(r" (?=[A-Z]{0,3}-?\d)(?=\w{0,11}[A-Za-z-])[\w-]{2,12}(?!\w)")  # Cessna 172S
 # thresholds chosen on validation sets: models rarely lose words of fewer tokens (docs/text.md)
 MIN_ACRONYM_TOKENS: Final = 3
 MIN_PLACE_TOKENS: Final = 4  # a single word after a preposition of place
 MIN_TITLED_TOKENS: Final = 4  # shorter names are masked without their titles
 MIN_TOKENS_BESIDE: Final = 2  # the longest word of several; of capital nouns, the second longest
 MIN_NOUN_PAIR_TOKENS: Final = 5  # the two longest words together, in a language of capital nouns
-MIN_RARE_TOKENS: Final = 3
-MIN_TOKENS_BEFORE_CODE: Final = 3
-MAX_TOKEN_LETTERS: Final = 2  # mean of a name before a code, in a language of capital nouns
+MIN_RARE_TOKENS: Final = 3  # a word whose capital the vocabulary lacks, in small letters
 MAX_KNOWN_TOKENS: Final = 2  # an ordinary word, written in small letters
 MAX_CAPITALS_SHARE: Final = 0.67  # words with capitals after the first word; headings have more
 SENTENCE_STARTS: Final = frozenset('.!?:„“"»«\n')
@@ -143,10 +141,11 @@ def find_acronyms(text: str, rule: NameRule) -> Iterator[tuple[int, int]]:
 
 
 def find_rare_words(text: str, rule: NameRule, lacking: Set[str]) -> Iterator[tuple[int, int]]:
-    """Find begin and end of each word within a sentence whose capital the model lacks: Quercus, Xiomara.
+    """Find begin and end of each word of many tokens within a sentence whose capital the vocabulary lacks.
 
-    lacking: capitals that the vocabulary lacks. A word of few tokens in small letters is no rare word, and a
-        noun is none in a language that writes nouns with capitals.
+    text: text; a language that writes nouns with capitals has no such words.
+    rule: rule of the bundle for names.
+    lacking: capitals that the vocabulary lacks.
     """
     if rules_of(rule.language).nouns:
         return
@@ -326,9 +325,6 @@ class _NounNameFinder(_NameFinder):
 
     def _is_name(self, first: int, end: int) -> bool:
         """Return whether a word after a preposition of place, or several words, are a name of many tokens."""
-        if end - first == 1 and self._is_before_code(first):
-            tokens, letters = self.rule.count_tokens(self.words[first]), len(self.words[first])
-            return tokens >= MIN_TOKENS_BEFORE_CODE and letters <= MAX_TOKEN_LETTERS * tokens
         if end - first == 1:
             place = self._previous(first) in self.nouns.place_prepositions
             return place and self._tokens(first) >= MIN_PLACE_TOKENS and not self._is_translated(first)

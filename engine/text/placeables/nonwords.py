@@ -34,24 +34,31 @@ UNIT: Final = (  # Haus  Datei(en)  90er  HTML5-Server  Seite¹
 )
 JOIN: Final = rf"(?:(?!::|//)[–—/.,;:!?…]{{1,3}}[{QUOTES}]?|/-|--?|['’‘ʼ‐‑]|[*:_·](?=in))"
 ORDINARY: Final = (
-    rf"(?:[{QUOTES}(\[¿¡–—…-]|\.\.){{0,4}}(?:{UNIT}(?:{JOIN}{UNIT})*+)?+-?(?:[{QUOTES})\]{STOPS}*])*+[–—-]?"
+    rf"(?:[{QUOTES}(\[¿¡–—…-]|\.{{2,}}+){{0,4}}+(?:{UNIT}(?:{JOIN}{UNIT})*+)?+-?(?:[{QUOTES})\]{STOPS}*])*+[–—-]?"
     "|[&–—-]|--"
 )
 MAX_CHARACTERS: Final = 400  # longer parts without white space are left to the grammar
 # no words: a prime after a letter, two phrases with signs between, letters of two alphabets, EUR/USD
 UNUSUAL: Final = (
-    rf"(?=(?:[B-Z]|{HELD})['′][\s,;.])|(?=\S{{0,40}}?(?:{HELD}[^\w\s{HELD}]{{1,8}}{HELD}|[a-zA-Z][α-ωΑ-Ω]|[α-ωΑ-Ω][a-zA-Z]))"
+    rf"(?=(?:[B-Z]|{HELD})['′][\s,;.])|(?=\S{{0,40}}?{HELD}[^\w\s{HELD}]{{1,8}}{HELD})"
+    r"|(?=\S{0,40}?(?:[a-zA-Z][α-ωΑ-Ω]|[α-ωΑ-Ω][a-zA-Z]))"
     r"|(?=[A-Z]{2,5}(?:/[A-Z]{2,5}){1,4}[.,;:!?)]?(?!\S))"
 )
+# letters of languages without spaces, except a letter of faces: Thai, Khmer, Japanese, Chinese
+UNSPACED: Final = "\u0e01-\u0eff\u1780-\u17ff\u3041-\u30c3\u30c5-\u30fa\u3400-\u9fff"
 NONWORD: Final = re.compile(
-    rf"(?<!\S)(?:{UNUSUAL}|(?!(?:{ORDINARY})(?!\S)))(?!{HELD}(?!\S))\S{{1,{MAX_CHARACTERS}}}+(?!\S)"
+    rf"(?<!\S)(?:{UNUSUAL}|(?!(?:{ORDINARY})(?!\S)))(?!{HELD}(?!\S)|\S{{0,{MAX_CHARACTERS}}}?[{UNSPACED}])\S{{1,{MAX_CHARACTERS}}}+(?!\S)"
 )
 # a letter or acronym that may be one side of a formula: p < 0.05
-SYMBOL: Final = re.compile(r"(?<![^\s(\[])(?:[b-hj-np-xzα-ω]|[A-HJ-NP-ZΑ-Ω]|[A-Z]{2,3}|[-–])(?![^\s.,;:!?)])")
+SYMBOL: Final = re.compile(
+    r"(?<![^\s(\[])(?:[b-hj-np-xzα-ω]|[A-HJ-NP-ZΑ-Ω]|[A-Z]{2,3}|[-–])(?![^\s.,;:!?)]|\.[ \n]?\S)"
+)
 UNIT_LETTER: Final = frozenset("AFJKNTVWbcdegjklmnprtvwz")  # after a number: 6.3 A  7.5 t
 PIECE: Final = re.compile(r"\S[\s\S]{0,2000}(?!\S)|\S+")  # searched at once
 OPENING: Final = re.compile(rf"[{QUOTES}(\[¿¡]*+")
 CLOSING: Final = re.compile(rf"[{QUOTES})\]{STOPS}]+\Z")
+FEW_PARTS: Final = 4  # of a group, in which a formula has its sign
+SPACES: Final = " \t\u00a0"
 PRIMES: Final = ("'", "′")
 FINAL_STOP: Final = re.compile(r"(?<!\.)[.,;:]\Z")
 PARTNERS: Final = {")": "(", "]": "[", "'": "'", '"': '"'}
@@ -143,7 +150,7 @@ def _core(seen: str, begin: int, end: int) -> tuple[int, int]:
     first = opening.end() - begin if opening else 0
     last = max(first, closing.start()) if closing else len(text)
     if not any(c.isalnum() or c == HELD for c in text[first:last]):  # signs only: $?
-        if EDGE.fullmatch(text) and (_is_blank(seen, begin, -1) or _is_blank(seen, end, 1)):
+        if EDGE.fullmatch(text) and _is_at_edge(seen, begin, end):
             return begin, begin
         stop = FINAL_STOP.search(text)
         return begin, begin + stop.start() if stop else end
@@ -155,10 +162,13 @@ def _core(seen: str, begin: int, end: int) -> tuple[int, int]:
     return begin + first, begin + last
 
 
-def _is_blank(seen: str, position: int, step: int) -> bool:
-    """Return whether a line has only spaces before or after a position."""
-    around = seen[position:] if step > 0 else seen[:position][::-1]
-    return not around.partition("\n")[0].strip()
+def _is_at_edge(seen: str, begin: int, end: int) -> bool:
+    """Return whether the characters [begin, end) begin or end their line."""
+    while begin and seen[begin - 1] in SPACES:
+        begin -= 1
+    while end < len(seen) and seen[end] in SPACES:
+        end += 1
+    return seen[begin - 1 : begin] in ("", "\n") or seen[end : end + 1] in ("", "\n")
 
 
 def _opens(text: str, last: str) -> bool:
@@ -182,27 +192,35 @@ def _joined(seen: str, parts: Sequence[_Part]) -> list[tuple[int, int]]:
     def close() -> None:
         while group and group[-1].kind in ("sign", "symbol") and not _is_unit(group[-2:]):
             group.pop()
-        while group and group[0].kind == "symbol" and (len(group) == 1 or group[1].kind != "sign"):
+        while group and _begins_nothing(group):
             del group[0]
         if len(group) > 1:
             joined.append((group[0].begin, group[-1].end))
         group.clear()
 
     for part in parts:
-        if group and not _may_join(seen, group[-1], part):
+        if group and not _may_join(seen, group, part):
             close()
         group.append(part)
     close()
     return joined
 
 
+def _begins_nothing(group: Sequence[_Part]) -> bool:
+    """Return whether the first part of a group is "=", or a letter without a sign after it."""
+    if group[0].kind == "symbol":
+        return len(group) == 1 or group[1].kind != "sign"
+    return group[0].text == "="
+
+
 def _is_unit(parts: Sequence[_Part]) -> bool:
     """Return whether parts are a number and the letter of its unit."""
-    return [part.kind for part in parts] == ["number", "symbol"] and parts[1].text in UNIT_LETTER
+    return len(parts) > 1 and parts[0].kind == "number" and parts[1].text in UNIT_LETTER
 
 
-def _may_join(seen: str, left: _Part, right: _Part) -> bool:
-    """Return whether two parts are one phrase."""
+def _may_join(seen: str, group: Sequence[_Part], right: _Part) -> bool:
+    """Return whether a part belongs to the group of parts before it."""
+    left = group[-1]
     gap = seen[left.end : right.begin]
     if gap == " ":
         kinds = {left.kind, right.kind}
@@ -210,7 +228,8 @@ def _may_join(seen: str, left: _Part, right: _Part) -> bool:
     if gap not in (", ", "; ", ": ", " : "):
         return False
     opened = sum(map(left.text.count, "<([{")) > sum(map(left.text.count, ">)]}"))
-    return opened or all(map(FORMULA.search, (left.text, right.text)))
+    formula = any(FORMULA.search(part.text) for part in group[-FEW_PARTS:])
+    return opened or (formula and FORMULA.search(right.text) is not None)
 
 
 def _masked(

@@ -96,12 +96,12 @@ def test_words_with_unknown_characters_that_the_model_lacks_stay_whole():
 
 def test_number_that_the_answer_repeats_or_changes_is_noticed():
     masked = mask(MarkedText("Ruf 0800 330 1000 an, 3 mal."), MaskRules(protect=True, symbols=SYMBOLS))
-    assert not masked.garbles("Call 0800 330 1000, 3 times.", [0, 1])
-    assert masked.garbles("Call 0800 1000 330, 3 times.", [0, 1])
-    assert masked.garbles("Call 0800 330 1000, 3 or 3 times.", [0, 1])
-    assert masked.garbles("Call 0800 330 1000.", [0, 1])
+    assert not masked.garbles("Call 0800 330 1000, 3 times.", [0, 1], "en")
+    assert masked.garbles("Call 0800 1000 330, 3 times.", [0, 1], "en")
+    assert masked.garbles("Call 0800 330 1000, 3 or 3 times.", [0, 1], "en")
+    assert masked.garbles("Call 0800 330 1000.", [0, 1], "en")
     code = mask(MarkedText("Trink H2O."), MaskRules(protect=True, symbols=SYMBOLS))
-    assert code.garbles("Drink H20.", [0]) and not code.garbles("Drink H2O.", [0])
+    assert code.garbles("Drink H20.", [0], "en") and not code.garbles("Drink H2O.", [0], "en")
 
 
 @pytest.mark.parametrize(
