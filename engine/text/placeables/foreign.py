@@ -1,4 +1,4 @@
-"""Quotations in another language than their text, such as titles of songs and films, which stay as they are."""
+"""Quotations in another language than their text, such as titles of songs, which stay as they are."""
 
 from __future__ import annotations
 
