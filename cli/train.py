@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import signal
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -51,6 +52,9 @@ def train(
         float | None, typer.Option(min=1.0, help="Time limit; the learning rate is scheduled for it.")
     ] = None,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    available: Annotated[
+        bool, typer.Option("--available", help="Leave out further corpora of the recipe that are not there.")
+    ] = False,
     changes: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Change a value in [train]."),
@@ -72,7 +76,8 @@ def train(
 
     After an interruption, run it again: it continues from the last checkpoint.
     """
-    final_recipe, out, replace = _check_arguments(recipe, changes or [], device, corpora, out, overwrite)
+    final_recipe, out, replaces = _check_arguments(recipe, changes or [], device, out, overwrite)
+    final_recipe = _with_corpora(final_recipe, corpora, available=available)
     from engine.bundle.bundle import open_bundle
     from training.package import package
     from training.trainer import Trainer, TrainingStopped
@@ -93,7 +98,7 @@ def train(
     except TrainingStopped as stopped:
         typer.echo(stopped, err=True)
         raise typer.Exit(1) from None
-    package(trainer.recipe, checkpoints, out, device, overwrite=replace)  # with the schedule of --minutes
+    package(trainer.recipe, checkpoints, out, device, overwrite=replaces)  # with the schedule of --minutes
     if scores:
         measure(final_recipe, corpora, out, tests or [])
     typer.echo(f"{out}: done; next: convoy inspect {out}")
@@ -130,7 +135,7 @@ def _synthesis(recipe: Recipe, teacher: Path | None, back: tuple[Path, Path] | N
 
 
 def _check_arguments(
-    recipe: Path, changes: Sequence[str], device: str, corpora: Path, out: Path | None, overwrite: bool
+    recipe: Path, changes: Sequence[str], device: str, out: Path | None, overwrite: bool
 ) -> tuple[Recipe, Path, bool]:
     """Return the recipe, the path of its bundle, and whether it may replace an existing bundle.
 
@@ -141,16 +146,33 @@ def _check_arguments(
     from training.recipe import load
 
     final_recipe = load(_recipe_path(recipe), device, dict(map(_key_and_value, changes)))
-    for folder in (final_recipe.corpus.folder, *final_recipe.corpus.beside):
-        if not (corpora / folder).is_dir():
-            raise InvalidRequest(f"{corpora / folder}: no such corpus; give its parent folder with --corpora")
     out = out or Path("models") / final_recipe.name
-    replace = overwrite or _is_bundle(out, final_recipe.name)
-    if out.exists() and not replace:
+    replaces = overwrite or _is_bundle(out, final_recipe.name)
+    if out.exists() and not replaces:
         raise InvalidRequest(
             f"{out} exists and is no bundle of {final_recipe.name}; give another --out, or --overwrite"
         )
-    return final_recipe, out, replace
+    return final_recipe, out, replaces
+
+
+def _with_corpora(recipe: Recipe, corpora: Path, *, available: bool) -> Recipe:
+    """Return the recipe with the corpora that it trains on.
+
+    recipe: recipe of the model.
+    corpora: folder of all corpora.
+    available: leave out missing corpora beside the first one.
+
+    Raises InvalidRequest if a corpus is missing.
+    """
+    missing = [
+        name for name in (recipe.corpus.folder, *recipe.corpus.beside) if not (corpora / name).is_dir()
+    ]
+    if missing and (not available or recipe.corpus.folder in missing):
+        raise InvalidRequest(f"{corpora / missing[0]}: no such corpus; give its parent folder with --corpora")
+    if missing:
+        typer.echo(f"left out, because {corpora} lacks them: {', '.join(missing)}", err=True)
+    beside = {name: times for name, times in recipe.corpus.beside.items() if name not in missing}
+    return replace(recipe, corpus=replace(recipe.corpus, beside=beside))
 
 
 def measure(recipe: Recipe, corpora: Path, out: Path, tests: Sequence[Path]) -> None:

@@ -14,7 +14,7 @@ import random
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -71,6 +71,8 @@ MAX_WORDS: Final = 36
 MAX_PLACEHOLDERS: Final = 6
 TEMPLATE_PAIRS: Final = 40  # pairs of a template
 HELD_OUT: Final = 300  # lines of `valid`, and of `test`
+HELD_OUT_FILE: Final = Path(__file__).parent / "heldout.tsv"  # lines by domain that no corpus contains
+HELD_OUT_COLUMNS: Final = ("domain", "de", "en", "fr")
 SEED: Final = 1
 
 
@@ -138,31 +140,54 @@ def write_corpus(folder: Path, train: Iterable[Pair], valid: Iterable[Pair], tes
             out.writelines(f"{source}\t{target}\n" for source, target in pairs)
 
 
-def main(wide: Path, corpora: Path, held_out: Path) -> None:
-    """Write the corpora of all languages.
+def read_held_out(path: Path, language: str) -> list[Pair]:
+    """Return the held-out lines of a language, each with its English line.
 
-    wide: folder of the collected files, and of `written.XX-en.tsv.gz` and `templates.XX-en.tsv.gz`.
-    corpora: folder of all corpora.
-    held_out: folder of XX-en.tsv, the lines by domain that no model may learn.
+    path: file with the columns domain, de, en, fr.
+    language: code of the language beside English.
     """
-    for language in LANGUAGES:
+    rows = (line.split("\t") for line in path.read_text(encoding="utf-8").splitlines())
+    side, english = (HELD_OUT_COLUMNS.index(code) for code in (language, "en"))
+    return [(row[side], row[english]) for row in rows]
+
+
+def _read_if_there(path: Path) -> list[Pair]:
+    """Return the pairs of a file, or no pairs if it does not exist."""
+    return read_pairs(path, 0, 1) if path.exists() else []
+
+
+def main(
+    wide: Path, corpora: Path, held_out: Path = HELD_OUT_FILE, languages: Sequence[str] = LANGUAGES
+) -> None:
+    """Write the corpora of some languages with English. A corpus without pairs is not written.
+
+    wide: folder of the collected files, and of `written.XX-en.tsv.gz` and `templates.XX-en.tsv.gz`; without
+        one of them, the corpora have the other pairs.
+    corpora: folder of all corpora.
+    held_out: file of the lines by domain that no model may learn.
+    languages: codes of the languages.
+    """
+    for language in languages:
         rng = random.Random(SEED)  # nosec B311 # reproducible, no secret
-        lines = (held_out / f"{language}-en.tsv").read_text(encoding="utf-8").splitlines()
-        measured = [(source, target) for _, source, target in (line.split("\t") for line in lines)]
+        measured = read_held_out(held_out, language)
         sides = {normalise(side) for pair in measured for side in pair}
         rows = [*collect(wide, language, rng)]
         rng.shuffle(rows)
-        parts = rows[2 * HELD_OUT :], rows[:HELD_OUT], rows[HELD_OUT : 2 * HELD_OUT]
-        write_corpus(corpora / f"wide-{language}-en", *parts)
-        written = read_pairs(wide / f"written.{language}-en.tsv.gz", 0, 1)
+        if rows:
+            parts = rows[2 * HELD_OUT :], rows[:HELD_OUT], rows[HELD_OUT : 2 * HELD_OUT]
+            write_corpus(corpora / f"wide-{language}-en", *parts)
+        written = _read_if_there(wide / f"written.{language}-en.tsv.gz")
         rest = [pair for pair in written if sides.isdisjoint(map(normalise, pair))]
-        write_corpus(corpora / f"written-{language}-en", rest, measured, measured)
-        made = read_pairs(wide / f"templates.{language}-en.tsv.gz", 0, 1)
+        if rest:
+            write_corpus(corpora / f"written-{language}-en", rest, measured, measured)
+        made = _read_if_there(wide / f"templates.{language}-en.tsv.gz")
         made += [(source, target) for _, source, target in expand((language, "en"), TEMPLATE_PAIRS, SEED)]
+        made = [pair for pair in made if sides.isdisjoint(map(normalise, pair))]
         rng.shuffle(made)
-        write_corpus(corpora / f"templates-{language}-en", made[HELD_OUT:], made[:HELD_OUT], made[:0])
+        parts = made[2 * HELD_OUT :], made[:HELD_OUT], made[HELD_OUT : 2 * HELD_OUT]
+        write_corpus(corpora / f"templates-{language}-en", *parts)
         print(language, len(rows), len(rest), len(made))
 
 
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:4]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

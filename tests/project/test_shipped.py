@@ -43,6 +43,18 @@ def test_a_card_has_data_licence_attribution_scores_and_commands(name):
     ):
         assert part in card
     assert ("ROUGE-1" if "title" in name else "BLEU") in card
+    assert f"- one command: `python -m training.reproduce {name} SOURCES" in card
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("tatoeba")])
+def test_a_card_and_the_page_have_the_same_scores_of_each_domain(name):
+    card = open_bundle(MODELS / name).file("README.md").read_text("utf-8")
+    rows = card.split("| domain | BLEU, chrF |\n| --- | --- |\n")[1].split("\n\n")[0].splitlines()
+    scores = dict(row.strip("| ").split(" | ") for row in rows)
+    lines = (MODELS.parent / "training" / "heldout.tsv").read_text("utf-8").splitlines()
+    assert list(scores) == [*dict.fromkeys(line.split("\t")[0] for line in lines), "all"]
+    page = (MODELS.parent / "docs" / "training.md").read_text("utf-8")
+    assert f"| {name} | {' | '.join(scores.values())} |" in page
 
 
 @pytest.mark.parametrize("precision", ["fp32", "int8"])

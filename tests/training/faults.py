@@ -36,4 +36,18 @@ FAULTS = [
         "- likely",
         "tests/training/test_losses.py -k test_fused_loss_equals_cross_entropy_of_torch_in_value_and_gradients",
     ),
+    (
+        "a training pair of an archive has a side of a test line",
+        "training/reproduce.py",
+        "return [pair for pair in rest if sides.isdisjoint(pair)], valid, test",
+        "return rest, valid, test",
+        "tests/training/test_reproduce.py -k share_no_side",
+    ),
+    (
+        "back-translation starts from sources",
+        "training/reproduce.py",
+        "column = recipe.corpus.target_column",
+        "column = recipe.corpus.source_column",
+        "tests/training/test_reproduce.py -k sources_that_are_there",
+    ),
 ]

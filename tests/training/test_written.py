@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,8 @@ import pytest
 from tests.training.numbers import TINY, write_numbers
 from training import encoded
 from training.augmentation import Forms
-from training.collect import masked
+from training.cleaning import normalise
+from training.collect import HELD_OUT_COLUMNS, HELD_OUT_FILE, masked, read_held_out
 from training.data import train_vocabulary
 from training.encode_corpus import build
 from training.prepare import prepare, read_part
@@ -103,10 +105,24 @@ def test_encoded_corpus_gives_each_direction_its_pairs(both: tuple[Path, Path, R
     assert len(prepare(second, folder, folder / "elsewhere")[0].sources) == len(back[0].sources)
 
 
-def test_held_out_lines_have_a_domain_and_two_sides() -> None:
+def test_held_out_set_has_two_hundred_lines_of_each_domain_in_three_languages() -> None:
+    rows = [line.split("\t") for line in HELD_OUT_FILE.read_text("utf-8").splitlines()]
+    assert {len(row) for row in rows} == {len(HELD_OUT_COLUMNS)} and all(map(all, rows))
+    domains = "letters", "chat", "shops", "software", "recipes", "laws", "news", "everyday"
+    assert Counter(row[0] for row in rows) == dict.fromkeys(domains, 200)
+    for number in range(1, len(HELD_OUT_COLUMNS)):
+        assert len({normalise(row[number]) for row in rows}) == len(rows)
+
+
+def test_held_out_lines_keep_fields_and_numbers_in_all_languages() -> None:
+    for row in (line.split("\t") for line in HELD_OUT_FILE.read_text("utf-8").splitlines()):
+        assert len({tuple(sorted(re.findall(r"\{\w+\}|%(?:\d\$)?[ds]", side))) for side in row[1:]}) == 1, row
+
+
+def test_no_template_or_phrase_equals_a_held_out_line() -> None:
     for language in ("de", "fr"):
-        lines = (FOLDER.parent / "heldout" / f"{language}-en.tsv").read_text("utf-8").splitlines()
-        rows = [line.split("\t") for line in lines]
-        assert {len(row) for row in rows} == {3}
-        assert {"letters", "chat", "shops", "software", "recipes", "laws", "news"} <= {row[0] for row in rows}
-        assert len(set(lines)) == len(lines)
+        sides = {normalise(side) for pair in read_held_out(HELD_OUT_FILE, language) for side in pair}
+        made = {normalise(side) for row in expand((language, "en"), 5, 1) for side in row[1:]}
+        phrases = (FOLDER.parent / "phrases.tsv").read_text("utf-8").splitlines()[1:]
+        made |= {normalise(side) for line in phrases for side in line.split("\t")}
+        assert sides.isdisjoint(made)
