@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
-from cli import remote, texts
+from cli import document_flags, remote, texts
 from cli.choices import ModelChoice
 from cli.flags import answer_flags, options_of
 from engine.errors import InvalidRequest
@@ -17,9 +18,9 @@ def translate(
     output: texts.Output = None,
     output_dir: texts.OutputDir = None,
     lines: texts.Lines = False,
-    bilingual: texts.Bilingual = "",
-    columns: texts.Columns = "",
-    memory: texts.Memory = None,
+    bilingual: document_flags.Bilingual = "",
+    columns: document_flags.Columns = "",
+    memory: document_flags.Memory = None,
     url: texts.Url = None,
     api_key: texts.ApiKey = None,
     model: texts.Model = None,
@@ -64,12 +65,18 @@ def translate(
     if file is not None and len(file) > 1:
         raise InvalidRequest("name the folder of the translations of several files with --output-dir")
     argument = file[0] if file else None
-    path = texts.path_of(argument)
     of_documents = bool(bilingual or columns or memory)
-    if of_documents and path is None:
-        raise InvalidRequest("--bilingual, --columns and --memory are for documents: name a file")
+    path = _file_of(argument, is_needed=of_documents)
     if path is not None and (of_documents or files.is_document(path, lines=lines)):
         document.translate(job, answer, path, output_format)
         return
     joined = options.get("newlines") in ("join", "auto")
     texts.pipe(job, answer, texts.texts_of(argument, input_file, joined=joined), output_format)
+
+
+def _file_of(argument: str | None, *, is_needed: bool) -> Path | None:
+    """Return the file that an argument names; None: it names none. Raises InvalidRequest if one is needed."""
+    path = texts.path_of(argument)
+    if is_needed and path is None:
+        raise InvalidRequest("--bilingual, --columns and --memory are for documents: name a file")
+    return path
