@@ -22,7 +22,7 @@ from engine.errors import InvalidRequest, TooLarge
 if TYPE_CHECKING:
     from cli.files import FileToTranslate
     from documents import Document
-    from documents.memory import Memory
+    from documents.memory import TranslationMemory
     from engine.api import ModelRoute, Service
 
 MAX_MEMORY_BYTES: Final = 512 * 1024 * 1024  # of a translation memory
@@ -166,7 +166,7 @@ def _with_memory(document: Document, path: Path | None, model: ModelRoute) -> Do
 
 
 @lru_cache(1)
-def _memory(path: Path, source: str, target: str) -> Memory:
+def _memory(path: Path, source: str, target: str) -> TranslationMemory:
     """Return the translations of a memory, which several files may use."""
     from documents.memory import read_memory
 

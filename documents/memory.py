@@ -23,7 +23,7 @@ IDENTITIES: Final = ("i", "x", "id")  # attributes that name an inline element
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class TranslationMemory:
     """Translations of whole texts.
 
     translations: translation by text and formats, with its spans in the order of the source's.
@@ -69,7 +69,7 @@ class Memory:
         return Segment(new, tuple(spans))
 
 
-def read_memory(data: bytes, source: str, target: str) -> Memory:
+def read_memory(data: bytes, source: str, target: str) -> TranslationMemory:
     """Return the translations of a memory; of two for one text the last counts.
 
     data: bytes of a .tmx file.
@@ -77,7 +77,7 @@ def read_memory(data: bytes, source: str, target: str) -> Memory:
 
     Raises Unreadable and OversizedDocument.
     """
-    memory = Memory()
+    memory = TranslationMemory()
     for unit in _units(data):
         old, new = (_best(unit.findall("tuv"), language) for language in (source, target))
         pair = None if old is None or new is None or old is new else _pair(_line(old), _line(new))
@@ -104,7 +104,7 @@ def _units(data: bytes) -> Iterator[Any]:
         raise unreadable(KIND_NAME)
 
 
-def with_memory(document: Document, memory: Memory) -> Document:
+def with_memory(document: Document, memory: TranslationMemory) -> Document:
     """Return a document whose segments are only those that a memory has no translation of.
 
     document: the source.

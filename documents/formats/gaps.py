@@ -46,7 +46,7 @@ def settle(found: Sequence[Piece], ends: Callable[[Piece], bool]) -> list[Piece]
         elif piece.kept and not piece.is_empty:
             settler.edge(word=True)
         else:
-            settler.gap.append(_Part(number, depth=0 if piece.void else -1 if piece.closing else 1))
+            settler.gap.append(_GapPart(number, depth=0 if piece.void else -1 if piece.closing else 1))
     settler.edge(word=False)
     return [
         replace(piece, raw=raw) if raw != piece.raw else piece
@@ -56,7 +56,7 @@ def settle(found: Sequence[Piece], ends: Callable[[Piece], bool]) -> list[Piece]
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _GapPart:
     """A tag or white space of a gap.
 
     number: number of the piece.
@@ -79,17 +79,17 @@ class _Settler:
 
     def __init__(self, found: Sequence[Piece]) -> None:
         self.raws = [piece.raw for piece in found]
-        self.gap, self.after_word = list[_Part](), False
+        self.gap, self.after_word = list[_GapPart](), False
 
     def prose(self, number: int, raw: str) -> None:
         """Add prose: white space, a word, and white space."""
         lead, tail = lead_of(raw), tail_of(raw)
         if lead:
-            self.gap.append(_Part(number, space=lead))
+            self.gap.append(_GapPart(number, space=lead))
         if len(lead) < len(raw):
             self.edge(word=True)
             if tail:
-                self.gap.append(_Part(number, space=tail))
+                self.gap.append(_GapPart(number, space=tail))
 
     def line_break(self, number: int) -> None:
         """Move white space after a line break to the break."""
