@@ -111,7 +111,9 @@ def find_numbers(text: str, language: str) -> Iterator[NumberInWords]:
         ends = words.signs if len(joined) == 1 and value and value < 100 else tuple(words.parts)
         cardinal = lowered.endswith(ends, begin, end) and not lowered.endswith(words.ordinals, begin, end)
         idiom = len(joined) == 1 and value and value >= 100  # a thousand thanks
-        if value and value > ORDINARY and cardinal and not (sums or idiom):
+        # four-year-old, ELF-Interpreter
+        joined_word = "-" in (text[begin - 1 : begin], text[end : end + 1]) or text[begin:end].isupper()
+        if value and value > ORDINARY and cardinal and not (sums or idiom or joined_word):
             yield NumberInWords(begin, end, value)
 
 

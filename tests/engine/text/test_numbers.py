@@ -79,6 +79,8 @@ IN_WORDS = (
     ("fr", "Mille neuf cent quatre-vingt-dix, deux cents.", [1990, 200]),
     ("fr", "Quoi de neuf ? Mille mercis, la vingtaine, le cinquième.", []),
     ("pl", "Siedem osób.", []),
+    ("en", "A four-year-old and a three-dimensional chart, the size-ten shoe.", []),
+    ("de", "Der ELF-Interpreter und die ELF.", []),
 )
 
 
