@@ -19,7 +19,7 @@ import statistics
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -46,7 +46,7 @@ FAILED: Final = 500
 CLIENTS: Final = 16  # that wait for their answers while the capacity is measured
 MIB: Final = 1 << 20
 # words of tables for processes
-NAMES: Final = {
+NAMES: Final[Mapping[str, str]] = {
     "cli.main": "server",
     "engine.schedule.worker": "template of workers",
     "documents.worker": "files",
