@@ -46,7 +46,7 @@ FAILED: Final = 500
 CLIENTS: Final = 16  # that wait for their answers while the capacity is measured
 MIB: Final = 1 << 20
 # words of tables for processes
-NAMES: Final[Mapping[str, str]] = {
+PROCESS_NAMES: Final[Mapping[str, str]] = {
     "cli.main": "server",
     "engine.schedule.worker": "template of workers",
     "documents.worker": "files",
@@ -195,12 +195,12 @@ async def hold(url: str, address: str | None, root: int | None, options: argpars
 
 def tables(soak: Soak) -> str:
     """Return the tables of minutes and kinds in Markdown."""
-    order = [*NAMES]
+    order = [*PROCESS_NAMES]
     lasting = sorted(
         (process for process in soak.lasting if not soak.names[process].endswith(FORKED)),
         key=lambda process: order.index(name) if (name := soak.names[process]) in order else len(order),
     )
-    names = [NAMES.get(soak.names[process], soak.names[process]) for process in lasting]
+    names = [PROCESS_NAMES.get(soak.names[process], soak.names[process]) for process in lasting]
     head = ["minute", "load average", "answers", "5xx, refused", "p50, p99 s", *names, "workers: number, RSS"]
     rows = [head, ["---:"] * len(head)]
     for number, minute in enumerate(soak.minutes, 1):
