@@ -164,7 +164,7 @@ def _propose(rows: Sequence[ShareRow], share: float | None) -> ShareRow | None:
 
 def _drawing(rows: Sequence[ShareRow]) -> str:
     """Return the gains over the first model as SVG."""
-    from training.plot import svg
+    from training.curve import svg
 
     first = rows[0]
     curves = {

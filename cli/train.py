@@ -38,6 +38,9 @@ Back = Annotated[
         metavar="BUNDLE FILE", help="Also learn the lines of FILE, with BUNDLE's translations as sources."
     ),
 ]
+Available = Annotated[
+    bool, typer.Option("--available", help="Leave out further corpora of the recipe that are not there.")
+]
 
 
 def train(
@@ -52,9 +55,7 @@ def train(
         float | None, typer.Option(min=1.0, help="Time limit; the learning rate is scheduled for it.")
     ] = None,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    available: Annotated[
-        bool, typer.Option("--available", help="Leave out further corpora of the recipe that are not there.")
-    ] = False,
+    available: Available = False,
     changes: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Change a value in [train]."),

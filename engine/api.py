@@ -74,8 +74,8 @@ from engine.text.language_names import (
     VARIANTS,
     WESTERN_NAMES,
 )
-from engine.text.placeables.glossary import forms_of
 from engine.text.placeables.masked_text import KeptSpan, MarkedText
+from engine.text.placeables.phrases import forms_of
 from engine.types import NO_TIME, OPTION_BOUNDS, OPTION_HELP, DecodeOptions, Limits, Timings
 
 if TYPE_CHECKING:

@@ -225,3 +225,13 @@ def check_text(text: str) -> None:
         text.encode()
     except UnicodeEncodeError:
         raise InvalidRequest("the text holds half of a surrogate pair: send valid Unicode") from None
+
+
+def check_kept_phrases(options: TextOptions, model: TextModel) -> None:
+    """Raise InvalidRequest if a model can't keep phrases, or on a phrase that is no Unicode."""
+    translates = model.task == "translate"
+    if not (translates and model.placeholders):
+        why = "the model has no placeholder symbols" if translates else "only translations keep phrases"
+        raise InvalidRequest(f"{why}: leave out ignore, glossary and marked spans")
+    for phrase in (*options.ignore, *options.glossary, *options.glossary.values()):
+        check_text(phrase)

@@ -9,7 +9,7 @@ from functools import cache, partial
 from typing import Final
 
 from engine.answers.formats import Formats, formats_of
-from engine.answers.options import ResolvedOptions, TextOptions, check_text, resolve
+from engine.answers.options import ResolvedOptions, TextOptions, check_kept_phrases, check_text, resolve
 from engine.answers.sentence import Sentence
 from engine.answers.text_model import TextModel
 from engine.errors import InvalidRequest, TooLarge
@@ -362,15 +362,11 @@ def _mask_rules(
     model: TextModel, marked: MarkedText, options: TextOptions, resolved: ResolvedOptions
 ) -> MaskRules:
     """Return the rules for masking a text. Raises InvalidRequest if marked phrases can't be kept."""
-    explicit = bool(options.ignore or options.glossary or marked.spans)
-    alone, symbols, translates = model.words.names, model.placeholders, model.task == "translate"
-    if explicit and not (symbols and translates):
-        why = "only translations keep phrases" if not translates else "the model has no placeholder symbols"
-        raise InvalidRequest(f"{why}: leave out ignore, glossary and marked spans")
-    for phrase in (*options.ignore, *options.glossary, *options.glossary.values()):
-        check_text(phrase)
-    if not (explicit or resolved.protect):
+    if options.ignore or options.glossary or marked.spans:
+        check_kept_phrases(options, model)
+    elif not resolved.protect:
         return MaskRules()
+    alone, symbols = model.words.names, model.placeholders
     local = partial(localise, source=model.source, target=options.numerals or model.target)
     return MaskRules(
         ignore=(*options.ignore, *(word.word for word in model.placeholder_words)),

@@ -113,7 +113,12 @@ class ProductMode(Mode):
             return wide_product(self._computed(x), self.value(weight), bias)
 
     def logits_among(self, x: Tensor, output: tuple[Tensor, Tensor | None], among: Tensor) -> Tensor | None:
-        """Compute `project_among` with a float32 result by its kernel, or return None if that can't."""
+        """Compute `project_among` with a float32 result by its kernel; return None if the kernel can't.
+
+        x: hidden states.
+        output: weight and bias of the output projection.
+        among: tokens of each row's shortlist.
+        """
         weight, op = output[0], pending_operation(x)
         norm = op.norm if isinstance(op, Normalisation) else None
         if not is_constant(weight) or not self.kernels.takes_list(x, weight, norm):

@@ -11,6 +11,7 @@ form        capitals and final marks of a sentence
 words       fixed phrases and the rule for names of a bundle
 given_names given names, which are no words to translate
 detect      language detection
+foreign     quotations in another language
 language_names names of languages, by code
 first_words common words of each language, for detection
 codes       language codes

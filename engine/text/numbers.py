@@ -94,27 +94,13 @@ def find_numbers(text: str, language: str) -> Iterator[NumberInWords]:
     lowered = text.lower()
     if not words or not any(map(lowered.__contains__, words.signs)) or len(lowered) != len(text):
         return
-    part, run = _patterns(words)
+    _, run = _patterns(words)
     for match in run.finditer(lowered):
-        groups = re.split(rf"\s(?:{words.joiner})\s", match[0])
-        if "," in match[0] or (words.units_first and (" " in match[0] or len(groups) > 1)):
-            continue
-        parts = [[words.parts[found] for found in part.findall(group)] for group in groups]
-        joined = [value for group in parts for value in group]
-        begin, end = match.span()
-        if len(joined) > 1 and joined[-1] >= MILLION and " " in match[0]:  # ninety million
-            end = begin + match[0].rindex(" ")
-            joined = joined[:-1]
-        value = _cardinal(joined, words)
-        # "one hundred and two", "vingt et un"; not "twenty and five"
-        sums = any(before[-1] < 100 and after[0] not in (1, 11) for before, after in pairwise(parts))
-        ends = words.signs if len(joined) == 1 and value and value < 100 else tuple(words.parts)
-        cardinal = lowered.endswith(ends, begin, end) and not lowered.endswith(words.ordinals, begin, end)
-        idiom = len(joined) == 1 and value and value >= 100  # a thousand thanks
-        # four-year-old, ELF-Interpreter
-        joined_word = "-" in (text[begin - 1 : begin], text[end : end + 1]) or text[begin:end].isupper()
-        if value and value > ORDINARY and cardinal and not (sums or idiom or joined_word):
-            yield NumberInWords(begin, end, value)
+        if found := _number_of(match[0], words):
+            begin, end = match.start(), match.start() + found[0]
+            # four-year-old, ELF-Interpreter
+            if "-" not in (text[begin - 1 : begin], text[end : end + 1]) and not text[begin:end].isupper():
+                yield NumberInWords(begin, end, found[1])
 
 
 def names_number(text: str, number: int, language: str) -> bool:
@@ -163,6 +149,35 @@ def shortened_words(text: str, other: str, languages: tuple[str, str]) -> list[i
     known = _values(other, others)
     # a difference of one may be an article: a dozen
     return [n for n in numbers if found and all(abs(n - value) > ORDINARY for value in known)]
+
+
+def _number_of(run: str, words: NumberWords) -> tuple[int, int] | None:
+    """Return the length and value of the cardinal number that a run of number words begins with, None if the
+    run may mean something else.
+
+    run: number words in small letters.
+    words: number words of the language.
+    """
+    part, _ = _patterns(words)
+    groups = re.split(rf"\s(?:{words.joiner})\s", run)
+    if "," in run or (words.units_first and (" " in run or len(groups) > 1)):
+        return None
+    parts = [[words.parts[found] for found in part.findall(group)] for group in groups]
+    joined = [value for group in parts for value in group]
+    if len(joined) > 1 and joined[-1] >= MILLION and " " in run:  # ninety million
+        run, joined = run[: run.rindex(" ")], joined[:-1]
+    value = _cardinal(joined, words)
+    # "one hundred and two", "vingt et un"; not "twenty and five"
+    sums = any(before[-1] < 100 and after[0] not in (1, 11) for before, after in pairwise(parts))
+    if sums or not value or value <= ORDINARY:
+        return None
+    if len(joined) > 1:
+        ends = tuple(words.parts)
+    elif value < 100:
+        ends = words.signs
+    else:  # a thousand thanks
+        return None
+    return (len(run), value) if run.endswith(ends) and not run.endswith(words.ordinals) else None
 
 
 def _cardinal(parts: Sequence[int], words: NumberWords) -> int | None:

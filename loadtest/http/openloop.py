@@ -24,7 +24,7 @@ import aiohttp
 
 from loadtest.texts import sentences
 from loadtest.traffic import percentile, poisson
-from training.plot import svg
+from training.curve import svg
 
 PERCENTILES: Final = (50, 90, 95, 99)
 # POSTs a text; returns (status, seconds to first words or None)

@@ -195,6 +195,18 @@ async def hold(url: str, address: str | None, root: int | None, options: argpars
 
 def tables(soak: Soak) -> str:
     """Return the tables of minutes and kinds in Markdown."""
+    by_kind = defaultdict[str, list[MixedAnswer]](list)
+    for minute in soak.minutes:
+        for answer in minute.answers:
+            by_kind[answer.kind.name].append(answer)
+    head = ["kind", "answers", "5xx, refused", "p50, p99 s"]
+    kinds = [head, ["---", *["---:"] * 3], *([name, *_counts(found)] for name, found in by_kind.items())]
+    tables = _minutes(soak), kinds
+    return "\n\n".join("\n".join(f"| {' | '.join(row)} |" for row in table) for table in tables)
+
+
+def _minutes(soak: Soak) -> list[list[str]]:
+    """Return the rows of the table of minutes: answers, and memory of the processes."""
     order = [*PROCESS_NAMES]
     lasting = sorted(
         (process for process in soak.lasting if not soak.names[process].endswith(FORKED)),
@@ -210,14 +222,7 @@ def tables(soak: Soak) -> str:
         row += [f"{one.rss / MIB:.0f} / {one.pss / MIB:.0f}" if one else "" for one in found]
         rows.append([*row, f"{len(others)}, {sum(one.rss for one in others) / MIB:.0f}"])
     growth = [f"{soak.growth(process):+.1%}" for process in lasting]
-    rows.append(["growth", *[""] * 4, *growth, ""])
-    by_kind = defaultdict[str, list[MixedAnswer]](list)
-    for minute in soak.minutes:
-        for answer in minute.answers:
-            by_kind[answer.kind.name].append(answer)
-    head = ["kind", "answers", "5xx, refused", "p50, p99 s"]
-    kinds = [head, ["---", *["---:"] * 3], *([name, *_counts(found)] for name, found in by_kind.items())]
-    return "\n\n".join("\n".join(f"| {' | '.join(row)} |" for row in table) for table in (rows, kinds))
+    return [*rows, ["growth", *[""] * 4, *growth, ""]]
 
 
 def _counts(answers: Sequence[MixedAnswer]) -> list[str]:

@@ -24,9 +24,9 @@ from loadtest.engine.gpu_bench.contenders import (
     open_contender,
 )
 from loadtest.engine.gpu_bench.floors import Cost, cost
-from loadtest.engine.gpu_bench.record import BenchRecord
 from loadtest.engine.gpu_bench.run import PART_RUNS, run_parts
 from loadtest.engine.gpu_bench.sentences import SizedSentence, lengths, sentences
+from loadtest.engine.gpu_bench.setting import BenchRecord
 from loadtest.engine.gpu_bench.steps import ABLATIONS, MANY, ONE
 from loadtest.engine.gpu_bench.tables import markdown
 from loadtest.engine.gpu_bench.throughput import steady
@@ -261,7 +261,7 @@ def test_a_part_that_hangs_is_ended_and_the_culprit_left_out(tmp_path):
     script = f"""
 import time
 from pathlib import Path
-from loadtest.engine.gpu_bench.record import BenchRecord, PartRun
+from loadtest.engine.gpu_bench.setting import BenchRecord, PartRun
 record = BenchRecord(Path({str(path)!r}))
 record.values["running"] = {{"part": "single", "until": time.time()}}
 PartRun(record, "single", None, {{}}, 0.0).measuring("cuda bf16")

@@ -28,7 +28,7 @@ from loadtest.engine.processor import nearest
 from loadtest.http.openloop import TimedAnswer, arrivals, percentile, run, summarise, translate
 from loadtest.texts import sentences
 from tests.support.served import VOCABULARY, bundles, server
-from training.plot import svg
+from training.curve import svg
 
 ROOT = Path(__file__).parents[2]
 DE_EN = {"source": "de", "target": "en"}

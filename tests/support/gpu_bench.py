@@ -4,8 +4,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from loadtest.engine.gpu_bench.record import BenchRecord, PartRun
-from loadtest.engine.gpu_bench.setting import TINY
+from loadtest.engine.gpu_bench.setting import TINY, BenchRecord, PartRun
 
 ROOT = Path(__file__).parents[2]
 

@@ -10,7 +10,8 @@ from typing import Final
 FAILURES: Final = 5  # failures in a row after which requests pause
 PAUSE_SECONDS: Final = 15.0
 LONGEST_PAUSE: Final = 300.0
-PATIENCE: Final = 300.0  # seconds that a request without a deadline waits for an upstream that has answered
+# a request without a deadline waits so long for an upstream that has answered before
+RECOVERY_SECONDS: Final = 300.0
 
 
 @dataclass(slots=True)
@@ -34,7 +35,7 @@ class Breaker:
     @property
     def may_recover(self) -> bool:
         """Whether the last answer is recent, so that the upstream probably answers again soon."""
-        return time.monotonic() - self.answered < PATIENCE
+        return time.monotonic() - self.answered < RECOVERY_SECONDS
 
     def succeed(self) -> None:
         self.failures, self.until, self.answered = 0, 0.0, time.monotonic()

@@ -6,14 +6,12 @@ code          patterns of the grammar: addresses, files, identifiers, commands
 counterparts  titles, dates and abbreviations in another language
 dense         lines of more code than prose
 escapes       escaped characters of words
-foreign       quotations in another language
-glossary      forms of the phrases of a glossary
 grammar       table of the kinds of placeables: pattern, example, treatment
 markup        formats in plain text: emphasis, links, tags, capitals
 names         names that the vocabulary splits into many tokens
 nonwords      parts that are no words, found by what they are not
 pairs         quotation marks and brackets
-phrases       search for many phrases at once
+phrases       phrases of the caller: forms of an entry, and their search
 masking       search for phrases that are not translated
 masked_text   texts with marks in the place of phrases, and back
 numerals      amounts in the form of each language

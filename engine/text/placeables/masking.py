@@ -11,20 +11,19 @@ import re
 import unicodedata
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import groupby
 from string import ascii_uppercase
 from typing import Final
 
 from engine.errors import InvalidRequest
+from engine.text.foreign import QUOTATION as FOREIGN_SIGN
+from engine.text.foreign import find_foreign_quotations
 from engine.text.languages import rules_of
 from engine.text.numbers import find_numbers
 from engine.text.placeables.counterparts import find_counterparts
 from engine.text.placeables.dense import cut_dense_lines
-from engine.text.placeables.foreign import QUOTATION as FOREIGN_SIGN
-from engine.text.placeables.foreign import find_foreign_quotations
-from engine.text.placeables.glossary import targets_of
 from engine.text.placeables.grammar import (
     PROSE,
     SIGNS,
@@ -46,7 +45,7 @@ from engine.text.placeables.names import (
     find_rare_words,
 )
 from engine.text.placeables.nonwords import hold_nonwords, join_code
-from engine.text.placeables.phrases import Phrases, merge_ranges
+from engine.text.placeables.phrases import Phrases, merge_ranges, targets_of
 
 REMEMBERED_MODELS: Final = 64  # models with an index of their symbols
 PRIVATE: Final = range(0xE000, 0xF700)
@@ -61,7 +60,7 @@ class MaskRules:
     """Rules for masking texts.
 
     ignore: phrases that stay unchanged; the longest match wins.
-    glossary: entry to target phrase; the longest match wins. `glossary.py` has the forms of an entry.
+    glossary: entry to target phrase; the longest match wins. `phrases.py` has the forms of an entry.
     protect: whether placeables and words with unknown characters are masked too.
     nonwords: whether parts that are no words are masked; language models copy these, and read markup.
     symbols: placeholders of the model; where a text spells one, it is masked.
@@ -195,14 +194,9 @@ class _Finder:
         """Yield begin, end and phrase of each phrase in text[begin:end], and None after each step."""
         part = text[begin:end]
         spans = [finder.find(part) for finder in self.finders if finder.may_find(part)]
-        signs = self.rules.protect and not PROSE.match(part) and SIGNS.search(part)
-        kinds = dict[tuple[int, int], Placeable]()
-        for match in matches(placeables(), long_placeables(), part) if signs else ():
-            if match is None:
-                yield None
-            elif not _closes_quotation(part, match):
-                kinds[match.span()] = kind_of(match)
-        fixed = yield from self._counterparts(part, signs=bool(signs))
+        signs = bool(self.rules.protect and not PROSE.match(part) and SIGNS.search(part))
+        kinds = (yield from self._placeables(part)) if signs else {}
+        fixed = yield from self._counterparts(part, signs=signs)
         names = yield from self._names(part)
         numbers = yield from self._numbers(part)
         spans += [iter(found) for found in (fixed, kinds, names, numbers) if found]
@@ -212,14 +206,22 @@ class _Finder:
             return
         for span in merge_ranges(spans):
             yield None
-            treatment = kinds[span].treatment if span in kinds else "keep"
-            name = fixed.get(span, names.get(span))
-            phrase = self._phrase(part[slice(*span)], read=treatment == "read", name=name)
-            if treatment == "border":
-                phrase = replace(phrase, border=True)
-            if name is None and treatment == "keep" and span in numbers:
-                phrase = Phrase(phrase.source, numbers[span], False, trusted=True, in_words=True)
+            source, kind, name = part[slice(*span)], kinds.get(span), fixed.get(span, names.get(span))
+            if name is None and kind is None and span in numbers:
+                phrase = Phrase(source, numbers[span], False, trusted=True, in_words=True)
+            else:
+                phrase = self._phrase(source, kind, name)
             yield begin + span[0], begin + span[1], phrase
+
+    def _placeables(self, part: str) -> Generator[None, None, dict[tuple[int, int], Placeable]]:
+        """Map each placeable of a part of the text to its kind."""
+        kinds = dict[tuple[int, int], Placeable]()
+        for match in matches(placeables(), long_placeables(), part):
+            if match is None:
+                yield
+            elif not _closes_quotation(part, match):
+                kinds[match.span()] = kind_of(match)
+        return kinds
 
     def _counterparts(self, part: str, *, signs: bool) -> Generator[None, None, dict[tuple[int, int], str]]:
         """Map each date, time in words and abbreviation of a part of the text to its form in the answer.
@@ -270,12 +272,14 @@ class _Finder:
             yield
         return targets
 
-    def _phrase(self, phrase: str, *, read: bool, name: str | None) -> Phrase:
+    def _phrase(self, phrase: str, kind: Placeable | None, name: str | None) -> Phrase:
         """Make a phrase of the text `phrase`.
 
-        read: whether the model may read it first (`Placeable.treatment`).
+        kind: kind of a placeable; None for other phrases.
         name: form of a name, date or abbreviation in the answer; None for other phrases.
         """
+        treatment = kind.treatment if kind else "keep"
+        read, border = treatment == "read", treatment == "border"
         target, local = self.targets.get(phrase, name), self.rules.local
         requested = phrase in self.targets or phrase in self.rules.symbols
         number = read and not requested
@@ -284,7 +288,8 @@ class _Finder:
             target = local(phrase)
             trusted = target == phrase  # the model does not convert numbers
         answer = phrase if target is None else target
-        return Phrase(phrase, answer, requested, trusted=trusted, name=name is not None and not number)
+        named = name is not None and not number
+        return Phrase(phrase, answer, requested, trusted=trusted, name=named, border=border)
 
 
 @lru_cache(REMEMBERED_MODELS)

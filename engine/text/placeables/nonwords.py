@@ -67,7 +67,7 @@ FORMULA: Final = re.compile("[=<>≤≥≈≠×÷±∈∀∃]")
 SIGNS_OF_FORMULAS: Final = re.compile(r"[=<>≤≥≈≠×÷±+*^~@∈]{1,3}")
 
 
-class _Part(NamedTuple):
+class _CodePart(NamedTuple):
     """The characters [begin, end) of a masked text that may become one phrase.
 
     kind: "code", "number", "sign" of a formula, or "symbol", a letter that may belong to it.
@@ -102,13 +102,13 @@ def join_code(masked: MaskedText) -> MaskedText:
     places = _places(masked)
     seen = _with_stand_ins(masked, places)
     parts = [
-        _Part(place, place + 1, kind, phrase.source)
+        _CodePart(place, place + 1, kind, phrase.source)
         for place, phrase in zip(places, masked.phrases, strict=True)
         if (kind := _kind(phrase, seen[place]))
     ]
     if not parts:
         return masked
-    parts += [_Part(*match.span(), "symbol", match[0]) for match in SYMBOL.finditer(seen)]
+    parts += [_CodePart(*match.span(), "symbol", match[0]) for match in SYMBOL.finditer(seen)]
     held = _joined(seen, sorted(parts))
     return _masked(masked, masked.mark, places, held) if held else masked
 
@@ -185,9 +185,9 @@ def _closes(text: str, first: str) -> bool:
     return closing is not None and text.count(closing) > text.count(first)
 
 
-def _joined(seen: str, parts: Sequence[_Part]) -> list[tuple[int, int]]:
+def _joined(seen: str, parts: Sequence[_CodePart]) -> list[tuple[int, int]]:
     """Join the parts of formulas and runs of code; return begin and end of each new phrase."""
-    joined, group = list[tuple[int, int]](), list[_Part]()
+    joined, group = list[tuple[int, int]](), list[_CodePart]()
 
     def close() -> None:
         while group and group[-1].kind in ("sign", "symbol") and not _is_unit(group[-2:]):
@@ -206,19 +206,19 @@ def _joined(seen: str, parts: Sequence[_Part]) -> list[tuple[int, int]]:
     return joined
 
 
-def _begins_nothing(group: Sequence[_Part]) -> bool:
+def _begins_nothing(group: Sequence[_CodePart]) -> bool:
     """Return whether the first part of a group is "=", or a letter without a sign after it."""
     if group[0].kind == "symbol":
         return len(group) == 1 or group[1].kind != "sign"
     return group[0].text == "="
 
 
-def _is_unit(parts: Sequence[_Part]) -> bool:
+def _is_unit(parts: Sequence[_CodePart]) -> bool:
     """Return whether parts are a number and the letter of its unit."""
     return len(parts) > 1 and parts[0].kind == "number" and parts[1].text in UNIT_LETTER
 
 
-def _may_join(seen: str, group: Sequence[_Part], right: _Part) -> bool:
+def _may_join(seen: str, group: Sequence[_CodePart], right: _CodePart) -> bool:
     """Return whether a part belongs to the group of parts before it."""
     left = group[-1]
     gap = seen[left.end : right.begin]

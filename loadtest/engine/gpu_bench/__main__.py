@@ -22,8 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from loadtest.engine.gpu_bench.models import preparing
-from loadtest.engine.gpu_bench.record import BenchRecord
-from loadtest.engine.gpu_bench.setting import FULL, PRECISIONS, REPOSITORY, TINY, Setting
+from loadtest.engine.gpu_bench.setting import FULL, PRECISIONS, REPOSITORY, TINY, BenchRecord, Setting
 from loadtest.engine.gpu_bench.tables import markdown
 
 # parts in this order, with their shares of the time

@@ -24,9 +24,8 @@ from engine.types import Outcome, Request, Result
 from loadtest.engine.gpu_bench import models
 from loadtest.engine.gpu_bench.clock import alternate, summary
 from loadtest.engine.gpu_bench.contenders import Flow, make_requests, open_all, record_failure
-from loadtest.engine.gpu_bench.record import PartRun
 from loadtest.engine.gpu_bench.sentences import SizedSentence, lengths, sentences
-from loadtest.engine.gpu_bench.setting import Scale
+from loadtest.engine.gpu_bench.setting import PartRun, Scale
 from loadtest.traffic import percentile, poisson
 from loadtest.window import WindowBatcher
 

@@ -24,9 +24,8 @@ from engine.types import DecodeOptions, Request, Result
 from loadtest.engine.gpu_bench.clock import forgive
 from loadtest.engine.gpu_bench.contenders import Answers, open_all, straight, through
 from loadtest.engine.gpu_bench.models import copy_bundle
-from loadtest.engine.gpu_bench.record import PartRun
 from loadtest.engine.gpu_bench.sentences import real_sources
-from loadtest.engine.gpu_bench.setting import REPOSITORY
+from loadtest.engine.gpu_bench.setting import REPOSITORY, PartRun
 
 LEAST_EQUAL: Final = 0.97  # share of fp32 answers; another order of sums may decide a near-tie differently
 LONGEST_TARGET_TOKENS: Final = 64  # tokens of a checked answer

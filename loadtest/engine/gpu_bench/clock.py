@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from loadtest.engine.gpu_bench.record import PartRun
+from loadtest.engine.gpu_bench.setting import PartRun
 
 
 class ContextLost(Exception):

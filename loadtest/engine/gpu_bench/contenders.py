@@ -21,9 +21,8 @@ from engine.schedule.lane import Lane
 from engine.search.executor import Executor
 from engine.types import Outcome, Request, Result
 from loadtest.engine.gpu_bench.clock import forgive
-from loadtest.engine.gpu_bench.record import PartRun
 from loadtest.engine.gpu_bench.sentences import SizedSentence, request
-from loadtest.engine.gpu_bench.setting import REPOSITORY, SKIPPED, Setting
+from loadtest.engine.gpu_bench.setting import REPOSITORY, SKIPPED, PartRun, Setting
 
 CPU_TWINS: Final = ("onnx-pure", "onnx-native")  # measured by the benchmark of the CPU
 COMPILED: Final = "tensorrt"

@@ -17,8 +17,7 @@ from engine.bundle.config import ModelConfig
 from engine.bundle.stacks import StackConfig
 from engine.errors import ConvoyError
 from loadtest.engine.gpu_bench.clock import reason
-from loadtest.engine.gpu_bench.record import PartRun
-from loadtest.engine.gpu_bench.setting import SKIPPED, Setting
+from loadtest.engine.gpu_bench.setting import SKIPPED, PartRun, Setting
 
 SCRIPT: Final = Path(__file__).parent / "peer_process.py"
 NAME: Final = "fairseq"

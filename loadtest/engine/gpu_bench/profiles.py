@@ -12,9 +12,8 @@ from engine.schedule.lane import Lane
 from engine.search.executor import Executor
 from loadtest.engine.gpu_bench import models
 from loadtest.engine.gpu_bench.contenders import make_requests, open_all, record_failure, straight
-from loadtest.engine.gpu_bench.record import PartRun
 from loadtest.engine.gpu_bench.sentences import SizedSentence, lengths, sentences
-from loadtest.engine.gpu_bench.setting import Setting
+from loadtest.engine.gpu_bench.setting import PartRun, Setting
 from loadtest.engine.gpu_bench.steps import DEFAULT, EIGHT, MANY, ONE, SIXTEEN, Shape, run_steps
 
 MAX_KERNELS: Final = 15  # kernels in a profile

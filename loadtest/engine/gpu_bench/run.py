@@ -15,8 +15,7 @@ from loadtest.engine.gpu_bench.checks import checks, suite
 from loadtest.engine.gpu_bench.clock import wait
 from loadtest.engine.gpu_bench.floors import device_floors
 from loadtest.engine.gpu_bench.profiles import profiles
-from loadtest.engine.gpu_bench.record import BenchRecord, PartRun
-from loadtest.engine.gpu_bench.setting import Setting, machine
+from loadtest.engine.gpu_bench.setting import BenchRecord, PartRun, Setting, machine
 from loadtest.engine.gpu_bench.single import single
 from loadtest.engine.gpu_bench.steps import ablations, host, steps
 from loadtest.engine.gpu_bench.throughput import real, throughput

@@ -22,8 +22,8 @@ from loadtest.engine.gpu_bench.contenders import (
 )
 from loadtest.engine.gpu_bench.floors import cost
 from loadtest.engine.gpu_bench.peer import Peer, peers
-from loadtest.engine.gpu_bench.record import PartRun
 from loadtest.engine.gpu_bench.sentences import SizedSentence, lengths, sentences
+from loadtest.engine.gpu_bench.setting import PartRun
 
 MODEL_NAMES = (models.SIX, models.ONE, models.ATTENTION, models.GLU)
 

@@ -36,9 +36,8 @@ from loadtest.engine.gpu_bench.contenders import (
     open_contender,
     straight,
 )
-from loadtest.engine.gpu_bench.record import PartRun
 from loadtest.engine.gpu_bench.sentences import lengths, sentences
-from loadtest.engine.gpu_bench.setting import Setting
+from loadtest.engine.gpu_bench.setting import PartRun, Setting
 
 SETTLING_STEPS: Final = 8  # steps before the measurement
 TIMED_STEPS: Final = 16  # at least; a launch may run several
@@ -71,8 +70,8 @@ class Shape(NamedTuple):
 
 ONE: Final = Shape(models.SIX, 1, 1, 181)
 DEFAULT: Final = Shape(models.SIX, 5, 1, 212)
-LONG: Final = Shape(models.SIX, 1, 1, 184, source=128)
-LONGEST: Final = Shape(models.SIX, 1, 1, 187, source=512)
+LONG_SOURCE: Final = Shape(models.SIX, 1, 1, 184, source=128)
+LONGEST_SOURCE: Final = Shape(models.SIX, 1, 1, 187, source=512)
 FEW: Final = Shape(models.SIX, 4, 4, 311)
 EIGHT: Final = Shape(models.SIX, 4, 8, 357)  # 32 rows
 SIXTEEN: Final = Shape(models.SIX, 4, 16, 395)  # 64 rows
@@ -93,8 +92,8 @@ SHAPES: Final = (
     Shape(models.ATTENTION, 5, 1, 247),
     Shape(models.ATTENTION, 4, 256, 1_645),
     Shape(models.SIX, 1, 1, 181, source=32),
-    LONG,
-    LONGEST,
+    LONG_SOURCE,
+    LONGEST_SOURCE,
     ONE._replace(listed=1_500, predicted=165),
     DEFAULT._replace(listed=1_500, predicted=193),
     FEW._replace(listed=1_500, predicted=293),
@@ -124,7 +123,7 @@ ABLATIONS: Final = {
     "own products of 16 rows": Ablation(products, "TILED_ROW_BUCKETS", products.ROW_BUCKETS, (FEW,)),
     "own products of 32 and 64 rows": Ablation(products, "MAX_REREAD_BYTES", 0, (EIGHT, SIXTEEN)),
     "rows shared by blocks": Ablation(products, "MAX_ROW_GROUPS", 1, (SIXTEEN,)),
-    "sources shared by warps": Ablation(calls, "MAX_TILED_WARPS", 1, (LONG, LONGEST)),
+    "sources shared by warps": Ablation(calls, "MAX_TILED_WARPS", 1, (LONG_SOURCE, LONGEST_SOURCE)),
 }
 
 
@@ -268,7 +267,12 @@ def _with_shortlist(executor: CapturedExecutor, tokens: int) -> CapturedExecutor
 
 
 def run_steps(lane: Lane, count: int, device: str) -> tuple[float, int]:
-    """Run at least `count` steps; return the seconds of a step, and the number of steps that were run."""
+    """Run steps; return the seconds of a step, and the number of steps that were run.
+
+    lane: lane with requests.
+    count: least number of steps.
+    device: device of the lane.
+    """
     wait(device)
     began, taken = time.perf_counter(), 0
     while taken < count:  # a call may run several steps

@@ -29,9 +29,8 @@ from loadtest.engine.gpu_bench.contenders import (
 from loadtest.engine.gpu_bench.floors import Cost, cost
 from loadtest.engine.gpu_bench.models import copy_bundle
 from loadtest.engine.gpu_bench.peer import Batch, Peer, peers
-from loadtest.engine.gpu_bench.record import PartRun
 from loadtest.engine.gpu_bench.sentences import SizedSentence, lengths, real_sources, sentences
-from loadtest.engine.gpu_bench.setting import Scale
+from loadtest.engine.gpu_bench.setting import PartRun, Scale
 
 STEADY: Final = 4  # least number of sentences for each slot
 # models of a group are compared in turn; the next group starts when their memory is free

@@ -24,7 +24,7 @@ from loadtest.http.compare import transformer
 from loadtest.http.openloop import LoadSummary, arrivals, run, summarise, translate
 from loadtest.http.serving import free_port, serving, serving_convoy
 from loadtest.texts import sentences
-from training.plot import svg
+from training.curve import svg
 
 WINDOWS: Final = (0.002, 0.005, 0.010, 0.020)
 BATCHES: Final = (8, 16, 32)

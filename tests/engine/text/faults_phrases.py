@@ -94,14 +94,14 @@ FAULTS = [
     ),
     (
         "a form of a glossary in capitals wins over a phrase that stays",
-        "engine/text/placeables/glossary.py",
+        "engine/text/placeables/phrases.py",
         "return other | dict.fromkeys(ignore) | written",
         "return dict.fromkeys(ignore) | other | written",
         "tests/engine/text/test_masking.py -k stays_wins",
     ),
     (
         "an exact entry finds other capitals",
-        "engine/text/placeables/glossary.py",
+        "engine/text/placeables/phrases.py",
         "if form is entry or not _is_exact(entry):",
         "if form:",
         "tests/engine/text/test_masking.py -k case_and_forms",
@@ -150,7 +150,7 @@ FAULTS = [
     ),
     (
         "a quotation with a word of the text's own language stays",
-        "engine/text/placeables/foreign.py",
+        "engine/text/foreign.py",
         "if len(words) < 2 or words & own:",
         "if len(words) < 2:",
         "tests/engine/text/test_nonwords.py -k another_language",

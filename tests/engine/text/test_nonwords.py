@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.text.placeables.foreign import find_foreign_quotations
+from engine.text.foreign import find_foreign_quotations
 from tests.engine.text.test_grammar import phrases
 
 

@@ -314,7 +314,7 @@ def test_a_text_without_a_deadline_waits_for_an_upstream_that_has_answered(servi
     unspoiled.faults.extend(["500"] * 20)
     assert [one.model for one in service.run_many("big@de:en", ["Es ist alt."], USUAL)] == ["big"]
     assert len(unspoiled.asked) == 22
-    monkeypatch.setattr("engine.repository.upstreams.breaker.PATIENCE", 0.0)
+    monkeypatch.setattr("engine.repository.upstreams.breaker.RECOVERY_SECONDS", 0.0)
     unspoiled.always = "500"
     assert [one.model for one in service.run_many("big@de:en", ["Es ist groß."], USUAL)] == [LOCAL]
     assert len(unspoiled.asked) == 25
