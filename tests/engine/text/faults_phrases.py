@@ -88,7 +88,7 @@ FAULTS = [
     (
         "each text is searched for placeables, plain words too",
         "engine/text/placeables/masking.py",
-        "signs = self.rules.protect and not PROSE.match(part) and SIGNS.search(part)",
+        "signs = bool(self.rules.protect and not PROSE.match(part) and SIGNS.search(part))",
         "signs = self.rules.protect",
         "tests/engine/text/test_protect_cost.py -k plain_words",
     ),

@@ -71,7 +71,7 @@ def test_name_stays_lost_if_its_place_or_translation_is_in_doubt(name, answer):
 @pytest.mark.parametrize(("answer", "garbled"), [("5 and 7", False), ("5 and 7 and 7", True), ("5", True)])
 def test_number_that_an_answer_lacks_or_repeats_is_noticed(answer, garbled):
     found = mask(MarkedText("5 und 7"), MaskRules(protect=True, symbols=SYMBOLS))
-    assert found.garbles(answer, range(len(found.phrases))) is garbled
+    assert found.garbles(answer, range(len(found.phrases)), "en") is garbled
 
 
 @pytest.mark.parametrize(

@@ -247,7 +247,7 @@ TEXT_CASES: dict[str, Case | str] = {
     "engine.text.numbers:_values_of_times": "is timed with `_patterns`",
     "engine.text.numbers:_has_time": "is timed with `_patterns`",
     "engine.text.numbers:_whole_values": "is timed with `_patterns`",
-    "engine.text.numbers:find_numbers": "is timed with `_patterns`",
+    "engine.text.numbers:_number_of": "is timed with `_patterns`",
     "engine.text.numbers:SHORT_MAGNITUDE": Case(pumps=("1 ", "mi", "m"), uses=("search",)),
     "engine.text.placeables.grammar:LONG_SIGNS": Case(uses=("search",)),
     "engine.text.placeables.counterparts:_times": Case(
