@@ -73,6 +73,7 @@ class Builder:
         self.open: list[int] = []  # the innermost is last
         self.dead: set[int] = set()  # spans that were begun and never ended
         self._fresh = 0  # number of the first span that was begun after the last text
+        self._spaced = 0  # number of the first span after the last call of `mark_spaced`
         self._edge = 0  # last position where a span begins or ends
         self._apart = False  # white space was omitted after the last point
 
@@ -89,9 +90,9 @@ class Builder:
 
     def mark_spaced(self) -> None:
         """Set `spaced` of the points after the last text: white space is on both sides of them."""
-        for number in range(self._fresh, len(self.spans)):
+        for number in range(max(self._fresh, self._spaced), len(self.spans)):
             self.spans[number] = replace(self.spans[number], spaced=True)
-        self._apart = True
+        self._spaced, self._apart = len(self.spans), True
 
     def line(self) -> int:
         """Add a line break within a sentence, which the model reads as a space, and return its number."""

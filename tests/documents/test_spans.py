@@ -118,6 +118,13 @@ def test_hundred_thousand_tags_take_linear_time():
     assert max(len(segment.spans) for segment in page.segments) <= 1000
 
 
+def test_white_space_between_tags_changes_each_span_a_few_times(monkeypatch):
+    calls = []
+    monkeypatch.setattr("documents.spans.replace", lambda *a, **k: calls.append(1) or replace(*a, **k))
+    read_html("<b>  " * 500)
+    assert len(calls) < 3_000  # for 500 spans; 125,000 if each white space changed all spans before it
+
+
 def test_structural_tags_of_xml_split_and_inline_tags_do_not():
     xml = MarkupRules(xml=True, blocks=frozenset(), keep=frozenset({"x"}), fold=False)
     source = "<doc><title>A <i>big</i> day</title><par>One <x>two</x>.</par><par>Three</par></doc>"
