@@ -233,6 +233,7 @@ def _text_result(answer: Translation | Summary) -> TextResult:
         timings=Timings(0.0, 0.0, 0.0, 0),
         source_tokens=scores.source_tokens,
         target_tokens=scores.target_tokens,
+        model=scores.model,
     )
 
 

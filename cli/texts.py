@@ -361,7 +361,7 @@ def _json_fields(number: int, result: TextResult, ranked: list[tuple[str, float]
     record: dict[str, Any] = {
         "line": number,
         "text": result.text,
-        "model": result.model,
+        "model": result.model if result.source_tokens else "",  # no model reads a line without words
         "score": result.score,
         "hypotheses": [{"text": text, "score": score} for text, score in ranked],
         "tokens": result.tokens,

@@ -28,6 +28,7 @@ class Scores:
     tokens, token_scores: tokens and their scores, with the end of each sentence.
     finish: "stop", or "length" if the limit of the length ended it.
     source_tokens, target_tokens: number of tokens.
+    model: name of the model that answered.
     """
 
     score: float | None
@@ -37,6 +38,7 @@ class Scores:
     finish: str
     source_tokens: int
     target_tokens: int
+    model: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from tests.support.attack_files import FILES
 from tests.support.attacks import ATTACKS, CALLS, LASTING, VICTIMS
 from tests.support.callbacks import LongestCallback
 from tests.support.raw_attacks import FLOODS, HEADS, PREFACE
-from tests.support.served import until
+from tests.support.served import until, value
 from tests.support.thorough import THOROUGH
 from tests.support.timing import MachineLag, Starved, busiest_seconds, slowness, thread_seconds, thrice
 
@@ -365,5 +365,6 @@ def test_memory_returns_and_the_process_ends_on_sigterm(place):
     lag = next(x for x in client.get("/metrics").text.splitlines() if x.startswith("convoy_event_loop_lag"))
     print(lag, "MiB:", running.idle >> 20, most >> 20, resident(running) >> 20)
     others.stop()
+    until(lambda: value(client, "convoy_requests_in_flight") == 1)  # the request of the metrics
     running.send_signal(signal.SIGTERM)
-    assert running.wait(300) == 0
+    assert running.wait(300) == 0, running.stderr.read()[-2000:]

@@ -46,7 +46,7 @@ def place():
 @pytest.mark.parametrize("name", ATTACKS)
 def test_attack_on_a_front_end_delays_no_other_client(place, name):
     client, _, others = place
-    thrice(lambda: slowed(others, sender(client, name)))
+    thrice(lambda: slowed(others, sender(client, [name])))
 
 
 def connected_to(client, running, pid):
