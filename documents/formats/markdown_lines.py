@@ -302,7 +302,7 @@ class _Inline:
             if number in self.parts and number == len(self.marks) - 1:  # no other span is inside
                 self._keep_content(number)
         elif tag and name and not tag.closing and (not tag.void or tag.kept):
-            numbers.append(self.builder.begin())
+            numbers.append(self.builder.begin(link=name == "a"))
             self.marks.append([markup, ""])
             if tag.kept:
                 self.parts[numbers[-1]] = len(self.texts)

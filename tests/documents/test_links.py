@@ -115,6 +115,7 @@ def test_menu_keeps_the_places_of_all_spans_when_its_texts_grow():
 def test_menus_of_markdown_office_files_and_books_are_divided():
     markdown = b"[Bearbeiten](/edit) ([Entfernen](/delete))\n"
     assert shouted("a.md", markdown) == b"[BEARBEITEN](/edit) ([ENTFERNEN](/delete))\n"
+    assert texts("a.md", b'<a href="/k">Kontakt</a> <span>neu</span>\n') == ["Kontakt", "neu"]
     file, found = docx.Document(), io.BytesIO()
     paragraph = file.add_paragraph()
     for number, text in enumerate(("Kontakt", " | ", "Impressum")):
