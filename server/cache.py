@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import sys
-import threading
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, Final
 
 from engine.api import NO_TIME, MarkedText, ModelInfo, ModelRoute, Slices, TextOptions, TextResult
+from server.recent import Recent
 
 ENTRY_BYTES: Final = 200  # estimated bytes of an entry in addition to its answer
 HASHED_UTF8: Final = ("utf-8", "surrogatepass")
@@ -26,41 +25,26 @@ class Cache:
 
     def __init__(self, limit: int) -> None:
         """limit: estimated bytes of all answers."""
-        self._limit, self._size = limit, 0
-        self._entries: OrderedDict[bytes, tuple[TextResult, int]] = OrderedDict()
-        self._lock = threading.Lock()
+        self._answers = Recent[bytes, TextResult](limit)
 
     def get(self, key: bytes) -> TextResult | None:
         """Return a stored answer, which becomes the most recently used one; None when there is none."""
-        with self._lock:
-            if key not in self._entries:
-                return None
-            self._entries.move_to_end(key)
-            return self._entries[key][0]
+        return self._answers.get(key)
 
     def put(self, key: bytes, result: TextResult) -> None:
         """Store an answer that is not provisional, unless it is larger than the whole cache."""
-        # an answer from the cache takes no time
-        result = replace(result, timings=NO_TIME)
-        size = ENTRY_BYTES + size_of(result)
-        with self._lock:
-            if key in self._entries:
-                self._size -= self._entries.pop(key)[1]
-            if size > self._limit or result.provisional:
-                return
-            self._entries[key] = result, size
-            self._size += size
-            while self._size > self._limit:
-                self._size -= self._entries.popitem(last=False)[1][1]
+        if result.provisional:
+            self._answers.remove(key)
+            return
+        result = replace(result, timings=NO_TIME)  # an answer from the cache takes no time
+        self._answers.put(key, result, ENTRY_BYTES + size_of(result))
 
     def clear(self) -> None:
-        with self._lock:
-            self._entries.clear()
-            self._size = 0
+        self._answers.clear()
 
     def size(self) -> int:
         """Return the estimated bytes of all answers."""
-        return self._size
+        return self._answers.size()
 
 
 def repeatable(infos: Sequence[ModelInfo], options: TextOptions) -> bool:

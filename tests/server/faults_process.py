@@ -73,8 +73,8 @@ FAULTS = [
     ),
     (
         "an answer larger than the cache empties it",
-        "server/cache.py",
-        ("            if size > self._limit or result.provisional:\n                return\n"),
+        "server/recent.py",
+        "            if size > self._limit:\n                return\n",
         "",
         "tests/server/test_rare_faults.py -k larger_than",
     ),

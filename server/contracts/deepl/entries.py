@@ -5,14 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import re
-import threading
 import time
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, cast
 
 from engine.api import InvalidRequest, Slices, TooLarge, forms_of
+from server.recent import Recent
 
 MAX_ENTRIES: Final = 50_000  # entries of one dictionary, and of all glossaries that a request names
 MAX_PHRASE_CHARACTERS: Final = 1_024
@@ -90,10 +90,10 @@ def present_entries(entries: Mapping[str, str], texts: Iterable[str]) -> Slices[
 def _present_entries(entries: Mapping[str, str], texts: Iterable[str]) -> Slices[dict[str, str]]:
     """Do the work of `present_entries`, without its time limit."""
     sources = tuple(entries)
-    index = INDEXES.find(sources)
+    index = INDEXES.get(sources)
     if index is None:
         index = yield from _index_of(sources)
-        INDEXES.add(sources, index)
+        INDEXES.put(sources, index, len(sources))
     whole = _fold_space("\n".join(texts))
     yield
     found = yield from _find_keys(index.keys, whole)
@@ -140,34 +140,8 @@ def _index_of(sources: Sequence[str]) -> Slices[Index]:
     return Index(keys, phrases, numbers)
 
 
-class Indexes:
-    """Indexes of the glossaries that were used last, by their entries. Threads may share them."""
-
-    def __init__(self, most: int) -> None:
-        """most: largest number of entries of all indexes together."""
-        self._most, self._lock = most, threading.Lock()
-        self._known = OrderedDict[tuple[str, ...], Index]()
-
-    def find(self, sources: tuple[str, ...]) -> Index | None:
-        """Return the index of entries, None if there is none."""
-        with self._lock:
-            if sources in self._known:
-                self._known.move_to_end(sources)
-            return self._known.get(sources)
-
-    def add(self, sources: tuple[str, ...], index: Index) -> None:
-        """Keep an index, and drop the ones that were not used for longest.
-
-        sources: source phrases of the entries.
-        index: their index.
-        """
-        with self._lock:
-            self._known[sources] = index
-            while sum(map(len, self._known)) > self._most:
-                self._known.popitem(last=False)
-
-
-INDEXES: Final = Indexes(MAX_ENTRIES)  # about 1 kB for each entry
+# indexes of the glossaries that were used last, by their entries; about 1 kB for each entry
+INDEXES: Final = Recent[tuple[str, ...], Index](MAX_ENTRIES)
 
 
 def _find_keys(keys: Mapping[int, set[str]], text: str) -> Slices[set[str]]:

@@ -20,6 +20,7 @@ from engine.api import TooLarge, at_once, forms_of
 from server.contracts.deepl import entries as lookup
 from server.contracts.deepl.entries import present_entries, read_entries
 from server.contracts.deepl.glossaries import tsv_of
+from server.recent import Recent
 from tests.server.contracts.conftest import KEYS
 from tests.support.served import until
 
@@ -58,7 +59,7 @@ def test_present_finds_exactly_the_entries_that_occur(entries, text, many):
     whole = " ".join(" ".join(texts).split())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lookup, "MANY_PHRASES", many)
-        patch.setattr(lookup, "INDEXES", lookup.Indexes(0))
+        patch.setattr(lookup, "INDEXES", Recent(0))
         found = at_once(present_entries(entries, texts))
     assert found == {
         source: target
@@ -75,7 +76,7 @@ def test_forms_of_a_glossary_are_computed_once(monkeypatch):
         return forms_of(entry)
 
     monkeypatch.setattr(lookup, "forms_of", count)
-    monkeypatch.setattr(lookup, "INDEXES", lookup.Indexes(3))
+    monkeypatch.setattr(lookup, "INDEXES", Recent(3))
     first, other = {"a house": "x", "dog|dogs": "y"}, {"cat": "z", "tree": "w"}
     for _ in range(3):
         assert at_once(present_entries(dict(first), ["two dogs"])) == {"dog|dogs": "y"}
