@@ -61,7 +61,7 @@ def write_bilingual(
     """Return the translated file, with the source in it if asked for.
 
     document: the source.
-    segments: its translated segments.
+    segments: translated segments of the document.
     how: place of the source: none (""), "above" or "below" each translation, "side" by side in a table of
         HTML, or "tmx", a translation memory.
     languages: codes of source and target.

@@ -161,7 +161,7 @@ def _bare(text: str, span: Span) -> tuple[int, int]:
 def _text_of(spans: Sequence[Span], text: str, place: tuple[int, int], inner: Sequence[int]) -> Segment:
     """Return the text of an item with the spans in it.
 
-    spans, text: of the whole segment.
+    spans, text: spans and text of the whole segment.
     place: characters of the item.
     inner: numbers of the spans in it.
     """

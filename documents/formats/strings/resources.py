@@ -112,7 +112,7 @@ def _android_values(raw: str, begin: int) -> Iterator[Value]:
     """Yield the text of a string of Android, without the marks around it.
 
     raw: content of the element.
-    begin: its first character in the file.
+    begin: first character in the file.
     """
     if raw.count("<![CDATA[") == 1 and (match := CDATA.fullmatch(raw)):
         yield Value(begin + match.start(1), begin + match.end(1), Message(match[1]), _android_page)
