@@ -106,9 +106,8 @@ def _answers(place: ModelChoice, sources: Sequence[str]) -> tuple[ModelRoute, li
     from engine.api import offline_service
 
     options, name = USUAL_OPTIONS["translate"], place.remote_name
-    models = (
-        list[Path]() if name or place.model is None else place.model
-    )  # no local model answers for an upstream
+    # no local model answers for an upstream
+    models = list[Path]() if name or place.model is None else place.model
     with offline_service(models, place.placement(), options.decode, place.upstreams) as service:
         route = service.pick("translate", place.source, place.target, name or service.models()[0].name)
         return route, list(texts.answers(service, "translate", sources, options, len(sources), route))

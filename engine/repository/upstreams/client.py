@@ -87,11 +87,8 @@ class ChatClient:
         Raises UpstreamError and TimeoutError.
         """
         body = {"model": self._upstream.model, "messages": messages, "temperature": 0}
-        body |= {
-            **fields,
-            **self._upstream.body,
-            "stream": on_text is not None,
-        }  # a server may stream by default
+        # a server may stream by default
+        body |= {**fields, **self._upstream.body, "stream": on_text is not None}
         if on_text:
             body["stream_options"] = {"include_usage": True}
         try:
