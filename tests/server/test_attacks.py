@@ -31,6 +31,7 @@ from tests.support.attacks import ATTACKS, CALLS, LASTING, VICTIMS
 from tests.support.callbacks import LongestCallback
 from tests.support.raw_attacks import FLOODS, HEADS, PREFACE
 from tests.support.served import until, value
+from tests.support.sockets import exchange
 from tests.support.thorough import THOROUGH
 from tests.support.timing import MachineLag, Starved, busiest_seconds, slowness, thread_seconds, thrice
 
@@ -283,12 +284,9 @@ def each_or_all(attacks):
     return {name: [content] for name, content in attacks.items()} if THOROUGH else {"all": attacks.values()}
 
 
-def statuses_of(address, content):
+def statuses_of(port, content):
     """Send heads on a connection of their own; return the status of each answer."""
-    with socket.create_connection(address, timeout=HANG) as one:
-        one.sendall(content)
-        one.shutdown(socket.SHUT_WR)
-        answer = b"".join(iter(lambda: one.recv(65_536), b""))
+    answer = exchange(port, content, half_close=True, patience=HANG)
     return [int(status) for status in re.findall(rb"HTTP/1\.1 (\d{3})", answer)]
 
 
@@ -298,7 +296,7 @@ def test_long_head_delays_no_other_client(place, name):
 
     def send():
         for content in heads[name]:
-            found = statuses_of((client.base_url.host, client.base_url.port), content)
+            found = statuses_of(client.base_url.port, content)
             if not found or 101 in found or max(found) >= 500:  # 101: another protocol
                 return 500, f"{content[:200]}: {found}"
         return 200, ""

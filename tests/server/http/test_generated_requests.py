@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from itertools import product
 from random import Random
 from typing import Any, NamedTuple
@@ -19,6 +17,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.support.served import server
+from tests.support.sockets import exchange
 from tests.support.thorough import THOROUGH
 from tests.support.timing import slowness, thrice
 
@@ -233,13 +232,7 @@ def port():
 def cost(port: int, data: bytes) -> tuple[float, bytes]:
     """Return the processor seconds of the other threads until a request is answered, and the answer."""
     began, own = time.process_time(), time.thread_time()
-    answer = b""
-    with socket.create_connection(("127.0.0.1", port), timeout=600) as one, suppress(ConnectionError):
-        one.sendall(data)
-        one.shutdown(socket.SHUT_WR)
-        while received := one.recv(65_536):
-            answer += received
-    answer = answer.removeprefix(b"HTTP/1.1 102 Processing\r\n\r\n")
+    answer = exchange(port, data, half_close=True).removeprefix(b"HTTP/1.1 102 Processing\r\n\r\n")
     return time.process_time() - began - (time.thread_time() - own), answer
 
 

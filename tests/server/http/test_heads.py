@@ -8,6 +8,7 @@ import pytest
 
 from server.http.protocol import MAX_HEAD_BYTES, MAX_HEADERS, Grammar
 from tests.support.served import LINES, LONG, server, until, value
+from tests.support.sockets import exchange
 from tests.support.timing import assert_takes_at_most
 
 POST = b"POST /detect HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -15,15 +16,6 @@ CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n"
 BODY = b'{"q":"Das ist gut."}'
 ASK = POST + b"Content-Length: %d\r\n\r\n" % len(BODY) + BODY
 ROOM = MAX_HEAD_BYTES - 200
-
-
-def exchange(client, data, half_close=False):
-    """Send bytes on a connection of their own; return all bytes of the answer."""
-    with socket.create_connection(("127.0.0.1", client.base_url.port), timeout=600) as one:
-        one.sendall(data)
-        if half_close:
-            one.shutdown(socket.SHUT_WR)
-        return b"".join(iter(lambda: one.recv(65_536), b""))
 
 
 def parse(data):
@@ -84,24 +76,24 @@ def test_ambiguous_length_is_refused_and_a_smuggled_request_gets_no_answer(clien
     smuggled = b"GET /languages HTTP/1.1\r\nHost: localhost\r\n\r\n"
     both = b"Content-Length: %d\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" % (len(smuggled) + 5)
     for lines in (both, b"Transfer-Encoding: chunked\r\nContent-Length: 0\r\n\r\n0\r\n\r\n"):
-        answer = exchange(client, POST + lines + smuggled)
+        answer = exchange(client.base_url.port, POST + lines + smuggled)
         assert answer.startswith(b"HTTP/1.1 400")
         assert answer.count(b"HTTP/1.1") == 1
         assert b"connection: close" in answer.lower()
         assert b"send one of them" in answer
-    too_many = exchange(client, POST + b"a: b\r\n" * MAX_HEADERS + b"\r\n")
+    too_many = exchange(client.base_url.port, POST + b"a: b\r\n" * MAX_HEADERS + b"\r\n")
     assert too_many.startswith(b"HTTP/1.1 431")
 
 
 def test_offer_of_another_protocol_is_answered_in_this_one(client):
     upgrade = b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
-    assert exchange(client, upgrade, half_close=True).startswith(b"HTTP/1.1 200")
+    assert exchange(client.base_url.port, upgrade, half_close=True).startswith(b"HTTP/1.1 200")
 
 
 @pytest.mark.parametrize("version", [b"1.0", b"1.1"])
 def test_half_closed_client_is_answered(client, version, monkeypatch):
     monkeypatch.setattr("server.http.protocol.OLD_CLIENT_SECONDS", 300.0)  # the first detection may be late
-    answer = exchange(client, ASK.replace(b"1.1", version), half_close=True)
+    answer = exchange(client.base_url.port, ASK.replace(b"1.1", version), half_close=True)
     assert b"HTTP/1.1 200" in answer
     assert b"confidence" in answer
     # a server that answers before it reads the end of the connection sends no interim response
@@ -109,7 +101,7 @@ def test_half_closed_client_is_answered(client, version, monkeypatch):
 
 
 def test_all_requests_of_a_half_closed_client_are_answered(client):
-    assert exchange(client, ASK * 3, half_close=True).count(b"HTTP/1.1 200") == 3
+    assert exchange(client.base_url.port, ASK * 3, half_close=True).count(b"HTTP/1.1 200") == 3
 
 
 @pytest.mark.parametrize("version", [b"1.0", b"1.1"])
