@@ -30,8 +30,10 @@ types-everywhere: types  ## the same as macOS and Windows see the sources
 	$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin
 	$(BIN)/mypy --platform win32 --cache-dir .mypy_cache/win32
 
+# failed tests run once more, one at a time: a busy machine can break a connection; both results are printed
 tests: $(VENV)/test
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile || \
+	  $(BIN)/python -m pytest -q --last-failed --last-failed-no-failures none
 
 coverage: $(VENV)/test  ## the tests, traced: fails below 90 % of the lines; a third longer
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile --cov --cov-report=term --cov-fail-under=90
