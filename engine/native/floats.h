@@ -12,32 +12,36 @@ constexpr size_t TALL32 = 6, PARTS = 4;
 constexpr size_t TALL32 = 2, PARTS = 4;
 #endif
 
+// Number of column vectors of a tile. One or two rows take a whole panel, which is then read once.
+constexpr size_t parts_of(size_t rows) { return rows <= 2 && WIDTH > 1 ? PANEL / WIDTH : PARTS; }
+
 // Sums over k in ascending order, so that a row's sums do not depend on the other rows.
 template <size_t ROWS>
 void tile32(const float* a, const float* b, size_t k, bool fetched, float* sums) {
-  Part sum[ROWS][PARTS];
+  constexpr size_t VECTORS = parts_of(ROWS);
+  Part sum[ROWS][VECTORS];
 UNROLLED
   for (size_t m = 0; m < ROWS; m++)
 UNROLLED
-    for (size_t v = 0; v < PARTS; v++) sum[m][v] = splat_part(0.0f);
+    for (size_t v = 0; v < VECTORS; v++) sum[m][v] = splat_part(0.0f);
   for (size_t i = 0; i < k; i++, b += PANEL) {
     // weights are not in a cache, so the whole row is prefetched; later tiles read its rest
     if (fetched)
       for (size_t v = 0; v < PANEL; v += LANES) __builtin_prefetch(b + 4096 + v);
-    Part column[PARTS];
+    Part column[VECTORS];
 UNROLLED
-    for (size_t v = 0; v < PARTS; v++) column[v] = load_part(b + v * WIDTH);
+    for (size_t v = 0; v < VECTORS; v++) column[v] = load_part(b + v * WIDTH);
 UNROLLED
     for (size_t m = 0; m < ROWS; m++) {
       const Part x = splat_part(a[m * k + i]);
 UNROLLED
-      for (size_t v = 0; v < PARTS; v++) sum[m][v] = fma(x, column[v], sum[m][v]);
+      for (size_t v = 0; v < VECTORS; v++) sum[m][v] = fma(x, column[v], sum[m][v]);
     }
   }
 UNROLLED
   for (size_t m = 0; m < ROWS; m++)
 UNROLLED
-    for (size_t v = 0; v < PARTS; v++) store_part(sums + m * PANEL + v * WIDTH, sum[m][v]);
+    for (size_t v = 0; v < VECTORS; v++) store_part(sums + m * PANEL + v * WIDTH, sum[m][v]);
 }
 
 void product32(const float* x, const Weights32& w, const Sizes& s, size_t from, size_t until, float* y,
@@ -59,7 +63,7 @@ void product32(const float* x, const Weights32& w, const Sizes& s, size_t from, 
     const Floats shifts[2] = {bias(column, 0), bias(gated ? width + column : column + LANES, 1)};
     for (size_t t = 0; t < count; t++) {  // tiles have nearly equal heights
       const size_t row = s.m * t / count, rows = s.m * (t + 1) / count - row;
-      for (size_t c = 0; c < PANEL; c += PARTS * WIDTH) tiles[rows - 1](x + row * s.k, panel + c, s.k, t == 0 && c == 0, sums + c);
+      for (size_t c = 0; c < PANEL; c += parts_of(rows) * WIDTH) tiles[rows - 1](x + row * s.k, panel + c, s.k, t == 0 && c == 0, sums + c);
       for (size_t m = 0; m < rows; m++) {
         float* out = y + (row + m) * width + column;
         Floats values = load(sums + m * PANEL) + shifts[0], others = load(sums + m * PANEL + LANES) + shifts[1];

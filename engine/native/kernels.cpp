@@ -39,11 +39,6 @@ inline T load_as(const void* at) {
 #include "vectors.h"
 
 constexpr size_t PANEL = 2 * LANES;  // columns of a panel
-#if defined(__AVX512F__)
-constexpr size_t BLOCKS = 2;  // vectors of 16 floats that a loop over queries keeps in registers for each query
-#else
-constexpr size_t BLOCKS = 1;
-#endif
 
 // Calls whole(at) for each 16 of n floats, and rest(at, count) for the remaining ones.
 template <typename Whole, typename Rest>
@@ -178,6 +173,15 @@ void taps(const float* const* rows, const float* const* next, const float* taps,
   }
 }
 
+// Calls body.operator()<N, WHOLE>(at, count) for all of n floats, with at most MOST vectors of 16 at once. The last of
+// the N vectors has `count` floats, and 16 if WHOLE.
+template <size_t MOST, typename Body>
+inline void each_block(size_t n, Body body, size_t at = 0) {
+  for (; n - at >= MOST * LANES; at += MOST * LANES) body.template operator()<MOST, true>(at, LANES);
+  if (n - at > (MOST - 1) * LANES) return body.template operator()<MOST, false>(at, n - at - (MOST - 1) * LANES);
+  if constexpr (MOST > 1) each_block<MOST / 2>(n, body, at);
+}
+
 // Computes QUERIES queries of one head together, which share the loads of keys and values; N vectors of 16 positions
 // stay in registers. The sums of a query do not depend on the others.
 template <size_t QUERIES, size_t N, bool WHOLE>
@@ -190,7 +194,7 @@ inline void dots(const Heads& h, const float* q, size_t at, size_t count, float*
     Floats keys[N];
     for (size_t t = 0; t < N; t++) {
       __builtin_prefetch(row + h.width * h.time + t * LANES);  // prefetches the next head
-      keys[t] = WHOLE ? load(row + t * LANES) : load(row, count);
+      keys[t] = WHOLE || t + 1 < N ? load(row + t * LANES) : load(row + t * LANES, count);
     }
     for (size_t i = 0; i < QUERIES; i++) {
       const Floats one = splat(q[i * h.dim + d]);
@@ -201,7 +205,7 @@ inline void dots(const Heads& h, const float* q, size_t at, size_t count, float*
     for (size_t t = 0; t < N; t++) {
       float* out = weights + i * h.time + at + t * LANES;
       const float* mask = h.mask + at + t * LANES;
-      WHOLE ? store(out, sum[i][t] + load(mask)) : store(out, sum[i][t] + load(mask, count), count);
+      WHOLE || t + 1 < N ? store(out, sum[i][t] + load(mask)) : store(out, sum[i][t] + load(mask, count), count);
     }
 }
 
@@ -215,7 +219,7 @@ inline void blend(const Heads& h, const float* weights, size_t at, size_t count,
     Floats values[N];
     for (size_t d = 0; d < N; d++) {
       __builtin_prefetch(row + h.width * h.time + d * LANES);
-      values[d] = WHOLE ? load(row + d * LANES) : load(row, count);
+      values[d] = WHOLE || d + 1 < N ? load(row + d * LANES) : load(row + d * LANES, count);
     }
     for (size_t i = 0; i < QUERIES; i++) {
       const Floats one = splat(weights[i * h.time + t]);
@@ -225,22 +229,26 @@ inline void blend(const Heads& h, const float* weights, size_t at, size_t count,
   for (size_t i = 0; i < QUERIES; i++)
     for (size_t d = 0; d < N; d++) {
       float* out = context + i * h.dim + at + d * LANES;
-      WHOLE ? store(out, sum[i][d]) : store(out, sum[i][d], count);
+      WHOLE || d + 1 < N ? store(out, sum[i][d]) : store(out, sum[i][d], count);
     }
 }
 
 template <size_t QUERIES>
 inline void attend_some(const Heads& h, const float* q, float* weights, float* context) {
+#if defined(__AVX512F__)
+  constexpr size_t MOST = QUERIES == 1 ? 4 : 2;  // vectors of each query that stay in registers
+#else
+  constexpr size_t MOST = QUERIES == 1 ? 4 : 1;
+#endif
   // whole blocks, also beyond the length, which the mask hides, so that sums do not depend on padding
   const size_t padded = std::min((h.length + LANES - 1) / LANES * LANES, h.time);
-  size_t t = 0, d = 0;
-  for (; t + BLOCKS * LANES <= padded; t += BLOCKS * LANES) dots<QUERIES, BLOCKS, true>(h, q, t, 0, weights);
-  for (; t + LANES <= padded; t += LANES) dots<QUERIES, 1, true>(h, q, t, 0, weights);
-  if (t < padded) dots<QUERIES, 1, false>(h, q, t, padded - t, weights);
+  each_block<MOST>(padded, [&]<size_t N, bool WHOLE>(size_t at, size_t count) {
+    dots<QUERIES, N, WHOLE>(h, q, at, count, weights);
+  });
   for (size_t i = 0; i < QUERIES; i++) softmax(weights + i * h.time, padded, weights + i * h.time);
-  for (; d + BLOCKS * LANES <= h.width; d += BLOCKS * LANES) blend<QUERIES, BLOCKS, true>(h, weights, d, 0, context);
-  for (; d + LANES <= h.width; d += LANES) blend<QUERIES, 1, true>(h, weights, d, 0, context);
-  if (d < h.width) blend<QUERIES, 1, false>(h, weights, d, h.width - d, context);
+  each_block<MOST>(h.width, [&]<size_t N, bool WHOLE>(size_t at, size_t count) {
+    blend<QUERIES, N, WHOLE>(h, weights, at, count, context);
+  });
 }
 
 void attend(const Heads& h, const float* q, size_t queries, float* weights, float* context) {

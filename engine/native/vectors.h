@@ -112,6 +112,13 @@ UNROLLED
 inline Floats load(const float* at, size_t count, float rest = 0.0f) {
 #if defined(__AVX512F__)
   return {_mm512_mask_loadu_ps(_mm512_set1_ps(rest), static_cast<__mmask16>((1u << count) - 1), at)};
+#elif defined(__AVX2__)
+  const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+  return each_part([&](size_t i) {
+    const __m256i wanted = _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(count) - static_cast<int>(i * WIDTH)), lanes);
+    const Part loaded = _mm256_maskload_ps(at + i * WIDTH, wanted);
+    return _mm256_blendv_ps(splat_part(rest), loaded, _mm256_castsi256_ps(wanted));
+  });
 #else
   float all[LANES];
   for (size_t i = 0; i < LANES; i++) all[i] = i < count ? at[i] : rest;
