@@ -151,7 +151,7 @@ def plan(
     planned = yield from planner.sentence_by_sentence() if resolved.split else planner.whole(options)
     lines, next_lines = (unwrapped.lines, ONE_LINE) if options.wraps else (ONE_LINE, unwrapped.lines)
     planned = replace(planned, lines=lines, next_lines=next_lines)
-    phrases = planned.masked.places if model.placeholders else [p for p in found.places if not p[2].border]
+    phrases = planned.masked.written if model.placeholders else [p for p in found.written if not p[2].border]
     if plain.text == marked.text and (model.placeholders or not phrases):
         return planned
     formats = yield from formats_of(marked.text, plain, phrases)
@@ -320,8 +320,9 @@ class _Planner:
         return Sentence(text, source, phrases, symbols, self._quotas(source, symbols), marks)
 
     def _symbols(self, phrases: tuple[int, ...]) -> dict[int, str]:
-        """Return the placeholder of each phrase."""
-        return dict(zip(phrases, self.model.placeholders, strict=False))
+        """Return the placeholder of each phrase, except phrases that the model reads in other words."""
+        masked = (number for number in phrases if not self.masked.phrases[number].read_as)
+        return dict(zip(masked, self.model.placeholders, strict=False))
 
     def _marks(self, text: str) -> Formats | None:
         """Return the quotation marks and brackets of a sentence, None if there are none."""
@@ -332,16 +333,17 @@ class _Planner:
     def _loses_phrases(self, numbers: Sequence[int]) -> bool:
         """Return whether a model loses one of these phrases nearly always if they are spelled out."""
         phrases = [p for p in map(self.masked.phrases.__getitem__, numbers) if p.trusted or p.name]
-        return sum(not p.in_words for p in phrases) > 1 and any(phrase.name for phrase in phrases)
+        return sum(not (p.in_words or p.read_as) for p in phrases) > 1 and any(p.name for p in phrases)
 
     def _source(self, text: str, phrases: tuple[int, ...], symbols: Mapping[int, str]) -> list[int]:
         """Return the tokens of a sentence with placeholders for some of its phrases."""
         model = self.model
         if self.options.protect and not model.remote and is_all_capitals(text):
             text = to_sentence_case(text, model.source, lambda word: len(self.encode(word)))
-        spelled = (self.masked.phrases[number] for number in phrases if number not in symbols)
-        hints = hint_tokens({phrase.source: phrase.target for phrase in spelled if phrase.hinted})
-        return [*self.encode(self.masked.spell(text, phrases, symbols)), *hints, model.eos]
+        spelled = {n: self.masked.phrases[n] for n in phrases if n not in symbols}
+        hints = hint_tokens({phrase.source: phrase.target for phrase in spelled.values() if phrase.hinted})
+        words = {n: phrase.read_as for n, phrase in spelled.items() if phrase.read_as}
+        return [*self.encode(self.masked.spell(text, phrases, {**symbols, **words})), *hints, model.eos]
 
     def _quotas(self, source: Sequence[int], symbols: Mapping[int, str]) -> tuple[tuple[int, int], ...]:
         """Return the token of each placeholder, and how often a target may have it.
@@ -380,6 +382,7 @@ def _mask_rules(
         languages=model.languages,
         local=local if options.local_numbers and resolved.protect else None,
         number_words=resolved.protect and bool(symbols) and not model.remote,
+        long_forms=resolved.protect and model.task == "translate" and not model.remote,
     )
 
 

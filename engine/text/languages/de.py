@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from engine.text.languages.rules import (
+    NUMBER,
     Abbreviation,
     CapitalNouns,
     ClockTimes,
@@ -61,6 +62,39 @@ NOUNS: Final = CapitalNouns(
 )
 # places that have a name of their own in other languages, and languages: Griechenland, Kroatien, Spanisch
 TRANSLATED_NAMES: Final = ".*(?:land|länder|ien|isch)"
+LONG_FORMS: Final = {
+    "bspw.": "zum Beispiel",
+    "bzgl.": "über",
+    "bzw.": "oder",
+    "ca.": "ungefähr",
+    "einschl.": "mit",
+    "evtl.": "vielleicht",
+    "exkl.": "ohne",
+    "etc.": "und so weiter",
+    "ggf.": "vielleicht",
+    "Gl.": "Gleis",
+    "i. d. R.": "normalerweise",
+    "inkl.": "mit",
+    "max.": "höchstens",
+    "mind.": "mindestens",
+    "Min.": "Minuten",
+    "mtl.": "monatlich",
+    "MwSt.": "Mehrwertsteuer",
+    "Pers.": "Personen",
+    "Sek.": "Sekunden",
+    "Std.": "Stunden",
+    "Stk.": "Stück",
+    "tgl.": "täglich",
+    "u. a.": "unter anderem",
+    "u. U.": "vielleicht",
+    "usw.": "und so weiter",
+    "v. a.": "vor allem",
+    "vgl.": "siehe",
+    "vs.": "gegen",
+    "z. T.": "teilweise",
+    "zzgl.": "plus",
+    "zzt.": "zurzeit",
+}
 RULES: Final = LanguageRules(
     numerals=Numerals(",", "."),
     quotation_marks=QuotationMarks("„", "“", "‚", "‘"),
@@ -88,7 +122,15 @@ RULES: Final = LanguageRules(
     abbreviations={
         "for example": Abbreviation("z. B.", r"z\. ?B\."),
         "that is": Abbreviation("d. h.", r"d\. ?h\."),
+        "before Christ": Abbreviation("v. Chr.", r"v\. ?Chr\."),
+        "after Christ": Abbreviation("n. Chr.", r"n\. ?Chr\."),
+        "number": Abbreviation("Nr.", rf"Nr\.{NUMBER}"),
+        "page": Abbreviation("S.", rf"S\.{NUMBER}"),
+        "chapter": Abbreviation("Kap.", rf"Kap\.{NUMBER}"),
+        "figure": Abbreviation("Abb.", rf"Abb\.{NUMBER}"),
+        "volume": Abbreviation("Bd.", rf"Bd\.{NUMBER}"),
     },
+    long_forms=LONG_FORMS,
     dates=Dates(
         ("Januar", "Februar", "März", "April", "Mai", "Juni")
         + ("Juli", "August", "September", "Oktober", "November", "Dezember"),
@@ -104,7 +146,7 @@ RULES: Final = LanguageRules(
         signs=("halb ", "viertel "),
     ),
     number_words=NUMBER_WORDS,
-    numbered_words=("Art", "Abs", "Kap", "Abb", "Tel", r"[^\W\d_]{0,24}[Ss]tr"),
+    numbered_words=("Art", "Abs", "Tel", r"[^\W\d_]{0,24}[Ss]tr"),
     # "Professor" is an ordinary noun too; "Familie" has no counterpart in other languages
     title_words=last_words(TITLES.values()) - {"Professor", "Professorin"} | {"Familie"},
     own_particles=words("von der den da du zu und"),

@@ -7,6 +7,7 @@ from typing import Final
 from engine.text.languages.rules import (
     ENGLISH_NUMERALS,
     ENGLISH_QUOTATION,
+    NUMBER,
     Abbreviation,
     ClockTimes,
     Dates,
@@ -48,6 +49,21 @@ NUMBER_WORDS: Final = NumberWords(
 )
 DAY: Final = r"\d{1,2}(?:st|nd|rd|th)?"
 YEAR: Final = r"\d{4}(?!\w)"
+LONG_FORMS: Final = {
+    "appt.": "appointment",
+    "approx.": "approximately",
+    "apt.": "apartment",
+    "dept.": "department",
+    "excl.": "without",
+    "incl.": "including",
+    "pls": "please",
+    "sq. ft.": "square feet",
+    "thx": "thanks",
+    "u": "you",
+    "vs.": "against",
+    "w/": "with",
+    "w/o": "without",
+}
 RULES: Final = LanguageRules(
     numerals=ENGLISH_NUMERALS,
     quotation_marks=ENGLISH_QUOTATION,
@@ -73,7 +89,15 @@ RULES: Final = LanguageRules(
     abbreviations={
         "for example": Abbreviation("e.g.", r"e\.g\."),
         "that is": Abbreviation("i.e.", r"i\.e\."),
+        "before Christ": Abbreviation("BC", r"B\.?C\.?"),
+        "after Christ": Abbreviation("AD", r"A\.?D\.?"),
+        "number": Abbreviation("No.", rf"No\.{NUMBER}"),
+        "page": Abbreviation("p.", rf"pp?\.{NUMBER}"),
+        "chapter": Abbreviation("ch.", rf"[Cc]h\.{NUMBER}"),
+        "figure": Abbreviation("fig.", rf"[Ff]ig\.{NUMBER}"),
+        "volume": Abbreviation("vol.", rf"[Vv]ol\.{NUMBER}"),
     },
+    long_forms=LONG_FORMS,
     dates=Dates(
         ("January", "February", "March", "April", "May", "June")
         + ("July", "August", "September", "October", "November", "December"),

@@ -7,6 +7,7 @@ from typing import Final
 from engine.text.languages.rules import (
     LETTERS,
     NARROW,
+    NUMBER,
     Abbreviation,
     ClockTimes,
     Dates,
@@ -51,6 +52,21 @@ NUMBER_WORDS: Final = NumberWords(
     ordinals=("premier", "première", "second", "seconde", "tiers"),
     long_tens=(60, 80),
 )
+LONG_FORMS: Final = {
+    "appt.": "appartement",
+    "bât.": "bâtiment",
+    "bcp": "beaucoup",
+    "env.": "environ",
+    "ét.": "étage",
+    "hab.": "habitants",
+    "max.": "au maximum",
+    "pers.": "personnes",
+    "rdv": "rendez-vous",
+    "stp": "s'il te plaît",
+    "svp": "s'il vous plaît",
+    "tél.": "téléphone",
+    "vs.": "contre",
+}
 RULES: Final = LanguageRules(
     numerals=Numerals(",", NARROW, percent=NARROW),
     quotation_marks=QuotationMarks("«\u202f", "\u202f»", "“", "”"),
@@ -75,7 +91,15 @@ RULES: Final = LanguageRules(
     abbreviations={
         "for example": Abbreviation("p. ex.", r"p\. ?ex\."),
         "that is": Abbreviation("c.-à-d.", r"c\.-à-d\."),
+        "before Christ": Abbreviation("av. J.-C.", r"av\. ?J\.-C\."),
+        "after Christ": Abbreviation("apr. J.-C.", r"apr?\. ?J\.-C\."),
+        "number": Abbreviation("n°", rf"[nN][°º]{NUMBER}"),
+        "page": Abbreviation("p.", rf"pp?\.{NUMBER}"),
+        "chapter": Abbreviation("chap.", rf"[Cc]hap\.{NUMBER}"),
+        "figure": Abbreviation("fig.", rf"[Ff]ig\.{NUMBER}"),
+        "volume": Abbreviation("vol.", rf"[Vv]ol\.{NUMBER}"),
     },
+    long_forms=LONG_FORMS,
     dates=Dates(
         ("janvier", "février", "mars", "avril", "mai", "juin")
         + ("juillet", "août", "septembre", "octobre", "novembre", "décembre"),
@@ -92,7 +116,6 @@ RULES: Final = LanguageRules(
         signs=("heure",),
     ),
     number_words=NUMBER_WORDS,
-    numbered_words=("chap",),
     # elided words are words of their own: l'Algérie
     word=rf"(?i:(?:[cdjlmnst]|qu)(?=[’'])|{LETTERS}(?:[-’']{LETTERS})*)",
     # "Docteur" and "Professeur" are ordinary nouns too, "Pr" is ambiguous, and "M" is a title in French only

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 NARROW, WIDE = "\u202f", "\u00a0"  # spaces at which no line is broken
 LETTERS: Final = r"[^\W\d_]+"
+NUMBER: Final = r"[ \u00a0\u202f]?\d(?:[\d.,/–-]*\d)?[a-z]?"  # after an abbreviation
 ENGLISH_CLITIC: Final = r"(?:s|m|d|t|re|ve|ll)\b"  # after an apostrophe, and not part of a name: Tom's
 # words made of other names, which are translated: Norwegian, Portuguese, Yiddish, Buddhism
 DERIVED_NAMES: Final = ".*(?:ese|ish|[ie]an|ism|ist)s?"
@@ -48,10 +49,10 @@ ENGLISH_QUOTATION: Final = QuotationMarks("“", "”", "‘", "’")
 
 
 class Abbreviation(NamedTuple):
-    """An abbreviation with dots.
+    """An abbreviation that has a counterpart in other languages.
 
-    written: usual form.
-    pattern: regular expression of all forms.
+    written: usual form; before a number, without the number.
+    pattern: regular expression of all forms, with the number.
     """
 
     written: str
@@ -169,10 +170,11 @@ class LanguageRules:
     company_words: patterns of nouns before the name of a company.
     titles: forms of each title by its meaning, the usual form first.
     abbreviations: abbreviation by its meaning.
+    long_forms: words that a model reads in the place of each abbreviation.
     dates: form of dates; None leaves dates and abbreviations unchanged.
     clock_times: half hours and quarters in words; None: models translate them.
     number_words: numbers in words; None: the numbers of an answer are not compared with words.
-    numbered_words: patterns of abbreviations before a number: Art. 5.
+    numbered_words: patterns of further abbreviations before a number: Art. 5.
     word: pattern of a word.
     title_words: last words of titles before a name, without dots; they count in texts of all languages.
     own_title_words: the same, for words that count only in texts of this language.
@@ -203,6 +205,7 @@ class LanguageRules:
     company_words: tuple[str, ...] = ()
     titles: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     abbreviations: Mapping[str, Abbreviation] = field(default_factory=dict)
+    long_forms: Mapping[str, str] = field(default_factory=dict)
     dates: Dates | None = None
     clock_times: ClockTimes | None = None
     number_words: NumberWords | None = None

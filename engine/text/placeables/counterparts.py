@@ -7,16 +7,20 @@ whole phrase is masked, and the answer gets it in the form of its own language.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from heapq import merge
 from typing import Final
 
+from engine.text.codes import primary
 from engine.text.form import capitalised
 from engine.text.languages import rules_of
 from engine.text.languages.rules import LanguageRules
 
 LONGEST_TITLE: Final = 32  # characters, with a greeting
+SPACE: Final = "[ \u00a0\u202f]"
+ENDS_LIST: Final = re.compile(r"[\"”“»’)]{0,2}\s*(?:[^\W\d_a-zß-öø-ÿ]|\Z)")
+ENDS_LINE: Final = re.compile(r"[\"”“»’)]{0,2}[ \t]*(?:\n|\Z)")
 DIGITS: Final = re.compile(r"\d+")
 YEAR_DIGITS: Final = 4
 REMEMBERED_PAIRS: Final = 256
@@ -58,6 +62,47 @@ def find_counterparts(
     yield from found
 
 
+def find_long_forms(text: str, language: str) -> Iterator[tuple[int, int, str]]:
+    """Find abbreviations: begin and end of each, in order, and the words that it stands for.
+
+    text: any text.
+    language: code of its language.
+
+    A dot that ends a line, or a list before another sentence, is no part of the abbreviation.
+    """
+    found = _long_forms(primary(language))
+    if found is None:
+        return
+    (pattern, long_forms), conjunction = found, rules_of(language).conjunction + " "
+    for match in pattern.finditer(text):
+        written, end = match[0], match.end()
+        words = long_forms.get(_key(written)) or long_forms[_key(written[0].lower() + written[1:])]
+        words = capitalised(words) if written[0].isupper() and _key(written) not in long_forms else words
+        ends = ENDS_LIST if words.startswith(conjunction) else ENDS_LINE
+        if written[-1] == "." and ends.match(text, end):
+            end -= 1
+        yield match.start(), end, words
+
+
+def _key(written: str) -> str:
+    """Return an abbreviation without its spaces."""
+    return "".join(written.split())
+
+
+@lru_cache(REMEMBERED_PAIRS)
+def _long_forms(language: str) -> tuple[re.Pattern[str], Mapping[str, str]] | None:
+    """Return a pattern of a language's abbreviations, and the words of each by `_key`; None without any."""
+    forms = rules_of(language).long_forms
+    if not forms:
+        return None
+    written = (re.escape(form).replace(r"\ ", f"{SPACE}?") for form in sorted(forms, key=len, reverse=True))
+    either_case = (
+        f"[{form[0]}{form[0].upper()}]{form[1:]}" if form[0].islower() else form for form in written
+    )
+    pattern = re.compile(rf"(?<![\w.@#/&’'-])(?:{'|'.join(either_case)})(?![\w/&-]|\.\w)")
+    return pattern, {_key(form): words for form, words in forms.items()}
+
+
 def _find_times(
     text: str, times: re.Pattern[str], rules: tuple[LanguageRules, LanguageRules]
 ) -> Iterator[tuple[int, int, str]]:
@@ -77,10 +122,11 @@ def _find_times(
 
 def _counterpart(written: str, source: LanguageRules, target: LanguageRules) -> str:
     """Return the counterpart of a date or an abbreviation."""
+    for meaning, short in source.abbreviations.items():
+        if re.fullmatch(short.pattern, written):
+            number = DIGITS.search(written)
+            return target.abbreviations[meaning].written + (f" {written[number.start() :]}" if number else "")
     numbers = DIGITS.findall(written)
-    if not numbers:
-        known = source.abbreviations.items()
-        return target.abbreviations[next(m for m, a in known if re.fullmatch(a.pattern, written))].written
     assert source.dates and target.dates
     year = next((number for number in numbers if len(number) == YEAR_DIGITS), "")
     day = next(number for number in numbers if number != year)

@@ -49,6 +49,7 @@ class Phrase:
     border: whether the text on both sides of the phrase is translated separately.
     hinted: whether the model reads the phrase itself and gets its target with it.
     in_words: whether the phrase is a number in words, and its target the same number in digits.
+    read_as: words that the model reads and translates in the place of the phrase; "" for other phrases.
     """
 
     source: str
@@ -60,6 +61,7 @@ class Phrase:
     border: bool = False
     hinted: bool = False
     in_words: bool = False
+    read_as: str = ""
 
     def kept(self, begin: int, end: int) -> list[KeptSpan]:
         """Return the caller's spans in an answer with the phrase at [begin, end), or the phrase itself."""
@@ -126,7 +128,7 @@ class MaskedText:
 
         text: part of the text, with marks.
         phrases: index of the phrase of each mark.
-        symbols: placeholder by index of a phrase; other phrases are spelled as in the source.
+        symbols: words by index of a phrase; other phrases are spelled as in the source.
         """
         if not self.mark:
             return text
@@ -143,7 +145,7 @@ class MaskedText:
             occur in words or in digits.
         language: code of the language of the answer.
         """
-        read = [self.phrases[number] for number in phrases]
+        read = [self.phrases[number] for number in phrases if not self.phrases[number].read_as]
         if any(p.in_words and not names_number(text, int(p.target), language) for p in read):
             return True
         expected = Counter(phrase for phrase in read if not phrase.in_words)
@@ -163,7 +165,7 @@ class MaskedText:
         count: returns the number of source tokens of a word.
         """
         read = [self.phrases[number] for number in phrases]
-        read = [phrase for phrase in read if not (phrase.hinted or phrase.in_words)]
+        read = [phrase for phrase in read if not (phrase.hinted or phrase.in_words or phrase.read_as)]
         text = spell_amounts(text, {phrase.source for phrase in read if not phrase.name})
         return spell_names(text, [phrase.source for phrase in read if phrase.name], count)
 
@@ -194,8 +196,8 @@ class MaskedText:
 
     @property
     def borders(self) -> MaskedText:
-        """The text with only its borders masked."""
-        return self._without({i for i, phrase in enumerate(self.phrases) if not phrase.border})
+        """The text with only the phrases masked that need no placeholder."""
+        return self._without({i for i, p in enumerate(self.phrases) if not (p.border or p.read_as)})
 
     def _without(self, unmasked: Set[int]) -> MaskedText:
         """Return the text without the marks of some phrases, given by their numbers."""
@@ -217,6 +219,11 @@ class MaskedText:
             length = begin + len(phrase.source)
             places.append((begin, length, phrase))
         return places
+
+    @property
+    def written(self) -> list[tuple[int, int, Phrase]]:
+        """The places without phrases that the model reads in other words, whose words are its own."""
+        return [place for place in self.places if not place[2].read_as]
 
     def restore(self, text: str, order: Sequence[int]) -> tuple[str, list[KeptSpan]]:
         """Replace mark i of an answer by the target of phrase order[i].

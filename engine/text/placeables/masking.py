@@ -22,7 +22,7 @@ from engine.text.foreign import QUOTATION as FOREIGN_SIGN
 from engine.text.foreign import find_foreign_quotations
 from engine.text.languages import rules_of
 from engine.text.numbers import find_numbers
-from engine.text.placeables.counterparts import find_counterparts
+from engine.text.placeables.counterparts import find_counterparts, find_long_forms
 from engine.text.placeables.dense import cut_dense_lines
 from engine.text.placeables.grammar import (
     PROSE,
@@ -70,6 +70,7 @@ class MaskRules:
     languages: codes of the languages of text and answer, for dates and abbreviations; None leaves these.
     local: writes a number in the form of the target language; None leaves numbers.
     number_words: whether numbers in words are compared with the answer.
+    long_forms: whether the model reads abbreviations as the words that they stand for.
     """
 
     ignore: Sequence[str] = ()
@@ -83,6 +84,7 @@ class MaskRules:
     languages: tuple[str, str] | None = None
     local: Callable[[str], str] | None = None
     number_words: bool = False
+    long_forms: bool = False
 
 
 def mask(marked: MarkedText, rules: MaskRules) -> Generator[None, None, MaskedText]:
@@ -199,7 +201,8 @@ class _Finder:
         fixed = yield from self._counterparts(part, signs=signs)
         names = yield from self._names(part)
         numbers = yield from self._numbers(part)
-        spans += [iter(found) for found in (fixed, kinds, names, numbers) if found]
+        words = yield from self._long_forms(part)
+        spans += [iter(found) for found in (fixed, words, kinds, names, numbers) if found]
         if self.rules.protect:
             spans += self._words(part)
         if not spans:  # the usual case; the loop below takes as long as all above
@@ -207,11 +210,8 @@ class _Finder:
         for span in merge_ranges(spans):
             yield None
             source, kind, name = part[slice(*span)], kinds.get(span), fixed.get(span, names.get(span))
-            if name is None and kind is None and span in numbers:
-                phrase = Phrase(source, numbers[span], False, trusted=True, in_words=True)
-            else:
-                phrase = self._phrase(source, kind, name)
-            yield begin + span[0], begin + span[1], phrase
+            phrase = None if name else _in_words(source, span, {} if kind else numbers, words)
+            yield begin + span[0], begin + span[1], phrase or self._phrase(source, kind, name)
 
     def _placeables(self, part: str) -> Generator[None, None, dict[tuple[int, int], Placeable]]:
         """Map each placeable of a part of the text to its kind."""
@@ -245,6 +245,12 @@ class _Finder:
         compared = languages and rules_of(languages[1]).number_words
         found = find_numbers(part, languages[0]) if languages and compared else iter(())
         return (yield from self._without_requested(part, ((n.begin, n.end, str(n.value)) for n in found)))
+
+    def _long_forms(self, part: str) -> Generator[None, None, dict[tuple[int, int], str]]:
+        """Map each abbreviation of a part of the text to the words that the model reads."""
+        languages = self.rules.languages if self.rules.long_forms else None
+        found = find_long_forms(part, languages[0]) if languages else iter(())
+        return (yield from self._without_requested(part, found))
 
     def _words(self, part: str) -> list[Iterator[tuple[int, int]]]:
         """Return iterators of acronyms, quotations in other languages and words with unknown characters."""
@@ -290,6 +296,24 @@ class _Finder:
         answer = phrase if target is None else target
         named = name is not None and not number
         return Phrase(phrase, answer, requested, trusted=trusted, name=named, border=border)
+
+
+def _in_words(
+    source: str,
+    span: tuple[int, int],
+    numbers: Mapping[tuple[int, int], str],
+    long_forms: Mapping[tuple[int, int], str],
+) -> Phrase | None:
+    """Return the phrase of a number in words or of an abbreviation, None for other phrases.
+
+    source: text of the phrase.
+    span: its begin and end.
+    numbers: digits of each number in words.
+    long_forms: words of each abbreviation.
+    """
+    if span in long_forms:
+        return Phrase(source, source, False, trusted=True, read_as=long_forms[span])
+    return Phrase(source, numbers[span], False, trusted=True, in_words=True) if span in numbers else None
 
 
 @lru_cache(REMEMBERED_MODELS)

@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 
 from engine.text.placeables.masked_text import NUMBERS, MaskedText, Phrase
 
-# stand-ins for phrases: code and numbers; signs without letters and digits; names; borders, pictures and
-# phrases of the caller
+# stand-ins for phrases: code and numbers; signs without letters and digits; names and abbreviations; borders,
+# pictures and phrases of the caller
 HELD: Final = "\ufdd0"
 SIGN: Final = "\ufdd1"
 NAME: Final = "x"
@@ -129,7 +129,7 @@ def _with_stand_ins(masked: MaskedText, places: Sequence[int]) -> str:
 def _stand_in(phrase: Phrase) -> str:
     if phrase.border or phrase.requested or max(phrase.source) > "\uffff":
         return APART
-    if phrase.name:
+    if phrase.name or phrase.read_as:
         return NAME
     return HELD if any(c.isalpha() or c.isdecimal() for c in phrase.source) else SIGN
 

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.text.languages import LANGUAGES
-from engine.text.placeables.counterparts import find_counterparts, title_before
+from engine.text.placeables.counterparts import find_counterparts, find_long_forms, title_before
 from engine.text.placeables.masked_text import MarkedText
 from engine.text.placeables.masking import MaskRules
 from engine.text.placeables.names import NameRule
@@ -42,12 +42,34 @@ def test_title_before_a_name_gets_its_counterpart(pair, text, written):
         ("de-en", "am 24. Dezember 2024", [("24. Dezember 2024", "24 December 2024")]),
         ("de-en", "z. B. hier", [("z. B.", "e.g.")]),
         ("de-fr", "d.h. morgen", [("d.h.", "c.-à-d.")]),
+        ("de-en", "Zimmer Nr. 5, S. 12–15", [("Nr. 5", "No. 5"), ("S. 12–15", "p. 12–15")]),
+        ("fr-en", "au n°\u00a05a", [("n°\u00a05a", "No. 5a")]),
+        ("en-fr", "No. I said no. 5 times.", []),
+        ("en-de", "in 44 B.C.", [("B.C.", "v. Chr.")]),
         ("de-nl", "z. B. am 3. Mai 2025", []),
     ],
 )
 def test_dates_and_abbreviations_are_found_with_their_counterparts(pair, text, found):
     places = find_counterparts(text, tuple(pair.split("-")))
     assert [(text[begin:end], written) for begin, end, written in places] == found
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "found"),
+    [
+        ("de", "Ca. 5 kg, u.\u00a0a. Obst", [("Ca.", "Ungefähr"), ("u.\u00a0a.", "unter anderem")]),
+        ("de", "Brot usw. Dann Wein usw.", [("usw", "und so weiter"), ("usw", "und so weiter")]),
+        ("de", "Brot usw. mit", [("usw.", "und so weiter")]),
+        ("de", "von Gl. 7 bzw. Gl. 8", [("Gl.", "Gleis"), ("bzw.", "oder"), ("Gl.", "Gleis")]),
+        ("de", "5 Min. Pause, 3 Std.\n", [("Min.", "Minuten"), ("Std", "Stunden")]),
+        ("en", "tea w/o milk vs. tea w/ milk", [("w/o", "without"), ("vs.", "against"), ("w/", "with")]),
+        ("en", "u.s, u-turn, a/u, @u, u.", [("u", "you")]),
+        ("fr", "env. 5 pers.", [("env.", "environ"), ("pers", "personnes")]),
+        ("nl", "ca. 5", []),
+    ],
+)
+def test_abbreviations_are_found_with_the_words_that_they_stand_for(language, text, found):
+    assert [(text[begin:end], words) for begin, end, words in find_long_forms(text, language)] == found
 
 
 def test_titles_and_abbreviations_have_the_meanings_of_english():

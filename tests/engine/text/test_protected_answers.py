@@ -332,3 +332,30 @@ def test_invalid_phrases_are_client_errors(service, fields):
 )
 def test_common_name_in_a_sentence_stays(service, model, text, name):
     assert name in ask(service, text, model, protect=True).text
+
+
+@pytest.mark.parametrize(
+    ("model", "text", "words"),
+    [
+        (
+            "tatoeba-de-en",
+            "Der Zug fährt von Gl. 7 ab, bzw. von Gl. 8.",
+            ["platform 7", " or ", "platform 8."],
+        ),
+        (
+            "tatoeba-de-en",
+            "Das kostet mind. 5 € zzgl. MwSt. pro Pers.",
+            ["least", "5 €", "plus", "per person."],
+        ),
+        (
+            "tatoeba-de-en",
+            "<b>Siehe</b> S. 12 und ca. 3 Bilder.",
+            ["<b>See</b> p. 12", "approximate", "3 images"],
+        ),
+        ("tatoeba-en-de", "Call me approx. ten minutes before.", ["ungefähr zehn Minuten"]),
+        ("tatoeba-fr-en", "Cela coûte env. 45 €.", ["about 45 €."]),
+    ],
+)
+def test_abbreviation_is_read_as_its_words(service, model, text, words):
+    answer = ask(service, text, model, protect=True, follow_form=True).text
+    assert all(word in answer for word in words), answer

@@ -76,11 +76,12 @@ def named(text: str) -> object:
 
 def with_counterparts(text: str) -> object:
     from engine.text.languages import LANGUAGES
-    from engine.text.placeables.counterparts import find_counterparts, title_before
+    from engine.text.placeables.counterparts import find_counterparts, find_long_forms, title_before
 
     languages = [language for language, rules in LANGUAGES.items() if rules.titles or rules.dates]
     pairs = [(source, target) for source in languages for target in languages]
-    return [(list(find_counterparts(text, pair)), title_before(text, len(text), pair)) for pair in pairs]
+    found = [(list(find_counterparts(text, pair)), title_before(text, len(text), pair)) for pair in pairs]
+    return found, [list(find_long_forms(text, language)) for language in languages]
 
 
 def in_clauses(text: str) -> object:

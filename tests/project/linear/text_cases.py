@@ -253,6 +253,11 @@ TEXT_CASES: dict[str, Case | str] = {
     "engine.text.placeables.counterparts:_times": Case(
         with_counterparts, pumps=("um halb drei ", "halb ", "Viertel nach ", "at half past ", "quarter to ")
     ),
+    "engine.text.placeables.counterparts:_long_forms": Case(
+        with_counterparts, pumps=("u. a. ", "u. ", "z. T", "ca.", "etc. ", "etc. \u00a0", "sq. ft. ", "w/o ")
+    ),
+    "engine.text.placeables.counterparts:ENDS_LINE": "is tried once after an abbreviation; one run of spaces",
+    "engine.text.placeables.counterparts:ENDS_LIST": "is tried once after an abbreviation; one run of spaces",
     "engine.text.placeables.counterparts:DIGITS": "one class of characters",
     "engine.text.placeables.counterparts:_counterpart": "is given matches of `_pattern`",
     "engine.text.placeables.counterparts:_pattern": Case(
