@@ -91,10 +91,13 @@ def wide_product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """
     if x.dtype == torch.float32:
         return F.linear(x, weight, bias)
+    rows = x.flatten(0, -2)
     if x.is_cuda:  # float32 sums that are not rounded
-        y = torch.mm(x.flatten(0, -2), weight.t(), out_dtype=torch.float32).view(*x.shape[:-1], -1)
-        return y if bias is None else y + bias
-    return F.linear(x.float(), weight.float(), None if bias is None else bias.float())
+        y = torch.mm(rows, weight.t(), out_dtype=torch.float32)
+    else:  # not F.linear, whose inputs and sums `NarrowMode` rounds
+        y = torch.mm(rows.float(), weight.float().t())
+    y = y.view(*x.shape[:-1], -1)
+    return y if bias is None else y + bias
 
 
 def library_product(x: Tensor, weight: Tensor, bias: Tensor | None, epilogue: Epilogue) -> Tensor:

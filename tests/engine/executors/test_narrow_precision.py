@@ -7,12 +7,14 @@ from copy import deepcopy
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as functional
 
 from engine.executors.cuda.executor import CapturedExecutor
 from engine.executors.torch import executor as torch_executor
 from engine.executors.torch.executor import TorchExecutor
 from engine.kernels.calls import Kernels
 from engine.kernels.launches import Call
+from engine.kernels.modes import LogitsMode, NarrowMode
 from engine.types import DecodeOptions, Request, Result
 from loadtest.engine.nothing import Nothing
 from tests.support.captured import BEAMS, SLOTS, random_jobs, run
@@ -86,3 +88,12 @@ def test_the_torch_backend_selects_from_logits_that_were_never_rounded(monkeypat
     run(lane_of(TorchExecutor(deepcopy(model("glu")).to(torch.bfloat16), 1, 1)), [job], 0)
     assert given[0].dtype == torch.float32
     assert not torch.equal(given[0], given[0].bfloat16().float())
+
+
+@pytest.mark.parametrize("bias", [None, torch.ones(9, dtype=torch.bfloat16)])
+def test_logits_of_the_torch_backend_are_not_rounded_before_they_are_normalised(bias) -> None:
+    x, weight = torch.rand(2, 3, 8).bfloat16(), torch.rand(9, 8).bfloat16()
+    with NarrowMode(torch.bfloat16), LogitsMode(torch.bfloat16, None):
+        found = functional.linear(x, weight, bias)
+    wanted = x.float() @ weight.float().T + (0 if bias is None else bias)
+    torch.testing.assert_close(found, wanted, rtol=1e-6, atol=1e-6)
