@@ -88,7 +88,10 @@ try:
 except ImportError as error:
     sys.exit(f"missing: torch, a build for this machine's CUDA (https://pytorch.org): {error}")
 if sys.argv[1].startswith("cuda") and not torch.cuda.is_available():
-    sys.exit("no CUDA device: check nvidia-smi, and that torch is a CUDA build")
+    from engine.backends.gpus import find_gpus
+
+    reason = find_gpus().reason or "torch finds none: check the driver with nvidia-smi"
+    sys.exit(f"no GPU: {reason}; or try the script itself: DEVICE=cpu and --tiny")
 print("torch", torch.__version__, "cuda", torch.version.cuda)
 PY
 

@@ -17,7 +17,12 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from engine.bundle.bundle import Bundle
+    from engine.search.executor import Executor
+    from engine.types import DecodeOptions
 
 BEAM = 4
 LONGEST_TARGET_TOKENS = 100
@@ -64,9 +69,7 @@ def answers_of_convoy(folder: Path, out: Path, lines: Sequence[str]) -> list[str
     """
     from engine.backends import LaneSize, Placement
     from engine.executors import open_executors
-    from engine.schedule.lane import Lane
-    from engine.text.tokenizers.tokenizer import open_tokenizer
-    from engine.types import DecodeOptions, Request
+    from engine.types import DecodeOptions
     from export.graphs.onnx import add_graphs
     from export.importers import convert
     from export.importers.settings import CTranslate2Import
@@ -74,8 +77,25 @@ def answers_of_convoy(folder: Path, out: Path, lines: Sequence[str]) -> list[str
     bundle = add_graphs(convert("ctranslate2", folder, out, CTranslate2Import(source="de", target="en")))
     placement = Placement(precision="int8", threads=1, lanes=(LaneSize(BEAM, 16),))
     (executor,) = open_executors(bundle, placement)
-    tokenizer, answers = open_tokenizer(bundle), dict[int, str]()
     options = DecodeOptions(beam_size=BEAM, min_length=1, max_length_b=LONGEST_TARGET_TOKENS)
+    return answers_of_lane(executor, bundle, lines, options)
+
+
+def answers_of_lane(
+    executor: Executor, bundle: Bundle, lines: Sequence[str], options: DecodeOptions
+) -> list[str]:
+    """Return the answers of one lane to all lines.
+
+    executor: executor of the lane.
+    bundle: bundle with the tokenizer.
+    lines: sources.
+    options: decoding options of every line.
+    """
+    from engine.schedule.lane import Lane
+    from engine.text.tokenizers.tokenizer import open_tokenizer
+    from engine.types import Request
+
+    tokenizer, answers = open_tokenizer(bundle), dict[int, str]()
     lane = Lane(executor, lambda request, outcome: request.reply(outcome))
 
     def request(number: int, line: str) -> Request:

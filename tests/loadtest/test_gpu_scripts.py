@@ -8,10 +8,12 @@ import sys
 import tarfile
 from pathlib import Path
 
+import torch
 from safetensors.numpy import load_file
 
 from engine.bundle.bundle import open_bundle
-from loadtest.engine import gpu_train
+from engine.models import load
+from loadtest.engine import gpu_bleu, gpu_train
 from loadtest.engine.gpu_bench.checks import gpu_tests, suite
 from tests.support.gpu_bench import ROOT, part_run
 from tests.training.numbers import TINY as NUMBERS
@@ -100,6 +102,35 @@ def test_script_lists_missing_packages_with_a_remedy_and_continues(tmp_path):
     assert remedy < lines.index("# GPU")
     assert any(line.startswith("torch 2") for line in lines[:remedy])
     assert {path.suffix for path in (tmp_path / "out").iterdir()} == {".json", ".log", ".md"}
+
+
+def test_script_without_a_gpu_ends_with_the_reason_in_one_line(tmp_path):
+    told = {"OUT": str(tmp_path), "PYTHON": sys.executable, "CUDA_VISIBLE_DEVICES": ""}
+    command = ["bash", "loadtest/gpu.sh", "ten"]
+    done = subprocess.run(command, cwd=ROOT, env=os.environ | told, capture_output=True, text=True)
+    assert done.returncode == 1
+    last = done.stdout.splitlines()[-1]
+    assert last.startswith("no GPU: ") and last.endswith("DEVICE=cpu and --tiny")
+    assert [path.name for path in tmp_path.iterdir()] == ["ten.log"]
+
+
+# quality of int8
+def test_int8_of_a_gpu_multiplies_the_weights_that_a_shipped_bundle_stores():
+    bundle = open_bundle(ROOT / "models" / "tatoeba-en-de")
+    rounded, exact = gpu_bleu.model_of(bundle, "int8"), load(bundle.config, bundle.weights()).half()
+    parameters = dict(exact.named_parameters())
+    assert all(torch.equal(each, parameters[name]) for name, each in rounded.named_parameters())
+
+
+def test_bleu_of_int8_is_compared_with_fp32(tmp_path, monkeypatch, capsys):
+    (tmp_path / "texts.tsv").write_text("Where is the station?\tWo ist der Bahnhof?\nYes.\tJa.\n", "utf-8")
+    bundle = str(ROOT / "models" / "tatoeba-en-de")
+    arguments = [bundle, "--texts", str(tmp_path / "texts.tsv"), "--count", "1"]
+    monkeypatch.setattr("sys.argv", ["gpu_bleu", *arguments])
+    gpu_bleu.main()
+    found = json.loads(capsys.readouterr().out)
+    assert found["lines"] == 1 and found["int8"] == found["fp32"] > 50
+    assert gpu_bleu.read_pairs(tmp_path / "texts.tsv", None, 9, reverse=True)[1] == ("Ja.", "Yes.")
 
 
 # training by the clock
