@@ -28,7 +28,7 @@ from engine.errors import BundleError, ConfigError
 from engine.executors.precision import INT8_FILE, Int8Scores, precision_of
 from engine.search.executor import Executor
 
-__all__ = ["INT8_FILE", "Int8Scores", "open_executors", "precision_of", "uses_shortlist"]
+__all__ = ["INT8_FILE", "Int8Scores", "check_devices", "open_executors", "precision_of", "uses_shortlist"]
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +43,19 @@ def open_executors(bundle: Bundle, placement: Placement) -> list[Executor]:
     placement = replace(placement, precision=precision_of(bundle, placement)[0])
     opener = OPENERS[placement.backend]
     return [e for d in devices(placement.device) for e in opener(bundle, replace(placement, device=d))]
+
+
+def check_devices(placement: Placement) -> None:
+    """Raise ConfigError with reason and remedy if this machine can't use a GPU of the placement.
+
+    With kernels of our own, torch and NVRTC must be able to use it too.
+    """
+    placement.check_gpus()
+    if "cpu" not in BACKENDS[placement.backend].precisions:
+        from engine.kernels.launch import device_of
+
+        for device in devices(placement.device):
+            device_of(device)
 
 
 def _open_onnx(bundle: Bundle, placement: Placement, kernels: str | None = None) -> Sequence[Executor]:

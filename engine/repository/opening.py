@@ -9,6 +9,7 @@ from pathlib import Path
 from engine.bundle.bundle import Bundle, open_bundle
 from engine.bundle.tensors import remove_shared
 from engine.errors import BundleError
+from engine.executors import check_devices
 from engine.repository.folders import Folders
 from engine.repository.loading import (
     LoadedModel,
@@ -39,7 +40,7 @@ def open_repository(
     lazily = lazily or settings.budget is not None
     settings.placement.check()
     if not lazily:  # a process that only describes models needs no GPU
-        settings.placement.check_gpus()
+        check_devices(settings.placement)
     bundles = open_bundles(paths, settings, verify=settings.verify and not lazily)
     limit = settings.budget
     if limit is None and settings.ceiling is not None:

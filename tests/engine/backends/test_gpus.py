@@ -6,11 +6,14 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 from engine import backends
+from engine.api import Service, ServiceSettings
 from engine.backends import BY_BUNDLE, Place, Placement, choose_place, gpus, half_precision, usual_lanes
 from engine.backends.gpus import find_gpu, find_gpus
 from engine.errors import ConfigError
+from engine.kernels import launch
 from server import settings
 from server.settings import ServerSettings
 
@@ -142,6 +145,16 @@ def test_an_unusable_gpu_leaves_the_cpu_with_the_reason_in_one_line(machine, arg
         Placement("torch", "cuda:0").check_gpus()
     assert "\n" not in str(refused.value) + place.note
     assert find_gpus().reason in place.note
+
+
+def test_gpu_that_torch_does_not_find_is_refused_before_a_bundle_is_opened(machine, monkeypatch, tmp_path):
+    machine(L4)
+    launch._device.cache_clear()
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    for backend in ("cuda", "tensorrt"):
+        settings = ServiceSettings(Placement(backend, "cuda:0", "fp16"))
+        with pytest.raises(ConfigError, match="^torch finds no CUDA device: check the driver"):
+            Service.open([tmp_path / "missing"], settings)
 
 
 def test_torch_that_is_older_than_a_card_is_refused(machine):
