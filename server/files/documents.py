@@ -113,8 +113,9 @@ async def open_file(
     data: content of the file.
     options: options for reading and writing the file.
 
-    Raises InvalidRequest, with LibreTranslate's messages if they exist, TooLarge and DeadlineExceeded, and
-    Cancelled when the client disconnects.
+    Raises InvalidRequest, with LibreTranslate's messages if they exist, TooLarge, DeadlineExceeded,
+    Overloaded when the client's stored files leave no room for a translation, and Cancelled when the client
+    disconnects.
     """
     state = state_of(request)
     if len(data) > state.settings.file_limit:
@@ -122,9 +123,9 @@ async def open_file(
             f"the file has {len(data)} bytes, more than the limit of {state.settings.file_limit} "
             "(CONVOY_FILE_LIMIT): split it"
         )
-    owner, deadline = share_of(request), deadline_of(request, state)
-    read = files_of(request).processes.read
-    return await while_connected(request, read(name, data, owner, deadline, options))
+    owner, deadline, files = share_of(request), deadline_of(request, state), files_of(request)
+    await asyncio.to_thread(files.store.check_room, owner)
+    return await while_connected(request, files.processes.read(name, data, owner, deadline, options))
 
 
 async def route_of(

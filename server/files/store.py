@@ -67,7 +67,7 @@ class Store:
         Raises Overloaded when there is no room now, TooLarge when the file exceeds the share, and Refusal
         when the disk is full.
         """
-        share = self._limit // OWNER_SHARES if owner else self._limit
+        share = self._share(owner)
         if max(MIN_BYTES, len(data)) > share:
             raise TooLarge(f"the translated file has {len(data)} bytes; this server keeps {share}")
         token, until = str(uuid.uuid4()), self._clock() + self._lifetime
@@ -75,11 +75,7 @@ class Store:
         try:
             self._make_folder()
             with self._changing():
-                if self._clock() - self._swept > SWEEP_SECONDS or self._room.lacks(file, share, self._limit):
-                    self._sweep()
-                if self._room.lacks(file, share, self._limit):
-                    message = "no room for another file until one expires: try again later"
-                    raise Overloaded(message, max(1.0, self._room.soonest - self._clock()))
+                self._check_room(file, share)
                 self._journal.record(token)
                 file.path.write_bytes(data)
                 self._records.put(token, {"name": file.name, "until": until, "owner": file.owner})
@@ -91,6 +87,14 @@ class Store:
             self._unlink(token)
             raise
         return f"{token}.{file.name}"
+
+    def check_room(self, owner: str) -> None:
+        """Raise Overloaded when there is no room for even an empty file. May block, so call it in a thread.
+
+        owner: name of the visitor whose share of the room is used.
+        """
+        with suppress(OSError), self._changing():
+            self._check_room(StoredFile(self.folder, "", 0, 0.0, digest_of(owner)), self._share(owner))
 
     def get(self, public: str) -> StoredFile | None:
         """Return a file by its public name; None when it does not exist or has expired."""
@@ -126,6 +130,22 @@ class Store:
     def close(self) -> None:
         if self._own:
             self._own.close()
+
+    def _share(self, owner: str) -> int:
+        """Return the greatest number of bytes of an owner's files."""
+        return self._limit // OWNER_SHARES if owner else self._limit
+
+    def _check_room(self, file: StoredFile, share: int) -> None:
+        """Raise Overloaded when there is no room for a new file, also without expired ones. Needs the lock.
+
+        file: new file.
+        share: greatest number of bytes of its owner.
+        """
+        if self._clock() - self._swept > SWEEP_SECONDS or self._room.lacks(file, share, self._limit):
+            self._sweep()
+        if self._room.lacks(file, share, self._limit):
+            message = "no room for another file until one expires: try again later"
+            raise Overloaded(message, max(1.0, self._room.soonest - self._clock()))
 
     def _make_folder(self) -> None:
         """Make the folder again if the system has removed it, and forget its files."""

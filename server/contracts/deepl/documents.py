@@ -25,7 +25,7 @@ from server.contracts.deepl.entries import present_entries
 from server.contracts.deepl.glossary_routes import text_parameter
 from server.contracts.deepl.languages import codes_of
 from server.contracts.deepl.multilingual_routes import entries_of
-from server.errors import INTERNAL, Refusal
+from server.errors import INTERNAL, STATUSES, Refusal
 from server.files.documents import (
     FILE_FIELD,
     FILES_OFF,
@@ -69,6 +69,7 @@ class DocumentJob:
     state: state of the translation.
     public: name of the result in the store.
     message: error message; "": none.
+    code: code of the error.
     """
 
     id: str
@@ -79,6 +80,7 @@ class DocumentJob:
     state: JobState = "queued"
     public: str = ""
     message: str = ""
+    code: str = InvalidRequest.code
 
 
 class DocumentJobs:
@@ -191,6 +193,7 @@ class Status(BaseModel):
 
 KEY: Final = request_of({"document_key": {"type": "string"}}, ["document_key"], None)
 ERRORS: Final = errors(400, 404, 413, 429, 503, model=MessageAnswer)
+RESULT_ERRORS: Final = ERRORS | errors(500, 504, 507, model=MessageAnswer)
 
 
 @router.post(
@@ -282,14 +285,14 @@ async def status(request: Request, document_id: str) -> Response:
     return JSONResponse(answer | more[job.state])
 
 
-@router.post("/{document_id}/result", response_class=FileResponse, responses=ERRORS, openapi_extra=KEY)
+@router.post("/{document_id}/result", response_class=FileResponse, responses=RESULT_ERRORS, openapi_extra=KEY)
 async def result(request: Request, document_id: str) -> Response:
     """Return the translated document; status 503 until it is done."""
     job = await _job(request, document_id)
     if job is None:
         raise Refusal("not_found", NOT_FOUND)
     if job.state == "error":
-        raise InvalidRequest(job.message)
+        raise Refusal(job.code, job.message)
     file = files_of(request).store.get(job.public)
     if job.state != "done":
         raise Refusal("not_ready", "The document is still being translated.", {"Retry-After": "1"})
@@ -335,10 +338,12 @@ async def _translate(
         public = await asyncio.to_thread(files.store.put, task.name, data, task.owner)
         job = replace(job, public=public, state="done")
     except ConvoyError as error:
-        job = replace(job, state="error", message=str(error))
+        # 503 would mean that the result is not ready yet
+        code = InvalidRequest.code if STATUSES[error.code] == STATUSES["not_ready"] else error.code
+        job = replace(job, state="error", message=str(error), code=code)
     except Exception:  # no caller awaits this task
         logger.exception("a document failed")
-        job = replace(job, state="error", message=INTERNAL)
+        job = replace(job, state="error", message=INTERNAL, code=ConvoyError.code)
     finally:
         updating.cancel()
         jobs.save(job)

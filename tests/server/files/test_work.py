@@ -6,6 +6,8 @@ from contextlib import ExitStack
 import pytest
 
 from engine.api import Overloaded
+from server.files.room import MIN_BYTES
+from server.files.store import OWNER_SHARES
 from server.files.work import LEAST_BYTES, FilesInWork
 from tests.support.served import server, until
 
@@ -54,6 +56,29 @@ def test_place_of_a_document_is_free_after_its_translation():
             status = f"/v2/document/{handle.json()['document_id']}"
             until(lambda: client.post(status, json=key).json()["status"] == "done")  # noqa: B023 - is called here
         until(lambda: state.in_flight == 0)
+
+
+def test_client_with_full_room_of_stored_files_gets_429():
+    with server(file_store=OWNER_SHARES * 3 * MIN_BYTES) as (client, _, _):
+
+        def send(path, size=4):
+            data = {"source": "de", "target": "en", "target_lang": "EN"}
+            return client.post(path, data=data, files={"file": ("a.txt", b"Gut.\n" + b"-\n" * (size // 2))})
+
+        def result(handle):
+            key, path = {"document_key": handle["document_key"]}, f"/v2/document/{handle['document_id']}"
+            until(lambda: client.post(path, json=key).json()["status"] in ("done", "error"))
+            return client.post(f"{path}/result", json=key)
+
+        assert send("/translate_file").status_code == 200
+        late = result(send("/v2/document", size=2 * MIN_BYTES).json())
+        assert (late.status_code, "no room" in late.json()["message"]) == (429, True)
+        for _ in range(2):
+            assert result(send("/v2/document").json()).status_code == 200
+        for path in ("/v2/document", "/translate_file"):
+            refused = send(path)
+            assert (refused.status_code, "no room" in refused.text) == (429, True)
+            assert int(refused.headers["Retry-After"]) > 1
 
 
 def test_owner_has_a_quarter_and_a_single_file_any_size():
