@@ -78,30 +78,43 @@ def read_memory(data: bytes, source: str, target: str) -> TranslationMemory:
     Raises Unreadable and OversizedDocument.
     """
     memory = TranslationMemory()
-    for unit in _units(data):
-        old, new = (_best(unit.findall("tuv"), language) for language in (source, target))
-        pair = None if old is None or new is None or old is new else _pair(_line(old), _line(new))
-        if pair is not None:
-            memory.add(*pair, int(_language(new) == target.lower()))
+    try:
+        for unit in _units(data):
+            old, new = (_best(unit.findall("tuv"), language) for language in (source, target))
+            pair = None if old is None or new is None or old is new else _pair(_line(old), _line(new))
+            if pair is not None:
+                memory.add(*pair, int(_language(new) == target.lower()))
+    except (etree.XMLSyntaxError, ValueError):  # lxml raises ValueError on names with unknown prefixes
+        raise unreadable(KIND_NAME) from None
     return memory
 
 
 def _units(data: bytes) -> Iterator[Any]:
-    """Yield the units of a .tmx file, each without the others in memory. Raises Unreadable and
-    OversizedDocument."""
+    """Yield the units of a .tmx file, each without the others in memory.
+
+    Raises XMLSyntaxError, Unreadable and OversizedDocument.
+    """
     units = etree.iterparse(BytesIO(data), tag="tu", resolve_entities=False, no_network=True, load_dtd=False)
-    try:
-        for number, (_, unit) in enumerate(units):
-            if number >= MAX_UNITS:
-                raise OversizedDocument(f"the translation memory has more than {MAX_UNITS} units: split it")
-            yield unit
-            unit.clear()
-            while unit.getprevious() is not None:
-                del unit.getparent()[0]
-    except etree.XMLSyntaxError:
-        raise unreadable(KIND_NAME) from None
+    for number, (_, unit) in enumerate(units):
+        if number >= MAX_UNITS:
+            raise OversizedDocument(f"the translation memory has more than {MAX_UNITS} units: split it")
+        yield unit
+        unit.clear()
+        while unit.getprevious() is not None:
+            del unit.getparent()[0]
     if units.root is None or units.root.tag != "tmx":
         raise unreadable(KIND_NAME)
+
+
+def recall(memory: TranslationMemory, segments: Sequence[Segment]) -> tuple[list[Segment | None], str]:
+    """Return the translation of each segment (None: there is none), and a sentence with their number.
+
+    memory: translations of whole segments.
+    segments: segments of a document.
+    """
+    found = [memory.find(segment) for segment in segments]
+    count = len(found) - found.count(None)
+    return found, f"{count} of {len(found)} texts come from the translation memory"
 
 
 def with_memory(document: Document, memory: TranslationMemory) -> Document:
@@ -110,18 +123,18 @@ def with_memory(document: Document, memory: TranslationMemory) -> Document:
     document: the source.
     memory: translations of whole segments; a notice has their number.
     """
-    found = [memory.find(segment) for segment in document.segments]
+    found, notice = recall(memory, document.segments)
     rest = [segment for segment, known in zip(document.segments, found, strict=True) if known is None]
 
     def united(segments: Sequence[Segment]) -> list[Segment]:
         new = iter(segments)
         return [known or next(new) for known in found]
 
-    count, write_in = len(found) - len(rest), document.write_in
+    write_in = document.write_in
     return Document(
         rest,
         lambda segments: document.write(united(segments)),
-        (*document.notices, f"{count} of {len(found)} texts come from the translation memory"),
+        (*document.notices, notice),
         write_in and (lambda segments, language: write_in(united(segments), language)),
         lambda segments: (document, united(segments)),
     )
@@ -146,14 +159,17 @@ def _language(text: Any) -> str:
 
 def _line(text: Any) -> Line | None:
     """Return the content of a text in one language; None: it has several lines."""
-    atoms = content_atoms(text.find("seg"))
+    seg = text.find("seg")
+    if not len(seg) and "\n" not in (seg.text or ""):  # the usual text costs half the time
+        return Line(Segment(seg.text or ""), None, [])
+    atoms = content_atoms(seg)
     lines = lines_of([Atom("text", None, " ") if atom.kind in ("space", "split") else atom for atom in atoms])
     return lines[0] if len(lines) == 1 else None
 
 
 def _pair(old: Line | None, new: Line | None) -> tuple[Segment, Segment] | None:
-    """Return source and translation with spans in one order and without white space at both ends; None: they
-    have other inline elements."""
+    """Return source and translation with spans in one order and without white space at both ends; None: the
+    translation is empty or has other inline elements."""
     if old is None or new is None:
         return None
     names = [[_identity(atom) for atom in line.marks] for line in (old, new)]
@@ -163,6 +179,8 @@ def _pair(old: Line | None, new: Line | None) -> tuple[Segment, Segment] | None:
     for number, name in enumerate(names[1]):
         order.setdefault(name, []).append(number)
     source, target = _bare(old.segment), _bare(new.segment)
+    if not target.text:
+        return None
     return source, Segment(target.text, tuple(target.spans[order[name].pop(0)] for name in names[0]))
 
 

@@ -5,8 +5,11 @@ with the length of its head, the head in JSON, and `size` more bytes:
 
     {"verb": "read", "name": "a.docx", "size": 10, "options": {}}      the file
     {"verb": "write", "name": "a.docx", "size": 30, "file": 10, ...}   the file, then segments, a line each
+    {"verb": "recall", "name": "a.tmx", "size": 30, "file": 10, ...}   the memory, then segments, a line each
     {"size": 20}                                                       segments, or the new file
     {"size": 0, "error": "unreadable", "message": "..."}               or "swollen"
+
+A segment without a translation in the memory is answered by one without text.
 
 A head with `seconds` limits the processor time of the answer: a longer one ends the process by SIGPROF. The
 process ends with the exit code errno.ENOMEM if a message does not fit into its memory.
@@ -26,6 +29,7 @@ from typing import IO, Any, Final
 
 from documents import FileOptions, OversizedDocument, Unreadable, format_of, read_document
 from documents.bilingual import check_bilingual, write_bilingual
+from documents.memory import read_memory, recall
 from documents.spans import Segment, Span
 
 if sys.platform != "win32":  # Windows has no such limits; only the timeout of the parent ends a reader
@@ -35,6 +39,7 @@ MAX_MEMORY_BYTES: Final = 1 << 30  # bytes of address space
 MAX_PROCESSOR_SECONDS: Final = 30  # processor time for a file
 NICENESS: Final = 5  # decoding has priority over files
 LENGTH_BYTES: Final = 4  # bytes that hold the length of a head
+NO_SEGMENT: Final = Segment("")
 OUT_OF_MEMORY: Final = f"the file takes more than {MAX_MEMORY_BYTES >> 20} MiB of memory: split it"
 
 
@@ -102,9 +107,12 @@ def _answer(head: dict[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
             document = read_document(head["name"], body, options)
             check_bilingual(head["name"], options.bilingual)
             return {"notices": list(document.notices)}, b"".join(to_lines(document.segments))
-        document = read_document(head["name"], body[: head["file"]], options)
-        segments = list(from_lines(body[head["file"] :]))
+        file, segments = body[: head["file"]], list(from_lines(body[head["file"] :]))
         languages = head.get("source", ""), head.get("target", "")
+        if head["verb"] == "recall":
+            found, notice = recall(read_memory(file, *languages), segments)
+            return {"notices": [notice]}, b"".join(to_lines(new or NO_SEGMENT for new in found))
+        document = read_document(head["name"], file, options)
         return {}, write_bilingual(document, segments, options.bilingual, languages)
     except OversizedDocument as error:
         return {"error": "swollen", "message": str(error)}, b""

@@ -18,7 +18,7 @@ from asyncio.subprocess import PIPE, Process
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, TypeVar
 
 from documents.options import USUAL_FILE, FileOptions
@@ -34,6 +34,7 @@ SMALL_BYTES: Final = 65_536  # smaller files have a process of their own, and ne
 SMALL_SECONDS: Final = 0.25  # processor time in that process; a file that takes longer counts as large
 MAX_OWNER_FILES: Final = 8  # files of one owner that wait for a process or use one
 IDLE_SECONDS: Final = 60.0  # an unused process ends after this time
+MEMORY_NAME: Final = "memory.tmx"
 MAX_ANSWER_BYTES: Final = 1 << 28
 LIMITED: Final = -signal.SIGPROF if sys.platform != "win32" else None  # exit code after SMALL_SECONDS
 ENDED: Final = f"the file takes more than {MAX_PROCESSOR_SECONDS} s or too much memory to read: split it"
@@ -48,6 +49,8 @@ class OpenDocument:
     segments: passages of prose in the file, in order.
     options: options with which it was parsed.
     notices: sentences for the user.
+    known: translation of each segment from a translation memory, without text where it has none; empty: no
+        memory was asked.
     """
 
     name: str
@@ -55,6 +58,7 @@ class OpenDocument:
     segments: list[Segment]
     options: FileOptions = USUAL_FILE
     notices: tuple[str, ...] = ()
+    known: Sequence[Segment] = ()
 
 
 class _TakesLong(Exception):
@@ -117,10 +121,29 @@ class DocumentProcesses:
 
         Raises what `read` raises.
         """
-        head = {"verb": "write", "name": document.name, "file": len(document.data)}
-        head |= {"options": asdict(document.options), "source": languages[0], "target": languages[1]}
-        lines = await in_slices(_collect(to_lines(segments)), deadline)
-        return (await self._run(head, b"".join([document.data, *lines]), owner, deadline))[1]
+        head = {"verb": "write", "name": document.name, "options": asdict(document.options)}
+        return (await self._run_with(head, document.data, segments, owner, deadline, languages))[1]
+
+    async def recall(
+        self,
+        document: OpenDocument,
+        memory: bytes,
+        owner: str,
+        deadline: float,
+        languages: tuple[str, str],
+    ) -> OpenDocument:
+        """Return a document with the translations that a translation memory has of its segments.
+
+        document: parsed file.
+        memory: content of a .tmx file.
+        owner, deadline, languages: parameters of `write`.
+
+        Raises what `read` raises.
+        """
+        head = {"verb": "recall", "name": MEMORY_NAME, "options": {}}
+        answer, body = await self._run_with(head, memory, document.segments, owner, deadline, languages)
+        known = await in_slices(_collect(from_lines(body)), deadline)
+        return replace(document, known=known, notices=(*document.notices, *answer["notices"]))
 
     async def close(self) -> None:
         """End the idle processes; busy ones end with their requests."""
@@ -128,6 +151,20 @@ class DocumentProcesses:
             self._sweeping.cancel()
         while self._idle:
             await _end(self._idle.pop()[0])
+
+    async def _run_with(
+        self,
+        head: dict[str, Any],
+        data: bytes,
+        segments: Sequence[Segment],
+        owner: str,
+        deadline: float,
+        languages: tuple[str, str],
+    ) -> tuple[dict[str, Any], bytes]:
+        """Let a process handle a message with a file and segments; see `_run`."""
+        head |= {"file": len(data), "source": languages[0], "target": languages[1]}
+        lines = await in_slices(_collect(to_lines(segments)), deadline)
+        return await self._run(head, b"".join([data, *lines]), owner, deadline)
 
     async def _run(
         self, head: dict[str, Any], body: bytes, owner: str, deadline: float

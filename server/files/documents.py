@@ -27,6 +27,7 @@ from server.files.work import FilesInWork
 from server.http.parameters import while_connected
 from server.state import AppState, deadline_of, state_of
 
+NO_SEGMENT: Final = Segment("")
 SWEEP_SECONDS: Final = 60.0  # longest time between two sweeps for expired files
 CHUNK_CHARACTERS: Final = 8_000  # characters of a document that are queued at once
 SAMPLE_SEGMENTS: Final = 200  # number of segments that are used to detect the language
@@ -125,7 +126,8 @@ async def open_file(
         )
     owner, deadline, files = share_of(request), deadline_of(request, state), files_of(request)
     await asyncio.to_thread(files.store.check_room, owner)
-    return await while_connected(request, files.processes.read(name, data, owner, deadline, options))
+    read = files.processes.read
+    return await while_connected(request, read(name, data, owner, deadline, options))
 
 
 async def route_of(
@@ -144,6 +146,34 @@ async def route_of(
     sample = "\n".join(segment.text for segment in document.segments[:SAMPLE_SEGMENTS])
     _, (route,) = await routes_for(state, [sample], source, target, deadline)
     return route
+
+
+async def recall(
+    request: Request, document: OpenDocument, memory: bytes, languages: tuple[str, str]
+) -> OpenDocument:
+    """Return a document with the translations that a client's translation memory has of its segments.
+
+    request: request of the client.
+    document: document from `open_file`.
+    memory: content of a .tmx file.
+    languages: codes of source and target.
+
+    Raises what `open_file` raises.
+    """
+    size, limit = len(document.data) + len(memory), state_of(request).settings.file_limit
+    if size > limit:
+        raise TooLarge(
+            f"file and memory have {size} bytes, more than the limit of {limit} (CONVOY_FILE_LIMIT)"
+        )
+    owner, deadline = share_of(request), deadline_of(request, state_of(request))
+    asking = files_of(request).processes.recall(document, memory, owner, deadline, languages)
+    return await while_connected(request, asking)
+
+
+def languages_of(route: ModelRoute | None) -> tuple[str, str]:
+    """Return the codes of a route's source and target; "": it does not name them."""
+    legs = route.legs if route else ()
+    return (legs[0].source or "", legs[-1].target or "") if legs else ("", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +217,9 @@ async def _translate(
     """Translate a document part by part, and write it."""
     document, route, options = task.document, task.route, task.options
     translations: list[Segment] = []
-    for part in _parts(document.segments):
+    known = document.known or [NO_SEGMENT] * len(document.segments)
+    asked = [old for old, new in zip(document.segments, known, strict=True) if not new.text]
+    for part in _parts(asked):
         while True:
             try:
                 segments, _ = await run_segments(state, part, [route] * len(part), options, deadline)
@@ -197,9 +229,9 @@ async def _translate(
                     raise
                 await asyncio.sleep(error.retry_after)
         translations += segments
-    legs = route.legs if route else ()
-    languages = (legs[0].source or "", legs[-1].target or "") if legs else ("", "")
-    return await processes.write(document, translations, task.owner, deadline, languages)
+    answers = iter(translations)
+    united = [new if new.text else next(answers) for new in known]
+    return await processes.write(document, united, task.owner, deadline, languages_of(route))
 
 
 def _parts(segments: Sequence[Segment]) -> Iterator[list[Segment]]:

@@ -15,7 +15,6 @@ URL_ENCODED: Final = "application/x-www-form-urlencoded"
 MULTIPART: Final = "multipart/form-data"
 INLINE_BYTES: Final = 16_384  # longer forms are read in slices
 MAX_FIELDS: Final = 2_000
-MAX_FILES: Final = 1
 MAX_PART_HEAD: Final = 8_192  # bytes
 MAX_PART_HEADERS: Final = 16
 WINDOW_BYTES: Final = 1 << 20  # bytes of a form that are searched for a boundary in one slice
@@ -43,11 +42,12 @@ class Form:
     files: dict[str, UploadedFile] = field(default_factory=dict)
 
 
-async def form_of(media: Media, raw: bytes) -> Form:
+async def form_of(media: Media, raw: bytes, most_files: int = 1) -> Form:
     """Return the form of a body; an empty form for another media type. Uploaded files stay in memory.
 
     media: media type of the body.
     raw: whole body.
+    most_files: greatest number of files.
 
     Raises InvalidRequest.
     """
@@ -55,7 +55,7 @@ async def form_of(media: Media, raw: bytes) -> Form:
     if media.kind == URL_ENCODED:
         return Form(await in_slices(read_fields(raw, media.codec), small=small))
     if media.kind == MULTIPART:
-        return await in_slices(read_parts(raw, media), small=small)
+        return await in_slices(read_parts(raw, media, most_files), small=small)
     return Form()
 
 
@@ -100,11 +100,12 @@ def _unescape(text: bytes) -> bytes:
     return unquote_to_bytes(text)
 
 
-def read_parts(raw: bytes, media: Media) -> Slices[Form]:
+def read_parts(raw: bytes, media: Media, most_files: int = 1) -> Slices[Form]:
     """Parse a multipart form, a part in each slice. Raises InvalidRequest.
 
     raw: whole body.
     media: media type of the body, with its boundary.
+    most_files: greatest number of files.
     """
     if not media.boundary:
         raise InvalidRequest("Invalid form: Missing boundary in multipart.")
@@ -117,7 +118,7 @@ def read_parts(raw: bytes, media: Media) -> Slices[Form]:
         if part is None:
             continue
         (begin, end), count = part, count + 1
-        if count > MAX_FIELDS + MAX_FILES:
+        if count > MAX_FIELDS + most_files:
             raise InvalidRequest(TOO_MANY_FIELDS)
         content = raw.find(b"\r\n\r\n", begin, min(end, begin + MAX_PART_HEAD))
         if content < 0:
@@ -130,8 +131,8 @@ def read_parts(raw: bytes, media: Media) -> Slices[Form]:
         if b"filename" not in disposition:
             codec = media_of(kind).codec if "charset" in kind.lower() else media.codec
             fields.setdefault(name, []).append(_decode(value, codec))
-        elif len(files) == MAX_FILES:
-            raise InvalidRequest(f"Invalid form: it has more than {MAX_FILES} file")
+        elif len(files) == most_files:
+            raise InvalidRequest(f"Invalid form: it has more than {most_files} file{'s' * (most_files > 1)}")
         else:
             files[name] = UploadedFile(_decode(disposition[b"filename"], media.codec), value)
     return Form(fields, files)

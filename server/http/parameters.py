@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect, Request
 from engine.api import Cancelled, InvalidRequest, TooLarge, at_once
 from server.contract import RequestNames
 from server.errors import Refusal
-from server.http.forms import Fields, form_of, read_fields
+from server.http.forms import Fields, UploadedFile, form_of, read_fields
 from server.http.media import Media, media_of
 
 T = TypeVar("T")
@@ -55,15 +55,20 @@ async def parameters(
     return single | {name: values for name, values in several.items() if values}
 
 
-async def upload(request: Request, body_limit: int) -> tuple[dict[str, Any], str, bytes | None]:
-    """Return the fields of a multipart form, and the name and content of its `file`; None without a file.
+async def upload(
+    request: Request, body_limit: int, most_files: int = 1
+) -> tuple[dict[str, Any], dict[str, UploadedFile]]:
+    """Return the fields and the files of a multipart form by name.
+
+    request: request of the client.
+    body_limit: greatest number of bytes of the body.
+    most_files: greatest number of files.
 
     Raises what `parameters` raises.
     """
     raw = await body_of(request, body_limit)
-    form = await form_of(_media(request), raw)
-    values, file = _single(form.fields, _request_names(request).single_fields), form.files.get("file")
-    return values, file.name if file else "", file.content if file else None
+    form = await form_of(_media(request), raw, most_files)
+    return _single(form.fields, _request_names(request).single_fields), form.files
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:

@@ -70,7 +70,16 @@ def test_bilingual_file_has_the_texts_of_the_memory_too():
     assert translated("a.txt", "Yes.\n\nNo.\n", unit, how="tmx")[0].count("<tu>") == 2
 
 
-@pytest.mark.parametrize("data", [b"", b"<tmx>", b"<html/>", b"<!DOCTYPE a [<!ENTITY b 'c'>]><tmx>&b;"])
+def test_empty_translation_does_not_answer():
+    for text in ("", "<!-- -->", " \n"):
+        assert translated("a.txt", "Yes", UNIT.format("en", "Yes", "de", text))[0] == "YES"
+
+
+UNKNOWN_PREFIX = "<tmx><body>" + UNIT.format("en", "a", "de", "<x:b/>") + "</body></tmx>"
+BROKEN = [b"", b"<tmx>", b"<html/>", b"<!DOCTYPE a [<!ENTITY b 'c'>]><tmx>&b;", UNKNOWN_PREFIX.encode()]
+
+
+@pytest.mark.parametrize("data", BROKEN)
 def test_broken_memory_is_refused(data):
     with pytest.raises(Unreadable):
         read_memory(data, "en", "de")

@@ -221,12 +221,13 @@ async def submit(request: Request) -> Response:
 
 async def _submit(request: Request, state: AppState, places: ExitStack) -> Response:
     """Read a document and start its translation, which keeps the places of the request until its end."""
-    values, name, data = await upload(request, state.settings.file_limit + FORM_OVERHEAD)
-    if data is None:
+    values, files = await upload(request, state.settings.file_limit + FORM_OVERHEAD)
+    file = files.get("file")
+    if file is None:
         raise InvalidRequest("Parameter 'file' not specified.")
     source, target = codes_of(state.service, values)
-    name = text_parameter(values, "filename") if values.get("filename") else name
-    document = await open_file(request, name, data)
+    name = text_parameter(values, "filename") if values.get("filename") else file.name
+    document = await open_file(request, name, file.content)
     _check_options(values, name)
     route = await route_of(state, document, source, target, deadline_of(request, state))
     ids = [text_parameter(values, key) for key in ("glossary_id", "glossary_ids") if values.get(key)]

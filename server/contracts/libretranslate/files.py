@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any, Final
 
@@ -10,7 +11,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import FileResponse, JSONResponse, Response
 from pydantic import BaseModel, Field, create_model
 
-from documents import FORMATS, UNKNOWN_FORMAT, FileOptions
+from documents import UNKNOWN_FORMAT, FileOptions, format_of
 from documents.bilingual import ENDINGS
 from documents.options import Bilingual
 from engine.api import InvalidRequest
@@ -22,12 +23,15 @@ from server.files.documents import (
     DocumentTask,
     download_response,
     files_of,
+    languages_of,
     open_file,
     place_of_file,
+    recall,
     route_of,
     translate_document,
 )
 from server.files.store import translated_name
+from server.http.forms import UploadedFile
 from server.http.openapi import MULTIPART, errors, request_of
 from server.http.parameters import FORM_OVERHEAD, upload, while_connected
 from server.http.schemas import (
@@ -73,7 +77,11 @@ OPTIONS: Final = ("ignore", "glossary", "local_numbers", "newlines")
 FileRequest: Final = create_model(
     "FileRequest", __base__=FileFields, **{name: text_fields("translate")[name] for name in OPTIONS}
 )
-READ: Final = frozenset((*FileRequest.model_fields, "file", "source", "target"))
+FILES: Final = ("file", "memory")
+READ: Final = frozenset((*FileRequest.model_fields, *FILES, "source", "target"))
+MEMORY_FIELD: Final = FILE_FIELD | {
+    "description": "A translation memory (.tmx), whose translations of whole paragraphs or cells are used."
+}
 FORM_TYPES: Final[dict[str, Any]] = {
     "ignore": {"type": "string"},
     "glossary": {"type": "string", "contentMediaType": "application/json"},
@@ -91,6 +99,7 @@ FORM_FIELDS: Final = {
     openapi_extra=request_of(
         {
             "file": FILE_FIELD,
+            "memory": MEMORY_FIELD,
             "source": {"type": "string", "description": 'Language code, or "auto".'},
             "target": {"type": "string"},
             **FORM_FIELDS,
@@ -112,15 +121,18 @@ async def translate_file(request: Request) -> Response:
 async def _translate_file(request: Request, state: AppState) -> Response:
     """Read and translate the file of a request that has a place."""
     deadline = deadline_of(request, state)
-    values, name, data = await upload(request, state.settings.file_limit + FORM_OVERHEAD)
-    source, target = _check_form(state, values, name, data)
+    values, sent = await upload(request, state.settings.file_limit + FORM_OVERHEAD, len(FILES))
+    source, target = _check_form(state, values, sent)
+    name, data = sent["file"].name, sent["file"].content
     check_phrases(phrases_of(values), state.settings.phrase_limit)
     fields = validate(FileRequest, values)
     document = await open_file(
-        request, name, data or b"", FileOptions(fields.attributes, fields.columns, fields.bilingual)
+        request, name, data, FileOptions(fields.attributes, fields.columns, fields.bilingual)
     )
     await charge(request, (segment.text for segment in document.segments))
     route = await route_of(state, document, source, target, deadline)
+    if "memory" in sent and route:
+        document = await recall(request, document, sent["memory"].content, languages_of(route))
     name = translated_name(name, target, ENDINGS.get(fields.bilingual))
     files = files_of(request)
     task = DocumentTask(document, route, options_of(fields, "translate"), share_of(request), name)
@@ -153,18 +165,21 @@ def _url(request: Request, public: str) -> str:
 
 
 def _check_form(
-    state: AppState, values: dict[str, Any], name: str, data: bytes | None
+    state: AppState, values: dict[str, Any], files: Mapping[str, UploadedFile]
 ) -> tuple[str | None, str]:
     """Return our codes of source (None: auto) and target, checked in LibreTranslate's order and words."""
-    if data is None:
+    if "file" not in files:
         raise InvalidRequest("Invalid request: missing file parameter")
     for field in ("source", "target"):
         if not values.get(field):
             raise InvalidRequest(f"Invalid request: missing {field} parameter")
-    if not name:
+    if not files["file"].name:
         raise InvalidRequest("Invalid request: empty file")
-    if PurePath(name).suffix.lower() not in FORMATS:
+    if format_of(files["file"].name) is None:
         raise InvalidRequest(f"Invalid request: {UNKNOWN_FORMAT}")
+    memory = files.get("memory")
+    if "memory" in values or (memory and PurePath(memory.name).suffix.lower() != ".tmx"):
+        raise InvalidRequest("Invalid request: memory must be a file that ends with .tmx")
     codes = {language.code for language in state.service.languages()}
     source, target = resolve_code(values["source"], codes), resolve_code(values["target"], codes)
     for field, code in (("source", source), ("target", target)):

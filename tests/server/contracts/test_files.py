@@ -66,6 +66,49 @@ def test_guessed_encoding_is_named_in_the_warnings(place):
     assert "cp1252" in answer["warnings"]["file"]
 
 
+UNIT = "<tu><tuv xml:lang='de'><seg>{}</seg></tuv><tuv xml:lang='en-GB'><seg>{}</seg></tuv></tu>"
+TMX = "<tmx version='1.4'><body>{}</body></tmx>"
+# an entity of 2 ** 40 characters
+ENTITIES = "".join(f'<!ENTITY a{n} "&a{n - 1};&a{n - 1};">' for n in range(1, 41))
+BOMB = f'<!DOCTYPE tmx [<!ENTITY a0 "a">{ENTITIES}]>' + TMX.format(UNIT.format("Das ist gut.", "&a40;"))
+
+
+def send_memory(
+    place, memory, name="a.tmx", content="Das ist gut.\n\nGuten Abend!\n", path="/translate_file"
+):
+    files = {"file": ("a.txt", content.encode()), "memory": (name, memory)}
+    return place[0].post(path, files=files, data={"source": "de", "target": "en", "target_lang": "EN"})
+
+
+def test_translation_memory_answers_whole_segments(place):
+    answer = send_memory(place, TMX.format(UNIT.format("Das ist  gut.", "Fine, that!"))).json()
+    assert answer["warnings"]["file"] == "1 of 2 texts come from the translation memory"
+    rest = translated(place, "a.txt", "Guten Abend!")
+    assert place[0].get(answer["translatedFileUrl"]).text == f"Fine, that!\n\n{rest}\n"
+
+
+def test_hostile_translation_memory_is_refused(place):
+    limit = place[1].settings.file_limit
+    secret = TMX.format(UNIT.format("Das ist gut.", "&b;"))
+    for name, memory, status, message in (
+        ("a.tmx", BOMB, 400, "translation memory"),
+        ("a.tmx", "no XML", 400, "translation memory"),
+        ("a.docx", TMX.format(""), 400, "ends with .tmx"),
+        ("a.tmx", b" " * limit, 413, str(limit)),
+    ):
+        refused = send_memory(place, memory, name)
+        assert (refused.status_code, message in refused.json()["error"]) == (status, True), refused.text
+    answer = send_memory(place, f'<!DOCTYPE a [<!ENTITY b SYSTEM "file:///etc/passwd">]>{secret}')
+    assert answer.json()["warnings"]["file"].startswith("0 of 2")
+    refused = send(place, "a.txt", "Das ist gut.", memory=TMX.format(""))
+    assert (refused.status_code, "ends with .tmx" in refused.json()["error"]) == (400, True)
+
+
+def test_second_file_of_other_forms_is_refused(place):
+    refused = send_memory(place, TMX.format(""), path="/v2/document")
+    assert (refused.status_code, "more than 1 file" in refused.json()["message"]) == (400, True)
+
+
 def direct(place, text):
     options = TextOptions(protect=True, follow_form=True)
     return asyncio.run(place[1].service.run("toy-de-en", [text], options))[0].text
