@@ -29,7 +29,6 @@ from typing import IO, Any, Final
 
 from documents import FileOptions, OversizedDocument, Unreadable, format_of, read_document
 from documents.bilingual import check_bilingual, write_bilingual
-from documents.memory import read_memory, recall
 from documents.spans import Segment, Span
 
 if sys.platform != "win32":  # Windows has no such limits; only the timeout of the parent ends a reader
@@ -110,6 +109,8 @@ def _answer(head: dict[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
         file, segments = body[: head["file"]], list(from_lines(body[head["file"] :]))
         languages = head.get("source", ""), head.get("target", "")
         if head["verb"] == "recall":
+            from documents.memory import read_memory, recall
+
             found, notice = recall(read_memory(file, *languages), segments)
             return {"notices": [notice]}, b"".join(to_lines(new or NO_SEGMENT for new in found))
         document = read_document(head["name"], file, options)

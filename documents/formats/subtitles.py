@@ -18,7 +18,7 @@ from documents.document import Document, unreadable
 from documents.formats.cues import Ranges, subrip_cues, substation_cues, subviewer_cues, webvtt_cues
 from documents.formats.plain import NEWLINE, decode_guessed
 from documents.spans import MAX_SPANS, Builder, Segment, goes_on
-from documents.tagged import read_tagged
+from documents.tagged import TaggedText, read_tagged
 
 TAG: Final = re.compile(r"(</?[a-zA-Z][^<>]*>|\{\\[^{}]*\})")
 WEBVTT_TAG: Final = re.compile(r"(</?[a-zA-Z0-9][^<>]*>)")
@@ -78,10 +78,27 @@ class _Part:
         if segment.original:
             translation = self.write(replace(segment, original=None))
             return segment.stacked(translation, self.source, self.syntax.new_line)
-        segment = replace(segment, text=wrap(segment.text, len(self.breaks) + 1))
+        segment = replace(_in_time(segment, self.tagged), text=wrap(segment.text, len(self.breaks) + 1))
         lines = self.tagged.write(segment, self.syntax.write_text).split("\n")
         ends = [*self.breaks[: len(lines) - 1], ""]
         return "".join(line + end for line, end in zip(lines, ends, strict=True))
+
+
+def _in_time(segment: Segment, tagged: TaggedText) -> Segment:
+    """Return a segment whose time stamps (`<00:01.000>`) have the order of the source, as WebVTT requires.
+
+    segment: translation.
+    tagged: source with the tags of all spans.
+    """
+    spans, stamps = list(segment.spans), dict[int, list[int]]()
+    for number, (tag, _) in enumerate(tagged.marks):
+        if tag[1:2].isdigit():
+            stamps.setdefault(spans[number].parent, []).append(number)
+    for numbers in stamps.values():
+        places = sorted(spans[number].begin for number in numbers)
+        for number, place in zip(numbers, places, strict=True):
+            spans[number] = replace(spans[number], begin=place, end=place)
+    return replace(segment, spans=tuple(spans))
 
 
 class _Joined:

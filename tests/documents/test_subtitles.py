@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from documents import Unreadable, read_document
 from documents.formats.subtitles import wrap
@@ -96,6 +101,22 @@ def test_subtitles_of_youtube_keep_their_times():
     )
     with pytest.raises(Unreadable):
         read_document("a.sbv", b"Nein\n\n" + data)
+
+
+@given(st.permutations(range(4)))
+def test_time_stamps_within_a_cue_keep_their_order(order):
+    stamps = [f"<00:0{n}.000>" for n in range(1, 5)]
+    cue = "a {}b {}c <i>d {}e</i> {}f".format(*stamps)
+    document = read_document("a.vtt", f"WEBVTT\n\n00:01.000 --> 00:09.000\n{cue}\n".encode())
+    (segment,) = document.segments
+    points = [number for number, span in enumerate(segment.spans) if span.begin == span.end]
+    spans = list(segment.spans)
+    for number, place in zip(points, order, strict=True):
+        if spans[number].parent < 0:  # the stamp in the tag stays in it
+            spans[number] = replace(spans[number], begin=2 * place, end=2 * place)
+    done = document.write([replace(segment, spans=tuple(spans))]).decode()
+    found = [stamp for stamp in re.findall("<00:[0-9.]*>", done) if stamp != stamps[2]]
+    assert found == stamps[:2] + stamps[3:]
 
 
 def test_subtitles_in_windows_1252_stay_in_it():
