@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,7 +58,7 @@ from engine.repository.budget import State
 from engine.repository.catalogue import ModelRoute
 from engine.repository.figures import DeviceFigures, RepositoryEntry
 from engine.repository.heap import trim_heap
-from engine.repository.loading import ModelInfo, ServiceSettings
+from engine.repository.loading import ModelInfo, ServiceSettings, open_bundles
 from engine.repository.machine import usual_budget
 from engine.repository.offline import offline_service, offline_settings, run_batches
 from engine.repository.service import Service
@@ -74,8 +75,10 @@ from engine.text.language_names import (
     VARIANTS,
     WESTERN_NAMES,
 )
+from engine.text.placeables.markup import compile_patterns
 from engine.text.placeables.masked_text import KeptSpan, MarkedText
 from engine.text.placeables.phrases import forms_of
+from engine.text.tokenizers.tokenizer import share_tokenizers
 from engine.types import NO_TIME, OPTION_BOUNDS, OPTION_HELP, DecodeOptions, Limits, Timings
 
 if TYPE_CHECKING:
@@ -173,6 +176,7 @@ __all__ = [
     "program_revision",
     "program_version",
     "replacing_file",
+    "share_texts",
     "share_threads",
     "short",
     "slowest",
@@ -204,6 +208,19 @@ def connect_service(paths: Sequence[Path], settings: ServiceSettings) -> RemoteS
     from engine.repository.ipc.service import RemoteService
 
     return RemoteService.connect(paths, settings)
+
+
+def share_texts(paths: Sequence[Path], settings: ServiceSettings) -> None:
+    """Open what the text sides of models read, once for this process and the processes that it forks.
+
+    paths: paths of bundles, or of folders of bundles.
+    settings: settings of all models.
+
+    Does nothing if a bundle can't be opened: the process that loads it reports why.
+    """
+    compile_patterns()
+    with suppress(ConvoyError):
+        share_tokenizers(open_bundles(paths, settings, verify=False))
 
 
 def host_service(service: Service) -> EngineHost:

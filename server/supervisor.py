@@ -1,7 +1,7 @@
 """`convoy serve`: in this process, or in front ends and engine processes under a supervisor.
 
 The supervisor opens the port, starts the processes and restarts them when they die, with a back-off that
-grows while they die early. A single front end has a spare one, which takes 50 MiB and accepts connections as
+grows while they die early. A single front end has a spare one, which takes 40 MiB and accepts connections as
 soon as the other has died. The supervisor kills processes that hang, and passes orders between front ends. It
 answers no request itself; connections that a dead front end had not accepted wait for the others.
 """
@@ -20,13 +20,15 @@ import sys
 import time
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from engine.api import BundleError, ConfigError, ConvoyError
+from engine.api import BundleError, ConfigError, ConvoyError, share_texts
 from server.callers.quotas import Counters
 from server.observing import instruments, logs
+from server.process.forking import start_fork_server
 from server.process.peers import ABSENT, LAST_SECONDS, Board, ProcessContext, listen, send
 from server.process.temporary import OwnFolder
 from server.settings import ServerSettings
@@ -111,6 +113,7 @@ def supervise(settings: ServerSettings) -> int:
         raise ConfigError(
             "several processes need signals and sockets that Windows lacks: leave out --frontends"
         )
+    start_fork_server("server.preloaded", partial(share_texts, settings.models, settings.service()))
     logs.set_up(settings, "supervisor")
     with closing(OwnFolder("convoy-")) as folder, listen(settings) as listener:
         if settings.store_folder is None:
@@ -146,9 +149,7 @@ class Supervisor:
         self._sockets = tuple(folder / f"engine-{number}" for number in range(settings.engines))
         if len(os.fsencode(self._sockets[-1])) > MAX_SOCKET_PATH_BYTES:
             raise ConfigError(f"{folder}: the path is too long for sockets: set TMPDIR to a shorter one")
-        # children of a fork server start with all modules imported; the supervisor needs only some
-        self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["server.preloaded"])
+        self._context = multiprocessing.get_context("forkserver")  # of `start_fork_server`
         self._spares = 1 if settings.frontends == 1 else 0  # several front ends replace each other
         array, processes = self._context.RawArray, settings.frontends + settings.engines + self._spares
         self._board = Board(

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from loadtest.http.memory import memory_of
 from server.supervisor import pause_after
 from tests.server.test_reload import NAME, TOKEN, damaged, rewritten
 from tests.server.test_server_process import GERMAN, MAIN, ROOT, SLOW, free_port
@@ -157,11 +158,15 @@ def test_models_follow_folders_orders_and_the_memory_budget(tmp_path):
         until(lambda: ready(client) and ask(client).status_code == 200)
 
 
+def children_of(process):
+    return [
+        int(child) for child in Path(f"/proc/{process}/task/{process}/children").read_text("utf-8").split()
+    ]
+
+
 def fork_server_of(supervisor):
-    """Return the process id of a supervisor's fork server, or None before it starts."""
-    children = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text("utf-8").split()
-    found = [child for child in children if b"forkserver" in Path(f"/proc/{child}/cmdline").read_bytes()]
-    return int(found[0]) if found else None
+    """Return the process id of a supervisor's fork server, or None before it has forked a process."""
+    return next((child for child in children_of(supervisor) if children_of(child)), None)
 
 
 @pytest.mark.faults
@@ -172,6 +177,17 @@ def test_all_processes_restart_when_the_fork_server_is_killed():
         until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in old))
         until(lambda: ready(client))
         assert ask(client).status_code == 200
+
+
+def test_fork_server_shares_the_memory_of_its_imports_and_keeps_no_other_files():
+    with processes() as (_, running):
+        fork_server = fork_server_of(running.pid)
+        memory = memory_of(fork_server)
+        assert memory.pss < memory.rss / 3, memory
+        command, same = (Path(f"/proc/{pid}/cmdline").read_bytes() for pid in (running.pid, fork_server))
+        assert command == same  # forked, and not a new program
+        files = {os.readlink(entry) for entry in Path(f"/proc/{fork_server}/fd").iterdir()}
+        assert not any("/convoy-" in file for file in files), files
 
 
 @pytest.mark.faults

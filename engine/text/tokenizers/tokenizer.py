@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Protocol
 
 from engine.bundle.bundle import Bundle
@@ -105,12 +105,25 @@ KINDS: Final[dict[str, Callable[[Bundle], Tokenizer]]] = {
 }
 
 
+# tokenizers shared by forked processes, by the digests of bundles
+_SHARED: Final = dict[str, Tokenizer]()
+
+
+def share_tokenizers(bundles: Iterable[Bundle]) -> None:
+    """Open tokenizers once for this process and the processes that it forks. Raises the errors of
+    `open_tokenizer`."""
+    for bundle in bundles:
+        _SHARED[bundle.digest] = open_tokenizer(bundle)
+
+
 def open_tokenizer(bundle: Bundle) -> Tokenizer:
-    """Open the tokenizer of a bundle.
+    """Open the tokenizer of a bundle, or return the shared one.
 
     Raises BundleError on an unknown kind, on wrong settings, and on a vocabulary that differs from the model
     in its size or its special ids.
     """
+    if bundle.digest in _SHARED:
+        return _SHARED[bundle.digest]
     kind = bundle.text["kind"]
     if kind not in KINDS:
         raise BundleError(f"{bundle.path}: unknown text kind {kind!r}; this version knows {sorted(KINDS)}")

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -14,13 +15,13 @@ import sentencepiece
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.bundle.bundle import Description, write_bundle
+from engine.bundle.bundle import Description, open_bundle, write_bundle
 from engine.bundle.config import ModelConfig
 from engine.bundle.stacks import StackConfig
 from engine.errors import BundleError
 from engine.text.tokenizers import fairseq
 from engine.text.tokenizers.dictionary import SPECIALS
-from engine.text.tokenizers.tokenizer import open_tokenizer
+from engine.text.tokenizers.tokenizer import open_tokenizer, share_tokenizers
 from tests.support.golden_fixtures import REAL, ROOT, SELECTION, real_golden
 
 STACK = StackConfig(embed_dim=8, conv_dim=8, ffn_dim=8, heads=2, kernel_sizes=(3,))
@@ -148,6 +149,19 @@ def test_threads_share_a_tokenizer():
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda r: [*tokenizer.encode(r["src"]), 2], results))
     assert found == [r["source_ids"] for r in results]
+
+
+def test_shared_tokenizer_belongs_to_one_bundle(tmp_path, pieces):
+    text = {"kind": "sentencepiece", "model": "vocabulary.model"}
+    first, other = (
+        bundle_of(tmp_path / name, text, {"vocabulary.model": pieces}, 400, 400, max_source=length)
+        for name, length in (("first", 64), ("other", 32))
+    )
+    with patch.dict("engine.text.tokenizers.tokenizer._SHARED"):
+        share_tokenizers([first])
+        assert open_tokenizer(first) is open_tokenizer(open_bundle(first.path))
+        assert open_tokenizer(other) is not open_tokenizer(first)
+    assert open_tokenizer(first) is not open_tokenizer(first)
 
 
 def test_target_prefix_uses_the_target_dictionary():
