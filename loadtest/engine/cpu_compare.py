@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import statistics
 import tempfile
@@ -41,6 +42,7 @@ SAME_FAMILY_SHARE, OTHER_FAMILY_SHARE, NEAR = 0.75, 0.6, 1
 NOISE_FACTOR = 1.05  # native operators may be this much slower than standard ones
 PEER_PRECISIONS = {"int8": "int8", "fp32": "float32"}  # our names and CTranslate2's
 SLOTS = 32
+LEAST_RUNS = 2
 
 
 MODEL_SIZES = {
@@ -191,6 +193,8 @@ def add_work(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--beams", default="4,1")
     parser.add_argument("--length", type=int, default=25)
     parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=math.inf, help="of a row, after which no run begins")
+    parser.add_argument("--kernels", default="pure,native", help="of Convoy, comma separated")
     parser.add_argument("--json", type=Path, help="also write every figure here")
 
 
@@ -199,11 +203,11 @@ def table(contenders: Mapping[str, Translate], options: argparse.Namespace) -> l
 
     contenders: function of each contender by its name, the peer first; ratios are its time over the last
         one's.
-    options: parsed arguments of `add_work`: precisions, threads, beams, sentences, length and runs.
+    options: parsed arguments of `add_work`: precisions, threads, beams, sentences, length, runs and seconds.
     """
     rows = []
     print(f"{processor()['cpu']}, {processor()['isa']}; {options.length} tokens each way, medians of")
-    print(f"{options.runs} runs in ms\n")
+    print(f"at most {options.runs} runs in ms\n")
     head = ["precision", "threads", "beam", "sentences", *contenders, "ratio", "least, most"]
     print(f"| {' | '.join(head)} |\n{'|---' * len(head)}|")
     for precision in options.precisions.split(","):
@@ -211,7 +215,7 @@ def table(contenders: Mapping[str, Translate], options: argparse.Namespace) -> l
             *(map(int, part.split(",")) for part in (options.threads, options.beams, options.sentences))
         ):
             work = Workload(precision, threads, count, beam, options.length)
-            timings = compare(contenders, work, options.runs)
+            timings = compare(contenders, work, options.runs, options.seconds)
             rows.append({"work": [precision, threads, beam, count], "seconds": timings})
             peer, *_, ours = timings.values()
             medians = [statistics.median(seconds) for seconds in timings.values()]
@@ -234,15 +238,21 @@ def save(path: Path, size: str, rows: list[dict[str, Any]]) -> None:
     path.write_text(json.dumps({"setup": setup, "rows": rows}, indent=1) + "\n", encoding="utf-8")
 
 
-def compare(contenders: Mapping[str, Translate], work: Workload, runs: int) -> dict[str, list[float]]:
+def compare(
+    contenders: Mapping[str, Translate], work: Workload, runs: int, limit: float = math.inf
+) -> dict[str, list[float]]:
     """Return the seconds of each contender, in alternating runs after a warm-up.
 
     contenders: function of each contender, by name.
     work: precision, threads, sentences, beam size and length of each run.
-    runs: number of measured runs.
+    runs: greatest number of measured runs.
+    limit: seconds after which no further run begins, once there are two.
     """
     timings: dict[str, list[float]] = {name: [] for name in contenders}
+    began = time.monotonic()
     for run in range(runs + 1):
+        if run > LEAST_RUNS and time.monotonic() - began > limit:
+            break
         for name, translate in contenders.items():
             seconds = translate(work)
             if run:  # run 0 warms up
@@ -253,14 +263,15 @@ def compare(contenders: Mapping[str, Translate], work: Workload, runs: int) -> d
 def pure_and_native(
     peer: Translate, ours: Callable[[str], Translate], options: argparse.Namespace, size: str
 ) -> list[dict[str, Any]]:
-    """Print the table of the peer and of our standard and native operators, and save it if a path is given.
+    """Print the table of the peer and of our operators, and save it if a path is given.
 
     peer: run of CTranslate2.
     ours: function that makes a run of Convoy for its kernels, "pure" or "native".
-    options: parsed arguments of `add_work`, and `json`, the path of a record.
+    options: parsed arguments of `add_work`; its kernels are our contenders, its `json` the path of a record.
     size: name of the compared model in the record.
     """
-    rows = table({"ctranslate2": peer, "pure": ours("pure"), "native": ours("native")}, options)
+    contenders = {"ctranslate2": peer, **{kernels: ours(kernels) for kernels in options.kernels.split(",")}}
+    rows = table(contenders, options)
     if options.json:
         save(options.json, size, rows)
     return rows
@@ -307,7 +318,7 @@ def _check(rows: list[dict[str, Any]], records: Sequence[Path]) -> None:
     slower += [
         f"{row['work']}: slower than the standard operators"
         for row in rows
-        if _gain_over_pure(row) < 1 / NOISE_FACTOR
+        if "pure" in row["seconds"] and _gain_over_pure(row) < 1 / NOISE_FACTOR
     ]
     if slower:
         raise SystemExit(

@@ -41,6 +41,7 @@ PEER: Final = {
 LINE_CHARACTERS: Final = 150  # longest line of code in the page
 MODELS: Final = ("models/tatoeba-de-en", "models/tatoeba-en-de", "models/arxiv-title-en")
 ENGLISH: Final = Path("tests/everyday/en-de.tsv")
+ROW_SECONDS: Final = 10  # time after which a row of a comparison has no further run
 LINES, PARAGRAPHS = 300, 20  # of the files for the efficiency protocol
 
 
@@ -87,31 +88,32 @@ def parts(record: str, own: str, runs: int, files: Mapping[str, Path]) -> list[R
     runs: number of runs of each comparison.
     files: text file of each model, as returned by `texts`.
     """
-    fixed = ["--beams", "4", "--runs", str(runs)]
+    limits = ["--runs", str(runs), "--seconds", str(ROW_SECONDS)]
+    fixed = ["--beams", "4", *limits]
+    ours = [*limits, "--kernels", "native", "--precisions", "int8"]
     compare = "loadtest.engine.cpu_compare"
+    first = ["--threads", "1", *limits, "--json", f"{record}-cpu-compare-iwslt-{own}.json"]
+    many = ["--threads", "1", *ours, "--beams", "1", "--sentences", "128"]
     entries = [
-        RecordPart(
-            f"DynamicConv, {own}",
-            compare,
-            ["--threads", "1", *fixed, "--json", f"{record}-cpu-compare-iwslt-{own}.json"],
-        )
+        RecordPart(f"DynamicConv, {own}", compare, first),
+        RecordPart("DynamicConv, a batch of many sentences", compare, many),
     ]
     for name in OTHERS.get(own, ()):
         environment = {"CONVOY_KERNELS_ISA": name, **PEER[name]}
         heading = f"DynamicConv, {name}, both held to it"
         arguments = ["--threads", "1", *fixed, "--json", f"{record}-cpu-compare-iwslt-{name}.json"]
         entries.append(RecordPart(heading, compare, arguments, environment))
-    overhead = ["--model", MODELS[0], "--concurrency", "1,32", "--requests", "200", "--runs", "3"]
+    overhead = ["--model", MODELS[0], "--concurrency", "1,32", "--requests", "100", "--runs", "2"]
     entries += [
         RecordPart(
             "The same weights, OPUS-MT's size",
             "loadtest.engine.marian_compare",
-            ["--threads", "1", *fixed, "--json", f"{record}-marian-compare.json"],
+            ["--threads", "1", *fixed, "--kernels", "native", "--json", f"{record}-marian-compare.json"],
         ),
         RecordPart(
             "DynamicConv, two threads",
             compare,
-            ["--threads", "1,2", *fixed, "--precisions", "int8", "--sentences", "1,32"],
+            ["--threads", "2", *ours, "--beams", "4", "--sentences", "1,32"],
         ),
         *(
             RecordPart(
@@ -122,7 +124,7 @@ def parts(record: str, own: str, runs: int, files: Mapping[str, Path]) -> list[R
         RecordPart(
             "Start-up and memory of three models",
             "loadtest.http.startup",
-            [*MODELS, "--together", "--runs", "2"],
+            [*MODELS, "--together", "--runs", "1"],
             quoted=True,
         ),
         *(
