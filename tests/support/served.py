@@ -114,13 +114,14 @@ def settings_of(**values) -> ServiceSettings:
     )
 
 
-def open_service(observe=None, **settings) -> Service:
-    return Service.open([bundles()], settings_of(**settings), observe)
+def open_service(observe=None, paths=None, **settings) -> Service:
+    """Open a service of bundles; `paths`: their folders, None: the toy models."""
+    return Service.open(paths or [bundles()], settings_of(**settings), observe)
 
 
 @contextmanager
 def running(**settings):
-    """Start a service, and stop it at the end."""
+    """Start a service, and stop it at the end. `settings`: arguments of `open_service`."""
     service = open_service(**settings)
     service.start()
     try:

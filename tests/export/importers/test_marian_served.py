@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import contextmanager
 
 import pytest
 import torch
@@ -11,7 +10,7 @@ import torch
 from cli.main import app
 from engine.api import Placement, Service, ServiceSettings, TextOptions, UnknownModel
 from tests.support.marian_models import make, sentences
-from tests.support.served import server, settings_of
+from tests.support.served import running, server
 
 LANES = ((1, 4), (4, 4))
 
@@ -40,19 +39,9 @@ def folders(tmp_path_factory):
     return made, root / "bundles"
 
 
-@contextmanager
-def started(paths, **settings):
-    service = Service.open(paths, settings_of(**{"lanes": LANES} | settings))
-    service.start()
-    try:
-        yield service
-    finally:
-        service.stop(drain=False, timeout=30)
-
-
 @pytest.fixture(scope="module")
 def service(folders):
-    with started([folders[1]]) as made:
+    with running(paths=[folders[1]], lanes=LANES) as made:
         yield made
 
 
@@ -129,7 +118,7 @@ def test_unsupported_directions_are_refused(service):
 
 
 def test_only_selected_languages_are_offered(folders):
-    with started([folders[1]], languages=("spa", "fra")) as service:
+    with running(paths=[folders[1]], lanes=LANES, languages=("spa", "fra")) as service:
         assert [info.name for info in service.models()] == ["mul"]
         assert [(entry.code, entry.targets) for entry in service.languages()] == [
             ("es", ("fr",)),
@@ -167,7 +156,7 @@ def test_request_for_a_direction_loads_its_model(folders):
         .values()
     )
     (line,) = short(1, 26)
-    with started([folders[1]], budget=cost) as service:
+    with running(paths=[folders[1]], lanes=LANES, budget=cost) as service:
         for name, own in (("mul@es:fr", "fra"), ("mul@spa:deu", "deu"), ("mul@es:de", "deu")):
             (result,) = asyncio.run(service.run(name, [line]))
             assert result.text == expected(folders[0]["mul"], f">>{own}<< {line}")
@@ -176,7 +165,7 @@ def test_request_for_a_direction_loads_its_model(folders):
             "mul": "loaded",
         }
         assert service.pick("translate", "en", "fr").name == "eng-nld+mul@nl:fr"
-    with started([folders[1]], budget=2 * cost) as service:
+    with running(paths=[folders[1]], lanes=LANES, budget=2 * cost) as service:
         name = service.pick("translate", "en", "fr").name
         (result,) = asyncio.run(service.run(name, [line]))
         between = expected(folders[0]["eng-nld"], line)
