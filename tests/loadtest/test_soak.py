@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from loadtest.http import soak as module
-from loadtest.http.memory import ProcessMemory, memory_of, processes_of
+from loadtest.http.memory import ProcessMemory, memory_of, processes_of, table
 from loadtest.http.mixed import READY, MixedAnswer, RequestKind, channel_to, kinds_of
 from loadtest.http.openloop import session
 from loadtest.http.soak import MIB, Minute, Soak, hold, tables
@@ -63,6 +63,14 @@ def test_wrong_statuses_are_faults_and_refusals_are_none():
         assert Soak(10.0, 6.0, minutes(1, 1, 1, status=status), {7: ""}).faults() == [
             f"sentence: status {status}, 3 times"
         ]
+
+
+def test_table_sums_the_memory_of_all_processes():
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        *processes, total = (line.split() for line in table(os.getpid()).splitlines())
+        child.communicate(b"\n")
+    assert any(f"({child.pid})" in line for line in processes)
+    assert float(total[-1]) == pytest.approx(sum(float(line[-1]) for line in processes), abs=1.0)
 
 
 def test_memory_of_a_process_and_its_descendants():
