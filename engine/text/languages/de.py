@@ -23,7 +23,7 @@ TITLES: Final = {
     "ms": ("Frau",),
     "mrs": ("Frau",),
     "miss": ("Fräulein",),
-    "dr": ("Dr.", "Herr Dr.", "Herrn Dr.", "Frau Dr.", "Dr"),
+    "dr": ("Dr.", "Herr Dr.", "Herrn Dr.", "Frau Dr.", "Dr", "Dr. med."),
     "prof": ("Prof.", "Professor", "Herr Prof.", "Frau Prof.", "Herr Professor", "Frau Professorin"),
     "dear mr": ("Sehr geehrter Herr", "Lieber Herr", "Hallo Herr"),
     "dear ms": ("Sehr geehrte Frau", "Liebe Frau", "Hallo Frau"),
@@ -52,6 +52,7 @@ NUMBER_WORDS: Final = NumberWords(
 NOUNS: Final = CapitalNouns(
     pronouns=words("Sie Ihnen Ihr Ihre Ihren Ihrem Ihrer Ihres"),
     place_prepositions=words("in nach aus namens"),
+    place_endings=".*(?:berg|brück|burg|dorf|feld|furt|hausen|heim|ingen|stadt)",
     determiners=(  # einer Dose, zwei Flaschen, beim, die größte
         r"(?i:(?:[kmds]?ein|unser|dies|jed|jen|welch|manch|all|.*(?:isch|lich))(?:e[mnrs]?)?"
         r"|d(?:er|ie|as|e[mns])|ihre?[mnrs]?|eure?[mnrs]?|(?:bei|zu|vo|i|a)m|zur|ins|.*\d"
@@ -71,8 +72,11 @@ LONG_FORMS: Final = {
     "evtl.": "vielleicht",
     "exkl.": "ohne",
     "etc.": "und so weiter",
+    "Fa.": "Firma",
     "ggf.": "vielleicht",
     "Gl.": "Gleis",
+    "Hr.": "Herr",
+    "Hrn.": "Herrn",
     "i. d. R.": "normalerweise",
     "inkl.": "mit",
     "max.": "höchstens",
@@ -81,9 +85,11 @@ LONG_FORMS: Final = {
     "mtl.": "monatlich",
     "MwSt.": "Mehrwertsteuer",
     "Pers.": "Personen",
+    "Postf.": "Postfach",
     "Sek.": "Sekunden",
     "Std.": "Stunden",
     "Stk.": "Stück",
+    "Tel.-Nr.": "Telefonnummer",
     "tgl.": "täglich",
     "u. a.": "unter anderem",
     "u. U.": "vielleicht",

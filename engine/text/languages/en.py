@@ -54,9 +54,11 @@ LONG_FORMS: Final = {
     "approx.": "approximately",
     "apt.": "apartment",
     "dept.": "department",
+    "ext.": "extension",
     "excl.": "without",
     "incl.": "including",
     "pls": "please",
+    "rm.": "room",
     "sq. ft.": "square feet",
     "thx": "thanks",
     "u": "you",
@@ -114,7 +116,6 @@ RULES: Final = LanguageRules(
         signs=("half past", "quarter ", "thirty", "forty-five", "fifteen", "twenty-five"),
     ),
     number_words=NUMBER_WORDS,
-    numbered_words=("ext",),
     # "Professor" is an ordinary noun too; "Sir" and "Lady" have no counterpart in other languages
     title_words=last_words(TITLES.values()) - {"Professor"} | {"Sir", "Lady"},
     given_names=words(

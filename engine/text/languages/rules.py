@@ -139,6 +139,7 @@ class CapitalNouns:
 
     pronouns: pronouns with capitals.
     place_prepositions: prepositions before places. A noun after them has an article, a place has none.
+    place_endings: pattern of names of places.
     determiners: pattern of words before nouns, rarely before names.
     adjectives: pattern of adjectives from names of places.
     inflected: pattern of words at the start of a sentence that may be inflected adjectives.
@@ -146,6 +147,7 @@ class CapitalNouns:
 
     pronouns: frozenset[str]
     place_prepositions: frozenset[str]
+    place_endings: str
     determiners: str
     adjectives: str
     inflected: str

@@ -140,6 +140,12 @@ KINDS: Final = (
         "U.S.C.",
         "read",
     ),
+    Placeable(
+        "degree",
+        r"(?<![\w.])(?=[A-Z.]{1,3}[a-z])[A-Z][a-z]?\.[A-Z][a-z]{0,3}(?:\.(?!\s+[A-Z])|(?=\.))(?!\w)",
+        "Ph.D.",
+        "read",
+    ),
     Placeable("letters and digits", amounts.CODE, "H2O", "read"),
     Placeable("line number", amounts.LINE_NUMBER, "LH 1234", "read"),
     Placeable("letter", amounts.LETTER, "B", "read"),

@@ -53,6 +53,7 @@ CODE_AFTER: Final = re.compile(r" (?=[A-Z]{0,3}-?\d)(?=\w{0,11}[A-Za-z-])[\w-]{2
 # thresholds chosen on validation sets: models rarely lose words of fewer tokens (docs/text.md)
 MIN_ACRONYM_TOKENS: Final = 3
 MIN_PLACE_TOKENS: Final = 4  # a single word after a preposition of place
+MIN_ENDED_PLACE_TOKENS: Final = 3  # the same with an ending of places
 MIN_TITLED_TOKENS: Final = 4  # shorter names are masked without their titles
 MIN_TOKENS_BESIDE: Final = 2  # the longest word of several; of capital nouns, the second longest
 MIN_NOUN_PAIR_TOKENS: Final = 5  # the two longest words together, in a language of capital nouns
@@ -327,7 +328,9 @@ class _NounNameFinder(_NameFinder):
         """Return whether a word after a preposition of place, or several words, are a name of many tokens."""
         if end - first == 1:
             place = self._previous(first) in self.nouns.place_prepositions
-            return place and self._tokens(first) >= MIN_PLACE_TOKENS and not self._is_translated(first)
+            ended = _matches(self.nouns.place_endings, self.words[first])
+            least = MIN_ENDED_PLACE_TOKENS if ended else MIN_PLACE_TOKENS
+            return place and self._tokens(first) >= least and not self._is_translated(first)
         *_, second, most = sorted(map(self._tokens, range(first, end)))
         return second >= MIN_TOKENS_BESIDE and second + most >= MIN_NOUN_PAIR_TOKENS
 

@@ -17,6 +17,7 @@ DATED = sorted(language for language, rules in LANGUAGES.items() if rules.dates)
     [
         ("de-en", "Sehr geehrter Herr ", "Dear Mr. "),
         ("de-en", "Das ist Herr Dr. ", "Dr. "),
+        ("de-en", "Bei Dr. med. ", "Dr. "),
         ("de-fr", "Frau ", "Mme "),
         ("en-de", "Dear Mrs. ", "Sehr geehrte Frau "),
         ("en-fr", "He saw Mr ", "M. "),
@@ -61,9 +62,15 @@ def test_dates_and_abbreviations_are_found_with_their_counterparts(pair, text, f
         ("de", "Brot usw. Dann Wein usw.", [("usw", "und so weiter"), ("usw", "und so weiter")]),
         ("de", "Brot usw. mit", [("usw.", "und so weiter")]),
         ("de", "von Gl. 7 bzw. Gl. 8", [("Gl.", "Gleis"), ("bzw.", "oder"), ("Gl.", "Gleis")]),
+        (
+            "de",
+            "Hr. Li, Fa. Koch, Tel.-Nr. 5",
+            [("Hr.", "Herr"), ("Fa.", "Firma"), ("Tel.-Nr.", "Telefonnummer")],
+        ),
         ("de", "5 Min. Pause, 3 Std.\n", [("Min.", "Minuten"), ("Std", "Stunden")]),
         ("en", "tea w/o milk vs. tea w/ milk", [("w/o", "without"), ("vs.", "against"), ("w/", "with")]),
         ("en", "u.s, u-turn, a/u, @u, u.", [("u", "you")]),
+        ("fr", "mon n° de tél. est", [("n° de", "numéro de"), ("tél.", "téléphone")]),
         ("fr", "env. 5 pers.", [("env.", "environ"), ("pers", "personnes")]),
         ("nl", "ca. 5", []),
     ],

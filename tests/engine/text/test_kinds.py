@@ -144,6 +144,7 @@ def test_signs_that_are_not_of_words_stay_escaped(form):
         ("Die Rechte drwxr-x--x, -rw-r--r-- und Rh−", ["drwxr-x--x", "-rw-r--r--", "Rh−"]),
         ("Wähle *#06# für c.35delG ▸ magnet:?xt=urn:a", ["*#06#", "c.35delG", "▸", "magnet:?xt=urn:a"]),
         ("Die U.S. Army kam. Er lebt in den U.S. Der Hut", ["U.S."]),
+        ("Ein Ph.D. hier, ein M.Sc. Er sagt No. Dann So.We", ["Ph.D.", "M.Sc"]),
         ("Ja -- nein, Haupt- und Lehrer/-innen - so--so", []),
         ('Größe 30" x 40" und α = 0,5', ['30" x 40"', "α = 0,5"]),
     ],

@@ -75,6 +75,8 @@ def names(text, language, alone=4):
         ("de", "Kauf zwei Flaschen Olivenöl.", []),
         ("de", "Er reist durch die Provinz Szechuan Möchlichen.", ["Szechuan Möchlichen"]),
         ("de", "Ich komme nach Griechenland.", []),
+        ("de", "Er fährt von Essex nach Adorf.", ["Adorf"]),
+        ("de", "Er fährt nach Essex.", []),
         ("en", "I'm Tom and she's German, it's Tom's.", []),
         ("en", "He met Willfried Schomber's aunt and a Norwegian.", ["Willfried Schomber"]),
         ("fr", "J'ai vu la Silésie et l'Algérie avec Siobhan.", ["Siobhan"]),
