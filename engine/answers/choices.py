@@ -17,10 +17,12 @@ from engine.answers.quality import Coverage
 from engine.answers.sentence import Sentence
 from engine.answers.text_model import TextModel
 from engine.schedule.slices import at_once
+from engine.text.numbers import DIGITS, foreign_numbers
 from engine.text.placeables.mend import mend, whole
 from engine.text.placeables.pairs import close_as_opened, keeps_pairs
 from engine.types import Hypothesis
 
+HOUR_OR_DAY: Final = re.compile(r"\d{1,2}")
 GLUED_WORD: Final = re.compile(r"[^\W\d_]{5}")  # a word that touches a phrase; an ending is shorter
 
 
@@ -93,7 +95,7 @@ def choices(
         forced = sum(pieces.count(symbol) != 1 for symbol in required)
         choice = _make_choice(model, plan, sentence, h, *target)
         mended_whole = is_whole or not needs_no_mending
-        garbled = _is_garbled(plan, sentence, choice.text, model.target, whole=mended_whole)
+        garbled = _is_garbled(plan, sentence, choice.text, model.languages, whole=mended_whole)
         if forced or garbled:
             choice = replace(choice, forced=choice.forced + forced, garbled=garbled)
         numbered = choice if garbled else _with_numbers(model, plan, sentence, choice)
@@ -132,16 +134,41 @@ def _with_numbers(model: TextModel, plan: Plan, sentence: Sentence, choice: Choi
     return replace(choice, text=without(wrong.foreign, choice.text), forced=choice.forced + 1)
 
 
-def _is_garbled(plan: Plan, sentence: Sentence, answer: str, language: str, *, whole: bool) -> bool:
+def _is_garbled(
+    plan: Plan, sentence: Sentence, answer: str, languages: tuple[str, str], *, whole: bool
+) -> bool:
     """Return `Choice.garbled` of an answer.
 
-    language: code of the language of the answer.
+    languages: codes of the languages of the sentence and of the answer.
     whole: whether the answer has each placeholder once, also after mending.
     """
     if not sentence.fallback:
         return False
     lost = sentence.pairs and not keeps_pairs(sentence.text, answer)
-    return lost or not whole or plan.masked.garbles(answer, sentence.spelled, language)
+    garbled = plan.masked.garbles(answer, sentence.spelled, languages[1])
+    if garbled and not (lost or not whole):
+        exact = _exact_phrases(plan, sentence, answer, languages)
+        return len(exact) == len(sentence.spelled) or plan.masked.garbles(answer, exact, languages[1])
+    return lost or not whole or garbled
+
+
+def _exact_phrases(plan: Plan, sentence: Sentence, answer: str, languages: tuple[str, str]) -> list[int]:
+    """Return the phrases in the source of a sentence that its answer must have to the letter.
+
+    Others are numbers that the answer has as ordinals (October 20th), or as hours (5 p.m.) of half a day.
+    """
+    source = plan.masked.spell(sentence.text, sentence.phrases, {})
+    digits = set(DIGITS.findall(answer))
+    has_others = not digits.issubset(DIGITS.findall(source))
+
+    def is_named(number: str) -> bool:
+        if not HOUR_OR_DAY.fullmatch(number) or source.count(number) > 1:
+            return False
+        ordinals = re.findall(rf"(?<![\w.,]){number}(?:st|nd|rd|th|e|er|ème)(?!\w)", answer)
+        shifted = has_others and digits.isdisjoint(DIGITS.findall(number))
+        return len(ordinals) == 1 or (shifted and number not in foreign_numbers(source, answer, languages))
+
+    return [number for number in sentence.spelled if not is_named(plan.masked.phrases[number].source)]
 
 
 def _required_placeholders(model: TextModel, sentence: Sentence) -> dict[str, int]:

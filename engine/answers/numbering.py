@@ -29,9 +29,9 @@ class WrongNumbers(NamedTuple):
 
     foreign: numbers in digits that the source has neither in digits nor in words.
     lost: numbers in digits of the source that the answer has neither in digits nor in words.
-    words: numbers in words of the answer that the source lacks. Unless the answer was decoded again without
-        digits, they count only if the answer lacks a number in words of the source. Then numbers in words of
-        the source of which the answer has a part only: 90 of 95.
+    words: numbers in words of the answer that the source lacks. If the source has no numbers and the answer
+        was not decoded again without digits, only words for a million or more count. Then numbers in words
+        of the source of which the answer has a part only: 90 of 95.
     """
 
     foreign: list[str]
@@ -50,10 +50,11 @@ def wrong_numbers(model: TextModel, plan: Plan, sentence: Sentence, answer: str)
     if model.remote or not plan.options.protect or plan.options.prefix != model.tokenizer.beginning:
         return None
     source = plan.masked.spell(sentence.text, sentence.phrases, dict.fromkeys(sentence.symbols, ""))
-    foreign = foreign_numbers(answer, source, model.source)
-    lost = foreign_numbers(sentence.text, answer, model.target) if sentence.numbers else []
-    checked = sentence.prefix or (sentence.numbers and foreign_words(sentence.text, answer, model.languages))
     back = model.target, model.source
+    foreign = foreign_numbers(answer, source, back)
+    lost = foreign_numbers(sentence.text, answer, model.languages) if sentence.numbers else []
+    # other sentences may have been streamed
+    checked = sentence.prefix or sentence.can_lack
     words = foreign_words(answer, source, back) if checked else foreign_magnitudes(answer, source, back)
     if sentence.numbers:
         words += shortened_words(sentence.text, answer, model.languages)

@@ -123,8 +123,10 @@ def _follow_closing_marks(source: str, target: str, into: str) -> str:
         # the target has its final mark before the last character: (Yes.)
         closing = bool(bare) and not bare[-1].isalnum() and not target_marks and _kinds(bare[-2:-1]) != ""
         forms = rules_of(into).final_marks
-        kinds = (KINDS[mark] for mark in source_marks)
-        return target if closing else bare + "".join(forms.get(kind, kind) for kind in kinds)
+        kinds = [KINDS[mark] for mark in source_marks]
+        marks = "".join(forms.get(kind, kind).lstrip() for kind in kinds)
+        gap = " " * forms.get(kinds[0], "").startswith(" ")
+        return target if closing else bare.rstrip() + gap + marks
     # the last dot may belong to an abbreviation: U.S.
     abbreviated = "." in bare[-4:] or not bare
     # the source ends with a letter, a digit or a placeholder (a private-use character)

@@ -69,7 +69,8 @@ def answers(service, pair, texts):
 
 def strangers(pair, text, answer):
     source, target = pair.split("-")
-    return [*foreign_numbers(answer, text, source), *foreign_numbers(text, answer, target)]
+    lost = foreign_numbers(text, answer, (source, target))
+    return [*foreign_numbers(answer, text, (target, source)), *lost]
 
 
 def test_time_in_words_keeps_its_hour(served):
@@ -199,3 +200,35 @@ def test_number_words_of_an_idiom_are_accepted(served):
             [Hypothesis(model.tokenizer.encode_target(answer), -0.1, [], "stop")],
         )
         assert (choice.forced, choice.misnumbered, choice.garbled) == (0, False, False), source
+
+
+TIMES_IN_DIGITS = {
+    "de-en": (("Das Geschäft schließt um 17 Uhr.", "The shop closes at 5 p.m."),),
+    "en-de": (("The shop closes at 5 pm.", "Das Geschäft schließt um 17 Uhr."),),
+    "fr-en": (
+        ("Le magasin ferme à 17 heures.", "The shop closes at 5 p.m."),
+        ("Je commence le 20 octobre.", "I start on October 20th."),
+    ),
+    "en-fr": (("I get up at 6:30 a.m. every day.", "Je me lève à 6 h 30 chaque jour."),),
+}
+
+
+def test_hour_or_day_in_the_form_of_the_other_language_is_accepted(served):
+    pair, service = served
+    model = service.repository.loaded[f"tatoeba-{pair}"].text
+    for source, answer in TIMES_IN_DIGITS[pair]:
+        made = at_once(plan(model, source, TextOptions(protect=True)))
+        hypothesis = Hypothesis(model.tokenizer.encode_target(answer), -0.1, [], "stop")
+        (choice,) = choices(model, made, made.sentences[0], [hypothesis])
+        assert (choice.text, choice.garbled, choice.misnumbered) == (answer, False, False)
+
+
+def test_other_hour_is_not_accepted(served):
+    pair, service = served
+    model = service.repository.loaded[f"tatoeba-{pair}"].text
+    source, answer = TIMES_IN_DIGITS[pair][0]
+    made = at_once(plan(model, source, TextOptions(protect=True)))
+    wrong = re.sub(r"\d+", "4", answer)
+    hypothesis = Hypothesis(model.tokenizer.encode_target(wrong), -0.1, [], "stop")
+    (choice,) = choices(model, made, made.sentences[0], [hypothesis])
+    assert choice.garbled or choice.misnumbered

@@ -81,7 +81,8 @@ def _has_wrong_numbers(source: SourceText, read: str, written: str) -> bool:
     for phrase, target in source.hints.items():
         read, written = read.replace(phrase, " "), written.replace(target, " ")
     return bool(
-        foreign_numbers(written, read, source.source) or foreign_numbers(read, written, source.target)
+        foreign_numbers(written, read, (source.target, source.source))
+        or foreign_numbers(read, written, (source.source, source.target))
     )
 
 

@@ -35,18 +35,20 @@ NUMBER_WORDS: Final = NumberWords(
     "null 0 ein 1 eins 1 eine 1 einen 1 einem 1 einer 1 eines 1 erste 1 ersten 1 erster 1 erstes 1 "
     "erstem 1 zwei 2 zwo 2 drei 3 drit 3 vier 4 fünf 5 sechs 6 sech 6 sieben 7 sieb 7 acht 8 ach 8 neun 9 "
     "zehn 10 elf 11 zwölf 12 zwanzig 20 dreißig 30 dreissig 30 vierzig 40 fünfzig 50 sechzig 60 "
-    "siebzig 70 achtzig 80 neunzig 90 hundert 100 tausend 1000 mittag 12 mitternacht 12 "
+    "siebzig 70 achtzig 80 neunzig 90 hundert 100 tausend 1000 "
     "million 1000000 millionen 1000000 "
     "milliarde 1000000000 milliarden 1000000000 billion 1000000000000 billionen 1000000000000 dutzend 12 "
     "paar 2 doppelt 2 doppel 2 beide 2 beiden 2",
     joiner="und|komma",
-    ending="(?:s?te|s?tel|mal|fach|er|jährig|köpfig|tägig|stündig|stöckig)[mnrs]?|ens|tens|stens|ern?|e|halb",
+    ending="(?:s?tel?|mal|fach|er|jährig|köpfig|tägig|stündig|stöckig)e?[mnrs]?|(?:s?t)?ens|ern?|e[nr]?|halb",
     half="halb|hälfte|anderthalb|\\w+einhalb",
     quarter="viertel|dreiviertel",
-    clock="uhr|mittags?|mitternachts?|morgens?|abends?|nachmittags?|vormittags?|nachts?|stunden?|minuten?",
+    clock="uhr|mittags?|mitternachts?|morgens?|abends?|nachmittags?|vormittags?|nachts?|minuten?",
     signs=("drei", "vier", "fünf", "sechs", "sieben", "neun", "zehn", "elf", "zwölf", "zig", "ßig", "ssig")
     + ("hundert", "tausend"),
     ordinals=("erste", "ersten", "erster", "erstes", "erstem"),
+    idioms="ach|acht|sieb|achte[nrst]?|unter vier augen|allen? vieren?|siebten himmel|dreifach|tausend dank",
+    half_before=True,
     units_first=True,
 )
 NOUNS: Final = CapitalNouns(
@@ -150,6 +152,7 @@ RULES: Final = LanguageRules(
         | {25: ("", "fünf vor halb {}", 1), 35: ("", "fünf nach halb {}", 1)},
         others=((45, "drei ?viertel {}", 1),),
         signs=("halb ", "viertel "),
+        in_digits=("{} Uhr", "{}.{} Uhr"),
     ),
     number_words=NUMBER_WORDS,
     numbered_words=("Art", "Abs", "Tel", r"[^\W\d_]{0,24}[Ss]tr"),

@@ -36,16 +36,16 @@ NUMBER_WORDS: Final = NumberWords(
     "ten 10 eleven 11 twelve 12 twelf 12 dozen 12 thirteen 13 fourteen 14 fortnight 14 fifteen 15 "
     "sixteen 16 seventeen 17 eighteen 18 nineteen 19 twenty 20 twent 20 thirty 30 thirt 30 forty 40 "
     "fort 40 fifty 50 fift 50 sixty 60 sixt 60 seventy 70 sevent 70 eighty 80 ninety 90 ninet 90 "
-    "hundred 100 thousand 1000 million 1000000 billion 1000000000 trillion 1000000000000 "
-    "noon 12 midday 12 midnight 12",
+    "hundred 100 thousand 1000 million 1000000 billion 1000000000 trillion 1000000000000",
     joiner="and|point|a",
     ending="th|ths|ieth|ieths|ies|s|fold|some",
     half="half|halves",
     quarter="quarter",
-    clock="o['’]clock|noon|midday|midnight|morning|afternoon|evening|night|tonight|[ap]\\.?m\\.?|past|hours?|minutes?",
+    clock="o['’]clock|noon|midday|midnight|morning|afternoon|evening|night|tonight|[ap]\\.?m\\.?|past|minutes?",
     signs=("three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve", "teen", "ty")
     + ("hundred", "thousand"),
     ordinals=("first", "second", "third"),
+    idioms="fort|cloud nine|all fours|saves nine|nine times out of ten|catch-twenty-two",
 )
 DAY: Final = r"\d{1,2}(?:st|nd|rd|th)?"
 YEAR: Final = r"\d{4}(?!\w)"
@@ -114,6 +114,14 @@ RULES: Final = LanguageRules(
         | {25: ("", "twenty-five past {}", 0), 35: ("", "twenty-five to {}", 1)},
         others=((30, "{}[- ]thirty", 0), (45, "{}[- ]forty-five", 0), (15, "{}[- ]fifteen", 0)),
         signs=("half past", "quarter ", "thirty", "forty-five", "fifteen", "twenty-five"),
+        # neither a part of a range nor before a time zone; the dot may end the sentence
+        half_days=(
+            r"(?<![\w.,:/–-])(?<![–-] )(?P<hour>1[0-2]|0?[1-9])(?::(?P<minutes>[0-5]\d))?"
+            r"(?: ?(?:a|(?P<p>p))\.m"
+            r"(?:\.(?= \S|[,;:])|(?=\. ?(?:\Z|[\n\"”»)]))|(?!\.))"
+            r"|(?:a|(?P<p2>p))m| (?P<p3>p)m|(?<=:\d\d) am"
+            r"| ?(?:A|(?P<p4>P))M)(?!\w)(?! ?[–-]| [A-Z]{2,4}(?!\w))"
+        ),
     ),
     number_words=NUMBER_WORDS,
     # "Professor" is an ordinary noun too; "Sir" and "Lady" have no counterpart in other languages

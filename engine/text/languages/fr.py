@@ -40,7 +40,7 @@ NUMBER_WORDS: Final = NumberWords(
     "seize 16 seiz 16 vingt 20 vingts 20 trente 30 trent 30 quarante 40 quarant 40 cinquante 50 "
     "cinquant 50 soixante 60 soixant 60 septante 70 huitante 80 octante 80 nonante 90 quatre-vingt 80 "
     "quatre-vingts 80 cent 100 cents 100 mille 1000 mill 1000 millier 1000 milliers 1000 "
-    "midi 12 minuit 12 million 1000000 "
+    "million 1000000 "
     "millions 1000000 milliard 1000000000 milliards 1000000000",
     joiner="et|virgule",
     ending="i?èmes?|aines?|s",
@@ -50,6 +50,9 @@ NUMBER_WORDS: Final = NumberWords(
     signs=("trois", "quatre", "cinq", "six", "sept", "huit", "dix", "onze", "douze", "treize", "quatorze")
     + ("quinze", "seize", "vingt", "vingts", "ante", "cent", "cents", "mille"),
     ordinals=("premier", "première", "second", "seconde", "tiers"),
+    idioms="pour cent|\\d+ cents|milles|deux ou trois|mille mercis|(?:de|tout|flambant) neufs?|"
+    "ces quatre|(?:son|leur|votre|notre|mon|ton) trente[- ]et[- ]un|"
+    "(?:à )?quatre (?:pattes|épingles)|huit jours|quinze jours|quinzaine",
     long_tens=(60, 80),
 )
 LONG_FORMS: Final = {
@@ -71,6 +74,7 @@ LONG_FORMS: Final = {
 RULES: Final = LanguageRules(
     numerals=Numerals(",", NARROW, percent=NARROW),
     quotation_marks=QuotationMarks("«\u202f", "\u202f»", "“", "”"),
+    final_marks={"?": " ?", "!": " !"},
     first_words=words(
         "bonjour salut merci bonsoir bonne nuit au revoir oui non comment ça va vas s'il vous plaît",
         "plait le la les un une et je tu il elle nous est pas mon ton maison chien chat monde avec",
@@ -115,6 +119,7 @@ RULES: Final = LanguageRules(
         | {25: ("", "{} vingt-cinq", 0), 35: ("", "{} moins vingt-cinq", 1)},
         others=(),
         signs=("heure",),
+        in_digits=("{} h", "{} h {}"),
     ),
     number_words=NUMBER_WORDS,
     # elided words are words of their own: l'Algérie

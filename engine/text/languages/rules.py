@@ -86,6 +86,8 @@ class ClockTimes(NamedTuple):
         by the minutes.
     others: minutes, pattern and 1 or 0 as in `forms` of each other form, which is only read: "eight-thirty".
     signs: characters in small letters of which every form has some.
+    half_days: pattern of a time in digits with a.m. or p.m., with groups hour, minutes and p; "": none.
+    in_digits: formats of a full hour and of an hour with minutes, by the clock of 24 hours.
     """
 
     hours: tuple[str, ...]
@@ -93,6 +95,8 @@ class ClockTimes(NamedTuple):
     forms: Mapping[int, tuple[str, str, int]]
     others: tuple[tuple[int, str, int], ...]
     signs: tuple[str, ...]
+    half_days: str = ""
+    in_digits: tuple[str, str] = ("", "")
 
 
 class NumberWords(NamedTuple):
@@ -106,6 +110,8 @@ class NumberWords(NamedTuple):
     signs: ends of words for numbers from three to ninety that are nothing else ("acht" may be attention), and
         words of which larger numbers are made.
     ordinals: words of `text` that end ordinal numbers: first.
+    idioms: pattern of words and phrases of `text` that are no numbers, or may be none: unter vier Augen.
+    half_before: whether a half is named by the next hour: halb acht.
     units_first: whether units come before tens, in one word: dreiundzwanzig.
     long_tens: tens before numbers up to nineteen: soixante-quinze. Ten comes before units: dix-sept.
     """
@@ -118,6 +124,8 @@ class NumberWords(NamedTuple):
     clock: str
     signs: tuple[str, ...]
     ordinals: tuple[str, ...]
+    idioms: str = ""
+    half_before: bool = False
     units_first: bool = False
     long_tens: tuple[int, ...] = ()
 

@@ -23,6 +23,7 @@ ENDS_LIST: Final = re.compile(r"[\"”“»’)]{0,2}\s*(?:[^\W\d_a-zß-öø-ÿ]
 ENDS_LINE: Final = re.compile(r"[\"”“»’)]{0,2}[ \t]*(?:\n|\Z)")
 DIGITS: Final = re.compile(r"\d+")
 YEAR_DIGITS: Final = 4
+HALF_DAY_HOURS: Final = 12
 REMEMBERED_PAIRS: Final = 256
 
 
@@ -57,7 +58,7 @@ def find_counterparts(
     clock = _times(*languages) if may_have_time else None
     found = _find_times(text, clock, rules) if clock else iter(())
     if pattern:
-        others = ((*match.span(), _counterpart(match[0], *rules)) for match in pattern.finditer(text))
+        others = ((*match.span(), _counterpart(match, *rules)) for match in pattern.finditer(text))
         found = merge(found, others)
     yield from found
 
@@ -120,7 +121,14 @@ def _find_times(
         yield *match.span(), capitalised(written) if capital else written
 
 
-def _counterpart(written: str, source: LanguageRules, target: LanguageRules) -> str:
+def _counterpart(match: re.Match[str], source: LanguageRules, target: LanguageRules) -> str:
+    """Return the counterpart of a date, a time in digits or an abbreviation."""
+    if target.clock_times and match.groupdict().get("hour"):
+        return _time_of_24_hours(match, target.clock_times.in_digits)
+    return _date_or_abbreviation(match[0], source, target)
+
+
+def _date_or_abbreviation(written: str, source: LanguageRules, target: LanguageRules) -> str:
     """Return the counterpart of a date or an abbreviation."""
     for meaning, short in source.abbreviations.items():
         if re.fullmatch(short.pattern, written):
@@ -136,15 +144,24 @@ def _counterpart(written: str, source: LanguageRules, target: LanguageRules) -> 
     return target.dates.form.format(day, target.dates.months[month]) + written_year
 
 
+def _time_of_24_hours(time: re.Match[str], forms: tuple[str, str]) -> str:
+    """Return a time with a.m. or p.m. in the form of a language: "5:30 p.m." is "17 h 30"."""
+    afternoon = any(time[name] for name in time.groupdict() if name.startswith("p"))
+    hour = int(time["hour"]) % HALF_DAY_HOURS + HALF_DAY_HOURS * afternoon
+    return forms[1].format(hour, time["minutes"]) if time["minutes"] else forms[0].format(hour)
+
+
 @lru_cache(REMEMBERED_PAIRS)
 def _pattern(language: str, into: str) -> re.Pattern[str] | None:
-    """Compile a pattern of dates and shared abbreviations; None if a language has no dates."""
+    """Compile a pattern of dates, times and shared abbreviations; None if a language has no dates."""
     source, target = rules_of(language), rules_of(into)
     if source is target or not source.dates or not target.dates:
         return None
     shared = [short for meaning, short in source.abbreviations.items() if meaning in target.abbreviations]
     patterns = [source.dates.pattern.replace("{}", "|".join(source.dates.months))]
     patterns += [rf"(?<!\w)(?:{'|'.join(short.pattern for short in shared)})(?!\w)"] if shared else []
+    times, written = source.clock_times, target.clock_times
+    patterns += [times.half_days] if times and times.half_days and written and written.in_digits[0] else []
     return re.compile("|".join(patterns))
 
 

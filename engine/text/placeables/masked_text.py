@@ -141,8 +141,8 @@ class MaskedText:
 
         text: answer.
         phrases: indices of trusted phrases. A name must occur at least as often as here, a number or code
-            exactly as often, and the target of a hinted phrase at least as often. A number in words must
-            occur in words or in digits.
+            exactly as often, and a target that differs from its phrase at least as often. A number in words
+            must occur in words or in digits.
         language: code of the language of the answer.
         """
         read = [self.phrases[number] for number in phrases if not self.phrases[number].read_as]
@@ -151,8 +151,8 @@ class MaskedText:
         expected = Counter(phrase for phrase in read if not phrase.in_words)
         actual = Counter(match[0] for match in TRUSTED.finditer(text))
         return any(
-            text.count(phrase.target if phrase.hinted else phrase.source) < count
-            if phrase.name or phrase.hinted
+            text.count(phrase.target) < count
+            if phrase.name or phrase.target != phrase.source
             else actual[phrase.source] != count
             for phrase, count in expected.items()
         )

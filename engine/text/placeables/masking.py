@@ -52,6 +52,9 @@ PRIVATE: Final = range(0xE000, 0xF700)
 TAG_AROUND: Final = re.compile(r"<[A-Za-z/][^<>]{1,400}>")
 QUOTATION_CHARACTERS: Final = 300  # searched for the first mark of a quotation
 CAPITALS: Final = frozenset(ascii_uppercase)
+HALF_DAY: Final = re.compile(
+    r"\d ?[AaPp]\.?[Mm]\.?$"
+)  # a time that the answer names by the clock of 24 hours
 SOLID: Final = re.compile(r"\S+")
 
 
@@ -288,9 +291,10 @@ class _Finder:
         read, border = treatment == "read", treatment == "border"
         target, local = self.targets.get(phrase, name), self.rules.local
         requested = phrase in self.targets or phrase in self.rules.symbols
-        number = read and not requested
+        timed = name is not None and HALF_DAY.search(phrase) is not None
+        number = (read or timed) and not requested
         trusted = number or (not requested and name == phrase and self.lacking.isdisjoint(phrase))
-        if number and local:
+        if number and local and not timed:
             target = local(phrase)
             trusted = target == phrase  # the model does not convert numbers
         answer = phrase if target is None else target

@@ -130,3 +130,26 @@ def test_glossary_wins_over_a_date():
 def test_times_in_words_keep_their_minutes(pair, text, written):
     found = find_counterparts(text, tuple(pair.split("-")), signs=False)
     assert [target for _, _, target in found] == written
+
+
+@pytest.mark.parametrize(
+    ("pair", "text", "written"),
+    [
+        ("en-fr", "From 9 a.m. to 5:30 p.m.", ["9 h", "17 h 30"]),
+        (
+            "en-de",
+            "Open until 5 pm, from 6:30am on; 12 p.m. or 12 AM.",
+            ["17 Uhr", "6.30 Uhr", "12 Uhr", "0 Uhr"],
+        ),
+        ("en-de", "9 a.m. - 5 p.m., 10 a.m. EST, 13 p.m., I am 9.", []),
+        ("fr-en", "De 9 h à 17 h.", []),
+    ],
+)
+def test_time_with_am_or_pm_is_written_by_the_clock_of_24_hours(pair, text, written):
+    assert [target for _, _, target in find_counterparts(text, tuple(pair.split("-")))] == written
+
+
+def test_model_reads_a_time_with_am_or_pm():
+    rules = MaskRules(protect=True, languages=("en", "fr"))
+    (phrase,) = mask(MarkedText("I got up at 6:30 a.m. today."), rules).phrases
+    assert (phrase.source, phrase.target, phrase.trusted, phrase.name) == ("6:30 a.m.", "6 h 30", True, False)

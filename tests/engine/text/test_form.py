@@ -36,6 +36,8 @@ from engine.text.form import beginning, follow, is_all_capitals, to_sentence_cas
         ("你好。", "Hello", ("zh", "en"), "Hello."),
         ("Where is it?", "أين هو", ("en", "ar"), "أين هو؟"),
         ("Bonjour.", "Bonjour !", ("en", "fr"), "Bonjour."),
+        ("Thanks!", "Merci", ("en", "fr"), "Merci !"),
+        ("What?!", "Quoi.", ("en", "fr"), "Quoi ?!"),
         ("Wi-Fi.", "Wi-Fi\u00a0.", ("en", "fr"), "Wi-Fi."),
         ("", "x.", ("de", "en"), "x."),
         ("...", "x", ("de", "en"), "x..."),

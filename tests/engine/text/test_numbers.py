@@ -48,16 +48,16 @@ OTHER = (
 
 @pytest.mark.parametrize(("language", "source", "answer"), SAME)
 def test_number_that_the_source_has_in_words_is_not_foreign(language, source, answer):
-    assert foreign_numbers(answer, source, language) == []
+    assert foreign_numbers(answer, source, ("de" if language == "en" else "en", language)) == []
 
 
 @pytest.mark.parametrize(("language", "source", "answer", "foreign"), OTHER)
 def test_number_that_the_source_lacks_is_foreign(language, source, answer, foreign):
-    assert foreign_numbers(answer, source, language) == foreign
+    assert foreign_numbers(answer, source, ("de" if language == "en" else "en", language)) == foreign
 
 
 def test_digits_are_not_compared_with_a_language_without_number_words():
-    assert foreign_numbers("At 2:30.", "Klo pół do ósmej.", "pl") == []
+    assert foreign_numbers("At 2:30.", "Klo pół do ósmej.", ("en", "pl")) == []
 
 
 def test_number_in_words_is_compared_with_words_and_digits():
@@ -65,6 +65,67 @@ def test_number_in_words_is_compared_with_words_and_digits():
     assert foreign_words("Come at six.", "Kommen Sie um halb acht.", ("en", "de")) == [6]
     assert foreign_words("soixante-dix jours (60)", "sixty (60) days", ("fr", "en")) == [70]
     assert foreign_words("One moment, a second.", "Moment mal.", ("en", "de")) == []
+
+
+NAMED_OTHERWISE = (
+    (
+        "de",
+        "en",
+        "Das Wort siebenjährig, der Sechsuhrzug, ein Milliardenunternehmen.",
+        "Seven, six, a billion.",
+    ),
+    ("de", "en", "27 Millionen Morgen Wald.", "Twenty-seven million acres."),
+    ("de", "en", "5 Mio. Leute.", "Five million people."),
+    ("de", "en", "Ich habe sechs Bücher.", "I have half a dozen books."),
+    ("de", "en", "Er kam nach anderthalb Stunden um halb acht.", "He came at seven-thirty."),
+    ("en", "de", "She has 3,500 books.", "Sie hat dreitausendfünfhundert Bücher."),
+    ("en", "de", "Call me at 6:30.", "Ruf mich um halb sieben an."),
+    ("en", "de", "Half past six.", "Um halb sieben."),
+    ("en", "de", "In private; be careful, oh!", "Unter vier Augen; gib acht, ach!"),
+    ("en", "de", "In the 1990s.", "In den neunziger Jahren."),
+    ("en", "fr", "At 2:30.", "À quatorze heures trente."),
+    (
+        "en",
+        "fr",
+        "This afternoon, about 80 cents and 10 percent.",
+        "Cet après-midi, 80 cents, dix pour cent.",
+    ),
+    ("en", "fr", "In a few days, all dressed up.", "Dans deux ou trois jours, sur leur trente et un."),
+    (
+        "fr",
+        "en",
+        "Au XIXe siècle, le vingt et unième jour.",
+        "In the nineteenth century, the twenty-first day.",
+    ),
+    ("fr", "en", "Une douzaine, une couple, une vingtaine.", "A dozen, a couple, twenty or so."),
+)
+OTHER_WORDS = (
+    ("de", "en", "Vor 5000 Jahren.", "Third 5000 years ago.", [3]),
+    ("de", "en", "Es ist einfach so.", "It is nine.", [9]),
+    ("de", "en", "Mittag ist um eins.", "It is at five.", [5]),
+    ("fr", "en", "Trente-cinq avocats.", "Thirty-four lawyers.", [34]),
+)
+
+
+@pytest.mark.parametrize(("source", "target", "text", "answer"), NAMED_OTHERWISE)
+def test_number_that_another_language_names_in_its_own_way_is_not_foreign(source, target, text, answer):
+    assert foreign_words(answer, text, (target, source)) == []
+    assert foreign_numbers(answer, text, (target, source)) == []
+
+
+@pytest.mark.parametrize(("source", "target", "text", "answer", "foreign"), OTHER_WORDS)
+def test_number_in_words_that_the_source_lacks_is_foreign(source, target, text, answer, foreign):
+    assert foreign_words(answer, text, (target, source)) == foreign
+
+
+def test_hours_of_work_are_not_times_of_day():
+    assert not names_number("He worked for nine hours every day.", 7, "en")
+
+
+def test_year_in_digits_is_named_by_its_decade():
+    assert foreign_numbers("In the 1950s.", "Dans les années 50.", ("en", "fr")) == []
+    assert foreign_numbers("In the 19th century.", "Au XIXe siècle.", ("en", "fr")) == []
+    assert foreign_numbers("In the 1960s.", "Dans les années 50.", ("en", "fr")) == ["1960"]
 
 
 IN_WORDS = (

@@ -309,4 +309,4 @@ def numbered(text: str) -> object:
     words = foreign_words(text, text, languages), shortened_words(text, text + " zehn", languages)
     found = list(find_numbers(text, "de")), names_number(text, 7, "de")
     magnitudes = foreign_magnitudes(text + " Million", text, languages)
-    return foreign_numbers("7 " + text, text, "de"), magnitudes, *words, *found
+    return foreign_numbers("7 " + text, text, languages), magnitudes, *words, *found

@@ -37,6 +37,7 @@ TEXT_CASES: dict[str, Case | str] = {
     "engine.text.placeables.spelling:WORD": Case(pumps=("a-", "a-a"), uses=("search",)),
     "engine.text.placeables.masked_text:PICTURES": Case(pumps=("😀", "😀 ", "😀\u200d"), uses=("fullmatch",)),
     "engine.text.placeables.masking:TAG_AROUND": Case(pumps=("<a", "<a "), uses=("search",)),
+    "engine.text.placeables.masking:HALF_DAY": Case(pumps=("9 a.m.", "9a", "1 "), uses=("search",)),
     "engine.text.placeables.masking:SOLID": Case(uses=("search",)),
     "engine.text.placeables.escapes:DOUBLE_QUOTES": Case(uses=("sub",)),
     "engine.text.placeables.escapes:read_escape": "one escape",
@@ -243,10 +244,10 @@ TEXT_CASES: dict[str, Case | str] = {
     "engine.text.numbers:DIGITS": "one class of characters",
     "engine.text.numbers:WRITTEN": Case(pumps=("1.", "1,1 ", "1 1"), uses=("search",)),
     "engine.text.numbers:_patterns": Case(numbered, pumps=("zwei", "zweihundert", "ein und ", "hundert-")),
-    "engine.text.numbers:_values": "is timed with `_patterns`",
-    "engine.text.numbers:_values_of_times": "is timed with `_patterns`",
-    "engine.text.numbers:_has_time": "is timed with `_patterns`",
-    "engine.text.numbers:_whole_values": "is timed with `_patterns`",
+    "engine.text.numbers:foreign_words": "is timed with `_patterns`",
+    "engine.text.numbers:_read_values": "is timed with `_patterns`",
+    "engine.text.numbers:_begins": "is timed with `_patterns`",
+    "engine.text.numbers:ROMAN": Case(pumps=("xv", "xx ", "i"), uses=("search",)),
     "engine.text.numbers:_number_of": "is timed with `_patterns`",
     "engine.text.numbers:SHORT_MAGNITUDE": Case(pumps=("1 ", "mi", "m"), uses=("search",)),
     "engine.text.placeables.grammar:LONG_SIGNS": Case(uses=("search",)),
@@ -259,9 +260,10 @@ TEXT_CASES: dict[str, Case | str] = {
     "engine.text.placeables.counterparts:ENDS_LINE": "is tried once after an abbreviation; one run of spaces",
     "engine.text.placeables.counterparts:ENDS_LIST": "is tried once after an abbreviation; one run of spaces",
     "engine.text.placeables.counterparts:DIGITS": "one class of characters",
-    "engine.text.placeables.counterparts:_counterpart": "is given matches of `_pattern`",
+    "engine.text.placeables.counterparts:_date_or_abbreviation": "is given matches of `_pattern`",
     "engine.text.placeables.counterparts:_pattern": Case(
-        with_counterparts, pumps=("1. Mai ", "May 1", "1 May 1999 ", "1 mai ", "z. ", "z. B.", "c.-à-d.")
+        with_counterparts,
+        pumps=("1. Mai ", "May 1", "1 May 1999 ", "1 mai ", "9 a.m.", "9:30 am ", "z. ", "z. B.", "c.-à-d."),
     ),
     "engine.text.placeables.counterparts:_titles": Case(
         with_counterparts, pumps=("Herr ", "Sehr geehrter Herr ", "Mr. ", "M. ", "Chère Mme ")
