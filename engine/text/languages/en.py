@@ -91,8 +91,8 @@ RULES: Final = LanguageRules(
     abbreviations={
         "for example": Abbreviation("e.g.", r"e\.g\."),
         "that is": Abbreviation("i.e.", r"i\.e\."),
-        "before Christ": Abbreviation("BC", r"B\.?C\.?"),
-        "after Christ": Abbreviation("AD", r"A\.?D\.?"),
+        "before Christ": Abbreviation("BC", r"B\.C\."),
+        "after Christ": Abbreviation("AD", r"A\.D\."),
         "number": Abbreviation("No.", rf"No\.{NUMBER}"),
         "page": Abbreviation("p.", rf"pp?\.{NUMBER}"),
         "chapter": Abbreviation("ch.", rf"[Cc]h\.{NUMBER}"),

@@ -97,9 +97,9 @@ def _long_forms(language: str) -> tuple[re.Pattern[str], Mapping[str, str]] | No
     if not forms:
         return None
     written = (re.escape(form).replace(r"\ ", f"{SPACE}?") for form in sorted(forms, key=len, reverse=True))
-    either_case = (
-        f"[{form[0]}{form[0].upper()}]{form[1:]}" if form[0].islower() else form for form in written
-    )
+    # a capital begins a sentence or is a name: Max. 5 kg, but not: Das ist Max. Wer bist du?
+    end = f"(?={SPACE}?[\\da-zß-öø-ÿ])"
+    either_case = (f"{f}|{f[0].upper()}{f[1:]}{end}" if f[0].islower() else f for f in written)
     pattern = re.compile(rf"(?<![\w.@#/&’'-])(?:{'|'.join(either_case)})(?![\w/&-]|\.\w)")
     return pattern, {_key(form): words for form, words in forms.items()}
 

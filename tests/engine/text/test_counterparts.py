@@ -46,7 +46,7 @@ def test_title_before_a_name_gets_its_counterpart(pair, text, written):
         ("de-en", "Zimmer Nr. 5, S. 12–15", [("Nr. 5", "No. 5"), ("S. 12–15", "p. 12–15")]),
         ("fr-en", "au n°\u00a05a", [("n°\u00a05a", "No. 5a")]),
         ("en-fr", "No. I said no. 5 times.", []),
-        ("en-de", "in 44 B.C.", [("B.C.", "v. Chr.")]),
+        ("en-de", "in 44 B.C. by the AD", [("B.C.", "v. Chr.")]),
         ("de-nl", "z. B. am 3. Mai 2025", []),
     ],
 )
@@ -67,6 +67,7 @@ def test_dates_and_abbreviations_are_found_with_their_counterparts(pair, text, f
             "Hr. Li, Fa. Koch, Tel.-Nr. 5",
             [("Hr.", "Herr"), ("Fa.", "Firma"), ("Tel.-Nr.", "Telefonnummer")],
         ),
+        ("de", "Ich bin Max. Max. 5 Leute, max. drei", [("Max.", "Höchstens"), ("max.", "höchstens")]),
         ("de", "5 Min. Pause, 3 Std.\n", [("Min.", "Minuten"), ("Std", "Stunden")]),
         ("en", "tea w/o milk vs. tea w/ milk", [("w/o", "without"), ("vs.", "against"), ("w/", "with")]),
         ("en", "u.s, u-turn, a/u, @u, u.", [("u", "you")]),
