@@ -52,8 +52,8 @@ oracles: $(VENV)/test  ## transformers 5, peft, Weblate and clients beside the e
 test-mutants: $(VENV)/test  ## inject faults into the code; each must make a test fail
 	$(BIN)/python -m tests.mutants
 
-test-containers: $(VENV)/test  ## build the CPU image, run compose, kill it and see it come back (needs Docker)
-	$(BIN)/python -m pytest -q -rs -s -m containers tests/deploy/test_containers.py
+test-containers: $(VENV)/test  ## build the images, run compose, kill it and see it come back (needs Docker)
+	$(BIN)/python -m pytest -q -rs -s -m containers tests/deploy/test_containers.py tests/deploy/test_gpu_image.py
 
 test-old-processor: $(VENV)/test  ## int8 on an emulated Haswell, which has no VNNI (root installs Debian's qemu-user-static)
 	@command -v qemu-x86_64-static > /dev/null || [ "$$(id -u)" != 0 ] || \
