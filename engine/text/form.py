@@ -48,11 +48,16 @@ def to_sentence_case(text: str, language: str, count: Callable[[str], int]) -> s
     count: returns the number of tokens of a word. A word that takes fewer tokens with a first capital gets
         one, since the vocabulary learned it with a capital.
     """
-    capital_letters = rules_of(language).capital_letters
+    rules = rules_of(language)
+    capital_letters = rules.capital_letters
+
+    def spellings(lowered: str) -> set[str]:
+        """Return a word and its spelling with a sharp s: SCHLIESSEN is schliessen or schließen."""
+        return {lowered, lowered.replace("ss", "ß")} if rules.capital_sharp_s else {lowered}
 
     def recase(match: re.Match[str]) -> str:
         """Return the word in small letters, or with the capital that it needs."""
-        lowered = match[0].lower()
+        lowered = min(sorted(spellings(match[0].lower())), key=count)
         capital = capitalised(lowered)
         if len(lowered) == 1:
             return capital if lowered in capital_letters else lowered

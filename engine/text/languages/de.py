@@ -15,6 +15,7 @@ from engine.text.languages.rules import (
     Numerals,
     QuotationMarks,
     last_words,
+    weekdays_before_dates,
     words,
 )
 
@@ -107,6 +108,7 @@ RULES: Final = LanguageRules(
     numerals=Numerals(",", "."),
     quotation_marks=QuotationMarks("„", "“", "‚", "‘"),
     dotted_ordinals=True,
+    capital_sharp_s=True,
     first_words=words(
         "hallo tschüss tschüs danke bitte guten gute tag morgen abend nacht ja nein wie geht geht's",
         "und ich du er sie es wir ihr der die das ein eine ist nicht was wer wo wann warum mein",
@@ -127,11 +129,14 @@ RULES: Final = LanguageRules(
     hyphenated=("und",),
     company_words=("Firma", "Kunden?", "Partner", "Konzern", "Unternehmen"),
     titles=TITLES,
-    abbreviations={
+    abbreviations=weekdays_before_dates("Mo Di Mi Do Fr Sa So", ".")
+    | {
         "for example": Abbreviation("z. B.", r"z\. ?B\."),
         "that is": Abbreviation("d. h.", r"d\. ?h\."),
         "before Christ": Abbreviation("v. Chr.", r"v\. ?Chr\."),
         "after Christ": Abbreviation("n. Chr.", r"n\. ?Chr\."),
+        "tablespoon": Abbreviation("EL", "EL"),
+        "teaspoon": Abbreviation("TL", "TL"),
         "number": Abbreviation("Nr.", rf"Nr\.{NUMBER}"),
         "page": Abbreviation("S.", rf"S\.{NUMBER}"),
         "chapter": Abbreviation("Kap.", rf"Kap\.{NUMBER}"),
@@ -142,6 +147,7 @@ RULES: Final = LanguageRules(
     dates=Dates(
         ("Januar", "Februar", "März", "April", "Mai", "Juni")
         + ("Juli", "August", "September", "Oktober", "November", "Dezember"),
+        ("Jan", "Feb", "Mrz", "Apr", "Mai", "Jun", "Jul", "Aug", "Sept", "Okt", "Nov", "Dez"),
         r"(?<!\w)\d{1,2}\. ?(?:{}) \d{4}(?!\w)",
         "{}. {}",
     ),
@@ -152,7 +158,9 @@ RULES: Final = LanguageRules(
         | {25: ("", "fünf vor halb {}", 1), 35: ("", "fünf nach halb {}", 1)},
         others=((45, "drei ?viertel {}", 1),),
         signs=("halb ", "viertel "),
-        in_digits=("{} Uhr", "{}.{} Uhr"),
+        # models write full hours themselves
+        digits=r"(?<![\w.,:/–-])(?<![–-] )(?P<hour>[01]?\d|2[0-4])[.:](?P<minutes>[0-5]\d)[ \u00a0]Uhr(?!\w)",
+        in_digits=("{} Uhr", "{}:{} Uhr"),
     ),
     number_words=NUMBER_WORDS,
     numbered_words=("Art", "Abs", "Tel", r"[^\W\d_]{0,24}[Ss]tr"),

@@ -14,6 +14,7 @@ from engine.text.languages.rules import (
     LanguageRules,
     NumberWords,
     last_words,
+    weekdays_before_dates,
     words,
 )
 
@@ -88,11 +89,14 @@ RULES: Final = LanguageRules(
     hyphenated=("and", "the", "for", "old", "year", "hour", "out"),
     company_words=("Company",),
     titles=TITLES,
-    abbreviations={
+    abbreviations=weekdays_before_dates("Mon Tue Wed Thu Fri Sat Sun", "")
+    | {
         "for example": Abbreviation("e.g.", r"e\.g\."),
         "that is": Abbreviation("i.e.", r"i\.e\."),
         "before Christ": Abbreviation("BC", r"B\.C\."),
         "after Christ": Abbreviation("AD", r"A\.D\."),
+        "tablespoon": Abbreviation("tbsp", r"tbsp\b\.?"),
+        "teaspoon": Abbreviation("tsp", r"tsp\b\.?"),
         "number": Abbreviation("No.", rf"No\.{NUMBER}"),
         "page": Abbreviation("p.", rf"pp?\.{NUMBER}"),
         "chapter": Abbreviation("ch.", rf"[Cc]h\.{NUMBER}"),
@@ -103,6 +107,7 @@ RULES: Final = LanguageRules(
     dates=Dates(
         ("January", "February", "March", "April", "May", "June")
         + ("July", "August", "September", "October", "November", "December"),
+        ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sept", "Oct", "Nov", "Dec"),
         # without a year only May is a date: "may" is a verb, but not next to a day
         rf"(?<!\w)(?:(?:{{}}) {DAY},? {YEAR}|{DAY} (?:{{}}),? {YEAR}|May {DAY}(?!\w)|{DAY} May(?!\w))",
         "{} {}",
@@ -115,13 +120,14 @@ RULES: Final = LanguageRules(
         others=((30, "{}[- ]thirty", 0), (45, "{}[- ]forty-five", 0), (15, "{}[- ]fifteen", 0)),
         signs=("half past", "quarter ", "thirty", "forty-five", "fifteen", "twenty-five"),
         # neither a part of a range nor before a time zone; the dot may end the sentence
-        half_days=(
+        digits=(
             r"(?<![\w.,:/–-])(?<![–-] )(?P<hour>1[0-2]|0?[1-9])(?::(?P<minutes>[0-5]\d))?"
             r"(?: ?(?:a|(?P<p>p))\.m"
             r"(?:\.(?= \S|[,;:])|(?=\. ?(?:\Z|[\n\"”»)]))|(?!\.))"
             r"|(?:a|(?P<p2>p))m| (?P<p3>p)m|(?<=:\d\d) am"
             r"| ?(?:A|(?P<p4>P))M)(?!\w)(?! ?[–-]| [A-Z]{2,4}(?!\w))"
         ),
+        in_digits=("{}:00", "{}:{}"),
     ),
     number_words=NUMBER_WORDS,
     # "Professor" is an ordinary noun too; "Sir" and "Lady" have no counterpart in other languages

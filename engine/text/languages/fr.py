@@ -16,6 +16,7 @@ from engine.text.languages.rules import (
     Numerals,
     QuotationMarks,
     last_words,
+    weekdays_before_dates,
     words,
 )
 
@@ -93,11 +94,14 @@ RULES: Final = LanguageRules(
     hyphenated=("les", "des"),
     company_words=("Société",),
     titles=TITLES,
-    abbreviations={
+    abbreviations=weekdays_before_dates("lun mar mer jeu ven sam dim", ".")
+    | {
         "for example": Abbreviation("p. ex.", r"p\. ?ex\."),
         "that is": Abbreviation("c.-à-d.", r"c\.-à-d\."),
         "before Christ": Abbreviation("av. J.-C.", r"av\. ?J\.-C\."),
         "after Christ": Abbreviation("apr. J.-C.", r"apr?\. ?J\.-C\."),
+        "tablespoon": Abbreviation("c. à s.", r"c\. ?à ?s\."),
+        "teaspoon": Abbreviation("c. à c.", r"c\. ?à ?c\."),
         "number": Abbreviation("n°", rf"[nN][°º]{NUMBER}"),
         "page": Abbreviation("p.", rf"pp?\.{NUMBER}"),
         "chapter": Abbreviation("chap.", rf"[Cc]hap\.{NUMBER}"),
@@ -108,6 +112,7 @@ RULES: Final = LanguageRules(
     dates=Dates(
         ("janvier", "février", "mars", "avril", "mai", "juin")
         + ("juillet", "août", "septembre", "octobre", "novembre", "décembre"),
+        ("janv", "févr", "mars", "avr", "mai", "juin", "juil", "août", "sept", "oct", "nov", "déc"),
         r"(?<!\w)(?:\d{1,2}|1er) (?:{}) \d{4}(?!\w)",
         "{} {}",
         first_day="1er",
@@ -131,7 +136,7 @@ RULES: Final = LanguageRules(
     country_articles=words("le la les l en du des au aux"),
     given_names=words(
         "Alain Alexandre Anne Antoine Camille Catherine Chloé Claire Claude François Henri Hugo Isabelle",
-        "Jacques Jean Jules Julien Laurent Léa Louis Luc Manon Marc Marie Mathieu Michel Nathalie Nicolas",
-        "Philippe Pierre Élise Émilie",
+        "Jacques Jean Jules Julie Julien Laurent Léa Louis Luc Manon Marc Marie Mathieu Michel Nathalie",
+        "Nicolas Philippe Pierre Élise Émilie",
     ),
 )

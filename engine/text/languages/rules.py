@@ -10,9 +10,11 @@ from typing import Final, NamedTuple
 NARROW, WIDE = "\u202f", "\u00a0"  # spaces at which no line is broken
 LETTERS: Final = r"[^\W\d_]+"
 NUMBER: Final = r"[ \u00a0\u202f]?\d(?:[\d.,/–-]*\d)?[a-z]?"  # after an abbreviation
+NUMERIC_DATE: Final = r",? \d{1,2}[./]\d{1,2}[./](?:\d{4}|\d{2})?"  # after the abbreviation of a weekday
 ENGLISH_CLITIC: Final = r"(?:s|m|d|t|re|ve|ll)\b"  # after an apostrophe, and not part of a name: Tom's
 # words made of other names, which are translated: Norwegian, Portuguese, Yiddish, Buddhism
-DERIVED_NAMES: Final = ".*(?:ese|ish|[ie]an|ism|ist)s?"
+# weekdays too: the vocabulary may split Thursday
+DERIVED_NAMES: Final = ".*(?:ese|ish|[ie]an|ism|ist|[nseri]day)s?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,7 @@ class Dates:
     """How a language writes dates.
 
     months: names of the twelve months.
+    short_months: their abbreviations, without the dot.
     pattern: regular expression of a date; "{}" stands for any month.
     form: format of day and month.
     year_form: format of the year, which follows them.
@@ -71,6 +74,7 @@ class Dates:
     """
 
     months: tuple[str, ...]
+    short_months: tuple[str, ...]
     pattern: str
     form: str
     year_form: str = " {}"
@@ -86,7 +90,8 @@ class ClockTimes(NamedTuple):
         by the minutes.
     others: minutes, pattern and 1 or 0 as in `forms` of each other form, which is only read: "eight-thirty".
     signs: characters in small letters of which every form has some.
-    half_days: pattern of a time in digits with a.m. or p.m., with groups hour, minutes and p; "": none.
+    digits: pattern of a time in digits, with groups hour and minutes, and with groups p of p.m. if hours are
+        those of half days; "": none.
     in_digits: formats of a full hour and of an hour with minutes, by the clock of 24 hours.
     """
 
@@ -95,7 +100,7 @@ class ClockTimes(NamedTuple):
     forms: Mapping[int, tuple[str, str, int]]
     others: tuple[tuple[int, str, int], ...]
     signs: tuple[str, ...]
-    half_days: str = ""
+    digits: str = ""
     in_digits: tuple[str, str] = ("", "")
 
 
@@ -175,6 +180,7 @@ class LanguageRules:
     conjunction: word for "&".
     short_words: words of two letters; other words of two capitals are abbreviations.
     capital_letters: words of one letter that are always capitals, here in lower case.
+    capital_sharp_s: whether "SS" in capitals may be "ß".
     articles: patterns of the beginnings of articles at the start of a sentence.
     hyphenated: words between hyphens in ordinary compounds: state-of-the-art.
     company_words: patterns of nouns before the name of a company.
@@ -210,6 +216,7 @@ class LanguageRules:
     conjunction: str = ""
     short_words: frozenset[str] = frozenset()
     capital_letters: frozenset[str] = frozenset()
+    capital_sharp_s: bool = False
     articles: tuple[str, ...] = ()
     hyphenated: tuple[str, ...] = ()
     company_words: tuple[str, ...] = ()
@@ -236,6 +243,18 @@ class LanguageRules:
 def words(*texts: str) -> frozenset[str]:
     """Return the words of texts, which are parted by spaces."""
     return frozenset(word for text in texts for word in text.split())
+
+
+def weekdays_before_dates(days: str, dot: str) -> dict[str, Abbreviation]:
+    """Return short weekdays before a date in digits, by their numbers: Di., 14.01.2025.
+
+    days: the seven weekdays from Monday on, parted by spaces.
+    dot: mark after a short weekday as it is usually written.
+    """
+    return {
+        f"weekday {number}": Abbreviation(day + dot, rf"{day}\.?{NUMERIC_DATE}")
+        for number, day in enumerate(days.split())
+    }
 
 
 def last_words(titles: Iterable[tuple[str, ...]]) -> frozenset[str]:

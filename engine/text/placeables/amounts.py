@@ -18,7 +18,7 @@ RATES: Final = (  # l/100 km  €/m²
 UNITS: Final = (
     f"{RATES}|km/h|mph|km²|m²|m³|cm²|cm³|km|cm|mm|µm|nm|kg|mg|µg|ml|cl|kWh|MWh|kW|MW|GW|mAh|kHz|MHz|GHz|Hz|"
     "mA|µA|mV|kV|Ω|kΩ|MΩ|µF|nF|pF|dB|hPa|kPa|MPa|Nm|kJ|kcal|dl|lbs?|oz|ft|rpm|fps|dpi|"
-    "Bft|mmHg|(?!hrs|Std|yrs|wks|mths|pts|Mr|Dr|St|nd|th|rd)[b-df-hj-np-tv-zB-DF-HJ-NP-TV-Z][b-df-hj-np-tv-z]{1,3}|"
+    "Bft|mmHg|(?!tb?sp|hrs|Std|yrs|wks|mths|pts|Mr|Dr|St|nd|th|rd)[b-df-hj-np-tv-zB-DF-HJ-NP-TV-Z][b-df-hj-np-tv-z]{1,3}|"
     f"kB|KB|MB|GB|TB|KiB|MiB|GiB|TiB|Mbit/s|Gbit/s|[kMG]bps|[MGT]o|ms|px|{CODES}"
 )
 SHORT_UNITS: Final = "(?:min|mn|[hmglsVW])(?![\\w'’/])"  # with a space: in French l' and m' are words
@@ -40,7 +40,7 @@ PLAIN: Final = (
 MEASURE: Final = rf"\d++(?:[.,]\d++)?+(?:{GAP}?(?:mm|cm|m|km|px)(?!\w)|[\"″](?={GAP}?[×x]|[^\w\"]|$))?+"
 PRODUCT: Final = rf"{MEASURE}(?:{GAP}[×x]{GAP}{MEASURE})++"  # 3 × 4  210 mm × 297 mm
 THOUSANDS: Final = rf"\d{{1,3}}(?:{GAP}\d{{3}})++(?!\d)(?:[.,]\d++)?+"  # 1 234 567,89
-MIXED: Final = rf"\d{{1,3}}{GAP}[1-9]/[2-9]\d?(?![\d/])"  # 2 1/2
+MIXED: Final = rf"\d{{1,3}}{GAP}[1-9]/[2-9]\d?(?![\d/])|[½⅓⅔¼¾⅛⅜⅝⅞]"  # 2 1/2  ½
 GROUPS: Final = rf"\d++(?:{GAP}\d{{2,}}+){{2,}}+"  # 4111 1111 1111 1111
 DIALLED: Final = (
     r"(?:\+\d{1,3}|00\d{1,3})(?: \d(?= \d\d))?+(?:[ /.-]?+(?:\(\d++\)|\d{2,}+)){1,8}+"  # +49 (0)30 1234-567
@@ -172,6 +172,13 @@ PERSON: Final = (
     rf"(?:(?<![^\n\t])|(?<=: )|(?<=\| )|(?<=^[-*•] ))(?:{GIVEN_NAMES}|[A-ZÄÖÜ]\.)"
     rf"(?:[ -](?:{GIVEN_NAMES}|[A-ZÄÖÜ]\.)){{0,3}} {SURNAME}(?: {SURNAME})?(?=[ ,]?\s*(?:\Z|[\n\t|]))"
     rf"|(?<![^\n])[A-ZÄÖÜ]\.(?: ?[A-ZÄÖÜ]\.){{0,3}} {SURNAME}(?= [a-zß-öø-ÿ])"
+    rf"|(?<![^\n])(?:{GIVEN_NAMES.upper()})(?= ?:)"  # a speaker
+)
+STREET: Final = (  # 221B Baker Street, London NW1 6XE
+    r"(?<![\w.,])\d{1,5}[A-Za-z]?,? (?:[A-Z][\w'’-]{1,20} ){1,3}"
+    r"(?:Street|St|Road|Rd|Avenue|Ave|Lane|Ln|Drive|Boulevard|Blvd|Square|Court|Place|Terrace)(?![\w-])(?:\.(?=,))?"
+    r"(?:, [A-Z][\w'’-]{1,20}(?: [A-Z][a-z][\w'’-]{1,20}){0,2}+){0,2}+"
+    r"(?:(?:,? [A-Z]{2})? \d{5}(?!\w)| [A-Z]{1,2}\d[A-Z\d]? \d[A-Z]{2}(?!\w))?"
 )
 # device or system: iPhone 15 Pro  Galaxy S24 Ultra  MacBook Air
 MODEL: Final = "(?:Pro(?: Max)?|Plus|Ultra|[Mm]ini|Lite|Slim|Air|SE|Home|Enterprise)"

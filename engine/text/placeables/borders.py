@@ -14,8 +14,8 @@ BLOCK: Final = (
     "|table|tbody|t[dhr]|tfoot|thead|title)"
 )
 BLOCK_TAG: Final = rf"</?{BLOCK}(?:\s[^<>]{{0,400}})?/?>"
-# \n as two characters; not the beginning of a command such as \neq or \ref
-LINE_BREAK: Final = r"(?:\\[rnt](?![a-z])|(?<=[^\s\\])\\n(?=[a-z]))++"
+# \n as two characters, not the beginning of a command such as \neq or \ref; <br> at the end of a sentence
+LINE_BREAK: Final = r"(?:\\[rnt](?![a-z])|(?<=[^\s\\])\\n(?=[a-z]))++|(?<=[.!?:…])<br ?/?>"
 # heads of lines: logs, commits, numbered clauses, comments
 LINE_START: Final = r"(?<![^\n])"
 DAY: Final = r"(?:\d{4}[-/.]\d\d[-/.]\d\d|\d\d[-/.]\d\d[-/.]\d{2,4}|[A-Z][a-z]{2} {1,2}\d{1,2}|[IWEF]?\d{4})"
@@ -60,9 +60,12 @@ KERNEL: Final = (  # [    0.123456] usb 1-1:
     rf"{LINE_START}\[ {{0,8}}\d{{1,6}}\.\d{{6}}\](?: [\w.-]{{1,30}}(?: [\d.:-]{{1,20}})?:(?= ))?+"
 )
 SUBJECT: Final = rf"{LINE_START}(?:[A-Z][A-Za-z]{{0,3}}: ){{1,4}}[A-Z][A-Za-z]{{0,3}}:(?= \S)"  # Re: Fwd:
+REPLY: Final = (
+    r"(?:(?<=Subject: )|(?<=Betreff: )|(?<=Objet: )|(?<=Objet : ))(?:R[Ee]|F[Ww]d?|AW|WG|T[Rr]):(?= \S)"
+)
 DIRECTIVE: Final = rf"{LINE_START}[ \t]{{0,8}}\.\. [a-z-]{{2,30}}::(?=\s|\Z)"  # .. note::
-HEADS: Final = (LOG, SPEAKER, COMPILER, COMMIT, CLAUSE, COMMENT, SOURCE, LISTING, KERNEL, SUBJECT, DIRECTIVE)
-HEAD: Final = "|".join(HEADS)
+HEADS: Final = (LOG, SPEAKER, COMPILER, COMMIT, CLAUSE, COMMENT, SOURCE, LISTING, KERNEL, SUBJECT, REPLY)
+HEAD: Final = "|".join((*HEADS, DIRECTIVE))
 # syntax of ICU's messages around their branches; fields such as {name} are found first
 BRANCH: Final = (
     r"\{\s?\w{1,60}+,\s?(?:plural|select|selectordinal),\s{0,9}(?:offset:\d{1,9}\s)?(?:=\d{1,9}|\w{1,60}+)\s{0,9}\{"

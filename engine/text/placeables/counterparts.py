@@ -138,16 +138,18 @@ def _date_or_abbreviation(written: str, source: LanguageRules, target: LanguageR
     assert source.dates and target.dates
     year = next((number for number in numbers if len(number) == YEAR_DIGITS), "")
     day = next(number for number in numbers if number != year)
-    month = next(i for i, name in enumerate(source.dates.months) if name in written)
+    months = zip(source.dates.months, source.dates.short_months, strict=True)
+    month = next(i for i, (name, short) in enumerate(months) if name in written or short in written)
     day = target.dates.first_day if day == "1" else day
     written_year = target.dates.year_form.format(year) if year else ""
     return target.dates.form.format(day, target.dates.months[month]) + written_year
 
 
 def _time_of_24_hours(time: re.Match[str], forms: tuple[str, str]) -> str:
-    """Return a time with a.m. or p.m. in the form of a language: "5:30 p.m." is "17 h 30"."""
-    afternoon = any(time[name] for name in time.groupdict() if name.startswith("p"))
-    hour = int(time["hour"]) % HALF_DAY_HOURS + HALF_DAY_HOURS * afternoon
+    """Return a time in digits in the form of a language: "5:30 p.m." is "17 h 30"."""
+    halves = [time[name] for name in time.groupdict() if name.startswith("p")]
+    hour = int(time["hour"])
+    hour = hour % HALF_DAY_HOURS + HALF_DAY_HOURS * any(halves) if halves else hour
     return forms[1].format(hour, time["minutes"]) if time["minutes"] else forms[0].format(hour)
 
 
@@ -158,10 +160,11 @@ def _pattern(language: str, into: str) -> re.Pattern[str] | None:
     if source is target or not source.dates or not target.dates:
         return None
     shared = [short for meaning, short in source.abbreviations.items() if meaning in target.abbreviations]
-    patterns = [source.dates.pattern.replace("{}", "|".join(source.dates.months))]
+    months = [*source.dates.months, *(rf"{short}\.?" for short in source.dates.short_months)]
+    patterns = [source.dates.pattern.replace("{}", "|".join(months))]
     patterns += [rf"(?<!\w)(?:{'|'.join(short.pattern for short in shared)})(?!\w)"] if shared else []
     times, written = source.clock_times, target.clock_times
-    patterns += [times.half_days] if times and times.half_days and written and written.in_digits[0] else []
+    patterns += [times.digits] if times and times.digits and written and written.in_digits[0] else []
     return re.compile("|".join(patterns))
 
 

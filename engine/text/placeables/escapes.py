@@ -15,8 +15,9 @@ from typing import Final, NamedTuple
 
 ESCAPE: Final = r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,30});|\\(?:u[0-9a-fA-F]{4}|['\"])"
 # marks in, around and between words
-WORD_MARKS: Final = frozenset("'’‘ʼ\"“”„«»‚‹›–—…\u00a0")
+WORD_MARKS: Final = frozenset("'’‘ʼ\"“”„«»‚‹›–—…&\u00a0")
 
+AMPERSAND: Final = re.compile(r"&(?!#?\w{1,31};)")  # no part of an escape
 DOUBLE_QUOTES: Final = re.compile("[“”„]|«[ \u00a0\u202f]?|[ \u00a0\u202f]?»")
 
 
@@ -54,7 +55,8 @@ class Escapes:
             text = "".join(self._letter(c) if c > "\x7f" and c.isalpha() else c for c in text)
         if '"' in self.spellings:  # a typographic mark is written in the form of the source too
             text = DOUBLE_QUOTES.sub('"', text)
-        return "".join(self.spellings.get(c, c) for c in text) if self.spellings else text
+        text = AMPERSAND.sub(self.spellings["&"], text) if "&" in self.spellings else text
+        return "".join(c if c == "&" else self.spellings.get(c, c) for c in text) if self.spellings else text
 
     def _letter(self, letter: str) -> str:
         """Return a letter in the form of `letters`."""

@@ -102,6 +102,7 @@ KINDS: Final = (
     Placeable("item", r"(?<=\S )\((?:[a-z]|[ivx]{2,4})\)(?=\s)", "(ii)"),
     Placeable("chess moves", amounts.MOVES, "1. e4 e5 2. Nf3 Nc6"),
     Placeable("chords", amounts.CHORDS, "Am7 – D9 – G"),
+    Placeable("street", amounts.STREET, "221B Baker Street, London NW1 6XE"),
     Placeable("series of codes", amounts.SERIES, "NW1 6XE"),
     Placeable("part number", amounts.PART_NUMBER, "4711-B/22", "read"),
     Placeable("bracketed number", code.BRACKETED, "(1:1)", "read"),

@@ -64,7 +64,8 @@ def spell_names(text: str, names: Iterable[str], count: Callable[[str], int]) ->
 
 def _respell_name(text: str, name: str, count: Callable[[str], int]) -> str:
     """Replace the one place of a name in an answer by the name, or return the answer unchanged."""
-    spans = [m.span() for m in re.finditer(rf"(?<!\w){re.escape(name)}(?!\w)", text, re.IGNORECASE)]
+    written = re.escape(name).replace(r"\ ", "[ -]")  # a model writes Galaxy-S23 for Galaxy S23
+    spans = [m.span() for m in re.finditer(rf"(?<!\w){written}(?!\w)", text, re.IGNORECASE)]
     # two spans leave it open which one is the name
     span = (spans[0] if len(spans) == 1 else None) if spans else _name_span(text, name.split(" "), count)
     return text if span is None else text[: span[0]] + name + text[span[1] :]

@@ -48,6 +48,17 @@ def test_title_before_a_name_gets_its_counterpart(pair, text, written):
         ("en-fr", "No. I said no. 5 times.", []),
         ("en-de", "in 44 B.C. by the AD", [("B.C.", "v. Chr.")]),
         ("de-nl", "z. B. am 3. Mai 2025", []),
+        ("en-de", "Dec. 24, 2024", [("Dec. 24, 2024", "24. Dezember 2024")]),
+        ("fr-en", "le 3 janv. 2025", [("3 janv. 2025", "3 January 2025")]),
+        ("de-fr", "3. Okt. 2024", [("3. Okt. 2024", "3 octobre 2024")]),
+        (
+            "de-en",
+            "Di., 14.01.2025, So 9.3.",
+            [("Di., 14.01.2025", "Tue 14.01.2025"), ("So 9.3.", "Sun 9.3.")],
+        ),
+        ("en-fr", "Mon to Fri, Sat 7, on Tue, 14/01/25", [("Tue, 14/01/25", "mar. 14/01/25")]),
+        ("de-fr", "1 TL Salz, 2 EL Öl", [("TL", "c. à c."), ("EL", "c. à s.")]),
+        ("fr-en", "1 c. à s. d'huile", [("c. à s.", "tbsp")]),
     ],
 )
 def test_dates_and_abbreviations_are_found_with_their_counterparts(pair, text, found):
@@ -85,7 +96,7 @@ def test_titles_and_abbreviations_have_the_meanings_of_english():
     for rules in LANGUAGES.values():
         assert rules.titles.keys() <= english.titles.keys()
         assert rules.abbreviations.keys() <= english.abbreviations.keys()
-        assert not rules.dates or len(rules.dates.months) == 12
+        assert not rules.dates or len(rules.dates.months) == len(rules.dates.short_months) == 12
 
 
 @given(st.sampled_from(DATED), st.integers(0, 11), st.integers(1, 28), st.integers(1000, 2999))
@@ -140,13 +151,15 @@ def test_times_in_words_keep_their_minutes(pair, text, written):
         (
             "en-de",
             "Open until 5 pm, from 6:30am on; 12 p.m. or 12 AM.",
-            ["17 Uhr", "6.30 Uhr", "12 Uhr", "0 Uhr"],
+            ["17 Uhr", "6:30 Uhr", "12 Uhr", "0 Uhr"],
         ),
         ("en-de", "9 a.m. - 5 p.m., 10 a.m. EST, 13 p.m., I am 9.", []),
         ("fr-en", "De 9 h à 17 h.", []),
+        ("de-en", "Um 14:37 Uhr und 9.05\u00a0Uhr, 8:00–17:30 Uhr, um 9 Uhr.", ["14:37", "9:05"]),
+        ("de-fr", "Um 20.15 Uhr.", ["20 h 15"]),
     ],
 )
-def test_time_with_am_or_pm_is_written_by_the_clock_of_24_hours(pair, text, written):
+def test_time_in_digits_is_written_by_the_clock_of_24_hours(pair, text, written):
     assert [target for _, _, target in find_counterparts(text, tuple(pair.split("-")))] == written
 
 

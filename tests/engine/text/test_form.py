@@ -53,6 +53,12 @@ def test_sentence_in_capitals_is_lowered():
     assert to_sentence_case("ACHTUNG, STUFE!", "de", len) == "Achtung, stufe!"
 
 
+def test_german_word_in_capitals_gets_a_sharp_s_that_takes_fewer_tokens():
+    pieces = {"schliessen": 3, "strasse": 2, "wasser": 1, "waßer": 3}
+    assert to_sentence_case("WASSER SCHLIESSEN", "de", lambda word: pieces.get(word, 1)) == "Wasser schließen"
+    assert to_sentence_case("STRASSE", "en", lambda word: pieces.get(word, 1)) == "Strasse"
+
+
 def test_word_in_capitals_gets_the_case_with_fewest_tokens():
     pieces = {"Hund": 1, "Tom": 1, "hund": 2, "tom": 3}
     written = to_sentence_case("DER HUND VON TOM SCHLÄFT.", "de", lambda word: pieces.get(word, 1))

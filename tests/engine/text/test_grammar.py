@@ -336,7 +336,7 @@ def test_placeables_of_programs_shops_and_laws_are_found(text, found):
         ("* gut * so", "* gut * so"),
         ("Im Menü _datei öffnen", "Im Menü _datei öffnen"),
         ("Im Menü _Öffnen", "Im Menü Öffnen"),
-        ("&Datei und &amp;", "Datei und &amp;"),
+        ("&Datei und &gt;", "Datei und &gt;"),
     ],
 )
 def test_emphasis_opens_and_closes_at_the_edges_of_words(source, text):

@@ -43,6 +43,7 @@ def test_number_is_spelled_as_in_the_source(source, answer, written):
         ("Ludwig van Beethoven", "It is by Ludwig van Beethowen.", "It is by Ludwig van Beethoven."),
         ("George Orwell", "I know George was here.", "I know George Orwell was here."),
         ("Nordschweden", "I live in nordschweden.", "I live in Nordschweden."),
+        ("Samsung Galaxy", "A Samsung-Galaxy is new.", "A Samsung Galaxy is new."),
     ],
 )
 def test_misspelled_or_partial_name_is_spelled_as_in_the_source(name, answer, written):
@@ -80,6 +81,11 @@ def test_number_that_an_answer_lacks_or_repeats_is_noticed(answer, garbled):
 )
 def test_letters_of_an_answer_are_escaped_in_the_form_of_the_source(escape, written):
     assert escapes_of([Escaped(escape, read_escape(escape))]).write("café") == written
+
+
+def test_ampersand_of_an_answer_is_escaped_unless_it_begins_an_escape():
+    escapes = escapes_of([Escaped("&amp;", read_escape("&amp;")), Escaped("&nbsp;", read_escape("&nbsp;"))])
+    assert escapes.write("Fish & chips\u00a0&lt; R&D") == "Fish &amp; chips&nbsp;&lt; R&amp;D"
 
 
 def test_escapes_of_signs_stand_for_no_letter():

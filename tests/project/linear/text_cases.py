@@ -40,6 +40,7 @@ TEXT_CASES: dict[str, Case | str] = {
     "engine.text.placeables.masking:HALF_DAY": Case(pumps=("9 a.m.", "9a", "1 "), uses=("search",)),
     "engine.text.placeables.masking:SOLID": Case(uses=("search",)),
     "engine.text.placeables.escapes:DOUBLE_QUOTES": Case(uses=("sub",)),
+    "engine.text.placeables.escapes:AMPERSAND": Case(pumps=("&", "&a", "&#"), uses=("sub",)),
     "engine.text.placeables.escapes:read_escape": "one escape",
     "engine.text.placeables.dense:WORD": Case(uses=("findall",)),
     "engine.text.placeables.phrases:__init__": "one class of characters",
