@@ -312,6 +312,7 @@ def test_search_in_windows_finds_the_same_places(filling, long):
         ("git ist gut -- sagt er.", []),
         ("Das Passwort ist Xy7!kPq2.", ["Xy7!kPq2"]),
         ("a state-of-the-art kebab-case-name", ["kebab-case-name"]),
+        ("il a quatre-vingt-dix-neuf ans, mille-neuf-cents-quarante jours", []),
         ("Größe M, Plan B.", ["M", "B"]),
         ("Der Wert 10^-6 ± 5 %, 2 1/2 Tassen", ["10^-6 ± 5 %", "2 1/2"]),
         ("Der Flug LH 1234 nach NW1 6XE", ["LH 1234", "NW1 6XE"]),
