@@ -23,6 +23,7 @@ MAX_DIGITS: Final = 18  # longer runs of digits are compared as strings
 HALVES: Final = frozenset({5, 50, 30})  # half: 0.5, 50 %, 2:30
 QUARTERS: Final = frozenset({25, 75, 15, 45, 4})
 BEFORE_HALF: Final = (5, 10)  # minutes: fünf vor halb vier
+AROUND_HALF: Final = frozenset({20, 25, 35, 40})  # the same after full hours
 DOZEN: Final = 12
 ORDINARY: Final = 2  # words for smaller numbers have other meanings: a, second, once
 CLOCK: Final = frozenset({0, 12, 15, 30, 45})  # noon, midnight and parts of hours
@@ -238,7 +239,8 @@ def _whole_values(text: str, words: NumberWords) -> set[int]:
             begin = end
         # nineteen eighty-four
         values |= {*numbers, int("".join(map(str, numbers)))}
-    return _with_halves(text, words, values) | _values_of_times(text, words, _read_values(text, words))
+    times = _values_of_times(text, words, _read_values(text, words)) - AROUND_HALF
+    return _with_halves(text, words, values) | times
 
 
 def _has_time(text: str, words: NumberWords) -> bool:

@@ -122,6 +122,11 @@ def test_hours_of_work_are_not_times_of_day():
     assert not names_number("He worked for nine hours every day.", 7, "en")
 
 
+def test_minutes_before_and_after_half_hours_name_no_other_number():
+    assert not names_number("Sie ist fünf nach halb drei.", 25, "de")
+    assert names_number("Sie ist fünfundzwanzig.", 25, "de")
+
+
 def test_year_in_digits_is_named_by_its_decade():
     assert foreign_numbers("In the 1950s.", "Dans les années 50.", ("en", "fr")) == []
     assert foreign_numbers("In the 19th century.", "Au XIXe siècle.", ("en", "fr")) == []
