@@ -220,4 +220,4 @@ def test_failed_document_has_an_error_and_503_means_not_ready():
         path, key = f"/v2/document/{handle['document_id']}", {"document_key": handle["document_key"]}
         until(lambda: client.post(path, json=key).json()["status"] == "error")
         assert "tokens" in client.post(path, json=key).json()["error_message"]
-        assert client.post(f"{path}/result", json=key).status_code == 400
+        assert client.post(f"{path}/result", json=key).status_code == 413  # of the document's own error
