@@ -81,8 +81,8 @@ FAULTS = [
     (
         "a date has another month in the answer",
         "engine/text/placeables/counterparts.py",
-        "if name in written)",
-        "if name not in written)",
+        "if name in written or",
+        "if name not in written or",
         "tests/engine/text/test_counterparts.py -k dates_and",
     ),
     (
