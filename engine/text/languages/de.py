@@ -147,9 +147,9 @@ RULES: Final = LanguageRules(
     dates=Dates(
         ("Januar", "Februar", "März", "April", "Mai", "Juni")
         + ("Juli", "August", "September", "Oktober", "November", "Dezember"),
-        ("Jan", "Feb", "Mrz", "Apr", "Mai", "Jun", "Jul", "Aug", "Sept", "Okt", "Nov", "Dez"),
         r"(?<!\w)\d{1,2}\. ?(?:{}) \d{4}(?!\w)",
         "{}. {}",
+        short_months=("Jan", "Feb", "Mrz", "Apr", "Mai", "Jun", "Jul", "Aug", "Sept", "Okt", "Nov", "Dez"),
     ),
     clock_times=ClockTimes(
         ("eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun", "zehn", "elf", "zwölf"),

@@ -107,10 +107,10 @@ RULES: Final = LanguageRules(
     dates=Dates(
         ("January", "February", "March", "April", "May", "June")
         + ("July", "August", "September", "October", "November", "December"),
-        ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sept", "Oct", "Nov", "Dec"),
         # without a year only May is a date: "may" is a verb, but not next to a day
         rf"(?<!\w)(?:(?:{{}}) {DAY},? {YEAR}|{DAY} (?:{{}}),? {YEAR}|May {DAY}(?!\w)|{DAY} May(?!\w))",
         "{} {}",
+        short_months=("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sept", "Oct", "Nov", "Dec"),
     ),
     clock_times=ClockTimes(
         ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"),

@@ -112,10 +112,23 @@ RULES: Final = LanguageRules(
     dates=Dates(
         ("janvier", "février", "mars", "avril", "mai", "juin")
         + ("juillet", "août", "septembre", "octobre", "novembre", "décembre"),
-        ("janv", "févr", "mars", "avr", "mai", "juin", "juil", "août", "sept", "oct", "nov", "déc"),
         r"(?<!\w)(?:\d{1,2}|1er) (?:{}) \d{4}(?!\w)",
         "{} {}",
         first_day="1er",
+        short_months=(
+            "janv",
+            "févr",
+            "mars",
+            "avr",
+            "mai",
+            "juin",
+            "juil",
+            "août",
+            "sept",
+            "oct",
+            "nov",
+            "déc",
+        ),
     ),
     clock_times=ClockTimes(
         ("une heure", *(f"{hour} heures" for hour in HOURS.split())),

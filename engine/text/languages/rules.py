@@ -66,19 +66,19 @@ class Dates:
     """How a language writes dates.
 
     months: names of the twelve months.
-    short_months: their abbreviations, without the dot.
     pattern: regular expression of a date; "{}" stands for any month.
     form: format of day and month.
     year_form: format of the year, which follows them.
     first_day: written number of the first day of a month.
+    short_months: abbreviations of the twelve months, without the dot, or none.
     """
 
     months: tuple[str, ...]
-    short_months: tuple[str, ...]
     pattern: str
     form: str
     year_form: str = " {}"
     first_day: str = "1"
+    short_months: tuple[str, ...] = ()
 
 
 class ClockTimes(NamedTuple):
