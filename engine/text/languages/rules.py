@@ -80,6 +80,14 @@ class Dates:
     first_day: str = "1"
     short_months: tuple[str, ...] = ()
 
+    def month_of(self, written: str) -> int:
+        """Return the month of a date, from 0 on.
+
+        written: date with the name of a month or its abbreviation.
+        """
+        months = zip(self.months, self.short_months or self.months, strict=True)
+        return next(i for i, (name, short) in enumerate(months) if name in written or short in written)
+
 
 class ClockTimes(NamedTuple):
     """Half hours and quarters of hours in words, which models take for those of another hour.

@@ -138,8 +138,7 @@ def _date_or_abbreviation(written: str, source: LanguageRules, target: LanguageR
     assert source.dates and target.dates
     year = next((number for number in numbers if len(number) == YEAR_DIGITS), "")
     day = next(number for number in numbers if number != year)
-    months = zip(source.dates.months, source.dates.short_months or source.dates.months, strict=True)
-    month = next(i for i, (name, short) in enumerate(months) if name in written or short in written)
+    month = source.dates.month_of(written)
     day = target.dates.first_day if day == "1" else day
     written_year = target.dates.year_form.format(year) if year else ""
     return target.dates.form.format(day, target.dates.months[month]) + written_year

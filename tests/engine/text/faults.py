@@ -80,7 +80,7 @@ FAULTS = [
     ),
     (
         "a date has another month in the answer",
-        "engine/text/placeables/counterparts.py",
+        "engine/text/languages/rules.py",
         "if name in written or",
         "if name not in written or",
         "tests/engine/text/test_counterparts.py -k dates_and",
