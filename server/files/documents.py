@@ -16,6 +16,7 @@ from fastapi.responses import FileResponse
 from documents import FORMATS
 from documents.options import USUAL_FILE, FileOptions
 from documents.spans import Segment
+from documents.worker import NO_SEGMENT
 from engine.api import ModelRoute, Overloaded, TextOptions, TooLarge
 from server.answering.translation import routes_for, run_segments
 from server.callers.access import share_of
@@ -27,7 +28,6 @@ from server.files.work import FilesInWork
 from server.http.parameters import while_connected
 from server.state import AppState, deadline_of, state_of
 
-NO_SEGMENT: Final = Segment("")
 SWEEP_SECONDS: Final = 60.0  # longest time between two sweeps for expired files
 CHUNK_CHARACTERS: Final = 8_000  # characters of a document that are queued at once
 SAMPLE_SEGMENTS: Final = 200  # number of segments that are used to detect the language

@@ -64,8 +64,9 @@ REPLY: Final = (
     r"(?:(?<=Subject: )|(?<=Betreff: )|(?<=Objet: )|(?<=Objet : ))(?:R[Ee]|F[Ww]d?|AW|WG|T[Rr]):(?= \S)"
 )
 DIRECTIVE: Final = rf"{LINE_START}[ \t]{{0,8}}\.\. [a-z-]{{2,30}}::(?=\s|\Z)"  # .. note::
-HEADS: Final = (LOG, SPEAKER, COMPILER, COMMIT, CLAUSE, COMMENT, SOURCE, LISTING, KERNEL, SUBJECT, REPLY)
-HEAD: Final = "|".join((*HEADS, DIRECTIVE))
+HEAD: Final = "|".join(
+    (LOG, SPEAKER, COMPILER, COMMIT, CLAUSE, COMMENT, SOURCE, LISTING, KERNEL, SUBJECT, REPLY, DIRECTIVE)
+)
 # syntax of ICU's messages around their branches; fields such as {name} are found first
 BRANCH: Final = (
     r"\{\s?\w{1,60}+,\s?(?:plural|select|selectordinal),\s{0,9}(?:offset:\d{1,9}\s)?(?:=\d{1,9}|\w{1,60}+)\s{0,9}\{"
