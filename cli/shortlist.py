@@ -65,7 +65,7 @@ def _from_pairs(
 ) -> tuple[Shortlist, str]:
     """Return a shortlist learned from sentence pairs, and its description."""
     from engine.text.tokenizers.tokenizer import open_tokenizer
-    from training.shortlist import learn
+    from training.words.shortlist import learn
 
     if not rows:
         raise InvalidRequest(f"{path}: has no pairs to learn from")
@@ -79,7 +79,7 @@ def _from_language(bundle: Bundle, language: str, texts: list[str], most: int) -
     """Return the shortlist of the bundle, or a new one, with the list of a language, and its description."""
     from engine.bundle.shortlist import SHORTLIST, load_shortlist
     from engine.text.tokenizers.tokenizer import open_tokenizer
-    from training.shortlist import LanguageToken, language_tokens, with_language
+    from training.words.shortlist import LanguageToken, language_tokens, with_language
 
     config, tokenizer = bundle.config, open_tokenizer(bundle)
     vocabularies = config.source_vocab, config.target_vocab

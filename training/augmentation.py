@@ -15,8 +15,8 @@ from typing import Final
 
 from engine.text.languages import rules_of
 from engine.text.languages.rules import ENGLISH_NUMERALS
-from training.lexicon import lexicon
 from training.recipe import Augment
+from training.words.lexicon import lexicon
 
 Pair = tuple[str, str]
 MAX_JOINED: Final = 4

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -226,16 +227,19 @@ def _make_choice(
 def _separate_words(sentence: Sentence, text: str, order: Sequence[int], mark: str) -> str:
     """Insert a space between a phrase and a word that touches it, if the sentence has a space there.
 
+    text: answer with a mark for each phrase.
+
     order: number of the phrase of each mark in `text`.
     """
-    first, *rest = text.split(mark)
-    if not any(map(GLUED_WORD.match, rest)):
-        return text
-    # text of the source after each phrase
-    after = dict(zip(sentence.phrases, sentence.text.split(mark)[1:], strict=True))
-    glued = (GLUED_WORD.match(part) and after[n][:1] == " " for n, part in zip(order, rest, strict=True))
-    parts = (mark + " " * bool(apart) + part for apart, part in zip(glued, rest, strict=True))
-    return first + "".join(parts)
+    parts, sources = text.split(mark), sentence.text.split(mark)
+    around = dict(zip(sentence.phrases, pairwise(sources), strict=True))  # text before and after each phrase
+    for number, phrase in enumerate(order):
+        before, after = around[phrase]
+        if before[-1:] == " " and parts[number][-1:].isalpha():
+            parts[number] += " "
+        if after[:1] == " " and GLUED_WORD.match(parts[number + 1]):
+            parts[number + 1] = " " + parts[number + 1]
+    return mark.join(parts)
 
 
 def _with_marks(model: TextModel, plan: Plan, sentence: Sentence, choice: Choice) -> Choice:

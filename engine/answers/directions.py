@@ -16,6 +16,7 @@ from engine.answers.text_model import TextModel
 from engine.bundle.bundle import Bundle, open_bundle
 from engine.errors import Unavailable, UnknownModel
 from engine.text.codes import by_short_code, short
+from engine.text.known_words import read_known_words
 from engine.text.placeables.markup import compile_patterns
 from engine.text.tokenizers.characters import CodePoints
 from engine.text.tokenizers.mapped_pieces import MappedPieces
@@ -174,6 +175,7 @@ def open_side(bundle: Bundle, tokenizer: Tokenizer, defaults: DecodeOptions, lim
         truncates=bundle.truncates,
         max_sentence_tokens=bundle.max_sentence_tokens,
         words=read_words(bundle),
+        known_words=read_known_words(bundle),
         bundle=(str(bundle.path.absolute()), bundle.digest),
     )
 

@@ -20,7 +20,6 @@ from engine.text.numbers import has_numbers
 from engine.text.placeables.markup import PlainText, read_capitals, read_markup
 from engine.text.placeables.masked_text import MarkedText, MaskedText
 from engine.text.placeables.masking import MaskRules, mask
-from engine.text.placeables.names import NameRule
 from engine.text.placeables.numerals import localise
 from engine.text.placeables.pairs import quoted_words, without_pairs
 from engine.text.split import Layout, pack, paragraphs, split
@@ -368,7 +367,7 @@ def _mask_rules(
         check_kept_phrases(options, model)
     elif not resolved.protect:
         return MaskRules()
-    alone, symbols = model.words.names, model.placeholders
+    symbols = model.placeholders
     local = partial(localise, source=model.source, target=options.numerals or model.target)
     return MaskRules(
         ignore=(*options.ignore, *(word.word for word in model.placeholder_words)),
@@ -378,7 +377,7 @@ def _mask_rules(
         symbols=symbols,
         spaced=model.spaced,
         lacks=model.tokenizer.lacks,
-        names=None if alone is None else NameRule(model.source, model.word_tokens, alone, model.target),
+        names=model.name_rule,
         languages=model.languages,
         local=local if options.local_numbers and resolved.protect else None,
         number_words=resolved.protect and bool(symbols) and not model.remote,

@@ -9,6 +9,8 @@ from typing import Any, Final
 
 from engine.text.codes import primary
 from engine.text.first_words import FIRST_WORDS
+from engine.text.known_words import KnownWords
+from engine.text.placeables.names import NameRule
 from engine.text.tokenizers.placeholder_words import PlaceholderTokenizer, PlaceholderWord, symbols_of
 from engine.text.tokenizers.tokenizer import Tokenizer
 from engine.text.words import BundleWords
@@ -43,6 +45,7 @@ class TextModel:
     max_sentence_tokens: largest number of tokens of a sentence with end-of-sentence; a longer one is split.
     placeholder_words: words that are placeholders if the vocabulary has no placeholder symbols.
     words: words that the bundle treats by rule.
+    known_words: words of the training data, if the bundle lists them.
     bundle: path and digest of the bundle; empty: the model has none.
     remote: whether the model is on another server: a language model that reads text as it is, without
         attention.
@@ -67,6 +70,7 @@ class TextModel:
     max_sentence_tokens: int = MAX_SENTENCE_TOKENS
     placeholder_words: tuple[PlaceholderWord, ...] = ()
     words: BundleWords = BundleWords()
+    known_words: KnownWords | None = None
     bundle: tuple[str, ...] = ()
     remote: bool = False
     paragraphs: bool = False
@@ -107,6 +111,14 @@ class TextModel:
 
     def _count_known(self, words: Collection[str]) -> int:
         return sum(self.word_tokens(word) == 1 or self.word_tokens(word.lower()) == 1 for word in words)
+
+    @property
+    def name_rule(self) -> NameRule | None:
+        """Rule for names; None if names are left to the model."""
+        alone = self.words.names
+        if alone is None:
+            return None
+        return NameRule(self.source, self.word_tokens, alone, self.target, self.known_words)
 
     @property
     def placeholders(self) -> tuple[str, ...]:

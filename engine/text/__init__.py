@@ -9,7 +9,9 @@ wrapping    lines into which an answer is wrapped
 numbers     numbers in digits and in words, to compare a source with its answer
 form        capitals and final marks of a sentence
 words       fixed phrases and the rule for names of a bundle
-given_names given names, which are no words to translate
+known_words words that the training data of a bundle translates
+unknown_words names and rare words, which a model copies badly
+given_names given names, titles and particles of names
 detect      language detection
 foreign     quotations in another language
 language_names names of languages, by code

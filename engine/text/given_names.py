@@ -1,8 +1,10 @@
-"""Given names of the languages served: frequent ones that are no ordinary words, in the public domain."""
+"""Words in names: frequent given names that are no ordinary words (public domain), titles, particles."""
 
 from __future__ import annotations
 
 from typing import Final
+
+from engine.text.languages import of_all
 
 _WOMEN: Final = """
 Agathe Agnieszka Agnès Aisha Alexandra Alice Amanda Amelie Amina Amy Angela Angelika Anja Anna Anne
@@ -37,3 +39,12 @@ Tomasz Torsten Uwe Vincent Volker Walter Werner Wilhelm William Wolfgang Xavier 
 """
 # "f" or "m" by name
 GIVEN_NAMES: Final = {**dict.fromkeys(_WOMEN.split(), "f"), **dict.fromkeys(_MEN.split(), "m")}
+TITLES: Final = frozenset(of_all(lambda rules: rules.title_words))
+OWN_TITLES: Final = frozenset(of_all(lambda rules: rules.own_title_words))  # titles in one language only
+NOT_NAMES: Final = TITLES.union(of_all(lambda rules: rules.not_names))
+# small words within names: van Beethoven, von und zu Guttenberg
+PARTICLES: Final = frozenset(
+    {"van", "von", "der", "den", "de", "da", "di", "du", "del", "della", "la", "le", "ten", "ter", "zu"}
+    | {"und", "ibn", "al", "el", "dos", "y"}
+)
+MAX_CAPITALS_SHARE: Final = 0.67  # words with capitals after the first word; headings have more

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from engine.text.languages import LANGUAGES
 from training.augmentation import Forms, augment, names
 from training.cleaning import clean, normalise
-from training.lexicon import lexicon
 from training.recipe import Augment
+from training.words.lexicon import lexicon
 
 NOUNS = {
     "Hund": "dog", "Katze": "cat", "Haus": "house", "Baum": "tree", "Buch": "book", "Stuhl": "chair",

@@ -162,6 +162,7 @@ RULES: Final = LanguageRules(
         digits=r"(?<![\w.,:/–-])(?<![–-] )(?P<hour>[01]?\d|2[0-4])[.:](?P<minutes>[0-5]\d)[ \u00a0]Uhr(?!\w)",
         in_digits=("{} Uhr", "{}:{} Uhr"),
     ),
+    endings=r"innen|in|chen|ern|e[mnrs]?|te?[nt]?|s?t|n|s",
     number_words=NUMBER_WORDS,
     numbered_words=("Art", "Abs", "Tel", r"[^\W\d_]{0,24}[Ss]tr"),
     # "Professor" is an ordinary noun too; "Familie" has no counterpart in other languages

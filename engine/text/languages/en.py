@@ -129,6 +129,7 @@ RULES: Final = LanguageRules(
         ),
         in_digits=("{}:00", "{}:{}"),
     ),
+    endings=r"ings?|ed|ers?|ly|ies|es?|s|y",
     number_words=NUMBER_WORDS,
     # "Professor" is an ordinary noun too; "Sir" and "Lady" have no counterpart in other languages
     title_words=last_words(TITLES.values()) - {"Professor"} | {"Sir", "Lady"},

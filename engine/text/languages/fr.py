@@ -139,6 +139,7 @@ RULES: Final = LanguageRules(
         signs=("heure",),
         in_digits=("{} h", "{} h {}"),
     ),
+    endings=r"ements?|e(?:nt|[rz])|ons|ai[st]|ant|ées?|és?|es?|s|x",
     number_words=NUMBER_WORDS,
     # elided words are words of their own: l'Algérie
     word=rf"(?i:(?:[cdjlmnst]|qu)(?=[’'])|{LETTERS}(?:[-’']{LETTERS})*)",

@@ -200,6 +200,7 @@ class LanguageRules:
     number_words: numbers in words; None: the numbers of an answer are not compared with words.
     numbered_words: patterns of further abbreviations before a number: Art. 5.
     word: pattern of a word.
+    endings: pattern of the endings of words, without which they are stems.
     title_words: last words of titles before a name, without dots; they count in texts of all languages.
     own_title_words: the same, for words that count only in texts of this language.
     own_particles: particles of names ("van", "de") that are ordinary words of the language. They belong to
@@ -236,6 +237,7 @@ class LanguageRules:
     number_words: NumberWords | None = None
     numbered_words: tuple[str, ...] = ()
     word: str = rf"{LETTERS}(?:-{LETTERS}|[’'](?!{ENGLISH_CLITIC}){LETTERS})*"
+    endings: str = ""
     title_words: frozenset[str] = frozenset()
     own_title_words: frozenset[str] = frozenset()
     own_particles: frozenset[str] = frozenset({"und", "y"})

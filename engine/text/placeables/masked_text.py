@@ -16,6 +16,7 @@ from engine.text.numbers import names_number
 from engine.text.placeables.amounts import EMOJI, NUMBER
 from engine.text.placeables.grammar import BORDER, EMOJI_STAND_IN
 from engine.text.placeables.spelling import TRUSTED, spell_amounts, spell_names
+from engine.text.unknown_words import has_similar_word
 from engine.text.wrapping import ONE_LINE, Wrapping
 
 NUMBERS: Final = re.compile(NUMBER)
@@ -46,6 +47,7 @@ class Phrase:
     spans: number of each span of the caller in the phrase, with begin and end in characters of the phrase.
     trusted: whether the model reads the phrase itself first, not a placeholder: digits, codes, names.
     name: whether the phrase is a name.
+    unknown: whether the model has not learnt the phrase; the answer has it or a similar word.
     border: whether the text on both sides of the phrase is translated separately.
     hinted: whether the model reads the phrase itself and gets its target with it.
     in_words: whether the phrase is a number in words, and its target the same number in digits.
@@ -58,10 +60,21 @@ class Phrase:
     spans: tuple[tuple[int, int, int], ...] = ()
     trusted: bool = False
     name: bool = False
+    unknown: bool = False
     border: bool = False
     hinted: bool = False
     in_words: bool = False
     read_as: str = ""
+
+    def is_lost(self, answer: str, language: str) -> bool:
+        """Return whether an answer lacks a number in words or an unknown word.
+
+        answer: answer of the model.
+        language: code of its language.
+        """
+        if self.in_words:
+            return not names_number(answer, int(self.target), language)
+        return self.unknown and not has_similar_word(answer, self.target)
 
     def kept(self, begin: int, end: int) -> list[KeptSpan]:
         """Return the caller's spans in an answer with the phrase at [begin, end), or the phrase itself."""
@@ -146,9 +159,9 @@ class MaskedText:
         language: code of the language of the answer.
         """
         read = [self.phrases[number] for number in phrases if not self.phrases[number].read_as]
-        if any(p.in_words and not names_number(text, int(p.target), language) for p in read):
+        if any(phrase.is_lost(text, language) for phrase in read):
             return True
-        expected = Counter(phrase for phrase in read if not phrase.in_words)
+        expected = Counter(phrase for phrase in read if not (phrase.in_words or phrase.unknown))
         actual = Counter(match[0] for match in TRUSTED.finditer(text))
         return any(
             text.count(phrase.target) < count
@@ -166,8 +179,9 @@ class MaskedText:
         """
         read = [self.phrases[number] for number in phrases]
         read = [phrase for phrase in read if not (phrase.hinted or phrase.in_words or phrase.read_as)]
-        text = spell_amounts(text, {phrase.source for phrase in read if not phrase.name})
-        return spell_names(text, [phrase.source for phrase in read if phrase.name], count)
+        words = [phrase.source for phrase in read if phrase.name or phrase.unknown]
+        text = spell_amounts(text, {phrase.source for phrase in read}.difference(words))
+        return spell_names(text, words, count)
 
     def at_most(self, count: int) -> MaskedText:
         """Return the text with at most `count` phrases masked.

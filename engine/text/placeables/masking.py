@@ -46,6 +46,7 @@ from engine.text.placeables.names import (
 )
 from engine.text.placeables.nonwords import hold_nonwords, join_code
 from engine.text.placeables.phrases import Phrases, merge_ranges, targets_of
+from engine.text.unknown_words import find_unknown_words
 
 REMEMBERED_MODELS: Final = 64  # models with an index of their symbols
 PRIVATE: Final = range(0xE000, 0xF700)
@@ -205,16 +206,20 @@ class _Finder:
         names = yield from self._names(part)
         numbers = yield from self._numbers(part)
         words = yield from self._long_forms(part)
-        spans += [iter(found) for found in (fixed, words, kinds, names, numbers) if found]
+        unknown = yield from self._unknown_words(part)
+        spans += [iter(found) for found in (fixed, words, kinds, unknown, names, numbers) if found]
         if self.rules.protect:
             spans += self._words(part)
         if not spans:  # the usual case; the loop below takes as long as all above
             return
+        ready = numbers | unknown
         for span in merge_ranges(spans):
             yield None
             source, kind, name = part[slice(*span)], kinds.get(span), fixed.get(span, names.get(span))
-            phrase = None if name else _in_words(source, span, {} if kind else numbers, words)
-            yield begin + span[0], begin + span[1], phrase or self._phrase(source, kind, name)
+            phrase = words.get(span) or (None if kind else ready.get(span))
+            if name or phrase is None:
+                phrase = self._phrase(source, kind, name)
+            yield begin + span[0], begin + span[1], phrase
 
     def _placeables(self, part: str) -> Generator[None, None, dict[tuple[int, int], Placeable]]:
         """Map each placeable of a part of the text to its kind."""
@@ -242,18 +247,37 @@ class _Finder:
         found = find_names_with_titles(part, rule) if rule else iter(())
         return (yield from self._without_requested(part, found))
 
-    def _numbers(self, part: str) -> Generator[None, None, dict[tuple[int, int], str]]:
-        """Map each number in words of a part of the text to its digits."""
+    def _numbers(self, part: str) -> Generator[None, None, dict[tuple[int, int], Phrase]]:
+        """Map each number in words of a part of the text to its phrase."""
         languages = self.rules.languages if self.rules.number_words else None
         compared = languages and rules_of(languages[1]).number_words
         found = find_numbers(part, languages[0]) if languages and compared else iter(())
-        return (yield from self._without_requested(part, ((n.begin, n.end, str(n.value)) for n in found)))
+        digits = yield from self._without_requested(part, ((n.begin, n.end, str(n.value)) for n in found))
+        return {
+            span: Phrase(part[slice(*span)], value, False, trusted=True, in_words=True)
+            for span, value in digits.items()
+        }
 
-    def _long_forms(self, part: str) -> Generator[None, None, dict[tuple[int, int], str]]:
-        """Map each abbreviation of a part of the text to the words that the model reads."""
+    def _unknown_words(self, part: str) -> Generator[None, None, dict[tuple[int, int], Phrase]]:
+        """Map each unknown word of a part of the text to its phrase."""
+        known = self.rules.names.known if self.rules.names and self.rules.protect else None
+        found = list(find_unknown_words(part, known)) if known else []
+        names = {(word.begin, word.end): word.name for word in found}
+        kept = yield from self._without_requested(part, ((*span, part[slice(*span)]) for span in names))
+        return {
+            span: Phrase(word, word, False, trusted=True, name=names[span], unknown=not names[span])
+            for span, word in kept.items()
+        }
+
+    def _long_forms(self, part: str) -> Generator[None, None, dict[tuple[int, int], Phrase]]:
+        """Map each abbreviation of a part of the text to its phrase, which the model reads in words."""
         languages = self.rules.languages if self.rules.long_forms else None
         found = find_long_forms(part, languages[0]) if languages else iter(())
-        return (yield from self._without_requested(part, found))
+        words = yield from self._without_requested(part, found)
+        return {
+            span: Phrase(part[slice(*span)], part[slice(*span)], False, trusted=True, read_as=form)
+            for span, form in words.items()
+        }
 
     def _words(self, part: str) -> list[Iterator[tuple[int, int]]]:
         """Return iterators of acronyms, quotations in other languages and words with unknown characters."""
@@ -300,24 +324,6 @@ class _Finder:
         answer = phrase if target is None else target
         named = name is not None and not number
         return Phrase(phrase, answer, requested, trusted=trusted, name=named, border=border)
-
-
-def _in_words(
-    source: str,
-    span: tuple[int, int],
-    numbers: Mapping[tuple[int, int], str],
-    long_forms: Mapping[tuple[int, int], str],
-) -> Phrase | None:
-    """Return the phrase of a number in words or of an abbreviation, None for other phrases.
-
-    source: text of the phrase.
-    span: its begin and end.
-    numbers: digits of each number in words.
-    long_forms: words of each abbreviation.
-    """
-    if span in long_forms:
-        return Phrase(source, source, False, trusted=True, read_as=long_forms[span])
-    return Phrase(source, numbers[span], False, trusted=True, in_words=True) if span in numbers else None
 
 
 @lru_cache(REMEMBERED_MODELS)

@@ -12,22 +12,16 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Final
 
+from engine.text.given_names import MAX_CAPITALS_SHARE, NOT_NAMES, OWN_TITLES, PARTICLES, TITLES
+from engine.text.known_words import KnownWords
 from engine.text.languages import of_all, rules_of
 from engine.text.languages.rules import CapitalNouns
 from engine.text.placeables import amounts
 from engine.text.placeables.counterparts import title_before
 from engine.text.placeables.phrases import merge_ranges
 
-TITLES: Final = frozenset(of_all(lambda rules: rules.title_words))
-OWN_TITLES: Final = frozenset(of_all(lambda rules: rules.own_title_words))  # titles in one language only
-NOT_NAMES: Final = TITLES.union(of_all(lambda rules: rules.not_names))
 PLACE_PREPOSITIONS: Final = frozenset(
     of_all(lambda rules: rules.nouns.place_prepositions if rules.nouns else ())
-)
-# small words within names: van Beethoven, von und zu Guttenberg
-PARTICLES: Final = frozenset(
-    {"van", "von", "der", "den", "de", "da", "di", "du", "del", "della", "la", "le", "ten", "ter", "zu"}
-    | {"und", "ibn", "al", "el", "dos", "y"}
 )
 # A text without a match has no names; the search takes a fifth of the time that finding names takes. It looks
 # for a capital within a sentence, or in a language of capital nouns for two words with capitals side by side
@@ -59,7 +53,6 @@ MIN_TOKENS_BESIDE: Final = 2  # the longest word of several; of capital nouns, t
 MIN_NOUN_PAIR_TOKENS: Final = 5  # the two longest words together, in a language of capital nouns
 MIN_RARE_TOKENS: Final = 3  # a word whose capital the vocabulary lacks, in small letters
 MAX_KNOWN_TOKENS: Final = 2  # an ordinary word, written in small letters
-MAX_CAPITALS_SHARE: Final = 0.67  # words with capitals after the first word; headings have more
 SENTENCE_STARTS: Final = frozenset('.!?:„“"»«\n')
 
 
@@ -72,12 +65,14 @@ class NameRule:
     min_tokens_alone: least number of tokens of a name that stands alone, or 0 for never. A language that
         writes nouns with capitals does not use it.
     target: code of the language of the answer; titles are written in it. "": titles are not masked.
+    known: words of the training data; None: unknown words are left to the model.
     """
 
     language: str
     count_tokens: Callable[[str], int]
     min_tokens_alone: int
     target: str = ""
+    known: KnownWords | None = None
 
 
 def find_names(text: str, rule: NameRule) -> Iterator[tuple[int, int]]:

@@ -129,7 +129,7 @@ def _with_stand_ins(masked: MaskedText, places: Sequence[int]) -> str:
 def _stand_in(phrase: Phrase) -> str:
     if phrase.border or phrase.requested or max(phrase.source) > "\uffff":
         return APART
-    if phrase.name or phrase.read_as:
+    if phrase.name or phrase.unknown or phrase.read_as:
         return NAME
     return HELD if any(c.isalpha() or c.isdecimal() for c in phrase.source) else SIGN
 

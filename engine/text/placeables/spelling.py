@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from os.path import commonprefix
 from typing import Final
 
+from engine.text.given_names import PARTICLES
 from engine.text.placeables.grammar import BEGINNING, KINDS
-from engine.text.placeables.names import PARTICLES
 
 TRUSTED: Final = re.compile(
     BEGINNING + f"(?:{'|'.join(kind.pattern for kind in KINDS if kind.treatment == 'read')})"

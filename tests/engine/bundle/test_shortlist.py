@@ -26,7 +26,7 @@ from engine.types import DecodeOptions
 from export.graphs.onnx import shortlisted_graphs
 from server.settings import ServerSettings
 from tests.support.served import VOCABULARY, bundles, server, settings_of
-from training.shortlist import learn
+from training.words.shortlist import learn
 
 EOS = 2
 pairs_of_tokens = st.lists(

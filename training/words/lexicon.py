@@ -1,7 +1,7 @@
 """Learn a dictionary of single words from sentence pairs, to train models on words without a sentence.
 
 Two words are an entry if each is the likeliest translation of the other by IBM model 1
-(`training.shortlist`), and if most sentence pairs with one of them contain both.
+(`training.words.shortlist`), and if most sentence pairs with one of them contain both.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from training.shortlist import learn
+from training.words.shortlist import learn
 
 Pair = tuple[str, str]
 WORD: Final = re.compile(r"[^\W\d_]{2,}")

@@ -1,0 +1,143 @@
+"""`known_words.safetensors` of a bundle: words that the training data translates.
+
+`training.words.known_words` writes the file. Models garble other words, so these are kept
+(`engine.text.unknown_words`).
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache
+from typing import Final
+from zlib import crc32
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from engine.bundle.bundle import Bundle
+from engine.errors import BundleError
+from engine.text.languages import rules_of
+
+KNOWN_WORDS_FILE: Final = "known_words.safetensors"
+TENSORS: Final = ("stems", "capitals", "before_names")
+MIN_STEM_LETTERS: Final = 3
+MIN_PART_LETTERS: Final = 4  # of each word in a compound
+MIN_FIRST_LETTERS: Final = 3  # of its first word, if MIN_AFTER_FIRST letters follow
+MIN_AFTER_FIRST: Final = 5
+UMLAUTS: Final = str.maketrans("äöü", "aou")  # Anträge, Antrag
+MAX_COMPOUND_LETTERS: Final = 40
+
+
+@dataclass(frozen=True, slots=True)
+class KnownWords:
+    """Words of one language, as CRC-32 of their UTF-8 in ascending order; a false match is rare.
+
+    language: code of the language.
+    stems: stems of words in small letters. In a language that writes nouns with capitals, nouns too.
+    capitals: words with a capital within a sentence that have a translation: Monday, French.
+    before_names: words that have one before another word with a capital: President, Lake.
+    """
+
+    language: str
+    stems: array[int]
+    capitals: array[int]
+    before_names: array[int]
+
+    def knows(self, word: str) -> bool:
+        """Return whether training translated a word, or each word in a German compound."""
+        nouns = rules_of(self.language).nouns
+        return self._has_stem(stem(word, self.language)) or (
+            nouns is not None and is_compound(word, self.language, self._has_stem)
+        )
+
+    def may_be_place(self, word: str) -> bool:
+        """Return whether a German word may be the name of a place that training lacks: Hoffenheim."""
+        return ends_as_place(word, self.language) and not self._has_stem(stem(word, self.language))
+
+    def translates(self, word: str) -> bool:
+        """Return whether training translated a word with a capital within a sentence."""
+        return _has(self.capitals, word)
+
+    def precedes_names(self, word: str) -> bool:
+        """Return whether a word with a capital is translated before a name, as a title is."""
+        return _has(self.before_names, word)
+
+    def _has_stem(self, word: str) -> bool:
+        return _has(self.stems, word)
+
+    def dump(self) -> bytes:
+        """Return the content of the file of a bundle."""
+        return save({name: np.array(getattr(self, name), np.uint32) for name in TENSORS})
+
+
+def hashes(words: Iterable[str]) -> array[int]:
+    """Return the CRC-32 of each word, in ascending order."""
+    return array("I", sorted({crc32(word.encode()) for word in words}))
+
+
+def stem(word: str, language: str) -> str:
+    """Return a word in small letters, without umlauts and endings, but with MIN_STEM_LETTERS letters."""
+    small = word.lower().translate(UMLAUTS)
+    ending = _endings(language).search(small, MIN_STEM_LETTERS)
+    return small[: ending.start()] if ending else small
+
+
+def ends_as_place(word: str, language: str) -> bool:
+    """Return whether a word of a language that writes nouns with capitals ends like the name of a place."""
+    nouns = rules_of(language).nouns
+    return nouns is not None and re.fullmatch(nouns.place_endings, word.lower()) is not None
+
+
+def is_compound(word: str, language: str, has_stem: Callable[[str], bool]) -> bool:
+    """Return whether a word consists of at least two words with known stems.
+
+    word: word; a longer one than MAX_COMPOUND_LETTERS is no compound.
+    language: code of its language.
+    has_stem: returns whether a stem is known.
+    """
+    if len(word) > MAX_COMPOUND_LETTERS:
+        return False
+    small = word.lower()
+    borders = [0]  # between the words of the compound
+    for end in range(MIN_FIRST_LETTERS, len(small) + 1):
+        if end < MIN_PART_LETTERS and len(small) - end < MIN_AFTER_FIRST:
+            continue
+        begins = (b for b in borders if end - b >= (MIN_PART_LETTERS if b else MIN_FIRST_LETTERS))
+        if any(has_stem(stem(small[begin:end], language)) for begin in begins):
+            borders.append(end)
+    return len(borders) > 2 and borders[-1] == len(small)
+
+
+@cache
+def _endings(language: str) -> re.Pattern[str]:
+    return re.compile(rf"(?:{rules_of(language).endings or '(?!)'})\Z")
+
+
+def _has(ordered: array[int], word: str) -> bool:
+    value = crc32(word.encode())
+    at = bisect_left(ordered, value)
+    return at < len(ordered) and ordered[at] == value
+
+
+def read_known_words(bundle: Bundle) -> KnownWords | None:
+    """Read the known words of a bundle; None if it has none. Raises BundleError if the file is damaged."""
+    if KNOWN_WORDS_FILE not in bundle.files():
+        return None
+    path = bundle.file(KNOWN_WORDS_FILE)
+    try:
+        tensors = load(path.read_bytes())
+        parts = [tensors[name] for name in TENSORS]
+    except (SafetensorError, KeyError, ValueError) as error:
+        raise BundleError(
+            f"{path} is damaged ({error}); run: convoy words {bundle.path} --pairs FILE"
+        ) from None
+    if any(part.ndim != 1 or part.dtype != np.uint32 or np.any(part[:-1] >= part[1:]) for part in parts):
+        raise BundleError(
+            f"{path}: must have ascending uint32 rows; run: convoy words {bundle.path} --pairs FILE"
+        )
+    return KnownWords(bundle.source, *(array("I", part.tobytes()) for part in parts))

@@ -1,0 +1,115 @@
+"""Learn the known words of a bundle from sentence pairs (`engine.text.known_words`)."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Set
+from typing import Final
+
+from engine.text.known_words import KnownWords, ends_as_place, hashes, is_compound, stem
+from engine.text.languages import rules_of
+
+MIN_TIMES: Final = 2  # a model does not learn a word from one sentence
+MAX_COPIED: Final = 0.5  # share of the sentences in which a word stays as it is, if it has a translation
+MAX_CAPITALS_SHARE: Final = 0.67  # words with capitals after the first word; headings have more
+ANY_WORD: Final = re.compile(r"[^\W\d_]+")
+
+
+def learn(pairs: Iterable[tuple[str, str]], language: str) -> KnownWords:
+    """Return the known words of sentence pairs.
+
+    pairs: sources and translations.
+    language: code of the language of the sources.
+    """
+    counter = _WordCounts(language)
+    for source, target in pairs:
+        counter.count(source, frozenset(ANY_WORD.findall(target)))
+    words, nouns = counter.small_words(), rules_of(language).nouns is not None
+    if nouns:
+        nouns_and_words = words.union(counter.capitals().translated(MIN_TIMES))
+        return KnownWords(language, hashes(_simple_stems(nouns_and_words, language)), hashes(()), hashes(()))
+    stems = {stem(word, language) for word in words}
+    capitals, titles = counter.inside.translated(1), counter.before_names.translated(1)
+    return KnownWords(language, hashes(stems), hashes(capitals), hashes(titles))
+
+
+class _Uses:
+    """Numbers of sentences with a word, and of sentences whose translation has it too."""
+
+    def __init__(self) -> None:
+        self.all, self.copied = Counter[str](), Counter[str]()
+
+    def add(self, word: str, target_words: Set[str]) -> None:
+        self.all[word] += 1
+        self.copied[word] += word in target_words
+
+    def translated(self, times: int) -> Iterator[str]:
+        """Yield the words of at least `times` sentences that usually have a translation."""
+        for word, count in self.all.items():
+            if count >= times and self.copied[word] < MAX_COPIED * count:
+                yield word
+
+
+class _WordCounts:
+    """Counts the words of sentences.
+
+    small: words in small letters.
+    first: words with a capital at the beginning of a sentence, or in a heading.
+    inside: words with a capital within a sentence.
+    before_names: words with a capital within a sentence, before a word that its translation has too.
+    """
+
+    def __init__(self, language: str) -> None:
+        self.pattern = re.compile(rules_of(language).word)
+        self.small, self.first = _Uses(), _Uses()
+        self.inside, self.before_names = _Uses(), _Uses()
+
+    def count(self, source: str, target_words: Set[str]) -> None:
+        """Count the words of a source.
+
+        source: sentence.
+        target_words: words of its translation.
+        """
+        matches = list(self.pattern.finditer(source))
+        words = [match[0] for match in matches]
+        gaps = [source[a.end() : b.start()] for a, b in zip(matches, matches[1:], strict=False)]
+        capitals = sum(word[0].isupper() for word in words[1:])
+        heading = capitals > MAX_CAPITALS_SHARE * max(1, len(words) - 1)
+        following = zip([*gaps, ""], [*words[1:], ""], strict=True)
+        for word, before, (gap, after) in zip(words, [".", *gaps], following, strict=False):
+            occurrences = self.inside
+            if heading or before.strip(" ,"):
+                occurrences = self.first
+            elif gap == " " and after.istitle() and after in target_words:
+                occurrences = self.before_names
+            for part in {word, *word.split("-")}:
+                if part[:1].isupper() and len(part) > 1:
+                    occurrences.add(part, target_words)
+                elif not part[:1].isupper():
+                    self.small.add(part, target_words)
+
+    def small_words(self) -> set[str]:
+        """Return the words in small letters, and the translated ones at the beginning of sentences."""
+        names = Counter[str]()  # sentences whose translation keeps the word, by the word in small letters
+        for word, count in self.capitals().copied.items():
+            names[word.lower()] += count
+        words = {word for word, count in self.small.all.items() if count >= max(MIN_TIMES, names[word])}
+        return words.union(self.first.translated(MIN_TIMES))
+
+    def capitals(self) -> _Uses:
+        """Return the occurrences of words with capitals anywhere."""
+        every = _Uses()
+        for part in (self.first, self.inside, self.before_names):
+            every.all += part.all
+            every.copied += part.copied
+        return every
+
+
+def _simple_stems(words: Iterable[str], language: str) -> set[str]:
+    """Return the stems of words, without compounds of other words that do not end like places."""
+    stems = set[str]()
+    for word in sorted(words, key=lambda word: (len(word), word)):
+        if ends_as_place(word, language) or not is_compound(word, language, stems.__contains__):
+            stems.add(stem(word, language))
+    return stems
