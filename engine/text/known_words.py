@@ -40,7 +40,7 @@ class KnownWords:
     language: code of the language.
     stems: stems of words in small letters. In a language that writes nouns with capitals, nouns too.
     capitals: words with a capital within a sentence that have a translation: Monday, French.
-    before_names: words that have one before another word with a capital: President, Lake.
+    before_names: words that have one before a name: President, Lake, Yesterday.
     """
 
     language: str

@@ -24,6 +24,13 @@ DIGIT: Final = re.compile(r"\d")  # addresses and tables have digits, headings r
 INITIALS_BEFORE: Final = re.compile(r"(?<![\w.])(?:[^\W\d_a-zß-öø-ÿ]\. ?){1,4}\Z")  # G. W. Leibniz
 INITIAL_AFTER: Final = re.compile(r" [^\W\d_a-zß-öø-ÿ]\.(?! ?[^\W\d_a-zß-öø-ÿ])")  # Alois H.
 MIN_SMALL_LETTERS: Final = 4  # of an unlearnt word in small letters
+MAX_NAME_WORDS: Final = 8
+MAX_ACRONYM_LETTERS: Final = 4
+MIN_QUOTED: Final = 2  # words of a quoted name
+MIN_GERMAN_QUOTED: Final = 3  # fewer may be a noun with its adjective
+OPENING: Final = re.compile("(?:[\"“„«‚‘']|«[ \u00a0\u202f])\\Z")
+CLOSING: Final = re.compile("[\"“”»‘’']|[ \u00a0\u202f]»")
+BETWEEN_NAMES: Final = frozenset({" ", " & ", "'s ", "’s "})
 MAX_INITIALS: Final = 12  # characters before a name
 
 
@@ -66,7 +73,7 @@ class _UnknownWordFinder:
     """Words of a text; methods take the number of a word."""
 
     def __init__(self, text: str, known: KnownWords) -> None:
-        self.known, self.rules = known, rules_of(known.language)
+        self.text, self.known, self.rules = text, known, rules_of(known.language)
         self.not_names = NOT_NAMES | self.rules.own_title_words
         matches = re.finditer(rf"(?<![\w@#])(?:{self.rules.word})(?![\w@#])", text)
         self.spans = [match.span() for match in matches]
@@ -79,34 +86,86 @@ class _UnknownWordFinder:
         """Return the end of the unknown words from a word on, and whether they are a name."""
         if not self._has_capital(number):
             return number, False
-        end = number + 1
-        while end < len(self.words) and self.gaps[end] == " " and self._has_capital(end):
-            end += 1
-        run = range(number, end)  # adjacent words with capitals
+        end = self._run_end(number)
+        if self._is_quoted_name(number, end):
+            return end, True
+        if self.rules.nouns:
+            return self._german_end(number, end), False
+        named = self._is_name(number, end) if self._is_inside(number) else self._begins_with_name(number, end)
+        return (self._with_small_word(end), True) if named else (self._end_of_unlearnt(number, end), False)
+
+    def _run_end(self, first: int) -> int:
+        """Return the end of adjacent words with capitals, in French with particles between: Gare de Lyon."""
+        end = number = first
+        last = min(len(self.words), first + MAX_NAME_WORDS)
+        while number < last and (number == first or self.gaps[number] in BETWEEN_NAMES):
+            if self._has_capital(number) or (number > first and self._is_acronym(number)):
+                end = number + 1
+            elif self.words[number] not in self.rules.name_particles:
+                break
+            number += 1
+        return end
+
+    def _is_name(self, first: int, end: int) -> bool:
+        """Return whether a run within a sentence is a name."""
+        words, known = self.words[first:end], self.known
+        if len(words) > 1 and known.precedes_names(words[0]) and words[0].lower() not in PARTICLES:
+            return False  # a title
+        if any(map(self._is_unlearnt, words)):
+            return True
+        article = self.words[first - 1] in self.rules.small_words
+        return not article and not known.translates(words[0])
+
+    def _begins_with_name(self, first: int, end: int) -> bool:
+        """Return whether a run at the beginning of a sentence is a name of several words: Red Lion FC.
+
+        The first word may be another one, as in "Tonight Hiromi Uehara". So the words after it must have an
+        ordinary word with a capital, which only a name has there.
+        """
+        start, *words = self.words[first:end]
+        if self.heading or self.known.precedes_names(start) or start.lower() in self.rules.small_words:
+            return False
+        learnt = [word for word in words if word[0].isupper() and not self._is_unlearnt(word)]
         return (
-            (self._end_inside(run), True) if self._is_inside(number) else (self._end_of_unlearnt(run), False)
+            bool(learnt) and any(map(self._is_unlearnt, words)) and not any(map(self.known.translates, words))
         )
 
-    def _end_inside(self, run: range) -> int:
-        """Return the end of the name that words with capitals within a sentence begin with."""
-        words, known = [self.words[number] for number in run], self.known
-        titled = len(words) > 1 and known.precedes_names(words[0]) and words[0].lower() not in PARTICLES
-        article = self.words[run.start - 1] in self.rules.small_words
-        unlearnt = any(map(self._is_unlearnt, words))
-        if titled or not (unlearnt or not (article or known.translates(words[0]))):
-            return run.start
-        return self._with_small_word(run.stop)
+    def _is_quoted_name(self, first: int, end: int) -> bool:
+        """Return whether a run is a whole quotation, and no label that training translates: “Red Lion”."""
+        begin, after = self.spans[first][0], self.spans[end - 1][1]
+        quoted = OPENING.search(self.text, max(0, begin - 2), begin) and CLOSING.match(self.text, after)
+        least = MIN_GERMAN_QUOTED if self.rules.nouns else MIN_QUOTED
+        if not quoted or end - first < least or (first == 0 and end == len(self.words)):
+            return False
+        return not all(map(self.known.translates, self.words[first:end]))
 
-    def _end_of_unlearnt(self, run: range) -> int:
-        """Return the end of the unlearnt words at the beginning of a run.
+    def _german_end(self, first: int, end: int) -> int:
+        """Return the end of a run that begins with an unlearnt word, or with a place.
 
-        German nouns are rarely side by side, so a whole run is a name there: Borussia Dortmund.
+        German nouns are rarely side by side, so the whole run is a name: Borussia Dortmund.
         """
-        end = run.start
-        while end < run.stop and (self._is_unlearnt(self.words[end]) or self._is_place(end)):
-            end = run.stop if self.rules.nouns else end + 1
-        bracketed = self.gaps[run.start].endswith("(")
-        return self._with_small_word(end) if end > run.start and bracketed else end
+        if self._is_unlearnt(self.words[first]) or self._is_place(first):
+            return self._with_small_word(end) if self._is_bracketed(first) else end
+        return first
+
+    def _end_of_unlearnt(self, first: int, end: int) -> int:
+        """Return the end of the unlearnt words at the beginning of a run."""
+        number = first
+        while number < end and (self._is_unlearnt(self.words[number]) or self._continues_name(first, number)):
+            number += 1
+        return self._with_small_word(number) if number > first and self._is_bracketed(first) else number
+
+    def _continues_name(self, first: int, number: int) -> bool:
+        """Return whether an ordinary word has its capital because a name before it goes on: Nguyễn Văn An."""
+        return number > first and not self.heading and not self.known.translates(self.words[number])
+
+    def _is_bracketed(self, number: int) -> bool:
+        return self.gaps[number].endswith("(")
+
+    def _is_acronym(self, number: int) -> bool:
+        """Return whether a word in capitals may be a part of a name: Red Lion FC."""
+        word = self.words[number]
+        return 1 < len(word) <= MAX_ACRONYM_LETTERS and word.isupper() and not self.rules.nouns
 
     def _is_place(self, number: int) -> bool:
         """Return whether a word ends like the name of a place and follows no article."""

@@ -57,7 +57,7 @@ class _WordCounts:
     small: words in small letters.
     first: words with a capital at the beginning of a sentence, or in a heading.
     inside: words with a capital within a sentence.
-    before_names: words with a capital within a sentence, before a word that its translation has too.
+    before_names: words with a capital before a word with a capital that its translation has too.
     """
 
     def __init__(self, language: str) -> None:
@@ -78,11 +78,9 @@ class _WordCounts:
         heading = capitals > MAX_CAPITALS_SHARE * max(1, len(words) - 1)
         following = zip([*gaps, ""], [*words[1:], ""], strict=True)
         for word, before, (gap, after) in zip(words, [".", *gaps], following, strict=False):
-            occurrences = self.inside
-            if heading or before.strip(" ,"):
-                occurrences = self.first
-            elif gap == " " and after.istitle() and after in target_words:
-                occurrences = self.before_names
+            begins = heading or before.strip(" ,") != ""
+            name_follows = not heading and gap == " " and after.istitle() and after in target_words
+            occurrences = self.before_names if name_follows else self.first if begins else self.inside
             for part in {word, *word.split("-")}:
                 if part[:1].isupper() and len(part) > 1:
                     occurrences.add(part, target_words)

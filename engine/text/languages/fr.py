@@ -139,6 +139,7 @@ RULES: Final = LanguageRules(
         signs=("heure",),
         in_digits=("{} h", "{} h {}"),
     ),
+    name_particles=words("de du des la le les"),
     endings=r"ements?|e(?:nt|[rz])|ons|ai[st]|ant|ées?|és?|es?|s|x",
     number_words=NUMBER_WORDS,
     # elided words are words of their own: l'Algérie

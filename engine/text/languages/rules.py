@@ -203,6 +203,7 @@ class LanguageRules:
     endings: pattern of the endings of words, without which they are stems.
     title_words: last words of titles before a name, without dots; they count in texts of all languages.
     own_title_words: the same, for words that count only in texts of this language.
+    name_particles: small words within names of places and organisations: Gare de Lyon.
     own_particles: particles of names ("van", "de") that are ordinary words of the language. They belong to
         a name only after a title.
     country_articles: articles before countries.
@@ -240,6 +241,7 @@ class LanguageRules:
     endings: str = ""
     title_words: frozenset[str] = frozenset()
     own_title_words: frozenset[str] = frozenset()
+    name_particles: frozenset[str] = frozenset()
     own_particles: frozenset[str] = frozenset({"und", "y"})
     country_articles: frozenset[str] = frozenset()
     translated_names: str = DERIVED_NAMES
