@@ -6,6 +6,8 @@ model.safetensors       weights in fp16, fp32 or int8 (`engine.bundle.weights`),
                         `engine.models.weight_shapes`
 manifest.json           size and SHA-256 of every other file, sorted by name; origin of a fetched model
 README.md (the model card), tokenizer files, onnx/ (optional; a large int8 model has `packed.safetensors`)
+optional: shortlist.safetensors, int8.json (scores), placeholders.json, words.json (phrases and the rule for
+names), known_words.safetensors (words that the training data translates)
 
 No file is ever unpickled. `write_bundle` and `add_files` build a complete new folder next to the target and
 rename it, so a crash leaves the old state.
@@ -16,13 +18,12 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar
 
-import numpy as np
 from safetensors import SafetensorError
 
 from engine.bundle.config import ModelConfig
@@ -47,12 +48,13 @@ from engine.bundle.manifest import (
     typed,
 )
 from engine.bundle.strict import from_json
-from engine.bundle.tensors import MappedTensors, SharedArrays, TensorPart, write_tensors
-from engine.bundle.weights import Stored, Weights, parts_of, specs_of
+from engine.bundle.tensors import MappedTensors, SharedArrays
+from engine.bundle.weights import Stored, Weights, write_weights
 from engine.errors import BundleError, ConfigError
 from engine.types import MAX_SENTENCE_TOKENS, DecodeOptions
 
 T = TypeVar("T")
+F = TypeVar("F")
 # content of a file: bytes, the path of a file to copy, or a function that writes it
 Content: TypeAlias = bytes | Path | Callable[[Path], None]
 PACKED: Final = "onnx/packed.safetensors"  # int8 weights of a large model in the order of native products
@@ -302,17 +304,19 @@ def write_in_stages(
     own: dict[str, Content] = {
         CONFIG: _dump(config),
         GENERATION: _dump(dict(description.generation)),
-        WEIGHTS: partial(_write_weights, path=path, weights=weights, half=how.half),
+        WEIGHTS: partial(write_weights, path=path, weights=weights, half=how.half),
     }
     contents: dict[str, Content] = {**_check_names(path, files, {*own, MANIFEST}), **own}
     return _replace(path, contents, None, how.stages)
 
 
-def add_files(path: Path, files: Mapping[str, Content], provenance: Provenance | None = None) -> Bundle:
-    """Add or replace files (not configuration or weights) and update the manifest, all or nothing.
+def add_files(
+    path: Path, files: Mapping[str, Content | None], provenance: Provenance | None = None
+) -> Bundle:
+    """Add, replace or remove files (not configuration or weights) and update the manifest, all or nothing.
 
     path: folder of the bundle.
-    files: new files by name.
+    files: new files by name; None: the file is removed.
     provenance: origin of the model; None: the bundle's origin does not change.
     """
     bundle = open_bundle(path)
@@ -322,7 +326,7 @@ def add_files(path: Path, files: Mapping[str, Content], provenance: Provenance |
 
 
 def _replace(
-    path: Path, contents: Mapping[str, Content], old: Bundle | None, stages: Iterable[Stage] = ()
+    path: Path, contents: Mapping[str, Content | None], old: Bundle | None, stages: Iterable[Stage] = ()
 ) -> Bundle:
     """Write `contents` and the files of `old`, if given, to `path`; on an error `path` stays as it was."""
     with replacing(path, extend=old is not None) as fresh:
@@ -337,12 +341,16 @@ def _replace(
 
 def _extend(
     folder: Path,
-    contents: Mapping[str, Content],
+    contents: Mapping[str, Content | None],
     manifest: dict[str, FileEntry],
     provenance: Provenance | None,
 ) -> Bundle:
-    """Write files and the manifest into a temporary folder and open it."""
+    """Write or remove files in a temporary folder, write its manifest and open it."""
     for name, content in sorted(contents.items()):
+        if content is None:
+            manifest.pop(name, None)
+            (folder / name).unlink(missing_ok=True)
+            continue
         if callable(content):
             content(folder / name)
         else:
@@ -358,27 +366,7 @@ def _dump(value: Any) -> bytes:
     return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
 
 
-def _write_weights(out: Path, *, path: Path, weights: Mapping[str, Stored], half: bool) -> None:
-    """Write the weights to `out`, one at a time.
-
-    path: folder of the bundle, for error messages.
-    """
-    floats, names = np.dtype(np.float16 if half else np.float32), sorted(weights)
-    specs = {n: spec for name in names for n, spec in specs_of(name, weights[name], floats).items()}
-
-    def parts() -> Iterator[TensorPart]:
-        for name in names:
-            try:
-                yield from parts_of(name, weights[name], floats)
-            except ValueError as error:
-                raise BundleError(
-                    f"{path / WEIGHTS}: {name} holds values that are not finite numbers: {error}"
-                ) from None
-
-    write_tensors(out, specs, parts())
-
-
-def _check_names(path: Path, files: Mapping[str, Content], reserved: set[str]) -> dict[str, Content]:
+def _check_names(path: Path, files: Mapping[str, F], reserved: set[str]) -> dict[str, F]:
     """Return the files as a dict. Raises BundleError for a name that is unsafe or reserved."""
     for name in files:
         check_name(path, name)

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.bundle.tensors import SharedArrays, Spec, TensorPart
+from engine.bundle.tensors import SharedArrays, Spec, TensorPart, write_tensors
+from engine.errors import BundleError
 
 Floats = NDArray[np.float32]
 SCALE: Final = ".scale"
@@ -141,6 +143,31 @@ def quantize_rows(weight: NDArray[Any]) -> QuantizedWeight:
 def packed_name(name: str, form: str) -> str:
     """Return the name of a weight in a form of `engine.bundle.recipes`."""
     return f"{name}:{form}"
+
+
+def write_weights(out: Path, *, path: Path, weights: Mapping[str, Stored], half: bool) -> None:
+    """Write the weights of a bundle, one at a time.
+
+    out: file to write.
+    path: folder of the bundle, for error messages.
+    weights: weights by name, of any float type; int8 stays int8.
+    half: store floats as fp16 instead of fp32.
+
+    Raises BundleError on values that are not finite in the stored type.
+    """
+    floats, names = np.dtype(np.float16 if half else np.float32), sorted(weights)
+    specs = {n: spec for name in names for n, spec in specs_of(name, weights[name], floats).items()}
+
+    def parts() -> Iterator[TensorPart]:
+        for name in names:
+            try:
+                yield from parts_of(name, weights[name], floats)
+            except ValueError as error:
+                raise BundleError(
+                    f"{path / out.name}: {name} holds values that are not finite numbers: {error}"
+                ) from None
+
+    write_tensors(out, specs, parts())
 
 
 def specs_of(name: str, weight: Stored, floats: np.dtype[Any]) -> dict[str, Spec]:

@@ -307,6 +307,15 @@ def test_files_can_be_added_and_replaced(toy):
     assert (toy / "notes.txt").read_text() == "mine"
 
 
+def test_file_can_be_removed(toy):
+    bundle = add_files(toy, {"onnx/step.onnx": None, "onnx/none.onnx": None})
+    assert "onnx/step.onnx" not in bundle.files()
+    assert not (toy / "onnx" / "step.onnx").exists()
+    with pytest.raises(BundleError):
+        add_files(toy, {"config.json": None})
+    assert open_bundle(toy).files() == bundle.files()
+
+
 def test_adding_does_not_touch_a_copy_that_shares_its_files(toy, tmp_path):
     shutil.copytree(toy, tmp_path / "copy", copy_function=os.link)
     add_files(toy, {"onnx/step.onnx": b"other"})
