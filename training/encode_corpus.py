@@ -33,7 +33,7 @@ def build(recipes: tuple[Recipe, Recipe], corpora: Path, vocabulary: Path, more:
     """
     first, second = recipes
     folder = first.corpus.folder
-    base = prepare.gather_pairs(first, corpora, corpora)
+    base = prepare.with_placeholders(first, prepare.gather_pairs(first, corpora, corpora))
     source_shares = Augment(lower=first.augment.lower, typographic=first.augment.typographic)
     shares = replace(first.augment, lower=0.0, typographic=0.0)  # forms that change the source only
     texts = {encoded.BOTH + first.name: augment(base, shares, (first.source, first.target), first.train.seed)}

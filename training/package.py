@@ -22,6 +22,7 @@ from engine.bundle.stacks import StackConfig
 from engine.bundle.weights import QuantizedWeight, quantize_rows
 from engine.errors import InvalidRequest
 from engine.models import build, weight_shapes
+from engine.text.known_words import KNOWN_WORDS_FILE
 from engine.types import MAX_SENTENCE_TOKENS
 from export.graphs.onnx import graphs
 from training import curve
@@ -88,7 +89,8 @@ class Example:
 
 
 def package(recipe: Recipe, run: Path, out: Path, device: str, *, overwrite: bool = False) -> Bundle:
-    """Write the bundle of a finished run: its folder holds `averaged.pt` and `vocabulary.model`.
+    """Write the bundle of a finished run: its folder holds `averaged.pt` and `vocabulary.model`, and that of
+    a translating model its known words.
 
     recipe: recipe of the run.
     run: folder of the run.
@@ -124,6 +126,8 @@ def package(recipe: Recipe, run: Path, out: Path, device: str, *, overwrite: boo
     if description.max_sentence_tokens != MAX_SENTENCE_TOKENS:
         card += CUT.format(tokens=description.max_sentence_tokens)
     files: dict[str, bytes | Path] = {"vocabulary.model": vocabulary}
+    if (run / KNOWN_WORDS_FILE).is_file():
+        files[KNOWN_WORDS_FILE] = run / KNOWN_WORDS_FILE
     points = curve.read(run)
     if points:
         files[CURVE_FILE] = curve.draw(points).encode()

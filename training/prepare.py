@@ -10,10 +10,12 @@ from pathlib import Path
 
 from engine.bundle.bundle import Bundle
 from engine.bundle.folder import replacing_file
+from engine.text.known_words import KNOWN_WORDS_FILE
 from training import data, encoded
 from training.augmentation import augment
 from training.cleaning import clean
 from training.recipe import Recipe
+from training.words.known_words import learn
 
 Pair = tuple[str, str]
 Counts = dict[str, int]
@@ -58,7 +60,8 @@ def prepare(
 
     recipe: recipe of the run.
     corpora: folder of all corpora.
-    folder: folder of the run; gets `pairs.tsv.gz` (the training pairs), `pairs.json` and `vocabulary.model`.
+    folder: folder of the run; gets `pairs.tsv.gz` (the training pairs), `pairs.json`, `vocabulary.model` and,
+        for a translating model, the known words of the pairs.
     synthesis: training data that other models make, or None.
     """
     stored, vocabulary = folder / "pairs.tsv.gz", folder / "vocabulary.model"
@@ -67,6 +70,9 @@ def prepare(
         return encoded.pairs_of(finished, recipe.name)
     if not (stored.exists() and vocabulary.exists()):
         pairs = gather_pairs(recipe, corpora, folder, synthesis)
+        if recipe.task == "translate":
+            (folder / KNOWN_WORDS_FILE).write_bytes(learn(pairs, recipe.source).dump())
+        pairs = with_placeholders(recipe, pairs)
         if not vocabulary.exists():
             data.train_vocabulary(recipe, pairs, vocabulary.with_suffix(""))
         languages = recipe.source, recipe.target
@@ -80,7 +86,7 @@ def prepare(
 def gather_pairs(
     recipe: Recipe, corpora: Path, folder: Path, synthesis: Synthesis | None = None
 ) -> list[Pair]:
-    """Return the training pairs of all corpora with placeholders, cleaned if the recipe sets `clean`.
+    """Return the training pairs of all corpora, cleaned if the recipe sets `clean`.
 
     recipe: recipe of the model.
     corpora: folder of all corpora.
@@ -115,9 +121,14 @@ def gather_pairs(
         made = synthesis.answers(synthesis.back, recipe.target, recipe.source, synthesis.monolingual)
         add("back-translated", [(source, target) for target, source in made], 1)
     (folder / REPORT).write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    if recipe.config().reads_source:
-        return data.with_placeholders(pairs, corpus.placeholder_share, recipe.train.seed)
     return pairs
+
+
+def with_placeholders(recipe: Recipe, pairs: list[Pair]) -> list[Pair]:
+    """Return pairs with placeholders in the recipe's share of them; a language model learns none."""
+    if not recipe.config().reads_source:
+        return pairs
+    return data.with_placeholders(pairs, recipe.corpus.placeholder_share, recipe.train.seed)
 
 
 def read_part(recipe: Recipe, corpora: Path, name: str, part: str) -> list[Pair]:

@@ -10,6 +10,8 @@ import shutil
 import pytest
 
 from cli.lines import read, table
+from engine.bundle.bundle import open_bundle
+from engine.text.known_words import read_known_words
 from tests.cli.commands import done, failure, run
 from tests.training.numbers import ENGLISH, TINY, WORDS
 
@@ -52,6 +54,7 @@ def test_train_writes_a_bundle_with_the_scores_of_evaluate_in_its_card(recipe, t
     description = json.loads(run("inspect", out, "--json").stdout)
     assert any("BLEU" in line for line in description["scores"])
     assert description["licence"] == ["licence: CC0-1.0"]
+    assert read_known_words(open_bundle(out)).knows(WORDS[0])
 
 
 def test_student_learns_the_translations_of_its_teacher(recipe, tmp_path):

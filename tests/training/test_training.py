@@ -16,6 +16,7 @@ from engine.api import Placement, Service, ServiceSettings, TextOptions
 from engine.bundle.bundle import Bundle, open_bundle
 from engine.errors import InvalidRequest
 from engine.models import ARCHITECTURES
+from engine.text.known_words import KNOWN_WORDS_FILE
 from tests.training.numbers import FEW_PAIRS, recipe_with
 from training import data
 from training.package import FAMILIES, Example, Measurement, add_scores, package
@@ -96,6 +97,7 @@ def test_every_architecture_learns_a_few_pairs_and_becomes_a_bundle(
     card = bundle.file("README.md").read_text("utf-8")
     assert FAMILIES[architecture].split(" (")[0] in card
     assert ("preset `transformer_tiny`" in card) == ("preset" in model)
+    assert (KNOWN_WORDS_FILE in bundle.files()) == (not modelling)
     if modelling:  # served in fp16 the model has the trained perplexity
         texts = [target for _, target in data.read_pairs(corpora / "few" / "valid.tsv.gz", 0, 1)]
         served = np.log(perplexity(bundle.path, texts)["perplexity"])
