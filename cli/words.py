@@ -1,4 +1,4 @@
-"""`convoy words`: sets fixed translations of phrases, and the rule for names, of a bundle."""
+"""`convoy words`: sets fixed translations of phrases, the rule for names and the known words of a bundle."""
 
 from __future__ import annotations
 
@@ -12,11 +12,19 @@ from engine.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from engine.bundle.bundle import Bundle
+    from engine.text.known_words import KnownWords
 
 CARD_FILE: Final = "README.md"
 CARD_HEADING: Final = "\n## Words by rule\n"
 NEXT_HEADING: Final = "\n## "
 MAX_PHRASE_WORDS: Final = 6
+Pairs = Annotated[
+    list[Path] | None,
+    typer.Option(
+        metavar="FILE",
+        help="File of training data, tab separated; also .gz. Words that it does not translate are kept.",
+    ),
+]
 
 
 def words(
@@ -39,33 +47,81 @@ def words(
         Path | None,
         typer.Option(help="File of sources and translations, tab separated, by which --names is chosen."),
     ] = None,
+    pairs: Pairs = None,
+    source_column: Annotated[int, typer.Option(min=0, help="Column of the sources of --pairs, from 0.")] = 0,
+    target_column: Annotated[int, typer.Option(min=0, help="Column of their translations, from 0.")] = 1,
     reset: Annotated[bool, typer.Option("--reset", help="Remove the rules that the bundle has.")] = False,
 ) -> None:
-    """Set fixed translations of short phrases and the rule for names in a bundle and its model card.
+    """Set fixed translations of short phrases, the rule for names and the known words of a bundle.
 
     Rules without a flag stay unchanged; without flags the bundle is only described.
     """
-    from engine.bundle.bundle import add_files, open_bundle
-    from engine.text.words import WORDS_FILE, dump_words, stored_words
+    from engine.text.known_words import read_known_words
+    from engine.text.words import WORDS_FILE, stored_words
 
-    opened = open_bundle(bundle)
-    if opened.task != "translate" or {"sources", "languages"} & set(opened.text):
-        raise InvalidRequest(f"{bundle}: only models of one direction can have rules")
+    opened = _open(bundle)
     if choose_names and names is not None:
         raise InvalidRequest("give --names or --choose-names, not both")
-    changed = reset or phrases or choose_names or names is not None
-    had_names, pairs = (None, {}) if reset else stored_words(opened)
-    pairs = _read_phrases(opened, phrases) if phrases else pairs
+    had_names, fixed = (None, {}) if reset else stored_words(opened)
+    fixed = _read_phrases(opened, phrases) if phrases else fixed
+    known = None if reset or pairs else read_known_words(opened)
+    if pairs:
+        known = _learn(opened, pairs, (source_column, target_column))
     if choose_names:
         names = _best_names(bundle, choose_names)
     elif names is None:
         names = had_names
-    if changed:
-        card = opened.file(CARD_FILE).read_text(encoding="utf-8") if CARD_FILE in opened.files() else ""
-        files = {WORDS_FILE: dump_words(names, pairs), CARD_FILE: _new_card(card, names, pairs).encode()}
-        add_files(bundle, files)
+    if reset or phrases or choose_names or pairs or names != had_names:
+        _write(opened, names, fixed, known)
+    typer.echo(f"{bundle / WORDS_FILE}: {_description(names, fixed, known)}")
+
+
+def _open(path: Path) -> Bundle:
+    """Open a bundle of one direction. Raises InvalidRequest for another one."""
+    from engine.bundle.bundle import open_bundle
+
+    bundle = open_bundle(path)
+    if bundle.task != "translate" or {"sources", "languages"} & set(bundle.text):
+        raise InvalidRequest(f"{path}: only models of one direction can have rules")
+    return bundle
+
+
+def _description(names: int | None, phrases: dict[str, str], known: KnownWords | None) -> str:
+    """Return the numbers of phrases and known words, and the rule for names."""
     rule = "no rule for names" if names is None else f"--names {names}"
-    typer.echo(f"{bundle / WORDS_FILE}: {len(pairs)} phrases, {rule}")
+    return f"{len(phrases)} phrases, {rule}, {_number_of(known)} known words"
+
+
+def _write(bundle: Bundle, names: int | None, phrases: dict[str, str], known: KnownWords | None) -> None:
+    """Write rules into a bundle and its card."""
+    from engine.bundle.bundle import add_files
+    from engine.text.known_words import KNOWN_WORDS_FILE
+    from engine.text.words import WORDS_FILE, dump_words
+
+    card = bundle.file(CARD_FILE).read_text(encoding="utf-8") if CARD_FILE in bundle.files() else ""
+    files = {
+        WORDS_FILE: dump_words(names, phrases),
+        KNOWN_WORDS_FILE: known.dump() if known else None,
+        CARD_FILE: _new_card(card, names, phrases, known).encode(),
+    }
+    add_files(bundle.path, files)
+
+
+def _number_of(known: KnownWords | None) -> str:
+    return f"{len(known.stems) + len(known.capitals):,}" if known else "no"
+
+
+def _learn(bundle: Bundle, paths: list[Path], columns: tuple[int, int]) -> KnownWords:
+    """Return the known words of files of sentence pairs with columns for source and translation."""
+    from training.words.known_words import learn
+
+    pairs: list[tuple[str, str]] = []
+    for path in paths:
+        rows = [row for row in lines.table(path) if row.strip()]
+        pairs += lines.columns(rows, path, *columns)
+    if not pairs:
+        raise InvalidRequest(f"{', '.join(map(str, paths))}: no pairs to learn from")
+    return learn(pairs, bundle.source)
 
 
 def _best_names(bundle: Path, path: Path) -> int | None:
@@ -103,7 +159,7 @@ def _read_phrases(bundle: Bundle, path: Path) -> dict[str, str]:
     return pairs
 
 
-def _new_card(card: str, names: int | None, pairs: dict[str, str]) -> str:
+def _new_card(card: str, names: int | None, phrases: dict[str, str], known: KnownWords | None) -> str:
     """Return the model card with a new chapter about rules, before the scores."""
     before, found, rest = card.partition(CARD_HEADING)
     if found:
@@ -118,9 +174,15 @@ def _new_card(card: str, names: int | None, pairs: dict[str, str]) -> str:
             "\nThese count as names and are kept if the model loses them: capitalised words after a title or "
             f"side by side{alone} (docs/text.md).\n"
         )
-    if pairs:
-        listed = ", ".join(f"{source} = {target}" for source, target in pairs.items())
+        if known:
+            chapter += (
+                "\nWords that the training data does not translate are kept too. It translates "
+                f"{_number_of(known)} words, counted without endings.\n"
+            )
+    if phrases:
+        listed = ", ".join(f"{source} = {target}" for source, target in phrases.items())
         chapter += (
-            f"\nA sentence that equals one of these {len(pairs)} phrases has a fixed translation: {listed}.\n"
+            f"\nA sentence that equals one of these {len(phrases)} phrases "
+            f"has a fixed translation: {listed}.\n"
         )
     return before.rstrip("\n") + "\n" + chapter + rest

@@ -89,8 +89,9 @@ class Example:
 
 
 def package(recipe: Recipe, run: Path, out: Path, device: str, *, overwrite: bool = False) -> Bundle:
-    """Write the bundle of a finished run: its folder holds `averaged.pt` and `vocabulary.model`, and that of
-    a translating model its known words.
+    """Write the bundle of a finished run: its folder holds `averaged.pt` and `vocabulary.model`.
+
+    A translating model gets the known words of the folder too.
 
     recipe: recipe of the run.
     run: folder of the run.

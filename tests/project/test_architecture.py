@@ -82,6 +82,7 @@ DOORS = (
     "engine.bundle.shortlist",
     "engine.text.tokenizers.tokenizer",
     "engine.text.codes",  # language codes
+    "engine.text.known_words",  # words of the training data
     "engine.text.words",  # names and fixed phrases of a bundle
     "engine.executors",  # `open_executors`
     "engine.executors.onnx",  # graphs that no bundle holds

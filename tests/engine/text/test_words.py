@@ -172,7 +172,7 @@ def test_settings_without_a_flag_stay_unchanged(tmp_path):
 
     told, found = words()
     assert (folder / "manifest.json").read_bytes() == manifest
-    assert told.endswith(f"{len(before.phrases)} phrases, --names {before.names}\n")
+    assert f"{len(before.phrases)} phrases, --names {before.names}, " in told
     assert words("--names", "9")[1] == replace(before, names=9)
     (tmp_path / "phrases.tsv").write_text("de\ten\nHaus\tHouse\n")
     assert words("--phrases", str(tmp_path / "phrases.tsv"))[1] == BundleWords(9, {"house": "Haus"})

@@ -74,6 +74,30 @@ def named(text: str) -> object:
     return [(list(find_names(text, rule)), list(find_acronyms(text, rule))) for rule in rules]
 
 
+def stems(text: str) -> object:
+    from engine.text.known_words import is_compound, stem
+    from engine.text.languages import LANGUAGES
+
+    found = [stem(text, language) for language in LANGUAGES]
+    return found, is_compound(text, "de", lambda part: True)
+
+
+def unknown(text: str) -> object:
+    from engine.text.known_words import KnownWords, hashes
+    from engine.text.unknown_words import find_unknown_words
+
+    lists = hashes(["ab", "abc", "abcd"]), hashes(["Ab"]), hashes(["Abc"])
+    texts = text, text + " ab" * len(text)  # capitals are no signs of names in a text of capitals
+    known = [KnownWords(language, *lists) for language in ("de", "en", "fr")]
+    return [list(find_unknown_words(each, words)) for words in known for each in texts]
+
+
+def in_answer(text: str) -> object:
+    from engine.text.unknown_words import has_similar_word
+
+    return has_similar_word(text, "unusual")
+
+
 def with_counterparts(text: str) -> object:
     from engine.text.languages import LANGUAGES
     from engine.text.placeables.counterparts import find_counterparts, find_long_forms, title_before

@@ -6,6 +6,7 @@ from engine.text.placeables.grammar import KINDS
 from tests.project.linear.calls import (
     amount,
     detected,
+    in_answer,
     in_capitals,
     in_clauses,
     in_pairs,
@@ -16,7 +17,9 @@ from tests.project.linear.calls import (
     placed,
     sentences,
     signs_of_names,
+    stems,
     subword_tokens,
+    unknown,
     with_counterparts,
 )
 from tests.project.linear.case import MARKDOWN, MARKUP, TRUSTED, Case
@@ -282,6 +285,19 @@ TEXT_CASES: dict[str, Case | str] = {
         in_pairs, pumps=("„", "“", "« ", " »", "(a", "a)", '"a" ', "„a‚")
     ),
     "engine.text.words:NAME": Case(pumps=("Aa-", "A’a", "Ab")),
+    "engine.text.known_words:_endings": Case(stems, pumps=("ern", "ements", "ings", "aus", "ä")),
+    "engine.text.known_words:read_known_words": TRUSTED,
+    "engine.text.known_words:ends_as_place": "is timed with `find_unknown_words`",
+    "engine.text.unknown_words:DIGIT": "one class of characters",
+    "engine.text.unknown_words:INITIALS_BEFORE": "at most 12 characters before a name",
+    "engine.text.unknown_words:INITIAL_AFTER": "three characters",
+    "engine.text.unknown_words:OPENING": "two characters before a name",
+    "engine.text.unknown_words:CLOSING": "two characters after a name",
+    "engine.text.unknown_words:_is_place": "is timed with `find_unknown_words`",
+    "engine.text.unknown_words:ANSWER_WORD": Case(in_answer, pumps=("ab ", "Ab-")),
+    "engine.text.unknown_words:__init__": Case(
+        unknown, length=1_024, pumps=("Ab ", "Abc ", "Ab Cd ", "ab ", "Ab-", "l'", "Ab, ", "@ab", "abcdefgh")
+    ),
     "engine.text.words:read_words": TRUSTED,
     "engine.text.first_words:WORD": Case(pumps=("a'", "a'a ")),
     "engine.text.split:split": Case(sentences, pumps=("Dr. ", "a. A", "1. ", '." ', "。")),
