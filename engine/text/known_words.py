@@ -10,8 +10,8 @@ import re
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, field
+from functools import cache, lru_cache
 from typing import Final
 from zlib import crc32
 
@@ -25,6 +25,7 @@ from engine.text.languages import rules_of
 
 KNOWN_WORDS_FILE: Final = "known_words.safetensors"
 TENSORS: Final = ("stems", "capitals", "before_names")
+REMEMBERED_WORDS: Final = 4_096
 MIN_STEM_LETTERS: Final = 3
 MIN_PART_LETTERS: Final = 4  # of each word in a compound
 MIN_FIRST_LETTERS: Final = 3  # of its first word, if MIN_AFTER_FIRST letters follow
@@ -41,15 +42,20 @@ class KnownWords:
     stems: stems of words in small letters. In a language that writes nouns with capitals, nouns too.
     capitals: words with a capital within a sentence that have a translation: Monday, French.
     before_names: words that have one before a name: President, Lake, Yesterday.
+    knows: function that returns whether training translated a word, or each word in a German compound, with
+        a cache.
     """
 
     language: str
     stems: array[int]
     capitals: array[int]
     before_names: array[int]
+    knows: Callable[[str], bool] = field(init=False, repr=False, compare=False)
 
-    def knows(self, word: str) -> bool:
-        """Return whether training translated a word, or each word in a German compound."""
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "knows", lru_cache(REMEMBERED_WORDS)(self._knows))
+
+    def _knows(self, word: str) -> bool:
         nouns = rules_of(self.language).nouns
         return self._has_stem(stem(word, self.language)) or (
             nouns is not None and is_compound(word, self.language, self._has_stem)

@@ -56,6 +56,7 @@ CAPITALS: Final = frozenset(ascii_uppercase)
 HALF_DAY: Final = re.compile(
     r"\d ?[AaPp]\.?[Mm]\.?$"
 )  # a time that the answer names by the clock of 24 hours
+MAX_READ_TOKENS: Final = 4  # of an unknown word that the model reads itself
 SOLID: Final = re.compile(r"\S+")
 
 
@@ -259,15 +260,21 @@ class _Finder:
         }
 
     def _unknown_words(self, part: str) -> Generator[None, None, dict[tuple[int, int], Phrase]]:
-        """Map each unknown word of a part of the text to its phrase."""
-        known = self.rules.names.known if self.rules.names and self.rules.protect else None
-        found = list(find_unknown_words(part, known)) if known else []
+        """Map each unknown word of a part of the text to its phrase.
+
+        The model reads a word of few tokens itself first, as it may know a similar word.
+        """
+        rule = self.rules.names if self.rules.protect else None
+        found = list(find_unknown_words(part, rule.known)) if rule and rule.known else []
         names = {(word.begin, word.end): word.name for word in found}
         kept = yield from self._without_requested(part, ((*span, part[slice(*span)]) for span in names))
-        return {
-            span: Phrase(word, word, False, trusted=True, name=names[span], unknown=not names[span])
-            for span, word in kept.items()
-        }
+        phrases = dict[tuple[int, int], Phrase]()
+        for span, word in kept.items():
+            short = rule is not None and rule.count_tokens(word) <= MAX_READ_TOKENS
+            phrases[span] = Phrase(
+                word, word, False, trusted=short, name=names[span], unknown=not names[span]
+            )
+        return phrases
 
     def _long_forms(self, part: str) -> Generator[None, None, dict[tuple[int, int], Phrase]]:
         """Map each abbreviation of a part of the text to its phrase, which the model reads in words."""
