@@ -4,6 +4,7 @@ tokenizers  a tokenizer for each kind of bundle
 placeables  numbers, addresses, names and other parts that stay as they are
 places      positions of tokens in a text
 split       sentences of a text
+structured  parts of structured data and code that are no prose
 newlines    line breaks within sentences
 wrapping    lines into which an answer is wrapped
 numbers     numbers in digits and in words, to compare a source with its answer

@@ -11,13 +11,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from engine.text.placeables.grammar import LEADING, NUMBERED
+from engine.text.structured import find_code
 from engine.text.wrapping import ONE_LINE, Wrapping
 
 MODES: Final = ("keep", "join", "auto")
 # a shorter line may be an item of a list, a verse or a line of an address
 MIN_LINE_CHARACTERS: Final = 40
 GOES_ON: Final = re.compile(r"[\w,)”\"’'»-]\Z")  # last character of a line without an end mark
-ENTRY: Final = re.compile(r"[\w.-]+ ?[:=]|\S*[/\\]")  # the beginning of a line of data, or a path
+ENTRY: Final = re.compile(
+    r"[\w.-]+ ?[:=]|\S*[/\\]|at \S+ ?\("
+)  # the beginning of a line of data, a path, a frame
 GAPS: Final = re.compile(r"\t|\S {2}")  # columns
 
 
@@ -45,6 +48,7 @@ def unwrap(
         return Unwrapped(text, wanted)
     lines = text.split("\n")
     breaks = _joined_breaks(lines, mode) & _free_breaks(lines, spans)
+    breaks &= _free_breaks(lines, list(find_code(text)))
     if not breaks:
         return Unwrapped(text)
     parts, widths, width = list[str](), list[int](), 0

@@ -36,7 +36,12 @@ class Placeable(NamedTuple):
 # of it: lines of code before all others, addresses before files, fixed forms of amounts before plain numbers.
 KINDS: Final = (
     # between sentences and clauses
-    Placeable("block tag", borders.BLOCK_TAG, '<td align="right">', "border"),
+    Placeable(
+        "block tag",
+        f"{borders.BLOCK_TAG}|{borders.LINE_TAG}|{borders.FIRST_TAG}|{borders.LAST_TAG}",
+        '<td align="right">',
+        "border",
+    ),
     Placeable("line break", borders.LINE_BREAK, r"\n", "border"),
     Placeable("head of a line", borders.HEAD, "fix(api):", "border"),
     Placeable("end of a comment", r"(?<=\s)\*/(?=\s|\Z)", "*/", "border"),
@@ -50,12 +55,18 @@ KINDS: Final = (
     # code
     Placeable(
         "code block",
-        r"(?m:^[ \t]{0,3}```[^`\n]*+\n(?:(?![ \t]{0,3}```)[^\n]*+\n)*+[ \t]{0,3}```[ \t]*+$)",
+        r"(?m:^\[(?:source|listing)[^\[\]\n]{0,60}\]\n----\n(?:(?!----)[^\n]*+\n)*+----$)"
+        r"|(?m:^[ \t]{0,3}```[^`\n]*+\n(?:(?![ \t]{0,3}```)[^\n]*+\n)*+[ \t]{0,3}```[ \t]*+$)",
         "```\nx = 1\n```",
     ),
     Placeable("command", code.PROMPT, "max@server:~$ ls -la"),
+    Placeable("command", code.BOT, "!play lofi beats"),
     Placeable("command", code.COMMAND, "npm install --save-dev vite"),
-    Placeable("code", r"(?<!`)(?:`[^`\n]++`|``(?!`)[^\n]{1,200}?``)(?!`)", "`git push`"),
+    Placeable(
+        "code",
+        r"(?<!`)(?:(?::[a-z]\w{0,20}){1,2}:)?+(?:`[^`\n]++`|``(?!`)[^\n]{1,200}?``)(?!`)",
+        "`git push`",
+    ),
     Placeable("code", code.ELEMENT, "<code>main.c</code>"),
     # addresses
     Placeable("address", code.ADDRESS, "https://example.org/a?b=1"),
@@ -125,7 +136,7 @@ KINDS: Final = (
     Placeable("name in capitals and small letters", code.CAMEL, "camelCase"),
     Placeable("name of parts", code.NAME_OF_PARTS, "letter.docx"),
     # companies, paragraphs of laws, footnotes
-    Placeable("person", amounts.PERSON, "Anna Müller"),
+    Placeable("person", f"{amounts.PERSON}|{code.INVERTED}", "Anna Müller"),
     Placeable("company", amounts.FIRM, "Müller & Söhne GmbH"),
     Placeable("paragraph", amounts.PARAGRAPH, "§ 433 Abs. 2 BGB"),
     Placeable("date mask", amounts.DATE_MASK, "MM/DD/YYYY"),
@@ -155,12 +166,13 @@ KINDS: Final = (
     Placeable("symbol", r"[℀-⅏©®™℠¶†‡№§±×÷∀-∑∓-⋿]|[$€£]{2,}+", "©"),
     Placeable("letters and dashes", code.DASHED, "-rwxr-xr-x"),
 )
+DATA: Final = Placeable("data", "", "", "border")  # keys and marks of structured data (`structured.py`)
 GLUED_KINDS: Final = frozenset({"mask", "template"})  # they may be formats of the word that they touch
 BORDER: Final = "\uf8ff"  # replaces kinds of treatment "border" for the splitter of sentences
 # Every placeable contains a sign, so most prose is not searched further. A new kind needs its sign here (a
 # test checks its example). To match a sign before its surroundings takes a third of the time.
 SIGNS: Final = re.compile(
-    r"[^\w\s.,!?'’\"„“”–—-]|[\d_²³¹½¼¾⅐-⅞\u2070-\u209c]|[A-Z](?<=[a-z].)|[IVXLCDM]{2}"
+    r"[^\w\s.,!?'’\"„“”–—-]|!(?<!\S!)(?=[a-z])|[\d_²³¹½¼¾⅐-⅞\u2070-\u209c]|[A-Z](?<=[a-z].)|[IVXLCDM]{2}"
     r"|[B-HK-NP-XZx]\b(?<![^\s(].)|(?:[AK]G|S[AE]|Inc|Ltd|plc)\b"
     r"|\.(?=\.{4})|\.(?<=\w\.)(?=\w)|\.(?<!\S.)(?=[a-z])|\.(?= ?(?:h|ex)\.)"
     rf"|{amounts.PERSON}"
@@ -175,7 +187,7 @@ PROSE: Final = re.compile(
 # Where a placeable may begin: at a sign or a word, except plain words before other words (most of a text).
 BEGINNING: Final = (
     r"(?=[^\w\s]|\b\w|[⁰¹²³⁴-⁹])"
-    rf"(?:(?=at [\w$.<>/]{{1,200}}\()|(?<![^\n])(?={borders.COMMIT_TYPES}: )"
+    rf"(?:(?=at [\w$.<>/]{{1,200}} ?\(|File \"|Traceback \()|(?<![^\n])(?={borders.COMMIT_TYPES}: )"
     rf"|(?=(?:{code.SHELL}|{code.TOOLS}) )|(?={code.CSS_NAME}: )|(?=[a-z_]{{2,30}} {code.OPERATOR} )"
     r"|(?!(?<!\w)(?:[a-zß-öø-ÿ]{2,}+[.,;:!?]?(?:\s|$)"
     r"|[^\W\d_a-zß-öø-ÿ][a-zß-öø-ÿ]++[.,;:!?]?(?:\s[a-zß-öø-ÿ(„“\"]|$))))"

@@ -31,6 +31,8 @@ from engine.text.placeables.grammar import (
     matches,
     placeables,
 )
+from engine.text.placeables.phrases import merge_ranges
+from engine.text.structured import find_code
 
 # markup that the model does not read
 NAME: Final = r"(?:[A-Za-z][\w:.-]*|\d{1,4})"
@@ -153,7 +155,7 @@ def _markup_pattern() -> re.Pattern[str]:
     """Return the pattern of all parts of a text that `_tokens` distinguishes, with a group for each kind."""
     words = "|".join(kind.pattern for kind in KINDS if kind.name != "other")  # they may contain codes
     return re.compile(
-        rf"(?P<invisible>{INVISIBLE})|(?P<line>\n)|(?P<kept>{code.ELEMENT}|{borders.BLOCK_TAG})|(?P<tag>{TAG})|(?P<link>{LINK})|(?P<escape>{ESCAPE})|(?P<glued>{GLUED})"
+        rf"(?P<invisible>{INVISIBLE})|(?P<line>\n)|(?P<kept>{code.ELEMENT}|{borders.BLOCK_TAG}|{borders.LINE_TAG})|(?P<tag>{TAG})|(?P<link>{LINK})|(?P<escape>{ESCAPE})|(?P<glued>{GLUED})"
         rf"|(?P<word>{BEGINNING}(?:{words}))|(?P<accelerator>{ACCELERATOR})|(?P<bracket>\[)|(?P<emphasis>{EMPHASIS})"
     )
 
@@ -182,8 +184,8 @@ def _tokens(text: str) -> Iterator[_Token | None]:
         elif match["invisible"]:
             yield _Token(begin, end, "")
         elif match["tag"]:
-            if FILLING not in match["tag"]:  # otherwise it is a phrase
-                yield _tag(match)
+            if FILLING not in match["tag"] and not borders.encloses_line(text, begin, end):
+                yield _tag(match)  # other tags are phrases
         elif match["escape"]:
             character = read_escape(match[0])
             # a space between two words; another one is a thing of its own
@@ -255,9 +257,7 @@ def _partners(tokens: Sequence[_Token]) -> dict[int, int]:
         same_key = places.setdefault(token.key, [])
         if token.closes and same_key and len(partners) < MAX_FORMATS:
             partners[opened[same_key[-1]]] = number
-            for unclosed in reversed(
-                opened[same_key[-1] :]
-            ):  # this token, and those within that were not closed
+            for unclosed in reversed(opened[same_key[-1] :]):  # this token, and unclosed ones within
                 places[tokens[unclosed].key].pop()
                 opened.pop()
         elif token.opens:
@@ -362,7 +362,7 @@ def _placeable_spans(text: str) -> Generator[None, None, list[tuple[int, int]]]:
             yield
         else:
             spans.append(placeable.span())
-    return spans
+    return list(merge_ranges([find_code(text), iter(spans)]))
 
 
 def _add_capitals(plain: PlainText, formats: list[Format], begin: int, end: int) -> None:

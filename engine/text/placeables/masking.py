@@ -25,6 +25,7 @@ from engine.text.numbers import find_numbers
 from engine.text.placeables.counterparts import find_counterparts, find_long_forms
 from engine.text.placeables.dense import cut_dense_lines
 from engine.text.placeables.grammar import (
+    DATA,
     PROSE,
     SIGNS,
     Placeable,
@@ -46,6 +47,7 @@ from engine.text.placeables.names import (
 )
 from engine.text.placeables.nonwords import hold_nonwords, join_code
 from engine.text.placeables.phrases import Phrases, merge_ranges, targets_of
+from engine.text.structured import find_code
 from engine.text.unknown_words import find_unknown_words
 
 REMEMBERED_MODELS: Final = 64  # models with an index of their symbols
@@ -225,12 +227,16 @@ class _Finder:
     def _placeables(self, part: str) -> Generator[None, None, dict[tuple[int, int], Placeable]]:
         """Map each placeable of a part of the text to its kind."""
         kinds = dict[tuple[int, int], Placeable]()
+        code = list(find_code(part))
         for match in matches(placeables(), long_placeables(), part):
             if match is None:
                 yield
             elif not _closes_quotation(part, match):
                 kinds[match.span()] = kind_of(match)
-        return kinds
+        if not code:
+            return kinds
+        spans = merge_ranges([iter(code), iter(kinds)])
+        return {span: kinds.get(span, DATA) for span in spans}
 
     def _counterparts(self, part: str, *, signs: bool) -> Generator[None, None, dict[tuple[int, int], str]]:
         """Map each date, time in words and abbreviation of a part of the text to its form in the answer.

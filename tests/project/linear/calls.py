@@ -49,6 +49,12 @@ def marked_up(text: str) -> object:
     return read_markup(text)
 
 
+def in_data(text: str) -> object:
+    from engine.text.structured import find_code
+
+    return list(find_code(text))
+
+
 def in_capitals(text: str) -> object:
     from engine.text.placeables.markup import PlainText
     from tests.support.finished import read_capitals

@@ -9,6 +9,7 @@ from tests.project.linear.calls import (
     in_answer,
     in_capitals,
     in_clauses,
+    in_data,
     in_pairs,
     marked_up,
     masked,
@@ -24,6 +25,7 @@ from tests.project.linear.calls import (
 )
 from tests.project.linear.case import MARKDOWN, MARKUP, TRUSTED, Case
 
+LINE = "a line of at most 1,000 characters, with all other patterns in `find_code`"
 TEXT_CASES: dict[str, Case | str] = {
     "engine.text.tokenizers.characters:read_source": "tokens of `hint_tokens`; one pass",
     "engine.text.tokenizers.characters:SYMBOL": Case(
@@ -242,6 +244,29 @@ TEXT_CASES: dict[str, Case | str] = {
     "engine.text.placeables.names:__init__": Case(
         named, pumps=("Aa ", "A-", "Mr. Aa ", "A'b ", "l'", "qu'a ")
     ),
+    "engine.text.structured:SIGNS": Case(uses=("search",)),
+    "engine.text.structured:QUOTED": LINE,
+    "engine.text.structured:ENTRY": LINE,
+    "engine.text.structured:CODE_KEY": LINE,
+    "engine.text.structured:CODE": LINE,
+    "engine.text.structured:ROW": LINE,
+    "engine.text.structured:CELLS": LINE,
+    "engine.text.structured:CELL": LINE,
+    "engine.text.structured:SECTION": LINE,
+    "engine.text.structured:NEUTRAL": LINE,
+    "engine.text.structured:OPENING": LINE,
+    "engine.text.structured:CLOSING": LINE,
+    "engine.text.structured:SCALAR": LINE,
+    "engine.text.structured:COMMENT": LINE,
+    "engine.text.structured:WORD": LINE,
+    "engine.text.structured:SIGNED": LINE,
+    "engine.text.structured:LONE": LINE,
+    "engine.text.structured:BETWEEN_BLOCKS": Case(pumps=("\n\n", "\n ", "---\n"), uses=("split",)),
+    "engine.text.structured:find_code": Case(
+        in_data, pumps=('a: "b"\n', '{"a":', 'a("', "a: b\n\n", "# a\n", '"a","', "a {\n", "a: |\n b\n")
+    ),
+    "engine.text.placeables.borders:ELEMENT": "a line of at most 1,000 characters",
+    "engine.text.placeables.borders:encloses_line": "searches 1,000 characters on both sides",
     "engine.text.newlines:ENTRY": Case(uses=("match",)),
     "engine.text.newlines:GAPS": Case(uses=("search",)),
     "engine.text.newlines:GOES_ON": Case(uses=("search",)),
