@@ -13,9 +13,9 @@ from engine.text.languages.rules import (
     LanguageRules,
     NumberWords,
     Numerals,
+    Ordinals,
     QuotationMarks,
     last_words,
-    weekdays_before_dates,
     words,
 )
 
@@ -66,6 +66,7 @@ NOUNS: Final = CapitalNouns(
 )
 # places that have a name of their own in other languages, and languages: Griechenland, Kroatien, Spanisch
 TRANSLATED_NAMES: Final = ".*(?:land|länder|ien|isch)"
+TIME: Final = r"(?:[01]?\d|2[0-4])(?:[.:][0-5]\d)?"
 LONG_FORMS: Final = {
     "bspw.": "zum Beispiel",
     "bzgl.": "über",
@@ -129,8 +130,7 @@ RULES: Final = LanguageRules(
     hyphenated=("und",),
     company_words=("Firma", "Kunden?", "Partner", "Konzern", "Unternehmen"),
     titles=TITLES,
-    abbreviations=weekdays_before_dates("Mo Di Mi Do Fr Sa So", ".")
-    | {
+    abbreviations={
         "for example": Abbreviation("z. B.", r"z\. ?B\."),
         "that is": Abbreviation("d. h.", r"d\. ?h\."),
         "before Christ": Abbreviation("v. Chr.", r"v\. ?Chr\."),
@@ -147,8 +147,12 @@ RULES: Final = LanguageRules(
     dates=Dates(
         ("Januar", "Februar", "März", "April", "Mai", "Juni")
         + ("Juli", "August", "September", "Oktober", "November", "Dezember"),
-        r"(?<!\w)\d{1,2}\. ?(?:{}) \d{4}(?!\w)",
+        r"(?<!\w)\d{1,2}\. ?(?:{})(?: \d{4})?(?!\w)",
         "{}. {}",
+        day=r"\d{1,2}\.",
+        short_days=("Mo", "Di", "Mi", "Do", "Fr", "Sa", "So"),
+        day_dot=".",
+        until="bis",
         short_months=("Jan", "Feb", "Mrz", "Apr", "Mai", "Jun", "Jul", "Aug", "Sept", "Okt", "Nov", "Dez"),
     ),
     clock_times=ClockTimes(
@@ -161,10 +165,19 @@ RULES: Final = LanguageRules(
         # models write full hours themselves
         digits=r"(?<![\w.,:/–-])(?<![–-] )(?P<hour>[01]?\d|2[0-4])[.:](?P<minutes>[0-5]\d)[ \u00a0]Uhr(?!\w)",
         in_digits=("{} Uhr", "{}:{} Uhr"),
+        first=rf"{TIME}(?:[ \u00a0]Uhr)?",
+        last=rf"{TIME}[ \u00a0]Uhr",
+    ),
+    ordinals=Ordinals(
+        # after an article: im 3. Stock; not the name of a club: 1. FC
+        r"(?:(?<=\b[Dd][eia][rmnse] )|(?<=\b[aAiI]m )|(?<=\b[vz][ou][mr] )|(?<=\bbeim )"
+        r"|(?<=ein )|(?<=eine )|(?<=eine[rmn] ))"
+        r"\d{1,3}\.(?= [^\W\d_][a-zäöüß])",
+        ((r"\d+", "{}."),),
     ),
     endings=r"innen|in|chen|ern|e[mnrs]?|te?[nt]?|s?t|n|s",
     number_words=NUMBER_WORDS,
-    numbered_words=("Art", "Abs", "Tel", r"[^\W\d_]{0,24}[Ss]tr"),
+    numbered_words=("Art", "Abs", "Anm", "Tel", "lit", "op", r"[^\W\d_]{0,24}[Ss]tr"),
     # "Professor" is an ordinary noun too; "Familie" has no counterpart in other languages
     title_words=last_words(TITLES.values()) - {"Professor", "Professorin"} | {"Familie"},
     own_particles=words("von der den da du zu und"),

@@ -13,8 +13,8 @@ from engine.text.languages.rules import (
     Dates,
     LanguageRules,
     NumberWords,
+    Ordinals,
     last_words,
-    weekdays_before_dates,
     words,
 )
 
@@ -50,6 +50,7 @@ NUMBER_WORDS: Final = NumberWords(
 )
 DAY: Final = r"\d{1,2}(?:st|nd|rd|th)?"
 YEAR: Final = r"\d{4}(?!\w)"
+TIME: Final = r"(?:1[0-2]|0?[1-9])(?:[:.][0-5]\d)?"
 LONG_FORMS: Final = {
     "appt.": "appointment",
     "approx.": "approximately",
@@ -89,15 +90,14 @@ RULES: Final = LanguageRules(
     hyphenated=("and", "the", "for", "old", "year", "hour", "out"),
     company_words=("Company",),
     titles=TITLES,
-    abbreviations=weekdays_before_dates("Mon Tue Wed Thu Fri Sat Sun", "")
-    | {
+    abbreviations={
         "for example": Abbreviation("e.g.", r"e\.g\."),
         "that is": Abbreviation("i.e.", r"i\.e\."),
         "before Christ": Abbreviation("BC", r"B\.C\."),
         "after Christ": Abbreviation("AD", r"A\.D\."),
         "tablespoon": Abbreviation("tbsp", r"tbsp\b\.?"),
         "teaspoon": Abbreviation("tsp", r"tsp\b\.?"),
-        "number": Abbreviation("No.", rf"No\.{NUMBER}"),
+        "number": Abbreviation("No.", rf"(?:No|no(?!\. \d+ [a-z]+s\b))\.{NUMBER}"),
         "page": Abbreviation("p.", rf"pp?\.{NUMBER}"),
         "chapter": Abbreviation("ch.", rf"[Cc]h\.{NUMBER}"),
         "figure": Abbreviation("fig.", rf"[Ff]ig\.{NUMBER}"),
@@ -111,6 +111,9 @@ RULES: Final = LanguageRules(
         rf"(?<!\w)(?:(?:{{}}) {DAY},? {YEAR}|{DAY} (?:{{}}),? {YEAR}|May {DAY}(?!\w)|{DAY} May(?!\w))",
         "{} {}",
         short_months=("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sept", "Oct", "Nov", "Dec"),
+        day=DAY,
+        short_days=("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"),
+        until="to",
     ),
     clock_times=ClockTimes(
         ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"),
@@ -128,9 +131,16 @@ RULES: Final = LanguageRules(
             r"| ?(?:A|(?P<p4>P))M)(?!\w)(?! ?[–-]| [A-Z]{2,4}(?!\w))"
         ),
         in_digits=("{}:00", "{}:{}"),
+        first=rf"{TIME}(?: ?[ap]\.?m\.?)?",
+        last=rf"{TIME} ?[ap](?:m|\.m(?:\.(?= \S|[,;:)]))?)",
+    ),
+    ordinals=Ordinals(
+        r"(?<![\w.,/–-])\d{1,3}(?:st|nd|rd|th)",
+        ((r"(?:.*[^1])?1", "{}st"), (r"(?:.*[^1])?2", "{}nd"), (r"(?:.*[^1])?3", "{}rd"), (".*", "{}th")),
     ),
     endings=r"ings?|ed|ers?|ly|ies|es?|s|y",
     number_words=NUMBER_WORDS,
+    numbered_words=("art", "paras?", "op", "ref", "sec"),
     # "Professor" is an ordinary noun too; "Sir" and "Lady" have no counterpart in other languages
     title_words=last_words(TITLES.values()) - {"Professor"} | {"Sir", "Lady"},
     given_names=words(

@@ -14,9 +14,9 @@ from engine.text.languages.rules import (
     LanguageRules,
     NumberWords,
     Numerals,
+    Ordinals,
     QuotationMarks,
     last_words,
-    weekdays_before_dates,
     words,
 )
 
@@ -56,6 +56,7 @@ NUMBER_WORDS: Final = NumberWords(
     "(?:à )?quatre (?:pattes|épingles)|huit jours|quinze jours|quinzaine",
     long_tens=(60, 80),
 )
+TIME: Final = r"(?:[01]?\d|2[0-4])[ \u00a0\u202f]?h(?:[ \u00a0\u202f]?[0-5]\d)?"
 LONG_FORMS: Final = {
     "appt.": "appartement",
     "bât.": "bâtiment",
@@ -94,8 +95,7 @@ RULES: Final = LanguageRules(
     hyphenated=("les", "des", "et", "vingts?", "dix", "cents?", "mille"),
     company_words=("Société",),
     titles=TITLES,
-    abbreviations=weekdays_before_dates("lun mar mer jeu ven sam dim", ".")
-    | {
+    abbreviations={
         "for example": Abbreviation("p. ex.", r"p\. ?ex\."),
         "that is": Abbreviation("c.-à-d.", r"c\.-à-d\."),
         "before Christ": Abbreviation("av. J.-C.", r"av\. ?J\.-C\."),
@@ -114,7 +114,11 @@ RULES: Final = LanguageRules(
         + ("juillet", "août", "septembre", "octobre", "novembre", "décembre"),
         r"(?<!\w)(?:\d{1,2}|1er) (?:{}) \d{4}(?!\w)",
         "{} {}",
+        day=r"(?:1er|\d{1,2})",
         first_day="1er",
+        short_days=("lun", "mar", "mer", "jeu", "ven", "sam", "dim"),
+        day_dot=".",
+        until="à",
         short_months=(
             "janv",
             "févr",
@@ -137,11 +141,22 @@ RULES: Final = LanguageRules(
         | {25: ("", "{} vingt-cinq", 0), 35: ("", "{} moins vingt-cinq", 1)},
         others=(),
         signs=("heure",),
+        # a time, not a duration: à 20h30, but not "à 2 h de Paris"
+        digits=(
+            r"(?:(?<=\b[àÀ] )|(?<=[dD]ès )|(?<=[vV]ers )|(?<=vant )|(?<=près ))"
+            r"(?P<hour>[01]?\d|2[0-4])[ \u00a0\u202f]?h"
+            r"(?:[ \u00a0\u202f]?(?P<minutes>[0-5]\d)(?!\w)|(?![ \u00a0\u202f]?\d|\w| de | d['’]))"
+            r"(?! [A-Z]{2,4}(?!\w))"
+        ),
         in_digits=("{} h", "{} h {}"),
+        first=TIME,
+        last=TIME,
     ),
     name_particles=words("de du des la le les"),
+    ordinals=Ordinals(r"(?<![\w.,/–-])(?:1(?:er|re|ère)|\d{1,3}(?:e|ème))", (("1", "{}er"), (".*", "{}e"))),
     endings=r"ements?|e(?:nt|[rz])|ons|ai[st]|ant|ées?|és?|es?|s|x",
     number_words=NUMBER_WORDS,
+    numbered_words=("al", "op", "réf"),
     # elided words are words of their own: l'Algérie
     word=rf"(?i:(?:[cdjlmnst]|qu)(?=[’'])|{LETTERS}(?:[-’']{LETTERS})*)",
     # "Docteur" and "Professeur" are ordinary nouns too, "Pr" is ambiguous, and "M" is a title in French only

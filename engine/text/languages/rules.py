@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -9,8 +10,11 @@ from typing import Final, NamedTuple
 
 NARROW, WIDE = "\u202f", "\u00a0"  # spaces at which no line is broken
 LETTERS: Final = r"[^\W\d_]+"
-NUMBER: Final = r"[ \u00a0\u202f]?\d(?:[\d.,/–-]*\d)?[a-z]?"  # after an abbreviation
-NUMERIC_DATE: Final = r",? \d{1,2}[./]\d{1,2}[./](?:\d{4}|\d{2})?"  # after the abbreviation of a weekday
+# after an abbreviation: No. 7083-441/B  p. 88 f.
+NUMBER: Final = (
+    r"[ \u00a0\u202f]?(?=[A-Z]{0,5}_?[/-]?\d)[A-Z\d](?:[\w.,/–-]{0,40}[^\W_])?+"
+    r"(?: (?:ff?\.|et suiv\.)(?! [A-ZÄÖÜ]))?"
+)
 ENGLISH_CLITIC: Final = r"(?:s|m|d|t|re|ve|ll)\b"  # after an apostrophe, and not part of a name: Tom's
 # words made of other names, which are translated: Norwegian, Portuguese, Yiddish, Buddhism
 # weekdays too: the vocabulary may split Thursday
@@ -71,6 +75,10 @@ class Dates:
     year_form: format of the year, which follows them.
     first_day: written number of the first day of a month.
     short_months: abbreviations of the twelve months, without the dot, or none.
+    day: pattern of a day in a list or range of days of one month.
+    short_days: the seven short weekdays from Monday on, without the dot, or none.
+    day_dot: mark after a short weekday as it is usually written.
+    until: word between the ends of a range.
     """
 
     months: tuple[str, ...]
@@ -79,6 +87,10 @@ class Dates:
     year_form: str = " {}"
     first_day: str = "1"
     short_months: tuple[str, ...] = ()
+    day: str = r"\d{1,2}"
+    short_days: tuple[str, ...] = ()
+    day_dot: str = ""
+    until: str = "–"
 
     def month_of(self, written: str) -> int:
         """Return the month of a date, from 0 on.
@@ -101,6 +113,7 @@ class ClockTimes(NamedTuple):
     digits: pattern of a time in digits, with groups hour and minutes, and with groups p of p.m. if hours are
         those of half days; "": none.
     in_digits: formats of a full hour and of an hour with minutes, by the clock of 24 hours.
+    first, last: patterns of the ends of a range of times in digits; "": none.
     """
 
     hours: tuple[str, ...]
@@ -110,6 +123,23 @@ class ClockTimes(NamedTuple):
     signs: tuple[str, ...]
     digits: str = ""
     in_digits: tuple[str, str] = ("", "")
+    first: str = ""
+    last: str = ""
+
+
+class Ordinals(NamedTuple):
+    """Ordinal numbers in digits.
+
+    pattern: regular expression of an ordinal number before a noun.
+    forms: pattern of a number and format of its ordinal; the first pattern counts.
+    """
+
+    pattern: str
+    forms: tuple[tuple[str, str], ...]
+
+    def write(self, number: str) -> str:
+        """Return the ordinal of a number in digits."""
+        return next(form.format(number) for pattern, form in self.forms if re.fullmatch(pattern, number))
 
 
 class NumberWords(NamedTuple):
@@ -197,6 +227,7 @@ class LanguageRules:
     long_forms: words that a model reads in the place of each abbreviation.
     dates: form of dates; None leaves dates and abbreviations unchanged.
     clock_times: half hours and quarters in words; None: models translate them.
+    ordinals: ordinal numbers in digits; None leaves them unchanged.
     number_words: numbers in words; None: the numbers of an answer are not compared with words.
     numbered_words: patterns of further abbreviations before a number: Art. 5.
     word: pattern of a word.
@@ -235,6 +266,7 @@ class LanguageRules:
     long_forms: Mapping[str, str] = field(default_factory=dict)
     dates: Dates | None = None
     clock_times: ClockTimes | None = None
+    ordinals: Ordinals | None = None
     number_words: NumberWords | None = None
     numbered_words: tuple[str, ...] = ()
     word: str = rf"{LETTERS}(?:-{LETTERS}|[’'](?!{ENGLISH_CLITIC}){LETTERS})*"
@@ -255,18 +287,6 @@ class LanguageRules:
 def words(*texts: str) -> frozenset[str]:
     """Return the words of texts, which are parted by spaces."""
     return frozenset(word for text in texts for word in text.split())
-
-
-def weekdays_before_dates(days: str, dot: str) -> dict[str, Abbreviation]:
-    """Return short weekdays before a date in digits, by their numbers: Di., 14.01.2025.
-
-    days: the seven weekdays from Monday on, parted by spaces.
-    dot: mark after a short weekday as it is usually written.
-    """
-    return {
-        f"weekday {number}": Abbreviation(day + dot, rf"{day}\.?{NUMERIC_DATE}")
-        for number, day in enumerate(days.split())
-    }
 
 
 def last_words(titles: Iterable[tuple[str, ...]]) -> frozenset[str]:

@@ -17,7 +17,7 @@ RATES: Final = (  # l/100 km  €/m²
 # units of letters, only next to digits; no unit is also an ordinary word
 UNITS: Final = (
     f"{RATES}|km/h|mph|km²|m²|m³|cm²|cm³|km|cm|mm|µm|nm|kg|mg|µg|ml|cl|kWh|MWh|kW|MW|GW|mAh|kHz|MHz|GHz|Hz|"
-    "mA|µA|mV|kV|Ω|kΩ|MΩ|µF|nF|pF|dB|hPa|kPa|MPa|Nm|kJ|kcal|dl|lbs?|oz|ft|rpm|fps|dpi|"
+    "bar|psi|fl\\.? oz|mA|µA|mV|kV|Ω|kΩ|MΩ|µF|nF|pF|dB|hPa|kPa|MPa|Nm|kJ|kcal|dl|lbs?|oz|ft|rpm|fps|dpi|"
     "Bft|mmHg|(?!tb?sp|hrs|Std|yrs|wks|mths|pts|Mr|Dr|St|nd|th|rd)[b-df-hj-np-tv-zB-DF-HJ-NP-TV-Z][b-df-hj-np-tv-z]{1,3}|"
     f"kB|KB|MB|GB|TB|KiB|MiB|GiB|TiB|Mbit/s|Gbit/s|[kMG]bps|[MGT]o|ms|px|{CODES}"
 )
@@ -83,6 +83,7 @@ LINE_NUMBER: Final = (
     rf"(?<![\w-])(?<![A-Z] )(?!{CODES})"
     r"(?:[A-Z]{2,3} \d{1,7}+(?: [b-z](?![\w'’]))?|[A-Z]{4,5} \d++(?:-[\dX]++)++)"
     r"(?![\w%€$]|[.,:/–-]\w| ?[%€$]| [A-Z]{2})"
+    r"|(?:(?<![^\s(])(?=A \d{1,3} [A-ZÄÖÜ])|(?<=[’'])|(?<=\bdie ))A \d{1,3}(?![\w%]|[.,:/–-]\w)"  # l'A 6
 )
 # Roman numerals: XIV, II, MCMXC. C, D and M count in four letters or more: short ones are abbreviations
 ROMAN: Final = (

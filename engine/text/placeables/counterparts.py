@@ -10,18 +10,37 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from heapq import merge
+from operator import itemgetter
 from typing import Final
 
 from engine.text.codes import primary
 from engine.text.form import capitalised
+from engine.text.known_words import KnownWords
 from engine.text.languages import rules_of
 from engine.text.languages.rules import LanguageRules
 
+NUMERIC_DATE: Final = r",? \d{{1,2}}[./]\d{{1,2}}[./](?:\d{{4}}|\d{{2}})?"
+# short weekdays: a range, or before a date or time in digits
+DAYS: Final = (
+    rf"(?<![\w-])(?P<days>{{day}}(?: ?[–/-] ?{{day}}){{{{1,2}}}}(?!\w)|{{day}}(?={NUMERIC_DATE}"
+    rf"|,?:? \d{{{{1,2}}}}(?:[.:/]\d| ?[–-] ?\d| ?h(?!\w)| Uhr| ?[ap]\.?m)))(?:{NUMERIC_DATE})?"
+)
 LONGEST_TITLE: Final = 32  # characters, with a greeting
 SPACE: Final = "[ \u00a0\u202f]"
 ENDS_LIST: Final = re.compile(r"[\"”“»’)]{0,2}\s*(?:[^\W\d_a-zß-öø-ÿ]|\Z)")
 ENDS_LINE: Final = re.compile(r"[\"”“»’)]{0,2}[ \t]*(?:\n|\Z)")
 DIGITS: Final = re.compile(r"\d+")
+NUMBERED: Final = re.compile(r"(?<=[.°º,\s])(?=[A-Z_/-]*\d).*")  # the number after an abbreviation
+# an end of a range of times: 9  9:30  9 h 30  9 p.m.
+CLOCK: Final = re.compile(r"(?P<hour>\d{1,2})(?: ?[.:h] ?(?P<minutes>\d\d))?(?:.*?(?P<half>[ap])\.?m)?.*")
+AFTER_DIGITS: Final = re.compile(r"\D{1,5}\Z")
+RANGE_MARK: Final = " ?[–-] ?"
+# words with dots in a sentence, and a number after them: op. cit.  Rn. 21
+ABBREVIATIONS: Final = re.compile(
+    r"(?<![\w.@/'’-])(?:[^\W\d_]{1,6}\.(?: (?=\w{1,6}\.[ ,;)]))?){1,4}"
+    r"(?:[ \u00a0]\d[\d.,/–-]{0,12}(?<=\d)[a-z]?(?!\w)|(?=,|\)| [\da-zß-öø-ÿ(]))"
+)
+DOTTED: Final = re.compile(r"[^\W\d_]+")
 YEAR_DIGITS: Final = 4
 HALF_DAY_HOURS: Final = 12
 REMEMBERED_PAIRS: Final = 256
@@ -43,13 +62,14 @@ def title_before(text: str, name: int, languages: tuple[str, str]) -> tuple[int,
 
 
 def find_counterparts(
-    text: str, languages: tuple[str, str], *, signs: bool = True
+    text: str, languages: tuple[str, str], *, signs: bool = True, known: KnownWords | None = None
 ) -> Iterator[tuple[int, int, str]]:
     """Find dates, times and abbreviations: begin and end of each, in order, and its counterpart.
 
     text: any text.
     languages: codes of the languages of the text and of the answer.
     signs: whether the text has signs of placeables; otherwise only times in words are found.
+    known: words of the language; abbreviations that are not among them stay as they are.
     """
     rules = rules_of(languages[0]), rules_of(languages[1])
     pattern, times = _pattern(*languages) if signs else None, rules[0].clock_times
@@ -59,8 +79,30 @@ def find_counterparts(
     found = _find_times(text, clock, rules) if clock else iter(())
     if pattern:
         others = ((*match.span(), _counterpart(match, *rules)) for match in pattern.finditer(text))
-        found = merge(found, others)
-    yield from found
+        found = merge(
+            found, others, _find_abbreviations(text, known) if known else iter(()), key=itemgetter(0)
+        )
+    last = 0
+    for place in found:
+        if place[0] >= last:
+            yield place
+            last = place[1]
+
+
+def _find_abbreviations(text: str, known: KnownWords) -> Iterator[tuple[int, int, str]]:
+    """Find abbreviations without a counterpart, which stay as they are: op. cit."""
+    rules = rules_of(known.language)
+    numbered, titles = "|".join(rules.numbered_words), rules.title_words | rules.own_title_words
+    read = _long_forms(known.language)
+    for match in ABBREVIATIONS.finditer(text):
+        words = DOTTED.findall(match[0])
+        is_read = read and read[0].search(text, match.start(), match.end() + len(" a"))
+        if is_read or words[-1] in titles:
+            continue
+        before_number = match[0][-1] != "." and numbered and re.fullmatch(numbered, words[-1])
+        unknown = any(len(word) == 1 or not known.knows(word) for word in words)
+        if before_number or unknown or len(words) > 1:
+            yield *match.span(), match[0]
 
 
 def find_long_forms(text: str, language: str) -> Iterator[tuple[int, int, str]]:
@@ -122,31 +164,90 @@ def _find_times(
 
 
 def _counterpart(match: re.Match[str], source: LanguageRules, target: LanguageRules) -> str:
-    """Return the counterpart of a date, a time in digits or an abbreviation."""
-    if target.clock_times and match.groupdict().get("hour"):
+    """Return the counterpart of a date, weekdays, a time in digits, an ordinal number or an abbreviation."""
+    found = match.groupdict()
+    if target.clock_times and found.get("range"):
+        return _range_of_times(match, source, target)
+    if target.clock_times and found.get("hour"):
         return _time_of_24_hours(match, target.clock_times.in_digits)
+    if target.ordinals and found.get("ordinal"):
+        return target.ordinals.write(DIGITS.findall(match[0])[0])
+    if source.dates and found.get("days"):
+        short = source.dates.short_days
+        return re.sub(
+            rf"({'|'.join(short)})\.?", lambda day: _short_day(short.index(day[1]), target), match["days"]
+        ) + match[0].removeprefix(match["days"]).removeprefix(",")
     return _date_or_abbreviation(match[0], source, target)
+
+
+def _short_day(number: int, target: LanguageRules) -> str:
+    """Return the short form of a weekday, counted from Monday on."""
+    assert target.dates
+    return target.dates.short_days[number] + target.dates.day_dot
 
 
 def _date_or_abbreviation(written: str, source: LanguageRules, target: LanguageRules) -> str:
     """Return the counterpart of a date or an abbreviation."""
     for meaning, short in source.abbreviations.items():
         if re.fullmatch(short.pattern, written):
-            number = DIGITS.search(written)
-            return target.abbreviations[meaning].written + (f" {written[number.start() :]}" if number else "")
-    numbers = DIGITS.findall(written)
+            number = NUMBERED.search(written)
+            return target.abbreviations[meaning].written + (f" {number[0]}" if number else "")
     assert source.dates and target.dates
-    year = next((number for number in numbers if len(number) == YEAR_DIGITS), "")
-    day = next(number for number in numbers if number != year)
     month = source.dates.month_of(written)
-    day = target.dates.first_day if day == "1" else day
+    numbers = DIGITS.findall(written)
+    year = next((number for number in numbers if len(number) == YEAR_DIGITS), "")
+    *others, day = (number for number in numbers if number != year)
+    day_form = target.dates.form.partition(" ")[0]
+    first_day = {"1": target.dates.first_day}
+    days = [day_form.format(first_day.get(number, number)) for number in others]
+    marks = re.split(rf"{source.dates.day}", written)[1 : 1 + len(others)] if others else []
+    words = {source.conjunction: target.conjunction, source.dates.until: target.dates.until}
+    listed = "".join(
+        number + mark.replace(mark.strip(), words.get(mark.strip(), mark.strip()))
+        for number, mark in zip(days, marks, strict=True)
+    )
     written_year = target.dates.year_form.format(year) if year else ""
-    return target.dates.form.format(day, target.dates.months[month]) + written_year
+    return (
+        listed + target.dates.form.format(first_day.get(day, day), target.dates.months[month]) + written_year
+    )
+
+
+def _range_of_times(times: re.Match[str], source: LanguageRules, target: LanguageRules) -> str:
+    """Return a range of times by the clock of 24 hours: "3–5 p.m." is "15–17 Uhr"."""
+    assert source.dates and target.dates and target.clock_times
+    first, mark, last = re.split(rf"({RANGE_MARK}| {source.dates.until} )", times["range"], maxsplit=1)
+    ends = [CLOCK.fullmatch(end.lower()) for end in (first, last)]
+    assert ends[0] and ends[1]
+    hours = _hours_of_range(ends[0], ends[1])
+    full, exact = target.clock_times.in_digits
+    begin, end = (
+        exact.format(hour, time["minutes"]) if time["minutes"] else full.format(hour)
+        for hour, time in zip(hours, ends, strict=True)
+        if time
+    )
+    joined = mark if mark.strip() != source.dates.until else f" {target.dates.until} "
+    unit = AFTER_DIGITS.search(end)
+    return (begin.removesuffix(unit[0]) if unit else begin) + joined + end
+
+
+def _hours_of_range(first: re.Match[str], last: re.Match[str]) -> list[int]:
+    """Return the hours of the ends of a range, matches of `CLOCK`, by the clock of 24 hours."""
+    hours = [int(end["hour"]) for end in (first, last)]
+    later = last["half"]
+    if later:
+        # 9–5 p.m. begins in the morning
+        before_noon = hours[0] % HALF_DAY_HOURS > hours[1] % HALF_DAY_HOURS
+        earlier = first["half"] or ("a" if before_noon else later)
+        hours = [
+            hour % HALF_DAY_HOURS + HALF_DAY_HOURS * (half == "p")
+            for hour, half in zip(hours, (earlier, later), strict=True)
+        ]
+    return hours
 
 
 def _time_of_24_hours(time: re.Match[str], forms: tuple[str, str]) -> str:
     """Return a time in digits in the form of a language: "5:30 p.m." is "17 h 30"."""
-    halves = [time[name] for name in time.groupdict() if name.startswith("p")]
+    halves = [time[name] for name in time.groupdict() if re.fullmatch(r"p\d?", name)]
     hour = int(time["hour"])
     hour = hour % HALF_DAY_HOURS + HALF_DAY_HOURS * any(halves) if halves else hour
     return forms[1].format(hour, time["minutes"]) if time["minutes"] else forms[0].format(hour)
@@ -160,11 +261,31 @@ def _pattern(language: str, into: str) -> re.Pattern[str] | None:
         return None
     shared = [short for meaning, short in source.abbreviations.items() if meaning in target.abbreviations]
     months = [*source.dates.months, *(rf"{short}\.?" for short in source.dates.short_months)]
-    patterns = [source.dates.pattern.replace("{}", "|".join(months))]
+    dates, until = source.dates, source.dates.until
+    part = rf"{dates.day}(?:, ?|{RANGE_MARK}| ?& ?| (?:{source.conjunction}|{until}) )"
+    listed = rf"(?<![\w.,])(?:{part}){{1,4}}{dates.day} ?(?:{{}})(?:,? \d{{4}})?(?!\w)"
+    patterns = [form.replace("{}", "|".join(months)) for form in (listed, dates.pattern)]
+    patterns += _patterns_of_ranges(source, target)
     patterns += [rf"(?<!\w)(?:{'|'.join(short.pattern for short in shared)})(?!\w)"] if shared else []
     times, written = source.clock_times, target.clock_times
     patterns += [times.digits] if times and times.digits and written and written.in_digits[0] else []
     return re.compile("|".join(patterns))
+
+
+def _patterns_of_ranges(source: LanguageRules, target: LanguageRules) -> list[str]:
+    """Return patterns of ranges of times, short weekdays and ordinal numbers that both languages have."""
+    dates, times, written = source.dates, source.clock_times, target.clock_times
+    patterns = list[str]()
+    if not dates or not target.dates:
+        return patterns
+    until = dates.until
+    if times and times.first and written and written.in_digits[0]:
+        patterns += [rf"(?<![\w.,:/–-])(?P<range>{times.first}(?:{RANGE_MARK}| {until} ){times.last})(?!\w)"]
+    if dates.short_days and target.dates.short_days:
+        patterns += [DAYS.format(day=rf"(?:{'|'.join(dates.short_days)})(?!\w)\.?")]
+    if source.ordinals and target.ordinals:
+        patterns += [rf"(?P<ordinal>{source.ordinals.pattern})(?![\w/])"]
+    return patterns
 
 
 @lru_cache(REMEMBERED_PAIRS)

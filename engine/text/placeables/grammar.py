@@ -109,8 +109,13 @@ KINDS: Final = (
     Placeable("iban", amounts.IBAN, "DE02 1203 0000 0000 2020 51"),
     Placeable("standard", amounts.STANDARD, "ISO 9001:2015"),
     Placeable("licence", code.LICENCE, "CC BY-SA 4.0"),
-    Placeable("route", r"(?<![\w-])[A-Z]{2,5}(?:[–→-][A-Z]{2,5}){1,4}(?![\w-])", "CDG→JFK", "read"),
-    Placeable("item", r"(?<=\S )\((?:[a-z]|[ivx]{2,4})\)(?=\s)", "(ii)"),
+    Placeable(
+        "route",
+        r"(?<![\w-])(?:[A-Z]{2,5}(?:[–→-][A-Z]{2,5}){1,4}|[DFG]-[A-Z]{4})(?![\w-])",
+        "CDG→JFK",
+        "read",
+    ),
+    Placeable("item", r"(?<=\S )\((?:[a-zA-Z]|[ivx]{2,4})\)(?=[\s,.;])", "(ii)"),
     Placeable("chess moves", amounts.MOVES, "1. e4 e5 2. Nf3 Nc6"),
     Placeable("chords", amounts.CHORDS, "Am7 – D9 – G"),
     Placeable("street", amounts.STREET, "221B Baker Street, London NW1 6XE"),
@@ -174,7 +179,7 @@ BORDER: Final = "\uf8ff"  # replaces kinds of treatment "border" for the splitte
 SIGNS: Final = re.compile(
     r"[^\w\s.,!?'’\"„“”–—-]|!(?<!\S!)(?=[a-z])|[\d_²³¹½¼¾⅐-⅞\u2070-\u209c]|[A-Z](?<=[a-z].)|[IVXLCDM]{2}"
     r"|[B-HK-NP-XZx]\b(?<![^\s(].)|(?:[AK]G|S[AE]|Inc|Ltd|plc)\b"
-    r"|\.(?=\.{4})|\.(?<=\w\.)(?=\w)|\.(?<!\S.)(?=[a-z])|\.(?= ?(?:h|ex)\.)"
+    r"|\.(?=\.{4}| \.)|\.(?<=\w\.)(?=\w)|\.(?<!\S.)(?=[a-z])|\.(?= ?(?:h|ex)\.)"
     rf"|{amounts.PERSON}"
     r"|-(?=[a-z]{3,20}-)|-(?<!\S-)(?=\w)|-(?=-\w)|-(?=\.)|[.-](?=-[\x20.-])|[,;](?=[\w\"])|X{4}|x{4}|-(?<=[gtdl].)(?=[A-Z])|-(?<=[a-z].)(?=[A-Z]{2})"
 )

@@ -245,7 +245,8 @@ class _Finder:
         signs: whether it has signs of placeables.
         """
         languages = self.rules.languages
-        found = find_counterparts(part, languages, signs=signs) if languages else iter(())
+        known = self.rules.names.known if self.rules.names and self.rules.protect else None
+        found = find_counterparts(part, languages, signs=signs, known=known) if languages else iter(())
         return (yield from self._without_requested(part, found))
 
     def _names(self, part: str) -> Generator[None, None, dict[tuple[int, int], str]]:

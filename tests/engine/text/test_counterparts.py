@@ -2,6 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.text.known_words import KnownWords, hashes, stem
 from engine.text.languages import LANGUAGES
 from engine.text.placeables.counterparts import find_counterparts, find_long_forms, title_before
 from engine.text.placeables.masked_text import MarkedText
@@ -57,6 +58,22 @@ def test_title_before_a_name_gets_its_counterpart(pair, text, written):
             [("Di., 14.01.2025", "Tue 14.01.2025"), ("So 9.3.", "Sun 9.3.")],
         ),
         ("en-fr", "Mon to Fri, Sat 7, on Tue, 14/01/25", [("Tue, 14/01/25", "mar. 14/01/25")]),
+        ("en-de", "Open Tue–Fri 9–5, Sat 10–4.", [("Tue–Fri", "Di.–Fr."), ("Sat", "Sa.")]),
+        ("de-en", "Do 15 Uhr, Mo–Mi, Fr ist", [("Do", "Thu"), ("Mo–Mi", "Mon–Wed")]),
+        ("de-en", "Am 1. Mai, 11.–15. Mai.", [("1. Mai", "1 May"), ("11.–15. Mai", "11–15 May")]),
+        ("de-fr", "vom 3. bis 7. Juni 2025", [("3. bis 7. Juni 2025", "3 à 7 juin 2025")]),
+        ("en-de", "on 24, 26 & 31 December", [("24, 26 & 31 December", "24., 26. & 31. Dezember")]),
+        ("fr-en", "le 1er et 2 mai", [("1er et 2 mai", "1 and 2 May")]),
+        ("de-en", "im 3. Stock, 1. FC, der 1. FC", [("3.", "3rd")]),
+        ("de-en", "am 11. Tag, das 22. Mal", [("11.", "11th"), ("22.", "22nd")]),
+        ("en-fr", "1st, 21st, 12th-century", [("1st", "1er"), ("21st", "21e"), ("12th", "12e")]),
+        ("fr-de", "au 2e étage, la 1re fois", [("2e", "2."), ("1re", "1.")]),
+        (
+            "de-en",
+            "Nr. 7083-441/B, S. 88 f.",
+            [("Nr. 7083-441/B", "No. 7083-441/B"), ("S. 88 f.", "p. 88 f.")],
+        ),
+        ("en-de", "claim no. HX-55/0093-Q", [("no. HX-55/0093-Q", "Nr. HX-55/0093-Q")]),
         ("de-fr", "1 TL Salz, 2 EL Öl", [("TL", "c. à c."), ("EL", "c. à s.")]),
         ("fr-en", "1 c. à s. d'huile", [("c. à s.", "tbsp")]),
     ],
@@ -150,15 +167,21 @@ def test_times_in_words_keep_their_minutes(pair, text, written):
 @pytest.mark.parametrize(
     ("pair", "text", "written"),
     [
-        ("en-fr", "From 9 a.m. to 5:30 p.m.", ["9 h", "17 h 30"]),
+        ("en-fr", "From 9 a.m. to 5:30 p.m.", ["9 h à 17 h 30"]),
+        ("en-de", "3pm-5pm, 9–5 p.m., 11 a.m. to 1:30 p.m.", ["15-17 Uhr", "9–17 Uhr", "11 bis 13:30 Uhr"]),
         (
             "en-de",
             "Open until 5 pm, from 6:30am on; 12 p.m. or 12 AM.",
             ["17 Uhr", "6:30 Uhr", "12 Uhr", "0 Uhr"],
         ),
-        ("en-de", "9 a.m. - 5 p.m., 10 a.m. EST, 13 p.m., I am 9.", []),
-        ("fr-en", "De 9 h à 17 h.", []),
-        ("de-en", "Um 14:37 Uhr und 9.05\u00a0Uhr, 8:00–17:30 Uhr, um 9 Uhr.", ["14:37", "9:05"]),
+        ("en-de", "9 - 5, 10 a.m. EST, 13 p.m., I am 9.", []),
+        ("fr-en", "De 9 h à 17 h.", ["9:00 to 17:00"]),
+        ("fr-de", "À 20h30, à 7 h 05 de là, à 2 h de Paris, 3 h, à 9 h CET.", ["20:30 Uhr", "7:05 Uhr"]),
+        (
+            "de-en",
+            "Um 14:37 Uhr und 9.05\u00a0Uhr, 8:00–17:30 Uhr, um 9 Uhr.",
+            ["14:37", "9:05", "8:00–17:30"],
+        ),
         ("de-fr", "Um 20.15 Uhr.", ["20 h 15"]),
     ],
 )
@@ -170,3 +193,18 @@ def test_model_reads_a_time_with_am_or_pm():
     rules = MaskRules(protect=True, languages=("en", "fr"))
     (phrase,) = mask(MarkedText("I got up at 6:30 a.m. today."), rules).phrases
     assert (phrase.source, phrase.target, phrase.trusted, phrase.name) == ("6:30 a.m.", "6 h 30", True, False)
+
+
+def test_unknown_abbreviation_stays_as_it_is():
+    known = KnownWords(
+        "de", hashes(stem(word, "de") for word in ("haus", "op", "it")), hashes(()), hashes(())
+    )
+    text = "Op. cit., Urt. v. 5.3.2001, Rn. 21, op. 64, Haus. 5 Leute, Haus. mit, Abb. 4, u. a. dies."
+    found = find_counterparts(text, ("de", "en"), known=known)
+    assert [(text[begin:end], written) for begin, end, written in found] == [
+        ("Op. cit.", "Op. cit."),
+        ("Urt. v. 5.3.2001", "Urt. v. 5.3.2001"),
+        ("Rn. 21", "Rn. 21"),
+        ("op. 64", "op. 64"),
+        ("Abb. 4", "fig. 4"),
+    ]

@@ -289,10 +289,23 @@ TEXT_CASES: dict[str, Case | str] = {
     "engine.text.placeables.counterparts:ENDS_LINE": "is tried once after an abbreviation; one run of spaces",
     "engine.text.placeables.counterparts:ENDS_LIST": "is tried once after an abbreviation; one run of spaces",
     "engine.text.placeables.counterparts:DIGITS": "one class of characters",
+    "engine.text.placeables.counterparts:DOTTED": "one class of characters",
+    "engine.text.placeables.counterparts:AFTER_DIGITS": "is given a time in digits",
+    "engine.text.placeables.counterparts:CLOCK": "is given a time in digits",
+    "engine.text.placeables.counterparts:NUMBERED": "is given matches of `_pattern`",
+    "engine.text.placeables.counterparts:_counterpart": "is given matches of `_pattern`",
+    "engine.text.placeables.counterparts:_range_of_times": "is given matches of `_pattern`",
+    "engine.text.placeables.counterparts:_time_of_24_hours": "is given names of groups",
+    "engine.text.placeables.counterparts:_find_abbreviations": "is given matches of `ABBREVIATIONS`",
+    "engine.text.languages.rules:write": "is given a number of at most three digits",
+    "engine.text.placeables.counterparts:ABBREVIATIONS": Case(
+        pumps=("op. ", "a.", "op. cit. ", "op. 6", "1.1.", "op. 1."), uses=("search",)
+    ),
     "engine.text.placeables.counterparts:_date_or_abbreviation": "is given matches of `_pattern`",
     "engine.text.placeables.counterparts:_pattern": Case(
         with_counterparts,
-        pumps=("1. Mai ", "May 1", "1 May 1999 ", "1 mai ", "9 a.m.", "9:30 am ", "z. ", "z. B.", "c.-à-d."),
+        pumps=("1. Mai ", "May 1", "1 May 1999 ", "1 mai ", "9 a.m.", "9:30 am ", "z. ", "z. B.", "c.-à-d.")
+        + ("1., ", "1 & ", "9 bis ", "9–9", "Mo–", "Mo, 1.1.", "im 3. ", "1st ", "Nr. 5", "Nr. A/"),
     ),
     "engine.text.placeables.counterparts:_titles": Case(
         with_counterparts, pumps=("Herr ", "Sehr geehrter Herr ", "Mr. ", "M. ", "Chère Mme ")
