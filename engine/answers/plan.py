@@ -177,7 +177,7 @@ def _without_markup(model: TextModel, marked: MarkedText, options: ResolvedOptio
     if model.remote or not options.protect:
         return PlainText(marked.text)
     plain = yield from read_markup(marked.text, marked.spans)
-    return (yield from read_capitals(plain, model.source, model.word_tokens))
+    return (yield from read_capitals(plain, model.source, model.word_tokens, model.known_words))
 
 
 class _Planner:

@@ -21,10 +21,11 @@ from safetensors.numpy import load, save
 
 from engine.bundle.bundle import Bundle
 from engine.errors import BundleError
+from engine.text.given_names import GIVEN_NAMES
 from engine.text.languages import rules_of
 
 KNOWN_WORDS_FILE: Final = "known_words.safetensors"
-TENSORS: Final = ("stems", "capitals", "before_names")
+TENSORS: Final = ("stems", "capitals", "before_names", "acronyms")
 REMEMBERED_WORDS: Final = 4_096
 MIN_STEM_LETTERS: Final = 3
 MIN_PART_LETTERS: Final = 4  # of each word in a compound
@@ -40,8 +41,10 @@ class KnownWords:
 
     language: code of the language.
     stems: stems of words in small letters. In a language that writes nouns with capitals, nouns too.
-    capitals: words with a capital within a sentence that have a translation: Monday, French.
+    capitals: words with a capital within a sentence that have a translation: Monday, French. In a language
+        that writes nouns with capitals, only words in capitals.
     before_names: words that have one before a name: President, Lake, Yesterday.
+    acronyms: words in capitals that stay, although another word has the same letters: WHO, IT.
     knows: function that returns whether training translated a word, or each word in a German compound, with
         a cache.
     """
@@ -50,6 +53,7 @@ class KnownWords:
     stems: array[int]
     capitals: array[int]
     before_names: array[int]
+    acronyms: array[int]
     knows: Callable[[str], bool] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -72,6 +76,31 @@ class KnownWords:
     def precedes_names(self, word: str) -> bool:
         """Return whether a word with a capital is translated before a name, as a title is."""
         return _has(self.before_names, word)
+
+    def knows_in_capitals(self, word: str) -> bool:
+        """Return whether training translated the small letters of a word in capitals: SCHLIESSEN."""
+        small = word.lower()
+        sharp = rules_of(self.language).capital_sharp_s and "ss" in small
+        return self.knows(small) or (sharp and self.knows(small.replace("ss", "ß")))
+
+    def keeps(self, word: str, before: str) -> bool:
+        """Return whether a word in capitals is an acronym or a surname that stays in translations.
+
+        word: word in capitals, within a sentence in small letters.
+        before: word before it. After a given name the word may be a surname; after an article an acronym may
+            have the letters of another word.
+        """
+        rules, small = rules_of(self.language), word.lower()
+        if self.translates(word) or len(word) == 1:
+            return False
+        if before in GIVEN_NAMES and (
+            word.capitalize() in rules.surnames or not self._has_stem(stem(word, self.language))
+        ):
+            return True
+        ordinary = self.knows_in_capitals(word)
+        if len(word) == 2:
+            ordinary = small in rules.short_words | rules.small_words | rules.empty_words
+        return not ordinary or (before.lower() in rules.small_words and _has(self.acronyms, word))
 
     def _has_stem(self, word: str) -> bool:
         return _has(self.stems, word)

@@ -13,6 +13,7 @@ from itertools import pairwise
 from os.path import commonprefix
 from typing import Final, NamedTuple
 
+from engine.text.form import is_all_capitals
 from engine.text.given_names import GIVEN_NAMES, MAX_CAPITALS_SHARE, NOT_NAMES, PARTICLES
 from engine.text.known_words import KnownWords
 from engine.text.languages import rules_of
@@ -79,11 +80,17 @@ class _UnknownWordFinder:
         self.spans = [match.span() for match in matches]
         self.words = [text[begin:end] for begin, end in self.spans]
         self.gaps = ["", *(text[a[1] : b[0]] for a, b in pairwise(self.spans)), ""]
+        self.shouts = is_all_capitals(text)
+        self.kept = {
+            number for number, word in enumerate(self.words) if word.isupper() and self._keeps(number)
+        }
         capitals = sum(word[0].isupper() for word in self.words[1:])
         self.heading = capitals > MAX_CAPITALS_SHARE * (len(self.words) - 1) and not DIGIT.search(text)
 
     def unknown_until(self, number: int) -> tuple[int, bool]:
         """Return the end of the unknown words from a word on, and whether they are a name."""
+        if number in self.kept:
+            return self._end_of_capitals(number), True
         if not self._has_capital(number):
             return number, False
         end = self._run_end(number)
@@ -93,6 +100,27 @@ class _UnknownWordFinder:
             return self._german_end(number, end), False
         named = self._is_name(number, end) if self._is_inside(number) else self._begins_with_name(number, end)
         return (self._with_small_word(end), True) if named else (self._end_of_unlearnt(number, end), False)
+
+    def _keeps(self, number: int) -> bool:
+        """Return whether a word in capitals is an acronym, or a name in a text in capitals."""
+        word, before = self.words[number], self.words[number - 1] if number else ""
+        if not self.shouts:
+            return self.known.keeps(word, before)
+        capital = word.capitalize()
+        known = any(map(self.known.translates, (word, capital))) or self.known.knows_in_capitals(word)
+        return len(word) > 1 and (capital in GIVEN_NAMES or not known)
+
+    def _end_of_capitals(self, first: int) -> int:
+        """Return the end of acronyms and names in capitals, and of words between them: VW Golf GTI."""
+        end = number = first
+        while number < len(self.words) and (number == first or self.gaps[number] == " "):
+            unlearnt = self._has_capital(number) and self._is_unlearnt(self.words[number])
+            if number in self.kept or unlearnt:
+                end = number + 1
+            elif not (self.words[number].lower() in PARTICLES if self.shouts else self._has_capital(number)):
+                break
+            number += 1
+        return end
 
     def _run_end(self, first: int) -> int:
         """Return the end of adjacent words with capitals, in French with particles between: Gare de Lyon."""

@@ -28,10 +28,14 @@ def learn(pairs: Iterable[tuple[str, str]], language: str) -> KnownWords:
     words, nouns = counter.small_words(), rules_of(language).nouns is not None
     if nouns:
         nouns_and_words = words.union(counter.capitals().translated(MIN_TIMES))
-        return KnownWords(language, hashes(_simple_stems(nouns_and_words, language)), hashes(()), hashes(()))
-    stems = {stem(word, language) for word in words}
-    capitals, titles = counter.inside.translated(1), counter.before_names.translated(1)
-    return KnownWords(language, hashes(stems), hashes(capitals), hashes(titles))
+        stems, capitals, titles = _simple_stems(nouns_and_words, language), set[str](), set[str]()
+    else:
+        stems = {stem(word, language) for word in words}
+        capitals, titles = set(counter.inside.translated(1)), set(counter.before_names.translated(1))
+    translated = set(counter.acronyms.translated(MIN_TIMES))
+    kept = {word for word in counter.acronyms.all if stem(word, language) in stems} - translated
+    capitals = {word for word in capitals if not word.isupper()} | translated
+    return KnownWords(language, *map(hashes, (stems, capitals, titles, kept)))
 
 
 class _Uses:
@@ -58,12 +62,13 @@ class _WordCounts:
     first: words with a capital at the beginning of a sentence, or in a heading.
     inside: words with a capital within a sentence.
     before_names: words with a capital before a word with a capital that its translation has too.
+    acronyms: words in capitals, in sentences with small letters.
     """
 
     def __init__(self, language: str) -> None:
         self.pattern = re.compile(rules_of(language).word)
         self.small, self.first = _Uses(), _Uses()
-        self.inside, self.before_names = _Uses(), _Uses()
+        self.inside, self.before_names, self.acronyms = _Uses(), _Uses(), _Uses()
 
     def count(self, source: str, target_words: Set[str]) -> None:
         """Count the words of a source.
@@ -82,7 +87,9 @@ class _WordCounts:
             name_follows = not heading and gap == " " and after.istitle() and after in target_words
             occurrences = self.before_names if name_follows else self.first if begins else self.inside
             for part in {word, *word.split("-")}:
-                if part[:1].isupper() and len(part) > 1:
+                if part.isupper() and len(part) > 1 and not source.isupper():
+                    self.acronyms.add(part, target_words)
+                elif part[:1].isupper() and len(part) > 1:
                     occurrences.add(part, target_words)
                 elif not part[:1].isupper():
                     self.small.add(part, target_words)

@@ -13,6 +13,7 @@ from functools import cache
 from typing import Final
 
 from engine.text.form import capitalised
+from engine.text.known_words import KnownWords
 from engine.text.languages import rules_of
 from engine.text.placeables import borders, code
 from engine.text.placeables.escapes import (
@@ -319,7 +320,7 @@ def _close(formats: list[Format], opened: int, end: int, mark: str, parent: int)
 
 
 def read_capitals(
-    plain: PlainText, language: str, count: Callable[[str], int]
+    plain: PlainText, language: str, count: Callable[[str], int], known: KnownWords | None = None
 ) -> Generator[None, None, PlainText]:
     """Write words in capitals within a text in small letters, and return them as formats, in steps.
 
@@ -327,6 +328,7 @@ def read_capitals(
     language: code of its language.
     count: returns the number of tokens of a word. A word is changed if it is one token in small letters and
         several in capitals.
+    known: words of the training data. A known word is changed too, an acronym is not.
     """
     parts, formats, position = list[str](), list(plain.formats), 0
     placeable_spans: list[tuple[int, int]] | None = None
@@ -340,7 +342,8 @@ def read_capitals(
         number = bisect_right(placeable_spans, begin, key=lambda span: span[0]) - 1
         if number >= 0 and begin < placeable_spans[number][1]:
             continue
-        small = _known_form(match[1], language, count)
+        kept = known and known.keeps(match[1], _word_before(plain.text, begin))
+        small = None if kept else _known_form(match[1], language, count, known)
         if small is None or any(begin < edge < end for f in plain.formats for edge in (f.begin, f.end)):
             continue
         _add_capitals(plain, formats, begin, end)
@@ -388,13 +391,22 @@ def _small_letters_around(text: str, begin: int, end: int) -> bool:
     return any(character.islower() for character in before + after)
 
 
-def _known_form(word: str, language: str, count: Callable[[str], int]) -> str | None:
-    """Return the form of a word in capitals that is one token, or None."""
+def _word_before(text: str, begin: int) -> str:
+    """Return the word before a space at the end of text[:begin]."""
+    return text[max(0, begin - CLAUSE_CHARACTERS) : begin - 1].rpartition(" ")[2]
+
+
+def _known_form(
+    word: str, language: str, count: Callable[[str], int], known: KnownWords | None
+) -> str | None:
+    """Return the form of a word in capitals that training has or that is one token, or None."""
     lowered = word.lower()
     if len(word) == len("so"):
         return lowered if lowered in rules_of(language).short_words else None
-    # positions must not change, and the model knows a word of one or two tokens in capitals too
-    if len(lowered) != len(word) or count(word) < 3:
+    if len(lowered) != len(word):  # positions must not change
         return None
-    forms = sorted((lowered, capitalised(lowered)), key=count)
-    return forms[0] if count(forms[0]) == 1 else None
+    form = min((lowered, capitalised(lowered)), key=count)
+    if known and not known.translates(word):
+        return form if known.knows(lowered) else None
+    # the model knows a word of one or two tokens in capitals too
+    return form if count(word) > 2 and count(form) == 1 else None

@@ -1,10 +1,16 @@
 """Words in capitals within a text in small letters."""
 
+from pathlib import Path
+
 import pytest
 
+from engine.bundle.bundle import open_bundle
+from engine.text.known_words import read_known_words
 from engine.text.placeables.markup import PlainText
+from engine.text.unknown_words import find_unknown_words
 from tests.support.finished import read_capitals, read_markup
 
+MODELS = Path(__file__).parents[3] / "models"
 KNOWN = {"sehr", "Haus", "ACHTUNG", "don", "can"}
 
 
@@ -36,3 +42,37 @@ def test_adjacent_words_in_capitals_are_one_format():
     plain = read_capitals(PlainText("Tu das AUF KEINEN Fall."), "de", lambda word: count(word, 4))
     assert plain.text == "Tu das auf keinen Fall."
     assert [(f.begin, f.end) for f in plain.formats] == [(7, 17)]
+
+
+def known_words(pair):
+    return read_known_words(open_bundle(MODELS / f"tatoeba-{pair}", verify=False))
+
+
+@pytest.mark.parametrize(
+    ("pair", "text", "kept"),
+    [
+        ("en-de", "He works for the WHO in Geneva.", ["WHO"]),
+        ("en-de", "Please do NOT open the door, I am VERY tired.", []),
+        ("en-de", "I watch TV in the US.", []),
+        ("en-de", "Detective KATE MORSE (38) opens a box.", ["KATE MORSE"]),
+        ("en-de", "MEETING WITH JOHN SMITH ON MONDAY", ["JOHN SMITH"]),
+        ("de-en", "Der neue VW Golf GTI kostet viel.", ["VW Golf GTI"]),
+        ("de-en", "Die CDU/CSU mag die ARD und KI.", ["CDU", "CSU", "ARD"]),
+        ("de-en", "Thomas MÜLLER kommt NICHT.", ["MÜLLER"]),
+        ("de-en", "SCHOLZ TRIFFT MACRON IN BRÜSSEL", ["SCHOLZ", "MACRON"]),
+        ("de-en", "AUFZUG VOM 3. BIS 7. JUNI AUSSER BETRIEB, BITTE SCHLIESSEN", []),
+        ("fr-en", "C'est TRÈS important, ne dors PAS !", []),
+        ("fr-en", "Le PSG a battu l'OM au stade.", ["PSG", "OM"]),
+        ("fr-en", "LE ROI : Il dort.", []),
+    ],
+)
+def test_acronyms_and_names_in_capitals_stay_and_other_words_do_not(pair, text, kept):
+    known = known_words(pair)
+    found = [text[word.begin : word.end] for word in find_unknown_words(text, known)]
+    assert [word for word in found if any(part.isupper() for part in word.split())] == kept
+
+
+def test_known_words_in_capitals_are_lowered_and_acronyms_are_not():
+    text = "The WHO says that it is FORBIDDEN."
+    plain = read_capitals(PlainText(text), "en", lambda _: 2, known_words("en-de"))
+    assert plain.text == "The WHO says that it is forbidden."

@@ -34,7 +34,7 @@ def folder(tmp_path):
 
 def known_words(language, small=(), capitals=(), before_names=()):
     stems = {stem(word, language) for word in small}
-    return KnownWords(language, hashes(stems), hashes(capitals), hashes(before_names))
+    return KnownWords(language, hashes(stems), hashes(capitals), hashes(before_names), hashes(()))
 
 
 ENGLISH = known_words("en", ["we", "meet", "lake", "house", "tuesday"], ["Monday"], ["Lake"])

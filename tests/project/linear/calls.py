@@ -92,7 +92,7 @@ def unknown(text: str) -> object:
     from engine.text.known_words import KnownWords, hashes
     from engine.text.unknown_words import find_unknown_words
 
-    lists = hashes(["ab", "abc", "abcd"]), hashes(["Ab"]), hashes(["Abc"])
+    lists = hashes(["ab", "abc", "abcd"]), hashes(["Ab"]), hashes(["Abc"]), hashes(["ABC"])
     texts = text, text + " ab" * len(text)  # capitals are no signs of names in a text of capitals
     known = [KnownWords(language, *lists) for language in ("de", "en", "fr")]
     return [list(find_unknown_words(each, words)) for words in known for each in texts]
