@@ -14,13 +14,14 @@ from engine.answers.sentence import Sentence
 from engine.answers.text_model import TextModel
 from engine.errors import InvalidRequest, TooLarge
 from engine.schedule.slices import Slices, at_once
+from engine.text.capitals import read_capitals
 from engine.text.form import follow, is_all_capitals, to_sentence_case
 from engine.text.newlines import unwrap
 from engine.text.numbers import has_numbers
-from engine.text.placeables.markup import PlainText, read_capitals, read_markup
+from engine.text.numerals import localise
+from engine.text.placeables.markup import PlainText, read_markup
 from engine.text.placeables.masked_text import MarkedText, MaskedText
 from engine.text.placeables.masking import MaskRules, mask
-from engine.text.placeables.numerals import localise
 from engine.text.placeables.pairs import quoted_words, without_pairs
 from engine.text.split import Layout, pack, paragraphs, split
 from engine.text.tokenizers.characters import hint_tokens

@@ -4,11 +4,12 @@ tokenizers  a tokenizer for each kind of bundle
 placeables  numbers, addresses, names and other parts that stay as they are
 places      positions of tokens in a text
 split       sentences of a text
-structured  parts of structured data and code that are no prose
 newlines    line breaks within sentences
 wrapping    lines into which an answer is wrapped
+numerals    amounts in the form of each language
 numbers     numbers in digits and in words, to compare a source with its answer
 form        capitals and final marks of a sentence
+capitals    words in capitals within a sentence
 words       fixed phrases and the rule for names of a bundle
 known_words words that the training data of a bundle translates
 unknown_words names and rare words, which a model copies badly

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from engine.text.placeables.grammar import LEADING, NUMBERED
-from engine.text.structured import find_code
+from engine.text.placeables.structured import find_code
 from engine.text.wrapping import ONE_LINE, Wrapping
 
 MODES: Final = ("keep", "join", "auto")

@@ -357,7 +357,7 @@ RULES = replace(
 from engine.text.form import follow, small_words
 from engine.text.placeables.counterparts import find_counterparts, title_before
 from engine.text.placeables.names import NameRule, find_names
-from engine.text.placeables.numerals import localise
+from engine.text.numerals import localise
 
 pair = ("es-MX", "de")
 assert title_before("El Señor Xyz", 9, pair) == (3, "Herr ")

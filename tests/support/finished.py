@@ -8,7 +8,7 @@ from documents import projection
 from engine.answers import alignment, formats
 from engine.answers import plan as planning
 from engine.schedule.slices import Slices, at_once
-from engine.text import places
+from engine.text import capitals, places
 from engine.text import split as splitting
 from engine.text.placeables import markup, masking
 
@@ -31,5 +31,5 @@ make_alignments = finished(alignment.make_alignments)
 mask = finished(masking.mask)
 plan = finished(planning.plan)
 project = finished(projection.project)
-read_capitals, read_markup = finished(markup.read_capitals), finished(markup.read_markup)
+read_capitals, read_markup = finished(capitals.read_capitals), finished(markup.read_markup)
 split = finished(splitting.split)

@@ -85,14 +85,17 @@ class _WordCounts:
         for word, before, (gap, after) in zip(words, [".", *gaps], following, strict=False):
             begins = heading or before.strip(" ,") != ""
             name_follows = not heading and gap == " " and after.istitle() and after in target_words
-            occurrences = self.before_names if name_follows else self.first if begins else self.inside
+            with_capital = self.before_names if name_follows else self.first if begins else self.inside
             for part in {word, *word.split("-")}:
-                if part.isupper() and len(part) > 1 and not source.isupper():
-                    self.acronyms.add(part, target_words)
-                elif part[:1].isupper() and len(part) > 1:
-                    occurrences.add(part, target_words)
-                elif not part[:1].isupper():
-                    self.small.add(part, target_words)
+                self._uses(part, with_capital, source).add(part, target_words)
+
+    def _uses(self, word: str, with_capital: _Uses, source: str) -> _Uses:
+        """Return the counts that a word belongs to; a single capital belongs to none of them."""
+        if not word[:1].isupper():
+            return self.small
+        if len(word) == 1:
+            return _Uses()
+        return self.acronyms if word.isupper() and not source.isupper() else with_capital
 
     def small_words(self) -> set[str]:
         """Return the words in small letters, and the translated ones at the beginning of sentences."""

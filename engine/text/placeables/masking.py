@@ -47,7 +47,7 @@ from engine.text.placeables.names import (
 )
 from engine.text.placeables.nonwords import hold_nonwords, join_code
 from engine.text.placeables.phrases import Phrases, merge_ranges, targets_of
-from engine.text.structured import find_code
+from engine.text.placeables.structured import find_code
 from engine.text.unknown_words import find_unknown_words
 
 REMEMBERED_MODELS: Final = 64  # models with an index of their symbols

@@ -18,8 +18,8 @@ FAULTS = [
     (
         "words in capitals are read in small letters only if the form follows",
         "engine/answers/plan.py",
-        "    return (yield from read_capitals(plain, model.source, model.word_tokens))",
-        "    return (yield from read_capitals(plain, model.source, model.word_tokens)) if options.follow_form else plain",
+        "    return (yield from read_capitals(plain, model.source, model.word_tokens, model.known_words))",
+        "    return (yield from read_capitals(plain, model.source, model.word_tokens, model.known_words)) if options.follow_form else plain",
         "tests/everyday/test_same_words.py -k without_form",
     ),
     (

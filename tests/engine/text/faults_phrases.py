@@ -59,7 +59,7 @@ FAULTS = [
     ),
     (
         "an amount in brackets keeps the form of its language",
-        "engine/text/placeables/numerals.py",
+        "engine/text/numerals.py",
         'if SPACED_DASH.search(number) or number.startswith("("):',
         "if False:",
         "tests/engine/text/test_numerals.py",

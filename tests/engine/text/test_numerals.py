@@ -3,9 +3,9 @@
 import pytest
 
 from engine.text.languages import LANGUAGES
+from engine.text.numerals import localise
 from engine.text.placeables.masked_text import MarkedText
 from engine.text.placeables.masking import MaskRules
-from engine.text.placeables.numerals import localise
 from tests.support.finished import mask, split
 
 W, N = "\u00a0", "\u202f"

@@ -50,7 +50,7 @@ def marked_up(text: str) -> object:
 
 
 def in_data(text: str) -> object:
-    from engine.text.structured import find_code
+    from engine.text.placeables.structured import find_code
 
     return list(find_code(text))
 
@@ -127,7 +127,7 @@ def in_pairs(text: str) -> object:
 
 
 def amount(text: str) -> object:
-    from engine.text.placeables.numerals import localise
+    from engine.text.numerals import localise
 
     return localise(text, "de", "en")
 
