@@ -135,7 +135,7 @@ RULES: Final = LanguageRules(
         last=rf"{TIME} ?[ap](?:m|\.m(?:\.(?= \S|[,;:)]))?)",
     ),
     ordinals=Ordinals(
-        r"(?<![\w.,/–-])\d{1,3}(?:st|nd|rd|th)",
+        r"(?<![\w.,/–-])\d{1,3}(?:st|nd|rd|th)(?! (?:of )?[A-Z])",  # no day: 7th June
         ((r"(?:.*[^1])?1", "{}st"), (r"(?:.*[^1])?2", "{}nd"), (r"(?:.*[^1])?3", "{}rd"), (".*", "{}th")),
     ),
     endings=r"ings?|ed|ers?|ly|ies|es?|s|y",

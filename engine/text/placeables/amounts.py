@@ -180,6 +180,8 @@ STREET: Final = (  # 221B Baker Street, London NW1 6XE
     r"(?:Street|St|Road|Rd|Avenue|Ave|Lane|Ln|Drive|Boulevard|Blvd|Square|Court|Place|Terrace)(?![\w-])(?:\.(?=,))?"
     r"(?:, [A-Z][\w'’-]{1,20}(?: [A-Z][a-z][\w'’-]{1,20}){0,2}+){0,2}+"
     r"(?:(?:,? [A-Z]{2})? \d{5}(?!\w)| [A-Z]{1,2}\d[A-Z\d]? \d[A-Z]{2}(?!\w))?"
+    r"|(?<![\w.,])\d{1,4}(?: ?(?:bis|ter|[A-D]))?,? (?:rue|avenue|boulevard|place|impasse|allée|quai|chemin) "
+    r"(?:(?:du|des|de(?: la)?) |(?:de l|d)['’])?[^\W\d_a-zß-öø-ÿ][\w'’-]{2,30}"  # 3 bis, rue du Four
 )
 # device or system: iPhone 15 Pro  Galaxy S24 Ultra  MacBook Air
 MODEL: Final = "(?:Pro(?: Max)?|Plus|Ultra|[Mm]ini|Lite|Slim|Air|SE|Home|Enterprise)"

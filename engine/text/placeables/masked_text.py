@@ -265,5 +265,5 @@ class MaskedText:
 
 
 def _end_with_one_dot(abbreviation: str, after: str) -> bool:
-    """Return whether the dot of a phrase such as "U.S." also ends the sentence."""
-    return abbreviation[-2:-1].isalpha() and abbreviation[-1] == "." and after[:1] == "." != after[1:2]
+    """Return whether the dot of a phrase such as "U.S." or "1." also ends the sentence."""
+    return abbreviation[-2:-1].isalnum() and abbreviation[-1] == "." and after[:1] == "." != after[1:2]

@@ -196,9 +196,8 @@ def test_model_reads_a_time_with_am_or_pm():
 
 
 def test_unknown_abbreviation_stays_as_it_is():
-    known = KnownWords(
-        "de", hashes(stem(word, "de") for word in ("haus", "op", "it")), hashes(()), hashes(())
-    )
+    stems = hashes(stem(word, "de") for word in ("haus", "op", "it"))
+    known = KnownWords("de", stems, *[hashes(())] * 3)
     text = "Op. cit., Urt. v. 5.3.2001, Rn. 21, op. 64, Haus. 5 Leute, Haus. mit, Abb. 4, u. a. dies."
     found = find_counterparts(text, ("de", "en"), known=known)
     assert [(text[begin:end], written) for begin, end, written in found] == [
