@@ -100,7 +100,8 @@ class KnownWords:
         ordinary = self.knows_in_capitals(word)
         if len(word) == 2:
             ordinary = small in rules.short_words | rules.small_words | rules.empty_words
-        return not ordinary or (before.lower() in rules.small_words and _has(self.acronyms, word))
+        article = not before.isupper() and before.lower() in rules.small_words
+        return not ordinary or (article and _has(self.acronyms, word))
 
     def _has_stem(self, word: str) -> bool:
         return _has(self.stems, word)

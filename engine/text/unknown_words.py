@@ -13,7 +13,6 @@ from itertools import pairwise
 from os.path import commonprefix
 from typing import Final, NamedTuple
 
-from engine.text.form import is_all_capitals
 from engine.text.given_names import GIVEN_NAMES, MAX_CAPITALS_SHARE, NOT_NAMES, PARTICLES
 from engine.text.known_words import KnownWords
 from engine.text.languages import rules_of
@@ -25,6 +24,7 @@ DIGIT: Final = re.compile(r"\d")  # addresses and tables have digits, headings r
 INITIALS_BEFORE: Final = re.compile(r"(?<![\w.])(?:[^\W\d_a-zß-öø-ÿ]\. ?){1,4}\Z")  # G. W. Leibniz
 INITIAL_AFTER: Final = re.compile(r" [^\W\d_a-zß-öø-ÿ]\.(?! ?[^\W\d_a-zß-öø-ÿ])")  # Alois H.
 MIN_SMALL_LETTERS: Final = 4  # of an unlearnt word in small letters
+LINE_CHARACTERS: Final = 200  # searched on both sides of a word in capitals
 MAX_NAME_WORDS: Final = 8
 MAX_ACRONYM_LETTERS: Final = 4
 MIN_QUOTED: Final = 2  # words of a quoted name
@@ -80,7 +80,6 @@ class _UnknownWordFinder:
         self.spans = [match.span() for match in matches]
         self.words = [text[begin:end] for begin, end in self.spans]
         self.gaps = ["", *(text[a[1] : b[0]] for a, b in pairwise(self.spans)), ""]
-        self.shouts = is_all_capitals(text)
         self.kept = {
             number for number, word in enumerate(self.words) if word.isupper() and self._keeps(number)
         }
@@ -103,12 +102,19 @@ class _UnknownWordFinder:
 
     def _keeps(self, number: int) -> bool:
         """Return whether a word in capitals is an acronym, or a name in a text in capitals."""
-        word, before = self.words[number], self.words[number - 1] if number else ""
-        if not self.shouts:
+        word, before = self.words[number], self.words[number - 1] if self.gaps[number] == " " else ""
+        if not self._shouts(number):
             return self.known.keeps(word, before)
         capital = word.capitalize()
         known = any(map(self.known.translates, (word, capital))) or self.known.knows_in_capitals(word)
         return len(word) > 1 and (capital in GIVEN_NAMES or not known)
+
+    def _shouts(self, number: int) -> bool:
+        """Return whether the line around a word has no small letters."""
+        begin, end = self.spans[number]
+        before = self.text[max(0, begin - LINE_CHARACTERS) : begin].rpartition("\n")[2]
+        after = self.text[end : end + LINE_CHARACTERS].partition("\n")[0]
+        return not any(character.islower() for character in before + after)
 
     def _end_of_capitals(self, first: int) -> int:
         """Return the end of acronyms and names in capitals, and of words between them: VW Golf GTI."""
@@ -117,7 +123,9 @@ class _UnknownWordFinder:
             unlearnt = self._has_capital(number) and self._is_unlearnt(self.words[number])
             if number in self.kept or unlearnt:
                 end = number + 1
-            elif not (self.words[number].lower() in PARTICLES if self.shouts else self._has_capital(number)):
+            elif not (
+                self.words[number].lower() in PARTICLES if self._shouts(first) else self._has_capital(number)
+            ):
                 break
             number += 1
         return end

@@ -246,7 +246,9 @@ TEXT_CASES: dict[str, Case | str] = {
     ),
     "engine.text.placeables.structured:SIGNS": Case(uses=("search",)),
     "engine.text.placeables.structured:QUOTED": LINE,
-    "engine.text.placeables.structured:ENTRY": LINE,
+    "engine.text.placeables.structured:ENTRY": Case(
+        in_data, pumps=('a: "b"\n', '{"a":', 'a("', "a: b\n\n", "# a\n", '"a","', "a {\n", "a: |\n b\n")
+    ),
     "engine.text.placeables.structured:CODE_KEY": LINE,
     "engine.text.placeables.structured:CODE": LINE,
     "engine.text.placeables.structured:ROW": LINE,
@@ -262,11 +264,7 @@ TEXT_CASES: dict[str, Case | str] = {
     "engine.text.placeables.structured:SIGNED": LINE,
     "engine.text.placeables.structured:LONE": LINE,
     "engine.text.placeables.structured:BETWEEN_BLOCKS": Case(pumps=("\n\n", "\n ", "---\n"), uses=("split",)),
-    "engine.text.placeables.structured:find_code": Case(
-        in_data, pumps=('a: "b"\n', '{"a":', 'a("', "a: b\n\n", "# a\n", '"a","', "a {\n", "a: |\n b\n")
-    ),
     "engine.text.placeables.borders:ELEMENT": "a line of at most 1,000 characters",
-    "engine.text.placeables.borders:encloses_line": "searches 1,000 characters on both sides",
     "engine.text.newlines:ENTRY": Case(uses=("match",)),
     "engine.text.newlines:GAPS": Case(uses=("search",)),
     "engine.text.newlines:GOES_ON": Case(uses=("search",)),
