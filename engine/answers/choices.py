@@ -227,9 +227,10 @@ def _make_choice(
 def _separate_words(sentence: Sentence, text: str, order: Sequence[int], mark: str) -> str:
     """Insert a space between a phrase and a word that touches it, if the sentence has a space there.
 
+    sentence: sentence of the source.
     text: answer with a mark for each phrase.
-
     order: number of the phrase of each mark in `text`.
+    mark: character that stands for a phrase.
     """
     parts, sources = text.split(mark), sentence.text.split(mark)
     around = dict(zip(sentence.phrases, pairwise(sources), strict=True))  # text before and after each phrase

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator
 from dataclasses import replace
 from typing import Final
 
-from engine.text.form import capitalised
+from engine.text.form import LINE_CHARACTERS, capitalised, has_small_letters_around
 from engine.text.known_words import KnownWords
 from engine.text.languages import rules_of
 from engine.text.placeables.grammar import long_placeables, matches, placeables
@@ -18,7 +18,6 @@ from engine.text.placeables.structured import find_code
 
 # word in capitals within a sentence; a single letter may be an abbreviation, longer runs are no words
 CAPITALS: Final = re.compile(r"(?<![\w'’&/.-])([^\W\d_a-zß-ÿ]{2,24})((?:['’][^\W\d_]{1,2})?)(?![\w&/=]|-\w)")
-CLAUSE_CHARACTERS: Final = 200  # searched on both sides of a word in capitals for small letters
 SENTENCE_STARTS: Final = frozenset(".!?:„“\"'\n")
 
 
@@ -38,7 +37,7 @@ def read_capitals(
     for match in CAPITALS.finditer(plain.text):
         word, (begin, end) = match[0], match.span()
         yield
-        if not word.isupper() or not _small_letters_around(plain.text, begin, end):
+        if not word.isupper() or not has_small_letters_around(plain.text, begin, end):
             continue
         if placeable_spans is None:
             placeable_spans = yield from _placeable_spans(plain.text)
@@ -82,20 +81,13 @@ def _add_capitals(plain: PlainText, formats: list[Format], begin: int, end: int)
 
 
 def _begins_sentence(text: str, begin: int) -> bool:
-    before = text[max(0, begin - CLAUSE_CHARACTERS) : begin].rstrip(" ")
+    before = text[max(0, begin - LINE_CHARACTERS) : begin].rstrip(" ")
     return not before or before[-1] in SENTENCE_STARTS
-
-
-def _small_letters_around(text: str, begin: int, end: int) -> bool:
-    """Return whether the same line has small letters; otherwise it is a title or a list of names."""
-    before = text[max(0, begin - CLAUSE_CHARACTERS) : begin].rpartition("\n")[2]
-    after = text[end : end + CLAUSE_CHARACTERS].partition("\n")[0]
-    return any(character.islower() for character in before + after)
 
 
 def _word_before(text: str, begin: int) -> str:
     """Return the word before a space at the end of text[:begin]."""
-    return text[max(0, begin - CLAUSE_CHARACTERS) : begin - 1].rpartition(" ")[2]
+    return text[max(0, begin - LINE_CHARACTERS) : begin - 1].rpartition(" ")[2]
 
 
 def _small_form(

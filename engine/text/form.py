@@ -13,6 +13,7 @@ from typing import Final
 from engine.text.languages import rules_of
 
 # kind of each mark that may end a sentence
+LINE_CHARACTERS: Final = 200  # searched on both sides of a word for small letters
 KINDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(".。．।", "."),
     **dict.fromkeys("?？؟\u037e", "?"),
@@ -66,6 +67,17 @@ def to_sentence_case(text: str, language: str, count: Callable[[str], int]) -> s
     cased = CLITIC.sub(lambda match: match[0].lower(), WORD.sub(recase, text))
     first = next((i for i, character in enumerate(cased) if character.isalpha()), 0)
     return _with_capital(cased, first)
+
+
+def has_small_letters_around(text: str, begin: int, end: int) -> bool:
+    """Return whether the line around a word has small letters; other lines are titles or lists of names.
+
+    text: any text.
+    begin, end: position of a word. At most LINE_CHARACTERS on both sides are searched.
+    """
+    before = text[max(0, begin - LINE_CHARACTERS) : begin].rpartition("\n")[2]
+    after = text[end : end + LINE_CHARACTERS].partition("\n")[0]
+    return any(character.islower() for character in before + after)
 
 
 def capitalised(word: str) -> str:

@@ -13,6 +13,7 @@ from itertools import pairwise
 from os.path import commonprefix
 from typing import Final, NamedTuple
 
+from engine.text.form import has_small_letters_around
 from engine.text.given_names import GIVEN_NAMES, MAX_CAPITALS_SHARE, NOT_NAMES, PARTICLES
 from engine.text.known_words import KnownWords
 from engine.text.languages import rules_of
@@ -24,7 +25,6 @@ DIGIT: Final = re.compile(r"\d")  # addresses and tables have digits, headings r
 INITIALS_BEFORE: Final = re.compile(r"(?<![\w.])(?:[^\W\d_a-zß-öø-ÿ]\. ?){1,4}\Z")  # G. W. Leibniz
 INITIAL_AFTER: Final = re.compile(r" [^\W\d_a-zß-öø-ÿ]\.(?! ?[^\W\d_a-zß-öø-ÿ])")  # Alois H.
 MIN_SMALL_LETTERS: Final = 4  # of an unlearnt word in small letters
-LINE_CHARACTERS: Final = 200  # searched on both sides of a word in capitals
 MAX_NAME_WORDS: Final = 8
 MAX_ACRONYM_LETTERS: Final = 4
 MIN_QUOTED: Final = 2  # words of a quoted name
@@ -111,10 +111,7 @@ class _UnknownWordFinder:
 
     def _shouts(self, number: int) -> bool:
         """Return whether the line around a word has no small letters."""
-        begin, end = self.spans[number]
-        before = self.text[max(0, begin - LINE_CHARACTERS) : begin].rpartition("\n")[2]
-        after = self.text[end : end + LINE_CHARACTERS].partition("\n")[0]
-        return not any(character.islower() for character in before + after)
+        return not has_small_letters_around(self.text, *self.spans[number])
 
     def _end_of_capitals(self, first: int) -> int:
         """Return the end of acronyms and names in capitals, and of words between them: VW Golf GTI."""

@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Set
 from typing import Final
 
+from engine.text.given_names import MAX_CAPITALS_SHARE
 from engine.text.known_words import KnownWords, ends_as_place, hashes, is_compound, stem
 from engine.text.languages import rules_of
 
 MIN_TIMES: Final = 2  # a model does not learn a word from one sentence
 MAX_COPIED: Final = 0.5  # share of the sentences in which a word stays as it is, if it has a translation
-MAX_CAPITALS_SHARE: Final = 0.67  # words with capitals after the first word; headings have more
 ANY_WORD: Final = re.compile(r"[^\W\d_]+")
 
 

@@ -175,9 +175,10 @@ COMMAND: Final = (  # a whole line: npm install --save-dev vite
 BOT: Final = (  # a whole line of lower case: !play lofi beats
     rf"(?<![^\n])[!/][a-z]{{2,20}}(?: (?!(?:{SMALL_WORDS})(?!\w))[a-z\d_-]{{1,20}}){{1,5}}+(?![^\n])"
 )
+CAPITALISED: Final = r"[^\W\d_a-zß-ÿ][a-zß-ÿ'-]{1,20}"
 INVERTED: Final = (  # Woods, Anna
-    r"(?:(?<=[;\t])|(?<![^\n]))(?:[^\W\d_a-zß-ÿ][a-zß-ÿ'-]{1,20}, [^\W\d_a-zß-ÿ][a-zß-ÿ'-]{1,20})(?=[;\t])"
-    r"|(?<=[,;]\")(?:[^\W\d_a-zß-ÿ][a-zß-ÿ'-]{1,20}, [^\W\d_a-zß-ÿ][a-zß-ÿ'-]{1,20})(?=\"[,;])"
+    rf"(?:(?<=[;\t])|(?<![^\n])){CAPITALISED}, {CAPITALISED}(?=[;\t])"
+    rf"|(?<=[,;]\"){CAPITALISED}, {CAPITALISED}(?=\"[,;])"
 )
 ASSIGNMENT: Final = (  # MAX=5  PATH=/bin:$PATH
     r"(?<![\w<&?$.-])[A-Za-z_][\w.-]*+(?:[:+]?=)(?:\"[^\"\n]{0,60}\"|'[^'\n]{0,60}'|(?=[\w/$.~-])[^\s<>\"']*[^\s<>\"'.,;:!?)\]}])"
