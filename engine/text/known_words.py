@@ -31,8 +31,10 @@ MIN_STEM_LETTERS: Final = 3
 MIN_PART_LETTERS: Final = 4  # of each word in a compound
 MIN_FIRST_LETTERS: Final = 3  # of its first word, if MIN_AFTER_FIRST letters follow
 MIN_AFTER_FIRST: Final = 5
+MIN_LAST_STEM: Final = 5  # letters in the stem of the last part of an unlearnt noun
 UMLAUTS: Final = str.maketrans("äöü", "aou")  # Anträge, Antrag
 MAX_COMPOUND_LETTERS: Final = 40
+MIN_COMPOUND_LETTERS: Final = 12  # shorter ones may be surnames: Hinterhuber
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,16 @@ class KnownWords:
     def may_be_place(self, word: str) -> bool:
         """Return whether a German word may be the name of a place that training lacks: Hoffenheim."""
         return ends_as_place(word, self.language) and not self._has_stem(stem(word, self.language))
+
+    def is_compound(self, word: str) -> bool:
+        """Return whether a German word is long and consists of words that training has."""
+        return len(word) >= MIN_COMPOUND_LETTERS and is_compound(word, self.language, self._has_stem)
+
+    def ends_with_known(self, word: str) -> bool:
+        """Return whether the last part of a word is a word that training has: Gummifisch."""
+        begins = range(MIN_FIRST_LETTERS, min(len(word), MAX_COMPOUND_LETTERS))
+        lasts = (stem(word[begin:], self.language) for begin in begins)
+        return any(len(last) >= MIN_LAST_STEM and self._has_stem(last) for last in lasts)
 
     def translates(self, word: str) -> bool:
         """Return whether training translated a word with a capital within a sentence."""

@@ -17,10 +17,13 @@ from engine.text.form import has_small_letters_around
 from engine.text.given_names import GIVEN_NAMES, MAX_CAPITALS_SHARE, NOT_NAMES, PARTICLES
 from engine.text.known_words import KnownWords
 from engine.text.languages import rules_of
+from engine.text.languages.rules import CapitalNouns
 
 MIN_COMMON_SHARE: Final = 0.8  # common beginning of a word and its translation, as a share of the word
+MAX_ENDING_LETTERS: Final = 3  # that the translation has more than the word
 ANSWER_WORD: Final = re.compile(r"[^\W\d_]+")
 WITHIN_SENTENCE: Final = frozenset({" ", ", "})  # gaps between two words
+SENTENCE_ENDS: Final = frozenset(".!?:\n")
 DIGIT: Final = re.compile(r"\d")  # addresses and tables have digits, headings rarely
 INITIALS_BEFORE: Final = re.compile(r"(?<![\w.])(?:[^\W\d_a-zß-öø-ÿ]\. ?){1,4}\Z")  # G. W. Leibniz
 INITIAL_AFTER: Final = re.compile(r" [^\W\d_a-zß-öø-ÿ]\.(?! ?[^\W\d_a-zß-öø-ÿ])")  # Alois H.
@@ -65,9 +68,12 @@ def find_unknown_words(text: str, known: KnownWords) -> Iterator[UnknownWord]:
 
 def has_similar_word(answer: str, word: str) -> bool:
     """Return whether a word, or one with the same beginning, is in an answer: Feminismus, feminism."""
-    small, least = word.lower(), MIN_COMMON_SHARE * len(word)
+    small, least, most = word.lower(), MIN_COMMON_SHARE * len(word), len(word) + MAX_ENDING_LETTERS
     others = (match[0].lower() for match in ANSWER_WORD.finditer(answer))
-    return word in answer or any(len(commonprefix([small, other])) >= least for other in others)
+    copied = re.search(rf"(?<!\w){re.escape(word)}", answer) is not None
+    return copied or any(
+        len(other) <= most and len(commonprefix([small, other])) >= least for other in others
+    )
 
 
 class _UnknownWordFinder:
@@ -76,6 +82,8 @@ class _UnknownWordFinder:
     def __init__(self, text: str, known: KnownWords) -> None:
         self.text, self.known, self.rules = text, known, rules_of(known.language)
         self.not_names = NOT_NAMES | self.rules.own_title_words
+        if self.rules.nouns:
+            self.not_names |= self.rules.nouns.pronouns
         matches = re.finditer(rf"(?<![\w@#])(?:{self.rules.word})(?![\w@#])", text)
         self.spans = [match.span() for match in matches]
         self.words = [text[begin:end] for begin, end in self.spans]
@@ -96,7 +104,7 @@ class _UnknownWordFinder:
         if self._is_quoted_name(number, end):
             return end, True
         if self.rules.nouns:
-            return self._german_end(number, end), False
+            return self._german_end(number, end, self.rules.nouns), False
         named = self._is_name(number, end) if self._is_inside(number) else self._begins_with_name(number, end)
         return (self._with_small_word(end), True) if named else (self._end_of_unlearnt(number, end), False)
 
@@ -172,14 +180,42 @@ class _UnknownWordFinder:
             return False
         return not all(map(self.known.translates, self.words[first:end]))
 
-    def _german_end(self, first: int, end: int) -> int:
+    def _german_end(self, first: int, end: int, nouns: CapitalNouns) -> int:
         """Return the end of a run that begins with an unlearnt word, or with a place.
 
-        German nouns are rarely side by side, so the whole run is a name: Borussia Dortmund.
+        German nouns are rarely side by side, so the whole run is a name: Borussia Dortmund. A compound noun
+        of known words begins another phrase, except after a given name.
         """
-        if self._is_unlearnt(self.words[first]) or self._is_place(first):
-            return self._with_small_word(end) if self._is_bracketed(first) else end
-        return first
+        word = self.words[first]
+        if not (self._is_unlearnt(word) or self._is_place(first)) or self._is_beside_noun(first, end, nouns):
+            return first
+        if word not in GIVEN_NAMES:
+            others = (n for n in range(first + 1, end) if self.known.is_compound(self.words[n]))
+            end = next(others, end)
+        if end == first + 1 and self._is_german_noun(first, nouns):
+            return first
+        return self._with_small_word(end) if self._is_bracketed(first) else end
+
+    def _is_beside_noun(self, number: int, end: int, nouns: CapitalNouns) -> bool:
+        """Return whether a word belongs to a noun after it: Annas Hund, or at the beginning Frischer Dill."""
+        word, gap = self.words[number], self.gaps[number]
+        if end != number + 2 or self._is_unlearnt(self.words[number + 1]) or word in GIVEN_NAMES:
+            return False
+        if word.endswith("s") and word[:-1] in GIVEN_NAMES:
+            return True
+        begins = self.spans[number][0] == 0 or SENTENCE_ENDS.intersection(gap)
+        return bool(begins and re.fullmatch(nouns.inflected, word))
+
+    def _is_german_noun(self, number: int, nouns: CapitalNouns) -> bool:
+        """Return whether a word is no name: by the word before or after it, its ending or its last part."""
+        word, before = self.words[number], self.words[number - 1] if number else ""
+        if not word[1:].islower() or word in GIVEN_NAMES:
+            return False
+        article = self.gaps[number] == " " and re.fullmatch(nouns.determiners, before)
+        verb = self.gaps[number + 1] == " " and self.words[number + 1] in nouns.pronouns
+        short = number == 0 and len(word) < MIN_SMALL_LETTERS
+        ending = re.fullmatch(nouns.endings, word.lower())
+        return bool(article or verb or short or ending) or self.known.ends_with_known(word)
 
     def _end_of_unlearnt(self, first: int, end: int) -> int:
         """Return the end of the unlearnt words at the beginning of a run."""

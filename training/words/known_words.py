@@ -27,7 +27,12 @@ def learn(pairs: Iterable[tuple[str, str]], language: str) -> KnownWords:
         counter.count(source, frozenset(ANY_WORD.findall(target)))
     words, nouns = counter.small_words(), rules_of(language).nouns is not None
     if nouns:
-        nouns_and_words = words.union(counter.capitals().translated(MIN_TIMES))
+        capitals_anywhere = counter.capitals()
+        nouns_and_words = words.union(
+            word
+            for word in capitals_anywhere.translated(MIN_TIMES)
+            if not (word.endswith("s") and capitals_anywhere.stays(word[:-1]))  # Johns
+        )
         stems, capitals, titles = _simple_stems(nouns_and_words, language), set[str](), set[str]()
     else:
         stems = {stem(word, language) for word in words}
@@ -47,6 +52,10 @@ class _Uses:
     def add(self, word: str, target_words: Set[str]) -> None:
         self.all[word] += 1
         self.copied[word] += word in target_words
+
+    def stays(self, word: str) -> bool:
+        """Return whether a word usually stays as it is, as a name does."""
+        return self.copied[word] > MAX_COPIED * self.all[word]
 
     def translated(self, times: int) -> Iterator[str]:
         """Yield the words of at least `times` sentences that usually have a translation."""

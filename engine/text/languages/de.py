@@ -62,6 +62,10 @@ NOUNS: Final = CapitalNouns(
         r"|zwei|drei|vier|fünf|sechs|sieben|acht|zehn)"
     ),
     adjectives=".*isch(?:e[mnrs]?)?",
+    endings=(
+        r".*(?:ung|heit|keit|schaft|tion|tät|ismus|erin|[^wz]ig|isch|lich)(?:e[mnrs]?|nen|s)?"
+        r"|.*(?:seits|weise)|(?:ab|auf|aus|ein|über|unter).{3,}en"
+    ),
     inflected=r"[^\W\d_]{3,}e[mnrs]?",
 )
 # places that have a name of their own in other languages, and languages: Griechenland, Kroatien, Spanisch
@@ -175,7 +179,7 @@ RULES: Final = LanguageRules(
         r"\d{1,3}\.(?= [^\W\d_][a-zäöüß])",
         ((r"\d+", "{}."),),
     ),
-    endings=r"innen|in|chen|ern|e[mnrs]?|te?[nt]?|s?t|n|s",
+    endings=r"(?:innen|in|chen|ern|e[mnr]?|te?[nt]?|s?t|n)?s?",
     number_words=NUMBER_WORDS,
     numbered_words=("Art", "Abs", "Anm", "Tel", "lit", "op", r"[^\W\d_]{0,24}[Ss]tr"),
     # "Professor" is an ordinary noun too; "Familie" has no counterpart in other languages

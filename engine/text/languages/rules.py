@@ -193,6 +193,7 @@ class CapitalNouns:
     place_endings: pattern of names of places.
     determiners: pattern of words before nouns, rarely before names.
     adjectives: pattern of adjectives from names of places.
+    endings: pattern of words that are no names: of abstract nouns, adjectives and verbs.
     inflected: pattern of words at the start of a sentence that may be inflected adjectives.
     """
 
@@ -201,6 +202,7 @@ class CapitalNouns:
     place_endings: str
     determiners: str
     adjectives: str
+    endings: str
     inflected: str
 
 

@@ -38,7 +38,7 @@ def known_words(language, small=(), capitals=(), before_names=()):
 
 
 ENGLISH = known_words("en", ["we", "meet", "lake", "house", "tuesday"], ["Monday"], ["Lake"])
-GERMAN = known_words("de", ["wir", "sehen", "Haus", "Boot", "Fahrt", "Antrag"])
+GERMAN = known_words("de", ["wir", "sehen", "Haus", "Boot", "Fahrt", "Antrag", "Marmelade", "schläft"])
 
 
 def test_bundle_returns_the_words_that_were_written(folder):
@@ -107,6 +107,9 @@ def test_server_refuses_a_bundle_with_a_damaged_file(folder):
         ("house", "en", "hous"),
         ("Anträge", "de", "antrag"),
         ("Antrags", "de", "antrag"),
+        ("Ofen", "de", "ofe"),
+        ("Ofens", "de", "ofe"),
+        ("Fahrers", "de", "fahr"),
         ("les", "fr", "les"),
         ("Häuser", "xx", "hauser"),
     ],
@@ -149,6 +152,12 @@ def test_words_that_are_not_known_are_found(text, found):
         ("Wir sehen das Hausboot.", []),
         ("Wir sehen Zorblatt.", [("Zorblatt", False)]),
         ("Zorblatt Haus", [("Zorblatt Haus", False)]),
+        ("„Zorblatter Haus am Boot“", [("Zorblatter Haus", False)]),
+        ("Zorblatt Hausantrag", [("Zorblatt Hausantrag", False)]),
+        ("Zorblatt Hausbootsfahrt", [("Zorblatt", False)]),
+        ("Lisa Hausbootsfahrt", [("Lisa Hausbootsfahrt", False)]),
+        ("Wir sehen AfD", [("AfD", False)]),
+        ("Wir sehen die AfD", [("AfD", False)]),
     ],
 )
 def test_german_nouns_that_are_not_known_are_found(text, found):
@@ -156,7 +165,27 @@ def test_german_nouns_that_are_not_known_are_found(text, found):
     assert [(text[word.begin : word.end], word.name) for word in words] == found
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Wir sehen die Zorblatt.",
+        "Wir sehen keinen Zorblatt.",
+        "Wir sehen Zorblattung",
+        "Zorblattweise sehen wir",
+        "Wir sehen Zormarmelade",
+        "Zorblatten Sie",
+        "Zor, wir sehen",
+        "Zorblatter Haus",
+        "Lisas Haus",
+    ],
+)
+def test_german_word_that_is_no_name_is_left_to_the_model(text):
+    assert not list(find_unknown_words(text, GERMAN))
+
+
 def test_word_with_the_same_beginning_is_similar():
     assert has_similar_word("He studies feminism.", "Feminismus")
     assert has_similar_word("Das ist ZORBLATT", "Zorblatt")
     assert not has_similar_word("He studies feminine words.", "Feminismus")
+    assert not has_similar_word("He studies zorblattlessly.", "Zorblatt")
+    assert not has_similar_word("a lot ofZorblatt", "Zorblatt")

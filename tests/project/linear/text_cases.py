@@ -330,7 +330,10 @@ TEXT_CASES: dict[str, Case | str] = {
     "engine.text.unknown_words:OPENING": "two characters before a name",
     "engine.text.unknown_words:CLOSING": "two characters after a name",
     "engine.text.unknown_words:_is_place": "is timed with `find_unknown_words`",
+    "engine.text.unknown_words:_is_beside_noun": "is timed with `find_unknown_words`",
+    "engine.text.unknown_words:_is_german_noun": "is timed with `find_unknown_words`",
     "engine.text.unknown_words:ANSWER_WORD": Case(in_answer, pumps=("ab ", "Ab-")),
+    "engine.text.unknown_words:has_similar_word": Case(in_answer, pumps=("ab ", "Ab-", "abAb ")),
     "engine.text.unknown_words:__init__": Case(
         unknown, length=1_024, pumps=("Ab ", "Abc ", "Ab Cd ", "ab ", "Ab-", "l'", "Ab, ", "@ab", "abcdefgh")
     ),
