@@ -197,25 +197,29 @@ class _UnknownWordFinder:
         return self._with_small_word(end) if self._is_bracketed(first) else end
 
     def _is_beside_noun(self, number: int, end: int, nouns: CapitalNouns) -> bool:
-        """Return whether a word belongs to a noun after it: Annas Hund, or at the beginning Frischer Dill."""
-        word, gap = self.words[number], self.gaps[number]
+        """Return whether a word belongs to a noun after it: Annas Hund, die Bonner Straßen."""
+        word = self.words[number]
         if end != number + 2 or self._is_unlearnt(self.words[number + 1]) or word in GIVEN_NAMES:
             return False
         if word.endswith("s") and word[:-1] in GIVEN_NAMES:
             return True
-        begins = self.spans[number][0] == 0 or SENTENCE_ENDS.intersection(gap)
-        return bool(begins and re.fullmatch(nouns.inflected, word))
+        begins = self.spans[number][0] == 0 or SENTENCE_ENDS.intersection(self.gaps[number])
+        return bool((begins or self._follows_article(number, nouns)) and re.fullmatch(nouns.inflected, word))
 
     def _is_german_noun(self, number: int, nouns: CapitalNouns) -> bool:
         """Return whether a word is no name: by the word before or after it, its ending or its last part."""
-        word, before = self.words[number], self.words[number - 1] if number else ""
+        word = self.words[number]
         if not word[1:].islower() or word in GIVEN_NAMES:
             return False
-        article = self.gaps[number] == " " and re.fullmatch(nouns.determiners, before)
         verb = self.gaps[number + 1] == " " and self.words[number + 1] in nouns.pronouns
-        short = number == 0 and len(word) < MIN_SMALL_LETTERS
+        interjection = number == 0 and len(word) < MIN_SMALL_LETTERS and self.gaps[1][:1] in (",", "!")
         ending = re.fullmatch(nouns.endings, word.lower())
-        return bool(article or verb or short or ending) or self.known.ends_with_known(word)
+        ordinary = verb or interjection or ending or self._follows_article(number, nouns)
+        return bool(ordinary) or self.known.ends_with_known(word)
+
+    def _follows_article(self, number: int, nouns: CapitalNouns) -> bool:
+        before = self.words[number - 1] if number and self.gaps[number] == " " else ""
+        return re.fullmatch(nouns.determiners, before) is not None
 
     def _end_of_unlearnt(self, first: int, end: int) -> int:
         """Return the end of the unlearnt words at the beginning of a run."""
@@ -238,9 +242,8 @@ class _UnknownWordFinder:
 
     def _is_place(self, number: int) -> bool:
         """Return whether a word ends like the name of a place and follows no article."""
-        before = self.words[number - 1] if number else ""
         nouns = self.rules.nouns
-        article = nouns is not None and re.fullmatch(nouns.determiners, before)
+        article = nouns is not None and self._follows_article(number, nouns)
         return not article and self.known.may_be_place(self.words[number])
 
     def _with_small_word(self, end: int) -> int:

@@ -329,7 +329,7 @@ TEXT_CASES: dict[str, Case | str] = {
     "engine.text.unknown_words:INITIAL_AFTER": "three characters",
     "engine.text.unknown_words:OPENING": "two characters before a name",
     "engine.text.unknown_words:CLOSING": "two characters after a name",
-    "engine.text.unknown_words:_is_place": "is timed with `find_unknown_words`",
+    "engine.text.unknown_words:_follows_article": "is timed with `find_unknown_words`",
     "engine.text.unknown_words:_is_beside_noun": "is timed with `find_unknown_words`",
     "engine.text.unknown_words:_is_german_noun": "is timed with `find_unknown_words`",
     "engine.text.unknown_words:ANSWER_WORD": Case(in_answer, pumps=("ab ", "Ab-")),
