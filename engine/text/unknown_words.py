@@ -17,15 +17,17 @@ from engine.text.form import has_small_letters_around
 from engine.text.given_names import GIVEN_NAMES, MAX_CAPITALS_SHARE, NOT_NAMES, PARTICLES
 from engine.text.known_words import KnownWords
 from engine.text.languages import rules_of
-from engine.text.languages.rules import CapitalNouns
+from engine.text.languages.rules import ENGLISH_CLITIC, CapitalNouns
 
 MIN_COMMON_SHARE: Final = 0.8  # common beginning of a word and its translation, as a share of the word
 MAX_ENDING_LETTERS: Final = 3  # that the translation has more than the word
 ANSWER_WORD: Final = re.compile(r"[^\W\d_]+")
-WITHIN_SENTENCE: Final = frozenset({" ", ", "})  # gaps between two words
+WITHIN_SENTENCE: Final = re.compile(
+    rf"(?:['’]{ENGLISH_CLITIC})? |(?:[^\n]{{0,20}}[^.\n])?, "
+)  # before a word
 SENTENCE_ENDS: Final = frozenset(".!?:\n")
 DIGIT: Final = re.compile(r"\d")  # addresses and tables have digits, headings rarely
-INITIALS_BEFORE: Final = re.compile(r"(?<![\w.])(?:[^\W\d_a-zß-öø-ÿ]\. ?){1,4}\Z")  # G. W. Leibniz
+INITIALS_BEFORE: Final = re.compile(r"(?<![\w.])(?:[^\W\d_a-zß-öø-ÿ]\. ){1,4}\Z")  # G. W. Leibniz
 INITIAL_AFTER: Final = re.compile(r" [^\W\d_a-zß-öø-ÿ]\.(?! ?[^\W\d_a-zß-öø-ÿ])")  # Alois H.
 MIN_SMALL_LETTERS: Final = 4  # of an unlearnt word in small letters
 MAX_NAME_WORDS: Final = 8
@@ -34,7 +36,15 @@ MIN_QUOTED: Final = 2  # words of a quoted name
 MIN_GERMAN_QUOTED: Final = 3  # fewer may be a noun with its adjective
 OPENING: Final = re.compile("(?:[\"“„«‚‘']|«[ \u00a0\u202f])\\Z")
 CLOSING: Final = re.compile("[\"“”»‘’']|[ \u00a0\u202f]»")
-BETWEEN_NAMES: Final = frozenset({" ", " & ", "'s ", "’s "})
+BETWEEN_NAMES: Final = frozenset({" ", " & "})
+NAME_AFTER: Final = re.compile(  # Cow™  34' in a match
+    r"[™®]| \d{1,3}(?:\+\d{1,2})?['′’](?!\w)"
+)
+CLOSING_WORDS: Final = re.compile(r"\n[^\n]{1,40},\s{1,8}\Z")  # before a signature
+MAX_PLAIN_GAP: Final = len("'ll ")  # longer gaps have a number: the 5th, Green Street
+MAX_SIGNATURE_WORDS: Final = 3
+POSSESSIVE: Final = frozenset({"'s ", "’s "})
+CLITIC: Final = re.compile(rf"(?<=\w['’]){ENGLISH_CLITIC}")
 MAX_INITIALS: Final = 12  # characters before a name
 
 
@@ -84,27 +94,33 @@ class _UnknownWordFinder:
         self.not_names = NOT_NAMES | self.rules.own_title_words
         if self.rules.nouns:
             self.not_names |= self.rules.nouns.pronouns
-        matches = re.finditer(rf"(?<![\w@#])(?:{self.rules.word})(?![\w@#])", text)
-        self.spans = [match.span() for match in matches]
+        matches = list(re.finditer(rf"(?<![\w@#])(?:{self.rules.word})(?![\w@#])", text))
+        self.spans = [match.span() for match in matches if not CLITIC.match(text, match.start())]
         self.words = [text[begin:end] for begin, end in self.spans]
         self.gaps = ["", *(text[a[1] : b[0]] for a, b in pairwise(self.spans)), ""]
         self.kept = {
             number for number, word in enumerate(self.words) if word.isupper() and self._keeps(number)
         }
         capitals = sum(word[0].isupper() for word in self.words[1:])
-        self.heading = capitals > MAX_CAPITALS_SHARE * (len(self.words) - 1) and not DIGIT.search(text)
+        self.heading = capitals > MAX_CAPITALS_SHARE * (len(matches) - 1) and not DIGIT.search(text)
 
     def unknown_until(self, number: int) -> tuple[int, bool]:
         """Return the end of the unknown words from a word on, and whether they are a name."""
         if number in self.kept:
             return self._end_of_capitals(number), True
+        if self._is_initial(number) and self._is_species(number + 1):
+            return number + 2, True
         if not self._has_capital(number):
             return number, False
         end = self._run_end(number)
-        if self._is_quoted_name(number, end):
+        if self._is_quoted_name(number, end) or self._is_signature(number, end):
             return end, True
         if self.rules.nouns:
             return self._german_end(number, end, self.rules.nouns), False
+        if self.words[end : end + 1] == ["plc"]:  # Next plc
+            return end + 1, True
+        if NAME_AFTER.match(self.text, self.spans[end - 1][1]) and not self._is_translated(number, end):
+            return end, True
         named = self._is_name(number, end) if self._is_inside(number) else self._begins_with_name(number, end)
         return (self._with_small_word(end), True) if named else (self._end_of_unlearnt(number, end), False)
 
@@ -112,10 +128,15 @@ class _UnknownWordFinder:
         """Return whether a word in capitals is an acronym, or a name in a text in capitals."""
         word, before = self.words[number], self.words[number - 1] if self.gaps[number] == " " else ""
         if not self._shouts(number):
-            return self.known.keeps(word, before)
+            return self.known.keeps(word, before) or self._precedes_article(number)
         capital = word.capitalize()
         known = any(map(self.known.translates, (word, capital))) or self.known.knows_in_capitals(word)
         return len(word) > 1 and (capital in GIVEN_NAMES or not known)
+
+    def _precedes_article(self, number: int) -> bool:
+        """Return whether an acronym precedes an article with a capital: AS Les Chamois."""
+        after = self.words[number + 1] if self.gaps[number + 1] == " " else ""
+        return self._is_acronym(number) and after.istitle() and after.lower() in self.rules.small_words
 
     def _shouts(self, number: int) -> bool:
         """Return whether the line around a word has no small letters."""
@@ -125,8 +146,7 @@ class _UnknownWordFinder:
         """Return the end of acronyms and names in capitals, and of words between them: VW Golf GTI."""
         end = number = first
         while number < len(self.words) and (number == first or self.gaps[number] == " "):
-            unlearnt = self._has_capital(number) and self._is_unlearnt(self.words[number])
-            if number in self.kept or unlearnt:
+            if number in self.kept or (self._has_capital(number) and self._may_end_name(number)):
                 end = number + 1
             elif not (
                 self.words[number].lower() in PARTICLES if self._shouts(first) else self._has_capital(number)
@@ -135,27 +155,50 @@ class _UnknownWordFinder:
             number += 1
         return end
 
+    def _may_end_name(self, number: int) -> bool:
+        """Return whether a word with a capital after an acronym is unlearnt, or a number: BBC One."""
+        numerals = self.rules.number_words
+        numeral = numerals is not None and self.words[number].lower() in numerals.parts
+        return numeral or self._is_unlearnt(self.words[number])
+
     def _run_end(self, first: int) -> int:
         """Return the end of adjacent words with capitals, in French with particles between: Gare de Lyon."""
         end = number = first
         last = min(len(self.words), first + MAX_NAME_WORDS)
-        while number < last and (number == first or self.gaps[number] in BETWEEN_NAMES):
+        while number < last and (number == first or self._may_continue(first, number)):
             if self._has_capital(number) or (number > first and self._is_acronym(number)):
                 end = number + 1
-            elif self.words[number] not in self.rules.name_particles:
+            elif not (self.words[number] in self.rules.name_particles or self._is_initial(number)):
                 break
             number += 1
         return end
 
+    def _may_continue(self, first: int, number: int) -> bool:
+        """Return whether a word may belong to the run before it: Red Lion, King's Cross, “World's End”."""
+        if self.gaps[number] not in POSSESSIVE:
+            return self.gaps[number] in BETWEEN_NAMES
+        learnt = self.known.knows(self.words[number]) and not self.known.translates(self.words[first])
+        return self._is_opened(first) or (learnt and self._is_inside(first))
+
+    def _is_opened(self, number: int) -> bool:
+        """Return whether a quotation begins with a word."""
+        begin = self.spans[number][0]
+        return OPENING.search(self.text, max(0, begin - 2), begin) is not None
+
     def _is_name(self, first: int, end: int) -> bool:
         """Return whether a run within a sentence is a name."""
         words, known = self.words[first:end], self.known
-        if len(words) > 1 and known.precedes_names(words[0]) and words[0].lower() not in PARTICLES:
-            return False  # a title
-        if any(map(self._is_unlearnt, words)):
+        if len(words) > 1 and self.gaps[first + 1] in POSSESSIVE:
             return True
-        article = self.words[first - 1] in self.rules.small_words
-        return not article and not known.translates(words[0])
+        capitals = [word for word in words if not word.islower()]
+        if len(words) > 1 and words[0].lower() in self.rules.small_words:  # The Old Ship
+            del capitals[0]
+        elif len(words) > 1 and known.precedes_names(words[0]):
+            return False  # a title
+        unsure = self.words[first - 1] in self.rules.small_words or len(self.gaps[first]) > MAX_PLAIN_GAP
+        if unsure and (len(words) == 1 or known.translates(words[-1])):  # the White House
+            return any(map(self._is_unlearnt, words))
+        return not all(map(known.translates, capitals))
 
     def _begins_with_name(self, first: int, end: int) -> bool:
         """Return whether a run at the beginning of a sentence is a name of several words: Red Lion FC.
@@ -166,19 +209,40 @@ class _UnknownWordFinder:
         start, *words = self.words[first:end]
         if self.heading or self.known.precedes_names(start) or start.lower() in self.rules.small_words:
             return False
-        learnt = [word for word in words if word[0].isupper() and not self._is_unlearnt(word)]
-        return (
-            bool(learnt) and any(map(self._is_unlearnt, words)) and not any(map(self.known.translates, words))
-        )
+        begin, after = self.spans[first][0], self.spans[end - 1][1]
+        cell = "\t" in self.text[max(0, begin - 1) : begin] + self.text[after : after + 1]  # White Hart RFC
+        unlearnt = [word for word in words if self._is_unlearnt(word)]
+        learnt = [w for w in words if w[0].isupper() and (w not in unlearnt or (cell and w.isupper()))]
+        return bool(learnt and unlearnt) and not any(map(self.known.translates, words))
 
     def _is_quoted_name(self, first: int, end: int) -> bool:
         """Return whether a run is a whole quotation, and no label that training translates: “Red Lion”."""
-        begin, after = self.spans[first][0], self.spans[end - 1][1]
-        quoted = OPENING.search(self.text, max(0, begin - 2), begin) and CLOSING.match(self.text, after)
+        quoted = self._is_opened(first) and CLOSING.match(self.text, self.spans[end - 1][1])
         least = MIN_GERMAN_QUOTED if self.rules.nouns else MIN_QUOTED
+        if quoted and self._is_between_names(first, end):
+            return True
         if not quoted or end - first < least or (first == 0 and end == len(self.words)):
             return False
-        return not all(map(self.known.translates, self.words[first:end]))
+        possessive = any(gap in POSSESSIVE for gap in self.gaps[first + 1 : end])
+        return possessive or not self._is_translated(first, end)
+
+    def _is_translated(self, first: int, end: int) -> bool:
+        """Return whether training translated each word of a run."""
+        return all(map(self.known.translates, self.words[first:end]))
+
+    def _is_between_names(self, first: int, end: int) -> bool:
+        """Return whether a quotation is a nickname: Dwayne “The Rock” Johnson."""
+        marks = len(self.gaps[first]) == len(self.gaps[end]) == len(' "')
+        inside = marks and first > 0 and end < len(self.words) and not self.rules.nouns
+        return inside and self._has_capital(first - 1) and self._has_capital(end)
+
+    def _is_signature(self, first: int, end: int) -> bool:
+        """Return whether a run is the last line of a letter: Yours, April King."""
+        begin, after = self.spans[first][0], self.spans[end - 1][1]
+        alone = end == len(self.words) and "\n" in self.gaps[first] and not self.text[after:].strip()
+        short = 1 < end - first <= MAX_SIGNATURE_WORDS
+        named = alone and short and self.words[first].lower() not in self.rules.small_words
+        return named and CLOSING_WORDS.search(self.text, max(0, begin - 60), begin) is not None
 
     def _german_end(self, first: int, end: int, nouns: CapitalNouns) -> int:
         """Return the end of a run that begins with an unlearnt word, or with a place.
@@ -240,6 +304,17 @@ class _UnknownWordFinder:
         word = self.words[number]
         return 1 < len(word) <= MAX_ACRONYM_LETTERS and word.isupper() and not self.rules.nouns
 
+    def _is_initial(self, number: int) -> bool:
+        """Return whether a word is a capital without a dot, which may be within a name: Ó Néill."""
+        return len(self.words[number]) == 1 and self.words[number].isupper()
+
+    def _is_species(self, number: int) -> bool:
+        """Return whether an unlearnt word in small letters follows an initial: E. coli."""
+        small = self.gaps[number] == ". " and self.words[number].islower() and not self.rules.nouns
+        return (
+            small and len(self.words[number]) >= MIN_SMALL_LETTERS and self._is_unlearnt(self.words[number])
+        )
+
     def _is_place(self, number: int) -> bool:
         """Return whether a word ends like the name of a place and follows no article."""
         nouns = self.rules.nouns
@@ -261,7 +336,8 @@ class _UnknownWordFinder:
         if self.rules.nouns:  # the last part of a German compound names the thing
             return not known.knows(parts[-1]) or (len(parts) > 1 and parts[0] in GIVEN_NAMES)
         capitals = sum(part[:1].isupper() for part in parts)
-        return capitals > 1 or not any(map(known.knows, parts))
+        given = word in GIVEN_NAMES and f"{word.lower()}." not in self.rules.long_forms
+        return capitals > 1 or given or not any(map(known.knows, parts))
 
     def _has_capital(self, number: int) -> bool:
         word = self.words[number]
@@ -269,4 +345,5 @@ class _UnknownWordFinder:
 
     def _is_inside(self, number: int) -> bool:
         """Return whether a capital of the word is a sign of a name: not at the beginning of a sentence."""
-        return not (self.rules.nouns or self.heading) and self.gaps[number] in WITHIN_SENTENCE
+        inside = WITHIN_SENTENCE.fullmatch(self.gaps[number])
+        return inside is not None and not (self.rules.nouns or self.heading)

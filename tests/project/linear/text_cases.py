@@ -329,13 +329,20 @@ TEXT_CASES: dict[str, Case | str] = {
     "engine.text.unknown_words:INITIAL_AFTER": "three characters",
     "engine.text.unknown_words:OPENING": "two characters before a name",
     "engine.text.unknown_words:CLOSING": "two characters after a name",
+    "engine.text.unknown_words:WITHIN_SENTENCE": Case(pumps=("1", ", ", "'s ", ". ,"), uses=("fullmatch",)),
+    "engine.text.unknown_words:NAME_AFTER": "a few characters after a name",
+    "engine.text.unknown_words:CLOSING_WORDS": "at most 60 characters before a name",
+    "engine.text.unknown_words:CLITIC": "three characters",
     "engine.text.unknown_words:_follows_article": "is timed with `find_unknown_words`",
     "engine.text.unknown_words:_is_beside_noun": "is timed with `find_unknown_words`",
     "engine.text.unknown_words:_is_german_noun": "is timed with `find_unknown_words`",
     "engine.text.unknown_words:ANSWER_WORD": Case(in_answer, pumps=("ab ", "Ab-")),
     "engine.text.unknown_words:has_similar_word": Case(in_answer, pumps=("ab ", "Ab-", "abAb ")),
     "engine.text.unknown_words:__init__": Case(
-        unknown, length=1_024, pumps=("Ab ", "Abc ", "Ab Cd ", "ab ", "Ab-", "l'", "Ab, ", "@ab", "abcdefgh")
+        unknown,
+        length=1_024,
+        pumps=("Ab ", "Abc ", "Ab Cd ", "ab ", "Ab-", "l'", "Ab, ", "@ab", "abcdefgh")
+        + ("Ab's ", "A ", "Ab\n", "A. abcd", '"Ab" '),
     ),
     "engine.text.words:read_words": TRUSTED,
     "engine.text.first_words:WORD": Case(pumps=("a'", "a'a ")),

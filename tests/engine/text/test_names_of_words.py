@@ -1,0 +1,92 @@
+"""Names that consist of ordinary words, and names beside marks, numbers and initials."""
+
+import pytest
+
+from engine.text.known_words import KnownWords, hashes, stem
+from engine.text.unknown_words import find_unknown_words
+
+SMALL = (
+    "we meet at the old ship hotel queen head king world end bull house night three tables yours thank you"
+)
+TRANSLATED = ["House", "Hotel", "Night", "World", "End", "Red", "Thank", "You"]
+
+
+def known_words(language, small, capitals, before_names=()):
+    stems = {stem(word, language) for word in small.split()}
+    return KnownWords(language, hashes(stems), hashes(capitals), hashes(before_names), hashes(()))
+
+
+ENGLISH = known_words(
+    "en", f"{SMALL} next bulls boys hart white young wells one cow happy lion red", TRANSLATED
+)
+FRENCH = known_words(
+    "fr", "nous voyons le la les parc princes chien jour thomas", ["Parc", "Jour", "Les"], ["Les"]
+)
+
+
+def names(text, known=ENGLISH):
+    return [text[word.begin : word.end] for word in find_unknown_words(text, known)]
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("we meet at The Old Ship Hotel, at 5", "The Old Ship Hotel"),
+        ("we meet at the Old Ship at 5", "Old Ship"),
+        ("we meet at King's Bull, at 5", "King's Bull"),
+        ('we meet at "World\'s End" at 5', "World's End"),
+        ("we meet 7, Old Ship, at 5", "Old Ship"),
+        ("we meet, Next plc, at 5", "Next plc"),
+        ("Happy Cow™ is old", "Happy Cow"),
+        ("we end 2-0 (Wells 34', Young 90+2')", "Wells"),
+        ("BBC One is old", "BBC One"),
+        ("1\tWhite Hart RFC\t9", "White Hart RFC"),
+        ("we end Zorblatt Ó Néill", "Zorblatt Ó Néill"),
+        ("the old E. coli", "E. coli"),
+        ('the Zorblatt "The Bull" Zorry', "The Bull"),
+        ("we meet the old tables\n\nYours,\nYoung Bull", "Young Bull"),
+        ("Peter meets you", "Peter"),
+    ],
+)
+def test_name_of_ordinary_words_is_found_whole(text, name):
+    assert name in names(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "we meet at the Red House at 5",
+        "we meet at The House at 5",
+        "Queen's tables end at 5",
+        "the end of the night. Young tables end",
+        "Thank You™ yours",
+        "the old E. tables",
+        'the "The" end',
+        "we meet the old tables,\nYoung tables",
+        "Hello,\nThank You",
+        "1\tYoung tables\t9",
+        "Young 34 tables",
+    ],
+)
+def test_ordinary_words_with_capitals_are_left_to_the_model(text):
+    assert not [name for name in names(text) if name != "Hello"]
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("nous voyons Les Chamois le jour", "Les Chamois"),
+        ("nous voyons AS Les Chamois le jour", "AS Les Chamois"),
+        ("nous voyons Parc des Princes le jour", "Parc des Princes"),
+        ("le chien de Thomas", "Thomas"),
+    ],
+)
+def test_french_name_with_an_article_is_found_whole(text, name):
+    assert name in names(text, FRENCH)
+
+
+@pytest.mark.parametrize(
+    "text", ["Les princes voyons le jour", "nous voyons Les Parc", "nous voyons le Parc"]
+)
+def test_french_article_with_a_word_of_the_training_data_is_no_name(text):
+    assert not names(text, FRENCH)
