@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator
 from dataclasses import replace
 from typing import Final
 
-from engine.text.form import LINE_CHARACTERS, capitalised, has_small_letters_around
+from engine.text.form import LINE_CHARACTERS, capitalised, has_small_letters_around, is_label
 from engine.text.known_words import KnownWords
 from engine.text.languages import rules_of
 from engine.text.placeables.grammar import long_placeables, matches, placeables
@@ -38,6 +38,8 @@ def read_capitals(
         word, (begin, end) = match[0], match.span()
         yield
         if not word.isupper() or not has_small_letters_around(plain.text, begin, end):
+            continue
+        if is_label(plain.text, begin, end, language):
             continue
         if placeable_spans is None:
             placeable_spans = yield from _placeable_spans(plain.text)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Final
 
 from engine.text.languages import rules_of
@@ -25,6 +26,8 @@ QUOTES: Final = '"“”«»'
 CLOSING: Final = MARKS + QUOTES + "\u00a0\u202f "
 INITIAL: Final = re.compile(r"(?<![\w'’])\w")
 WORD: Final = re.compile(r"\w+")
+BEFORE_LABEL: Final = 40  # characters searched before a label
+CODE_AFTER: Final = re.compile(r" \d{2,9}-\d")  # (CAS 106-97-8)
 CLITIC: Final = re.compile(r"(?<=\w['’])\w{1,2}\b")  # as in "we'll"
 MIN_CAPITALS: Final = 6  # letters; fewer may be an abbreviation: USA
 MIN_TITLE_WORDS: Final = 3
@@ -78,6 +81,33 @@ def has_small_letters_around(text: str, begin: int, end: int) -> bool:
     before = text[max(0, begin - LINE_CHARACTERS) : begin].rpartition("\n")[2]
     after = text[end : end + LINE_CHARACTERS].partition("\n")[0]
     return any(character.islower() for character in before + after)
+
+
+def is_label(text: str, begin: int, end: int, language: str) -> bool:
+    """Return whether a word in capitals is a key, a command or another label, and not stressed: hold RESET.
+
+    text: sentence in small letters.
+    begin, end: position of the word.
+    language: code of the language.
+    """
+    rules = rules_of(language)
+    if text[begin:end].lower() in rules.stressed_words | rules.small_words | rules.empty_words:
+        return False
+    before, after = text[max(0, begin - BEFORE_LABEL) : begin], text[end : end + BEFORE_LABEL]
+    if before.endswith("(") and CODE_AFTER.match(after):
+        return True
+    words_before, words_after = _around_labels(language)
+    return words_before.search(before) is not None or words_after.match(after) is not None
+
+
+@cache
+def _around_labels(language: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """Return the patterns of the words before and after a label."""
+    rules = rules_of(language)
+    return (
+        re.compile(rf"\b(?:{rules.before_labels}) [\"“„«]?\Z"),
+        re.compile(rf"[\"”“»]? (?:{rules.after_labels})\b"),
+    )
 
 
 def capitalised(word: str) -> str:

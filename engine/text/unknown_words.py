@@ -13,7 +13,7 @@ from itertools import pairwise
 from os.path import commonprefix
 from typing import Final, NamedTuple
 
-from engine.text.form import has_small_letters_around
+from engine.text.form import has_small_letters_around, is_label
 from engine.text.given_names import GIVEN_NAMES, MAX_CAPITALS_SHARE, NOT_NAMES, PARTICLES
 from engine.text.known_words import KnownWords
 from engine.text.languages import rules_of
@@ -128,7 +128,8 @@ class _UnknownWordFinder:
         """Return whether a word in capitals is an acronym, or a name in a text in capitals."""
         word, before = self.words[number], self.words[number - 1] if self.gaps[number] == " " else ""
         if not self._shouts(number):
-            return self.known.keeps(word, before) or self._precedes_article(number)
+            label = is_label(self.text, *self.spans[number], self.known.language)
+            return label or self.known.keeps(word, before) or self._precedes_article(number)
         capital = word.capitalize()
         known = any(map(self.known.translates, (word, capital))) or self.known.knows_in_capitals(word)
         return len(word) > 1 and (capital in GIVEN_NAMES or not known)

@@ -189,6 +189,9 @@ RULES: Final = LanguageRules(
     not_names=words("Art Abs Nr Kap Abb"),
     nouns=NOUNS,
     place_words=words("Bad Sankt"),
+    before_labels="Taste|Knopf|[Dd]rücken(?: Sie)?|[Hh]alten Sie|[Ss]enden Sie|[Tt]ippen Sie|SMS mit",
+    after_labels="drücken|gedrückt",
+    stressed_words=words("alle alles beide fest hier immer jetzt kurz lang nicht nie nur sofort uns"),
     given_names=words(
         "Alexander Andreas Angela Anna Birgit Christian Claudia Daniel Emma Eva Felix Finn Florian Frank",
         "Franz Georg Hannah Hans Heinz Helga Jan Jens Johann Jonas Julia Jürgen Karl Katharina Klaus",

@@ -164,6 +164,11 @@ RULES: Final = LanguageRules(
     own_title_words=words("M MM"),
     own_particles=words("de du la le y"),
     country_articles=words("le la les l en du des au aux"),
+    before_labels="[Ee]nvoye[zr]|[Rr]éponde[zr]|[Tt]ape[zr]|[Ss]aisisse[zr]|[Ss]aisir|touche|bouton"
+    "|(?:[Aa]ppuye[rz]|[Cc]lique[rz]) sur|[Mm]aintene[rz]",
+    stressed_words=words(
+        "ici jamais juste moi nous pas que rien seulement surtout tous tout toute toutes trop"
+    ),
     given_names=words(
         "Alain Alexandre Anne Antoine Camille Catherine Chloé Claire Claude François Henri Hugo Isabelle",
         "Jacques Jean Jules Julie Julien Laurent Léa Louis Luc Manon Marc Marie Mathieu Michel Nathalie",

@@ -246,6 +246,9 @@ class LanguageRules:
     given_names: common given names that are no other words.
     surnames: common surnames that may be other words; a language that writes nouns with capitals needs them
         to find a name in a sentence.
+    before_labels: pattern of words before a key, command or other label in capitals: press RESET.
+    after_labels: pattern of words after one: RESET button.
+    stressed_words: words that may be in capitals there without being a label: press ALL buttons.
     place_words: first words of names of places that are other words too: Bad Homburg.
     """
 
@@ -283,6 +286,9 @@ class LanguageRules:
     nouns: CapitalNouns | None = None
     given_names: frozenset[str] = frozenset()
     surnames: frozenset[str] = frozenset()
+    before_labels: str = "(?!)"
+    after_labels: str = "(?!)"
+    stressed_words: frozenset[str] = frozenset()
     place_words: frozenset[str] = frozenset()
 
 

@@ -54,6 +54,7 @@ def known_words(pair):
         ("en-de", "He works for the WHO in Geneva.", ["WHO"]),
         ("en-de", "Please do NOT open the door, I am VERY tired.", []),
         ("en-de", "I watch TV in the US.", []),
+        ("en-de", "Reply STOP to end, or do NOT reply.", ["STOP"]),
         ("en-de", "Detective KATE MORSE (38) opens a box.", ["KATE MORSE"]),
         ("en-de", "MEETING WITH JOHN SMITH ON MONDAY", ["JOHN SMITH"]),
         ("de-en", "Der neue VW Golf GTI kostet viel.", ["VW Golf GTI"]),

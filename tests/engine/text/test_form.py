@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from engine.text.form import beginning, follow, is_all_capitals, to_sentence_case
+from engine.text.form import beginning, follow, is_all_capitals, is_label, to_sentence_case
 
 
 @pytest.mark.parametrize(
@@ -95,3 +95,53 @@ def test_following_the_form_twice_changes_no_more_and_keeps_phrases(source, targ
     assert once.count("\ue000") == target.count("\ue000")
     if source.strip() and target.strip():
         assert follow(source, once, languages) == once
+
+
+@pytest.mark.parametrize(
+    ("language", "text"),
+    [
+        ("en", "hold RESET for 5 s"),
+        ("en", "Reply STOP to end"),
+        ("en", 'press the "START" button'),
+        ("en", "contains butane (CAS 106-97-8)"),
+        ("fr", "Envoyez STOP au 36111"),
+        ("fr", "appuyez sur MARCHE"),
+        ("de", "Halten Sie ENTER gedrückt"),
+    ],
+)
+def test_key_or_command_in_capitals_is_a_label(language, text):
+    word = next(word for word in text.replace('"', "").replace("(", "").split() if word.isupper())
+    begin = text.index(word)
+    assert is_label(text, begin, begin + len(word), language)
+
+
+@pytest.mark.parametrize(
+    ("language", "text"),
+    [
+        ("en", "Reply YES to confirm or NO to cancel"),
+        ("fr", "Répondez OUI ou NON au 36111"),
+        ("de", "Antworten Sie mit JA oder NEIN"),
+    ],
+)
+def test_second_reply_in_capitals_is_a_label_too(language, text):
+    word = [word for word in text.split() if word.isupper()][1]
+    begin = text.index(word)
+    assert is_label(text, begin, begin + len(word), language)
+
+
+@pytest.mark.parametrize(
+    ("language", "text"),
+    [
+        ("en", "Please do NOT open it"),
+        ("en", "press ALL buttons"),
+        ("en", "WARNING: do it"),
+        ("en", "ten people (ABOUT 3-4 a day)"),
+        ("fr", "n'appuyez PAS sur le bouton"),
+        ("fr", "envoyez TOUT au bureau"),
+        ("de", "drücken Sie NICHT auf den Knopf"),
+    ],
+)
+def test_stressed_word_in_capitals_is_no_label(language, text):
+    word = next(word for word in text.replace("(", "").replace(":", "").split() if word.isupper())
+    begin = text.index(word)
+    assert not is_label(text, begin, begin + len(word), language)

@@ -78,6 +78,8 @@ TEXT_CASES: dict[str, Case | str] = {
     "engine.text.numerals:EDGES": Case(pumps=(" - ", "(", ")"), uses=("split",)),
     "engine.text.placeables.grammar:COLUMNS": Case(uses=("search",)),
     "engine.text.form:INITIAL": Case(pumps=("a'",), uses=("sub",)),
+    "engine.text.form:CODE_AFTER": "at most 40 characters after a word",
+    "engine.text.form:_around_labels": "at most 40 characters around a word",
     "engine.text.form:CLITIC": Case(pumps=("a'", "a'a"), uses=("sub",)),
     "engine.text.form:WORD": Case(uses=("match", "sub")),
     "engine.text.tokenizers.placeholder_words:SYMBOL": Case(),
