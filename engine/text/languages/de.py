@@ -189,7 +189,8 @@ RULES: Final = LanguageRules(
     not_names=words("Art Abs Nr Kap Abb"),
     nouns=NOUNS,
     place_words=words("Bad Sankt"),
-    before_labels="Taste|Knopf|[Dd]rücken(?: Sie)?|[Hh]alten Sie|[Ss]enden Sie|[Tt]ippen Sie|SMS mit",
+    before_labels="Taste|Knopf|[Dd]rücken(?: Sie)?|[Hh]alten Sie|[Ss]enden Sie|[Tt]ippen Sie|SMS mit"
+    "|[Aa]ntworten Sie mit(?: [A-Z]{2,9} (?:[\\w ]{1,15} )?oder)?",
     after_labels="drücken|gedrückt",
     stressed_words=words("alle alles beide fest hier immer jetzt kurz lang nicht nie nur sofort uns"),
     given_names=words(

@@ -165,7 +165,7 @@ RULES: Final = LanguageRules(
     own_particles=words("de du la le y"),
     country_articles=words("le la les l en du des au aux"),
     before_labels="[Ee]nvoye[zr]|[Rr]éponde[zr]|[Tt]ape[zr]|[Ss]aisisse[zr]|[Ss]aisir|touche|bouton"
-    "|(?:[Aa]ppuye[rz]|[Cc]lique[rz]) sur|[Mm]aintene[rz]",
+    "|(?:[Aa]ppuye[rz]|[Cc]lique[rz]) sur|[Mm]aintene[rz]|[Rr]éponde[rz] [A-Z]{2,9} (?:[\\w ]{1,15} )?ou",
     stressed_words=words(
         "ici jamais juste moi nous pas que rien seulement surtout tous tout toute toutes trop"
     ),
