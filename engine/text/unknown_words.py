@@ -40,7 +40,7 @@ BETWEEN_NAMES: Final = frozenset({" ", " & "})
 NAME_AFTER: Final = re.compile(  # Cow™  34' in a match
     r"[™®]| \d{1,3}(?:\+\d{1,2})?['′’](?!\w)"
 )
-CLOSING_WORDS: Final = re.compile(r"\n[^\n]{1,40},\s{1,8}\Z")  # before a signature
+CLOSING_WORDS: Final = re.compile(r"\n[^\n,]{1,40},\s{1,8}\Z")  # before a signature
 MAX_PLAIN_GAP: Final = len("'ll ")  # longer gaps have a number: the 5th, Green Street
 MAX_SIGNATURE_WORDS: Final = 3
 POSSESSIVE: Final = frozenset({"'s ", "’s "})
@@ -238,9 +238,9 @@ class _UnknownWordFinder:
         return inside and self._has_capital(first - 1) and self._has_capital(end)
 
     def _is_signature(self, first: int, end: int) -> bool:
-        """Return whether a run is the last line of a letter: Yours, April King."""
+        """Return whether a run is the line after the end of a letter: Yours, April King."""
         begin, after = self.spans[first][0], self.spans[end - 1][1]
-        alone = end == len(self.words) and "\n" in self.gaps[first] and not self.text[after:].strip()
+        alone = "\n" in self.gaps[first] and self.text[after : after + 1] in ("", "\n")
         short = 1 < end - first <= MAX_SIGNATURE_WORDS
         named = alone and short and self.words[first].lower() not in self.rules.small_words
         return named and CLOSING_WORDS.search(self.text, max(0, begin - 60), begin) is not None
@@ -346,5 +346,10 @@ class _UnknownWordFinder:
 
     def _is_inside(self, number: int) -> bool:
         """Return whether a capital of the word is a sign of a name: not at the beginning of a sentence."""
-        inside = WITHIN_SENTENCE.fullmatch(self.gaps[number])
-        return inside is not None and not (self.rules.nouns or self.heading)
+        inside = WITHIN_SENTENCE.fullmatch(self.gaps[number]) or self._introduces_name(number)
+        return bool(inside) and not (self.rules.nouns or self.heading)
+
+    def _introduces_name(self, number: int) -> bool:
+        """Return whether a word is an article after a colon and before two words with capitals."""
+        article = self.gaps[number] == ": " and self.words[number].lower() in self.rules.small_words
+        return article and self._run_end(number) > number + 2

@@ -210,6 +210,7 @@ class _Finder:
         numbers = yield from self._numbers(part)
         words = yield from self._long_forms(part)
         unknown = yield from self._unknown_words(part)
+        fixed = _without_beginnings(part, fixed, unknown)
         spans += [iter(found) for found in (fixed, words, kinds, unknown, names, numbers) if found]
         if self.rules.protect:
             spans += self._words(part)
@@ -338,6 +339,18 @@ class _Finder:
         answer = phrase if target is None else target
         named = name is not None and not number
         return Phrase(phrase, answer, requested, trusted=trusted, name=named, border=border)
+
+
+def _without_beginnings(
+    text: str, fixed: Mapping[tuple[int, int], str], names: Mapping[tuple[int, int], Phrase]
+) -> dict[tuple[int, int], str]:
+    """Return the phrases with a fixed form, except abbreviations at the beginning of a name: E. coli."""
+    ends = dict(iter(names))
+    return {
+        (begin, end): form
+        for (begin, end), form in fixed.items()
+        if ends.get(begin, 0) <= end or form != text[begin:end]
+    }
 
 
 @lru_cache(REMEMBERED_MODELS)

@@ -3,7 +3,11 @@
 import pytest
 
 from engine.text.known_words import KnownWords, hashes, stem
+from engine.text.placeables.masked_text import MarkedText
+from engine.text.placeables.masking import MaskRules
+from engine.text.placeables.names import NameRule
 from engine.text.unknown_words import find_unknown_words
+from tests.support.finished import mask
 
 SMALL = (
     "we meet at the old ship hotel queen head king world end bull house night three tables yours thank you"
@@ -45,6 +49,8 @@ def names(text, known=ENGLISH):
         ("the old E. coli", "E. coli"),
         ('the Zorblatt "The Bull" Zorry', "The Bull"),
         ("we meet the old tables\n\nYours,\nYoung Bull", "Young Bull"),
+        ("we end the night. Yours,\n\nThank you,\nYoung Bull\nOld Ship", "Young Bull"),
+        ("the band: The White Boys, at 5", "The White Boys"),
         ("Peter meets you", "Peter"),
     ],
 )
@@ -64,6 +70,8 @@ def test_name_of_ordinary_words_is_found_whole(text, name):
         'the "The" end',
         "we meet the old tables,\nYoung tables",
         "Hello,\nThank You",
+        "we meet:\nyoung boys, three tables,\nRed House\nold ship",
+        "the end: The tables end at night",
         "1\tYoung tables\t9",
         "Young 34 tables",
     ],
@@ -90,3 +98,9 @@ def test_french_name_with_an_article_is_found_whole(text, name):
 )
 def test_french_article_with_a_word_of_the_training_data_is_no_name(text):
     assert not names(text, FRENCH)
+
+
+def test_species_with_an_initial_is_one_phrase():
+    rule = NameRule("en", len, 0, "de", ENGLISH)
+    found = mask(MarkedText("the old E. coli"), MaskRules(protect=True, languages=("en", "de"), names=rule))
+    assert [phrase.source for phrase in found.phrases] == ["E. coli"]
