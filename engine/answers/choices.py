@@ -23,7 +23,7 @@ from engine.text.placeables.mend import mend, whole
 from engine.text.placeables.pairs import close_as_opened, keeps_pairs
 from engine.types import Hypothesis
 
-HOUR_OR_DAY: Final = re.compile(r"\d{1,2}")
+HOUR_OR_DAY: Final = re.compile(r"(\d{1,2})(?:.Uhr)?")
 GLUED_WORD: Final = re.compile(r"[^\W\d_]{5}")  # a word that touches a phrase; an ending is shorter
 
 
@@ -163,8 +163,10 @@ def _exact_phrases(plan: Plan, sentence: Sentence, answer: str, languages: tuple
     has_others = not digits.issubset(DIGITS.findall(source))
 
     def is_named(number: str) -> bool:
-        if not HOUR_OR_DAY.fullmatch(number) or source.count(number) > 1:
+        found = HOUR_OR_DAY.fullmatch(number)
+        if not found or source.count(number) > 1:
             return False
+        number = found[1]
         ordinals = re.findall(rf"(?<![\w.,]){number}(?:st|nd|rd|th|e|er|ème)(?!\w)", answer)
         shifted = has_others and digits.isdisjoint(DIGITS.findall(number))
         return len(ordinals) == 1 or (shifted and number not in foreign_numbers(source, answer, languages))

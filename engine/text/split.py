@@ -46,6 +46,8 @@ CUTS: Final = (
 ITEM_STARTS: Final = ("", *":;.?!")  # characters before an enumeration within a line
 MIN_INDENT_CHARACTERS: Final = 2  # before the mark of a nested list
 STRETCH_CHARACTERS: Final = 4_096  # characters of a line that the library gets at once
+# ends of sentences that the library does not find: How much?? 5 €.  l'appareil ! 220 V
+MORE_ENDS: Final = re.compile(r"[?!] (?=[+€$£]?\d)|[?!]{2} (?=\w)")
 # white space other than the plain space, and surrogates: sentencex 1.0 panics on "A\xa0." and on surrogates
 UNUSUAL: Final = re.compile(r"[^\S ]|[\ud800-\udfff]")
 
@@ -324,7 +326,9 @@ def _sentences(text: str, begin: int, end: int, language: str, numbers: Set[int]
     # replacements have the same length, so positions in the result are positions in the text
     plain = ABBREVIATION.sub(lambda match: match[0].replace(".", "_"), UNUSUAL.sub(" ", text[begin:end]))
     for sentence in _library_sentences(language, plain):
-        yield from _without_edge_marks(text, begin, begin + len(sentence))
+        ends = () if ACROSS_CLAUSES.search(sentence) else MORE_ENDS.finditer(sentence)
+        for first, last in pairwise([0, *(mark.end() for mark in ends), len(sentence)]):
+            yield from _without_edge_marks(text, begin + first, begin + last)
         begin += len(sentence)
     assert begin == end
 

@@ -20,7 +20,7 @@ from engine.text.languages.rules import (
 )
 
 TITLES: Final = {
-    "mr": ("Herr", "Herrn"),
+    "mr": ("Herr", "Herrn", "Hr.", "Hrn."),
     "ms": ("Frau",),
     "mrs": ("Frau",),
     "miss": ("Fräulein",),
@@ -157,6 +157,7 @@ RULES: Final = LanguageRules(
         short_days=("Mo", "Di", "Mi", "Do", "Fr", "Sa", "So"),
         day_dot=".",
         until="bis",
+        since="von",
         short_months=("Jan", "Feb", "Mrz", "Apr", "Mai", "Jun", "Jul", "Aug", "Sept", "Okt", "Nov", "Dez"),
     ),
     clock_times=ClockTimes(
@@ -166,8 +167,11 @@ RULES: Final = LanguageRules(
         | {25: ("", "fünf vor halb {}", 1), 35: ("", "fünf nach halb {}", 1)},
         others=((45, "drei ?viertel {}", 1),),
         signs=("halb ", "viertel "),
-        # models write full hours themselves
-        digits=r"(?<![\w.,:/–-])(?<![–-] )(?P<hour>[01]?\d|2[0-4])[.:](?P<minutes>[0-5]\d)[ \u00a0]Uhr(?!\w)",
+        # models write full hours before noon themselves
+        digits=(
+            r"(?<![\w.,:/–-])(?<![–-] )(?P<hour>(?:[01]?\d|2[0-4])(?=[.:])|1[3-9]|2[0-4])"
+            r"(?:[.:](?P<minutes>[0-5]\d))?(?:[ \u00a0]|&nbsp;)Uhr(?!\w)"
+        ),
         in_digits=("{} Uhr", "{}:{} Uhr"),
         first=rf"{TIME}(?:[ \u00a0]Uhr)?",
         last=rf"{TIME}[ \u00a0]Uhr",
@@ -183,7 +187,7 @@ RULES: Final = LanguageRules(
     number_words=NUMBER_WORDS,
     numbered_words=("Art", "Abs", "Anm", "Tel", "lit", "op", r"[^\W\d_]{0,24}[Ss]tr"),
     # "Professor" is an ordinary noun too; "Familie" has no counterpart in other languages
-    title_words=last_words(TITLES.values()) - {"Professor", "Professorin"} | {"Familie"},
+    title_words=last_words(TITLES.values()) - {"Professor", "Professorin"} | {"Familie", "Fa"},
     own_particles=words("von der den da du zu und"),
     translated_names=TRANSLATED_NAMES,
     not_names=words("Art Abs Nr Kap Abb"),

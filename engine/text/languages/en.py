@@ -114,6 +114,7 @@ RULES: Final = LanguageRules(
         day=DAY,
         short_days=("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"),
         until="to",
+        since="from",
     ),
     clock_times=ClockTimes(
         ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"),
@@ -127,7 +128,7 @@ RULES: Final = LanguageRules(
             r"(?<![\w.,:/–-])(?<![–-] )(?P<hour>1[0-2]|0?[1-9])(?::(?P<minutes>[0-5]\d))?"
             r"(?: ?(?:a|(?P<p>p))\.m"
             r"(?:\.(?= \S|[,;:])|(?=\. ?(?:\Z|[\n\"”»)]))|(?!\.))"
-            r"|(?:a|(?P<p2>p))m| (?P<p3>p)m|(?<=:\d\d) am"
+            r"|(?:a|(?P<p2>p))m| (?P<p3>p)m|(?<=:\d\d) am| am(?! ?[\w'’])"
             r"| ?(?:A|(?P<p4>P))M)(?!\w)(?! ?[–-]| [A-Z]{2,4}(?!\w))"
         ),
         in_digits=("{}:00", "{}:{}"),

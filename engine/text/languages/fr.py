@@ -119,6 +119,7 @@ RULES: Final = LanguageRules(
         short_days=("lun", "mar", "mer", "jeu", "ven", "sam", "dim"),
         day_dot=".",
         until="à",
+        since="de",
         short_months=(
             "janv",
             "févr",
@@ -141,9 +142,10 @@ RULES: Final = LanguageRules(
         | {25: ("", "{} vingt-cinq", 0), 35: ("", "{} moins vingt-cinq", 1)},
         others=(),
         signs=("heure",),
-        # a time, not a duration: à 20h30, but not "à 2 h de Paris"
+        # a time, not a duration: à 20h30 ou 21h, but not "à 2 h de Paris", "en 24h"
         digits=(
-            r"(?:(?<=\b[àÀ] )|(?<=[dD]ès )|(?<=[vV]ers )|(?<=vant )|(?<=près ))"
+            r"(?:(?<=\b[àÀ] )|(?<=[dD]ès )|(?<=[vV]ers )|(?<=vant )|(?<=près )|(?<=[eE]ntre )"
+            r"|(?<![\w.,:/–-])(?<!\b[ld]es )(?<!\ben )(?<!dant )(?=(?:1[3-9]|2[0-3])h))"
             r"(?P<hour>[01]?\d|2[0-4])[ \u00a0\u202f]?h"
             r"(?:[ \u00a0\u202f]?(?P<minutes>[0-5]\d)(?!\w)|(?![ \u00a0\u202f]?\d|\w| de | d['’]))"
             r"(?! [A-Z]{2,4}(?!\w))"

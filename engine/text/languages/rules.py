@@ -79,6 +79,7 @@ class Dates:
     short_days: the seven short weekdays from Monday on, without the dot, or none.
     day_dot: mark after a short weekday as it is usually written.
     until: word between the ends of a range.
+    since: word before a range with `until`: von 8 bis 20 Uhr.
     """
 
     months: tuple[str, ...]
@@ -91,6 +92,7 @@ class Dates:
     short_days: tuple[str, ...] = ()
     day_dot: str = ""
     until: str = "–"
+    since: str = ""
 
     def month_of(self, written: str) -> int:
         """Return the month of a date, from 0 on.

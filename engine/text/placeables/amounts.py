@@ -70,7 +70,10 @@ RANGE: Final = rf"(?:{NUMBER})(?: [–—-] (?:{NUMBER})){{1,12}}+"  # 8:00 – 
 # chords and grades: Am7 – D9 – G
 CHORD: Final = r"[A-H][#b♯♭]?(?:m|maj|min|dim|aug|sus|add)?\d{0,2}(?:/[A-H][#b]?)?(?![\w'’])"
 CHORDS: Final = rf"(?<![\w-]){CHORD}(?:(?: [–|-] |, (?=\w{{2}})){CHORD}){{1,12}}+"
-IBAN: Final = r"(?<!\w)[A-Z]{2}\d{2}(?: ?[A-Z\d]{4})(?: ?\d{4}){2,6}(?: ?[A-Z\d]{1,4})?(?!\w)"
+IBAN: Final = (  # each group after the bank has a digit
+    r"(?<!\w)[A-Z]{2}\d{2}(?: ?[A-Z\d]{4})(?: ?(?=[A-Z]{0,3}\d)[A-Z\d]{4}){2,6}"
+    r"(?: ?(?=[A-Z]{0,3}\d)[A-Z\d]{1,4})?(?!\w)"
+)
 # letters with digits: H2O, A4, MP3, COVID-19, GPT-4; not in a compound such as G7-Staaten
 CODE: Final = (
     r"(?<![\w-])(?:[A-Z]++(?:-?\d++[A-Z]*+)++|[a-z]{2,6}\d++|[a-z]\d{2,}+|[a-wyz]\d|[A-Za-z]++\d++[A-Za-z][A-Za-z\d]*+"
@@ -107,7 +110,7 @@ PICTURE: Final = (
 )
 EMOJI: Final = rf"{PICTURE}(?:{GAP}?{PICTURE})*+"
 FACE: Final = (
-    r"(?<![^\s.!?…])(?:[:;=]['’]?-?[()DPpO|/]|<3|[xX]D|-_-)(?!\w)|\^_?\^|\\[oO0]/(?!\S)|¯\\_\(ツ\)_/¯"
+    r"(?<![^\s.!?…])(?:[:;=]['’]?-?[()DPpO|/*]|<3|[xX]D|-_-)(?!\w)|\^_?\^|\\[oO0]/(?!\S)|¯\\_\(ツ\)_/¯"
     r"|\(╯°□°\)╯︵ ┻━┻"
 )
 POWERS: Final = "[²³¹⁰-₎]"
@@ -175,13 +178,26 @@ PERSON: Final = (
     rf"|(?<![^\n])[A-ZÄÖÜ]\.(?: ?[A-ZÄÖÜ]\.){{0,3}} {SURNAME}(?= [a-zß-öø-ÿ])"
     rf"|(?<![^\n])(?:{GIVEN_NAMES.upper()})(?= ?:)"  # a speaker
 )
+JOURNAL: Final = (  # J. Food Hist. 12(3), 45–67
+    r"(?<![\w.-])[A-Z][a-z]{0,9}\.(?: [A-Z][a-z]{0,15}\.?){0,5}(?<=\.) \d{1,4}\(\d{1,4}(?:[–-]\d{1,4})?\)"
+    r"(?:[,:] ?\d{1,5}(?:[–-]\d{1,5})?)?(?!\w)"
+)
 STREET: Final = (  # 221B Baker Street, London NW1 6XE
-    r"(?<![\w.,])\d{1,5}[A-Za-z]?,? (?:[A-Z][\w'’-]{1,20} ){1,3}"
-    r"(?:Street|St|Road|Rd|Avenue|Ave|Lane|Ln|Drive|Boulevard|Blvd|Square|Court|Place|Terrace)(?![\w-])(?:\.(?=,))?"
+    r"(?<![\w.,])\d{1,5}[A-Za-z]?(?:[–-]\d{1,5})?,? (?:[NSEW]\.? )?(?:[A-Z][\w'’-]{1,20} ){1,3}"
+    r"(?:Street|St|Road|Rd|Avenue|Ave|Lane|Ln|Drive|Boulevard|Blvd|Square|Court|Place|Terrace|Close|Crescent"
+    r"|Gardens|Grove|Mews|Row|Way)(?![\w-])(?:\.(?=,))?"
     r"(?:, [A-Z][\w'’-]{1,20}(?: [A-Z][a-z][\w'’-]{1,20}){0,2}+){0,2}+"
     r"(?:(?:,? [A-Z]{2})? \d{5}(?!\w)| [A-Z]{1,2}\d[A-Z\d]? \d[A-Z]{2}(?!\w))?"
     r"|(?<![\w.,])\d{1,4}(?: ?(?:bis|ter|[A-D]))?,? (?:rue|avenue|boulevard|place|impasse|allée|quai|chemin) "
     r"(?:(?:du|des|de(?: la)?) |(?:de l|d)['’])?[^\W\d_a-zß-öø-ÿ][\w'’-]{2,30}"  # 3 bis, rue du Four
+    # Mesa, AZ 85201
+    r"|(?<![\w-])[A-Z][a-z'’-]{2,20}(?: [A-Z][a-z'’-]{2,20}){0,2}, [A-Z]{2} \d{5}(?:-\d{4})?(?!\w)"
+    # Am Alten Markt 12 a, An der Mühle 3: on a line, or with a capital in a sentence
+    r"|(?:(?<![^\n\t])|(?<=[a-zß-ü] )|(?<=: ))(?:Am|Im|Zu[mr]|(?:An|Auf|In|Unter|Hinter|Vor) de[mnr])"
+    r" (?:[A-ZÄÖÜ][a-zß-ü]{1,20}e[nr] [A-ZÄÖÜ][a-zß-ü]{2,20}|(?=[A-ZÄÖÜ])\w{0,16}(?i:markt|platz|berg|hof"
+    r"|bach|see|feld|wald|garten|ring|tor|kirche|hang|rain|park|graben|damm|ufer|mühle|dorf|wall|teich"
+    r"|linden|brunnen))"
+    r" \d{1,3}(?: ?[a-h])?(?=[.,]?(?:\n|\Z)|, \d{5} )"
 )
 # device or system: iPhone 15 Pro  Galaxy S24 Ultra  MacBook Air
 MODEL: Final = "(?:Pro(?: Max)?|Plus|Ultra|[Mm]ini|Lite|Slim|Air|SE|Home|Enterprise)"

@@ -167,7 +167,7 @@ def _counterpart(match: re.Match[str], source: LanguageRules, target: LanguageRu
     """Return the counterpart of a date, weekdays, a time in digits, an ordinal number or an abbreviation."""
     found = match.groupdict()
     if target.clock_times and found.get("range"):
-        return _range_of_times(match, source, target)
+        return _preposition(found["since"], target) + _range_of_times(found["range"], source, target)
     if target.clock_times and found.get("hour"):
         return _time_of_24_hours(match, target.clock_times.in_digits)
     if target.ordinals and found.get("ordinal"):
@@ -212,10 +212,16 @@ def _date_or_abbreviation(written: str, source: LanguageRules, target: LanguageR
     )
 
 
-def _range_of_times(times: re.Match[str], source: LanguageRules, target: LanguageRules) -> str:
+def _preposition(written: str | None, target: LanguageRules) -> str:
+    """Return the counterpart of a preposition before a range of times with a space after it, "" for None."""
+    since = f"{target.dates.since} " if written and target.dates else ""
+    return capitalised(since) if written and written[0].isupper() else since
+
+
+def _range_of_times(times: str, source: LanguageRules, target: LanguageRules) -> str:
     """Return a range of times by the clock of 24 hours: "3–5 p.m." is "15–17 Uhr"."""
     assert source.dates and target.dates and target.clock_times
-    first, mark, last = re.split(rf"({RANGE_MARK}| {source.dates.until} )", times["range"], maxsplit=1)
+    first, mark, last = re.split(rf"({RANGE_MARK}| {source.dates.until} )", times, maxsplit=1)
     ends = [CLOCK.fullmatch(end.lower()) for end in (first, last)]
     assert ends[0] and ends[1]
     hours = _hours_of_range(ends[0], ends[1])
@@ -227,7 +233,8 @@ def _range_of_times(times: re.Match[str], source: LanguageRules, target: Languag
     )
     joined = mark if mark.strip() != source.dates.until else f" {target.dates.until} "
     unit = AFTER_DIGITS.search(end)
-    return (begin.removesuffix(unit[0]) if unit else begin) + joined + end
+    begin = begin.removesuffix(unit[0]) if unit and joined != f" {mark.strip()} " else begin
+    return begin + joined + end
 
 
 def _hours_of_range(first: re.Match[str], last: re.Match[str]) -> list[int]:
@@ -280,7 +287,10 @@ def _patterns_of_ranges(source: LanguageRules, target: LanguageRules) -> list[st
         return patterns
     until = dates.until
     if times and times.first and written and written.in_digits[0]:
-        patterns += [rf"(?<![\w.,:/–-])(?P<range>{times.first}(?:{RANGE_MARK}| {until} ){times.last})(?!\w)"]
+        since = rf"(?:(?i:(?P<since>{dates.since}) )(?=[^–-]{{1,20}} {until} ))?+"
+        patterns += [
+            rf"(?<![\w.,:/–-]){since}(?P<range>{times.first}(?:{RANGE_MARK}| {until} ){times.last})(?!\w)"
+        ]
     if dates.short_days and target.dates.short_days:
         patterns += [DAYS.format(day=rf"(?:{'|'.join(dates.short_days)})(?!\w)\.?")]
     if source.ordinals and target.ordinals:

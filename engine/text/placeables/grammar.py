@@ -115,7 +115,7 @@ KINDS: Final = (
         "CDG→JFK",
         "read",
     ),
-    Placeable("item", r"(?<=\S )\((?:[a-zA-Z]|[ivx]{2,4})\)(?=[\s,.;])", "(ii)"),
+    Placeable("item", r"(?<=\S )\((?:[a-zA-Z]|[ivx]{2,4}|\w{1,2}(?:, ?\w{1,2}){1,9})\)(?=[\s,.;])", "(ii)"),
     Placeable("chess moves", amounts.MOVES, "1. e4 e5 2. Nf3 Nc6"),
     Placeable("chords", amounts.CHORDS, "Am7 – D9 – G"),
     Placeable("street", amounts.STREET, "221B Baker Street, London NW1 6XE"),
@@ -144,6 +144,8 @@ KINDS: Final = (
     Placeable("person", f"{amounts.PERSON}|{code.INVERTED}", "Anna Müller"),
     Placeable("company", amounts.FIRM, "Müller & Söhne GmbH"),
     Placeable("paragraph", amounts.PARAGRAPH, "§ 433 Abs. 2 BGB"),
+    Placeable("day", r"(?<![\w.,])[0-3]?\d\.[01]?\d\.(?=[,;)]| [a-zß-ü(])", "7.11."),
+    Placeable("journal", amounts.JOURNAL, "J. Food Hist. 12(3)"),
     Placeable("date mask", amounts.DATE_MASK, "MM/DD/YYYY"),
     Placeable("time zone", rf"(?<=\()(?:{amounts.ZONE})(?=\))", "MESZ"),
     Placeable("footnote", amounts.FOOTNOTE, "¹"),
@@ -193,6 +195,7 @@ PROSE: Final = re.compile(
 BEGINNING: Final = (
     r"(?=[^\w\s]|\b\w|[⁰¹²³⁴-⁹])"
     rf"(?:(?=at [\w$.<>/]{{1,200}} ?\(|File \"|Traceback \()|(?<![^\n])(?={borders.COMMIT_TYPES}: )"
+    rf"|(?=(?:An|Auf|In|Unter|Hinter|Vor) de[mnr] [A-ZÄÖÜ])"
     rf"|(?=(?:{code.SHELL}|{code.TOOLS}) )|(?={code.CSS_NAME}: )|(?=[a-z_]{{2,30}} {code.OPERATOR} )"
     r"|(?!(?<!\w)(?:[a-zß-öø-ÿ]{2,}+[.,;:!?]?(?:\s|$)"
     r"|[^\W\d_a-zß-öø-ÿ][a-zß-öø-ÿ]++[.,;:!?]?(?:\s[a-zß-öø-ÿ(„“\"]|$))))"

@@ -55,9 +55,8 @@ PRIVATE: Final = range(0xE000, 0xF700)
 TAG_AROUND: Final = re.compile(r"<[A-Za-z/][^<>]{1,400}>")
 QUOTATION_CHARACTERS: Final = 300  # searched for the first mark of a quotation
 CAPITALS: Final = frozenset(ascii_uppercase)
-HALF_DAY: Final = re.compile(
-    r"\d ?[AaPp]\.?[Mm]\.?$"
-)  # a time that the answer names by the clock of 24 hours
+# a time that the answer names by the clock of 24 hours, or of 12 hours: 19 Uhr
+HALF_DAY: Final = re.compile(r"\d ?[AaPp]\.?[Mm]\.?$|^\d\d.Uhr$")
 MAX_READ_TOKENS: Final = 4  # of an unknown word that the model reads itself
 SOLID: Final = re.compile(r"\S+")
 

@@ -59,7 +59,7 @@ def test_title_before_a_name_gets_its_counterpart(pair, text, written):
         ),
         ("en-fr", "Mon to Fri, Sat 7, on Tue, 14/01/25", [("Tue, 14/01/25", "mar. 14/01/25")]),
         ("en-de", "Open Tue–Fri 9–5, Sat 10–4.", [("Tue–Fri", "Di.–Fr."), ("Sat", "Sa.")]),
-        ("de-en", "Do 15 Uhr, Mo–Mi, Fr ist", [("Do", "Thu"), ("Mo–Mi", "Mon–Wed")]),
+        ("de-en", "Do 15 Uhr, Mo–Mi, Fr ist", [("Do", "Thu"), ("15 Uhr", "15:00"), ("Mo–Mi", "Mon–Wed")]),
         ("de-en", "Am 1. Mai, 11.–15. Mai.", [("1. Mai", "1 May"), ("11.–15. Mai", "11–15 May")]),
         ("de-fr", "vom 3. bis 7. Juni 2025", [("3. bis 7. Juni 2025", "3 à 7 juin 2025")]),
         ("en-de", "on 24, 26 & 31 December", [("24, 26 & 31 December", "24., 26. & 31. Dezember")]),
@@ -167,7 +167,7 @@ def test_times_in_words_keep_their_minutes(pair, text, written):
 @pytest.mark.parametrize(
     ("pair", "text", "written"),
     [
-        ("en-fr", "From 9 a.m. to 5:30 p.m.", ["9 h à 17 h 30"]),
+        ("en-fr", "From 9 a.m. to 5:30 p.m.", ["De 9 h à 17 h 30"]),
         ("en-de", "3pm-5pm, 9–5 p.m., 11 a.m. to 1:30 p.m.", ["15-17 Uhr", "9–17 Uhr", "11 bis 13:30 Uhr"]),
         (
             "en-de",
@@ -175,7 +175,13 @@ def test_times_in_words_keep_their_minutes(pair, text, written):
             ["17 Uhr", "6:30 Uhr", "12 Uhr", "0 Uhr"],
         ),
         ("en-de", "9 - 5, 10 a.m. EST, 13 p.m., I am 9.", []),
-        ("fr-en", "De 9 h à 17 h.", ["9:00 to 17:00"]),
+        ("fr-en", "De 9 h à 17 h.", ["From 9:00 to 17:00"]),
+        ("de-fr", "von 8 bis 20 Uhr, 8 bis 9 Uhr", ["de 8 à 20 h", "8 à 9 h"]),
+        ("en-fr", "8am - 6pm, at 2 am (9 lb)", ["8 h - 18 h", "2 h"]),
+        ("en-fr", "at 2 am today, what I am.", []),
+        ("de-en", "ab 19 Uhr, um 8 Uhr, 14&nbsp;Uhr, 19 Uhren, von 8 bis 20 Leute", ["19:00", "14:00"]),
+        ("fr-en", "19h ou 20h, entre 8 h et 9h30", ["19:00", "20:00", "8:00"]),
+        ("fr-en", "en 20h, les 24h, pendant 14h, 14 h de vol", []),
         ("fr-de", "À 20h30, à 7 h 05 de là, à 2 h de Paris, 3 h, à 9 h CET.", ["20:30 Uhr", "7:05 Uhr"]),
         (
             "de-en",

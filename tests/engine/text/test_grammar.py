@@ -322,6 +322,15 @@ def test_search_in_windows_finds_the_same_places(filling, long):
         ("Hallo [Name], siehe [hier] und [1, 2].", ["[Name]", "[hier]", "[1, 2]"]),
         ("Die Deutsche Bahn AG und Marks & Spencer plc", ["Deutsche Bahn AG", "Marks & Spencer plc"]),
         ("Die Datei .env und main.c", [".env", "main.c"]),
+        ("Send it to 221 S. Green Street or 57-59 High Row", ["221 S. Green Street", "57-59 High Row"]),
+        ("In Town, 12 Trees close, 12 Cherry Tree Close", ["12", "12 Cherry Tree Close"]),
+        ("Er sah New York, NY 10014.", ["New York, NY 10014"]),
+        ("Wir wohnen Am Alten Markt 12 a.", ["Am Alten Markt 12 a"]),
+        ("An der Mühle 3, 12345 Ulm\nIm Jahr 3\nAm Morgen 5", ["An der Mühle 3", "12345", "3", "5"]),
+        ("In: J. Food Hist. 12(3), 45–67. Gut. Seite 12(3)", ["J. Food Hist. 12(3), 45–67", "12(3)"]),
+        ("am 7.11. um, bis 1.9. Dann, 3.4. Kapitel", ["7.11.", "1.9", "3.4"]),
+        ("Kuchen (ve, gf) mit Obst (und Eis, rot)", ["(ve, gf)"]),
+        ("Konto FR14 2004 1010 0505 0001 3M02 606 bei", ["FR14 2004 1010 0505 0001 3M02 606"]),
     ],
 )
 def test_placeables_of_programs_shops_and_laws_are_found(text, found):

@@ -17,6 +17,7 @@ IN_CONTEXT = {
     "cell": "Haus;Tür",
     "box": "[x] Tür",
     "item": "Tür (ii) und",
+    "day": "am 7.11. um",
     "time zone": "9:30 (MESZ)",
     "end of a field": "Größe: M; Farbe: rot",
 }
@@ -48,6 +49,7 @@ def test_example_of_each_kind_is_found(kind):
         (r"Guten Tag\nWo ist Tom?", ["Guten Tag", r"\n", "Wo ist Tom?"]),
         ("Name: ____ Datum: __/__/____", ["Name:", "____", "Datum:", "__/__/____"]),
         ("Kapitel 1........12", ["Kapitel 1", "........", "12"]),
+        ("Suppe .... £5\nRest ... 3\nIch ... du", ["Suppe", "....", "£5", "Rest", "...", "3", "Ich ... du"]),
         ("[ ] ja [x] nein ( ) vielleicht", ["[ ]", "ja", "[x]", "nein", "( )", "vielleicht"]),
         ("Größe: M; Farbe: rot", ["Größe: M", ";", "Farbe: rot"]),
         ("Puls: 64/min, Druck: 120", ["Puls: 64/min", ",", "Druck: 120"]),

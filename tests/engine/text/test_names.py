@@ -61,6 +61,7 @@ def names(text, language, alone=4):
             "Er wohnt in Garmisch-Partenkirchen und aus Bad Oeynhausen.",
             ["Garmisch-Partenkirchen", "Bad Oeynhausen"],
         ),
+        ("de", "Hr. Weiß und die Fa. Schnell. Ein Hr. kommt schnell.", ["Weiß", "Schnell"]),
         ("de", "Herr von und zu Guttenberg ist da.", ["von und zu Guttenberg"]),
         ("de", "Kennst du Sibilla van Möchlichen?", ["Sibilla van Möchlichen"]),
         ("de", "Er sah die Königin von Möchlichen.", []),

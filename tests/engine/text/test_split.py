@@ -53,6 +53,20 @@ def test_clauses_are_split_at_marks_that_models_lose(text, sentences):
     assert split(text, "de").sentences == [text]
 
 
+@pytest.mark.parametrize(
+    ("text", "sentences"),
+    [
+        ("Was?? 5 € dafür", ["Was??", "5 € dafür"]),
+        ("À 9 h ?? j'ai faim", ["À 9 h ??", "j'ai faim"]),
+        ("Ne pas ouvrir ! 220 V", ["Ne pas ouvrir !", "220 V"]),
+        ("Ah ! que c'est beau", ["Ah ! que c'est beau"]),
+        ("« Quoi ?? 5 € » dit-il", ["« Quoi ?? 5 € » dit-il"]),
+    ],
+)
+def test_several_marks_and_a_mark_before_a_number_end_a_sentence(text, sentences):
+    assert split(text, "fr").sentences == sentences
+
+
 @given(st.text() | PROSE | st.text("a – .…!?()„“\"'"))
 def test_joined_clauses_give_the_text(text):
     layout = split(text, "de", clauses=True)

@@ -351,6 +351,7 @@ TEXT_CASES: dict[str, Case | str] = {
     "engine.text.split:split": Case(sentences, pumps=("Dr. ", "a. A", "1. ", '." ', "。")),
     "engine.text.split:CUTS": Case(),
     "engine.text.split:UNUSUAL": Case(),
+    "engine.text.split:MORE_ENDS": Case(pumps=("? ", "?? ", "?! 1"), uses=("finditer",)),
     "engine.text.numerals:_amount_pattern": Case(amount, pumps=("1", ".111", "1.", " 111", ",1", "a²")),
     "engine.text.detect:detect": Case(detected, length=1_000),
     "engine.text.tokenizers.added:__init__": "symbols of the operator, without repetition",
