@@ -11,10 +11,8 @@ from typing import Final
 from engine.text.form import LINE_CHARACTERS, capitalised, has_small_letters_around, is_label
 from engine.text.known_words import KnownWords
 from engine.text.languages import rules_of
-from engine.text.placeables.grammar import long_placeables, matches, placeables
+from engine.text.placeables.grammar import find_placeables
 from engine.text.placeables.markup import MAX_FORMATS, Format, PlainText
-from engine.text.placeables.phrases import merge_ranges
-from engine.text.placeables.structured import find_code
 
 # word in capitals within a sentence; a single letter may be an abbreviation, longer runs are no words
 CAPITALS: Final = re.compile(r"(?<![\w'’&/.-])([^\W\d_a-zß-ÿ]{2,24})((?:['’][^\W\d_]{1,2})?)(?![\w&/=]|-\w)")
@@ -42,7 +40,7 @@ def read_capitals(
         if is_label(plain.text, begin, end, language):
             continue
         if placeable_spans is None:
-            placeable_spans = yield from _placeable_spans(plain.text)
+            placeable_spans = list((yield from find_placeables(plain.text)))
         number = bisect_right(placeable_spans, begin, key=lambda span: span[0]) - 1
         if number >= 0 and begin < placeable_spans[number][1]:
             continue
@@ -58,17 +56,6 @@ def read_capitals(
     if not parts:
         return plain
     return replace(plain, text="".join([*parts, plain.text[position:]]), formats=tuple(formats))
-
-
-def _placeable_spans(text: str) -> Generator[None, None, list[tuple[int, int]]]:
-    """Return the ranges of characters [begin, end) of the placeables of a text, in steps."""
-    spans = list[tuple[int, int]]()
-    for placeable in matches(placeables(), long_placeables(), text):
-        if placeable is None:
-            yield
-        else:
-            spans.append(placeable.span())
-    return list(merge_ranges([find_code(text), iter(spans)]))
 
 
 def _add_capitals(plain: PlainText, formats: list[Format], begin: int, end: int) -> None:

@@ -7,13 +7,15 @@ or are bounded (`tests/project/test_linear.py`).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from functools import cache
 from typing import Final, Literal, NamedTuple
 
 from engine.text.languages import of_all
 from engine.text.placeables import amounts, borders, code
 from engine.text.placeables.amounts import EMOJI, PICTURE
+from engine.text.placeables.phrases import merge_ranges
+from engine.text.placeables.structured import find_code
 
 Treatment = Literal["keep", "read", "border"]
 
@@ -237,6 +239,7 @@ NUMBERED_WORDS: Final = "|".join(of_all(lambda rules: rules.numbered_words))
 ABBREVIATION: Final = re.compile(rf"(?<!\w)(?:{code.ABBREVIATED}|(?:{NUMBERED_WORDS})\.(?= ?\d))")
 TABLE_ROW: Final = re.compile(r"\s*\|[^|\n]*+\|")  # the beginning of a row of a Markdown table
 CELL_BORDER: Final = re.compile(rf"[|{BORDER}][ \u00a0]*")
+QUOTATION_CHARACTERS: Final = 300  # searched for the first mark of a quotation
 WINDOW_CHARACTERS: Final = 512  # searched at once, with as many more for the end of a match
 LONG_CHARACTERS: Final = 8_192  # searched beyond a window for the end of a long kind
 LONG_KINDS: Final = frozenset({"code block", "code"})  # they have a closing mark
@@ -294,3 +297,19 @@ def kind_of(match: re.Match[str]) -> Placeable:
     """Return the kind of a match of `placeables`."""
     assert match.lastgroup
     return KINDS[int(match.lastgroup[1:])]
+
+
+def find_placeables(text: str) -> Generator[None, None, dict[tuple[int, int], Placeable]]:
+    """Map begin and end of each placeable of a text to its kind, in steps; code gets `DATA`."""
+    kinds = dict[tuple[int, int], Placeable]()
+    for match in matches(placeables(), long_placeables(), text):
+        if match is None:
+            yield
+        elif not _closes_quotation(text, match):
+            kinds[match.span()] = kind_of(match)
+    return {span: kinds.get(span, DATA) for span in merge_ranges([find_code(text), iter(kinds)])}
+
+
+def _closes_quotation(text: str, match: re.Match[str]) -> bool:
+    """Return whether a match is the last mark of a French quotation."""
+    return match[0] == "»" and "«" in text[max(0, match.start() - QUOTATION_CHARACTERS) : match.start()]

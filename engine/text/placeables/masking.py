@@ -24,16 +24,7 @@ from engine.text.languages import rules_of
 from engine.text.numbers import find_numbers
 from engine.text.placeables.counterparts import find_counterparts, find_long_forms
 from engine.text.placeables.dense import cut_dense_lines
-from engine.text.placeables.grammar import (
-    DATA,
-    PROSE,
-    SIGNS,
-    Placeable,
-    kind_of,
-    long_placeables,
-    matches,
-    placeables,
-)
+from engine.text.placeables.grammar import PROSE, SIGNS, Placeable, find_placeables
 from engine.text.placeables.masked_text import MarkedText, MaskedText, Phrase
 from engine.text.placeables.names import (
     ACRONYM,
@@ -47,13 +38,11 @@ from engine.text.placeables.names import (
 )
 from engine.text.placeables.nonwords import hold_nonwords, join_code
 from engine.text.placeables.phrases import Phrases, merge_ranges, targets_of
-from engine.text.placeables.structured import find_code
 from engine.text.unknown_words import find_unknown_words
 
 REMEMBERED_MODELS: Final = 64  # models with an index of their symbols
 PRIVATE: Final = range(0xE000, 0xF700)
 TAG_AROUND: Final = re.compile(r"<[A-Za-z/][^<>]{1,400}>")
-QUOTATION_CHARACTERS: Final = 300  # searched for the first mark of a quotation
 CAPITALS: Final = frozenset(ascii_uppercase)
 # a time that the answer names by the clock of 24 hours, or of 12 hours: 19 Uhr
 HALF_DAY: Final = re.compile(r"\d ?[AaPp]\.?[Mm]\.?$|^\d\d.Uhr$")
@@ -190,6 +179,8 @@ class _Finder:
 
     def __init__(self, rules: MaskRules, targets: Mapping[str, str | None], characters: Set[str]) -> None:
         self.rules, self.targets = rules, targets
+        self.names = rules.names if rules.protect else None
+        self.known = self.names.known if self.names else None
         self.requested = Phrases(targets, spaced=rules.spaced) if targets else _symbols(())
         self.finders = self.requested, _symbols(tuple(rules.symbols))
         # ASCII is left out: a vocabulary may lack a capital letter and still know its words in small letters
@@ -203,7 +194,7 @@ class _Finder:
         part = text[begin:end]
         spans = [finder.find(part) for finder in self.finders if finder.may_find(part)]
         signs = bool(self.rules.protect and not PROSE.match(part) and SIGNS.search(part))
-        kinds = (yield from self._placeables(part)) if signs else {}
+        kinds = (yield from find_placeables(part)) if signs else {}
         fixed = yield from self._counterparts(part, signs=signs)
         names = yield from self._names(part)
         numbers = yield from self._numbers(part)
@@ -224,20 +215,6 @@ class _Finder:
                 phrase = self._phrase(source, kind, name)
             yield begin + span[0], begin + span[1], phrase
 
-    def _placeables(self, part: str) -> Generator[None, None, dict[tuple[int, int], Placeable]]:
-        """Map each placeable of a part of the text to its kind."""
-        kinds = dict[tuple[int, int], Placeable]()
-        code = list(find_code(part))
-        for match in matches(placeables(), long_placeables(), part):
-            if match is None:
-                yield
-            elif not _closes_quotation(part, match):
-                kinds[match.span()] = kind_of(match)
-        if not code:
-            return kinds
-        spans = merge_ranges([iter(code), iter(kinds)])
-        return {span: kinds.get(span, DATA) for span in spans}
-
     def _counterparts(self, part: str, *, signs: bool) -> Generator[None, None, dict[tuple[int, int], str]]:
         """Map each date, time in words and abbreviation of a part of the text to its form in the answer.
 
@@ -245,14 +222,12 @@ class _Finder:
         signs: whether it has signs of placeables.
         """
         languages = self.rules.languages
-        known = self.rules.names.known if self.rules.names and self.rules.protect else None
-        found = find_counterparts(part, languages, signs=signs, known=known) if languages else iter(())
+        found = find_counterparts(part, languages, signs=signs, known=self.known) if languages else iter(())
         return (yield from self._without_requested(part, found))
 
     def _names(self, part: str) -> Generator[None, None, dict[tuple[int, int], str]]:
         """Map each name of a part of the text, with its title, to its form in the answer."""
-        rule = self.rules.names if self.rules.protect else None
-        found = find_names_with_titles(part, rule) if rule else iter(())
+        found = find_names_with_titles(part, self.names) if self.names else iter(())
         return (yield from self._without_requested(part, found))
 
     def _numbers(self, part: str) -> Generator[None, None, dict[tuple[int, int], Phrase]]:
@@ -271,13 +246,12 @@ class _Finder:
 
         The model reads a word of few tokens itself first, as it may know a similar word.
         """
-        rule = self.rules.names if self.rules.protect else None
-        found = list(find_unknown_words(part, rule.known)) if rule and rule.known else []
+        found = list(find_unknown_words(part, self.known)) if self.known else []
         names = {(word.begin, word.end): word.name for word in found}
         kept = yield from self._without_requested(part, ((*span, part[slice(*span)]) for span in names))
         phrases = dict[tuple[int, int], Phrase]()
         for span, word in kept.items():
-            short = rule is not None and rule.count_tokens(word) <= MAX_READ_TOKENS
+            short = self.names is not None and self.names.count_tokens(word) <= MAX_READ_TOKENS
             phrases[span] = Phrase(
                 word, word, False, trusted=short, name=names[span], unknown=not names[span]
             )
@@ -295,7 +269,7 @@ class _Finder:
 
     def _words(self, part: str) -> list[Iterator[tuple[int, int]]]:
         """Return iterators of acronyms, quotations in other languages and words with unknown characters."""
-        rule, words = self.rules.names, list[Iterator[tuple[int, int]]]()
+        rule, words = self.names, list[Iterator[tuple[int, int]]]()
         if rule and TWO_CAPITALS.search(part) and ACRONYM.search(part):
             words.append(find_acronyms(part, rule))
         if rule and rules_of(rule.language).short_words and CONSONANTS.search(part):
@@ -356,11 +330,6 @@ def _without_beginnings(
 def _symbols(symbols: tuple[str, ...]) -> Phrases:
     """Return the finder of a model's placeholders."""
     return Phrases(symbols, spaced=False)
-
-
-def _closes_quotation(text: str, match: re.Match[str]) -> bool:
-    """Return whether a match is the last mark of a French quotation."""
-    return match[0] == "»" and "«" in text[max(0, match.start() - QUOTATION_CHARACTERS) : match.start()]
 
 
 def _unreadable_words(text: str, lacking: frozenset[str]) -> Iterator[tuple[int, int]]:
