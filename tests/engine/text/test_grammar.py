@@ -328,6 +328,7 @@ def test_search_in_windows_finds_the_same_places(filling, long):
         ("Wir wohnen Am Alten Markt 12 a.", ["Am Alten Markt 12 a"]),
         ("An der Mühle 3, 12345 Ulm\nIm Jahr 3\nAm Morgen 5", ["An der Mühle 3", "12345", "3", "5"]),
         ("In: J. Food Hist. 12(3), 45–67. Gut. Seite 12(3)", ["J. Food Hist. 12(3), 45–67", "12(3)"]),
+        ("[7] Nölle-Kurz, A.; Schnell, B.: Rot. Ja, A. und B.", ["[7] Nölle-Kurz, A.", "Schnell, B.", "B"]),
         ("am 7.11. um, bis 1.9. Dann, 3.4. Kapitel", ["7.11.", "1.9", "3.4"]),
         ("Kuchen (ve, gf) mit Obst (und Eis, rot)", ["(ve, gf)"]),
         ("Konto FR14 2004 1010 0505 0001 3M02 606 bei", ["FR14 2004 1010 0505 0001 3M02 606"]),
