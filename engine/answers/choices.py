@@ -24,6 +24,8 @@ from engine.text.placeables.pairs import close_as_opened, keeps_pairs
 from engine.types import Hypothesis
 
 HOUR_OR_DAY: Final = re.compile(r"(\d{1,2})(?:.Uhr)?")
+NOON: Final = 12
+MORNING: Final = re.compile(r"\d ?a\.?m(?!\w)", re.IGNORECASE)
 GLUED_WORD: Final = re.compile(r"[^\W\d_]{5}")  # a word that touches a phrase; an ending is shorter
 
 
@@ -168,7 +170,8 @@ def _exact_phrases(plan: Plan, sentence: Sentence, answer: str, languages: tuple
             return False
         number = found[1]
         ordinals = re.findall(rf"(?<![\w.,]){number}(?:st|nd|rd|th|e|er|ème)(?!\w)", answer)
-        shifted = has_others and digits.isdisjoint(DIGITS.findall(number))
+        morning = int(number) > NOON and MORNING.search(answer)
+        shifted = has_others and not morning and digits.isdisjoint(DIGITS.findall(number))
         return len(ordinals) == 1 or (shifted and number not in foreign_numbers(source, answer, languages))
 
     return [number for number in sentence.spelled if not is_named(plan.masked.phrases[number].source)]

@@ -178,7 +178,8 @@ class _UnknownWordFinder:
         """Return whether a word may belong to the run before it: Red Lion, King's Cross, “World's End”."""
         if self.gaps[number] not in POSSESSIVE:
             return self.gaps[number] in BETWEEN_NAMES
-        learnt = self.known.knows(self.words[number]) and not self.known.translates(self.words[first])
+        translated = any(map(self.known.translates, (self.words[first], self.words[number])))  # Tom's French
+        learnt = self.known.knows(self.words[number]) and not translated
         return self._is_opened(first) or (learnt and self._is_inside(first))
 
     def _is_opened(self, number: int) -> bool:

@@ -112,8 +112,8 @@ class ClockTimes(NamedTuple):
         by the minutes.
     others: minutes, pattern and 1 or 0 as in `forms` of each other form, which is only read: "eight-thirty".
     signs: characters in small letters of which every form has some.
-    digits: pattern of a time in digits, with groups hour and minutes, and with groups p of p.m. if hours are
-        those of half days; "": none.
+    digits: pattern of a time in digits, with groups hour and minutes, with groups p of p.m. if hours are
+        those of half days, and with a group at of the preposition if models lose it; "": none.
     in_digits: formats of a full hour and of an hour with minutes, by the clock of 24 hours.
     first, last: patterns of the ends of a range of times in digits; "": none.
     """

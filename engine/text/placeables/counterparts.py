@@ -17,7 +17,7 @@ from engine.text.codes import primary
 from engine.text.form import capitalised
 from engine.text.known_words import KnownWords
 from engine.text.languages import rules_of
-from engine.text.languages.rules import LanguageRules
+from engine.text.languages.rules import ClockTimes, LanguageRules
 
 NUMERIC_DATE: Final = r",? \d{{1,2}}[./]\d{{1,2}}[./](?:\d{{4}}|\d{{2}})?"
 # short weekdays: a range, or before a date or time in digits
@@ -169,7 +169,7 @@ def _counterpart(match: re.Match[str], source: LanguageRules, target: LanguageRu
     if target.clock_times and found.get("range"):
         return _preposition(found["since"], target) + _range_of_times(found["range"], source, target)
     if target.clock_times and found.get("hour"):
-        return _time_of_24_hours(match, target.clock_times.in_digits)
+        return _time_of_24_hours(match, target.clock_times)
     if target.ordinals and found.get("ordinal"):
         return target.ordinals.write(DIGITS.findall(match[0])[0])
     if source.dates and found.get("days"):
@@ -252,12 +252,17 @@ def _hours_of_range(first: re.Match[str], last: re.Match[str]) -> list[int]:
     return hours
 
 
-def _time_of_24_hours(time: re.Match[str], forms: tuple[str, str]) -> str:
-    """Return a time in digits in the form of a language: "5:30 p.m." is "17 h 30"."""
+def _time_of_24_hours(time: re.Match[str], written: ClockTimes) -> str:
+    """Return a time in digits in the form of a language: "5:30 p.m." is "17 h 30", "à 17h" is "at 17:00"."""
     halves = [time[name] for name in time.groupdict() if re.fullmatch(r"p\d?", name)]
     hour = int(time["hour"])
     hour = hour % HALF_DAY_HOURS + HALF_DAY_HOURS * any(halves) if halves else hour
-    return forms[1].format(hour, time["minutes"]) if time["minutes"] else forms[0].format(hour)
+    full, exact = written.in_digits
+    preposition = time.groupdict().get("at") or ""
+    at = capitalised(written.at) if preposition.istitle() else written.at
+    return (preposition and at) + (
+        exact.format(hour, time["minutes"]) if time["minutes"] else full.format(hour)
+    )
 
 
 @lru_cache(REMEMBERED_PAIRS)

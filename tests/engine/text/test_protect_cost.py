@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.text.placeables import markup, masking
+from engine.text.placeables import grammar, markup
 from engine.text.placeables.masked_text import MarkedText
 from engine.text.placeables.masking import MaskRules
 from tests.support.finished import mask, read_capitals, read_markup
@@ -21,7 +21,7 @@ TEXTS = {
 def searched(monkeypatch):
     """Lengths of the texts that the grammar searched."""
     lengths = []
-    for room in (markup, masking):
+    for room in (grammar, markup):
 
         def search(pattern, long, text, matches=room.matches):
             lengths.append(len(text))
