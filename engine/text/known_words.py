@@ -63,13 +63,17 @@ class KnownWords:
 
     def _knows(self, word: str) -> bool:
         nouns = rules_of(self.language).nouns
-        return self._has_stem(stem(word, self.language)) or (
+        return self.has_stem_of(word) or (
             nouns is not None and is_compound(word, self.language, self._has_stem)
         )
 
     def may_be_place(self, word: str) -> bool:
         """Return whether a German word may be the name of a place that training lacks: Hoffenheim."""
-        return ends_as_place(word, self.language) and not self._has_stem(stem(word, self.language))
+        return ends_as_place(word, self.language) and not self.has_stem_of(word)
+
+    def has_stem_of(self, word: str) -> bool:
+        """Return whether training has a word itself, not only the words in a compound."""
+        return self._has_stem(stem(word, self.language))
 
     def is_compound(self, word: str) -> bool:
         """Return whether a German word is long and consists of words that training has."""
@@ -105,9 +109,7 @@ class KnownWords:
         rules, small = rules_of(self.language), word.lower()
         if self.translates(word) or len(word) == 1:
             return False
-        if before in GIVEN_NAMES and (
-            word.capitalize() in rules.surnames or not self._has_stem(stem(word, self.language))
-        ):
+        if before in GIVEN_NAMES and (word.capitalize() in rules.surnames or not self.has_stem_of(word)):
             return True
         ordinary = self.knows_in_capitals(word)
         if len(word) == 2:

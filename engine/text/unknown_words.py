@@ -28,7 +28,9 @@ WITHIN_SENTENCE: Final = re.compile(
 SENTENCE_ENDS: Final = frozenset(".!?:\n")
 DIGIT: Final = re.compile(r"\d")  # addresses and tables have digits, headings rarely
 INITIALS_BEFORE: Final = re.compile(r"(?<![\w.])(?:[^\W\d_a-zß-öø-ÿ]\. ){1,4}\Z")  # G. W. Leibniz
-INITIAL_AFTER: Final = re.compile(r" [^\W\d_a-zß-öø-ÿ]\.(?! ?[^\W\d_a-zß-öø-ÿ])")  # Alois H.
+CONTINUATION: Final = re.compile(  # Alois H.  Miele G 7110 SC
+    r" [^\W\d_a-zß-öø-ÿ]\.(?! ?[^\W\d_a-zß-öø-ÿ])| [A-Z]{1,3} \d{2,5}(?!\w)(?: [A-Z]{1,3}(?!\w))?"
+)
 MIN_SMALL_LETTERS: Final = 4  # of an unlearnt word in small letters
 MAX_NAME_WORDS: Final = 8
 MAX_ACRONYM_LETTERS: Final = 4
@@ -63,17 +65,15 @@ class UnknownWord(NamedTuple):
 def find_unknown_words(text: str, known: KnownWords) -> Iterator[UnknownWord]:
     """Find the unknown words of a text, in order."""
     words = _UnknownWordFinder(text, known)
-    number = 0
-    while number < len(words.words):
-        end, name = words.unknown_until(number)
+    last = 0
+    for number, (first, _) in enumerate(words.spans):
+        end, name = words.unknown_until(number) if first >= last else (number, False)
         if end > number:
-            first, last = words.spans[number][0], words.spans[end - 1][1]
+            last = words.spans[end - 1][1]
             initials = INITIALS_BEFORE.search(text[max(0, first - MAX_INITIALS) : first])
-            after = INITIAL_AFTER.match(text, last)
-            yield UnknownWord(
-                first - len(initials[0] if initials else ""), after.end() if after else last, name
-            )
-        number = max(end, number + 1)
+            if continuation := CONTINUATION.match(text, last):
+                last = continuation.end()
+            yield UnknownWord(first - len(initials[0] if initials else ""), last, name)
 
 
 def has_similar_word(answer: str, word: str) -> bool:
@@ -110,6 +110,8 @@ class _UnknownWordFinder:
             return self._end_of_capitals(number), True
         if self._is_initial(number) and self._is_species(number + 1):
             return number + 2, True
+        if (end := self._foreign_title_end(number)) > number:
+            return end, True
         if not self._has_capital(number):
             return number, False
         end = self._run_end(number)
@@ -129,10 +131,16 @@ class _UnknownWordFinder:
         word, before = self.words[number], self.words[number - 1] if self.gaps[number] == " " else ""
         if not self._shouts(number):
             label = is_label(self.text, *self.spans[number], self.known.language)
-            return label or self.known.keeps(word, before) or self._precedes_article(number)
+            in_name = self._precedes_article(number) or self._is_article_of_capitals(number)
+            return label or in_name or self.known.keeps(word, before)
         capital = word.capitalize()
         known = any(map(self.known.translates, (word, capital))) or self.known.knows_in_capitals(word)
         return len(word) > 1 and (capital in GIVEN_NAMES or not known)
+
+    def _is_article_of_capitals(self, number: int) -> bool:
+        """Return whether a word is the article of a name in capitals: LE MISTRAL."""
+        article = self.words[number].lower() in self.rules.small_words and self.gaps[number + 1] == " "
+        return article and self.words[number + 1].isupper() and self._keeps(number + 1)
 
     def _precedes_article(self, number: int) -> bool:
         """Return whether an acronym precedes an article with a capital: AS Les Chamois."""
@@ -157,10 +165,11 @@ class _UnknownWordFinder:
         return end
 
     def _may_end_name(self, number: int) -> bool:
-        """Return whether a word with a capital after an acronym is unlearnt, or a number: BBC One."""
+        """Return whether a word after an acronym is unlearnt, a number or the name of a club: BBC One."""
         numerals = self.rules.number_words
         numeral = numerals is not None and self.words[number].lower() in numerals.parts
-        return numeral or self._is_unlearnt(self.words[number])
+        club = self.words[number - 1] in self.rules.place_words  # SC Delphin
+        return numeral or club or self._is_unlearnt(self.words[number])
 
     def _run_end(self, first: int) -> int:
         """Return the end of adjacent words with capitals, in French with particles between: Gare de Lyon."""
@@ -228,6 +237,17 @@ class _UnknownWordFinder:
         possessive = any(gap in POSSESSIVE for gap in self.gaps[first + 1 : end])
         return possessive or not self._is_translated(first, end)
 
+    def _foreign_title_end(self, first: int) -> int:
+        """Return the end of a quotation of mostly unlearnt words, as in another language: “Ave verum”."""
+        if not self._is_opened(first):
+            return first
+        end = first + 1
+        while end < len(self.words) and self.gaps[end] == " " and end - first < MAX_NAME_WORDS:
+            end += 1
+        unlearnt = sum(map(self._is_unlearnt, self.words[first:end]))
+        quoted = CLOSING.match(self.text, self.spans[end - 1][1]) is not None
+        return end if quoted and unlearnt > max(1, (end - first) // 2) else first
+
     def _is_translated(self, first: int, end: int) -> bool:
         """Return whether training translated each word of a run."""
         return all(map(self.known.translates, self.words[first:end]))
@@ -253,6 +273,9 @@ class _UnknownWordFinder:
         of known words begins another phrase, except after a given name.
         """
         word = self.words[first]
+        quoted = self._is_opened(first) and CLOSING.match(self.text, self.spans[first][1])
+        if quoted and not self.known.has_stem_of(word):  # the name of a boat: „Windsbraut“
+            return first + 1
         if not (self._is_unlearnt(word) or self._is_place(first)) or self._is_beside_noun(first, end, nouns):
             return first
         if word not in GIVEN_NAMES:

@@ -192,7 +192,7 @@ RULES: Final = LanguageRules(
     translated_names=TRANSLATED_NAMES,
     not_names=words("Art Abs Nr Kap Abb"),
     nouns=NOUNS,
-    place_words=words("Bad Sankt"),
+    place_words=words("Bad Sankt FC SC SV TSG TSV TuS VfB VfL"),
     before_labels="Taste|Knopf|[Dd]rücken(?: Sie)?|[Hh]alten Sie|[Ss]enden Sie|[Tt]ippen Sie|SMS mit"
     "|[Aa]ntworten Sie mit(?: [A-Z]{2,9} (?:[\\w ]{1,15} )?oder)?",
     after_labels="drücken|gedrückt",

@@ -251,7 +251,7 @@ class LanguageRules:
     before_labels: pattern of words before a key, command or other label in capitals: press RESET.
     after_labels: pattern of words after one: RESET button.
     stressed_words: words that may be in capitals there without being a label: press ALL buttons.
-    place_words: first words of names of places that are other words too: Bad Homburg.
+    place_words: words before names of places and clubs that are other words too: Bad Homburg, SC Adler.
     """
 
     numerals: Numerals | None = None

@@ -151,7 +151,9 @@ PROMPT: Final = (  # $ git push  max@server:~$ ls -la  >>> print(1)  C:\> dir
     r"|\[[\w.-]{1,30}@[\w.-]{1,60} [^\]\n]{1,60}\][$#]|(?:PS )?[A-Z]:\\[^>\n]{0,80}>)"
     r" (?=[a-zA-Z.~/_])[^\n]{1,400}"
 )
-ELEMENT: Final = r"<(?:code|kbd|samp|tt)>[^<>\n]{1,200}</(?:code|kbd|samp|tt)>"
+ELEMENT: Final = (
+    r"<(?:code|kbd|samp|tt)>[^<>\n]{1,200}</(?:code|kbd|samp|tt)>|\[code\][^\[\]\n]{1,200}\[/code\]"
+)
 SHELL: Final = (
     "git|np[mx]|pip3?|curl|docker|apt(?:-get)?|sudo|wget|ssh|scp|kubectl|yarn|cargo|brew|systemctl|rsync|helm"
 )

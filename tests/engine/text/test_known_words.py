@@ -157,6 +157,10 @@ def test_words_that_are_not_known_are_found(text, found):
         ("Zorblatt Hausbootsfahrt", [("Zorblatt", False)]),
         ("Lisa Hausbootsfahrt", [("Lisa Hausbootsfahrt", False)]),
         ("Wir sehen AfD", [("AfD", False)]),
+        ("Wir sehen das „Hausboot“.", [("Hausboot", False)]),
+        ("Wir sehen das „Haus“.", []),
+        ("Wir sehen SC Haus", [("SC Haus", True)]),
+        ("Wir sehen USB Haus", [("USB", True)]),
         ("Wir sehen die AfD", [("AfD", False)]),
     ],
 )

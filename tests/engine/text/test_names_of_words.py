@@ -104,3 +104,32 @@ def test_species_with_an_initial_is_one_phrase():
     rule = NameRule("en", len, 0, "de", ENGLISH)
     found = mask(MarkedText("the old E. coli"), MaskRules(protect=True, languages=("en", "de"), names=rule))
     assert [phrase.source for phrase in found.phrases] == ["E. coli"]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('we meet at "Zorba quendo lumis" at 5', ["Zorba quendo lumis"]),
+        ('we meet at "the old Zorba" at 5', ["Zorba"]),
+        ('"zorba." we meet', []),
+    ],
+)
+def test_quotation_of_unlearnt_words_is_kept_whole(text, found):
+    assert names(text) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("nous voyons LE ZORBAL, le jour", ["LE ZORBAL"]),
+        ("nous voyons LE chien", []),
+        ("nous voyons LE CHIEN", []),
+    ],
+)
+def test_article_in_capitals_belongs_to_a_name_in_capitals(text, found):
+    assert names(text, FRENCH) == found
+
+
+def test_model_number_belongs_to_the_name_before_it():
+    assert names("we meet at Zorba G 7110 SC at 5") == ["Zorba G 7110 SC"]
+    assert names("we meet at Zorba 7 at 5") == ["Zorba"]

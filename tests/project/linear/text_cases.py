@@ -328,7 +328,7 @@ TEXT_CASES: dict[str, Case | str] = {
     "engine.text.known_words:ends_as_place": "is timed with `find_unknown_words`",
     "engine.text.unknown_words:DIGIT": "one class of characters",
     "engine.text.unknown_words:INITIALS_BEFORE": "at most 12 characters before a name",
-    "engine.text.unknown_words:INITIAL_AFTER": "three characters",
+    "engine.text.unknown_words:CONTINUATION": "at most 14 characters",
     "engine.text.unknown_words:OPENING": "two characters before a name",
     "engine.text.unknown_words:CLOSING": "two characters after a name",
     "engine.text.unknown_words:WITHIN_SENTENCE": Case(pumps=("1", ", ", "'s ", ". ,"), uses=("fullmatch",)),
