@@ -164,8 +164,10 @@ class MaskedText:
         expected = Counter(phrase for phrase in read if not (phrase.in_words or phrase.unknown))
         actual = Counter(match[0] for match in TRUSTED.finditer(text))
         return any(
-            text.count(phrase.target) < count
-            if phrase.name or phrase.target != phrase.source
+            _count_names(text, phrase.target) < count
+            if phrase.name
+            else text.count(phrase.target) < count
+            if phrase.target != phrase.source
             else actual[phrase.source] != count
             for phrase, count in expected.items()
         )
@@ -262,6 +264,11 @@ class MaskedText:
     def caller_spans(self, places: Sequence[KeptSpan]) -> list[KeptSpan]:
         """Return the places of the caller's spans in an answer from those of its phrases."""
         return [span for p in places for span in self.phrases[p.span].kept(p.begin, p.end)]
+
+
+def _count_names(text: str, name: str) -> int:
+    """Return the number of times that a text has a name, perhaps with one letter more: Toms."""
+    return len(re.findall(rf"(?<![A-Za-z]){re.escape(name)}(?![a-z]{{2}})", text))
 
 
 def _end_with_one_dot(abbreviation: str, after: str) -> bool:

@@ -133,3 +133,11 @@ def test_article_in_capitals_belongs_to_a_name_in_capitals(text, found):
 def test_model_number_belongs_to_the_name_before_it():
     assert names("we meet at Zorba G 7110 SC at 5") == ["Zorba G 7110 SC"]
     assert names("we meet at Zorba 7 at 5") == ["Zorba"]
+
+
+def test_longer_word_is_not_the_name():
+    rule = NameRule("en", len, 4, known=ENGLISH)
+    masked = mask(MarkedText("we meet Zorb"), MaskRules(protect=True, names=rule))
+    assert [phrase.source for phrase in masked.phrases] == ["Zorb"]
+    assert not masked.garbles("Zorbs Haus", [0], "de")
+    assert masked.garbles("Zorbject", [0], "de")

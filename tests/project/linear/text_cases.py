@@ -40,6 +40,7 @@ TEXT_CASES: dict[str, Case | str] = {
     ),
     "engine.text.placeables.spelling:_respell_name": "a name, letter by letter",
     "engine.text.placeables.spelling:WORD": Case(pumps=("a-", "a-a"), uses=("search",)),
+    "engine.text.placeables.masked_text:_count_names": "a name, letter by letter",
     "engine.text.placeables.masked_text:PICTURES": Case(pumps=("😀", "😀 ", "😀\u200d"), uses=("fullmatch",)),
     "engine.text.placeables.masking:TAG_AROUND": Case(pumps=("<a", "<a "), uses=("search",)),
     "engine.text.placeables.masking:HALF_DAY": Case(pumps=("9 a.m.", "9a", "1 "), uses=("search",)),
