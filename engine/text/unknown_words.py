@@ -139,8 +139,11 @@ class _UnknownWordFinder:
 
     def _is_article_of_capitals(self, number: int) -> bool:
         """Return whether a word is the article of a name in capitals: LE MISTRAL."""
-        article = self.words[number].lower() in self.rules.small_words and self.gaps[number + 1] == " "
-        return article and self.words[number + 1].isupper() and self._keeps(number + 1)
+        article = self.words[number]
+        if article.lower() not in self.rules.small_words or self.gaps[number + 1] != " ":
+            return False
+        name = self.words[number + 1]
+        return name.isupper() and self.known.keeps(name, article)
 
     def _precedes_article(self, number: int) -> bool:
         """Return whether an acronym precedes an article with a capital: AS Les Chamois."""

@@ -130,6 +130,10 @@ def test_article_in_capitals_belongs_to_a_name_in_capitals(text, found):
     assert names(text, FRENCH) == found
 
 
+def test_any_number_of_articles_in_capitals_is_read():
+    assert names("nous voyons " + "LE " * 5_000, FRENCH) == []
+
+
 def test_model_number_belongs_to_the_name_before_it():
     assert names("we meet at Zorba G 7110 SC at 5") == ["Zorba G 7110 SC"]
     assert names("we meet at Zorba 7 at 5") == ["Zorba"]

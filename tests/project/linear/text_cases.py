@@ -345,7 +345,7 @@ TEXT_CASES: dict[str, Case | str] = {
         unknown,
         length=1_024,
         pumps=("Ab ", "Abc ", "Ab Cd ", "ab ", "Ab-", "l'", "Ab, ", "@ab", "abcdefgh")
-        + ("Ab's ", "A ", "Ab\n", "A. abcd", '"Ab" '),
+        + ("Ab's ", "A ", "Ab\n", "A. abcd", "LE ", "„ab cd“ ", '"Ab" '),
     ),
     "engine.text.words:read_words": TRUSTED,
     "engine.text.first_words:WORD": Case(pumps=("a'", "a'a ")),
