@@ -90,8 +90,8 @@ def is_label(text: str, begin: int, end: int, language: str) -> bool:
     begin, end: position of the word.
     language: code of the language.
     """
-    rules = rules_of(language)
-    if text[begin:end].lower() in rules.stressed_words | rules.small_words | rules.empty_words:
+    rules, word = rules_of(language), text[begin:end].lower()
+    if word in rules.stressed_words or word in rules.small_words or word in rules.empty_words:
         return False
     before, after = text[max(0, begin - BEFORE_LABEL) : begin], text[end : end + BEFORE_LABEL]
     if before.endswith("(") and CODE_AFTER.match(after):

@@ -75,7 +75,7 @@ class KnownWords:
         """Return whether training has a word itself, not only the words in a compound."""
         return self._has_stem(stem(word, self.language))
 
-    def is_compound(self, word: str) -> bool:
+    def is_long_compound(self, word: str) -> bool:
         """Return whether a German word is long and consists of words that training has."""
         return len(word) >= MIN_COMPOUND_LETTERS and is_compound(word, self.language, self._has_stem)
 

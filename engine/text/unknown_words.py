@@ -22,9 +22,9 @@ from engine.text.languages.rules import ENGLISH_CLITIC, CapitalNouns
 MIN_COMMON_SHARE: Final = 0.8  # common beginning of a word and its translation, as a share of the word
 MAX_ENDING_LETTERS: Final = 3  # that the translation has more than the word
 ANSWER_WORD: Final = re.compile(r"[^\W\d_]+")
-WITHIN_SENTENCE: Final = re.compile(
+WITHIN_SENTENCE: Final = re.compile(  # before a word
     rf"(?:['’]{ENGLISH_CLITIC})? |(?:[^\n]{{0,20}}[^.\n])?, "
-)  # before a word
+)
 SENTENCE_ENDS: Final = frozenset(".!?:\n")
 DIGIT: Final = re.compile(r"\d")  # addresses and tables have digits, headings rarely
 INITIALS_BEFORE: Final = re.compile(r"(?<![\w.])(?:[^\W\d_a-zß-öø-ÿ]\. ){1,4}\Z")  # G. W. Leibniz
@@ -43,6 +43,7 @@ NAME_AFTER: Final = re.compile(  # Cow™  34' in a match
     r"[™®]| \d{1,3}(?:\+\d{1,2})?['′’](?!\w)"
 )
 CLOSING_WORDS: Final = re.compile(r"\n[^\n,]{1,40},\s{1,8}\Z")  # before a signature
+MAX_CLOSING: Final = 60  # characters before a signature
 MAX_PLAIN_GAP: Final = len("'ll ")  # longer gaps have a number: the 5th, Green Street
 MAX_SIGNATURE_WORDS: Final = 3
 POSSESSIVE: Final = frozenset({"'s ", "’s "})
@@ -199,6 +200,10 @@ class _UnknownWordFinder:
         begin = self.spans[number][0]
         return OPENING.search(self.text, max(0, begin - 2), begin) is not None
 
+    def _is_quoted(self, first: int, end: int) -> bool:
+        """Return whether marks of a quotation enclose the words of a run."""
+        return self._is_opened(first) and CLOSING.match(self.text, self.spans[end - 1][1]) is not None
+
     def _is_name(self, first: int, end: int) -> bool:
         """Return whether a run within a sentence is a name."""
         words, known = self.words[first:end], self.known
@@ -231,7 +236,7 @@ class _UnknownWordFinder:
 
     def _is_quoted_name(self, first: int, end: int) -> bool:
         """Return whether a run is a whole quotation, and no label that training translates: “Red Lion”."""
-        quoted = self._is_opened(first) and CLOSING.match(self.text, self.spans[end - 1][1])
+        quoted = self._is_quoted(first, end)
         least = MIN_GERMAN_QUOTED if self.rules.nouns else MIN_QUOTED
         if quoted and self._is_between_names(first, end):
             return True
@@ -248,8 +253,7 @@ class _UnknownWordFinder:
         while end < len(self.words) and self.gaps[end] == " " and end - first < MAX_NAME_WORDS:
             end += 1
         unlearnt = sum(map(self._is_unlearnt, self.words[first:end]))
-        quoted = CLOSING.match(self.text, self.spans[end - 1][1]) is not None
-        return end if quoted and unlearnt > max(1, (end - first) // 2) else first
+        return end if unlearnt > max(1, (end - first) // 2) and self._is_quoted(first, end) else first
 
     def _is_translated(self, first: int, end: int) -> bool:
         """Return whether training translated each word of a run."""
@@ -267,7 +271,7 @@ class _UnknownWordFinder:
         alone = "\n" in self.gaps[first] and self.text[after : after + 1] in ("", "\n")
         short = 1 < end - first <= MAX_SIGNATURE_WORDS
         named = alone and short and self.words[first].lower() not in self.rules.small_words
-        return named and CLOSING_WORDS.search(self.text, max(0, begin - 60), begin) is not None
+        return named and CLOSING_WORDS.search(self.text, max(0, begin - MAX_CLOSING), begin) is not None
 
     def _german_end(self, first: int, end: int, nouns: CapitalNouns) -> int:
         """Return the end of a run that begins with an unlearnt word, or with a place.
@@ -276,13 +280,12 @@ class _UnknownWordFinder:
         of known words begins another phrase, except after a given name.
         """
         word = self.words[first]
-        quoted = self._is_opened(first) and CLOSING.match(self.text, self.spans[first][1])
-        if quoted and not self.known.has_stem_of(word):  # the name of a boat: „Windsbraut“
+        if self._is_quoted(first, first + 1) and not self.known.has_stem_of(word):  # a boat: „Windsbraut“
             return first + 1
         if not (self._is_unlearnt(word) or self._is_place(first)) or self._is_beside_noun(first, end, nouns):
             return first
         if word not in GIVEN_NAMES:
-            others = (n for n in range(first + 1, end) if self.known.is_compound(self.words[n]))
+            others = (n for n in range(first + 1, end) if self.known.is_long_compound(self.words[n]))
             end = next(others, end)
         if end == first + 1 and self._is_german_noun(first, nouns):
             return first
