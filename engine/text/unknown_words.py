@@ -188,7 +188,7 @@ class _UnknownWordFinder:
         return end
 
     def _may_continue(self, first: int, number: int) -> bool:
-        """Return whether a word may belong to the run before it: Red Lion, King's Cross, “World's End”."""
+        """Return whether a word may belong to the run before it: Red Lion, King's Arms, “World's End”."""
         if self.gaps[number] not in POSSESSIVE:
             return self.gaps[number] in BETWEEN_NAMES
         translated = any(map(self.known.translates, (self.words[first], self.words[number])))  # Tom's French
