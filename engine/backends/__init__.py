@@ -1,6 +1,7 @@
 """The table of backends: devices, precisions and libraries. `engine.executors` opens them.
 
-gpus   the GPUs that can run models
+gpus    the GPUs that can run models
+driver  the program that asks NVIDIA's driver for them
 """
 
 from __future__ import annotations

@@ -1,27 +1,31 @@
 """Finds the GPUs that can run models, by NVIDIA's driver alone: without torch, which takes seconds to import.
 
-The driver tells the count, compute capability and memory of the devices that this process may use (it follows
-CUDA_VISIBLE_DEVICES and MIG). Whether torch can use them is read from its file of versions.
+The driver reports the count, compute capability and memory of the devices that this process may use (it
+follows CUDA_VISIBLE_DEVICES and MIG). Another process asks it (`driver.py`), so that this one can still fork
+processes that use CUDA. Whether torch can use the devices is read from its file of versions.
 """
 
 from __future__ import annotations
 
 import ctypes
+import json
 import re
+import subprocess
+import sys
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from engine.backends import driver
+from engine.backends.driver import LIBRARY
 from engine.errors import ConfigError
 
 OLDEST: Final = (7, 5)  # compute capability of a T4, the oldest that NVRTC 13 and torch for CUDA 13 support
 FIRST_BF16: Final = (8, 0)  # compute capability with products of bfloat16
-# attributes of the driver: CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
-MAJOR: Final = 75
-MINOR: Final = 76
 NO_DEVICE: Final = 100  # CUDA_ERROR_NO_DEVICE
-NAME_BYTES: Final = 256
+DRIVER_SECONDS: Final = 60.0  # limit for the driver's answer: it initialises eight GPUs in about ten
+CHECK: Final = "check it with nvidia-smi; in a container: start it with --gpus all"
 CONTROL_FILE: Final = Path("/dev/nvidiactl")
 VERSION_FILE: Final = Path("/proc/driver/nvidia/version")
 # oldest driver for each major version of CUDA (CUDA Toolkit release notes, table of drivers)
@@ -64,23 +68,22 @@ class Found(NamedTuple):
 @cache
 def find_gpus() -> Found:
     """Return the usable GPUs. The first call takes a moment if there is a driver."""
+    if not _has_driver():
+        return _without_driver()
     try:
-        driver = _load_driver()
-    except OSError:
-        if CONTROL_FILE.exists():
-            remedy = "start a container with --gpus all, or install NVIDIA's driver"
-            return Found((), f"this machine has a GPU, but libcuda.so.1 is missing: {remedy}")
-        return Found((), "this machine has no NVIDIA driver; in a container: start it with --gpus all", False)
-    if code := driver.cuInit(0):
-        none = code == NO_DEVICE
-        reason = "NVIDIA's driver finds no GPU" if none else f"NVIDIA's driver fails with CUDA error {code}"
-        return Found((), f"{reason}: check it with nvidia-smi; in a container: start it with --gpus all")
-    version, count = ctypes.c_int(), ctypes.c_int()
-    driver.cuDriverGetVersion(ctypes.byref(version))
-    driver.cuDeviceGetCount(ctypes.byref(count))
-    gpus = [_gpu(driver, number) for number in range(count.value)]
+        answer = _ask_driver()
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return Found((), f"NVIDIA's driver does not answer: {CHECK}")
+    if code := answer["code"]:
+        problem = "finds no GPU" if code == NO_DEVICE else f"fails with CUDA error {code}"
+        return Found((), f"NVIDIA's driver {problem}: {CHECK}")
+    gpus = [
+        Gpu(number, name, (major, minor), memory)
+        for number, (name, (major, minor), memory) in enumerate(answer["gpus"])
+    ]
     newest = max((gpu.capability for gpu in gpus), default=OLDEST)
-    if reason := _problem_of_torch((version.value // 1000, version.value % 1000 // 10), newest):
+    version = answer["version"]
+    if reason := _problem_of_torch((version // 1000, version % 1000 // 10), newest):
         return Found((), reason)
     old = [gpu for gpu in gpus if gpu.capability < OLDEST]
     reason = "; ".join(
@@ -88,6 +91,14 @@ def find_gpus() -> Found:
         for gpu in old
     )
     return Found(tuple(gpu for gpu in gpus if gpu not in old), reason or ("" if gpus else "there is no GPU"))
+
+
+def _without_driver() -> Found:
+    """Return the reason on a machine without the library of the driver."""
+    if CONTROL_FILE.exists():
+        remedy = "start a container with --gpus all, or install NVIDIA's driver"
+        return Found((), f"this machine has a GPU, but {LIBRARY} is missing: {remedy}")
+    return Found((), "this machine has no NVIDIA driver; in a container: start it with --gpus all", False)
 
 
 def number_of(device: str) -> int:
@@ -109,25 +120,24 @@ def find_gpu(device: str) -> Gpu:
     return usable[wanted]
 
 
-def _load_driver() -> ctypes.CDLL:
-    return ctypes.CDLL("libcuda.so.1")
+def _has_driver() -> bool:
+    """Return whether the library of a driver can be loaded; it is not initialised."""
+    try:
+        ctypes.CDLL(LIBRARY)
+    except OSError:
+        return False
+    return True
 
 
-def _gpu(driver: ctypes.CDLL, number: int) -> Gpu:
-    """Return a device of the driver by its number."""
-    device, memory = ctypes.c_int(), ctypes.c_size_t()
-    name = ctypes.create_string_buffer(NAME_BYTES)
-    driver.cuDeviceGet(ctypes.byref(device), number)
-    driver.cuDeviceGetName(name, NAME_BYTES, device)
-    driver.cuDeviceTotalMem_v2(ctypes.byref(memory), device)
+def _ask_driver() -> dict[str, Any]:
+    """Return the dictionary of `driver.read_devices`.
 
-    def attribute(wanted: int) -> int:
-        value = ctypes.c_int()
-        driver.cuDeviceGetAttribute(ctypes.byref(value), wanted, device)
-        return value.value
-
-    capability = attribute(MAJOR), attribute(MINOR)
-    return Gpu(number, name.value.decode(errors="replace"), capability, memory.value)
+    Raises OSError, ValueError or SubprocessError if the driver does not answer.
+    """
+    command = [sys.executable, "-I", driver.__file__]
+    done = subprocess.run(command, capture_output=True, check=True, timeout=DRIVER_SECONDS)
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
 
 
 def _problem_of_torch(supported: tuple[int, int], newest: tuple[int, int]) -> str:

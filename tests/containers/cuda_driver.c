@@ -5,8 +5,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-enum { NO_DEVICE = 100, MAJOR = 75, MINOR = 76 };
+enum { NOT_INITIALIZED = 3, NO_DEVICE = 100, MAJOR = 75, MINOR = 76 };
 
 static char name[128];
 static int capability, gigabytes;
@@ -17,8 +18,11 @@ static int number(const char *variable, int otherwise) {
 }
 
 int cuInit(unsigned flags) {
+  static pid_t owner; /* as NVIDIA's driver, a forked process can't use the driver of its parent */
   const char *card = getenv("CARD");
   (void)flags;
+  if (owner && owner != getpid()) return NOT_INITIALIZED;
+  owner = getpid();
   return card && sscanf(card, "%127[^,],%d,%d", name, &capability, &gigabytes) == 3 ? 0 : NO_DEVICE;
 }
 

@@ -22,12 +22,14 @@ GLU: Final = "dynamicconv-213M"
 ONE: Final = "dynamicconv-1-decoder-layer"
 IWSLT: Final = "dynamicconv-iwslt"
 ATTENTION: Final = "transformer-210M"
+OPUS: Final = "transformer-opus"  # the size of the published OPUS-MT models
 MODELS: Final = {
     SIX: ("dynamicconv_big_no_glu", JOINT),
     GLU: ("dynamicconv_wmt_en_de_big", JOINT),
     ONE: ("dynamicconv_1_decoder_layer", JOINT),
     IWSLT: ("dynamicconv_iwslt_de_en", (8_848, 6_632)),
     ATTENTION: ("transformer_wmt_en_de_big", JOINT),
+    OPUS: ("transformer_wmt_en_de", (58_101, 58_101)),
 }
 PREPARING: Final = "preparing"  # file with the id of the process that writes all bundles
 SMALL: Final = {"embed_dim": 32, "conv_dim": 32, "ffn_dim": 64, "heads": 4}

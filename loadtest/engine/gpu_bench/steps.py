@@ -91,6 +91,8 @@ SHAPES: Final = (
     Shape(models.ATTENTION, 1, 1, 213),
     Shape(models.ATTENTION, 5, 1, 247),
     Shape(models.ATTENTION, 4, 256, 1_645),
+    Shape(models.OPUS, 1, 1),
+    Shape(models.OPUS, 5, 1, 220),
     Shape(models.SIX, 1, 1, 181, source=32),
     LONG_SOURCE,
     LONGEST_SOURCE,

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
+from ast import literal_eval
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,12 +15,14 @@ import torch
 from engine import backends
 from engine.api import Service, ServiceSettings
 from engine.backends import BY_BUNDLE, Place, Placement, choose_place, gpus, half_precision, usual_lanes
+from engine.backends.driver import read_devices
 from engine.backends.gpus import find_gpu, find_gpus
 from engine.errors import ConfigError
 from engine.kernels import launch
 from server import settings
 from server.settings import ServerSettings
 
+ROOT = Path(__file__).parents[3]
 GIB = 2**30
 # name, compute capability and memory of cards
 T4 = "Tesla T4", (7, 5), 15 * GIB
@@ -63,7 +69,8 @@ def machine(monkeypatch, tmp_path):
         text = f"__version__ = '{torch and torch[0]}'\ncuda: Optional[str] = {torch and torch[1]!r}\n"
         (tmp_path / "version.py").write_text(text)
         spec = torch and type("Spec", (), {"origin": str(tmp_path / "__init__.py")})
-        monkeypatch.setattr(gpus, "_load_driver", lambda: Driver(cards, version, code))
+        monkeypatch.setattr(gpus, "_has_driver", lambda: True)
+        monkeypatch.setattr(gpus, "_ask_driver", lambda: read_devices(Driver(cards, version, code)))
         monkeypatch.setattr(gpus, "find_spec", lambda name: spec)
         monkeypatch.setattr(gpus, "_driver_version", lambda: "550.54.14")
         find_gpus.cache_clear()
@@ -74,11 +81,8 @@ def machine(monkeypatch, tmp_path):
 
 @pytest.fixture
 def no_driver(monkeypatch, tmp_path):
-    def missing():
-        raise OSError("libcuda.so.1: cannot open shared object file")
-
     monkeypatch.delenv("CONVOY_DEVICE", raising=False)
-    monkeypatch.setattr(gpus, "_load_driver", missing)
+    monkeypatch.setattr(gpus, "_has_driver", lambda: False)
     monkeypatch.setattr(gpus, "CONTROL_FILE", tmp_path / "nvidiactl")
     find_gpus.cache_clear()
     yield tmp_path / "nvidiactl"
@@ -117,6 +121,43 @@ def test_looking_for_a_gpu_imports_no_torch():
     code = "import sys; from engine.backends import choose_place; choose_place('auto', None); "
     code += "sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.fixture
+def run_with_card(tmp_path):
+    """Return a function that runs Python code on a machine with a stand-in for the driver's library."""
+    library = tmp_path / "libcuda.so.1"
+    source = ROOT / "tests" / "containers" / "cuda_driver.c"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
+
+    def run(code, **variables):
+        environment = os.environ | {"LD_LIBRARY_PATH": str(tmp_path)} | variables
+        command = [sys.executable, "-c", code]
+        return subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
+
+    return run
+
+
+def test_processes_that_are_forked_after_the_search_can_use_the_driver(run_with_card):
+    code = "import ctypes, os; from engine.backends.gpus import find_gpus; print(find_gpus().reason); "
+    code += "pid = os.fork(); pid or os._exit(ctypes.CDLL('libcuda.so.1').cuInit(0)); "
+    code += "print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))"
+    reason, forked = run_with_card(code, CARD="NVIDIA L4,89,22").splitlines()
+    assert forked == "0"
+    assert "is a build for CPUs" in reason or not reason  # of this machine's torch
+
+
+def test_devices_come_from_the_library_of_the_driver(run_with_card):
+    code = "from engine.backends.gpus import _ask_driver; print(_ask_driver())"
+    devices = literal_eval(run_with_card(code, CARD="NVIDIA L4,89,22", CUDA="12080"))
+    assert devices == {"code": 0, "version": 12080, "gpus": [["NVIDIA L4", [8, 9], 22 * GIB]]}
+    assert literal_eval(run_with_card(code)) == {"code": 100}
+
+
+def test_driver_without_an_answer_is_reported(machine, monkeypatch):
+    machine(L4)
+    monkeypatch.setattr(gpus, "_ask_driver", lambda: json.loads(""))
+    assert "driver does not answer: check it with nvidia-smi" in choose_place("auto", None).note
 
 
 @pytest.mark.parametrize(
