@@ -11,8 +11,9 @@ from typing import Final
 from engine.text.form import LINE_CHARACTERS, capitalised, has_small_letters_around, is_label
 from engine.text.known_words import KnownWords
 from engine.text.languages import rules_of
-from engine.text.placeables.grammar import find_placeables
 from engine.text.placeables.markup import MAX_FORMATS, Format, PlainText
+from engine.text.placeables.masked_text import MarkedText, Phrase
+from engine.text.placeables.masking import MaskRules, mask
 
 # word in capitals within a sentence; a single letter may be an abbreviation, longer runs are no words
 CAPITALS: Final = re.compile(r"(?<![\w'’&/.-])([^\W\d_a-zß-ÿ]{2,24})((?:['’][^\W\d_]{1,2})?)(?![\w&/=]|-\w)")
@@ -31,7 +32,7 @@ def read_capitals(
     known: words of the training data. A known word is changed too, an acronym is not.
     """
     parts, formats, position = list[str](), list(plain.formats), 0
-    placeable_spans: list[tuple[int, int]] | None = None
+    places: list[tuple[int, int, Phrase]] | None = None
     for match in CAPITALS.finditer(plain.text):
         word, (begin, end) = match[0], match.span()
         yield
@@ -39,10 +40,9 @@ def read_capitals(
             continue
         if is_label(plain.text, begin, end, language):
             continue
-        if placeable_spans is None:
-            placeable_spans = list((yield from find_placeables(plain.text)))
-        number = bisect_right(placeable_spans, begin, key=lambda span: span[0]) - 1
-        if number >= 0 and begin < placeable_spans[number][1]:
+        if places is None:
+            places = (yield from mask(MarkedText(plain.text), MaskRules(protect=True))).places
+        if _is_in_phrase(begin, places):
             continue
         small = _small_form(match[1], _word_before(plain.text, begin), language, count, known)
         if small is None or any(begin < edge < end for f in plain.formats for edge in (f.begin, f.end)):
@@ -56,6 +56,12 @@ def read_capitals(
     if not parts:
         return plain
     return replace(plain, text="".join([*parts, plain.text[position:]]), formats=tuple(formats))
+
+
+def _is_in_phrase(position: int, places: list[tuple[int, int, Phrase]]) -> bool:
+    """Return whether a phrase of a text, at its place, contains a position."""
+    number = bisect_right(places, position, key=lambda place: place[0]) - 1
+    return number >= 0 and position < places[number][1]
 
 
 def _add_capitals(plain: PlainText, formats: list[Format], begin: int, end: int) -> None:

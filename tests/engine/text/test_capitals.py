@@ -77,3 +77,12 @@ def test_known_words_in_capitals_are_lowered_and_acronyms_are_not():
     text = "The WHO says that it is FORBIDDEN."
     plain = read_capitals(PlainText(text), "en", lambda _: 2, known_words("en-de"))
     assert plain.text == "The WHO says that it is forbidden."
+
+
+@pytest.mark.parametrize(
+    "code", ["%(COUNT)d", "%ANZAHL%", "@@NAME@@", "$HOME", "MAIN()", "GETDATE()", "{NAME}", "{% IF %}"]
+)
+def test_words_in_capitals_within_code_keep_their_letters(code):
+    text = f"Das Feld {code} ist SEHR gut."
+    plain = read_capitals(PlainText(text), "de", lambda word: 1 if word.islower() else 4)
+    assert plain.text == text.replace("SEHR", "sehr")
