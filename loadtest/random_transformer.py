@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -62,3 +63,20 @@ def random_transformer(size: Size, *, pre_norm: bool) -> Any:
             norm(layer.ffn.layer_norm)
     linear(spec.decoder.projection, size.vocab, size.dim)
     return spec
+
+
+def write_transformer(size: Size, folder: Path) -> None:
+    """Write a post-norm Transformer with random weights as a model of CTranslate2.
+
+    Its words are `t3`, `t4`, ...
+
+    size: widths of the network.
+    folder: existing folder of the model.
+    """
+    spec = random_transformer(size, pre_norm=False)
+    words = ["<unk>", "<s>", "</s>", *(f"t{i}" for i in range(3, size.vocab))]
+    spec.register_source_vocabulary(words)
+    spec.register_target_vocabulary(words)
+    spec.validate()
+    spec.optimize(quantization=None)
+    spec.save(str(folder))

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadtest.engine.processor import nearest, processor
-from loadtest.random_transformer import Size, random_transformer
+from loadtest.random_transformer import Size, write_transformer
 
 if TYPE_CHECKING:
     from engine.bundle.config import ModelConfig
@@ -135,13 +135,7 @@ def lanes_of(
 
 def ctranslate2(size: Size, folder: Path) -> Translate:
     """Return a function that times CTranslate2 on a Transformer of this size."""
-    spec = random_transformer(size, pre_norm=False)
-    words = ["<unk>", "<s>", "</s>", *(f"t{i}" for i in range(3, size.vocab))]
-    spec.register_source_vocabulary(words)
-    spec.register_target_vocabulary(words)
-    spec.validate()
-    spec.optimize(quantization=None)
-    spec.save(str(folder))
+    write_transformer(size, folder)
     return translators_of(folder, size.vocab)
 
 

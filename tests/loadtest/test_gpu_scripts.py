@@ -8,12 +8,13 @@ import sys
 import tarfile
 from pathlib import Path
 
+import pytest
 import torch
 from safetensors.numpy import load_file
 
 from engine.bundle.bundle import open_bundle
 from engine.models import load
-from loadtest.engine import gpu_bleu, gpu_train
+from loadtest.engine import gpu_bleu, gpu_compare, gpu_train
 from loadtest.engine.gpu_bench.checks import gpu_tests, suite
 from tests.support.gpu_bench import ROOT, part_run
 from tests.training.numbers import TINY as NUMBERS
@@ -131,6 +132,18 @@ def test_bleu_of_int8_is_compared_with_fp32(tmp_path, monkeypatch, capsys):
     found = json.loads(capsys.readouterr().out)
     assert found["lines"] == 1 and found["int8"] == found["fp32"] > 50
     assert gpu_bleu.read_pairs(tmp_path / "texts.tsv", None, 9, reverse=True)[1] == ("Ja.", "Yes.")
+
+
+def test_comparison_with_ctranslate2_measures_all_contenders(tmp_path, monkeypatch):
+    pytest.importorskip("ctranslate2")
+    for name in ("TURNS", "SINGLES", "TINY_COUNT"):
+        monkeypatch.setattr(gpu_compare, name, 1)
+    monkeypatch.setattr(gpu_compare, "SLOTS", 2)
+    record = tmp_path / "record.json"
+    gpu_compare.main(["--device", "cpu", "--tiny", "--json", str(record)])
+    rows = json.loads(record.read_text("utf-8"))["rows"]
+    assert [row.pop("contender").partition(",")[0] for row in rows] == ["CTranslate2", "Convoy", "Convoy"]
+    assert all(len(row) == 3 and min(row.values()) > 0 for row in rows)
 
 
 # training by the clock

@@ -9,9 +9,8 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Final, NamedTuple
 from unittest import mock
 
@@ -129,20 +128,11 @@ ABLATIONS: Final = {
 }
 
 
-def _twice(step: Callable[[], None]) -> None:
-    step()
-    step()
-
-
 @dataclass(slots=True)
 class LastReplay:
-    """The graph that was replayed last, of all streams.
-
-    pair: captures the same step twice in one graph.
-    """
+    """The graph that was replayed last, of all streams."""
 
     replay: Replay | None = None
-    pair: Callable[[], Replay] | None = None
 
     @contextmanager
     def recording(self) -> Iterator[None]:
@@ -154,7 +144,6 @@ class LastReplay:
 
             def replay() -> None:
                 self.replay = captured
-                self.pair = partial(capture, streams, partial(_twice, step))
                 captured()
 
             return replay
@@ -165,7 +154,7 @@ class LastReplay:
 
 def steps(run: PartRun) -> dict[str, Any]:
     """Measure the steps of SHAPES. Rows: shape, predicted and measured microseconds of a replay, of a step by
-    the clock, of one of 2 and of 4 replays in a row, and of a step in a graph of two."""
+    the clock, and of one of 2 and of 4 replays in a row."""
     findings: dict[str, Any] = {"rows": [], "not_run": {}}
     for shape in SHAPES:
         _measure_into(run, findings, shape, _shape_columns(shape))
@@ -249,13 +238,7 @@ def _measure(setting: Setting, contender: Contender, shape: Shape) -> dict[str, 
         row = {"step_microseconds": seconds * 1e6}
     if last.replay is not None and isinstance(executor, CapturedSlots):
         with executor.streams.decoding():
-            cached = executor.history.caches is not None
-            row |= _replayed(last.replay, cached=cached)
-            if last.pair is not None and not cached:
-                with suppress(RuntimeError):  # the row is complete without it
-                    pair = last.pair()
-                    found = [_timed(pair, CACHED_REPLAYS)[0] / 2 for _ in range(TURNS)]
-                    row["captured_in_pairs"] = statistics.median(found)
+            row |= _replayed(last.replay, cached=executor.history.caches is not None)
     return row
 
 
