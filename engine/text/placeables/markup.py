@@ -13,22 +13,8 @@ from functools import cache
 from typing import Final
 
 from engine.text.placeables import borders, code
-from engine.text.placeables.escapes import (
-    ESCAPE,
-    NO_ESCAPES,
-    Escaped,
-    Escapes,
-    escapes_of,
-    read_escape,
-)
-from engine.text.placeables.grammar import (
-    BEGINNING,
-    GLUED_KINDS,
-    KINDS,
-    long_placeables,
-    matches,
-    placeables,
-)
+from engine.text.placeables.escapes import ESCAPE, NO_ESCAPES, Escaped, Escapes, escapes_of, read_escape
+from engine.text.placeables.grammar import long_placeables, matches, placeables
 
 # markup that the model does not read
 NAME: Final = r"(?:[A-Za-z][\w:.-]*|\d{1,4})"
@@ -37,12 +23,12 @@ TAG: Final = (  # <b>, &lt;b&gt; and [b]
     r"|\[/?(?:b|i|u|s|url|quote|code|color|size|spoiler|center|list)(?:=[^\[\]\n]{0,200})?\]"
 )
 TAG_NAME: Final = re.compile(rf"(<|&lt;|\[)(/?)({NAME})")
-# Masks of other tools, fields and codes of games that touch a word are formats: {b}bold{/b}  §6gold§r
-CODES: Final = (
-    r"[$%]?\{[^{}\s]{1,60}\}|[$%]?\{\{[^{}\s]{1,60}\}\}|%(?:\d{1,2}\$)?[sd@]|\\[A-Za-z]{1,10}\[[^\[\]\n]{0,20}\]"
-    r"|[§&^][0-9a-fk-or]|\|c[0-9a-fA-F]{6,8}|\|r"
+# Masks of other tools, templates, fields and codes of games that touch a word are formats: {b}bold{/b}  §6gold§r
+GLUED: Final = (
+    rf"(?:{code.TEMPLATE}|\{{%[^{{}}\n]{{0,200}}%\}}|\{{#[^{{}}\n]{{0,200}}#\}}|{code.MASK}"
+    r"|[$%]?\{[^{}\s]{1,60}\}|[$%]?\{\{[^{}\s]{1,60}\}\}|%(?:\d{1,2}\$)?[sd@]|\\[A-Za-z]{1,10}\[[^\[\]\n]{0,20}\]"
+    r"|[§&^][0-9a-fk-or]|\|c[0-9a-fA-F]{6,8}|\|r)++"
 )
-GLUED: Final = f"(?:{'|'.join(kind.pattern for kind in KINDS if kind.name in GLUED_KINDS)}|{CODES})++"
 ONLY_PAIRS: Final = frozenset("{%$&^")  # a code that begins so is a format only if it has a partner
 ACCELERATOR: Final = r"(?<![\w&])&(?=[^\W\d_a-z][a-z])"  # &File
 LINK: Final = r"\]\([^()\s]*(?:\([^()\s]*\)[^()\s]*)*(?:[ \t]+\"[^\"\n]*\")?\)"  # [text](address "title")
@@ -145,10 +131,9 @@ class _Token:
 @cache
 def _markup_pattern() -> re.Pattern[str]:
     """Return the pattern of all parts of a text that `_tokens` distinguishes, with a group for each kind."""
-    words = "|".join(kind.pattern for kind in KINDS if kind.name != "other")  # they may contain codes
     return re.compile(
         rf"(?P<invisible>{INVISIBLE})|(?P<line>\n)|(?P<kept>{code.ELEMENT}|{borders.BLOCK_TAG}|{borders.LINE_TAG})|(?P<tag>{TAG})|(?P<link>{LINK})|(?P<escape>{ESCAPE})|(?P<glued>{GLUED})"
-        rf"|(?P<word>{BEGINNING}(?:{words}))|(?P<accelerator>{ACCELERATOR})|(?P<bracket>\[)|(?P<emphasis>{EMPHASIS})"
+        rf"|(?P<word>{placeables().pattern})|(?P<accelerator>{ACCELERATOR})|(?P<bracket>\[)|(?P<emphasis>{EMPHASIS})"
     )
 
 
