@@ -73,7 +73,6 @@ from engine.text.language_names import (
     LANGUAGE_NAMES,
     OTHER_NAMES,
     VARIANTS,
-    WESTERN_NAMES,
 )
 from engine.text.placeables.markup import compile_patterns
 from engine.text.placeables.masked_text import KeptSpan, MarkedText
@@ -103,7 +102,6 @@ __all__ = [
     "PRECISIONS",
     "USUAL_OPTIONS",
     "VARIANTS",
-    "WESTERN_NAMES",
     "Alignment",
     "PlaceholderChoice",
     "BundleError",

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from engine.api import KNOWN_NAMES, LANGUAGE_NAMES, OTHER_NAMES, VARIANTS, WESTERN_NAMES, language_of, short
+from engine.api import KNOWN_NAMES, LANGUAGE_NAMES, OTHER_NAMES, VARIANTS, language_of, short
 
 # LibreTranslate answers with these aliases of its codes, and accepts both in requests
 ALIASES: Final = {"zh": "zh-Hans", "zt": "zh-Hant", "pb": "pt-BR"}
@@ -122,7 +122,7 @@ SPECIAL: Final = {
 # reversed: of several codes with one name the first remains
 CODES_BY_NAME: Final = {
     _plain_name(name): code
-    for names_of in (WESTERN_NAMES, OTHER_NAMES, KNOWN_NAMES)
+    for names_of in (OTHER_NAMES, KNOWN_NAMES)
     for code, names in reversed(names_of.items())
     for name in (names.split("|") if isinstance(names, str) else names)
 }

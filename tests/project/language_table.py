@@ -1,10 +1,9 @@
 """The table of languages in docs/languages.md; `python -m tests.project.language_table` writes it again."""
 
-from itertools import chain
 from typing import Final
 
 from engine.text.codes import EQUALS, SHORT
-from engine.text.language_names import KNOWN_NAMES, OTHER_NAMES, WESTERN_NAMES
+from engine.text.language_names import KNOWN_NAMES, OTHER_NAMES
 from server.languages import ALIASES
 from tests.project.rooms import ROOT
 
@@ -21,8 +20,7 @@ def table() -> str:
         aliases += sorted(
             other for other, meant in EQUALS.items() if meant == code and other not in KNOWN_NAMES
         )
-        more = (names.get(code, "").split("|") for names in (OTHER_NAMES, WESTERN_NAMES))
-        names = dict.fromkeys([*others, *chain.from_iterable(more)])
+        names = dict.fromkeys([*others, *OTHER_NAMES.get(code, "").split("|")])
         shown = ", ".join(f"`{alias}`" for alias in dict.fromkeys(aliases))
         rows.append(f"| {english} | `{code}` | {shown} | {', '.join(filter(None, names))} |\n")
     return HEAD + "".join(rows)
