@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Final
 
+from engine.text.first_words import WORD
 from engine.text.languages import LANGUAGES, rules_of
 
 QUOTATION: Final = re.compile(
     r"[\"„“«](?: |\u00a0|\u202f)?([^\W\d_][^\"„“”«»\n]{3,80}?)[ \u00a0\u202f]?[\"“”»]"
 )
-WORD: Final = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
 LANGUAGES_OF_TITLES: Final = ("de", "en", "es", "fr", "it")
 FEW_WORDS: Final = 4  # one known word of so many is enough
 

@@ -15,7 +15,6 @@ from engine.text.languages import rules_of
 from engine.text.languages.rules import NARROW, WIDE, Numerals
 from engine.text.placeables.amounts import CODES, CURRENCY, GAP
 
-SPACES: Final = GAP
 SPACED_DASH: Final = re.compile(" [–—-] ")
 EDGES: Final = re.compile("( [–—-] |^\\(|\\)$)")  # between two amounts, and brackets around one
 AMOUNT: Final = (
@@ -67,13 +66,11 @@ def _with_currency(amount: str, currency: str, position: str) -> str:
 @cache
 def _amount_pattern(source_form: Numerals) -> re.Pattern[str]:
     """Return the pattern of amounts in the form of a language."""
-    group = SPACES if source_form.group in (NARROW, WIDE) else f"(?:{re.escape(source_form.group)}|{SPACES})"
+    group = GAP if source_form.group in (NARROW, WIDE) else f"(?:{re.escape(source_form.group)}|{GAP})"
     return re.compile(AMOUNT.format(group=group, decimal=re.escape(source_form.decimal)))
 
 
 def _groups_of_three(digits: str) -> list[str]:
     """Split digits into groups of three from the right."""
-    first = len(digits) % 3
-    return [
-        part for part in (digits[:first], *(digits[i : i + 3] for i in range(first, len(digits), 3))) if part
-    ]
+    first = len(digits) % 3 or 3
+    return [digits[:first], *(digits[i : i + 3] for i in range(first, len(digits), 3))]

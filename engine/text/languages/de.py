@@ -197,13 +197,7 @@ RULES: Final = LanguageRules(
     "|[Aa]ntworten Sie mit(?: [A-Z]{2,9} (?:[\\w ]{1,15} )?oder)?",
     after_labels="drücken|gedrückt",
     stressed_words=words("alle alles beide fest hier immer jetzt kurz lang nicht nie nur sofort uns"),
-    given_names=words(
-        "Alexander Andreas Angela Anna Birgit Christian Claudia Daniel Emma Eva Felix Finn Florian Frank",
-        "Franz Georg Hannah Hans Heinz Helga Jan Jens Johann Jonas Julia Jürgen Karl Katharina Klaus",
-        "Laura Lena Leon Lisa Lukas Maria Markus Martin Matthias Max Mia Michael Monika Moritz Nina Paul",
-        "Peter Petra Philipp Sabine Sarah Sebastian Sophie Stefan Susanne Thomas Tobias Tom Ursula Uwe",
-        "Walter Wolfgang",
-    ),
+    given_names=words("Franz Heinz Helga Jan Johann Katharina Martin Tom"),
     surnames=words(
         "Bauer Baumann Beck Becker Berger Bergmann Böhm Brandt Braun Busch Engel Fischer Fuchs Graf Haas",
         "Groß Hahn Hartmann Hofmann Horn Huber Jäger Jung Kaiser Keller Klein Koch Köhler König Krämer Kraus",

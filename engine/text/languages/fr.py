@@ -120,20 +120,8 @@ RULES: Final = LanguageRules(
         day_dot=".",
         until="à",
         since="de",
-        short_months=(
-            "janv",
-            "févr",
-            "mars",
-            "avr",
-            "mai",
-            "juin",
-            "juil",
-            "août",
-            "sept",
-            "oct",
-            "nov",
-            "déc",
-        ),
+        short_months=("janv", "févr", "mars", "avr", "mai", "juin")
+        + ("juil", "août", "sept", "oct", "nov", "déc"),
     ),
     clock_times=ClockTimes(
         ("une heure", *(f"{hour} heures" for hour in HOURS.split())),
@@ -172,9 +160,5 @@ RULES: Final = LanguageRules(
     stressed_words=words(
         "ici jamais juste moi nous pas que rien seulement surtout tous tout toute toutes trop"
     ),
-    given_names=words(
-        "Alain Alexandre Anne Antoine Camille Catherine Chloé Claire Claude François Henri Hugo Isabelle",
-        "Jacques Jean Jules Julie Julien Laurent Léa Louis Luc Manon Marc Marie Mathieu Michel Nathalie",
-        "Nicolas Philippe Pierre Élise Émilie",
-    ),
+    given_names=words("Alexandre Camille Claire Julie Marc Élise"),
 )

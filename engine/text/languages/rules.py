@@ -245,7 +245,7 @@ class LanguageRules:
     translated_names: pattern of words with capitals that are translated, such as names of countries.
     not_names: abbreviations with a capital before a number.
     nouns: rules for a language that writes nouns with capitals, otherwise None.
-    given_names: common given names that are no other words.
+    given_names: common given names that may be other words, beside those of `engine.text.given_names`.
     surnames: common surnames that may be other words; a language that writes nouns with capitals needs them
         to find a name in a sentence.
     before_labels: pattern of words before a key, command or other label in capitals: press RESET.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from engine.text import given_names
 from engine.text.languages import of_all
 
 GAP: Final = "[ \u00a0\u202f]"
@@ -147,7 +148,8 @@ PART_NUMBER: Final = (  # A-77812  4711-B/22  ISO-2022-JP
 # the mask of a date or time in a form: MM/DD/YYYY
 MASK_PART: Final = "(?:YYYY|YY|MM|DD|TT|JJJJ|JJ|AAAA|AA|HH|hh|mm|SS|ss)"
 DATE_MASK: Final = rf"(?<![\w/.:-])(?:{MASK_PART}[./: -]){{1,5}}{MASK_PART}(?!\w)"
-FOOTNOTE: Final = r"(?<!\d)[⁰¹²³⁴-⁹]{1,3}+(?!\w)|(?<!\w)\[\d{1,3}(?:(?:, ?|[–-])\d{1,3}){0,9}+\](?!\()"  # ¹  [1, 2]
+# ¹  [1, 2]
+FOOTNOTE: Final = r"(?<!\d)[⁰¹²³⁴-⁹]{1,3}+(?!\w)|(?<!\w)\[\d{1,3}(?:(?:, ?|[–-])\d{1,3}){0,9}+\](?!\()"
 # company: Müller & Söhne GmbH
 FIRM_WORD: Final = r"[^\W\d_a-zà-ÿ][\w'’-]{1,24}+"
 LEGAL_FORM: Final = "GmbH|gGmbH|AG|KG|OHG|KGaA|SE|UG|Ltd|LLC|Inc|Corp|PLC|[Pp]lc|LLP|SARL|SAS|SA|BV|NV|SpA|Co"
@@ -164,7 +166,7 @@ FIRM: Final = (
     rf"(?:{FIRM_WORD} ){{1,3}}?(?:{LEGAL_FORM})(?![\w-]){FIRM_END}"  # Deutsche Bahn AG
 )
 # a name alone: on a line, in a cell, behind "Name: "; or with initials before a verb
-GIVEN_NAMES: Final = "|".join(sorted(frozenset(of_all(lambda rules: rules.given_names))))
+GIVEN_NAMES: Final = "|".join(sorted({*given_names.GIVEN_NAMES, *of_all(lambda rules: rules.given_names)}))
 SURNAME: Final = r"(?:(?:von|van|de|der|den|du|le|la|ter|zu) ){0,3}[^\W\d_a-zß-öø-ÿ][\w'’-]{1,30}"
 PERSON: Final = (
     rf"(?:(?<![^\n\t])|(?<=: )|(?<=\| )|(?<=^[-*•] ))(?:{GIVEN_NAMES}|[A-ZÄÖÜ]\.)"

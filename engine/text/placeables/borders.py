@@ -85,22 +85,9 @@ STACK: Final = (  # its lines: at com.acme.Main.run(Main.java:31)
     r"|File \"[^\"\n]{1,200}\", line \d{1,7}[^\n]{0,100}(?:\n[ \t]{4,12}[^\n]{1,200})?)"
     r"|Traceback \(most recent call last\):"
 )
-HEAD: Final = "|".join(
-    (
-        STACK,
-        LOG,
-        SPEAKER,
-        COMPILER,
-        COMMIT,
-        CLAUSE,
-        COMMENT,
-        SOURCE,
-        LISTING,
-        KERNEL,
-        SUBJECT,
-        REPLY,
-        DIRECTIVE,
-    )
+HEAD: Final = (
+    f"{STACK}|{LOG}|{SPEAKER}|{COMPILER}|{COMMIT}|{CLAUSE}|{COMMENT}"
+    f"|{SOURCE}|{LISTING}|{KERNEL}|{SUBJECT}|{REPLY}|{DIRECTIVE}"
 )
 # syntax of ICU's messages around their branches; fields such as {name} are found first
 BRANCH: Final = (

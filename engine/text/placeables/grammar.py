@@ -83,7 +83,9 @@ KINDS: Final = (
     Placeable("field", r"\$t\([^()\s]*\)|\$\([^()\n]{1,200}\)", "$t(key)"),
     Placeable("formula", code.TEX, r"$E = mc^2$"),
     Placeable("field", r"(?<![^\s(\"'„“/])[:][a-z_]\w*+(?::|!(?= [a-z])|(?![\w:]))", ":user"),
-    Placeable("field", r"(?<!>)<(?:(?!br\b)[a-z][\w-]{1,30}|(?=[^\s<>]{0,40}[:@!#&])[^\s<>]{2,80})>", "<name>"),
+    Placeable(
+        "field", r"(?<!>)<(?:(?!br\b)[a-z][\w-]{1,30}|(?=[^\s<>]{0,40}[:@!#&])[^\s<>]{2,80})>", "<name>"
+    ),
     Placeable("mask", code.MASK, "[X8X]"),
     Placeable("label", r"(?<![\w\]])\[[^\W\d_][\w-]{1,30}+\](?![(\[\w])", "[INFO]"),
     Placeable("wiki link", r"\[\[[^\[\]\n]{1,200}\]\]", "[[Main Page]]"),

@@ -23,7 +23,7 @@ TAG: Final = (  # <b>, &lt;b&gt; and [b]
     r"|\[/?(?:b|i|u|s|url|quote|code|color|size|spoiler|center|list)(?:=[^\[\]\n]{0,200})?\]"
 )
 TAG_NAME: Final = re.compile(rf"(<|&lt;|\[)(/?)({NAME})")
-# Masks of other tools, templates, fields and codes of games that touch a word are formats: {b}bold{/b}  §6gold§r
+# Masks of tools, templates, fields and codes of games that touch a word are formats: {b}bold{/b}  §6gold§r
 GLUED: Final = (
     rf"(?:{code.TEMPLATE}|\{{%[^{{}}\n]{{0,200}}%\}}|\{{#[^{{}}\n]{{0,200}}#\}}|{code.MASK}"
     r"|[$%]?\{[^{}\s]{1,60}\}|[$%]?\{\{[^{}\s]{1,60}\}\}|%(?:\d{1,2}\$)?[sd@]|\\[A-Za-z]{1,10}\[[^\[\]\n]{0,20}\]"

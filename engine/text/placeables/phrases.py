@@ -6,6 +6,8 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
+from engine.text.form import capitalised
+
 EXACT: Final = "="  # before a phrase that is found only as it is written
 FORM: Final = "|"  # between the forms of a phrase: station|stations
 
@@ -100,7 +102,7 @@ def targets_of(ignore: Sequence[str], glossary: Mapping[str, str]) -> dict[str, 
             if form is entry or not _is_exact(entry):
                 cased[form] = target
     other: dict[str, str | None] = {form.upper(): target.upper() for form, target in reversed(cased.items())}
-    other |= {_with_capital(form): _with_capital(target) for form, target in reversed(cased.items())}
+    other |= {capitalised(form): capitalised(target) for form, target in reversed(cased.items())}
     return other | dict.fromkeys(ignore) | written
 
 
@@ -109,7 +111,7 @@ def forms_of(entry: str) -> Iterator[str]:
     for form in _written_forms(entry):
         yield form
         if not _is_exact(entry):
-            yield _with_capital(form)
+            yield capitalised(form)
             yield form.upper()
 
 
@@ -125,8 +127,3 @@ def _written_forms(entry: str) -> list[str]:
 
 def _is_exact(entry: str) -> bool:
     return entry.startswith(EXACT) and bool(entry.removeprefix(EXACT).strip())
-
-
-def _with_capital(phrase: str) -> str:
-    """Return a phrase with a capital at its beginning."""
-    return phrase[:1].upper() + phrase[1:]
