@@ -10,7 +10,7 @@ import numpy as np
 
 from engine.schedule.slices import Slices
 from engine.text.places import Range, locate
-from engine.text.tokenizers.pieces import SPACE
+from engine.text.tokenizers.left_to_right import SPACE
 
 BLANK: Final = (0, 0)
 

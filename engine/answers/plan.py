@@ -377,7 +377,7 @@ def _mask_rules(
         nonwords=model.spaced and not model.remote,
         symbols=symbols,
         spaced=model.spaced,
-        lacks=model.tokenizer.lacks,
+        lacks=model.lacks,
         names=model.name_rule,
         languages=model.languages,
         local=local if options.local_numbers and resolved.protect else None,

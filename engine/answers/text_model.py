@@ -51,6 +51,7 @@ class TextModel:
         attention.
     paragraphs: whether the model reads whole paragraphs.
     opener: function that opens an equal model.
+    lacks: function that returns whether the tokenizer lacks a character, with a cache.
     word_tokens: function that counts the tokens of a word, with a cache.
     placeholder_token: function that returns the target token of a placeholder, with a cache.
     is_judge: function that returns whether the vocabulary can judge a language, with a cache.
@@ -75,12 +76,15 @@ class TextModel:
     remote: bool = False
     paragraphs: bool = False
     opener: str = REOPEN
+    lacks: Callable[[str], bool] = field(init=False, repr=False, compare=False)
     word_tokens: Callable[[str], int] = field(init=False, repr=False, compare=False)
     placeholder_token: Callable[[str], int] = field(init=False, repr=False, compare=False)
     is_judge: Callable[[str], bool] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         token = lru_cache(lambda symbol: self.placeholder_tokenizer.encode_target(symbol)[-1])
+        lacks = lru_cache(REMEMBERED_WORDS)(lambda character: self.tokenizer.lacks(character))
+        object.__setattr__(self, "lacks", lacks)
         object.__setattr__(self, "word_tokens", _word_counter(self.tokenizer))
         object.__setattr__(self, "placeholder_token", token)
         object.__setattr__(self, "is_judge", cache(self._can_judge))

@@ -7,7 +7,7 @@ from collections.abc import Generator, Sequence
 from html import unescape
 from typing import Final
 
-from engine.text.tokenizers.pieces import SPACE
+from engine.text.tokenizers.left_to_right import SPACE
 
 JOINER: Final = "@@"  # ends a piece of subword-nmt that is not the last one of its word
 STEP_CHARACTERS: Final = 2_000  # folded at a time

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from engine.text.tokenizers.pieces import SPACE
+from engine.text.tokenizers.left_to_right import SPACE
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,9 +88,6 @@ class ByteBpe(LeftToRight):
         self._settings, self.beginning = settings, settings.beginning
         self._merged = lru_cache(CACHED_WORDS)(self._merge)
 
-    def lacks(self, character: str) -> bool:
-        return False
-
     def encode(self, text: str) -> list[int]:
         return [*self._settings.first, *self.encode_target(self._settings.prompt + text)]
 

@@ -20,6 +20,7 @@ from engine.bundle.bundle import Bundle
 from engine.errors import BundleError
 from engine.text.tokenizers.dictionary import Dictionary, is_whole, read_dictionary
 from engine.text.tokenizers.fairseq_pieces import Characters, DictionaryPieces
+from engine.text.tokenizers.left_to_right import LeftToRight
 from engine.text.tokenizers.pieces import read_processor
 from engine.text.tokenizers.unknown import read_table, replace_unknown, word_of_each
 
@@ -115,12 +116,10 @@ class MosesSide:
         return [symbol for word in words for symbol in self._segment(word)]
 
 
-class Fairseq:
+class Fairseq(LeftToRight):
     """A tokenizer by `FairseqSettings`. A special symbol in a user's text becomes unk."""
 
-    placeholders: tuple[str, ...] = ()
     replaces_unk = True
-    beginning: tuple[int, ...] = ()
 
     def __init__(
         self,

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from engine.text.tokenizers.dictionary import Dictionary
-from engine.text.tokenizers.left_to_right import whole_words
-from engine.text.tokenizers.pieces import SPACE
+from engine.text.tokenizers.left_to_right import SPACE, LeftToRight, whole_words
 from engine.text.tokenizers.unknown import replace_unknown
 
 
@@ -18,12 +17,10 @@ class Characters:
         return [SPACE if character.isspace() else character for character in text.strip()]
 
 
-class DictionaryPieces:
+class DictionaryPieces(LeftToRight):
     """A tokenizer with a SentencePiece model for each side; a piece that its dictionary lacks becomes unk."""
 
-    placeholders: tuple[str, ...] = ()
     replaces_unk = True
-    beginning: tuple[int, ...] = ()
 
     def __init__(
         self,
@@ -42,13 +39,10 @@ class DictionaryPieces:
         """
         self._first, self.beginning = first, beginning
         self._processors, self._source, self._target = processors, source, target
-        self._lacks: dict[str, bool] = {}
 
     def lacks(self, character: str) -> bool:
         """Return whether the source's dictionary has no pieces for a character."""
-        if character not in self._lacks:
-            self._lacks[character] = self._source.unk in self.encode(character)
-        return self._lacks[character]
+        return self._source.unk in self.encode(character)
 
     def encode(self, text: str) -> list[int]:
         return [*self._first, *_ids(self._processors[0], text, self._source)]
@@ -82,10 +76,6 @@ class DictionaryPieces:
         """Return the index of the first token of each word."""
         pieces = self.pieces(tokens, target=target)
         return [i for i, piece in enumerate(pieces) if not i or piece.startswith(SPACE)]
-
-    def word(self, tokens: Sequence[int], *, target: bool) -> str:
-        """Return the text of a word's tokens, without spaces."""
-        return _join_pieces(self.pieces(tokens, target=target)).replace(" ", "")
 
     def pieces(self, tokens: Sequence[int], *, target: bool) -> list[str]:
         """Return the pieces of token ids, of the target's dictionary if `target`."""

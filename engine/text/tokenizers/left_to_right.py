@@ -5,7 +5,9 @@ from __future__ import annotations
 import unicodedata
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
+
+SPACE: Final = "\u2581"  # a space in pieces
 
 
 class LeftToRight:
@@ -13,9 +15,20 @@ class LeftToRight:
 
     replaces_unk = False
     placeholders: tuple[str, ...] = ()
+    beginning: tuple[int, ...] = ()
+
+    def lacks(self, character: str) -> bool:
+        return False
 
     @abstractmethod
     def decode(self, tokens: Sequence[int]) -> str: ...
+
+    @abstractmethod
+    def pieces(self, tokens: Sequence[int], *, target: bool) -> list[str]: ...
+
+    def word(self, tokens: Sequence[int], *, target: bool) -> str:
+        """Return the text of the pieces of a word, without spaces."""
+        return "".join(self.pieces(tokens, target=target)).replace(SPACE, "")
 
     def replace_unknown(self, tokens: Sequence[int], attention: Any, source: str) -> str:
         return self.decode(tokens)

@@ -16,8 +16,8 @@ from engine.bundle.bundle import Bundle
 from engine.bundle.json_file import read_json
 from engine.errors import BundleError
 from engine.text.tokenizers.added import AddedToken, AddedTokens, open_added
-from engine.text.tokenizers.left_to_right import LeftToRight
-from engine.text.tokenizers.pieces import SPACE, read_processor
+from engine.text.tokenizers.left_to_right import SPACE, LeftToRight
+from engine.text.tokenizers.pieces import read_processor
 
 SYMBOL_SIDES: Final = ("none", "source", "target")
 
@@ -86,7 +86,6 @@ class MappedPieces(LeftToRight):
     beginning: ids that a target begins with.
     first: ids that a source begins with.
     opening: text before each source.
-    lacking: cached results of `lacks`.
     """
 
     processor: Any
@@ -97,7 +96,6 @@ class MappedPieces(LeftToRight):
     beginning: tuple[int, ...] = ()
     first: tuple[int, ...] = ()
     opening: str = ""
-    lacking: dict[str, bool] = field(default_factory=dict)
 
     @property
     def languages(self) -> Mapping[str, int]:
@@ -123,9 +121,7 @@ class MappedPieces(LeftToRight):
         return replace(self, first=first, opening=opening, beginning=beginning)
 
     def lacks(self, character: str) -> bool:
-        if character not in self.lacking:
-            self.lacking[character] = self.unk in self._ids(character)
-        return self.lacking[character]
+        return self.unk in self._ids(character)
 
     def encode(self, text: str) -> list[int]:
         return [*self.first, *self._ids(self.opening + text), *self.settings.last]
@@ -160,9 +156,6 @@ class MappedPieces(LeftToRight):
             lambda token: token not in pieces and token not in self.added.shown,
             lambda i: names[i].startswith(SPACE),
         )
-
-    def word(self, tokens: Sequence[int], *, target: bool) -> str:
-        return "".join(self.pieces(tokens, target=target)).replace(SPACE, "")
 
     def pieces(self, tokens: Sequence[int], *, target: bool) -> list[str]:
         return [self._symbol(int(token)) for token in tokens]

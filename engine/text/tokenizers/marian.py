@@ -15,9 +15,9 @@ from typing import Any, Final
 from engine.bundle.bundle import Bundle
 from engine.errors import BundleError
 from engine.text.tokenizers.added import AddedToken, AddedTokens, open_added
-from engine.text.tokenizers.left_to_right import LeftToRight
+from engine.text.tokenizers.left_to_right import SPACE, LeftToRight
 from engine.text.tokenizers.mapped_pieces import read_ids
-from engine.text.tokenizers.pieces import SPACE, read_processor
+from engine.text.tokenizers.pieces import read_processor
 
 UNKNOWN: Final = "<unk>"
 END: Final = "</s>"
@@ -83,7 +83,6 @@ class Marian(LeftToRight):
     added: added tokens of the vocabulary.
     language: id that sources begin with, or None.
     beginning: ids that a target begins with.
-    lacking: cached results of `lacks`.
     """
 
     source: SideVocabulary
@@ -94,7 +93,6 @@ class Marian(LeftToRight):
     added: AddedTokens
     language: int | None = None
     beginning: tuple[int, ...] = ()
-    lacking: dict[str, bool] = field(default_factory=dict)
 
     def into(self, code: str) -> Marian:
         """Return the same tokenizer for another target language."""
@@ -106,11 +104,8 @@ class Marian(LeftToRight):
 
     def lacks(self, character: str) -> bool:
         """Return whether the source vocabulary lacks a character or splits it into bytes."""
-        if character not in self.lacking:
-            pieces = self.source.split(character)
-            bytes_or_unknown = (p not in self.source.ids or BYTE.fullmatch(p) is not None for p in pieces)
-            self.lacking[character] = any(bytes_or_unknown)
-        return self.lacking[character]
+        pieces = self.source.split(character)
+        return any(p not in self.source.ids or BYTE.fullmatch(p) is not None for p in pieces)
 
     def encode_target(self, text: str) -> list[int]:
         return self._ids(self.target, text)
@@ -137,9 +132,6 @@ class Marian(LeftToRight):
         pieces, first = self.pieces(tokens, target=target), int(language_first)
         starts = (i == first or side.model is None or pieces[i].startswith(SPACE) for i in range(len(pieces)))
         return [i for i, begins in enumerate(starts) if begins and i >= first]
-
-    def word(self, tokens: Sequence[int], *, target: bool) -> str:
-        return "".join(self.pieces(tokens, target=target)).replace(SPACE, "")
 
     def pieces(self, tokens: Sequence[int], *, target: bool) -> list[str]:
         symbols = (self.target if target else self.source).symbols

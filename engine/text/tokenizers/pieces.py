@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import sentencepiece
 
 from engine.bundle.bundle import Bundle
 from engine.errors import BundleError
-from engine.text.tokenizers.left_to_right import LeftToRight
-
-SPACE: Final = "\u2581"  # a space in pieces
+from engine.text.tokenizers.left_to_right import SPACE, LeftToRight
 
 
 class Pieces(LeftToRight):
     """A tokenizer with the ids of a SentencePiece model; symbols "<ph..." of the model are placeholders."""
-
-    beginning: tuple[int, ...] = ()
 
     def __init__(self, processor: Any) -> None:
         self._model = processor
@@ -32,16 +28,13 @@ class Pieces(LeftToRight):
         )
         # ids of the unknown piece and of single bytes
         self._unread = frozenset(i for i in ids if processor.is_unknown(i) or processor.is_byte(i))
-        self._lacks: dict[str, bool] = {}
 
     def encode(self, text: str) -> list[int]:
         ids: list[int] = self._model.encode(text)
         return ids
 
     def lacks(self, character: str) -> bool:
-        if character not in self._lacks:
-            self._lacks[character] = not self._unread.isdisjoint(self.encode(character))
-        return self._lacks[character]
+        return not self._unread.isdisjoint(self.encode(character))
 
     def encode_target(self, text: str) -> list[int]:
         return self.encode(text)
@@ -53,9 +46,6 @@ class Pieces(LeftToRight):
     def words(self, tokens: Sequence[int], *, target: bool) -> list[int]:
         pieces = self.pieces(tokens, target=target)
         return [i for i, piece in enumerate(pieces) if not i or piece.startswith(SPACE)]
-
-    def word(self, tokens: Sequence[int], *, target: bool) -> str:
-        return "".join(self.pieces(tokens, target=target)).replace(SPACE, "")
 
     def pieces(self, tokens: Sequence[int], *, target: bool) -> list[str]:
         return [self._pieces[t] for t in tokens]

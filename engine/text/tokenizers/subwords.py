@@ -66,13 +66,8 @@ class SubwordVocabulary:
 class Subwords(LeftToRight):
     """A tokenizer with a subword vocabulary for each side, which may be the same."""
 
-    beginning: tuple[int, ...] = ()
-
     def __init__(self, source: SubwordVocabulary, target: SubwordVocabulary) -> None:
         self._source, self._target = source, target
-
-    def lacks(self, character: str) -> bool:
-        return False
 
     def encode(self, text: str) -> list[int]:
         return self._source.encode(text)

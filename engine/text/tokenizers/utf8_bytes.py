@@ -28,13 +28,8 @@ class BytesSettings:
 class Utf8Bytes(LeftToRight):
     """A tokenizer by `BytesSettings`."""
 
-    beginning: tuple[int, ...] = ()
-
     def __init__(self, settings: BytesSettings, added: AddedTokens) -> None:
         self._offset, self._prompt, self._added = settings.offset, settings.prompt, added
-
-    def lacks(self, character: str) -> bool:
-        return False
 
     def encode(self, text: str) -> list[int]:
         return self.encode_target(self._prompt + text)

@@ -55,8 +55,6 @@ class WordPieceSettings:
 class WordPieces(LeftToRight):
     """A tokenizer by `WordPieceSettings`."""
 
-    beginning: tuple[int, ...] = ()
-
     def __init__(
         self,
         settings: WordPieceSettings,

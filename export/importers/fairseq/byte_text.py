@@ -16,8 +16,8 @@ from engine.bundle.bundle import Content
 from engine.errors import BundleError, CheckpointError
 from engine.text.tokenizers.byte_bpe import CHARACTERS, ByteBpeSettings, read_merges
 from engine.text.tokenizers.dictionary import Dictionary
+from engine.text.tokenizers.left_to_right import SPACE
 from engine.text.tokenizers.mapped_pieces import read_ids
-from engine.text.tokenizers.pieces import SPACE
 
 # numbers of pieces, and merges: names of fairseq and of `transformers`
 FILES: Final = (("encoder.json", "vocab.bpe"), ("vocab.json", "merges.txt"))
