@@ -68,6 +68,10 @@ def test_example_of_each_kind_is_found(kind):
             "{n, plural, one {ein Tag} other {Tage}}",
             ["{n, plural, one {", "ein Tag", "} other {", "Tage", "}}"],
         ),
+        ("drwxr-xr-x 2 root root 4096 Tür offen", ["drwxr-xr-x 2 root root 4096", "Tür offen"]),
+        ("main.c:42:7: error: Die Tür fehlt", ["main.c:42:7: error:", "Die Tür fehlt"]),
+        ("[    0.123456] usb 1-1: Tür offen", ["[    0.123456] usb 1-1:", "Tür offen"]),
+        ("~*~*~ Die Tür ~*~*~", ["~*~*~", "Die Tür", "~*~*~"]),
         ("    at com.example.Main.run(Main.java:42)", ["at com.example.Main.run(Main.java:42)"]),
         (
             "foo_bar /etc/hosts a.txt b.txt c_d e_f Die Datei fehlt",
@@ -150,6 +154,17 @@ def test_signs_that_are_not_of_words_stay_escaped(form):
         ("Die U.S. Army kam. Er lebt in den U.S. Der Hut", ["U.S."]),
         ("Ein Ph.D. hier, ein M.Sc. Er sagt No. Dann So.We", ["Ph.D.", "M.Sc"]),
         ("Ja -- nein, Haupt- und Lehrer/-innen - so--so", []),
+        ("Jeden Tag 0 5 * * 1 und nie.", ["0 5 * * 1"]),
+        ("Mit Cache-Control: no-store, max-age=0 geht es.", ["Cache-Control: no-store, max-age=0"]),
+        (
+            "Setze margin: 0 auto; und div.card > p:first-child.",
+            ["margin: 0 auto;", "div.card > p:first-child"],
+        ),
+        ('Eine Ziffer digit+ ( "." digit+ )? hier.', ['digit+ ( "." digit+ )?']),
+        ("Gehe auf origin/main und nimm application/json.", ["origin/main", "application/json"]),
+        ("Es steht bei [====>   ] jetzt.", ["[====>   ]"]),
+        ("Drücke Ctrl-C oder Alt-F4 bitte.", ["Ctrl-C", "Alt-F4"]),
+        ("Weiter [yes/no] oder (ja/nein)?", ["[yes/no]", "(ja/nein)"]),
         ('Größe 30" x 40" und α = 0,5', ['30" x 40"', "α = 0,5"]),
     ],
 )
