@@ -18,9 +18,8 @@ MODES: Final = ("keep", "join", "auto")
 # a shorter line may be an item of a list, a verse or a line of an address
 MIN_LINE_CHARACTERS: Final = 40
 GOES_ON: Final = re.compile(r"[\w,)”\"’'»-]\Z")  # last character of a line without an end mark
-ENTRY: Final = re.compile(
-    r"[\w.-]+ ?[:=]|\S*[/\\]|at \S+ ?\("
-)  # the beginning of a line of data, a path, a frame
+# the beginning of a line of data, a path, a frame
+ENTRY: Final = re.compile(r"[\w.-]+ ?[:=]|\S*[/\\]|at \S+ ?\(")
 GAPS: Final = re.compile(r"\t|\S {2}")  # columns
 
 

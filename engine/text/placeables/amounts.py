@@ -30,9 +30,8 @@ MAGNITUDE: Final = (
     rf"(?:{GAP}?{CURRENCY}|{GAP}(?:{CODES})(?!\w))?)"
 )
 ZONE: Final = "(?:UTC|GMT)(?:[+−-]\\d{1,2}(?::\\d{2})?)?|CES?T|MES?Z|[ECMP][SD]T|BST|MSK|JST"
-DAYTIME: Final = (  # 9:00 a.m.  12:30 pm; "am" with a space is a German word
-    rf"{GAP}?[ap]\.m\.|{GAP}?[AP]M|[ap]m|{GAP}pm|(?<=:\d\d){GAP}am(?=[.,;!?)]|$)|{GAP}(?:{ZONE})"
-)
+# 9:00 a.m.  12:30 pm; "am" with a space is a German word
+DAYTIME: Final = rf"{GAP}?[ap]\.m\.|{GAP}?[AP]M|[ap]m|{GAP}pm|(?<=:\d\d){GAP}am(?=[.,;!?)]|$)|{GAP}(?:{ZONE})"
 # 1.234,56  12:30  2024-05-12  3–5  0..255  1920x1080  1.5e-10  10^-6  2½
 PLAIN: Final = (
     r"\d++(?:(?:[.,:/x×'’–−-]|\.\.|€(?=\d\d(?!\d)))\d++)*+(?:[eE][+−-]?\d{1,4}(?!\w)|\^[+−-]?\d{1,4}(?!\w)|[½⅓⅔¼¾⅛⅜⅝⅞]|[×·]10[⁻⁺]?[⁰¹²³⁴-⁹]++)?+"
@@ -123,9 +122,8 @@ FORMULA: Final = (
     r"|(?<![\w,])[A-Z](?:,[A-Z])++-[A-Za-z]\w{2,40}+"  # N,N-dimethylformamide
 )
 AMOUNT: Final = rf"(?:{CURRENCY}{GAP}?)?\d++(?:[.,]\d++)*+{UNIT}"
-SUM: Final = (  # 3 × 19,99 € = 59,97 €
-    rf"(?<![\w.,+−–-])(?=[^=\n]{{1,60}}=){AMOUNT}(?: [=×x·*+÷/−–-] {AMOUNT}){{1,8}}+(?!\w)"
-)
+# 3 × 19,99 € = 59,97 €
+SUM: Final = rf"(?<![\w.,+−–-])(?=[^=\n]{{1,60}}=){AMOUNT}(?: [=×x·*+÷/−–-] {AMOUNT}){{1,8}}+(?!\w)"
 CONVERSION: Final = rf"(?<![\w.,+−–-])[−-]?{AMOUNT} \([≈~−-]?{AMOUNT}\)"  # 350°F (175°C)
 SUBSTANCE: Final = (  # 2 H₂O
     r"\d{0,2}+ ?(?:[A-Z][a-z]?[₀-₉\d]{0,3}|\([A-Za-z₀-₉\d]{1,12}\)[₀-₉\d]{0,2}){1,8}+"
@@ -156,9 +154,8 @@ LEGAL_FORM: Final = "GmbH|gGmbH|AG|KG|OHG|KGaA|SE|UG|Ltd|LLC|Inc|Corp|PLC|[Pp]lc
 # articles and possessives at the beginning of a sentence
 ARTICLE: Final = rf"(?:{'|'.join(of_all(lambda rules: rules.articles))})\w{{0,2}} "
 COMPANY_WORDS: Final = "|".join(of_all(lambda rules: rules.company_words))
-FIRM_END: Final = (  # second legal form, and the dot of an abbreviation: Co. KG  & Co. KG
-    rf"(?:\.?,? (?:& Co\.? )?(?:{LEGAL_FORM})(?![\w-]))?+(?:\.(?=,| [a-z]))?+"
-)
+# second legal form, and the dot of an abbreviation: Co. KG  & Co. KG
+FIRM_END: Final = rf"(?:\.?,? (?:& Co\.? )?(?:{LEGAL_FORM})(?![\w-]))?+(?:\.(?=,| [a-z]))?+"
 FIRM: Final = (
     rf"(?<![\w&]){FIRM_WORD} & (?:Co|(?:{FIRM_WORD} ){{1,3}}?(?:{LEGAL_FORM}))(?![\w-]){FIRM_END}"
     rf"|(?<![\w&])(?!{ARTICLE}){FIRM_WORD} (?:{LEGAL_FORM})(?![\w-]){FIRM_END}"  # Siemens AG

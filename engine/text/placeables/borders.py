@@ -72,9 +72,8 @@ LISTING: Final = (  # drwxr-xr-x 2 root root 4096
     rf"{LINE_START}[bcdlps-](?:[r-][w-][xsStT-]){{3}}[+@.]?[ \t]+\d{{1,6}}(?:[ \t]+[\w-]{{1,32}}){{2}}"
     r"[ \t]+[\d.,]{1,12}[KMG]?(?=\s)"
 )
-KERNEL: Final = (  # [    0.123456] usb 1-1:
-    rf"{LINE_START}\[ {{0,8}}\d{{1,6}}\.\d{{6}}\](?: [\w.-]{{1,30}}(?: [\d.:-]{{1,20}})?:(?= ))?+"
-)
+# [    0.123456] usb 1-1:
+KERNEL: Final = rf"{LINE_START}\[ {{0,8}}\d{{1,6}}\.\d{{6}}\](?: [\w.-]{{1,30}}(?: [\d.:-]{{1,20}})?:(?= ))?+"
 SUBJECT: Final = rf"{LINE_START}(?:[A-Z][A-Za-z]{{0,3}}: ){{1,4}}[A-Z][A-Za-z]{{0,3}}:(?= \S)"  # Re: Fwd:
 REPLY: Final = (
     r"(?:(?<=Subject: )|(?<=Betreff: )|(?<=Objet: )|(?<=Objet : ))(?:R[Ee]|F[Ww]d?|AW|WG|T[Rr]):(?= \S)"
@@ -114,9 +113,8 @@ BOX: Final = r"(?<!\S)(?:\[[ xX✓✗]?\]|\( ?\)|\([xX]\))(?=\s+[^\W\d_])"  # [x
 FIELD_END: Final = (
     r";(?= [^\W\d_][\w.-]{0,20}+(?: [\w.-]{1,20}+)?+ ?: \S)|,(?= [^\W\d_][\w.-]{0,20}+ ?: [\d#+-])"
 )
-CELL: Final = (  # of a line of CSV: a mark without a space after it
-    r";(?=[^\s;)])(?<=[^\s;(];)(?<!\(\w;)|,(?=[^\W\d_]|\"\w|(?<=[\")],)\d)(?<=[\w\")],)"
-)
+# of a line of CSV: a mark without a space after it
+CELL: Final = r";(?=[^\s;)])(?<=[^\s;(];)(?<!\(\w;)|,(?=[^\W\d_]|\"\w|(?<=[\")],)\d)(?<=[\w\")],)"
 
 
 def encloses_line(text: str, begin: int, end: int) -> bool:

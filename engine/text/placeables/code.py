@@ -145,9 +145,8 @@ SHELL: Final = (
     "git|np[mx]|pip3?|curl|docker|apt(?:-get)?|sudo|wget|ssh|scp|kubectl|yarn|cargo|brew|systemctl|rsync|helm"
 )
 SMALL_WORDS: Final = "|".join(sorted(frozenset(of_all(lambda rules: rules.small_words))))
-ARGUMENT: Final = (  # an option of a command
-    r"--?[a-zA-Z\d][\w-]*+(?:=[^\s,;]*[^\s.,;:!?)\"'“])?"
-)
+# an option of a command
+ARGUMENT: Final = r"--?[a-zA-Z\d][\w-]*+(?:=[^\s,;]*[^\s.,;:!?)\"'“])?"
 TOOLS: Final = "ls|cat|grep|rm|cp|mv|cd|mkdir|chmod|chown|tar|python3?|node|make|ps|kill|find|echo"
 INLINE: Final = (  # /tp @a 1 2  sudo apt-get install -y git  ls -la /tmp | grep log
     r"(?<!\S)/[a-z]{2,20}(?: (?:@\w[^\s,;]{0,60}|[~^]?-?\d++(?:\.\d++)?(?!\S)|[a-z_]{3,20}(?= -?\d))){1,8}|"
@@ -161,9 +160,8 @@ COMMAND: Final = (  # a whole line: npm install --save-dev vite
     rf"|(?=[^\n]{{1,120}} --?[a-z]))(?![^\n]{{0,400}} (?:{SMALL_WORDS}) )[^\n]{{0,400}}(?<![.!?])(?![^\n])"
     rf"|{INLINE}"
 )
-BOT: Final = (  # a whole line of lower case: !play lofi beats
-    rf"(?<![^\n])[!/][a-z]{{2,20}}(?: (?!(?:{SMALL_WORDS})(?!\w))[a-z\d_-]{{1,20}}){{1,5}}+(?![^\n])"
-)
+# a whole line of lower case: !play lofi beats
+BOT: Final = rf"(?<![^\n])[!/][a-z]{{2,20}}(?: (?!(?:{SMALL_WORDS})(?!\w))[a-z\d_-]{{1,20}}){{1,5}}+(?![^\n])"
 CAPITALISED: Final = r"[^\W\d_a-zß-ÿ][a-zß-ÿ'-]{1,20}"
 INVERTED: Final = (  # Woods, Anna
     rf"(?:(?<=[;\t])|(?<![^\n])){CAPITALISED}, {CAPITALISED}(?=[;\t])"

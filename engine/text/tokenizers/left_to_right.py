@@ -50,9 +50,8 @@ def last_word(text: str) -> int:
     """
     for i in range(len(text), 0, -1):
         last = text[i - 1]
-        wide = (
-            unicodedata.east_asian_width(last) in "WF" and not "\uac00" <= last <= "\ud7a3"
-        )  # Hangul has spaces
+        # Hangul has spaces
+        wide = unicodedata.east_asian_width(last) in "WF" and not "\uac00" <= last <= "\ud7a3"
         if last.isspace() or wide:
             return i
     return 0

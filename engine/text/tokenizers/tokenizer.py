@@ -79,9 +79,8 @@ class Tokenizer(Protocol):
 
 
 def _open_fairseq(bundle: Bundle) -> Tokenizer:
-    from engine.text.tokenizers.fairseq import (
-        open_fairseq,
-    )  # loading the tables of sacremoses takes 0.2 seconds
+    # loading the tables of sacremoses takes 0.2 seconds
+    from engine.text.tokenizers.fairseq import open_fairseq
 
     return open_fairseq(bundle)
 
