@@ -57,7 +57,6 @@ TEXT_CASES: dict[str, Case | str] = {
     "engine.text.placeables.grammar:ITEM": Case(pumps=("a) ", "A. "), uses=("finditer",)),
     "engine.text.placeables.grammar:FIRST_ITEM": Case(pumps=("a", "a.")),
     "engine.text.foreign:QUOTATION": Case(pumps=('"a b', '"a" '), uses=("search", "finditer")),
-    "engine.text.foreign:WORD": Case(pumps=("a'", "a'a"), uses=("findall",)),
     "engine.text.placeables.names:CODE_AFTER": Case(pumps=(" 1", " A1", " a-"), uses=("match",)),
     "engine.text.placeables.names:find_rare_words": "one capital and at most 30 letters",
     "engine.text.placeables.nonwords:NONWORD": Case(
