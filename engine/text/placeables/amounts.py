@@ -17,10 +17,11 @@ RATES: Final = (  # l/100 km  €/m²
 )
 # units of letters, only next to digits; no unit is also an ordinary word
 UNITS: Final = (
-    f"{RATES}|km/h|mph|km²|m²|m³|cm²|cm³|km|cm|mm|µm|nm|kg|mg|µg|ml|cl|kWh|MWh|kW|MW|GW|mAh|kHz|MHz|GHz|Hz|"
-    "bar|psi|fl\\.? oz|mA|µA|mV|kV|Ω|kΩ|MΩ|µF|nF|pF|dB|hPa|kPa|MPa|Nm|kJ|kcal|dl|lbs?|oz|ft|rpm|fps|dpi|"
-    "Bft|mmHg|(?!tb?sp|hrs|Std|yrs|wks|mths|pts|Mr|Dr|St|nd|th|rd)[b-df-hj-np-tv-zB-DF-HJ-NP-TV-Z][b-df-hj-np-tv-z]{1,3}|"
-    f"kB|KB|MB|GB|TB|KiB|MiB|GiB|TiB|Mbit/s|Gbit/s|[kMG]bps|[MGT]o|ms|px|{CODES}"
+    f"{RATES}|km/h|[kc]?m²|c?m³|µ[mgAF]|[kM]Wh|[kMG]W|mAh|[kMG]Hz|bar|psi|fl\\.? oz|mA|[mk]V|[kM]?Ω|[np]F"
+    f"|dB|[hkM]Pa|kJ|kcal|oz|dpi|mmHg|[kKMGT]B|[KMGT]iB|[MG]bit/s|[kMG]bps|[MGT]o|{CODES}"
+    # consonants: km  Hz  lbs
+    "|(?!tb?sp|hrs|Std|yrs|wks|mths|pts|Mr|Dr|St|nd|th|rd)"
+    "[b-df-hj-np-tv-zB-DF-HJ-NP-TV-Z][b-df-hj-np-tv-z]{1,3}"
 )
 SHORT_UNITS: Final = "(?:min|mn|[hmglsVW])(?![\\w'’/])"  # with a space: in French l' and m' are words
 CLOSE_UNITS: Final = rf"(?:[kKMBa-c]|(?<!0)s)(?!\w)|{GAP}(?:bis|ter)(?=,)"  # $3.5M  5a  45s, but not the 90s

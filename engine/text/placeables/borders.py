@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from engine.text.placeables import code
+
 # elements of HTML that are lines of their own, not parts of a sentence
 BLOCK: Final = (
     "(?:address|article|aside|blockquote|body|button|caption|center|d[dlt]|details|div|fieldset|fig(?:caption|ure)"
@@ -79,9 +81,9 @@ REPLY: Final = (
     r"(?:(?<=Subject: )|(?<=Betreff: )|(?<=Objet: )|(?<=Objet : ))(?:R[Ee]|F[Ww]d?|AW|WG|T[Rr]):(?= \S)"
 )
 DIRECTIVE: Final = rf"{LINE_START}[ \t]{{0,8}}\.\. [a-z-]{{2,30}}::(?=\s|\Z)"  # .. note::
-STACK: Final = (  # its lines: at com.acme.Main.run(Main.java:31)
-    rf"(?:{INDENTS})(?:at (?:async )?[\w$.<>/]{{1,200}} ?\([^\n]{{0,200}}"
-    r"|File \"[^\"\n]{1,200}\", line \d{1,7}[^\n]{0,100}(?:\n[ \t]{4,12}[^\n]{1,200})?)"
+STACK: Final = (
+    rf"(?:{INDENTS})(?:{code.CALLER}[^\n]{{0,200}}"
+    rf"|{code.FILE}[^\n]{{0,100}}(?:\n[ \t]{{4,12}}[^\n]{{1,200}})?)"
     r"|Traceback \(most recent call last\):"
 )
 HEAD: Final = (

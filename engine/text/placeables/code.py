@@ -75,10 +75,10 @@ TEX: Final = (
 )
 # a word with a sign: Tom&Jerry  >=18  x^2  f***; not Lehrer*innen
 SIGN: Final = "#$%&*+<=>@\\\\^`|{}~¢-©¬®-±´-¹×÷‖†‡‰′″⁂⁄⁰-⃏℀-⏿─-◿⟀-⟿⤀-⯿"
-FRAME: Final = (  # of a stack
-    r"at (?:async )?[\w$.<>/]{1,200} ?\([^()\n]{0,120}\)"
-    r"|File \"[^\"\n]{1,200}\", line \d{1,7}(?:, in \S{1,80})?"
-)
+# lines of a stack: at com.acme.Main.run(Main.java:31)  File "main.py", line 3, in run
+CALLER: Final = r"at (?:async )?[\w$.<>/]{1,200} ?\("
+FILE: Final = r"File \"[^\"\n]{1,200}\", line \d{1,7}"
+FRAME: Final = rf"{CALLER}[^()\n]{{0,120}}\)|{FILE}(?:, in \S{{1,80}})?"
 BRACES: Final = (  # {name}  ${x}  { $name } and { -brand } of Fluent
     r"[$%#]?\{(?!\s)[^{}\n]{1,200}+(?:\{[^{}\n]{0,200}+\}[^{}\n]{0,200}+){0,8}+(?<!\s)\}"
     rf"|\{{ [^{{}}\n]{{1,80}} \}}|\( (?=[^()\n]{{0,60}}[\"{SIGN}])[^()\n]{{1,80}} \)[?*+]?"
@@ -206,6 +206,6 @@ MODIFIER: Final = "Strg|Ctrl|Control|Alt|AltGr|Shift|Umschalt|Maj|Cmd|Command|Wi
 KEYS: Final = (
     rf"(?<!\w)(?:{MODIFIER})(?: ?\+ ?(?:{MODIFIER})){{0,3}}+ ?\+ ?"
     r"(?:F\d{1,2}|[^\W\d_a-zà-ÿ][^\W\d_]{2,8}|\w)(?!\w)"
-    r"|(?<![\w-])(?:Strg|Ctrl|Alt|Cmd)(?:-(?:Strg|Ctrl|Alt|Shift|Umschalt|Maj))?"  # Alt-F4
+    rf"|(?<![\w-])(?:Strg|Ctrl|Alt|Cmd)(?:-(?:{MODIFIER}))?"  # Alt-F4
     r"-(?:F\d{1,2}|Tab|Esc|Entf|Del|\w)(?![\w-])"
 )

@@ -192,7 +192,7 @@ PROSE: Final = re.compile(
 # Where a placeable may begin: at a sign or a word, except plain words before other words (most of a text).
 BEGINNING: Final = (
     r"(?=[^\w\s]|\b\w|[⁰¹²³⁴-⁹])"
-    rf"(?:(?=at [\w$.<>/]{{1,200}} ?\(|File \"|Traceback \()|(?<![^\n])(?={borders.COMMIT_TYPES}: )"
+    rf"(?:(?={code.CALLER}|File \"|Traceback \()|(?<![^\n])(?={borders.COMMIT_TYPES}: )"
     rf"|(?=(?:An|Auf|In|Unter|Hinter|Vor) de[mnr] [A-ZÄÖÜ])"
     rf"|(?=(?:{code.SHELL}|{code.TOOLS}) )|(?={code.CSS_NAME}: )|(?=[a-z_]{{2,30}} {code.OPERATOR} )"
     r"|(?!(?<!\w)(?:[a-zß-öø-ÿ]{2,}+[.,;:!?]?(?:\s|$)"
