@@ -31,7 +31,7 @@ LICENCE: Final = (
 )
 PATH: Final = (
     r"(?<![\w/.~<-])(?:~|\.{1,2})?(?:/(?!-)[\w.+-]*[\w+-])++/?"  # /etc/hosts  ~/.profile  ./run
-    r"|(?<!\w)(?:(?:[A-Za-z]:|%[A-Za-z]\w{0,40}+%)(?=\\)|\\(?=\\\w))"  # C:\My Files\x.txt  %TEMP%\x
+    r"|(?<!\w)(?:[A-Za-z]:(?=\\)|\\(?=\\\w))"  # C:\My Files\x.txt
     r"(?:\\[\w.+-]++(?: [\w.+-]++){0,4}+(?=\\))*+"
     r"(?:\\[\w.+-]*[\w+-](?:\(\d{1,3}\)[\w.+-]*\w)?)?\\?+"
     r"|(?<![\w./-])(?:origin|upstream|refs|remotes|heads)(?:/[\w.-]{0,40}\w)+"
@@ -103,11 +103,10 @@ FORMULA: Final = (
     r"|(?<![\w&])#(?:REF|NAME|NULL|NUM|VALUE|DIV/0|SPILL|CALC|WERT|BEZUG|ZAHL|NOM|VALEUR|NOMBRE)[!?]"
 )
 CENSORED: Final = r"(?<![\w*])(?:[^\W\d_]{1,2}\*{2,20}+|[^\W\d_]{1,20}+\*{3,20}+)\w{0,20}+(?!\*)"  # f***
-# marks, letters and digits between spaces that are no word: (◕‿◕)  \(^o^)/  (foo|bar)\.txt$
+# marks, letters and digits between spaces that are no word: (◕‿◕)
 SPACED: Final = (
     rf"(?<!\S)(?=[^\s.,;:!?…]{{2}})(?=\S{{0,60}}?[{SIGN}\[(])"
-    r"(?:\((?=[^\s()]{0,40}[^\w\s.,:;!?'’\"()%/–-]|\w_\w\))(?:[^\W_]?(?:[^\w\s(){}]|_){1,20}){1,10}[^\W_]?\)"
-    r"|\\\([^\s()]{1,20}\)|\([^\s()]{1,60}\)(?=[\\/$^*+]))"
+    r"\((?=[^\s()]{0,40}[^\w\s.,:;!?'’\"()%/–-]|\w_\w\))(?:[^\W_]?(?:[^\w\s(){}]|_){1,20}){1,10}[^\W_]?\)"
     rf"[^\s\"'„“”«»]{{0,60}}(?<![.,;:!?…])"
     r"|(?<![\w\]])(?:\d{1,3}%)?\[(?=[^\[\]\w]{0,80}[=#*<>-]{2})[^\[\]\w]{2,80}\](?!\()"  # [====>   ]
 )
@@ -126,7 +125,7 @@ CALL: Final = (  # rgb(255, 128, 0)  parseInt("08", 10)  foo.bar(baz)
 OPERATOR: Final = r"(?:[=!:+*/-]{0,2}[=!:]=|&&|\|\|)"
 COMPARISON: Final = (  # x === undefined
     rf"(?<![\w.]){NAME} {OPERATOR} (?:\"[^\"\n]{{0,60}}\"|'[^'\n]{{0,60}}'|[\w.-]{{0,60}}\w)"
-    r"|(?<![\w.'’])[a-z]\w? [<>]=? (?:[−-]?\d++(?:\.\d++)?+|[a-z]\w?)(?!\w)"  # x < 0
+    r"|(?<![\w.'’])[a-z]\w? [<>]=? [a-z]\w?(?!\w)"  # x < y
 )
 MEMBER: Final = r"\"[\w.-]{1,40}\": ?(?:true|false|null|-?\d[\d.]*+|\"[^\"\n]{0,60}\")(?!\w)"  # of JSON
 REQUEST: Final = (  # GET /api/v1/users

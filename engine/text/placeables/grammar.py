@@ -103,7 +103,7 @@ KINDS: Final = (
     Placeable("request", code.REQUEST, "GET /api/v1/users"),
     Placeable("path", code.PATH, r"C:\Users\Max\My Files\letter.docx"),
     Placeable("censored word", code.CENSORED, "f***"),
-    Placeable("signs", code.SPACED, r"\(^o^)/"),
+    Placeable("signs", code.SPACED, "(◕‿◕)"),
     # numbers and formulas with a fixed form
     Placeable("iban", amounts.IBAN, "DE02 1203 0000 0000 2020 51"),
     Placeable("standard", amounts.STANDARD, "ISO 9001:2015"),
