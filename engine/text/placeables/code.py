@@ -125,7 +125,7 @@ CALL: Final = (  # rgb(255, 128, 0)  parseInt("08", 10)  foo.bar(baz)
 OPERATOR: Final = r"(?:[=!:+*/-]{0,2}[=!:]=|&&|\|\|)"
 COMPARISON: Final = (  # x === undefined
     rf"(?<![\w.]){NAME} {OPERATOR} (?:\"[^\"\n]{{0,60}}\"|'[^'\n]{{0,60}}'|[\w.-]{{0,60}}\w)"
-    r"|(?<![\w.'’])[a-z]\w? [<>]=? [a-z]\w?(?!\w)"  # x < y
+    r"|(?<![\w.'’])[a-z]\w? [<>]=? (?:[−-]?\d++(?:\.\d++)?+|[a-z]\w?)(?!\w)"  # y < 0
 )
 MEMBER: Final = r"\"[\w.-]{1,40}\": ?(?:true|false|null|-?\d[\d.]*+|\"[^\"\n]{0,60}\")(?!\w)"  # of JSON
 REQUEST: Final = (  # GET /api/v1/users

@@ -305,6 +305,7 @@ def test_search_in_windows_finds_the_same_places(filling, long):
     ("text", "found"),
     [
         ("Ruf foo(x, y) auf, wenn x < 0.", ["foo(x, y)", "x < 0"]),
+        ("Wenn a < b oder y >= 3.5 ist.", ["a < b", "y >= 3.5"]),
         ("Call len(items), not file(s) or acteur(rice).", ["len(items)"]),
         ("Sende GET /api/v1/users.", ["GET /api/v1/users"]),
         ("$ git commit -m 'x'\nGut.", ["$ git commit -m 'x'"]),
