@@ -310,7 +310,7 @@ class _UnknownWordFinder:
         interjection = number == 0 and len(word) < MIN_SMALL_LETTERS and self.gaps[1][:1] in (",", "!")
         ending = re.fullmatch(nouns.endings, word.lower())
         ordinary = verb or interjection or ending or self._follows_article(number, nouns)
-        return bool(ordinary) or self.known.ends_with_known(word)
+        return bool(ordinary) or (self.known.ends_with_known(word) and not self._is_place(number))
 
     def _follows_article(self, number: int, nouns: CapitalNouns) -> bool:
         before = self.words[number - 1] if number and self.gaps[number] == " " else ""

@@ -55,7 +55,10 @@ NUMBER_WORDS: Final = NumberWords(
 NOUNS: Final = CapitalNouns(
     pronouns=words("Sie Ihnen Ihr Ihre Ihren Ihrem Ihrer Ihres"),
     place_prepositions=words("in nach aus namens"),
-    place_endings=".*(?:berg|brück|burg|dorf|feld|furt|hausen|heim|ingen|stadt)",
+    place_endings=(
+        ".*(?:bach|berg|brück|burg|büttel|deich|dorf|feld|furt|hagen|hausen|haven|heim|hofen|horst|ingen"
+        "|kirchen|münde|rode|stadt|stedt|thal|witz|zell)"
+    ),
     determiners=(  # einer Dose, zwei Flaschen, beim, die größte
         r"(?i:(?:[kmds]?ein|unser|dies|jed|jen|welch|manch|all|.*(?:isch|lich))(?:e[mnrs]?)?"
         r"|d(?:er|ie|as|e[mns])|ihre?[mnrs]?|eure?[mnrs]?|(?:bei|zu|vo|i|a)m|zur|ins|.*\d"

@@ -49,6 +49,7 @@ NUMBER_WORDS: Final = NumberWords(
     idioms="fort|cloud nine|all fours|saves nine|nine times out of ten|catch-twenty-two",
 )
 DAY: Final = r"\d{1,2}(?:st|nd|rd|th)?"
+SHORT_MONTHS: Final = "Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec"
 YEAR: Final = r"\d{4}(?!\w)"
 TIME: Final = r"(?:1[0-2]|0?[1-9])(?:[:.][0-5]\d)?"
 LONG_FORMS: Final = {
@@ -107,10 +108,12 @@ RULES: Final = LanguageRules(
     dates=Dates(
         ("January", "February", "March", "April", "May", "June")
         + ("July", "August", "September", "October", "November", "December"),
-        # without a year only May is a date: "may" is a verb, but not next to a day
-        rf"(?<!\w)(?:(?:{{}}) {DAY},? {YEAR}|{DAY} (?:{{}}),? {YEAR}|May {DAY}(?!\w)|{DAY} May(?!\w))",
+        # models translate long months without a year, except May
+        rf"(?<!\w)(?:(?:{{}}) {DAY},? {YEAR}|{DAY} (?:{{}}),? {YEAR}"
+        # in a log a time follows
+        rf"|(?:May|(?:{SHORT_MONTHS})\.?) {DAY}(?!\w| \d\d:\d\d:)|{DAY} (?:May|{SHORT_MONTHS})(?!\w))",
         "{} {}",
-        short_months=("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sept", "Oct", "Nov", "Dec"),
+        short_months=("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sept?", "Oct", "Nov", "Dec"),
         day=DAY,
         short_days=("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"),
         until="to",

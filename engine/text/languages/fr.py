@@ -133,7 +133,7 @@ RULES: Final = LanguageRules(
         # a time, not a duration: à 20h30 ou 21h, but not "à 2 h de Paris", "en 24h"
         digits=(
             r"(?:(?P<at>(?<![\w'’])[àÀ] )|(?<=\b[àÀ] )|(?<=[dD]ès )|(?<=[vV]ers )|(?<=vant )|(?<=près )"
-            r"|(?<=[eE]ntre )|(?<=partir de )"
+            r"|(?<=[eE]ntre )|(?<=partir de )|(?<=\dh et )|(?<=\d h et )|(?<=h\d\d et )"
             r"|(?<![\w.,:/–-])(?<!\b[ld]es )(?<!\ben )(?<!dant )(?=(?:1[3-9]|2[0-3])h))"
             r"(?P<hour>[01]?\d|2[0-4])[ \u00a0\u202f]?h"
             r"(?:[ \u00a0\u202f]?(?P<minutes>[0-5]\d)(?!\w)|(?![ \u00a0\u202f]?\d|\w| de | d['’]))"

@@ -74,7 +74,7 @@ class Dates:
     form: format of day and month.
     year_form: format of the year, which follows them.
     first_day: written number of the first day of a month.
-    short_months: abbreviations of the twelve months, without the dot, or none.
+    short_months: patterns of the abbreviations of the twelve months, without the dot, or none.
     day: pattern of a day in a list or range of days of one month.
     short_days: the seven short weekdays from Monday on, without the dot, or none.
     day_dot: mark after a short weekday as it is usually written.
@@ -100,7 +100,7 @@ class Dates:
         written: date with the name of a month or its abbreviation.
         """
         months = zip(self.months, self.short_months or self.months, strict=True)
-        return next(i for i, (name, short) in enumerate(months) if name in written or short in written)
+        return next(i for i, (name, short) in enumerate(months) if re.search(f"{name}|{short}", written))
 
 
 class ClockTimes(NamedTuple):

@@ -17,13 +17,14 @@ from engine.text.codes import primary
 from engine.text.form import capitalised
 from engine.text.known_words import KnownWords
 from engine.text.languages import rules_of
-from engine.text.languages.rules import ClockTimes, LanguageRules
+from engine.text.languages.rules import ClockTimes, Dates, LanguageRules
 
 NUMERIC_DATE: Final = r",? \d{{1,2}}[./]\d{{1,2}}[./](?:\d{{4}}|\d{{2}})?"
 # short weekdays: a range, or before a date or time in digits
 DAYS: Final = (
     rf"(?<![\w-])(?P<days>{{day}}(?: ?[–/-] ?{{day}}){{{{1,2}}}}(?!\w)|{{day}}(?={NUMERIC_DATE}"
-    rf"|,?:? \d{{{{1,2}}}}(?:[.:/]\d| ?[–-] ?\d| ?h(?!\w)| Uhr| ?[ap]\.?m)))(?:{NUMERIC_DATE})?"
+    rf"|,?:? \d{{{{1,2}}}}(?:[.:/]\d| ?[–-] ?\d| ?h(?!\w)| Uhr| ?[ap]\.?m)"
+    rf"|,? (?:\d{{{{1,2}}}}\.? )?(?:{{months}})(?!\w)))(?:{NUMERIC_DATE})?"
 )
 LONGEST_TITLE: Final = 32  # characters, with a greeting
 SPACE: Final = "[ \u00a0\u202f]"
@@ -272,16 +273,20 @@ def _pattern(language: str, into: str) -> re.Pattern[str] | None:
     if source is target or not source.dates or not target.dates:
         return None
     shared = [short for meaning, short in source.abbreviations.items() if meaning in target.abbreviations]
-    months = [*source.dates.months, *(rf"{short}\.?" for short in source.dates.short_months)]
     dates, until = source.dates, source.dates.until
     part = rf"{dates.day}(?:, ?|{RANGE_MARK}| ?& ?| (?:{source.conjunction}|{until}) )"
     listed = rf"(?<![\w.,])(?:{part}){{1,4}}{dates.day} ?(?:{{}})(?:,? \d{{4}})?(?!\w)"
-    patterns = [form.replace("{}", "|".join(months)) for form in (listed, dates.pattern)]
+    patterns = [form.replace("{}", _months(dates)) for form in (listed, dates.pattern)]
     patterns += _patterns_of_ranges(source, target)
     patterns += [rf"(?<!\w)(?:{'|'.join(short.pattern for short in shared)})(?!\w)"] if shared else []
     times, written = source.clock_times, target.clock_times
     patterns += [times.digits] if times and times.digits and written and written.in_digits[0] else []
     return re.compile("|".join(patterns))
+
+
+def _months(dates: Dates) -> str:
+    """Return alternatives of the names and abbreviations of months."""
+    return "|".join([*dates.months, *(rf"{short}\.?" for short in dates.short_months)])
 
 
 def _patterns_of_ranges(source: LanguageRules, target: LanguageRules) -> list[str]:
@@ -297,7 +302,8 @@ def _patterns_of_ranges(source: LanguageRules, target: LanguageRules) -> list[st
             rf"(?<![\w.,:/–-]){since}(?P<range>{times.first}(?:{RANGE_MARK}| {until} ){times.last})(?!\w)"
         ]
     if dates.short_days and target.dates.short_days:
-        patterns += [DAYS.format(day=rf"(?:{'|'.join(dates.short_days)})(?!\w)\.?")]
+        days = rf"(?:{'|'.join(dates.short_days)})(?!\w)\.?"
+        patterns += [DAYS.format(day=days, months=_months(dates))]
     if source.ordinals and target.ordinals:
         patterns += [rf"(?P<ordinal>{source.ordinals.pattern})(?![\w/])"]
     return patterns

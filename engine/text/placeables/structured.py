@@ -19,9 +19,9 @@ STRING: Final = (
 )
 QUOTED: Final = re.compile(STRING)
 KEY: Final = r"(?:[A-Za-z_@][\w.$/-]{0,80}|\"[^\"\n]{1,80}\"|'[^'\n]{1,80}')"
-ENTRY: Final = re.compile(  # key: value  "key": value  key=value
+ENTRY: Final = re.compile(  # key: value  "key": value  key=value  KEY:value
     rf"[ \t]*+(?:- )?+(?:\{{|\[(?=[\"']))?(?:(?:const|let|var|final|export|set) )?({KEY})"
-    r"(:(?=\s|\Z)|(?<=[\"']): ?| ?(?:=>?|:=) ?)(.*)",
+    r"(:(?=\s|\Z)|(?<=[\"']): ?|(?<=[A-Z]{2}):(?=\S)| ?(?:=>?|:=) ?)(.*)",
     re.DOTALL,
 )
 CODE_KEY: Final = re.compile(r"[a-z]|[\"'@]|[A-Z]\w*[\d_]|[A-Z][A-Z]+\Z(?<!NB)|\w+\.\w")
@@ -30,7 +30,8 @@ CODE: Final = re.compile(  # a line of code around its strings
     rf"[ \t]*+[^\"'\n]{{0,80}}?(?:\w\([^\"'\n]{{0,40}}?|[{{\[,]){STRING}.*[)\]}};,{{:\"]\Z"
     rf"|[ \t]*+(?:[a-z]\w{{0,30}}(?:\[\d{{1,3}}\])? [a-z]?{STRING}|[\[{{]+{STRING}.*[\]}}],?)"
     r"(?:[,;:]|[ \t][>|&].*)?\Z"
-    rf"|(?:FROM \S+[:/]|(?:RUN|CMD|ENV) [\[a-z]|[ \t]+{COMMAND}|\t(?=.* -{{1,2}}[a-z])[a-z]).*"
+    rf"|(?:FROM \S+[:/]|(?:RUN|CMD) [\[a-z]|ENV \w+=|[ \t]+{COMMAND}|(?:\t| {{4}})(?=.* -{{1,2}}[a-z])[a-z]).*"
+    r"|[ \t]*+(?=.*[_/{=])[a-z_]\w*(?: \S+){0,9} ?[;{}]\Z|<[A-Z]\w+ (?![\w:-]+=)[^<>]+>\Z"
 )
 ROW: Final = re.compile(  # of CSV, with quoted cells
     r"(?=(?:[^\"\n(=]|\"[^\"\n]*+\")*+\Z)(?:\"[^\"]++\"[,;](?=\S)|.*[,;]\"[^\"]++\"(?:[,;](?=\S)|\Z))"
@@ -40,21 +41,26 @@ CELL: Final = re.compile(r"(?<=\")[^\"]++(?=\")(?<![,;])|[^\",;]++")
 SECTION: Final = re.compile(r"[ \t]*\[{1,2}[\w.:\"'/ *,-]{1,80}\]{1,2}(?:[ \t]*[#;].*)?\Z")
 NEUTRAL: Final = re.compile(  # comments, items, brackets, statements; they are no evidence
     r"[ \t]*(?:(?:#!?|;|//|--|/?\*)(?:[ \t:,.~/].*)?|- .*|[\[\](){}<>,;]+|-{3,}|\.{3}|\.\. [\w-]+::.*"
-    r"|[a-z]\w*(?: [\w.$]+){0,3}:?|[\w .-]{1,40}(?:[,;][\w .-]{1,40})+|\"{3}.*"
+    r"|[a-z]\w*(?: [\w.$]+){0,3}[:;]?|[\w .-]{1,40}(?:[,;][\w .-]{1,40})+|\"{3}.*"
     rf"|(?:def|class|if|for|while|elif|with|except) .{{1,100}}:|{COMMAND}.*"
     r"|(?:COPY|ADD|WORKDIR|ENTRYPOINT|EXPOSE|USER|ARG|LABEL|VOLUME) .*)\Z"
 )
-OPENING: Final = re.compile(r"[ \t]*(?:\{\{[^{}]*|[^,]*[\[({])\Z")  # the next lines are code
-CLOSING: Final = re.compile(r"[ \t]*[\])}]")
+OPENING: Final = re.compile(  # the next lines are code
+    r"[ \t]*(?:\{\{[^{}]*|[^,]*[\[({]|<[A-Z]\w+ (?![\w:-]+=)[^<>]+>)\Z"
+)
+CLOSING: Final = re.compile(r"[ \t]*(?:[\])}]|</[A-Z]\w+>)")
 SCALAR: Final = re.compile(r"[|>][+-]?\s*\Z|\\\Z")  # the value is in the next lines
 COMMENT: Final = re.compile(r"(?:(?<=\s)|\A)(?:#\.?|//|--)[ \t]+(?=\w)|\A[ \t]*(?:;|/?\*+)[ \t]+(?=\w)")
 WORD: Final = re.compile(r"(?<![^\s\"'“„«(>])[^\W\d_]{2,}+(?:['’-][^\W\d_]+)*+(?![^\s\"'”“»)<.,:;!?…])")
 SIGNED: Final = re.compile(
     rf"\A{COMMAND}|"
-    r"(?<!\S)(?:-{1,2}[a-z]|[|&>]{1,2} )|::|[a-z]\.[a-z]+\(|[\w)\]] ?[=!]= ?|&&|\|\||;\s*\Z|=>"
+    r"(?<!\S)(?:-{1,2}[a-z]|(?:[|>]{1,2}|&&) )|::|[a-z]\.[a-z]+\(|[\w)\]] ?[=!]= ?|&&|\|\||;\s*\Z|=>"
 )
 LONE: Final = re.compile(r"[^\W\d_a-zß-ÿ](?:[^\W\d_A-Z]|(?<=\w)[-'’](?=\w))+[.!?…]*\s*\Z")  # Weiter
 BETWEEN_BLOCKS: Final = re.compile(r"(\n[ \t\r]*\n(?![ \t\])}])|(?<=\n)---[ \t]*\n)")
+INDENTED: Final = re.compile(  # a command within prose, as in Markdown
+    r"(?<=\n\n)(?:\t| {4})(?=[^\n]{0,200}? (?:-{1,2}[a-z]|\| ))[a-z][^\n]*+"
+)
 MAX_CHARACTERS: Final = 1_000  # of a line; a longer one is no line of data
 
 
@@ -73,6 +79,8 @@ def find_code(text: str) -> Iterator[tuple[int, int]]:
         if short and _is_data(lines, inside, found=found):
             found = True
             yield from _between_prose(lines, inside, position)
+        else:
+            yield from ((position + a, position + b) for a, b in map(re.Match.span, INDENTED.finditer(block)))
         position += len(block)
 
 

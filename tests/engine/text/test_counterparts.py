@@ -181,7 +181,7 @@ def test_times_in_words_keep_their_minutes(pair, text, written):
         ("en-fr", "at 2 am today, what I am.", []),
         ("de-en", "ab 19 Uhr, um 8 Uhr, 14&nbsp;Uhr, 19 Uhren, von 8 bis 20 Leute", ["19:00", "14:00"]),
         ("fr-en", "À 9h, à 17 h 30, jusqu'à 18h.", ["At 9:00", "at 17:30", "18:00"]),
-        ("fr-en", "19h ou 20h, entre 8 h et 9h30", ["19:00", "20:00", "8:00"]),
+        ("fr-en", "19h ou 20h, entre 8 h et 9h30", ["19:00", "20:00", "8:00", "9:30"]),
         ("fr-en", "en 20h, les 24h, pendant 14h, 14 h de vol", []),
         (
             "fr-de",

@@ -265,6 +265,7 @@ TEXT_CASES: dict[str, Case | str] = {
     "engine.text.placeables.structured:WORD": LINE,
     "engine.text.placeables.structured:SIGNED": LINE,
     "engine.text.placeables.structured:LONE": LINE,
+    "engine.text.placeables.structured:INDENTED": Case(pumps=("\n\n    a -b", "\n\n\t", " | "), uses=("finditer",)),
     "engine.text.placeables.structured:BETWEEN_BLOCKS": Case(pumps=("\n\n", "\n ", "---\n"), uses=("split",)),
     "engine.text.placeables.borders:ELEMENT": "a line of at most 1,000 characters",
     "engine.text.newlines:ENTRY": Case(uses=("match",)),
@@ -297,6 +298,7 @@ TEXT_CASES: dict[str, Case | str] = {
     "engine.text.placeables.counterparts:_range_of_times": "is given matches of `_pattern`",
     "engine.text.placeables.counterparts:_time_of_24_hours": "is given names of groups",
     "engine.text.placeables.counterparts:_find_abbreviations": "is given matches of `ABBREVIATIONS`",
+    "engine.text.languages.rules:month_of": "is given a date",
     "engine.text.languages.rules:write": "is given a number of at most three digits",
     "engine.text.placeables.counterparts:ABBREVIATIONS": Case(
         pumps=("op. ", "a.", "op. cit. ", "op. 6", "1.1.", "op. 1."), uses=("search",)
