@@ -27,18 +27,22 @@ WITHIN_SENTENCE: Final = re.compile(  # before a word
 )
 SENTENCE_ENDS: Final = frozenset(".!?:\n")
 DIGIT: Final = re.compile(r"\d")  # addresses and tables have digits, headings rarely
-INITIALS_BEFORE: Final = re.compile(r"(?<![\w.])(?:[^\W\d_a-zß-öø-ÿ]\. ){1,4}\Z")  # G. W. Leibniz
+INITIALS_BEFORE: Final = re.compile(  # G. W. Leibniz  L'Oréal
+    r"(?<![\w.])(?:[^\W\d_a-zß-öø-ÿ]\. ){1,4}\Z|(?<=[\w,:(] )[LD]['’]\Z"
+)
 CONTINUATION: Final = re.compile(  # Alois H.  Miele G 7110 SC
     r" [^\W\d_a-zß-öø-ÿ]\.(?! ?[^\W\d_a-zß-öø-ÿ])| [A-Z]{1,3} \d{2,5}(?!\w)(?: [A-Z]{1,3}(?!\w))?"
 )
 MIN_SMALL_LETTERS: Final = 4  # of an unlearnt word in small letters
+LATIN: Final = re.compile(".{3,}(?:us|um|is|ae|ii|ides|ensis)")  # Boletus edulis
 MAX_NAME_WORDS: Final = 8
 MAX_ACRONYM_LETTERS: Final = 4
 MIN_QUOTED: Final = 2  # words of a quoted name
 MIN_GERMAN_QUOTED: Final = 3  # fewer may be a noun with its adjective
 OPENING: Final = re.compile("(?:[\"“„«‚‘']|«[ \u00a0\u202f])\\Z")
-CLOSING: Final = re.compile("[\"“”»‘’']|[ \u00a0\u202f]»")
+CLOSING: Final = re.compile("[ #\\d().!?]{0,9}(?:[\"“”»‘’']|[ \u00a0\u202f]»)")
 BETWEEN_NAMES: Final = frozenset({" ", " & "})
+BETWEEN_QUOTED: Final = frozenset({" ", " (", ") ", ": ", ", "})
 NAME_AFTER: Final = re.compile(  # Cow™  34' in a match
     r"[™®]| \d{1,3}(?:\+\d{1,2})?['′’](?!\w)"
 )
@@ -250,7 +254,7 @@ class _UnknownWordFinder:
         if not self._is_opened(first):
             return first
         end = first + 1
-        while end < len(self.words) and self.gaps[end] == " " and end - first < MAX_NAME_WORDS:
+        while end < len(self.words) and self.gaps[end] in BETWEEN_QUOTED and end - first < MAX_NAME_WORDS:
             end += 1
         unlearnt = sum(map(self._is_unlearnt, self.words[first:end]))
         return end if unlearnt > max(1, (end - first) // 2) and self._is_quoted(first, end) else first
@@ -289,12 +293,12 @@ class _UnknownWordFinder:
             end = next(others, end)
         if end == first + 1 and self._is_german_noun(first, nouns):
             return first
-        return self._with_small_word(end) if self._is_bracketed(first) else end
+        return self._with_species(first, end)
 
     def _is_beside_noun(self, number: int, end: int, nouns: CapitalNouns) -> bool:
         """Return whether a word belongs to a noun after it: Annas Hund, die Bonner Straßen."""
-        word = self.words[number]
-        if end != number + 2 or self._is_unlearnt(self.words[number + 1]) or word in GIVEN_NAMES:
+        word, noun = self.words[number], self.words[number + 1] if end == number + 2 else ""
+        if not noun or re.fullmatch(nouns.streets, noun) or self._is_unlearnt(noun) or word in GIVEN_NAMES:
             return False
         if word.endswith("s") and word[:-1] in GIVEN_NAMES:
             return True
@@ -321,14 +325,16 @@ class _UnknownWordFinder:
         number = first
         while number < end and (self._is_unlearnt(self.words[number]) or self._continues_name(first, number)):
             number += 1
-        return self._with_small_word(number) if number > first and self._is_bracketed(first) else number
+        return self._with_species(first, number) if number > first else number
 
     def _continues_name(self, first: int, number: int) -> bool:
         """Return whether an ordinary word has its capital because a name before it goes on: Nguyễn Văn An."""
         return number > first and not self.heading and not self.known.translates(self.words[number])
 
-    def _is_bracketed(self, number: int) -> bool:
-        return self.gaps[number].endswith("(")
+    def _with_species(self, first: int, end: int) -> int:
+        """Return the end of unlearnt words, with a small one after them in brackets or in Latin."""
+        latin = end < len(self.words) and LATIN.fullmatch(self.words[end])
+        return self._with_small_word(end) if latin or self.gaps[first].endswith("(") else end
 
     def _is_acronym(self, number: int) -> bool:
         """Return whether a word in capitals may be a part of a name: Red Lion FC."""

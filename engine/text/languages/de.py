@@ -57,8 +57,9 @@ NOUNS: Final = CapitalNouns(
     place_prepositions=words("in nach aus namens"),
     place_endings=(
         ".*(?:bach|berg|brück|burg|büttel|deich|dorf|feld|furt|hagen|hausen|haven|heim|hofen|horst|ingen"
-        "|kirchen|münde|rode|stadt|stedt|thal|witz|zell)"
+        "|kirch(?:en)?|münde|rode|stadt|stedt|thal|witz|zell)"
     ),
+    streets="Straße|Allee|Chaussee|Damm|Platz|Ring|Tor|Weg",
     determiners=(  # einer Dose, zwei Flaschen, beim, die größte
         r"(?i:(?:[kmds]?ein|unser|dies|jed|jen|welch|manch|all|.*(?:isch|lich))(?:e[mnrs]?)?"
         r"|d(?:er|ie|as|e[mns])|ihre?[mnrs]?|eure?[mnrs]?|(?:bei|zu|vo|i|a)m|zur|ins|.*\d"
@@ -138,6 +139,7 @@ RULES: Final = LanguageRules(
     company_words=("Firma", "Kunden?", "Partner", "Konzern", "Unternehmen"),
     titles=TITLES,
     abbreviations={
+        "and others": Abbreviation("et al.", r"et al\."),
         "for example": Abbreviation("z. B.", r"z\. ?B\."),
         "that is": Abbreviation("d. h.", r"d\. ?h\."),
         "before Christ": Abbreviation("v. Chr.", r"v\. ?Chr\."),

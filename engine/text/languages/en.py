@@ -8,6 +8,7 @@ from engine.text.languages.rules import (
     ENGLISH_NUMERALS,
     ENGLISH_QUOTATION,
     NUMBER,
+    TIME_ZONE,
     Abbreviation,
     ClockTimes,
     Dates,
@@ -92,6 +93,7 @@ RULES: Final = LanguageRules(
     company_words=("Company",),
     titles=TITLES,
     abbreviations={
+        "and others": Abbreviation("et al.", r"et al\."),
         "for example": Abbreviation("e.g.", r"e\.g\."),
         "that is": Abbreviation("i.e.", r"i\.e\."),
         "before Christ": Abbreviation("BC", r"B\.C\."),
@@ -126,13 +128,13 @@ RULES: Final = LanguageRules(
         | {25: ("", "twenty-five past {}", 0), 35: ("", "twenty-five to {}", 1)},
         others=((30, "{}[- ]thirty", 0), (45, "{}[- ]forty-five", 0), (15, "{}[- ]fifteen", 0)),
         signs=("half past", "quarter ", "thirty", "forty-five", "fifteen", "twenty-five"),
-        # neither a part of a range nor before a time zone; the dot may end the sentence
+        # no part of a range; the dot may end the sentence
         digits=(
-            r"(?<![\w.,:/–-])(?<![–-] )(?P<hour>1[0-2]|0?[1-9])(?::(?P<minutes>[0-5]\d))?"
+            r"(?<![\w.,:/–-])(?<![–-] )(?P<hour>1[0-2]|0?[1-9])(?:[:.](?P<minutes>[0-5]\d))?"
             r"(?: ?(?:a|(?P<p>p))\.m"
             r"(?:\.(?= \S|[,;:])|(?=\. ?(?:\Z|[\n\"”»)]))|(?!\.))"
-            r"|(?:a|(?P<p2>p))m| (?P<p3>p)m|(?<=:\d\d) am| am(?! ?[\w'’])"
-            r"| ?(?:A|(?P<p4>P))M)(?!\w)(?! ?[–-]| [A-Z]{2,4}(?!\w))"
+            r"|(?:a|(?P<p2>p))m| (?P<p3>p)m|(?<=[:.]\d\d) am| am(?! ?[\w'’])"
+            rf"| ?(?:A|(?P<p4>P))M)(?!\w)(?! ?[–-]| (?!{TIME_ZONE})[A-Z]{{2,4}}(?!\w))"
         ),
         in_digits=("{}:00", "{}:{}"),
         first=rf"{TIME}(?: ?[ap]\.?m\.?)?",

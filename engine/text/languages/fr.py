@@ -8,6 +8,7 @@ from engine.text.languages.rules import (
     LETTERS,
     NARROW,
     NUMBER,
+    TIME_ZONE,
     Abbreviation,
     ClockTimes,
     Dates,
@@ -96,6 +97,7 @@ RULES: Final = LanguageRules(
     company_words=("Société",),
     titles=TITLES,
     abbreviations={
+        "and others": Abbreviation("et al.", r"et al\."),
         "for example": Abbreviation("p. ex.", r"p\. ?ex\."),
         "that is": Abbreviation("c.-à-d.", r"c\.-à-d\."),
         "before Christ": Abbreviation("av. J.-C.", r"av\. ?J\.-C\."),
@@ -134,10 +136,11 @@ RULES: Final = LanguageRules(
         digits=(
             r"(?:(?P<at>(?<![\w'’])[àÀ] )|(?<=\b[àÀ] )|(?<=[dD]ès )|(?<=[vV]ers )|(?<=vant )|(?<=près )"
             r"|(?<=[eE]ntre )|(?<=partir de )|(?<=\dh et )|(?<=\d h et )|(?<=h\d\d et )"
-            r"|(?<![\w.,:/–-])(?<!\b[ld]es )(?<!\ben )(?<!dant )(?=(?:1[3-9]|2[0-3])h))"
+            r"|(?<![\w.,:/–-])(?<!\b[ld]es )(?<!\ben )(?<!dant )"
+            r"(?=(?:1[3-9]|2[0-3])(?:h|[ \u00a0\u202f]h[ \u00a0\u202f][0-5]\d)))"
             r"(?P<hour>[01]?\d|2[0-4])[ \u00a0\u202f]?h"
             r"(?:[ \u00a0\u202f]?(?P<minutes>[0-5]\d)(?!\w)|(?![ \u00a0\u202f]?\d|\w| de | d['’]))"
-            r"(?! [A-Z]{2,4}(?!\w))"
+            rf"(?! (?!{TIME_ZONE})[A-Z]{{2,4}}(?!\w))"
         ),
         in_digits=("{} h", "{} h {}"),
         first=TIME,

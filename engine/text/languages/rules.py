@@ -15,6 +15,7 @@ NUMBER: Final = (
     r"[ \u00a0\u202f]?(?=[A-Z]{0,5}_?[/-]?\d)[A-Z\d](?:[\w.,/–-]{0,40}[^\W_])?+"
     r"(?: (?:ff?\.|et suiv\.)(?! [A-ZÄÖÜ]))?"
 )
+TIME_ZONE: Final = r"(?:UTC|GMT|BST|CES?T|[ECMP][SD]?T|MES?Z)(?!\w)"
 ENGLISH_CLITIC: Final = r"(?:s|m|d|t|re|ve|ll)\b"  # after an apostrophe, and not part of a name: Tom's
 # words made of other names, which are translated: Norwegian, Portuguese, Yiddish, Buddhism
 # weekdays too: the vocabulary may split Thursday
@@ -193,6 +194,7 @@ class CapitalNouns:
     pronouns: pronouns with capitals.
     place_prepositions: prepositions before places. A noun after them has an article, a place has none.
     place_endings: pattern of names of places.
+    streets: pattern of the second word in names of streets: Lindenauer Straße.
     determiners: pattern of words before nouns, rarely before names.
     adjectives: pattern of adjectives from names of places.
     endings: pattern of words that are no names: of abstract nouns, adjectives and verbs.
@@ -202,6 +204,7 @@ class CapitalNouns:
     pronouns: frozenset[str]
     place_prepositions: frozenset[str]
     place_endings: str
+    streets: str
     determiners: str
     adjectives: str
     endings: str

@@ -190,11 +190,11 @@ STREET: Final = (  # 221B Baker Street, London NW1 6XE
     # Mesa, AZ 85201
     r"|(?<![\w-])[A-Z][a-z'’-]{2,20}(?: [A-Z][a-z'’-]{2,20}){0,2}, [A-Z]{2} \d{5}(?:-\d{4})?(?!\w)"
     # Am Alten Markt 12 a, An der Mühle 3: on a line, or with a capital in a sentence
-    r"|(?:(?<![^\n\t])|(?<=[a-zß-ü] )|(?<=: ))(?:Am|Im|Zu[mr]|(?:An|Auf|In|Unter|Hinter|Vor) de[mnr])"
+    r"|(?:(?<![^\n\t])|(?<=[a-zß-ü] )|(?<=[:,] ))(?:Am|Im|Zu[mr]|(?:An|Auf|In|Unter|Hinter|Vor) de[mnr])"
     r" (?:[A-ZÄÖÜ][a-zß-ü]{1,20}e[nr] [A-ZÄÖÜ][a-zß-ü]{2,20}|(?=[A-ZÄÖÜ])\w{0,16}(?i:markt|platz|berg|hof"
     r"|bach|see|feld|wald|garten|ring|tor|kirche|hang|rain|park|graben|damm|ufer|mühle|dorf|wall|teich"
     r"|linden|brunnen))"
-    r" \d{1,3}(?: ?[a-h])?(?=[.,]?(?:\n|\Z)|, \d{5} )"
+    r" \d{1,3}(?: ?[a-h])?(?=[.,]?(?:\n|\Z)|, (?:\d{5} |[A-ZÄÖÜ][a-zß-ü-]{2,20}[.,\n]))"
 )
 # device or system: iPhone 15 Pro  Galaxy S24 Ultra  MacBook Air
 MODEL: Final = "(?:Pro(?: Max)?|Plus|Ultra|[Mm]ini|Lite|Slim|Air|SE|Home|Enterprise)"

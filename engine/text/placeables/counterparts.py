@@ -24,7 +24,7 @@ NUMERIC_DATE: Final = r",? \d{{1,2}}[./]\d{{1,2}}[./](?:\d{{4}}|\d{{2}})?"
 DAYS: Final = (
     rf"(?<![\w-])(?P<days>{{day}}(?: ?[–/-] ?{{day}}){{{{1,2}}}}(?!\w)|{{day}}(?={NUMERIC_DATE}"
     rf"|,?:? \d{{{{1,2}}}}(?:[.:/]\d| ?[–-] ?\d| ?h(?!\w)| Uhr| ?[ap]\.?m)"
-    rf"|,? (?:\d{{{{1,2}}}}\.? )?(?:{{months}})(?!\w)))(?:{NUMERIC_DATE})?"
+    rf"|,? (?:{{date}})))(?:{NUMERIC_DATE})?"
 )
 LONGEST_TITLE: Final = 32  # characters, with a greeting
 SPACE: Final = "[ \u00a0\u202f]"
@@ -303,7 +303,7 @@ def _patterns_of_ranges(source: LanguageRules, target: LanguageRules) -> list[st
         ]
     if dates.short_days and target.dates.short_days:
         days = rf"(?:{'|'.join(dates.short_days)})(?!\w)\.?"
-        patterns += [DAYS.format(day=days, months=_months(dates))]
+        patterns += [DAYS.format(day=days, date=dates.pattern.replace("{}", _months(dates)))]
     if source.ordinals and target.ordinals:
         patterns += [rf"(?P<ordinal>{source.ordinals.pattern})(?![\w/])"]
     return patterns

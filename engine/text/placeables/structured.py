@@ -30,7 +30,8 @@ CODE: Final = re.compile(  # a line of code around its strings
     rf"[ \t]*+[^\"'\n]{{0,80}}?(?:\w\([^\"'\n]{{0,40}}?|[{{\[,]){STRING}.*[)\]}};,{{:\"]\Z"
     rf"|[ \t]*+(?:[a-z]\w{{0,30}}(?:\[\d{{1,3}}\])? [a-z]?{STRING}|[\[{{]+{STRING}.*[\]}}],?)"
     r"(?:[,;:]|[ \t][>|&].*)?\Z"
-    rf"|(?:FROM \S+[:/]|(?:RUN|CMD) [\[a-z]|ENV \w+=|[ \t]+{COMMAND}|(?:\t| {{4}})(?=.* -{{1,2}}[a-z])[a-z]).*"
+    rf"|(?:FROM \S+[:/]|(?:RUN|CMD) [\[a-z]|ENV \w+=|[ \t]+{COMMAND}"
+    r"|(?:\t| {4})(?=.* -{1,2}[a-z])[a-z]).*"
     r"|[ \t]*+(?=.*[_/{=])[a-z_]\w*(?: \S+){0,9} ?[;{}]\Z|<[A-Z]\w+ (?![\w:-]+=)[^<>]+>\Z"
 )
 ROW: Final = re.compile(  # of CSV, with quoted cells
@@ -58,8 +59,11 @@ SIGNED: Final = re.compile(
 )
 LONE: Final = re.compile(r"[^\W\d_a-zß-ÿ](?:[^\W\d_A-Z]|(?<=\w)[-'’](?=\w))+[.!?…]*\s*\Z")  # Weiter
 BETWEEN_BLOCKS: Final = re.compile(r"(\n[ \t\r]*\n(?![ \t\])}])|(?<=\n)---[ \t]*\n)")
-INDENTED: Final = re.compile(  # a command within prose, as in Markdown
+WITHIN_PROSE: Final = re.compile(  # an indented command; rows below a head in capitals
     r"(?<=\n\n)(?:\t| {4})(?=[^\n]{0,200}? (?:-{1,2}[a-z]|\| ))[a-z][^\n]*+"
+    r"|^[A-Z][A-Z%-]{1,20}+(?: {2,}[A-Z][A-Z%-]{1,20}+(?: [A-Z]{2,20})?+)++ *+"
+    r"(?:\n(?=\S[^\n]{0,200}?\S {2,}\S)[^\n]++)++",
+    re.MULTILINE,
 )
 MAX_CHARACTERS: Final = 1_000  # of a line; a longer one is no line of data
 
@@ -80,7 +84,9 @@ def find_code(text: str) -> Iterator[tuple[int, int]]:
             found = True
             yield from _between_prose(lines, inside, position)
         else:
-            yield from ((position + a, position + b) for a, b in map(re.Match.span, INDENTED.finditer(block)))
+            yield from (
+                (position + a, position + b) for a, b in map(re.Match.span, WITHIN_PROSE.finditer(block))
+            )
         position += len(block)
 
 

@@ -162,6 +162,7 @@ def test_words_that_are_not_known_are_found(text, found):
         ("Wir sehen SC Haus", [("SC Haus", True)]),
         ("Wir sehen USB Haus", [("USB", True)]),
         ("Wir sehen die AfD", [("AfD", False)]),
+        ("Wir sehen Hausdeich", [("Hausdeich", False)]),
     ],
 )
 def test_german_nouns_that_are_not_known_are_found(text, found):

@@ -52,6 +52,9 @@ def names(text, known=ENGLISH):
         ("we end the night. Yours,\n\nThank you,\nYoung Bull\nOld Ship", "Young Bull"),
         ("the band: The White Boys, at 5", "The White Boys"),
         ("Peter meets you", "Peter"),
+        ("Zorblatta tabulis three", "Zorblatta tabulis"),
+        ("we meet L'Oréal", "L'Oréal"),
+        ('we meet "Zorry denied (zorblatt)" at 5', "Zorry denied (zorblatt"),
     ],
 )
 def test_name_of_ordinary_words_is_found_whole(text, name):

@@ -265,7 +265,9 @@ TEXT_CASES: dict[str, Case | str] = {
     "engine.text.placeables.structured:WORD": LINE,
     "engine.text.placeables.structured:SIGNED": LINE,
     "engine.text.placeables.structured:LONE": LINE,
-    "engine.text.placeables.structured:INDENTED": Case(pumps=("\n\n    a -b", "\n\n\t", " | "), uses=("finditer",)),
+    "engine.text.placeables.structured:WITHIN_PROSE": Case(
+        pumps=("\n\n    a -b", "\n\n\t", " | ", "AB  ", "\nAB  CD", "\na  b"), uses=("finditer",)
+    ),
     "engine.text.placeables.structured:BETWEEN_BLOCKS": Case(pumps=("\n\n", "\n ", "---\n"), uses=("split",)),
     "engine.text.placeables.borders:ELEMENT": "a line of at most 1,000 characters",
     "engine.text.newlines:ENTRY": Case(uses=("match",)),
