@@ -81,8 +81,8 @@ FAULTS = [
     (
         "a date has another month in the answer",
         "engine/text/languages/rules.py",
-        "if name in written or",
-        "if name not in written or",
+        'if re.search(f"{name}|',
+        'if not re.search(f"{name}|',
         "tests/engine/text/test_counterparts.py -k dates_and",
     ),
     (
