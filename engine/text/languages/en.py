@@ -110,8 +110,9 @@ RULES: Final = LanguageRules(
     dates=Dates(
         ("January", "February", "March", "April", "May", "June")
         + ("July", "August", "September", "October", "November", "December"),
-        # models translate long months without a year, except May
+        # models translate long months without a year, except May, and after a short weekday
         rf"(?<!\w)(?:(?:{{}}) {DAY},? {YEAR}|{DAY} (?:{{}}),? {YEAR}"
+        rf"|(?<=(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) )(?:(?:{{}}) {DAY}|{DAY} (?:{{}}))(?!\w)"
         # in a log a time follows
         rf"|(?:May|(?:{SHORT_MONTHS})\.?) {DAY}(?!\w| \d\d:\d\d:)|{DAY} (?:May|{SHORT_MONTHS})(?!\w))",
         "{} {}",

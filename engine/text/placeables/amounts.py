@@ -196,11 +196,12 @@ STREET: Final = (  # 221B Baker Street, London NW1 6XE
     r"|linden|brunnen))"
     r" \d{1,3}(?: ?[a-h])?(?=[.,]?(?:\n|\Z)|, (?:\d{5} |[A-ZÄÖÜ][a-zß-ü-]{2,20}[.,\n]))"
 )
-# device or system: iPhone 15 Pro  Galaxy S24 Ultra  MacBook Air
+# device or system: iPhone 15 Pro  Galaxy S24 Ultra  MacBook Air  Ender-3 V2
 MODEL: Final = "(?:Pro(?: Max)?|Plus|Ultra|[Mm]ini|Lite|Slim|Air|SE|Home|Enterprise)"
 DEVICE: Final = (
     rf"(?<![\w-])(?!{ARTICLE})(?:[a-z]?[A-Z][a-z]{{1,14}}(?:[A-Z][a-z]{{1,14}})? [A-Z]?\d{{1,4}}[a-z]?"
     rf"|(?:[a-z]|[A-Z][a-z]{{1,14}})[A-Z][a-z]{{1,14}}) {MODEL}(?![\w-])"
+    r"|(?<![\w-])[A-Z][a-z]{2,14}-\d{1,3}(?: [A-Z]\d{1,2})?(?![\w-])"
 )
 PARAGRAPH: Final = (  # § 4.2  § 433 Abs. 2 BGB
     rf"(?:§§?|(?<!\w)(?:[nN][°º]|[nN]o\.|Art\.)|(?<=[aA]rt\. )[A-Z]\.)"
