@@ -33,10 +33,10 @@ def learn(pairs: Iterable[tuple[str, str]], language: str) -> KnownWords:
             for word in capitals_anywhere.translated(MIN_TIMES)
             if not (word.endswith("s") and capitals_anywhere.stays(word[:-1]))  # Johns
         )
-        stems, capitals, titles = _simple_stems(nouns_and_words, language), set[str](), set[str]()
+        stems, capitals = _simple_stems(nouns_and_words, language), set[str]()
     else:
-        stems = {stem(word, language) for word in words}
-        capitals, titles = set(counter.inside.translated(1)), set(counter.before_names.translated(1))
+        stems, capitals = {stem(word, language) for word in words}, set(counter.inside.translated(1))
+    titles = set(counter.before_names.translated(1))
     translated = set(counter.acronyms.translated(MIN_TIMES))
     kept = {word for word in counter.acronyms.all if stem(word, language) in stems} - translated
     capitals = {word for word in capitals if not word.isupper()} | translated
