@@ -60,6 +60,11 @@ NOUNS: Final = CapitalNouns(
         "|kirch(?:en)?|münde|rode|stadt|stedt|thal|witz|zell)"
     ),
     streets="Straße|Allee|Chaussee|Damm|Platz|Ring|Tor|Weg",
+    waters=(
+        ".*see|Elbe|Ems|Enz|Fulda|Havel|Iller|Isar|Lahn|Lech|Leine|Lippe|Mulde|Naab|Neckar|Neiße|Pegnitz"
+        "|Regnitz|Saale|Saar|Spree|Unstrut|Werra|Weser|Wupper"
+    ),
+    name_prepositions=words("an auf aus bei für gegen in mit nach von"),
     determiners=(  # einer Dose, zwei Flaschen, beim, die größte
         r"(?i:(?:[kmds]?ein|unser|dies|jed|jen|welch|manch|all|.*(?:isch|lich))(?:e[mnrs]?)?"
         r"|d(?:er|ie|as|e[mns])|ihre?[mnrs]?|eure?[mnrs]?|(?:bei|zu|vo|i|a)m|zur|ins|.*\d"
@@ -197,7 +202,7 @@ RULES: Final = LanguageRules(
     translated_names=TRANSLATED_NAMES,
     not_names=words("Art Abs Nr Kap Abb"),
     nouns=NOUNS,
-    place_words=words("Bad Sankt FC SC SV TSG TSV TuS VfB VfL"),
+    place_words=words("Bad Bayern Blau-Weiß FC Hotel LG Rot-Weiß Sankt SC SV TSG TSV TuS VfB VfL Werder"),
     before_labels="Taste|Knopf|[Dd]rücken(?: Sie)?|[Hh]alten Sie|[Ss]enden Sie|[Tt]ippen Sie|SMS mit"
     "|[Aa]ntworten Sie mit(?: [A-Z]{2,9} (?:[\\w ]{1,15} )?oder)?",
     after_labels="drücken|gedrückt",

@@ -195,6 +195,8 @@ class CapitalNouns:
     place_prepositions: prepositions before places. A noun after them has an article, a place has none.
     place_endings: pattern of names of places.
     streets: pattern of the second word in names of streets: Lindenauer Straße.
+    waters: pattern of rivers and lakes, which have an article.
+    name_prepositions: prepositions before names; most other nouns have an article there.
     determiners: pattern of words before nouns, rarely before names.
     adjectives: pattern of adjectives from names of places.
     endings: pattern of words that are no names: of abstract nouns, adjectives and verbs.
@@ -205,6 +207,8 @@ class CapitalNouns:
     place_prepositions: frozenset[str]
     place_endings: str
     streets: str
+    waters: str
+    name_prepositions: frozenset[str]
     determiners: str
     adjectives: str
     endings: str

@@ -15,8 +15,7 @@ from engine.errors import TooLarge
 from engine.text.numbers import names_number
 from engine.text.placeables.amounts import EMOJI, NUMBER
 from engine.text.placeables.grammar import BORDER, EMOJI_STAND_IN
-from engine.text.placeables.spelling import TRUSTED, spell_amounts, spell_names
-from engine.text.unknown_words import has_similar_word
+from engine.text.placeables.spelling import TRUSTED, has_similar_word, spell_amounts, spell_names
 from engine.text.wrapping import ONE_LINE, Wrapping
 
 NUMBERS: Final = re.compile(NUMBER)

@@ -14,7 +14,6 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence, Se
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import groupby
-from string import ascii_uppercase
 from typing import Final
 
 from engine.errors import InvalidRequest
@@ -26,24 +25,13 @@ from engine.text.placeables.counterparts import find_counterparts, find_long_for
 from engine.text.placeables.dense import cut_dense_lines
 from engine.text.placeables.grammar import PROSE, SIGNS, Placeable, find_placeables
 from engine.text.placeables.masked_text import MarkedText, MaskedText, Phrase
-from engine.text.placeables.names import (
-    ACRONYM,
-    CONSONANTS,
-    TWO_CAPITALS,
-    NameRule,
-    find_abbreviations,
-    find_acronyms,
-    find_names_with_titles,
-    find_rare_words,
-)
+from engine.text.placeables.names import NameRule, find_abbreviations, find_acronyms, find_names_with_titles
 from engine.text.placeables.nonwords import hold_nonwords, join_code
 from engine.text.placeables.phrases import Phrases, merge_ranges, targets_of
-from engine.text.unknown_words import find_unknown_words
 
 REMEMBERED_MODELS: Final = 64  # models with an index of their symbols
 PRIVATE: Final = range(0xE000, 0xF700)
 TAG_AROUND: Final = re.compile(r"<[A-Za-z/][^<>]{1,400}>")
-CAPITALS: Final = frozenset(ascii_uppercase)
 # a time that the answer names by the clock of 24 hours, or of 12 hours: 19 Uhr
 HALF_DAY: Final = re.compile(r"\d ?[AaPp]\.?[Mm]\.?$|^\d\d.Uhr$")
 MAX_READ_TOKENS: Final = 4  # of an unknown word that the model reads itself
@@ -186,8 +174,6 @@ class _Finder:
         # ASCII is left out: a vocabulary may lack a capital letter and still know its words in small letters
         foreign = (c for c in characters if c > "~" and unicodedata.category(c)[0] in "LMNS")
         self.lacking = frozenset(c for c in foreign if rules.lacks and rules.lacks(c))
-        capitals = characters & CAPITALS if rules.names and rules.lacks else ()
-        self.capitals = frozenset(c for c in capitals if rules.lacks and rules.lacks(c))
 
     def find(self, text: str, begin: int, end: int) -> Iterator[tuple[int, int, Phrase] | None]:
         """Yield begin, end and phrase of each phrase in text[begin:end], and None after each step."""
@@ -199,20 +185,19 @@ class _Finder:
         names = yield from self._names(part)
         numbers = yield from self._numbers(part)
         words = yield from self._long_forms(part)
-        unknown = yield from self._unknown_words(part)
-        fixed = _without_beginnings(part, fixed, unknown)
-        spans += [iter(found) for found in (fixed, words, kinds, unknown, names, numbers) if found]
+        fixed = _without_beginnings(part, fixed, names)
+        spans += [iter(found) for found in (fixed, words, kinds, names, numbers) if found]
         if self.rules.protect:
             spans += self._words(part)
         if not spans:  # the usual case; the loop below takes as long as all above
             return
-        ready = numbers | unknown
+        ready, forms = numbers | names, fixed | _titled(names)
         for span in merge_ranges(spans):
             yield None
-            source, kind, name = part[slice(*span)], kinds.get(span), fixed.get(span, names.get(span))
+            source, kind, form = part[slice(*span)], kinds.get(span), forms.get(span)
             phrase = words.get(span) or (None if kind else ready.get(span))
-            if name or phrase is None:
-                phrase = self._phrase(source, kind, name)
+            if form or phrase is None:
+                phrase = self._phrase(source, kind, form)
             yield begin + span[0], begin + span[1], phrase
 
     def _counterparts(self, part: str, *, signs: bool) -> Generator[None, None, dict[tuple[int, int], str]]:
@@ -225,10 +210,22 @@ class _Finder:
         found = find_counterparts(part, languages, signs=signs, known=self.known) if languages else iter(())
         return (yield from self._without_requested(part, found))
 
-    def _names(self, part: str) -> Generator[None, None, dict[tuple[int, int], str]]:
-        """Map each name of a part of the text, with its title, to its form in the answer."""
-        found = find_names_with_titles(part, self.names) if self.names else iter(())
-        return (yield from self._without_requested(part, found))
+    def _names(self, part: str) -> Generator[None, None, dict[tuple[int, int], Phrase]]:
+        """Map each name or other unknown word of a part of the text, with its title, to its phrase.
+
+        The model reads an unknown word of few tokens itself first, as it may know a similar word.
+        """
+        rule = self.names
+        found = dict(find_names_with_titles(part, rule)) if rule else {}
+        names = {(word.begin, word.end): word.name for word in found}
+        forms = ((word.begin, word.end, form) for word, form in found.items())
+        phrases = dict[tuple[int, int], Phrase]()
+        for span, form in (yield from self._without_requested(part, forms)).items():
+            source, name = part[slice(*span)], names[span]
+            short = rule is not None and (not rule.known or rule.count_tokens(source) <= MAX_READ_TOKENS)
+            trusted = short and form == source and self.lacking.isdisjoint(source)
+            phrases[span] = Phrase(source, form, False, trusted=trusted, name=name, unknown=not name)
+        return phrases
 
     def _numbers(self, part: str) -> Generator[None, None, dict[tuple[int, int], Phrase]]:
         """Map each number in words of a part of the text to its phrase."""
@@ -240,22 +237,6 @@ class _Finder:
             span: Phrase(part[slice(*span)], value, False, trusted=True, in_words=True)
             for span, value in digits.items()
         }
-
-    def _unknown_words(self, part: str) -> Generator[None, None, dict[tuple[int, int], Phrase]]:
-        """Map each unknown word of a part of the text to its phrase.
-
-        The model reads a word of few tokens itself first, as it may know a similar word.
-        """
-        found = list(find_unknown_words(part, self.known)) if self.known else []
-        names = {(word.begin, word.end): word.name for word in found}
-        kept = yield from self._without_requested(part, ((*span, part[slice(*span)]) for span in names))
-        phrases = dict[tuple[int, int], Phrase]()
-        for span, word in kept.items():
-            short = self.names is not None and self.names.count_tokens(word) <= MAX_READ_TOKENS
-            phrases[span] = Phrase(
-                word, word, False, trusted=short, name=names[span], unknown=not names[span]
-            )
-        return phrases
 
     def _long_forms(self, part: str) -> Generator[None, None, dict[tuple[int, int], Phrase]]:
         """Map each abbreviation of a part of the text to its phrase, which the model reads in words."""
@@ -269,13 +250,9 @@ class _Finder:
 
     def _words(self, part: str) -> list[Iterator[tuple[int, int]]]:
         """Return iterators of acronyms, quotations in other languages and words with unknown characters."""
-        rule, words = self.names, list[Iterator[tuple[int, int]]]()
-        if rule and TWO_CAPITALS.search(part) and ACRONYM.search(part):
-            words.append(find_acronyms(part, rule))
-        if rule and rules_of(rule.language).short_words and CONSONANTS.search(part):
-            words.append(find_abbreviations(part, rule))
-        if rule and self.capitals:
-            words.append(find_rare_words(part, rule, self.capitals))
+        words = list[Iterator[tuple[int, int]]]()
+        if (rule := self.names) and not rule.known:
+            words += find_acronyms(part, rule), find_abbreviations(part, rule)
         if self.rules.languages and FOREIGN_SIGN.search(part):
             words.append(find_foreign_quotations(part, self.rules.languages[0]))
         if self.lacking:
@@ -324,6 +301,11 @@ def _without_beginnings(
         for (begin, end), form in fixed.items()
         if ends.get(begin, 0) <= end or form != text[begin:end]
     }
+
+
+def _titled(names: Mapping[tuple[int, int], Phrase]) -> dict[tuple[int, int], str]:
+    """Return the form in the answer of each name with a title; it is no initial: M. Petit."""
+    return {span: name.target for span, name in names.items() if name.target != name.source}
 
 
 @lru_cache(REMEMBERED_MODELS)

@@ -1,5 +1,6 @@
 """Names of people and places that the vocabulary splits into many tokens: models often lose such words.
 
+Only bundles without known words need this rule; `engine.text.unknown_words` finds the names of others.
 A word with a capital counts as a name after a title, next to another such word, or alone. In a language that
 writes nouns with capitals, a single word counts only after a title or a preposition of place.
 """
@@ -14,27 +15,14 @@ from typing import Final
 
 from engine.text.given_names import MAX_CAPITALS_SHARE, NOT_NAMES, OWN_TITLES, PARTICLES, TITLES
 from engine.text.known_words import KnownWords
-from engine.text.languages import of_all, rules_of
+from engine.text.languages import rules_of
 from engine.text.languages.rules import CapitalNouns
 from engine.text.placeables import amounts
 from engine.text.placeables.counterparts import title_before
 from engine.text.placeables.phrases import merge_ranges
+from engine.text.unknown_words import UnknownWord, find_unknown_words
 
-PLACE_PREPOSITIONS: Final = frozenset(
-    of_all(lambda rules: rules.nouns.place_prepositions if rules.nouns else ())
-)
-# A text without a match has no names; the search takes a fifth of the time that finding names takes. It looks
-# for a capital within a sentence, or in a language of capital nouns for two words with capitals side by side
-# and for a word with a capital after a title or a preposition of place.
-CAPITAL: Final = r"[^\W\d_a-zß-öø-ÿ]-?[^\W\d_]"
-MAY_BE_NAME: Final = re.compile(rf"(?<=[^\w]){CAPITAL}")
-NOUNS_MAY_BE_NAME: Final = re.compile(
-    rf"(?<![\w'’-]){CAPITAL}[\w'’-]*+ (?:(?:{'|'.join(sorted(PARTICLES))}) ){{0,4}}{CAPITAL}"
-    rf"|\b(?:{'|'.join(sorted(TITLES | PLACE_PREPOSITIONS))})\b[.'’]?\s++"
-    rf"(?:{'|'.join(sorted(PARTICLES))}|{CAPITAL})"
-)
 APOSTROPHES: Final = ("'", "’")
-TWO_CAPITALS: Final = re.compile(r"[^\W\d_a-zß-öø-ÿ]{2}")  # a text without it has no acronyms
 # acronyms such as GDPR, except acronyms with translations
 ACRONYM: Final = re.compile(
     r"(?<![\w'’&/.-])(?!NATO|OTAN|ONU|UNO|AIDS|SIDA|DNA|ADN|DNS)[A-ZÄÖÜ]{2,12}s?(?![\w'’&/-]|\.\w)"
@@ -51,7 +39,6 @@ MIN_ENDED_PLACE_TOKENS: Final = 3  # the same with an ending of places
 MIN_TITLED_TOKENS: Final = 4  # shorter names are masked without their titles
 MIN_TOKENS_BESIDE: Final = 2  # the longest word of several; of capital nouns, the second longest
 MIN_NOUN_PAIR_TOKENS: Final = 5  # the two longest words together, in a language of capital nouns
-MIN_RARE_TOKENS: Final = 3  # a word whose capital the vocabulary lacks, in small letters
 MAX_KNOWN_TOKENS: Final = 2  # an ordinary word, written in small letters
 SENTENCE_STARTS: Final = frozenset('.!?:„“"»«\n')
 
@@ -77,27 +64,25 @@ class NameRule:
 
 def find_names(text: str, rule: NameRule) -> Iterator[tuple[int, int]]:
     """Find begin and end of each name, in order; adjacent words are one name."""
-    sign = NOUNS_MAY_BE_NAME if rules_of(rule.language).nouns else MAY_BE_NAME
-    return all_names(text, rule) if sign.search(text) else iter(())
-
-
-def all_names(text: str, rule: NameRule) -> Iterator[tuple[int, int]]:
-    """Find names as `find_names` does, without the fast search for signs of them."""
     nouns = rules_of(rule.language).nouns
     return (_NounNameFinder(text, rule, nouns) if nouns else _NameFinder(text, rule)).names()
 
 
-def find_names_with_titles(text: str, rule: NameRule) -> Iterator[tuple[int, int, str]]:
-    """Find begin and end of each name, in order, and its form in the answer.
+def find_names_with_titles(text: str, rule: NameRule) -> Iterator[tuple[UnknownWord, str]]:
+    """Find names and other unknown words, in order, and the form of each in the answer.
 
     The range of a name of many tokens includes its title, which the answer has in its own language.
     """
-    names, people = list(find_names(text, rule)), list(find_people(text, rule.language))
-    for begin, end in merge_ranges([iter(names), iter(people)]) if names and people else names or people:
+    if rule.known:
+        words = find_unknown_words(text, rule.known)
+    else:
+        ranges = merge_ranges([find_names(text, rule), find_people(text, rule.language)])
+        words = (UnknownWord(begin, end, True) for begin, end in ranges)
+    for begin, end, name in words:
         first, title = begin, ""
         if rule.target and rule.count_tokens(text[begin:end]) >= MIN_TITLED_TOKENS:
             first, title = title_before(text, begin, (rule.language, rule.target))
-        yield first, end, title + text[begin:end]
+        yield UnknownWord(first, end, name), title + text[begin:end]
 
 
 def find_people(text: str, language: str) -> Iterator[tuple[int, int]]:
@@ -136,23 +121,10 @@ def find_acronyms(text: str, rule: NameRule) -> Iterator[tuple[int, int]]:
             yield match.span()
 
 
-def find_rare_words(text: str, rule: NameRule, lacking: Set[str]) -> Iterator[tuple[int, int]]:
-    """Find begin and end of each word of many tokens within a sentence whose capital the vocabulary lacks.
-
-    text: text; a language that writes nouns with capitals has no such words.
-    rule: rule of the bundle for names.
-    lacking: capitals that the vocabulary lacks.
-    """
-    if rules_of(rule.language).nouns:
-        return
-    for match in re.finditer(rf"(?<=\w )[{''.join(sorted(lacking))}][^\W\d_A-Z]{{2,30}}(?!\w)", text):
-        if rule.count_tokens(match[0].lower()) >= MIN_RARE_TOKENS:
-            yield match.span()
-
-
 def find_abbreviations(text: str, rule: NameRule) -> Iterator[tuple[int, int]]:
     """Find begin and end of each word of consonants that is no token of the vocabulary: `BP`, `Rx`, `pls`."""
-    for match in CONSONANTS.finditer(text) if not text.isupper() else ():
+    abbreviates = rules_of(rule.language).short_words and not text.isupper()
+    for match in CONSONANTS.finditer(text) if abbreviates else ():
         word = match[0]
         forms = word, word.lower(), word.capitalize()
         if word not in NOT_NAMES and min(map(rule.count_tokens, forms)) > 1:

@@ -12,6 +12,7 @@ from os.path import commonprefix
 from typing import Final
 
 from engine.text.given_names import PARTICLES
+from engine.text.languages.rules import LETTERS
 from engine.text.placeables.grammar import BEGINNING, KINDS
 
 TRUSTED: Final = re.compile(
@@ -21,6 +22,8 @@ WORD: Final = re.compile(r"[^\W\d_]++(?:-[^\W\d_]++)*+")
 MIN_NAME_LETTERS: Final = 3  # shorter words of a name may be ordinary words of an answer
 MIN_LOST_TOKENS: Final = 3  # a missing word of fewer tokens may have been translated
 MIN_COMMON_LETTERS: Final = 2  # least common beginning of a misspelled word and its name
+MIN_COMMON_SHARE: Final = 0.8  # common beginning of a word and its translation, as a share of the word
+MAX_ENDING_LETTERS: Final = 3  # letters that a translation has more than its word
 
 
 def spell_amounts(text: str, amounts: set[str]) -> str:
@@ -109,3 +112,12 @@ def _resembles(word: str, other: str) -> bool:
     """Return whether a word with a capital may be a misspelling of another word."""
     common = commonprefix([word.casefold(), other.casefold()])
     return word[0].isupper() and len(common) >= MIN_COMMON_LETTERS
+
+
+def has_similar_word(answer: str, word: str) -> bool:
+    """Return whether a word, or one with the same beginning, is in an answer: Feminismus, feminism."""
+    if re.search(rf"(?<!\w){re.escape(word)}", answer):
+        return True
+    small, least, most = word.lower(), MIN_COMMON_SHARE * len(word), len(word) + MAX_ENDING_LETTERS
+    others = (other for other in re.findall(LETTERS, answer.lower()) if len(other) <= most)
+    return any(len(commonprefix([small, other])) >= least for other in others)

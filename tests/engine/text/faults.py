@@ -74,8 +74,8 @@ FAULTS = [
     (
         "a title keeps the language of the text",
         "engine/text/placeables/names.py",
-        "yield first, end, title + text[begin:end]",
-        "yield first, end, text[first:end]",
+        "title + text[begin:end]",
+        "text[first:end]",
         "tests/engine/text/test_counterparts.py -k many_tokens",
     ),
     (

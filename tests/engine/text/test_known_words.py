@@ -20,7 +20,8 @@ from engine.text.known_words import (
     read_known_words,
     stem,
 )
-from engine.text.unknown_words import find_unknown_words, has_similar_word
+from engine.text.placeables.spelling import has_similar_word
+from engine.text.unknown_words import find_unknown_words
 
 MODEL = Path(__file__).parents[3] / "models" / "tatoeba-en-de"
 

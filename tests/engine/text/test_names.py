@@ -4,15 +4,12 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from engine.api import Placement, Service, ServiceSettings, TextOptions
 from engine.text.placeables.masked_text import MarkedText
 from engine.text.placeables.masking import MaskRules
 from engine.text.placeables.names import (
     NameRule,
-    all_names,
     find_abbreviations,
     find_acronyms,
     find_names,
@@ -93,29 +90,6 @@ def test_names_are_found_and_other_words_are_not(language, text, found):
     assert names(text, language) == found
 
 
-PARTS = [
-    "Herr ",
-    "Frau Dr. ",
-    "Sibilla ",
-    "van ",
-    "von ",
-    "in ",
-    "U-turn ",
-    "l'",
-    "(",
-    ". ",
-    "-",
-    "haus ",
-    "Zyx",
-]
-
-
-@given(st.lists(st.sampled_from(PARTS)).map("".join), st.sampled_from(["de", "en", "fr"]))
-def test_fast_search_skips_no_text_with_names(text, language):
-    rule = NameRule(language, tokens, 2)
-    assert list(find_names(text, rule)) == list(all_names(text, rule))
-
-
 def test_single_word_is_a_name_only_if_the_rule_allows_it():
     assert names("We met Siobhan here.", "en", alone=0) == []
     assert names("We met Siobhan Bank here.", "en", alone=0) == ["Siobhan Bank"]
@@ -191,7 +165,7 @@ def test_sentence_that_lost_a_name_is_decoded_again_without_attention_first():
         pytest.skip("models/tatoeba-de-en is not there")
     settings = ServiceSettings(Placement(lanes=((5, 16),)), verify=False)
     service = Service.open([MODELS / "tatoeba-de-en"], settings)
-    text = "Sibilla Möchlichen kommt morgen."
+    text = "Zidane kommt morgen."
     model = service.repository.loaded["tatoeba-de-en"].text
     first = plan(model, text, TextOptions(protect=True))
     second = first.fallen_back(model, first.sentences[0])

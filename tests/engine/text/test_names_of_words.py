@@ -21,7 +21,13 @@ def known_words(language, small, capitals, before_names=()):
 
 
 ENGLISH = known_words(
-    "en", f"{SMALL} next bulls boys hart white young wells one cow happy lion red", TRANSLATED
+    "en", f"{SMALL} next bulls boys hart white young wells one cow happy lion red", TRANSLATED, ["King"]
+)
+GERMAN = known_words(
+    "de",
+    "wir sehen bei stein haus baum werder kaiser becken bauer hotel hirsch golden heute peter",
+    [],
+    ["Haus"],
 )
 FRENCH = known_words(
     "fr", "nous voyons le la les parc princes chien jour thomas", ["Parc", "Jour", "Les"], ["Les"]
@@ -55,6 +61,13 @@ def names(text, known=ENGLISH):
         ("Zorblatta tabulis three", "Zorblatta tabulis"),
         ("we meet L'Oréal", "L'Oréal"),
         ('we meet "Zorry denied (zorblatt)" at 5', "Zorry denied (zorblatt"),
+        ("we meet at King's Red, at 5", "King's Red"),
+        ("we meet Peter's Red tables", "Peter"),
+        ("Happy & Young, meet you", "Happy & Young"),
+        ("we meet Mrs White at 5", "White"),
+        ("we meet Mr. Young at 5", "Young"),
+        ("we meet Ludwig van Zorblatt at 5", "Ludwig van Zorblatt"),
+        ("we meet mdr at 5", "mdr"),
     ],
 )
 def test_name_of_ordinary_words_is_found_whole(text, name):
@@ -77,6 +90,8 @@ def test_name_of_ordinary_words_is_found_whole(text, name):
         "the end: The tables end at night",
         "1\tYoung tables\t9",
         "Young 34 tables",
+        "Red & Young, meet you",
+        "a 15-lb tables",
     ],
 )
 def test_ordinary_words_with_capitals_are_left_to_the_model(text):
@@ -90,10 +105,45 @@ def test_ordinary_words_with_capitals_are_left_to_the_model(text):
         ("nous voyons AS Les Chamois le jour", "AS Les Chamois"),
         ("nous voyons Parc des Princes le jour", "Parc des Princes"),
         ("le chien de Thomas", "Thomas"),
+        ("nous voyons M. Chien", "Chien"),
     ],
 )
 def test_french_name_with_an_article_is_found_whole(text, name):
     assert name in names(text, FRENCH)
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("wir sehen Herrn Stein heute", "Stein"),
+        ("wir sehen Frau von und zu Stein", "von und zu Stein"),
+        ("wir sehen Peter Stein", "Peter Stein"),
+        ("wir sehen Bad Stein", "Bad Stein"),
+        ("wir sehen SC Stein", "SC Stein"),
+        ("wir sehen bei Werder Zorblatt", "Werder Zorblatt"),
+        ("wir sehen Werder Stein", "Werder Stein"),
+        ("wir sehen in Stein-Zorblattbaum", "Stein-Zorblattbaum"),
+        ("wir sehen die Neiße", "Neiße"),
+        ("wir sehen Zorblatt „Kaiser“ Beckenbauer", "Beckenbauer"),
+        ("wir sehen das Hotel Goldener Hirsch", "Hotel Goldener Hirsch"),
+    ],
+)
+def test_german_name_of_ordinary_words_is_found_whole(text, name):
+    assert name in names(text, GERMAN)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["wir sehen Peter Baum", "wir sehen bei Haus Stein", "wir sehen den Kaiser Stein", "in Stein-Haus"],
+)
+def test_german_nouns_side_by_side_are_left_to_the_model(text):
+    assert not names(text, GERMAN)
+
+
+def test_title_before_an_unlearnt_name_is_written_in_the_language_of_the_answer():
+    rule = NameRule("fr", len, 0, "en", FRENCH)
+    found = mask(MarkedText("nous voyons M. Chien"), MaskRules(protect=True, names=rule)).phrases
+    assert [(phrase.source, phrase.target) for phrase in found] == [("M. Chien", "Mr. Chien")]
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,7 @@ def unknown(text: str) -> object:
 
 
 def in_answer(text: str) -> object:
-    from engine.text.unknown_words import has_similar_word
+    from engine.text.placeables.spelling import has_similar_word
 
     return has_similar_word(text, "unusual")
 

@@ -58,7 +58,6 @@ TEXT_CASES: dict[str, Case | str] = {
     "engine.text.placeables.grammar:FIRST_ITEM": Case(pumps=("a", "a.")),
     "engine.text.foreign:QUOTATION": Case(pumps=('"a b', '"a" '), uses=("search", "finditer")),
     "engine.text.placeables.names:CODE_AFTER": Case(pumps=(" 1", " A1", " a-"), uses=("match",)),
-    "engine.text.placeables.names:find_rare_words": "one capital and at most 30 letters",
     "engine.text.placeables.nonwords:NONWORD": Case(
         pumps=("a-", "a(a)", "1a", "a/", "\ufdd0", "\ufdd0-", "\ufdd1", "α", "aα", "A/B", "…"),
         uses=("finditer",),
@@ -72,7 +71,6 @@ TEXT_CASES: dict[str, Case | str] = {
     "engine.text.placeables.nonwords:SIGNS_OF_FORMULAS": Case(uses=("fullmatch",)),
     "engine.text.placeables.nonwords:SYMBOL": Case(pumps=("b ", "AB "), uses=("finditer",)),
     "engine.text.placeables.names:_people": "is timed with `mask`; parts of bounded length",
-    "engine.text.placeables.names:TWO_CAPITALS": "two characters",
     "engine.text.placeables.names:CONSONANTS": Case(pumps=("BP ", "hm ", "b-")),
     "engine.text.numerals:SPACED_DASH": Case(pumps=(" -", "- ")),
     "engine.text.numerals:EDGES": Case(pumps=(" - ", "(", ")"), uses=("split",)),
@@ -315,10 +313,6 @@ TEXT_CASES: dict[str, Case | str] = {
         with_counterparts, pumps=("Herr ", "Sehr geehrter Herr ", "Mr. ", "M. ", "Chère Mme ")
     ),
     "engine.text.placeables.names:ACRONYM": Case(named, pumps=("ABC ", "ABC.", "ABC-")),
-    "engine.text.placeables.names:MAY_BE_NAME": Case(pumps=("Aa ", "A-"), uses=("search",)),
-    "engine.text.placeables.names:NOUNS_MAY_BE_NAME": Case(
-        pumps=("Aa ", "A-", "A'", "Aa van ", "Herr "), uses=("search",)
-    ),
     "engine.text.placeables.names:_matches": Case(
         signs_of_names,
         pumps=("isch", "ische", "liche", "1", "a", "ish", "eses", "iani", "land", "ien"),
@@ -341,9 +335,10 @@ TEXT_CASES: dict[str, Case | str] = {
     "engine.text.unknown_words:CLITIC": "three characters",
     "engine.text.unknown_words:_follows_article": "is timed with `find_unknown_words`",
     "engine.text.unknown_words:_is_beside_noun": "is timed with `find_unknown_words`",
-    "engine.text.unknown_words:_is_german_noun": "is timed with `find_unknown_words`",
-    "engine.text.unknown_words:ANSWER_WORD": Case(in_answer, pumps=("ab ", "Ab-")),
-    "engine.text.unknown_words:has_similar_word": Case(in_answer, pumps=("ab ", "Ab-", "abAb ")),
+    "engine.text.unknown_words:_is_noun": "is timed with `find_unknown_words`",
+    "engine.text.unknown_words:LATIN": Case(pumps=("us", "ae", "ensis"), uses=("fullmatch",)),
+    "engine.text.unknown_words:CONSONANTS": "at most seven characters",
+    "engine.text.placeables.spelling:has_similar_word": Case(in_answer, pumps=("ab ", "Ab-", "abAb ")),
     "engine.text.unknown_words:__init__": Case(
         unknown,
         length=1_024,
