@@ -10,6 +10,7 @@ import json
 import re
 from contextlib import ExitStack
 from pathlib import Path
+from zlib import crc32
 
 import deepl
 import numpy as np
@@ -21,6 +22,7 @@ from tests.cli.commands import done
 from tests.corpus.jobs import job_of, run_job
 from tests.support.deepl_clients import make_impatient
 from tests.support.served import server
+from tests.support.upstreams import Model, serving, settings_file
 
 MODELS = Path(__file__).parents[2] / "models"
 MODEL = "tatoeba-en-de"
@@ -46,6 +48,7 @@ LINES = (
     "He paid $20 for it (too much).",
     "ATTENTION: the road is closed!",
 )
+GERMAN = re.findall(r"\w+", "das Haus steht nicht weit von unserer alten Schule und wir gehen heute dorthin")
 TASK = "Translate from English to German."
 PLUGINS = "mcp,ollama,deeplx,immersive,mtran,google,apertium,nllb,xunity"
 
@@ -58,6 +61,30 @@ def place():
         patch.setattr("tests.support.served.bundles", lambda: MODELS)
         lanes = {"lanes": ((5, 16),), "verify": False}
         yield stack.enter_context(server(service_settings=lanes, plugins=PLUGINS, grpc_port=0))
+
+
+class GermanWords(Model):
+    """A language model that writes a German word for each English word."""
+
+    def text_of(self, request):
+        text = request["messages"][-1]["content"].rpartition("\n\n")[2]
+        return re.sub(
+            r"(?<![<\w])[^\W\d_]+", lambda word: GERMAN[crc32(word[0].encode()) % len(GERMAN)], text
+        )
+
+
+@pytest.fixture(scope="module")
+def upstream(tmp_path_factory):
+    """A server whose model of this name is a language model behind OpenAI's protocol."""
+    folder, local = tmp_path_factory.mktemp("upstream"), tmp_path_factory.mktemp("local")
+    (local / "tatoeba-fr-en").symlink_to(MODELS / "tatoeba-fr-en")
+    with serving(GermanWords()) as model, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tests.support.served.bundles", lambda: local)
+        path = settings_file(folder, model.address, MODEL, prefers=["en-de"])
+        settings = {"upstreams": path, "lanes": ((5, 16),), "verify": False}
+        with server(service_settings=settings, plugins=PLUGINS, grpc_port=0) as found:
+            yield found
+            assert model.asked
 
 
 @pytest.fixture(scope="module")
@@ -334,6 +361,10 @@ DOORS = (
 )
 
 
+# doors that name a model of one direction instead of languages
+WITHOUT_LANGUAGES = (completions, ollama_generate, kserve, kserve_generate, grpc)
+
+
 def different(expected, found):
     return {line: (a, b) for line, a, b in zip(LINES, expected, words(found), strict=True) if a != b}
 
@@ -341,6 +372,13 @@ def different(expected, found):
 @pytest.mark.parametrize("door", DOORS)
 def test_every_contract_gives_the_same_words(place, expected, door):
     assert not different(expected, door(place))
+
+
+@pytest.mark.parametrize(
+    "door", [door for door in DOORS if door not in WITHOUT_LANGUAGES] + [*TOOLS.values()]
+)
+def test_every_contract_gives_the_same_words_of_an_upstream(upstream, door):
+    assert not different(words(libretranslate(upstream)), door(upstream))
 
 
 @pytest.mark.parametrize("tool", TOOLS)
