@@ -68,9 +68,7 @@ class GermanWords(Model):
 
     def text_of(self, request):
         text = request["messages"][-1]["content"].rpartition("\n\n")[2]
-        return re.sub(
-            r"(?<![<\w])[^\W\d_]+", lambda word: GERMAN[crc32(word[0].encode()) % len(GERMAN)], text
-        )
+        return re.sub(r"(?<![<\w])[^\W\d_]+", lambda m: GERMAN[crc32(m[0].encode()) % len(GERMAN)], text)
 
 
 @pytest.fixture(scope="module")

@@ -194,7 +194,7 @@ def _emphasis(text: str, begin: int, end: int, line: int) -> _Token:
     is_key = sign == "_" and opens and after.isupper()
     is_footnote = (
         sign[0] == "*" and opens != closes and text.find("*", end) < 0 and text.rfind("*", 0, begin) < 0
-    )
+    ) and not (after == "." and text[end + 1 : end + 2].isalnum())  # package*.json
     return _Token(begin, end, f"{sign}{line}", opens, closes, is_key or is_footnote)
 
 

@@ -20,7 +20,8 @@ STRING: Final = (
 QUOTED: Final = re.compile(STRING)
 KEY: Final = r"(?:[A-Za-z_@][\w.$/-]{0,80}|\"[^\"\n]{1,80}\"|'[^'\n]{1,80}')"
 ENTRY: Final = re.compile(  # key: value  "key": value  key=value  KEY:value
-    rf"[ \t]*+(?:- )?+(?:\{{|\[(?=[\"']))?(?:(?:const|let|var|final|export|set) )?({KEY})"
+    rf"[ \t]*+(?:- )?+(?:\{{|\[(?=[\"']))?(?:(?:const|let|var|final|export|set) )?"
+    rf"({KEY})(?:(?<=[a-z\d]) \([\w\[\]., ]{{1,40}}\)(?=:)|;[A-Z]+=[\w/-]{{1,40}}(?=:))?"
     r"(:(?=\s|\Z)|(?<=[\"']): ?|(?<=[A-Z]{2}):(?=\S)| ?(?:=>?|:=) ?)(.*)",
     re.DOTALL,
 )
@@ -55,7 +56,8 @@ COMMENT: Final = re.compile(r"(?:(?<=\s)|\A)(?:#\.?|//|--)[ \t]+(?=\w)|\A[ \t]*(
 WORD: Final = re.compile(r"(?<![^\s\"'“„«(>])[^\W\d_]{2,}+(?:['’-][^\W\d_]+)*+(?![^\s\"'”“»)<.,:;!?…])")
 SIGNED: Final = re.compile(
     rf"\A{COMMAND}|"
-    r"(?<!\S)(?:-{1,2}[a-z]|(?:[|>]{1,2}|&&) )|::|[a-z]\.[a-z]+\(|[\w)\]] ?[=!]= ?|&&|\|\||;\s*\Z|=>"
+    r"(?<!\S)(?:-{1,2}[a-z]|(?:[|>]{1,2}|&&) )|::|[a-z]\.[a-z]+\(|[\w)\]] ?[=!]= ?|&&|\|\||=>"
+    r"|;\s*(?:(?:do|then)\s*)?\Z"
 )
 LONE: Final = re.compile(r"[^\W\d_a-zß-ÿ](?:[^\W\d_A-Z]|(?<=\w)[-'’](?=\w))+[.!?…]*\s*\Z")  # Weiter
 BETWEEN_BLOCKS: Final = re.compile(r"(\n[ \t\r]*\n(?![ \t\])}])|(?<=\n)---[ \t]*\n)")
@@ -133,16 +135,22 @@ def _is_data(lines: list[str], inside: list[bool], *, found: bool) -> bool:
             continue
         kinds.append(_kind(body))
         scalar = indent if kinds[-1] in ("entry", "code") and SCALAR.search(body) else -1
-    if "" in kinds or (len(lines) == 1 and kinds == ["neutral"]):
+    sure, unclear = kinds.count("code") + any(inside[:-1]), kinds.count("unclear")
+    if "" in kinds or (unclear and not (sure or "comment" in kinds)):
         return False
-    sure = kinds.count("code") + any(inside[:-1])
+    if len(lines) == 1 and kinds in (["neutral"], ["comment"]):
+        return False
+    sure += unclear
     entries = kinds.count("entry") + found
     head = "section" in kinds and (entries > 0 or found)
     return kinds.count("label") <= entries + sure and (sure > 0 or entries > 1 or head)
 
 
 def _kind(body: str) -> str:
-    """Return the kind of a line: code, entry, section, label, neutral, or "" for prose."""
+    """Return the kind of a line: code, entry, section, label, comment, neutral, unclear, or "" for prose.
+
+    A line with a sign of code is unclear: it is code next to code or a comment.
+    """
     entry = ENTRY.match(body)
     if entry and (CODE_KEY.match(entry[1]) or entry[2] == "="):
         quoted = entry[3].lstrip()[:1] in ('"', "'") or entry[1][0] in "\"'"
@@ -151,7 +159,11 @@ def _kind(body: str) -> str:
         return "code"
     if SECTION.match(body):
         return "section"
-    return "label" if entry else "neutral" if NEUTRAL.match(body) else ""
+    if entry:
+        return "label"
+    if NEUTRAL.match(body):
+        return "comment" if COMMENT.match(body) else "neutral"
+    return "unclear" if SIGNED.search(body) else ""
 
 
 def _prose(line: str, *, bracketed: bool, scalar: bool) -> Iterator[tuple[int, int]]:
