@@ -7,35 +7,52 @@ from typing import Final
 from engine.text.languages import of_all
 
 _WOMEN: Final = """
-Agathe Agnieszka Agnès Aisha Alexandra Alice Amanda Amelie Amina Amy Angela Angelika Anja Anna Anne
-Annie Antonia Ashley Aurélie Ava Aylin Barbara Bettina Betty Birgit Brigitte Carmen Carol Catherine
-Charlotte Chiara Chloé Christina Christine Clara Claudia Clémence Cornelia Céline Deborah Donna
-Doris Dorothy Elena Elif Elisabeth Elizabeth Elke Emily Emma Eva Ewa Fatma Fiona Francesca Franziska
-Françoise Frieda Gabriele Gertrud Gisela Giulia Greta Hannah Heike Helen Hildegard Holly Hélène Ida
-Ingrid Inès Irina Isabelle Jana Jane Jeanne Jennifer Jessica Johanna Julia Juliette Karen Katarzyna
-Kate Katrin Kerstin Kimberly Laura Leila Lena Leonie Lina Linda Lisa Lotte Louise Lucia Lucie Lucy
-Luisa Léa Manon Maren Margaret Margarete Margaux Maria Marie Marion Marlene Martha Martina Martine
-Mary Mathilda Mathilde Megan Melanie Melissa Mia Michelle Monika Monique Nadia Nancy Natalia
-Nathalie Nicole Nina Noémie Océane Olga Olivia Patricia Paula Pauline Petra Priya Rachel Rebecca
-Renate Ruth Sabine Samantha Samira Sandra Sandrine Sarah Silke Sonja Sophie Stefanie Stephanie Susan
-Susanne Svenja Svetlana Sylvie Tanja Theresa Ulrike Ursula Valérie Victoria Véronique Zeynep Zoe
-Élodie Émilie
+Adele Agathe Agnes Agnieszka Agnès Aisha Alexandra Alice Amanda Amelie Amina Amy Angela Angelika
+Anita Anja Anna Anne Anneliese Annette Annie Anouk Antonia Ashley Aurélie Ava Aylin Barbara Beate
+Beatrice Bettina Betty Bianca Birgit Brenda Brigitte Camille Carla Carmen Carol Caroline Catherine
+Charlotte Chiara Chloé Christa Christina Christine Clara Claudia Clémence Corinne Cornelia Cécile
+Céline Dagmar Deborah Diana Donna Doris Dorothy Edith Eleanor Elena Elfriede Elif Elisabeth Elise
+Elizabeth Elke Ella Elsa Emily Emma Erika Erna Estelle Esther Eugénie Eva Evelyn Ewa Fanny Fatma
+Fiona Francesca Franziska Françoise Frida Frieda Gabriele Gerda Gertrud Ginette Gisela Giulia Gloria
+Greta Hanna Hannah Harriet Hedwig Heike Helen Helena Helga Henriette Hermine Hildegard Holly Hélène
+Ida Ilse Imogen Inge Ingrid Inès Irene Irina Irma Isabelle Jacqueline Jana Jane Janet Janine Jeanne
+Jennifer Jessica Jill Joanna Jocelyne Johanna Josephine Josette Judith Julia Juliette Karen Karin
+Karla Katarzyna Kate Kathleen Katrin Kerstin Kimberly Kirsten Käthe Larissa Laura Leah Leila Lena
+Leonie Lieselotte Lilian Lina Linda Lisa Liselotte Lotte Louise Lucia Lucie Lucy Luisa Luise Léa
+Magda Magdalena Manon Maren Margaret Margarete Margaux Marguerite Maria Marianne Marie Marion
+Marlene Marlies Martha Martina Martine Mary Mathilda Mathilde Maud Mechthild Megan Melanie Melissa
+Meredith Mia Michelle Mireille Miriam Monika Monique Muriel Nadia Nadine Nancy Naomi Natalia
+Nathalie Nelly Nicole Nina Nora Noémie Océane Odette Olga Olivia Patricia Paula Paulette Pauline
+Petra Phoebe Priya Rachel Ramona Rebecca Renate Rita Roberta Romy Rosalie Rosemarie Roswitha Ruth
+Sabine Sabrina Samantha Samira Sandra Sandrine Sarah Selina Sheila Sibylle Sigrid Silke Simone
+Solange Sonja Sophie Stefanie Stephanie Susan Susanne Svenja Svetlana Sylvia Sylvie Tamara Tanja
+Theresa Tina Traudl Trudy Ulrike Ursula Valérie Vanessa Vera Victoria Vivienne Véronique Waltraud
+Wendy Yasmin Yvette Yvonne Zeynep Zoe Élodie Émilie
 """
 _MEN: Final = """
-Adam Ahmed Alain Alexander Ali Andreas Andrew Anthony Antoine Anton Antonio Arthur Axel Ben Benjamin
-Benoît Bernard Bernd Bernhard Brandon Brian Bruno Carlos Charles Christian Christoph Christophe
-Christopher Claude Colin Cédric Damien Daniel David Denis Didier Dieter Dirk Dmitri Dominik Donald
-Duncan Edward Elias Emil Emre Eric Erich Ernst Fabian Felix Finn Florian Frank François Friedrich
-Frédéric Gabriel Gary Gaël Georg George Georges Gerhard Gilles Giovanni Graham Gregory Guillaume
-Gérard Günter Hans Harry Hassan Heinrich Helmut Henri Henry Herbert Hervé Holger Horst Hugo Ian Ivan
-Jack Jacob Jacques Jakob James Jason Jean Jeffrey Jens Joachim Johannes John Jonas Joseph José Jules
-Julian Julien Justin Jürgen Karl Kenji Kenneth Kevin Klaus Konrad Kurt Lars Laurent Leon Louis Luc
-Luca Ludwig Lukas Léo Manfred Marcel Marco Markus Mathieu Matthew Matthias Max Maxime Mehmet Michael
-Michel Miguel Moritz Mustafa Nathan Neil Nicholas Nicolas Niklas Nils Noah Norbert Oliver Olivier
-Omar Oskar Otto Pascal Patrice Patrick Paul Pavel Peter Philip Philipp Philippe Pierre Piotr Rainer
-Ralf Raphaël René Richard Robert Roger Rolf Romain Ronald Rudolf Ryan Rémi Samuel Sebastian Serge
-Simon Stefan Stephen Steven Stuart Stéphane Sven Sébastien Thierry Thomas Théo Tim Timothy Tobias
-Tomasz Torsten Uwe Vincent Volker Walter Werner Wilhelm William Wolfgang Xavier Yves Étienne
+Achim Adam Adrian Ahmed Alain Albert Albrecht Aldo Alexander Alfons Alfred Ali Alistair Alois Amir
+Andreas Andrew Anthony Antoine Anton Antonio Armand Arnold Arthur Axel Barry Bastien Ben Benjamin
+Benoît Bernard Bernd Bernhard Bertrand Bjørn Boris Brandon Brian Bruce Bruno Burkhard Carlos Charles
+Christian Christoph Christophe Christopher Claude Clemens Clément Colin Connor Craig Cyril Cédric
+Damien Daniel Darren David Denis Derek Detlef Didier Dieter Dietmar Dirk Dmitri Dominik Donald
+Douglas Duncan Eckhard Edgar Edmund Edward Egon Ekkehard Elias Emil Emmanuel Emre Eric Erich Ernst
+Eugen Ewald Fabian Fabrice Felix Ferdinand Finn Florian Frank François Friedrich Fritz Frédéric
+Gabriel Gary Gaël Geoffrey Georg George Georges Gerald Gerhard Gilbert Gilles Giovanni Glenn
+Gottfried Graham Gregor Gregory Grégoire Guido Guillaume Gunther Gustav Gérard Günter Hannes Hans
+Harald Harry Hartmut Hassan Heinrich Heinz Helmut Henri Henry Herbert Hermann Hervé Holger Horst
+Hubert Hugo Ian Igor Ingo Ivan Jack Jacob Jacques Jakob James Jason Jean Jeffrey Jens Jerome Joachim
+Jochen Joel Johann Johannes John Jonas Josef Joseph Jost José Juan Jules Julian Julien Justin Jérémy
+Jérôme Jörg Jürgen Karl Kenji Kenneth Kevin Kilian Klaus Konrad Korbinian Kurt Lars Laurent Leo Leon
+Leonard Leonhard Leopold Lorenz Lothar Louis Luc Luca Ludwig Luigi Lukas Lutz Léo Magnus Malcolm
+Manfred Marc Marcel Marco Marcus Mario Marius Markus Martin Mathieu Matthew Matthias Maurice Max
+Maxime Maximilian Mehmet Michael Michel Miguel Mirko Moritz Mustafa Nathan Neil Nicholas Nick
+Nicolas Nigel Niklas Nils Noah Norbert Olaf Oliver Olivier Omar Oskar Oswald Otto Paolo Pascal
+Patrice Patrick Paul Pavel Pepe Peter Philip Philipp Philippe Pierre Piotr Quentin Rainer Ralf
+Raphaël Raymond Reinhard Reinhold René Richard Robert Roger Rolf Romain Ronald Ruben Rudolf Rupert
+Ryan Rémi Rüdiger Samuel Sebastian Serge Sergio Siegfried Silas Simon Stanley Stefan Stephen Steven
+Stuart Stéphane Sven Sylvain Sébastien Thibault Thierry Thomas Thorsten Théo Tim Timothy Tobias
+Tomasz Tony Torsten Tristan Ulrich Uwe Valentin Veit Victor Vincent Vladimir Volker Waldemar Walter
+Wendelin Werner Wilhelm William Wolfgang Wolfram Xavier Yannick Yusuf Yves Étienne
 """
 # "f" or "m" by name
 GIVEN_NAMES: Final = {**dict.fromkeys(_WOMEN.split(), "f"), **dict.fromkeys(_MEN.split(), "m")}

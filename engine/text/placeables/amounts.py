@@ -201,7 +201,7 @@ MODEL: Final = "(?:Pro(?: Max)?|Plus|Ultra|[Mm]ini|Lite|Slim|Air|SE|Home|Enterpr
 DEVICE: Final = (
     rf"(?<![\w-])(?!{ARTICLE})(?:[a-z]?[A-Z][a-z]{{1,14}}(?:[A-Z][a-z]{{1,14}})? [A-Z]?\d{{1,4}}[a-z]?"
     rf"|(?:[a-z]|[A-Z][a-z]{{1,14}})[A-Z][a-z]{{1,14}}) {MODEL}(?![\w-])"
-    r"|(?<![\w-])[A-Z][a-z]{2,14}-\d{1,3}(?: [A-Z]\d{1,2})?(?![\w-])"
+    r"|(?<![\w-])[A-Z][a-z]{2,14}-\d{1,7}(?: [A-Z]\d{1,2})?(?![\w-])"
 )
 PARAGRAPH: Final = (  # § 4.2  § 433 Abs. 2 BGB
     rf"(?:§§?|(?<!\w)(?:[nN][°º]|[nN]o\.|Art\.)|(?<=[aA]rt\. )[A-Z]\.)"

@@ -128,13 +128,7 @@ def _is_data(lines: list[str], inside: list[bool], *, found: bool) -> bool:
     inside: whether each line is in brackets.
     found: whether a block before it is data.
     """
-    kinds, scalar = list[str](), -1
-    for line, bracketed in zip(lines, inside, strict=True):
-        body, indent = line.rstrip(), len(line) - len(line.lstrip())
-        if 0 <= scalar < indent or bracketed or not body:
-            continue
-        kinds.append(_kind(body))
-        scalar = indent if kinds[-1] in ("entry", "code") and SCALAR.search(body) else -1
+    kinds = list(_kinds(lines, inside))
     sure, unclear = kinds.count("code") + any(inside[:-1]), kinds.count("unclear")
     if "" in kinds or (unclear and not (sure or "comment" in kinds)):
         return False
@@ -144,6 +138,17 @@ def _is_data(lines: list[str], inside: list[bool], *, found: bool) -> bool:
     entries = kinds.count("entry") + found
     head = "section" in kinds and (entries > 0 or found)
     return kinds.count("label") <= entries + sure and (sure > 0 or entries > 1 or head)
+
+
+def _kinds(lines: list[str], inside: list[bool]) -> Iterator[str]:
+    """Yield the kind of each line that is neither in brackets nor part of the value of a line before it."""
+    scalar = -1  # indentation of the line whose value goes on
+    for line, bracketed in zip(lines, inside, strict=True):
+        body, indent = line.rstrip(), len(line) - len(line.lstrip())
+        if 0 <= scalar < indent or bracketed or not body:
+            continue
+        yield (kind := _kind(body))
+        scalar = indent if kind in ("entry", "code") and SCALAR.search(body) else -1
 
 
 def _kind(body: str) -> str:
