@@ -181,6 +181,7 @@ def test_times_in_words_keep_their_minutes(pair, text, written):
         ),
         ("en-de", "9 - 5, 10 a.m. XYZ, 13 p.m., I am 9.", []),
         ("en-fr", "at 6 p.m. CET, about 5.40pm", ["18 h", "17 h 40"]),
+        ("en-fr", "between 8 am and noon, until 1 am – more", ["8 h", "1 h"]),
         ("fr-en", "mercredi 8 mai, 14 h 30 ; 16 h 03 UTC ; 2 h 30, 14 h de vol", ["14:30", "16:03"]),
         ("fr-en", "De 9 h à 17 h.", ["From 9:00 to 17:00"]),
         ("de-fr", "von 8 bis 20 Uhr, 8 bis 9 Uhr", ["de 8 à 20 h", "8 à 9 h"]),
