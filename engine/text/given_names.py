@@ -9,7 +9,7 @@ from engine.text.languages import of_all
 _WOMEN: Final = """
 Adele Agathe Agnes Agnieszka Agnès Aisha Alexandra Alice Amanda Amelie Amina Amy Angela Angelika
 Anita Anja Anna Anne Anneliese Annette Annie Anouk Antonia Ashley Aurélie Ava Aylin Barbara Beate
-Beatrice Bettina Betty Bianca Birgit Brenda Brigitte Camille Carla Carmen Carol Caroline Catherine
+Beatrice Bettina Betty Bianca Birgit Brenda Brigitte Carla Carmen Carol Caroline Catherine
 Charlotte Chiara Chloé Christa Christina Christine Clara Claudia Clémence Corinne Cornelia Cécile
 Céline Dagmar Deborah Diana Donna Doris Dorothy Edith Eleanor Elena Elfriede Elif Elisabeth Elise
 Elizabeth Elke Ella Elsa Emily Emma Erika Erna Estelle Esther Eugénie Eva Evelyn Ewa Fanny Fatma

@@ -207,7 +207,7 @@ RULES: Final = LanguageRules(
     "|[Aa]ntworten Sie mit(?: [A-Z]{2,9} (?:[\\w ]{1,15} )?oder)?",
     after_labels="drücken|gedrückt",
     stressed_words=words("alle alles beide fest hier immer jetzt kurz lang nicht nie nur sofort uns"),
-    given_names=words("Franz Heinz Helga Jan Johann Katharina Martin Tom"),
+    given_names=words("Franz Jan Katharina Tom"),
     surnames=words(
         "Bauer Baumann Beck Becker Berger Bergmann Böhm Brandt Braun Busch Engel Fischer Fuchs Graf Haas",
         "Groß Hahn Hartmann Hofmann Horn Huber Jäger Jung Kaiser Keller Klein Koch Köhler König Krämer Kraus",

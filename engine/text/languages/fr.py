@@ -163,5 +163,5 @@ RULES: Final = LanguageRules(
     stressed_words=words(
         "ici jamais juste moi nous pas que rien seulement surtout tous tout toute toutes trop"
     ),
-    given_names=words("Alexandre Camille Claire Julie Marc Élise"),
+    given_names=words("Alexandre Camille Claire Julie Élise"),
 )
