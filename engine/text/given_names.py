@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
+from functools import cache
 from typing import Final
 
-from engine.text.languages import of_all
+from engine.text.languages import of_all, rules_of
 
 _WOMEN: Final = """
 Adele Agathe Agnes Agnieszka Agnès Aisha Alexandra Alice Amanda Amelie Amina Amy Angela Angelika
@@ -65,3 +67,12 @@ PARTICLES: Final = frozenset(
     | {"und", "ibn", "al", "el", "dos", "y"}
 )
 MAX_CAPITALS_SHARE: Final = 0.67  # words with capitals after the first word; headings have more
+
+
+@cache
+def name_words(language: str) -> tuple[Set[str], Set[str], Set[str]]:
+    """Return the titles, the words that are no names, and the particles in names of a language."""
+    rules = rules_of(language)
+    titles = TITLES | rules.own_title_words
+    not_names = NOT_NAMES | titles | (rules.nouns.pronouns if rules.nouns else frozenset())
+    return titles, not_names, rules.name_particles | (PARTICLES - rules.own_particles)

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from engine.text.form import has_small_letters_around, is_label
-from engine.text.given_names import GIVEN_NAMES, MAX_CAPITALS_SHARE, NOT_NAMES, PARTICLES, TITLES
+from engine.text.given_names import GIVEN_NAMES, MAX_CAPITALS_SHARE, PARTICLES, name_words
 from engine.text.known_words import KnownWords
 from engine.text.languages import rules_of
 from engine.text.languages.rules import ENGLISH_CLITIC
@@ -71,9 +71,7 @@ class _UnknownWordFinder:
 
     def __init__(self, text: str, known: KnownWords) -> None:
         self.text, self.known, self.rules = text, known, rules_of(known.language)
-        self.titles = TITLES | self.rules.own_title_words
-        self.not_names = NOT_NAMES | self.titles
-        self.particles = self.rules.name_particles | (PARTICLES - self.rules.own_particles)
+        self.titles, self.not_names, self.particles = name_words(known.language)
         matches = list(re.finditer(rf"(?<![\w@#])(?:{self.rules.word})(?![\w@#])", text))
         self.spans = [match.span() for match in matches if not CLITIC.match(text, match.start())]
         self.words = [text[begin:end] for begin, end in self.spans]
@@ -333,7 +331,6 @@ class _UnknownNounFinder(_UnknownWordFinder):
         assert (nouns := rules_of(known.language).nouns)
         self.nouns = nouns
         super().__init__(text, known)
-        self.not_names |= nouns.pronouns
 
     def _unknown_part(self, first: int, end: int) -> tuple[int, bool]:
         """Return the end of the unknown words at the beginning of a run, which may be no name.
